@@ -9,7 +9,7 @@ Elsewhere:
   lengths of 0                                           attention_backward_torch_test: test_lengths_of_zero
   rows that see no key, keys that no row sees            backward_test: WhatSeesNothingHasNoGradient; backward_cpu_test: 256 rows of 3 keys, 128 of 1
   workspace of padding rows is not written               backward_case.cpp: outputs and workspace hold NaN before each run
-  a flag of determinism is ignored                       there is none: all runs are; here: test_equal_runs
+  a flag of determinism is ignored                       deterministic_test; here: test_equal_runs
   masks of dropout differ in backward, in a remat        dropout_torch_test: test_forward_and_backward_keep_the_same, test_checkpoint,
                                                          test_compiled_checkpoint
   a seed is read on the host                             dropout_torch_test: test_tensors_are_read_when_the_kernel_runs, test_captured_graphs
@@ -36,7 +36,7 @@ def operands(rows, keys, heads=4, heads_kv=2, dim=64, batch=1):
 
 def gradients(q, k, v, dout, **keywords):
     o, lse = attune.attention(q, k, v, return_lse=True, **keywords, **PLACE)
-    return attune.attention_backward(dout, q, k, v, o, lse, **keywords, **PLACE)
+    return attune.attention_backward(dout, q, k, v, o, lse, deterministic=True, **keywords, **PLACE)
 
 
 def of_torch(q, k, v, dout):
@@ -56,13 +56,13 @@ class PastTest(GradientsTest):
         q, k, v = operands(300, 300)
         o, lse = attune.attention(q, k, v, return_lse=True)
         dout, held = draw(*o.shape, dtype=DTYPE), torch.empty_like(o)
-        want = attune.attention_backward(dout, q, k, v, o, lse)
+        want = attune.attention_backward(dout, q, k, v, o, lse, deterministic=True)
         load = draw(2048, 2048, dtype=DTYPE)
         for _ in range(1000):
             held.fill_(float("nan"))
             torch.mm(load, load)
             held.copy_(dout)
-            found = attune.attention_backward(held, q, k, v, o, lse)
+            found = attune.attention_backward(held, q, k, v, o, lse, deterministic=True)
             self.assertTrue(all(torch.equal(x, y) for x, y in zip(found, want)))
 
     @unittest.skipUnless(DEVICE == "cuda", "takes 10 GB")
@@ -74,10 +74,10 @@ class PastTest(GradientsTest):
         stride = 2 ** 31 + 8
         far = torch.empty(stride + 64 * 4 * 64, dtype=DTYPE, device=DEVICE).as_strided(o.shape, (stride, 256, 64, 1))
         far.copy_(dout)
-        want = attune.attention_backward(dout, q, k, v, o, lse)
-        self.assertTrue(all(torch.equal(x, y) for x, y in zip(attune.attention_backward(far, q, k, v, o, lse), want)))
+        want = attune.attention_backward(dout, q, k, v, o, lse, deterministic=True)
+        self.assertTrue(all(torch.equal(x, y) for x, y in zip(attune.attention_backward(far, q, k, v, o, lse, deterministic=True), want)))
         out = (far, torch.empty_like(k), torch.empty_like(v))
-        attune.attention_backward(dout, q, k, v, o, lse, out=out)
+        attune.attention_backward(dout, q, k, v, o, lse, out=out, deterministic=True)
         self.assertTrue(torch.equal(out[0], want[0]))
 
     def test_many_batch_entries(self):
@@ -105,7 +105,7 @@ class PastTest(GradientsTest):
         dout = draw(*q.shape, dtype=DTYPE)
         for keywords in ({}, {"mask": "causal_bottom_right"}, {"mask": "causal_top_left"}, {"window": (100, 30)}):
             o, lse = attune.attention(q, k, v, return_lse=True, **keywords, **PLACE)
-            run = lambda: attune.attention_backward(dout, q, k, v, o, lse, **keywords, **PLACE)
+            run = lambda: attune.attention_backward(dout, q, k, v, o, lse, deterministic=True, **keywords, **PLACE)
             want = run()
             for _ in range(runs):
                 self.assertTrue(all(torch.equal(x, y) for x, y in zip(run(), want)), keywords)

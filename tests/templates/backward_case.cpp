@@ -94,6 +94,7 @@ void BackwardCase::run_forward() {
   Problem forward = problem_;
   forward.op = Op::kPrefill;
   forward.gradients = Gradients::kAll;
+  forward.deterministic = false;
   const KernelTemplate& t =
       template_by_name(device_->target() == Target::kCpu ? "prefill_cpu" : "prefill_sm90");
   const Arch arch = arch_for(*device_, t, spec_of(forward));
