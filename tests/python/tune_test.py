@@ -119,6 +119,8 @@ class Tune(WithStore):
             self.assertEqual(_tune.workload("dtype=fp32,heads=1", folder), ["--problem", "dtype=fp32,heads=1"])
             self.assertEqual(_tune.workload(["a=1", "b=2"], folder), ["--problem", "a=1", "--problem", "b=2"])
             self.assertEqual(_tune.workload(pathlib.Path(path), folder), [path])
+            self.assertEqual(_tune.options("quick", None, None, None, training=True, deterministic=True), ["--effort", "quick", "--training", "--deterministic"])
+            self.assertEqual(_tune.options("quick", None, None, None), ["--effort", "quick"])
             for wrong in (3, None, object()):
                 with self.assertRaisesRegex(TypeError, "accepted are a transformers config or model"):
                     _tune.workload(wrong, folder)
