@@ -148,6 +148,19 @@ class DeterministicTest(unittest.TestCase):
                 for other in asked[1:]:
                     self.assertTrue(all(torch.equal(x, y) for x, y in zip(other, asked[0])))
 
+    @unittest.skipUnless(DEVICE == "cuda", "of kernels whose blocks fill a GPU")
+    def test_bits_of_many_blocks(self):
+        """Each of dq, dk and dv, together and alone, of every form of the kernels, again and again: what one step reads no copy may overtake."""
+        for head_dim, gradients in itertools.product((64, 96, 128, 192, 256), ("qkv", "k", "v", "q")):
+            torch.manual_seed(1)
+            q, k, v, dout = (torch.randn(8, 1024, 8, head_dim, device=DEVICE, dtype=torch.bfloat16) for _ in range(4))
+            o, lse = attune.attention(q, k, v, return_lse=True, **PLACE)
+            run = lambda: attune.attention_backward(dout, q, k, v, o, lse, gradients=gradients, deterministic=True, **PLACE)
+            first, *others = ([x for x in run() if x is not None] for _ in range(12))
+            for other in others:
+                for x, y in zip(first, other):
+                    self.assertTrue(torch.equal(x, y), f"head dim {head_dim}, gradients {gradients}: {int((x != y).sum())} of {x.numel()} differ")
+
     def test_refuses_what_is_no_answer(self):
         q, k, v = (x.detach() for x in self.operands())
         o, lse = attune.attention(q, k, v, return_lse=True, **PLACE)

@@ -242,7 +242,7 @@ class KeysConsumer {
       wgmma_pin(dk);
       give_back(q_);
     }
-    if constexpr (!kMakesK) give_back(q);
+    if constexpr (!kMakesK) give_back_loaded(q);
     Rounded p;
     if constexpr (kMakesV) {
 #pragma unroll
@@ -261,7 +261,12 @@ class KeysConsumer {
       wgmma_wait<0>();
       wgmma_pin(dv);
     }
-    give_back(dout);
+#if 1                 // where kDqApart
+    give_back(dout);  // its loads ended as dS was kept  // where kDqApart
+#else                 // where kDqApart
+    if constexpr (kMakesK) give_back_loaded(dout);
+    if constexpr (!kMakesK) give_back(dout);
+#endif                // where kDqApart
     q_ = q;
   }
 

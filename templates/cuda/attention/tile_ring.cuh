@@ -68,6 +68,13 @@ __device__ __forceinline__ void give_back(const RingSlot& slot) {
   mbarrier_arrive_if(threadIdx.x % 32 == 0, slot.empty);
 }
 
+// Of a slot whose statistics lanes have loaded: their loads end before the slot is given back, for else a bulk copy may overtake them. Seen: the
+// barrier's arrival goes ahead of loads that wait while another warpgroup's products take all of shared memory's bandwidth.
+__device__ __forceinline__ void give_back_loaded(const RingSlot& slot) {
+  fence_proxy_async();
+  give_back(slot);
+}
+
 __device__ __forceinline__ void init_ring(unsigned shared, const BackwardSm90Ring& ring,
                                           int consumer_warps) {
   for (int i = 0; i < ring.slots; ++i) {
