@@ -52,26 +52,27 @@ __device__ __forceinline__ void init_copies(unsigned shared) {
   }
 }
 
-// Of a part of a block of rows, whose fp32 in the workspace is `to`. `step`: that of this thread.
+// Of a part of a block of rows, whose fp32 in the workspace is `to`. `step`: that of this thread. It claims ahead of the wait, and gives the staging
+// memory back before its store is complete: so who is first keeps step with who adds.
 template <int kPart>
 __device__ __forceinline__ void copy_part(unsigned shared, float* to, unsigned step) {
   int* const state = reinterpret_cast<int*>(to + kFusedFloats) + kPart;
-  Claim seen = look_at_claim(state);  // ahead of the wait, for it is mostly kDone
+  Claim seen = look_at_claim(state);
+  if (seen == Claim::kNone) seen = claim(state);
   mbarrier_wait(shared + kFreeLayout.full + 8 * kPart, step & 1, "dq full");
-  if (seen != Claim::kDone) seen = claim_or_await(state);
+  if (seen == Claim::kTaken) await_claim(state);
   const unsigned from = shared + kFreeLayout.staging + kPart * kFreeLayout.staging_bytes;
   to += kPart * (kFusedFloats / 2);
-  if (seen == Claim::kNone) {
+  if (seen == Claim::kNone)
     bulk_store(to, from, kFreeLayout.staging_bytes);
-    tma_store_commit();
-    tma_store_wait();
-    end_claim(state);
-  } else {
+  else
     bulk_add(to, from, kFreeLayout.staging_bytes);
-    tma_store_commit();
-    tma_store_wait_read();
-  }
+  tma_store_commit();
+  tma_store_wait_read();
   mbarrier_arrive(shared + kFreeLayout.empty + 8 * kPart);
+  if (seen != Claim::kNone) return;
+  tma_store_wait();
+  end_claim(state);
 }
 
 // A thread of copies, of the third or the fourth warp. It goes through each_step with few registers.

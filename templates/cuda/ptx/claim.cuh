@@ -11,7 +11,10 @@ enum class Claim : int { kNone, kTaken, kDone };  // of a word that was zeroed: 
 
 __device__ __forceinline__ Claim look_at_claim(const int* word) {
   int now;
-  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(word) : "memory");
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1]; fence.proxy.async.global;"
+               : "=r"(now)
+               : "l"(word)
+               : "memory");
   return static_cast<Claim>(now);
 }
 
@@ -21,20 +24,20 @@ __device__ __forceinline__ void end_claim(int* word) {
                : "memory");
 }
 
-// kNone: this thread is the first, and ends the claim; else kDone, when the first has. Bounded as waits at barriers are: a try takes about a
-// microsecond.
-__device__ __forceinline__ Claim claim_or_await(int* word) {
+// What the word was. kNone: this thread is the first, and ends the claim.
+__device__ __forceinline__ Claim claim(int* word) {
   int was;
-  asm volatile("atom.acquire.gpu.global.cas.b32 %0, [%1], 0, 1;"
+  asm volatile("atom.acquire.gpu.global.cas.b32 %0, [%1], 0, 1; fence.proxy.async.global;"
                : "=r"(was)
                : "l"(word)
                : "memory");
-  if (was == 0) return Claim::kNone;
+  return static_cast<Claim>(was);
+}
+
+// Until the first has ended its claim. Bounded as waits at barriers are: a try takes about a microsecond.
+__device__ __forceinline__ void await_claim(const int* word) {
   for (unsigned tries = 0; tries < kMaxBarrierTries; ++tries)
-    if (look_at_claim(word) == Claim::kDone) {
-      asm volatile("fence.proxy.async.global;" ::: "memory");
-      return Claim::kDone;
-    }
+    if (look_at_claim(word) == Claim::kDone) return;
   __trap();
 }
 
