@@ -20,6 +20,7 @@ constexpr double kTileClocks =
     4500;  // start of a block, first loads, first and last product, store
 constexpr double kStartedTileClocks = 14000;  // the same of a block that makes all, and leaves
 constexpr double kApartTileClocks = 700;      // more, until dQ of the last step is made
+constexpr double kFreeTileClocks = 4500;      // more, where blocks add in no order: one goes first
 constexpr double kStepClocks = 120;           // barriers and bookkeeping of a step
 
 int knob(const Config& c, const char* name) { return static_cast<int>(c.at(name)); }
@@ -49,13 +50,10 @@ double waiting(const BackwardKernel& kernel, const KernelSpec& spec) {
   if (kernel.makes ==
       BackwardMakes::kAll) {  // its two warpgroups wait for each other, and for turns
     const BackwardSm90Tile& t = kernel.tile;
-    // Adding in no order nobody waits, and dQ leaves beside dK (seen: 0.92 and 0.88 of the time of 16384 tokens, full and causal; head dim 64
-    // 0.99 and 0.93). Rows of a window see few blocks, whose turns are short.
+    // Adding in no order nobody waits, and dQ leaves beside dK (seen: 0.94 and 0.92 of the time of 16384 tokens at head dim 128, full and causal;
+    // 0.96 and 0.94 at head dim 64). Rows of a window see few blocks, whose turns are short.
     const bool windowed = spec.window_left >= 0 || spec.window_right >= 0;
-    const bool causal = spec.mask != Mask::kNone;
-    const double free = kernel.ordered || windowed ? 1
-                        : kernel.dq_apart          ? (causal ? 0.94 : 0.99)
-                                                   : 0.93;
+    const double free = kernel.ordered || windowed ? 1 : kernel.dq_apart ? 0.955 : 0.93;
     if (kernel.dq_apart)  // over halves 0.90 to 1.00 of the time, with two slots of Q 1.14 of that
       return 1.24 * free * (kernel.draws_tiles ? 1.01 : 1) + 0.15 * (3 - t.first_slots) +
              0.005 * std::abs(t.second_slots - 3);
@@ -205,7 +203,8 @@ double backward_clocks(const BackwardKernel& kernel, const KernelSpec& spec, con
   const double tile =
       (kernel.makes == BackwardMakes::kAll && !kernel.draws_tiles ? kStartedTileClocks
                                                                   : kTileClocks) +
-      (kernel.dq_apart ? kApartTileClocks : 0);
+      (kernel.dq_apart ? kApartTileClocks : 0) +
+      (kernel.dq_apart && !kernel.ordered ? kFreeTileClocks : 0);
   double sum = 0, longest = 0;
   for (int64_t i = 0; i < sampled; ++i) {
     const int64_t block = sampled == blocks ? i : i * (blocks - 1) / (sampled - 1);
