@@ -31,11 +31,8 @@ class FreeConsumer : public HalfDq {
   template <bool kMakesDq>
   __device__ __forceinline__ void step_all(int block, Dk& dk, Dv& dv) {
     Scores s;
-    const unsigned l2 = q_ring_.statistics();
-    const RingSlot q = q_ring_.take();
-    wgmma_fence();
-    wgmma_k_q(s, k_, by_rows(q.tile));
-    wgmma_commit();
+    unsigned l2;
+    const RingSlot q = issue_s(s, l2);
     wgmma_wait<0>();
     wgmma_pin(s);
     exponentiate(l2, s);

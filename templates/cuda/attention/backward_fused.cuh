@@ -35,11 +35,8 @@ class FusedConsumer : public HalfDq {
   template <bool kMakesDq>
   __device__ __forceinline__ void step_all(int block, Dk& dk, Dv& dv) {
     Scores s;
-    const unsigned l2 = q_ring_.statistics();
-    const RingSlot q = q_ring_.take();
-    wgmma_fence();
-    wgmma_k_q(s, k_, by_rows(q.tile));
-    wgmma_commit();
+    unsigned l2;
+    const RingSlot q = issue_s(s, l2);
     Dq dq;
     if constexpr (kMakesDq) issue_dq<2>(dq);
     wgmma_wait<(kMakesDq ? 1 : 0)>();

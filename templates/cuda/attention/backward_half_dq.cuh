@@ -40,6 +40,16 @@ class HalfDq : public FusedSteps {
     }
   }
 
+  // S^T of the next step; `l2`: where its statistics stand.
+  __device__ __forceinline__ RingSlot issue_s(Scores& s, unsigned& l2) {
+    l2 = q_ring_.statistics();
+    const RingSlot q = q_ring_.take();
+    wgmma_fence();
+    wgmma_k_q(s, k_, by_rows(q.tile));
+    wgmma_commit();
+    return q;
+  }
+
   __device__ __forceinline__ void hide_unseen(int block, Scores& s) const {
     if (missing_ || blocks_.needs_mask(block)) hide(block, s), hide_missing(s);
   }

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// The knobs of backward_sm90 and their rules.
+#include "generator/families/backward_sm90_space.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace attune {
+namespace {
+
+// What accumulators leave of a consumer's registers for addresses, statistics and temporaries.
+constexpr int kOtherRegisters = 28;
+
+using Broken = std::optional<std::string>;
+
+bool makes(const KernelSpec& spec, Gradients one) { return asks(spec.gradients, one); }
+
+// Knobs of a kernel that is not there have one value.
+std::vector<Knob> knobs(const KernelSpec& spec) {
+  const auto values = [](bool there, std::vector<int64_t> all) {
+    if (!there) all.resize(1);
+    return all;
+  };
+  const bool rows = makes(spec, Gradients::kQ), keys = makes_keys(spec);
+  const bool both = makes(spec, Gradients::kK) && makes(spec, Gradients::kV);
+  const bool fuses = rows && both && spec.dropout == 0 && !spec.accumulate;
+  return {
+      {"block_m", values(rows, {128, 192, 64}), "rows of q that stay, 64 for each warpgroup"},
+      {"block_n", values(rows, {48, 64, 80, 96, 112, 128}), "keys of a step of dq"},
+      {"k_slots", values(rows, {2, 3}), "tiles of k in shared memory"},
+      {"v_slots", values(rows, {1, 2, 3}), "tiles of v in shared memory"},
+      {"key_block_n", values(keys, {128, 192, 64}), "keys that stay, 64 for each warpgroup"},
+      {"key_block_m", values(keys, {32, 48, 64, 80, 96, 112, 128}), "rows of a step of dk and dv"},
+      {"q_slots", values(keys, {2, 3}), "tiles of q in shared memory"},
+      {"dout_slots", values(keys, {1, 2, 3}), "tiles of dout in shared memory"},
+      {"split_kv", values(both, {0, 1}), "dk and dv each by a kernel of its own"},
+      {"fold_sums", values(rows, {0, 1}), "the kernel of dq makes delta, instead of a step ahead"},
+      {"fuse_dq", values(fuses, {0, 16, 4, 32, 8}),
+       "the kernel of dk and dv makes dq, too: block after block of so many heads"},
+      {"draw_tiles", values(fuses, {0, 1}), "with fuse_dq: blocks stay, and draw their tiles"},
+      {"ordered", values(fuses && !spec.deterministic, {1, 0}),
+       "with fuse_dq: blocks add to dq in the order of keys, for equal bits in every run"}};
+}
+
+// Signs on their way to the elements of a step (seen: 208 accumulators with steps of 64 rows do not spill, 204 with 112 do).
+int dropout_registers(const BackwardKernel& kernel) {
+  return std::max(0, kernel.tile.step_rows / 4 - 12);
+}
+
+Broken broken_kernel(const BackwardKernel& kernel, const KernelSpec& spec, const Arch& arch) {
+  const PrefillSm90Registers registers = backward_registers(kernel);
+  const int others = kOtherRegisters + (spec.dropout > 0 ? dropout_registers(kernel) : 0);
+  const int most = (registers.moved ? registers.consumer : registers.launch) - others;
+  if (kernel.accumulators > most)
+    return fmt::format("accumulators take {} registers of at most {}", kernel.accumulators, most);
+  if (kernel.widest / 2 > registers.launch - 24)
+    return fmt::format("one wgmma has {} accumulators; a launch of {} registers holds {}",
+                       kernel.widest / 2, registers.launch, registers.launch - 24);
+  const int bytes = backward_shared_bytes(kernel);
+  if (bytes > arch.shared_bytes_per_block)
+    return fmt::format("needs {} bytes of shared memory; a block has {}", bytes,
+                       arch.shared_bytes_per_block);
+  return std::nullopt;
+}
+
+// Of one kernel that makes all: two warpgroups share dq, by columns of 64 or by rows of 64, or one has all of it.
+Broken broken_fusion(const KernelSpec& spec, const Config& c) {
+  if (!fuses_dq(c) && c.at("draw_tiles") != 0) return "draw_tiles 1 goes with fuse_dq";
+  if (!fuses_dq(c) && c.at("ordered") == 0) return "ordered 0 goes with fuse_dq";
+  if (!fuses_dq(c)) return std::nullopt;
+  if (c.at("split_kv") != 0) return "fuse_dq goes with split_kv 0";
+  if (c.at("key_block_n") != 2 * kWarpgroupRows)
+    return fmt::format("fuse_dq goes with key_block_n {}", 2 * kWarpgroupRows);
+  const int64_t rows = c.at("key_block_m");
+  if (rows != kWarpgroupRows && rows != 2 * kWarpgroupRows)
+    return fmt::format("fuse_dq goes with key_block_m {} or {}", kWarpgroupRows,
+                       2 * kWarpgroupRows);
+  if (c.at("ordered") == 0 && rows != kWarpgroupRows)
+    return fmt::format("ordered 0 goes with key_block_m {}", kWarpgroupRows);
+  const int multiple = makes_dq_apart(spec, c) ? kPanelColumns / 2 : 2 * kPanelColumns;
+  if (rows == kWarpgroupRows && spec.head_dim_qk % multiple != 0)
+    return fmt::format("fuse_dq with key_block_m {} goes with multiples of {} of head_dim_qk", rows,
+                       multiple);
+  if (spec.head_dim_qk % 16 != 0) return "fuse_dq goes with multiples of 16 of head_dim_qk";
+  return std::nullopt;
+}
+
+// Knobs of the kernel of rows, which has one value where there is none.
+bool is_of_rows(std::string_view knob) {
+  return knob == "block_m" || knob == "block_n" || knob == "k_slots" || knob == "v_slots" ||
+         knob == "fold_sums";
+}
+
+Broken broken_rest(const KernelSpec& spec, const Config& c) {
+  if (!fuses_dq(c)) return std::nullopt;
+  for (const Knob& knob : knobs(spec))
+    if (is_of_rows(knob.name) && c.at(knob.name) != knob.values.front())
+      return fmt::format("fuse_dq goes with {} {}", knob.name, knob.values.front());
+  return std::nullopt;
+}
+
+std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
+  std::vector<Constraint> all;
+  if (makes(spec, Gradients::kQ))
+    all.push_back({"rows", {"block_m", "block_n", "k_slots", "v_slots"}, [=](const Config& c) {
+                     return broken_kernel(backward_rows_kernel(spec, c), spec, arch);
+                   }});
+  if (makes_keys(spec))
+    all.push_back({"keys",
+                   {"key_block_n", "key_block_m", "q_slots", "dout_slots", "split_kv", "fuse_dq",
+                    "draw_tiles", "ordered"},
+                   [=](const Config& c) {
+                     Broken broken = broken_fusion(spec, c);
+                     for (const BackwardKernel& kernel : backward_keys_kernels(spec, c))
+                       if (!broken) broken = broken_kernel(kernel, spec, arch);
+                     return broken;
+                   }});
+  all.push_back({"fused",
+                 {"block_m", "block_n", "k_slots", "v_slots", "fold_sums", "fuse_dq"},
+                 [=](const Config& c) { return broken_rest(spec, c); }});
+  return all;
+}
+
+}  // namespace
+
+bool makes_keys(const KernelSpec& spec) {
+  return makes(spec, Gradients::kK) || makes(spec, Gradients::kV);
+}
+
+int backward_shared_bytes(const BackwardKernel& kernel) {
+  if (kernel.makes != BackwardMakes::kAll) return backward_sm90_layout(kernel.tile).bytes;
+  const BackwardFusedLayout all = backward_fused_layout(kernel.tile);
+  if (!kernel.ordered)
+    return backward_free_layout(all, kernel.tile.head_dim_qk, kernel.tile.head_dim_v).bytes;
+  return kernel.dq_apart ? backward_apart_bytes(all, kernel.tile.ds_slots) : all.bytes;
+}
+
+PrefillSm90Registers backward_registers(const BackwardKernel& kernel) {
+  if (kernel.dq_apart)
+    return {kApartRegisters.launch, kApartRegisters.keys, kApartRegisters.producer, true};
+  return backward_sm90_registers(kernel.tile.stay_rows / kWarpgroupRows);
+}
+
+SearchSpace backward_sm90_space(const KernelSpec& spec, const Arch& arch) {
+  return {knobs(spec), rules(spec, arch)};
+}
+
+}  // namespace attune

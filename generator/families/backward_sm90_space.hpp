@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The knobs of backward_sm90 and their rules, and what its kernels take of a multiprocessor.
+#pragma once
+
+#include "generator/families/backward_sm90_cost.hpp"
+#include "generator/kernel_template.hpp"
+
+namespace attune {
+
+SearchSpace backward_sm90_space(const KernelSpec& spec, const Arch& arch);
+
+// Whether dK or dV is asked.
+bool makes_keys(const KernelSpec& spec);
+
+int backward_shared_bytes(const BackwardKernel& kernel);
+PrefillSm90Registers backward_registers(const BackwardKernel& kernel);
+
+}  // namespace attune

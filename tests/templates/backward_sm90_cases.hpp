@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Configs of backward_sm90 that tests ask for.
+#pragma once
+
+#include "generator/families/backward_sm90.hpp"
+#include "tests/templates/hopper_cases.hpp"
+
+namespace attune::testing {
+
+// One kernel makes all, dq in the order of keys.
+inline constexpr const char* kOneKernel =
+    "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,"
+    "dout_slots=2,split_kv=0,fold_sums=0,fuse_dq=16,draw_tiles=0,ordered=1";
+
+inline Config default_of(const Problem& p) {
+  return backward_sm90().default_config(spec_of(p), hopper(), shape_of(p), kH200);
+}
+
+}  // namespace attune::testing

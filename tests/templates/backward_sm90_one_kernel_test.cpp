@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// backward_sm90 where one kernel makes all gradients, without a device: shared memory, workspace, source, rules and defaults of its forms. What it
+// computes: backward_test.cpp.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "generator/core/visibility.hpp"
+#include "generator/families/backward_sm90_cost.hpp"
+#include "tests/templates/backward_sm90_cases.hpp"
+
+namespace attune {
+namespace {
+
+using testing::default_of;
+using testing::hopper;
+using testing::kH200;
+using testing::kOneKernel;
+
+// dS stands where panels are aligned, behind the rings; what roles tell each other comes last.
+TEST(BackwardSm90Layout, OneKernelHasRoomForDs) {
+  for (const auto& [head_dim, step] : {std::pair{64, 128}, {128, 64}, {128, 128}}) {
+    const BackwardSm90Tile tile{128, step, 2, 2, head_dim, head_dim, true, true, kFusedDsSlots};
+    const BackwardFusedLayout l = backward_fused_layout(tile);
+    const BackwardSm90Ring &a = l.parts.first_ring, &b = l.parts.second_ring;
+    EXPECT_EQ(l.parts.ds % 1024, 0);
+    EXPECT_EQ(l.parts.ds, b.tiles + 2 * b.slot_bytes);
+    EXPECT_EQ(l.parts.ds_bytes, 2 * step * 128);
+    EXPECT_EQ(a.statistics, l.parts.ds + 4 * l.parts.ds_bytes);
+    EXPECT_GE(l.places, l.parts.bytes);
+    EXPECT_EQ(l.places % 16, 0);
+    EXPECT_EQ(l.tiles, l.places + 32);
+    EXPECT_EQ(l.ds_full, l.tiles + 32);
+    EXPECT_EQ(l.ds_full % 8, 0);
+    EXPECT_EQ(l.bytes, l.ds_full + 8 * (4 + 2 + 2 + 2 + 2));
+    EXPECT_EQ(backward_apart_ds_empty(l), l.bytes);
+    EXPECT_EQ(backward_apart_bytes(l, kFusedDsSlots), l.bytes + 8 * 4);
+    if (step * head_dim == 8192) {
+      EXPECT_LE(l.bytes, hopper().shared_bytes_per_block);
+    }
+  }
+}
+
+// Where blocks add in no order, dQ of a step has room behind all else, where bulk copies find it aligned.
+TEST(BackwardSm90Layout, DqOfAStepHasRoomWhereBlocksAddInNoOrder) {
+  for (const auto& [head_dim, copiers] : {std::pair{32, 1}, {64, 1}, {128, 2}}) {
+    const BackwardSm90Tile tile{128, 64, 2, 2, head_dim, head_dim, true, true, kFusedDsSlots};
+    const BackwardFusedLayout others = backward_fused_layout(tile);
+    const BackwardFreeLayout l = backward_free_layout(others, head_dim, head_dim);
+    EXPECT_EQ(l.copiers, copiers);
+    EXPECT_EQ(l.copiers * l.staging_bytes, 64 * head_dim * 4);
+    EXPECT_EQ(l.full % 8, 0);
+    EXPECT_GE(l.full, copiers == 1 ? backward_apart_bytes(others, kFusedDsSlots) : others.bytes);
+    EXPECT_EQ(l.empty, l.full + 8 * copiers);
+    EXPECT_GE(l.staging, l.empty + 8 * copiers);
+    EXPECT_EQ(l.staging % 128, 0);
+    EXPECT_EQ(l.bytes, l.staging + 64 * head_dim * 4);
+    EXPECT_LE(l.bytes, hopper().shared_bytes_per_block);
+  }
+}
+
+// Of all that one kernel makes dQ comes in fp32: a tensor of it, and whose turn it is.
+TEST(BackwardSm90Launch, OneKernelHasDqInTheWorkspace) {
+  const Problem p =
+      parse_problem("op=attention_backward,heads=6/2,batch=3,seqlen=1000,head_dim=128");
+  const Config config = parse_config(kOneKernel);
+  EXPECT_EQ(backward_sm90().space(spec_of(p), hopper()).broken(config), std::nullopt);
+  const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
+  ASSERT_EQ(plan.workspace.size(), 3u);
+  const long long sums = 8LL * 18 * backward_sm90_rows(1000, 128, 64);
+  EXPECT_EQ(plan.workspace[1].offset,
+            backward_fused_sums_bytes(18, backward_sm90_rows(1000, 128, 64)));
+  EXPECT_GE(plan.workspace[1].offset, sums);
+  EXPECT_EQ(plan.workspace[2].offset - plan.workspace[1].offset, 18LL * 16 * 64 * 128 * 4);
+  // A count for each block of rows, and that of drawn tiles.
+  EXPECT_EQ(plan.workspace_bytes - plan.workspace[2].offset, 256 * ((18 * 16 + 1) * 4 / 256 + 1));
+  EXPECT_EQ(plan.steps.back().grid_x, 18u * 16);
+  EXPECT_EQ(plan.main().num_tiles, 8 * 2 * 3);
+  EXPECT_EQ(plan.main().grid_x, 8u * 2 * 3);
+}
+
+// In no order each block of rows has words of its own behind its fp32.
+TEST(BackwardSm90Launch, OneKernelOfNoOrderHasWordsBehindDq) {
+  const Problem p =
+      parse_problem("op=attention_backward,heads=6/2,batch=3,seqlen=1000,head_dim=128");
+  Config config = parse_config(kOneKernel);
+  const auto bytes_of_dq = [&] {
+    const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
+    return plan.workspace[2].offset - plan.workspace[1].offset;
+  };
+  EXPECT_EQ(bytes_of_dq(), 18LL * 16 * 64 * 128 * 4);
+  config.set("ordered", 0);
+  EXPECT_EQ(bytes_of_dq(), 18LL * 16 * (64 * 128 * 4 + 128));
+}
+
+// Products of half of a step's rows are in the text of kernels that multiply so, and in no other.
+TEST(BackwardSm90Source, HasProductsOfHalvesWhereTheyAreMultiplied) {
+  const auto has_halves = [](int head_dim, int step_rows) {
+    const Problem p = parse_problem("op=attention_backward,heads=4,seqlen=1000,head_dim=" +
+                                    std::to_string(head_dim));
+    Config config = parse_config(kOneKernel);
+    config.set("key_block_m", step_rows);
+    EXPECT_EQ(backward_sm90().space(spec_of(p), hopper()).broken(config), std::nullopt);
+    const std::string text = render(backward_sm90(), spec_of(p), hopper(), config).text;
+    const bool products = text.find("void wgmma_p_dout_half(") != std::string::npos;
+    EXPECT_EQ(text.find("class StepsInHalves") != std::string::npos, products) << head_dim;
+    return products;
+  };
+  EXPECT_TRUE(has_halves(64, 128));
+  EXPECT_FALSE(has_halves(32, 128));
+  EXPECT_FALSE(has_halves(128, 64));
+}
+
+// Of head dims to 64 a warpgroup of its own makes dQ where steps have 64 rows; of others the two of keys do.
+TEST(BackwardSm90Launch, AWarpgroupOfItsOwnMakesDqOfSmallHeads) {
+  const BackwardApartRegisters r = kApartRegisters;
+  EXPECT_LE(2 * r.keys + r.dq + r.producer, 4 * r.launch);
+  const auto threads = [&r](const char* dims) {
+    const Problem p =
+        parse_problem(std::string("op=attention_backward,heads=4,seqlen=1000,") + dims);
+    const Config config = parse_config(kOneKernel);
+    if (auto why = backward_sm90().space(spec_of(p), hopper()).broken(config)) return *why;
+    const std::string text = render(backward_sm90(), spec_of(p), hopper(), config).text;
+    const unsigned all =
+        backward_sm90().launch(spec_of(p), config, shape_of(p), kH200).main().threads;
+    EXPECT_EQ(text.find("class DqConsumer") != std::string::npos, all == 512) << dims;
+    EXPECT_EQ(backward_sm90().resources(spec_of(p), hopper(), config).max_registers,
+              all == 512 ? r.launch : 168);
+    return std::to_string(all);
+  };
+  EXPECT_EQ(threads("head_dim=64"), "512");
+  EXPECT_EQ(threads("head_dim_qk=32,head_dim_v=48"), "512");
+  EXPECT_EQ(threads("head_dim=128"), "384");
+  EXPECT_EQ(threads("head_dim=48"),
+            "fuse_dq with key_block_m 64 goes with multiples of 32 of head_dim_qk");
+  EXPECT_EQ(threads("head_dim_qk=64,head_dim_v=128"),
+            "fuse_dq with key_block_m 64 goes with multiples of 128 of head_dim_qk");
+}
+
+// Blocks that draw their tiles are no more than multiprocessors; others take one each.
+TEST(BackwardSm90Launch, OneKernelDrawsTilesOrStartsABlockForEach) {
+  const Problem p =
+      parse_problem("op=attention_backward,heads=64,batch=3,seqlen=1000,head_dim=128");
+  Config config = parse_config(kOneKernel);
+  const auto grid = [&] {
+    return backward_sm90().launch(spec_of(p), config, shape_of(p), kH200).main().grid_x;
+  };
+  EXPECT_EQ(grid(), 8u * 64 * 3);
+  config.set("draw_tiles", 1);
+  EXPECT_EQ(grid(), 132u);
+}
+
+// What was measured on an H100: in the order of keys head dim 64 is worth one kernel, of 128 long rows at best; tiles of as many heads as fit in
+// L2. Without an order it is faster but for rows of narrow windows, which two kernels serve.
+TEST(BackwardSm90Default, IsOneKernelWhereThatWins) {
+  const auto choice = [](int head_dim, int seqlen, const std::string& more) {
+    return default_of(parse_problem(
+        "op=attention_backward,heads=" + std::to_string(2048 / head_dim) +
+        ",batch=" + std::to_string(16384 / seqlen) + ",seqlen=" + std::to_string(seqlen) +
+        ",head_dim=" + std::to_string(head_dim) + more));
+  };
+  const auto expect = [&](int head_dim, int seqlen, int heads, int draws) {
+    const Config c = choice(head_dim, seqlen, ",deterministic=1");
+    EXPECT_EQ(c.at("fuse_dq"), heads) << head_dim << " " << seqlen << " " << c.to_text();
+    EXPECT_EQ(c.at("draw_tiles"), draws) << head_dim << " " << seqlen << " " << c.to_text();
+    EXPECT_EQ(c.at("key_block_m"), 64) << head_dim << " " << seqlen << " " << c.to_text();
+  };
+  expect(64, 16384, 4, 1);
+  expect(64, 1024, 32, 1);
+  expect(128, 1024, 0, 0);
+  for (const int head_dim : {64, 128})
+    for (const char* mask : {"", ",mask=causal_bottom_right"}) {
+      const Config c = choice(head_dim, 16384, mask);
+      EXPECT_EQ(c.at("fuse_dq") != 0 && c.at("ordered") == 0, true) << c.to_text();
+    }
+  const Config narrow = choice(64, 8192, ",mask=causal_bottom_right,window=127:0");
+  EXPECT_EQ(narrow.at("fuse_dq"), 0) << narrow.to_text();
+}
+
+// Blocks that add in no order wait for no turns: there is no text of these, and the first stores.
+TEST(BackwardSm90Source, HasTurnsWhereBlocksAddInOrder) {
+  for (const char* dims : {"head_dim=64", "head_dim=128"}) {
+    const Problem p =
+        parse_problem(std::string("op=attention_backward,heads=4,seqlen=1000,") + dims);
+    Config config = parse_config(kOneKernel);
+    for (const int ordered : {1, 0}) {
+      config.set("ordered", ordered);
+      EXPECT_EQ(backward_sm90().space(spec_of(p), hopper()).broken(config), std::nullopt);
+      const std::string text = render(backward_sm90(), spec_of(p), hopper(), config).text;
+      EXPECT_EQ(text.find("await_turn(FusedWorkspace") != std::string::npos, ordered == 1) << dims;
+      EXPECT_EQ(text.find("end_claim(") != std::string::npos, ordered == 0) << dims;
+      EXPECT_EQ(text.find("void bulk_add(") != std::string::npos, ordered == 0) << dims;
+    }
+  }
+}
+
+TEST(BackwardSm90Space, OneKernelHasItsRules) {
+  const Problem p = parse_problem("op=attention_backward,head_dim=128,heads=8,seqlen=4096");
+  const SearchSpace space = backward_sm90().space(spec_of(p), hopper());
+  Config c = parse_config(kOneKernel);
+  const auto broken = [&](const char* knob, int64_t value) {
+    Config other = c;
+    other.set(knob, value);
+    return space.broken(other).value_or("");
+  };
+  EXPECT_NE(broken("key_block_m", 80).find("fuse_dq goes with key_block_m 64 or 128"),
+            std::string::npos);
+  EXPECT_NE(broken("key_block_n", 192).find("key_block_n 128"), std::string::npos);
+  EXPECT_NE(broken("fold_sums", 1).find("fuse_dq goes with fold_sums 0"), std::string::npos);
+  EXPECT_NE(broken("block_n", 64).find("fuse_dq goes with block_n 48"), std::string::npos);
+  c.set("key_block_m", 128);
+  c.set("ordered", 0);
+  const Problem small = parse_problem("op=attention_backward,head_dim=64,heads=8,seqlen=4096");
+  EXPECT_EQ(backward_sm90().space(spec_of(small), hopper()).broken(c).value_or(""),
+            "ordered 0 goes with key_block_m 64");
+  c = parse_config(kOneKernel);
+  c.set("fuse_dq", 0);
+  EXPECT_NE(broken("ordered", 0).find("ordered 0 goes with fuse_dq"), std::string::npos);
+  EXPECT_NE(broken("draw_tiles", 1).find("draw_tiles 1 goes with fuse_dq"), std::string::npos);
+  const Problem dropped =
+      parse_problem("op=attention_backward,head_dim=128,heads=8,seqlen=4096,dropout=0.1");
+  EXPECT_EQ(backward_sm90().space(spec_of(dropped), hopper()).knobs().back().values.size(), 1u);
+}
+
+// Who asks for equal bits in every run gets them from every config that tuning may choose; the kernels are those of other problems.
+TEST(BackwardSm90Space, OrderOfDqIsKeptWhereEqualBitsAreAsked) {
+  const std::string text = "op=attention_backward,head_dim=128,heads=8,seqlen=4096";
+  const KernelSpec plain = spec_of(parse_problem(text)),
+                   asked = spec_of(parse_problem(text + ",deterministic=1"));
+  const auto orders = [](const KernelSpec& spec) {
+    const SearchSpace space = backward_sm90().space(spec, hopper());
+    std::vector<int64_t> values;
+    for (const Knob& knob : space.knobs())
+      if (knob.name == "ordered") values = knob.values;
+    return values;
+  };
+  EXPECT_EQ(orders(plain), (std::vector<int64_t>{1, 0}));
+  EXPECT_EQ(orders(asked), std::vector<int64_t>{1});
+  Config c = parse_config(kOneKernel);
+  const auto code = [&c](const KernelSpec& spec) {
+    return source_digest(render(backward_sm90(), spec, hopper(), c));
+  };
+  EXPECT_EQ(backward_sm90().space(asked, hopper()).broken(c), std::nullopt);
+  EXPECT_EQ(code(asked), code(plain));
+  c.set("ordered", 0);
+  EXPECT_EQ(backward_sm90().space(plain, hopper()).broken(c), std::nullopt);
+  EXPECT_NE(backward_sm90().space(asked, hopper()).broken(c), std::nullopt);
+}
+
+}  // namespace
+}  // namespace attune
