@@ -6,9 +6,9 @@
 //   attune_keys      dK = scale dS^T Q, dV = P^T dout, by tiles of keys  attention/backward_keys.cuh
 //   attune_values    dV, where split_kv keeps it apart               attention/backward_values.cuh
 // with P = exp2(c Q K^T - L2) and dS = P (dout V^T - delta), made anew in each; or, with fuse_dq, all by tiles of keys:
-//   attune_kernel    dK, dV, and dQ in fp32, added up in the order of keys  attention/backward_fused_kernel.cuh
+//   attune_kernel    dK, dV, and dQ in fp32, added up in the order of keys or in none  attention/backward_fused_kernel.cuh
 //   attune_round     dQ, scaled and rounded                          attention/backward_round.cuh
-// Either way the result is the same in each run. Layout of shared memory: shared/backward_sm90_layout.h. How it works: backward_sm90.md.
+// But for that in no order (knob ordered) the result is the same in each run. Layout of shared memory: shared/backward_sm90_layout.h. How it works: backward_sm90.md.
 #include "cuda/backward_sm90_knobs.cuh"
 
 #include "cuda/attention/backward_fused_kernel.cuh"  // where kFused
