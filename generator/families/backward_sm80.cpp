@@ -10,6 +10,7 @@
 #include "generator/core/error.hpp"
 #include "generator/core/score_feature.hpp"
 #include "generator/families/backward_sm80_cost.hpp"
+#include "generator/families/made_gradients.hpp"
 #include "generator/families/score_room.hpp"
 #include "generator/families/served.hpp"
 
@@ -31,11 +32,6 @@ constexpr int kSpareOfDropout = 8;
 constexpr int kSpareOfElements = 48;  // where programs read several elements for each score
 
 using Broken = std::optional<std::string>;
-
-bool makes(const KernelSpec& spec, Gradients one) { return asks(spec.gradients, one); }
-bool makes_keys(const KernelSpec& spec) {
-  return makes(spec, Gradients::kK) || makes(spec, Gradients::kV);
-}
 
 // Knobs of a kernel that is not there have one value.
 std::vector<int64_t> values(bool there, std::vector<int64_t> all) {

@@ -11,6 +11,7 @@
 #include "generator/families/backward_sm90_cost.hpp"
 #include "generator/families/backward_sm90_space.hpp"
 #include "generator/families/cheapest_config.hpp"
+#include "generator/families/made_gradients.hpp"
 #include "generator/families/prefill_sm90_rules.hpp"
 #include "generator/wgmma_emitter.hpp"
 
@@ -20,7 +21,6 @@ namespace {
 constexpr int kMaxHeadDim = 256;
 constexpr int kPrepareThreads = 256;
 constexpr int kL2SectionMb = 32;
-bool makes(const KernelSpec& spec, Gradients one) { return asks(spec.gradients, one); }
 
 // Whether L2 and delta stand in the workspace: of dQ alone, its kernel has no need of that.
 bool has_sums(const KernelSpec& spec, const Config& config) {

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "generator/families/made_gradients.hpp"
+
 namespace attune {
 namespace {
 
@@ -14,8 +16,6 @@ namespace {
 constexpr int kOtherRegisters = 28;
 
 using Broken = std::optional<std::string>;
-
-bool makes(const KernelSpec& spec, Gradients one) { return asks(spec.gradients, one); }
 
 // Knobs of a kernel that is not there have one value.
 std::vector<Knob> knobs(const KernelSpec& spec) {
@@ -124,10 +124,6 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
 }
 
 }  // namespace
-
-bool makes_keys(const KernelSpec& spec) {
-  return makes(spec, Gradients::kK) || makes(spec, Gradients::kV);
-}
 
 int backward_shared_bytes(const BackwardKernel& kernel) {
   if (kernel.makes != BackwardMakes::kAll) return backward_sm90_layout(kernel.tile).bytes;

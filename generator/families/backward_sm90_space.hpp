@@ -9,9 +9,6 @@ namespace attune {
 
 SearchSpace backward_sm90_space(const KernelSpec& spec, const Arch& arch);
 
-// Whether dK or dV is asked.
-bool makes_keys(const KernelSpec& spec);
-
 int backward_shared_bytes(const BackwardKernel& kernel);
 PrefillSm90Registers backward_registers(const BackwardKernel& kernel);
 
