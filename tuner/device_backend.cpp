@@ -8,6 +8,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/template_registry.hpp"
+#include "tuner/two_runs.hpp"
 
 namespace attune {
 namespace {
@@ -123,7 +124,9 @@ Prepared DeviceBackend::prepare(int id, const KernelRequest& request) {
     const CheckError error = check(loaded);
     prepared->error_max = error.max;
     prepared->error_mean = error.mean;
-    if (error.wrong) prepared->fault = Fault{TrialStatus::kWrongResult, *error.wrong, false};
+    std::optional<std::string> wrong = error.wrong;
+    if (!wrong && problem_.deterministic) wrong = compare_two_runs(loaded);
+    if (wrong) prepared->fault = Fault{TrialStatus::kWrongResult, *wrong, false};
   });
 }
 
@@ -136,6 +139,19 @@ CheckError DeviceBackend::check(const Loaded& loaded) {
     launch(loaded, operands);
     device_->synchronize();
   });
+}
+
+std::optional<std::string> DeviceBackend::compare_two_runs(const Loaded& loaded) {
+  const DeviceMemory& workspace = loaded.workspace;
+  return difference_of_two_runs(
+      *device_, problem_, *inputs_, [&](const Operands& operands, int stale) {
+        if (workspace.bytes() > 0) {
+          device_->fill(workspace.data(), stale, workspace.bytes(), nullptr);
+          init_workspace(loaded.plan, workspace.data(), workspace.bytes(), nullptr);
+        }
+        launch(loaded, operands);
+        device_->synchronize();
+      });
 }
 
 double DeviceBackend::time_once_us(const Loaded& loaded, int launches) {

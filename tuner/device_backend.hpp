@@ -41,6 +41,8 @@ class DeviceBackend : public MeasureBackend {
   Prepared enter(int id, const KernelRequest& request, const Check& check);
   void open_oracle(const std::optional<KernelRequest>& reference);
   CheckError check(const Loaded& loaded);
+  // A sentence where two runs give other bits.
+  std::optional<std::string> compare_two_runs(const Loaded& loaded);
   void launch(const Loaded& loaded, const Operands& operands) const;
   double time_once_us(const Loaded& loaded, int launches);
   double estimate_us(const Loaded& loaded);

@@ -221,22 +221,23 @@ OperandView Inputs::with_mean(Role role, float mean) {
               "other values are asked for a tensor that the op does not have");
 }
 
-Operands Inputs::poisoned() {
+Operands Inputs::poisoned() { return with_outputs_of(kPoison); }
+
+Operands Inputs::with_outputs_of(int byte) {
   Operands operands = set(0);
   operands.cache = cache_.checked();
   for (const OperandSpec& operand : operands_) {
     if (!operand.written) continue;
     switch (kind_of(operand.role)) {
       case OperandKind::kTensor:
-        device_.fill((operands.*tensor_of(operand.role)).data, kPoison, set_bytes(operand),
-                     nullptr);
+        device_.fill((operands.*tensor_of(operand.role)).data, byte, set_bytes(operand), nullptr);
         break;
       case OperandKind::kRowSums:
         set_row_sums(operand.role, &operands);
-        device_.fill(operands.lse, kPoison, row_sums_[0].memory.bytes(), nullptr);
+        device_.fill(operands.lse, byte, row_sums_[0].memory.bytes(), nullptr);
         break;
       case OperandKind::kFactors:
-        device_.fill((operands.*factors_of(operand.role)).data, kPoison,
+        device_.fill((operands.*factors_of(operand.role)).data, byte,
                      factors_[index_of(operand.role)].memory.bytes(), nullptr);
         break;
     }

@@ -32,6 +32,8 @@ class Inputs {
   const Operands& set(int index) const { return sets_[static_cast<size_t>(index) % sets_.size()]; }
   // Set 0 with all its outputs, filled with NaN.
   Operands poisoned();
+  // The same, filled with a byte.
+  Operands with_outputs_of(int byte);
   // The captures and scalars of the problem's score program; every set has them.
   const ScoreOperands& scores() const { return scores_; }
   // What set 0 is told of its cache, of problems that have one.

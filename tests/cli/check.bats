@@ -60,3 +60,10 @@ load contract
   attune check --target cpu --problem $problem --sample -3
   refused 1 --sample -3
 }
+
+@test "gradients of one order are held against those of a second run" {
+  need_cpu_target
+  attune check --target cpu --sample 3 --problem op=attention_backward,deterministic=1,dtype=bf16,head_dim=40,heads=4/2,seqlen_q=33,seqlen_kv=65,mask=causal_bottom_right --json
+  expect 0
+  json 'len(o["rows"]) == 3 and all(r["status"] == "ok" for r in o["rows"])'
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// See two_runs.hpp.
+#include "tuner/two_runs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "generator/core/narrow_float.hpp"
+#include "runtime/operands.hpp"
+
+namespace attune {
+namespace {
+
+constexpr int kStaleBytes[2] = {0xff, 0x3c};  // NaN of every float type, and a small number
+
+int64_t elements_of(const OperandSpec& tensor) {
+  return tensor.empty() ? 0 : contiguous_view(tensor).batch_stride * tensor.batch;
+}
+
+// What a run writes, in the order of the operands.
+OperandList results_of(const Problem& problem) {
+  OperandList results;
+  for (const OperandSpec& operand : operands_of(problem))
+    if (operand.written && kind_of(operand.role) == OperandKind::kTensor) results.add(operand);
+  return results;
+}
+
+void fill_sums(const Device& device, const OperandList& results, const Operands& operands) {
+  for (const OperandSpec& tensor : results)
+    if (tensor.added_to)
+      device.fill((operands.*tensor_of(tensor.role)).data, 0,
+                  elements_of(tensor) * dtype_bytes(tensor.dtype), nullptr);
+}
+
+std::string bytes_of(const Device& device, const OperandSpec& tensor, const OperandView& view) {
+  std::string bytes(static_cast<size_t>(elements_of(tensor) * dtype_bytes(tensor.dtype)), '\0');
+  if (!bytes.empty())
+    device.copy_to_host(bytes.data(), view.data, static_cast<int64_t>(bytes.size()));
+  return bytes;
+}
+
+// The bits as they are read, highest first.
+std::string element_text(const OperandSpec& tensor, const std::string& bytes, int64_t index) {
+  std::string bits;
+  const int64_t size = dtype_bytes(tensor.dtype);
+  for (int64_t i = size; i-- > 0;)
+    bits += fmt::format("{:02x}",
+                        static_cast<unsigned char>(bytes[static_cast<size_t>(index * size + i)]));
+  return fmt::format("{} (0x{})", load_element(tensor.dtype, bytes.data(), index), bits);
+}
+
+std::optional<std::string> difference(const OperandSpec& tensor, const std::string& first,
+                                      const std::string& second) {
+  const auto at = std::mismatch(first.begin(), first.end(), second.begin()).first - first.begin();
+  if (at == static_cast<int64_t>(first.size())) return std::nullopt;
+  const OperandView view = contiguous_view(tensor);
+  const int64_t index = at / dtype_bytes(tensor.dtype), in_batch = index % view.batch_stride;
+  const int64_t in_row = in_batch % view.row_stride;
+  return fmt::format(
+      "two runs of the same inputs give other bits, and deterministic is 1: {} of batch {}, row "
+      "{}, head {}, element {} is {}, then {}",
+      tensor.name, index / view.batch_stride, in_batch / view.row_stride, in_row / view.head_stride,
+      in_row % view.head_stride, element_text(tensor, first, index),
+      element_text(tensor, second, index));
+}
+
+}  // namespace
+
+std::optional<std::string> difference_of_two_runs(
+    const Device& device, const Problem& problem, Inputs& inputs,
+    const std::function<void(const Operands& operands, int stale)>& launch) {
+  const OperandList results = results_of(problem);
+  std::vector<std::string> first;
+  for (const int stale : kStaleBytes) {
+    const Operands operands = inputs.with_outputs_of(stale);
+    fill_sums(device, results, operands);
+    launch(operands, stale);
+    for (size_t i = 0; const OperandSpec& tensor : results) {
+      std::string bytes = bytes_of(device, tensor, operands.*tensor_of(tensor.role));
+      if (stale == kStaleBytes[0])
+        first.push_back(std::move(bytes));
+      else if (const auto found = difference(tensor, first[i++], bytes))
+        return found;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace attune
