@@ -102,6 +102,28 @@ TEST(PrefillSm89, TilesTakeHalfOfWhatSixteenBitsTake) {
   EXPECT_EQ(prefill_sm80_row_bytes(16, 1), 32);
 }
 
+std::string source_of(const std::string& problem) {
+  const KernelSpec spec = spec_from(problem);
+  const Arch arch = parse_arch("sm_89");
+  return render(prefill_sm89(), spec, arch,
+                prefill_sm89().default_config(spec, arch, {1, 4096, 4096, 8, 2},
+                                              typical_device(arch).facts))
+      .text;
+}
+
+// With a mask program a tile of a call without keys visits a block, whose factors of K and V are not there.
+TEST(PrefillSm89, CallsWithoutKeysReadNoFactorsOfBlocks) {
+  const std::string step = "Step step(const KernelParts& args", guard = "args.base.seqlen_kv == 0)",
+                    read = "factor_of<kScaleBlockKv>(args.scales.k_scale";
+  const std::string blocks = "dtype=e4m3,head_dim=64,scale_block=64";
+  const std::string masked = source_of(blocks + ",documents=1");
+  const size_t begin = masked.find(step), end = masked.find(read);
+  ASSERT_LT(begin, end);
+  const size_t at = masked.find(guard, begin);
+  EXPECT_TRUE(at != std::string::npos && at < end);
+  EXPECT_EQ(source_of(blocks).find(guard), std::string::npos);
+}
+
 class PrefillSm89Compile : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -86,6 +86,8 @@ class Factors {
                                        int block) const {
     Step factors = {};
     if constexpr (kBlockFactors) {
+      // The list of a tile that sees nothing names a block, also of a call without keys, which has no factors.
+      if (args.base.seqlen_kv == 0) return factors;  // where kMaskProgram
       const Tile tile = state.tile();
       const int head = tile.head / kGqaRatio;
 #pragma unroll
