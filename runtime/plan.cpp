@@ -122,7 +122,7 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
   if (!plan.operands.allow(operands)) [[unlikely]]
     check_operands(plan.operands.list(), operands);
   if (plan.scores.reads_operands()) [[unlikely]]
-    check_score_operands(plan.scores, operands.scores);
+    check_score_operands(plan.problem, plan.scores, operands.scores);
   if (plan.launch.takes_cache) [[unlikely]] {
     if (plan.launch.takes_append)
       check_append(plan.problem, operands.cache, operands.append);

@@ -17,8 +17,6 @@ namespace {
 
 constexpr int kMinHeadDim = 16;
 constexpr int kHeadDimStep = 8;
-constexpr int64_t kMaxLength =
-    std::numeric_limits<int32_t>::max() - 65536;  // tiles round up within int
 constexpr int kMaxHeads = 65536;
 constexpr double kMaxRows = 0x1p50;  // of 1 KB: strides, tiles and bytes stay within 64 bits
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -144,6 +145,9 @@ struct SpecFields {
 
   bool operator==(const SpecFields&) const = default;
 };
+
+// Of rows and keys, and the position behind the last of them: tiles round up within int.
+inline constexpr int64_t kMaxLength = std::numeric_limits<int32_t>::max() - 65536;
 
 // Known at run time; a tuned config belongs to it. The ratio of heads is compiled in, too.
 struct Shape {

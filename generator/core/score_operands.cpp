@@ -40,10 +40,14 @@ void check_capture(const CaptureSpec& capture, const CaptureView& view) {
                          i, view.strides[i]));
 }
 
-void check_position(const char* name, int64_t first) {
+// Also the last of `length` rows or keys must have a position.
+void check_position(const char* name, int64_t first, const char* length_name, int64_t length) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
   if (first < 0 || first > kMost)
     refuse(fmt::format("{} is {}; accepted are 0 to {}", name, first, kMost));
+  if (first > kMaxLength - length)
+    refuse(fmt::format("{} is {}; accepted are 0 to {} where {} is {}", name, first,
+                       kMaxLength - length, length_name, length));
 }
 
 }  // namespace
@@ -101,7 +105,8 @@ CaptureView contiguous_capture(const CaptureSpec& capture, const void* data) {
   return view;
 }
 
-void check_score_operands(const ScoreCaptures& wanted, const ScoreOperands* operands) {
+void check_score_operands(const Problem& problem, const ScoreCaptures& wanted,
+                          const ScoreOperands* operands) {
   const std::vector<CaptureSpec>& captures = wanted.captures;
   const size_t scalars = operands == nullptr ? 0 : operands->num_scalars;
   if (scalars != wanted.scalars.size())
@@ -117,8 +122,9 @@ void check_score_operands(const ScoreCaptures& wanted, const ScoreOperands* oper
   }
   if (operands == nullptr) return;
   for (size_t i = 0; i < captures.size(); ++i) check_capture(captures[i], operands->captures[i]);
-  check_position("q_position0", operands->q_position0);
-  check_position("kv_position0", operands->kv_position0);
+  check_position("q_position0", operands->q_position0,
+                 describe(problem.op).has_cache ? "seqlen_kv" : "seqlen_q", score_rows(problem));
+  check_position("kv_position0", operands->kv_position0, "seqlen_kv", problem.seqlen_kv);
   if (wanted.has_fixed_masks && operands->q_position0 != operands->kv_position0)
     refuse(fmt::format(
         "q_position0 is {} and kv_position0 is {}; accepted are equal ones, for the mask program "

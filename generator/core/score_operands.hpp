@@ -47,7 +47,8 @@ CaptureView contiguous_capture(const CaptureSpec& capture, const void* data);
 
 // Throws kInvalidArgument with a sentence for captures that are missing, null or misaligned, strides that are negative, and
 // positions out of range.
-void check_score_operands(const ScoreCaptures& wanted, const ScoreOperands* operands);
+void check_score_operands(const Problem& problem, const ScoreCaptures& wanted,
+                          const ScoreOperands* operands);
 
 // What score programs see as seqlen_q. Rows of a cache's requests are positions, so that the key of the same number is their diagonal.
 int64_t score_rows(const Problem& problem);

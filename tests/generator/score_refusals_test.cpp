@@ -120,7 +120,7 @@ class OperandRefusals : public ::testing::Test {
   std::string refused(const std::function<void(ScoreOperands*)>& change) {
     ScoreOperands operands = good_;
     change(&operands);
-    return refusal([&] { check_score_operands(wanted_, &operands); });
+    return refusal([&] { check_score_operands(problem_, wanted_, &operands); });
   }
   CaptureView* view(ScoreOperands* operands, const std::string& name) const {
     for (size_t i = 0; i < wanted_.captures.size(); ++i)
@@ -136,7 +136,7 @@ class OperandRefusals : public ::testing::Test {
 
 TEST_F(OperandRefusals, EachHasItsSentence) {
   EXPECT_EQ(refused([](ScoreOperands*) {}), "nothing was refused");
-  EXPECT_THAT(refusal([&] { check_score_operands(wanted_, nullptr); }),
+  EXPECT_THAT(refusal([&] { check_score_operands(problem_, wanted_, nullptr); }),
               HasSubstr("scalars has 0 numbers; accepted are 1 for this plan"));
   EXPECT_THAT(refused([](ScoreOperands* o) { o->num_scalars = 2; }),
               HasSubstr("scalars has 2 numbers; accepted are 1"));
@@ -160,6 +160,17 @@ TEST_F(OperandRefusals, EachHasItsSentence) {
               HasSubstr("q_position0 is -1; accepted are 0 to"));
   EXPECT_THAT(refused([](ScoreOperands* o) { o->kv_position0 = std::numeric_limits<int>::max(); }),
               HasSubstr("kv_position0 is 2147483647; accepted are 0 to"));
+  problem_.seqlen_q = 2000000000, problem_.seqlen_kv = 1500000000;
+  EXPECT_THAT(
+      refused([](ScoreOperands* o) { o->q_position0 = 147418112; }),
+      HasSubstr(
+          "q_position0 is 147418112; accepted are 0 to 147418111 where seqlen_q is 2000000000"));
+  EXPECT_THAT(refused([](ScoreOperands* o) { o->kv_position0 = 1000000000; }),
+              HasSubstr("kv_position0 is 1000000000; accepted are 0 to 647418111 where seqlen_kv "
+                        "is 1500000000"));
+  EXPECT_EQ(
+      refused([](ScoreOperands* o) { o->q_position0 = 147418111, o->kv_position0 = 647418111; }),
+      "nothing was refused");
   wanted_.has_fixed_masks = true;
   EXPECT_THAT(refused([](ScoreOperands* o) { o->q_position0 = 5; }),
               HasSubstr("q_position0 is 5 and kv_position0 is 0; accepted are equal ones"));
