@@ -252,6 +252,14 @@ END
   if command -v objdump > /dev/null; then grep -q "Machine code, by" "$dir/kernel.html"; fi
 }
 
+@test "emit --html shows machine code where children are not waited for" {
+  need_cpu_target
+  command -v objdump > /dev/null || skip "objdump is not here"
+  "${PYTHON:-python3}" -c 'import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])' \
+    "$ATTUNE" emit --problem $problem --arch cpu --html --out "$dir/kernel.html"
+  grep -q "Machine code, by objdump" "$dir/kernel.html"
+}
+
 @test "emit --html without a disassembler shows PTX; its tags are its own, whatever a program says" {
   need_nvrtc
   printf '// scalar script: float\nreturn score<script ? score : score * 0.5;\n' > "$dir/mod"
