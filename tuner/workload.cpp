@@ -163,10 +163,22 @@ std::string program_text(const nlohmann::json& json, const char* field) {
   return json.at(field).get<std::string>();
 }
 
-// "line 3 of captured.jsonl: ..." around what parse throws.
+// Of a line of captures, which may be cut in the middle.
+nlohmann::json captured_json(const std::string& line) {
+  try {
+    return parse_json<nlohmann::json>(line);
+  } catch (const Error& error) {
+    throw Error(
+        error.code(),
+        fmt::format("{}; accepted is a whole {{\"problem\": \"dtype=bf16,...\"}} on each line",
+                    error.what()));
+  }
+}
+
+// "captured.jsonl, line 3: ..." around what parse throws.
 Problem captured_problem(const std::string& line, const std::string& where) {
   try {
-    const nlohmann::json json = parse_json<nlohmann::json>(line);
+    const nlohmann::json json = captured_json(line);
     if (!json.is_object() || !json.contains("problem") || !json.at("problem").is_string())
       throw Error(ErrorCode::kInvalidArgument,
                   "no \"problem\" text; accepted is {\"problem\": \"dtype=bf16,...\"}");

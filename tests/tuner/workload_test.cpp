@@ -243,6 +243,10 @@ TEST_F(TemporaryFile, CapturedProblemsAreReadLineByLine) {
   };
   EXPECT_THAT(error_of("{\"problem\": \"head_dim=64,heads=8,seqlen=3\"}\n{oops\n"),
               HasSubstr("line 2: not JSON"));
+  EXPECT_THAT(
+      error_of("{\"problem\": \"head_dim=64,heads=8,seqlen=3\"}\n{\"problem\": \"head_d"),
+      AllOf(HasSubstr(path_.string() + ", line 2: not JSON"),
+            HasSubstr("; accepted is a whole {\"problem\": \"dtype=bf16,...\"} on each line")));
   EXPECT_THAT(error_of("{\"problem\": \"head_dim=64,heads=8/3,seqlen=3\"}\n"),
               HasSubstr("line 1: num_heads_q is 8 and num_heads_kv is 3"));
   EXPECT_THAT(error_of("{\"text\": 3}\n"), HasSubstr("line 1: no \"problem\" text"));
