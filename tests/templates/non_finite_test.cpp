@@ -207,6 +207,26 @@ class NonFinite : public DeviceFixture {
       });
   }
 
+  // Also where all factors of K are NaN: rows that see keys are NaN, O and LSE; the others keep to the rule.
+  void check_empty_rows_of_factors(const Problem& p) {
+    AttentionCase c = clean_case(p);
+    for (float& factor : c.k_scale.values) factor = kNan;
+    const auto empty = p.seqlen_q - p.seqlen_kv;
+    for (const KernelTemplate* t : asked_templates())
+      for_configs(*t, p, [&](const LoadedConfig& loaded, const std::string& trace) {
+        const AttentionResult got = loaded.run(c).result;
+        for (int64_t row = 0; row < p.seqlen_q; ++row) {
+          const double lse = got.lse[static_cast<size_t>(row)],
+                       o = got.o[static_cast<size_t>(row * p.head_dim_v)];
+          if (row < empty)
+            EXPECT_TRUE(o == 0 && lse == -kInfinity) << trace << " row " << row << ": " << o;
+          else
+            EXPECT_TRUE(std::isnan(o) && std::isnan(lse)) << trace << " row " << row << ": " << o;
+          if (HasFailure()) return;
+        }
+      });
+  }
+
   void check_all_empty_rows() {
     if (!device_) return;
     for (const char* dtype : {"bf16", "fp16", "fp32", "fp32,accuracy=fast", "fp32,accuracy=split",
@@ -215,6 +235,16 @@ class NonFinite : public DeviceFixture {
         check_empty_rows(parse_problem(
             std::string("heads=1,seqlen_q=150,seqlen_kv=70,mask=causal_bottom_right,head_dim=") +
             head_dim + ",dtype=" + dtype));
+  }
+
+  void check_all_empty_rows_of_factors() {
+    if (!device_) return;
+    for (const char* options : {"", ",accuracy=fast", ",scale_block=64"})
+      for (const char* head_dim : {"64", "128"})
+        check_empty_rows_of_factors(parse_problem(
+            std::string("dtype=e4m3,heads=1,seqlen_q=150,seqlen_kv=70,mask=causal_bottom_right,"
+                        "head_dim=") +
+            head_dim + options));
   }
 };
 
@@ -245,6 +275,11 @@ TEST_F(Cuda, ScoresThatAreNotFiniteMakeTheirRowsSo) {
 TEST_F(Cpu, RowsThatSeeNothingAreZero) {
   open("cpu");
   check_all_empty_rows();
+}
+
+TEST_F(Cpu, RowsThatSeeNothingAreZeroBesideFactorsOfNan) {
+  open("cpu");
+  check_all_empty_rows_of_factors();
 }
 
 TEST_F(Cuda, RowsThatSeeNothingAreZero) {
