@@ -6,7 +6,8 @@
 
 A case has several copies of its cache, together more than twice the L2, which the calls of a graph take in turn: every call reads from
 memory. TB/s count K and V of the keys that requests have, once. Peers are PyTorch's SDPA on cuDNN, over contiguous caches of full length, its
-FlashAttention-2 over prompts end to end, and FlashAttention-3's flash_attn_with_kvcache where its package is installed. Results are compared with the first peer's before anything is timed.
+FlashAttention-2 over prompts end to end, and where their packages are installed FlashAttention-3's flash_attn_with_kvcache and FlashInfer's wrappers
+(flashinfer_peer.py; what their plan() costs the host stands beside as plan_us). Results are compared with attune's before anything is timed.
 """
 import argparse
 import itertools
@@ -23,6 +24,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import attune  # noqa: E402
+import flashinfer_peer  # noqa: E402
+import peers  # noqa: E402
 import timing  # noqa: E402
 
 MEMORY_RATE = 4.5e12  # bytes a second that an H200 reads at best: what "bytes_us" divides by
@@ -88,24 +91,24 @@ def prompts():
 class Sets:
     """Copies of a case's tensors; take() gives one after the other."""
 
-    def __init__(self, case):
+    def __init__(self, case, device="cuda", l2=None):
         batch, size = len(case.lengths), case.page or (sum(case.lengths) if case.packed else case.longest)
         pages = sum(-(-n // size) for n in case.lengths) if case.page else 1 if case.packed else batch
         shape = (pages, size, case.heads_kv, case.head_dim)
-        l2 = torch.cuda.get_device_properties(0).L2_cache_size
+        l2 = l2 or torch.cuda.get_device_properties(0).L2_cache_size
         count = max(1, -(-2 * l2 // case.bytes)) + 1 if case.bytes < 2 * l2 else 1
-        self.begins = torch.tensor([0, *itertools.accumulate(case.lengths)], device="cuda", dtype=torch.int32)
-        self.q = torch.randn(*((sum(case.lengths),) if case.packed else (batch, case.rows)), case.heads, case.head_dim, device="cuda", dtype=torch.bfloat16)
+        self.begins = torch.tensor([0, *itertools.accumulate(case.lengths)], device=device, dtype=torch.int32)
+        self.q = torch.randn(*((sum(case.lengths),) if case.packed else (batch, case.rows)), case.heads, case.head_dim, device=device, dtype=torch.bfloat16)
         shape = shape[1:] if case.packed else shape
         dtype_kv = {"": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[case.dtype_kv]
-        self.caches = [tuple(torch.randn(shape, device="cuda", dtype=torch.bfloat16).to(dtype_kv) for _ in "kv") for _ in range(count)]
+        self.caches = [tuple(torch.randn(shape, device=device, dtype=torch.bfloat16).to(dtype_kv) for _ in "kv") for _ in range(count)]
         if case.head_dim_v:
             self.caches = [(k, k[..., :case.head_dim_v]) for k, _ in self.caches]
-        self.lengths = torch.tensor(case.lengths, device="cuda", dtype=torch.int32)
+        self.lengths = torch.tensor(case.lengths, device=device, dtype=torch.int32)
         self.table = None
         if case.page:
-            order = torch.randperm(pages, device="cuda").int()
-            self.table = torch.zeros(batch, -(-case.longest // case.page), device="cuda", dtype=torch.int32)
+            order = torch.randperm(pages, device=device).int()
+            self.table = torch.zeros(batch, -(-case.longest // case.page), device=device, dtype=torch.int32)
             at = 0
             for request, n in enumerate(case.lengths):
                 used = -(-n // case.page)
@@ -137,7 +140,7 @@ def cudnn(case, sets):
     """Of contiguous caches whose requests are all of one length, as SDPA takes them."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.attention.bias import causal_lower_right
-    if case.page or len(set(case.lengths)) > 1:
+    if case.page or case.dtype_kv or len(set(case.lengths)) > 1:
         return None
     options = {"attn_mask": causal_lower_right(case.rows, case.longest)} if case.rows > 1 else {}
 
@@ -151,6 +154,8 @@ def cudnn(case, sets):
 
 def flash3(case, sets):
     from fa3_fwd_interface import flash_attn_varlen_func, flash_attn_with_kvcache
+    if case.dtype_kv:
+        return None
     if case.packed:
         return lambda: flash_attn_varlen_func(sets.q, *sets.take(), sets.begins, sets.begins, case.longest, case.longest, causal=True)
 
@@ -171,7 +176,7 @@ def flash2(case, sets):
     return run
 
 
-PEERS = {"cudnn": cudnn, "flash3": flash3, "flash2": flash2}
+PEERS = {"cudnn": cudnn, "flash2": flash2, "flash3": flash3, "flashinfer_fa2": flashinfer_peer.fa2, "flashinfer_fa3": flashinfer_peer.fa3}
 
 
 def sampler(run, sets, sample_us):
@@ -189,10 +194,24 @@ def sampler(run, sets, sample_us):
     return lambda: timing.replay_us(graph, launches)
 
 
+def agreeing(case, sets, runners, failures):
+    """Without the peers whose results are not attune's: these are failures, and main() ends with status 1."""
+    results = {}
+    for name, run in runners.items():
+        sets.number = 0
+        results[name] = run().float().clone()
+    for name, found in results.items():
+        difference = ((found - results["attune"]).norm() / found.norm()).item()
+        if not difference < 0.01:
+            failures.append({"case": case.name, "peer": name, "error": f"attune and it differ by {difference:.3g} of the norm", "differs": True})
+    wrong = {row["peer"] for row in failures if row["case"] == case.name and row.get("differs")}
+    return {name: run for name, run in runners.items() if name == "attune" or name not in wrong}
+
+
 def run_case(case, context, arguments, rng, failures):
     sets = Sets(case)
     runners = {"attune": ours(case, sets, context)}
-    for name in () if case.dtype_kv else arguments.peers:  # no peer takes caches of 8 bits under q of 16
+    for name in arguments.peers:
         try:
             run = PEERS[name](case, sets)
             if run is not None:
@@ -201,21 +220,29 @@ def run_case(case, context, arguments, rng, failures):
             torch.cuda.synchronize()
         except Exception as error:  # whatever a peer raises is its own failure, to be told and not to end the run
             failures.append({"case": case.name, "peer": name, "error": (str(error).splitlines() or [type(error).__name__])[0]})
-    results = {}
-    for name, run in runners.items():
-        sets.number = 0
-        results[name] = run().float().clone()
-    difference = max(((found - results["attune"]).norm() / found.norm()).item() for found in results.values())
-    if not difference < 0.01:
-        raise SystemExit(f"{case.name}: attune and its peers differ by {difference:.3g} of the norm")
+    runners = agreeing(case, sets, runners, failures)
+    plan_us = {name: timing.enqueue_us(run.plan) for name, run in runners.items() if hasattr(run, "plan")}  # ahead of captures, which keep a plan's tensors
     timings = timing.interleaved_us({name: sampler(run, sets, arguments.sample_us) for name, run in runners.items()}, arguments.rounds, rng)
     us = {name: row["median_us"] for name, row in timings.items()}
     best = min((value for name, value in us.items() if name != "attune"), default=None)
     plan = context.plan(case.problem)
     return {"case": case.name, "problem": case.problem, "bytes": case.bytes, "bytes_us": case.bytes / MEMORY_RATE * 1e6, "flops": case.flops, "timings": timings,
             "tb_per_s": {name: case.bytes / value / 1e6 for name, value in us.items()},
-            "tflops": {name: case.flops / value / 1e6 for name, value in us.items()}, "over_best_peer": best and best / us["attune"],
+            "tflops": {name: case.flops / value / 1e6 for name, value in us.items()}, "over_best_peer": best and best / us["attune"], "plan_us": plan_us,
             "copies": len(sets.caches), "plan": {"template": plan.kernel_template, "config": plan.config, "rung": plan.rung}}
+
+
+def summary(rows):
+    """The grid's points over the best peer of each, pages over the best peer on slots, and what caches of 8 bits bring to each."""
+    grid, us = {case.name for case in all_cases()[:11]}, {row["case"]: {name: row["timings"][name]["median_us"] for name in row["timings"]} for row in rows}
+    ratios = [row["over_best_peer"] for row in rows if row["case"] in grid and row["over_best_peer"]]
+    slots = min((value for name, value in us.get("b32 kv8192", {}).items() if name != "attune"), default=None)
+    paged = {case: us[case] for case in (f"b32 kv8192 page{page}" for page in (64, 16, 1)) if slots and case in us}
+    eight = {case: (us[case.replace("e4m3", "bf16")], us[case]) for case in us if case.endswith("e4m3") and case.replace("e4m3", "bf16") in us}
+    return {"points": len(ratios), "geomean_over_best_peer": math.exp(statistics.fmean(map(math.log, ratios))) if ratios else None,
+            "worst_over_best_peer": min(ratios, default=None),
+            "pages_over_best_peer_on_slots": {case: {name: slots / value for name, value in row.items()} for case, row in paged.items()},
+            "e4m3_over_bf16": {case: {name: wide[name] / narrow[name] for name in narrow if name in wide} for case, (wide, narrow) in eight.items()}}
 
 
 def main():
@@ -223,7 +250,7 @@ def main():
     parser.add_argument("--problems", action="store_true")
     parser.add_argument("--store", default=None)
     parser.add_argument("--only", default="", help="substrings of cases' names, a comma between")
-    parser.add_argument("--peers", default="cudnn,flash2,flash3")
+    parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--sample-us", type=float, default=3000)
     parser.add_argument("--out", default=None)
@@ -232,22 +259,27 @@ def main():
     if arguments.problems:
         print("\n".join(dict.fromkeys(case.problem for case in chosen)))
         return
-    arguments.peers = [name for name in arguments.peers.split(",") if name]
+    asked = [name for name in arguments.peers.split(",") if name]
+    missing = peers.missing(asked)
+    arguments.peers = [name for name in asked if name not in missing]
+    for reason in missing.values():
+        print(f"{reason}: not measured")
     torch.manual_seed(1)
     rng, rows, failures = random.Random(1), [], []
     context = attune.Context(target="cuda", store=arguments.store or "")
+    facts = {"command": timing.command(), **timing.facts(), "peers": peers.versions(arguments.peers), "missing_peers": missing}
     for case in chosen:
         rows.append(run_case(case, context, arguments, rng, failures))
         row = rows[-1]
         print(f"{case.name:28s} {row['plan']['config']:70s} " + "  ".join(
             f"{name} {row['timings'][name]['median_us']:.1f} us {row['tb_per_s'][name]:.2f} TB/s {row['tflops'][name]:.0f} TFLOP/s" for name in row["timings"]), flush=True)
+        if arguments.out:  # after each case: a run that is cut short keeps what it has
+            timing.write_result(arguments.out, {**facts, "summary": summary(rows), "failures": failures, "rows": rows})
         torch.cuda.empty_cache()
-    ratios = [row["over_best_peer"] for row in rows[:11] if row["over_best_peer"]]
-    summary = {"points": len(ratios), "geomean_over_best_peer": math.exp(statistics.fmean(map(math.log, ratios))) if ratios else None,
-               "worst_over_best_peer": min(ratios, default=None)}
-    print(json.dumps(summary))
-    if arguments.out:
-        timing.write_result(arguments.out, {"command": timing.command(), **timing.facts(), "summary": summary, "failures": failures, "rows": rows})
+    print(json.dumps(summary(rows)))
+    wrong = [f"{row['case']}, {row['peer']}: {row['error']}" for row in failures if row.get("differs")]
+    if wrong:
+        raise SystemExit("\n".join(wrong))
 
 
 if __name__ == "__main__":

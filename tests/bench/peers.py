@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peers on the same tensors [batch, seqlen, heads, head_dim]: PyTorch SDPA (cuDNN, flash), FlashAttention-3 (package fa3-fwd),
-FlashAttention-4 (flash-attn-4), FlexAttention, standard attention. Used by attention.py and fp8.py.
+FlashAttention-4 (flash-attn-4), FlexAttention, standard attention. Used by attention.py and fp8.py; decode.py has builders of its own and
+takes versions() and missing() from here.
 
 Each builder returns a callable, or None when the peer does not serve the case. A peer that cannot be imported is listed by missing() and
 stands in no table; fetch_peers.sh brings the packages to a machine without a registry.
@@ -92,8 +93,8 @@ def standard(case, q, k, v):
 
 PEERS = {"cudnn": cudnn, "flash2": flash2, "flash3": flash3, "flash4": flash4, "flex": flex, "standard": standard}
 DEFAULT = ("cudnn", "flash2", "flash3", "flash4", "flex")
-PACKAGES = {"flash3": "fa3-fwd", "flash4": "flash-attn-4"}  # the others are PyTorch's
-MODULES = {"flash3": "fa3_fwd_interface", "flash4": "flash_attn.cute"}
+PACKAGES = {"flash3": "fa3-fwd", "flash4": "flash-attn-4", "flashinfer_fa2": "flashinfer-python", "flashinfer_fa3": "flashinfer-python"}  # the others are PyTorch's
+MODULES = {"flash3": "fa3_fwd_interface", "flash4": "flash_attn.cute", "flashinfer_fa2": "flashinfer", "flashinfer_fa3": "flashinfer"}
 ROWS_BEFORE_HEADS = ("flash3", "flash4")  # results [batch, seqlen, heads, head_dim]; the others' are [batch, heads, seqlen, head_dim]
 
 
