@@ -12,6 +12,7 @@
 namespace attune {
 namespace {
 
+constexpr int64_t kMostBytes = 16 << 20;      // of a tensor
 constexpr int kStaleBytes[2] = {0xff, 0x3c};  // NaN of every float type, and a small number
 
 int64_t elements_of(const OperandSpec& tensor) {
@@ -34,7 +35,8 @@ void fill_sums(const Device& device, const OperandList& results, const Operands&
 }
 
 std::string bytes_of(const Device& device, const OperandSpec& tensor, const OperandView& view) {
-  std::string bytes(static_cast<size_t>(elements_of(tensor) * dtype_bytes(tensor.dtype)), '\0');
+  const int64_t all = elements_of(tensor) * dtype_bytes(tensor.dtype);
+  std::string bytes(static_cast<size_t>(std::min(all, kMostBytes)), '\0');
   if (!bytes.empty())
     device.copy_to_host(bytes.data(), view.data, static_cast<int64_t>(bytes.size()));
   return bytes;
@@ -52,8 +54,8 @@ std::string element_text(const OperandSpec& tensor, const std::string& bytes, in
 
 std::optional<std::string> difference(const OperandSpec& tensor, const std::string& first,
                                       const std::string& second) {
+  if (first == second) return std::nullopt;  // many bytes at a time
   const auto at = std::mismatch(first.begin(), first.end(), second.begin()).first - first.begin();
-  if (at == static_cast<int64_t>(first.size())) return std::nullopt;
   const OperandView view = contiguous_view(tensor);
   const int64_t index = at / dtype_bytes(tensor.dtype), in_batch = index % view.batch_stride;
   const int64_t in_row = in_batch % view.row_stride;
