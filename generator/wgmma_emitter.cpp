@@ -153,16 +153,18 @@ std::string emit_shared(const Product& t) {
                      t.adds ? ", \"r\"(adds)" : "");
 }
 
-// A K-major and B MN-major, both in shared memory; up to the widest product.
-std::string emit_shared_rows(const Product& t) {
+// A K-major and B MN-major, or the other way round, both in shared memory; up to the widest product.
+std::string emit_shared_rows(const Product& t, bool transposed) {
   const auto& [function, d, a, b] = t.names;
   const int count = t.n / 2;
   const std::string opening = fmt::format("__device__ __forceinline__ void {}(", function);
   std::string text = fmt::format(
-      "// (64, {0}) += (64, {1}) x ({1}, {0}); = where `adds` is 0\n"
+      "// (64, {0}) += {9}; = where `adds` is 0\n"
       "{3}float (&{4})[{2}], unsigned long long {5},\n"
       "{7:{8}}unsigned long long {6}, int adds) {{\n  asm volatile(\n",
-      t.n, t.k, count, opening, d, a, b, "", opening.size());
+      t.n, t.k, count, opening, d, a, b, "", opening.size(),
+      transposed ? fmt::format("({1}, 64)^T x ({0}, {1})^T", t.n, t.k)
+                 : fmt::format("(64, {1}) x ({1}, {0})", t.n, t.k));
   text += line(fmt::format(
       "{{ .reg .pred p; .reg .b64 a, b; .reg .b32 {0}_low, {0}_high, {1}_low, {1}_high, low;", a,
       b));
@@ -171,11 +173,11 @@ std::string emit_shared_rows(const Product& t) {
   for (int step = 0; step < t.k / t.step_k(); ++step) {
     if (step == 0) text += line(fmt::format("setp.ne.b32 p, %{}, 0;", count + 2));
     if (step == 1) text += line("setp.ne.b32 p, 1, 0;");
-    text += moved("a", a, k_major_step(step, kRowsOfQ, t.row));
-    text += moved("b", b, b_step(t, step));
-    text +=
-        line(fmt::format("wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, a, b, p, 1, 1, 0, 1;",
-                         t.shape(t.n), ptx_type(t.type_a), ptx_type(t.type_b), operands(0, count)));
+    text += moved("a", a, transposed ? b_step(t, step) : k_major_step(step, kRowsOfQ, t.row));
+    text += moved("b", b, transposed ? k_major_step(step, t.n, t.row) : b_step(t, step));
+    text += line(fmt::format("wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, a, b, p, 1, 1, {};",
+                             t.shape(t.n), ptx_type(t.type_a), ptx_type(t.type_b),
+                             operands(0, count), transposed ? "1, 0" : "0, 1"));
   }
   text += line("}");
   return text + operand_list(bindings("+f", d, count)) +
@@ -262,9 +264,10 @@ std::string emit_wgmma_products(Dtype dtype, const std::vector<WgmmaProduct>& pr
     Product product{
         {one.function, "d", "first", "second"}, dtype, dtype, one.n, one.k, kPanelRowBytes};
     product.rows = one.rows;
-    functions.push_back(one.a == WgmmaA::kShared       ? emit_shared(product)
-                        : one.a == WgmmaA::kSharedRows ? emit_shared_rows(product)
-                                                       : emit_registers(product));
+    functions.push_back(one.a == WgmmaA::kShared          ? emit_shared(product)
+                        : one.a == WgmmaA::kSharedRows    ? emit_shared_rows(product, false)
+                        : one.a == WgmmaA::kSharedColumns ? emit_shared_rows(product, true)
+                                                          : emit_registers(product));
   }
   return in_namespace(functions);
 }

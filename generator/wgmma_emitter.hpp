@@ -55,7 +55,9 @@ std::string emit_fp8_wgmma_products(const Fp8WgmmaTile& tile);
 //                function(float (&d)[n / 2], u64 first, u64 second, int adds)
 //   kRegisters:  d += A B with A (64, k) in registers and B (k, n) MN-major in shared memory; = where adds is 0
 //                function(float (&d)[n / 2], const unsigned (&first)[k / 4], u64 second, int adds)
-enum class WgmmaA { kShared, kSharedRows, kRegisters };
+//   kSharedColumns: d += A^T B^T with A (k, 64) MN-major and B (n, k) K-major, both in shared memory; = where adds is 0
+//                function(float (&d)[n / 2], u64 first, u64 second, int adds)
+enum class WgmmaA { kShared, kSharedRows, kSharedColumns, kRegisters };
 struct WgmmaProduct {
   std::string_view function;
   WgmmaA a;

@@ -111,7 +111,9 @@ class BackwardSm90 final : public KernelTemplate {
                               yes("kKeysMakeV", makes(spec, Gradients::kV) && !split),
                               {"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
     if (fuses_dq(config)) all.push_back(yes("kFused", true));
-    if (fuses_dq(config) && config.at("ordered") == 0) all.push_back(yes("kDqFree", true));
+    if (fuses_dq(config))
+      all.push_back(yes(config.at("ordered") != 0 ? "kTakesTurns" : "kDqFree", true));
+    if (transposes_dq(config)) all.push_back(yes("kDqTransposed", true));
     if (makes_halves(spec, config)) all.push_back(yes("kFusedInHalves", true));
     if (makes_dq_apart(spec, config)) all.push_back(yes("kDqApart", true));
     return all;
@@ -126,7 +128,9 @@ class BackwardSm90 final : public KernelTemplate {
     const auto add = [&](std::string_view function, WgmmaA a, int n, int k) {
       products.push_back({function, a, n, k});
     };
-    if (fuses_dq(config))
+    if (transposes_dq(config))
+      add("wgmma_keys_ds", WgmmaA::kSharedColumns, rows, kWarpgroupRows);
+    else if (fuses_dq(config))
       add("wgmma_ds_keys", WgmmaA::kSharedRows,
           makes_dq_apart(spec, config) ? qk : backward_fused_columns(rows, qk), kWarpgroupRows);
     if (makes_halves(spec, config)) {

@@ -20,7 +20,7 @@ constexpr double kTileClocks =
     4500;  // start of a block, first loads, first and last product, store
 constexpr double kStartedTileClocks = 14000;  // the same of a block that makes all, and leaves
 constexpr double kApartTileClocks = 700;      // more, until dQ of the last step is made
-constexpr double kFreeTileClocks = 4500;      // more, where blocks add in no order: one goes first
+constexpr double kFreeTileClocks = -1500;     // less, where the next comes while the last leaves
 constexpr double kStepClocks = 120;           // barriers and bookkeeping of a step
 
 int knob(const Config& c, const char* name) { return static_cast<int>(c.at(name)); }
@@ -50,15 +50,16 @@ double waiting(const BackwardKernel& kernel, const KernelSpec& spec) {
   if (kernel.makes ==
       BackwardMakes::kAll) {  // its two warpgroups wait for each other, and for turns
     const BackwardSm90Tile& t = kernel.tile;
-    // Adding in no order nobody waits, and dQ leaves beside dK (seen: 0.94 and 0.92 of the time of 16384 tokens at head dim 128, full and causal;
-    // 0.96 and 0.94 at head dim 64). Rows of a window see few blocks, whose turns are short.
-    const bool windowed = spec.window_left >= 0 || spec.window_right >= 0;
-    const double free = kernel.ordered || windowed ? 1 : kernel.dq_apart ? 0.955 : 0.93;
+    const double drawn = kernel.draws_tiles ? 1.01 : 1;
+    // Adding in no order nobody waits, and dQ leaves beside dK (seen: 0.94 to 0.97 of the time of 16384 tokens). Rows of a window see few blocks, whose
+    // turns are short.
+    if (!kernel.ordered)
+      return (spec.window_left >= 0 || spec.window_right >= 0 ? 1.6 : 1.26) * drawn +
+             0.3 * (2 - std::min(t.second_slots, 2)) + 0.005 * t.first_slots;
     if (kernel.dq_apart)  // over halves 0.90 to 1.00 of the time, with two slots of Q 1.14 of that
-      return 1.24 * free * (kernel.draws_tiles ? 1.01 : 1) + 0.15 * (3 - t.first_slots) +
-             0.005 * std::abs(t.second_slots - 3);
+      return 1.24 * drawn + 0.15 * (3 - t.first_slots) + 0.005 * std::abs(t.second_slots - 3);
     const bool halves = backward_fused_in_halves(t.step_rows, t.head_dim_qk + t.head_dim_v);
-    return (halves ? 1.36 : 1.38) * free * (kernel.draws_tiles ? 1.01 : 1) + 0.005 * t.first_slots +
+    return (halves ? 1.36 : 1.38) * drawn + 0.005 * t.first_slots +
            0.005 * std::abs(t.second_slots - 2);
   }
   constexpr double kThird = 0.005, kWide = 0.05;
@@ -131,13 +132,17 @@ double section_share(const BackwardKernel& kernel, const KernelSpec& spec, const
 bool fuses_dq(const Config& config) { return config.at("fuse_dq") != 0; }
 
 bool makes_halves(const KernelSpec& spec, const Config& c) {
-  return fuses_dq(c) &&
+  return fuses_dq(c) && c.at("ordered") != 0 &&
          backward_fused_in_halves(knob(c, "key_block_m"), spec.head_dim_qk + spec.head_dim_v);
 }
 
 bool makes_dq_apart(const KernelSpec& spec, const Config& c) {
-  return fuses_dq(c) &&
+  return fuses_dq(c) && c.at("ordered") != 0 &&
          backward_dq_apart(knob(c, "key_block_m"), spec.head_dim_qk, spec.head_dim_v);
+}
+
+bool transposes_dq(const Config& c) {
+  return fuses_dq(c) && backward_dq_half(knob(c, "key_block_m")) == DqHalf::kTransposed;
 }
 
 BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& c) {
@@ -152,7 +157,6 @@ BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& c) {
 std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const Config& c) {
   if (fuses_dq(c)) {
     BackwardKernel all = keys_kernel(spec, c, BackwardMakes::kAll);
-    all.tile.ds_slots = kFusedDsSlots;
     all.section_heads = knob(c, "fuse_dq");
     all.ordered = c.at("ordered") != 0;
     all.draws_tiles = c.at("draw_tiles") != 0;
@@ -161,11 +165,12 @@ std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const 
     const int gradients = spec.head_dim_qk + spec.head_dim_v;
     const int beside = rows / 2 + rows / 4;
     all.dq_apart = makes_dq_apart(spec, c);
+    all.tile.ds_slots = all.ordered ? kFusedDsSlots : kFreeDsSlots;
     all.accumulators =
-        all.dq_apart
-            ? backward_sm90_accumulators(rows, gradients)
-            : gradients / 2 + rows / 2 +
-                  std::max(backward_fused_in_halves(rows, gradients) ? beside / 2 : beside, dq);
+        all.dq_apart ? backward_sm90_accumulators(rows, gradients)
+        : !all.ordered
+            ? backward_free_accumulators(rows, gradients, 2 * dq)
+            : gradients / 2 + rows / 2 + std::max(makes_halves(spec, c) ? beside / 2 : beside, dq);
     return {all};
   }
   const bool k = asks(spec.gradients, Gradients::kK), v = asks(spec.gradients, Gradients::kV);
@@ -204,7 +209,7 @@ double backward_clocks(const BackwardKernel& kernel, const KernelSpec& spec, con
       (kernel.makes == BackwardMakes::kAll && !kernel.draws_tiles ? kStartedTileClocks
                                                                   : kTileClocks) +
       (kernel.dq_apart ? kApartTileClocks : 0) +
-      (kernel.dq_apart && !kernel.ordered ? kFreeTileClocks : 0);
+      (kernel.makes == BackwardMakes::kAll && !kernel.ordered ? kFreeTileClocks : 0);
   double sum = 0, longest = 0;
   for (int64_t i = 0; i < sampled; ++i) {
     const int64_t block = sampled == blocks ? i : i * (blocks - 1) / (sampled - 1);

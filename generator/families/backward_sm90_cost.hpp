@@ -32,6 +32,8 @@ struct BackwardKernel {
 bool fuses_dq(const Config& config);
 // And dP and dS of half of a step's rows at a time.
 bool makes_halves(const KernelSpec& spec, const Config& config);
+// And dQ^T, of steps that are no multiple of 64 rows.
+bool transposes_dq(const Config& config);
 // And dQ by a warpgroup of its own.
 bool makes_dq_apart(const KernelSpec& spec, const Config& config);
 

@@ -74,11 +74,11 @@ Broken broken_fusion(const KernelSpec& spec, const Config& c) {
   if (c.at("key_block_n") != 2 * kWarpgroupRows)
     return fmt::format("fuse_dq goes with key_block_n {}", 2 * kWarpgroupRows);
   const int64_t rows = c.at("key_block_m");
-  if (rows != kWarpgroupRows && rows != 2 * kWarpgroupRows)
-    return fmt::format("fuse_dq goes with key_block_m {} or {}", kWarpgroupRows,
-                       2 * kWarpgroupRows);
-  if (c.at("ordered") == 0 && rows != kWarpgroupRows)
-    return fmt::format("ordered 0 goes with key_block_m {}", kWarpgroupRows);
+  const bool ordered = c.at("ordered") != 0;
+  if (rows % kWarpgroupRows != 0 && (ordered || spec.head_dim_qk != 2 * kPanelColumns))
+    return fmt::format(
+        "fuse_dq goes with key_block_m {} or {}, or of head_dim_qk {} with any and ordered 0",
+        kWarpgroupRows, 2 * kWarpgroupRows, 2 * kPanelColumns);
   const int multiple = makes_dq_apart(spec, c) ? kPanelColumns / 2 : 2 * kPanelColumns;
   if (rows == kWarpgroupRows && spec.head_dim_qk % multiple != 0)
     return fmt::format("fuse_dq with key_block_m {} goes with multiples of {} of head_dim_qk", rows,
@@ -129,7 +129,7 @@ int backward_shared_bytes(const BackwardKernel& kernel) {
   if (kernel.makes != BackwardMakes::kAll) return backward_sm90_layout(kernel.tile).bytes;
   const BackwardFusedLayout all = backward_fused_layout(kernel.tile);
   if (!kernel.ordered)
-    return backward_free_layout(all, kernel.tile.head_dim_qk, kernel.tile.head_dim_v).bytes;
+    return backward_free_layout(all, kernel.tile.step_rows, kernel.tile.head_dim_qk).bytes;
   return kernel.dq_apart ? backward_apart_bytes(all, kernel.tile.ds_slots) : all.bytes;
 }
 

@@ -1,40 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernel of backward_sm90 that makes all gradients has where blocks of keys add to dQ in no order (knob ordered), behind the shared memory
-// of the other forms:
+// of backward_fused_layout():
 //
-// | region             | bytes                               | written by                  | read by                     |
-// |--------------------|-------------------------------------|-----------------------------|-----------------------------|
-// | dq full, dq empty  | a barrier a copier each             | warpgroups; threads of copies | threads of copies; warpgroups |
-// | staging            | fp32 of dQ of a step, for each copier its part | warpgroups that make dQ | bulk copies             |
+// | region            | bytes                                 | written by                    | read by                       |
+// |-------------------|---------------------------------------|-------------------------------|-------------------------------|
+// | ds empty          | a barrier a slot                      | warpgroups                    | warpgroups                    |
+// | dq full, dq empty | a barrier a warpgroup each            | warpgroups; threads of copies | threads of copies; warpgroups |
+// | staging           | of a warpgroup: fp32 of its half of dQ; dK of a tile | warpgroups     | bulk copies; TMA              |
 #pragma once
 
-#include "shared/backward_apart_layout.h"
+#include "shared/backward_sm90_layout.h"
 
 namespace attune {
+
+constexpr int kFreeDsSlots = 2;  // of dS^T: one that is written, one that is multiplied
+constexpr int kFreeCopiers = 2;  // threads, one for each warpgroup of keys
 
 // Behind fp32 of a block of rows in the workspace: one of each copier, and what keeps the next aligned.
 constexpr int kFreeWords = 32;
 
 struct BackwardFreeLayout {
-  int copiers;               // threads, one for each warpgroup that makes dQ
-  int staging_bytes;         // of one
-  int full, empty, staging;  // offsets
+  int part_bytes;                      // of a warpgroup's half of dQ
+  int staging_bytes;                   // of one copier
+  int ds_empty, full, empty, staging;  // offsets
   int bytes;
 };
 
-// `others`: of the same tile in the order of keys.
-constexpr BackwardFreeLayout backward_free_layout(const BackwardFusedLayout& others,
-                                                  int head_dim_qk, int head_dim_v) {
-  const bool apart = backward_dq_apart(kWarpgroupRows, head_dim_qk, head_dim_v);
-  const int before = apart ? backward_apart_bytes(others, kFusedDsSlots) : others.bytes;
+// `others`: of the same tile, with kFreeDsSlots.
+constexpr BackwardFreeLayout backward_free_layout(const BackwardFusedLayout& others, int step_rows,
+                                                  int head_dim_qk) {
   BackwardFreeLayout l{};
-  l.copiers = apart ? 1 : 2;
-  l.staging_bytes = 4 * kWarpgroupRows * head_dim_qk / l.copiers;
-  l.full = (before + 15) / 16 * 16;
-  l.empty = l.full + 8 * l.copiers;
-  l.staging = (l.empty + 8 * l.copiers + 127) / 128 * 128;
-  l.bytes = l.staging + l.copiers * l.staging_bytes;
+  l.part_bytes = 4 * step_rows * head_dim_qk / kFreeCopiers;
+  const int dk_bytes = others.parts.first_bytes;
+  l.staging_bytes = ((l.part_bytes > dk_bytes ? l.part_bytes : dk_bytes) + 1023) / 1024 * 1024;
+  l.ds_empty = (others.bytes + 15) / 16 * 16;
+  l.full = l.ds_empty + 8 * kFreeDsSlots;
+  l.empty = l.full + 8 * kFreeCopiers;
+  l.staging = (l.empty + 8 * kFreeCopiers + 1023) / 1024 * 1024;  // dK is swizzled
+  l.bytes = l.staging + kFreeCopiers * l.staging_bytes;
   return l;
+}
+
+// Whether dV of a step is issued beside dS: P and dP of all rows, and what is rounded of P, leave registers for that.
+constexpr bool backward_free_early_dv(int step_rows, int gradient_columns) {
+  return step_rows + step_rows / 4 + gradient_columns / 2 <= 212;
+}
+
+// Registers of accumulators: P and dP of a step, then both rounded beside dQ.
+constexpr int backward_free_accumulators(int step_rows, int gradient_columns, int dq_columns) {
+  const int rounded = step_rows / 2 + dq_columns / 2;
+  return gradient_columns / 2 + (rounded > step_rows ? rounded : step_rows);
 }
 
 }  // namespace attune

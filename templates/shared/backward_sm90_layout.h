@@ -139,9 +139,25 @@ constexpr BackwardFusedLayout backward_fused_layout(const BackwardSm90Tile& t) {
   return l;
 }
 
-// Columns of dQ that a warpgroup makes: all of half of a step's rows, or half of all of 64 rows.
+// What of dQ of a step a warpgroup makes: half of the columns of 64 rows; half of 128 rows; of other steps half of the columns as rows of its
+// product, dQ^T.
+enum class DqHalf : int { kColumns, kRows, kTransposed };
+constexpr DqHalf backward_dq_half(int step_rows) {
+  return step_rows % kWarpgroupRows != 0 ? DqHalf::kTransposed
+         : step_rows > kWarpgroupRows    ? DqHalf::kRows
+                                         : DqHalf::kColumns;
+}
+
+// Columns of that product, which has 64 rows.
 constexpr int backward_fused_columns(int step_rows, int head_dim_qk) {
-  return step_rows > kWarpgroupRows ? head_dim_qk : head_dim_qk / 2;
+  switch (backward_dq_half(step_rows)) {
+    case DqHalf::kColumns:
+      return head_dim_qk / 2;
+    case DqHalf::kRows:
+      return head_dim_qk;
+    default:
+      return step_rows;
+  }
 }
 
 // Whether P, dP and what is rounded of P are too many registers beside dK and dV: then dP and dS are made of half of the rows at a time.

@@ -59,8 +59,10 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
             ONE_KERNEL.replace("key_block_m=64", "key_block_m=128").replace("draw_tiles=0", "draw_tiles=1")),
            # Blocks of keys that add to dQ in no order.
            *(("backward_sm90", GRADIENTS.replace("head_dim=128", dims) + field,
-              ONE_KERNEL.replace("draw_tiles=0", f"draw_tiles={draws}").replace("ordered=1", "ordered=0"))
-             for dims, field, draws in (("head_dim=128", "", 0), ("head_dim=128", ",window=90:0", 1), ("head_dim=64", "", 0), ("head_dim=64", "", 1))),
+              ONE_KERNEL.replace("draw_tiles=0", f"draw_tiles={draws}").replace("ordered=1", "ordered=0").replace("key_block_m=64", f"key_block_m={rows}"))
+             for dims, rows, field, draws in (
+                 ("head_dim=128", 64, "", 0), ("head_dim=128", 64, ",window=90:0", 1), ("head_dim=128", 80, "", 0), ("head_dim=128", 80, "", 1),
+                 ("head_dim=64", 128, "", 0), ("head_dim=64", 128, "", 1), ("head_dim_qk=32,head_dim_v=64", 128, ",window=90:0", 1))),
            # dQ by a warpgroup of its own.
            *(("backward_sm90", GRADIENTS.replace("head_dim=128", dims) + field, ONE_KERNEL.replace("draw_tiles=0", f"draw_tiles={draws}"))
              for dims, field, draws in (("head_dim=64", "", 0), ("head_dim=64", "", 1), ("head_dim_qk=32,head_dim_v=64", ",window=90:0", 1))),

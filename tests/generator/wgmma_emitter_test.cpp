@@ -10,6 +10,7 @@
 #include <optional>
 #include <regex>
 #include <sstream>
+#include <tuple>
 #include <vector>
 
 #include "generator/core/error.hpp"
@@ -246,6 +247,30 @@ TEST(WgmmaEmitter, EachProductHasItsFunction) {
   expect_pv(text, narrow, "second_sums");
 }
 
+// A k-step of A^T is 16 rows of 128 bytes further down, one of B^T 32 bytes further on; of A and B it is the other way round.
+TEST(WgmmaEmitter, TransposedOperandsStepTheOtherWay) {
+  const auto count = [](const std::string& text, const std::string& part) {
+    int found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+      ++found;
+    return found;
+  };
+  for (const auto& [a, modes, of_a, of_b] : {std::tuple{WgmmaA::kSharedColumns, "1, 0;", 128, 2},
+                                             {WgmmaA::kSharedRows, "0, 1;", 2, 128}}) {
+    const std::string text = emit_wgmma_products(Dtype::kBf16, {{"product", a, 80, 64}});
+    EXPECT_EQ(count(text, "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16"), 4);
+    EXPECT_EQ(count(text, std::string("a, b, p, 1, 1, ") + modes), 4);
+    for (int step = 0; step < 4; ++step) {
+      const auto moved = [&](const char* from, int by) {
+        return "add.u32 low, " + std::string(from) + "_low, " + std::to_string(by) + ";";
+      };
+      EXPECT_EQ(count(text, moved("first", step * of_a)), 1) << text;
+      EXPECT_EQ(count(text, moved("second", step * of_b)), 1) << text;
+    }
+    EXPECT_NE(text.find("void product(float (&d)[40], unsigned long long first,"),
+              std::string::npos);
+  }
+}
 TEST(WgmmaEmitter, EightBitStatementsComputeTheProducts) {
   for (const Dtype dtype : {Dtype::kE4m3, Dtype::kE5m2})
     for (const int block_n : {64, 96, 224})

@@ -41,22 +41,38 @@ TEST(BackwardSm90Layout, OneKernelHasRoomForDs) {
   }
 }
 
-// Where blocks add in no order, dQ of a step has room behind all else, where bulk copies find it aligned.
+// Where blocks add in no order, dQ of a step has room behind all else, and dK of a tile in the same place, where TMA finds it swizzled.
 TEST(BackwardSm90Layout, DqOfAStepHasRoomWhereBlocksAddInNoOrder) {
-  for (const auto& [head_dim, copiers] : {std::pair{32, 1}, {64, 1}, {128, 2}}) {
-    const BackwardSm90Tile tile{128, 64, 2, 2, head_dim, head_dim, true, true, kFusedDsSlots};
+  for (const auto& [head_dim, rows] :
+       {std::pair{16, 128}, {32, 128}, {64, 128}, {128, 64}, {128, 80}}) {
+    const BackwardSm90Tile tile{128, rows, 2, 2, head_dim, head_dim, true, true, kFreeDsSlots};
     const BackwardFusedLayout others = backward_fused_layout(tile);
-    const BackwardFreeLayout l = backward_free_layout(others, head_dim, head_dim);
-    EXPECT_EQ(l.copiers, copiers);
-    EXPECT_EQ(l.copiers * l.staging_bytes, 64 * head_dim * 4);
-    EXPECT_EQ(l.full % 8, 0);
-    EXPECT_GE(l.full, copiers == 1 ? backward_apart_bytes(others, kFusedDsSlots) : others.bytes);
-    EXPECT_EQ(l.empty, l.full + 8 * copiers);
-    EXPECT_GE(l.staging, l.empty + 8 * copiers);
-    EXPECT_EQ(l.staging % 128, 0);
-    EXPECT_EQ(l.bytes, l.staging + 64 * head_dim * 4);
+    const BackwardFreeLayout l = backward_free_layout(others, rows, head_dim);
+    EXPECT_EQ(kFreeCopiers * l.part_bytes, rows * head_dim * 4);
+    EXPECT_GE(l.staging_bytes, l.part_bytes);
+    EXPECT_GE(l.staging_bytes, others.parts.first_bytes) << head_dim;  // of dK, whole panels
+    EXPECT_EQ(l.staging_bytes % 1024, 0);
+    EXPECT_GE(l.ds_empty, others.bytes);
+    EXPECT_EQ(l.ds_empty % 8, 0);
+    EXPECT_EQ(l.full, l.ds_empty + 8 * kFreeDsSlots);
+    EXPECT_EQ(l.empty, l.full + 8 * kFreeCopiers);
+    EXPECT_GE(l.staging, l.empty + 8 * kFreeCopiers);
+    EXPECT_EQ(l.staging % 1024, 0);
+    EXPECT_EQ(l.bytes, l.staging + kFreeCopiers * l.staging_bytes);
     EXPECT_LE(l.bytes, hopper().shared_bytes_per_block);
   }
+}
+
+// Which half of dQ a warpgroup makes of a step, and columns of the product of that.
+TEST(BackwardSm90Layout, WarpgroupsShareDqByTheRowsOfAStep) {
+  EXPECT_EQ(backward_dq_half(64), DqHalf::kColumns);
+  EXPECT_EQ(backward_dq_half(128), DqHalf::kRows);
+  EXPECT_EQ(backward_dq_half(80), DqHalf::kTransposed);
+  EXPECT_EQ(backward_fused_columns(64, 128), 64);
+  EXPECT_EQ(backward_fused_columns(128, 64), 64);
+  EXPECT_EQ(backward_fused_columns(80, 128), 80);
+  for (const auto& [head_dim, rows] : {std::pair{64, 128}, {128, 64}, {128, 80}})  // all of dQ
+    EXPECT_EQ(2 * 64 * backward_fused_columns(rows, head_dim), rows * head_dim);
 }
 
 // Of all that one kernel makes dQ comes in fp32: a tensor of it, and whose turn it is.
@@ -172,6 +188,7 @@ TEST(BackwardSm90Default, IsOneKernelWhereThatWins) {
     for (const char* mask : {"", ",mask=causal_bottom_right"}) {
       const Config c = choice(head_dim, 16384, mask);
       EXPECT_EQ(c.at("fuse_dq") != 0 && c.at("ordered") == 0, true) << c.to_text();
+      EXPECT_EQ(c.at("key_block_m"), head_dim == 64 ? 128 : 80) << c.to_text();
     }
   const Config narrow = choice(64, 8192, ",mask=causal_bottom_right,window=127:0");
   EXPECT_EQ(narrow.at("fuse_dq"), 0) << narrow.to_text();
@@ -185,6 +202,7 @@ TEST(BackwardSm90Source, HasTurnsWhereBlocksAddInOrder) {
     Config config = parse_config(kOneKernel);
     for (const int ordered : {1, 0}) {
       config.set("ordered", ordered);
+      if (p.head_dim_qk == 64 && ordered == 0) config.set("key_block_m", 128);
       EXPECT_EQ(backward_sm90().space(spec_of(p), hopper()).broken(config), std::nullopt);
       const std::string text = render(backward_sm90(), spec_of(p), hopper(), config).text;
       EXPECT_EQ(text.find("await_turn(FusedWorkspace") != std::string::npos, ordered == 1) << dims;
@@ -205,14 +223,24 @@ TEST(BackwardSm90Space, OneKernelHasItsRules) {
   };
   EXPECT_NE(broken("key_block_m", 80).find("fuse_dq goes with key_block_m 64 or 128"),
             std::string::npos);
+  c.set("ordered", 0);
+  EXPECT_EQ(broken("key_block_m", 80), "");  // dQ^T by 64 of 128 columns
+  EXPECT_NE(broken("key_block_m", 96).find("accumulators take"), std::string::npos);
+  c.set("ordered", 1);
   EXPECT_NE(broken("key_block_n", 192).find("key_block_n 128"), std::string::npos);
   EXPECT_NE(broken("fold_sums", 1).find("fuse_dq goes with fold_sums 0"), std::string::npos);
   EXPECT_NE(broken("block_n", 64).find("fuse_dq goes with block_n 48"), std::string::npos);
-  c.set("key_block_m", 128);
   c.set("ordered", 0);
   const Problem small = parse_problem("op=attention_backward,head_dim=64,heads=8,seqlen=4096");
-  EXPECT_EQ(backward_sm90().space(spec_of(small), hopper()).broken(c).value_or(""),
-            "ordered 0 goes with key_block_m 64");
+  const auto broken_small = [&](int rows) {
+    c.set("key_block_m", rows);
+    return backward_sm90().space(spec_of(small), hopper()).broken(c).value_or("");
+  };
+  EXPECT_EQ(broken_small(128), "");
+  EXPECT_EQ(broken_small(64),
+            "fuse_dq with key_block_m 64 goes with multiples of 128 of head_dim_qk");
+  EXPECT_NE(broken_small(80).find("or of head_dim_qk 128 with any and ordered 0"),
+            std::string::npos);
   c = parse_config(kOneKernel);
   c.set("fuse_dq", 0);
   EXPECT_NE(broken("ordered", 0).find("ordered 0 goes with fuse_dq"), std::string::npos);

@@ -142,6 +142,36 @@ TEST_F(Cuda, LongSequencesGiveTheGradientsOfTheReference) {
   }
 }
 
+// Each form of the kernel of backward_sm90 that adds to dq in no order: lengths that end within a step and within a tile of keys, tiles that no row
+// sees, several tiles for a block.
+TEST_F(Cuda, KernelsOfNoOrderGiveTheGradientsOfTheReference) {
+  open_families();
+  if (!device_ || IsSkipped()) return;
+  for (const KernelTemplate* t : families_) {
+    if (t->name() != "backward_sm90") continue;
+    for (const auto& [dims, rows] : {std::pair{"head_dim=128", 64},
+                                     {"head_dim=128", 80},
+                                     {"head_dim=64", 128},
+                                     {"head_dim_qk=16,head_dim_v=48", 128}})
+      for (const char* rest : {"heads=4/2,seqlen_q=1337,seqlen_kv=1500,mask=none",
+                               "heads=6,seqlen_q=2000,seqlen_kv=100,mask=none",
+                               "heads=48/16,seqlen=700,mask=causal_bottom_right",
+                               "heads=3,seqlen_q=33,seqlen_kv=900,mask=causal_top_left",
+                               "heads=4/1,seqlen=1100,mask=none,window=200:70"})
+        for (const int draws : {0, 1}) {
+          const BackwardCase c(device_,
+                               parse_problem(fmt::format(
+                                   "op=attention_backward,batch=2,dtype=bf16,{},{}", dims, rest)),
+                               13);
+          const Config config = parse_config(fmt::format(
+              "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m={},"
+              "q_slots=2,dout_slots=2,split_kv=0,fold_sums=0,fuse_dq=4,draw_tiles={},ordered=0",
+              rows, draws));
+          expect_reference(c, *t, config, "no order");
+        }
+  }
+}
+
 // What the forward dropped: rows and keys of odd numbers, groups, windows, each gradient alone.
 TEST_F(Cuda, DropoutGivesTheGradientsOfTheReference) {
   open_families();

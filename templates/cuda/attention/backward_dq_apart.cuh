@@ -3,9 +3,8 @@
 // have kept dS. What becomes of it: dq_turns.cuh.
 #pragma once
 
-#include "cuda/attention/dq_free.cuh"  // where kDqFree
 #include "cuda/attention/dq_products.cuh"
-#include "cuda/attention/dq_turns.cuh"  // unless kDqFree
+#include "cuda/attention/dq_turns.cuh"
 #include "cuda/ptx/named_barrier.cuh"
 #include "cuda/ptx/setmaxnreg.cuh"
 
@@ -27,8 +26,8 @@ class DqConsumer {
 
  private:
   __device__ __forceinline__ void make() {
-    const unsigned slot = step_ % kFusedDsSlots;
-    mbarrier_wait(shared_ + kFusedLayout.ds_full + 8 * slot, step_ / kFusedDsSlots & 1, "ds full");
+    const unsigned slot = step_ % kDsSlots;
+    mbarrier_wait(shared_ + kFusedLayout.ds_full + 8 * slot, step_ / kDsSlots & 1, "ds full");
     const unsigned rows = shared_ + kFusedLayout.parts.ds + slot * kFusedLayout.parts.ds_bytes;
     const unsigned keys = shared_ + kFusedLayout.parts.first;
     float dq[kHeadDimQk / 2];

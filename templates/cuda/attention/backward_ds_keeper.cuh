@@ -42,8 +42,8 @@ class DsKeeper {
 
   template <int kCount>
   __device__ __forceinline__ void keep(const unsigned (&ds)[kCount]) {
-    const unsigned slot = step_ % kFusedDsSlots;
-    mbarrier_wait(shared_ + kDsEmpty + 8 * slot, (step_ / kFusedDsSlots & 1) ^ 1, "ds empty");
+    const unsigned slot = step_ % kDsSlots;
+    mbarrier_wait(shared_ + kDsEmpty + 8 * slot, (step_ / kDsSlots & 1) ^ 1, "ds empty");
     write_ds(panel_ + slot * kFusedLayout.parts.ds_bytes, ds);
     tell_ds(shared_, slot);
     ++step_;

@@ -3,7 +3,6 @@
 // transposed, to shared memory, and each multiplies half of dQ (backward_half_dq.cuh) two steps later, so that they need not keep step.
 #pragma once
 
-#include "cuda/attention/backward_free.cuh"  // where kDqFree
 #include "cuda/attention/backward_half_dq.cuh"
 
 namespace attune {
@@ -55,11 +54,7 @@ class FusedConsumer : public HalfDq {
   }
 };
 
-#if 1                              // where kDqFree
-using AllConsumer = FreeConsumer;  // where kDqFree
-#else                              // where kDqFree
 using AllConsumer = FusedConsumer;
-#endif                             // where kDqFree
 constexpr int kFusedThreads = kKeysThreads;
 constexpr PrefillSm90Registers kFusedRegisters = kKeysRegisters;
 

@@ -1,51 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of backward_fused.cuh: its roles, and the end of its tiles. All tiles begin with the last rows, and tiles of lower keys are taken
-// first: who starts together soon stands one behind the other, and no one waits for turns any more.
+// The kernel of backward_sm90 that makes all gradients: its roles.
 #pragma once
 
-#include "cuda/attention/backward_apart.cuh"  // where kDqApart
-#include "cuda/attention/backward_fused.cuh"  // unless kDqApart
+#include "cuda/attention/backward_free_tiles.cuh"   // where kDqFree
+#include "cuda/attention/backward_fused_tiles.cuh"  // unless kDqFree
 #include "cuda/ptx/dependent_launch.cuh"
-#include "cuda/ptx/named_barrier.cuh"
 #include "cuda/ptx/setmaxnreg.cuh"
 
 namespace attune {
 
-// Until nobody reads K, which dK overwrites.
-__device__ __forceinline__ void await_readers_of_k() {
-  named_barrier_sync(kBarrierK, 32 * kMultiplying);
-}
-
-__device__ __forceinline__ void consume_all(const AttentionArgs& args, unsigned shared,
-                                            int warpgroup, const KeysMaps& maps) {
-  constexpr BackwardSm90Layout kLayout = kFusedLayout.parts;
-  AllConsumer consumer(args, shared, warpgroup);
-  consumer.begin();  // where kDqApart
-#pragma unroll 1
-  for (TakenTiles<true> tiles(shared); tiles.number() < args.num_tiles; tiles.advance()) {
-    const KeysTile tile = keys_tile(args, tiles.number());
-    const int first_key = tile.first_key + warpgroup * kWarpgroupRows;
-    float dk[kHeadDimQk / 2], dv[kHeadDimV / 2];
-    consumer.run(tile, first_key, tiles.parity(), dk, dv);
-    await_readers_of_k();  // unless kDqApart
-    const TensorCoord at{0, first_key, tile.head, tile.batch};
-    store_gradient<kDtypeKv>(*maps.dv, shared + kLayout.second + warpgroup * kLayout.second_bytes,
-                             warpgroup, at, 1.f, dv);
-    await_readers_of_k();  // where kDqApart
-    store_gradient<kDtypeKv>(*maps.dk, shared + kLayout.first + warpgroup * kLayout.first_bytes,
-                             warpgroup, at, args.softmax_scale, dk);
-    if (threadIdx.x % kWarpgroupThreads == 0) {
-      tma_store_wait_read();
-      mbarrier_arrive(shared + kLayout.first_empty + 8 * warpgroup);
-      mbarrier_arrive(shared + kLayout.second_empty + 8 * warpgroup);
-    }
-  }
-  consumer.end();  // where kDqApart
-  if (threadIdx.x % kWarpgroupThreads == 0) tma_store_wait();
-}
-
 __device__ __forceinline__ void init_fused_barriers(unsigned shared) {
-  for (int i = 0; i < kFusedDsSlots; ++i) {
+  for (int i = 0; i < kDsSlots; ++i) {
     mbarrier_init(shared + kFusedLayout.ds_full + 8 * i, kFusedWarps);
     mbarrier_init(shared + kDsEmpty + 8 * i, kDqWarps);  // where kDqApart
   }
@@ -69,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(kFusedThreads, 1)
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
   if (threadIdx.x == 0) init_fused_barriers(shared);
-  init_barriers(shared, kFusedLayout.parts);
+  init_barriers(shared, kFusedLayout.parts, kReadersOfK);
   wait_for_prior_grid();
   let_next_grid_start();
   const KeysMaps maps{&map_q, &map_k, &map_v, &map_dout, &map_dk, &map_dv};
@@ -84,15 +49,15 @@ extern "C" __global__ void __launch_bounds__(kFusedThreads, 1)
   if (threadIdx.x % 32 != 0) return;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   if (warp == 0)
-    produce_rows<true>(args, shared, maps, FirstTiles(args, shared));
+    produce_streams(args, shared, maps);
   else if (warp == 1)
-    produce_sums<true>(args, shared, TakenTiles<false>(shared));
-  else if (warp == 2)                                // where kDqFree
-    copy_dq<0>(args, shared);                        // where kDqFree
-  else if constexpr (kFreeLayout.copiers > 1)        // where kDqFree
-    copy_dq<kFreeLayout.copiers - 1>(args, shared);  // where kDqFree
-  else                                               // unless kDqFree
-    take_turns(args, shared);                        // unless kDqFree
+    produce_keys(args, shared, maps);
+  else if (warp == 2)                    // where kDqFree
+    copy_dq<0>(args, shared, *maps.dk);  // where kDqFree
+  else                                   // where kDqFree
+    copy_dq<1>(args, shared, *maps.dk);  // where kDqFree
+  else                                   // unless kDqFree
+      take_turns(args, shared);          // unless kDqFree
 }
 
 }  // namespace attune

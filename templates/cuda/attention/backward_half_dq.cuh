@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // dQ = dS K of a step by the two warpgroups of keys, each half of it over all 128 keys:
-//   64 rows of a step:  half of the columns        128 rows:  half of the rows
+//   64 rows of a step:  half of the columns        128 rows:  half of the rows       80 rows:  half of the columns, as dQ^T
 // What becomes of dQ: dq_turns.cuh, dq_free.cuh.
 #pragma once
 
@@ -25,14 +25,18 @@ class HalfDq : public FusedSteps {
   __device__ __forceinline__ HalfDq(const AttentionArgs& args, unsigned shared, int warpgroup)
       : FusedSteps(args, shared, warpgroup), places_(shared) {}
 
-  // Of a tile, until K and V are there. `parity`: of the barriers of what stays.
-  __device__ __forceinline__ void begin_tile(int first_key, unsigned parity, Dk& dk, Dv& dv) {
+  __device__ __forceinline__ void begin_keys(int first_key, Dk& dk, Dv& dv) {
     first_key_ = first_key;
     missing_ = first_key + kWarpgroupRows > args_.seqlen_kv;
     blocks_ =
         row_blocks<kKeyBlockM>(args_, first_key, min(first_key + kWarpgroupRows, args_.seqlen_kv));
     clear(dk);
     clear(dv);
+  }
+
+  // Of a tile, until K and V are there. `parity`: of the barriers of what stays.
+  __device__ __forceinline__ void begin_tile(int first_key, unsigned parity, Dk& dk, Dv& dv) {
+    begin_keys(first_key, dk, dv);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {  // dQ wants K of both
       mbarrier_wait(shared_ + kFusedLayout.parts.first_full + 8 * i, parity, "k_full");
@@ -58,11 +62,12 @@ class HalfDq : public FusedSteps {
   template <int kBack>
   __device__ __forceinline__ void issue_dq(Dq& dq) const {
     const unsigned step = kept_ - kBack;
-    mbarrier_wait(shared_ + kFusedLayout.ds_full + 8 * (step % kFusedDsSlots),
-                  step / kFusedDsSlots & 1, "ds full");
+    mbarrier_wait(shared_ + kFusedLayout.ds_full + 8 * (step % kDsSlots), step / kDsSlots & 1,
+                  "ds full");
+    constexpr bool kByRows = kDqHalf == DqHalf::kRows;
     constexpr int kHalfOfK =
-        kFusedByRows ? 0 : kFusedColumns / kPanelColumns * kWarpgroupRows * kPanelRowBytes;
-    constexpr int kHalfOfDs = kFusedByRows ? kWarpgroupRows * kPanelRowBytes : 0;
+        kByRows ? 0 : kHeadDimQk / 2 / kPanelColumns * kWarpgroupRows * kPanelRowBytes;
+    constexpr int kHalfOfDs = kByRows ? kWarpgroupRows * kPanelRowBytes : 0;
     const unsigned rows = ds_tile(step) + warpgroup() * kHalfOfDs;
     const unsigned keys = shared_ + kFusedLayout.parts.first + warpgroup() * kHalfOfK;
     issue_dq_product(dq, rows, keys);

@@ -38,13 +38,13 @@ class KeptScores : public KeysConsumer<true, true> {
   }
 
   __device__ __forceinline__ void tell_kept() {
-    tell_ds(shared_, kept_ % kFusedDsSlots);
+    tell_ds(shared_, kept_ % kDsSlots);
     ++kept_;
   }
 
   // Nobody reads a slot that is written: whoever writes step j has seen the other warpgroup keep step j - 2, behind its dQ of step j - 4.
   __device__ __forceinline__ unsigned ds_tile(unsigned step) const {
-    return shared_ + kFusedLayout.parts.ds + step % kFusedDsSlots * kFusedLayout.parts.ds_bytes;
+    return shared_ + kFusedLayout.parts.ds + step % kDsSlots * kFusedLayout.parts.ds_bytes;
   }
 
   unsigned shared_;

@@ -9,6 +9,7 @@
 #include "cuda/attention/backward_ds_keeper.cuh"     // where kDqApart
 #include "cuda/attention/backward_keys_dropout.cuh"  // where kDropout
 #include "cuda/attention/backward_store.cuh"
+#include "cuda/attention/fused_layout.cuh"  // where kFused
 #include "cuda/attention/row_blocks.cuh"
 #include "cuda/attention/section_order.cuh"
 #include "cuda/attention/tile_ring.cuh"
@@ -21,11 +22,7 @@
 
 namespace attune {
 
-#if 1                                    // where kFused
-constexpr int kDsSlots = kFusedDsSlots;  // where kFused
-#else                                    // where kFused
-constexpr int kDsSlots = 0;
-#endif                                   // where kFused
+constexpr int kDsSlots = 0;  // unless kFused
 
 // Of a kernel that makes dK, or dV alone.
 template <bool kMakesK>
@@ -80,9 +77,9 @@ template <class Step>
 __device__ __forceinline__ void each_row(const KeysTile& tile, const Step& step) {
   const int begin = tile.blocks.begin * kKeyBlockM, end = tile.blocks.end * kKeyBlockM;
 #pragma unroll 1
-  for (int row = begin; row < end; row += kKeyBlockM) step(row);                // unless kFused
-#pragma unroll 1                                                                // where kFused
-  for (int row = end - kKeyBlockM; row >= begin; row -= kKeyBlockM) step(row);  // where kFused
+  for (int row = begin; row < end; row += kKeyBlockM) step(row);  // unless kTakesTurns
+#pragma unroll 1                                                  // where kTakesTurns
+  for (int row = end - kKeyBlockM; row >= begin; row -= kKeyBlockM) step(row);  // where kTakesTurns
 }
 
 // The steps of a tile: step(head of Q, first row).

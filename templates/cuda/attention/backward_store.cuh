@@ -23,12 +23,10 @@ __device__ __forceinline__ unsigned staged(unsigned staging, int i) {
          ((chunk ^ (row % 8)) << 4);
 }
 
+// A gradient, scaled and rounded, into panels of 64 rows.
 template <Dtype kDtype, int kCount>
-__device__ __forceinline__ void store_gradient(const TensorMap& map, unsigned staging,
-                                               int warpgroup, TensorCoord at, float factor,
+__device__ __forceinline__ void stage_gradient(unsigned staging, float factor,
                                                const float (&gradient)[kCount]) {
-  return add_gradient(map, staging, warpgroup, at, factor, gradient);    // where kAccumulate
-  named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);  // no warp reads its tile
 #pragma unroll
   for (int i = 0; i < kCount; i += 8) {
     unsigned words[4];
@@ -42,13 +40,28 @@ __device__ __forceinline__ void store_gradient(const TensorMap& map, unsigned st
       stmatrix_x2(staged(staging, i), words[0], words[1]);
   }
   fence_proxy_async();
-  named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);
-  if (threadIdx.x % kWarpgroupThreads != 0) return;
+}
+
+// By one thread, of kColumns columns.
+template <int kColumns>
+__device__ __forceinline__ void store_panels(const TensorMap& map, unsigned staging,
+                                             const TensorCoord& at) {
 #pragma unroll
-  for (int panel = 0; panel * kPanelColumns < 2 * kCount; ++panel)
+  for (int panel = 0; panel * kPanelColumns < kColumns; ++panel)
     tma_store(map, staging + panel * kWarpgroupRows * kPanelRowBytes,
               {panel * kPanelColumns, at.row, at.head, at.batch});
   tma_store_commit();
+}
+
+template <Dtype kDtype, int kCount>
+__device__ __forceinline__ void store_gradient(const TensorMap& map, unsigned staging,
+                                               int warpgroup, TensorCoord at, float factor,
+                                               const float (&gradient)[kCount]) {
+  return add_gradient(map, staging, warpgroup, at, factor, gradient);    // where kAccumulate
+  named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);  // no warp reads its tile
+  stage_gradient<kDtype>(staging, factor, gradient);
+  named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);
+  if (threadIdx.x % kWarpgroupThreads == 0) store_panels<2 * kCount>(map, staging, at);
 }
 
 template <int kCount>

@@ -6,11 +6,13 @@
 //   warpgroups:         wait dq_empty; write; a lane of each warp arrives on dq_full
 //   threads of copies:  wait dq_full; store or add; arrive on dq_empty when the copy has read
 //
-// Who comes to a part of a block of rows first stores, so that nothing is zeroed before, and others wait until that is done: of a head, blocks that
-// start together stand a step behind the first of them from then on, and do not wait again.
+// dK of a tile goes the same way behind dQ of its last step. Who comes to a part of a block of rows first stores, so that nothing is zeroed before,
+// and others wait until that is done. Under a causal mask tiles of a head begin at different rows, each the first there; without one those that start
+// together stand a step behind the first of them from then on. Tiles take rows upwards, so who waits for rows waits for who is there or further up.
 #pragma once
 
 #include "cuda/attention/backward_keys.cuh"
+#include "cuda/attention/backward_store.cuh"
 #include "cuda/attention/drawn_tiles.cuh"
 #include "cuda/ptx/bulk_add.cuh"
 #include "cuda/ptx/claim.cuh"
@@ -22,79 +24,141 @@ class DqPlaces {
  public:
   __device__ __forceinline__ explicit DqPlaces(unsigned shared) : shared_(shared) {}
 
-  // Of a warpgroup: its half of dQ of a block of rows, or all of it.
+  // Of a warpgroup: its half of dQ of a block of rows.
   template <int kCount>
   __device__ __forceinline__ void add(int part, const float (&dq)[kCount]) {
-    static_assert(kCount * 4 * kWarpgroupThreads == kFreeLayout.staging_bytes);
-    mbarrier_wait(shared_ + kFreeLayout.empty + 8 * part, (step_ & 1) ^ 1, "dq empty");
-    const unsigned to = shared_ + kFreeLayout.staging + part * kFreeLayout.staging_bytes +
-                        reread_thread_index() % kWarpgroupThreads * 16;
+    static_assert(kCount * 4 * kWarpgroupThreads == kFreeLayout.part_bytes);
+    await_staging(part);
+    const unsigned to = staging(part) + reread_thread_index() % kWarpgroupThreads * 16;
 #pragma unroll
     for (int i = 0; i < kCount; i += 4)
       store_shared_16(to + i * 4 * kWarpgroupThreads,
                       {{__float_as_uint(dq[i]), __float_as_uint(dq[i + 1]),
                         __float_as_uint(dq[i + 2]), __float_as_uint(dq[i + 3])}});
     fence_proxy_async();
+    hand_over(part);
+  }
+
+  // At the end of a tile: dK of its keys.
+  template <int kCount>
+  __device__ __forceinline__ void put_dk(int part, float factor, const float (&dk)[kCount]) {
+    await_staging(part);
+    stage_gradient<kDtypeKv>(staging(part), factor, dk);
+    hand_over(part);
+  }
+
+ private:
+  __device__ __forceinline__ unsigned staging(int part) const {
+    return shared_ + kFreeLayout.staging + part * kFreeLayout.staging_bytes;
+  }
+  __device__ __forceinline__ void await_staging(int part) const {
+    mbarrier_wait(shared_ + kFreeLayout.empty + 8 * part, (step_ & 1) ^ 1, "dq empty");
+  }
+  __device__ __forceinline__ void hand_over(int part) {
     __syncwarp();
     mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kFreeLayout.full + 8 * part);
     ++step_;
   }
 
- private:
   unsigned shared_;
   unsigned step_ = 0;
 };
 
 __device__ __forceinline__ void init_copies(unsigned shared) {
-  for (int i = 0; i < kFreeLayout.copiers; ++i) {
+  for (int i = 0; i < kDsSlots; ++i)
+    mbarrier_init(shared + kFreeLayout.ds_empty + 8 * i, kFusedWarps);
+  for (int i = 0; i < kFreeCopiers; ++i) {
     mbarrier_init(shared + kFreeLayout.full + 8 * i, kWarpgroupThreads / 32);
     mbarrier_init(shared + kFreeLayout.empty + 8 * i, 1);
   }
 }
 
-// Of a part of a block of rows, whose fp32 in the workspace is `to`. `step`: that of this thread. It claims ahead of the wait, and gives the staging
-// memory back before its store is complete: so who is first keeps step with who adds.
+// What a thread of copies does, of the third or the fourth warp. It has few registers.
 template <int kPart>
-__device__ __forceinline__ void copy_part(unsigned shared, float* to, unsigned step) {
-  int* const state = reinterpret_cast<int*>(to + kFusedFloats) + kPart;
-  Claim seen = look_at_claim(state);
-  if (seen == Claim::kNone) seen = claim(state);
-  mbarrier_wait(shared + kFreeLayout.full + 8 * kPart, step & 1, "dq full");
-  if (seen == Claim::kTaken) await_claim(state);
-  const unsigned from = shared + kFreeLayout.staging + kPart * kFreeLayout.staging_bytes;
-  to += kPart * (kFusedFloats / 2);
-  if (seen == Claim::kNone)
-    bulk_store(to, from, kFreeLayout.staging_bytes);
-  else
-    bulk_add(to, from, kFreeLayout.staging_bytes);
-  tma_store_commit();
-  tma_store_wait_read();
-  mbarrier_arrive(shared + kFreeLayout.empty + 8 * kPart);
-  if (seen != Claim::kNone) return;
-  tma_store_wait();
-  end_claim(state);
-}
+class DqCopier {
+ public:
+  __device__ __forceinline__ DqCopier(const AttentionArgs& args, unsigned shared)
+      : args_(args), shared_(shared) {}
 
-// A thread of copies, of the third or the fourth warp. It goes through each_step with few registers.
-template <int kPart>
-__device__ __forceinline__ void copy_dq(const AttentionArgs& args, unsigned shared) {
-  unsigned step = 0;
-#pragma unroll 1
-  for (TakenTiles<false> tiles(shared); tiles.number() < args.num_tiles; tiles.advance()) {
-    const KeysTile tile = keys_tile(args, tiles.number());
+  // dQ of a tile's steps, in the order of each_step(), then dK.
+  __device__ __forceinline__ void copy(const KeysTile& tile, const TensorMap& map_dk) {
     const int steps = tile.blocks.end - tile.blocks.begin;
-    int at = (tile.batch * args.num_heads_kv + tile.head) * kGqaRatio *
-                 FusedWorkspace(reread(args)).blocks() +
-             tile.blocks.end - 1;
+    if (steps > 0) {
+      int at =
+          (tile.batch * args_.num_heads_kv + tile.head) * kGqaRatio * blocks() + tile.blocks.begin;
+      int of_head = steps;        // left
+      Claim seen = Claim::kNone;  // or not: copy_rows() finds out
 #pragma unroll 1
-    for (int head = 0; head < kGqaRatio; ++head) {
-      float* to = FusedWorkspace(reread(args)).dq(at);
-#pragma unroll 1
-      for (int left = steps; left > 0; --left, to -= kFusedStride)
-        copy_part<kPart>(shared, to, step++);
-      at += FusedWorkspace(reread(args)).blocks();
+      for (int left = steps * kGqaRatio; left > 0; --left) {
+        int next = at + 1;
+        if (kGqaRatio > 1 && --of_head == 0) {
+          next += blocks() - steps;
+          of_head = steps;
+        }
+        seen = copy_rows(at, left > 1 ? next : at, seen);
+        at = next;
+      }
     }
+    await_full("dk full");
+    store_panels<kHeadDimQk>(map_dk, staging(),
+                             {0, tile.first_key + kPart * kWarpgroupRows, tile.head, tile.batch});
+    give_back();
   }
+
+ private:
+  __device__ __forceinline__ int blocks() const { return FusedWorkspace(reread(args_)).blocks(); }
+  // Of block `at` of all heads: its fp32 in the workspace, and the word of its claim.
+  __device__ __forceinline__ float* rows(int at) const {
+    return FusedWorkspace(reread(args_)).dq(at) + kPart * (kFusedFloats / 2);
+  }
+  __device__ __forceinline__ int* word(int at) const {
+    return FusedWorkspace(reread(args_)).turn(at) + kPart;
+  }
+  __device__ __forceinline__ unsigned staging() const {
+    return shared_ + kFreeLayout.staging + kPart * kFreeLayout.staging_bytes;
+  }
+
+  // Of its part of block `at`, of whose claim it has `seen` so much. What it sees of that of `next` comes beside the copy. It claims ahead of the wait,
+  // and gives the staging memory back before its store is complete: so who is first keeps step with who adds.
+  __device__ __forceinline__ Claim copy_rows(int at, int next, Claim seen) {
+    if (seen == Claim::kNone) seen = claim(word(at));
+    await_full("dq full");
+    if (seen == Claim::kTaken) await_claim(word(at));
+    if (seen == Claim::kNone)
+      bulk_store(rows(at), staging(), kFreeLayout.part_bytes);
+    else
+      bulk_add(rows(at), staging(), kFreeLayout.part_bytes);
+    tma_store_commit();
+    const Claim of_next = glance_at_claim(word(next));
+    give_back();
+    if (seen == Claim::kNone) {
+      tma_store_wait();
+      end_claim(word(at));
+    }
+    return of_next;
+  }
+
+  __device__ __forceinline__ void await_full(const char* name) {
+    mbarrier_wait(shared_ + kFreeLayout.full + 8 * kPart, step_++ & 1, name);
+  }
+
+  __device__ __forceinline__ void give_back() const {
+    tma_store_wait_read();
+    mbarrier_arrive(shared_ + kFreeLayout.empty + 8 * kPart);
+  }
+
+  const AttentionArgs& args_;
+  unsigned shared_;
+  unsigned step_ = 0;
+};
+
+template <int kPart>
+__device__ __forceinline__ void copy_dq(const AttentionArgs& args, unsigned shared,
+                                        const TensorMap& map_dk) {
+  DqCopier<kPart> copier(args, shared);
+#pragma unroll 1
+  for (TakenTiles<false> tiles(shared); tiles.number() < args.num_tiles; tiles.advance())
+    copier.copy(keys_tile(args, tiles.number()), map_dk);
   tma_store_wait();
 }
 

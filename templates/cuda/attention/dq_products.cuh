@@ -7,13 +7,21 @@
 
 namespace attune {
 
-// `rows`: of dS, `keys`: the columns of K that are multiplied; of the first warpgroup's.
+// The keys of one warpgroup: `rows` of dS, and the columns of K that are multiplied.
+template <int kCount>
+__device__ __forceinline__ void multiply_ds(float (&dq)[kCount], unsigned rows, unsigned keys,
+                                            int adds) {
+  const unsigned long long ds = by_rows(rows), k = by_columns<kWarpgroupRows>(keys);
+  wgmma_keys_ds(dq, k, ds, adds);  // where kDqTransposed
+  wgmma_ds_keys(dq, ds, k, adds);  // unless kDqTransposed
+}
+
+// `rows` and `keys`: of the first warpgroup's.
 template <int kCount>
 __device__ __forceinline__ void issue_dq_product(float (&dq)[kCount], unsigned rows,
                                                  unsigned keys) {
-  wgmma_ds_keys(dq, by_rows(rows), by_columns<kWarpgroupRows>(keys), 0);
-  wgmma_ds_keys(dq, by_rows(rows + kDsPanelBytes),
-                by_columns<kWarpgroupRows>(keys + kFusedLayout.parts.first_bytes), 1);
+  multiply_ds(dq, rows, keys, 0);
+  multiply_ds(dq, rows + kDsPanelBytes, keys + kFusedLayout.parts.first_bytes, 1);
   wgmma_commit();
 }
 

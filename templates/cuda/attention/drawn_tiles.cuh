@@ -80,11 +80,11 @@ class DrawnTiles {
 };
 
 // The thread of statistics, those of turns, and warps that multiply.
-#if 1                                                                 // where kDqFree
-constexpr int kTileReaders = 1 + kFreeLayout.copiers + kMultiplying;  // where kDqFree
-#else                                                                 // where kDqFree
+#if 1                                                          // where kDqFree
+constexpr int kTileReaders = 1 + kFreeCopiers + kMultiplying;  // where kDqFree
+#else                                                          // where kDqFree
 constexpr int kTileReaders = 1 + kFusedPlaces + kMultiplying;
-#endif                                                                // where kDqFree
+#endif                                                         // where kDqFree
 
 // The tile of a block, for all roles: as many blocks are started as there are tiles.
 class OneTile : public TileNumbers {

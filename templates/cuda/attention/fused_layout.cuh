@@ -9,11 +9,15 @@
 
 namespace attune {
 
-constexpr BackwardFusedLayout kFusedLayout =
-    backward_fused_layout({kKeyBlockN, kKeyBlockM, kQSlots, kDoutSlots, kHeadDimQk, kHeadDimV, true,
-                           true, kFusedDsSlots});
+#if 1                                   // where kDqFree
+constexpr int kDsSlots = kFreeDsSlots;  // where kDqFree
+#else                                   // where kDqFree
+constexpr int kDsSlots = kFusedDsSlots;
+#endif                                  // where kDqFree
+constexpr BackwardFusedLayout kFusedLayout = backward_fused_layout(
+    {kKeyBlockN, kKeyBlockM, kQSlots, kDoutSlots, kHeadDimQk, kHeadDimV, true, true, kDsSlots});
 constexpr int kFusedColumns = backward_fused_columns(kKeyBlockM, kHeadDimQk);  // of dQ
-constexpr bool kFusedByRows = kKeyBlockM > kWarpgroupRows;  // a warpgroup makes half of dQ's rows
+constexpr DqHalf kDqHalf = backward_dq_half(kKeyBlockM);  // that a warpgroup makes
 constexpr int kFusedConsumers = 2 * kWarpgroupThreads, kFusedWarps = kFusedConsumers / 32;
 constexpr int kBarrierK = 4;  // named, of all that multiply K; those before are of warpgroups
 #if 1                         // where kDqApart
@@ -24,9 +28,10 @@ constexpr int kDsEmpty = backward_apart_ds_empty(kFusedLayout);  // where kDqApa
 constexpr int kDqWarps = kFusedWarps, kMultiplying = kFusedWarps;
 #endif                                                           // where kDqApart
 
-#if 1                                                           // where kDqFree
-constexpr BackwardFreeLayout kFreeLayout =                      // where kDqFree
-    backward_free_layout(kFusedLayout, kHeadDimQk, kHeadDimV);  // where kDqFree
-#endif                                                          // where kDqFree
+#if 1                                                            // where kDqFree
+constexpr BackwardFreeLayout kFreeLayout =                       // where kDqFree
+    backward_free_layout(kFusedLayout, kKeyBlockM, kHeadDimQk);  // where kDqFree
+constexpr int kDsEmpty = kFreeLayout.ds_empty;                   // where kDqFree
+#endif                                                           // where kDqFree
 
 }  // namespace attune

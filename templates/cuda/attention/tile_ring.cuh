@@ -83,13 +83,15 @@ __device__ __forceinline__ void init_ring(unsigned shared, const BackwardSm90Rin
   }
 }
 
-// By all threads of a block.
-__device__ __forceinline__ void init_barriers(unsigned shared, const BackwardSm90Layout& layout) {
+// By all threads of a block. `first_readers`: arrivals that give back a tile of the first operand that stays.
+__device__ __forceinline__ void init_barriers(unsigned shared, const BackwardSm90Layout& layout,
+                                              int first_readers = 1) {
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle pattern repeats every 1024 bytes
     const int warps = layout.warpgroups * kWarpgroupThreads / 32;
     for (int i = 0; i < 4 * layout.warpgroups; ++i)
-      mbarrier_init(shared + layout.first_full + 8 * i, 1);
+      mbarrier_init(shared + layout.first_full + 8 * i,
+                    i / layout.warpgroups == 1 ? first_readers : 1);
     init_ring(shared, layout.first_ring, warps);
     init_ring(shared, layout.second_ring, warps);
     fence_mbarrier_init();
