@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of a step of backward_fused.cuh and backward_free.cuh, of all its rows at once.
+// Gradients of a step of backward_fused.cuh, of all its rows at once; backward_free.cuh issues its own way.
 #pragma once
 
 #include "cuda/attention/backward_kept_scores.cuh"
@@ -11,11 +11,16 @@ class WholeSteps : public KeptScores {
   using Rounded = unsigned[kKeyBlockM / 4];
   using KeptScores::KeptScores;
 
-  // dV is in flight at the end.
-  __device__ __forceinline__ void make_ds(unsigned delta, const RingSlot& dout, const Scores& s,
-                                          Dv& dv, Rounded& ds) {
+  __device__ __forceinline__ static void issue_dk(const Rounded& ds, const RingSlot& q, Dk& dk) {
+    wgmma_ds_q(dk, ds, by_columns<kKeyBlockM>(q.tile), 1);
+    wgmma_commit();
+  }
+
+  __device__ __forceinline__ void make_gradients(unsigned delta, const RingSlot& q,
+                                                 const RingSlot& dout, const Scores& s, Dk& dk,
+                                                 Dv& dv) {
     Scores dp;
-    Rounded p;
+    Rounded p, ds;
     round<0>(s, p);
     wgmma_fence();
     issue_dp(dout, dp);
@@ -25,18 +30,6 @@ class WholeSteps : public KeptScores {
     differentiate(delta, s, dp, ds);
     keep<0>(ds);
     tell_kept();
-  }
-
-  __device__ __forceinline__ static void issue_dk(const Rounded& ds, const RingSlot& q, Dk& dk) {
-    wgmma_ds_q(dk, ds, by_columns<kKeyBlockM>(q.tile), 1);
-    wgmma_commit();
-  }
-
-  __device__ __forceinline__ void make_gradients(unsigned delta, const RingSlot& q,
-                                                 const RingSlot& dout, const Scores& s, Dk& dk,
-                                                 Dv& dv) {
-    Rounded ds;
-    make_ds(delta, dout, s, dv, ds);
     wgmma_fence();
     issue_dk(ds, q, dk);
     wgmma_wait<1>();
