@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cpu/score_functions.hpp"
+#include "cpu/take_line.hpp"  // where kVectorBytes
 #include "shared/capture_range.h"
 
 namespace attune {

@@ -16,6 +16,9 @@ ATTUNE_SCORE_FUNCTION void take_box(const ScoreCapture& capture, const CaptureBo
     for (int i = 0; i < box.counts[kDimension]; ++i, at += capture.strides[kDimension])
       take_box<kType, kDimension + 1>(capture, box, at, of);
   } else {
+    if (capture.strides[kDimension] == 1 &&                              // where kVectorBytes
+        take_line<kType>(capture.data, at, box.counts[kDimension], of))  // where kVectorBytes
+      return;                                                            // where kVectorBytes
 #pragma unroll 4
     for (int i = 0; i < box.counts[kDimension]; ++i) {
       const Element x = load_element<kType>(capture.data, at + i * capture.strides[kDimension]);
