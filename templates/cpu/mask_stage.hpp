@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The mask program of prefill_cpu: which of a block's keys rows of a panel see. The program's ranges, or a map of the caller's, decide
-// most blocks as a whole (range_of_rows.hpp, granules_of_rows.hpp); in the others it is evaluated ahead of the product, so that a
-// block that is hidden costs none, and applied where some keys are seen and some hidden.
+// most blocks as a whole, or but for keys at their ends (range_of_rows.hpp, granules_of_rows.hpp); in the others it is evaluated ahead
+// of the product, so that a block that is hidden costs none, and applied where some keys are seen and some hidden.
 #pragma once
 
 #include "cpu/granules_of_rows.hpp"  // where kGranules
@@ -115,9 +115,40 @@ class MaskStage {
   alignas(kVectorBytes) MaskRow on_row_[kPanelRows];
 };
 
-// {whether all rows see all keys, whether any sees one}: both ways are exact.
-inline BoolRange shown_to(const KernelArguments& args, const ListRows& rows, KeyRange keys) {
-  const BoolRange range = range_of_rows(args.scores, rows, keys);
+// Keys of a range from one end on that no row sees, asked about in steps that double while they are
+// hidden: one question where the end is seen, few where a document ends.
+template <bool kFromEnd>
+inline int hidden_keys(const ScoreArgs& scores, const ListRows& rows, KeyRange keys) {
+  int hidden = 0;
+  for (int step = 1; step > 0;) {
+    const int next = hidden + step;
+    const bool is_hidden =
+        next <= keys.end - keys.begin &&
+        !range_of_rows(scores, rows,
+                       kFromEnd ? KeyRange{keys.end - next, keys.end - hidden}
+                                : KeyRange{keys.begin + hidden, keys.begin + next})
+             .hi;
+    hidden = is_hidden ? next : hidden;
+    step = is_hidden ? 2 * step : step / 2;
+  }
+  return hidden;
+}
+
+// Takes keys that no row sees from both ends. {whether all rows see all that are left, whether any may see one}.
+inline BoolRange narrow_to(const ScoreArgs& scores, const ListRows& rows, KeyRange& keys) {
+  const BoolRange range = range_of_rows(scores, rows, keys);
+  if (range.lo == range.hi) return range;
+  const int before = hidden_keys<false>(scores, rows, keys);
+  keys.begin += before;
+  const int behind = hidden_keys<true>(scores, rows, keys);
+  keys.end -= behind;
+  if (keys.begin == keys.end) return {false, false};
+  return before + behind > 0 ? range_of_rows(scores, rows, keys) : range;
+}
+
+// As narrow_to, but exact: {whether all rows see all keys that are left, whether any sees one}.
+inline BoolRange shown_to(const KernelArguments& args, const ListRows& rows, KeyRange& keys) {
+  const BoolRange range = narrow_to(args.scores, rows, keys);
   return range.lo == range.hi ? range : MaskStage(args, rows, keys).vote();
 }
 

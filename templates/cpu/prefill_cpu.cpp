@@ -10,7 +10,8 @@
 //   for each block of kBlockN keys: K and V as fp32, packed or where they are;
 //     for each panel: S^T = K Q^T, the score stage if there is one, mask, softmax, dropout if there
 //     is any, O^T += V^T P^T.
-// Blocks that a panel does not see are skipped; only blocks on a mask's edge are masked.
+// Blocks that a panel does not see are skipped, and so are keys at the ends of a block that a mask
+// program hides from it; the mask and window are applied on their edges alone.
 //
 // Knobs: kBlockM, kBlockN, kRows x kVectors (register tile), kUnroll, kPackKv (narrower K and V
 // must be packed), kSchedule (0: tiles dealt out in turn, 1: taken from a shared counter).
@@ -31,6 +32,7 @@
 #include "cpu/tile_product.hpp"
 #include "cpu/transpose.hpp"
 #include "cpu/visibility.hpp"
+#include "cpu/whole_keys.hpp"
 #include "shared/kernel_arguments.h"
 
 namespace attune {
@@ -60,6 +62,16 @@ struct Tile {
   int count;
 };
 
+// Rows of one panel of a tile: its first in the list, and the first and last row of queries.
+struct RowsOfPanel {
+  RowsOfPanel(const Tile& tile, int panel)
+      : first_index(tile.first + panel * kPanelRows),
+        first(first_index / kGqaRatio),
+        last((tile.first + least(tile.count, (panel + 1) * kPanelRows) - 1) / kGqaRatio) {}
+
+  long long first_index, first, last;
+};
+
 // Row `index` of the list, in an operand with one head per query head.
 template <class T>
 inline T* row_address(const OperandView& view, const Tile& tile, long long index) {
@@ -82,19 +94,38 @@ inline float query_factor(const AttentionArgs& args, const Tile& tile, long long
 // One register of a panel.
 inline Floats& part(Panel& panel, int vector) { return reinterpret_cast<Floats*>(&panel)[vector]; }
 
-// Lanes past the tile's last row compute with zeros and are never stored.
+// Asks for a panel's rows of q or o ahead of their use: rows stand apart, so that the CPU foresees
+// none of them.
+template <int kWidth, bool kWritten, class T>
+inline void fetch_panel(const OperandView& view, const Tile& tile, int panel) {
+  const int end = least(tile.count, (panel + 1) * kPanelRows);
+  for (int i = panel * kPanelRows; i < end; ++i) {
+    const T* row = row_address<T>(view, tile, tile.first + i);
+    for (int c = 0; c < kWidth; c += 64 / static_cast<int>(sizeof(T)))
+      __builtin_prefetch(row + c, kWritten);
+  }
+}
+
+// Lanes past the tile's last row compute with that row and are never stored.
 inline void load_queries(const AttentionArgs& args, const Tile& tile, int first_in_tile, int vector,
                          Panel* queries) {
+  const Element<kDtypeQ>* from[kLanes];
+  float factors[kLanes];
+  for (int i = 0; i < kLanes; ++i) {
+    const long long index = tile.first + least(first_in_tile + i, tile.count - 1);
+    from[i] = row_address<Element<kDtypeQ>>(args.q, tile, index);
+    if constexpr (is_8_bit(kDtypeQ)) factors[i] = query_factor(args, tile, index);
+  }
   for (int chunk = 0; chunk < kChunks<kHeadDimQk>; ++chunk) {
     const int c = chunk_begin<kHeadDimQk>(chunk);
-    Floats rows[kLanes] = {};
-    const int count = least(kLanes, tile.count - first_in_tile);
-    for (int i = 0; i < count; ++i) {
-      const long long index = tile.first + first_in_tile + i;
-      rows[i] = load<kDtypeQ>(row_address<Element<kDtypeQ>>(args.q, tile, index) + c);
-      if constexpr (is_8_bit(kDtypeQ)) rows[i] *= query_factor(args, tile, index);
+    Floats rows[kLanes];
+#pragma clang loop unroll(full)
+    for (int i = 0; i < kLanes; ++i) {
+      rows[i] = load<kDtypeQ>(from[i] + c);
+      if constexpr (is_8_bit(kDtypeQ)) rows[i] *= factors[i];
     }
     transpose(rows);
+#pragma clang loop unroll(full)
     for (int i = 0; i < kLanes; ++i)
       part(queries[c + i], vector) = rows[i] * args.softmax_scale_log2;
   }
@@ -104,16 +135,19 @@ inline void store_output(const AttentionArgs& args, const Tile& tile, int first_
                          Panel* output, Floats reciprocal) {
   const auto empty = reciprocal == 0.0f;  // exactly 0 also where V is not finite
   const int count = least(kLanes, tile.count - first_in_tile);
+  Element<kDtypeO>* to[kLanes];
+  for (int i = 0; i < kLanes; ++i)
+    to[i] = row_address<Element<kDtypeO>>(args.o, tile, tile.first + first_in_tile + i);
   for (int chunk = 0; chunk < kChunks<kHeadDimV>; ++chunk) {
     const int c = chunk_begin<kHeadDimV>(chunk);
     Floats rows[kLanes];
+#pragma clang loop unroll(full)
     for (int i = 0; i < kLanes; ++i)
       rows[i] = empty ? Floats(0.0f) : part(output[c + i], vector) * reciprocal;
     transpose(rows);
-    for (int i = 0; i < count; ++i) {
-      store<kDtypeO>(
-          row_address<Element<kDtypeO>>(args.o, tile, tile.first + first_in_tile + i) + c, rows[i]);
-    }
+#pragma clang loop unroll(full)
+    for (int i = 0; i < kLanes; ++i)
+      if (i < count) store<kDtypeO>(to[i] + c, rows[i]);
   }
 }
 
@@ -162,37 +196,57 @@ inline Rows block_rows(const OperandView& view, const ScaleView& scale, const Ti
   }
 }
 
+// S^T of the keys that a panel sees of a block, and the largest score of each row. Rows all see the
+// keys of the middle part; those on an edge of the mask or window are masked.
+inline Panel score_panel(const AttentionArgs& args, const Tile& tile, const RowsOfPanel& rows,
+                         KeyRange seen, Rows keys, const Panel* queries, Panel* scores) {
+  const ScoreStage stage(scaled(args), tile.batch, tile.head_kv,  // where kScored
+                         rows.first_index);                       // where kScored
+  const KeyRange middle = part_seen_by_all(args, rows.first, rows.last, seen);
+  const KeyRange parts[3] = {{seen.begin, middle.begin}, middle, {middle.end, seen.end}};
+  Panel largest = -kInfinity;
+  for (int i = 0; i < 3; ++i) {
+    const KeyRange part = parts[i];
+    if (part.begin >= part.end) continue;
+    const int skipped = part.begin - seen.begin;
+    Panel of_part = -kInfinity;
+    score_block(keys.data + skipped * keys.stride, keys.stride, part.end - part.begin, queries,
+                scores + skipped, of_part);
+    stage.apply(part, scores + skipped, of_part);  // where kScored
+    if (i != 1) {
+      const PanelInts steps = row_steps(static_cast<int>(rows.first_index % kGqaRatio));
+      mask_block(args, rows.first, steps, part, scores + skipped, of_part);
+    }
+    largest = larger(of_part, largest);
+  }
+  return largest;
+}
+
 inline void attend_block(const AttentionArgs& args, const Tile& tile, int panel, KeyRange block,
+                         BoolRange of_tile,  // where kMaskProgram
                          Rows keys, Rows values, Scratch& scratch) {
-  const long long first_index = tile.first + panel * kPanelRows;
-  const long long first = first_index / kGqaRatio;
-  const long long last = (tile.first + least(tile.count, (panel + 1) * kPanelRows) - 1) / kGqaRatio;
-  KeyRange seen = visible_keys(args, first, last);
+  const RowsOfPanel in_panel(tile, panel);
+  KeyRange seen = visible_keys(args, in_panel.first, in_panel.last);
   seen.begin = seen.begin > block.begin ? seen.begin : block.begin;
   seen.end = least(seen.end, block.end);
   if (seen.begin >= seen.end) return;
-  const ListRows rows{tile.batch, tile.head_kv, first_index,                // where kMaskProgram
+  const ListRows rows{tile.batch, tile.head_kv, in_panel.first_index,       // where kMaskProgram
                       least(tile.count - panel * kPanelRows, kPanelRows)};  // where kMaskProgram
-  const BoolRange shown = shown_to(scaled(args), rows, seen);               // where kMaskProgram
+  const BoolRange shown =                                                   // where kMaskProgram
+      of_tile.lo ? of_tile : shown_to(scaled(args), rows, seen);            // where kMaskProgram
   if (!shown.hi) return;                                                    // where kMaskProgram
 
   const int count = seen.end - seen.begin;
   const int skipped = seen.begin - block.begin;
-  Panel largest = -kInfinity;
-  score_block(keys.data + skipped * keys.stride, keys.stride, count, scratch.queries[panel],
-              scratch.scores, largest);
-  const ScoreStage stage(scaled(args), tile.batch, tile.head_kv, first_index);  // where kScored
-  stage.apply(seen, scratch.scores, largest);                                   // where kScored
-  if (!sees_all(args, first, last, seen)) {
-    mask_block(args, first, row_steps(static_cast<int>(first_index % kGqaRatio)), seen,
-               scratch.scores, largest);
-  }
+  Panel largest =
+      score_panel(args, tile, in_panel, seen, {keys.data + skipped * keys.stride, keys.stride},
+                  scratch.queries[panel], scratch.scores);
   if (!shown.lo) {                                                   // where kMaskProgram
     hide_scores(scaled(args), rows, seen, scratch.scores, largest);  // where kMaskProgram
   }                                                                  // where kMaskProgram
   const Panel decay = softmax_block(scratch.state[panel], largest, count, scratch.scores);
-  drop_weights(scaled(args), tile.batch, tile.head_kv, first_index, seen,  // where kDropout
-               scratch.scores);                                            // where kDropout
+  drop_weights(scaled(args), tile.batch, tile.head_kv,       // where kDropout
+               in_panel.first_index, seen, scratch.scores);  // where kDropout
   output_block(values.data + skipped * values.stride, values.stride, count, scratch.scores, decay,
                scratch.output[panel]);
 }
@@ -220,21 +274,30 @@ inline void finish_panel(const AttentionArgs& args, const Tile& tile, int panel,
 
 inline void attend_tile(const AttentionArgs& args, const Tile& tile, Scratch& scratch) {
   const int panels = (tile.count + kPanelRows - 1) / kPanelRows;
-  for (int panel = 0; panel < panels; ++panel) start_panel(args, tile, panel, scratch);
+  for (int panel = 0; panel < panels; ++panel) {
+    fetch_panel<kHeadDimQk, false, Element<kDtypeQ>>(args.q, tile, panel + 1);
+    start_panel(args, tile, panel, scratch);
+  }
   const KeyRange all =
       visible_keys(args, tile.first / kGqaRatio, (tile.first + tile.count - 1) / kGqaRatio);
   for (int n = all.begin; n < all.end; n += kBlockN) {
-    const KeyRange block = {n, all.end - n < kBlockN ? all.end : n + kBlockN};
+    KeyRange block = {n, all.end - n < kBlockN ? all.end : n + kBlockN};
     const ListRows rows{tile.batch, tile.head_kv, tile.first, tile.count};  // where kMaskProgram
-    if (!range_of_rows(scaled(args).scores, rows, block).hi) continue;      // where kMaskProgram
+    const BoolRange of_tile = narrow_to(scaled(args).scores, rows, block);  // where kMaskProgram
+    if (!of_tile.hi) continue;                                              // where kMaskProgram
     const Rows keys = block_rows<kHeadDimQk, VLayout::kRows>(args.k, scaled(args).scales.k_scale,
                                                              tile, block, scratch.keys);
     const Rows values = block_rows<kHeadDimV, kVLayout>(args.v, scaled(args).scales.v_scale, tile,
                                                         block, scratch.values);
     for (int panel = 0; panel < panels; ++panel)
-      attend_block(args, tile, panel, block, keys, values, scratch);
+      attend_block(args, tile, panel, block,
+                   of_tile,  // where kMaskProgram
+                   keys, values, scratch);
   }
-  for (int panel = 0; panel < panels; ++panel) finish_panel(args, tile, panel, scratch);
+  for (int panel = 0; panel < panels; ++panel) {
+    fetch_panel<kHeadDimV, true, Element<kDtypeO>>(args.o, tile, panel + 1);
+    finish_panel(args, tile, panel, scratch);
+  }
 }
 
 // Tiles in the order they are handed out: the last rows, which a causal mask shows the most keys,

@@ -220,6 +220,33 @@ TEST_F(PrefillCpu, NanInAVisibleKeyReachesTheOutput) {
   EXPECT_TRUE(std::isnan(result.o[static_cast<size_t>(99 * 64)]));
 }
 
+// Documents that end anywhere in a block: rows of one, whole panels of them, compute nothing of others. A product would show, for 0
+// times NaN is NaN.
+TEST_F(PrefillCpu, KeysOfOtherDocumentsAreNotComputed) {
+  for (const char* text : {"dtype=fp32,head_dim=64,heads=1,seqlen=300,documents=1",
+                           "dtype=bf16,head_dim=64,heads=2/1,seqlen=300,documents=1"}) {
+    const Problem problem = parse_problem(text);
+    AttentionCase test_case(problem, Layout::kContiguous, Inputs::kNormal, 3);
+    for (HostCapture& ids : test_case.captures) {
+      ids.strides = {300, 1};
+      ids.bytes.resize(300 * sizeof(int32_t));
+      for (int32_t row = 0; row < 300; ++row) {
+        const int32_t id = row < 37 ? 0 : row < 203 ? 1 : 2;
+        std::memcpy(ids.bytes.data() + static_cast<size_t>(row) * sizeof(id), &id, sizeof(id));
+      }
+    }
+    for (int64_t key = 0; key < 300; ++key)
+      if (key < 37 || key >= 203) test_case.v.set(0, key, 0, 5, std::nanf(""));
+    const HostConfig host(*toolchain_, arch_, prefill_cpu(), spec_of(problem),
+                          prefill_cpu().default_config(spec_of(problem), arch_, shape_of(problem),
+                                                       typical_device(arch_).facts));
+    const AttentionResult result = host.run(test_case, 1).result;
+    const auto row_size = static_cast<size_t>(problem.num_heads_q * 64);
+    for (size_t i = 64 * row_size; i < 128 * row_size; ++i)
+      ASSERT_TRUE(std::isfinite(result.o[i])) << text << " row " << i / row_size;
+  }
+}
+
 TEST_F(PrefillCpu, SpaceHasTheSizeThatTuningNeeds) {
   for (const char* dtype : {"fp32", "bf16", "e4m3"}) {
     const KernelSpec spec =
