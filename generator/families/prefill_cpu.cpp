@@ -16,7 +16,9 @@ namespace attune {
 namespace {
 
 constexpr int64_t kCounterBytes = 128;
-constexpr int kMaxPanels = 4;
+constexpr int kMaxPanels = 8;
+constexpr int kFewPanels = 4;  // of a default whose panels are wide, or whose head dims are large
+constexpr int64_t kDefaultRows = 128;
 constexpr int kMinAccumulators =
     12;  // latency times throughput of fused multiply-adds is 8 to 10 on today's cores
 constexpr int64_t kWindowLimit = int64_t{1} << 30;
@@ -72,10 +74,10 @@ Constraint whole_panels(const Arch& arch) {
             const int64_t panel = config.at("vectors") * lanes;
             const int64_t block_m = config.at("block_m");
             const int64_t panels = block_m / panel;
-            if (block_m % panel == 0 && (panels == 1 || panels == 2 || panels == kMaxPanels))
+            if (block_m % panel == 0 && panels <= kMaxPanels && (panels & (panels - 1)) == 0)
               return std::nullopt;
             return fmt::format(
-                "block_m is {}; accepted are 1, 2 or 4 panels of vectors x {} lanes = {} rows",
+                "block_m is {}; accepted are 1, 2, 4 or 8 panels of vectors x {} lanes = {} rows",
                 block_m, lanes, panel);
           }};
 }
@@ -198,14 +200,15 @@ class PrefillCpu final : public KernelTemplate {
     return cpu_refusal(spec, arch);
   }
 
-  // As many panels in a tile as still leave 64 tiles, and two a thread, which keeps the threads
-  // about evenly busy.
+  // As many panels in a tile as 128 rows hold, which share a packed block, and as still leave 64
+  // tiles, and two a thread, which keeps the threads about evenly busy.
   static Config config_for(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                            const DeviceFacts& device, int64_t rows, int64_t vectors) {
     const int64_t panel = vectors * lanes_of(arch);
     const int64_t all_rows = shape.batch * shape.num_heads_kv * shape.seqlen_q * spec.gqa_ratio;
     const int64_t least_tiles = std::max<int64_t>(64, int64_t{2} * device.sm_count);
-    int64_t panels = kMaxPanels;
+    const int64_t rows_of_heads = spec.head_dim_qk + spec.head_dim_v > 256 ? 0 : kDefaultRows;
+    int64_t panels = std::clamp<int64_t>(rows_of_heads / panel, kFewPanels, kMaxPanels);
     while (panels > 1 && all_rows / (panels * panel) < least_tiles) panels /= 2;
     return Config({{"block_m", panels * panel},
                    {"block_n", spec.head_dim_qk + spec.head_dim_v > 192 ? 128 : 256},
