@@ -41,14 +41,19 @@ struct RowFactors {
 typedef RowFactors<kScaleBlockKv> KvFactors;
 
 // Rows stand apart, so that the CPU foresees few of them: they are asked for this many ahead.
-constexpr int kRowsAhead = 24;
+constexpr int kRowsAhead = 16;
+
+template <int kWidth>
+inline void fetch_row(const Element<kDtypeKv>* row) {
+  for (int c = 0; c < kWidth; c += 64 / static_cast<int>(sizeof(*row))) __builtin_prefetch(row + c);
+}
 
 // `count` rows, as they are.
 template <int kWidth>
 inline void pack(const Element<kDtypeKv>* from, long long row_stride, int count, float* to) {
+  for (int n = 0; n < least(kRowsAhead, count); ++n) fetch_row<kWidth>(from + n * row_stride);
   for (int n = 0; n < count; ++n, from += row_stride, to += kWidth) {
-    for (int c = 0; c < kWidth; c += 64 / static_cast<int>(sizeof(*from)))
-      __builtin_prefetch(from + kRowsAhead * row_stride + c);
+    if (n + kRowsAhead < count) fetch_row<kWidth>(from + kRowsAhead * row_stride);
     for (int chunk = 0; chunk < kChunks<kWidth>; ++chunk) {
       const int c = chunk_begin<kWidth>(chunk);
       store<Dtype::kFp32>(to + c, load<kDtypeKv>(from + c));
