@@ -27,24 +27,43 @@ constexpr int kRegistersOfConversions = 16;  // of caches of 8 bits
 constexpr int kRegistersOfChunks = 20;       // addresses of 16 bytes each
 constexpr int kRegistersOfPacking = 16;      // where rows and keys of a request begin
 
-enum Loads : int64_t { kChunks = 0, kRows = 1, kBoxes = 2 };
+enum Loads : int64_t { kChunks = 0, kRows = 1, kBoxes = 2, kTogether = 3 };
 
 int as_int(const Config& config, const char* knob) { return static_cast<int>(config.at(knob)); }
 
-bool has_boxes(const Config& config) { return config.at("loads") == kBoxes; }
+bool has_boxes(const Config& config) {
+  return config.at("loads") == kBoxes || config.at("loads") == kTogether;
+}
+
+// Warps that share a ring: those of a gang's heads have the same keys.
+int warps_of_ring(const Config& config) {
+  return config.at("loads") == kTogether ? as_int(config, "heads") : 1;
+}
 
 int slot_bytes(const KernelSpec& spec, const Config& config) {
   const int keys = as_int(config, "keys");
-  const int element = dtype_bytes(spec.dtype_kv);
+  const int lines = warps_of_ring(config) > 1 ? decode_lines_of_key(warps_of_ring(config)) : 1;
+  const int element = dtype_bytes(spec.dtype_kv) * lines;
   return decode_tile_bytes(keys, spec.head_dim_qk * element, has_boxes(config)) +
          decode_tile_bytes(keys, spec.head_dim_v * element, has_boxes(config));
+}
+// Of each of the warps that share it, as shared/decode_partition.h counts a position's.
+int slot_bytes_of_warp(const KernelSpec& spec, const Config& config) {
+  return slot_bytes(spec, config) / warps_of_ring(config);
+}
+// That a tile of one head reads; of rows that fall into different banks with what stands between them.
+int bytes_of_tile(const KernelSpec& spec, const Config& config) {
+  if (!has_boxes(config)) return slot_bytes(spec, config);
+  return as_int(config, "keys") * static_cast<int>(spec.head_dim_qk + spec.head_dim_v) *
+         dtype_bytes(spec.dtype_kv);
 }
 
 int columns_of_panel(const KernelSpec& spec) { return kBytesOfPanel / dtype_bytes(spec.dtype_kv); }
 
 DecodeShared shared_of(const KernelSpec& spec, const Config& config) {
-  return decode_shared(as_int(config, "warps"), as_int(config, "stages"), slot_bytes(spec, config),
-                       spec.head_dim_qk);
+  const int warps = as_int(config, "warps");
+  return decode_shared(warps, warps / warps_of_ring(config), as_int(config, "stages"),
+                       slot_bytes(spec, config), spec.head_dim_qk);
 }
 
 int register_limit(const Config& config) {
@@ -64,16 +83,19 @@ int registers_needed(const KernelSpec& spec, const Config& config) {
 
 Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
   return {"loads",
-          {"loads", "keys"},
+          {"loads", "keys", "heads"},
           [spec, sm = arch.compute_capability](const Config& config) -> std::optional<std::string> {
             const int64_t loads = config.at("loads"), keys = config.at("keys");
+            const int64_t heads = config.at("heads");
             if (loads != kChunks && sm < 90)
               return fmt::format("loads is {}; sm_{} has neither bulk copies nor TMA", loads, sm);
-            if (loads != kBoxes) return std::nullopt;
+            if (loads == kTogether && (heads < 2 || keys % heads != 0))
+              return fmt::format("loads is {}; {} heads do not share {} keys", loads, heads, keys);
+            if (!has_boxes(config)) return std::nullopt;
             const int columns = columns_of_panel(spec);
             if (spec.head_dim_qk % columns != 0 || spec.head_dim_v % columns != 0)
               return fmt::format("loads is {}; boxes have panels of {} columns", loads, columns);
-            if (spec.page_size % keys != 0)
+            if (loads == kBoxes && spec.page_size % keys != 0)
               return fmt::format("loads is {}; a page of {} keys holds no whole boxes of {}", loads,
                                  spec.page_size, keys);
             return std::nullopt;
@@ -94,7 +116,7 @@ std::optional<std::string> memory_lacks(const KernelSpec& spec, const Arch& arch
 
 Constraint memory_suffices(const KernelSpec& spec, const Arch& arch) {
   return {"shared memory",
-          {"warps", "keys", "stages", "min_blocks", "loads"},
+          {"warps", "keys", "stages", "min_blocks", "loads", "heads"},
           [spec, arch](const Config& config) { return memory_lacks(spec, arch, config); }};
 }
 
@@ -150,7 +172,9 @@ class DecodeSm80 final : public KernelTemplate {
     const Values keys = own_bits ? Values{16} : Values{16, 32};
     const Values teams = own_bits ? Values{team_of_own_bits(spec, arch)} : Values{1, 2, 4, 8, 16};
     return SearchSpace(
-        {{"loads", {2, 1, 0}, "0: cp.async, 1: a bulk copy a row, 2: TMA boxes"},
+        {{"loads",
+          {2, 3, 1, 0},
+          "0: cp.async, 1: a bulk copy a row, 2: TMA boxes of keys, 3: of heads"},
          {"keys", keys, "of a tile"},
          {"warps", {8, 4, 12, 16, 2}, "of a block"},
          {"team", teams, "warps that share a piece"},
@@ -176,9 +200,11 @@ class DecodeSm80 final : public KernelTemplate {
             .min_blocks_per_sm = as_int(config, "min_blocks")};
   }
 
-  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch&,
+  std::vector<Constant> extra_constants(const KernelSpec& spec, const Arch& arch,
                                         const Config& config) const override {
-    std::vector<Constant> constants{{"bool", "kIsScored", is_scored(spec) ? "true" : "false"}};
+    std::vector<Constant> constants{
+        {"bool", "kIsScored", is_scored(spec) ? "true" : "false"},
+        {"bool", "kStartsEarly", arch.compute_capability >= 90 ? "true" : "false"}};
     if (has_boxes(config)) constants.push_back({"bool", "kTensorBoxes", "true"});
     return constants;
   }
@@ -188,13 +214,14 @@ class DecodeSm80 final : public KernelTemplate {
                        .threads = 32u * static_cast<unsigned>(config.at("warps")),
                        .shared_bytes = static_cast<unsigned>(shared_of(spec, config).bytes)};
     step.parts.push_back(ArgumentPart::kCache);
-    step.early =
-        config.at("loads") != kChunks;  // it waits for the grid ahead before it reads lengths
+    step.early = true;  // where there is griddepcontrol it waits for the grid ahead
+    const bool together = config.at("loads") == kTogether;
     if (has_boxes(config))
       for (const Operand operand : {Operand::kK, Operand::kV})
         step.tensor_maps.push_back({.tensor = operand,
                                     .box_columns = columns_of_panel(spec),
-                                    .box_rows = as_int(config, "keys"),
+                                    .box_rows = together ? 1 : as_int(config, "keys"),
+                                    .box_heads = warps_of_ring(config),
                                     .fetches_around = false,
                                     .of_pages = true});
     return {.steps = {step}, .workspace = {{.name = "tickets", .zeroed = true}, {.name = "parts"}}};
@@ -228,7 +255,7 @@ class DecodeSm80 final : public KernelTemplate {
                         const Shape& shape, const DeviceFacts& device) const override {
     const double heads = as_int(config, "heads"), team = as_int(config, "team");
     const double warps = as_int(config, "warps"), stages = as_int(config, "stages");
-    const double blocks_of_sm = as_int(config, "min_blocks"), slot = slot_bytes(spec, config);
+    const double blocks_of_sm = as_int(config, "min_blocks"), slot = bytes_of_tile(spec, config);
     const Deal deal = spec.batch_invariant ? deal_of_chunks(config, spec, shape, device)
                                            : deal_of(config, spec, shape, device);
     const double blocks = static_cast<double>(device.sm_count) * blocks_of_sm;
@@ -241,6 +268,7 @@ class DecodeSm80 final : public KernelTemplate {
                   (1 + 0.008 * std::log2(heads) - 0.01 * std::max(0.0, under_way / kEnough - 2));
     if (config.at("loads") == kRows) rate *= 0.86;
     if (config.at("loads") == kChunks) rate *= 0.93;
+    if (config.at("loads") == kTogether) rate *= 0.89 + 0.022 * std::log2(heads);
     rate *= 1 - 0.01 * (blocks_of_sm - 1);
     if (warps * blocks_of_sm > 8)
       rate *= 0.97;  // registers are few then, and nothing waits for more warps
@@ -286,8 +314,8 @@ class DecodeSm80 final : public KernelTemplate {
       const int64_t alike = (longest + parts - 1) / parts;
       const int64_t teams_of_sm =
           config.at("min_blocks") * (config.at("warps") / config.at("team"));
-      if (alike <=
-          share + decode_even_slack(static_cast<int>(teams_of_sm) * slot_bytes(spec, config)))
+      if (alike <= share + decode_even_slack(static_cast<int>(teams_of_sm) *
+                                             slot_bytes_of_warp(spec, config)))
         return {
             static_cast<double>(groups * parts),
             static_cast<double>(alike) - static_cast<double>(charge) / static_cast<double>(parts),

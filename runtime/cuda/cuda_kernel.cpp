@@ -105,6 +105,10 @@ void CudaKernel::add_function(const StepStructure& step) {
                                         " threads a block here; the plan has " +
                                         std::to_string(step.threads));
   functions_.push_back(function);
+  // Code of an earlier arch does not wait for the grid ahead, on whatever device it runs.
+  constexpr int kFirstToWait = 90;
+  may_start_early_.push_back(step.early &&
+                             attribute(driver, function, kFuncBinaryVersion) >= kFirstToWait);
 }
 
 void CudaKernel::read_info(size_t main_step) {
@@ -127,11 +131,11 @@ void CudaKernel::launch(const LaunchPlan& plan, KernelArguments& args, StreamHan
   for (size_t i = 0; i < functions_.size(); ++i) {
     if (plan.steps[i].grid_x == 0) continue;
     args.num_tiles = plan.steps[i].num_tiles;
-    launch_step(functions_[i], plan.steps[i], plan, args, stream);
+    launch_step(i, plan.steps[i], plan, args, stream);
   }
 }
 
-void CudaKernel::launch_step(Function function, const LaunchStep& step, const LaunchPlan& plan,
+void CudaKernel::launch_step(size_t number, const LaunchStep& step, const LaunchPlan& plan,
                              const KernelArguments& args, StreamHandle stream) const {
   const DriverTable& driver = context_->driver();
   TensorMap maps[kMostTensorMaps];
@@ -149,7 +153,7 @@ void CudaKernel::launch_step(Function function, const LaunchStep& step, const La
     attributes[num_attributes].id = kLaunchClusterDimension;
     attributes[num_attributes++].value.cluster = {step.cluster, 1, 1};
   }
-  if (step.early) {
+  if (may_start_early_[number]) {
     attributes[num_attributes].id = kLaunchProgrammaticSerialization;
     attributes[num_attributes++].value.programmatic_serialization = 1;
   }
@@ -164,7 +168,7 @@ void CudaKernel::launch_step(Function function, const LaunchStep& step, const La
                       static_cast<Stream>(stream),
                       attributes,
                       num_attributes};
-  check(driver, driver.cuLaunchKernelEx(&config, function, parameters, nullptr),
+  check(driver, driver.cuLaunchKernelEx(&config, functions_[number], parameters, nullptr),
         "cuLaunchKernelEx");
 }
 

@@ -26,14 +26,15 @@ class CudaKernel final : public LoadedKernel {
   void load(const KernelImage& image, const LaunchStructure& structure);
   void add_function(const StepStructure& step);
   void read_info(size_t main_step);
-  void launch_step(Function function, const LaunchStep& step, const LaunchPlan& plan,
+  void launch_step(size_t number, const LaunchStep& step, const LaunchPlan& plan,
                    const KernelArguments& args, StreamHandle stream) const;
 
   std::shared_ptr<const CudaContext> context_;
   KernelSpec spec_;
   ImageInfo info_;
   Module module_ = nullptr;
-  std::vector<Function> functions_;  // as LaunchStructure::steps
+  std::vector<Function> functions_;    // as LaunchStructure::steps
+  std::vector<bool> may_start_early_;  // likewise
 };
 
 }  // namespace attune::cuda

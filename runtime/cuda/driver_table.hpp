@@ -37,7 +37,7 @@ inline constexpr int kAttrMultiprocessorCount = 16, kAttrMemoryClockKhz = 36,
                      kAttrSharedBytesPerBlockOptin = 97;
 // CUfunction_attribute
 inline constexpr int kFuncMaxThreads = 0, kFuncSharedBytes = 1, kFuncLocalBytes = 3,
-                     kFuncRegisters = 4, kFuncMaxDynamicShared = 8;
+                     kFuncRegisters = 4, kFuncBinaryVersion = 6, kFuncMaxDynamicShared = 8;
 // CUlaunchAttributeID
 inline constexpr int kLaunchClusterDimension = 4, kLaunchProgrammaticSerialization = 6;
 // CUtensorMapDataType, CUtensorMapL2promotion

@@ -17,7 +17,7 @@
 // | min_blocks | 1 .. 3  | blocks of a multiprocessor                                        |
 // | min_tiles  | 2 .. 16 | fewest tiles of a team: short caches take fewer                   |
 // | charge     | 1 .. 8  | tiles that an item costs beside its own                           |
-// | loads      | 0 .. 2  | cp.async, a bulk copy a row, TMA boxes (attention/decode_slots.cuh) |
+// | loads      | 0 .. 3  | cp.async, a bulk copy a row, TMA boxes of keys, of heads (attention/decode_slots.cuh) |
 //
 // How it works and what was learned: decode_sm80.md. Shared memory: attention/decode_slots.cuh. Workspace: shared/decode_layout.h.
 #include "cuda/decode_sm80_knobs.cuh"
@@ -43,12 +43,29 @@ class DecodeConsumer {
       wait();
       products.add(parts, loads_.slot(stage_), tile);
       __syncwarp();  // all lanes have read the slot
-      loads_.issue(stage_);
-      next();
+      give_back();
+    }
+  }
+  // kTogether: tiles of a head that there is not, with whose keys others work.
+  __device__ __forceinline__ void pass(const DecodePiece& piece) {
+    for (int tile = piece.begin + team_warp(); tile < piece.end; tile += kTeam) {
+      wait();
+      give_back();
     }
   }
 
  private:
+  // Asks for the next tile into this slot; where warps share it into that of the tile before, which the others have most probably read too.
+  __device__ __forceinline__ void give_back() {
+    if constexpr (kTogether) {
+      mbarrier_arrive_if(threadIdx.x % 32 == 0, loads_.empty_barrier(stage_));
+      const bool wraps = stage_ == 0;
+      loads_.issue(wraps ? kStages - 1 : stage_ - 1, wraps ? phase_ : phase_ ^ 1u);
+    } else {
+      loads_.issue(stage_);
+    }
+    next();
+  }
   __device__ __forceinline__ void wait() const {
     if constexpr (kLoads == 0) {
       cp_async_wait<kStages - 1>();
@@ -69,11 +86,18 @@ class DecodeConsumer {
 };
 
 __device__ __forceinline__ void init_barriers(unsigned shared) {
-  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  if (lane < kStages) mbarrier_init(shared + kShared.barriers_at + (warp * kStages + lane) * 8, 1);
+  constexpr unsigned kOfRing = kStages * (kTogether ? 2 : 1);
+  const unsigned lane = threadIdx.x % 32;
+  const bool is_first = !kTogether || head_in_gang() == 0;  // of the ring's warps
+  if (is_first && lane < kOfRing)
+    mbarrier_init(shared + kShared.barriers_at + (ring_index() * kOfRing + lane) * 8,
+                  kTogether ? kHeads : 1);
   fence_mbarrier_init();
   fence_proxy_async();
-  __syncwarp();
+  if constexpr (kTogether)
+    __syncthreads();
+  else
+    __syncwarp();
 }
 
 }  // namespace attune
@@ -104,22 +128,44 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBl
     init_barriers(shared_address(shared));
     if (threadIdx.x == 0) prefetch_tensor_map(k_map);  // where kTensorBoxes
     if (threadIdx.x == 0) prefetch_tensor_map(v_map);  // where kTensorBoxes
-    wait_for_prior_grid();  // nothing before reads what another kernel may have written
-    let_next_grid_start();
   }
   DecodeRange range;
   CacheRequests requests(parts);
-  DecodeWalk walk = find_range(parts, requests, &range);
-  DecodeLoads loads(parts, maps, requests, range, walk, shared_address(shared));
-#pragma unroll
-  for (int stage = 0; stage < kStages; ++stage) loads.issue(stage);
+  DecodeWalk walk;
+  DecodeLoads loads(parts, maps, requests, range, shared_address(shared));
+  // Where the grid starts while the one ahead ends, all is found from what lists say by then, and L2 asked for the first tiles. It counts
+  // if they say the same when that grid has ended.
+#pragma unroll 1
+  for (bool is_early = kStartsEarly;; is_early = false) {
+    walk = find_range(parts, requests, &range);
+    loads.start(walk);
+    if (!is_early) break;
+    if constexpr (kStartsEarly) {
+      loads.prefetch();
+      wait_for_prior_grid();
+      let_next_grid_start();
+    }
+    if (requests.still_are()) {
+      loads.look_again();
+      break;
+    }
+    requests.load<true>(0);
+  }
+#pragma unroll 1
+  for (int stage = 0; stage < kStages - (kTogether ? 1 : 0); ++stage) loads.issue(stage);
   DecodeConsumer consumer(loads);
   DecodeJoin join(parts, shared);
   DecodePiece piece;
   while (walk.next(
       range, args.batch, [&](int number) { return tiles_of(requests[number]); }, &piece)) {
     const DecodeItem item(parts, requests, piece);
-    if (item.rows <= 0) continue;
+    if (!item.has_tiles()) continue;
+    if constexpr (kTogether) {
+      if (item.rows <= 0) {
+        consumer.pass(piece);
+        continue;
+      }
+    }
     DecodeProducts products(parts, item, shared_address(shared));
     consumer.run(parts, piece, products);
     join.finish(item, piece, products);

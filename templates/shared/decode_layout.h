@@ -20,6 +20,8 @@ ATTUNE_HOST_DEVICE constexpr int decode_row_bytes(int row_bytes) { return row_by
 ATTUNE_HOST_DEVICE constexpr int decode_tile_bytes(int keys, int row_bytes, bool boxes) {
   return keys * (boxes ? row_bytes : decode_row_bytes(row_bytes));
 }
+// Lines of 128 bytes that a key of several heads has in a panel: an odd number.
+ATTUNE_HOST_DEVICE constexpr int decode_lines_of_key(int heads) { return heads | 1; }
 // Floats that each warp leaves of its rows at a time when the warps of a team are joined.
 constexpr int kDecodeJoinFloats = kDecodeRows * 32;
 
@@ -29,14 +31,14 @@ ATTUNE_HOST_DEVICE constexpr int decode_q_bytes(int head_dim_qk) {
   return decode_keeps_q(head_dim_qk) ? kDecodeRows * (head_dim_qk * 2 + 16) : 0;
 }
 
-// Shared memory of a block: a ring for each warp, then what warps are joined through: values, largest scores and sums of each warp and
-// of its team, and a word for each; then a barrier for each slot, and rows of q where they are not held in registers.
+// Shared memory of a block: rings, one a warp or one for warps that read the same keys of a head each, then what warps are joined through: values, largest scores and sums of each warp and
+// of its team, and a word for each; then barriers, as many as warps have stages, and rows of q where they are not held in registers.
 struct DecodeShared {
   int slot_bytes, join_at, stats_at, ticket_at, barriers_at, q_at, bytes;
 };
-ATTUNE_HOST_DEVICE constexpr DecodeShared decode_shared(int warps, int stages, int slot_bytes,
-                                                        int head_dim_qk) {
-  DecodeShared made{slot_bytes, warps * stages * slot_bytes, 0, 0, 0, 0, 0};
+ATTUNE_HOST_DEVICE constexpr DecodeShared decode_shared(int warps, int rings, int stages,
+                                                        int slot_bytes, int head_dim_qk) {
+  DecodeShared made{slot_bytes, rings * stages * slot_bytes, 0, 0, 0, 0, 0};
   made.stats_at = made.join_at + warps * kDecodeJoinFloats * 4;
   made.ticket_at = made.stats_at + 2 * warps * kDecodeRows * 8;
   made.barriers_at = made.ticket_at + (warps * 4 + 15) / 16 * 16;

@@ -23,21 +23,33 @@ ATTUNE_HOST_DEVICE constexpr int clamped(int value, int least, int most) {
   return value < least ? least : value > most ? most : value;
 }
 
-template <bool kHasBegins, bool kHasKeyBegins>
+// A word of a call's lists. A kernel that starts while the one ahead still writes them reads twice: through L2, for L1 would give the
+// first word again.
+template <bool kThroughL2>
+ATTUNE_HOST_DEVICE inline int list_word(const int* word) {
+#ifdef __CUDA_ARCH__
+  if constexpr (kThroughL2) return __ldcg(word);
+#endif
+  return *word;
+}
+
+template <bool kHasBegins, bool kHasKeyBegins, bool kThroughL2 = false>
 ATTUNE_HOST_DEVICE inline DecodeRequest decode_request(const AttentionArgs& args,
                                                        const CacheArgs& cache, int request) {
   DecodeRequest made{args.seqlen_q, args.seqlen_kv, 0, 0};
   if (cache.kv_lengths != nullptr)
-    made.length = clamped(cache.kv_lengths[request], 0, args.seqlen_kv);
+    made.length = clamped(list_word<kThroughL2>(cache.kv_lengths + request), 0, args.seqlen_kv);
   if constexpr (kHasKeyBegins) {
-    made.first_key = clamped(cache.kv_begins[request], 0, cache.num_pages);
-    const int end = clamped(cache.kv_begins[request + 1], made.first_key, cache.num_pages);
+    made.first_key = clamped(list_word<kThroughL2>(cache.kv_begins + request), 0, cache.num_pages);
+    const int end = clamped(list_word<kThroughL2>(cache.kv_begins + request + 1), made.first_key,
+                            cache.num_pages);
     if (end - made.first_key < made.length) made.length = end - made.first_key;
   }
   if (cache.num_pages == 0) made.length = 0;
   if constexpr (kHasBegins) {
-    made.first_row = cache.q_begins[request];
-    made.rows = clamped(cache.q_begins[request + 1] - made.first_row, 0, args.seqlen_q);
+    made.first_row = list_word<kThroughL2>(cache.q_begins + request);
+    made.rows = clamped(list_word<kThroughL2>(cache.q_begins + request + 1) - made.first_row, 0,
+                        args.seqlen_q);
   }
   return made;
 }

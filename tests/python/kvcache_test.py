@@ -352,6 +352,53 @@ class FlashTest(unittest.TestCase):
             for request, n in enumerate(lengths):
                 close(out[request], expected(numbers(q)[request], cache.keys[request][:n], cache.values[request][:n])[0])
 
+    @unittest.skipIf(DEVICE != "cuda" or not hasattr(torch.cuda, "_compile_kernel"), "of GPUs, by a kernel that PyTorch compiles")
+    def test_lists_that_the_kernel_ahead_writes(self):
+        """That kernel lets the next one start long before it writes, and the next one looks at lists by then: what counts is what they say behind it. Each
+        family, way of loading, and more requests than a warp keeps."""
+        if torch.cuda.get_device_capability()[0] < 9:
+            self.skipTest("no grid starts early ahead of sm_90")
+        late = torch.cuda._compile_kernel(LATE_WRITER, "late")
+        for page, heads, heads_kv, d, rows, batch, family in ((16, 8, 2, 128, 1, 3, "decode_sm80"), (1, 16, 8, 128, 1, 40, "decode_sm80"), (3, 6, 2, 80, 1, 5, "decode_sm80"),
+                                                              (0, 8, 2, 64, 1, 4, "decode_sm80"), (16, 32, 2, 128, 3, 3, "cache_sm90"), (0, 32, 2, 128, 3, 33, "cache_sm90"),
+                                                              (64, 16, 1, 576, 1, 4, "mla_sm90")):
+            cache = Cache(page + d, [700 - 3 * i for i in range(batch)], 704, heads_kv, d, d, page)
+            if family == "mla_sm90":
+                cache.v = cache.k[..., :512]
+            q = tensor(np.random.default_rng(13).standard_normal((batch, rows, heads, d)))
+            plan = attune.prepare_kvcache(q, cache.k, cache.v, is_causal=True, **cache.given)
+            given = dict(cache.given)
+            first = {name: found.clone() for name, found in given.items()}
+            changes = [first, *({**first, "kv_lengths": lengths} for lengths in (first["kv_lengths"] - 400, first["kv_lengths"] * 0 + 1))]
+            changes += [{name: found.roll(step, 0) for name, found in first.items()} for step in (1, 2)]
+
+            def step(change, last, wait=lambda: None):
+                for name in sorted(change, key=lambda name: name == last):  # those before have ended when that one starts
+                    late((1, 1, 1), (256, 1, 1), (given[name], change[name].contiguous(), change[name].numel()))
+                wait()
+                return attune.attention_kvcache(q, cache.k, cache.v, is_causal=True, **cache.given)
+            with self.subTest(page=page, batch=batch, family=family):
+                self.assertEqual(plan.kernel_template, family)
+                want = [step(change, "", torch.cuda.synchronize) for change in changes]
+                self.assertFalse(torch.equal(want[0], want[1]))
+                torch.cuda.synchronize()
+                for last in (*given, *given):
+                    with torch.cuda.stream(torch.cuda.Stream()):
+                        got = [step(change, last) for change in changes]
+                    torch.cuda.synchronize()
+                    for number, o in enumerate(got):
+                        self.assertTrue(torch.equal(o, want[number]), (last, number))
+
+
+LATE_WRITER = r"""
+extern "C" __global__ void late(int* list, const int* from, int count) {
+  asm volatile("griddepcontrol.launch_dependents;");
+  const long long start = clock64();
+  while (clock64() - start < 3000000) continue;  // until the host has launched what follows
+  for (int i = threadIdx.x; i < count; i += blockDim.x) list[i] = from[i];
+}
+"""
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -244,6 +244,18 @@ TEST_F(CudaDeviceTest, EveryStepOfAPlanIsLaunchedInOrderWithItsOwnTiles) {
   EXPECT_EQ(stub_calls.last_attribute, kLaunchProgrammaticSerialization);
 }
 
+// A cubin of sm_80 runs on sm_90 too, and has no griddepcontrol: it would read what the grid ahead still writes.
+TEST_F(CudaDeviceTest, CodeOfEarlierArchsDoesNotStartEarly) {
+  LaunchPlan plan;
+  plan.main().early = true;
+  stub_calls.binary_version = 80;
+  kernel(plan)->launch(plan, args_, nullptr);
+  EXPECT_EQ(stub_calls.last_attribute, 0);
+  stub_calls.binary_version = 90;
+  kernel(plan)->launch(plan, args_, nullptr);
+  EXPECT_EQ(stub_calls.last_attribute, kLaunchProgrammaticSerialization);
+}
+
 TEST_F(CudaDeviceTest, StepsWithoutBlocksAreNotLaunched) {
   LaunchPlan plan;
   plan.steps.resize(3);

@@ -76,6 +76,7 @@ static_assert(kFuncMaxThreads == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK &&
               kFuncSharedBytes == CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES &&
               kFuncLocalBytes == CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES &&
               kFuncRegisters == CU_FUNC_ATTRIBUTE_NUM_REGS &&
+              kFuncBinaryVersion == CU_FUNC_ATTRIBUTE_BINARY_VERSION &&
               kFuncMaxDynamicShared == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
 static_assert(kLaunchClusterDimension == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
               kLaunchProgrammaticSerialization ==

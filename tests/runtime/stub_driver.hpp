@@ -27,7 +27,7 @@ struct StubCalls {
   const void* last_parameters[2] = {};
   int num_tiles[8] = {};                   // by launch, modulo 8
   cuda::Function main_function = nullptr;  // whose registers were asked for last
-  int shared_allowed = 0, max_threads = 1024;
+  int shared_allowed = 0, max_threads = 1024, binary_version = 90;
 };
 
 inline StubCalls stub_calls;
@@ -88,7 +88,10 @@ inline void stub_kernel_entries(cuda::DriverTable& t) {
   };
   t.cuFuncGetAttribute = [](int* value, int attribute, Function function) {
     if (attribute == kFuncRegisters) calls.main_function = function;
-    return *value = attribute == kFuncMaxThreads ? calls.max_threads : 100 + attribute, kSuccess;
+    *value = attribute == kFuncMaxThreads      ? calls.max_threads
+             : attribute == kFuncBinaryVersion ? calls.binary_version
+                                               : 100 + attribute;
+    return kSuccess;
   };
   t.cuFuncSetAttribute = [](Function, int attribute, int value) {
     if (attribute == kFuncMaxDynamicShared) calls.shared_allowed = value;

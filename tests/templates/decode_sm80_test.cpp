@@ -51,5 +51,50 @@ TEST(DecodeSm80Compile, EachWordOfOIsZeroWhereTheRowSeesNothing) {
   }
 }
 
+// Before the grid ahead has ended lists may be read, but through L2 alone: L1 would give what they said by then behind it too.
+TEST(DecodeSm80Compile, ListsAreReadThroughL2UntilTheGridAheadHasEnded) {
+  if (open_nvrtc_compiler() == nullptr) GTEST_SKIP() << nvrtc_advice();
+  for (const char* pages : {"", ",page_size=1", ",page_size=3,packed_q=1", ",page_size=16"}) {
+    const std::string ptx =
+        ptx_of((std::string("op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=40,"
+                            "seqlen_q=1,seqlen_kv=2048,mask=none") +
+                pages)
+                   .c_str(),
+               "sm_90a");
+    const size_t wait = ptx.find("griddepcontrol.wait");
+    ASSERT_NE(wait, std::string::npos) << pages;
+    int lists = 0;
+    for (size_t at = ptx.find("ld.global"); at < wait; at = ptx.find("ld.global", at + 1)) {
+      EXPECT_EQ(ptx.compare(at, 12, "ld.global.cg"), 0) << pages << ptx.substr(at, 60);
+      ++lists;
+    }
+    EXPECT_GT(lists, 0) << pages;
+    const size_t behind = ptx.find("ld.global.cg", wait);
+    EXPECT_NE(behind, std::string::npos) << pages << ": they are not read again";
+  }
+}
+
+// Pages that hold no whole tile come by boxes of all heads of a gang, where a GPU has TMA and heads to put together.
+TEST(DecodeSm80Compile, SmallPagesComeByBoxesOfHeads) {
+  const Arch arch = parse_arch("sm_90a");
+  const auto config = [&](const char* text) {
+    const Problem p = parse_problem(text);
+    return decode_sm80().default_config(spec_of(p), arch, shape_of(p), typical_device(arch).facts);
+  };
+  const Config small = config(
+      "op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=32,seqlen_q=1,"
+      "seqlen_kv=8192,mask=none,page_size=1");
+  EXPECT_EQ(small.at("loads"), 3);
+  EXPECT_EQ(small.at("heads"), 8);
+  EXPECT_EQ(config("op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=32,seqlen_q=1,"
+                   "seqlen_kv=8192,mask=none,page_size=16")
+                .at("loads"),
+            2);
+  EXPECT_EQ(config("op=attention_kvcache,dtype=bf16,head_dim=80,heads=32/8,batch=32,seqlen_q=1,"
+                   "seqlen_kv=8192,mask=none,page_size=1")
+                .at("loads"),
+            0);
+}
+
 }  // namespace
 }  // namespace attune

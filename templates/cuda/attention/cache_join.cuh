@@ -8,6 +8,7 @@
 #include "cuda/attention/epilogue_rows.cuh"
 #include "cuda/attention/sinks.cuh"  // where kSinks
 #include "cuda/ptx/convert.cuh"
+#include "cuda/ptx/ticket.cuh"
 #include "shared/cache_layout.h"
 
 namespace attune {
@@ -71,7 +72,6 @@ class CacheJoin {
   }
 
   __device__ __forceinline__ bool take_ticket(const CacheTile& tile) const {
-    __threadfence();
     const int barrier = kBarrierWarpgroup + warpgroup_;
     named_barrier_sync(barrier, kWarpgroupThreads);
     bool last = false;
@@ -82,12 +82,9 @@ class CacheJoin {
                        tile.place.head / kTileHeads;
       auto* const ticket =
           static_cast<unsigned*>(parts_.base.workspace) + item * kJoiners + warpgroup_;
-      const auto behind = static_cast<unsigned>(tile.parts - 1);
-      last = atomicInc(ticket, behind) == behind;  // back to 0 behind the last
+      last = takes_last_ticket(ticket, tile.parts);
     }
-    last = named_barrier_any(barrier, kWarpgroupThreads, last);
-    if (last) __threadfence();
-    return last;
+    return named_barrier_any(barrier, kWarpgroupThreads, last);
   }
 
   // Four columns of a row, of all parts so far.

@@ -7,9 +7,8 @@
 #pragma once
 
 #include "cuda/attention/cache_stream.cuh"
-#include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
-#include "cuda/ptx/tma.cuh"
+#include "cuda/ptx/l2_policy.cuh"
 
 namespace attune {
 
@@ -33,6 +32,12 @@ class CacheLoads {
   __device__ __forceinline__ void run() {
     CacheReader tiles(shared_);
     CacheTile tile;
+    if constexpr (kScheduler == kShared) {
+      named_barrier_sync(kBarrierFirstTile + (kIsV ? 1 : 0), 2 * 32);
+      const bool is_tile = read_tile(shared_, &tile);
+      named_barrier_arrive(kBarrierFirstRead, 32 * (1 + kKeyWarps));
+      if (is_tile) prefetch(tile);
+    }
     while (tiles.next(&tile)) {
       begin(tile);
       load_all(tile.place.first_block, tile.place.last_block);
@@ -41,6 +46,19 @@ class CacheLoads {
   }
 
  private:
+  // Asks L2 for the keys of a tile's first step.
+  __device__ __forceinline__ void prefetch(const CacheTile& tile) {
+    begin(tile);
+    const int block = tile.place.last_block, own = inside(page_of<true>(block));
+#pragma unroll 1
+    for (int box = 0; box < kBoxes && key_of(block, box) < length_; ++box) {
+      const TensorCoord at = box_at(block, box, __shfl_sync(~0u, own, box));
+      if (threadIdx.x % 32 < kPanels)
+        tma_prefetch(
+            map_, {static_cast<int>(threadIdx.x) % 32 * kPanelColumns, at.row, at.head, at.batch});
+    }
+  }
+
   __device__ __forceinline__ void begin(const CacheTile& tile) {
     length_ = tile.request.length;
     first_key_ = tile.request.first_key;
@@ -72,18 +90,28 @@ class CacheLoads {
       if (is_there) cursor_.advance();
   }
 
-  static __device__ __forceinline__ int key_of(int block) {
-    return block * kBlockN + static_cast<int>(threadIdx.x) % 32 * kBoxRows;
+  static __device__ __forceinline__ int key_of(int block, int box) {
+    return block * kBlockN + box * kBoxRows;
+  }
+  __device__ __forceinline__ TensorCoord box_at(int block, int box, int page) const {
+    const int key = key_of(block, box);
+    return {0, kHasPages ? key % kPageRows : kHasKeyBegins ? first_key_ + key : key, head_, page};
   }
   // The page of this lane's box as the table has it, which is looked at where the box is loaded: until then nobody waits for it.
+  template <bool kThroughL2 = false>
   __device__ __forceinline__ int page_of(int block) const {
     if constexpr (!kHasPages) return page_;
-    const bool has_box = static_cast<int>(threadIdx.x) % 32 < kBoxes && key_of(block) < length_;
-    return has_box ? __ldg(table_ + key_of(block) / kPageRows) : 0;
+    const int box = static_cast<int>(threadIdx.x) % 32, key = key_of(block, box);
+    return box < kBoxes && key < length_ ? list_word<kThroughL2>(table_ + key / kPageRows) : 0;
   }
   // An id that the cache does not have would be read outside of it.
   __device__ __forceinline__ int inside(int page) const {
     return static_cast<unsigned>(page) < static_cast<unsigned>(parts_.cache.num_pages) ? page : 0;
+  }
+
+  // Whether one tile has all rows that share a head of K, so that nobody else reads their keys.
+  __device__ __forceinline__ bool reads_alone() const {
+    return kGqaRatio <= kTileHeads && parts_.base.seqlen_q <= kTileRows;
   }
 
   __device__ __forceinline__ void load(int page, int block) {
@@ -94,6 +122,14 @@ class CacheLoads {
     const unsigned to = slots + slot * (kIsV ? kLayout.v_slot_bytes : kLayout.k_slot_bytes);
     mbarrier_wait(empty, cursor_.parity() ^ 1, "slot_empty");
     cursor_.advance();
+    if (reads_alone())
+      load_boxes<true>(page, block, to, full);
+    else
+      load_boxes<false>(page, block, to, full);
+  }
+  template <bool kAlone>
+  __device__ __forceinline__ void load_boxes(int page, int block, unsigned to,
+                                             unsigned full) const {
     const int first = block * kBlockN,
               boxes = min(kBoxes, (length_ - first + kBoxRows - 1) / kBoxRows);
     const int own = inside(page);
@@ -103,12 +139,16 @@ class CacheLoads {
     for (int box = 0; box < kBoxes; ++box) {
       const int here = kBoxes > 1 ? __shfl_sync(~0u, own, box) : own;
       if (threadIdx.x % 32 != 0 || box >= boxes) continue;
-      const int key = first + box * kBoxRows;
-      const int row = kHasPages ? key % kPageRows : kHasKeyBegins ? first_key_ + key : key;
+      TensorCoord at = box_at(block, box, here);
 #pragma unroll
-      for (int panel = 0; panel < kPanels; ++panel)
-        tma_load(to + (panel * kBlockN + box * kBoxRows) * kPanelRowBytes, map_, full,
-                 {panel * kPanelColumns, row, head_, here});
+      for (int panel = 0; panel < kPanels; ++panel) {
+        at.head_dim = panel * kPanelColumns;
+        const unsigned panel_to = to + (panel * kBlockN + box * kBoxRows) * kPanelRowBytes;
+        if constexpr (kAlone)
+          tma_load(panel_to, map_, full, at, evict_first_policy());
+        else
+          tma_load(panel_to, map_, full, at);
+      }
     }
   }
 
@@ -121,7 +161,8 @@ class CacheLoads {
 };
 
 __device__ __forceinline__ void find_tiles(const KernelParts& parts, unsigned shared) {
-  wait_for_prior_grid();
+  if constexpr (kScheduler == kDrawn)
+    wait_for_prior_grid();  // few registers are left to begin twice
   CacheStream(parts, shared).run();
 }
 

@@ -16,22 +16,26 @@ struct DecodeRule {
 class CacheRequests {
  public:
   __device__ __forceinline__ explicit CacheRequests(const KernelParts& parts) : parts_(parts) {
-    load(0);
+    load<true>(0);
   }
 
-  // Those from `first` on, a multiple of 32.
+  // Those from `first` on, a multiple of 32. Through L2 where the grid ahead may still write them, or they were read while it ran.
+  template <bool kThroughL2 = false>
   __device__ __forceinline__ void load(int first) {
     first_ = first;
-    const int number = first + static_cast<int>(threadIdx.x) % 32;
-    own_ = {0, 0, 0, 0};
-    slot_ = number;
-    if (number >= parts_.base.batch) return;
-    own_ = decode_request<kHasBegins, kHasKeyBegins>(parts_.base, parts_.cache, number);
-    if (kHasKeyBegins) slot_ = 0;
-    if (!kHasPages && parts_.cache.slots != nullptr) slot_ = __ldg(parts_.cache.slots + number);
+    own_ = read<kThroughL2>(&slot_);
+  }
+  // Reads them again; whether all are what they were. Of more than 32 it does not tell.
+  __device__ __forceinline__ bool still_are() {
+    if (parts_.base.batch > 32) return false;
+    const DecodeRequest was = own_;
+    const int slot = slot_;
+    own_ = read<true>(&slot_);
+    return __all_sync(~0u, slot_ == slot && own_.rows == was.rows && own_.length == was.length &&
+                               own_.first_row == was.first_row && own_.first_key == was.first_key);
   }
   __device__ __forceinline__ DecodeRequest operator[](int number) {
-    if ((number ^ first_) >= 32) load(number / 32 * 32);
+    if ((number ^ first_) >= 32) load<true>(number / 32 * 32);
     const int lane = number % 32;
     return {kHasBegins ? __shfl_sync(~0u, own_.rows, lane) : parts_.base.seqlen_q,
             __shfl_sync(~0u, own_.length, lane),
@@ -49,6 +53,17 @@ class CacheRequests {
   __device__ __forceinline__ const DecodeRequest& own() const { return own_; }
 
  private:
+  template <bool kThroughL2>
+  __device__ __forceinline__ DecodeRequest read(int* slot) const {
+    const int number = first_ + static_cast<int>(threadIdx.x) % 32;
+    *slot = number;
+    if (number >= parts_.base.batch) return {0, 0, 0, 0};
+    if (kHasKeyBegins) *slot = 0;
+    if (!kHasPages && parts_.cache.slots != nullptr)
+      *slot = list_word<kThroughL2>(parts_.cache.slots + number);
+    return decode_request<kHasBegins, kHasKeyBegins, kThroughL2>(parts_.base, parts_.cache, number);
+  }
+
   const KernelParts& parts_;
   int first_;
   DecodeRequest own_;

@@ -13,8 +13,14 @@
 #include "cuda/attention/cache_requests.cuh"
 #include "cuda/attention/kv_pipeline.cuh"
 #include "cuda/attention/tile_stream.cuh"
+#include "cuda/ptx/dependent_launch.cuh"
+#include "cuda/ptx/named_barrier.cuh"
 
 namespace attune {
+
+// Named, of the warp that finds tiles and each that loads keys: what is probably the first tile stands in shared memory; of all: it was read.
+constexpr int kBarrierFirstTile = 10, kBarrierFirstRead = 12;
+constexpr int kKeyWarps = 3 - kQueryWarps;
 
 enum CacheScheduler : int { kDrawn = 2, kShared = 3 };
 
@@ -46,30 +52,79 @@ __device__ __forceinline__ DecodeTiles steps_of(const DecodeRequest& request, in
   return {keys.first / kBlockN, keys.last / kBlockN - keys.first / kBlockN + 1};
 }
 
+// Of a word that all lanes have: loops and descriptors stay in uniform registers.
+__device__ __forceinline__ int uniform(unsigned word) {
+  return static_cast<int>(__shfl_sync(~0u, word, 0));
+}
+
+// The tile that was told last; false where it says that there are no more. All lanes of a warp call it.
+__device__ __forceinline__ bool read_tile(unsigned shared, CacheTile* tile) {
+  const unsigned words = shared + kLayout.tiles;
+  const Vector16 low = load_shared_16(words), middle = load_shared_16(words + 16),
+                 high = load_shared_16(words + 32), last = load_shared_16(words + 48);
+  tile->place.first_row = uniform(low.word[1]);
+  tile->place.head = uniform(low.word[2]);
+  tile->place.batch = uniform(low.word[3]);
+  tile->place.first_block = uniform(middle.word[0]);
+  tile->place.last_block = uniform(middle.word[1]);
+  tile->request = {uniform(middle.word[2]), uniform(middle.word[3]), uniform(high.word[0]),
+                   uniform(last.word[1])};
+  tile->part = uniform(high.word[1]);
+  tile->parts = uniform(high.word[2]);
+  tile->slot = uniform(high.word[3]);
+  tile->cache_slot = uniform(last.word[0]);
+  return uniform(low.word[0]) != 0;
+}
+
 // The side of the warp that finds tiles. All its lanes call everything.
 class CacheStream {
  public:
   __device__ __forceinline__ CacheStream(const KernelParts& parts, unsigned shared)
       : parts_(parts), shared_(shared), requests_(parts) {
-    if constexpr (kScheduler == kShared)
-      find_range();
-    else
-      count_tiles();
+    if constexpr (kScheduler == kDrawn) count_tiles();
   }
 
   // Tells the other roles of one tile after the other, then that there are no more.
   __device__ __forceinline__ void run() {
-    for (bool more = true; more;) {
+    bool more = true;
+    if constexpr (kScheduler == kShared) {
+      more = find_first();  // nobody has told of a tile: there is nothing to wait for
+      told_ ^= 1;
+      tell(more);
+    }
+    while (more) {
       mbarrier_wait(shared_ + kLayout.tile_empty, told_ ^ 1, "tile_empty");
       told_ ^= 1;
       more = kScheduler == kShared ? next_piece() : next_drawn();
-      if (!more) store(0, 0, 0, 0, 0);
-      __syncwarp();
-      mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kLayout.tile_full);
+      tell(more);
     }
   }
 
  private:
+  __device__ __forceinline__ void tell(bool is_tile) const {
+    if (!is_tile) store(0, 0, 0, 0, 0);
+    __syncwarp();
+    mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kLayout.tile_full);
+  }
+
+  // From what lists say while the grid ahead may still write them, for who asks L2 for its keys, and again where they say something else
+  // when that grid has ended.
+  __device__ __forceinline__ bool find_first() {
+#pragma unroll 1
+    for (bool is_early = true;; is_early = false) {
+      find_range();
+      const bool found = next_piece();
+      if (!is_early) return found;
+      if (!found) store(0, 0, 0, 0, 0);
+      __syncwarp();
+      for (int i = 0; i < kKeyWarps; ++i) named_barrier_arrive(kBarrierFirstTile + i, 2 * 32);
+      wait_for_prior_grid();
+      named_barrier_sync(kBarrierFirstRead, 32 * (1 + kKeyWarps));
+      if (requests_.still_are()) return found;
+      requests_.load<true>(0);
+    }
+  }
+
   // Four words of the tile, as CacheReader reads them.
   __device__ __forceinline__ void store(int four, int a, int b, int c, int d) const {
     if (threadIdx.x % 32 != 0) return;
@@ -98,7 +153,7 @@ class CacheStream {
     const int batch = parts_.base.batch;
     total_ = __reduce_add_sync(~0u, own_tiles());
     for (int first = 32; first < batch; first += 32) {
-      requests_.load(first);
+      requests_.load<true>(first);
       total_ += __reduce_add_sync(~0u, own_tiles());
     }
   }
@@ -164,9 +219,10 @@ class CacheStream {
     range_.charge = kCharge;
     range_.items = groups();
     range_.even = 0;
+    request_ = unit_ = row_tile_ = 0;
     int total = 0, count = 0, most = 0;
     for (int first = 0; first < batch; first += 32) {
-      if (first > 0) requests_.load(first);
+      if (first > 0) requests_.load<true>(first);
       total += __reduce_add_sync(~0u, own_cost());
       count += __reduce_add_sync(~0u, requests_.has_own() ? row_tiles(requests_.own()) : 0);
       most = max(most, __reduce_max_sync(~0u, own_most()));
@@ -178,14 +234,13 @@ class CacheStream {
       range_.take_alike(total, count * range_.items, most, workers, kMinTiles, kCharge + 1, number);
     walk_ = {0, 0, range_.end};
     for (int first = 0; first < batch && range_.begin < range_.end; first += 32) {
-      if (batch > 32) requests_.load(first);
+      if (batch > 32) requests_.load<true>(first);
       const int cost = own_cost(), before = walk_.start + sum_of_lanes_before(cost, lane);
       const unsigned found = __ballot_sync(~0u, range_.begin < before + cost);
       if (found != 0) {
         const int owner = __ffs(static_cast<int>(found)) - 1;
         walk_ = {0, __shfl_sync(~0u, before, owner), range_.begin};
         request_ = first + owner;
-        unit_ = row_tile_ = 0;
         return;
       }
       walk_.start = __shfl_sync(~0u, before + cost, 31);
@@ -242,32 +297,13 @@ class CacheReader {
   __device__ __forceinline__ bool next(CacheTile* tile) {
     mbarrier_wait(shared_ + kLayout.tile_full, told_, "tile_full");
     told_ ^= 1;
-    const unsigned words = shared_ + kLayout.tiles;
-    const Vector16 low = load_shared_16(words), middle = load_shared_16(words + 16),
-                   high = load_shared_16(words + 32), last = load_shared_16(words + 48);
-    tile->place.first_row = uniform(low.word[1]);
-    tile->place.head = uniform(low.word[2]);
-    tile->place.batch = uniform(low.word[3]);
-    tile->place.first_block = uniform(middle.word[0]);
-    tile->place.last_block = uniform(middle.word[1]);
-    tile->request = {uniform(middle.word[2]), uniform(middle.word[3]), uniform(high.word[0]),
-                     uniform(last.word[1])};
-    tile->part = uniform(high.word[1]);
-    tile->parts = uniform(high.word[2]);
-    tile->slot = uniform(high.word[3]);
-    tile->cache_slot = uniform(last.word[0]);
-    const bool is_tile = uniform(low.word[0]) != 0;
+    const bool is_tile = read_tile(shared_, tile);
     __syncwarp();
     mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kLayout.tile_empty);
     return is_tile;
   }
 
  private:
-  // All lanes agree, which keeps loops and descriptors in uniform registers.
-  static __device__ __forceinline__ int uniform(unsigned word) {
-    return static_cast<int>(__shfl_sync(~0u, word, 0));
-  }
-
   unsigned shared_;
   unsigned told_ = 0;
 };

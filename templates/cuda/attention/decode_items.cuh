@@ -44,7 +44,8 @@ __device__ __forceinline__ int own_cost(const CacheRequests& requests, const Dec
   return requests.has_own() ? range.cost(tiles_of(requests.own())) : 0;
 }
 
-constexpr int kEvenSlack = decode_even_slack(kTeams * kMinBlocks * kSlotBytes);
+constexpr int kEvenSlack =
+    decode_even_slack(kTeams * kMinBlocks * (kTogether ? kSlotBytes / kHeads : kSlotBytes));
 
 // The range of this gang, and where a walk over it begins. All lanes of a warp call it.
 __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, CacheRequests& requests,
@@ -56,7 +57,7 @@ __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, Cache
   range->least_chunk = kLeastChunkKeys / kKeys;  // where kBatchInvariant
   int total = 0, most = 0;
   for (int first = 0; first < batch; first += 32) {
-    if (first > 0) requests.load(first);
+    if (first > 0) requests.load<true>(first);
     const int count = requests.has_own() ? tiles_of(requests.own()).count : 0;
     total += __reduce_add_sync(~0u, own_cost(requests, *range));
     most = max(most, __reduce_max_sync(~0u, count));
@@ -66,7 +67,7 @@ __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, Cache
                     team_index() / kHeads * blocks + static_cast<int>(blockIdx.x));
   int start = 0;
   for (int first = 0; first < batch; first += 32) {
-    if (batch > 32) requests.load(first);
+    if (batch > 32) requests.load<true>(first);
     const int cost = own_cost(requests, *range);
     const int before = start + sum_of_lanes_before(cost, lane);
     const unsigned found = __ballot_sync(~0u, range->begin < before + cost);
@@ -84,7 +85,8 @@ struct DecodeItem {
   DecodeRequest request;
   int number, kv_head, first;  // first: of its rows among those of its head of K
   int ticket;                  // number among all items
-  int rows;  // none or less where a packed request has fewer than others, and where there is no such head
+  int rows_of_gang;            // none or less where a packed request has fewer than others
+  int rows;                    // likewise, and where there is no such head
 
   __device__ __forceinline__ DecodeItem(const KernelParts& parts, CacheRequests& requests,
                                         const DecodePiece& piece)
@@ -92,9 +94,13 @@ struct DecodeItem {
     const int tiles = decode_row_tiles(parts.base.seqlen_q, kGqaRatio);
     kv_head = piece.item / tiles * kHeads + head_in_gang();
     first = piece.item % tiles * kDecodeRows;
-    rows = min(kDecodeRows, request.rows * kGqaRatio - first);
+    rows = rows_of_gang = min(kDecodeRows, request.rows * kGqaRatio - first);
     if (kHeads > 1 && kv_head >= parts.base.num_heads_kv) rows = 0;
     ticket = (number * parts.base.num_heads_kv + kv_head) * tiles + piece.item % tiles;
+  }
+  // Whether the warp has tiles of it: those that share a ring have the same.
+  __device__ __forceinline__ bool has_tiles() const {
+    return (kTogether ? rows_of_gang : rows) > 0;
   }
   __device__ __forceinline__ int token(int row) const { return (first + row) / kGqaRatio; }
   __device__ __forceinline__ int head(int row) const {

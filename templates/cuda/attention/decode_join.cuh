@@ -7,6 +7,7 @@
 #include "cuda/attention/decode_products.cuh"
 #include "cuda/attention/sinks.cuh"  // where kSinks
 #include "cuda/ptx/exp2.cuh"
+#include "cuda/ptx/ticket.cuh"
 
 namespace attune {
 
@@ -139,17 +140,13 @@ class DecodeJoin {
 
   // Whether this team is the last of the item's.
   __device__ __forceinline__ bool take_ticket(const DecodeItem& item, const DecodePiece& piece) {
-    __threadfence();
     sync_team();
     if (team_thread() == 0) {
       auto* const ticket = static_cast<unsigned*>(parts_.base.workspace) + item.ticket;
-      const auto last = static_cast<unsigned>(piece.parts - 1);
-      *is_last_ = atomicInc(ticket, last) == last ? 1 : 0;  // back to 0 behind the last
+      *is_last_ = takes_last_ticket(ticket, piece.parts) ? 1 : 0;
     }
     sync_team();
-    const bool is_last = *is_last_ != 0;
-    if (is_last) __threadfence();
-    return is_last;
+    return *is_last_ != 0;
   }
 
   // Slots of parts after the first stand two apart; that of the first is its worker's second.

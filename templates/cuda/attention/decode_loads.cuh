@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a warp of a decode kernel reads of the cache, ahead of its work: every kTeam-th tile of each of the team's pieces, into the slots
-// of its ring. The ids of a tile's pages are read when the tile before is asked for, so that no copy waits for them.
+// of its ring. The ids of a tile's pages are read when the tile two before is asked for, so that no copy waits for them.
 #pragma once
 
 #include "cuda/attention/decode_items.cuh"
 #include "cuda/attention/decode_slots.cuh"
-#include "cuda/ptx/bulk_load.cuh"
-#include "cuda/ptx/cp_async.cuh"
+#include "cuda/ptx/l2_policy.cuh"
 #include "cuda/ptx/mbarrier.cuh"
-#include "cuda/ptx/tma.cuh"
 
 namespace attune {
 
@@ -18,41 +16,94 @@ struct DecodeMaps {
   const TensorMap* v = nullptr;
 };
 
+// Keys of a tile that each warp of a ring asks for.
+constexpr int kShare = kTogether ? kKeys / kHeads : kKeys;
+static_assert(!kTogether || (kHeads > 1 && kKeys % kHeads == 0), "warps of a ring share its keys");
+
+// Which ring of the block the warp has.
+__device__ __forceinline__ int ring_index() {
+  if constexpr (kTogether) return team_index() / kHeads * kTeam + team_warp();
+  return static_cast<int>(threadIdx.x) / 32;
+}
+
 class DecodeLoads {
  public:
   __device__ __forceinline__ DecodeLoads(const KernelParts& parts, const DecodeMaps& maps,
                                          CacheRequests& requests, const DecodeRange& range,
-                                         const DecodeWalk& walk, unsigned shared)
+                                         unsigned shared)
       : parts_(parts),
         requests_(requests),
         maps_(maps),
         range_(range),
-        walk_(walk),
-        ring_(shared + threadIdx.x / 32 * (kStages * kSlotBytes)),
-        barriers_(shared + kShared.barriers_at + threadIdx.x / 32 * (kStages * 8)) {
+        ring_(shared + ring_index() * (kStages * kSlotBytes)),
+        barriers_(shared + kShared.barriers_at +
+                  ring_index() * (kStages * 8 * (kTogether ? 2 : 1))),
+        // Keys of more than one item's rows are read once for each.
+        policy_(parts.base.seqlen_q * kGqaRatio > kDecodeRows ? evict_normal_policy()
+                                                              : evict_first_policy()) {}
+
+  // Begins with what `walk` comes to first.
+  __device__ __forceinline__ void start(const DecodeWalk& walk) {
+    walk_ = walk;
     tile_ = end_ = 0;
     more_ = true;
-    advance();
+    advance<true>();
+  }
+
+  // Asks L2 for what the first issues will load, as far as one piece has it.
+  __device__ __forceinline__ void prefetch() const {
+    if (!more_) return;
+#pragma unroll
+    for (int stage = 0; stage < kStages - (kTogether ? 1 : 0); ++stage) {
+      const int tile = tile_ + stage * kTeam;
+      if (tile >= end_) return;
+      const int page = kHasPages ? page_of<true>(tile) : page_;
+      if constexpr (kSwizzled)
+        prefetch_boxes(tile, page);
+      else
+        prefetch_rows(tile, page);
+    }
+  }
+
+  // Looks again where the first tiles are, which stand where start() found them.
+  __device__ __forceinline__ void look_again() {
+    if (more_) find_pages<true>();
   }
 
   __device__ __forceinline__ unsigned slot(int stage) const { return ring_ + stage * kSlotBytes; }
   __device__ __forceinline__ unsigned barrier(int stage) const { return barriers_ + stage * 8; }
+  // kTogether: completes when all warps of the ring have read the slot.
+  __device__ __forceinline__ unsigned empty_barrier(int stage) const {
+    return barrier(kStages + stage);
+  }
 
-  // Asks for the next tile, if there is one, into a slot that nobody reads any more.
-  __device__ __forceinline__ void issue(int stage) {
+  // Asks for the next tile, if there is one, into a slot that nobody reads any more. `round`: how often the slot was asked for before.
+  __device__ __forceinline__ void issue(int stage, unsigned round = 0) {
     if (more_) {
       if constexpr (kLoads == 0) copy_chunks(slot(stage));
       if constexpr (kLoads == 1) copy_rows(slot(stage), barrier(stage));
       if constexpr (kLoads == 2) copy_boxes(slot(stage), barrier(stage));
+      if constexpr (kTogether) {
+        mbarrier_wait(empty_barrier(stage), (round & 1) ^ 1, "a slot of the cache");
+        copy_share(slot(stage), barrier(stage));
+      }
       tile_ += kTeam;
-      advance();
+      advance<false>();
     }
     if constexpr (kLoads == 0) cp_async_commit();
   }
 
  private:
   // To the next tile that there is, and to the page of its keys.
+  template <bool kThroughL2>
   __device__ __forceinline__ void advance() {
+    if (tile_ < end_) {
+      if constexpr (kHasPages) {
+        page_ = ahead_;
+        ahead_ = page_of<kThroughL2>(tile_ + kTeam);
+      }
+      return;
+    }
     while (tile_ >= end_) {
       DecodePiece piece;
       more_ = walk_.next(
@@ -60,23 +111,38 @@ class DecodeLoads {
           &piece);
       if (!more_) return;
       const DecodeItem item(parts_, requests_, piece);
-      if (item.rows <= 0) continue;
+      if (!item.has_tiles()) continue;
       tile_ = piece.begin + team_warp();
       end_ = piece.end;
       request_ = piece.request;
       length_ = item.request.length;
       first_key_ = item.request.first_key;
       head_ = item.kv_head;
-      if constexpr (!kHasPages) page_ = inside(requests_.slot(request_));
     }
-    if constexpr (kHasPages) find_page();
+    find_pages<kThroughL2>();
+  }
+  template <bool kThroughL2>
+  __device__ __forceinline__ void find_pages() {
+    if constexpr (kHasPages) {
+      page_ = page_of<kThroughL2>(tile_);
+      ahead_ = page_of<kThroughL2>(tile_ + kTeam);
+    } else {
+      page_ = requests_.slot(request_);
+    }
   }
 
-  // Of each lane the page of a key: lane % kKeys of the tile. Behind the last key the last one's.
-  __device__ __forceinline__ void find_page() {
-    const int key = min(tile_ * kKeys + static_cast<int>(threadIdx.x) % kKeys, length_ - 1);
+  // Of each lane the page of a key, as the table has it: lane % kKeys of the tile. Behind the last key the last one's. L1 gives those of the
+  // tiles that follow; while the grid ahead runs it may keep none.
+  template <bool kThroughL2>
+  __device__ __forceinline__ int page_of(int tile) const {
+    const int key = min(tile * kKeys + own_key(), length_ - 1);
     const int* const row = parts_.cache.page_table + request_ * parts_.cache.page_table_stride;
-    page_ = inside(__ldg(row + key / kPageRows));
+    return list_word<kThroughL2>(row + key / kPageRows);
+  }
+  // Of a tile's keys the one whose page this lane finds. kTogether: the warp's share of them.
+  static __device__ __forceinline__ int own_key() {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    return kTogether ? head_in_gang() * kShare + lane % kShare : lane % kKeys;
   }
   // An id that the cache does not have would be read outside of it.
   __device__ __forceinline__ int inside(int page) const {
@@ -93,15 +159,16 @@ class DecodeLoads {
   template <class Tile, int kHeadDim>
   __device__ __forceinline__ void copy_chunks_of(unsigned to, const OperandView& view) const {
     constexpr int kRowBytes = kHeadDim * kKvBytes, kChunks = kRowBytes / 16;
+    const int own = inside(page_);
 #pragma unroll 4  // 64-bit addresses of all would not fit registers
     for (int i = 0; i < kKeys * kChunks; i += 32) {
       const int chunk = i + static_cast<int>(threadIdx.x) % 32, row = chunk / kChunks;
-      const int page = __shfl_sync(~0u, page_, row % 32);
+      const int page = __shfl_sync(~0u, own, row % 32);
       if (kKeys * kChunks % 32 != 0 && row >= kKeys) continue;
       const int key = tile_ * kKeys + row, column = chunk % kChunks;
       const char* const from = row_of(view, page, min(key, length_ - 1)) + column * 16;
       cp_async_16<kRowBytes % 128 == 0 ? 128 : 0>(to + row * Tile::kRowBytes + column * 16, from,
-                                                  key < length_ ? 16 : 0);
+                                                  key < length_ ? 16 : 0, policy_);
     }
   }
   __device__ __forceinline__ void copy_chunks(unsigned slot) const {
@@ -116,32 +183,74 @@ class DecodeLoads {
     if (lane == 0) mbarrier_arrive_expect_tx(barrier, keys * kKvBytes * (kHeadDimQk + kHeadDimV));
     __syncwarp();
     if (row >= keys) return;
-    const int key = tile_ * kKeys + row;
+    const int key = tile_ * kKeys + row, page = inside(page_);
     if (kKeys == 32 || lane < kKeys)
-      bulk_load(slot + row * KTile::kRowBytes, row_of(parts_.base.k, page_, key),
-                kHeadDimQk * kKvBytes, barrier);
+      bulk_load(slot + row * KTile::kRowBytes, row_of(parts_.base.k, page, key),
+                kHeadDimQk * kKvBytes, barrier, policy_);
     if (kKeys == 32 || lane >= kKeys)
-      bulk_load(slot + KTile::kBytes + row * VTile::kRowBytes, row_of(parts_.base.v, page_, key),
-                kHeadDimV * kKvBytes, barrier);
+      bulk_load(slot + KTile::kBytes + row * VTile::kRowBytes, row_of(parts_.base.v, page, key),
+                kHeadDimV * kKvBytes, barrier, policy_);
+  }
+  __device__ __forceinline__ void prefetch_rows(int tile, int page) const {
+    const int lane = threadIdx.x % 32, key = tile * kKeys + lane % kKeys;
+    if (key >= length_) return;
+    if (kKeys == 32 || lane < kKeys)
+      bulk_prefetch(row_of(parts_.base.k, inside(page), key), kHeadDimQk * kKvBytes, policy_);
+    if (kKeys == 32 || lane >= kKeys)
+      bulk_prefetch(row_of(parts_.base.v, inside(page), key), kHeadDimV * kKvBytes, policy_);
   }
 
-  // A page holds whole tiles.
+  // Where a box begins: of one head and the keys of a tile, whose page holds them all, or of one key and all heads of the gang.
+  __device__ __forceinline__ TensorCoord box_at(int key, int page) const {
+    return {0,
+            kHasPages       ? key % kPageRows
+            : kHasKeyBegins ? first_key_ + key
+                            : key,
+            kTogether ? head_ - head_in_gang() : head_, inside(page)};
+  }
   __device__ __forceinline__ void copy_boxes(unsigned slot, unsigned barrier) const {
     if (threadIdx.x % 32 != 0) return;
-    const int key = tile_ * kKeys;
-    const int row = kHasPages ? key % kPageRows : kHasKeyBegins ? first_key_ + key : key;
-    const TensorCoord at{0, row, head_, page_};
+    const TensorCoord at = box_at(tile_ * kKeys, page_);
     mbarrier_arrive_expect_tx(barrier, kSlotBytes);
-    copy_panels<kHeadDimQk>(slot, maps_.k, barrier, at);
-    copy_panels<kHeadDimV>(slot + KTile::kBytes, maps_.v, barrier, at);
+    copy_panels<KTile, kHeadDimQk>(slot, maps_.k, barrier, at);
+    copy_panels<VTile, kHeadDimV>(slot + KTile::kBytes, maps_.v, barrier, at);
   }
-  template <int kHeadDim>
-  __device__ __forceinline__ static void copy_panels(unsigned to, const TensorMap* map,
-                                                     unsigned barrier, TensorCoord at) {
+  // kTogether: a lane has a key of the warp's share of the tile.
+  __device__ __forceinline__ void copy_share(unsigned slot, unsigned barrier) const {
+    const int lane = threadIdx.x % 32, first = tile_ * kKeys + head_in_gang() * kShare;
+    const int keys = max(min(kShare, length_ - first), 0);
+    if (lane == 0)
+      mbarrier_arrive_expect_tx(barrier,
+                                keys * kHeads * (KTile::kCachedBytes + VTile::kCachedBytes));
+    __syncwarp();
+    if (lane >= keys) return;
+    const TensorCoord at = box_at(first + lane, page_);
+    copy_panels<KTile, kHeadDimQk>(slot + own_key() * KTile::kRowBytes, maps_.k, barrier, at);
+    copy_panels<VTile, kHeadDimV>(slot + KTile::kBytes + own_key() * VTile::kRowBytes, maps_.v,
+                                  barrier, at);
+  }
+  template <class Tile, int kHeadDim>
+  __device__ __forceinline__ void copy_panels(unsigned to, const TensorMap* map, unsigned barrier,
+                                              TensorCoord at) const {
 #pragma unroll
     for (int column = 0; column < kHeadDim; column += kPanelColumns) {
       at.head_dim = column;
-      tma_load(to + column / kPanelColumns * (kKeys * 128), *map, barrier, at);
+      tma_load(to + column / kPanelColumns * (kKeys * Tile::kRowBytes), *map, barrier, at, policy_);
+    }
+  }
+  __device__ __forceinline__ void prefetch_boxes(int tile, int page) const {
+    const int key = tile * kKeys + (kTogether ? own_key() : 0);
+    if (threadIdx.x % 32 >= (kTogether ? kShare : 1) || key >= length_) return;
+    const TensorCoord at = box_at(key, page);
+    prefetch_panels<kHeadDimQk>(maps_.k, at);
+    prefetch_panels<kHeadDimV>(maps_.v, at);
+  }
+  template <int kHeadDim>
+  __device__ __forceinline__ void prefetch_panels(const TensorMap* map, TensorCoord at) const {
+#pragma unroll
+    for (int column = 0; column < kHeadDim; column += kPanelColumns) {
+      at.head_dim = column;
+      tma_prefetch(*map, at, policy_);
     }
   }
 
@@ -151,8 +260,10 @@ class DecodeLoads {
   const DecodeRange& range_;
   DecodeWalk walk_;
   const unsigned ring_, barriers_;
+  const L2Policy policy_;
   int tile_, end_;  // of the piece
-  int request_, length_, first_key_, head_, page_;
+  int request_, length_, first_key_, head_;
+  int page_, ahead_;  // of the tile and of the one behind it, as the table has them
   bool more_;
 };
 

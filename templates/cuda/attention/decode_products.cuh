@@ -108,14 +108,17 @@ class DecodeProducts {
     return kIsScored ? 1.0f : unit;
   }
 
+  static __device__ __forceinline__ int head_in_slot() { return kTogether ? head_in_gang() : 0; }
+
   // What stands in V behind the last key may be anything, and P = 0 does not undo NaN.
   static __device__ __forceinline__ void clear_values(unsigned slot, int keys) {
     constexpr int kChunks = kHeadDimV * kKvBytes / 16;
     for (int i = threadIdx.x % 32; i < (kKeys - keys) * kChunks; i += 32) {
       const int chunk = i % kChunks, of_pair = kChunks % 2 == 0 ? i % 2 : chunk % 2;
-      store_shared_16(
-          VTile::pair(slot + KTile::kBytes + VTile::offset(keys + i / kChunks, of_pair), chunk / 2),
-          {{0, 0, 0, 0}});
+      store_shared_16(VTile::pair(slot + KTile::kBytes +
+                                      VTile::offset(keys + i / kChunks, of_pair, head_in_slot()),
+                                  chunk / 2),
+                      {{0, 0, 0, 0}});
     }
     fence_proxy_async();  // before the next copy into this slot
     __syncwarp();
@@ -134,7 +137,7 @@ class DecodeProducts {
 
   __device__ __forceinline__ void multiply_qk(unsigned k, float (&scores)[kScoreTiles][4]) const {
     const int lane = threadIdx.x % 32;
-    const unsigned from = k + KTile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    const unsigned from = k + KTile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2, head_in_slot());
 #pragma unroll
     for (int n = 0; n < kScoreTiles; ++n)
       scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0.0f;
@@ -195,8 +198,8 @@ class DecodeProducts {
 
   __device__ __forceinline__ void multiply_pv(unsigned v, float (&scores)[kScoreTiles][4]) {
     const int lane = threadIdx.x % 32;
-    const unsigned from = v + VTile::offset(lane % 16, lane / 16);
-    const unsigned lone = v + VTile::offset(lane % 16, 0);  // where kAccuracy
+    const unsigned from = v + VTile::offset(lane % 16, lane / 16, head_in_slot());
+    const unsigned lone = v + VTile::offset(lane % 16, 0, head_in_slot());  // where kAccuracy
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       unsigned p[4];

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared memory of a decode kernel. Each warp has a ring of kStages slots of its own, each with kKeys rows of K and of V, so warps never
-// wait for each other while they read the cache.
+// wait for each other while they read the cache; but for kLoads 3, whose rings belong to the warps that read the same keys.
 //
 // | kLoads | how keys come               | a row in shared memory                                               |
 // |--------|-----------------------------|----------------------------------------------------------------------|
 // | 0      | cp.async, 16 bytes a thread | its bytes, up to an odd number of 16: rows fall into different banks |
 // | 1      | a bulk copy for each row    | likewise                                                             |
 // | 2      | TMA boxes of kKeys rows     | panels of 128 bytes a row, in TMA's swizzle of 128 bytes             |
+// | 3      | TMA boxes of kHeads heads   | of each panel a line of 128 bytes a head and one that is idle, in    |
+// |        | and one key                 | that swizzle: keys of a head fall into different banks               |
 #pragma once
 
 #include "cuda/ptx/shared_memory.cuh"
@@ -15,34 +17,38 @@
 namespace attune {
 
 constexpr bool kBoxes = kLoads == 2;
+constexpr bool kTogether = kLoads == 3;  // warps of kHeads heads share a ring
+constexpr bool kSwizzled = kBoxes || kTogether;
 constexpr bool kNarrow = kDtypeKv == Dtype::kE4m3 || kDtypeKv == Dtype::kE5m2;  // the cache
 constexpr int kKvBytes = kNarrow ? 1 : 2;  // of an element of the cache
 constexpr int kPanelColumns = 128 / kKvBytes;
-static_assert(!kBoxes || (kHeadDimQk % kPanelColumns == 0 && kHeadDimV % kPanelColumns == 0),
+static_assert(!kSwizzled || (kHeadDimQk % kPanelColumns == 0 && kHeadDimV % kPanelColumns == 0),
               "boxes have whole panels");
 
 // Rows of K, or of V.
 template <int kHeadDim>
 struct DecodeTile {
   static constexpr int kCachedBytes = kHeadDim * kKvBytes;
-  static constexpr int kRowBytes = kBoxes ? 128 : decode_row_bytes(kCachedBytes);
-  static constexpr int kBytes = decode_tile_bytes(kKeys, kCachedBytes, kBoxes);
+  static constexpr int kLines = kTogether ? decode_lines_of_key(kHeads) : 1;  // of a row in a panel
+  static constexpr int kRowBytes = kSwizzled ? kLines * 128 : decode_row_bytes(kCachedBytes);
+  static constexpr int kBytes = decode_tile_bytes(kKeys, kCachedBytes* kLines, kSwizzled);
 
-  // Where an address of ldmatrix begins that moves on by `pair` (below).
-  static __device__ __forceinline__ unsigned offset(int row, int chunk) {
-    return row * kRowBytes + (kBoxes ? chunk ^ row % 8 : chunk) * 16;
+  // Where an address of ldmatrix begins that moves on by `pair` (below). `head`: of those in the row.
+  static __device__ __forceinline__ unsigned offset(int row, int chunk, int head = 0) {
+    const int line = row * kLines + head;
+    return kSwizzled ? line * 128 + (chunk ^ line % 8) * 16 : row * kRowBytes + chunk * 16;
   }
   // The same row, 2 * pair chunks of 16 bytes further on; `address` is that of chunk 0 or 1.
   static __device__ __forceinline__ unsigned pair(unsigned address, int pair) {
-    if constexpr (!kBoxes) return address + pair * 32;
-    return (address ^ (pair % 4 * 32)) + pair / 4 * (kKeys * 128);
+    if constexpr (!kSwizzled) return address + pair * 32;
+    return (address ^ (pair % 4 * 32)) + pair / 4 * (kKeys * kRowBytes);
   }
 };
 using KTile = DecodeTile<kHeadDimQk>;
 using VTile = DecodeTile<kHeadDimV>;
 
-constexpr DecodeShared kShared =
-    decode_shared(kWarps, kStages, KTile::kBytes + VTile::kBytes, kHeadDimQk);
+constexpr DecodeShared kShared = decode_shared(kWarps, kTogether ? kWarps / kHeads : kWarps,
+                                               kStages, KTile::kBytes + VTile::kBytes, kHeadDimQk);
 constexpr int kSlotBytes = kShared.slot_bytes;
 
 }  // namespace attune
