@@ -193,7 +193,10 @@ class DecodeLoads {
   }
   __device__ __forceinline__ void prefetch_rows(int tile, int page) const {
     const int lane = threadIdx.x % 32, key = tile * kKeys + lane % kKeys;
-    if (key >= length_) return;
+    // Of lists that change while they are read the walk may make a head that there is not, for which TMA would fetch nothing.
+    const bool is_head =
+        static_cast<unsigned>(head_) < static_cast<unsigned>(parts_.base.num_heads_kv);
+    if (key >= length_ || !is_head) return;
     if (kKeys == 32 || lane < kKeys)
       bulk_prefetch(row_of(parts_.base.k, inside(page), key), kHeadDimQk * kKvBytes, policy_);
     if (kKeys == 32 || lane >= kKeys)
