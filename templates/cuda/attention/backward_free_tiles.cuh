@@ -26,13 +26,8 @@ __device__ __forceinline__ void produce_streams(const AttentionArgs& args, unsig
   TileRing<kQRing<true>> q(shared);
   TileRing<kDoutRing<true>> dout(shared);
 #pragma unroll 1
-  for (FirstTiles tiles(args, shared); tiles.number() < args.num_tiles; tiles.advance()) {
-    const KeysTile tile = keys_tile(args, tiles.number());
-    each_step(tile, [&](int head, int row) {
-      stream_tile<kFusedLayout.parts.panels_qk>(q, *maps.q, row, head, tile.batch);
-      stream_tile<kFusedLayout.parts.panels_v>(dout, *maps.dout, row, head, tile.batch);
-    });
-  }
+  for (FirstTiles tiles(args, shared); tiles.number() < args.num_tiles; tiles.advance())
+    stream_rows<true>(q, dout, maps, keys_tile(args, tiles.number()));
 }
 
 // The statistics of a tile's steps, by a thread of few registers.
@@ -54,18 +49,12 @@ __device__ __forceinline__ void stream_all_sums(const AttentionArgs& args, const
 // Another thread's: K and V, then the statistics of rows.
 __device__ __forceinline__ void produce_keys(const AttentionArgs& args, unsigned shared,
                                              const KeysMaps& maps) {
-  constexpr BackwardSm90Layout kLayout = kFusedLayout.parts;
   TileRing<kQRing<true>> q(shared);
   TileRing<kDoutRing<true>> dout(shared);
 #pragma unroll 1
   for (TakenTiles<false> tiles(shared); tiles.number() < args.num_tiles; tiles.advance()) {
     const KeysTile tile = keys_tile(args, tiles.number());
-    load_staying<kLayout.panels_qk, kLayout.warpgroups>(
-        shared + kLayout.first, kLayout.first_bytes, *maps.k, shared + kLayout.first_full,
-        shared + kLayout.first_empty, tiles.parity(), tile.first_key, tile.head, tile.batch);
-    load_staying<kLayout.panels_v, kLayout.warpgroups>(
-        shared + kLayout.second, kLayout.second_bytes, *maps.v, shared + kLayout.second_full,
-        shared + kLayout.second_empty, tiles.parity(), tile.first_key, tile.head, tile.batch);
+    load_keys<true>(shared, maps, tile, tiles.parity());
     stream_all_sums(args, tile, q, dout);
   }
 }

@@ -128,26 +128,41 @@ __device__ __forceinline__ void produce_sums(const AttentionArgs& args, unsigned
   }
 }
 
+// What stays of a tile: K, and V where K's gradient is made. `parity`: of its barriers.
+template <bool kMakesK>
+__device__ __forceinline__ void load_keys(unsigned shared, const KeysMaps& maps,
+                                          const KeysTile& tile, unsigned parity) {
+  constexpr BackwardSm90Layout kLayout = kKeysLayout<kMakesK>;
+  load_staying<kLayout.panels_qk, kLayout.warpgroups>(
+      shared + kLayout.first, kLayout.first_bytes, *maps.k, shared + kLayout.first_full,
+      shared + kLayout.first_empty, parity, tile.first_key, tile.head, tile.batch);
+  if constexpr (kMakesK)
+    load_staying<kLayout.panels_v, kLayout.warpgroups>(
+        shared + kLayout.second, kLayout.second_bytes, *maps.v, shared + kLayout.second_full,
+        shared + kLayout.second_empty, parity, tile.first_key, tile.head, tile.batch);
+}
+
+// What streams past it: Q and dout of its steps.
+template <bool kMakesK, class FirstRing, class SecondRing>
+__device__ __forceinline__ void stream_rows(FirstRing& q, SecondRing& dout, const KeysMaps& maps,
+                                            const KeysTile& tile) {
+  constexpr BackwardSm90Layout kLayout = kKeysLayout<kMakesK>;
+  each_step(tile, [&](int head, int row) {
+    stream_tile<kLayout.panels_qk>(q, *maps.q, row, head, tile.batch);
+    stream_tile<kLayout.panels_v>(dout, *maps.dout, row, head, tile.batch);
+  });
+}
+
 template <bool kMakesK, class Tiles = TileNumbers>
 __device__ __forceinline__ void produce_rows(const AttentionArgs& args, unsigned shared,
                                              const KeysMaps& maps, Tiles tiles = {}) {
-  constexpr BackwardSm90Layout kLayout = kKeysLayout<kMakesK>;
   TileRing<kQRing<kMakesK>> q(shared);
   TileRing<kDoutRing<kMakesK>> dout(shared);
 #pragma unroll 1
   for (; tiles.number() < args.num_tiles; tiles.advance()) {
     const KeysTile tile = keys_tile(args, tiles.number());
-    load_staying<kLayout.panels_qk, kLayout.warpgroups>(
-        shared + kLayout.first, kLayout.first_bytes, *maps.k, shared + kLayout.first_full,
-        shared + kLayout.first_empty, tiles.parity(), tile.first_key, tile.head, tile.batch);
-    if constexpr (kMakesK)
-      load_staying<kLayout.panels_v, kLayout.warpgroups>(
-          shared + kLayout.second, kLayout.second_bytes, *maps.v, shared + kLayout.second_full,
-          shared + kLayout.second_empty, tiles.parity(), tile.first_key, tile.head, tile.batch);
-    each_step(tile, [&](int head, int row) {
-      stream_tile<kLayout.panels_qk>(q, *maps.q, row, head, tile.batch);
-      stream_tile<kLayout.panels_v>(dout, *maps.dout, row, head, tile.batch);
-    });
+    load_keys<kMakesK>(shared, maps, tile, tiles.parity());
+    stream_rows<kMakesK>(q, dout, maps, tile);
   }
 }
 
