@@ -3,6 +3,7 @@
 // have kept dS. What becomes of it: dq_turns.cuh.
 #pragma once
 
+#include "cuda/attention/backward_ds_slots.cuh"
 #include "cuda/attention/dq_products.cuh"
 #include "cuda/attention/dq_turns.cuh"
 #include "cuda/ptx/named_barrier.cuh"
@@ -26,17 +27,13 @@ class DqConsumer {
 
  private:
   __device__ __forceinline__ void make() {
-    const unsigned slot = step_ % kDsSlots;
-    mbarrier_wait(shared_ + kFusedLayout.ds_full + 8 * slot, step_ / kDsSlots & 1, "ds full");
-    const unsigned rows = shared_ + kFusedLayout.parts.ds + slot * kFusedLayout.parts.ds_bytes;
-    const unsigned keys = shared_ + kFusedLayout.parts.first;
+    await_ds(shared_, step_);
     float dq[kHeadDimQk / 2];
     wgmma_fence();
-    issue_dq_product(dq, rows, keys);
+    issue_dq_product(dq, ds_tile(shared_, step_), shared_ + kFusedLayout.parts.first);
     wgmma_wait<0>();
     wgmma_pin(dq);
-    __syncwarp();
-    mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kDsEmpty + 8 * slot);
+    return_ds_slot(shared_, step_);
     places_.add(0, dq);
     ++step_;
   }

@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a warpgroup of keys has to do with others where a warpgroup of its own makes dQ (backward_dq_apart.cuh). It writes dS^T of its keys to
-// shared memory, transposed:
-//
-//   warpgroups of keys:   wait ds_empty[slot]; write; arrive on ds_full[slot]
-//   the warpgroup of dQ:  wait ds_full[slot]; multiply; arrive on ds_empty[slot]
-//
-// and takes turns with the other at exponentials: so these have products of the other beside them.
+// shared memory, transposed, and takes turns with the other at exponentials: so these have products of the other beside them.
 #pragma once
 
-#include "cuda/attention/backward_ds.cuh"
-#include "cuda/ptx/mbarrier.cuh"
+#include "cuda/attention/backward_ds_slots.cuh"
 #include "cuda/ptx/named_barrier.cuh"
 
 namespace attune {
@@ -42,10 +36,9 @@ class DsKeeper {
 
   template <int kCount>
   __device__ __forceinline__ void keep(const unsigned (&ds)[kCount]) {
-    const unsigned slot = step_ % kDsSlots;
-    mbarrier_wait(shared_ + kDsEmpty + 8 * slot, (step_ / kDsSlots & 1) ^ 1, "ds empty");
-    write_ds(panel_ + slot * kFusedLayout.parts.ds_bytes, ds);
-    tell_ds(shared_, slot);
+    await_ds_slot(shared_, step_);
+    write_ds(panel_ + step_ % kDsSlots * kFusedLayout.parts.ds_bytes, ds);
+    tell_ds(shared_, step_);
     ++step_;
   }
 

@@ -4,6 +4,7 @@
 // of two places, which the other warpgroup gives back when it has multiplied it: the two are no more than a step apart.
 #pragma once
 
+#include "cuda/attention/backward_ds_slots.cuh"
 #include "cuda/attention/backward_half_dq.cuh"
 
 namespace attune {
@@ -33,7 +34,7 @@ class FreeConsumer : public HalfDq {
         step_all<true>(block, dk, dv);
       }
       finish_dq<1>();
-      return_ds_slot(kept_ - 1);
+      return_ds_slot(shared_, kept_ - 1);
     }
     end_tile({0, first_key, tile.head, tile.batch}, maps, dk, dv);
   }
@@ -79,7 +80,7 @@ class FreeConsumer : public HalfDq {
     wgmma_pin(dp);
     differentiate(delta, s, dp, ds);
     if constexpr (!kEarlyDv) round<0>(s, p);
-    await_ds_slot();
+    await_ds_slot(shared_, kept_);
     keep<0>(ds);
     tell_kept();
     wgmma_fence();
@@ -95,7 +96,7 @@ class FreeConsumer : public HalfDq {
     if constexpr (kMakesDq) {
       wgmma_wait<(kEarlyDv ? 1 : 2)>();
       wgmma_pin(dq);
-      return_ds_slot(kept_ - 2);
+      return_ds_slot(shared_, kept_ - 2);
       places_.add(warpgroup(), dq);
     }
     if constexpr (!kEarlyDv) {
@@ -106,16 +107,6 @@ class FreeConsumer : public HalfDq {
     wgmma_wait<0>();
     wgmma_pin(dk);
     give_back(q);
-  }
-
-  __device__ __forceinline__ void await_ds_slot() const {
-    mbarrier_wait(shared_ + kDsEmpty + 8 * (kept_ % kDsSlots), (kept_ / kDsSlots & 1) ^ 1,
-                  "ds empty");
-  }
-  // When dQ of that step is complete.
-  __device__ __forceinline__ void return_ds_slot(unsigned step) const {
-    __syncwarp();
-    mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kDsEmpty + 8 * (step % kDsSlots));
   }
 };
 

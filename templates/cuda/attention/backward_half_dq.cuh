@@ -62,13 +62,12 @@ class HalfDq : public FusedSteps {
   template <int kBack>
   __device__ __forceinline__ void issue_dq(Dq& dq) const {
     const unsigned step = kept_ - kBack;
-    mbarrier_wait(shared_ + kFusedLayout.ds_full + 8 * (step % kDsSlots), step / kDsSlots & 1,
-                  "ds full");
+    await_ds(shared_, step);
     constexpr bool kByRows = kDqHalf == DqHalf::kRows;
     constexpr int kHalfOfK =
         kByRows ? 0 : kHeadDimQk / 2 / kPanelColumns * kWarpgroupRows * kPanelRowBytes;
     constexpr int kHalfOfDs = kByRows ? kWarpgroupRows * kPanelRowBytes : 0;
-    const unsigned rows = ds_tile(step) + warpgroup() * kHalfOfDs;
+    const unsigned rows = ds_tile(shared_, step) + warpgroup() * kHalfOfDs;
     const unsigned keys = shared_ + kFusedLayout.parts.first + warpgroup() * kHalfOfK;
     issue_dq_product(dq, rows, keys);
   }

@@ -29,22 +29,18 @@ class KeptScores : public KeysConsumer<true, true> {
       p[i] = pack<kDtypeQ>(s[2 * (kPart * kCount + i)], s[2 * (kPart * kCount + i) + 1]);
   }
 
-  // dS^T of a part of a step's rows, as rows of 64 keys.
+  // dS^T of a part of a step's rows, as rows of 64 keys. Nobody reads a slot that is written: in the order of keys whoever writes step j has seen the
+  // other warpgroup keep step j - 2, behind its dQ of step j - 4; in no order slots are given back.
   template <int kPart, int kCount>
   __device__ __forceinline__ void keep(const unsigned (&ds)[kCount]) const {
     const int thread = reread_thread_index() % kWarpgroupThreads;
     const int offset = ds_offset<kPart * kCount * 4>(thread);
-    write_ds(ds_tile(kept_) + warpgroup() * kDsPanelBytes + offset, ds);
+    write_ds(ds_tile(shared_, kept_) + warpgroup() * kDsPanelBytes + offset, ds);
   }
 
   __device__ __forceinline__ void tell_kept() {
-    tell_ds(shared_, kept_ % kDsSlots);
+    tell_ds(shared_, kept_);
     ++kept_;
-  }
-
-  // Nobody reads a slot that is written: whoever writes step j has seen the other warpgroup keep step j - 2, behind its dQ of step j - 4.
-  __device__ __forceinline__ unsigned ds_tile(unsigned step) const {
-    return shared_ + kFusedLayout.parts.ds + step % kDsSlots * kFusedLayout.parts.ds_bytes;
   }
 
   unsigned shared_;
