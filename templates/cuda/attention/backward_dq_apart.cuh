@@ -18,9 +18,7 @@ class DqConsumer {
 
   // `parity`: of the barriers of what stays.
   __device__ __forceinline__ void run(const KeysTile& tile, unsigned parity) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      mbarrier_wait(shared_ + kFusedLayout.parts.first_full + 8 * i, parity, "k_full");
+    await_all_keys(shared_, parity);
 #pragma unroll 1
     for (int left = (tile.blocks.end - tile.blocks.begin) * kGqaRatio; left > 0; --left) make();
   }

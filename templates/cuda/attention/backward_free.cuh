@@ -20,9 +20,7 @@ class FreeConsumer : public HalfDq {
     Dk dk;
     Dv dv;
     begin_keys(first_key, dk, dv);
-#pragma unroll
-    for (int i = 0; i < 2; ++i)  // dQ wants K of both
-      mbarrier_wait(shared_ + kParts.first_full + 8 * i, parity, "k_full");
+    await_all_keys(shared_, parity);
     mbarrier_wait(shared_ + kParts.second_full + 8 * warpgroup(), parity, "v_full");
     const int begin = tile.blocks.begin, end = tile.blocks.end;
     if (begin < end) {

@@ -20,6 +20,11 @@
 
 namespace attune {
 
+// What a warpgroup's accumulators leave through.
+__device__ __forceinline__ unsigned dq_staging(unsigned shared, int part) {
+  return shared + kFreeLayout.staging + part * kFreeLayout.staging_bytes;
+}
+
 class DqPlaces {
  public:
   __device__ __forceinline__ explicit DqPlaces(unsigned shared) : shared_(shared) {}
@@ -29,7 +34,7 @@ class DqPlaces {
   __device__ __forceinline__ void add(int part, const float (&dq)[kCount]) {
     static_assert(kCount * 4 * kWarpgroupThreads == kFreeLayout.part_bytes);
     await_staging(part);
-    const unsigned to = staging(part) + reread_thread_index() % kWarpgroupThreads * 16;
+    const unsigned to = dq_staging(shared_, part) + reread_thread_index() % kWarpgroupThreads * 16;
 #pragma unroll
     for (int i = 0; i < kCount; i += 4)
       store_shared_16(to + i * 4 * kWarpgroupThreads,
@@ -43,14 +48,11 @@ class DqPlaces {
   template <int kCount>
   __device__ __forceinline__ void put_dk(int part, float factor, const float (&dk)[kCount]) {
     await_staging(part);
-    stage_gradient<kDtypeKv>(staging(part), factor, dk);
+    stage_gradient<kDtypeKv>(dq_staging(shared_, part), factor, dk);
     hand_over(part);
   }
 
  private:
-  __device__ __forceinline__ unsigned staging(int part) const {
-    return shared_ + kFreeLayout.staging + part * kFreeLayout.staging_bytes;
-  }
   __device__ __forceinline__ void await_staging(int part) const {
     mbarrier_wait(shared_ + kFreeLayout.empty + 8 * part, (step_ & 1) ^ 1, "dq empty");
   }
@@ -114,9 +116,7 @@ class DqCopier {
   __device__ __forceinline__ int* word(int at) const {
     return FusedWorkspace(reread(args_)).turn(at) + kPart;
   }
-  __device__ __forceinline__ unsigned staging() const {
-    return shared_ + kFreeLayout.staging + kPart * kFreeLayout.staging_bytes;
-  }
+  __device__ __forceinline__ unsigned staging() const { return dq_staging(shared_, kPart); }
 
   // Of its part of block `at`, of whose claim it has `seen` so much. What it sees of that of `next` comes beside the copy. It claims ahead of the wait,
   // and gives the staging memory back before its store is complete: so who is first keeps step with who adds.

@@ -7,6 +7,13 @@
 
 namespace attune {
 
+// Until K of both warpgroups is there. `parity`: of the barriers of what stays.
+__device__ __forceinline__ void await_all_keys(unsigned shared, unsigned parity) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    mbarrier_wait(shared + kFusedLayout.parts.first_full + 8 * i, parity, "k_full");
+}
+
 // The keys of one warpgroup: `rows` of dS, and the columns of K that are multiplied.
 template <int kCount>
 __device__ __forceinline__ void multiply_ds(float (&dq)[kCount], unsigned rows, unsigned keys,
