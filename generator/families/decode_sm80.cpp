@@ -42,8 +42,7 @@ int warps_of_ring(const Config& config) {
 
 int slot_bytes(const KernelSpec& spec, const Config& config) {
   const int keys = as_int(config, "keys");
-  const int lines = warps_of_ring(config) > 1 ? decode_lines_of_key(warps_of_ring(config)) : 1;
-  const int element = dtype_bytes(spec.dtype_kv) * lines;
+  const int element = dtype_bytes(spec.dtype_kv) * decode_lines_of_key(warps_of_ring(config));
   return decode_tile_bytes(keys, spec.head_dim_qk * element, has_boxes(config)) +
          decode_tile_bytes(keys, spec.head_dim_v * element, has_boxes(config));
 }

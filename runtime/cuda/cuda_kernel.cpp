@@ -104,18 +104,18 @@ void CudaKernel::add_function(const StepStructure& step) {
     throw Error(ErrorCode::kDriver, step.entry + "'s registers allow " + std::to_string(threads) +
                                         " threads a block here; the plan has " +
                                         std::to_string(step.threads));
-  functions_.push_back(function);
   // Code of an earlier arch does not wait for the grid ahead, on whatever device it runs.
   constexpr int kFirstToWait = 90;
-  may_start_early_.push_back(step.early &&
-                             attribute(driver, function, kFuncBinaryVersion) >= kFirstToWait);
+  functions_.push_back(
+      {function, step.early && attribute(driver, function, kFuncBinaryVersion) >= kFirstToWait});
 }
 
 void CudaKernel::read_info(size_t main_step) {
   const DriverTable& driver = context_->driver();
-  info_.registers = attribute(driver, functions_[main_step], kFuncRegisters);
-  info_.static_shared_bytes = attribute(driver, functions_[main_step], kFuncSharedBytes);
-  info_.stack_bytes = attribute(driver, functions_[main_step], kFuncLocalBytes);
+  const Function function = functions_[main_step].function;
+  info_.registers = attribute(driver, function, kFuncRegisters);
+  info_.static_shared_bytes = attribute(driver, function, kFuncSharedBytes);
+  info_.stack_bytes = attribute(driver, function, kFuncLocalBytes);
 }
 
 CudaKernel::~CudaKernel() {
@@ -131,12 +131,13 @@ void CudaKernel::launch(const LaunchPlan& plan, KernelArguments& args, StreamHan
   for (size_t i = 0; i < functions_.size(); ++i) {
     if (plan.steps[i].grid_x == 0) continue;
     args.num_tiles = plan.steps[i].num_tiles;
-    launch_step(i, plan.steps[i], plan, args, stream);
+    launch_step(functions_[i], plan.steps[i], plan, args, stream);
   }
 }
 
-void CudaKernel::launch_step(size_t number, const LaunchStep& step, const LaunchPlan& plan,
-                             const KernelArguments& args, StreamHandle stream) const {
+void CudaKernel::launch_step(const StepFunction& loaded, const LaunchStep& step,
+                             const LaunchPlan& plan, const KernelArguments& args,
+                             StreamHandle stream) const {
   const DriverTable& driver = context_->driver();
   TensorMap maps[kMostTensorMaps];
   void* parameters[kArgumentParts + kMostTensorMaps];
@@ -153,7 +154,7 @@ void CudaKernel::launch_step(size_t number, const LaunchStep& step, const Launch
     attributes[num_attributes].id = kLaunchClusterDimension;
     attributes[num_attributes++].value.cluster = {step.cluster, 1, 1};
   }
-  if (may_start_early_[number]) {
+  if (loaded.may_start_early) {
     attributes[num_attributes].id = kLaunchProgrammaticSerialization;
     attributes[num_attributes++].value.programmatic_serialization = 1;
   }
@@ -168,7 +169,7 @@ void CudaKernel::launch_step(size_t number, const LaunchStep& step, const Launch
                       static_cast<Stream>(stream),
                       attributes,
                       num_attributes};
-  check(driver, driver.cuLaunchKernelEx(&config, functions_[number], parameters, nullptr),
+  check(driver, driver.cuLaunchKernelEx(&config, loaded.function, parameters, nullptr),
         "cuLaunchKernelEx");
 }
 

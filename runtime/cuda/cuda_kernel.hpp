@@ -23,18 +23,22 @@ class CudaKernel final : public LoadedKernel {
   void launch(const LaunchPlan& plan, KernelArguments& args, StreamHandle stream) const override;
 
  private:
+  struct StepFunction {
+    Function function;
+    bool may_start_early;  // ahead of the end of the grid before
+  };
+
   void load(const KernelImage& image, const LaunchStructure& structure);
   void add_function(const StepStructure& step);
   void read_info(size_t main_step);
-  void launch_step(size_t number, const LaunchStep& step, const LaunchPlan& plan,
+  void launch_step(const StepFunction& loaded, const LaunchStep& step, const LaunchPlan& plan,
                    const KernelArguments& args, StreamHandle stream) const;
 
   std::shared_ptr<const CudaContext> context_;
   KernelSpec spec_;
   ImageInfo info_;
   Module module_ = nullptr;
-  std::vector<Function> functions_;    // as LaunchStructure::steps
-  std::vector<bool> may_start_early_;  // likewise
+  std::vector<StepFunction> functions_;  // as LaunchStructure::steps
 };
 
 }  // namespace attune::cuda

@@ -33,8 +33,7 @@ using AllLanes = __make_integer_seq<LaneIndicesOf, int, kLanes>;
 
 // In place. Four rows at a time: interleaving row i with row i + 2 rotates the bits of (row, lane of
 // a group), and twice swaps them. Then groups and fours of rows change places, in as many steps as
-// double one group to all. Not inlined: it is half of a small kernel's code, and compile time goes
-// with code.
+// double one group to all.
 inline void transpose(Floats (&rows)[kLanes]) {
   Floats mixed[kLanes];
 #pragma clang loop unroll(full)

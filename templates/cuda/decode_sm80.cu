@@ -86,11 +86,10 @@ class DecodeConsumer {
 };
 
 __device__ __forceinline__ void init_barriers(unsigned shared) {
-  constexpr unsigned kOfRing = kStages * (kTogether ? 2 : 1);
   const unsigned lane = threadIdx.x % 32;
   const bool is_first = !kTogether || head_in_gang() == 0;  // of the ring's warps
-  if (is_first && lane < kOfRing)
-    mbarrier_init(shared + kShared.barriers_at + (ring_index() * kOfRing + lane) * 8,
+  if (is_first && lane < kBarriersOfRing)
+    mbarrier_init(shared + kShared.barriers_at + (ring_index() * kBarriersOfRing + lane) * 8,
                   kTogether ? kHeads : 1);
   fence_mbarrier_init();
   fence_proxy_async();
@@ -152,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBl
     requests.load<true>(0);
   }
 #pragma unroll 1
-  for (int stage = 0; stage < kStages - (kTogether ? 1 : 0); ++stage) loads.issue(stage);
+  for (int stage = 0; stage < kTilesAhead; ++stage) loads.issue(stage);
   DecodeConsumer consumer(loads);
   DecodeJoin join(parts, shared);
   DecodePiece piece;

@@ -20,7 +20,7 @@ ATTUNE_HOST_DEVICE constexpr int decode_row_bytes(int row_bytes) { return row_by
 ATTUNE_HOST_DEVICE constexpr int decode_tile_bytes(int keys, int row_bytes, bool boxes) {
   return keys * (boxes ? row_bytes : decode_row_bytes(row_bytes));
 }
-// Lines of 128 bytes that a key of several heads has in a panel: an odd number.
+// Lines of 128 bytes that a key of several heads has in a panel: an odd number, so 1 of one head.
 ATTUNE_HOST_DEVICE constexpr int decode_lines_of_key(int heads) { return heads | 1; }
 // Floats that each warp leaves of its rows at a time when the warps of a team are joined.
 constexpr int kDecodeJoinFloats = kDecodeRows * 32;
@@ -31,8 +31,9 @@ ATTUNE_HOST_DEVICE constexpr int decode_q_bytes(int head_dim_qk) {
   return decode_keeps_q(head_dim_qk) ? kDecodeRows * (head_dim_qk * 2 + 16) : 0;
 }
 
-// Shared memory of a block: rings, one a warp or one for warps that read the same keys of a head each, then what warps are joined through: values, largest scores and sums of each warp and
-// of its team, and a word for each; then barriers, as many as warps have stages, and rows of q where they are not held in registers.
+// Shared memory of a block: rings, one a warp or one for warps that read the same keys of a head each, then what warps are joined
+// through: values, largest scores and sums of each warp and of its team, and a word for each; then barriers, as many as warps have
+// stages, and rows of q where they are not held in registers.
 struct DecodeShared {
   int slot_bytes, join_at, stats_at, ticket_at, barriers_at, q_at, bytes;
 };

@@ -36,8 +36,7 @@ class DecodeLoads {
         maps_(maps),
         range_(range),
         ring_(shared + ring_index() * (kStages * kSlotBytes)),
-        barriers_(shared + kShared.barriers_at +
-                  ring_index() * (kStages * 8 * (kTogether ? 2 : 1))),
+        barriers_(shared + kShared.barriers_at + ring_index() * (kBarriersOfRing * 8)),
         // Keys of more than one item's rows are read once for each.
         policy_(parts.base.seqlen_q * kGqaRatio > kDecodeRows ? evict_normal_policy()
                                                               : evict_first_policy()) {}
@@ -54,7 +53,7 @@ class DecodeLoads {
   __device__ __forceinline__ void prefetch() const {
     if (!more_) return;
 #pragma unroll
-    for (int stage = 0; stage < kStages - (kTogether ? 1 : 0); ++stage) {
+    for (int stage = 0; stage < kTilesAhead; ++stage) {
       const int tile = tile_ + stage * kTeam;
       if (tile >= end_) return;
       const int page = kHasPages ? page_of<true>(tile) : page_;
@@ -149,8 +148,11 @@ class DecodeLoads {
     return static_cast<unsigned>(page) < static_cast<unsigned>(parts_.cache.num_pages) ? page : 0;
   }
 
+  __device__ __forceinline__ int row_in_page(int key) const {
+    return kHasPages ? key % kPageRows : kHasKeyBegins ? first_key_ + key : key;
+  }
   __device__ __forceinline__ const char* row_of(const OperandView& view, int page, int key) const {
-    const int row = kHasPages ? key % kPageRows : kHasKeyBegins ? first_key_ + key : key;
+    const int row = row_in_page(key);
     return static_cast<const char*>(view.data) +
            kKvBytes * (page * view.batch_stride + row * view.row_stride + head_ * view.head_stride);
   }
@@ -205,11 +207,7 @@ class DecodeLoads {
 
   // Where a box begins: of one head and the keys of a tile, whose page holds them all, or of one key and all heads of the gang.
   __device__ __forceinline__ TensorCoord box_at(int key, int page) const {
-    return {0,
-            kHasPages       ? key % kPageRows
-            : kHasKeyBegins ? first_key_ + key
-                            : key,
-            kTogether ? head_ - head_in_gang() : head_, inside(page)};
+    return {0, row_in_page(key), kTogether ? head_ - head_in_gang() : head_, inside(page)};
   }
   __device__ __forceinline__ void copy_boxes(unsigned slot, unsigned barrier) const {
     if (threadIdx.x % 32 != 0) return;

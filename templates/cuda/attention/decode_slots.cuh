@@ -31,7 +31,7 @@ struct DecodeTile {
   static constexpr int kCachedBytes = kHeadDim * kKvBytes;
   static constexpr int kLines = kTogether ? decode_lines_of_key(kHeads) : 1;  // of a row in a panel
   static constexpr int kRowBytes = kSwizzled ? kLines * 128 : decode_row_bytes(kCachedBytes);
-  static constexpr int kBytes = decode_tile_bytes(kKeys, kCachedBytes* kLines, kSwizzled);
+  static constexpr int kBytes = decode_tile_bytes(kKeys, kLines* kCachedBytes, kSwizzled);
 
   // Where an address of ldmatrix begins that moves on by `pair` (below). `head`: of those in the row.
   static __device__ __forceinline__ unsigned offset(int row, int chunk, int head = 0) {
@@ -50,5 +50,9 @@ using VTile = DecodeTile<kHeadDimV>;
 constexpr DecodeShared kShared = decode_shared(kWarps, kTogether ? kWarps / kHeads : kWarps,
                                                kStages, KTile::kBytes + VTile::kBytes, kHeadDimQk);
 constexpr int kSlotBytes = kShared.slot_bytes;
+// Of a slot one says that it is full; where warps share it another that all have read it.
+constexpr unsigned kBarriersOfRing = kStages * (kTogether ? 2 : 1);
+// Tiles that a warp asks for ahead of its first: warps that share a ring ask for one when they have read the one before.
+constexpr int kTilesAhead = kStages - (kTogether ? 1 : 0);
 
 }  // namespace attune
