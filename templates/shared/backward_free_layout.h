@@ -41,11 +41,6 @@ constexpr BackwardFreeLayout backward_free_layout(const BackwardFusedLayout& oth
   return l;
 }
 
-// Whether dV of a step is issued beside dS: P and dP of all rows, and what is rounded of P, leave registers for that.
-constexpr bool backward_free_early_dv(int step_rows, int gradient_columns) {
-  return step_rows + step_rows / 4 + gradient_columns / 2 <= 212;
-}
-
 // Registers of accumulators: P and dP of a step, then both rounded beside dQ.
 constexpr int backward_free_accumulators(int step_rows, int gradient_columns, int dq_columns) {
   const int rounded = step_rows / 2 + dq_columns / 2;

@@ -180,6 +180,25 @@ constexpr int backward_sm90_accumulators(int step_rows, int gradient_columns) {
   return 2 * (step_rows / 2) + step_rows / 4 + gradient_columns / 2;
 }
 
+// Pairs of statistics (step_statistics.cuh) that a thread loads ahead of waits, as many as registers hold beside `taken`.
+constexpr int kMostEarlyPairs = 12;  // with 16 some kernels spill
+constexpr int backward_early_pairs(int step_rows, int taken) {
+  const int room = (224 - taken) / 2;
+  const int pairs = step_rows / 8 < kMostEarlyPairs ? step_rows / 8 : kMostEarlyPairs;
+  return room < 0 ? 0 : room < pairs ? room : pairs;
+}
+
+struct EarlyPairs {
+  int l2;              // ahead of S: nothing is made of it yet
+  int delta;           // ahead of dP
+  int delta_beside_p;  // where dV is on its way beside dP, with P rounded
+};
+constexpr EarlyPairs backward_early(int step_rows, int gradient_columns) {
+  const int taken = step_rows + gradient_columns / 2;  // S, dP, gradients
+  return {backward_early_pairs(step_rows, taken - 4), backward_early_pairs(step_rows, taken),
+          backward_early_pairs(step_rows, taken + step_rows / 4)};
+}
+
 // The workspace holds L2 and delta, fp32 [batch, num_heads_q, 2, rows], with so many rows: whole steps and tiles of either kernel.
 constexpr long long backward_sm90_rows(long long seqlen_q, int block_m, int key_block_m) {
   const long long tiles = (seqlen_q + block_m - 1) / block_m * block_m;

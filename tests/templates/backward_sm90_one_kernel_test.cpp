@@ -63,6 +63,22 @@ TEST(BackwardSm90Layout, DqOfAStepHasRoomWhereBlocksAddInNoOrder) {
   }
 }
 
+// What a thread loads ahead of waits has room beside accumulators, and holds delta of the first 16 rows of a step.
+TEST(BackwardSm90Layout, StatisticsThatAreLoadedEarlyHaveRegisters) {
+  for (const auto& [head_dim, rows] :
+       {std::pair{16, 128}, {32, 128}, {64, 128}, {128, 64}, {128, 80}}) {
+    const EarlyPairs early = backward_early(rows, 2 * head_dim);
+    EXPECT_GE(early.delta, 2);
+    EXPECT_LE(early.l2, rows / 8);
+    EXPECT_LE(rows + head_dim + 2 * early.l2, 228);  // S, dP, gradients
+    EXPECT_LE(rows + head_dim + 2 * early.delta, 224);
+  }
+  EXPECT_EQ(backward_early(80, 256).l2, 10);  // all
+  EXPECT_EQ(backward_early(80, 256).delta, 8);
+  EXPECT_EQ(backward_early(128, 96).delta_beside_p, 8);
+  EXPECT_EQ(backward_early(64, 1024).l2, 0);  // none beside more than all registers
+}
+
 // Which half of dQ a warpgroup makes of a step, and columns of the product of that.
 TEST(BackwardSm90Layout, WarpgroupsShareDqByTheRowsOfAStep) {
   EXPECT_EQ(backward_dq_half(64), DqHalf::kColumns);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All gradients of backward_sm90 by one kernel where blocks of keys add to dQ in no order. S and dP of a step are issued at once, exponentials stand
-// beside dP; dQ of the step before is issued ahead of dV and dK, and leaves beside them, through shared memory (dq_free.cuh). dS of a step has one
+// All gradients of backward_sm90 by one kernel where blocks of keys add to dQ in no order. S and dP of a step are issued at once; exponentials stand
+// beside dP, and most of them beside dS of the rows before; dQ of the step before is issued ahead of dV and dK, and leaves beside them, through shared memory (dq_free.cuh). dS of a step has one
 // of two places, which the other warpgroup gives back when it has multiplied it: the two are no more than a step apart.
 #pragma once
 
@@ -39,7 +39,8 @@ class FreeConsumer : public HalfDq {
 
  private:
   static constexpr BackwardSm90Layout kParts = kFusedLayout.parts;
-  static constexpr bool kEarlyDv = backward_free_early_dv(kKeyBlockM, kHeadDimQk + kHeadDimV);
+  static constexpr int kChunks = kKeyBlockM / 16;  // of a step's rows: eight elements of a thread
+  static constexpr int kAhead = 2;                 // chunks whose exponentials are made ahead of dP
 
   // K is given back as soon as dQ of the last step is complete: dV leaves through V, and dK as dQ does, while K of the next tile comes.
   __device__ __forceinline__ void end_tile(const TensorCoord& at, const KeysMaps& maps,
@@ -55,53 +56,81 @@ class FreeConsumer : public HalfDq {
                        shared_ + kParts.second_empty + 8 * warpgroup());
   }
 
+  // The exponents of a step, masked.
+  __device__ __forceinline__ void scale(StepStatistics<kEarly.l2>& l2, int block, Scores& s) const {
+#pragma unroll
+    for (int i = 0; i < kKeyBlockM / 2; i += 4) {
+      l2.load_late(i / 4);
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        s[i + j] = s[i + j] * args_.softmax_scale_log2 - l2.of(i / 4, j % 2);
+    }
+    hide_unseen(block, s, -__int_as_float(0x7f800000));
+  }
+
+  __device__ __forceinline__ static void exponentiate_chunk(int chunk, Scores& s) {
+#pragma unroll
+    for (int i = 8 * chunk; i < 8 * chunk + 8; ++i) s[i] = exp2_approx(s[i]);
+  }
+
+  // dS of a chunk, to shared memory too, and P rounded.
+  __device__ __forceinline__ static void differentiate_chunk(
+      int chunk, const StepStatistics<kEarly.delta>& delta, const Scores& s, const Scores& dp,
+      unsigned to, Rounded& p, Rounded& ds) {
+#pragma unroll
+    for (int i = 8 * chunk; i < 8 * chunk + 8; i += 2) {
+      ds[i / 2] = pack<kDtypeQ>(s[i] * (dp[i] - delta.of(i / 4, 0)),
+                                s[i + 1] * (dp[i + 1] - delta.of(i / 4, 1)));
+      p[i / 2] = pack<kDtypeQ>(s[i], s[i + 1]);
+    }
+    const unsigned words[4] = {ds[4 * chunk], ds[4 * chunk + 1], ds[4 * chunk + 2],
+                               ds[4 * chunk + 3]};
+    stmatrix_x4_transposed(to + chunk * 16 * kPanelRowBytes, words);
+  }
+
   // Of step j: S(j) and dP(j); dQ(j - 1), dV(j) and dK(j).
   template <bool kMakesDq>
   __device__ __forceinline__ void step_all(int block, Dk& dk, Dv& dv) {
     Scores s, dp;
-    unsigned l2;
-    const RingSlot q = issue_s(s, l2);
-    const unsigned delta = dout_ring_.statistics();
+    unsigned at;
+    const RingSlot q = issue_s(s, at);
+    StepStatistics<kEarly.l2> l2(at);
+    const unsigned delta_at = dout_ring_.statistics();
     const RingSlot dout = dout_ring_.take();
     issue_dp(dout, dp);
     wgmma_wait<1>();
     wgmma_pin(s);
-    exponentiate(l2, s);
-    hide_unseen(block, s);
-    Rounded p, ds;
-    if constexpr (kEarlyDv) {
-      round<0>(s, p);
-      wgmma_fence();
-      issue_dv(p, dout, dv);
-    }
-    wgmma_wait<(kEarlyDv ? 1 : 0)>();
-    wgmma_pin(dp);
-    differentiate(delta, s, dp, ds);
-    if constexpr (!kEarlyDv) round<0>(s, p);
+    scale(l2, block, s);
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) exponentiate_chunk(i, s);
+    StepStatistics<kEarly.delta> delta(delta_at);
     await_ds_slot(shared_, kept_);
-    keep<0>(ds);
+    wgmma_wait<0>();
+    wgmma_pin(dp);
+    Rounded p, ds;
+    const unsigned to = kept_place();
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {  // the unit of exponentials is as busy as all others
+      delta.load_late(2 * i + 2);        // of the next chunk
+      delta.load_late(2 * i + 3);
+      if (i + kAhead < kChunks) exponentiate_chunk(i + kAhead, s);
+      differentiate_chunk(i, delta, s, dp, to, p, ds);
+    }
     tell_kept();
     wgmma_fence();
     Dq dq;
     if constexpr (kMakesDq) issue_dq<2>(dq);
-    if constexpr (!kEarlyDv) issue_dv(p, dout, dv);
+    issue_dv(p, dout, dv);
     issue_dk(ds, q, dk);
-    if constexpr (kEarlyDv) {
-      wgmma_wait<(kMakesDq ? 2 : 1)>();
-      wgmma_pin(dv);
-      give_back(dout);
-    }
     if constexpr (kMakesDq) {
-      wgmma_wait<(kEarlyDv ? 1 : 2)>();
+      wgmma_wait<2>();
       wgmma_pin(dq);
       return_ds_slot(shared_, kept_ - 2);
       places_.add(warpgroup(), dq);
     }
-    if constexpr (!kEarlyDv) {
-      wgmma_wait<1>();
-      wgmma_pin(dv);
-      give_back(dout);
-    }
+    wgmma_wait<1>();
+    wgmma_pin(dv);
+    give_back(dout);
     wgmma_wait<0>();
     wgmma_pin(dk);
     give_back(q);

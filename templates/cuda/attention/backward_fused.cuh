@@ -34,14 +34,15 @@ class FusedConsumer : public HalfDq {
   template <bool kMakesDq>
   __device__ __forceinline__ void step_all(int block, Dk& dk, Dv& dv) {
     Scores s;
-    unsigned l2;
-    const RingSlot q = issue_s(s, l2);
+    unsigned l2_at;
+    const RingSlot q = issue_s(s, l2_at);
+    StepStatistics<kEarlyHere.l2> l2(l2_at);
     Dq dq;
     if constexpr (kMakesDq) issue_dq<2>(dq);
     wgmma_wait<(kMakesDq ? 1 : 0)>();
     wgmma_pin(s);
     exponentiate(l2, s);
-    hide_unseen(block, s);
+    hide_unseen(block, s, 0.f);
     if constexpr (kMakesDq) {
       wgmma_wait<0>();
       wgmma_pin(dq);

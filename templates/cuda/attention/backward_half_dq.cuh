@@ -54,8 +54,9 @@ class HalfDq : public FusedSteps {
     return q;
   }
 
-  __device__ __forceinline__ void hide_unseen(int block, Scores& s) const {
-    if (missing_ || blocks_.needs_mask(block)) hide(block, s), hide_missing(s);
+  // `hidden`: what becomes of it.
+  __device__ __forceinline__ void hide_unseen(int block, Scores& s, float hidden) const {
+    if (missing_ || blocks_.needs_mask(block)) hide(block, s, hidden), hide_missing(s, hidden);
   }
 
   // Of the step that was kept `kBack` steps ago, when both warpgroups have.

@@ -14,6 +14,9 @@ class KeptScores : public KeysConsumer<true, true> {
   using Dk = float[kHeadDimQk / 2];
   using Dv = float[kHeadDimV / 2];
 
+  // In the order of keys dQ of a step before is in registers, too: steps of 128 rows leave none.
+  static constexpr EarlyPairs kEarlyHere = kKeyBlockM > kWarpgroupRows ? EarlyPairs{} : kEarly;
+
   __device__ __forceinline__ KeptScores(const AttentionArgs& args, unsigned shared, int warpgroup)
       : KeysConsumer(args, shared, warpgroup), shared_(shared) {}
 
@@ -33,9 +36,15 @@ class KeptScores : public KeysConsumer<true, true> {
   // other warpgroup keep step j - 2, behind its dQ of step j - 4; in no order slots are given back.
   template <int kPart, int kCount>
   __device__ __forceinline__ void keep(const unsigned (&ds)[kCount]) const {
+    write_ds(kept_place<kPart * kCount * 4>(), ds);
+  }
+
+  // Where this thread writes dS^T of a step, from row kFirst on.
+  template <int kFirst = 0>
+  __device__ __forceinline__ unsigned kept_place() const {
     const int thread = reread_thread_index() % kWarpgroupThreads;
-    const int offset = ds_offset<kPart * kCount * 4>(thread);
-    write_ds(ds_tile(shared_, kept_) + warpgroup() * kDsPanelBytes + offset, ds);
+    const int offset = ds_offset<kFirst>(thread);
+    return ds_tile(shared_, kept_) + warpgroup() * kDsPanelBytes + offset;
   }
 
   __device__ __forceinline__ void tell_kept() {

@@ -12,11 +12,11 @@
 #include "cuda/attention/fused_layout.cuh"  // where kFused
 #include "cuda/attention/row_blocks.cuh"
 #include "cuda/attention/section_order.cuh"
+#include "cuda/attention/step_statistics.cuh"
 #include "cuda/attention/tile_ring.cuh"
 #include "cuda/ptx/bulk_load.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/exp2.cuh"
-#include "cuda/ptx/load_shared_pair.cuh"
 
 #include "generated/wgmma.cuh"
 
@@ -168,7 +168,15 @@ __device__ __forceinline__ void produce_rows(const AttentionArgs& args, unsigned
 
 template <bool kMakesK, bool kMakesV>
 class KeysConsumer {
+ protected:
   static constexpr BackwardSm90Layout kLayout = kKeysLayout<kMakesK>;
+  // Where warpgroups take turns at exponentials, early loads stand in the way of the other's: 0.93.  // where kDqApart
+#if 1                                    // where kDqApart
+  static constexpr EarlyPairs kEarly{};  // where kDqApart
+#else                                    // where kDqApart
+  static constexpr EarlyPairs kEarly =
+      backward_early(kKeyBlockM, (kMakesK ? kHeadDimQk : 0) + (kMakesV ? kHeadDimV : 0));
+#endif                                   // where kDqApart
   static constexpr int kPairs = kKeyBlockM / 4;
   using Scores = float[kKeyBlockM / 2];
   using Rounded = unsigned[kPairs];
@@ -233,13 +241,14 @@ class KeysConsumer {
   template <bool kFirst>
   __device__ __forceinline__ void step(int block, Rounded& ds, Dk& dk, Dv& dv) {
     Scores s, dp;
-    const unsigned l2 = q_ring_.statistics();
+    const unsigned l2_at = q_ring_.statistics();
     const RingSlot q = q_ring_.take();
     wgmma_fence();
     wgmma_k_q(s, k_, by_rows(q.tile));
     wgmma_commit();
     if constexpr (kMakesK && !kFirst) issue_dk(ds, dk);
-    const unsigned delta = dout_ring_.statistics();
+    StepStatistics<kEarly.l2> l2(l2_at);
+    const unsigned delta_at = dout_ring_.statistics();
     const RingSlot dout = dout_ring_.take();
     if constexpr (kMakesK) issue_dp(dout, dp);
     wgmma_wait<(kMakesK ? (kFirst ? 1 : 2) : 0)>();
@@ -264,6 +273,7 @@ class KeysConsumer {
       issue_dv(p, dout, dv);
     }
     if constexpr (kMakesK) {
+      StepStatistics<kEarly.delta_beside_p> delta(delta_at);
       wgmma_wait<(kMakesV ? 1 : 0)>();
       wgmma_pin(dp);
       differentiate(delta, s, dp, ds);
@@ -292,35 +302,27 @@ class KeysConsumer {
     wgmma_commit();
   }
 
-  // A thread's columns of a step are queries; eight lanes read the same values.
-  __device__ __forceinline__ static void load_pair(unsigned statistics, int block8, float (&x)[2]) {
-    load_shared_pair(statistics + block8 * 32 + threadIdx.x % 4 * 8, &x[0], &x[1]);
-  }
-
-  __device__ __forceinline__ void exponentiate(unsigned l2, Scores& s) const {
+  template <int kEarly>
+  __device__ __forceinline__ void exponentiate(StepStatistics<kEarly>& l2, Scores& s) const {
 #pragma unroll
     for (int i = 0; i < kKeyBlockM / 2; i += 4) {
-      float of[2];
-      load_pair(l2, i / 4, of);
+      l2.load_late(i / 4);
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        s[i + j] = exp2_approx(s[i + j] * args_.softmax_scale_log2 - of[j % 2]);
+        s[i + j] = exp2_approx(s[i + j] * args_.softmax_scale_log2 - l2.of(i / 4, j % 2));
     }
   }
 
   // Of kCount columns from kFrom on.
-  template <int kFrom = 0, int kCount>
-#if 1                                                                             // where kDropout
-  __device__ __forceinline__ void differentiate(unsigned delta, const Scores& p,  // where kDropout
-#else                                                                             // where kDropout
-  __device__ __forceinline__ static void differentiate(unsigned delta, const Scores& p,
-#endif                                                                            // where kDropout
+  template <int kFrom = 0, int kEarly, int kCount>
+  __device__ __forceinline__ void differentiate(StepStatistics<kEarly>& delta, const Scores& p,
                                                 const float (&dp)[kCount],
                                                 unsigned (&ds)[kCount / 2]) {
 #pragma unroll
     for (int i = 0; i < kCount; i += 4) {
-      float of[2];
-      load_pair(delta, (kFrom + i) / 4, of);
+      const int block8 = (kFrom + i) / 4;
+      delta.load_late(block8);
+      const float of[2] = {delta.of(block8, 0), delta.of(block8, 1)};
 #pragma unroll
       for (int j = i; j < i + 4; j += 2)
         ds[j / 2] =
@@ -329,25 +331,27 @@ class KeysConsumer {
     }
   }
 
-  __device__ __forceinline__ void hide(int block, Scores& p) const {
+  // What is not seen becomes `hidden`.
+  __device__ __forceinline__ void hide(int block, Scores& p, float hidden = 0.f) const {
     const int key = first_key_ + first_accumulator_row();
-    const int origin = block * kKeyBlockM + static_cast<int>(threadIdx.x) % 4 * 2;
+    const int origin = block * kKeyBlockM + reread_thread_index() % 4 * 2;
     const RowInterval rows[2] = {visible_rows(CompiledRule(), args_, key),
                                  visible_rows(CompiledRule(), args_, key + 8)};
 #pragma unroll
     for (int i = 0; i < kKeyBlockM / 2; ++i) {
       const int row = origin + i / 4 * 8 + i % 2;
-      if (row < rows[i / 2 % 2].first || row > rows[i / 2 % 2].last) p[i] = 0.f;
+      if (row < rows[i / 2 % 2].first || row > rows[i / 2 % 2].last) p[i] = hidden;
     }
     hide_missing(p);  // where kDqApart
   }
 
   // Keys past the end: dQ adds up all of the block, K is zero there, and P may be inf.  // where kFused
-  __device__ __forceinline__ void hide_missing(Scores& p) const {             // where kFused
+  __device__ __forceinline__ void hide_missing(Scores& p,                     // where kFused
+                                               float hidden = 0.f) const {    // where kFused
     const int keys = args_.seqlen_kv - first_key_ - first_accumulator_row();  // where kFused
 #pragma unroll                                                                // where kFused
     for (int i = 0; i < kKeyBlockM / 2; ++i)                                  // where kFused
-      if (i / 2 % 2 * 8 >= keys) p[i] = 0.f;                                  // where kFused
+      if (i / 2 % 2 * 8 >= keys) p[i] = hidden;                               // where kFused
   }                                                                           // where kFused
 
   DsKeeper keeper_;  // where kDqApart

@@ -13,7 +13,7 @@ class StepsInHalves : public KeptScores {
  protected:
   using KeptScores::KeptScores;
 
-  __device__ __forceinline__ void make_gradients(unsigned delta, const RingSlot& q,
+  __device__ __forceinline__ void make_gradients(unsigned delta_at, const RingSlot& q,
                                                  const RingSlot& dout, const Scores& s, Dk& dk,
                                                  Dv& dv) {
     constexpr int kNext = kKeyBlockM / 2 * kPanelRowBytes;
@@ -26,6 +26,7 @@ class StepsInHalves : public KeptScores {
       issue_half(p, dout.tile, dp, dv);
       wgmma_wait<1>();
       wgmma_pin(dp);
+      StepStatistics<0> delta(delta_at);
       differentiate<0>(delta, s, dp, ds);
       keep<0>(ds);
     }
@@ -40,6 +41,7 @@ class StepsInHalves : public KeptScores {
     wgmma_commit();
     wgmma_wait<1>();
     wgmma_pin(dp);
+    StepStatistics<0> delta(delta_at);
     differentiate<kKeyBlockM / 4>(delta, s, dp, ds_next);
     keep<1>(ds_next);
     tell_kept();

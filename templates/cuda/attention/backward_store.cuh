@@ -6,7 +6,7 @@
 #include "cuda/attention/backward_layout.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/named_barrier.cuh"
-#include "cuda/ptx/special_registers.cuh"  // where kDropout
+#include "cuda/ptx/special_registers.cuh"
 #include "cuda/ptx/stmatrix.cuh"
 #include "cuda/ptx/tma.cuh"
 
@@ -15,8 +15,7 @@ namespace attune {
 // Where stmatrix puts 16 columns of accumulators from `i` on, in panels of 64 rows: lanes 0 to 15 address rows, lanes 16 to 31 the
 // next 8 columns.
 __device__ __forceinline__ unsigned staged(unsigned staging, int i) {
-  const int thread = static_cast<int>(threadIdx.x) % kWarpgroupThreads;  // unless kDropout
-  const int thread = reread_thread_index() % kWarpgroupThreads;          // where kDropout
+  const int thread = reread_thread_index() % kWarpgroupThreads;  // registers are few all along
   const int row = thread / 32 * 16 + thread % 16;
   const int chunk = i / 4 % 8 + thread % 32 / 16;
   return staging + row * kPanelRowBytes + i / 32 * kWarpgroupRows * kPanelRowBytes +

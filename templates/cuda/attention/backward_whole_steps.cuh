@@ -16,7 +16,7 @@ class WholeSteps : public KeptScores {
     wgmma_commit();
   }
 
-  __device__ __forceinline__ void make_gradients(unsigned delta, const RingSlot& q,
+  __device__ __forceinline__ void make_gradients(unsigned delta_at, const RingSlot& q,
                                                  const RingSlot& dout, const Scores& s, Dk& dk,
                                                  Dv& dv) {
     Scores dp;
@@ -25,6 +25,7 @@ class WholeSteps : public KeptScores {
     wgmma_fence();
     issue_dp(dout, dp);
     issue_dv(p, dout, dv);
+    StepStatistics<kEarlyHere.delta_beside_p> delta(delta_at);
     wgmma_wait<1>();
     wgmma_pin(dp);
     differentiate(delta, s, dp, ds);
