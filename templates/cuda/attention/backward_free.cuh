@@ -87,7 +87,7 @@ class FreeConsumer : public HalfDq {
     }
     const unsigned words[4] = {ds[4 * chunk], ds[4 * chunk + 1], ds[4 * chunk + 2],
                                ds[4 * chunk + 3]};
-    stmatrix_x4_transposed(to + chunk * 16 * kPanelRowBytes, words);
+    write_ds(to + chunk * 16 * kPanelRowBytes, words);
   }
 
   // Of step j: S(j) and dP(j); dQ(j - 1), dV(j) and dK(j).

@@ -302,8 +302,8 @@ class KeysConsumer {
     wgmma_commit();
   }
 
-  template <int kEarly>
-  __device__ __forceinline__ void exponentiate(StepStatistics<kEarly>& l2, Scores& s) const {
+  template <int kLoaded>
+  __device__ __forceinline__ void exponentiate(StepStatistics<kLoaded>& l2, Scores& s) const {
 #pragma unroll
     for (int i = 0; i < kKeyBlockM / 2; i += 4) {
       l2.load_late(i / 4);
@@ -314,8 +314,8 @@ class KeysConsumer {
   }
 
   // Of kCount columns from kFrom on.
-  template <int kFrom = 0, int kEarly, int kCount>
-  __device__ __forceinline__ void differentiate(StepStatistics<kEarly>& delta, const Scores& p,
+  template <int kFrom = 0, int kLoaded, int kCount>
+  __device__ __forceinline__ void differentiate(StepStatistics<kLoaded>& delta, const Scores& p,
                                                 const float (&dp)[kCount],
                                                 unsigned (&ds)[kCount / 2]) {
 #pragma unroll
