@@ -13,12 +13,12 @@
 #include "generator/families/made_gradients.hpp"
 #include "generator/families/score_room.hpp"
 #include "generator/families/served.hpp"
+#include "templates/shared/backward_prepare_layout.h"
 
 namespace attune {
 namespace {
 
 constexpr int kMaxHeadDim = 256;
-constexpr int kPrepareThreads = 256;
 constexpr int kL2SectionMb = 32;
 constexpr int kRegisterStep = 8;  // registers are given out in steps of 8 a thread
 // What addresses, fragments on their way and row statistics take beside accumulators (seen in compiled kernels), and the names and
@@ -255,10 +255,9 @@ class BackwardSm80 final : public KernelTemplate {
                     const DeviceFacts&) const override {
     const auto knob = [&](const char* name) { return static_cast<int>(config.at(name)); };
     const int64_t rows = backward_sm90_rows(shape.seqlen_q, knob("block_m"), knob("key_block_m"));
-    const int64_t in_a_block = kPrepareThreads / backward_row_lanes(spec.head_dim_v);
-    const int64_t all = rows * shape.num_heads_q * shape.batch;
+    const int64_t heads = shape.num_heads_q * shape.batch;
     LaunchSizes sizes{
-        .steps = {{.grid_x = grid_extent((all + in_a_block - 1) / in_a_block)}},
+        .steps = {{.grid_x = grid_extent(heads * backward_prepare_blocks(rows, spec.head_dim_v))}},
         .workspace = {
             {.columns = rows, .rows = 2, .heads = shape.num_heads_q, .batch = shape.batch}}};
     for (const MmaGradientKernel& kernel : mma_gradient_kernels(spec, config))

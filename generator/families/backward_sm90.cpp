@@ -14,12 +14,12 @@
 #include "generator/families/made_gradients.hpp"
 #include "generator/families/prefill_sm90_rules.hpp"
 #include "generator/wgmma_emitter.hpp"
+#include "templates/shared/backward_prepare_layout.h"
 
 namespace attune {
 namespace {
 
 constexpr int kMaxHeadDim = 256;
-constexpr int kPrepareThreads = 256;
 constexpr int kL2SectionMb = 32;
 
 // Whether L2 and delta stand in the workspace: of dQ alone, its kernel has no need of that.
@@ -181,14 +181,14 @@ class BackwardSm90 final : public KernelTemplate {
                     const DeviceFacts& device) const override {
     const auto knob = [&](const char* name) { return static_cast<int>(config.at(name)); };
     const int64_t rows = backward_sm90_rows(shape.seqlen_q, knob("block_m"), knob("key_block_m"));
-    const int64_t in_a_block = kPrepareThreads / backward_row_lanes(spec.head_dim_v);
-    const int64_t all = rows * shape.num_heads_q * shape.batch;
+    const int64_t heads = shape.num_heads_q * shape.batch;
     LaunchSizes sizes{.steps = {}, .workspace = {}};
     if (has_sums(spec, config))
       sizes.workspace = {
           {.columns = rows, .rows = 2, .heads = shape.num_heads_q, .batch = shape.batch}};
     if (config.at("fold_sums") == 0)
-      sizes.steps.push_back({.grid_x = grid_extent((all + in_a_block - 1) / in_a_block)});
+      sizes.steps.push_back(
+          {.grid_x = grid_extent(heads * backward_prepare_blocks(rows, spec.head_dim_v))});
     for (const BackwardKernel& kernel : backward_kernels(spec, config)) {
       const int tiles = tile_count(backward_tiles(kernel, shape));
       sizes.steps.push_back(
@@ -198,7 +198,6 @@ class BackwardSm90 final : public KernelTemplate {
     }
     if (fuses_dq(config)) {
       const int64_t step = knob("key_block_m"), blocks = (shape.seqlen_q + step - 1) / step;
-      const int64_t heads = shape.num_heads_q * shape.batch;
       const int64_t words = config.at("ordered") != 0 ? 0 : kFreeWords;
       sizes.workspace.push_back({.columns = step * spec.head_dim_qk + words,
                                  .rows = blocks,

@@ -25,7 +25,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
   };
   const bool rows = makes(spec, Gradients::kQ), keys = makes_keys(spec);
   const bool both = makes(spec, Gradients::kK) && makes(spec, Gradients::kV);
-  const bool fuses = rows && both && spec.dropout == 0 && !spec.accumulate;
+  const bool fuses = rows && both && !spec.accumulate && !(spec.dropout > 0 && spec.deterministic);
   return {
       {"block_m", values(rows, {128, 192, 64}), "rows of q that stay, 64 for each warpgroup"},
       {"block_n", values(rows, {48, 64, 80, 96, 112, 128}), "keys of a step of dq"},
@@ -46,6 +46,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
 
 // Signs on their way to the elements of a step (seen: 208 accumulators with steps of 64 rows do not spill, 204 with 112 do).
 int dropout_registers(const BackwardKernel& kernel) {
+  if (kernel.makes == BackwardMakes::kAll) return 0;
   return std::max(0, kernel.tile.step_rows / 4 - 12);
 }
 
@@ -70,6 +71,7 @@ Broken broken_fusion(const KernelSpec& spec, const Config& c) {
   if (!fuses_dq(c) && c.at("draw_tiles") != 0) return "draw_tiles 1 goes with fuse_dq";
   if (!fuses_dq(c) && c.at("ordered") == 0) return "ordered 0 goes with fuse_dq";
   if (!fuses_dq(c)) return std::nullopt;
+  if (spec.dropout > 0 && c.at("ordered") != 0) return "fuse_dq with dropout goes with ordered 0";
   if (c.at("split_kv") != 0) return "fuse_dq goes with split_kv 0";
   if (c.at("key_block_n") != 2 * kWarpgroupRows)
     return fmt::format("fuse_dq goes with key_block_n {}", 2 * kWarpgroupRows);

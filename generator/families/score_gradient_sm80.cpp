@@ -11,6 +11,7 @@
 #include "generator/families/cheapest_config.hpp"
 #include "generator/families/score_room.hpp"
 #include "generator/families/served.hpp"
+#include "templates/shared/backward_prepare_layout.h"
 #include "templates/shared/backward_sm90_layout.h"
 #include "templates/shared/score_gradient_layout.h"
 
@@ -18,7 +19,6 @@ namespace attune {
 namespace {
 
 constexpr int kMaxHeadDim = 256;
-constexpr int kPrepareThreads = 256;  // as the kernel has them
 constexpr int kKeyBlockM = 16;        // rows of the workspace are padded to whole tiles alone
 constexpr int kReservedBytes = 1024;  // of shared memory, for the driver, from sm_80 on
 constexpr int kL2SectionMb = 32;
@@ -186,11 +186,11 @@ class ScoreGradientSm80 final : public KernelTemplate {
                     const DeviceFacts& device) const override {
     const int block_m = knob(config, "block_m"), block_n = knob(config, "block_n");
     const int64_t rows = backward_sm90_rows(shape.seqlen_q, block_m, kKeyBlockM);
-    const int64_t in_a_block = kPrepareThreads / backward_row_lanes(spec.head_dim_v);
-    const int64_t heads = shape.num_heads_q, all = rows * heads * shape.batch;
+    const int64_t heads = shape.num_heads_q;
     const int64_t tiles = (shape.seqlen_q + block_m - 1) / block_m;
     LaunchSizes sizes{
-        .steps = {{.grid_x = grid_extent((all + in_a_block - 1) / in_a_block)}},
+        .steps = {{.grid_x = grid_extent(heads * shape.batch *
+                                         backward_prepare_blocks(rows, spec.head_dim_v))}},
         .workspace = {{.columns = rows, .rows = 2, .heads = heads, .batch = shape.batch},
                       {.columns = partial_columns(gradient_of(spec), repeats_of(spec), block_m,
                                                   block_n, shape.seqlen_kv),

@@ -193,8 +193,10 @@ struct EarlyPairs {
   int delta;           // ahead of dP
   int delta_beside_p;  // where dV is on its way beside dP, with P rounded
 };
-constexpr EarlyPairs backward_early(int step_rows, int gradient_columns) {
-  const int taken = step_rows + gradient_columns / 2;  // S, dP, gradients
+// The key of a head's signs, and those of a step: with fewer some kernels spill.
+constexpr int backward_dropout_registers(int step_rows) { return 2 + step_rows / 8; }
+constexpr EarlyPairs backward_early(int step_rows, int gradient_columns, int others) {
+  const int taken = step_rows + gradient_columns / 2 + others;  // S, dP, gradients, `others`
   return {backward_early_pairs(step_rows, taken - 4), backward_early_pairs(step_rows, taken),
           backward_early_pairs(step_rows, taken + step_rows / 4)};
 }
@@ -204,13 +206,6 @@ constexpr long long backward_sm90_rows(long long seqlen_q, int block_m, int key_
   const long long tiles = (seqlen_q + block_m - 1) / block_m * block_m;
   const long long steps = (seqlen_q + key_block_m - 1) / key_block_m * key_block_m;
   return tiles > steps ? tiles : steps;
-}
-
-// Lanes that make delta of a row, eight columns each.
-constexpr int backward_row_lanes(int head_dim_v) {
-  int lanes = 1;
-  while (8 * lanes < head_dim_v) lanes *= 2;
-  return lanes;
 }
 
 }  // namespace attune

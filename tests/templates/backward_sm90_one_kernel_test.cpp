@@ -67,16 +67,16 @@ TEST(BackwardSm90Layout, DqOfAStepHasRoomWhereBlocksAddInNoOrder) {
 TEST(BackwardSm90Layout, StatisticsThatAreLoadedEarlyHaveRegisters) {
   for (const auto& [head_dim, rows] :
        {std::pair{16, 128}, {32, 128}, {64, 128}, {128, 64}, {128, 80}}) {
-    const EarlyPairs early = backward_early(rows, 2 * head_dim);
+    const EarlyPairs early = backward_early(rows, 2 * head_dim, 0);
     EXPECT_GE(early.delta, 2);
     EXPECT_LE(early.l2, rows / 8);
     EXPECT_LE(rows + head_dim + 2 * early.l2, 228);  // S, dP, gradients
     EXPECT_LE(rows + head_dim + 2 * early.delta, 224);
   }
-  EXPECT_EQ(backward_early(80, 256).l2, 10);  // all
-  EXPECT_EQ(backward_early(80, 256).delta, 8);
-  EXPECT_EQ(backward_early(128, 96).delta_beside_p, 8);
-  EXPECT_EQ(backward_early(64, 1024).l2, 0);  // none beside more than all registers
+  EXPECT_EQ(backward_early(80, 256, 0).l2, 10);  // all
+  EXPECT_EQ(backward_early(80, 256, 0).delta, 8);
+  EXPECT_EQ(backward_early(128, 96, 0).delta_beside_p, 8);
+  EXPECT_EQ(backward_early(64, 1024, 0).l2, 0);  // none beside more than all registers
 }
 
 // Which half of dQ a warpgroup makes of a step, and columns of the product of that.

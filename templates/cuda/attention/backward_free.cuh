@@ -21,6 +21,8 @@ class FreeConsumer : public HalfDq {
     Dk dk;
     Dv dv;
     begin_keys(first_key, dk, dv);
+    int head = tile.head * kGqaRatio;                                  // where kDropout
+    dropout_.begin(maps.dropout, args_, tile.batch, head, first_key);  // where kDropout
     await_all_keys(shared_, parity);
     mbarrier_wait(shared_ + kParts.second_full + 8 * warpgroup(), parity, "v_full");
     const int begin = tile.blocks.begin, end = tile.blocks.end;
@@ -30,11 +32,15 @@ class FreeConsumer : public HalfDq {
 #pragma unroll 1
       for (int left = (end - begin) * kGqaRatio - 1; left > 0; --left) {
         block = block + 1 < end ? block + 1 : begin;
+        if (kGqaRatio > 1 && block == begin)                                   // where kDropout
+          dropout_.begin(maps.dropout, args_, tile.batch, ++head, first_key);  // where kDropout
         step_all<true>(block, dk, dv);
       }
       finish_dq<1>();
       return_ds_slot(shared_, kept_ - 1);
     }
+    scale_kept(*maps.dropout, dv);  // where kDropout
+    scale_kept(*maps.dropout, dk);  // where kDropout
     end_tile({0, first_key, tile.head, tile.batch}, maps, dk, dv);
   }
 
@@ -76,15 +82,22 @@ class FreeConsumer : public HalfDq {
   }
 
   // dS of a chunk, to shared memory too, and P rounded.
-  __device__ __forceinline__ static void differentiate_chunk(
-      int chunk, const StepStatistics<kEarly.delta>& delta, const Scores& s, const Scores& dp,
-      unsigned to, Rounded& p, Rounded& ds) {
+  __device__ __forceinline__ void differentiate_chunk(int chunk,
+                                                      const StepStatistics<kEarly.delta>& delta,
+                                                      const Scores& s, const Scores& dp,
+                                                      unsigned to, Rounded& p, Rounded& ds) const {
 #pragma unroll
     for (int i = 8 * chunk; i < 8 * chunk + 8; i += 2) {
       ds[i / 2] = pack<kDtypeQ>(s[i] * (dp[i] - delta.of(i / 4, 0)),
                                 s[i + 1] * (dp[i + 1] - delta.of(i / 4, 1)));
       p[i / 2] = pack<kDtypeQ>(s[i], s[i + 1]);
     }
+#pragma unroll                                                       // where kDropout
+    for (int i = 8 * chunk; i < 8 * chunk + 8; i += 4) {             // where kDropout
+      const float of[2] = {delta.of(i / 4, 0), delta.of(i / 4, 1)};  // where kDropout
+      dropout_.differentiate(i / 4, &s[i], &dp[i], of, &ds[i / 2]);  // instead  // where kDropout
+      dropout_.keep(i / 4, &p[i / 2]);                               // where kDropout
+    }                                                                // where kDropout
     const unsigned words[4] = {ds[4 * chunk], ds[4 * chunk + 1], ds[4 * chunk + 2],
                                ds[4 * chunk + 3]};
     write_ds(to + chunk * 16 * kPanelRowBytes, words);
@@ -100,6 +113,7 @@ class FreeConsumer : public HalfDq {
     const unsigned delta_at = dout_ring_.statistics();
     const RingSlot dout = dout_ring_.take();
     issue_dp(dout, dp);
+    dropout_.make(block);  // where kDropout
     wgmma_wait<1>();
     wgmma_pin(s);
     scale(l2, block, s);

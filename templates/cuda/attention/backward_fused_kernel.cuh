@@ -27,6 +27,7 @@ __device__ __forceinline__ void init_fused_barriers(unsigned shared) {
 
 extern "C" __global__ void __launch_bounds__(kFusedThreads, 1)
     attune_kernel(const __grid_constant__ AttentionArgs args,
+                  const __grid_constant__ DropoutArgs dropout,  // where kDropout
                   const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
                   const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_dk,
                   const __grid_constant__ TensorMap map_dv,
@@ -37,7 +38,8 @@ extern "C" __global__ void __launch_bounds__(kFusedThreads, 1)
   init_barriers(shared, kFusedLayout.parts, kReadersOfK);
   wait_for_prior_grid();
   let_next_grid_start();
-  const KeysMaps maps{&map_q, &map_k, &map_v, &map_dout, &map_dk, &map_dv};
+  KeysMaps maps{&map_q, &map_k, &map_v, &map_dout, &map_dk, &map_dv};
+  maps.dropout = &dropout;  // where kDropout
   const int warpgroup = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads, 0) - 1;
   if (warpgroup == 2) return make_dq(args, shared);  // where kDqApart
   if (warpgroup >= 0) {

@@ -29,7 +29,13 @@ class KeysDropout {
   template <int kPairs>
   __device__ __forceinline__ void keep(unsigned (&p)[kPairs]) const {
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) p[i] = squares_.keep(p[i], i / 2, i % 2);
+    for (int i = 0; i < kPairs; i += 2) keep(i / 2, &p[i]);
+  }
+
+  // The two words of a block of 8 queries.
+  __device__ __forceinline__ void keep(int block8, unsigned* p) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) p[half] = squares_.keep(p[half], block8, half);
   }
 
   // dS of the four elements of a block of 8 queries, of which each pair has the same delta.

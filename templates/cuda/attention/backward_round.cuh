@@ -8,6 +8,8 @@
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
 #include "cuda/ptx/movmatrix.cuh"
+#include "cuda/ptx/streamed_loads.cuh"
+#include "shared/dropout_args.h"  // where kDropout
 #include "shared/kernel_arguments.h"
 
 namespace attune {
@@ -25,21 +27,32 @@ __device__ __forceinline__ void store_words(unsigned short* to, const unsigned (
 }
 
 // Of eight columns of a warpgroup's product, as a thread stored them: two words, of its first row and of its second, scaled and rounded.
-__device__ __forceinline__ uint2 rounded(const float4* from, bool any, float s) {
-  float4 x = {};
-  if (any) x = *from;
-  return make_uint2(pack<kDtypeQ>(s * x.x, s * x.y), pack<kDtypeQ>(s * x.z, s * x.w));
+__device__ __forceinline__ uint2 rounded(const Vector16& packed, float s) {
+  float x[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) x[i] = s * __uint_as_float(packed.word[i]);
+  return make_uint2(pack<kDtypeQ>(x[0], x[1]), pack<kDtypeQ>(x[2], x[3]));
+}
+
+// What a thread stored; zeros unless there is `any`, for which loads do not wait.
+template <int kCount>
+__device__ __forceinline__ void load_stored(const float4* from, const int* any,
+                                            Vector16 (&packed)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) packed[i] = load_streamed_16(from + i * kWarpgroupThreads);
+  if (*any > 0) return;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) packed[i] = {};
 }
 
 // Rows of the product are rows of dQ, from `row` on; `to`: its first column in row 0.
-template <int kColumns>
-__device__ __forceinline__ void round_rows(const float4* from, bool any, float s,
+template <int kCount>
+__device__ __forceinline__ void round_rows(const Vector16 (&packed)[kCount], float s,
                                            unsigned short* to, long long stride, int row, int end) {
   row += first_accumulator_row();
 #pragma unroll
-  for (int i = 0; i < kColumns / 8; i += 2) {
-    const uint2 first = rounded(from + i * kWarpgroupThreads, any, s);
-    const uint2 second = rounded(from + (i + 1) * kWarpgroupThreads, any, s);
+  for (int i = 0; i < kCount; i += 2) {
+    const uint2 first = rounded(packed[i], s), second = rounded(packed[i + 1], s);
     const unsigned upper[2] = {first.x, second.x}, lower[2] = {first.y, second.y};
     store_words(to + row * stride + 8 * i, upper, row < end);
     store_words(to + (row + 8) * stride + 8 * i, lower, row + 8 < end);
@@ -47,15 +60,15 @@ __device__ __forceinline__ void round_rows(const float4* from, bool any, float s
 }
 
 // Rows of the product are columns of dQ.
-template <int kRows>
-__device__ __forceinline__ void round_columns(const float4* from, bool any, float s,
+template <int kCount>
+__device__ __forceinline__ void round_columns(const Vector16 (&packed)[kCount], float s,
                                               unsigned short* to, long long stride, int row,
                                               int end) {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupThreads;
   row += thread % 32 / 4;
 #pragma unroll
-  for (int i = 0; i < kRows / 8; ++i) {
-    const uint2 both = rounded(from + i * kWarpgroupThreads, any, s);
+  for (int i = 0; i < kCount; ++i) {
+    const uint2 both = rounded(packed[i], s);
     const unsigned words[2] = {movmatrix_transposed(both.x), movmatrix_transposed(both.y)};
     store_words(to + (row + 8 * i) * stride + thread / 32 * 16, words, row + 8 * i < end);
   }
@@ -63,6 +76,7 @@ __device__ __forceinline__ void round_columns(const float4* from, bool any, floa
 
 extern "C" __global__ void __launch_bounds__(kRoundThreads)
     attune_round(const __grid_constant__ AttentionArgs args,
+                 const __grid_constant__ DropoutArgs dropout,  // where kDropout
                  const __grid_constant__ GradientArgs gradients) {
   let_next_grid_start();
   wait_for_prior_grid();
@@ -70,23 +84,26 @@ extern "C" __global__ void __launch_bounds__(kRoundThreads)
   constexpr int kColumns = backward_fused_columns(kKeyBlockM, kHeadDimQk);
   constexpr DqHalf kHalf = backward_dq_half(kKeyBlockM);
   const FusedWorkspace sums(args);
-  const int head = static_cast<int>(blockIdx.x) / sums.blocks();  // of all batch entries
-  const int block = static_cast<int>(blockIdx.x) % sums.blocks();
+  const int last_first = static_cast<int>(gridDim.x - 1 - blockIdx.x);  // what L2 has
+  const int head = last_first / sums.blocks();                          // of all batch entries
+  const int block = last_first % sums.blocks();
   const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroupThreads;
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupThreads;
-  const bool any = *sums.turn(static_cast<int>(blockIdx.x)) > 0;
-  const auto* from = reinterpret_cast<const float4*>(sums.dq(blockIdx.x)) +
+  const auto* from = reinterpret_cast<const float4*>(sums.dq(last_first)) +
                      warpgroup * (kFusedFloats / 8) + thread;
   auto* to = static_cast<unsigned short*>(gradients.dq.data) +
              head / args.num_heads_q * gradients.dq.batch_stride +
              head % args.num_heads_q * gradients.dq.head_stride +
              (kHalf == DqHalf::kRows ? 0 : warpgroup * (kHeadDimQk / 2));
-  const float s = args.softmax_scale;
+  const float s = args.softmax_scale;                  // unless kDropout
+  const float s = args.softmax_scale * dropout.scale;  // where kDropout
   const int row = block * kKeyBlockM + (kHalf == DqHalf::kRows ? warpgroup * kWarpgroupRows : 0);
+  Vector16 packed[kColumns / 8];
+  load_stored(from, sums.turn(last_first), packed);
   if constexpr (kHalf == DqHalf::kTransposed)
-    round_columns<kColumns>(from, any, s, to, gradients.dq.row_stride, row, args.seqlen_q);
+    round_columns(packed, s, to, gradients.dq.row_stride, row, args.seqlen_q);
   else
-    round_rows<kColumns>(from, any, s, to, gradients.dq.row_stride, row, args.seqlen_q);
+    round_rows(packed, s, to, gradients.dq.row_stride, row, args.seqlen_q);
 }
 
 }  // namespace attune
