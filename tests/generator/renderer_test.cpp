@@ -61,6 +61,8 @@ const GoldenCase kCases[] = {
      "dtype=fp16,head_dim=64,heads=16,seqlen=4096,dropout=0.1"},
     {"backward_sm90_d128_dropout", "backward_sm90", "sm_90a",
      "op=attention_backward,dtype=bf16,head_dim=128,heads=16,seqlen=4096,dropout=0.1"},
+    {"backward_sm90_d64_dropout_equal_bits", "backward_sm90", "sm_90a",
+     "op=attention_backward,head_dim=64,heads=16,seqlen=4096,dropout=0.1,deterministic=1"},
     {"backward_sm90_d128_sums", "backward_sm90", "sm_90a",
      "op=attention_backward,dtype=bf16,head_dim=128,heads=16/4,seqlen=4096,accumulate=1"},
     {"backward_sm80_d64_dropout", "backward_sm80", "sm_80",

@@ -77,6 +77,9 @@ TEST(BackwardSm90Layout, StatisticsThatAreLoadedEarlyHaveRegisters) {
   EXPECT_EQ(backward_early(80, 256, 0).delta, 8);
   EXPECT_EQ(backward_early(128, 96, 0).delta_beside_p, 8);
   EXPECT_EQ(backward_early(64, 1024, 0).l2, 0);  // none beside more than all registers
+  // Beside dropout, too, delta of the first 16 rows.
+  EXPECT_EQ(backward_early(80, 256, backward_dropout_registers(80)).delta, 2);
+  EXPECT_EQ(backward_early(128, 128, backward_dropout_registers(128)).delta, 7);
 }
 
 // Which half of dQ a warpgroup makes of a step, and columns of the product of that.
@@ -261,9 +264,19 @@ TEST(BackwardSm90Space, OneKernelHasItsRules) {
   c.set("fuse_dq", 0);
   EXPECT_NE(broken("ordered", 0).find("ordered 0 goes with fuse_dq"), std::string::npos);
   EXPECT_NE(broken("draw_tiles", 1).find("draw_tiles 1 goes with fuse_dq"), std::string::npos);
-  const Problem dropped =
-      parse_problem("op=attention_backward,head_dim=128,heads=8,seqlen=4096,dropout=0.1");
-  EXPECT_EQ(backward_sm90().space(spec_of(dropped), hopper()).knobs().back().values.size(), 1u);
+  // Dropout is made in no order alone.
+  const std::string dropped = "op=attention_backward,head_dim=128,heads=8,seqlen=4096,dropout=0.1";
+  const auto dropped_space = [&](const char* more) {
+    return backward_sm90().space(spec_of(parse_problem(dropped + more)), hopper());
+  };
+  c = parse_config(kOneKernel);
+  EXPECT_EQ(dropped_space("").broken(c), "fuse_dq with dropout goes with ordered 0");
+  c.set("ordered", 0);
+  EXPECT_EQ(dropped_space("").broken(c), std::nullopt);
+  for (const Knob& knob : dropped_space(",deterministic=1").knobs())
+    if (knob.name == "fuse_dq" || knob.name == "ordered") {
+      EXPECT_EQ(knob.values.size(), 1u) << knob.name;
+    }
 }
 
 // Who asks for equal bits in every run gets them from every config that tuning may choose; the kernels are those of other problems.

@@ -9,6 +9,7 @@
 
 #include "generator/core/visibility.hpp"
 #include "generator/families/backward_sm90_cost.hpp"
+#include "templates/shared/backward_prepare_layout.h"
 #include "templates/shared/visible_rows.h"
 #include "tests/templates/backward_sm90_cases.hpp"
 
@@ -129,6 +130,29 @@ TEST(BackwardSm90Launch, HasAStepForEachKernelThatIsNeeded) {
   EXPECT_EQ(entries("", 256), "attune_prepare attune_kernel attune_keys attune_values ");
   EXPECT_EQ(entries(",gradients=v", 256), "attune_prepare attune_keys ");
   EXPECT_EQ(entries("", 128, true), "attune_prepare attune_kernel attune_round ");
+}
+
+// Groups of lanes have all columns and all rows, padded ones too; a block of the first step has rows of one head.
+TEST(BackwardSm90Launch, FirstStepHasAllRows) {
+  for (const int head_dim : {16, 40, 64, 96, 128, 256}) {
+    EXPECT_GE(8 * backward_row_lanes(head_dim), head_dim);
+    EXPECT_LE(backward_rows_of_group(head_dim), backward_row_lanes(head_dim));
+    EXPECT_EQ(kPrepareThreads % backward_row_lanes(head_dim), 0);
+    for (const int seqlen : {1, 77, 1000, 4096}) {
+      const Problem p =
+          parse_problem("op=attention_backward,batch=3,heads=5,seqlen=" + std::to_string(seqlen) +
+                        ",head_dim=" + std::to_string(head_dim));
+      Config config = default_of(p);
+      config.set("fold_sums", 0);
+      const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
+      ASSERT_EQ(plan.steps.front().entry, "attune_prepare");
+      const int64_t blocks = plan.steps.front().grid_x, rows = plan.workspace.front().columns;
+      EXPECT_EQ(blocks % 15, 0);
+      EXPECT_GE(rows, seqlen);
+      EXPECT_GE(blocks / 15 * backward_rows_of_block(head_dim), rows);
+      EXPECT_LT((blocks / 15 - 1) * backward_rows_of_block(head_dim), rows);
+    }
+  }
 }
 
 // The kernel of dQ makes them, and of dQ alone nothing stands in the workspace.
