@@ -59,7 +59,7 @@ class DropoutRows {
 
   // Calls take(key, -1 for each lane that keeps its weight of it).
   template <class Take>
-  void for_keys(KeyRange keys, const Take& take) const {
+  __attribute__((always_inline)) void for_keys(KeyRange keys, const Take& take) const {
     int n = keys.begin;
     while (n < keys.end) {
       const int stop = n / 16 * 16 + 16;
@@ -80,6 +80,7 @@ class DropoutRows {
   // What 16 keys keep, with the bit of key 0 of each lane's row moved to bit 0.
   __attribute__((always_inline)) void find_cell(int cell, Words (&words)[2]) const {
     const DropoutKey moved = at_cell({}, static_cast<unsigned>(cell));
+#pragma clang loop unroll(full)  // each is a long chain: the two go side by side
     for (int i = 0; i < 2; ++i) {
       Words x[4] = {start_[i][0] ^ moved.word[0], start_[i][1], start_[i][2],
                     start_[i][3] ^ moved.word[3]};
@@ -89,7 +90,7 @@ class DropoutRows {
 
   // Of key `place` of the 16.
   static Ints kept(const Words (&cell)[2], unsigned place) {
-    return bits_as<Ints>(cell[dropout_stream(0, place)] << (31 - dropout_bit(0, place))) >> 31;
+    return (cell[dropout_stream(0, place)] & 1u << dropout_bit(0, place)) != 0;
   }
 
   const unsigned (&limit_)[8];
@@ -103,19 +104,19 @@ inline void visit_dropout(const KernelArguments& args, int batch, int head_kv, l
                           KeyRange keys, Panel* panels, const Make& make) {
   for (int vector = 0; vector < kVectors; ++vector) {
     const DropoutRows rows(args, batch, head_kv, first + vector * kLanes);
-    rows.for_keys(keys, [&](int key, Ints kept) {
-      Floats& element = reinterpret_cast<Floats*>(panels + (key - keys.begin))[vector];
+    Floats* const first_key = reinterpret_cast<Floats*>(panels) + vector;
+    rows.for_keys(keys, [=](int key, Ints kept) {  // by value: nothing is loaded again for each key
+      Floats& element = first_key[(key - keys.begin) * kVectors];
       element = make(element, kept);
     });
   }
 }
 
-// Sets dropped weights to 0 and scales those that are kept.
+// Sets dropped weights to 0. What is made of the others is scaled at its end.
 inline void drop_weights(const KernelArguments& args, int batch, int head_kv, long long first,
                          KeyRange keys, Panel* weights) {
-  const Floats scale = args.dropout.scale;
   visit_dropout(args, batch, head_kv, first, keys, weights,
-                [&](Floats weight, Ints kept) { return kept ? weight * scale : Floats(0.0f); });
+                [](Floats weight, Ints kept) { return kept ? weight : Floats(0.0f); });
 }
 
 // What weights are multiplied by.
@@ -123,7 +124,7 @@ inline void find_dropout_factors(const KernelArguments& args, int batch, int hea
                                  long long first, KeyRange keys, Panel* factors) {
   const Floats scale = args.dropout.scale;
   visit_dropout(args, batch, head_kv, first, keys, factors,
-                [&](Floats, Ints kept) { return kept ? scale : Floats(0.0f); });
+                [=](Floats, Ints kept) { return kept ? scale : Floats(0.0f); });
 }
 
 }  // namespace attune

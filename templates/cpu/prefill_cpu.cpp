@@ -265,6 +265,7 @@ inline void finish_panel(const AttentionArgs& args, const Tile& tile, int panel,
   Panel reciprocal =
       state.sum > 0.0f ? 1.0f / state.sum : state.sum;  // 0 for a row that saw nothing, NaN stays
   reciprocal *= share;                                  // where kSinks
+  reciprocal *= scaled(args).dropout.scale;             // where kDropout
   const int first_in_tile = panel * kPanelRows;
   for (int v = 0; v < kVectors; ++v)
     store_output(args, tile, first_in_tile + v * kLanes, v, scratch.output[panel],

@@ -97,6 +97,7 @@ inline void stage_line(const void* const (&lines)[kPanelRows], int first,
       const Floats keys[4] = {
           in_halves<0>(low01, low23, AllLanes()), in_halves<1>(low01, low23, AllLanes()),
           in_halves<0>(high01, high23, AllLanes()), in_halves<1>(high01, high23, AllLanes())};
+#pragma clang loop unroll(full)  // else the four go through the stack
       for (int i = 0; i < 4; ++i)
         __builtin_memcpy(&staged[key + i][part], &keys[i], sizeof(keys[i]));
     }

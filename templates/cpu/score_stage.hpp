@@ -28,7 +28,7 @@ class ScoreStage {
   // Scores, which have log2(e) in the place of softmax_scale * log2(e) (args), become log2(e) times
   // what the program makes of q.k * softmax_scale. Finds `largest` anew.
   void apply(KeyRange keys, Panel* panels, Panel& largest) const {
-    largest = -kInfinity;
+    Panel of_keys = -kInfinity;  // not the caller's: it stays in registers
     int n = keys.begin;
     if constexpr (kScoreHasLines) {
       const ScoreLines lines = lines_from(keys.begin);
@@ -36,10 +36,11 @@ class ScoreStage {
         ScoreStaged staged;
         score_stage_lines(lines, n - keys.begin, staged);
         for (int key = 0; key < kLanes; ++key)
-          apply_to_key<true>(n + key, staged, key, panels[n + key - keys.begin], largest);
+          apply_to_key<true>(n + key, staged, key, panels[n + key - keys.begin], of_keys);
       }
     }
-    for (; n < keys.end; ++n) apply_to_key<false>(n, {}, 0, panels[n - keys.begin], largest);
+    for (; n < keys.end; ++n) apply_to_key<false>(n, {}, 0, panels[n - keys.begin], of_keys);
+    largest = of_keys;
   }
 
  private:
