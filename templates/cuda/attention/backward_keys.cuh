@@ -166,8 +166,9 @@ __device__ __forceinline__ void produce_rows(const AttentionArgs& args, unsigned
   }
 }
 
-constexpr int kSigns = backward_dropout_registers(kKeyBlockM);  // where kDropout
-constexpr int kSigns = 0;                                       // unless kDropout
+// Registers that early loads leave to dropout.
+constexpr int kForDropout = backward_dropout_registers(kKeyBlockM);  // where kDropout
+constexpr int kForDropout = 0;                                       // unless kDropout
 
 template <bool kMakesK, bool kMakesV>
 class KeysConsumer {
@@ -177,8 +178,8 @@ class KeysConsumer {
 #if 1                                    // where kDqApart
   static constexpr EarlyPairs kEarly{};  // where kDqApart
 #else                                    // where kDqApart
-  static constexpr EarlyPairs kEarly =
-      backward_early(kKeyBlockM, (kMakesK ? kHeadDimQk : 0) + (kMakesV ? kHeadDimV : 0), kSigns);
+  static constexpr EarlyPairs kEarly = backward_early(
+      kKeyBlockM, (kMakesK ? kHeadDimQk : 0) + (kMakesV ? kHeadDimV : 0), kForDropout);
 #endif                                   // where kDqApart
   static constexpr int kPairs = kKeyBlockM / 4;
   using Scores = float[kKeyBlockM / 2];
