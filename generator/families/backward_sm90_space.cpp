@@ -46,7 +46,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
 
 // Signs on their way to the elements of a step (seen: 208 accumulators with steps of 64 rows do not spill, 204 with 112 do).
 int dropout_registers(const BackwardKernel& kernel) {
-  if (kernel.makes == BackwardMakes::kAll) return 0;
+  if (kernel.makes == BackwardMakes::kAll) return 0;  // early loads leave room (backward_early)
   return std::max(0, kernel.tile.step_rows / 4 - 12);
 }
 

@@ -188,15 +188,17 @@ constexpr int backward_early_pairs(int step_rows, int taken) {
   return room < 0 ? 0 : room < pairs ? room : pairs;
 }
 
+// What dropout takes: the key of a head's signs, and those of a step. With fewer some kernels spill.
+constexpr int backward_dropout_registers(int step_rows) { return 2 + step_rows / 8; }
+
 struct EarlyPairs {
   int l2;              // ahead of S: nothing is made of it yet
   int delta;           // ahead of dP
   int delta_beside_p;  // where dV is on its way beside dP, with P rounded
 };
-// The key of a head's signs, and those of a step: with fewer some kernels spill.
-constexpr int backward_dropout_registers(int step_rows) { return 2 + step_rows / 8; }
+// `others`: registers that something else takes.
 constexpr EarlyPairs backward_early(int step_rows, int gradient_columns, int others) {
-  const int taken = step_rows + gradient_columns / 2 + others;  // S, dP, gradients, `others`
+  const int taken = step_rows + gradient_columns / 2 + others;  // S, dP, gradients
   return {backward_early_pairs(step_rows, taken - 4), backward_early_pairs(step_rows, taken),
           backward_early_pairs(step_rows, taken + step_rows / 4)};
 }

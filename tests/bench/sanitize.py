@@ -62,7 +62,8 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
               ONE_KERNEL.replace("draw_tiles=0", f"draw_tiles={draws}").replace("ordered=1", "ordered=0").replace("key_block_m=64", f"key_block_m={rows}"))
              for dims, rows, field, draws in (
                  ("head_dim=128", 64, "", 0), ("head_dim=128", 64, ",window=90:0", 1), ("head_dim=128", 80, "", 0), ("head_dim=128", 80, "", 1),
-                 ("head_dim=64", 128, "", 0), ("head_dim=64", 128, "", 1), ("head_dim_qk=32,head_dim_v=64", 128, ",window=90:0", 1))),
+                 ("head_dim=64", 128, "", 0), ("head_dim=64", 128, "", 1), ("head_dim_qk=32,head_dim_v=64", 128, ",window=90:0", 1),
+                 ("head_dim=128", 64, ",dropout=0.3", 1), ("head_dim=128", 80, ",dropout=0.3", 1), ("head_dim=64", 128, ",dropout=0.3", 1))),
            # dQ by a warpgroup of its own.
            *(("backward_sm90", GRADIENTS.replace("head_dim=128", dims) + field, ONE_KERNEL.replace("draw_tiles=0", f"draw_tiles={draws}"))
              for dims, field, draws in (("head_dim=64", "", 0), ("head_dim=64", "", 1), ("head_dim_qk=32,head_dim_v=64", ",window=90:0", 1))),
@@ -75,9 +76,6 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
            ("prefill_sm90", DROPPED, ""), ("prefill_sm90", DROPPED.replace("head_dim=128", "head_dim=64") + ",documents=1", ""),
            ("prefill_sm80", DROPPED, ""), ("backward_sm80", "op=attention_backward," + DROPPED, ""),
            ("backward_sm90", GRADIENTS + ",dropout=0.3,deterministic=1", ""),
-           *(("backward_sm90", GRADIENTS.replace("head_dim=128", f"head_dim={d}") + ",dropout=0.3",
-              ONE_KERNEL.replace("draw_tiles=0", "draw_tiles=1").replace("ordered=1", "ordered=0").replace("key_block_m=64", f"key_block_m={rows}"))
-             for d, rows in ((128, 64), (128, 80), (64, 128))),
            # Caches: each way of loading, teams and gangs, several parts of an item.
            ("decode_sm80", CACHE + ",page_size=16", "loads=2,keys=16,warps=8,team=8,heads=1,stages=2,min_blocks=1,min_tiles=2"),
            ("decode_sm80", CACHE + ",page_size=32", "loads=2,keys=32,warps=4,team=1,heads=4,stages=2,min_blocks=1,min_tiles=2"),

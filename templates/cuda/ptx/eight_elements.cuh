@@ -7,26 +7,29 @@
 
 namespace attune {
 
+// As they stand in memory.
+template <Dtype kDtype>
+struct EightPacked {
+  static constexpr int kElementBytes = kDtype == Dtype::kFp32 ? 4 : 2;
+  static constexpr int kParts = 8 * kElementBytes / 16;
+  Vector16 part[kParts];
+};
+
+template <Dtype kDtype>
+__device__ __forceinline__ float unpacked(const EightPacked<kDtype>& packed, int i) {
+  if constexpr (kDtype == Dtype::kFp32) return __uint_as_float(packed.part[i / 4].word[i % 4]);
+  const auto bits = static_cast<unsigned short>(packed.part[0].word[i / 2] >> (i % 2 * 16));
+  return kDtype == Dtype::kBf16 ? bf16_to_float(bits) : fp16_to_float(bits);
+}
+
 // Eight elements at a 16-byte aligned place.
 template <Dtype kDtype>
 __device__ __forceinline__ void load_eight(const void* data, long long index, float* values) {
-  if constexpr (kDtype == Dtype::kFp32) {
-    const auto* from = reinterpret_cast<const Vector16*>(static_cast<const float*>(data) + index);
-    const Vector16 low = from[0], high = from[1];
+  using Packed = EightPacked<kDtype>;
+  const Packed packed = *reinterpret_cast<const Packed*>(static_cast<const char*>(data) +
+                                                         index * Packed::kElementBytes);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      values[i] = __uint_as_float(low.word[i]);
-      values[i + 4] = __uint_as_float(high.word[i]);
-    }
-  } else {
-    const Vector16 packed =
-        *reinterpret_cast<const Vector16*>(static_cast<const unsigned short*>(data) + index);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const auto bits = static_cast<unsigned short>(packed.word[i / 2] >> (i % 2 * 16));
-      values[i] = kDtype == Dtype::kBf16 ? bf16_to_float(bits) : fp16_to_float(bits);
-    }
-  }
+  for (int i = 0; i < 8; ++i) values[i] = unpacked(packed, i);
 }
 
 }  // namespace attune

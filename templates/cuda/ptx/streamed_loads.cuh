@@ -3,7 +3,7 @@
 // compiler neither moves nor leaves one out.
 #pragma once
 
-#include "cuda/ptx/convert.cuh"
+#include "cuda/ptx/eight_elements.cuh"
 #include "cuda/ptx/shared_memory.cuh"
 
 namespace attune {
@@ -17,28 +17,16 @@ __device__ __forceinline__ Vector16 load_streamed_16(const void* from) {
   return value;
 }
 
-// Eight elements of fp32, bf16 or fp16, as they stand in memory.
-template <Dtype kDtype>
-struct EightPacked {
-  Vector16 part[kDtype == Dtype::kFp32 ? 2 : 1];
-};
-
+// Eight elements at a 16-byte aligned place, not unpacked yet.
 template <Dtype kDtype>
 __device__ __forceinline__ EightPacked<kDtype> load_streamed_eight(const void* data,
                                                                    long long index) {
-  constexpr int kBytes = kDtype == Dtype::kFp32 ? 4 : 2;
-  const auto* from = static_cast<const char*>(data) + index * kBytes;
-  EightPacked<kDtype> packed;
+  using Packed = EightPacked<kDtype>;
+  const auto* from = static_cast<const char*>(data) + index * Packed::kElementBytes;
+  Packed packed;
 #pragma unroll
-  for (int i = 0; i < kBytes / 2; ++i) packed.part[i] = load_streamed_16(from + 16 * i);
+  for (int i = 0; i < Packed::kParts; ++i) packed.part[i] = load_streamed_16(from + 16 * i);
   return packed;
-}
-
-template <Dtype kDtype>
-__device__ __forceinline__ float unpacked(const EightPacked<kDtype>& packed, int i) {
-  if constexpr (kDtype == Dtype::kFp32) return __uint_as_float(packed.part[i / 4].word[i % 4]);
-  const auto bits = static_cast<unsigned short>(packed.part[0].word[i / 2] >> (i % 2 * 16));
-  return kDtype == Dtype::kBf16 ? bf16_to_float(bits) : fp16_to_float(bits);
 }
 
 }  // namespace attune
