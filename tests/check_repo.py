@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fails on what must not stand in the tree: a source without its SPDX line and header, inline assembly outside the wrappers,
 a foreign header outside its home, an op named outside its own files, a path of somebody's machine, an unexpected entry at the root, a
-version that is not the one of CMakeLists.txt. Run by CTest.
+version that is not the one of CMakeLists.txt, a library that is looked for and not installed. Run by CTest.
 """
 import pathlib
 import re
@@ -37,6 +37,12 @@ OP_NAMED = re.compile(r"\bOp::k[A-Z]")
 # Where the version stands again: each place is to be changed with CMakeLists.txt, and the change log opens with what is new in it.
 VERSIONS = {"pyproject.toml": r"attune-cpu==([0-9.]+)", "runtime/python/cpu/pyproject.toml": r'(?:^version = "|"attune==)([0-9.]+)"',
             "examples/vllm/pyproject.toml": r'^version = "([0-9.]+)"', "CHANGELOG.md": r"\A.*?^## ([0-9.]+), \d{4}-\d\d-\d\d$"}
+# What CMakeLists.txt files look for, and the package of examples/packages.sh that has it: a machine with nothing on it builds by these.
+PACKAGES = {"fmt": "libfmt-dev", "nlohmann_json": "nlohmann-json3-dev", "SQLite3": "libsqlite3-dev", "PkgConfig": "pkg-config",
+            "libsodium": "libsodium-dev", "CLI11": "libcli11-dev", "Python3": "python3-dev", "LLVM": "llvm-19-dev", "GTest": "libgtest-dev",
+            "Threads": "build-essential"}
+SOUGHT = re.compile(r"^\s*(?:find_package|pkg_check_modules)\((\w+)", re.M)
+NOT_NEEDED = {"attune", "CUDAToolkit"}  # itself, from the outside; where there is one
 MACHINE_PATH = re.compile(r"(?<![\w.])/(root|work|home/[a-z])/[\w.]")
 
 
@@ -83,6 +89,16 @@ def check_versions(read):
             yield f"{path}: names version {' and '.join(sorted(set(found))) or 'nothing'}; CMakeLists.txt has {version}"
 
 
+def check_packages(read, paths):
+    """read(path) -> text. What a CMakeLists.txt of `paths` looks for and no package of examples/packages.sh brings."""
+    installed = read("examples/packages.sh").split()
+    installed = {word.strip('"').rpartition('"')[2] for word in installed}
+    for path in paths:
+        for name in set(SOUGHT.findall(read(path))) - NOT_NEEDED:
+            if PACKAGES.get(name) not in installed:
+                yield f"{path}: looks for {name}; examples/packages.sh installs no {PACKAGES.get(name, 'package that is known to have it')}"
+
+
 def files():
     """Paths of the tree, less what git ignores; everything, where this is no git checkout."""
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -102,7 +118,11 @@ def main():
     found = [f"{name}: not a name the root may hold" for name in sorted({path.split("/")[0] for path in paths} - ROOT_ENTRIES)]
     for path in filter(is_source, paths):
         found += [f"{path}:{number}: {what}" for number, what in check_source(path, (ROOT / path).read_text(errors="replace"))]
-    found += check_versions(lambda path: (ROOT / path).read_text())
+    def read(path):
+        return (ROOT / path).read_text()
+
+    found += check_versions(read)
+    found += check_packages(read, [path for path in paths if path.endswith("CMakeLists.txt")])
     print("\n".join(found) if found else "repo: licence lines, homes of headers and assembly, versions are in order")
     return 1 if found else 0
 

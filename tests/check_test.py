@@ -108,6 +108,15 @@ class Repo(unittest.TestCase):
             found = list(check_repo.check_versions(lambda path: read(path).replace(version, "0.0.9", 1 if path == behind else 0)))
             self.assertEqual([line.split(":")[0] for line in found], [behind], behind)
 
+    def test_a_library_that_nothing_installs(self):
+        def found(text, packages="libfmt-dev"):
+            files = {"CMakeLists.txt": text, "examples/packages.sh": f'attune_build_packages="build-essential {packages}"\n'}
+            return list(check_repo.check_packages(files.get, ["CMakeLists.txt"]))
+        self.assertEqual(found("find_package(fmt REQUIRED)\nfind_package(Threads REQUIRED)\n"), [])
+        self.assertEqual(len(found("  pkg_check_modules(libsodium REQUIRED IMPORTED_TARGET libsodium)\n")), 1)
+        self.assertEqual(found("pkg_check_modules(libsodium REQUIRED)\n", "libfmt-dev libsodium-dev"), [])
+        self.assertEqual(len(found("find_package(OpenSSL REQUIRED)\n")), 1)
+
 
 class Tidy(unittest.TestCase):
     @unittest.skipIf(check_tidy.tidy_program() is None, "clang-tidy is not installed")
