@@ -9,28 +9,6 @@
 
 namespace attune {
 
-inline Words rotated(Words x, int left) { return left == 0 ? x : x << left | x >> (32 - left); }
-
-// What streams keep that begin with x: dropout_bits of each lane.
-inline Words dropout_bits(const unsigned (&limit)[8], Words (&x)[4]) {
-  Words kept = ~0u;
-#pragma clang loop unroll(full)
-  for (int pass = 0; pass < 3; ++pass) {
-    const int turn = pass < 2 ? 0 : 8;
-    x[1] = rotated(x[1] + rotated(x[0], turn) * 0xD2511F53u, 17);
-    x[2] = rotated(x[2] + rotated(x[1], turn) * 0xCD9E8D57u, 15);
-    x[3] = rotated(x[3] + rotated(x[2], turn) * 0xD2511F53u, 18);
-    x[0] = rotated(x[0] + rotated(x[3], turn) * 0xCD9E8D57u, 13);
-    if (pass == 0) continue;
-#pragma clang loop unroll(full)
-    for (int i = 0; i < 4; ++i) {
-      const Words bit = limit[4 * (pass - 1) + i];
-      kept = (~x[i] & (bit | kept)) | (bit & kept);
-    }
-  }
-  return kept;
-}
-
 // The rows of one register of a panel.
 class DropoutRows {
  public:
@@ -82,9 +60,8 @@ class DropoutRows {
     const DropoutKey moved = at_cell({}, static_cast<unsigned>(cell));
 #pragma clang loop unroll(full)  // each is a long chain: the two go side by side
     for (int i = 0; i < 2; ++i) {
-      Words x[4] = {start_[i][0] ^ moved.word[0], start_[i][1], start_[i][2],
-                    start_[i][3] ^ moved.word[3]};
-      words[i] = dropout_bits(limit_, x) >> first_bits_;
+      Words x[4] = {start_[i][0] ^ moved.word[0], start_[i][1], start_[i][2], start_[i][3]};
+      words[i] = dropout_bits(x, limit_) >> first_bits_;
     }
   }
 

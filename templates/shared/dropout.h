@@ -9,8 +9,8 @@
 // decide of a place, which is kept where they are below the threshold. They stand in eight words:
 //
 //   key     Philox4x32-7 of counter {offset (64 bits), head, 0} under the seed
-//   x       key ^ {cell A ^ stream B, 0, 0, stream A ^ cell C}   with cell = key / 16, stream = row / 16 * 8 + s
-//   words   x after two passes of dropout_pass, and after a third
+//   x       key ^ {cell A ^ stream B, 0, 0, stream C}   with cell = key / 16, stream = row / 16 * 8 + s
+//   words   x after two passes of dropout_pass, and after dropout_last_pass
 //
 // The key is computed once for a head, passes for each word of decisions: they have no products of 64 bits, for which tensor cores would
 // have to wait. tests/templates/dropout_quality_test.cpp says how random the decisions are.
@@ -67,47 +67,74 @@ ATTUNE_HOST_DEVICE inline DropoutKey dropout_key(DropoutState state, unsigned he
   return x;
 }
 
-ATTUNE_HOST_DEVICE inline unsigned rotated(unsigned x, int left) {
-  return left == 0 ? x : x << left | x >> (32 - left);
+// Below, Word is unsigned, or a register of them (cpu/simd.hpp).
+template <class Word>
+ATTUNE_HOST_DEVICE inline Word rotated(Word x, int left) {
+#ifdef __CUDA_ARCH__
+  return __funnelshift_l(x, x,
+                         left);  // one instruction; NVRTC takes three for some that are written out
+#else
+  return x << left | x >> (32 - left);
+#endif
 }
 
-// Each word takes in what stands ahead of it, `turn` bits further left.
-ATTUNE_HOST_DEVICE inline void dropout_pass(unsigned (&x)[4], int turn) {
-  x[1] = rotated(x[1] + rotated(x[0], turn) * 0xD2511F53u, 17);
-  x[2] = rotated(x[2] + rotated(x[1], turn) * 0xCD9E8D57u, 15);
-  x[3] = rotated(x[3] + rotated(x[2], turn) * 0xD2511F53u, 18);
-  x[0] = rotated(x[0] + rotated(x[3], turn) * 0xCD9E8D57u, 13);
+constexpr unsigned kDropoutFactors[2] = {0xD2511F53u, 0xCD9E8D57u};
+
+// Each word takes in the one ahead of it. Returns the sum that x[0] was before it was turned.
+template <class Word>
+ATTUNE_HOST_DEVICE inline Word dropout_pass(Word (&x)[4]) {
+  x[1] = rotated(x[1] + x[0] * kDropoutFactors[0], 17);
+  x[2] = rotated(x[2] + x[1] * kDropoutFactors[1], 15);
+  x[3] = rotated(x[3] + x[2] * kDropoutFactors[0], 18);
+  const Word sum = x[0] + x[3] * kDropoutFactors[1];
+  x[0] = rotated(sum, 13);
+  return sum;
+}
+
+// Each word takes in the sum ahead of it, at other places than it stands in the words that are read: so no two places of a stream say a
+// third one's lowest bits. `sum` is that of the pass before.
+template <class Word>
+ATTUNE_HOST_DEVICE inline void dropout_last_pass(Word (&x)[4], Word sum) {
+  sum = x[1] + sum * kDropoutFactors[0];
+  x[1] = rotated(sum, 17);
+  sum = x[2] + sum * kDropoutFactors[1];
+  x[2] = rotated(sum, 15);
+  sum = x[3] + sum * kDropoutFactors[0];
+  x[3] = rotated(sum, 18);
+  x[0] = rotated(x[0] + rotated(sum, 26) * kDropoutFactors[1], 13);
 }
 
 // For each bit whether the number that stands at it in `words`, lowest bit first, above those that came before is at most the limit:
 // `limit` are its four bits, `kept` says whether that holds of what came before.
-ATTUNE_HOST_DEVICE inline unsigned at_most(const unsigned (&words)[4], const unsigned* limit,
-                                           unsigned kept) {
+template <class Word>
+ATTUNE_HOST_DEVICE inline Word at_most(const Word (&words)[4], const unsigned* limit, Word kept) {
   for (int i = 0; i < 4; ++i) kept = (~words[i] & (limit[i] | kept)) | (limit[i] & kept);
   return kept;
 }
 
+// What streams keep of 16 keys that begin with x; `limit` is that of DropoutArgs.
+template <class Word>
+ATTUNE_HOST_DEVICE inline Word dropout_bits(Word (&x)[4], const unsigned (&limit)[8]) {
+  dropout_pass(x);
+  const Word sum = dropout_pass(x);
+  const Word kept = at_most<Word>(x, limit, ~Word{});
+  dropout_last_pass(x, sum);
+  return at_most(x, limit + 4, kept);
+}
+
 // A key that has taken in a stream, row / 16 * 8 + s, and one that has taken in a cell, key / 16; both in either order.
 ATTUNE_HOST_DEVICE inline DropoutKey at_stream(const DropoutKey& key, unsigned stream) {
-  return {{key.word[0] ^ stream * 0xBB67AE85u, key.word[1], key.word[2],
+  return {{key.word[0] ^ stream * 0xC2B2AE35u, key.word[1], key.word[2],
            key.word[3] ^ stream * 0x9E3779B9u}};
 }
 ATTUNE_HOST_DEVICE inline DropoutKey at_cell(const DropoutKey& key, unsigned cell) {
-  return {{key.word[0] ^ cell * 0x9E3779B9u, key.word[1], key.word[2],
-           key.word[3] ^ cell * 0x85EBCA6Bu}};
+  return {{key.word[0] ^ cell * 0x1B873593u, key.word[1], key.word[2], key.word[3]}};
 }
 
-// What a stream keeps of 16 keys; `limit` is that of DropoutArgs. A third pass that turned nothing would leave its lowest bits sums of
-// two that stand side by side.
 ATTUNE_HOST_DEVICE inline unsigned dropout_bits(const DropoutKey& key_at_both,
                                                 const unsigned (&limit)[8]) {
-  unsigned x[4] = {key_at_both.word[0], key_at_both.word[1], key_at_both.word[2],
-                   key_at_both.word[3]};
-  dropout_pass(x, 0);
-  dropout_pass(x, 0);
-  const unsigned kept = at_most(x, limit, ~0u);
-  dropout_pass(x, 8);
-  return at_most(x, limit + 4, kept);
+  DropoutKey x = key_at_both;
+  return dropout_bits(x.word, limit);
 }
 
 ATTUNE_HOST_DEVICE constexpr unsigned dropout_stream(unsigned row, unsigned key) {

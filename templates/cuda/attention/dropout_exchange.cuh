@@ -24,14 +24,19 @@ class DropoutExchange {
     return kKeysStay ? source.of_cell(stays) : source.of_stream(stays * 8 + stream(lane));
   }
 
-  // By whole warps, of such a source: byte i of what is returned is of square `first` + i, counted along what does not stay.
+  // Which cell of four, or, where keys stay, stream of four rows of squares, a lane makes.
+  __device__ __forceinline__ static unsigned own(unsigned lane) {
+    return kKeysStay ? lane / 4 % 4 * 8 + stream(lane) : lane % 2 * 2 + lane / 4 % 2;
+  }
+
+  // By whole warps, of such a source and what a lane's own is: byte i of what is returned is of square `first` + i, counted along what
+  // does not stay.
   __device__ __forceinline__ static unsigned make(const DropoutSource& source, unsigned first,
-                                                  unsigned lane) {
-    const unsigned byte = own_byte(lane);
-    const unsigned square = first + byte % kSquares;
+                                                  unsigned own) {
+    const unsigned byte = kKeysStay ? own / 8 : own;  // of a word
+    if constexpr (kSquares < 4) own %= kSquares * (kKeysStay ? 8 : 1);
     unsigned got[kSquares];  // word i is of square (own ^ i)
-    got[0] =
-        (kKeysStay ? source.of_stream(square * 8 + stream(lane)) : source.of_cell(square)).bits();
+    got[0] = (kKeysStay ? source.of_stream(first * 8 + own) : source.of_cell(first + own)).bits();
     if (kKeysStay) got[0] = transposed(got[0]);
 #pragma unroll
     for (int i = 1; i < kSquares; ++i)
@@ -51,11 +56,6 @@ class DropoutExchange {
   // Of the eight of a square, the one that this lane makes.
   __device__ __forceinline__ static unsigned stream(unsigned lane) {
     return kKeysStay ? lane % 4 * 2 + lane / 16 : lane / 8 * 2 + lane / 2 % 2;
-  }
-
-  // Which byte of a word is this lane's; it makes the stream of that square.
-  __device__ __forceinline__ static unsigned own_byte(unsigned lane) {
-    return kKeysStay ? lane / 4 % 4 : lane % 2 * 2 + lane / 4 % 2;
   }
 
   // Halves 1 and 2 of the four half bytes of each half change places.

@@ -21,16 +21,21 @@ class DropoutSquares {
     return DropoutExchange<4, kKeysStay>::staying(source, stays, lane);
   }
 
+  // Of a lane, for make().
+  __device__ __forceinline__ static unsigned own(unsigned lane = threadIdx.x % 32) {
+    return DropoutExchange<4, kKeysStay>::own(lane);
+  }
+
   // Whole warps call it, with such a source; `first` counts squares along what does not stay.
   __device__ __forceinline__ void make(const DropoutSource& source, unsigned first,
-                                       unsigned lane = threadIdx.x % 32) {
+                                       unsigned own = DropoutSquares::own()) {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       constexpr int kLast = kSquares - 4 * (kWords - 1);
       constexpr int kCount = kLast > 2 ? 4 : kLast;
       word_[i] = i + 1 < kWords
-                     ? DropoutExchange<4, kKeysStay>::make(source, first + 4 * i, lane)
-                     : DropoutExchange<kCount, kKeysStay>::make(source, first + 4 * i, lane);
+                     ? DropoutExchange<4, kKeysStay>::make(source, first + 4 * i, own)
+                     : DropoutExchange<kCount, kKeysStay>::make(source, first + 4 * i, own);
     }
 #pragma unroll
     for (int i = 0; i < kWords; ++i) word_[i] = made_here(word_[i]);

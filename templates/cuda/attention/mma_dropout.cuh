@@ -27,7 +27,7 @@ class DroppingSoftmax : public OnlineSoftmax<kRowTiles> {
     for (int m = 0; m < kRowTiles; ++m) {
       squares_[m].make(
           Squares::staying(source, static_cast<unsigned>(warp_row) / 16 + m, thread % 32), cell,
-          thread % 32);
+          Squares::own(thread % 32));
     }
   }
 

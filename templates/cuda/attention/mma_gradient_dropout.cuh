@@ -21,7 +21,7 @@ class DroppedElements {
     const unsigned lane = reread_thread_index() % 32;  // registers are few
 #pragma unroll
     for (int m = 0; m < kM; ++m)
-      squares_[m].make(Squares::staying(source, stay + m, lane), column, lane);
+      squares_[m].make(Squares::staying(source, stay + m, lane), column, Squares::own(lane));
   }
 
   // Puts zeros where P is dropped.

@@ -22,11 +22,12 @@ class PrefillDropout {
     const DropoutSource of_head(parts.dropout, dropout_head(parts.base, tile.batch, head));
     // A warp's 16 rows are of one head.
     source_ = Squares::staying(of_head, static_cast<unsigned>(first_row + thread_row(thread)) / 16);
+    own_ = made_here(Squares::own());  // not anew in each step
   }
 
   // Of a step, whose first key is a multiple of 16. It is called beside exponentials, whose unit leaves time for it.
   __device__ __forceinline__ void make(int first_key) {
-    squares_.make(source_, static_cast<unsigned>(first_key) / 16);
+    squares_.make(source_, static_cast<unsigned>(first_key) / 16, own_);
   }
 
   template <int kCount>
@@ -39,6 +40,7 @@ class PrefillDropout {
   using Squares = DropoutSquares<kBlockN / 16, false>;
 
   DropoutSource source_;
+  unsigned own_ = 0;
   Squares squares_;
 };
 
