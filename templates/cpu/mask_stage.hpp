@@ -67,10 +67,11 @@ class MaskStage {
   void for_shown(const Take& take) const {
     int n = keys_.begin;
     if constexpr (kMaskHasLines) {
-      for (; n + kLanes <= keys_.end && n + kLanes - keys_.begin <= lines_.keys; n += kLanes) {
+      for (; n + kMaskStagedKeys <= keys_.end && n + kMaskStagedKeys - keys_.begin <= lines_.keys;
+           n += kMaskStagedKeys) {
         MaskStaged staged;
         mask_stage_lines(lines_, n - keys_.begin, staged);
-        for (int key = 0; key < kLanes; ++key)
+        for (int key = 0; key < kMaskStagedKeys; ++key)
           if (!take(n + key, shown<true>(n + key, staged, key))) return;
       }
     }

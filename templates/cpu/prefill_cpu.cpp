@@ -210,6 +210,7 @@ inline Panel score_panel(const AttentionArgs& args, const Tile& tile, const Rows
     if (part.begin >= part.end) continue;
     const int skipped = part.begin - seen.begin;
     Panel of_part = -kInfinity;
+    stage.fetch(part);  // where kScored
     score_block(keys.data + skipped * keys.stride, keys.stride, part.end - part.begin, queries,
                 scores + skipped, of_part);
     stage.apply(part, scores + skipped, of_part);  // where kScored

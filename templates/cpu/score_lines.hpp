@@ -78,14 +78,27 @@ inline Floats in_halves(Floats a, Floats b, LaneIndices<kLane...>) {
       a, b, (kLane / 4 * 4 + 2 * kHalf + kLane % 2 + (kLane % 4 >= 2 ? kLanes : 0))...);
 }
 
-// kLanes keys of all rows of a panel, from `first` elements behind where each row's line begins. Rows become columns: rows four apart
+// Asks for `keys` elements of a line, up to L2: rows that lie a multiple of 4 KB apart share a place of L1.
+template <CaptureType kType>
+inline void fetch_line(const void* line, int keys) {
+  constexpr int kCacheLine = 64;
+  const char* const from = static_cast<const char*>(line);
+  for (int at = 0; at < keys * capture_bytes(kType); at += kCacheLine)
+    __builtin_prefetch(from + at, 0, 2);
+}
+
+// Keys that are staged at once. Of scores lines of the cache as a whole, for rows may lie so that the next rows take their place; of masks,
+// of which one key may decide, few.
+constexpr int kScoreStagedKeys = 16, kMaskStagedKeys = kLanes;
+
+// kKeys keys of all rows of a panel, from `first` elements behind where each row's line begins. Rows become columns: rows four apart
 // share a vector as they are loaded, so that only fours of lanes are left to be turned over.
-template <CaptureType kType, class T>
+template <CaptureType kType, class T, int kKeys>
 inline void stage_line(const void* const (&lines)[kPanelRows], int first,
-                       T (&staged)[kLanes][kPanelRows]) {
+                       T (&staged)[kKeys][kPanelRows]) {
   static_assert(sizeof(T) == 4);
   for (int part = 0; part < kPanelRows; part += kLanes)
-    for (int key = 0; key < kLanes; key += 4) {
+    for (int key = 0; key < kKeys; key += 4) {
       const void* const* rows = lines + part;
       const Floats r0 = words_of<kType>(rows, first + key);
       const Floats r1 = words_of<kType>(rows + 1, first + key);

@@ -25,6 +25,15 @@ class ScoreStage {
     }
   }
 
+  // What apply() of these keys will read of lines, while their scores are computed.
+  void fetch(KeyRange keys) const {
+    if constexpr (kScoreHasLines) {
+      const ScoreLines lines = lines_from(keys.begin);
+      const int count = least(keys.end - keys.begin, lines.keys);
+      for (int lane = 0; lane < kPanelRows; ++lane) score_fetch_lines(lines, lane, count);
+    }
+  }
+
   // Scores, which have log2(e) in the place of softmax_scale * log2(e) (args), become log2(e) times
   // what the program makes of q.k * softmax_scale. Finds `largest` anew.
   void apply(KeyRange keys, Panel* panels, Panel& largest) const {
@@ -32,11 +41,11 @@ class ScoreStage {
     int n = keys.begin;
     if constexpr (kScoreHasLines) {
       const ScoreLines lines = lines_from(keys.begin);
-      for (; n + kLanes <= keys.end && n + kLanes - keys.begin <= lines.keys; n += kLanes) {
+      while (n < keys.end && n + kScoreStagedKeys - keys.begin <= lines.keys) {
         ScoreStaged staged;
         score_stage_lines(lines, n - keys.begin, staged);
-        for (int key = 0; key < kLanes; ++key)
-          apply_to_key<true>(n + key, staged, key, panels[n + key - keys.begin], of_keys);
+        for (int key = 0; key < kScoreStagedKeys && n < keys.end; ++key, ++n)
+          apply_to_key<true>(n, staged, key, panels[n - keys.begin], of_keys);
       }
     }
     for (; n < keys.end; ++n) apply_to_key<false>(n, {}, 0, panels[n - keys.begin], of_keys);

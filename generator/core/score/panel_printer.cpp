@@ -30,7 +30,7 @@ std::string PanelPrinter::structs() const {
   std::string found, staged;
   for (size_t i = 0; i < lines_.size(); ++i) {
     found += fmt::format(" const void* l{}[kPanelRows];", i);
-    staged += fmt::format(" {} l{}[kLanes][kPanelRows];",
+    staged += fmt::format(" {} l{}[kScoreStagedKeys][kPanelRows];",
                           node(lines_[i]).type == Type::kFloat ? "float" : "int", i);
   }
   return named(fmt::format("struct ScoreLines {{ int keys;{} }};\nstruct ScoreStaged {{{}{}}};\n",
@@ -57,12 +57,21 @@ std::string PanelPrinter::find_function() const {
 }
 
 std::string PanelPrinter::stage_function() const {
-  std::string body;
+  std::string fetched, body;
+  for (size_t i = 0; i < lines_.size(); ++i)
+    fetched += fmt::format("  fetch_line<{}>(lines.l{}[lane], keys);\n",
+                           writer_.type_of_capture(lines_[i]), i);
   for (size_t i = 0; i < lines_.size(); ++i)
     body += fmt::format("  stage_line<{}>(lines.l{}, first, staged.l{});\n",
                         writer_.type_of_capture(lines_[i]), i, i);
   return named(
-             "\n// Of kLanes keys, the first of them `first` behind where the lines begin.\n"
+             "\n// Asks for `keys` of them of a row.\n"
+             "ATTUNE_SCORE_FUNCTION void score_fetch_lines(const ScoreLines& lines, int lane, int "
+             "keys) {\n") +
+         fetched +
+         named(
+             "}\n\n// Of kScoreStagedKeys keys, the first of them `first` behind where the lines "
+             "begin.\n"
              "ATTUNE_SCORE_FUNCTION void score_stage_lines(const ScoreLines& lines, int first, "
              "ScoreStaged& staged) {\n") +
          body + "}\n";

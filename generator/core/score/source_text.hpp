@@ -39,7 +39,8 @@ std::string mask_source_text(const Program& program, const Places& places = {});
 // reads tensors along the keys where their elements stand side by side:
 //
 //   void score_find_lines(args, on_head, on_row, on_column, batch, head, kv_head, q_idx, kv_idx, int lane, ScoreLines& lines);
-//   void score_stage_lines(const ScoreLines& lines, int first, ScoreStaged& staged);  // kLanes keys; lines.keys says how many there are
+//   void score_fetch_lines(const ScoreLines& lines, int lane, int keys);
+//   void score_stage_lines(const ScoreLines& lines, int first, ScoreStaged& staged);  // kScoreStagedKeys; lines.keys says how many there are
 //   float score_near_element(.. as score_element .., const ScoreStaged& staged, int key, int lane);
 //   constexpr bool kScoreHasLines = true;
 std::string panel_text(const Program& program, const Places& places = {});
