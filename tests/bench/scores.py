@@ -5,7 +5,8 @@
     python3 tests/bench/scores.py --store FILE --out results/scores.json [--only softcap] [--peers flex,flash4]
 
 Every runner is a captured graph. Prints microseconds, TFLOP/s of visible elements, and the share of plain attention's speed: its TFLOP/s over
-those of the case's twin without the feature. Outputs are compared with FlexAttention's where that takes part.
+those of the case's twin without the feature. A peer's output is compared with attune's before anything is timed; one that differs, or fails, is
+named in the case ("refused") and not timed.
 """
 import argparse
 import dataclasses
@@ -173,8 +174,13 @@ def flops(case):
     return 2.0 * (case.head_dim + case.width_v) * visible(case) * case.batch * case.heads[0]
 
 
-def attune_runner(context, case, q, k, v, o):
-    given = dict(FEATURES[case.feature].given(case)) if case.feature else {}
+def tensors_of(case):
+    """The keywords of attention() that are the case's feature."""
+    return dict(FEATURES[case.feature].given(case)) if case.feature else {}
+
+
+def attune_runner(context, case, given, q, k, v, o):
+    given = dict(given)
     if case.causal:
         given["mask"] = "causal_bottom_right"
     if case.window >= 0:
@@ -195,6 +201,34 @@ def map_us(run, kernel="attune_map_blocks"):
     return times[len(times) // 2] if times else None
 
 
+MOST_APART = 0.02  # norm of the difference over that of the peer's output: both round P and O to bf16, each in its own order
+
+
+def first_line(error):
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def peer_runners(case, given, q, k, v, o, names):
+    """Runners by name, and why others have none. `o` is attune's output."""
+    made, refused = {}, {}
+    for name in names:
+        try:
+            run = PEERS[name](case, given, q, k, v)
+            if run is None:
+                continue
+            result = run()
+            result = result[0] if isinstance(result, tuple) else result
+            theirs = (result if result.shape == o.shape else result.transpose(1, 2)).float()
+            apart = ((o.float() - theirs).norm() / theirs.norm()).item()
+            if not apart < MOST_APART:
+                raise ValueError(f"its output is {apart:.3g} of its norm apart")
+        except Exception as error:  # its own limits end no run
+            refused[name] = first_line(error)
+            continue
+        made[name] = run
+    return made, refused
+
+
 def run_case(case, context, arguments, rng):
     def draw(heads, width):
         return torch.randn(case.batch, case.seqlen, heads, width, device="cuda", dtype=torch.bfloat16)
@@ -204,14 +238,13 @@ def run_case(case, context, arguments, rng):
     of = {"with": case, "plain": case.plain} if case.feature else {"plain": case}
     if case.built_in:
         of["built in"] = dataclasses.replace(case, feature=case.built_in)
-    plans, runners = {}, {}
+    plans, runners, given = {}, {}, tensors_of(case)
     with torch.cuda.stream(timing.stream()):
         for label, which in of.items():
-            plans[label], runners[label] = attune_runner(context, which, q, k, v, o)
-        for name in arguments.peers:
-            run = PEERS[name](case, q, k, v)
-            if run is not None:
-                runners[name] = run
+            plans[label], runners[label] = attune_runner(context, which, given if which is case else tensors_of(which), q, k, v, o)
+        runners["with" if case.feature else "plain"]()
+        made, refused = peer_runners(case, given, q, k, v, o, arguments.peers)
+        runners.update(made)
     samplers = {name: timing.graph_sampler(run, arguments.sample_us) for name, run in runners.items()}
     samples = timing.interleaved_samples(samplers, arguments.rounds, rng)
     timings = timing.medians_us(samples)
@@ -219,6 +252,8 @@ def run_case(case, context, arguments, rng):
     tflops = {name: work[name] / row["median_us"] / 1e6 for name, row in timings.items()}
     row = {"case": case.name, "problem": case.problem(""), "flops": work, "timings": timings, "tflops": tflops,
            "plans": {label: {"template": plan.kernel_template, "config": plan.config, "rung": plan.rung} for label, plan in plans.items()}}
+    if refused:
+        row["refused"] = refused
     made = map_us(runners["with"]) if case.feature else None
     if made is not None:
         row["map_us"] = made
@@ -232,28 +267,27 @@ def run_case(case, context, arguments, rng):
     return row
 
 
-def flash4(case, q, k, v):
+def flash4(case, tensors, q, k, v):
     from flash_attn.cute import flash_attn_func
     if case.feature not in ("softcap", "sinks", "") or case.head_dim > 256:
         return None
     window = (case.window, 0) if case.window >= 0 else (None, None)
     given = {"softcap": case.value} if case.feature == "softcap" else {}
     if case.feature == "sinks":
-        given["learnable_sink"] = torch.randn(case.heads[0], device="cuda", dtype=torch.bfloat16)
+        given["learnable_sink"] = tensors["sinks"]
     return lambda: flash_attn_func(q, k, v, causal=case.causal and case.window < 0, window_size=window, **given)
 
 
-def flex(case, q, k, v):
+def flex(case, given, q, k, v):
     """FlexAttention; softcap, ALiBi, bias, tables and masks as its own functions."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     torch._dynamo.reset()
-    given = FEATURES[case.feature].given(case) if case.feature and not case.feature.endswith("program") and case.feature != "block-sparse" else {}
     scores = {"softcap": lambda s, b, h, i, j: case.value * torch.tanh(s / case.value),
               "alibi": lambda s, b, h, i, j: s - given["alibi_slopes"][h] * (i - j).abs(),
               "bias": lambda s, b, h, i, j: s + given["bias"][0, h, i, j],
               "relative_bias": lambda s, b, h, i, j: s + given["relative_bias"][h, j - i + case.seqlen - 1]}
     ids = documents_of(case)[0] if case.feature.startswith("documents") else None
-    seen = blocks_of(case) if case.feature == "block-sparse" else None
+    seen = blocks_of(case) if case.feature in ("block-sparse", "block list") else None
 
     def shown(b, h, i, j):
         inside = i >= j if case.causal or case.feature.startswith("causal") else j >= 0
@@ -272,10 +306,10 @@ def flex(case, q, k, v):
     return lambda: compiled(qt, kt, vt, score_mod=scores.get(case.feature), block_mask=mask, enable_gqa=case.heads[0] != case.heads[1])
 
 
-def cudnn(case, q, k, v):
+def cudnn(case, tensors, q, k, v):
     if case.feature not in ("", "bias") or case.window >= 0 or case.head_dim > 256:
         return None
-    given = {"attn_mask": FEATURES["bias"].given(case)["bias"]} if case.feature else {"is_causal": case.causal}
+    given = {"attn_mask": tensors["bias"]} if case.feature else {"is_causal": case.causal}
     qt, kt, vt = (x.transpose(1, 2) for x in (q, k, v))
 
     def run():
@@ -320,7 +354,7 @@ def main():
         try:
             rows.append(run_case(case, context, arguments, rng))
         except Exception as error:  # one case that fails is told and ends no run
-            failures.append({"case": case.name, "error": (str(error).splitlines() or [type(error).__name__])[0]})
+            failures.append({"case": case.name, "error": first_line(error)})
             print(f"{case.name:44s} failed: {failures[-1]['error'][:160]}", flush=True)
             continue
         row = rows[-1]
@@ -328,7 +362,8 @@ def main():
               (f"  share {row['share_of_plain']:.3f}" if case.feature else "") +
               (f"  of built in {row['share_of_built_in']:.3f}" if case.built_in else "") +
               (f"  map {row['map_us']:.1f} us" if "map_us" in row else "") +
-              (f"  built in {row['build_us']:.1f} us" if row.get("build_us") else "") + f"  {row['plans'].get('with', row['plans']['plain'])['rung']}", flush=True)
+              (f"  built in {row['build_us']:.1f} us" if row.get("build_us") else "") +
+              "".join(f"  {name} refused: {why[:80]}" for name, why in row.get("refused", {}).items()) + f"  {row['plans'].get('with', row['plans']['plain'])['rung']}", flush=True)
         if arguments.out:
             timing.write_result(arguments.out, {**facts, "failures": failures, "rows": rows})
         torch.cuda.empty_cache()
