@@ -208,10 +208,11 @@ inline void visit_panel(const KernelArguments& args, const Tile& tile, int panel
   Panel* p = scratch.p;
   Panel* ds = scratch.ds;
   Panel largest = -kInfinity;
-  multiply_rows<kHeadDimQk>(keys, count, scratch.rows.queries[panel], p);
-  find_slopes(args, tile, first_index, seen, p, scratch.slopes);        // where kSloped
   const ScoreStage stage(args, tile.batch, tile.head_kv, first_index);  // where kScored
-  stage.apply(seen, p, largest);                                        // where kScored
+  stage.fetch(seen);                                                    // where kScored
+  multiply_rows<kHeadDimQk>(keys, count, scratch.rows.queries[panel], p);
+  find_slopes(args, tile, first_index, seen, p, scratch.slopes);  // where kSloped
+  stage.apply(seen, p, largest);                                  // where kScored
   if (!sees_all(call, first, last, seen)) {
     mask_block(call, first, row_steps(static_cast<int>(first_index % kGqaRatio)), seen, p, largest);
   }
