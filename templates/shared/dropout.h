@@ -71,8 +71,7 @@ ATTUNE_HOST_DEVICE inline DropoutKey dropout_key(DropoutState state, unsigned he
 template <class Word>
 ATTUNE_HOST_DEVICE inline Word rotated(Word x, int left) {
 #ifdef __CUDA_ARCH__
-  return __funnelshift_l(x, x,
-                         left);  // one instruction; NVRTC takes three for some that are written out
+  return __funnelshift_l(x, x, left);  // NVRTC makes three of some that are written out
 #else
   return x << left | x >> (32 - left);
 #endif

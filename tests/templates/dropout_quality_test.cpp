@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <bitset>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -170,6 +172,48 @@ TEST_P(DropoutQuality, NumbersThatDifferByABitAreIndependentInEachHead) {
   for (unsigned bit = 0; bit < kBits; ++bit)
     for (const double sum : sums[bit])
       EXPECT_LT(std::abs(deviations(sum, kHeads, 2)), kMost) << bit;
+}
+
+constexpr unsigned kWords = 8, kPlacesOfWord = 32, kSamples = 1 << 14;
+
+// Which samples have a bit: that of place `i` in word `word`, as they are read, of many streams.
+using Samples = std::bitset<kSamples>;
+using StreamBits = std::array<std::array<Samples, kPlacesOfWord>, kWords>;
+
+StreamBits bits_of_streams() {
+  StreamBits bits;
+  for (unsigned sample = 0; sample < kSamples; ++sample) {
+    DropoutKey x = dropout_key({42, 7}, sample);
+    dropout_pass(x.word);
+    const unsigned sum = dropout_pass(x.word);
+    unsigned words[kWords];
+    std::copy(x.word, x.word + 4, words);
+    dropout_last_pass(x.word, sum);
+    std::copy(x.word, x.word + 4, words + 4);
+    for (unsigned word = 0; word < kWords; ++word)
+      for (unsigned i = 0; i < kPlacesOfWord; ++i)
+        bits[word][i][sample] = (words[word] >> i & 1) != 0;
+  }
+  return bits;
+}
+
+// A pass that added words as they are read would make the lowest bit of one place the parity of two bits of another.
+TEST(DropoutStreams, NoBitOfAPlaceIsTheParityOfTwoOfAnother) {
+  constexpr double kMostOfManyPairs =
+      6;  // standard deviations: 4.6 is what the largest of 220,000 comes to
+  const auto bits = std::make_unique<StreamBits>(bits_of_streams());
+  for (unsigned place = 0; place < kPlacesOfWord; ++place)
+    for (unsigned a = 0; a < kWords; ++a)
+      for (unsigned b = 0; b < a; ++b) {
+        const Samples parity = (*bits)[a][place] ^ (*bits)[b][place];
+        for (unsigned word = 0; word < kWords; ++word)
+          for (unsigned other = 0; other < kPlacesOfWord; ++other) {
+            const double differ = static_cast<double>((parity ^ (*bits)[word][other]).count());
+            EXPECT_LT(std::abs(differ - kSamples / 2.0) / std::sqrt(kSamples / 4.0),
+                      kMostOfManyPairs)
+                << a << " " << b << " at " << place << ", " << word << " at " << other;
+          }
+      }
 }
 
 INSTANTIATE_TEST_SUITE_P(Thresholds, DropoutQuality, ::testing::Values(26U, 128U, 230U),
