@@ -44,7 +44,7 @@ def check(case, o, peer_runners):
     """Relative distance to the first peer that answers; raises when it cannot be rounding."""
     for name, run in peer_runners.items():
         want = peers.as_bshd(name, run())
-        distance = ((o.float() - want.float()).norm() / want.float().norm()).item()
+        distance = peers.distance(o, want)
         if not distance < 0.02:
             raise SystemExit(f"{case.name}: attune and {name} differ by {distance:.3g} of the norm")
         return distance
@@ -60,7 +60,7 @@ def peer_runners(case, q, k, v, names, failures):
                 run()
                 runners[name] = run
         except Exception as error:  # whatever a peer raises is its own failure, to be told and not to end the run
-            failures.append({"case": case.name, "peer": name, "error": (str(error).splitlines() or [type(error).__name__])[0]})
+            failures.append({"case": case.name, "peer": name, "error": timing.first_line(error)})
     return runners
 
 

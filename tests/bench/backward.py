@@ -71,14 +71,14 @@ def peer_runners(case, names, tensors, failures):
                     runners[name] = run
             torch.cuda.synchronize()
         except Exception as error:  # whatever a peer raises is its own failure, to be told and not to end the run
-            failures.append({"case": case.name, "peer": name, "error": (str(error).splitlines() or [type(error).__name__])[0]})
+            failures.append({"case": case.name, "peer": name, "error": timing.first_line(error)})
     return runners
 
 
 def distances(case, gradients, wanted):
     found = {}
     for name, got, want in zip(("dq", "dk", "dv"), gradients, wanted):
-        found[name] = ((got.float() - want.float()).norm() / want.float().norm()).item()
+        found[name] = peers.distance(got, want)
         if not found[name] < 0.02:
             raise SystemExit(f"{case.name}: attune and its peer differ in {name} by {found[name]:.3g} of the norm")
     return found

@@ -201,7 +201,7 @@ def agreeing(case, sets, runners, failures):
         sets.number = 0
         results[name] = run().float().clone()
     for name, found in results.items():
-        difference = ((found - results["attune"]).norm() / found.norm()).item()
+        difference = peers.distance(results["attune"], found)
         if not difference < 0.01:
             failures.append({"case": case.name, "peer": name, "error": f"attune and it differ by {difference:.3g} of the norm", "differs": True})
     wrong = {row["peer"] for row in failures if row["case"] == case.name and row.get("differs")}
@@ -219,7 +219,7 @@ def run_case(case, context, arguments, rng, failures):
                 runners[name] = run
             torch.cuda.synchronize()
         except Exception as error:  # whatever a peer raises is its own failure, to be told and not to end the run
-            failures.append({"case": case.name, "peer": name, "error": (str(error).splitlines() or [type(error).__name__])[0]})
+            failures.append({"case": case.name, "peer": name, "error": timing.first_line(error)})
     runners = agreeing(case, sets, runners, failures)
     plan_us = {name: timing.enqueue_us(run.plan) for name, run in runners.items() if hasattr(run, "plan")}  # ahead of captures, which keep a plan's tensors
     timings = timing.interleaved_us({name: sampler(run, sets, arguments.sample_us) for name, run in runners.items()}, arguments.rounds, rng)

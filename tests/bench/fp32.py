@@ -97,7 +97,7 @@ def pytorch_runners(case, q, k, v):
             torch.cuda.synchronize()
             runners[label] = run
         except Exception as error:  # each says in its own way that it does not
-            refused[label] = (str(error).splitlines() or [type(error).__name__])[0]
+            refused[label] = timing.first_line(error)
     return runners, refused
 
 

@@ -103,6 +103,11 @@ def as_bshd(name, result):
     return out if name in ROWS_BEFORE_HEADS else out.transpose(1, 2)
 
 
+def distance(mine, theirs):
+    """The norm of the difference over that of theirs."""
+    return ((mine.float() - theirs.float()).norm() / theirs.float().norm()).item()
+
+
 def versions(names):
     """The package and version of each peer."""
     packages = {name: PACKAGES.get(name, "torch") for name in names}

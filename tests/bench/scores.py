@@ -204,10 +204,6 @@ def map_us(run, kernel="attune_map_blocks"):
 MOST_APART = 0.02  # norm of the difference over that of the peer's output: both round P and O to bf16, each in its own order
 
 
-def first_line(error):
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
 def peer_runners(case, given, q, k, v, o, names):
     """Runners by name, and why others have none. `o` is attune's output."""
     made, refused = {}, {}
@@ -216,14 +212,11 @@ def peer_runners(case, given, q, k, v, o, names):
             run = PEERS[name](case, given, q, k, v)
             if run is None:
                 continue
-            result = run()
-            result = result[0] if isinstance(result, tuple) else result
-            theirs = (result if result.shape == o.shape else result.transpose(1, 2)).float()
-            apart = ((o.float() - theirs).norm() / theirs.norm()).item()
+            apart = peers.distance(o, peers.as_bshd(name, run()))
             if not apart < MOST_APART:
                 raise ValueError(f"its output is {apart:.3g} of its norm apart")
         except Exception as error:  # its own limits end no run
-            refused[name] = first_line(error)
+            refused[name] = timing.first_line(error)
             continue
         made[name] = run
     return made, refused
@@ -354,7 +347,7 @@ def main():
         try:
             rows.append(run_case(case, context, arguments, rng))
         except Exception as error:  # one case that fails is told and ends no run
-            failures.append({"case": case.name, "error": first_line(error)})
+            failures.append({"case": case.name, "error": timing.first_line(error)})
             print(f"{case.name:44s} failed: {failures[-1]['error'][:160]}", flush=True)
             continue
         row = rows[-1]

@@ -134,6 +134,11 @@ def without_nan(value):
     return None if isinstance(value, float) and value != value else value
 
 
+def first_line(error: Exception) -> str:
+    """What a result says of a case or a peer that failed."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def write_result(path, result: dict) -> None:
     """Puts JSON in the place of `path` whole: a run that is cut short leaves what stood there."""
     part = Path(str(path) + ".part")
