@@ -2,7 +2,8 @@
 // decode_cpu: attention of a few rows of q over long caches on a CPU, op attention_kvcache. Threads share all work evenly
 // (shared/decode_partition.h). The first step leaves parts of items that several threads have in the workspace (shared/decode_layout.h),
 // the second joins them. A thread works on blocks of keys (decode_steps.hpp): q . k with all heads of K, the softmax, then the sums of V. Each
-// row is read once for all rows of q that share its head (decode_products.hpp), and converted to fp32 in registers where it is narrower.
+// row is read once for all rows of q that share its head (decode_products.hpp), and converted to fp32 in registers where it is narrower. Where the
+// CPU multiplies pairs of bf16 (pair_products.hpp), weights are rounded to bf16 and nothing is converted.
 //
 // q, k, v, o: fp32, bf16 or fp16, and k and v of e4m3 or e5m2 with a factor for each head; any head dims; pages of any size, or slots.
 //
@@ -41,7 +42,7 @@ struct RowStates {
 inline void begin_rows(const KernelArguments& args, const DecodeItem& item, const RowStates& rows) {
   for (int r = 0; r < item.rows; ++r) {
     load_row<kDtypeQ, kHeadDimQk>(args.q.data, item.in(args.q, r), rows.q[r]);
-    order_row<kHeadDimQk, Pairing::deal>(rows.q[r]);
+    order_row<kHeadDimQk, kOrderOfQ>(rows.q[r]);
     for (Floats& vector : rows.output[r]) vector = 0.0f;
     rows.largest[r] = kLowest;
     rows.sum[r] = 0;
@@ -55,18 +56,18 @@ inline void score_row(const KernelArguments& args, const DecodeItem& item, const
   float factor = args.softmax_scale;
   factor *= score_factor(args.scales.k_scale, item.kv_head);  // where kAccuracy
   const int batch = item.number, head = item.head(r), kv_head = item.kv_head;
-  const int position = item.position(r), places = block.places();
+  const int position = item.position(r), places = block.places;
   for (int place = 0; place < places; ++place) {
-    const int key = block.first + block.key_at(place);
     float score = scores[place] * factor;
+    const int at = block.key_at(place);                                         // where kScored
+    const int key = block.first + (at < block.count ? at : 0);                  // where kScored
     score = score_of(args.scores, score, batch, head, kv_head, position, key);  // where kScored
     scores[place] = score * kLog2E;
-    (void)key;
   }
   (void)batch, (void)head, (void)kv_head, (void)position;
   const int last = block.first + block.count - 1;
   if (seen.first <= block.first && last <= seen.last && places == block.count) return;
-  if (seen.last > last) seen.last = last;  // a place without a key has the one behind the last
+  if (seen.last > last) seen.last = last;  // a place behind the last key has none
   for (int place = 0; place < places; ++place) {
     const int key = block.first + block.key_at(place);
     if (key < seen.first || key > seen.last) scores[place] = -kInfinity;
@@ -79,11 +80,16 @@ inline Panel load_panel(const float* from) {
   return panel;
 }
 
+template <int kCount = kPanelRows>
 inline float largest_of(Panel panel) {
-  float largest = panel[0];
+  if constexpr (kCount == 1) {
+    return panel[0];
+  } else {
+    Panel other = panel;
 #pragma clang loop unroll(full)
-  for (int lane = 1; lane < kLanes; ++lane) largest = panel[lane] > largest ? panel[lane] : largest;
-  return largest;
+    for (int lane = 0; lane < kCount / 2; ++lane) other[lane] = panel[lane + kCount / 2];
+    return largest_of<kCount / 2>(larger(other, panel));
+  }
 }
 
 inline float power_of_2(float exponent) { return exp2_nonpositive(Panel(exponent))[0]; }
@@ -92,7 +98,7 @@ inline float power_of_2(float exponent) { return exp2_nonpositive(Panel(exponent
 inline void weigh_row(const KernelArguments& args, const DecodeItem& item, const KeyBlock& block,
                       int r, const RowStates& rows) {
   float* const scores = rows.scores[r];
-  const int places = block.places();
+  const int places = block.places;
   score_row(args, item, block, r, rows.seen[r], scores);
   const float before = rows.largest[r];
   Panel most = before;
@@ -102,7 +108,7 @@ inline void weigh_row(const KernelArguments& args, const DecodeItem& item, const
   Panel sum = 0.0f;
   for (int place = 0; place < places; place += kPanelRows) {
     const Panel weights = exp2_nonpositive(load_panel(scores + place) - largest);
-    __builtin_memcpy(scores + place, &weights, sizeof(weights));
+    store_weights(scores, place, weights);
     sum += weights;
   }
   if (largest != before) {
@@ -114,28 +120,33 @@ inline void weigh_row(const KernelArguments& args, const DecodeItem& item, const
   rows.sum[r] += sum_of(sum);
 }
 
-// Adds a block of keys to the rows of all heads.
+// Adds a block of keys to the rows of all heads; `next` is the one behind it.
 inline void add_block(const KernelArguments& args, const DecodePiece& piece, const KeyBlock& block,
-                      int count, const RowStates& rows) {
+                      const KeyBlock& next, int count, const RowStates& rows) {
   const int heads = args.num_heads_kv;
-  each_step(block, args.k, heads, [&](int step, int head) {
-    const StepRows<kHeadDimQk> k(args.k, block, block.k, step, head);
-    each_row_tile(count, [&](auto tile, int r) {
-      const RowStates of = rows.from(head * count + r);
-      dot_rows<tile.count>(of.q, k.rows, of.scores[0] + step * kStreams);
-    });
-  });
+  const BlockReader<kHeadDimQk, kStepKeys> k(args.k, block, block.k, heads);
+  const BlockReader<kHeadDimV, kStepValues> v(args.v, block, block.v, heads);
+  const BlockReader<kHeadDimQk, kStepKeys> next_k(args.k, next, next.k, heads);
+  k.each_step(
+      [&](const KvElement* const* keys, int key, int head) {
+        each_row_tile(count, [&](auto tile, int r) {
+          const RowStates of = rows.from(head * count + r);
+          dot_rows<tile.count>(of.q, keys, of.scores[0] + key);
+        });
+      },
+      [&](int i) { v.fetch(i); });
   for (int head = 0; head < heads; ++head) {
     const DecodeItem item(args, args.cache, piece.request, piece.item, head);
     for (int r = 0; r < count; ++r) weigh_row(args, item, block, r, rows.from(head * count));
   }
-  each_step(block, args.v, heads, [&](int step, int head) {
-    const StepRows<kHeadDimV> v(args.v, block, block.v, step, head);
-    each_row_tile(count, [&](auto tile, int r) {
-      const RowStates of = rows.from(head * count + r);
-      add_rows<tile.count>(of.scores[0] + step * kStreams, v.rows, of.output);
-    });
-  });
+  v.each_step(
+      [&](const KvElement* const* values, int key, int head) {
+        each_row_tile(count, [&](auto tile, int r) {
+          const RowStates of = rows.from(head * count + r);
+          add_rows<tile.count>(weights_from(of.scores[0], key), values, of.output);
+        });
+      },
+      [&](int i) { next_k.fetch(i); });
 }
 
 struct RowEnd {
@@ -205,7 +216,7 @@ inline RowStates states_of(const KernelArguments& args, int thread, int num_thre
 inline void end_rows(const KernelArguments& args, const DecodeItem& item, const DecodePiece& piece,
                      const RowStates& rows) {
   for (int r = 0; r < item.rows; ++r) {
-    order_row<kHeadDimV, Pairing::gather>(rows.output[r]);
+    order_row<kHeadDimV, kOrderBack>(rows.output[r]);
     if (piece.parts == 1) {
       write_row(args, item, r, rows.output[r], rows.largest[r], rows.sum[r]);
       continue;
@@ -229,8 +240,12 @@ inline void attend_piece(const KernelArguments& args, const DecodePiece& piece,
   const CachedRows cached(args.cache, first);
   for (int head = 0; head < args.num_heads_kv; ++head)
     begin_rows(args, item_of(head), rows.from(head * first.rows));
-  for (int key = piece.begin * kKeys; key < end; key += kBlock)
-    add_block(args, piece, KeyBlock(args, cached, key, end), first.rows, rows);
+  KeyBlock block(args, cached, piece.begin * kKeys, end);
+  while (block.count > 0) {
+    const KeyBlock next(args, cached, block.first + block.count, end);
+    add_block(args, piece, block, next, first.rows, rows);
+    block = next;
+  }
   for (int head = 0; head < args.num_heads_kv; ++head)
     end_rows(args, item_of(head), piece, rows.from(head * first.rows));
 }

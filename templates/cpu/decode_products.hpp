@@ -4,12 +4,23 @@
 #pragma once
 
 #include "cpu/decode_rows.hpp"
+#include "cpu/pair_products.hpp"
 #include "shared/decode_blocks.h"
 
 namespace attune {
 
 constexpr int kBlock = kDecodeBlockKeys;
-constexpr int kStreams = 4;  // keys of a step; see decode_steps.hpp
+// Where a row of K serves one of q alone, there is so little to do that the CPU's own prefetchers bring rows in time, of a few streams that each
+// go from one end to the other.
+constexpr bool kFarApart = kGqaRatio == 1;
+
+// Keys of a step, whose rows of one head are read together: 2 KB of them, so that rows of q and O are read once for several keys.
+template <int kHeadDim>
+constexpr int keys_of_step() {
+  constexpr int kRowBytes = kHeadDim * static_cast<int>(sizeof(Element<kDtypeKv>));
+  return kFarApart || kRowBytes > 256 ? 4 : kRowBytes > 128 ? 8 : 16;
+}
+constexpr int kStepKeys = keys_of_step<kHeadDimQk>(), kStepValues = keys_of_step<kHeadDimV>();
 
 // What products read: the cache's own rows, or those of 8 bits once they are fp32.
 constexpr Dtype kDtypeRead = is_8_bit(kDtypeKv) ? Dtype::kFp32 : kDtypeKv;
@@ -20,6 +31,10 @@ using KvElement = Element<kDtypeRead>;
 template <int kHeadDim>
 constexpr int kPairs = kHeadDim / (2 * kLanes);
 constexpr bool kDealt = kDtypeRead == Dtype::kBf16;
+
+// Products of bf16 by bf16: q as it is given, weights rounded. A pair of a row of q is then one vector of them, in its first; of V two keys'
+// elements stand beside each other, which deals rows of O in another way.
+constexpr bool kPairs16 = kCpuHasPairs && kDtypeQ == Dtype::kBf16 && kDtypeRead == Dtype::kBf16;
 
 struct TwoVectors {
   Floats first, second;
@@ -54,6 +69,18 @@ struct PairIndices {
             __builtin_shufflevector(pair.first, pair.second,
                                     ((kIndex + kLanes) / 2 + kIndex % 2 * kLanes)...)};
   }
+  // Products of pairs: a row of q, as it is given, is in the first vector.
+  static TwoVectors pack(TwoVectors pair) {
+    const TwoVectors dealt = deal(pair);
+    return {bits_as<Floats>(bits_as<Words>(dealt.first) >> 16 |
+                            (bits_as<Words>(dealt.second) & 0xffff0000u)),
+            0.0f};
+  }
+  // Products of pairs: each eight columns stand in four lanes of the first vector and four of the second (beside).
+  static TwoVectors gather_eights(TwoVectors pair) {
+    return {__builtin_shufflevector(pair.first, pair.second, place_of(kIndex)...),
+            __builtin_shufflevector(pair.first, pair.second, place_of(kIndex + kLanes)...)};
+  }
   // In each part of kPart lanes the sum of the halves of x's part, then that of y's. One operand of the addition is a blend, so that the
   // other alone takes a shuffle, of which CPUs do fewer at a time.
   template <int kPart>
@@ -63,12 +90,20 @@ struct PairIndices {
            __builtin_shufflevector(
                x, y, (kIndex % kPart < kHalf ? kIndex + kHalf : kIndex - kHalf + kLanes)...);
   }
+
+ private:
+  static constexpr int place_of(int column) {
+    return column % 8 / 4 * kLanes + column / 8 * 4 + column % 4;
+  }
 };
 template <class T, T... kIndex>
 using PairIndicesOf = PairIndices<kIndex...>;
 using Pairing = __make_integer_seq<PairIndicesOf, int, kLanes>;
 
-// A row in the order in which pairs are read (Pairing::deal), and back (Pairing::gather).
+constexpr auto kOrderOfQ = kPairs16 ? Pairing::pack : Pairing::deal;
+constexpr auto kOrderBack = kPairs16 ? Pairing::gather_eights : Pairing::gather;
+
+// A row of q in the order in which pairs are read (kOrderOfQ), and one of O back (kOrderBack).
 template <int kHeadDim, TwoVectors (*kOrder)(TwoVectors)>
 inline void order_row(Floats* row) {
   if constexpr (kDealt)
@@ -92,7 +127,32 @@ inline Floats sums_of(const Floats* vectors) {
   }
 }
 
-// Products of kTileRows rows of q and kTileKeys keys, their lanes not summed: sums[row * kStreams + key].
+inline Words load_words(const KvElement* from) {
+  Words words;
+  __builtin_memcpy(&words, from, sizeof(words));
+  return words;
+}
+
+// 16-bit elements of two keys beside each other, of the same columns; in parts of eight, whose lower halves are first (one instruction each).
+template <int... kIndex>
+struct BesideIndices {
+  static TwoVectors beside(Words a, Words b) {
+    typedef unsigned short Elements __attribute__((ext_vector_type(2 * kLanes)));
+    const auto x = bits_as<Elements>(a), y = bits_as<Elements>(b);
+    return {bits_as<Floats>(__builtin_shufflevector(x, y, place_of(kIndex, 0)...)),
+            bits_as<Floats>(__builtin_shufflevector(x, y, place_of(kIndex, 4)...))};
+  }
+
+ private:
+  static constexpr int place_of(int index, int half) {
+    return index / 8 * 8 + index % 8 / 2 + half + index % 2 * 2 * kLanes;
+  }
+};
+template <class T, T... kIndex>
+using BesideIndicesOf = BesideIndices<kIndex...>;
+using Beside = __make_integer_seq<BesideIndicesOf, int, 2 * kLanes>;
+
+// Products of kTileRows rows of q and kTileKeys keys, their lanes not summed: sums[row * kTileKeys + key].
 template <int kTileRows, int kTileKeys>
 inline void dot_tile(const Floats (*q)[kQkVectors], const KvElement* const* keys, Floats* sums) {
   Floats sum[kTileRows][kTileKeys] = {};
@@ -100,6 +160,13 @@ inline void dot_tile(const Floats (*q)[kQkVectors], const KvElement* const* keys
   for (int i = 0; i < kPaired; i += 2) {
 #pragma clang loop unroll(full)
     for (int key = 0; key < kTileKeys; ++key) {
+      if constexpr (kPairs16) {
+        const Words k = load_words(keys[key] + i * kLanes);
+#pragma clang loop unroll(full)
+        for (int row = 0; row < kTileRows; ++row)
+          sum[row][key] = add_pairs(bits_as<Words>(q[row][i]), k, sum[row][key]);
+        continue;
+      }
       const TwoVectors k = load_pair(keys[key] + i * kLanes);
 #pragma clang loop unroll(full)
       for (int row = 0; row < kTileRows; ++row) {
@@ -120,27 +187,77 @@ inline void dot_tile(const Floats (*q)[kQkVectors], const KvElement* const* keys
 #pragma clang loop unroll(full)
   for (int row = 0; row < kTileRows; ++row)
 #pragma clang loop unroll(full)
-    for (int key = 0; key < kTileKeys; ++key) sums[row * kStreams + key] = sum[row][key];
+    for (int key = 0; key < kTileKeys; ++key) sums[row * kTileKeys + key] = sum[row][key];
 }
 
-// q . k of kTileRows rows with the keys of a step: scores[row * kBlock + stream].
+// q . k of kTileRows rows with the keys of a step: scores[row * kBlock + key].
 template <int kTileRows>
 inline void dot_rows(const Floats (*q)[kQkVectors], const KvElement* const* keys, float* scores) {
-  constexpr int kTileKeys = kTileRows > 2 ? 2 : 4;
-  constexpr int kSums = kTileRows * kStreams, kWhole = (kSums + kLanes - 1) / kLanes * kLanes;
-  Floats sums[kWhole];
-  for (int i = kSums; i < kWhole; ++i) sums[i] = 0.0f;
-  for (int key = 0; key < kStreams; key += kTileKeys)
-    dot_tile<kTileRows, kTileKeys>(q, keys + key, sums + key);
-  float totals[kWhole];
+  constexpr int kRegisters = kLanes > 8 ? 16 : 8;  // for sums
+  constexpr int kMost = kRegisters / kTileRows, kTileKeys = kMost < kStepKeys ? kMost : kStepKeys;
+  constexpr int kSums = kTileRows * kTileKeys, kWhole = (kSums + kLanes - 1) / kLanes * kLanes;
+  for (int key = 0; key < kStepKeys; key += kTileKeys) {
+    Floats sums[kWhole];
+    for (int i = kSums; i < kWhole; ++i) sums[i] = 0.0f;
+    dot_tile<kTileRows, kTileKeys>(q, keys + key, sums);
+    float totals[kWhole];
 #pragma clang loop unroll(full)
-  for (int i = 0; i < kWhole; i += kLanes) store<Dtype::kFp32>(totals + i, sums_of(sums + i));
+    for (int i = 0; i < kWhole; i += kLanes) store<Dtype::kFp32>(totals + i, sums_of(sums + i));
 #pragma clang loop unroll(full)
-  for (int row = 0; row < kTileRows; ++row)
-    __builtin_memcpy(scores + row * kBlock, totals + row * kStreams, kStreams * sizeof(float));
+    for (int row = 0; row < kTileRows; ++row)
+      __builtin_memcpy(scores + row * kBlock + key, totals + row * kTileKeys,
+                       kTileKeys * sizeof(float));
+  }
 }
 
-// output += weights . v of kTileRows rows and the keys of a step; weights[row * kBlock + stream].
+// A block's weights of a row as products take them, in the place of its scores: bf16 where pairs are multiplied.
+inline void store_weights(float* scores, int place, Floats weights) {
+  if constexpr (kPairs16) {
+    store<Dtype::kBf16>(reinterpret_cast<unsigned short*>(scores) + place, weights);
+  } else {
+    store<Dtype::kFp32>(scores + place, weights);
+  }
+}
+
+// Those from key `key` of the block on, an even one: what add_rows takes.
+inline const float* weights_from(const float* scores, int key) {
+  return scores + key / (kPairs16 ? 2 : 1);
+}
+
+inline float weight_of(const float* weights, int key) {
+  if constexpr (!kPairs16) return weights[key];
+  const auto both = bits_as<unsigned>(weights[key / 2]);
+  return bits_as<float>(key % 2 == 0 ? both << 16 : both & 0xffff0000u);
+}
+
+// sum += weights . v of two vectors of each row, those from `column` on, and two keys.
+template <int kTileRows>
+inline void add_two_keys(const float* weights, const KvElement* const* values, int column,
+                         TwoVectors (&sum)[kTileRows]) {
+  if constexpr (kPairs16) {
+    const TwoVectors v =
+        Beside::beside(load_words(values[0] + column), load_words(values[1] + column));
+#pragma clang loop unroll(full)
+    for (int row = 0; row < kTileRows; ++row) {
+      const Words weight = bits_as<unsigned>(weights[row * kBlock]);
+      sum[row].first = add_pairs(weight, bits_as<Words>(v.first), sum[row].first);
+      sum[row].second = add_pairs(weight, bits_as<Words>(v.second), sum[row].second);
+    }
+  } else {
+#pragma clang loop unroll(full)
+    for (int key = 0; key < 2; ++key) {
+      const TwoVectors v = load_pair(values[key] + column);
+#pragma clang loop unroll(full)
+      for (int row = 0; row < kTileRows; ++row) {
+        const float weight = weights[row * kBlock + key];
+        sum[row].first += weight * v.first;
+        sum[row].second += weight * v.second;
+      }
+    }
+  }
+}
+
+// output += weights . v of kTileRows rows and the keys of a step; weights[row * kBlock] is that of the first.
 template <int kTileRows>
 inline void add_rows(const float* weights, const KvElement* const* values,
                      Floats (*output)[kOutVectors]) {
@@ -149,16 +266,8 @@ inline void add_rows(const float* weights, const KvElement* const* values,
     TwoVectors sum[kTileRows];
 #pragma clang loop unroll(full)
     for (int row = 0; row < kTileRows; ++row) sum[row] = {output[row][i], output[row][i + 1]};
-#pragma clang loop unroll(full)
-    for (int key = 0; key < kStreams; ++key) {
-      const TwoVectors v = load_pair(values[key] + i * kLanes);
-#pragma clang loop unroll(full)
-      for (int row = 0; row < kTileRows; ++row) {
-        const float weight = weights[row * kBlock + key];
-        sum[row].first += weight * v.first;
-        sum[row].second += weight * v.second;
-      }
-    }
+    for (int key = 0; key < kStepValues; key += 2)
+      add_two_keys<kTileRows>(weights_from(weights, key), values + key, i * kLanes, sum);
 #pragma clang loop unroll(full)
     for (int row = 0; row < kTileRows; ++row)
       output[row][i] = sum[row].first, output[row][i + 1] = sum[row].second;
@@ -168,11 +277,11 @@ inline void add_rows(const float* weights, const KvElement* const* values,
     Floats sum[kTileRows];
 #pragma clang loop unroll(full)
     for (int row = 0; row < kTileRows; ++row) sum[row] = output[row][i];
-#pragma clang loop unroll(full)
-    for (int key = 0; key < kStreams; ++key) {
+    for (int key = 0; key < kStepValues; ++key) {
       const Floats v = load_behind_pairs<kHeadDimV>(values[key], i);
 #pragma clang loop unroll(full)
-      for (int row = 0; row < kTileRows; ++row) sum[row] += weights[row * kBlock + key] * v;
+      for (int row = 0; row < kTileRows; ++row)
+        sum[row] += weight_of(weights + row * kBlock, key) * v;
     }
 #pragma clang loop unroll(full)
     for (int row = 0; row < kTileRows; ++row) output[row][i] = sum[row];

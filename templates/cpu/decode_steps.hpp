@@ -1,74 +1,132 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which decode_cpu reads a cache: blocks of keys, and steps of a few keys that stand far apart.
+// The order in which decode_cpu reads a cache: blocks of keys, and steps of a few keys of one head. Either the keys of a step stand beside each
+// other, and what comes is asked for, since a CPU's own prefetchers end at a page of memory, which may be a row of all heads; or they stand far
+// apart (kFarApart).
 #pragma once
 
 #include "cpu/decode_products.hpp"
 
 namespace attune {
 
-// Keys that are worked on together, all heads of them. Step i takes key i of each of kStreams runs of `steps` keys: so memory is read as
-// kStreams streams, each from one end to the other, which the CPU's prefetchers follow.
+// Keys that are worked on together, all heads of them. Each has a place, which is that of its scores.
 struct KeyBlock {
-  int first, count, steps;
+  int first = 0, count = 0,
+      places = 0;                  // places: whole vectors and steps, of which 16 keys are the most
   long long k[kBlock], v[kBlock];  // where their rows begin, of head 0
 
-  // Places of a row's scores: whole vectors.
-  int places() const { return (steps * kStreams + kLanes - 1) / kLanes * kLanes; }
-  // The key at a place, or none, which is `count`.
+  // The key at a place, or none, which is not below `count`.
   int key_at(int place) const {
-    const int key = place % kStreams * steps + place / kStreams;
-    return place < steps * kStreams && key < count ? key : count;
+    return kFarApart ? place % kStepKeys * (places / kStepKeys) + place / kStepKeys : place;
   }
 
+  KeyBlock() = default;
   KeyBlock(const KernelArguments& args, const CachedRows& cached, int begin, int end)
-      : first(begin), count(end - begin < kBlock ? end - begin : kBlock) {
-    steps = (count + kStreams - 1) / kStreams;
-    for (int key = 0; key < count; ++key) {
-      k[key] = cached.in(args.k, first + key);
-      v[key] = cached.in(args.v, first + key);
+      : first(begin),
+        count(end - begin < kBlock ? end - begin : kBlock),
+        places((count + 15) / 16 * 16) {
+    for (int place = 0; place < places; ++place) {
+      const int key = key_at(place);
+      if (key >= count) continue;
+      k[place] = cached.in(args.k, first + key);
+      v[place] = cached.in(args.v, first + key);
     }
   }
 };
 
 // The rows of a step as products read them. A key behind the last one has a row of zeros.
-template <int kHeadDim>
+template <int kHeadDim, int kStep>
 struct StepRows {
   static constexpr KvElement kZeros[vectors_of(kHeadDim) * kLanes] = {};
-  const KvElement* rows[kStreams];
-  Floats wide[is_8_bit(kDtypeKv) ? kStreams * vectors_of(kHeadDim) : 1];  // fp32 of 8 bits
+  const KvElement* rows[kStep];
+  Floats wide[is_8_bit(kDtypeKv) ? kStep * vectors_of(kHeadDim) : 1];  // fp32 of 8 bits
+};
 
-  StepRows(const OperandView& view, const KeyBlock& block, const long long* at, int step,
-           int head) {
-#pragma clang loop unroll(full)
-    for (int stream = 0; stream < kStreams; ++stream) {
-      const int key = stream * block.steps + step;
-      if (key >= block.count) {
-        rows[stream] = kZeros;
+// K or V of a block, read in the order in which its rows stand in memory.
+template <int kHeadDim, int kStep>
+class BlockReader {
+ public:
+  BlockReader(const OperandView& view, const KeyBlock& block, const long long* at, int heads)
+      : data_(static_cast<const Element<kDtypeKv>*>(view.data)),
+        head_stride_(view.head_stride),
+        block_(block),
+        at_(at),
+        steps_((block.places + kStep - 1) / kStep),
+        heads_(heads),
+        by_head_(view.head_stride > view.row_stride) {}
+
+  // Calls take(rows, first place of the step, head) for all steps. Each asks for what comes some way behind it, and then(i) for what comes i steps
+  // behind the last.
+  template <class Take, class Then>
+  void each_step(const Take& take, const Then& then) const {
+    const int count = steps_ * heads_, ahead = by_head_ ? kStepsAhead : heads_;
+    for (int i = 0; i < count; ++i) {
+      if (kFarApart) {
+        // nothing is asked for
+      } else if (i + ahead < count) {
+        fetch(i + ahead);
+      } else {
+        then(i + ahead - count);
+      }
+      StepRows<kHeadDim, kStep> step;
+      find(i, &step);
+      take(step.rows, first_place(i), head(i));
+    }
+  }
+
+  // Asks for as much as step `i` reads, if there is one, in the order in which it stands in memory.
+  void fetch(int i) const {
+    constexpr int kBytes = kHeadDim * static_cast<int>(sizeof(Element<kDtypeKv>)), kLine = 64;
+    if (i >= steps_ * heads_) return;
+    int place = first_place(i), of = head(i);
+    if (!by_head_) {  // among the rows of all heads of a step
+      place += of * kStep / heads_;
+      of = of * kStep % heads_;
+    }
+    for (int row = 0; row < kStep && place < block_.count; ++row) {
+      const auto* const from = reinterpret_cast<const char*>(row_of(place, of));
+      for (int byte = 0; byte < kBytes;
+           byte += kLine)  // into L2: in L1 few lines can be waited for
+        __builtin_prefetch(from + byte, 0, 2);
+      if (!by_head_ && ++of < heads_) continue;
+      if (!by_head_) of = 0;
+      ++place;
+    }
+  }
+
+ private:
+  static constexpr int kStepsAhead = 2;  // of a head
+
+  int first_place(int i) const { return (by_head_ ? i % steps_ : i / heads_) * kStep; }
+  int head(int i) const { return by_head_ ? i / steps_ : i % heads_; }
+
+  const Element<kDtypeKv>* row_of(int place, int head) const {
+    return data_ + at_[place] + head * head_stride_;
+  }
+
+  void find(int i, StepRows<kHeadDim, kStep>* step) const {
+    const int first = first_place(i), of = head(i);
+    for (int key = 0; key < kStep; ++key) {
+      if (block_.key_at(first + key) >= block_.count) {
+        step->rows[key] = StepRows<kHeadDim, kStep>::kZeros;
         continue;
       }
-      const auto* const row =
-          static_cast<const Element<kDtypeKv>*>(view.data) + at[key] + head * view.head_stride;
+      const Element<kDtypeKv>* const from = row_of(first + key, of);
       if constexpr (is_8_bit(kDtypeKv)) {
-        Floats* const to = wide + stream * vectors_of(kHeadDim);
-        load_row<kDtypeKv, kHeadDim>(row, 0, to);
-        rows[stream] = reinterpret_cast<const KvElement*>(to);
+        Floats* const to = step->wide + key * vectors_of(kHeadDim);
+        load_row<kDtypeKv, kHeadDim>(from, 0, to);
+        step->rows[key] = reinterpret_cast<const KvElement*>(to);
       } else {
-        rows[stream] = reinterpret_cast<const KvElement*>(row);  // the same type
+        step->rows[key] = reinterpret_cast<const KvElement*>(from);  // the same type
       }
     }
   }
-};
 
-// Calls take(step, head) for all steps of a block and all heads, in the order in which rows of `view` stand.
-template <class Take>
-inline void each_step(const KeyBlock& block, const OperandView& view, int heads, const Take& take) {
-  if (view.head_stride > view.row_stride) {
-    for (int head = 0; head < heads; ++head)
-      for (int step = 0; step < block.steps; ++step) take(step, head);
-  } else {
-    for (int step = 0; step < block.steps; ++step)
-      for (int head = 0; head < heads; ++head) take(step, head);
-  }
-}
+  const Element<kDtypeKv>* data_;
+  long long head_stride_;
+  const KeyBlock& block_;
+  const long long* at_;
+  int steps_, heads_;
+  bool by_head_;  // rows of a head stand side by side
+};
 
 }  // namespace attune
