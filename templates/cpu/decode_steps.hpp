@@ -10,8 +10,8 @@ namespace attune {
 
 // Keys that are worked on together, all heads of them. Each has a place, which is that of its scores.
 struct KeyBlock {
-  int first = 0, count = 0,
-      places = 0;                  // places: whole vectors and steps, of which 16 keys are the most
+  int first, count;
+  int places;                      // whole vectors and steps, of which 16 keys are the most
   long long k[kBlock], v[kBlock];  // where their rows begin, of head 0
 
   // The key at a place, or none, which is not below `count`.
@@ -19,7 +19,6 @@ struct KeyBlock {
     return kFarApart ? place % kStepKeys * (places / kStepKeys) + place / kStepKeys : place;
   }
 
-  KeyBlock() = default;
   KeyBlock(const KernelArguments& args, const CachedRows& cached, int begin, int end)
       : first(begin),
         count(end - begin < kBlock ? end - begin : kBlock),
@@ -50,7 +49,7 @@ class BlockReader {
         head_stride_(view.head_stride),
         block_(block),
         at_(at),
-        steps_((block.places + kStep - 1) / kStep),
+        steps_(block.places / kStep),
         heads_(heads),
         by_head_(view.head_stride > view.row_stride) {}
 
@@ -84,9 +83,8 @@ class BlockReader {
     }
     for (int row = 0; row < kStep && place < block_.count; ++row) {
       const auto* const from = reinterpret_cast<const char*>(row_of(place, of));
-      for (int byte = 0; byte < kBytes;
-           byte += kLine)  // into L2: in L1 few lines can be waited for
-        __builtin_prefetch(from + byte, 0, 2);
+      for (int byte = 0; byte < kBytes; byte += kLine)
+        __builtin_prefetch(from + byte, 0, 2);  // into L2: in L1 few lines can be waited for
       if (!by_head_ && ++of < heads_) continue;
       if (!by_head_) of = 0;
       ++place;
