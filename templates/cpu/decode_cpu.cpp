@@ -80,16 +80,11 @@ inline Panel load_panel(const float* from) {
   return panel;
 }
 
-template <int kCount = kPanelRows>
 inline float largest_of(Panel panel) {
-  if constexpr (kCount == 1) {
-    return panel[0];
-  } else {
-    Panel other = panel;
+  float largest = panel[0];
 #pragma clang loop unroll(full)
-    for (int lane = 0; lane < kCount / 2; ++lane) other[lane] = panel[lane + kCount / 2];
-    return largest_of<kCount / 2>(larger(other, panel));
-  }
+  for (int lane = 1; lane < kLanes; ++lane) largest = panel[lane] > largest ? panel[lane] : largest;
+  return largest;
 }
 
 inline float power_of_2(float exponent) { return exp2_nonpositive(Panel(exponent))[0]; }
@@ -128,10 +123,10 @@ inline void add_block(const KernelArguments& args, const DecodePiece& piece, con
   const BlockReader<kHeadDimV, kStepValues> v(args.v, block, block.v, heads);
   const BlockReader<kHeadDimQk, kStepKeys> next_k(args.k, next, next.k, heads);
   k.each_step(
-      [&](const KvElement* const* keys, int key, int head) {
+      [&](const KvElement* const* keys, int place, int head) {
         each_row_tile(count, [&](auto tile, int r) {
           const RowStates of = rows.from(head * count + r);
-          dot_rows<tile.count>(of.q, keys, of.scores[0] + key);
+          dot_rows<tile.count>(of.q, keys, of.scores[0] + place);
         });
       },
       [&](int i) { v.fetch(i); });
@@ -140,10 +135,10 @@ inline void add_block(const KernelArguments& args, const DecodePiece& piece, con
     for (int r = 0; r < count; ++r) weigh_row(args, item, block, r, rows.from(head * count));
   }
   v.each_step(
-      [&](const KvElement* const* values, int key, int head) {
+      [&](const KvElement* const* values, int place, int head) {
         each_row_tile(count, [&](auto tile, int r) {
           const RowStates of = rows.from(head * count + r);
-          add_rows<tile.count>(weights_from(of.scores[0], key), values, of.output);
+          add_rows<tile.count>(weights_from(of.scores[0], place), values, of.output);
         });
       },
       [&](int i) { next_k.fetch(i); });

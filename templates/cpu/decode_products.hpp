@@ -9,7 +9,9 @@
 
 namespace attune {
 
-constexpr int kBlock = kDecodeBlockKeys;
+constexpr int kBlock = kDecodeBlockKeys, kMostStepKeys = 16;
+static_assert(kBlock % kMostStepKeys == 0 && kMostStepKeys % kPanelRows == 0);
+
 // Where a row of K serves one of q alone, there is so little to do that the CPU's own prefetchers bring rows in time, of a few streams that each
 // go from one end to the other.
 constexpr bool kFarApart = kGqaRatio == 1;
@@ -18,7 +20,7 @@ constexpr bool kFarApart = kGqaRatio == 1;
 template <int kHeadDim>
 constexpr int keys_of_step() {
   constexpr int kRowBytes = kHeadDim * static_cast<int>(sizeof(Element<kDtypeKv>));
-  return kFarApart || kRowBytes > 256 ? 4 : kRowBytes > 128 ? 8 : 16;
+  return kFarApart || kRowBytes > 256 ? 4 : kRowBytes > 128 ? 8 : kMostStepKeys;
 }
 constexpr int kStepKeys = keys_of_step<kHeadDimQk>(), kStepValues = keys_of_step<kHeadDimV>();
 
@@ -34,16 +36,22 @@ constexpr bool kDealt = kDtypeRead == Dtype::kBf16;
 
 // Products of bf16 by bf16: q as it is given, weights rounded. A pair of a row of q is then one vector of them, in its first; of V two keys'
 // elements stand beside each other, which deals rows of O in another way.
-constexpr bool kPairs16 = kCpuHasPairs && kDtypeQ == Dtype::kBf16 && kDtypeRead == Dtype::kBf16;
+constexpr bool kBf16Products =
+    kCpuHasPairs && kDtypeQ == Dtype::kBf16 && kDtypeRead == Dtype::kBf16;
 
 struct TwoVectors {
   Floats first, second;
 };
 
+inline Words load_words(const KvElement* from) {
+  Words words;
+  __builtin_memcpy(&words, from, sizeof(words));
+  return words;
+}
+
 inline TwoVectors load_pair(const KvElement* from) {
   if constexpr (kDealt) {
-    Words words;
-    __builtin_memcpy(&words, from, sizeof(words));
+    const Words words = load_words(from);
     return {bits_as<Floats>(words << 16), bits_as<Floats>(words & 0xffff0000u)};
   } else {
     return {load<kDtypeRead>(from), load<kDtypeRead>(from + kLanes)};
@@ -100,8 +108,8 @@ template <class T, T... kIndex>
 using PairIndicesOf = PairIndices<kIndex...>;
 using Pairing = __make_integer_seq<PairIndicesOf, int, kLanes>;
 
-constexpr auto kOrderOfQ = kPairs16 ? Pairing::pack : Pairing::deal;
-constexpr auto kOrderBack = kPairs16 ? Pairing::gather_eights : Pairing::gather;
+constexpr auto kOrderOfQ = kBf16Products ? Pairing::pack : Pairing::deal;
+constexpr auto kOrderBack = kBf16Products ? Pairing::gather_eights : Pairing::gather;
 
 // A row of q in the order in which pairs are read (kOrderOfQ), and one of O back (kOrderBack).
 template <int kHeadDim, TwoVectors (*kOrder)(TwoVectors)>
@@ -125,12 +133,6 @@ inline Floats sums_of(const Floats* vectors) {
       folded[i] = Pairing::fold<kCount>(vectors[i], vectors[i + kCount / 2]);
     return sums_of<kCount / 2>(folded);
   }
-}
-
-inline Words load_words(const KvElement* from) {
-  Words words;
-  __builtin_memcpy(&words, from, sizeof(words));
-  return words;
 }
 
 // 16-bit elements of two keys beside each other, of the same columns; in parts of eight, whose lower halves are first (one instruction each).
@@ -160,7 +162,7 @@ inline void dot_tile(const Floats (*q)[kQkVectors], const KvElement* const* keys
   for (int i = 0; i < kPaired; i += 2) {
 #pragma clang loop unroll(full)
     for (int key = 0; key < kTileKeys; ++key) {
-      if constexpr (kPairs16) {
+      if constexpr (kBf16Products) {
         const Words k = load_words(keys[key] + i * kLanes);
 #pragma clang loop unroll(full)
         for (int row = 0; row < kTileRows; ++row)
@@ -212,7 +214,7 @@ inline void dot_rows(const Floats (*q)[kQkVectors], const KvElement* const* keys
 
 // A block's weights of a row as products take them, in the place of its scores: bf16 where pairs are multiplied.
 inline void store_weights(float* scores, int place, Floats weights) {
-  if constexpr (kPairs16) {
+  if constexpr (kBf16Products) {
     store<Dtype::kBf16>(reinterpret_cast<unsigned short*>(scores) + place, weights);
   } else {
     store<Dtype::kFp32>(scores + place, weights);
@@ -221,11 +223,11 @@ inline void store_weights(float* scores, int place, Floats weights) {
 
 // Those from key `key` of the block on, an even one: what add_rows takes.
 inline const float* weights_from(const float* scores, int key) {
-  return scores + key / (kPairs16 ? 2 : 1);
+  return scores + key / (kBf16Products ? 2 : 1);
 }
 
 inline float weight_of(const float* weights, int key) {
-  if constexpr (!kPairs16) return weights[key];
+  if constexpr (!kBf16Products) return weights[key];
   const auto both = bits_as<unsigned>(weights[key / 2]);
   return bits_as<float>(key % 2 == 0 ? both << 16 : both & 0xffff0000u);
 }
@@ -234,7 +236,7 @@ inline float weight_of(const float* weights, int key) {
 template <int kTileRows>
 inline void add_two_keys(const float* weights, const KvElement* const* values, int column,
                          TwoVectors (&sum)[kTileRows]) {
-  if constexpr (kPairs16) {
+  if constexpr (kBf16Products) {
     const TwoVectors v =
         Beside::beside(load_words(values[0] + column), load_words(values[1] + column));
 #pragma clang loop unroll(full)

@@ -11,7 +11,7 @@ namespace attune {
 // Keys that are worked on together, all heads of them. Each has a place, which is that of its scores.
 struct KeyBlock {
   int first, count;
-  int places;                      // whole vectors and steps, of which 16 keys are the most
+  int places;                      // whole vectors and steps
   long long k[kBlock], v[kBlock];  // where their rows begin, of head 0
 
   // The key at a place, or none, which is not below `count`.
@@ -22,7 +22,7 @@ struct KeyBlock {
   KeyBlock(const KernelArguments& args, const CachedRows& cached, int begin, int end)
       : first(begin),
         count(end - begin < kBlock ? end - begin : kBlock),
-        places((count + 15) / 16 * 16) {
+        places((count + kMostStepKeys - 1) / kMostStepKeys * kMostStepKeys) {
     for (int place = 0; place < places; ++place) {
       const int key = key_at(place);
       if (key >= count) continue;
@@ -59,9 +59,7 @@ class BlockReader {
   void each_step(const Take& take, const Then& then) const {
     const int count = steps_ * heads_, ahead = by_head_ ? kStepsAhead : heads_;
     for (int i = 0; i < count; ++i) {
-      if (kFarApart) {
-        // nothing is asked for
-      } else if (i + ahead < count) {
+      if (i + ahead < count) {
         fetch(i + ahead);
       } else {
         then(i + ahead - count);
@@ -72,10 +70,10 @@ class BlockReader {
     }
   }
 
-  // Asks for as much as step `i` reads, if there is one, in the order in which it stands in memory.
+  // Asks for as much as step `i` reads, if there is one, in the order in which it stands in memory. None of keys far apart.
   void fetch(int i) const {
     constexpr int kBytes = kHeadDim * static_cast<int>(sizeof(Element<kDtypeKv>)), kLine = 64;
-    if (i >= steps_ * heads_) return;
+    if (kFarApart || i >= steps_ * heads_) return;
     int place = first_place(i), of = head(i);
     if (!by_head_) {  // among the rows of all heads of a step
       place += of * kStep / heads_;
@@ -85,9 +83,12 @@ class BlockReader {
       const auto* const from = reinterpret_cast<const char*>(row_of(place, of));
       for (int byte = 0; byte < kBytes; byte += kLine)
         __builtin_prefetch(from + byte, 0, 2);  // into L2: in L1 few lines can be waited for
-      if (!by_head_ && ++of < heads_) continue;
-      if (!by_head_) of = 0;
-      ++place;
+      if (by_head_) {
+        ++place;
+      } else if (++of == heads_) {
+        ++place;
+        of = 0;
+      }
     }
   }
 
