@@ -117,6 +117,11 @@ class KernelTemplate {
     return launch_plan(structure(spec, config), sizes(spec, config, shape, device));
   }
 
+  // Why no one chooses this config for this shape, though it runs there, as a sentence; nullopt where it may be chosen.
+  virtual std::optional<std::string> unfit(const KernelSpec&, const Config&, const Shape&) const {
+    return std::nullopt;
+  }
+
   // Rough time, arbitrary unit, for ranking candidates before any is compiled; lower is better. It orders, it never decides.
   virtual double predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,
                                 const Shape& shape, const DeviceFacts& device) const = 0;

@@ -80,6 +80,8 @@ const void* part_of(const KernelArguments& arguments, ArgumentPart part) {
       return &arguments.cache;
     case ArgumentPart::kAppend:
       return &arguments.append;
+    case ArgumentPart::kRound:
+      return &arguments.round;
   }
   return nullptr;
 }
@@ -122,6 +124,8 @@ LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& size
   plan.main_step = structure.main_step;
   plan.keeps_score_units = structure.keeps_score_units;
   plan.map = structure.map;
+  plan.rounds = structure.rounds;
+  plan.round_sizes = sizes.rounds;
   if (plan.map && *plan.map >= structure.workspace.size())
     throw Error(ErrorCode::kInternal, fmt::format("the map is to be tensor {} of a workspace of {}",
                                                   *plan.map, structure.workspace.size()));

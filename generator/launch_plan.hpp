@@ -7,6 +7,7 @@
 // steps like any other.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,7 +32,8 @@ enum class ArgumentPart : int {
   kScales,
   kGradients,
   kCache,
-  kAppend
+  kAppend,
+  kRound
 };
 // Those of an attention kernel: kScales where it has 8-bit operands, kScores where it has score features. kMap is for families that
 // make a map of blocks (families/block_map.hpp) to say.
@@ -90,6 +92,10 @@ struct LaunchStructure {
   // Of the workspace's tensors the one that ArgumentPart::kMap speaks of: lists of words, {words, row blocks, heads, batch}. The first
   // step writes it, a block of threads for each list that the call has (BlockMapArgs::num_lists).
   std::optional<size_t> map{};
+  // Steps [begin, end) that are launched in rounds (LaunchSizes::rounds), one round after the other.
+  struct Rounds {
+    size_t begin = 0, end = 0;
+  } rounds{};
 };
 
 // Which lists of a map a call has: one for all batch entries, or heads, where its masks tell them not apart.
@@ -112,6 +118,12 @@ struct TensorExtents {
 struct LaunchSizes {
   std::vector<StepSize> steps = std::vector<StepSize>(1);  // as LaunchStructure::steps
   std::vector<TensorExtents> workspace{};                  // as LaunchStructure::workspace
+  // Heads of K over all batch entries, and those of a round but the last, which may have fewer. Steps of rounds have the sizes of a full one,
+  // and as many tiles for each of its heads.
+  struct Rounds {
+    int heads = 1, of_round = 1;
+    int stride = 0;  // as RoundArgs::stride
+  } rounds{};
 };
 
 struct LaunchStep : StepStructure, StepSize {};
@@ -127,6 +139,30 @@ struct LaunchPlan {
   int64_t zeroed_bytes = 0;     // leading part that must be zero before the first launch
   bool keeps_score_units = false;
   std::optional<size_t> map{};  // as LaunchStructure::map
+  LaunchStructure::Rounds rounds{};
+  LaunchSizes::Rounds round_sizes{};
+
+  // launch(number of a step, arguments) for all that a call launches, in stream order, with what each is told of tiles and rounds in
+  // `arguments`.
+  template <class Launch>
+  void each_launch(KernelArguments& arguments, const Launch& launch) const {
+    const auto one = [&](size_t i) {
+      arguments.num_tiles = steps[i].num_tiles;
+      launch(i, arguments);
+    };
+    size_t i = 0;
+    for (; i < rounds.begin; ++i) one(i);
+    for (int first = 0; rounds.end > rounds.begin && first < round_sizes.heads;
+         first += round_sizes.of_round) {
+      arguments.round = {first, std::min(round_sizes.of_round, round_sizes.heads - first),
+                         round_sizes.stride};
+      for (i = rounds.begin; i < rounds.end; ++i) {
+        arguments.num_tiles = steps[i].num_tiles / round_sizes.of_round * arguments.round.heads;
+        launch(i, arguments);
+      }
+    }
+    for (i = rounds.end; i < steps.size(); ++i) one(i);
+  }
 
   LaunchStep& main() { return steps[main_step]; }
   const LaunchStep& main() const { return steps[main_step]; }

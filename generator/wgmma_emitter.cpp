@@ -94,7 +94,8 @@ struct Product {
   int row;  // bytes, of a panel of what is in shared memory
   bool adds = false;
   bool onto = false;
-  int rows = 0;  // of a panel of B, where it has more than this product reads
+  int rows = 0;                // of a panel of B, where it has more than this product reads
+  int row_a = kPanelRowBytes;  // of an MN-major A
 
   int rows_of_b(int own) const { return rows > 0 ? rows : own; }
 
@@ -111,10 +112,14 @@ int k_major_step(int step, int rows, int row_bytes) {
          kDescriptorUnit;
 }
 
-// 16-bit B is MN-major: a k-step is so many rows further down.
+// A k-step of an MN-major operand is so many rows further down.
+int mn_major_step(const Product& t, int step, int row_bytes) {
+  return step * t.step_k() * row_bytes / kDescriptorUnit;
+}
+
+// 16-bit B is MN-major.
 int b_step(const Product& t, int step) {
-  return t.wide() ? step * t.step_k() * kPanelRowBytes / kDescriptorUnit
-                  : k_major_step(step, t.n, t.row);
+  return t.wide() ? mn_major_step(t, step, kPanelRowBytes) : k_major_step(step, t.n, t.row);
 }
 
 // A panel of an MN-major B.
@@ -153,8 +158,13 @@ std::string emit_shared(const Product& t) {
                      t.adds ? ", \"r\"(adds)" : "");
 }
 
-// A K-major and B MN-major, or the other way round, both in shared memory; up to the widest product.
-std::string emit_shared_rows(const Product& t, bool transposed) {
+// How operands in shared memory stand: MN-major, or K-major.
+struct Major {
+  bool a_by_mn, b_by_mn;
+};
+
+// A and B in shared memory, not both K-major; up to the widest product.
+std::string emit_shared_rows(const Product& t, Major major) {
   const auto& [function, d, a, b] = t.names;
   const int count = t.n / 2;
   const std::string opening = fmt::format("__device__ __forceinline__ void {}(", function);
@@ -163,8 +173,9 @@ std::string emit_shared_rows(const Product& t, bool transposed) {
       "{3}float (&{4})[{2}], unsigned long long {5},\n"
       "{7:{8}}unsigned long long {6}, int adds) {{\n  asm volatile(\n",
       t.n, t.k, count, opening, d, a, b, "", opening.size(),
-      transposed ? fmt::format("({1}, 64)^T x ({0}, {1})^T", t.n, t.k)
-                 : fmt::format("(64, {1}) x ({1}, {0})", t.n, t.k));
+      (major.a_by_mn ? fmt::format("({}, 64)^T", t.k) : fmt::format("(64, {})", t.k)) + " x " +
+          (major.b_by_mn ? fmt::format("({}, {})", t.k, t.n)
+                         : fmt::format("({}, {})^T", t.n, t.k)));
   text += line(fmt::format(
       "{{ .reg .pred p; .reg .b64 a, b; .reg .b32 {0}_low, {0}_high, {1}_low, {1}_high, low;", a,
       b));
@@ -173,11 +184,13 @@ std::string emit_shared_rows(const Product& t, bool transposed) {
   for (int step = 0; step < t.k / t.step_k(); ++step) {
     if (step == 0) text += line(fmt::format("setp.ne.b32 p, %{}, 0;", count + 2));
     if (step == 1) text += line("setp.ne.b32 p, 1, 0;");
-    text += moved("a", a, transposed ? b_step(t, step) : k_major_step(step, kRowsOfQ, t.row));
-    text += moved("b", b, transposed ? k_major_step(step, t.n, t.row) : b_step(t, step));
-    text += line(fmt::format("wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, a, b, p, 1, 1, {};",
-                             t.shape(t.n), ptx_type(t.type_a), ptx_type(t.type_b),
-                             operands(0, count), transposed ? "1, 0" : "0, 1"));
+    text += moved(
+        "a", a,
+        major.a_by_mn ? mn_major_step(t, step, t.row_a) : k_major_step(step, kRowsOfQ, t.row));
+    text += moved("b", b, major.b_by_mn ? b_step(t, step) : k_major_step(step, t.n, t.row));
+    text += line(fmt::format(
+        "wgmma.mma_async.sync.aligned.{}.{}.{} {{{}}}, a, b, p, 1, 1, {:d}, {:d};", t.shape(t.n),
+        ptx_type(t.type_a), ptx_type(t.type_b), operands(0, count), major.a_by_mn, major.b_by_mn));
   }
   text += line("}");
   return text + operand_list(bindings("+f", d, count)) +
@@ -264,10 +277,14 @@ std::string emit_wgmma_products(Dtype dtype, const std::vector<WgmmaProduct>& pr
     Product product{
         {one.function, "d", "first", "second"}, dtype, dtype, one.n, one.k, kPanelRowBytes};
     product.rows = one.rows;
-    functions.push_back(one.a == WgmmaA::kShared          ? emit_shared(product)
-                        : one.a == WgmmaA::kSharedRows    ? emit_shared_rows(product, false)
-                        : one.a == WgmmaA::kSharedColumns ? emit_shared_rows(product, true)
-                                                          : emit_registers(product));
+    product.row_a = one.row_a;
+    if (one.a == WgmmaA::kShared)
+      functions.push_back(emit_shared(product));
+    else if (one.a == WgmmaA::kRegisters)
+      functions.push_back(emit_registers(product));
+    else
+      functions.push_back(emit_shared_rows(product, {.a_by_mn = one.a != WgmmaA::kSharedRows,
+                                                     .b_by_mn = one.a != WgmmaA::kSharedColumns}));
   }
   return in_namespace(functions);
 }

@@ -57,13 +57,16 @@ std::string emit_fp8_wgmma_products(const Fp8WgmmaTile& tile);
 //                function(float (&d)[n / 2], const unsigned (&first)[k / 4], u64 second, int adds)
 //   kSharedColumns: d += A^T B^T with A (k, 64) MN-major and B (n, k) K-major, both in shared memory; = where adds is 0
 //                function(float (&d)[n / 2], u64 first, u64 second, int adds)
-enum class WgmmaA { kShared, kSharedRows, kSharedColumns, kRegisters };
+//   kSharedBothColumns: d += A^T B with A (k, 64) and B (k, n) in shared memory, both MN-major; = where adds is 0
+//                function(float (&d)[n / 2], u64 first, u64 second, int adds)
+enum class WgmmaA { kShared, kSharedRows, kSharedColumns, kSharedBothColumns, kRegisters };
 struct WgmmaProduct {
   std::string_view function;
   WgmmaA a;
   int n;         // a multiple of 8 up to 256
   int k;         // kShared: memory is zero beyond it up to a multiple of 16; else a multiple of 16
   int rows = 0;  // of the panels in which B stands; 0: as many as it has
+  int row_a = 128;  // bytes of a row of A's panels, where A is MN-major; swizzled over as many
 };
 std::string emit_wgmma_products(Dtype dtype, const std::vector<WgmmaProduct>& products);
 

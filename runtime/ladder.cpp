@@ -178,6 +178,8 @@ class Climb {
           fmt::format("made for {}, this device takes {}", winner.arch, family->arch.name()));
     else if (const auto broken = space_of(*family, spec).broken(winner.config))
       pass_over_it(*broken);
+    else if (const auto unfit = family->kernel_template->unfit(spec, winner.config, shape_))
+      pass_over_it(*unfit);
     else
       return family;
     return nullptr;

@@ -20,8 +20,12 @@ std::string launch_text(const LaunchStep& launch) {
 
 std::string launch_text(const LaunchPlan& launch) {
   std::string text;
-  for (const LaunchStep& step : launch.steps) {
+  for (size_t i = 0; i < launch.steps.size(); ++i) {
+    const LaunchStep& step = launch.steps[i];
     if (!text.empty()) text += "; then ";
+    if (i == launch.rounds.begin && i < launch.rounds.end)
+      text += fmt::format("for {} heads of k at a time, of {}: ", launch.round_sizes.of_round,
+                          launch.round_sizes.heads);
     if (step.entry != kEntryName) text += step.entry + ": ";
     text += launch_text(step);
   }

@@ -26,9 +26,14 @@ void sort_by_cost(const SearchTask& task, std::vector<TuneCandidate>* candidates
   *candidates = std::move(sorted);
 }
 
+bool fits(const SearchTask& task, const Family& family, const Config& config) {
+  return !family.kernel_template->unfit(task.spaces->spec(), config, task.shape);
+}
+
 std::vector<TuneCandidate> whole_space(const SearchTask& task, const Family& family) {
   std::vector<TuneCandidate> all;
-  for (const Config& config : task.spaces->configs(family)) all.push_back({family, config, false});
+  for (const Config& config : task.spaces->configs(family))
+    if (fits(task, family, config)) all.push_back({family, config, false});
   sort_by_cost(task, &all);
   return all;
 }
@@ -146,7 +151,8 @@ std::vector<TuneCandidate> first_candidates(const SearchTask& task, const Effort
   Collection found;
   found.add(default_candidate(task));
   for (const TuneCandidate& hint : hints)
-    if (task.spaces->is_legal(hint)) found.add({hint.family, hint.config, false});
+    if (task.spaces->is_legal(hint) && fits(task, hint.family, hint.config))
+      found.add({hint.family, hint.config, false});
   const std::vector<Family> families = task.families();
   for (size_t i = 1; i < families.size(); ++i) found.add(default_of(task, families[i]));
   for (size_t i = 0; i < (plan.whole_space ? families.size() : 1); ++i) {
@@ -173,7 +179,7 @@ std::vector<TuneCandidate> neighbourhood(const SearchTask& task,
     std::vector<TuneCandidate> ring;
     for (const TuneCandidate& centre : best)
       for (const Config& config : task.spaces->configs(centre.family))
-        if (distance(config, centre.config) == wanted)
+        if (distance(config, centre.config) == wanted && fits(task, centre.family, config))
           ring.push_back({centre.family, config, false});
     sort_by_cost(task, &ring);
     for (TuneCandidate& candidate : ring)

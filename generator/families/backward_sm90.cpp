@@ -9,12 +9,13 @@
 
 #include "generator/core/error.hpp"
 #include "generator/families/backward_sm90_cost.hpp"
+#include "generator/families/backward_sm90_default.hpp"
 #include "generator/families/backward_sm90_space.hpp"
-#include "generator/families/cheapest_config.hpp"
 #include "generator/families/made_gradients.hpp"
 #include "generator/families/prefill_sm90_rules.hpp"
 #include "generator/wgmma_emitter.hpp"
 #include "templates/shared/backward_prepare_layout.h"
+#include "templates/shared/backward_stored_layout.h"
 
 namespace attune {
 namespace {
@@ -25,22 +26,6 @@ constexpr int kL2SectionMb = 32;
 // Whether L2 and delta stand in the workspace: of dQ alone, its kernel has no need of that.
 bool has_sums(const KernelSpec& spec, const Config& config) {
   return makes_keys(spec) || config.at("fold_sums") == 0;
-}
-
-double clocks_of(const std::vector<BackwardKernel>& kernels, const KernelSpec& spec,
-                 const Shape& shape, const DeviceFacts& device) {
-  double clocks = 0;
-  for (const BackwardKernel& kernel : kernels)
-    clocks += backward_clocks(kernel, spec, shape, device);
-  return clocks;
-}
-
-// That a config breaks no rule of one name.
-auto keeps_rule(const SearchSpace& space, std::string_view name) {
-  return [&space, name](const Config& config) {
-    return std::none_of(space.constraints().begin(), space.constraints().end(),
-                        [&](const Constraint& c) { return c.name == name && c.broken(config); });
-  };
 }
 
 class BackwardSm90 final : public KernelTemplate {
@@ -62,28 +47,7 @@ class BackwardSm90 final : public KernelTemplate {
 
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
-    const SearchSpace legal = space(spec, arch);
-    const auto cost = [&](const Config& c) { return predicted_cost(spec, arch, c, shape, device); };
-    Config first;
-    for (const Knob& knob : legal.knobs()) first.set(knob.name, knob.values.front());
-    // Knobs of two kernels do not touch each other, so that each kernel's are chosen by themselves.
-    std::optional<Config> two =
-        cheapest(legal.knobs(), first, {"block_m", "block_n", "k_slots", "v_slots"},
-                 keeps_rule(legal, "rows"), [&](const Config& c) {
-                   return backward_clocks(backward_rows_kernel(spec, c), spec, shape, device);
-                 });
-    if (two)
-      two =
-          cheapest(legal.knobs(), *two,
-                   {"key_block_n", "key_block_m", "q_slots", "dout_slots", "split_kv", "fold_sums"},
-                   keeps_rule(legal, "keys"), cost);
-    const std::optional<Config> one = cheapest(
-        legal.knobs(), first,
-        {"key_block_m", "q_slots", "dout_slots", "fuse_dq", "draw_tiles", "ordered"},
-        [&](const Config& c) { return fuses_dq(c) && !legal.broken(c); }, cost);
-    if (!two && !one) throw Error(ErrorCode::kInternal, "backward_sm90 has no legal config");
-    if (!one) return *two;
-    return two && cost(*two) <= cost(*one) ? *two : *one;
+    return backward_sm90_default(space(spec, arch), spec, shape, device);
   }
 
   Resources resources(const KernelSpec& spec, const Arch& arch,
@@ -104,12 +68,17 @@ class BackwardSm90 final : public KernelTemplate {
     const auto yes = [](const char* name, bool value) {
       return Constant{"bool", name, value ? "true" : "false"};
     };
-    std::vector<Constant> all{yes("kHasRows", makes(spec, Gradients::kQ) && !fuses_dq(config)),
-                              yes("kHasKeys", makes_keys(spec)),
-                              yes("kHasKeysKernel", makes_keys(spec) && !fuses_dq(config)),
-                              yes("kKeysMakeK", makes(spec, Gradients::kK)),
-                              yes("kKeysMakeV", makes(spec, Gradients::kV) && !split),
-                              {"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
+    std::vector<Constant> all{
+        yes("kHasRows", makes(spec, Gradients::kQ) && !fuses_dq(config)),
+        yes("kHasKeys", makes_keys(spec)),
+        yes("kHasKeysKernel", makes_keys(spec) && !fuses_dq(config) && !stores_ds(config)),
+        yes("kHasValuesKernel", split),
+        yes("kKeysMakeK", makes(spec, Gradients::kK)),
+        yes("kKeysMakeV", makes(spec, Gradients::kV) && !split),
+        {"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
+    if (stores_ds(config)) all.push_back(yes("kStoresDs", true));
+    if (stores_p(spec, config)) all.push_back(yes("kStoresP", true));
+    if (stores_p(spec, config) && spec.dropout > 0) all.push_back(yes("kStoresKeptP", true));
     if (fuses_dq(config)) all.push_back(yes("kFused", true));
     if (fuses_dq(config))
       all.push_back(yes(config.at("ordered") != 0 ? "kTakesTurns" : "kDqFree", true));
@@ -149,6 +118,15 @@ class BackwardSm90 final : public KernelTemplate {
       add("wgmma_ds_q", WgmmaA::kRegisters, qk, rows);
     }
     if (makes(spec, Gradients::kV)) add("wgmma_p_dout", WgmmaA::kRegisters, v, rows);
+    if (stores_ds(config)) {
+      for (const auto& [function, columns] :
+           {std::pair{"wgmma_stored_q", qk}, {"wgmma_stored_dout", v}})
+        products.push_back({.function = function,
+                            .a = WgmmaA::kSharedBothColumns,
+                            .n = columns,
+                            .k = kWarpgroupRows,
+                            .row_a = kStoredRowBytes});
+    }
     return {{"generated/wgmma.cuh", emit_wgmma_products(spec.dtype_q, products)}};
   }
 
@@ -163,6 +141,7 @@ class BackwardSm90 final : public KernelTemplate {
                            .early = true});
     for (const BackwardKernel& kernel : backward_kernels(spec, config))
       all.steps.push_back(step_of(kernel, spec, config));
+    if (stores_ds(config)) all.workspace.push_back({.name = "ds", .dtype = spec.dtype_q});
     if (fuses_dq(config)) {
       all.workspace.push_back({.name = "dq", .alignment = 256});
       all.workspace.push_back({.name = "turns"});
@@ -174,6 +153,10 @@ class BackwardSm90 final : public KernelTemplate {
     if (spec.dropout > 0)  // behind kBase
       for (StepStructure& step : all.steps)
         step.parts.insert(step.parts.begin() + 1, ArgumentPart::kDropout);
+    if (stores_ds(config))
+      all.rounds = {all.main_step, all.main_step + backward_kernels(spec, config).size()};
+    for (size_t i = all.rounds.begin; i < all.rounds.end; ++i)
+      all.steps[i].parts.insert(all.steps[i].parts.begin() + 1, ArgumentPart::kRound);
     return all;
   }
 
@@ -189,8 +172,16 @@ class BackwardSm90 final : public KernelTemplate {
     if (config.at("fold_sums") == 0)
       sizes.steps.push_back(
           {.grid_x = grid_extent(heads * backward_prepare_blocks(rows, spec.head_dim_v))});
+    Shape round = shape;  // what the kernels that multiply are launched for
+    if (stores_ds(config)) {
+      sizes.rounds = backward_rounds(spec, config, shape);
+      sizes.workspace.push_back(backward_stored_extents(spec, config, shape));
+      round.batch = 1;
+      round.num_heads_kv = sizes.rounds.of_round;
+      round.num_heads_q = round.num_heads_kv * spec.gqa_ratio;
+    }
     for (const BackwardKernel& kernel : backward_kernels(spec, config)) {
-      const int tiles = tile_count(backward_tiles(kernel, shape));
+      const int tiles = tile_count(backward_tiles(kernel, round));
       sizes.steps.push_back(
           {.grid_x =
                grid_extent(stays(kernel, spec, config) ? std::min(tiles, device.sm_count) : tiles),
@@ -209,10 +200,14 @@ class BackwardSm90 final : public KernelTemplate {
     return sizes;
   }
 
+  std::optional<std::string> unfit(const KernelSpec& spec, const Config& config,
+                                   const Shape& shape) const override {
+    return backward_unfit(spec, config, shape);
+  }
+
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
-    return clocks_of(backward_kernels(spec, config), spec, shape, device) +
-           backward_sums_clocks(spec, config, shape, device);
+    return backward_cost(spec, config, shape, device);
   }
 
  private:
@@ -246,6 +241,13 @@ class BackwardSm90 final : public KernelTemplate {
       if (config.at("fold_sums") != 0) step.parts.push_back(ArgumentPart::kGradients);
       step.tensor_maps = {stays(Operand::kQ), streams(Operand::kK), streams(Operand::kV),
                           stays(Operand::kDout), leaves(Operand::kDq)};
+      return step;
+    }
+    if (kernel.of_stored()) {
+      const bool k = kernel.makes == BackwardMakes::kStoredDk;
+      step.entry = k ? "attune_keys" : "attune_values";
+      step.tensor_maps = {streams(k ? Operand::kQ : Operand::kDout),
+                          leaves(k ? Operand::kDk : Operand::kDv)};
       return step;
     }
     const bool k = kernel.makes != BackwardMakes::kDv, v = kernel.makes != BackwardMakes::kDk;

@@ -2,11 +2,14 @@
 // The model: clocks of a step from the busiest units, steps of a tile from the mask, tiles over multiprocessors.
 #include "generator/families/backward_sm90_cost.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
 #include "generator/core/visibility.hpp"
+#include "templates/shared/backward_stored_layout.h"
 #include "templates/shared/visible_rows.h"
 
 namespace attune {
@@ -16,6 +19,8 @@ namespace {
 constexpr double kMmaFlops = 4096;  // dense 16-bit
 constexpr double kExponentials = 16;
 constexpr double kSharedBytes = 128;
+constexpr double kMemoryBytes = 19;
+constexpr double kWrittenBytes = 36;  // beside products
 constexpr double kTileClocks =
     4500;  // start of a block, first loads, first and last product, store
 constexpr double kStartedTileClocks = 14000;  // the same of a block that makes all, and leaves
@@ -32,6 +37,10 @@ struct Step {
 
 Step step_of(const BackwardKernel& kernel, const KernelSpec& spec) {
   const double n = kernel.tile.step_rows, qk = spec.head_dim_qk, v = spec.head_dim_v;
+  if (kernel.of_stored()) {
+    const double columns = kernel.tile.head_dim_qk;
+    return {columns, n * (2 * columns + 2 * kWarpgroupRows)};
+  }
   const double row = 2.0 * (kWarpgroupRows + n);       // bytes for a column of both operands
   const bool ds = kernel.makes != BackwardMakes::kDv;  // wants dP
   Step step{qk, row * qk};
@@ -62,6 +71,7 @@ double waiting(const BackwardKernel& kernel, const KernelSpec& spec) {
     return (halves ? 1.36 : 1.38) * drawn + 0.005 * t.first_slots +
            0.005 * std::abs(t.second_slots - 2);
   }
+  if (kernel.of_stored()) return 1.2 + 0.1 * (3 - kernel.tile.first_slots);
   constexpr double kThird = 0.005, kWide = 0.05;
   const double first = kernel.of_rows() ? 0.2 : 0.02;
   const double second = kernel.tile.head_dim_qk <= 128 ? 0.06 : 0.01;  // steps of wide heads last
@@ -79,10 +89,14 @@ double step_clocks(const BackwardKernel& kernel, const KernelSpec& spec) {
   const double elements = kernel.tile.stay_rows * kernel.tile.step_rows;
   const double mma = elements * 2 * step.columns / kMmaFlops;
   const double shared = warpgroups * step.bytes / kSharedBytes;
-  const double chain = 1.6 * elements / kExponentials;  // and the arithmetic of dS
+  const double chain =
+      kernel.of_stored() ? 0 : 1.6 * elements / kExponentials;  // and the arithmetic of dS
   const double hidden = warpgroups >= 2 ? 0.25 : 0.7;
+  const double stored = kernel.stored_bytes * elements;
+  const double read = kernel.of_stored() ? stored / kMemoryBytes : 0;
+  const double written = kernel.of_rows() ? stored / kWrittenBytes : 0;
   const double clocks =
-      std::max({mma, shared, chain}) + hidden * std::min(mma, chain) + kStepClocks;
+      std::max({mma, shared, chain, read}) + hidden * std::min(mma, chain) + written + kStepClocks;
   return clocks * waiting(kernel, spec);
 }
 
@@ -114,6 +128,47 @@ BackwardKernel keys_kernel(const KernelSpec& spec, const Config& c, BackwardMake
           std::max({rows, k ? spec.head_dim_qk : 0, v ? spec.head_dim_v : 0})};
 }
 
+// Keys of a tile stay as accumulators; rows, and what is stored of them, stream.
+BackwardKernel stored_kernel(const Config& c, BackwardMakes makes, int columns) {
+  const int keys = knob(c, "key_block_n"), slots = knob(c, "q_slots");
+  return {makes,
+          {keys, kWarpgroupRows, slots, slots, columns, keys, false, false},
+          columns / 2,
+          columns,
+          0,
+          false,
+          false,
+          true,
+          2};
+}
+
+// Places of a line: those of two blocks of rows, of which the later one stands first.
+int stored_stride(const KernelSpec& spec, const Shape& shape) {
+  const int64_t blocks = backward_stored_blocks(shape.seqlen_q);
+  const auto places = [&](int64_t block) -> int64_t {
+    const int64_t first = block * kWarpgroupRows;
+    const auto keys =
+        keys_of_rows(spec, shape, first, std::min(first + kWarpgroupRows, shape.seqlen_q) - 1);
+    const int64_t seen =
+        keys.last < keys.first ? 0 : keys.last / kWarpgroupRows - keys.first / kWarpgroupRows + 1;
+    return seen + 2 * kStoredMargin;
+  };
+  int64_t most = 0;
+  for (int64_t block = 0; block < backward_stored_lines(shape.seqlen_q); ++block)
+    most = std::max(most, places(block) + places(blocks - 1 - block));
+  return tile_count(most);
+}
+
+int64_t place_elements(const KernelSpec& spec, const Config& c) {
+  return (stores_p(spec, c) ? 2 : 1) * kStoredBytes / dtype_bytes(spec.dtype_q);
+}
+
+// Of a head of K.
+int64_t stored_bytes(const KernelSpec& spec, const Config& c, const Shape& shape) {
+  return spec.gqa_ratio * backward_stored_lines(shape.seqlen_q) * stored_stride(spec, shape) *
+         place_elements(spec, c) * dtype_bytes(spec.dtype_q);
+}
+
 // Of tiles of keys of so many heads in turn, as a share: blocks of more heads than fit in L2, with what they stream and add up, read from
 // memory, alone; those of fewer heads stand in a longer row, each waiting for the one ahead.
 double section_share(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape) {
@@ -127,9 +182,27 @@ double section_share(const BackwardKernel& kernel, const KernelSpec& spec, const
                  std::abs(std::log2(kernel.section_heads / std::clamp(kBytes / head, 1.0, kMost)));
 }
 
+// Of delta, by a step ahead or by the kernel of dq.
+double sums_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
+                   const DeviceFacts& device) {
+  constexpr double kStart = 3000;   // a grid more
+  constexpr double kFolded = 0.33;  // of the time, what products do not hide
+  const double rows = static_cast<double>(shape.batch * shape.num_heads_q * shape.seqlen_q);
+  const double bytes = 2 * 2.0 * spec.head_dim_v * rows;  // o and dout
+  const double clocks = bytes / kMemoryBytes / device.sm_count;
+  if (fuses_dq(config))  // and dQ, from fp32
+    return clocks + 10.0 * spec.head_dim_qk * rows / kMemoryBytes / device.sm_count + 2 * kStart;
+  return config.at("fold_sums") != 0 ? kFolded * clocks : clocks + kStart;
+}
+
 }  // namespace
 
 bool fuses_dq(const Config& config) { return config.at("fuse_dq") != 0; }
+
+bool stores_ds(const Config& config) { return config.get("store_ds", 0) != 0; }
+bool stores_p(const KernelSpec& spec, const Config& config) {
+  return stores_ds(config) && asks(spec.gradients, Gradients::kV);
+}
 
 bool makes_halves(const KernelSpec& spec, const Config& c) {
   return fuses_dq(c) && c.at("ordered") != 0 &&
@@ -151,7 +224,14 @@ BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& c) {
           {knob(c, "block_m"), keys, knob(c, "k_slots"), knob(c, "v_slots"), spec.head_dim_qk,
            spec.head_dim_v, true, false},
           backward_sm90_accumulators(keys, spec.head_dim_qk),
-          std::max(keys, spec.head_dim_qk)};
+          std::max(keys, spec.head_dim_qk),
+          0,
+          false,
+          false,
+          true,
+          stores_p(spec, c) ? 4
+          : stores_ds(c)    ? 2
+                            : 0};
 }
 
 std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const Config& c) {
@@ -174,6 +254,12 @@ std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const 
     return {all};
   }
   const bool k = asks(spec.gradients, Gradients::kK), v = asks(spec.gradients, Gradients::kV);
+  if (stores_ds(c)) {
+    std::vector<BackwardKernel> kernels{
+        stored_kernel(c, BackwardMakes::kStoredDk, spec.head_dim_qk)};
+    if (v) kernels.push_back(stored_kernel(c, BackwardMakes::kStoredDv, spec.head_dim_v));
+    return kernels;
+  }
   if (k && v && knob(c, "split_kv") != 0)
     return {keys_kernel(spec, c, BackwardMakes::kDk), keys_kernel(spec, c, BackwardMakes::kDv)};
   if (!k && !v) return {};
@@ -189,6 +275,31 @@ std::vector<BackwardKernel> backward_kernels(const KernelSpec& spec, const Confi
     kernels.push_back(backward_rows_kernel(spec, c));
   for (const BackwardKernel& one : backward_keys_kernels(spec, c)) kernels.push_back(one);
   return kernels;
+}
+
+LaunchSizes::Rounds backward_rounds(const KernelSpec& spec, const Config& c, const Shape& shape) {
+  const int heads = tile_count(shape.batch * shape.num_heads_kv);
+  const int64_t of_round = backward_stored_heads(heads, stored_bytes(spec, c, shape));
+  return {.heads = heads,
+          .of_round = static_cast<int>(std::max<int64_t>(of_round, 1)),
+          .stride = stored_stride(spec, shape)};
+}
+
+TensorExtents backward_stored_extents(const KernelSpec& spec, const Config& c, const Shape& shape) {
+  return {.columns = place_elements(spec, c),
+          .rows = stored_stride(spec, shape),
+          .heads = backward_stored_lines(shape.seqlen_q),
+          .batch = spec.gqa_ratio * backward_rounds(spec, c, shape).of_round};
+}
+
+std::optional<std::string> backward_unfit(const KernelSpec& spec, const Config& c,
+                                          const Shape& shape) {
+  if (!stores_ds(c)) return std::nullopt;
+  const int64_t bytes = stored_bytes(spec, c, shape);
+  if (bytes <= kMostStoredBytes) return std::nullopt;
+  return fmt::format(
+      "with store_ds a head of k leaves {} bytes in the workspace; at most {} are taken", bytes,
+      kMostStoredBytes);
 }
 
 int64_t backward_tiles(const BackwardKernel& kernel, const Shape& shape) {
@@ -224,16 +335,12 @@ double backward_clocks(const BackwardKernel& kernel, const KernelSpec& spec, con
   return std::max(longest, total / device.sm_count + 0.5 * mean);
 }
 
-double backward_sums_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
-                            const DeviceFacts& device) {
-  constexpr double kBytesOfMemory = 19, kStart = 3000;  // per multiprocessor and clock; a grid more
-  constexpr double kFolded = 0.33;                      // of the time, what products do not hide
-  const double rows = static_cast<double>(shape.batch * shape.num_heads_q * shape.seqlen_q);
-  const double bytes = 2 * 2.0 * spec.head_dim_v * rows;  // o and dout
-  const double clocks = bytes / kBytesOfMemory / device.sm_count;
-  if (fuses_dq(config))  // and dQ, from fp32
-    return clocks + 10.0 * spec.head_dim_qk * rows / kBytesOfMemory / device.sm_count + 2 * kStart;
-  return config.at("fold_sums") != 0 ? kFolded * clocks : clocks + kStart;
+double backward_cost(const KernelSpec& spec, const Config& config, const Shape& shape,
+                     const DeviceFacts& device) {
+  double clocks = sums_clocks(spec, config, shape, device);
+  for (const BackwardKernel& kernel : backward_kernels(spec, config))
+    clocks += backward_clocks(kernel, spec, shape, device);
+  return clocks;
 }
 
 }  // namespace attune

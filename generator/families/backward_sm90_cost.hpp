@@ -3,6 +3,7 @@
 // compiled. The roofline is in templates/cuda/backward_sm90.md.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "generator/kernel_template.hpp"
@@ -12,7 +13,8 @@
 
 namespace attune {
 
-enum class BackwardMakes : int { kDq, kDk, kDv, kDkDv, kAll };
+// kStored...: of dS, or P, that the kernel of dQ left in the workspace.
+enum class BackwardMakes : int { kDq, kDk, kDv, kDkDv, kAll, kStoredDk, kStoredDv };
 
 // One of the kernels that multiply. `config` needs the knobs of that kernel alone.
 struct BackwardKernel {
@@ -24,12 +26,19 @@ struct BackwardKernel {
   bool draws_tiles = false;  // of kAll
   bool dq_apart = false;     // of kAll: a warpgroup of its own makes dQ
   bool ordered = true;       // of kAll: blocks of keys add to dQ in the order of keys
+  int stored_bytes = 0;      // of each element, that go through the workspace
 
   bool of_rows() const { return makes == BackwardMakes::kDq; }
+  bool of_stored() const {
+    return makes == BackwardMakes::kStoredDk || makes == BackwardMakes::kStoredDv;
+  }
 };
 
 // Whether one kernel makes all.
 bool fuses_dq(const Config& config);
+// Whether dS goes through the workspace, and dK is made of it; whether P does, and dV is.
+bool stores_ds(const Config& config);
+bool stores_p(const KernelSpec& spec, const Config& config);
 // And dP and dS of half of a step's rows at a time.
 bool makes_halves(const KernelSpec& spec, const Config& config);
 // And dQ^T, of steps that are no multiple of 64 rows.
@@ -43,14 +52,23 @@ std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const 
 // Those that the asked gradients need, in the order of a launch.
 std::vector<BackwardKernel> backward_kernels(const KernelSpec& spec, const Config& config);
 
+// Of configs that store dS: how many heads of K a round has, and what it leaves in the workspace.
+LaunchSizes::Rounds backward_rounds(const KernelSpec& spec, const Config& config,
+                                    const Shape& shape);
+TensorExtents backward_stored_extents(const KernelSpec& spec, const Config& config,
+                                      const Shape& shape);
+// Where one head of K leaves more than a round may, a sentence that says so.
+std::optional<std::string> backward_unfit(const KernelSpec& spec, const Config& config,
+                                          const Shape& shape);
+
 // Work tiles of a kernel, one a block.
 int64_t backward_tiles(const BackwardKernel& kernel, const Shape& shape);
 
 // Clocks until the last multiprocessor ends.
 double backward_clocks(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape,
                        const DeviceFacts& device);
-// Of delta, by a step ahead or by the kernel of dq.
-double backward_sums_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
-                            const DeviceFacts& device);
+// Of all kernels, and of delta.
+double backward_cost(const KernelSpec& spec, const Config& config, const Shape& shape,
+                     const DeviceFacts& device);
 
 }  // namespace attune

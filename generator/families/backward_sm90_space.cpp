@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "generator/families/made_gradients.hpp"
+#include "templates/shared/backward_stored_layout.h"
 
 namespace attune {
 namespace {
@@ -25,10 +26,11 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
   };
   const bool rows = makes(spec, Gradients::kQ), keys = makes_keys(spec);
   const bool both = makes(spec, Gradients::kK) && makes(spec, Gradients::kV);
+  const bool stores = rows && makes(spec, Gradients::kK) && !spec.accumulate;
   const bool fuses = rows && both && !spec.accumulate && !(spec.dropout > 0 && spec.deterministic);
   return {
       {"block_m", values(rows, {128, 192, 64}), "rows of q that stay, 64 for each warpgroup"},
-      {"block_n", values(rows, {48, 64, 80, 96, 112, 128}), "keys of a step of dq"},
+      {"block_n", values(rows, {48, 32, 64, 80, 96, 112, 128}), "keys of a step of dq"},
       {"k_slots", values(rows, {2, 3}), "tiles of k in shared memory"},
       {"v_slots", values(rows, {1, 2, 3}), "tiles of v in shared memory"},
       {"key_block_n", values(keys, {128, 192, 64}), "keys that stay, 64 for each warpgroup"},
@@ -40,6 +42,8 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
       {"fuse_dq", values(fuses, {0, 16, 4, 32, 8}),
        "the kernel of dk and dv makes dq, too: block after block of so many heads"},
       {"draw_tiles", values(fuses, {0, 1}), "with fuse_dq: blocks stay, and draw their tiles"},
+      {"store_ds", values(stores, {0, 1}),
+       "dk and dv are made of ds and p that the kernel of dq left in the workspace"},
       {"ordered", values(fuses && !spec.deterministic, {1, 0}),
        "with fuse_dq: blocks add to dq in the order of keys, for equal bits in every run"}};
 }
@@ -89,6 +93,17 @@ Broken broken_fusion(const KernelSpec& spec, const Config& c) {
   return std::nullopt;
 }
 
+// Kernels that make dK and dV of what is stored take 64 rows a step.
+Broken broken_store(const Config& c) {
+  if (!stores_ds(c)) return std::nullopt;
+  if (fuses_dq(c)) return "store_ds goes with fuse_dq 0";
+  for (const auto& [knob, value] : {std::pair{"split_kv", 0}, {"fold_sums", 0}, {"dout_slots", 1}})
+    if (c.at(knob) != value) return fmt::format("store_ds goes with {} {}", knob, value);
+  if (c.at("key_block_m") != kWarpgroupRows)
+    return fmt::format("store_ds goes with key_block_m {}", kWarpgroupRows);
+  return std::nullopt;
+}
+
 // Knobs of the kernel of rows, which has one value where there is none.
 bool is_of_rows(std::string_view knob) {
   return knob == "block_m" || knob == "block_n" || knob == "k_slots" || knob == "v_slots" ||
@@ -112,13 +127,16 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
   if (makes_keys(spec))
     all.push_back({"keys",
                    {"key_block_n", "key_block_m", "q_slots", "dout_slots", "split_kv", "fuse_dq",
-                    "draw_tiles", "ordered"},
+                    "draw_tiles", "ordered", "store_ds"},
                    [=](const Config& c) {
                      Broken broken = broken_fusion(spec, c);
                      for (const BackwardKernel& kernel : backward_keys_kernels(spec, c))
                        if (!broken) broken = broken_kernel(kernel, spec, arch);
                      return broken;
                    }});
+  all.push_back({"stored",
+                 {"key_block_m", "dout_slots", "split_kv", "fold_sums", "fuse_dq", "store_ds"},
+                 broken_store});
   all.push_back({"fused",
                  {"block_m", "block_n", "k_slots", "v_slots", "fold_sums", "fuse_dq"},
                  [=](const Config& c) { return broken_rest(spec, c); }});
@@ -138,7 +156,9 @@ int backward_shared_bytes(const BackwardKernel& kernel) {
 PrefillSm90Registers backward_registers(const BackwardKernel& kernel) {
   if (kernel.dq_apart)
     return {kApartRegisters.launch, kApartRegisters.keys, kApartRegisters.producer, true};
-  return backward_sm90_registers(kernel.tile.stay_rows / kWarpgroupRows);
+  const int warpgroups = kernel.tile.stay_rows / kWarpgroupRows;
+  return kernel.of_stored() ? backward_stored_registers(warpgroups)
+                            : backward_sm90_registers(warpgroups);
 }
 
 SearchSpace backward_sm90_space(const KernelSpec& spec, const Arch& arch) {

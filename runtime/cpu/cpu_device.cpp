@@ -95,12 +95,11 @@ class CpuKernel final : public LoadedKernel {
   void launch(const LaunchPlan& plan, KernelArguments& args, StreamHandle) const override {
     if (plan.zeroed_bytes > 0)
       std::memset(args.workspace, 0, static_cast<size_t>(plan.zeroed_bytes));
-    for (size_t step = 0; step < plan.steps.size(); ++step) {
-      args.num_tiles = plan.steps[step].num_tiles;
+    plan.each_launch(args, [this](size_t step, KernelArguments& with) {
       const HostKernel::Function kernel = code_->function(step);
       pool_->run(
-          [kernel, &args](int thread, int num_threads) { kernel(&args, thread, num_threads); });
-    }
+          [kernel, &with](int thread, int num_threads) { kernel(&with, thread, num_threads); });
+    });
   }
 
  private:

@@ -15,7 +15,7 @@ namespace {
 // What the parameters of a kernel may take on every arch, and how many tensor maps that can be.
 constexpr size_t kParameterBytes = 4096;
 constexpr size_t kMostTensorMaps = kParameterBytes / sizeof(TensorMap);
-constexpr size_t kArgumentParts = 8;  // values of ArgumentPart
+constexpr size_t kArgumentParts = 9;  // values of ArgumentPart
 
 size_t bytes_of(ArgumentPart part) {
   switch (part) {
@@ -35,6 +35,8 @@ size_t bytes_of(ArgumentPart part) {
       return sizeof(CacheArgs);
     case ArgumentPart::kAppend:
       return sizeof(AppendArgs);
+    case ArgumentPart::kRound:
+      return sizeof(RoundArgs);
   }
   return 0;
 }
@@ -128,11 +130,9 @@ CudaKernel::~CudaKernel() {
 
 void CudaKernel::launch(const LaunchPlan& plan, KernelArguments& args, StreamHandle stream) const {
   const ContextScope scope(*context_);
-  for (size_t i = 0; i < functions_.size(); ++i) {
-    if (plan.steps[i].grid_x == 0) continue;
-    args.num_tiles = plan.steps[i].num_tiles;
-    launch_step(functions_[i], plan.steps[i], plan, args, stream);
-  }
+  plan.each_launch(args, [&](size_t i, const KernelArguments& with) {
+    if (plan.steps[i].grid_x != 0) launch_step(functions_[i], plan.steps[i], plan, with, stream);
+  });
 }
 
 void CudaKernel::launch_step(const StepFunction& loaded, const LaunchStep& step,

@@ -11,9 +11,11 @@
 // But for that in no order (knob ordered) the result is the same in each run. Layout of shared memory: shared/backward_sm90_layout.h. How it works: backward_sm90.md.
 #include "cuda/backward_sm90_knobs.cuh"
 
-#include "cuda/attention/backward_fused_kernel.cuh"  // where kFused
-#include "cuda/attention/backward_keys_kernel.cuh"   // where kHasKeysKernel == true
-#include "cuda/attention/backward_prepare.cuh"       // where kFoldSums == 0
-#include "cuda/attention/backward_round.cuh"         // where kFused
-#include "cuda/attention/backward_rows.cuh"          // where kHasRows == true
-#include "cuda/attention/backward_values.cuh"        // where kSplitKv == 1
+#include "cuda/attention/backward_fused_kernel.cuh"   // where kFused
+#include "cuda/attention/backward_keys_entry.cuh"     // where kHasKeysKernel == true
+#include "cuda/attention/backward_prepare.cuh"        // where kFoldSums == 0
+#include "cuda/attention/backward_round.cuh"          // where kFused
+#include "cuda/attention/backward_rows.cuh"           // where kHasRows == true
+#include "cuda/attention/backward_stored.cuh"         // where kStoresDs
+#include "cuda/attention/backward_stored_values.cuh"  // where kStoresP
+#include "cuda/attention/backward_values.cuh"         // where kHasValuesKernel == true

@@ -165,8 +165,8 @@ constexpr bool backward_fused_in_halves(int step_rows, int gradient_columns) {
   return step_rows + step_rows / 4 + gradient_columns / 2 > 212;
 }
 
-// Bytes of the workspace's first tensor, L2 and delta: dQ in fp32 comes behind it, then the turns.
-constexpr long long backward_fused_sums_bytes(long long heads, long long rows) {
+// Bytes of the workspace's first tensor, L2 and delta: dQ in fp32 comes behind it, then the turns; or dS, with P.
+constexpr long long backward_sums_bytes(long long heads, long long rows) {
   return (8 * heads * rows + 255) / 256 * 256;
 }
 

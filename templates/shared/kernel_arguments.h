@@ -15,6 +15,7 @@
 // | dropout | DropoutArgs   | kernels with dropout                              |
 // | cache   | CacheArgs     | kernels of the ops attention_kvcache and append_kv |
 // | append  | AppendArgs    | kernels of the op append_kv                       |
+// | round   | RoundArgs     | kernels that are launched for some heads at a time, on a GPU |
 #pragma once
 
 #include "shared/append_args.h"  // where kAppendArgs
@@ -24,6 +25,7 @@
 #include "shared/dropout_args.h"  // where kDropout
 #include "shared/fp8_options.h"
 #include "shared/gradient_args.h"  // where kGradientArgs
+#include "shared/round_args.h"     // where kRoundArgs
 #include "shared/score_args.h"     // where kScoreArgs
 
 namespace attune {
@@ -57,6 +59,7 @@ struct KernelArguments : AttentionArgs {
   CacheArgs cache;         // where kCacheArgs
   AppendArgs append;       // where kAppendArgs
   BlockMapArgs map;        // where kMaskProgram
+  RoundArgs round;         // where kRoundArgs
 };
 
 }  // namespace attune

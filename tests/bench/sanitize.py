@@ -26,7 +26,8 @@ SCORED = "dtype=bf16,head_dim=128,heads=4/2,batch=2,seqlen=400,mask=causal_botto
 ALL_SCORES = ",softcap=30,alibi=1,bias=bf16,relative_bias=fp32,sinks=bf16"
 WIDE = "dtype=bf16,head_dim_qk=576,head_dim_v=512,heads=2/1,batch=1,seqlen=150,mask=causal_bottom_right"
 ONE_KERNEL = ("block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,dout_slots=2,split_kv=0,fold_sums=0,"
-              "fuse_dq=4,draw_tiles=0,ordered=1")
+              "fuse_dq=4,draw_tiles=0,store_ds=0,ordered=1")
+STORED = "store_ds=1,key_block_m=64,split_kv=0,fold_sums=0,dout_slots=1,fuse_dq=0,draw_tiles=0,ordered=1"
 GRADIENTS = "op=attention_backward," + SCORED
 DROPPED = SCORED + ",dropout=0.3"
 CACHE = "op=attention_kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=5,seqlen_q=3,seqlen_kv=300,mask=causal_bottom_right"
@@ -64,6 +65,10 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
                  ("head_dim=128", 64, "", 0), ("head_dim=128", 64, ",window=90:0", 1), ("head_dim=128", 80, "", 0), ("head_dim=128", 80, "", 1),
                  ("head_dim=64", 128, "", 0), ("head_dim=64", 128, "", 1), ("head_dim_qk=32,head_dim_v=64", 128, ",window=90:0", 1),
                  ("head_dim=128", 64, ",dropout=0.3", 1), ("head_dim=128", 80, ",dropout=0.3", 1), ("head_dim=64", 128, ",dropout=0.3", 1))),
+           # dK and dV of scores that stand in the workspace.
+           *(("backward_sm90", GRADIENTS.replace("head_dim=128", dims) + field, STORED + tiles) for dims, field, tiles in (
+               ("head_dim=256", "", ",block_n=48,k_slots=3,v_slots=1"), ("head_dim=256", ",window=90:0", ",block_n=32,k_slots=3,v_slots=2"),
+               ("head_dim=192", ",dropout=0.3", ",block_n=64"), ("head_dim=64", ",gradients=qk", ",block_n=112"))),
            # dQ by a warpgroup of its own.
            *(("backward_sm90", GRADIENTS.replace("head_dim=128", dims) + field, ONE_KERNEL.replace("draw_tiles=0", f"draw_tiles={draws}"))
              for dims, field, draws in (("head_dim=64", "", 0), ("head_dim=64", "", 1), ("head_dim_qk=32,head_dim_v=64", ",window=90:0", 1))),

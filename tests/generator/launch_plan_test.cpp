@@ -59,6 +59,31 @@ TEST(LaunchPlan, AnyStepMayBeTheMainOneAndTensorsStandOneAfterTheOther) {
   EXPECT_EQ(plan.workspace_bytes, 256 + 768 + 256);
 }
 
+// Steps of rounds are launched for some heads, one after the other, then for the next; those around them once.
+TEST(LaunchPlan, StepsOfRoundsAreLaunchedForSomeHeadsAtATime) {
+  const auto launches = [](LaunchStructure::Rounds steps, LaunchSizes::Rounds sizes_of) {
+    LaunchStructure structure = three_steps();
+    structure.rounds = steps;
+    LaunchSizes sizes = three_sizes();
+    sizes.rounds = sizes_of;
+    std::string text;
+    KernelArguments arguments{};
+    launch_plan(structure, sizes).each_launch(arguments, [&](size_t i, const KernelArguments& a) {
+      text += std::to_string(i) + ":" + std::to_string(a.num_tiles);
+      if (i >= steps.begin && i < steps.end)
+        text += "(" + std::to_string(a.round.first_head) + "+" + std::to_string(a.round.heads) +
+                "/" + std::to_string(a.round.stride) + ")";
+      text += " ";
+    });
+    return text;
+  };
+  EXPECT_EQ(launches({}, {}), "0:0 1:500 2:0 ");
+  EXPECT_EQ(launches({1, 2}, {.heads = 10, .of_round = 10, .stride = 7}), "0:0 1:500(0+10/7) 2:0 ");
+  EXPECT_EQ(launches({1, 3}, {.heads = 10, .of_round = 4, .stride = 7}),
+            "0:0 1:500(0+4/7) 2:0(0+4/7) 1:500(4+4/7) 2:0(4+4/7) 1:250(8+2/7) 2:0(8+2/7) ");
+  EXPECT_EQ(launches({1, 3}, {.heads = 0, .of_round = 1}), "0:0 ");  // nothing to do
+}
+
 TEST(LaunchPlan, SizesOfAnotherStructureAreRefused) {
   LaunchSizes sizes = three_sizes();
   sizes.steps.pop_back();

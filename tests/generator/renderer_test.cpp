@@ -50,6 +50,10 @@ const GoldenCase kCases[] = {
     {"backward_sm90_d256_window", "backward_sm90", "sm_90a",
      "op=attention_backward,dtype=fp16,head_dim=256,heads=16,seqlen=4096,window=1000:1000,"
      "gradients=qv"},
+    {"backward_sm90_d256_dropout", "backward_sm90", "sm_90a",
+     "op=attention_backward,dtype=bf16,head_dim=256,heads=16/"
+     "8,seqlen=4096,mask=causal_bottom_right,"
+     "dropout=0.1"},
     {"backward_sm80_d128_causal", "backward_sm80", "sm_80",
      "op=attention_backward,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right"},
     {"backward_sm80_d256_scores", "backward_sm80", "sm_86",

@@ -247,7 +247,7 @@ TEST(WgmmaEmitter, EachProductHasItsFunction) {
   expect_pv(text, narrow, "second_sums");
 }
 
-// A k-step of A^T is 16 rows of 128 bytes further down, one of B^T 32 bytes further on; of A and B it is the other way round.
+// A k-step of A^T is 16 rows of 128 bytes, or of row_a, further down, one of B^T 32 bytes further on; of A and B it is the other way round.
 TEST(WgmmaEmitter, TransposedOperandsStepTheOtherWay) {
   const auto count = [](const std::string& text, const std::string& part) {
     int found = 0;
@@ -255,9 +255,12 @@ TEST(WgmmaEmitter, TransposedOperandsStepTheOtherWay) {
       ++found;
     return found;
   };
-  for (const auto& [a, modes, of_a, of_b] : {std::tuple{WgmmaA::kSharedColumns, "1, 0;", 128, 2},
-                                             {WgmmaA::kSharedRows, "0, 1;", 2, 128}}) {
-    const std::string text = emit_wgmma_products(Dtype::kBf16, {{"product", a, 80, 64}});
+  for (const auto& [a, row_a, modes, of_a, of_b] :
+       {std::tuple{WgmmaA::kSharedColumns, 128, "1, 0;", 128, 2},
+        {WgmmaA::kSharedRows, 128, "0, 1;", 2, 128},
+        {WgmmaA::kSharedBothColumns, 128, "1, 1;", 128, 128},
+        {WgmmaA::kSharedBothColumns, 32, "1, 1;", 32, 128}}) {
+    const std::string text = emit_wgmma_products(Dtype::kBf16, {{"product", a, 80, 64, 0, row_a}});
     EXPECT_EQ(count(text, "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16"), 4);
     EXPECT_EQ(count(text, std::string("a, b, p, 1, 1, ") + modes), 4);
     for (int step = 0; step < 4; ++step) {

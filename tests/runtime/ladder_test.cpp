@@ -29,6 +29,11 @@ class OneKnob final : public KernelTemplate {
                         const DeviceFacts& device) const override {
     return Config({{"block", device.sm_count == 132 ? large_ : 64}});
   }
+  std::optional<std::string> unfit(const KernelSpec&, const Config& config,
+                                   const Shape& shape) const override {
+    if (config.at("block") != 32 || shape.seqlen_q <= 5000) return std::nullopt;
+    return "blocks of 32 are for up to 5000 rows";
+  }
   Resources resources(const KernelSpec&, const Arch&, const Config&) const override { return {}; }
   LaunchStructure structure(const KernelSpec&, const Config&) const override { return {}; }
   LaunchSizes sizes(const KernelSpec&, const Config&, const Shape&,
@@ -134,6 +139,15 @@ TEST_F(LadderTest, DigestsAreWorkedOutForWinnersAlone) {
   EXPECT_EQ(digests_asked_, 0);
   climb_for(1000, {winner(1000)});
   EXPECT_EQ(digests_asked_, 1);
+}
+
+TEST_F(LadderTest, AWinnerThatIsNoChoiceForTheShapeIsPassedOver) {
+  const Ladder near = climb_for(5000, {winner(4900, 32)});
+  EXPECT_EQ(near.choices[0].rung, Rung::kBucket);
+  const Ladder far = climb_for(5001, {winner(4900, 32)});
+  EXPECT_THAT(rungs(far), ElementsAre(Rung::kDefaultConfig, Rung::kReference));
+  ASSERT_EQ(far.passed_over.size(), 1u);
+  EXPECT_THAT(far.passed_over[0], HasSubstr("blocks of 32 are for up to 5000 rows"));
 }
 
 TEST_F(LadderTest, AllRungsStandInOrder) {

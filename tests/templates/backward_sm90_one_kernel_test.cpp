@@ -103,8 +103,7 @@ TEST(BackwardSm90Launch, OneKernelHasDqInTheWorkspace) {
   const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
   ASSERT_EQ(plan.workspace.size(), 3u);
   const long long sums = 8LL * 18 * backward_sm90_rows(1000, 128, 64);
-  EXPECT_EQ(plan.workspace[1].offset,
-            backward_fused_sums_bytes(18, backward_sm90_rows(1000, 128, 64)));
+  EXPECT_EQ(plan.workspace[1].offset, backward_sums_bytes(18, backward_sm90_rows(1000, 128, 64)));
   EXPECT_GE(plan.workspace[1].offset, sums);
   EXPECT_EQ(plan.workspace[2].offset - plan.workspace[1].offset, 18LL * 16 * 64 * 128 * 4);
   // A count for each block of rows, and that of drawn tiles.

@@ -165,10 +165,53 @@ TEST_F(Cuda, KernelsOfNoOrderGiveTheGradientsOfTheReference) {
                                13);
           const Config config = parse_config(fmt::format(
               "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m={},"
-              "q_slots=2,dout_slots=2,split_kv=0,fold_sums=0,fuse_dq=4,draw_tiles={},ordered=0",
+              "q_slots=2,dout_slots=2,split_kv=0,fold_sums=0,fuse_dq=4,draw_tiles={},store_ds=0,"
+              "ordered=0",
               rows, draws));
           expect_reference(c, *t, config, "no order");
         }
+  }
+}
+
+// What attune_kernel leaves in the workspace for kernels of dK and dV: steps that end within 64 keys, blocks of rows that see little or nothing,
+// more heads than a round has.
+TEST_F(Cuda, KernelsThatStoreScoresGiveTheGradientsOfTheReference) {
+  open_families();
+  if (!device_ || IsSkipped()) return;
+  for (const KernelTemplate* t : families_) {
+    if (t->name() != "backward_sm90") continue;
+    for (const auto& [dims, rows] : {std::pair{"head_dim=256", "block_m=128,block_n=48"},
+                                     {"head_dim=256", "block_m=128,block_n=32"},
+                                     {"head_dim_qk=192,head_dim_v=128", "block_m=128,block_n=64"},
+                                     {"head_dim_qk=40,head_dim_v=256", "block_m=64,block_n=80"},
+                                     {"head_dim=64", "block_m=192,block_n=112"}})
+      for (const char* rest :
+           {"heads=4/2,seqlen_q=1337,seqlen_kv=1500,mask=none",
+            "heads=6,seqlen_q=400,seqlen_kv=100,mask=causal_bottom_right",
+            "heads=48/16,seqlen=300,mask=causal_bottom_right,dropout=0.25",
+            "heads=3,seqlen_q=33,seqlen_kv=900,mask=causal_top_left",
+            "heads=4/1,seqlen=1100,mask=none,window=200:70", "heads=2,seqlen=1,mask=none",
+            "heads=4/2,seqlen=700,mask=causal_bottom_right,window=5:0,gradients=qk"})
+        for (const int keys : {64, 128}) {
+          const BackwardCase c(device_,
+                               parse_problem(fmt::format(
+                                   "op=attention_backward,batch=2,dtype=bf16,{},{}", dims, rest)),
+                               17);
+          const Config config = parse_config(fmt::format(
+              "{},k_slots=2,v_slots=1,key_block_n={},key_block_m=64,q_slots=2,dout_slots=1,"
+              "split_kv=0,fold_sums=0,fuse_dq=0,draw_tiles=0,store_ds=1,ordered=1",
+              rows, keys));
+          if (c.fault(*t, config).empty()) expect_reference(c, *t, config, "stored");
+        }
+    const BackwardCase many(
+        device_,
+        parse_problem("op=attention_backward,batch=2,dtype=bf16,head_dim=192,heads=22,"
+                      "seqlen=4096,mask=causal_bottom_right"),
+        19);
+    Config config = default_of(*t, many.problem());
+    config.set("store_ds", 1);
+    ASSERT_NE(config.to_text().find("fuse_dq=0"), std::string::npos);
+    expect_reference(many, *t, config, "rounds");
   }
 }
 

@@ -55,6 +55,40 @@ TEST_F(SearchTest, OtherFamiliesTakePartWithTheirDefault) {
   EXPECT_EQ(all.size(), 2 * best_.space({}, {}).enumerate().size());
 }
 
+// Of the whole space and of what is around a winner.
+TEST_F(SearchTest, WhatIsNoChoiceForTheShapeIsNotProposed) {
+  class Picky : public SimulatedTemplate {
+   public:
+    using SimulatedTemplate::SimulatedTemplate;
+    std::optional<std::string> unfit(const KernelSpec&, const Config& config,
+                                     const Shape& shape) const override {
+      EXPECT_EQ(shape.seqlen_q, 1024);
+      const Knob first = space({}, {}).knobs().front();
+      if (config.at(first.name) != first.values.back()) return std::nullopt;
+      return "too large";
+    }
+  } picky(world_, "picky");
+  const SearchTask t = task({{&picky, parse_arch("sm_90")}});
+  const Knob first = picky.space({}, {}).knobs().front();
+  const auto is_unfit = [&](const TuneCandidate& c) {
+    return c.config.at(first.name) == first.values.back();
+  };
+  const std::vector<Config> all = picky.space({}, {}).enumerate();
+  const auto large = std::find_if(all.begin(), all.end(), [&](const Config& c) {
+    return c.at(first.name) == first.values.back();
+  });
+  ASSERT_NE(large, all.end());
+  const TuneCandidate hint{t.families().front(), *large, false};
+  std::vector<TuneCandidate> found =
+      first_candidates(t, effort_plan(Effort::kExhaustive), 1, {hint});
+  ASSERT_FALSE(found.empty());
+  EXPECT_LT(found.size(), all.size());
+  EXPECT_TRUE(std::none_of(found.begin(), found.end(), is_unfit));
+  found = neighbourhood(t, {hint}, {}, 1000);
+  ASSERT_FALSE(found.empty());
+  EXPECT_TRUE(std::none_of(found.begin(), found.end(), is_unfit));
+}
+
 TEST_F(SearchTest, HalfOfThePredictedAreOfDifferentTiles) {
   const std::vector<TuneCandidate> found =
       first_candidates(task({first_}), effort_plan(Effort::kNormal), 1, {});

@@ -40,9 +40,11 @@ const char* name_of(ArgumentPart part) {
     case ArgumentPart::kCache:
       return "cache";
     case ArgumentPart::kAppend:
+      return "append";
+    case ArgumentPart::kRound:
       break;
   }
-  return "append";
+  return "round";
 }
 
 std::string entry_line(const KernelChoice& choice) {

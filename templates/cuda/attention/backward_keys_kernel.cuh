@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of backward_keys.cuh, of dK and dV or one of them: its roles, and the end of its tiles.
+// Kernels of backward_keys.cuh, of dK and dV or one of them: their roles, and the end of their tiles.
 #pragma once
 
 #include "cuda/attention/backward_keys.cuh"
@@ -63,28 +63,6 @@ __device__ __forceinline__ void run_keys(const AttentionArgs& args, const KeysMa
     consume_rows<kMakesK, kMakesV>(args, shared, warpgroup, maps);
   }
   wait_for_prior_grid();  // whoever waits for this grid waits for those ahead of it, too
-}
-
-// What attune_keys makes.
-extern "C" __global__ void __launch_bounds__(kKeysThreads, 1)
-#if 1                                                         // where kDropout
-    attune_keys(const __grid_constant__ AttentionArgs args,   // where kDropout
-                const __grid_constant__ DropoutArgs dropout,  // where kDropout
-                const __grid_constant__ TensorMap map_q,      // where kDropout
-#else                                                         // where kDropout
-    attune_keys(const __grid_constant__ AttentionArgs args, const __grid_constant__ TensorMap map_q,
-#endif                                                        // where kDropout
-                const __grid_constant__ TensorMap map_k,
-                const __grid_constant__ TensorMap map_v,   // where kKeysMakeK == true
-                const __grid_constant__ TensorMap map_dk,  // where kKeysMakeK == true
-                const __grid_constant__ TensorMap map_dv,  // where kKeysMakeV == true
-                const __grid_constant__ TensorMap map_dout) {
-  KeysMaps maps{&map_q, &map_k, nullptr, &map_dout, nullptr, nullptr};
-  maps.dropout = &dropout;  // where kDropout
-  maps.v = &map_v;          // where kKeysMakeK == true
-  maps.dk = &map_dk;        // where kKeysMakeK == true
-  maps.dv = &map_dv;        // where kKeysMakeV == true
-  run_keys<kKeysMakeK, kKeysMakeV>(args, maps);
 }
 
 }  // namespace attune

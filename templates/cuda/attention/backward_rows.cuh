@@ -8,6 +8,7 @@
 #include "cuda/attention/backward_store.cuh"
 #include "cuda/attention/mask.cuh"
 #include "cuda/attention/section_order.cuh"
+#include "cuda/attention/stored_panels.cuh"  // where kStoresDs
 #include "cuda/attention/tile_ring.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
 #include "cuda/ptx/exp2.cuh"
@@ -30,11 +31,18 @@ struct RowsTile {
   BlockRange blocks;
 };
 
-__device__ __forceinline__ RowsTile rows_tile(const AttentionArgs& all, int number) {
+__device__ __forceinline__ RowsTile rows_tile(const AttentionArgs& all,
+                                              const RoundArgs& round,  // where kStoresDs
+                                              int number) {
   const AttentionArgs args = reread(all);
   const int blocks = (args.seqlen_q + kBlockM - 1) / kBlockM;
   const int keys = args.seqlen_kv / kGqaRatio;  // for each head of the group
+#if 1                                           // where kStoresDs
+  const TilePlace place =                       // where kStoresDs
+      place_in_round(round, number, blocks, kGqaRatio, args.num_heads_q, keys);  // where kStoresDs
+#else                                                                            // where kStoresDs
   const TilePlace place = place_of(number, blocks, args.num_heads_q, args.batch, keys);
+#endif                                                                           // where kStoresDs
   const int first = (kIsCausal ? blocks - 1 - place.block : place.block) * kBlockM;
   return {first, place.head, place.batch,
           visible_blocks<kBlockN>(args, first, min(first + kBlockM, args.seqlen_q))};
@@ -50,15 +58,19 @@ __device__ __forceinline__ void stream_keys(Ring& ring, const TensorMap& map, in
   ring.advance();
 }
 
-__device__ __forceinline__ void produce_keys(const AttentionArgs& args, unsigned shared,
-                                             const TensorMap& map_q, const TensorMap& map_k,
-                                             const TensorMap& map_v, const TensorMap& map_dout) {
+__device__ __forceinline__ void produce_keys(const AttentionArgs& args,
+                                             const RoundArgs& round,  // where kStoresDs
+                                             unsigned shared, const TensorMap& map_q,
+                                             const TensorMap& map_k, const TensorMap& map_v,
+                                             const TensorMap& map_dout) {
   constexpr auto& kLayout = kRowsLayout;
   TileRing<kKRing> k(shared);
   TileRing<kVRing> v(shared);
 #pragma unroll 1
   for (TileNumbers tiles; tiles.number() < args.num_tiles; tiles.advance()) {
-    const RowsTile tile = rows_tile(args, tiles.number());
+    const RowsTile tile = rows_tile(args,
+                                    round,  // where kStoresDs
+                                    tiles.number());
     const int kv_head = tile.head / kGqaRatio;
     int block = tile.blocks.begin;
     // K of the first step, while warpgroups end the tile before.
@@ -82,10 +94,12 @@ __device__ __forceinline__ void produce_keys(const AttentionArgs& args, unsigned
 class RowsConsumer {
  public:
   __device__ __forceinline__ RowsConsumer(const AttentionArgs& args,
+                                          const RoundArgs& round,         // where kStoresDs
                                           const DropoutArgs& dropout,     // where kDropout
                                           const GradientArgs& gradients,  // where kFoldSums == 1
                                           unsigned shared, int warpgroup)
       : args_(args),
+        round_(round),          // where kStoresDs
         dropout_(dropout),      // where kDropout
         gradients_(gradients),  // where kFoldSums == 1
         k_ring_(shared),
@@ -102,6 +116,8 @@ class RowsConsumer {
     blocks_ = visible_blocks<kBlockN>(
         args_, first_row, first_row < args_.seqlen_q ? first_row + kWarpgroupRows : first_row);
     const OwnBlocks own = own_blocks(tile.blocks, blocks_);
+    panels_.begin(args_, round_, tile.batch, tile.head, first_row);     // where kStoresDs
+    panels_.clear_rest(own.begin, own.end);                             // where kStoresDs
     load_sums(tile);                                                    // where kFoldSums == 0
     OwnSums sums(args_, gradients_, tile.batch, tile.head, first_row);  // where kFoldSums == 1
     wait_dout(parity);                                                  // where kFoldSums == 1
@@ -119,6 +135,7 @@ class RowsConsumer {
       for (int block = own.begin + 1; block < own.end; ++block) step<false>(block, ds, dq, parity);
       wgmma_fence();
       issue_dq(ds, dq);
+      panels_.write<Stored::kDs>(own.end - 1, ds);  // where kStoresDs
       wgmma_wait<0>();
       wgmma_pin(dq);
       give_back(k_);
@@ -166,11 +183,16 @@ class RowsConsumer {
     const RingSlot v = v_ring_.take();
     wgmma_dout_v(dp, dout_, by_rows(v.tile));
     wgmma_commit();
+    if constexpr (!kFirst) panels_.write<Stored::kDs>(block - 1, ds);  // where kStoresDs
     wgmma_wait<kFirst ? 1 : 2>();
     wgmma_pin(s);
     dropout_.make(block);  // where kDropout
     exponentiate(s);
     if (blocks_.needs_mask(block)) hide(block, s);
+    unsigned p[kBlockN / 4];              // where kStoresP
+    round_scores(s, p);                   // where kStoresP
+    dropout_.keep(p);                     // where kStoresKeptP
+    panels_.write<Stored::kP>(block, p);  // where kStoresP
     if constexpr (!kFirst) {
       wgmma_wait<1>();
       wgmma_pin(dq);
@@ -204,6 +226,8 @@ class RowsConsumer {
   }
 
   const AttentionArgs& args_;
+  const RoundArgs& round_;         // where kStoresDs
+  PanelWriter panels_;             // where kStoresDs
   RowsDropout dropout_;            // where kDropout
   const GradientArgs& gradients_;  // where kFoldSums == 1
   TileRing<kKRing> k_ring_;
@@ -217,18 +241,22 @@ class RowsConsumer {
 };
 
 __device__ __forceinline__ void consume_keys(const AttentionArgs& args,
+                                             const RoundArgs& round,         // where kStoresDs
                                              const DropoutArgs& dropout,     // where kDropout
                                              const GradientArgs& gradients,  // where kFoldSums == 1
                                              unsigned shared, int warpgroup,
                                              const TensorMap& map_dq) {
   constexpr auto& kLayout = kRowsLayout;
   RowsConsumer consumer(args,
+                        round,      // where kStoresDs
                         dropout,    // where kDropout
                         gradients,  // where kFoldSums == 1
                         shared, warpgroup);
 #pragma unroll 1
   for (TileNumbers tiles; tiles.number() < args.num_tiles; tiles.advance()) {
-    const RowsTile tile = rows_tile(args, tiles.number());
+    const RowsTile tile = rows_tile(args,
+                                    round,  // where kStoresDs
+                                    tiles.number());
     const int first_row = tile.first_row + warpgroup * kWarpgroupRows;
     float dq[kHeadDimQk / 2];
     consumer.run(tile, first_row, tiles.parity(), dq);
@@ -247,6 +275,7 @@ __device__ __forceinline__ void consume_keys(const AttentionArgs& args,
 
 extern "C" __global__ void __launch_bounds__(kRowsThreads, 1)
     attune_kernel(const __grid_constant__ AttentionArgs args,
+                  const __grid_constant__ RoundArgs round,         // where kStoresDs
                   const __grid_constant__ DropoutArgs dropout,     // where kDropout
                   const __grid_constant__ GradientArgs gradients,  // where kFoldSums == 1
                   const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
@@ -261,10 +290,14 @@ extern "C" __global__ void __launch_bounds__(kRowsThreads, 1)
   const int warpgroup = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads, 0) - 1;
   if (warpgroup < 0) {
     if constexpr (kRowsRegisters.moved) register_decrease<kRowsRegisters.producer>();
-    if (threadIdx.x == 0) produce_keys(args, shared, map_q, map_k, map_v, map_dout);
+    if (threadIdx.x == 0)
+      produce_keys(args,
+                   round,  // where kStoresDs
+                   shared, map_q, map_k, map_v, map_dout);
   } else {
     if constexpr (kRowsRegisters.moved) register_increase<kRowsRegisters.consumer>();
     consume_keys(args,
+                 round,      // where kStoresDs
                  dropout,    // where kDropout
                  gradients,  // where kFoldSums == 1
                  shared, warpgroup, map_dq);

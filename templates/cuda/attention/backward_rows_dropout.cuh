@@ -32,6 +32,15 @@ class RowsDropout {
     squares_.make(source_, static_cast<unsigned>(block) * (kBlockN / 16));
   }
 
+  // Rounded P of a step.
+  __device__ __forceinline__ void keep(unsigned (&p)[kBlockN / 4]) const {
+#pragma unroll
+    for (int i = 0; i < kBlockN / 4; ++i) {
+      if (!squares_.keeps(i / 2, i % 2, 0)) p[i] &= 0xFFFF0000u;
+      if (!squares_.keeps(i / 2, i % 2, 1)) p[i] &= 0x0000FFFFu;
+    }
+  }
+
   // dS of a step.
   __device__ __forceinline__ void differentiate(const float (&p)[kBlockN / 2],
                                                 const float (&dp)[kBlockN / 2],

@@ -9,21 +9,24 @@
 #include "cuda/ptx/special_registers.cuh"
 #include "cuda/ptx/stmatrix.cuh"
 #include "cuda/ptx/tma.cuh"
+#include "shared/backward_stored_layout.h"
 
 namespace attune {
 
 // Where stmatrix puts 16 columns of accumulators from `i` on, in panels of 64 rows: lanes 0 to 15 address rows, lanes 16 to 31 the
-// next 8 columns.
+// next 8 columns. kOfStored: rows stand as keys in a panel of dS in the workspace.
+template <bool kOfStored>
 __device__ __forceinline__ unsigned staged(unsigned staging, int i) {
   const int thread = reread_thread_index() % kWarpgroupThreads;  // registers are few all along
-  const int row = thread / 32 * 16 + thread % 16;
+  int row = thread / 32 * 16 + thread % 16;
+  if constexpr (kOfStored) row = backward_stored_key(row);
   const int chunk = i / 4 % 8 + thread % 32 / 16;
   return staging + row * kPanelRowBytes + i / 32 * kWarpgroupRows * kPanelRowBytes +
          ((chunk ^ (row % 8)) << 4);
 }
 
 // A gradient, scaled and rounded, into panels of 64 rows.
-template <Dtype kDtype, int kCount>
+template <Dtype kDtype, bool kOfStored = false, int kCount>
 __device__ __forceinline__ void stage_gradient(unsigned staging, float factor,
                                                const float (&gradient)[kCount]) {
 #pragma unroll
@@ -34,9 +37,9 @@ __device__ __forceinline__ void stage_gradient(unsigned staging, float factor,
       words[j] = pack<kDtype>(factor * gradient[(i + 2 * j) % kCount],
                               factor * gradient[(i + 2 * j + 1) % kCount]);
     if (i + 8 <= kCount)
-      stmatrix_x4(staged(staging, i), words);
+      stmatrix_x4(staged<kOfStored>(staging, i), words);
     else
-      stmatrix_x2(staged(staging, i), words[0], words[1]);
+      stmatrix_x2(staged<kOfStored>(staging, i), words[0], words[1]);
   }
   fence_proxy_async();
 }
@@ -52,13 +55,13 @@ __device__ __forceinline__ void store_panels(const TensorMap& map, unsigned stag
   tma_store_commit();
 }
 
-template <Dtype kDtype, int kCount>
+template <Dtype kDtype, bool kOfStored = false, int kCount>
 __device__ __forceinline__ void store_gradient(const TensorMap& map, unsigned staging,
                                                int warpgroup, TensorCoord at, float factor,
                                                const float (&gradient)[kCount]) {
   return add_gradient(map, staging, warpgroup, at, factor, gradient);    // where kAccumulate
   named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);  // no warp reads its tile
-  stage_gradient<kDtype>(staging, factor, gradient);
+  stage_gradient<kDtype, kOfStored>(staging, factor, gradient);
   named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);
   if (threadIdx.x % kWarpgroupThreads == 0) store_panels<2 * kCount>(map, staging, at);
 }

@@ -22,8 +22,7 @@ class FusedWorkspace {
   __device__ __forceinline__ explicit FusedWorkspace(const AttentionArgs& args)
       : blocks_((args.seqlen_q + kKeyBlockM - 1) / kKeyBlockM),
         heads_(static_cast<long long>(args.batch) * args.num_heads_q),
-        dq_(static_cast<char*>(args.workspace) +
-            backward_fused_sums_bytes(heads_, padded_rows(args))) {}
+        dq_(static_cast<char*>(args.workspace) + backward_sums_bytes(heads_, padded_rows(args))) {}
 
   __device__ __forceinline__ int blocks() const { return blocks_; }
   // Of block `at`, counted over all heads of all batch entries.

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// dS, and P, in the workspace, behind L2 and delta (shared/backward_stored_layout.h): attune_kernel writes them, kernels of dK and dV read
+// them.
+#pragma once
+
+#include "cuda/attention/mask.cuh"
+#include "cuda/attention/row_sums.cuh"
+#include "cuda/attention/section_order.cuh"
+#include "cuda/ptx/convert.cuh"
+#include "cuda/ptx/special_registers.cuh"
+#include "shared/backward_stored_layout.h"
+#include "shared/round_args.h"
+
+namespace attune {
+
+enum class Stored : int { kDs, kP };
+
+#if 1                                            // where kGradientV == true
+constexpr int kStoredStride = 2 * kStoredBytes;  // where kGradientV == true
+#else                                            // where kGradientV == true
+constexpr int kStoredStride = kStoredBytes;
+#endif                                           // where kGradientV == true
+
+// A tile of a round: place_of among its heads.
+__device__ __forceinline__ TilePlace place_in_round(const RoundArgs& round, int number, int blocks,
+                                                    int heads_of_k, int heads, int streamed_rows) {
+  const TilePlace place = place_of(number, blocks, round.heads * heads_of_k, 1, streamed_rows);
+  const int head = round.first_head * heads_of_k + place.head, entry = head / heads;
+  return {place.block, head - entry * heads, entry};
+}
+
+// Blocks of 64 keys that 64 rows see.
+__device__ __forceinline__ BlockRange seen_blocks(const AttentionArgs& args, int row) {
+  return visible_blocks<kWarpgroupRows>(args, row, min(row + kWarpgroupRows, args.seqlen_q));
+}
+
+// Of a block of 64 rows of a head of Q, which is of the round: where the place of the first keys would stand. That of block i of keys stands
+// kStoredStride i bytes further on.
+__device__ __forceinline__ unsigned char* stored_places(const AttentionArgs& args,
+                                                        const RoundArgs& round, int batch, int head,
+                                                        int row, const BlockRange& seen) {
+  const int heads = args.batch * args.num_heads_q;
+  const int of_round = batch * args.num_heads_q + head - round.first_head * kGqaRatio;
+  const StoredLine at =
+      backward_stored_line(args.seqlen_q, row / kWarpgroupRows, seen.begin, seen.end, round.stride);
+  const long long line = of_round * backward_stored_lines(args.seqlen_q) + at.line;
+  return static_cast<unsigned char*>(args.workspace) +
+         backward_sums_bytes(heads, padded_rows(args)) +
+         (line * round.stride + at.first) * kStoredStride;
+}
+
+__device__ __forceinline__ void round_scores(const float (&scores)[kBlockN / 2],
+                                             unsigned (&rounded)[kBlockN / 4]) {
+#pragma unroll
+  for (int i = 0; i < kBlockN / 4; ++i)
+    rounded[i] = pack<kDtypeQ>(scores[2 * i], scores[2 * i + 1]);
+}
+
+// A thread's accumulators of steps of kBlockN keys, rounded, into panels of its warpgroup's rows.
+class PanelWriter {
+ public:
+  // `head`: of Q. `first_row`: of the warpgroup.
+  __device__ __forceinline__ void begin(const AttentionArgs& args, const RoundArgs& round,
+                                        int batch, int head, int first_row) {
+    const int thread = reread_thread_index() % kWarpgroupThreads, lane = thread % 32;
+    const int row = thread / 32 * 16 + lane / 4, chunk = lane % 4 / 2 ^ lane / 16;
+    to_ = stored_places(args, round, batch, head, first_row, seen_blocks(args, first_row)) +
+          row * kStoredRowBytes + chunk * 16 + lane % 2 * 8;
+  }
+
+  template <Stored kWhich>
+  __device__ __forceinline__ void write(int block, const unsigned (&words)[kBlockN / 4]) const {
+#pragma unroll
+    for (int i = 0; i < kOfStep; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        *place<kWhich>(block * kOfStep + i, half) = {words[4 * i + half], words[4 * i + 2 + half]};
+  }
+
+  // What blocks [begin, end) leave of their first and their last 64 keys: nothing is seen there.
+  __device__ __forceinline__ void clear_rest(int begin, int end) const {
+    if constexpr (kOfStep % kStoredPanels == 0) return;
+    if (begin >= end) return;
+    clear(begin * kOfStep / kStoredPanels * kStoredPanels, begin * kOfStep);
+    clear(end * kOfStep, (end * kOfStep + kStoredPanels - 1) / kStoredPanels * kStoredPanels);
+  }
+
+ private:
+  static constexpr int kOfStep = kBlockN / kStoredKeys;  // panels
+
+  template <Stored kWhich>
+  __device__ __forceinline__ uint2* place(unsigned panel, int half) const {
+    return reinterpret_cast<uint2*>(
+        to_ + static_cast<unsigned long long>(panel / kStoredPanels) * kStoredStride +
+        panel % kStoredPanels * kStoredPanelBytes + (kWhich == Stored::kP ? kStoredBytes : 0) +
+        half * 8 * kStoredRowBytes);
+  }
+
+  __device__ __forceinline__ void clear(int begin, int end) const {
+#pragma unroll 1
+    for (int panel = begin; panel < end; ++panel)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        *place<Stored::kDs>(panel, half) = {0, 0};
+        *place<Stored::kP>(panel, half) = {0, 0};  // where kGradientV == true
+      }
+  }
+
+  unsigned char* to_;
+};
+
+}  // namespace attune
