@@ -5,6 +5,7 @@
 //   attune_kernel    dQ = scale dS K, by tiles of rows               attention/backward_rows.cuh
 //   attune_keys      dK = scale dS^T Q, dV = P^T dout, by tiles of keys  attention/backward_keys.cuh
 //   attune_values    dV, where split_kv keeps it apart               attention/backward_values.cuh
+// with store_ds the two take dS, and P, that attune_kernel left      attention/backward_stored.cuh
 // with P = exp2(c Q K^T - L2) and dS = P (dout V^T - delta), made anew in each; or, with fuse_dq, all by tiles of keys:
 //   attune_kernel    dK, dV, and dQ in fp32, added up in the order of keys or in none  attention/backward_fused_kernel.cuh
 //   attune_round     dQ, scaled and rounded                          attention/backward_round.cuh

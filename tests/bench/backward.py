@@ -3,6 +3,7 @@
 
     python3 tests/bench/backward.py --problems             problems for attune tune, one a line
     python3 tests/bench/backward.py --store FILE --out results/backward.json [--only "d128 causal"] [--peers cudnn,flash2,flash4]
+    python3 tests/bench/backward.py --join results/backward.json later.json --out results/backward.json      a row of each case, of the last file that has it
 
 Peers are PyTorch's SDPA (cuDNN, flash) and FlashAttention-4. FlashAttention-4 and attune are also timed with deterministic=True, which gives the same
 bits in every run, and compared with each other so. Every runner is a captured graph of the backward pass alone. TFLOP/s count 2.5 times the forward's useful
@@ -132,6 +133,16 @@ def summary(rows, gemm):
             "geomean_over_deterministic_peer": forward.geomean(over("over_deterministic_peer", rows)), "gemm_8192_tflops": gemm}
 
 
+def join(files):
+    """Results of several runs as one: the newest rows, each with its run's date; the rest of the newest run."""
+    results = [json.loads(Path(name).read_text()) for name in files]
+    rows = {row["case"]: {"date": result["date"], **row} for result in results for row in result["rows"]}
+    rows = [rows[case.name] for case in all_cases() if case.name in rows]
+    newest = results[-1]
+    return {**newest, "command": timing.command(), "summary": summary(rows, newest["summary"]["gemm_8192_tflops"]),
+            "failures": [failure for result in results for failure in result["failures"]], "rows": rows}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", action="store_true")
@@ -141,7 +152,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--sample-us", type=float, default=3000)
     parser.add_argument("--out", default=None)
+    parser.add_argument("--join", nargs="+", default=(), help="files of results, older ones first; nothing is timed")
     arguments = parser.parse_args()
+    if arguments.join:
+        timing.write_result(arguments.out, join(arguments.join))
+        return
     chosen = [case for case in all_cases() if any(part in case.name for part in arguments.only.split(","))]
     if arguments.problems:
         print("\n".join(problem_of(case, more) for case in chosen for more in ("", ",deterministic=1")))

@@ -146,11 +146,11 @@ def main():
     parser.add_argument("--only", default="", help="one template")
     parser.add_argument("--seeds", type=int, default=1, help="random specs of each template")
     parser.add_argument("--jobs", type=int, default=8, help="runs beside each other on the device")
-    parser.add_argument("--problems", default="", help="runs whose problem holds one of these words alone, a comma between")
+    parser.add_argument("--problems", default="", help="runs whose problem or config holds one of these words alone, a comma between")
     parser.add_argument("--out", default=None)
     arguments = parser.parse_args()
     chosen = [run for run in runs(arguments.build, arguments.only, arguments.seeds) if arguments.only in ("", run[0]["template"])
-              and any(word in run[0].get("problem", "") for word in arguments.problems.split(","))]
+              and any(word in run[0].get("problem", "") + " " + run[0].get("config", "") for word in arguments.problems.split(","))]
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         rows = list(pool.map(lambda job: run_one(*job[0], job[1]), [(run, tool) for run in chosen for tool in TOOLS]))
     bad = [row for row in rows if row["errors"] != 0 or row["exit_status"] != 0]

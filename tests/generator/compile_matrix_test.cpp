@@ -326,32 +326,6 @@ TEST(CompileMatrix, OneKernelOfAllGradientsDoesNotSpill) {
       }
 }
 
-// Kernels with scores between them in the workspace.
-TEST(CompileMatrix, GradientsFromStoredScoresDoNotSpill) {
-  const Compiler* compiler = open_nvrtc_compiler();
-  if (compiler == nullptr) GTEST_SKIP() << nvrtc_advice();
-  const KernelTemplate& t = template_by_name("backward_sm90");
-  const Arch arch = parse_arch("sm_90a");
-  for (const auto& [dims, tiles] :
-       {std::pair{"head_dim=256", "block_m=128,block_n=48,k_slots=3,v_slots=1,key_block_n=128"},
-        {"head_dim=256", "block_m=128,block_n=32,k_slots=3,v_slots=2,key_block_n=128"},
-        {"head_dim=192", "block_m=128,block_n=64,k_slots=3,v_slots=2,key_block_n=192"},
-        {"head_dim_qk=192,head_dim_v=128",
-         "block_m=128,block_n=64,k_slots=3,v_slots=2,key_block_n=128"}})
-    for (const char* rest : {"mask=none", "mask=causal_bottom_right,dropout=0.1",
-                             "mask=none,window=100:70,gradients=qk"}) {
-      const KernelSpec spec = spec_of(parse_problem(
-          fmt::format("op=attention_backward,dtype=bf16,{},heads=8/2,seqlen=512,{}", dims, rest)));
-      const Config config = parse_config(
-          fmt::format("{},key_block_m=64,q_slots=3,dout_slots=1,split_kv=0,fold_sums=0,fuse_dq=0,"
-                      "draw_tiles=0,store_ds=1,ordered=1",
-                      tiles));
-      EXPECT_EQ(t.space(spec, arch).broken(config), std::nullopt);
-      double ms = 0;
-      EXPECT_EQ(broken(*compiler, {&t, spec, arch, config}, &ms), "") << config.to_text();
-    }
-}
-
 // A score stage wants registers: a default that spills would leave a problem without a tuned kernel. Every 11th one in the quick run.
 TEST(CompileMatrix, DefaultsWithAScoreStageDoNotSpill) {
   const Compiler* compiler = open_nvrtc_compiler();

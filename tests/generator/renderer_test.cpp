@@ -48,12 +48,9 @@ const GoldenCase kCases[] = {
     {"backward_sm90_d128_causal", "backward_sm90", "sm_90a",
      "op=attention_backward,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right"},
     {"backward_sm90_d256_window", "backward_sm90", "sm_90a",
-     "op=attention_backward,dtype=fp16,head_dim=256,heads=16,seqlen=4096,window=1000:1000,"
-     "gradients=qv"},
+     "op=attention_backward,dtype=fp16,head_dim=256,heads=8,seqlen=4096,window=90:90,gradients=qv"},
     {"backward_sm90_d256_dropout", "backward_sm90", "sm_90a",
-     "op=attention_backward,dtype=bf16,head_dim=256,heads=16/"
-     "8,seqlen=4096,mask=causal_bottom_right,"
-     "dropout=0.1"},
+     "op=attention_backward,dtype=bf16,head_dim=256,heads=16/8,seqlen=4096,dropout=0.1"},
     {"backward_sm80_d128_causal", "backward_sm80", "sm_80",
      "op=attention_backward,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right"},
     {"backward_sm80_d256_scores", "backward_sm80", "sm_86",
@@ -126,8 +123,7 @@ const GoldenCase kCases[] = {
      "op=attention_kvcache,dtype=fp16,head_dim=64,heads=8,batch=4,seqlen_q=100,seqlen_kv=1000,"
      "alibi=1,sinks=fp32,packed_q=1,packed_kv=1"},
     {"mla_sm90_d576_pages", "mla_sm90", "sm_90a",
-     "op=attention_kvcache,head_dim_qk=576,head_dim_v=512,heads=16/"
-     "1,seqlen=64,page_size=64,v_in_k=1"},
+     "op=attention_kvcache,head_dim_qk=576,head_dim_v=512,heads=8/1,seqlen=8,page_size=8,v_in_k=1"},
     {"decode_cpu_d64_fp32", "decode_cpu", "cpu:x86-64",
      "op=attention_kvcache,dtype=fp32,head_dim=64,heads=8/2,batch=4,seqlen_q=1,seqlen_kv=1000"},
     {"decode_cpu_d80_e5m2", "decode_cpu", "cpu:x86-64",

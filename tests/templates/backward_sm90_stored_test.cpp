@@ -159,5 +159,33 @@ TEST(StoredScores, SentencesNameTheRule) {
   }
 }
 
+class StoredScoresCompile : public testing::HopperCompile {};
+
+TEST_F(StoredScoresCompile, ConfigsThatTunersFindDoNotSpill) {
+  for (const auto& [dims, tiles] :
+       {std::pair{"head_dim=256", "block_m=128,block_n=48,k_slots=3,v_slots=1,key_block_n=128"},
+        {"head_dim=256", "block_m=128,block_n=32,k_slots=3,v_slots=2,key_block_n=128"},
+        {"head_dim=256", "block_m=64,block_n=64,k_slots=3,v_slots=2,key_block_n=128"},
+        {"head_dim=192", "block_m=128,block_n=64,k_slots=3,v_slots=2,key_block_n=192"},
+        {"head_dim_qk=192,head_dim_v=128",
+         "block_m=128,block_n=64,k_slots=3,v_slots=2,key_block_n=128"}})
+    for (const char* rest : {"mask=none", "mask=causal_bottom_right,dropout=0.1",
+                             "mask=none,window=100:70,gradients=qk"}) {
+      const KernelSpec spec = spec_of(
+          parse_problem(std::string("op=attention_backward,dtype=bf16,heads=8/2,seqlen=512,") +
+                        dims + "," + rest));
+      Config config = parse_config(kStored);
+      const Config other = parse_config(tiles);
+      for (const auto& [knob, value] : other.knobs()) config.set(knob, value);
+      config.set("q_slots", 3);
+      ASSERT_EQ(backward_sm90().space(spec, hopper()).broken(config), std::nullopt);
+      const KernelImage image =
+          compiler_->compile(render(backward_sm90(), spec, hopper(), config), hopper());
+      EXPECT_EQ(image_fault(image.info), std::nullopt) << config.to_text() << "\n" << image.log;
+      EXPECT_LE(image.info.registers,
+                backward_sm90().resources(spec, hopper(), config).max_registers);
+    }
+}
+
 }  // namespace
 }  // namespace attune
