@@ -132,6 +132,27 @@ TEST(BackwardSm90Launch, HasAStepForEachKernelThatIsNeeded) {
   EXPECT_EQ(entries("", 128, true), "attune_prepare attune_kernel attune_round ");
 }
 
+// Tiles of a narrow window are short and alike, so blocks stay for them; of a mask alone, or a wide window, the device deals them out.
+TEST(BackwardSm90Launch, BlocksStayWhereTilesAreShortAndAlike) {
+  const auto grids = [](const std::string& mask) {
+    const Problem p = parse_problem(
+        "op=attention_backward,dtype=bf16,head_dim=64,heads=64,batch=2,seqlen=2048,mask=" + mask);
+    Config config = parse_config(kOneKernel);
+    config.set("fuse_dq", 0);
+    const LaunchPlan plan = backward_sm90().launch(spec_of(p), config, shape_of(p), kH200);
+    EXPECT_EQ(plan.steps[1].num_tiles, 128 * 16);
+    return std::pair{plan.steps[1].grid_x, plan.steps[2].grid_x};  // of rows, of keys
+  };
+  using Grids = std::pair<unsigned, unsigned>;
+  EXPECT_EQ(grids("none"), Grids(132, 2048));
+  EXPECT_EQ(grids("causal_bottom_right"), Grids(2048, 2048));
+  EXPECT_EQ(grids("causal_bottom_right,window=127:0"), Grids(132, 132));
+  EXPECT_EQ(grids("none,window=127:128"), Grids(132, 132));
+  EXPECT_EQ(grids("none,window=127:129"), Grids(2048, 2048));
+  EXPECT_EQ(grids("causal_bottom_right,window=1023:0"), Grids(2048, 2048));
+  EXPECT_EQ(grids("none,window=127:-"), Grids(2048, 2048));
+}
+
 // Groups of lanes have all columns and all rows, padded ones too; a block of the first step has rows of one head.
 TEST(BackwardSm90Launch, FirstStepHasAllRows) {
   for (const int head_dim : {16, 40, 64, 96, 128, 256}) {

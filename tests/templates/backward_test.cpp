@@ -180,29 +180,32 @@ TEST_F(Cuda, KernelsThatStoreScoresGiveTheGradientsOfTheReference) {
   if (!device_ || IsSkipped()) return;
   for (const KernelTemplate* t : families_) {
     if (t->name() != "backward_sm90") continue;
-    for (const auto& [dims, rows] : {std::pair{"head_dim=256", "block_m=128,block_n=48"},
-                                     {"head_dim=256", "block_m=128,block_n=32"},
-                                     {"head_dim_qk=192,head_dim_v=128", "block_m=128,block_n=64"},
-                                     {"head_dim_qk=40,head_dim_v=256", "block_m=64,block_n=80"},
-                                     {"head_dim=64", "block_m=192,block_n=112"}})
-      for (const char* rest :
-           {"heads=4/2,seqlen_q=1337,seqlen_kv=1500,mask=none",
-            "heads=6,seqlen_q=400,seqlen_kv=100,mask=causal_bottom_right",
-            "heads=48/16,seqlen=300,mask=causal_bottom_right,dropout=0.25",
-            "heads=3,seqlen_q=33,seqlen_kv=900,mask=causal_top_left",
-            "heads=4/1,seqlen=1100,mask=none,window=200:70", "heads=2,seqlen=1,mask=none",
-            "heads=4/2,seqlen=700,mask=causal_bottom_right,window=5:0,gradients=qk"})
-        for (const int keys : {64, 128}) {
-          const BackwardCase c(device_,
-                               parse_problem(fmt::format(
-                                   "op=attention_backward,batch=2,dtype=bf16,{},{}", dims, rest)),
-                               17);
-          const Config config = parse_config(fmt::format(
-              "{},k_slots=2,v_slots=1,key_block_n={},key_block_m=64,q_slots=2,dout_slots=1,"
-              "split_kv=0,fold_sums=0,fuse_dq=0,draw_tiles=0,store_ds=1,ordered=1",
-              rows, keys));
-          if (c.fault(*t, config).empty()) expect_reference(c, *t, config, "stored");
-        }
+    for (const auto& [dims, tiles, rest] :
+         {std::tuple{"head_dim=256", "block_m=128,block_n=48,key_block_n=128",
+                     "heads=4/2,seqlen_q=1337,seqlen_kv=1500,mask=none"},
+          {"head_dim=256", "block_m=128,block_n=48,key_block_n=64",
+           "heads=4/1,seqlen=1100,mask=none,window=200:70"},
+          {"head_dim=256", "block_m=128,block_n=32,key_block_n=128",
+           "heads=48/16,seqlen=300,mask=causal_bottom_right,dropout=0.25"},
+          {"head_dim=256", "block_m=64,block_n=64,key_block_n=128", "heads=2,seqlen=1,mask=none"},
+          {"head_dim_qk=192,head_dim_v=128", "block_m=128,block_n=64,key_block_n=192",
+           "heads=6,seqlen_q=400,seqlen_kv=100,mask=causal_bottom_right"},
+          {"head_dim_qk=192,head_dim_v=128", "block_m=128,block_n=80,key_block_n=128",
+           "heads=4/2,seqlen=700,mask=causal_bottom_right,window=5:0,gradients=qk"},
+          {"head_dim_qk=40,head_dim_v=256", "block_m=64,block_n=80,key_block_n=128",
+           "heads=3,seqlen_q=33,seqlen_kv=900,mask=causal_top_left"},
+          {"head_dim=64", "block_m=192,block_n=112,key_block_n=192",
+           "heads=5,seqlen_q=900,seqlen_kv=333,mask=causal_top_left,window=90:-"}}) {
+      const Problem p =
+          parse_problem(fmt::format("op=attention_backward,batch=2,dtype=bf16,{},{}", dims, rest));
+      const BackwardCase c(device_, p, 17, {.dlse = sees_one_key(p)});
+      const Config config = parse_config(
+          fmt::format("{},k_slots=2,v_slots=1,key_block_m=64,q_slots=2,dout_slots=1,split_kv=0,"
+                      "fold_sums=0,fuse_dq=0,draw_tiles=0,store_ds=1,ordered=1",
+                      tiles));
+      ASSERT_EQ(c.fault(*t, config), "") << to_text(p);
+      expect_reference(c, *t, config, "stored");
+    }
     const BackwardCase many(
         device_,
         parse_problem("op=attention_backward,batch=2,dtype=bf16,head_dim=192,heads=22,"
