@@ -82,7 +82,7 @@ std::optional<std::string> difference_of_two_runs(
       std::string bytes = bytes_of(device, tensor, operands.*tensor_of(tensor.role));
       if (stale == kStaleBytes[0])
         first.push_back(std::move(bytes));
-      else if (const auto found = difference(tensor, first[i++], bytes))
+      else if (auto found = difference(tensor, first[i++], bytes))
         return found;
     }
   }
