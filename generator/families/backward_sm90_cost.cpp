@@ -28,6 +28,8 @@ constexpr double kApartTileClocks = 700;      // more, until dQ of the last step
 constexpr double kFreeTileClocks = -1500;     // less, where the next comes while the last leaves
 constexpr double kStepClocks = 120;           // barriers and bookkeeping of a step
 
+constexpr int kStoredElementBytes = 2;  // of dS, and of P
+
 int knob(const Config& c, const char* name) { return static_cast<int>(c.at(name)); }
 
 // Columns of head dims that a step multiplies, and bytes of shared memory that its products read for each warpgroup.
@@ -131,15 +133,11 @@ BackwardKernel keys_kernel(const KernelSpec& spec, const Config& c, BackwardMake
 // Keys of a tile stay as accumulators; rows, and what is stored of them, stream.
 BackwardKernel stored_kernel(const Config& c, BackwardMakes makes, int columns) {
   const int keys = knob(c, "key_block_n"), slots = knob(c, "q_slots");
-  return {makes,
-          {keys, kWarpgroupRows, slots, slots, columns, keys, false, false},
-          columns / 2,
-          columns,
-          0,
-          false,
-          false,
-          true,
-          2};
+  return {.makes = makes,
+          .tile = {keys, kWarpgroupRows, slots, slots, columns, keys, false, false},
+          .accumulators = columns / 2,
+          .widest = columns,
+          .stored_bytes = kStoredElementBytes};
 }
 
 // Places of a line: those of two blocks of rows, of which the later one stands first.
@@ -220,18 +218,13 @@ bool transposes_dq(const Config& c) {
 
 BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& c) {
   const int keys = knob(c, "block_n");
-  return {BackwardMakes::kDq,
-          {knob(c, "block_m"), keys, knob(c, "k_slots"), knob(c, "v_slots"), spec.head_dim_qk,
-           spec.head_dim_v, true, false},
-          backward_sm90_accumulators(keys, spec.head_dim_qk),
-          std::max(keys, spec.head_dim_qk),
-          0,
-          false,
-          false,
-          true,
-          stores_p(spec, c) ? 4
-          : stores_ds(c)    ? 2
-                            : 0};
+  BackwardKernel rows{BackwardMakes::kDq,
+                      {knob(c, "block_m"), keys, knob(c, "k_slots"), knob(c, "v_slots"),
+                       spec.head_dim_qk, spec.head_dim_v, true, false},
+                      backward_sm90_accumulators(keys, spec.head_dim_qk),
+                      std::max(keys, spec.head_dim_qk)};
+  if (stores_ds(c)) rows.stored_bytes = (stores_p(spec, c) ? 2 : 1) * kStoredElementBytes;
+  return rows;
 }
 
 std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const Config& c) {
