@@ -78,7 +78,6 @@ class BackwardSm90 final : public KernelTemplate {
         yes("kHasRows", makes(spec, Gradients::kQ) && !fuses_dq(config)),
         yes("kHasKeys", makes_keys(spec)),
         yes("kHasKeysKernel", makes_keys(spec) && !fuses_dq(config) && !stores_ds(config)),
-        yes("kHasValuesKernel", split),
         yes("kKeysMakeK", makes(spec, Gradients::kK)),
         yes("kKeysMakeV", makes(spec, Gradients::kV) && !split),
         {"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
@@ -118,21 +117,24 @@ class BackwardSm90 final : public KernelTemplate {
       add("wgmma_dout_v", WgmmaA::kShared, keys, v);
       add("wgmma_ds_k", WgmmaA::kRegisters, qk, keys);
     }
+    const auto add_stored = [&](std::string_view function, int columns) {
+      products.push_back({.function = function,
+                          .a = WgmmaA::kSharedBothColumns,
+                          .n = columns,
+                          .k = kWarpgroupRows,
+                          .row_a = kStoredRowBytes});
+    };
+    if (stores_ds(config)) {
+      add_stored("wgmma_stored_q", qk);
+      if (stores_p(spec, config)) add_stored("wgmma_stored_dout", v);
+      return {{"generated/wgmma.cuh", emit_wgmma_products(spec.dtype_q, products)}};
+    }
     if (makes_keys(spec)) add("wgmma_k_q", WgmmaA::kShared, rows, qk);
     if (makes(spec, Gradients::kK)) {
       add("wgmma_v_dout", WgmmaA::kShared, rows, v);
       add("wgmma_ds_q", WgmmaA::kRegisters, qk, rows);
     }
     if (makes(spec, Gradients::kV)) add("wgmma_p_dout", WgmmaA::kRegisters, v, rows);
-    if (stores_ds(config)) {
-      for (const auto& [function, columns] :
-           {std::pair{"wgmma_stored_q", qk}, {"wgmma_stored_dout", v}})
-        products.push_back({.function = function,
-                            .a = WgmmaA::kSharedBothColumns,
-                            .n = columns,
-                            .k = kWarpgroupRows,
-                            .row_a = kStoredRowBytes});
-    }
     return {{"generated/wgmma.cuh", emit_wgmma_products(spec.dtype_q, products)}};
   }
 

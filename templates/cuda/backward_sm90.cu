@@ -19,4 +19,4 @@
 #include "cuda/attention/backward_rows.cuh"           // where kHasRows == true
 #include "cuda/attention/backward_stored.cuh"         // where kStoresDs
 #include "cuda/attention/backward_stored_values.cuh"  // where kStoresP
-#include "cuda/attention/backward_values.cuh"         // where kHasValuesKernel == true
+#include "cuda/attention/backward_values.cuh"         // where kSplitKv == 1

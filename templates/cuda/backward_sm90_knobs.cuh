@@ -28,7 +28,6 @@ constexpr int kOrdered = 1;    // of that kernel: blocks of keys add to dq in th
 constexpr int kDrawTiles = 0;  // of that kernel: 1: blocks stay, and draw their tiles
 
 constexpr int kStoreDs = 0;  // 1: dK and dV are made of dS and P that attune_kernel leaves behind
-constexpr bool kHasValuesKernel = false;  // there is an attune_values that makes P
 
 constexpr bool kHasRows = true;                       // attune_kernel is that of dQ
 constexpr bool kHasKeysKernel = true;                 // there is an attune_keys

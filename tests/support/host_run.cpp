@@ -72,14 +72,13 @@ HostOutcome HostConfig::run(const AttentionCase& c, int threads, Against against
   args.dropout = dropout;
   args.workspace = workspace.as();
 
-  for (size_t step = 0; step < plan.steps.size(); ++step) {
-    args.num_tiles = plan.steps[step].num_tiles;
+  plan.each_launch(args, [&](size_t step, KernelArguments& with) {
     std::vector<std::thread> others;
     for (int thread = 1; thread < threads; ++thread)
-      others.emplace_back(kernel_->function(step), &args, thread, threads);
-    kernel_->function(step)(&args, 0, threads);
+      others.emplace_back(kernel_->function(step), &with, thread, threads);
+    kernel_->function(step)(&with, 0, threads);
     for (std::thread& other : others) other.join();
-  }
+  });
 
   HostOutcome outcome;
   outcome.result.o = c.read_o({o.as(), o.as() + o.size()}, &outcome.gaps_intact);

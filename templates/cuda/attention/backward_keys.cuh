@@ -8,12 +8,10 @@
 
 #include "cuda/attention/backward_ds_keeper.cuh"     // where kDqApart
 #include "cuda/attention/backward_keys_dropout.cuh"  // where kDropout
+#include "cuda/attention/backward_keys_tiles.cuh"
 #include "cuda/attention/backward_store.cuh"
 #include "cuda/attention/fused_layout.cuh"  // where kFused
-#include "cuda/attention/row_blocks.cuh"
-#include "cuda/attention/section_order.cuh"
 #include "cuda/attention/step_statistics.cuh"
-#include "cuda/attention/tile_ring.cuh"
 #include "cuda/ptx/bulk_load.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/exp2.cuh"
@@ -33,33 +31,8 @@ template <bool kMakesK>
 constexpr BackwardSm90Ring kQRing = kKeysLayout<kMakesK>.first_ring;
 template <bool kMakesK>
 constexpr BackwardSm90Ring kDoutRing = kKeysLayout<kMakesK>.second_ring;
-constexpr int kKeysThreads = (kKeyBlockN / kWarpgroupRows + 1) * kWarpgroupThreads;
 constexpr PrefillSm90Registers kKeysRegisters =
     backward_sm90_registers(kKeyBlockN / kWarpgroupRows);
-
-// A tile of keys and the blocks of rows that see it, in each head of the group.
-struct KeysTile {
-  int first_key;
-  int head;  // of K
-  int batch;
-  BlockRange blocks;
-};
-
-// The first keys are seen by most rows under a causal mask.
-__device__ __forceinline__ KeysTile keys_tile(const AttentionArgs& all, int number) {
-  const AttentionArgs args = reread(all);
-  const int blocks = (args.seqlen_kv + kKeyBlockN - 1) / kKeyBlockN;
-#if 1                                                                            // where kFused
-  const TilePlace place =                                                        // where kFused
-      place_in_section(number, blocks, args.num_heads_kv, args.batch, kFuseDq);  // where kFused
-#else                                                                            // where kFused
-  const TilePlace place =
-      place_of(number, blocks, args.num_heads_kv, args.batch, args.seqlen_q * kGqaRatio);
-#endif                                                                           // where kFused
-  const int first = place.block * kKeyBlockN;
-  return {first, place.head, place.batch,
-          row_blocks<kKeyBlockM>(args, first, min(first + kKeyBlockN, args.seqlen_kv))};
-}
 
 // The tensor maps of a kernel; those of what it does not make are not there.
 struct KeysMaps {
@@ -71,36 +44,6 @@ struct KeysMaps {
   const TensorMap* dv;
   const DropoutArgs* dropout = nullptr;  // where kDropout
 };
-
-// The first rows of a tile's blocks, in the order in which all roles take them.
-template <class Step>
-__device__ __forceinline__ void each_row(const KeysTile& tile, const Step& step) {
-  const int begin = tile.blocks.begin * kKeyBlockM, end = tile.blocks.end * kKeyBlockM;
-#pragma unroll 1
-  for (int row = begin; row < end; row += kKeyBlockM) step(row);  // unless kTakesTurns
-#pragma unroll 1                                                  // where kTakesTurns
-  for (int row = end - kKeyBlockM; row >= begin; row -= kKeyBlockM) step(row);  // where kTakesTurns
-}
-
-// The steps of a tile: step(head of Q, first row).
-template <class Step>
-__device__ __forceinline__ void each_step(const KeysTile& tile, const Step& step) {
-  if (tile.blocks.begin >= tile.blocks.end) return;
-  int head = tile.head * kGqaRatio;
-#pragma unroll 1
-  for (const int end = head + kGqaRatio; head < end; ++head)
-    each_row(tile, [&](int row) { step(head, row); });
-}
-
-// Tiles of kPanels panels.
-template <int kPanels, class Ring>
-__device__ __forceinline__ void stream_tile(Ring& ring, const TensorMap& map, int row, int head,
-                                            int batch) {
-  const unsigned full = ring.await_free();
-  mbarrier_arrive_expect_tx(full, kPanels * kKeyBlockM * kPanelRowBytes);
-  load_tile<kPanels, kKeyBlockM>(ring.tile(), map, full, row, head, batch);
-  ring.advance();
-}
 
 template <class Ring>
 __device__ __forceinline__ void stream_sums(Ring& ring, const float* sums) {

@@ -9,7 +9,7 @@
 #include "cuda/ptx/special_registers.cuh"
 #include "cuda/ptx/stmatrix.cuh"
 #include "cuda/ptx/tma.cuh"
-#include "shared/backward_stored_layout.h"
+#include "shared/backward_stored_layout.h"  // where kStoresDs
 
 namespace attune {
 
@@ -19,7 +19,7 @@ template <bool kOfStored>
 __device__ __forceinline__ unsigned staged(unsigned staging, int i) {
   const int thread = reread_thread_index() % kWarpgroupThreads;  // registers are few all along
   int row = thread / 32 * 16 + thread % 16;
-  if constexpr (kOfStored) row = backward_stored_key(row);
+  if constexpr (kOfStored) row = backward_stored_key(row);  // where kStoresDs
   const int chunk = i / 4 % 8 + thread % 32 / 16;
   return staging + row * kPanelRowBytes + i / 32 * kWarpgroupRows * kPanelRowBytes +
          ((chunk ^ (row % 8)) << 4);

@@ -5,10 +5,14 @@
 // as columns, and 64 rows of Q, or dout.
 #pragma once
 
-#include "cuda/attention/backward_keys.cuh"
+#include "cuda/attention/backward_keys_tiles.cuh"
 #include "cuda/attention/backward_store.cuh"
+#include "cuda/attention/scale_kept.cuh"  // where kDropout
 #include "cuda/attention/stored_panels.cuh"
+#include "cuda/ptx/bulk_load.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
+
+#include "generated/wgmma.cuh"
 
 namespace attune {
 
@@ -26,18 +30,6 @@ constexpr BackwardSm90Ring kStreamedRing = kStoredLayout<kWhich>.first_ring;
 template <Stored kWhich>
 constexpr BackwardSm90Ring kPanelRing = kStoredLayout<kWhich>.second_ring;
 
-// A tile of keys of a round, numbered as keys_tile numbers those of all heads.
-__device__ __forceinline__ KeysTile stored_tile(const AttentionArgs& all, const RoundArgs& round,
-                                                int number) {
-  const AttentionArgs args = reread(all);
-  const int blocks = (args.seqlen_kv + kKeyBlockN - 1) / kKeyBlockN;
-  const TilePlace place =
-      place_in_round(round, number, blocks, 1, args.num_heads_kv, args.seqlen_q * kGqaRatio);
-  const int first = place.block * kKeyBlockN;
-  return {first, place.head, place.batch,
-          row_blocks<kKeyBlockM>(args, first, min(first + kKeyBlockN, args.seqlen_kv))};
-}
-
 // What a warpgroup's keys have no place for is left as it stands in the slot: the warpgroup passes such a step over.
 template <Stored kWhich>
 __device__ __forceinline__ void stream_stored(const AttentionArgs& args, const RoundArgs& round,
@@ -46,7 +38,7 @@ __device__ __forceinline__ void stream_stored(const AttentionArgs& args, const R
   TileRing<kPanelRing<kWhich>> panels(shared);
 #pragma unroll 1
   for (TileNumbers tiles; tiles.number() < args.num_tiles; tiles.advance()) {
-    const KeysTile tile = stored_tile(args, round, tiles.number());
+    const KeysTile tile = keys_tile(args, round, tiles.number());
     each_step(tile, [&](int head, int row) {
       const AttentionArgs here = reread(args);
       const BlockRange seen = seen_blocks(here, row);
@@ -72,7 +64,7 @@ __device__ __forceinline__ void stream_rows(const AttentionArgs& args, const Rou
   TileRing<kStreamedRing<kWhich>> streamed(shared);
 #pragma unroll 1
   for (TileNumbers tiles; tiles.number() < args.num_tiles; tiles.advance()) {
-    const KeysTile tile = stored_tile(args, round, tiles.number());
+    const KeysTile tile = keys_tile(args, round, tiles.number());
     each_step(tile, [&](int head, int row) {
       stream_tile<kStoredLayout<kWhich>.panels_qk>(streamed, map, row, head, tile.batch);
     });
@@ -159,7 +151,7 @@ __device__ __forceinline__ void consume_stored(const AttentionArgs& args, const 
   StoredConsumer<kWhich> consumer(args, shared, warpgroup);
 #pragma unroll 1
   for (TileNumbers tiles; tiles.number() < args.num_tiles; tiles.advance()) {
-    const KeysTile tile = stored_tile(args, round, tiles.number());
+    const KeysTile tile = keys_tile(args, round, tiles.number());
     const int first_key = tile.first_key + warpgroup * kWarpgroupRows;
     float gradient[kStoredColumns<kWhich> / 2];
     consumer.run(tile, first_key, gradient);

@@ -15,11 +15,11 @@ namespace attune {
 
 enum class Stored : int { kDs, kP };
 
-#if 1                                            // where kGradientV == true
-constexpr int kStoredStride = 2 * kStoredBytes;  // where kGradientV == true
-#else                                            // where kGradientV == true
+#if 1                                            // where kStoresP
+constexpr int kStoredStride = 2 * kStoredBytes;  // where kStoresP
+#else                                            // where kStoresP
 constexpr int kStoredStride = kStoredBytes;
-#endif                                           // where kGradientV == true
+#endif                                           // where kStoresP
 
 // A tile of a round: place_of among its heads.
 __device__ __forceinline__ TilePlace place_in_round(const RoundArgs& round, int number, int blocks,
@@ -102,7 +102,7 @@ class PanelWriter {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         *place<Stored::kDs>(panel, half) = {0, 0};
-        *place<Stored::kP>(panel, half) = {0, 0};  // where kGradientV == true
+        *place<Stored::kP>(panel, half) = {0, 0};  // where kStoresP
       }
   }
 
