@@ -14,6 +14,7 @@
 #include "generator/families/made_gradients.hpp"
 #include "generator/families/prefill_sm90_rules.hpp"
 #include "generator/wgmma_emitter.hpp"
+#include "templates/shared/backward_band_layout.h"
 #include "templates/shared/backward_prepare_layout.h"
 #include "templates/shared/backward_stored_layout.h"
 
@@ -23,9 +24,9 @@ namespace {
 constexpr int kMaxHeadDim = 256;
 constexpr int kL2SectionMb = 32;
 
-// Whether L2 and delta stand in the workspace: of dQ alone, its kernel has no need of that.
+// Whether L2 and delta stand in the workspace: of dQ alone, and of all along a band, one kernel has no need of that.
 bool has_sums(const KernelSpec& spec, const Config& config) {
-  return makes_keys(spec) || config.at("fold_sums") == 0;
+  return !walks_band(config) && (makes_keys(spec) || config.at("fold_sums") == 0);
 }
 
 bool has_narrow_window(const KernelSpec& spec) {
@@ -75,9 +76,10 @@ class BackwardSm90 final : public KernelTemplate {
       return Constant{"bool", name, value ? "true" : "false"};
     };
     std::vector<Constant> all{
-        yes("kHasRows", makes(spec, Gradients::kQ) && !fuses_dq(config)),
+        yes("kHasRows", makes(spec, Gradients::kQ) && !fuses_dq(config) && !walks_band(config)),
         yes("kHasKeys", makes_keys(spec)),
-        yes("kHasKeysKernel", makes_keys(spec) && !fuses_dq(config) && !stores_ds(config)),
+        yes("kHasKeysKernel", makes_keys(spec) && !fuses_dq(config) && !stores_ds(config) &&
+                                  !walks_band(config)),
         yes("kKeysMakeK", makes(spec, Gradients::kK)),
         yes("kKeysMakeV", makes(spec, Gradients::kV) && !split),
         {"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
@@ -104,15 +106,16 @@ class BackwardSm90 final : public KernelTemplate {
     };
     if (transposes_dq(config))
       add("wgmma_keys_ds", WgmmaA::kSharedColumns, rows, kWarpgroupRows);
+    else if (walks_band(config) || makes_dq_apart(spec, config))
+      add("wgmma_ds_keys", WgmmaA::kSharedRows, qk, kWarpgroupRows);
     else if (fuses_dq(config))
-      add("wgmma_ds_keys", WgmmaA::kSharedRows,
-          makes_dq_apart(spec, config) ? qk : backward_fused_columns(rows, qk), kWarpgroupRows);
+      add("wgmma_ds_keys", WgmmaA::kSharedRows, backward_fused_columns(rows, qk), kWarpgroupRows);
     if (makes_halves(spec, config)) {
       products.push_back({"wgmma_v_dout_half", WgmmaA::kShared, rows / 2, v, rows});
       products.push_back({"wgmma_p_dout_half", WgmmaA::kRegisters, v, rows / 2, rows});
       products.push_back({"wgmma_ds_q_half", WgmmaA::kRegisters, qk, rows / 2, rows});
     }
-    if (makes(spec, Gradients::kQ) && !fuses_dq(config)) {
+    if (makes(spec, Gradients::kQ) && !fuses_dq(config) && !walks_band(config)) {
       add("wgmma_q_k", WgmmaA::kShared, keys, qk);
       add("wgmma_dout_v", WgmmaA::kShared, keys, v);
       add("wgmma_ds_k", WgmmaA::kRegisters, qk, keys);
@@ -188,6 +191,12 @@ class BackwardSm90 final : public KernelTemplate {
       round.num_heads_kv = sizes.rounds.of_round;
       round.num_heads_q = round.num_heads_kv * spec.gqa_ratio;
     }
+    if (walks_band(config)) {
+      const int places = tile_count(backward_places(spec, shape));
+      sizes.steps.push_back(
+          {.grid_x = grid_extent(backward_band_blocks(places, device.sm_count)), .num_tiles = places});
+      return sizes;
+    }
     for (const BackwardKernel& kernel : backward_kernels(spec, config)) {
       const int tiles = tile_count(backward_tiles(kernel, round));
       sizes.steps.push_back(
@@ -247,10 +256,17 @@ class BackwardSm90 final : public KernelTemplate {
                                   kWarpgroupThreads,
                        .shared_bytes = static_cast<unsigned>(backward_shared_bytes(kernel)),
                        .early = true};
+    if (config.at("fold_sums") != 0 && (kernel.of_rows() || walks_band(config)))
+      step.parts.push_back(ArgumentPart::kGradients);
     if (kernel.of_rows()) {
-      if (config.at("fold_sums") != 0) step.parts.push_back(ArgumentPart::kGradients);
       step.tensor_maps = {stays(Operand::kQ), streams(Operand::kK), streams(Operand::kV),
                           stays(Operand::kDout), leaves(Operand::kDq)};
+      return step;
+    }
+    if (kernel.makes == BackwardMakes::kBand) {
+      step.tensor_maps = {streams(Operand::kQ), streams(Operand::kK), streams(Operand::kV),
+                          leaves(Operand::kDq), leaves(Operand::kDk), leaves(Operand::kDv),
+                          box(Operand::kO, kBandSumRows), streams(Operand::kDout)};
       return step;
     }
     if (kernel.of_stored()) {

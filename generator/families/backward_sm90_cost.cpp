@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "generator/core/visibility.hpp"
+#include "templates/shared/backward_band_layout.h"
 #include "templates/shared/backward_stored_layout.h"
 #include "templates/shared/visible_rows.h"
 
@@ -130,6 +131,15 @@ BackwardKernel keys_kernel(const KernelSpec& spec, const Config& c, BackwardMake
           std::max({rows, k ? spec.head_dim_qk : 0, v ? spec.head_dim_v : 0})};
 }
 
+// Scores and dP of a step, or what is rounded of both, beside dK, dV and two tiles of dQ.
+BackwardKernel band_kernel(const KernelSpec& spec) {
+  const int qk = spec.head_dim_qk, v = spec.head_dim_v;
+  return {.makes = BackwardMakes::kBand,
+          .tile = {kBandWalkers * kBandTile, kBandTile, kBandRowSlots, kBandRowSlots, qk, v, true, true},
+          .accumulators = kBandTile + (3 * qk + v) / 2,
+          .widest = std::max({kBandTile, qk, v})};
+}
+
 // Keys of a tile stay as accumulators; rows, and what is stored of them, stream.
 BackwardKernel stored_kernel(const Config& c, BackwardMakes makes, int columns) {
   const int keys = knob(c, "key_block_n"), slots = knob(c, "q_slots");
@@ -180,6 +190,14 @@ double section_share(const BackwardKernel& kernel, const KernelSpec& spec, const
                  std::abs(std::log2(kernel.section_heads / std::clamp(kBytes / head, 1.0, kMost)));
 }
 
+// Of a walk: it reads and writes each operand once, which is most of it.
+double band_clocks(const KernelSpec& spec, const Shape& shape, const DeviceFacts& device) {
+  constexpr double kPlaceClocks = 5400;  // three steps
+  const int64_t places = backward_places(spec, shape);
+  const int64_t walkers = kBandWalkers * std::max<int64_t>(backward_band_blocks(places, device.sm_count), 1);
+  return kTileClocks + kPlaceClocks * (2 + static_cast<double>((places + walkers - 1) / walkers));
+}
+
 // Of delta, by a step ahead or by the kernel of dq.
 double sums_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
                    const DeviceFacts& device) {
@@ -196,6 +214,8 @@ double sums_clocks(const KernelSpec& spec, const Config& config, const Shape& sh
 }  // namespace
 
 bool fuses_dq(const Config& config) { return config.at("fuse_dq") != 0; }
+
+bool walks_band(const Config& config) { return config.get("band", 0) != 0; }
 
 bool stores_ds(const Config& config) { return config.get("store_ds", 0) != 0; }
 bool stores_p(const KernelSpec& spec, const Config& config) {
@@ -228,6 +248,7 @@ BackwardKernel backward_rows_kernel(const KernelSpec& spec, const Config& c) {
 }
 
 std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const Config& c) {
+  if (walks_band(c)) return {band_kernel(spec)};
   if (fuses_dq(c)) {
     BackwardKernel all = keys_kernel(spec, c, BackwardMakes::kAll);
     all.section_heads = knob(c, "fuse_dq");
@@ -264,7 +285,7 @@ std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const 
 
 std::vector<BackwardKernel> backward_kernels(const KernelSpec& spec, const Config& c) {
   std::vector<BackwardKernel> kernels;
-  if (asks(spec.gradients, Gradients::kQ) && !fuses_dq(c))
+  if (asks(spec.gradients, Gradients::kQ) && !fuses_dq(c) && !walks_band(c))
     kernels.push_back(backward_rows_kernel(spec, c));
   for (const BackwardKernel& one : backward_keys_kernels(spec, c)) kernels.push_back(one);
   return kernels;
@@ -293,6 +314,10 @@ std::optional<std::string> backward_unfit(const KernelSpec& spec, const Config& 
   return fmt::format(
       "with store_ds a head of k leaves {} bytes in the workspace; at most {} are taken", bytes,
       kMostStoredBytes);
+}
+
+int64_t backward_places(const KernelSpec& spec, const Shape& shape) {
+  return band_places(spec, shape).count * shape.num_heads_q * shape.batch;
 }
 
 int64_t backward_tiles(const BackwardKernel& kernel, const Shape& shape) {
@@ -331,6 +356,7 @@ double backward_clocks(const BackwardKernel& kernel, const KernelSpec& spec, con
 double backward_cost(const KernelSpec& spec, const Config& config, const Shape& shape,
                      const DeviceFacts& device) {
   double clocks = sums_clocks(spec, config, shape, device);
+  if (walks_band(config)) return clocks + band_clocks(spec, shape, device);
   for (const BackwardKernel& kernel : backward_kernels(spec, config))
     clocks += backward_clocks(kernel, spec, shape, device);
   return clocks;

@@ -13,8 +13,8 @@
 
 namespace attune {
 
-// kStored...: of dS, or P, that the kernel of dQ left in the workspace.
-enum class BackwardMakes : int { kDq, kDk, kDv, kDkDv, kAll, kStoredDk, kStoredDv };
+// kBand: all, along a narrow band. kStored...: of dS, or P, that the kernel of dQ left in the workspace.
+enum class BackwardMakes : int { kDq, kDk, kDv, kDkDv, kAll, kBand, kStoredDk, kStoredDv };
 
 // One of the kernels that multiply. `config` needs the knobs of that kernel alone.
 struct BackwardKernel {
@@ -36,6 +36,8 @@ struct BackwardKernel {
 
 // Whether one kernel makes all.
 bool fuses_dq(const Config& config);
+// Whether it walks along a narrow band.
+bool walks_band(const Config& config);
 // Whether dS goes through the workspace, and dK is made of it; whether P does, and dV is.
 bool stores_ds(const Config& config);
 bool stores_p(const KernelSpec& spec, const Config& config);
@@ -60,6 +62,9 @@ TensorExtents backward_stored_extents(const KernelSpec& spec, const Config& conf
 // Where one head of K leaves more than a round may, a sentence that says so.
 std::optional<std::string> backward_unfit(const KernelSpec& spec, const Config& config,
                                           const Shape& shape);
+
+// Places of a walk along a band, of all heads.
+int64_t backward_places(const KernelSpec& spec, const Shape& shape);
 
 // Work tiles of a kernel, one a block.
 int64_t backward_tiles(const BackwardKernel& kernel, const Shape& shape);

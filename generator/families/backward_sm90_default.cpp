@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Three ways to make gradients, the best config of each, and the best of these.
+// Four ways to make gradients, the best config of each, and the best of these.
 #include "generator/families/backward_sm90_default.hpp"
 
 #include <algorithm>
@@ -34,6 +34,11 @@ class Defaults {
     return best(first_,
                 {"key_block_m", "q_slots", "dout_slots", "fuse_dq", "draw_tiles", "ordered"},
                 [&](const Config& c) { return fuses_dq(c) && !space_.broken(c); });
+  }
+
+  std::optional<Config> band() const {
+    return best(first_, {"key_block_m", "fold_sums", "band"},
+                [&](const Config& c) { return walks_band(c) && !space_.broken(c); });
   }
 
   std::optional<Config> stored_scores() const {
@@ -82,7 +87,7 @@ Config backward_sm90_default(const SearchSpace& space, const KernelSpec& spec, c
                              const DeviceFacts& device) {
   const Defaults defaults(space, spec, shape, device);
   std::optional<Config> best = defaults.two_kernels();
-  for (const std::optional<Config>& other : {defaults.one_kernel(), defaults.stored_scores()})
+  for (const std::optional<Config>& other : {defaults.one_kernel(), defaults.stored_scores(), defaults.band()})
     if (other && (!best || defaults.cost(*other) < defaults.cost(*best))) best = other;
   if (!best) throw Error(ErrorCode::kInternal, "backward_sm90 has no legal config");
   return *best;

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "generator/families/made_gradients.hpp"
+#include "templates/shared/backward_band_layout.h"
 #include "templates/shared/backward_stored_layout.h"
 
 namespace attune {
@@ -17,6 +18,12 @@ namespace {
 constexpr int kOtherRegisters = 28;
 
 using Broken = std::optional<std::string>;
+
+// Whether one kernel may walk along the band of what is seen.
+bool walks(const KernelSpec& spec) {
+  return is_narrow_band(spec) && spec.gqa_ratio == 1 && spec.dropout == 0 && !spec.accumulate &&
+         std::max(spec.head_dim_qk, spec.head_dim_v) <= kBandHeadDim;
+}
 
 // Knobs of a kernel that is not there have one value.
 std::vector<Knob> knobs(const KernelSpec& spec) {
@@ -44,6 +51,8 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
       {"draw_tiles", values(fuses, {0, 1}), "with fuse_dq: blocks stay, and draw their tiles"},
       {"store_ds", values(stores, {0, 1}),
        "dk and dv are made of ds and p that the kernel of dq left in the workspace"},
+      {"band", values(rows && both && walks(spec), {0, 1}),
+       "one kernel walks along the narrow band of a window, with every gradient in registers"},
       {"ordered", values(fuses && !spec.deterministic, {1, 0}),
        "with fuse_dq: blocks add to dq in the order of keys, for equal bits in every run"}};
 }
@@ -55,6 +64,7 @@ int dropout_registers(const BackwardKernel& kernel) {
 }
 
 Broken broken_kernel(const BackwardKernel& kernel, const KernelSpec& spec, const Arch& arch) {
+  if (kernel.makes == BackwardMakes::kBand) return std::nullopt;  // made for its head dims
   const PrefillSm90Registers registers = backward_registers(kernel);
   const int others = kOtherRegisters + (spec.dropout > 0 ? dropout_registers(kernel) : 0);
   const int most = (registers.moved ? registers.consumer : registers.launch) - others;
@@ -127,7 +137,7 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
   if (makes_keys(spec))
     all.push_back({"keys",
                    {"key_block_n", "key_block_m", "q_slots", "dout_slots", "split_kv", "fuse_dq",
-                    "draw_tiles", "ordered", "store_ds"},
+                    "draw_tiles", "ordered", "store_ds", "band"},
                    [=](const Config& c) {
                      Broken broken = broken_fusion(spec, c);
                      for (const BackwardKernel& kernel : backward_keys_kernels(spec, c))
@@ -140,12 +150,24 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
   all.push_back({"fused",
                  {"block_m", "block_n", "k_slots", "v_slots", "fold_sums", "fuse_dq"},
                  [=](const Config& c) { return broken_rest(spec, c); }});
+  if (!walks(spec)) return all;
+  for (const Knob& knob : knobs(spec)) {  // a walk has nothing to choose
+    if (knob.name == "band") continue;
+    const int64_t value = knob.name == "key_block_m" ? kBandTile
+                          : knob.name == "fold_sums" ? 1
+                                                     : knob.values.front();
+    all.push_back({"band", {knob.name, "band"}, [name = knob.name, value](const Config& c) -> Broken {
+                     if (!walks_band(c) || c.at(name) == value) return std::nullopt;
+                     return fmt::format("band goes with {} {}", name, value);
+                   }});
+  }
   return all;
 }
 
 }  // namespace
 
 int backward_shared_bytes(const BackwardKernel& kernel) {
+  if (kernel.makes == BackwardMakes::kBand) return backward_band_layout().bytes;
   if (kernel.makes != BackwardMakes::kAll) return backward_sm90_layout(kernel.tile).bytes;
   const BackwardFusedLayout all = backward_fused_layout(kernel.tile);
   if (!kernel.ordered)
@@ -154,6 +176,7 @@ int backward_shared_bytes(const BackwardKernel& kernel) {
 }
 
 PrefillSm90Registers backward_registers(const BackwardKernel& kernel) {
+  if (kernel.makes == BackwardMakes::kBand) return kBandRegisters;
   if (kernel.dq_apart)
     return {kApartRegisters.launch, kApartRegisters.keys, kApartRegisters.producer, true};
   const int warpgroups = kernel.tile.stay_rows / kWarpgroupRows;

@@ -9,9 +9,11 @@
 // with P = exp2(c Q K^T - L2) and dS = P (dout V^T - delta), made anew in each; or, with fuse_dq, all by tiles of keys:
 //   attune_kernel    dK, dV, and dQ in fp32, added up in the order of keys or in none  attention/backward_fused_kernel.cuh
 //   attune_round     dQ, scaled and rounded                          attention/backward_round.cuh
+// or, with band, all along a narrow band                             attention/backward_band_kernel.cuh
 // But for that in no order (knob ordered) the result is the same in each run. Layout of shared memory: shared/backward_sm90_layout.h. How it works: backward_sm90.md.
 #include "cuda/backward_sm90_knobs.cuh"
 
+#include "cuda/attention/backward_band_kernel.cuh"    // where kBand == 1
 #include "cuda/attention/backward_fused_kernel.cuh"   // where kFused
 #include "cuda/attention/backward_keys_entry.cuh"     // where kHasKeysKernel == true
 #include "cuda/attention/backward_prepare.cuh"        // where kFoldSums == 0

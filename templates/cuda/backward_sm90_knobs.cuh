@@ -27,6 +27,8 @@ constexpr int kFuseDq =
 constexpr int kOrdered = 1;    // of that kernel: blocks of keys add to dq in the order of keys
 constexpr int kDrawTiles = 0;  // of that kernel: 1: blocks stay, and draw their tiles
 
+constexpr int kBand = 0;  // 1: one kernel walks along a narrow band
+
 constexpr int kStoreDs = 0;  // 1: dK and dV are made of dS and P that attune_kernel leaves behind
 
 constexpr bool kHasRows = true;                       // attune_kernel is that of dQ

@@ -318,7 +318,7 @@ TEST(CompileMatrix, OneKernelOfAllGradientsDoesNotSpill) {
             "op=attention_backward,dtype=bf16,{},heads=8/2,seqlen=512,{}{}", dims, mask, dropout)));
         const Config config = parse_config(fmt::format(
             "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m={},q_slots=2,"
-            "dout_slots=2,split_kv=0,fold_sums=0,store_ds=0,{}",
+            "dout_slots=2,split_kv=0,fold_sums=0,store_ds=0,band=0,{}",
             rows, tiles));
         EXPECT_EQ(t.space(spec, arch).broken(config), std::nullopt);
         double ms = 0;

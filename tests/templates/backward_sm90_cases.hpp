@@ -10,12 +10,17 @@ namespace attune::testing {
 // One kernel makes all, dq in the order of keys.
 inline constexpr const char* kOneKernel =
     "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,"
-    "dout_slots=2,split_kv=0,fold_sums=0,fuse_dq=16,draw_tiles=0,store_ds=0,ordered=1";
+    "dout_slots=2,split_kv=0,fold_sums=0,fuse_dq=16,draw_tiles=0,store_ds=0,band=0,ordered=1";
 
 // Kernels of dK and dV take what that of dQ left in the workspace.
 inline constexpr const char* kStored =
     "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,"
-    "dout_slots=1,split_kv=0,fold_sums=0,fuse_dq=0,draw_tiles=0,store_ds=1,ordered=1";
+    "dout_slots=1,split_kv=0,fold_sums=0,fuse_dq=0,draw_tiles=0,store_ds=1,band=0,ordered=1";
+
+// One kernel walks along a narrow band.
+inline constexpr const char* kBand =
+    "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,"
+    "dout_slots=1,split_kv=0,fold_sums=1,fuse_dq=0,draw_tiles=0,store_ds=0,band=1,ordered=1";
 
 inline Config default_of(const Problem& p) {
   return backward_sm90().default_config(spec_of(p), hopper(), shape_of(p), kH200);

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "tests/templates/backward_case.hpp"
+#include "tests/templates/backward_sm90_cases.hpp"
 #include "tests/templates/numerics_fixture.hpp"
 
 namespace attune::testing {
@@ -165,7 +166,7 @@ TEST_F(Cuda, KernelsOfNoOrderGiveTheGradientsOfTheReference) {
                                13);
           const Config config = parse_config(fmt::format(
               "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m={},"
-              "q_slots=2,dout_slots=2,split_kv=0,fold_sums=0,fuse_dq=4,draw_tiles={},store_ds=0,"
+              "q_slots=2,dout_slots=2,split_kv=0,fold_sums=0,fuse_dq=4,draw_tiles={},store_ds=0,band=0,"
               "ordered=0",
               rows, draws));
           expect_reference(c, *t, config, "no order");
@@ -194,14 +195,14 @@ TEST_F(Cuda, KernelsThatStoreScoresGiveTheGradientsOfTheReference) {
            "heads=4/2,seqlen=700,mask=causal_bottom_right,window=5:0,gradients=qk"},
           {"head_dim_qk=40,head_dim_v=256", "block_m=64,block_n=80,key_block_n=128",
            "heads=3,seqlen_q=33,seqlen_kv=900,mask=causal_top_left"},
-          {"head_dim=64", "block_m=192,block_n=112,key_block_n=192",
+          {"head_dim=64", "block_m=192,block_n=80,key_block_n=192",
            "heads=5,seqlen_q=900,seqlen_kv=333,mask=causal_top_left,window=90:-"}}) {
       const Problem p =
           parse_problem(fmt::format("op=attention_backward,batch=2,dtype=bf16,{},{}", dims, rest));
       const BackwardCase c(device_, p, 17, {.dlse = sees_one_key(p)});
       const Config config = parse_config(
           fmt::format("{},k_slots=2,v_slots=1,key_block_m=64,q_slots=2,dout_slots=1,split_kv=0,"
-                      "fold_sums=0,fuse_dq=0,draw_tiles=0,store_ds=1,ordered=1",
+                      "fold_sums=0,fuse_dq=0,draw_tiles=0,store_ds=1,band=0,ordered=1",
                       tiles));
       ASSERT_EQ(c.fault(*t, config), "") << to_text(p);
       expect_reference(c, *t, config, "stored");
@@ -215,6 +216,32 @@ TEST_F(Cuda, KernelsThatStoreScoresGiveTheGradientsOfTheReference) {
     config.set("store_ds", 1);
     ASSERT_NE(config.to_text().find("fuse_dq=0"), std::string::npos);
     expect_reference(many, *t, config, "rounds");
+  }
+}
+
+// The kernel that walks along a narrow band: runs that begin and end within a head, keys ahead of the first and past the last, rows that see none,
+// tiles of keys that begin between whole ones.
+TEST_F(Cuda, WalksAlongABandGiveTheGradientsOfTheReference) {
+  open_families();
+  if (!device_ || IsSkipped()) return;
+  for (const KernelTemplate* t : families_) {
+    if (t->name() != "backward_sm90") continue;
+    for (const auto& [dims, rest] :
+         {std::pair{"head_dim=64", "heads=32,seqlen=3000,mask=causal_bottom_right,window=127:0"},
+          {"head_dim=64", "heads=3,seqlen=1100,mask=none,window=64:64"},
+          {"head_dim=64", "heads=2,seqlen=1000,mask=causal_top_left,window=128:-"},
+          {"head_dim=64",
+           "heads=5,seqlen_q=777,seqlen_kv=1234,mask=causal_bottom_right,window=90:0"},
+          {"head_dim=64", "heads=6,seqlen_q=1234,seqlen_kv=777,mask=none,window=100:28"},
+          {"head_dim=64", "heads=4,seqlen_q=1,seqlen_kv=900,mask=causal_bottom_right,window=70:0"},
+          {"head_dim=64", "heads=4,seqlen_q=900,seqlen_kv=1,mask=none,window=3:40"},
+          {"head_dim_qk=40,head_dim_v=56", "heads=7,seqlen=500,mask=none,window=0:128"},
+          {"head_dim_qk=16,head_dim_v=64", "heads=3,seqlen=65,mask=none,window=1:0"}}) {
+      const Problem p =
+          parse_problem(fmt::format("op=attention_backward,batch=2,dtype=bf16,{},{}", dims, rest));
+      const BackwardCase c(device_, p, 23, {.dlse = true});
+      expect_reference(c, *t, parse_config(kBand), "band");
+    }
   }
 }
 

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// L2 and delta of the rows that pass a walker, made by a warp beside it, which finds dout in shared memory: no step ahead reads o and dout once more.
+#pragma once
+
+#include "cuda/attention/backward_band_runs.cuh"
+#include "cuda/attention/row_sums.cuh"
+#include "cuda/ptx/eight_elements.cuh"
+#include "cuda/ptx/shared_word.cuh"
+#include "cuda/ptx/special_registers.cuh"
+#include "shared/kernel_arguments.h"
+
+namespace attune {
+
+// Eight lanes share a row, four rows at a time; o comes by parts of a tile.
+class BandSums {
+  static constexpr int kLanes = kPanelColumns / 8;
+  static constexpr int kRows = 32 / kLanes;
+  static constexpr int kPasses = kBandSumRows / kRows;  // of a part
+  static constexpr int kParts = kBandTile / kBandSumRows;
+  static_assert(2 * kPasses == kLanes, "a lane keeps a row of each two parts");
+  static_assert(kParts >= kBandSumSlots && kBandTile == 64, "what comes next is of the next tile at most");
+
+ public:
+  __device__ __forceinline__ BandSums(const AttentionArgs& args, const GradientArgs& gradients,
+                                      const TensorMap& map_o, unsigned shared, int walker)
+      : args_(args), gradients_(gradients), map_o_(map_o), own_(shared, walker) {}
+
+  // All tiles of a run.
+  __device__ __forceinline__ void make_all(const BandRun& run) {
+    if (run.row_begin >= run.row_end) return;
+#pragma unroll
+    for (int part = 0; part < kBandSumSlots; ++part) {
+      load(run, run.row_begin, part);
+      advance();
+    }
+    parity_ ^= 1;  // all the way round, and none is taken yet
+#pragma unroll 1
+    for (int tile = run.row_begin; tile < run.row_end; ++tile) make(run, tile);
+  }
+
+ private:
+  // A part of o is asked for when the one before it in its slot has been read, those of the next tile, too.
+  __device__ __forceinline__ void make(const BandRun& run, int tile) {
+    RowStatistics statistics;
+    own_.rows().await(number_, "dout full");
+    float own = 0.f;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      if (part % 2 == 0) statistics = of_row(run, tile, part / 2);
+      mbarrier_wait(own_.o_full(slot_), parity_, "o full");
+      own = add_up(part, own);
+      __syncwarp();
+      const int next = part + kBandSumSlots;
+      if (next < kParts || tile + 1 < run.row_end) load(run, tile + next / kParts, next % kParts);
+      advance();
+      if (part % 2 == 1)
+        keep(statistics, 32 * (part / 2) + own_row(), own_.sums(number_), own);
+    }
+    __syncwarp();
+    mbarrier_arrive_if(lane() == 0, own_.sums_full(number_));
+    ++number_;
+  }
+
+  __device__ __forceinline__ void advance() {
+    if (++slot_ < kBandSumSlots) return;
+    slot_ = 0;
+    parity_ ^= 1;
+  }
+
+  __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
+
+  // Into the slot that is next.
+  __device__ __forceinline__ void load(const BandRun& run, int tile, int part) const {
+    if (lane() != 0) return;
+    mbarrier_arrive_expect_tx(own_.o_full(slot_), kBandSumRows * kPanelRowBytes);
+    tma_load(own_.o(slot_), map_o_, own_.o_full(slot_),
+             {0, tile * kBandTile + part * kBandSumRows, run.head, run.batch});
+  }
+
+  // The sums of a part's rows; what a lane keeps.
+  __device__ __forceinline__ float add_up(int part, float own) const {
+    const unsigned dout = own_.rows().tile(number_) + kBandLayout.tile_bytes;
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      const int row = kRows * i + lane() / kLanes;
+      const float sum =
+          dot(eight_of(own_.o(slot_), row), eight_of(dout, part * kBandSumRows + row));
+      if (lane() % kLanes == part % 2 * kPasses + i) own = sum;
+    }
+    return own;
+  }
+
+  // Columns of a row of a panel.
+  __device__ __forceinline__ static EightPacked<kDtypeO> eight_of(unsigned panel, int row) {
+    return {{load_shared_16(panel + row * kPanelRowBytes + ((lane() % kLanes ^ row % 8) << 4))}};
+  }
+
+  __device__ __forceinline__ static float dot(const EightPacked<kDtypeO>& a,
+                                              const EightPacked<kDtypeO>& b) {
+    float sum = 0.f;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum += unpacked(a, i) * unpacked(b, i);
+#pragma unroll
+    for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
+    return sum;
+  }
+
+  // Of each 32 rows a lane keeps one.
+  __device__ __forceinline__ static int own_row() {
+    return kRows * (lane() % kLanes) + lane() / kLanes;
+  }
+
+  struct RowStatistics {
+    float lse, dlse;
+  };
+  __device__ __forceinline__ RowStatistics of_row(const BandRun& run, int tile, int half) const {
+    const int row = tile * kBandTile + 32 * half + own_row();
+    const int batch = reread(run.batch), head = reread(run.head);  // addresses are not kept
+    RowStatistics of{-__int_as_float(0x7f800000), 0.f};
+    if (row >= args_.seqlen_q) return of;
+    of.lse = args_.lse[batch * args_.lse_batch_stride + head * args_.lse_head_stride + row];
+    if (gradients_.dlse != nullptr)
+      of.dlse = gradients_.dlse[batch * gradients_.dlse_batch_stride +
+                                head * gradients_.dlse_head_stride + row];
+    return of;
+  }
+
+  __device__ __forceinline__ static void keep(const RowStatistics& of, int row, unsigned sums,
+                                              float sum) {
+    const float infinity = __int_as_float(0x7f800000);
+    const bool empty = of.lse == -infinity;
+    store_shared_word(sums + 4 * row, __float_as_int(empty ? infinity : of.lse * kLog2E));
+    store_shared_word(sums + 4 * (kBandTile + row), __float_as_int(empty ? 0.f : sum - of.dlse));
+  }
+
+  const AttentionArgs& args_;
+  const GradientArgs& gradients_;
+  const TensorMap& map_o_;
+  BandShared own_;
+  unsigned number_ = 0;  // of the tile of rows
+  int slot_ = 0;         // of a part of o
+  unsigned parity_ = 0;
+};
+
+__device__ __forceinline__ void make_band_sums(const AttentionArgs& args,
+                                               const GradientArgs& gradients,
+                                               const TensorMap& map_o, unsigned shared,
+                                               int walker) {
+  BandSums sums(args, gradients, map_o, shared, walker);
+#pragma unroll 1
+  for (BandRuns runs(args, walker); !runs.done();) sums.make_all(runs.take());
+}
+
+}  // namespace attune

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// How one kernel of backward_sm90 makes all gradients of a narrow band (knob band): warpgroups walk along it, each by itself.
+//
+// Rows and keys are taken 64 at a time, and keys are numbered so that tile t of rows sees tiles t, t + 1 and t + 2 of keys and no others. A
+// warpgroup takes tile j of keys with tiles j - 2, j - 1 and j of rows: then dK and dV of these keys are complete, and so is dQ of rows j - 2. What is
+// not complete stays in registers, two tiles of dQ. Work is cut into runs of places j, as many as there are warpgroups: a run begins two places early,
+// for dQ of its first rows, and leaves nothing of these two.
+//
+// | region, of each warpgroup | bytes             | written by | read by             |
+// |---------------------------|-------------------|------------|---------------------|
+// | rows                      | 4 * (q, dout)     | TMA; dQ    | wgmma; TMA          |
+// | keys                      | 2 * (k, v)        | TMA; dK, dV | wgmma; TMA         |
+// | ds                        | 64 * 128          | its warps  | wgmma               |
+// | o                         | 3 * 16 * 128      | TMA        | a warp that makes sums |
+// | sums: L2, delta           | 4 * 2 * 64 * 4    | a warp     | its warps           |
+// | barriers                  | 8 each            | mbarrier   |                     |
+#pragma once
+
+#include "shared/prefill_sm90_layout.h"
+#include "shared/visibility.h"
+
+namespace attune {
+
+constexpr int kBandTile = kWarpgroupRows;    // rows, and keys
+constexpr int kBandWidest = 2 * kBandTile;   // left + right that three tiles of keys cover
+constexpr int kBandHeadDim = kPanelColumns;  // at most: two tiles of dQ, dK and dV are a thread's registers
+constexpr int kBandWalkers = 2;              // warpgroups of a block
+constexpr int kBandRowSlots = 4;             // three that are multiplied, one that comes
+constexpr int kBandKeySlots = 2;
+constexpr int kBandSumRows = 16;  // of o that come together
+constexpr int kBandSumSlots = 3;
+constexpr int kBandFewestPlaces = 8;  // of a run
+
+struct BandLayout {
+  int tile_bytes;                                              // of one operand
+  int rows, keys, ds, o, sums;                                 // offsets in what a walker has of tiles
+  int walker_bytes;                                            // of tiles
+  int barriers, barrier_bytes;                                 // behind all tiles; of a walker
+  int row_full, row_empty, sums_full, key_full, key_empty, o_full;     // offsets in these
+  int bytes;
+};
+
+constexpr BandLayout backward_band_layout() {
+  BandLayout l{};
+  l.tile_bytes = kBandTile * kPanelRowBytes;
+  l.keys = l.rows + 2 * kBandRowSlots * l.tile_bytes;
+  l.ds = l.keys + 2 * kBandKeySlots * l.tile_bytes;
+  l.o = l.ds + l.tile_bytes;
+  l.sums = l.o + kBandSumSlots * kBandSumRows * kPanelRowBytes;
+  l.walker_bytes = l.sums + (8 * kBandRowSlots * kBandTile + 1023) / 1024 * 1024;
+  l.barriers = kBandWalkers * l.walker_bytes;
+  l.row_empty = l.row_full + 8 * kBandRowSlots;
+  l.sums_full = l.row_empty + 8 * kBandRowSlots;
+  l.key_full = l.sums_full + 8 * kBandRowSlots;
+  l.key_empty = l.key_full + 8 * kBandKeySlots;
+  l.o_full = l.key_empty + 8 * kBandKeySlots;
+  l.barrier_bytes = l.o_full + 8 * kBandSumSlots;
+  l.bytes = l.barriers + kBandWalkers * l.barrier_bytes;
+  return l;
+}
+
+// Of a thread; warps beside those that walk have more than others that load.
+constexpr PrefillSm90Registers kBandRegisters{168, 224, 56, true};
+
+// A row on diagonal d, a key, sees keys [d - left, d + right].
+struct BandWidth {
+  long long left;
+  long long right;
+};
+
+template <class Rule>
+ATTUNE_HOST_DEVICE constexpr BandWidth band_width(const Rule& rule) {
+  return {rule.window_left, rule.mask != Mask::kNone ? 0 : rule.window_right};
+}
+
+template <class Rule>
+ATTUNE_HOST_DEVICE constexpr bool is_narrow_band(const Rule& rule) {
+  const BandWidth width = band_width(rule);
+  return width.left >= 0 && width.right >= 0 && width.left + width.right <= kBandWidest;
+}
+
+ATTUNE_HOST_DEVICE constexpr long long band_floor(long long value) {  // of tiles
+  return (value >= 0 ? value : value - (kBandTile - 1)) / kBandTile;
+}
+
+// The places of a head: [first, first + count). Tile j of keys begins at key first_key + 64 j, which may be less than 0.
+struct BandPlaces {
+  int first_key;
+  int first;
+  int count;
+};
+
+// Places are those of all keys, and those at which dQ of all rows is complete.
+template <class Rule, class Lengths>
+ATTUNE_HOST_DEVICE constexpr BandPlaces band_places(const Rule& rule, const Lengths& lengths) {
+  const BandWidth width = band_width(rule);
+  const long long diagonal = first_diagonal(rule, lengths);
+  const long long lowest = diagonal - width.left;
+  long long key = band_floor(lowest) * kBandTile;  // whole tiles where they do
+  if (key + kBandWidest < diagonal + width.right) key = lowest;
+  const long long first_of_keys = band_floor(-key), last_of_keys = band_floor(lengths.seqlen_kv - 1 - key);
+  const long long last_of_rows = band_floor(lengths.seqlen_q - 1) + 2;
+  const long long first = first_of_keys < 0 ? first_of_keys : 0;
+  const long long last = last_of_keys > last_of_rows ? last_of_keys : last_of_rows;
+  return {static_cast<int>(key), static_cast<int>(first), static_cast<int>(last - first + 1)};
+}
+
+// Blocks of two warpgroups, at most one for each multiprocessor.
+constexpr long long backward_band_blocks(long long places, long long multiprocessors) {
+  const long long most = (places + kBandWalkers * kBandFewestPlaces - 1) / (kBandWalkers * kBandFewestPlaces);
+  return most < multiprocessors ? most : multiprocessors;
+}
+
+}  // namespace attune
