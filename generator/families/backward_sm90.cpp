@@ -78,8 +78,8 @@ class BackwardSm90 final : public KernelTemplate {
     std::vector<Constant> all{
         yes("kHasRows", makes(spec, Gradients::kQ) && !fuses_dq(config) && !walks_band(config)),
         yes("kHasKeys", makes_keys(spec)),
-        yes("kHasKeysKernel", makes_keys(spec) && !fuses_dq(config) && !stores_ds(config) &&
-                                  !walks_band(config)),
+        yes("kHasKeysKernel",
+            makes_keys(spec) && !fuses_dq(config) && !stores_ds(config) && !walks_band(config)),
         yes("kKeysMakeK", makes(spec, Gradients::kK)),
         yes("kKeysMakeV", makes(spec, Gradients::kV) && !split),
         {"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
@@ -192,9 +192,11 @@ class BackwardSm90 final : public KernelTemplate {
       round.num_heads_q = round.num_heads_kv * spec.gqa_ratio;
     }
     if (walks_band(config)) {
+      if (const auto reason = backward_unfit(spec, config, shape))  // asked for all the same
+        throw Error(ErrorCode::kUnsupported, *reason);
       const int places = tile_count(backward_places(spec, shape));
-      sizes.steps.push_back(
-          {.grid_x = grid_extent(backward_band_blocks(places, device.sm_count)), .num_tiles = places});
+      sizes.steps.push_back({.grid_x = grid_extent(backward_band_blocks(places, device.sm_count)),
+                             .num_tiles = places});
       return sizes;
     }
     for (const BackwardKernel& kernel : backward_kernels(spec, config)) {
@@ -264,8 +266,9 @@ class BackwardSm90 final : public KernelTemplate {
       return step;
     }
     if (kernel.makes == BackwardMakes::kBand) {
-      step.tensor_maps = {streams(Operand::kQ), streams(Operand::kK), streams(Operand::kV),
-                          leaves(Operand::kDq), leaves(Operand::kDk), leaves(Operand::kDv),
+      step.tensor_maps = {streams(Operand::kQ),           streams(Operand::kK),
+                          streams(Operand::kV),           leaves(Operand::kDq),
+                          leaves(Operand::kDk),           leaves(Operand::kDv),
                           box(Operand::kO, kBandSumRows), streams(Operand::kDout)};
       return step;
     }

@@ -59,7 +59,7 @@ LaunchSizes::Rounds backward_rounds(const KernelSpec& spec, const Config& config
                                     const Shape& shape);
 TensorExtents backward_stored_extents(const KernelSpec& spec, const Config& config,
                                       const Shape& shape);
-// Where one head of K leaves more than a round may, a sentence that says so.
+// Where one head of K leaves more than a round may, or three tiles of keys do not hold a band, a sentence that says so.
 std::optional<std::string> backward_unfit(const KernelSpec& spec, const Config& config,
                                           const Shape& shape);
 

@@ -37,8 +37,9 @@ class Defaults {
   }
 
   std::optional<Config> band() const {
-    return best(first_, {"key_block_m", "fold_sums", "band"},
-                [&](const Config& c) { return walks_band(c) && !space_.broken(c); });
+    return best(first_, {"key_block_m", "fold_sums", "band"}, [&](const Config& c) {
+      return walks_band(c) && !space_.broken(c) && !backward_unfit(spec_, c, shape_);
+    });
   }
 
   std::optional<Config> stored_scores() const {
@@ -87,7 +88,8 @@ Config backward_sm90_default(const SearchSpace& space, const KernelSpec& spec, c
                              const DeviceFacts& device) {
   const Defaults defaults(space, spec, shape, device);
   std::optional<Config> best = defaults.two_kernels();
-  for (const std::optional<Config>& other : {defaults.one_kernel(), defaults.stored_scores(), defaults.band()})
+  for (const std::optional<Config>& other :
+       {defaults.one_kernel(), defaults.stored_scores(), defaults.band()})
     if (other && (!best || defaults.cost(*other) < defaults.cost(*best))) best = other;
   if (!best) throw Error(ErrorCode::kInternal, "backward_sm90 has no legal config");
   return *best;

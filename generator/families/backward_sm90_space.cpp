@@ -156,10 +156,11 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
     const int64_t value = knob.name == "key_block_m" ? kBandTile
                           : knob.name == "fold_sums" ? 1
                                                      : knob.values.front();
-    all.push_back({"band", {knob.name, "band"}, [name = knob.name, value](const Config& c) -> Broken {
-                     if (!walks_band(c) || c.at(name) == value) return std::nullopt;
-                     return fmt::format("band goes with {} {}", name, value);
-                   }});
+    all.push_back(
+        {"band", {knob.name, "band"}, [name = knob.name, value](const Config& c) -> Broken {
+           if (!walks_band(c) || c.at(name) == value) return std::nullopt;
+           return fmt::format("band goes with {} {}", name, value);
+         }});
   }
   return all;
 }

@@ -21,22 +21,23 @@
 
 namespace attune {
 
-constexpr int kBandTile = kWarpgroupRows;    // rows, and keys
-constexpr int kBandWidest = 2 * kBandTile;   // left + right that three tiles of keys cover
-constexpr int kBandHeadDim = kPanelColumns;  // at most: two tiles of dQ, dK and dV are a thread's registers
-constexpr int kBandWalkers = 2;              // warpgroups of a block
-constexpr int kBandRowSlots = 4;             // three that are multiplied, one that comes
+constexpr int kBandTile = kWarpgroupRows;   // rows, and keys
+constexpr int kBandWidest = 2 * kBandTile;  // left + right that three tiles of keys cover
+constexpr int kBandHeadDim =
+    kPanelColumns;                // at most: two tiles of dQ, dK and dV are a thread's registers
+constexpr int kBandWalkers = 2;   // warpgroups of a block
+constexpr int kBandRowSlots = 4;  // three that are multiplied, one that comes
 constexpr int kBandKeySlots = 2;
 constexpr int kBandSumRows = 16;  // of o that come together
 constexpr int kBandSumSlots = 3;
-constexpr int kBandFewestPlaces = 8;  // of a run
+constexpr int kBandFewestPlaces = 4;  // of a walker, beside the two ahead of them
 
 struct BandLayout {
-  int tile_bytes;                                              // of one operand
-  int rows, keys, ds, o, sums;                                 // offsets in what a walker has of tiles
-  int walker_bytes;                                            // of tiles
-  int barriers, barrier_bytes;                                 // behind all tiles; of a walker
-  int row_full, row_empty, sums_full, key_full, key_empty, o_full;     // offsets in these
+  int tile_bytes;               // of one operand
+  int rows, keys, ds, o, sums;  // offsets in what a walker has of tiles
+  int walker_bytes;             // of tiles
+  int barriers, barrier_bytes;  // behind all tiles; of a walker
+  int row_full, row_empty, sums_full, key_full, key_empty, o_full;  // offsets in these
   int bytes;
 };
 
@@ -83,7 +84,16 @@ ATTUNE_HOST_DEVICE constexpr long long band_floor(long long value) {  // of tile
   return (value >= 0 ? value : value - (kBandTile - 1)) / kBandTile;
 }
 
-// The places of a head: [first, first + count). Tile j of keys begins at key first_key + 64 j, which may be less than 0.
+// Whether three whole tiles of keys, which begin at multiples of 64, hold what a tile of rows sees: the stores of TMA take no tile that begins ahead of
+// the first key.
+template <class Rule, class Lengths>
+ATTUNE_HOST_DEVICE constexpr bool band_fits(const Rule& rule, const Lengths& lengths) {
+  const BandWidth width = band_width(rule);
+  const long long diagonal = first_diagonal(rule, lengths);
+  return band_floor(diagonal - width.left) * kBandTile + kBandWidest >= diagonal + width.right;
+}
+
+// The places of a head: [first, first + count). Tile j of keys begins at key first_key + 64 j.
 struct BandPlaces {
   int first_key;
   int first;
@@ -95,19 +105,81 @@ template <class Rule, class Lengths>
 ATTUNE_HOST_DEVICE constexpr BandPlaces band_places(const Rule& rule, const Lengths& lengths) {
   const BandWidth width = band_width(rule);
   const long long diagonal = first_diagonal(rule, lengths);
-  const long long lowest = diagonal - width.left;
-  long long key = band_floor(lowest) * kBandTile;  // whole tiles where they do
-  if (key + kBandWidest < diagonal + width.right) key = lowest;
-  const long long first_of_keys = band_floor(-key), last_of_keys = band_floor(lengths.seqlen_kv - 1 - key);
+  const long long key = band_floor(diagonal - width.left) * kBandTile;
+  const long long first_of_keys = band_floor(-key),
+                  last_of_keys = band_floor(lengths.seqlen_kv - 1 - key);
   const long long last_of_rows = band_floor(lengths.seqlen_q - 1) + 2;
   const long long first = first_of_keys < 0 ? first_of_keys : 0;
   const long long last = last_of_keys > last_of_rows ? last_of_keys : last_of_rows;
   return {static_cast<int>(key), static_cast<int>(first), static_cast<int>(last - first + 1)};
 }
 
+// Places [begin, end) of a head that a walker takes, and the two ahead of them.
+struct BandRun {
+  int head;
+  int batch;
+  int begin;
+  int end;
+  int first_key;  // of tile 0 of keys
+  int row_begin;  // tiles of rows that pass by
+  int row_end;
+  int seqlen_kv;
+
+  ATTUNE_HOST_DEVICE constexpr int first_place() const { return begin - 2; }
+  ATTUNE_HOST_DEVICE constexpr int key(int place) const { return first_key + place * kBandTile; }
+  ATTUNE_HOST_DEVICE constexpr bool has_row(int tile) const {
+    return tile >= row_begin && tile < row_end;
+  }
+  // Whether the keys of a place are wanted: ahead of the run's, for the sake of its rows.
+  ATTUNE_HOST_DEVICE constexpr bool has_keys(int place) const {
+    const bool some = key(place) >= 0 && key(place) < seqlen_kv;
+    return some && (place >= begin || (place >= row_begin && place - 2 < row_end));
+  }
+};
+
+// Where walkers begin and end among the places of all heads. Of an even number of heads those of a block take the same places of two that stand side
+// by side: of heads of 64 columns a fetch of memory brings both.
+struct BandShare {
+  int begin;
+  int end;
+};
+ATTUNE_HOST_DEVICE constexpr bool band_has_pairs(int heads) { return heads % kBandWalkers == 0; }
+ATTUNE_HOST_DEVICE constexpr BandShare band_share(int places, int heads, int blocks, int block,
+                                                  int walker) {
+  const bool pairs = band_has_pairs(heads);
+  const int shares = pairs ? blocks : blocks * kBandWalkers;
+  const int number = pairs ? block : block * kBandWalkers + walker;
+  const int all = pairs ? places / kBandWalkers : places;
+  const int share = all / shares, more = all - share * shares;
+  const int begin = share * number + (number < more ? number : more);
+  return {begin, begin + share + (number < more ? 1 : 0)};
+}
+
+// The run that begins at place `begin` of a share: up to its end, or that of a head.
+template <class Rule, class Lengths>
+ATTUNE_HOST_DEVICE constexpr BandRun band_run(const Rule& rule, const Lengths& lengths, int heads,
+                                              const BandShare& share, int walker) {
+  const BandPlaces places = band_places(rule, lengths);
+  const int of_all = share.begin / places.count, from = share.begin - of_all * places.count;
+  const int most = places.count - from, left = share.end - share.begin;
+  BandRun run{};
+  const int head = band_has_pairs(heads) ? of_all * kBandWalkers + walker : of_all;
+  run.batch = head / heads;
+  run.head = head - run.batch * heads;
+  run.begin = places.first + from;
+  run.end = run.begin + (left < most ? left : most);
+  run.first_key = places.first_key;
+  run.row_begin = run.first_place() > 0 ? run.first_place() : 0;
+  const int rows = static_cast<int>(band_floor(lengths.seqlen_q - 1)) + 1;
+  run.row_end = rows < run.end ? rows : run.end;
+  run.seqlen_kv = static_cast<int>(lengths.seqlen_kv);
+  return run;
+}
+
 // Blocks of two warpgroups, at most one for each multiprocessor.
 constexpr long long backward_band_blocks(long long places, long long multiprocessors) {
-  const long long most = (places + kBandWalkers * kBandFewestPlaces - 1) / (kBandWalkers * kBandFewestPlaces);
+  const long long most =
+      (places + kBandWalkers * kBandFewestPlaces - 1) / (kBandWalkers * kBandFewestPlaces);
   return most < multiprocessors ? most : multiprocessors;
 }
 

@@ -27,6 +27,8 @@ ALL_SCORES = ",softcap=30,alibi=1,bias=bf16,relative_bias=fp32,sinks=bf16"
 WIDE = "dtype=bf16,head_dim_qk=576,head_dim_v=512,heads=2/1,batch=1,seqlen=150,mask=causal_bottom_right"
 ONE_KERNEL = ("block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,dout_slots=2,split_kv=0,fold_sums=0,"
               "fuse_dq=4,draw_tiles=0,store_ds=0,ordered=1")
+BAND = ("block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,dout_slots=1,split_kv=0,fold_sums=1,fuse_dq=0,"
+        "draw_tiles=0,store_ds=0,band=1,ordered=1")
 STORED = "store_ds=1,key_block_m=64,split_kv=0,fold_sums=0,dout_slots=1,fuse_dq=0,draw_tiles=0,ordered=1"
 GRADIENTS = "op=attention_backward," + SCORED
 DROPPED = SCORED + ",dropout=0.3"
@@ -69,6 +71,10 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
            *(("backward_sm90", GRADIENTS.replace("head_dim=128", dims) + field, STORED + tiles) for dims, field, tiles in (
                ("head_dim=256", "", ",block_n=48,k_slots=3,v_slots=1"), ("head_dim=256", ",window=90:0", ",block_n=32,k_slots=3,v_slots=2"),
                ("head_dim=192", ",dropout=0.3", ",block_n=64"), ("head_dim=64", ",gradients=qk", ",block_n=112"))),
+           # Walks along a narrow band: of one head after the other, and of two side by side.
+           *(("backward_sm90", "op=attention_backward,dtype=bf16,batch=2," + rest, BAND) for rest in (
+               "head_dim=64,heads=3,seqlen=400,mask=none,window=64:64", "head_dim=64,heads=4,seqlen_q=300,seqlen_kv=420,mask=causal_top_left,window=127:0",
+               "head_dim_qk=40,head_dim_v=56,heads=2,seqlen=200,mask=none,window=3:40")),
            # dQ by a warpgroup of its own.
            *(("backward_sm90", GRADIENTS.replace("head_dim=128", dims) + field, ONE_KERNEL.replace("draw_tiles=0", f"draw_tiles={draws}"))
              for dims, field, draws in (("head_dim=64", "", 0), ("head_dim=64", "", 1), ("head_dim_qk=32,head_dim_v=64", ",window=90:0", 1))),

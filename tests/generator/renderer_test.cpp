@@ -65,6 +65,8 @@ const GoldenCase kCases[] = {
      "op=attention_backward,head_dim=64,heads=16,seqlen=4096,dropout=0.1,deterministic=1"},
     {"backward_sm90_d128_sums", "backward_sm90", "sm_90a",
      "op=attention_backward,dtype=bf16,head_dim=128,heads=16/4,seqlen=4096,accumulate=1"},
+    {"backward_sm90_d64_band", "backward_sm90", "sm_90a",
+     "op=attention_backward,dtype=bf16,head_dim=64,heads=32,seqlen=8192,mask=none,window=64:64"},
     {"backward_sm80_d64_dropout", "backward_sm80", "sm_80",
      "op=attention_backward,dtype=fp16,head_dim=64,heads=16,seqlen=4096,softcap=30,dropout=0.1"},
     {"score_gradient_sm80_bias", "score_gradient_sm80", "sm_90a",

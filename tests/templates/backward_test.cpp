@@ -166,7 +166,8 @@ TEST_F(Cuda, KernelsOfNoOrderGiveTheGradientsOfTheReference) {
                                13);
           const Config config = parse_config(fmt::format(
               "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m={},"
-              "q_slots=2,dout_slots=2,split_kv=0,fold_sums=0,fuse_dq=4,draw_tiles={},store_ds=0,band=0,"
+              "q_slots=2,dout_slots=2,split_kv=0,fold_sums=0,fuse_dq=4,draw_tiles={},store_ds=0,"
+              "band=0,"
               "ordered=0",
               rows, draws));
           expect_reference(c, *t, config, "no order");
@@ -231,9 +232,9 @@ TEST_F(Cuda, WalksAlongABandGiveTheGradientsOfTheReference) {
           {"head_dim=64", "heads=3,seqlen=1100,mask=none,window=64:64"},
           {"head_dim=64", "heads=2,seqlen=1000,mask=causal_top_left,window=128:-"},
           {"head_dim=64",
-           "heads=5,seqlen_q=777,seqlen_kv=1234,mask=causal_bottom_right,window=90:0"},
-          {"head_dim=64", "heads=6,seqlen_q=1234,seqlen_kv=777,mask=none,window=100:28"},
-          {"head_dim=64", "heads=4,seqlen_q=1,seqlen_kv=900,mask=causal_bottom_right,window=70:0"},
+           "heads=5,seqlen_q=777,seqlen_kv=1225,mask=causal_bottom_right,window=90:0"},
+          {"head_dim=64", "heads=6,seqlen_q=1234,seqlen_kv=814,mask=none,window=70:10"},
+          {"head_dim=64", "heads=4,seqlen_q=1,seqlen_kv=890,mask=causal_bottom_right,window=70:0"},
           {"head_dim=64", "heads=4,seqlen_q=900,seqlen_kv=1,mask=none,window=3:40"},
           {"head_dim_qk=40,head_dim_v=56", "heads=7,seqlen=500,mask=none,window=0:128"},
           {"head_dim_qk=16,head_dim_v=64", "heads=3,seqlen=65,mask=none,window=1:0"}}) {

@@ -166,7 +166,7 @@ class BandWalker {
     constexpr int kRight = static_cast<int>(kBandWidth.right);
     const int diagonal = static_cast<int>(first_diagonal(CompiledRule(), args_));
     const int key = run.key(place), apart = key - diagonal - (place - back) * kBandTile;
-    const bool inside = key >= 0 && key + kBandTile <= run.seqlen_kv;
+    const bool inside = key + kBandTile <= run.seqlen_kv;
     if (inside && apart - (kBandTile - 1) >= -kLeft && apart + kBandTile - 1 <= kRight) return;
     const int own = first_accumulator_row();
     const int column = reread_thread_index() % 4 * 2;
@@ -174,9 +174,8 @@ class BandWalker {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int mine = key + own + 8 * i;
-      from[i] = mine >= 0 && mine < run.seqlen_kv
-                    ? static_cast<unsigned>(apart + own + 8 * i - column + kLeft)
-                    : 0x40000000u;
+      from[i] = mine < run.seqlen_kv ? static_cast<unsigned>(apart + own + 8 * i - column + kLeft)
+                                     : 0x40000000u;
     }
 #pragma unroll
     for (int i = 0; i < kBandTile / 2; ++i)

@@ -59,7 +59,8 @@ __device__ __forceinline__ void load_band(const AttentionArgs& args, unsigned sh
         const unsigned full = keys.full(key), tile = keys.tile(key);
         mbarrier_arrive_expect_tx(full, 2 * kBandLayout.tile_bytes);
         tma_load(tile, *maps.k, full, {0, run.key(place), run.head, run.batch});
-        tma_load(tile + kBandLayout.tile_bytes, *maps.v, full, {0, run.key(place), run.head, run.batch});
+        tma_load(tile + kBandLayout.tile_bytes, *maps.v, full,
+                 {0, run.key(place), run.head, run.batch});
         ++key;
       }
     }
@@ -72,8 +73,7 @@ extern "C" __global__ void __launch_bounds__(kBandThreads, 1)
                   const __grid_constant__ TensorMap map_q, const __grid_constant__ TensorMap map_k,
                   const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_dq,
                   const __grid_constant__ TensorMap map_dk,
-                  const __grid_constant__ TensorMap map_dv,
-                  const __grid_constant__ TensorMap map_o,
+                  const __grid_constant__ TensorMap map_dv, const __grid_constant__ TensorMap map_o,
                   const __grid_constant__ TensorMap map_dout) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));

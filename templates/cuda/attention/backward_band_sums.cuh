@@ -18,7 +18,8 @@ class BandSums {
   static constexpr int kPasses = kBandSumRows / kRows;  // of a part
   static constexpr int kParts = kBandTile / kBandSumRows;
   static_assert(2 * kPasses == kLanes, "a lane keeps a row of each two parts");
-  static_assert(kParts >= kBandSumSlots && kBandTile == 64, "what comes next is of the next tile at most");
+  static_assert(kParts >= kBandSumSlots && kBandTile == 64,
+                "what comes next is of the next tile at most");
 
  public:
   __device__ __forceinline__ BandSums(const AttentionArgs& args, const GradientArgs& gradients,
@@ -33,7 +34,7 @@ class BandSums {
       load(run, run.row_begin, part);
       advance();
     }
-    parity_ ^= 1;  // all the way round, and none is taken yet
+    state_ ^= 1;  // all the way round, and none is taken yet
 #pragma unroll 1
     for (int tile = run.row_begin; tile < run.row_end; ++tile) make(run, tile);
   }
@@ -42,19 +43,19 @@ class BandSums {
   // A part of o is asked for when the one before it in its slot has been read, those of the next tile, too.
   __device__ __forceinline__ void make(const BandRun& run, int tile) {
     RowStatistics statistics;
+    own_.rows().await_free(number_, "sums read");  // who loads dout has seen it, too
     own_.rows().await(number_, "dout full");
     float own = 0.f;
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
       if (part % 2 == 0) statistics = of_row(run, tile, part / 2);
-      mbarrier_wait(own_.o_full(slot_), parity_, "o full");
+      mbarrier_wait(own_.o_full(slot()), state_ & 1, "o full");
       own = add_up(part, own);
       __syncwarp();
       const int next = part + kBandSumSlots;
       if (next < kParts || tile + 1 < run.row_end) load(run, tile + next / kParts, next % kParts);
       advance();
-      if (part % 2 == 1)
-        keep(statistics, 32 * (part / 2) + own_row(), own_.sums(number_), own);
+      if (part % 2 == 1) keep(statistics, 32 * (part / 2) + own_row(), own_.sums(number_), own);
     }
     __syncwarp();
     mbarrier_arrive_if(lane() == 0, own_.sums_full(number_));
@@ -62,18 +63,18 @@ class BandSums {
   }
 
   __device__ __forceinline__ void advance() {
-    if (++slot_ < kBandSumSlots) return;
-    slot_ = 0;
-    parity_ ^= 1;
+    state_ += 2;
+    if (state_ >= 2 * kBandSumSlots) state_ = (state_ - 2 * kBandSumSlots) ^ 1;
   }
+  __device__ __forceinline__ int slot() const { return state_ >> 1; }
 
   __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
   // Into the slot that is next.
   __device__ __forceinline__ void load(const BandRun& run, int tile, int part) const {
     if (lane() != 0) return;
-    mbarrier_arrive_expect_tx(own_.o_full(slot_), kBandSumRows * kPanelRowBytes);
-    tma_load(own_.o(slot_), map_o_, own_.o_full(slot_),
+    mbarrier_arrive_expect_tx(own_.o_full(slot()), kBandSumRows * kPanelRowBytes);
+    tma_load(own_.o(slot()), map_o_, own_.o_full(slot()),
              {0, tile * kBandTile + part * kBandSumRows, run.head, run.batch});
   }
 
@@ -84,7 +85,7 @@ class BandSums {
     for (int i = 0; i < kPasses; ++i) {
       const int row = kRows * i + lane() / kLanes;
       const float sum =
-          dot(eight_of(own_.o(slot_), row), eight_of(dout, part * kBandSumRows + row));
+          dot(eight_of(own_.o(slot()), row), eight_of(dout, part * kBandSumRows + row));
       if (lane() % kLanes == part % 2 * kPasses + i) own = sum;
     }
     return own;
@@ -138,8 +139,7 @@ class BandSums {
   const TensorMap& map_o_;
   BandShared own_;
   unsigned number_ = 0;  // of the tile of rows
-  int slot_ = 0;         // of a part of o
-  unsigned parity_ = 0;
+  int state_ = 0;        // slot of a part of o, and parity
 };
 
 __device__ __forceinline__ void make_band_sums(const AttentionArgs& args,

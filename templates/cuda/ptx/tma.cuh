@@ -33,14 +33,6 @@ __device__ __forceinline__ void tma_load(unsigned shared_address, const TensorMa
       : "memory");
 }
 
-// Global -> L2: what lies outside of the tensor is left out. One thread issues.
-__device__ __forceinline__ void tma_prefetch(const TensorMap& map, TensorCoord at) {
-  asm volatile(
-      "cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(&map),
-      "r"(at.head_dim), "r"(at.row), "r"(at.head), "r"(at.batch)
-      : "memory");
-}
-
 // Shared -> global, as part of the issuing thread's open bulk group.
 __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned shared_address,
                                           TensorCoord at) {
