@@ -25,7 +25,7 @@ class Chromium:
 
     def __init__(self, seconds=60):
         self.seconds, self.number, self.rest, self.events = seconds, 0, b"", []
-        self.home = tempfile.TemporaryDirectory()
+        self.home = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # processes beside the one that is killed end a little later
         read, self.write_end = os.pipe()  # Chromium reads its third file and writes its fourth
         self.read_end, write = os.pipe()
         command = shlex.join([find(), *FLAGS, f"--user-data-dir={self.home.name}", "about:blank"])

@@ -91,8 +91,7 @@ const GoldenCase kCases[] = {
     {"sm89_d72_blocks_transposed", "prefill_sm89", "sm_120",
      "dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim=72,heads=8,seqlen=1024,accuracy=fast,scale_"
      "block_q=64,scale_block_kv=48,v_layout=transposed"},
-    {"reference_cuda_d128_bf16", "reference_cuda", "sm_80",
-     "dtype=bf16,head_dim=128,heads=8/2,seqlen=128"},
+    {"reference_cuda_d128_bf16", "reference_cuda", "sm_80", "head_dim=128,heads=8/2,seqlen=128"},
     {"cpu_d128_causal_fp32", "prefill_cpu", "cpu:x86-64",
      "dtype=fp32,head_dim=128,heads=32/8,seqlen=2048,mask=causal_bottom_right"},
     {"cpu_d64_full_bf16", "prefill_cpu", "cpu:x86-64", "head_dim=64,heads=12,seqlen=512"},
@@ -101,8 +100,7 @@ const GoldenCase kCases[] = {
     {"backward_cpu_d64_dropout", "backward_cpu", "cpu:x86-64",
      "op=attention_backward,dtype=fp32,head_dim=64,heads=12/4,seqlen=512,dropout=0.1"},
     {"quantise_cuda_d128_hadamard", "quantise_cuda", "sm_90a",
-     "op=quantise,dtype_o=e4m3,head_dim=128,heads=32,seqlen=4096,scale_block=128,rotation="
-     "hadamard"},
+     "op=quantise,dtype_o=e4m3,head_dim=128,heads=8,seqlen=512,scale_block=128,rotation=hadamard"},
     {"quantise_cpu_d64_transposed", "quantise_cpu", "cpu:x86-64",
      "op=quantise,dtype=fp16,dtype_o=e5m2,head_dim=64,heads=8,seqlen=1024,scale_block=128,v_layout="
      "transposed"},
@@ -111,7 +109,7 @@ const GoldenCase kCases[] = {
     {"block_map_cpu_prefix", "block_map_cpu", "cpu:x86-64",
      "op=block_map,head_dim=64,heads=8,seqlen=1024,prefix=1"},
     {"decode_sm80_d128_pages", "decode_sm80", "sm_90a",
-     "op=attention_kvcache,head_dim=128,heads=32/"
+     "op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/"
      "8,batch=32,seqlen_q=1,seqlen_kv=8192,page_size=16"},
     {"decode_sm80_d80_scores", "decode_sm80", "sm_80",
      "op=attention_kvcache,dtype=fp16,head_dim=80,heads=8,batch=4,seqlen_q=2,seqlen_kv=1000,mask="
