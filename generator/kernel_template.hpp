@@ -117,7 +117,7 @@ class KernelTemplate {
     return launch_plan(structure(spec, config), sizes(spec, config, shape, device));
   }
 
-  // Why no one chooses this config for this shape, though it runs there, as a sentence; nullopt where it may be chosen.
+  // Why no one chooses this config for this shape, as a sentence; nullopt where it may be chosen. Who asks for it all the same gets it, or an error from sizes().
   virtual std::optional<std::string> unfit(const KernelSpec&, const Config&, const Shape&) const {
     return std::nullopt;
   }

@@ -137,6 +137,7 @@ const KernelImage& BackwardCase::image(const Problem& problem, const KernelTempl
 }
 
 std::string BackwardCase::fault(const KernelTemplate& t, const Config& config) const {
+  if (const auto reason = t.unfit(spec_of(problem_), config, shape_of(problem_))) return *reason;
   try {
     return image_fault(image(problem_, t, config).info).value_or("");
   } catch (const Error& error) {

@@ -36,9 +36,13 @@ struct Row {
   Prepared result;
 };
 
-std::vector<TuneCandidate> sampled(const Family& family, const KernelSpec& spec,
+std::vector<TuneCandidate> sampled(const Family& family, const Problem& problem,
                                    const Options& options) {
+  const KernelSpec spec = spec_of(problem);
   std::vector<Config> configs = family.kernel_template->space(spec, family.arch).enumerate();
+  std::erase_if(configs, [&](const Config& config) {
+    return family.kernel_template->unfit(spec, config, shape_of(problem)).has_value();
+  });
   std::mt19937_64 random(options.seed);
   std::shuffle(configs.begin(), configs.end(), random);
   configs.resize(std::min(configs.size(), static_cast<size_t>(options.sample)));
@@ -59,7 +63,7 @@ std::vector<TuneCandidate> candidates_of(const Engine& engine, const TuneTarget&
     if (!options.template_name.empty() && family.kernel_template->name() != options.template_name)
       continue;
     if (options.sample > 0) {
-      for (TuneCandidate& one : sampled(family, spec, options))
+      for (TuneCandidate& one : sampled(family, problem, options))
         candidates.push_back(std::move(one));
     } else if (candidates.empty()) {
       const KernelChoice choice =
