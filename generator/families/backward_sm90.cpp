@@ -76,10 +76,9 @@ class BackwardSm90 final : public KernelTemplate {
       return Constant{"bool", name, value ? "true" : "false"};
     };
     std::vector<Constant> all{
-        yes("kHasRows", makes(spec, Gradients::kQ) && !fuses_dq(config) && !walks_band(config)),
+        yes("kHasRows", makes(spec, Gradients::kQ) && !makes_all_at_once(config)),
         yes("kHasKeys", makes_keys(spec)),
-        yes("kHasKeysKernel",
-            makes_keys(spec) && !fuses_dq(config) && !stores_ds(config) && !walks_band(config)),
+        yes("kHasKeysKernel", makes_keys(spec) && !makes_all_at_once(config) && !stores_ds(config)),
         yes("kKeysMakeK", makes(spec, Gradients::kK)),
         yes("kKeysMakeV", makes(spec, Gradients::kV) && !split),
         {"int", "kL2SectionMb", std::to_string(kL2SectionMb)}};
@@ -115,7 +114,7 @@ class BackwardSm90 final : public KernelTemplate {
       products.push_back({"wgmma_p_dout_half", WgmmaA::kRegisters, v, rows / 2, rows});
       products.push_back({"wgmma_ds_q_half", WgmmaA::kRegisters, qk, rows / 2, rows});
     }
-    if (makes(spec, Gradients::kQ) && !fuses_dq(config) && !walks_band(config)) {
+    if (makes(spec, Gradients::kQ) && !makes_all_at_once(config)) {
       add("wgmma_q_k", WgmmaA::kShared, keys, qk);
       add("wgmma_dout_v", WgmmaA::kShared, keys, v);
       add("wgmma_ds_k", WgmmaA::kRegisters, qk, keys);

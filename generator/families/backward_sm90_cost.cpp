@@ -219,6 +219,8 @@ bool fuses_dq(const Config& config) { return config.at("fuse_dq") != 0; }
 
 bool walks_band(const Config& config) { return config.get("band", 0) != 0; }
 
+bool makes_all_at_once(const Config& config) { return fuses_dq(config) || walks_band(config); }
+
 bool stores_ds(const Config& config) { return config.get("store_ds", 0) != 0; }
 bool stores_p(const KernelSpec& spec, const Config& config) {
   return stores_ds(config) && asks(spec.gradients, Gradients::kV);
@@ -287,7 +289,7 @@ std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const 
 
 std::vector<BackwardKernel> backward_kernels(const KernelSpec& spec, const Config& c) {
   std::vector<BackwardKernel> kernels;
-  if (asks(spec.gradients, Gradients::kQ) && !fuses_dq(c) && !walks_band(c))
+  if (asks(spec.gradients, Gradients::kQ) && !makes_all_at_once(c))
     kernels.push_back(backward_rows_kernel(spec, c));
   for (const BackwardKernel& one : backward_keys_kernels(spec, c)) kernels.push_back(one);
   return kernels;

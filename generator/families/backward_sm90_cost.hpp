@@ -34,10 +34,12 @@ struct BackwardKernel {
   }
 };
 
-// Whether one kernel makes all.
+// Whether the kernel of dK and dV makes dQ, too, by tiles of keys.
 bool fuses_dq(const Config& config);
-// Whether it walks along a narrow band.
+// Whether one kernel walks along a narrow band.
 bool walks_band(const Config& config);
+// Whether one kernel makes all, either way.
+bool makes_all_at_once(const Config& config);
 // Whether dS goes through the workspace, and dK is made of it; whether P does, and dV is.
 bool stores_ds(const Config& config);
 bool stores_p(const KernelSpec& spec, const Config& config);

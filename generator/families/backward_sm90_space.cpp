@@ -64,7 +64,6 @@ int dropout_registers(const BackwardKernel& kernel) {
 }
 
 Broken broken_kernel(const BackwardKernel& kernel, const KernelSpec& spec, const Arch& arch) {
-  if (kernel.makes == BackwardMakes::kBand) return std::nullopt;  // made for its head dims
   const PrefillSm90Registers registers = backward_registers(kernel);
   const int others = kOtherRegisters + (spec.dropout > 0 ? dropout_registers(kernel) : 0);
   const int most = (registers.moved ? registers.consumer : registers.launch) - others;
