@@ -65,6 +65,7 @@ void OperandRules::add_tensor(const OperandSpec& x) {
             line,
             static_cast<uint64_t>(kOperandAlignment / bytes - 1),
             !x.written}};
+  if (x.rows_at_most) added.layout.dimensions[1].more = 0;  // heads may follow sooner
   added.has_usual = added.layout.allows(strides_of(added.usual));
 }
 

@@ -68,12 +68,19 @@ struct OperandSpec {
   const char* name = "";       // in messages
   Dtype dtype = Dtype::kFp32;  // of factors: of the tensor that they belong to
   int64_t batch = 0, rows = 0, heads = 0, columns = 1;
-  bool transposed = false;   // [batch, heads, columns, rows], contiguous in rows
-  bool written = false;      // else read
-  bool optional = false;     // may be null
-  int block = 0;             // of factors: rows that share one; 0: all
-  int heads_per_factor = 1;  // of factors that attune makes itself, for measuring
-  bool added_to = false;     // of one that is written: what stands there counts
+  bool transposed = false;    // [batch, heads, columns, rows], contiguous in rows
+  bool written = false;       // else read
+  bool optional = false;      // may be null
+  int block = 0;              // of factors: rows that share one; 0: all
+  int heads_per_factor = 1;   // of factors that attune makes itself, for measuring
+  bool added_to = false;      // of one that is written: what stands there counts
+  bool rows_at_most = false;  // rows of requests end to end, of which a call may have fewer
+
+  OperandSpec of_packed(bool packed) const {
+    OperandSpec operand = *this;
+    operand.rows_at_most = packed;
+    return operand;
+  }
 
   // Strides step over `lines` of `line` contiguous elements.
   int64_t lines() const { return transposed ? columns : rows; }

@@ -64,20 +64,6 @@ class KvCacheTest(unittest.TestCase):
         given = slopes.astype(np.float32) if torch is None else torch.tensor(slopes, dtype=torch.float32, device=DEVICE)
         self.compare(cache, q, is_causal=True, alibi_slopes=given, return_also=slopes)
 
-    def test_packed_rows(self):
-        random = np.random.default_rng(4)
-        cache = Cache(5, [60, 0, 33, 7], 64, 2, 64, 64, 8)
-        rows = [2, 1, 0, 3]
-        begins = np.concatenate([[0], np.cumsum(rows)])
-        q = tensor(random.standard_normal((begins[-1], 4, 64)))
-        o, lse = attune.attention_kvcache(q, cache.k, cache.v, q_begins=ints(begins), seqlen_q=3, is_causal=True, return_lse=True, **cache.given)
-        self.assertEqual((tuple(o.shape), tuple(lse.shape)), ((6, 4, 64), (4, 6)))
-        for request in range(4):
-            of = slice(begins[request], begins[request + 1])
-            want = expected(numbers(q)[of], cache.keys[request], cache.values[request], causal=True)
-            close(o[of], want[0])
-            close(lse[:, of], want[1])
-
     def test_bits_of_a_request_are_its_own(self):
         """With batch_invariant: alone, beside others that are longer, shorter or none, and on any number of threads."""
         random = np.random.default_rng(12)

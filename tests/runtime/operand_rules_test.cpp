@@ -23,6 +23,8 @@ constexpr const char* kProblems[] = {
     "dtype=e4m3,head_dim=32,heads=2,batch=2,seqlen=48,v_layout=transposed",
     "op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=64,heads=4,batch=2,seqlen=40,scale_block=16",
     "op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=64,heads=4,batch=0,seqlen=9",
+    "op=attention_kvcache,dtype=bf16,head_dim=64,heads=4/2,batch=3,seqlen_q=8,seqlen_kv=16,"
+    "packed_q=1,packed_kv=1,num_pages=40",
 };
 
 class RandomOperands {

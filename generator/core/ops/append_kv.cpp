@@ -59,8 +59,11 @@ OperandList operands(const Problem& p) {
   const int64_t batch = p.packed_q ? std::min<int64_t>(1, p.batch) : p.batch;
   const int64_t rows = p.packed_q ? p.batch * p.seqlen_q : p.seqlen_q;
   const int heads_kv = p.num_heads_kv;
-  OperandList all{{Role::kNewK, "append.k", p.dtype_q, batch, rows, heads_kv, p.head_dim_qk},
-                  {Role::kNewV, "append.v", p.dtype_q, batch, rows, heads_kv, p.head_dim_v},
+  const OperandSpec k{Role::kNewK, "append.k", p.dtype_q, batch, rows, heads_kv, p.head_dim_qk};
+  const OperandSpec v{Role::kNewV, "append.v", p.dtype_q, batch, rows, heads_kv, p.head_dim_v};
+  const OperandSpec q{Role::kQ, "q", p.dtype_q, batch, rows, p.num_heads_q, p.head_dim_qk};
+  const OperandSpec o{Role::kO, "o", p.dtype_o, batch, rows, p.num_heads_q, p.head_dim_qk};
+  OperandList all{k.of_packed(p.packed_q), v.of_packed(p.packed_q),
                   written({Role::kK, "k", p.dtype_kv, pages, keys, heads_kv, p.head_dim_qk}),
                   written({Role::kV, "v", p.dtype_kv, pages, keys, heads_kv, p.head_dim_v})};
   if (p.rotary != ScoreTensor::kNone) {
@@ -72,8 +75,8 @@ OperandList operands(const Problem& p) {
     all.add({Role::kSin, "append.sin", dtype, 1, p.seqlen_kv, 1, pairs});
   }
   if (p.rotary_q) {
-    all.add({Role::kQ, "q", p.dtype_q, batch, rows, p.num_heads_q, p.head_dim_qk});
-    all.add(written({Role::kO, "o", p.dtype_o, batch, rows, p.num_heads_q, p.head_dim_qk}));
+    all.add(q.of_packed(p.packed_q));
+    all.add(written(o.of_packed(p.packed_q)));
   }
   if (!is_fp8(p.dtype_kv)) return all;
   for (const auto& [role, name] :

@@ -70,10 +70,14 @@ OperandList operands(const Problem& p) {
   const int64_t batch = p.packed_q ? std::min<int64_t>(1, p.batch) : p.batch;
   const int64_t rows = p.packed_q ? p.batch * p.seqlen_q : p.seqlen_q;
   const int heads = p.num_heads_q, heads_kv = p.num_heads_kv;
-  OperandList all{{Role::kQ, "q", p.dtype_q, batch, rows, heads, p.head_dim_qk},
-                  {Role::kK, "k", p.dtype_kv, pages, keys, heads_kv, p.head_dim_qk},
-                  {Role::kV, "v", p.dtype_kv, pages, keys, heads_kv, p.head_dim_v},
-                  {Role::kO, "o", p.dtype_o, batch, rows, heads, p.head_dim_v, false, true},
+  const OperandSpec q{Role::kQ, "q", p.dtype_q, batch, rows, heads, p.head_dim_qk};
+  const OperandSpec k{Role::kK, "k", p.dtype_kv, pages, keys, heads_kv, p.head_dim_qk};
+  const OperandSpec v{Role::kV, "v", p.dtype_kv, pages, keys, heads_kv, p.head_dim_v};
+  const OperandSpec o{Role::kO, "o", p.dtype_o, batch, rows, heads, p.head_dim_v, false, true};
+  OperandList all{q.of_packed(p.packed_q),
+                  k.of_packed(p.packed_kv),
+                  v.of_packed(p.packed_kv),
+                  o.of_packed(p.packed_q),
                   {Role::kLse, "lse", Dtype::kFp32, batch, rows, heads, 1, false, true, true}};
   if (!is_fp8(p.dtype_kv)) return all;
   for (const auto& [role, name] :

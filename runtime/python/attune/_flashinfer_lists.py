@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of pages, of rows and of masks as FlashInfer's plan() has them, as tensors that attention_kvcache() takes. They are made once for all layers
+of a step, and a captured graph finds those of later steps in the tensors of the first."""
+import math
+
+from ._kvcache import check_begins
+from ._programs import mask_mod
+
+LAYOUTS = ("NHD", "HND")
+LOG2_E, LN_2 = math.log2(math.e), math.log(2)
+
+
+def check_layout(kv_layout):
+    if kv_layout not in LAYOUTS:
+        raise ValueError(f"kv_layout is {kv_layout!r}; accepted are {' and '.join(LAYOUTS)}")
+    return kv_layout
+
+
+def caches_of(paged_kv_cache, kv_layout):
+    """K and V, [pages, page_size, num_kv_heads, head_dim], of a pair or of one tensor with both in its second axis."""
+    k, v = paged_kv_cache if isinstance(paged_kv_cache, (tuple, list)) else (paged_kv_cache[:, 0], paged_kv_cache[:, 1])
+    return (k.transpose(1, 2), v.transpose(1, 2)) if kv_layout == "HND" else (k, v)
+
+
+def on_host(values):
+    import torch
+    return torch.as_tensor(values).cpu().long()
+
+
+def device_of(workspace, *lists):
+    """Of the workspace, where there is one; else a GPU where one of the lists is there."""
+    if hasattr(workspace, "device"):
+        return workspace.device
+    devices = [one.device for one in lists if hasattr(one, "device")]
+    return next((device for device in devices if device.type == "cuda"), "cpu")
+
+
+def _rounded(count):
+    return 1 << max(count - 1, 0).bit_length()
+
+
+def lengths_of(indptr, last_page_len, page_size):
+    """Keys of each request: all of its pages are full but the last."""
+    counts = indptr[1:] - indptr[:-1]
+    if last_page_len.shape != counts.shape:
+        raise ValueError(f"kv_last_page_len has shape {tuple(last_page_len.shape)} and kv_indptr {tuple(indptr.shape)}; accepted are [batch] and [batch + 1]")
+    return ((counts - 1).clamp(min=0) * page_size + last_page_len) * (counts > 0)
+
+
+def pages_of(indptr, indices, lengths, device, name="paged_kv", most_pages=0):
+    """page_table and kv_lengths of pages in one list, those of request i from indptr[i] to indptr[i + 1]; `lengths` of (indptr) gives keys. The
+    table is as wide as a power of two, so that steps share a plan."""
+    import torch
+    indptr, indices = on_host(indptr), on_host(indices)
+    requests = indptr.numel() - 1
+    if requests < 0:
+        raise ValueError(f"{name}_indptr is empty; accepted is [batch + 1]: where the pages of each request begin, and where the last one's end")
+    lengths = on_host(lengths(indptr))
+    if lengths.numel() != requests:
+        raise ValueError(f"{name}_indptr has {requests + 1} numbers and there are lengths of {lengths.numel()} requests; accepted are n + 1 and n")
+    counts = indptr[1:] - indptr[:-1]
+    if requests and (indptr[0] != 0 or counts.min() < 0 or int(indptr[-1]) > indices.numel()):
+        raise ValueError(f"{name}_indptr goes from {int(indptr[0])} to {int(indptr[-1])} and there are {indices.numel()} indices; accepted are numbers from 0 "
+                         "on that do not fall, up to as many")
+    most = int(counts.max()) if requests else 0
+    if most_pages and most > most_pages:
+        raise ValueError(f"{name}_indptr has a request of {most} pages; accepted are {most_pages}, for which the wrapper was made (most_pages)")
+    width = most_pages or _rounded(most)
+    table = torch.full((requests, width), -1, dtype=torch.int32)
+    table[torch.arange(width)[None] < counts[:, None]] = indices[:int(indptr[-1])].int()
+    return dict(kv_lengths=lengths.int().to(device), page_table=table.to(device))
+
+
+def rows_of(indptr, device, name, begins, most):
+    """A list of begins, and the most that any request has, by the names that attention_kvcache() has for them."""
+    indptr = on_host(indptr)
+    if indptr.numel() == 0 or indptr[0] != 0:
+        raise ValueError(f"{name} is {indptr.tolist()[:4]}; accepted is [batch + 1], from 0 on")
+    counts = indptr[1:] - indptr[:-1]
+    largest = max(int(counts.max()) if counts.numel() else 0, 0)
+    check_begins(name, indptr, "rows", int(indptr[-1]), most, largest)
+    return {begins: indptr.int().to(device), most: largest}
+
+
+def mask_of(custom_mask, packed_custom_mask, row_counts, key_counts, device, room=0):
+    """Tensors of a mask that has the rows of all requests end to end, each with its own keys: bool, or bits of which each request's begin with a byte.
+    `room`: bools that there are to be."""
+    import torch
+    rows, keys = on_host(row_counts), on_host(key_counts)
+    sizes = rows * keys
+    if packed_custom_mask is not None:
+        packed = torch.as_tensor(packed_custom_mask).cpu()
+        bits = (packed[:, None] >> torch.arange(8, dtype=torch.uint8)) & 1
+        bytes_of = (sizes + 7) // 8
+        if bits.shape[0] != int(bytes_of.sum()):
+            raise ValueError(f"packed_custom_mask has {bits.shape[0]} bytes; accepted are {int(bytes_of.sum())}: of each request its rows times its keys, in "
+                             "bits, from a byte on")
+        flat, begins = bits.flatten(), 8 * (bytes_of.cumsum(0) - bytes_of)
+    else:
+        flat, begins = torch.as_tensor(custom_mask).cpu().flatten(), sizes.cumsum(0) - sizes
+        if flat.numel() != int(sizes.sum()):
+            raise ValueError(f"custom_mask has {flat.numel()} elements; accepted are {int(sizes.sum())}: of each request its rows times its keys")
+    if flat.numel() >= 1 << 31:
+        raise ValueError(f"custom_mask has {flat.numel()} elements; accepted are less than 2^31, which programs count to")
+    mask = torch.zeros(max(room, _rounded(flat.numel())), dtype=torch.bool)
+    mask[:flat.numel()] = flat.bool()
+    lists = dict(mask=mask, mask_begins=begins.int(), mask_keys=keys.int(), mask_first=(keys - rows).int())
+    return {name: tensor.to(device) for name, tensor in lists.items()}
+
+
+def program_of(lists):
+    """The mask_mod for such tensors."""
+    mask, begins, keys, first = (lists[name] for name in ("mask", "mask_begins", "mask_keys", "mask_first"))
+    return mask_mod(lambda b, h, q_idx, kv_idx: mask[begins[b] + (q_idx - first[b]) * keys[b] + kv_idx])
+
+
+def taken(held, made, follow):
+    """What is made, in the tensors that are held, where it fits them. `follow`: a captured graph may have them, so that nothing else will do."""
+    if held is None:
+        return made
+    unlike = [name for name in {**held, **made} if not _fits(held.get(name), made.get(name), follow)]
+    if unlike and follow:
+        shapes = [getattr(of.get(unlike[0]), "shape", of.get(unlike[0])) for of in (made, held)]
+        raise ValueError(f"{unlike[0]} of this plan is {shapes[0]} and of the first {shapes[1]}; accepted with use_cuda_graph are plans of as many requests, and no "
+                         "more rows, keys and pages than the first had (most_pages makes room), with a mask if that had one")
+    if unlike:
+        return made
+    for name, new in made.items():
+        if hasattr(new, "shape"):
+            held[name][tuple(slice(0, n) for n in new.shape)].copy_(new)
+    return held
+
+
+def _fits(old, new, smaller):
+    """Whether a tensor, or a number, goes into the place of another; `smaller`: one with less columns, too."""
+    if old is None or new is None:
+        return False
+    if not hasattr(new, "shape"):
+        return new <= old
+    columns = all(a <= b for a, b in zip(new.shape[1:], old.shape[1:])) if smaller else old.shape[1:] == new.shape[1:]
+    return old.device == new.device and old.shape[:1] == new.shape[:1] and columns
+
+
+def scales_of(q, k, sm_scale, q_scale, k_scale, v_scale):
+    """(keywords of attention_kvcache(), what its result is multiplied by). Factors of 16-bit tensors are in the scale; 8-bit caches have theirs."""
+    narrow = k.dtype.itemsize == 1
+    keywords, left = {}, 1.0
+    if narrow:
+        keywords = {name: 1.0 if scale is None else scale for name, scale in (("k_scale", k_scale), ("v_scale", v_scale))}
+        k_scale = v_scale = None
+    numbers = [float(factor) for factor in (q_scale, k_scale) if factor is not None]
+    if sm_scale is not None or math.prod(numbers) != 1:
+        keywords["scale"] = (q.shape[-1] ** -0.5 if sm_scale is None else float(sm_scale)) * math.prod(numbers)
+    return keywords, left if v_scale is None else float(v_scale)
+
+
+def in_base_2(lse):
+    """[.., num_heads, rows] of natural logarithms as FlashInfer has them, [.., rows, num_heads]."""
+    return (lse * LOG2_E).transpose(-1, -2).contiguous()
+
+
+def natural(s):
+    """The way back, [1, num_heads, rows] of [rows, num_heads]."""
+    return (s.float() * LN_2).t().contiguous()[None]

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Rows and keys of requests end to end, for attention_kvcache() and append_kv(), with NumPy on the CPU and with PyTorch on the device named by the first
+argument. Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
+import unittest
+
+import attune
+from caches import Cache, close, expected, ints, numbers, tensor
+from library_and_device import DEVICE, np, torch
+
+
+class PackedRowsTest(unittest.TestCase):
+    def test_of_requests(self):
+        random = np.random.default_rng(4)
+        cache = Cache(5, [60, 0, 33, 7], 64, 2, 64, 64, 8)
+        rows = [2, 1, 0, 3]
+        begins = np.concatenate([[0], np.cumsum(rows)])
+        q = tensor(random.standard_normal((begins[-1], 4, 64)))
+        o, lse = attune.attention_kvcache(q, cache.k, cache.v, q_begins=ints(begins), seqlen_q=3, is_causal=True, return_lse=True, **cache.given)
+        self.assertEqual((tuple(o.shape), tuple(lse.shape)), ((6, 4, 64), (4, 6)))
+        for request in range(4):
+            of = slice(begins[request], begins[request + 1])
+            want = expected(numbers(q)[of], cache.keys[request], cache.values[request], causal=True)
+            close(o[of], want[0])
+            close(lse[:, of], want[1])
+
+    def test_whose_heads_are_apart(self):
+        """Rows and keys [num_heads, rows, head_dim] in memory: the problem's rows are more than there are, and heads follow sooner."""
+        random, begins = np.random.default_rng(9), ints([0, 4, 5, 14])
+        q, k, v = (random.standard_normal((heads, 14, 64)) for heads in (8, 2, 2))
+        lists = dict(q_begins=begins, seqlen_q=9, kv_begins=begins, seqlen_kv=9, is_causal=True)
+        want = attune.attention_kvcache(*(tensor(np.ascontiguousarray(x.swapaxes(0, 1))) for x in (q, k, v)), **lists)
+        apart, out = [tensor(x).swapaxes(0, 1) for x in (q, k, v)], tensor(np.zeros((8, 14, 64))).swapaxes(0, 1)
+        self.assertIs(attune.attention_kvcache(*apart, out=out, **lists), out)
+        close(out, numbers(want))
+        cos, sin = attune.rotary_table(64, 32)
+        if torch is not None:
+            cos, sin = (torch.from_numpy(np.asarray(x)).to(DEVICE) for x in (cos, sin))
+        cache = [tensor(np.zeros((3, 16, 2, 64))) for _ in range(4)]
+        turned = [attune.append_kv(k, v, *cache[2 * i:2 * i + 2], ints([4, 1, 9]), q_begins=begins, seqlen_q=9, q=q, cos=cos, sin=sin)
+                  for i, (q, k, v) in enumerate((apart, [tensor(np.ascontiguousarray(numbers(x))) for x in apart]))]
+        close(turned[0], numbers(turned[1]))
+        for one, other in zip(cache[:2], cache[2:]):
+            close(one, numbers(other))
+
+
+if __name__ == "__main__":
+    unittest.main()
