@@ -53,13 +53,14 @@ Seen seen_keys(const OperandView& view, Dtype dtype, int columns, const Attentio
   return {view, dtype, columns, args.seqlen_kv, args.num_heads_kv, args.batch};
 }
 
-// Of a cache: pages, or slots.
+// Of a cache: pages, or slots; one without any has no rows, whatever its view is.
 Seen seen_cache(const OperandView& view, int columns, const KernelSpec& spec,
                 const KernelArguments& args) {
+  const int64_t pages = args.cache.num_pages;
+  if (spec.packed_kv || pages == 0)
+    return {view, spec.dtype_kv, columns, pages, args.num_heads_kv, 1};
   const int64_t rows = spec.page_size > 0 ? spec.page_size : args.seqlen_kv;
-  if (spec.packed_kv)
-    return {view, spec.dtype_kv, columns, args.cache.num_pages, args.num_heads_kv, 1};
-  return {view, spec.dtype_kv, columns, rows, args.num_heads_kv, std::max(1, args.cache.num_pages)};
+  return {view, spec.dtype_kv, columns, rows, args.num_heads_kv, pages};
 }
 
 Seen seen_operand(Operand operand, bool of_pages, const KernelSpec& spec,

@@ -40,7 +40,7 @@ struct ScaleView {
   long long batch_stride;
   long long head_stride;
   long long block_stride;
-  int heads_per_scale;  // consecutive heads that share a factor: for q 1 or the group ratio, else 1
+  int heads_per_scale;  // consecutive heads that share a factor, of which the heads are a multiple
 };
 
 struct ScaleArgs {

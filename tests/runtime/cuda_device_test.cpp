@@ -189,6 +189,13 @@ TEST_F(CudaDeviceTest, TensorMapsOfEmptyOperandsHaveOneElementOfAnother) {
       EXPECT_EQ(key.box[1], 128u) << "a box counts as many bytes as of any operand";
     }
   }
+  KernelSpec paged;
+  paged.page_size = 16;
+  TensorMapPlan of_pages{Operand::kK, 64, 128, 128};
+  of_pages.of_pages = true;
+  EXPECT_THAT(tensor_map_key(of_pages, paged, {}, args).dims, ElementsAre(1, 1, 1, 1));
+  args.cache.num_pages = 5;
+  EXPECT_THAT(tensor_map_key(of_pages, paged, {}, args).dims, ElementsAre(128, 16, 2, 5));
   std::swap(args.seqlen_q, args.seqlen_kv);  // gradients of keys that no row sees
   args.q = {nullptr, 0, 8 * 128, 128};
   args.k = {reinterpret_cast<void*>(0x20000), 100 * 2 * 128, 2 * 128, 128};

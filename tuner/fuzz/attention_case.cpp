@@ -64,14 +64,13 @@ void vary_sizes(std::mt19937_64& random, const Extents& x, const HostScale& scal
 
 struct Narrow {
   int64_t block;
-  int group;        // heads that may share one factor
   bool may_vanish;  // a factor may be 0
 };
 
 void fill(std::mt19937_64& random, const Extents& x, std::vector<float> values, Inputs inputs,
           const Narrow& narrow, HostOperand* operand, HostScale* scale) {
   if (is_fp8(operand->dtype)) {
-    *scale = make_scale(random, draw_grain(random, narrow.block), x, narrow.block, narrow.group);
+    *scale = make_scale(random, draw_grain(random, narrow.block), x, narrow.block);
     vary_sizes(random, x, *scale, &values);
     quantise(random, x, values, fit_for(inputs, operand->dtype), operand, scale);
     if (narrow.may_vanish && random() % 8 == 0 && !scale->values.empty())
@@ -141,23 +140,22 @@ AttentionCase::AttentionCase(const Problem& p, Layout layout, Inputs inputs, uin
     return inputs == Inputs::kOutliers && random() % 1000 == 0 ? value + 10 * normal(random)
                                                                : value;
   };
-  const int group = p.num_heads_q / p.num_heads_kv;
   fill(random, q_extents,
        draw_values(q_extents,
                    [&](int64_t) {
                      return negative ? 3 + std::abs(draw()) : draw() * query_factor(inputs);
                    }),
-       inputs, {p.fp8.scale_block_q, group, true}, &q, &q_scale);
+       inputs, {p.fp8.scale_block_q, true}, &q, &q_scale);
   fill(random, k_extents,
        draw_values(k_extents,
                    [&](int64_t row) {
                      return negative ? -3 - std::abs(draw())
                                      : draw() * (row == outlier ? 30.0F : 1.0F);
                    }),
-       inputs, {p.fp8.scale_block_kv, 1, false}, &k, &k_scale);
+       inputs, {p.fp8.scale_block_kv, false}, &k, &k_scale);
   const float mean = inputs == Inputs::kMeanOfV ? 1 : 0;
   fill(random, v_extents, draw_values(v_extents, [&](int64_t) { return mean + draw(); }), inputs,
-       {p.fp8.scale_block_kv, 1, true}, &v, &v_scale);
+       {p.fp8.scale_block_kv, true}, &v, &v_scale);
   const ScoreCaptures wanted = score_captures(p);
   for (const CaptureSpec& capture : wanted.captures)
     captures.push_back(make_capture(

@@ -78,14 +78,14 @@ HostOperand make_operand(Dtype dtype, Layout layout, const Extents& extents, boo
   return operand;
 }
 
-HostScale make_scale(std::mt19937_64& random, Grain grain, const Extents& x, int64_t block,
-                     int group) {
+HostScale make_scale(std::mt19937_64& random, Grain grain, const Extents& x, int64_t block) {
   HostScale scale;
   scale.block = block;
   if (grain == Grain::kNone) return scale;
   scale.values.assign(1, kNan);
   if (grain == Grain::kTensor) return scale;
-  scale.heads_per_scale = random() % 2 == 0 ? group : 1;
+  scale.heads_per_scale = 1 + static_cast<int>(random() % static_cast<uint64_t>(x.heads));
+  while (x.heads % scale.heads_per_scale != 0) --scale.heads_per_scale;
   const int64_t heads = x.heads / scale.heads_per_scale;
   const int64_t blocks =
       grain == Grain::kBlock ? std::max<int64_t>(1, (x.rows + block - 1) / block) : 1;

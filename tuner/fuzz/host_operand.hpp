@@ -72,10 +72,8 @@ struct HostScale {
 // What one factor belongs to.
 enum class Grain { kNone, kTensor, kHead, kBlock };
 
-// Room for the factors of an operand, all NaN, in an order and with gaps drawn from `random`.
-// `group`: heads that may share one factor.
-HostScale make_scale(std::mt19937_64& random, Grain grain, const Extents& extents, int64_t block,
-                     int group);
+// Room for the factors of an operand, all NaN, of as many heads each, in an order and with gaps drawn from `random`.
+HostScale make_scale(std::mt19937_64& random, Grain grain, const Extents& extents, int64_t block);
 
 // Stores values / factor in the operand's 8 bits, with factors such that the largest value of each
 // unit becomes `largest` / u, u drawn from [low, high): below 1 it saturates. `values` are dense,

@@ -8,7 +8,8 @@
  *
  * k and v: with page_size > 0 [num_pages, page_size, num_heads_kv, head_dim], else [num_pages, seqlen_kv, num_heads_kv, head_dim], a
  * slot for each request; any strides. attune_tensor.batch_stride steps from page to page. With packed_kv [1, num_pages, num_heads_kv,
- * head_dim]: keys of all requests follow each other, as those of prompts that are not cached yet. With dtype bf16 or fp16 dtype_kv may
+ * head_dim]: keys of all requests follow each other, as those of prompts that are not cached yet. Heads of packed rows and keys may be
+ * apart by less than a problem's rows would take, for a call may have fewer: that those of o do not overlap is the caller's to see. With dtype bf16 or fp16 dtype_kv may
  * be e4m3 or e5m2; k_scale and v_scale then have one factor for all (strides 0), or one for each head of K (head_stride): batch_stride
  * and block_stride are 0. GPUs multiply as fp16: q beyond 65504 counts as 65504.
  */

@@ -5,10 +5,11 @@ import torch
 
 from ._attention import attend_from_heads_first
 from ._mask_rule import MaskRule
+from ._transformers_paged import attend_packed
 
 # Keywords of models whose attention is another one, with what they are.
 _REFUSED = {"head_mask": "factors of heads", "indices": "chosen keys", "block_indices": "chosen blocks of keys", "sinks": "sinks that are no s_aux",
-            "cache": "a paged cache"}
+            "block_table": "a table of pages"}
 
 
 def _refuse(output_attentions, others):
@@ -22,7 +23,8 @@ def _refuse(output_attentions, others):
 
 
 def attention_forward(module, query, key, value, attention_mask, dropout=0.0, scaling=None, sliding_window=None, softcap=None, s_aux=None,
-                      is_causal=None, position_bias=None, output_attentions=False, cu_seq_lens_q=None, cu_seq_lens_k=None, **others):
+                      is_causal=None, position_bias=None, output_attentions=False, cu_seq_lens_q=None, cu_seq_lens_k=None, max_length_q=None,
+                      max_length_k=None, **others):
     """As transformers calls it: query [batch, num_heads, seqlen_q, head_dim], key and value with the heads that they have, attention_mask a
     MaskRule, None, or a tensor [batch, num_heads, seqlen_q, seqlen_kv] that the model made (bool, or a float to be added). Returns
     (o [batch, seqlen_q, num_heads, head_dim_v], None). A mask, where there is one, says all about who sees whom, as in eager mode:
@@ -40,6 +42,9 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
                 position_bias = position_bias[..., start:stop]
     else:
         is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+        most = (max_length_q, max_length_k)
+        if is_causal and None not in most and _finds_sequences(query, key, value, attention_mask, position_bias, dropout, s_aux, cu_seq_lens_q, cu_seq_lens_k):
+            return attend_packed(query, key, value, cu_seq_lens_q, cu_seq_lens_k, *most, sliding_window, scaling, softcap, s_aux), None
         keywords, position_bias = _without_rule(query, key, attention_mask, is_causal, sliding_window, position_bias, cu_seq_lens_q, cu_seq_lens_k)
     choices = dict(keywords)
     for name, given in (("softcap", softcap or None), ("sinks", s_aux), ("bias", position_bias), ("dropout_p", dropout or None)):
@@ -48,6 +53,13 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
     if query.dtype is torch.float32 and query.is_cuda:
         choices["accuracy"] = "fast" if torch.backends.cuda.matmul.allow_tf32 else "split"
     return attend_from_heads_first(query, key, value, mask=choices.pop("mask", None), scale=scaling, **choices), None
+
+
+def _finds_sequences(query, key, value, mask, position_bias, dropout, sinks, cu_seq_lens_q, cu_seq_lens_k):
+    """Whether kernels take rows and keys of sequences end to end by their lists, which may differ: there, for want of gradients, nothing else is asked."""
+    if mask is not None or position_bias is not None or dropout or cu_seq_lens_q is None or cu_seq_lens_k is None or query.shape[0] != 1:
+        return False
+    return not (torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (query, key, value, sinks)))
 
 
 def _without_rule(query, key, mask, is_causal, sliding_window, position_bias, cu_seq_lens_q, cu_seq_lens_k):

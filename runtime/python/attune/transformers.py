@@ -32,7 +32,10 @@ def register_transformers(names=("attune",)):
     Served: grouped heads as they are, sliding windows, softcap, sinks, position biases, padding on either side, packed sequences, chunks,
     encoders, cross attention, dynamic and static caches, dropout in training. Masks that are not recognised run as programs of the score language
     (attune.mask_mod) or, where they cannot be traced, as tensors. Refused with a sentence: output_attentions,
-    head_mask, paged caches. Raises ImportError without transformers 4.53 or later, ValueError for names that are taken."""
+    head_mask.
+
+    Continuous batching (generate_batch) takes "paged|attune" of transformers up to 5.22. Later ones take a name with "flash" in it alone:
+    register_transformers("attune_flash") makes one. Raises ImportError without transformers 4.53 or later, ValueError for names that are taken."""
     attention, masks = _interfaces()
     names = (names,) if isinstance(names, str) else tuple(names)
     for name in names:
@@ -43,7 +46,13 @@ def register_transformers(names=("attune",)):
             raise ValueError(f"names has {name!r}, which transformers has itself; accepted are other names, such as \"attune\"")
     from ._transformers_attention import attention_forward
     from ._transformers_masks import attune_mask
+    from . import _transformers_paged as paged
     for name in names:
         attention.register(name, attention_forward)
         masks.register(name, attune_mask)
         _OURS.add(name)
+        if paged.takes_prefix():
+            attention.register(f"paged|{name}", paged.paged_forward)
+            masks.register(f"paged|{name}", attune_mask)
+    if not paged.takes_prefix():
+        paged.serve_flash_names([name for name in names if "flash" in name])

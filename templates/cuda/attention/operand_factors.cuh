@@ -33,10 +33,11 @@ constexpr bool kBlockFactors = kScaleBlockKv > 0;
 constexpr int kFactorColumns = kBlockFactors ? common_divisor(kScaleBlockKv, kBlockN) : kBlockN;
 constexpr int kStepFactors = kBlockN / kFactorColumns;
 
-// `head` counts those of the factors. kBlock: rows that share one; 0: all.
+// kBlock: rows that share one; 0: all.
 template <int kBlock>
 __device__ __forceinline__ float factor_of(const ScaleView& scale, int batch, int head, int row) {
   if (scale.data == nullptr) return 1.0f;
+  if (scale.heads_per_scale != 1) head /= scale.heads_per_scale;
   long long at = batch * scale.batch_stride + head * scale.head_stride;
   if constexpr (kBlock > 0) at += row / kBlock * scale.block_stride;
   return scale.data[at];
@@ -61,14 +62,13 @@ class Factors {
     const AttentionArgs& args = parts.base;
     const ScaleArgs& factors = parts.scales;
     const int kv_head = tile.head / kGqaRatio;
-    const int q_head = factors.q_scale.heads_per_scale == 1 ? tile.head : kv_head;
     const int warp_row =
         tile.row_block * kBlockM + static_cast<int>(threadIdx.x) / 32 * 16 * kRowTiles;
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
       const int row = min(warp_row + 16 * m, args.seqlen_q - 1);
       float scale = args.softmax_scale_log2 *
-                    factor_of<kScaleBlockQ>(factors.q_scale, tile.batch, q_head, row);
+                    factor_of<kScaleBlockQ>(factors.q_scale, tile.batch, tile.head, row);
       if constexpr (!kBlockFactors) scale *= factor_of<0>(factors.k_scale, tile.batch, kv_head, 0);
       scales_[m] = not_zero(scale);
     }

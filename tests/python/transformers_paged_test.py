@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""transformers' continuous batching (generate_batch) on attune: the tokens of requests of different lengths, over its paged cache, are those
+of each by itself in eager mode, on tiny random models whose attention differs; on the device named by the first argument, the CPU without. Skips aloud
+(status 77) without PyTorch, a transformers with generate_batch, or that device."""
+import logging
+import sys
+import unittest
+
+import attune
+from library_and_device import DEVICE, torch
+
+try:
+    import torch
+    import transformers
+    from transformers.generation.continuous_batching import PagedAttentionCache  # noqa: F401
+    attune.register_transformers(("attune", "attune_flash"))
+except ImportError as error:
+    print(f"SKIP: {error}")
+    sys.exit(77)
+import transformers_models as tiny
+from attune import _transformers_paged as paged
+
+NAME = "paged|attune" if paged.takes_prefix() else "attune_flash"
+
+
+COUNT = 10
+PROMPTS = [torch.randint(1, tiny.VOCABULARY, (count,), generator=torch.Generator().manual_seed(count)) for count in (5, 1, 30, 17)]
+
+
+def made(build, implementation):
+    torch.manual_seed(2)
+    model = build().eval().to(DEVICE or "cpu")
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            if weights.dim() > 1:
+                weights.mul_(3)  # scores that differ
+            elif "sinks" in name:
+                weights.normal_()
+    model.set_attn_implementation(implementation)
+    return model
+
+
+def each_alone(model):
+    choices = dict(max_new_tokens=COUNT, do_sample=False, eos_token_id=None, pad_token_id=0)
+    return [model.generate(prompt[None].to(model.device), attention_mask=torch.ones_like(prompt[None]).to(model.device), **choices)[0, len(prompt):].tolist()
+            for prompt in PROMPTS]
+
+
+def together(model):
+    choices = transformers.GenerationConfig(max_new_tokens=COUNT, do_sample=False, eos_token_id=-1, pad_token_id=0)
+    found = model.generate_batch(inputs=[prompt.tolist() for prompt in PROMPTS], generation_config=choices, progress_bar=False)
+    return [found[name].generated_tokens for name in sorted(found)]
+
+
+def takes_names(model):
+    """Later transformers have models that take some implementations with "flash" in their names, and no others."""
+    compatible = getattr(model, "_compatible_flash_implementations", None)
+    return NAME.startswith("paged|") or compatible is None
+
+
+class ContinuousBatchingTest(unittest.TestCase):
+    def test_tokens_are_those_of_each_alone(self):
+        logging.disable(logging.WARNING)
+        served = 0
+        for name in ("Llama", "Mistral", "Gemma2", "GptOss"):
+            build = next(model.build for model in tiny.MODELS if model.name == name)
+            with self.subTest(model=name):
+                model = made(build, "eager")
+                want = each_alone(model)
+                if takes_names(model):
+                    self.assertEqual(together(made(build, NAME)), want)
+                    served += 1
+        self.assertGreaterEqual(served, 3)
+
+    @unittest.skipUnless(paged.takes_prefix(), "of releases that call \"paged|NAME\"")
+    def test_other_calls_are_refused(self):
+        model = tiny.MODELS[0].build().eval()
+        model.set_attn_implementation("paged|attune")
+        with self.assertRaisesRegex(ValueError, "there is no paged cache"):
+            model(input_ids=torch.tensor([[1, 2, 3]]))
+
+
+if __name__ == "__main__":
+    unittest.main()
