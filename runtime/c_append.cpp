@@ -117,6 +117,10 @@ attune_status attune_rotary_table(const attune_rotary* rotary, int64_t first_pos
     if (num_positions < 0 || first_position < 0)
       refuse(fmt::format("first_position is {} and num_positions is {}; accepted are 0 and more",
                          first_position, num_positions));
+    if (first_position > kMaxLength - std::min<int64_t>(num_positions, kMaxLength))
+      refuse(fmt::format(
+          "first_position is {} and num_positions is {}; accepted are positions up to {}",
+          first_position, num_positions, kMaxLength));
     if (num_positions == 0) return;
     rotary_table(asked, first_position, num_positions, &not_null(cos, "cos"),
                  &not_null(sin, "sin"));

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "generator/nvrtc_locate.hpp"
+#include "runtime/c_scores.hpp"
 #include "runtime/c_support.hpp"
 #include "runtime/open_device.hpp"
 #include "runtime/options.hpp"
@@ -198,6 +199,13 @@ attune_status attune_plan_get(attune_context* context, const attune_problem* pro
       *plan = new attune_plan(engine->plan(p, &operands), p);
     } else {
       *plan = new attune_plan(engine->plan(p), p);
+    }
+    try {
+      check_names_of_plan(*(*plan)->plan);
+    } catch (...) {
+      delete *plan;
+      *plan = nullptr;
+      throw;
     }
   });
 }

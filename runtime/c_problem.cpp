@@ -303,6 +303,23 @@ Problem problem_of(const attune_problem* given) {
   return p;
 }
 
+// A struct of an older header has no room for fields that came later: those of the problem must be as they are by default.
+void refuse_if_cut(const attune_problem& whole, size_t size, const Problem& parsed) {
+  attune_problem cut = kDefaultProblem;
+  std::memcpy(&cut, &whole, size);
+  cut.size = sizeof(cut);
+  bool same = false;
+  try {
+    same = to_text(problem_of(&cut)) == to_text(parsed);
+  } catch (const Error&) {  // of what is left
+  }
+  if (!same)
+    refuse(
+        fmt::format("text asks for what a problem of {} bytes has no fields for; accepted is a "
+                    "program that is compiled with a header of attune {}",
+                    size, attune_version()));
+}
+
 Operands operands_of(const attune_operands* given) {
   if (given && given->size == sizeof(attune_operands)) [[likely]]
     return from_c(*given);
@@ -336,7 +353,9 @@ attune_status attune_problem_parse_sized(const char* text, attune_problem* probl
     const Problem parsed = parse_problem(&not_null(text, "text"));
     if (size < kProblemSize || size > kLargestStruct)
       refuse_size("problem", size, kProblemSize, "attune_problem_parse");
-    write_struct(c_problem(parsed), &not_null(problem, "problem"), size);
+    const attune_problem whole = c_problem(parsed);
+    if (size < sizeof(whole)) refuse_if_cut(whole, size, parsed);
+    write_struct(whole, &not_null(problem, "problem"), size);
   });
 }
 

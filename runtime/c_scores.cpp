@@ -42,6 +42,9 @@ void check_names(const char* what, const Named* given, size_t count,
     refuse(
         fmt::format("operands->scores->{}s is null; accepted is the address of {}", what, count));
   for (size_t i = 0; i < count; ++i)
+    if (given[i].name != nullptr && by_name(given, i, given[i].name) != nullptr)
+      refuse(fmt::format("operands->scores has two {}s {}; accepted is one", what, given[i].name));
+  for (size_t i = 0; i < count; ++i)
     if (given[i].name == nullptr ||
         std::none_of(wanted.begin(), wanted.end(),
                      [&](const Wanted& one) { return one.name == given[i].name; }))
@@ -116,6 +119,28 @@ void read_scores(const attune_problem& c, Problem* p) {
 
 const attune_program* c_program(const ProgramDigest& digest, score::Kind kind, const char* field) {
   return digest ? as_c(user_program(digest, kind, field)) : nullptr;
+}
+
+// Two programs, or a program and a feature, may read the same tensor by the same name, if both read it alike.
+void check_names_of_plan(const Plan& plan) {
+  const auto& captures = plan.scores.captures;
+  for (size_t i = 0; i < captures.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      const CaptureSpec &a = captures[i], &b = captures[j];
+      if (a.name == b.name && (a.type != b.type || a.extents.size() != b.extents.size() ||
+                               a.sized_by_call != b.sized_by_call))
+        refuse(
+            fmt::format("the problem has two captures {}, {} {} and {} {}; accepted are other "
+                        "names where they are not alike",
+                        a.name, element_name(b.type), b.axes, element_name(a.type), a.axes));
+    }
+  const auto& scalars = plan.scores.scalars;
+  for (size_t i = 0; i < scalars.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (scalars[i].name == scalars[j].name && scalars[i].type != scalars[j].type)
+        refuse(fmt::format("the problem has two scalars {}, {} and {}; accepted are other names",
+                           scalars[i].name, score::type_name(scalars[j].type),
+                           score::type_name(scalars[i].type)));
 }
 
 ScoreOperands score_operands_of(const attune_score_operands* given, const attune_block_map* map,

@@ -21,6 +21,8 @@ Value checked(const char* field, int32_t value, int32_t first, int32_t last, con
 void read_scores(const attune_problem& c, Problem* p);
 // Null for no program.
 const attune_program* c_program(const ProgramDigest& digest, score::Kind kind, const char* field);
+// Throws where one name of a plan stands for two things.
+void check_names_of_plan(const Plan& plan);
 // Those of a plan's score features. Operands has a pointer to it. `map`: of plans with block_map. `has_others`: captures and scalars
 // that the plan does not read are passed over, else refused.
 ScoreOperands score_operands_of(const attune_score_operands* given, const attune_block_map* map,

@@ -70,7 +70,9 @@ void check_cache(const Problem& p, const CacheArgs* given) {
 
 void check_pages_of_call(const Problem& p, const Operands& operands) {
   const int pages = operands.cache == nullptr ? 0 : operands.cache->num_pages;
-  if (pages <= 1 || pages_of_cache(p) > 1) return;
+  const int64_t planned = pages_of_cache(p);
+  if (pages <= 1 || pages == planned) return;
+  if (planned > 1 && (p.op != Op::kAppendKv || pages < planned)) return;  // who writes says where
   Problem called = p;
   called.num_pages = pages;
   check_operands(operands_of(called), operands);

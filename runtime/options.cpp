@@ -75,6 +75,7 @@ Options options_from_environment() {
 }
 
 std::filesystem::path default_store_path() {
+  if (environment_variable("ATTUNE_STORE") == "") return {};
   if (auto text = variable("ATTUNE_STORE")) return *text;
   if (!StoreStack::available()) return {};
   // A relative one counts as not set: so says the XDG Base Directory Specification.
@@ -114,8 +115,10 @@ std::filesystem::path store_path_or_default(const std::filesystem::path& given) 
   std::filesystem::path path = given.empty() ? default_store_path() : given;
   if (path.empty())
     throw Error(ErrorCode::kStore,
-                "there is no default store, because no home directory is known (HOME); name a file "
-                "with --store or ATTUNE_STORE");
+                environment_variable("ATTUNE_STORE") == ""
+                    ? "ATTUNE_STORE is empty, which means no store; name a file with --store"
+                    : "there is no default store, because no home directory is known (HOME); name "
+                      "a file with --store or ATTUNE_STORE");
   return path;
 }
 

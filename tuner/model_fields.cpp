@@ -232,8 +232,8 @@ double ModelFields::number(Names names) const {
 double ModelFields::number_or_zero(Names names) const {
   const Json* value = find(names);
   if (value == nullptr) return 0;
-  if (!value->is_number()) refuse(names, "a number");
-  return std::max(value->get<double>(), 0.0);
+  if (!value->is_number() || !(value->get<double>() >= 0)) refuse(names, "a number of 0 and more");
+  return *value;
 }
 
 bool ModelFields::is_list(Names names) const {

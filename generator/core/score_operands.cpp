@@ -34,10 +34,15 @@ void check_capture(const CaptureSpec& capture, const CaptureView& view) {
     if (view.extents[i] < 1 || view.extents[i] > std::numeric_limits<int32_t>::max())
       refuse(fmt::format("{}.extents[{}] is {}; accepted are 1 to {}", capture.name, i,
                          view.extents[i], std::numeric_limits<int32_t>::max()));
-  for (size_t i = 0; i < capture.extents.size(); ++i)
+  for (size_t i = 0; i < capture.extents.size(); ++i) {
     if (view.strides[i] < 0)
       refuse(fmt::format("{}.strides[{}] is {}; accepted are 0, to repeat, and more", capture.name,
                          i, view.strides[i]));
+    const int64_t extent = capture.sized_by_call ? view.extents[i] : capture.extents[i];
+    if (extent > 1 && view.strides[i] > std::numeric_limits<int64_t>::max() / 64 / extent)
+      refuse(fmt::format("{}.strides[{}] is {}; with {} steps it leaves the 64-bit address range",
+                         capture.name, i, view.strides[i], extent));
+  }
 }
 
 // Also the last of `length` rows or keys must have a position.

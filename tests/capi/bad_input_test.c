@@ -143,6 +143,14 @@ static void older_structs_are_kept_within_and_understood(attune_context* context
   attune_problem_init_sized(&problem, kProblemThen);
   CHECK(problem.size == kProblemThen && problem.op == 0x5a5a5a5a && problem.window_left == -1);
   CHECK_REFUSED(attune_problem_parse_sized(GOOD, &problem, 8), ATTUNE_INVALID_ARGUMENT, "problem");
+  static const char* const kLater[] = {"softcap=30", "alibi=1", "op=attention_backward"};
+  for (size_t i = 0; i < sizeof kLater / sizeof *kLater; ++i) {
+    char text[256];
+    snprintf(text, sizeof text, "%s,%s", kLater[i], GOOD);
+    CHECK_OK(attune_problem_parse(text, &problem));
+    CHECK_REFUSED(attune_problem_parse_sized(text, &problem, kProblemThen), ATTUNE_INVALID_ARGUMENT,
+                  "has no fields for");
+  }
 }
 
 /* Sizes that no struct has: nothing is read or written by them. */

@@ -103,6 +103,8 @@ static void refusals_have_sentences(const attune_plan* plan, attune_operands* op
   captures[1].extents[0] = kHeads;
   captures[1].strides[0] = -1;
   REFUSES("slopes.strides[0] is -1");
+  captures[1].strides[0] = INT64_MAX;
+  REFUSES("with 2 steps it leaves the 64-bit address range");
   captures[1].strides[0] = 2;
   captures[1].data = NULL;
   REFUSES("slopes is null");
@@ -111,6 +113,8 @@ static void refusals_have_sentences(const attune_plan* plan, attune_operands* op
   captures[1].data = slopes;
   captures[1].name = "slope";
   REFUSES("a capture slope, which this plan does not read");
+  captures[1].name = "key_lengths";
+  REFUSES("two captures key_lengths");
   captures[1].name = "slopes";
   scores.num_captures = 1;
   REFUSES("no capture slopes, which this plan reads");
@@ -168,10 +172,34 @@ static void a_program_runs(attune_context* context) {
   free(workspace);
 }
 
+/* One name is one tensor, whatever part of the problem reads it. */
+static void equal_names_are_one_thing(attune_context* context) {
+  static const char* const kMasks[] = {
+      "// capture slopes: int32[2]\nreturn slopes[q_idx][kv_idx] > 0;",
+      "// capture slopes: fp32[1]\nreturn slopes[head] > kv_idx;",
+      "// capture key_lengths: int32[1]\nreturn key_lengths[q_idx] > kv_idx;"};
+  attune_problem problem;
+  attune_plan* plan = NULL;
+  CHECK_OK(attune_problem_parse("dtype=fp32,head_dim=16,heads=2,seqlen=8,key_lengths=1", &problem));
+  problem.score_mod = parsed(kProgram, ATTUNE_SCORE_MOD);
+  for (int i = 0; i < 3; ++i) {
+    problem.mask_mod = parsed(kMasks[i], ATTUNE_MASK_MOD);
+    if (i == 1) {
+      CHECK_OK(attune_plan_get(context, &problem, NULL, &plan));
+      attune_plan_release(plan);
+      continue;
+    }
+    CHECK_REFUSED(attune_plan_get(context, &problem, NULL, &plan), ATTUNE_INVALID_ARGUMENT,
+                  i == 0 ? "two captures slopes" : "two captures key_lengths");
+    CHECK(plan == NULL);
+  }
+}
+
 int main(void) {
   attune_context* context = cpu_context();
   programs_are_read_or_refused();
   a_program_runs(context);
+  equal_names_are_one_thing(context);
   attune_context_destroy(context);
   return finish();
 }

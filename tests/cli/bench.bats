@@ -57,6 +57,21 @@ load contract
 @test "a time that is no number" {
   attune bench --target cpu --problem $problem --time long
   refused 1 --time long
+  for wrong in nan inf 0; do
+    attune bench --target cpu --problem $problem --time $wrong
+    refused 1 --time
+  done
+  for wrong in nan -3 inf; do
+    attune bench --target cpu --problem $problem --fail-if-slower=$wrong
+    refused 1 --fail-if-slower
+  done
+}
+
+@test "a seed is an integer of 64 bits, decimal or 0x" {
+  for wrong in -1 18446744073709551616 1.5 0x 1k; do
+    attune check --target cpu --problem $problem --seed=$wrong
+    refused 1 --seed
+  done
 }
 
 @test "head dim 100" {

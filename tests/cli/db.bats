@@ -107,8 +107,7 @@ END
   attune db import "$dir/rows.jsonl" --store "$dir/other/store.db" --dry-run --json
   expect 0
   json 'o["dry_run"] and o["added"] > 4 and all(s["what"].startswith("dtype=fp32,head_dim=64,heads=4/2,batch=1,") for s in o["steps"])'
-  attune db stats --store "$dir/other/store.db" --json
-  [ "$status" -eq 5 ] || json 'o["trials"] == 0'
+  [ ! -e "$dir/other" ]
 }
 
 @test "merge takes slices with images; twice is once" {

@@ -184,4 +184,6 @@ END
   need_cpu_target
   attune compile --arch cpu --problem $problem --out "$dir/my-kernels.o"
   refused 1 "my-kernels.o" "names in C"
+  attune compile --arch cpu --problem $problem --out "$dir/int.o"
+  refused 1 "int.o" "no words of its own"
 }

@@ -286,6 +286,25 @@ TEST(CacheCheck, StridesOfACallsPagesAreNamed) {
   EXPECT_EQ(refusal(), "accepted");
 }
 
+// More pages than the problem says must not stand in each other where rows are written.
+TEST(CacheCheck, PagesOfACallThatAreWrittenStandApart) {
+  const Problem p = parse_problem(
+      "op=append_kv,dtype=fp32,head_dim=16,heads=1,batch=2,seqlen_q=16,seqlen_kv=16,page_size=16");
+  const auto at = [](uintptr_t address) { return reinterpret_cast<void*>(address); };
+  Operands operands;
+  operands.k = {at(0x100000), 16, 32, 16};
+  operands.v = {at(0x200000), 16, 32, 16};
+  operands.k_new = operands.v_new = {at(0x300000), 256, 16, 16};
+  CacheArgs cache{};
+  operands.cache = &cache;
+  cache.num_pages = 2;
+  EXPECT_NO_THROW(check_pages_of_call(p, operands));
+  cache.num_pages = 8;
+  EXPECT_THROW(check_pages_of_call(p, operands), Error);
+  operands.k.row_stride = operands.v.row_stride = 8 * 16;
+  EXPECT_NO_THROW(check_pages_of_call(p, operands));
+}
+
 TEST_F(NarrowOperandCheck, DefaultLayoutPadsRowsAndPasses) {
   EXPECT_EQ(refusal(), "accepted");
   EXPECT_EQ(operands_.q.head_stride, 80);

@@ -167,7 +167,7 @@ Row bench_one(Engine& engine, const Engine& untuned, const Problem& asked, const
   for (const Sample& sample : backend.round(lanes, kShortSampleUs).samples)
     sum_us += std::max(sample.us, kShortSampleUs);
   const int rounds =
-      std::clamp(static_cast<int>(options.time_s * 1e6 / sum_us), kMinRounds, kMaxRounds);
+      static_cast<int>(std::clamp<double>(options.time_s * 1e6 / sum_us, kMinRounds, kMaxRounds));
   Race race(backend, {.seed = options.seed});
   race.run(lanes, rounds);
   for (const int lane : lanes) row.timing[lane] = race.timing(lane);
@@ -302,12 +302,15 @@ void add_bench(Command program, int* exit_code) {
   command.add_option(
       "--config", options->config,
       "Time this config instead: knobs that differ from the default, knob=value,...");
-  command.add_option("--time", options->time_s, "Seconds of measuring for each problem")
+  command
+      .add_option("--time", options->time_s,
+                  "Seconds of measuring for each problem, at most: 101 rounds say enough")
       .positive()
       .shows_default();
-  command.add_option(
-      "--fail-if-slower", options->fail_if_slower,
-      "Exit code 7 when tuned is slower than default by more than this many percent");
+  command
+      .add_option("--fail-if-slower", options->fail_if_slower,
+                  "Exit code 7 when tuned is slower than default by more than this many percent")
+      .not_negative();
   command.add_flag("--no-standard", options->no_standard, "Leave standard attention out");
   command.callback([options, exit_code] { *exit_code = bench(*options); });
 }

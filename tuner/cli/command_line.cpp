@@ -4,10 +4,39 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdint>
 
 namespace attune::cli {
 namespace {
+
+// NaN is neither below nor above what a bound says.
+CLI::Validator finite_number() {
+  return {[](std::string& text) {
+            double value = 0;
+            const bool is_number = CLI::detail::lexical_cast(text, value);
+            return is_number && !std::isfinite(value) ? text + " is no finite number"
+                                                      : std::string();
+          },
+          "FINITE"};
+}
+
+// Decimal or 0x: the library takes a sign, what is beyond 64 bits, and octal numbers, too.
+CLI::Validator natural_number() {
+  return {[](std::string& text) {
+            const bool hex = text.starts_with("0x") || text.starts_with("0X");
+            const char* const begin = text.data() + (hex ? 2 : 0);
+            const char* const end = text.data() + text.size();
+            uint64_t value = 0;
+            const auto [at, error] = std::from_chars(begin, end, value, hex ? 16 : 10);
+            if (error != std::errc() || at != end)
+              return text + " is no integer of 0 to 18446744073709551615";
+            text = std::to_string(value);
+            return std::string();
+          },
+          "INTEGER"};
+}
 
 // The command that was parsed last.
 CLI::App* deepest(CLI::App* app) {
@@ -58,8 +87,18 @@ Option& Option::between(int lowest, int highest) {
   return *this;
 }
 
+Option& Option::natural() {
+  option_->transform(natural_number());
+  return *this;
+}
+
+Option& Option::not_negative() {
+  option_->check(CLI::NonNegativeNumber)->check(finite_number());
+  return *this;
+}
+
 Option& Option::positive() {
-  option_->check(CLI::PositiveNumber);
+  option_->check(CLI::PositiveNumber)->check(finite_number());
   return *this;
 }
 

@@ -29,6 +29,8 @@ class Option {
   Option& one_of(std::vector<std::string> words);  // accepts these alone
   Option& between(int lowest, int highest);
   Option& positive();
+  Option& not_negative();
+  Option& natural();  // a uint64_t, decimal or 0x
   Option& excludes(const Option& other);
 
  private:

@@ -3,8 +3,13 @@
 // stores (cache/exchange.hpp).
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <sstream>
 
 #include "cache/exchange.hpp"
@@ -127,12 +132,37 @@ std::string images_text(int64_t images) {
   return fmt::format("{} of the rows are images: code that runs here from now on\n", images);
 }
 
+// What a dry run is held against where there is no store yet: nothing is made in its place.
+class EmptyStore {
+ public:
+  EmptyStore() {
+    std::string folder = std::filesystem::temp_directory_path() / "attune-XXXXXX";
+    if (::mkdtemp(folder.data()) == nullptr)
+      throw Error(ErrorCode::kIo, fmt::format("{}: {}", folder, std::strerror(errno)));
+    folder_ = folder;
+  }
+  ~EmptyStore() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  EmptyStore(const EmptyStore&) = delete;
+  EmptyStore& operator=(const EmptyStore&) = delete;
+  Store open() const { return Store::open(folder_ / "store.db", StoreMode::kReadWrite); }
+
+ private:
+  std::filesystem::path folder_;
+};
+
 // All files are read before any row is stored.
 int fold_in(const DbOptions& options, const char* schema, const std::vector<std::string>& files,
             bool dry_run) {
   std::vector<StoreContents> all;
   for (const std::string& file : files) all.push_back(contents_of(file));
-  Store store = Store::open(options.path(), StoreMode::kReadWrite);
+  std::optional<EmptyStore> nothing;
+  std::optional<Store> opened = dry_run ? Store::open_existing(options.path())
+                                        : Store::open(options.path(), StoreMode::kReadWrite);
+  if (!opened) opened = nothing.emplace().open();
+  Store& store = *opened;
   Json steps = Json::array(), spread = Json::array();
   int64_t counts[3] = {};
   int64_t images = 0;  // taken in

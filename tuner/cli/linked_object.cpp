@@ -104,15 +104,28 @@ class Sections {
 
 }  // namespace
 
+// What no variable of a C or C++ program can be called.
+bool is_taken_in_c(std::string_view name) {
+  constexpr std::string_view kWords =
+      " alignas alignof and asm auto bool break case catch char class const constexpr continue "
+      "default delete do double else enum explicit export extern false float for friend goto if "
+      "inline int long main mutable namespace new noexcept not nullptr operator or private "
+      "protected public register restrict return short signed sizeof static struct switch "
+      "template this thread_local throw true try typedef typeid typename typeof union unsigned "
+      "using virtual void volatile while xor ";
+  return kWords.find(fmt::format(" {} ", name)) != std::string_view::npos;
+}
+
 std::string symbol_name(const std::string& file) {
   std::string name = std::filesystem::path(file).stem().string();
   const bool is_c_name = !name.empty() && !std::isdigit(static_cast<unsigned char>(name.front())) &&
                          std::all_of(name.begin(), name.end(), [](unsigned char c) {
                            return (std::isalnum(c) && c < 128) || c == '_';
                          });
-  if (!is_c_name)
+  if (!is_c_name || is_taken_in_c(name))
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("the object is named \"{}\"; accepted are names in C, such as "
+                fmt::format("the object is named \"{}\"; accepted are names in C that are no words "
+                            "of its own, such as "
                             "my_kernels.o, because its symbols have that name",
                             file));
   return name;

@@ -135,7 +135,7 @@ void add_pin(Command program, int* exit_code) {
       "--check", options->check,
       "Only say whether this version of attune can run what FILE names, how much of it "
       "is for this device and, with --store, what the store would pin otherwise (exit "
-      "code 5 if anything is wrong)");
+      "code 5 where something differs, 1 where FILE was changed or is no pin)");
   command.add_option("--store", options->store,
                      "Store to pin from (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
   command

@@ -132,6 +132,7 @@ Command add_run_command(Command program, const std::string& name, const std::str
   add_machine_options(command, &options->machine);
   command.add_option("--template", options->template_name, template_help);
   command.add_option("--seed", options->seed, "Of inputs and of every random choice")
+      .natural()
       .shows_default();
   return command;
 }
