@@ -20,6 +20,14 @@ load contract
   [ ! -e "$ATTUNE_STORE" ]
 }
 
+@test "an empty ATTUNE_STORE is no store, and nothing is missing for it" {
+  ATTUNE_STORE= HOME=$dir attune doctor
+  [[ $output == *"found    store       none, as ATTUNE_STORE says"* ]]
+  ATTUNE_STORE= HOME=$dir attune tune --target cpu --problem $problem
+  refused 5 "ATTUNE_STORE is empty" --store
+  [ ! -e "$dir/.cache" ]
+}
+
 @test "without NVRTC: what it costs and how to get it" {
   ATTUNE_NVRTC=$dir/none.so attune doctor --json
   json 'not o["nvrtc_found"] or "none.so" not in o["nvrtc"]'

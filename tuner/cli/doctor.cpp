@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "cache/store.hpp"
+#include "generator/core/environment.hpp"
 #include "generator/cpu_toolchain.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "runtime/open_device.hpp"
@@ -101,6 +102,11 @@ bool can_write_into(const std::filesystem::path& folder) {
 Finding store_finding(const std::filesystem::path& path) {
   Finding finding{"store", false, "",
                   "nothing is remembered: every process compiles again, and tuning is lost"};
+  if (path.empty() && environment_variable("ATTUNE_STORE") == "") {
+    finding.found = true;
+    finding.detail = "none, as ATTUNE_STORE says, which is empty";
+    return finding;
+  }
   try {
     store_path_or_default(path);  // says why there is none
     if (const auto store = Store::open_existing(path)) {
