@@ -160,6 +160,10 @@ const UserProgram& add_user_program(std::string_view text, score::Kind kind,
 }
 
 const UserProgram& add_user_program(const score::Program& program) {
+  // A problem's parts have a number each, so a program made of several becomes one.
+  if (program.parts() > 1)
+    return add_user_program(score::canonical_text(program), program.kind(),
+                            {program.captures(), program.scalars()}, "the composed program");
   UserProgram made;
   made.program = program;
   return keep(std::move(made));

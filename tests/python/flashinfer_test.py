@@ -182,6 +182,15 @@ class WrapperTest(unittest.TestCase):
                 self.near(lse[row:row + n], want[1])
                 row, key = row + n, key + m
 
+    def test_later_plans_may_have_fewer_keys(self):
+        random = np.random.default_rng(15)
+        for follows in (False, True):
+            wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(None, use_cuda_graph=follows)
+            for counts in ([33, 1], [16, 1]):
+                q, k, v = (drawn(random, sum(counts), 2, D) for _ in range(3))
+                wrapper.plan(begins_of(counts), begins_of(counts), 2, 2, D, causal=True)
+                self.near(wrapper.run(q, k, v)[:counts[0]], attended(*(x[:counts[0]] for x in (q, k, v)), seen_of(counts[0], counts[0], True, -1))[0])
+
     def test_latent_attention(self):
         random, rows, lengths, page_size = np.random.default_rng(8), [2, 1, 3], [30, 5, 16], 8
         cache, columns = Cache(8, lengths, page_size), (128, 64)
@@ -329,6 +338,11 @@ class FunctionsTest(unittest.TestCase):
                       flashinfer.merge_state(*flashinfer.merge_state(values[0], lses[0], values[2], lses[2]), values[3], lses[3])):
             self.near(found[0], want[0])
             self.near(found[1], want[1])
+        given, kept = torch.stack([x.float() for x in values], 1), torch.stack(lses, 1)
+        before = given.clone(), kept.clone()
+        flashinfer.merge_states(given, kept)
+        one = flashinfer.merge_states(given[:, 1:2], kept[:, 1:2])  # which has seen no key
+        self.assertTrue(torch.equal(given, before[0]) and torch.equal(kept, before[1]) and (one[0] == 0).all() and (one[1] == -math.inf).all())
         mask = torch.arange(7, device=DEVICE) % 2 == 0
         o, lse = values[0].clone(), lses[0].clone()
         flashinfer.merge_state_in_place(o, lse, values[2], lses[2], mask)

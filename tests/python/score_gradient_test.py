@@ -113,6 +113,22 @@ class ScoreGradientTest(GradientsTest):
             for _ in range(3):
                 self.assertTrue(torch.equal(torch.autograd.grad(o, x, dout, retain_graph=True)[0], first))
 
+    def test_calls_without_scores(self):
+        for batch, rows, keys in ((2, 0, 16), (0, 5, 16), (2, 5, 0)):
+            q, k = (torch.randn(batch, count, 2, 64, device=DEVICE) for count in (rows, keys))
+            for name, shape in (("bias", (1, 1, 1, 1)), ("relative_bias", (2, 1)), ("alibi_slopes", (1, 2))):
+                if name == "relative_bias" and rows + keys - 1 != 1 and keys:
+                    shape = (2, rows + keys - 1)
+                elif name == "relative_bias":
+                    shape = (2, max(rows + keys - 1, 1))
+                learned = torch.randn(shape, device=DEVICE).requires_grad_()
+                with self.subTest(name=name, batch=batch, rows=rows, keys=keys):
+                    for _ in range(3):  # memory that others have written
+                        torch.full((64,), 7.0, device=DEVICE)
+                        learned.grad = None
+                        attune.attention(q, k, k, **{name: learned}).sum().backward()
+                        self.assertTrue((learned.grad == 0).all())
+
     def test_constants_along_keys_change_nothing(self):
         """Of a bias of each row alone, which moves no weight: what lse changes is left."""
         q, k, v = operands()

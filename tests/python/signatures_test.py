@@ -4,7 +4,9 @@
 whole: many random calls. published_grids_test.py has PyTorch's and FlashAttention's published grids. Skips aloud (status 77) without PyTorch or the
 device."""
 import os
+import pickle
 import random
+import subprocess
 import sys
 import unittest
 import warnings
@@ -197,6 +199,33 @@ class Meanings(Compared):
             (ValueError, "query has 4 heads and key 2", {}),
             (ValueError, "return_aux asks for max_scores", {"return_aux": AuxRequest(max_scores=True)}),
             (ValueError, "return_lse is True and return_aux is given", {"return_lse": True, "return_aux": AuxRequest(lse=True)})))
+
+    def test_flex_of_masks_made_in_inference_mode(self):
+        from torch.nn.attention.flex_attention import create_block_mask
+        q = torch.randn(1, 2, 128, 64)
+        want = attune.sdpa.scaled_dot_product_attention(q, q, q, is_causal=True)
+        with torch.inference_mode():
+            mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 128, 128, device="cpu")
+            found = attune.flex.flex_attention(q, q, q, block_mask=mask)
+        for one in (found, attune.flex.flex_attention(q, q, q, block_mask=mask)):
+            torch.testing.assert_close(one, want, atol=1e-5, rtol=1e-5)
+
+    def test_programs_of_texts_go_to_other_processes(self):
+        made = attune.score_mod("return score - slopes[head] + torch_like;", slopes=torch.ones(2), torch_like=0.5)
+        script = ("import pickle, sys, torch, attune\n"
+                  "q = torch.ones(1, 8, 2, 64)\n"
+                  "mod = pickle.load(sys.stdin.buffer)\n"
+                  "print(attune.attention(q, q, q, score_mod=mod, return_lse=True)[1].sum().item())")
+        found = subprocess.run([sys.executable, "-c", script], input=pickle.dumps(made), capture_output=True, timeout=120)
+        self.assertEqual(found.returncode, 0, found.stderr.decode())
+        q = torch.ones(1, 8, 2, 64)
+        self.assertAlmostEqual(float(found.stdout), attune.attention(q, q, q, score_mod=made, return_lse=True)[1].sum().item(), places=4)
+
+    def test_sums_of_numbers_with_alpha(self):
+        q = torch.randn(1, 8, 2, 64)
+        want = attune.attention(q, q, q, score_mod=lambda s, b, h, i, j: s * (1.5 * 2 + 1))
+        found = attune.attention(q, q, q, score_mod=lambda s, b, h, i, j: s * torch.add(torch.add(s * 0, 1.5, alpha=2), 1))
+        torch.testing.assert_close(found, want)
 
     def test_eight_bits(self):
         q, k, v = draw(1, 64, 4, 64), draw(1, 64, 2, 64), draw(1, 64, 2, 64)

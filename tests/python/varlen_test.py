@@ -98,6 +98,44 @@ class VarlenTest(unittest.TestCase):
                                                                       .replace("max_seqlen_q", "seqlen_q")):
                     attune.attention_kvcache(self.q, self.k, self.v, q_begins=q, seqlen_q=most, kv_begins=k, seqlen_kv=39, is_causal=True)
 
+    def test_rows_behind_the_last_sequence(self):
+        """Of q alone: with gradients, too, the diagonal stays."""
+        more = torch.cat((self.q, self.q[:7]))
+        for alike in (True, False):
+            ends = begins(LENGTHS)
+            for given in ({}, {"window_size": (3, 0)}, {"alibi_slopes": self.slopes}):
+                want = self.attend(ends, ends.clone(), **given)
+                q = more.clone().requires_grad_()
+                out, lse, _ = self.attend(ends, ends if alike else ends.clone(), q=q, return_attn_probs=True, **given)
+                self.assertEqual((out.shape[0], lse.shape[1]), (ROWS + 7, ROWS + 7))
+                close(out[:ROWS].detach(), numbers(want), 2)
+                self.assertTrue((out[ROWS:] == 0).all() and (lse[:, ROWS:] == -float("inf")).all())
+                out.sum().backward()
+                self.assertTrue((q.grad[ROWS:] == 0).all() and q.grad.isfinite().all())
+
+    def test_caches_with_padding_ahead(self):
+        """cache_leftpad: as caches without the padding."""
+        draw = torch.Generator().manual_seed(5)
+        drawn = lambda *shape: torch.randn(*shape, generator=draw).to(DEVICE, getattr(torch, DTYPE))  # noqa: E731
+        room, pad, before, slots = 40, ints([3, 0, 10, 5]), ints([20, 7, 10, 38]), ints([4, 1, 0, 2])
+        k_cache, v_cache = drawn(5, room, 2, 64), drawn(5, room, 2, 64)
+        cos, sin = (torch.as_tensor(np.asarray(x)).to(DEVICE) for x in attune.rotary_table(64, room))
+        for new, given in ((1, {}), (2, {"causal": True, "rotary_interleaved": False}), (2, {"rotary_interleaved": False}), (2, {"causal": True, "window_size": (4, 0)})):
+            q, k, v = drawn(4, new, HEADS, 64), drawn(4, new, 2, 64), drawn(4, new, 2, 64)
+            kc, vc = k_cache.clone(), v_cache.clone()
+            out, lse = attune.flash.flash_attn_with_kvcache(q, kc, vc, k, v, cos, sin, before, slots, pad, return_softmax_lse=True, **given)
+            for b, (first, end, slot) in enumerate(zip(pad.tolist(), before.tolist(), slots.tolist())):
+                own = [torch.zeros_like(cache[:1]) for cache in (k_cache, v_cache)]
+                for to, cache in zip(own, (k_cache, v_cache)):
+                    to[0, :end - first] = cache[slot, first:end]
+                want = attune.flash.flash_attn_with_kvcache(q[b:b + 1], *own, k[b:b + 1], v[b:b + 1], cos, sin, end - first, return_softmax_lse=True, **given)
+                close(out[b:b + 1], numbers(want[0]), 2)
+                close(lse[b:b + 1], numbers(want[1]), 2)
+                for found, to in ((kc, own[0]), (vc, own[1])):
+                    self.assertTrue(torch.equal(found[slot, end:end + new], to[0, end - first:end - first + new]))
+        with self.assertRaisesRegex(ValueError, "cache_leftpad is given beside block_table"):
+            attune.flash.flash_attn_with_kvcache(q, k_cache, v_cache, cache_leftpad=pad, block_table=pad[:, None])
+
 
 if __name__ == "__main__":
     try:

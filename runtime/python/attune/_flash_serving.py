@@ -42,7 +42,21 @@ def _write_codes(cache, new, positions, block_table, slots):
     cache[batch[:, None], positions] = new
 
 
-def _append(q, k_cache, v_cache, k, v, cos, sin, before, turns_alike, interleaved, places, scales):
+def _behind_padding(first):
+    """A mask_mod: keys of a request begin at key first[b] of its slot."""
+    return lambda b, h, q_idx, kv_idx: kv_idx >= first[b]
+
+
+def _places_of_rows(k_cache, lengths, count, leftpad, slots):
+    """row_slots and positions of append_kv() for the last `count` keys of each request, [batch, count]: angles count from the end of the padding."""
+    import torch
+    at = (lengths - count).long()[:, None] + torch.arange(count, device=lengths.device)
+    own = torch.arange(lengths.shape[0], device=lengths.device) if slots is None else slots.long()
+    inside = (at >= 0) & (at < k_cache.shape[1]) & (own >= 0)[:, None] & (own < k_cache.shape[0])[:, None]
+    return torch.where(inside, own[:, None] * k_cache.shape[1] + at, -1), (at - leftpad.long()[:, None]).clamp(min=0)
+
+
+def _append(q, k_cache, v_cache, k, v, cos, sin, before, turns_alike, interleaved, places, scales, leftpad):
     """Writes k and v behind `before` keys of each request, turned; returns q turned, and lengths. `turns_alike`: rows of q stand where those of k do."""
     import torch
     lengths = k.shape[1] if before is None else before + k.shape[1]
@@ -57,10 +71,13 @@ def _append(q, k_cache, v_cache, k, v, cos, sin, before, turns_alike, interleave
         return q, lengths
     if k.dtype != q.dtype:
         raise ValueError(f"k is {k.dtype}, q is {q.dtype} and the cache {k_cache.dtype}; accepted is k of q's dtype, or of an 8-bit cache's, written as it stands")
+    of_rows = dict(kv_lengths=lengths, **places)
+    if leftpad is not None and cos is not None:
+        of_rows = dict(zip(("row_slots", "positions"), _places_of_rows(k_cache, lengths, k.shape[1], leftpad, places["slots"])))
     with torch.no_grad():
-        turned = append_kv(k, v, k_cache, v_cache, lengths, cos=cos, sin=sin, interleaved=interleaved, q=q if turns_alike else None, **places, **scales)
+        turned = append_kv(k, v, k_cache, v_cache, cos=cos, sin=sin, interleaved=interleaved, q=q if turns_alike else None, **of_rows, **scales)
     if turned is None and cos is not None:  # all rows at the first new position
-        first = (lengths - k.shape[1]).long()[:, None].expand(-1, q.shape[1])
+        first = (lengths - k.shape[1] - (0 if leftpad is None else leftpad)).long().clamp(min=0)[:, None].expand(-1, q.shape[1])
         turned = _rotated(q, cos, sin, first + (torch.arange(q.shape[1], device=q.device) if turns_alike is None else 0), interleaved)
     return q if turned is None else turned, lengths
 
@@ -94,10 +111,15 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     k_descale, v_descale (version 3): float32 [batch, num_heads_kv] of caches of 8 bits, expanded from [1, num_heads_kv]; None is 1. Then q has 16 bits, and k and
     v too, which are divided by them and rounded, or the cache's dtype, which is written as it stands.
 
-    Writing and turning are one launch of append_kv(), on the same stream: rows that have no place are not written. num_splits is ignored. Refused: cache_leftpad."""
+    cache_leftpad: int32 [batch], without block_table: keys of a request begin there in its slot, and cache_seqlens counts from the slot's begin; angles
+    count from the first key.
+
+    Writing and turning are one launch of append_kv(), on the same stream: rows that have no place are not written. num_splits is ignored."""
     import torch
-    if cache_leftpad is not None:
-        raise ValueError("cache_leftpad is given; accepted is None: keys of a request begin at the first place of its slot or pages")
+    if cache_leftpad is not None and block_table is not None:
+        raise ValueError("cache_leftpad is given beside block_table; accepted is one of them: keys of a request begin with its first page")
+    if cache_leftpad is not None and (cache_leftpad.dtype != torch.int32 or tuple(cache_leftpad.shape) != (q.shape[0],)):
+        raise ValueError(f"cache_leftpad is {cache_leftpad.dtype} of shape {tuple(cache_leftpad.shape)}; accepted is int32 [batch], of {q.shape[0]} requests")
     if (k is None) != (v is None) or (rotary_cos is None) != (rotary_sin is None):
         raise ValueError("k and v, and rotary_cos and rotary_sin, go together; accepted are both of a pair or none")
     if rotary_cos is not None and k is None:
@@ -111,10 +133,10 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
         alike = rotary_cos is not None and moves and q.shape[1] == k.shape[1]
         turns_alike = True if alike else None if moves else False
         q, cache_seqlens = _append(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, turns_alike, rotary_interleaved,
-                                   dict(page_table=block_table, slots=cache_batch_idx), scales)
+                                   dict(page_table=block_table, slots=cache_batch_idx), scales, cache_leftpad)
     found = attention_kvcache(q, k_cache, v_cache, cache_seqlens, page_table=block_table, slots=cache_batch_idx, is_causal=bool(causal),
                               window=window_of(window_size), scale=softmax_scale, return_lse=True, softcap=softcap if softcap else None,
-                              alibi_slopes=alibi_slopes, **scales)
+                              alibi_slopes=alibi_slopes, mask_mod=None if cache_leftpad is None else _behind_padding(cache_leftpad), **scales)
     return found if return_softmax_lse else found[0]
 
 
@@ -181,8 +203,12 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
     if looks and cu_seqlens_q is not cu_seqlens_k and not torch.equal(cu_seqlens_q, cu_seqlens_k):
         raise ValueError("cu_seqlens_q and cu_seqlens_k differ, with a mask, a window or slopes that look at positions; accepted are equal ones, or keys in "
                          "pages with block_table=")
+    rows = q.shape[0]
+    if looks and rows != k.shape[0]:  # what stands behind the last sequence is of none, and would move the diagonal
+        both = min(rows, k.shape[0])
+        q, k, v = q[:both], k[:both], v[:both]
     of_rows = _documents(cu_seqlens_q, q.shape[0], q)
-    of_keys = of_rows if cu_seqlens_q is cu_seqlens_k else _documents(cu_seqlens_k, k.shape[0], k)
+    of_keys = of_rows if cu_seqlens_q is cu_seqlens_k and q.shape[0] == k.shape[0] else _documents(cu_seqlens_k, k.shape[0], k)
     if alibi_slopes is not None and alibi_slopes.dim() == 2 and alibi_slopes.shape[0] > 1:
         given["score_mod"] = _slopes_of_sequences(alibi_slopes.expand(of_slopes), of_rows)
         alibi_slopes = None
@@ -190,7 +216,11 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
         given["deterministic"] = True
     out, lse = attention(q[None], k[None], v[None], "causal_bottom_right" if causal else None, documents=(of_rows, of_keys), alibi_slopes=alibi_slopes,
                          **given)
-    return (out[0], lse[0], None) if return_attn_probs else out[0]
+    out, lse = out[0], lse[0]
+    if rows != q.shape[0]:
+        out, lse = (torch.nn.functional.pad(out, (0, 0, 0, 0, 0, rows - q.shape[0])),
+                    torch.nn.functional.pad(lse, (0, rows - q.shape[0]), value=-float("inf")))
+    return (out, lse, None) if return_attn_probs else out
 
 
 def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,

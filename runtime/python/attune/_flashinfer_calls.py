@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashInfer's functions: of one request, of what is written into pages, and of states that are merged. See flashinfer.py."""
+import math
+
 from . import _flashinfer_lists as lists
 from ._append import append_kv
 from ._attention import attention
@@ -144,7 +146,8 @@ def merge_states(v, s):
     import torch
     if v.dim() != 4 or v.shape[1] == 0:
         raise ValueError(f"v has shape {tuple(v.shape)}; accepted is [rows, states, num_heads, head_dim], of 1 state and more")
-    o, lse = v[None, :, 0].to(torch.float32), lists.natural(s[:, 0])
+    o, lse = v[None, :, 0].to(torch.float32, copy=True), lists.natural(s[:, 0])
+    o.masked_fill_(lse.transpose(1, 2)[..., None] == -math.inf, 0)  # which has seen no key
     for state in range(1, v.shape[1]):
         o, lse = merge(o, lse, v[None, :, state], lists.natural(s[:, state]), out=o, lse_out=lse)
     return o[0].to(v.dtype), lists.in_base_2(lse)[0]

@@ -136,7 +136,7 @@ def _fits(old, new, smaller):
     if old is None or new is None:
         return False
     if not hasattr(new, "shape"):
-        return new <= old
+        return new <= old if smaller else new == old
     columns = all(a <= b for a, b in zip(new.shape[1:], old.shape[1:])) if smaller else old.shape[1:] == new.shape[1:]
     return old.device == new.device and old.shape[:1] == new.shape[:1] and columns
 

@@ -238,7 +238,9 @@ class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
         if self._layout == "HND":
             k, v = k.transpose(0, 1), v.transpose(0, 1)
         self._check(q, k, v, args)
-        found = self._attend(q, k, v, self._lists(), (q_scale, k_scale, v_scale), None, None, out, lse, return_lse)
+        given = self._lists()
+        given["seqlen_kv"] = min(given["seqlen_kv"], k.shape[0])
+        found = self._attend(q, k, v, given, (q_scale, k_scale, v_scale), None, None, out, lse, return_lse)
         return found if return_lse else found[0]
 
     begin_forward = plan

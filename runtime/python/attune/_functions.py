@@ -4,7 +4,7 @@
 import math
 
 from ._tensors import dtype_text
-from ._values import BOOL, FLOAT, INT, NeedsValue, Value, program_of, refuse, values_in
+from ._values import BOOL, FLOAT, INT, NeedsValue, Value, program_of, is_number, refuse, values_in
 
 _MAX_POWER = 64
 TABLE = {}
@@ -49,7 +49,7 @@ def as_bool(input):
 def _arithmetic(sign, of_bools=None):
     def apply(input, other, alpha=1):
         if alpha != 1:
-            other = TABLE["mul"](other, alpha)
+            other = other * alpha if is_number(other) and is_number(alpha) else TABLE["mul"](other, alpha)
         a, b = _lifted(input, other)
         if a.type == b.type == BOOL:
             return _emit(BOOL, f"{{}} {of_bools} {{}}", a, b) if of_bools else refuse(f"'{sign}' takes numbers, not two bools; use ^ or ~")

@@ -148,11 +148,15 @@ class TextMod(Mod):
         if missing:
             raise ValueError(f"{kind} reads {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not given; accepted is "
                              f"attune.{kind}(text, {missing[0]}=...)")
-        self._given = {name: (name, value) for name, value in given.items()}
+        self._text, self._given = text, {name: (name, value) for name, value in given.items()}
         self.keep_for_graphs(self.bind())
 
     def bind(self):
         return Bound(self.kind, self._program, self._given, self._given)
+
+    def __reduce__(self):
+        """Another process has no such program yet."""
+        return TextMod, (self.kind, self._text, {name: value for name, value in self._given.values()})
 
 
 def _declaration(kind, name, value):

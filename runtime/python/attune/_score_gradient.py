@@ -110,6 +110,10 @@ def _run(context, given, keywords, scores, deterministic, asked, output, fields=
 
 def _of_tensor(name, tensor, q, k, run):
     extents, wanted = _axes(name, tensor, q, k)
+    if name != "sinks" and 0 in (*q.shape[:3], k.shape[1]):  # no score
+        nothing = tensors.empty(q, tuple(tensor.shape), tensor.dtype)
+        tensors.fill(nothing, 0)
+        return nothing
     letters = "".join(letter for letter, found, extent in zip(LEARNED[name][1], extents, wanted) if found == 1 and extent != 1)
     output, line = _memory(name, extents, wanted, q)
     if 0 in output.shape:

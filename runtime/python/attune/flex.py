@@ -13,10 +13,15 @@ AuxOutput = namedtuple("AuxOutput", "lse max_scores")
 _LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
 
 
+def _version_of(tensor):
+    """Which writes it has seen; None of what counts none."""
+    return None if tensor is None or tensor.is_inference() else tensor._version
+
+
 def _is_of(kept, lists, mask_mod):
     """Whether what is kept was made of these very tensors, as they stand. It holds them, since a new one may have the id of one that is gone."""
     return kept is not None and kept[1] is mask_mod and all(
-        one is other and (one is None or one._version == version) for one, (other, version) in zip(lists, kept[0]))
+        one is other and _version_of(one) == version for one, (other, version) in zip(lists, kept[0]))
 
 
 def _of_small_blocks(block_mask):
@@ -36,7 +41,7 @@ def _make(block_mask):
     own, kept = block_mask.mask_mod, getattr(block_mask, "_attune_map", None)
     if not _is_of(kept, lists, own):
         rows, keys = block_mask.BLOCK_SIZE
-        versions = tuple((one, None if one is None else one._version) for one in lists)
+        versions = tuple((one, _version_of(one)) for one in lists)
         if rows % GRANULE_ROWS == 0 and keys % GRANULE_KEYS == 0:
             made = maps.from_flex(block_mask), None if maps.shows_all(own) else own
         else:

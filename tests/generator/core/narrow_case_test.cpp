@@ -166,8 +166,11 @@ TEST_P(NarrowMistakes, AreFound) {
           "dtype=e4m3,head_dim=64,heads=4/2,seqlen_q=80,seqlen_kv=160,scale_block=32,accuracy=") +
       GetParam());
   AttentionCase c(p, Layout::kContiguous, Inputs::kNormal, 3);
-  for (uint64_t seed = 3;
-       c.q_scale.block_stride == 0 || c.k_scale.block_stride == 0 || c.v_scale.block_stride == 0;
+  const auto varies = [](const HostScale& scale, int heads) {
+    return scale.block_stride != 0 && scale.heads_per_scale < heads;
+  };
+  for (uint64_t seed = 3; !varies(c.q_scale, p.num_heads_q) || !varies(c.k_scale, p.num_heads_kv) ||
+                          !varies(c.v_scale, p.num_heads_kv);
        ++seed)
     c = AttentionCase(p, Layout::kContiguous, Inputs::kNormal, seed);
   ASSERT_EQ(verdict(c, c.twin()), "");

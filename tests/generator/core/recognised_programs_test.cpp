@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "generator/core/score/evaluate.hpp"
 #include "generator/core/score_feature.hpp"
 #include "generator/core/visibility.hpp"
@@ -94,6 +96,25 @@ TEST(RecognisedPrograms, RenderAsTheBuiltInsDo) {
               render(*family.kernel_template, spec_of(canonical(built_in)), arch, config).text);
     EXPECT_THAT(render(*family.kernel_template, spec, arch, config).text,
                 testing::Not(testing::HasSubstr("score_element")));
+  }
+}
+
+// What a score program hides beside a mask program is one mask program, which other features stand beside, whoever gives it later.
+TEST(RecognisedPrograms, JoinedMasksAreOneProgram) {
+  const char* const hides =
+      "// capture documents: int32[1]\n"
+      "return documents[q_idx] == documents[kv_idx] ? score : -INFINITY;";
+  const char* const shows = "// capture seen: bool[1]\nreturn seen[kv_idx] || q_idx >= kv_idx;";
+  for (const char* more : {"seqlen=40", "seqlen=40,chunk=16", "seqlen=40,key_lengths=1,alibi=1"}) {
+    const Problem p = canonical(problem(more, hides, shows));
+    const ScoreCaptures captures = score_captures(p);
+    std::set<std::string> names;
+    for (const CaptureSpec& capture : captures.captures) names.insert(capture.name);
+    EXPECT_EQ(names.count("documents") + names.count("seen"), 2U) << more;
+    EXPECT_EQ(find_user_program(p.mask_mod)->program.parts(), 1) << more;
+    const Problem again =
+        problem(more, "", find_user_program(p.mask_mod)->text);  // as somebody else gives it
+    EXPECT_NO_THROW(score_captures(canonical(again))) << more;
   }
 }
 
