@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "generator/core/error.hpp"
@@ -71,11 +72,15 @@ void check_cache(const Problem& p, const CacheArgs* given) {
 void check_pages_of_call(const Problem& p, const Operands& operands) {
   const int pages = operands.cache == nullptr ? 0 : operands.cache->num_pages;
   const int64_t planned = pages_of_cache(p);
-  if (pages <= 1 || pages == planned) return;
-  if (planned > 1 && (p.op != Op::kAppendKv || pages < planned)) return;  // who writes says where
+  if (pages <= 1 || pages == planned || (planned > 1 && pages < planned)) return;
   Problem called = p;
   called.num_pages = pages;
-  check_operands(operands_of(called), operands);
+  const OperandList list = operands_of(called);
+  const bool are_written = std::any_of(list.begin(), list.end(), [](const OperandSpec& x) {
+    return x.role == Role::kK && x.written;
+  });
+  if (planned > 1 && !are_written) return;
+  check_operands(list, operands);
 }
 
 void check_v_in_k(const Problem& p, const Operands& operands) {
