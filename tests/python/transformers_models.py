@@ -79,6 +79,17 @@ MODELS = (
 )
 
 
+def with_scores_that_differ(model):
+    """The model, whose random weights are larger than those it is made with."""
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            if weights.dim() > 1:
+                weights.mul_(3)
+            elif "sinks" in name:
+                weights.normal_()
+    return model
+
+
 def tokens(batch=2, rows=ROWS, seed=3):
     return torch.randint(3, VOCABULARY, (batch, rows), generator=torch.Generator().manual_seed(seed))
 

@@ -30,13 +30,7 @@ PROMPTS = [torch.randint(1, tiny.VOCABULARY, (count,), generator=torch.Generator
 
 def made(build, implementation):
     torch.manual_seed(2)
-    model = build().eval().to(DEVICE or "cpu")
-    with torch.no_grad():
-        for name, weights in model.named_parameters():
-            if weights.dim() > 1:
-                weights.mul_(3)  # scores that differ
-            elif "sinks" in name:
-                weights.normal_()
+    model = tiny.with_scores_that_differ(build().eval().to(DEVICE or "cpu"))
     model.set_attn_implementation(implementation)
     return model
 

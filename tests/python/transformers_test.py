@@ -29,13 +29,7 @@ def chosen(kinds=None):
 
 def made(model, implementation, dtype=torch.float32):
     torch.manual_seed(1)
-    one = model.build().eval().to(dtype)
-    with torch.no_grad():
-        for name, weights in one.named_parameters():
-            if weights.dim() > 1:
-                weights.mul_(3)  # scores that differ
-            elif "sinks" in name:
-                weights.normal_()
+    one = tiny.with_scores_that_differ(model.build().eval().to(dtype))
     one.set_attn_implementation(implementation)
     for module in one.modules():
         if isinstance(module, transformers.PreTrainedModel) and module.config._attn_implementation != implementation:
