@@ -194,19 +194,15 @@ attune_status attune_plan_get(attune_context* context, const attune_problem* pro
     not_null(plan, "plan") = nullptr;
     const ContextCall engine(context);
     const Problem p = problem_of(problem);
+    std::shared_ptr<const Plan> made;
     if (layout) {
       const Operands operands = operands_of(layout);
-      *plan = new attune_plan(engine->plan(p, &operands), p);
+      made = engine->plan(p, &operands);
     } else {
-      *plan = new attune_plan(engine->plan(p), p);
+      made = engine->plan(p);
     }
-    try {
-      check_names_of_plan(*(*plan)->plan);
-    } catch (...) {
-      delete *plan;
-      *plan = nullptr;
-      throw;
-    }
+    check_names_of_plan(*made);
+    *plan = new attune_plan(std::move(made), p);
   });
 }
 

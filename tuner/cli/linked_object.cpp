@@ -102,8 +102,6 @@ class Sections {
   size_t count_ = 1;
 };
 
-}  // namespace
-
 // What no variable of a C or C++ program can be called.
 bool is_taken_in_c(std::string_view name) {
   constexpr std::string_view kWords =
@@ -115,6 +113,8 @@ bool is_taken_in_c(std::string_view name) {
       "using virtual void volatile while xor ";
   return kWords.find(fmt::format(" {} ", name)) != std::string_view::npos;
 }
+
+}  // namespace
 
 std::string symbol_name(const std::string& file) {
   std::string name = std::filesystem::path(file).stem().string();

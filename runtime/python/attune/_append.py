@@ -6,7 +6,7 @@ from collections import namedtuple
 
 from . import _tensors as tensors
 from ._context import context_of, refuse_capture
-from ._kvcache import (_LISTS, _PAGES, _SLOTS, _batch_of, _bind_factors, _check_list, _dtypes, _packed_view, _rounded)
+from ._kvcache import (_LISTS, _PAGES, _SLOTS, _batch_of, _bind_factors, _check_list, _dtypes, _packed_view, rounded)
 from ._library import AppendOperands, CacheOperands, Operands, Tensor
 from ._operands import extent_of, operand_address, share_memory
 from ._problem import check_beside, whole
@@ -103,9 +103,9 @@ def _problem(given, lists, seqlen_q, dtype_kv):
     if not packed:
         batch, rows = k.shape[:2]
     elif lists["q_begins"] is None:
-        batch, rows = 1, _rounded(k.shape[0])
+        batch, rows = 1, rounded(k.shape[0])
     else:
-        batch, rows = _batch_of(k, lists), _rounded(seqlen_q)
+        batch, rows = _batch_of(k, lists), rounded(seqlen_q)
     if lists["q_begins"] is None and not (packed and by_place):
         _batch_of(k, lists)
     keys = k_cache.shape[1]

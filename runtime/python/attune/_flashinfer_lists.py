@@ -3,7 +3,7 @@
 of a step, and a captured graph finds those of later steps in the tensors of the first."""
 import math
 
-from ._kvcache import check_begins
+from ._kvcache import check_begins, rounded
 from ._programs import mask_mod
 
 LAYOUTS = ("NHD", "HND")
@@ -35,12 +35,8 @@ def device_of(workspace, *lists):
     return next((device for device in devices if device.type == "cuda"), "cpu")
 
 
-def _rounded(count):
-    return 1 << max(count - 1, 0).bit_length()
-
-
 def lengths_of(indptr, last_page_len, page_size):
-    """Keys of each request: all of its pages are full but the last."""
+    """Keys of each request: all of its pages are full but the last. Of tensors of one device."""
     counts = indptr[1:] - indptr[:-1]
     if last_page_len.shape != counts.shape:
         raise ValueError(f"kv_last_page_len has shape {tuple(last_page_len.shape)} and kv_indptr {tuple(indptr.shape)}; accepted are [batch] and [batch + 1]")
@@ -48,14 +44,14 @@ def lengths_of(indptr, last_page_len, page_size):
 
 
 def pages_of(indptr, indices, lengths, device, name="paged_kv", most_pages=0):
-    """page_table and kv_lengths of pages in one list, those of request i from indptr[i] to indptr[i + 1]; `lengths` of (indptr) gives keys. The
+    """page_table and kv_lengths of pages in one list, those of request i from indptr[i] to indptr[i + 1]; `lengths`: keys of each. The
     table is as wide as a power of two, so that steps share a plan."""
     import torch
     indptr, indices = on_host(indptr), on_host(indices)
     requests = indptr.numel() - 1
     if requests < 0:
         raise ValueError(f"{name}_indptr is empty; accepted is [batch + 1]: where the pages of each request begin, and where the last one's end")
-    lengths = on_host(lengths(indptr))
+    lengths = on_host(lengths)
     if lengths.numel() != requests:
         raise ValueError(f"{name}_indptr has {requests + 1} numbers and there are lengths of {lengths.numel()} requests; accepted are n + 1 and n")
     counts = indptr[1:] - indptr[:-1]
@@ -65,7 +61,7 @@ def pages_of(indptr, indices, lengths, device, name="paged_kv", most_pages=0):
     most = int(counts.max()) if requests else 0
     if most_pages and most > most_pages:
         raise ValueError(f"{name}_indptr has a request of {most} pages; accepted are {most_pages}, for which the wrapper was made (most_pages)")
-    width = most_pages or _rounded(most)
+    width = most_pages or rounded(most)
     table = torch.full((requests, width), -1, dtype=torch.int32)
     table[torch.arange(width)[None] < counts[:, None]] = indices[:int(indptr[-1])].int()
     return dict(kv_lengths=lengths.int().to(device), page_table=table.to(device))
@@ -102,7 +98,7 @@ def mask_of(custom_mask, packed_custom_mask, row_counts, key_counts, device, roo
             raise ValueError(f"custom_mask has {flat.numel()} elements; accepted are {int(sizes.sum())}: of each request its rows times its keys")
     if flat.numel() >= 1 << 31:
         raise ValueError(f"custom_mask has {flat.numel()} elements; accepted are less than 2^31, which programs count to")
-    mask = torch.zeros(max(room, _rounded(flat.numel())), dtype=torch.bool)
+    mask = torch.zeros(max(room, rounded(flat.numel())), dtype=torch.bool)
     mask[:flat.numel()] = flat.bool()
     lists = dict(mask=mask, mask_begins=begins.int(), mask_keys=keys.int(), mask_first=(keys - rows).int())
     return {name: tensor.to(device) for name, tensor in lists.items()}
@@ -143,15 +139,14 @@ def _fits(old, new, smaller):
 
 def scales_of(q, k, sm_scale, q_scale, k_scale, v_scale):
     """(keywords of attention_kvcache(), what its result is multiplied by). Factors of 16-bit tensors are in the scale; 8-bit caches have theirs."""
-    narrow = k.dtype.itemsize == 1
-    keywords, left = {}, 1.0
-    if narrow:
+    keywords = {}
+    if k.dtype.itemsize == 1:
         keywords = {name: 1.0 if scale is None else scale for name, scale in (("k_scale", k_scale), ("v_scale", v_scale))}
         k_scale = v_scale = None
     numbers = [float(factor) for factor in (q_scale, k_scale) if factor is not None]
     if sm_scale is not None or math.prod(numbers) != 1:
         keywords["scale"] = (q.shape[-1] ** -0.5 if sm_scale is None else float(sm_scale)) * math.prod(numbers)
-    return keywords, left if v_scale is None else float(v_scale)
+    return keywords, 1.0 if v_scale is None else float(v_scale)
 
 
 def in_base_2(lse):

@@ -34,8 +34,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         """qo_indptr, kv_indptr: int32 [batch + 1]; kv_indices: int32, pages of all requests end to end; kv_len_arr: int32 [batch], keys of each. sm_scale
         is that of the heads before absorption, 1 / sqrt(192) of DeepSeek's."""
         device = lists.device_of(self._workspace, qo_indptr, kv_indptr, kv_indices)
-        lengths = lists.on_host(kv_len_arr)
-        made = self._pages(kv_indptr, kv_indices, lambda begins: lengths, device)
+        made = self._pages(kv_indptr, kv_indices, None, page_size, kv_len_arr, device)
         made.update(lists.rows_of(qo_indptr, device, "qo_indptr", "q_begins", "seqlen_q"))
         self._hold(made)
         self._choices = dict(is_causal=bool(causal), scale=float(sm_scale))

@@ -48,7 +48,9 @@ class Wrapper:
     def end_forward(self):
         """Nothing, as of FlashInfer."""
 
-    def _pages(self, indptr, indices, lengths, device):
+    def _pages(self, indptr, indices, last_page_len, page_size, seq_lens, device):
+        """Of keys that seq_lens counts, where it is given."""
+        lengths = lists.lengths_of(lists.on_host(indptr), lists.on_host(last_page_len), page_size) if seq_lens is None else seq_lens
         most = self._most_pages
         if self._follows and not most and self._held is not None:
             most = self._held["page_table"].shape[1]
@@ -118,9 +120,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         """indptr: int32 [batch + 1], indices: int32, pages of all requests end to end, last_page_len: int32 [batch]; seq_lens, where given, in its
         place. fixed_split_size and disable_split_kv ask for what batch_invariant gives. Types are those of the tensors of run()."""
         device = lists.device_of(self._workspace, indptr, indices)
-        last = lists.on_host(last_page_len if seq_lens is None else seq_lens)
-        lengths = (lambda begins: lists.lengths_of(begins, last, page_size)) if seq_lens is None else lambda begins: last
-        self._hold(self._pages(indptr, indices, lengths, device))
+        self._hold(self._pages(indptr, indices, last_page_len, page_size, seq_lens, device))
         self._choose(num_qo_heads, num_kv_heads, (head_dim, head_dim), pos_encoding_mode, False, window_left, logits_soft_cap, sm_scale,
                      fixed_split_size or disable_split_kv, device)
 
@@ -136,7 +136,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         o, found = self._attend(q[:, None], k, v, self._lists(), (q_scale, k_scale, v_scale), window_left, sinks, None if out is None else out[:, None], lse,
                                 return_lse)
         o = o[:, 0] if out is None else out
-        return (o, found.reshape(found.shape[0], -1) if lse is None else lse) if return_lse else o
+        return (o, found[:, 0] if lse is None else lse) if return_lse else o
 
     begin_forward = plan
     run_return_lse = functools.partialmethod(run, return_lse=True)
@@ -182,9 +182,7 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
         request's from a byte on; either is in the place of causal."""
         refuse_items(prefix_len_ptr=prefix_len_ptr, token_pos_in_items_ptr=token_pos_in_items_ptr, max_item_len_ptr=max_item_len_ptr)
         device = lists.device_of(self._workspace, qo_indptr, paged_kv_indptr, paged_kv_indices)
-        last = lists.on_host(paged_kv_last_page_len if seq_lens is None else seq_lens)
-        lengths = (lambda begins: lists.lengths_of(begins, last, page_size)) if seq_lens is None else lambda begins: last
-        made = self._pages(paged_kv_indptr, paged_kv_indices, lengths, device)
+        made = self._pages(paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, page_size, seq_lens, device)
         made.update(lists.rows_of(qo_indptr, device, "qo_indptr", "q_begins", "seqlen_q"))
         causal = self._masked(made, custom_mask, packed_custom_mask, qo_indptr, made["kv_lengths"], causal, device)
         self._hold(made)

@@ -37,7 +37,7 @@ def _of_some_rows(name, tensor, dimensions):
     return tensors.empty(tensor, (1, *tensor.shape[1:]), tensor.dtype) if tensor.shape[0] == 0 else tensor
 
 
-def _rounded(count):
+def rounded(count):
     """The next power of two: packed rows and keys are other ones in each call, and calls that are alike share a plan."""
     return 1 << max(count - 1, 0).bit_length()
 
@@ -108,16 +108,16 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
     if not has_pages and not packed_kv and longest != room:
         raise ValueError(f"seqlen_kv is {longest} and slots have {room} keys; accepted is None without pages: kv_lengths say how many keys count")
     if packed_kv:
-        longest = _rounded(longest)
+        longest = rounded(longest)
     if packed:
-        rows = _rounded(rows)
+        rows = rounded(rows)
     left, right = window_sides(keywords["window"])
     mask = "causal_bottom_right" if keywords["is_causal"] else mask_name(keywords["mask"], False, 0, 0)
     text = (f"op=attention_kvcache,{dtypes},head_dim_qk={q.shape[3]},head_dim_v={v_cache.shape[3]},heads={heads}/{heads_kv},batch={batch},"
             f"seqlen_q={rows},seqlen_kv={longest},mask={mask}")
     places = k_cache.shape[1 if packed_kv else 0]
     if places:
-        text += f",num_pages={_rounded(places) if packed_kv else places}"  # calls say how many rows they have
+        text += f",num_pages={rounded(places) if packed_kv else places}"  # calls say how many rows they have
     elif batch and longest:
         raise ValueError("k_cache has no pages or slots; accepted is 1 and more")
     if left >= 0 or right >= 0:
@@ -160,7 +160,7 @@ def _rows_of_lse(q, lists, seqlen_q):
     if lists["q_begins"] is None:
         made = tensors.empty(q, (q.shape[0], heads, q.shape[1]), fp32)
         return made, made
-    room = (lists["q_begins"].shape[0] - 1) * _rounded(seqlen_q)
+    room = (lists["q_begins"].shape[0] - 1) * rounded(seqlen_q)
     made = tensors.empty(q, (heads, max(room, q.shape[1])), fp32)
     return made, made[:, :q.shape[1]]
 

@@ -47,12 +47,13 @@ def register_transformers(names=("attune",)):
     from ._transformers_attention import attention_forward
     from ._transformers_masks import attune_mask
     from . import _transformers_paged as paged
+    takes_prefix = paged.takes_prefix()
     for name in names:
         attention.register(name, attention_forward)
         masks.register(name, attune_mask)
         _OURS.add(name)
-        if paged.takes_prefix():
+        if takes_prefix:
             attention.register(f"paged|{name}", paged.paged_forward)
             masks.register(f"paged|{name}", attune_mask)
-    if not paged.takes_prefix():
+    if not takes_prefix:
         paged.serve_flash_names([name for name in names if "flash" in name])
