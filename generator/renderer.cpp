@@ -50,6 +50,8 @@ std::string dtype_value(Dtype dtype) {
       return "Dtype::kE4m3";
     case Dtype::kE5m2:
       return "Dtype::kE5m2";
+    case Dtype::kInt8:
+      return "Dtype::kInt8";
   }
   throw Error(ErrorCode::kInternal, "dtype without a rendered name");
 }
@@ -77,7 +79,7 @@ std::vector<Constant> spec_constants(const KernelSpec& spec, const Arch& arch) {
                                   {"Mask", "kMask", mask_value(spec.mask)},
                                   {"int", "kWindowLeft", std::to_string(spec.window_left)},
                                   {"int", "kWindowRight", std::to_string(spec.window_right)}};
-  if (is_fp8(spec))
+  if (is_8_bit(spec))
     constants.insert(
         constants.end(),
         {{"Accuracy", "kAccuracy",
@@ -148,6 +150,11 @@ std::vector<Constant> cache_constants(const KernelSpec& spec) {
       {"bool", "kHasBegins", spec.packed_q ? "true" : "false"},
       {"bool", "kHasKeyBegins", spec.packed_kv ? "true" : "false"}};
   if (spec.batch_invariant) constants.push_back({"bool", "kBatchInvariant", "true"});
+  if (!is_8_bit(spec.dtype_kv)) return constants;
+  if (spec.dtype_kv == Dtype::kInt8) constants.push_back({"bool", "kInt8Cache", "true"});
+  const bool by_key = spec.kv_factors != KvFactors::kHeads;
+  constants.push_back({"bool", by_key ? "kKeyFactors" : "kHeadFactors", "true"});
+  if (spec.kv_factors == KvFactors::kMade) constants.push_back({"bool", "kMakesFactors", "true"});
   return constants;
 }
 

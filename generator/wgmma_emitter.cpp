@@ -31,6 +31,7 @@ std::string_view ptx_type(Dtype dtype) {
     case Dtype::kE5m2:
       return "e5m2";
     case Dtype::kFp32:
+    case Dtype::kInt8:
       break;
   }
   throw Error(ErrorCode::kInternal, fmt::format("no wgmma statement for {}", dtype_name(dtype)));

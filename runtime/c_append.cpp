@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "generator/core/op.hpp"
+#include "runtime/c_scores.hpp"
 #include "runtime/c_support.hpp"
 #include "runtime/operands.hpp"
 #include "runtime/rotary_table.hpp"
@@ -69,6 +70,25 @@ attune_append_operands read_append_operands(const attune_append_operands* given)
   constexpr size_t kAppendSize = offsetof(attune_append_operands, num_positions) + sizeof(int64_t);
   return read_struct(given, "operands->append", attune_append_operands{}, kAppendSize,
                      "attune_append_contiguous");
+}
+
+bool flag(const char* field, int32_t value) {
+  if (value != 0 && value != 1) refuse(fmt::format("{} is {}; accepted are 0 and 1", field, value));
+  return value == 1;
+}
+
+void read_append(const attune_problem& c, Problem* p) {
+  p->batch_invariant = flag("batch_invariant", c.batch_invariant);
+  p->v_in_k = flag("v_in_k", c.v_in_k);
+  p->rotary =
+      checked<ScoreTensor>("rotary", c.rotary, ATTUNE_SCORE_TENSOR_NONE, ATTUNE_SCORE_TENSOR_FP16,
+                           "ATTUNE_SCORE_TENSOR_NONE, ATTUNE_SCORE_TENSOR_FP32, _BF16 and _FP16");
+  p->kv_factors =
+      checked<KvFactors>("kv_factors", c.kv_factors, ATTUNE_KV_FACTORS_HEADS,
+                         ATTUNE_KV_FACTORS_MADE, "ATTUNE_KV_FACTORS_HEADS, _KEYS and _MADE");
+  p->rotary_dim = c.rotary_dim;
+  p->rotary_interleaved = flag("rotary_interleaved", c.rotary_interleaved);
+  p->rotary_q = flag("rotary_q", c.rotary_q);
 }
 
 void read_append_tensors(const attune_append_operands* given, Operands* operands) {

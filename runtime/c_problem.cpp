@@ -22,6 +22,8 @@ static_assert(ATTUNE_RUNG_REFERENCE == static_cast<int>(Rung::kReference));
 static_assert(ATTUNE_FP16 == static_cast<int>(Dtype::kFp16) &&
               ATTUNE_BF16 == static_cast<int>(Dtype::kBf16));
 static_assert(ATTUNE_E5M2 == static_cast<int>(Dtype::kE5m2));
+static_assert(ATTUNE_INT8 == static_cast<int>(Dtype::kInt8));
+static_assert(ATTUNE_KV_FACTORS_MADE == static_cast<int>(KvFactors::kMade));
 static_assert(ATTUNE_FAST == static_cast<int>(Accuracy::kFast));
 static_assert(ATTUNE_SPLIT == static_cast<int>(Accuracy::kSplit));
 static_assert(ATTUNE_V_TRANSPOSED == static_cast<int>(VLayout::kTransposed));
@@ -90,7 +92,8 @@ constexpr attune_problem kDefaultProblem{.size = sizeof(attune_problem),
                                          .rotary_q = 0,
                                          .v_in_k = 0,
                                          .load = 0,
-                                         .deterministic = 0};
+                                         .deterministic = 0,
+                                         .kv_factors = ATTUNE_KV_FACTORS_HEADS};
 
 // Where attune_operands has the operand of a role; see tensor_of and factors_of.
 constexpr attune_tensor attune_operands::*tensor_in_c(Role role) {
@@ -161,16 +164,11 @@ inline Operands from_c(const attune_operands& c) {
 }
 
 constexpr const char* kDtypeNames =
-    "ATTUNE_FP32, ATTUNE_BF16, ATTUNE_FP16, ATTUNE_E4M3 and ATTUNE_E5M2";
+    "ATTUNE_FP32, ATTUNE_BF16, ATTUNE_FP16, ATTUNE_E4M3, ATTUNE_E5M2 and ATTUNE_INT8";
 
 Dtype dtype_or(const char* field, int32_t value, Dtype otherwise) {
   if (value == ATTUNE_DTYPE_DEFAULT) return otherwise;
-  return checked<Dtype>(field, value, ATTUNE_FP32, ATTUNE_E5M2, kDtypeNames);
-}
-
-bool flag(const char* field, int32_t value) {
-  if (value != 0 && value != 1) refuse(fmt::format("{} is {}; accepted are 0 and 1", field, value));
-  return value == 1;
+  return checked<Dtype>(field, value, ATTUNE_FP32, ATTUNE_INT8, kDtypeNames);
 }
 
 Fp8Options fp8_of(const attune_problem& c) {
@@ -185,17 +183,6 @@ Fp8Options fp8_of(const attune_problem& c) {
   fp8.scale_block_q = c.scale_block_q;
   fp8.scale_block_kv = c.scale_block_kv;
   return fp8;
-}
-
-void read_append(const attune_problem& c, Problem* p) {
-  p->batch_invariant = flag("batch_invariant", c.batch_invariant);
-  p->v_in_k = flag("v_in_k", c.v_in_k);
-  p->rotary =
-      checked<ScoreTensor>("rotary", c.rotary, ATTUNE_SCORE_TENSOR_NONE, ATTUNE_SCORE_TENSOR_FP16,
-                           "ATTUNE_SCORE_TENSOR_NONE, ATTUNE_SCORE_TENSOR_FP32, _BF16 and _FP16");
-  p->rotary_dim = c.rotary_dim;
-  p->rotary_interleaved = flag("rotary_interleaved", c.rotary_interleaved);
-  p->rotary_q = flag("rotary_q", c.rotary_q);
 }
 
 }  // namespace
@@ -252,7 +239,8 @@ attune_problem c_problem(const Problem& p) {
           .rotary_q = p.rotary_q ? 1 : 0,
           .v_in_k = p.v_in_k ? 1 : 0,
           .load = p.load,
-          .deterministic = p.deterministic ? 1 : 0};
+          .deterministic = p.deterministic ? 1 : 0,
+          .kv_factors = static_cast<int32_t>(p.kv_factors)};
 }
 
 Problem problem_of(const attune_problem* given) {
@@ -261,9 +249,9 @@ Problem problem_of(const attune_problem* given) {
   Problem p;
   p.op = static_cast<Op>(c.op);
   describe(p.op, "problem->op");  // refuses other values
-  p.dtype_q = checked<Dtype>("dtype", c.dtype, ATTUNE_FP32, ATTUNE_E5M2, kDtypeNames);
+  p.dtype_q = checked<Dtype>("dtype", c.dtype, ATTUNE_FP32, ATTUNE_INT8, kDtypeNames);
   p.dtype_kv = dtype_or("dtype_kv", c.dtype_kv, p.dtype_q);
-  p.dtype_o = dtype_or("dtype_o", c.dtype_o, is_fp8(p.dtype_q) ? Dtype::kBf16 : p.dtype_q);
+  p.dtype_o = dtype_or("dtype_o", c.dtype_o, is_8_bit(p.dtype_q) ? Dtype::kBf16 : p.dtype_q);
   p.mask = checked<Mask>("mask", c.mask, ATTUNE_MASK_NONE, ATTUNE_CAUSAL_BOTTOM_RIGHT,
                          "ATTUNE_MASK_NONE, ATTUNE_CAUSAL_TOP_LEFT and ATTUNE_CAUSAL_BOTTOM_RIGHT");
   p.fp8 = fp8_of(c);

@@ -18,7 +18,12 @@ Value checked(const char* field, int32_t value, int32_t first, int32_t last, con
   return static_cast<Value>(value);
 }
 
+// A field that is 0 or 1.
+bool flag(const char* field, int32_t value);
+
 void read_scores(const attune_problem& c, Problem* p);
+// Fields of ops with a cache (c_append.cpp).
+void read_append(const attune_problem& c, Problem* p);
 // Null for no program.
 const attune_program* c_program(const ProgramDigest& digest, score::Kind kind, const char* field);
 // Throws where one name of a plan stands for two things.

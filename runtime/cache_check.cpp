@@ -132,17 +132,18 @@ void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of
              p.packed_q ? "positions follow from it" : "packed_q is 0");
 }
 
-void check_cache_factors(const Operands& operands) {
+void check_cache_factors(const Problem& p, const Operands& operands) {
+  if (p.kv_factors != KvFactors::kHeads) return;
   for (const auto& [name, view] :
        {std::pair{"k_scale", &operands.k_scale}, {"v_scale", &operands.v_scale}}) {
     if (!view->data) continue;
     for (const auto& [field, stride] :
          {std::pair{"batch_stride", view->batch_stride}, {"block_stride", view->block_stride}})
       if (stride != 0)
-        refuse(
-            fmt::format("{}.{} is {}; accepted is 0: a cache has one factor, or one for each head "
-                        "of K",
-                        name, field, stride));
+        refuse(fmt::format(
+            "{}.{} is {}; accepted is 0: with kv_factors heads a cache has one factor, or one "
+            "for each head of K",
+            name, field, stride));
   }
 }
 

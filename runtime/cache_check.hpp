@@ -17,7 +17,7 @@ void check_pages_of_call(const Problem& problem, const Operands& operands);
 void check_v_in_k(const Problem& problem, const Operands& operands);
 // Of calls of the op append_kv, likewise.
 void check_append(const Problem& problem, const CacheArgs* given, const AppendArgs* of_rows);
-// Of caches of 8 bits: kernels read one factor for the tensor or one for each head. Throws likewise.
-void check_cache_factors(const Operands& operands);
+// Of caches of 8 bits: with kv_factors heads kernels read one factor for the tensor or one for each head. Throws likewise.
+void check_cache_factors(const Problem& problem, const Operands& operands);
 
 }  // namespace attune

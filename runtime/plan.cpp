@@ -128,7 +128,7 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
       check_append(plan.problem, operands.cache, operands.append);
     else
       check_cache(plan.problem, operands.cache), check_v_in_k(plan.problem, operands);
-    check_cache_factors(operands);
+    check_cache_factors(plan.problem, operands);
     check_pages_of_call(plan.problem, operands);
   }
   check_workspace(plan, workspace, workspace_bytes);

@@ -47,13 +47,18 @@ float usual_lse(const Problem& problem) {
 size_t index_of(Role role) { return static_cast<size_t>(role); }
 uint64_t stream_of(Role role) { return static_cast<uint64_t>(role); }
 
+// Codes of normal numbers, which factors make normal again: those of int8 are whole numbers.
+float usual_factor(Dtype dtype) { return dtype == Dtype::kInt8 ? 1.0F / 32 : 1.0F; }
+
 }  // namespace
 
 std::string normal_values(Dtype dtype, int64_t count, uint64_t seed, float mean) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
   std::string bytes(static_cast<size_t>(count * dtype_bytes(dtype)), '\0');
-  for (int64_t i = 0; i < count; ++i) store_element(dtype, bytes.data(), i, mean + normal(random));
+  const float factor = usual_factor(dtype);
+  for (int64_t i = 0; i < count; ++i)
+    store_element(dtype, bytes.data(), i, (mean + normal(random)) / factor);
   return bytes;
 }
 
@@ -190,7 +195,8 @@ Inputs::Factors Inputs::make_factors(const OperandSpec& x) const {
   Factors factors;
   factors.host.resize(static_cast<size_t>(x.batch * heads * blocks));
   std::mt19937_64 random(seed_ + stream_of(x.role));
-  std::uniform_real_distribution<float> factor(0.7F, 1.4F);
+  const float usual = usual_factor(x.dtype);
+  std::uniform_real_distribution<float> factor(0.7F * usual, 1.4F * usual);
   for (float& value : factors.host) value = factor(random);
   const auto bytes = static_cast<int64_t>(factors.host.size()) * kFloatBytes;
   factors.memory = DeviceMemory(device_, bytes);

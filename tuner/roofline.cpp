@@ -30,7 +30,7 @@ double flops_per_clock(const std::string& arch, Dtype dtype, bool tf32) {
   for (const Peak& peak : kPeaks) {
     if (peak.arch != arch) continue;
     if (dtype == Dtype::kFp32) return tf32 ? peak.tf32 : peak.fp32;
-    return is_fp8(dtype) ? peak.fp8 : peak.half;
+    return is_8_bit(dtype) ? peak.fp8 : peak.half;
   }
   return 0;
 }

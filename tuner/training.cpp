@@ -21,7 +21,7 @@ bool add_to(const Training& training, std::vector<Problem>* problems) {
   };
   for (Problem forward : *problems) {
     const bool trains = !gradient_problems(forward).empty();
-    if (trains && !is_fp8(forward) && forward.dropout == 0) forward.dropout = training.dropout;
+    if (trains && !is_8_bit(forward) && forward.dropout == 0) forward.dropout = training.dropout;
     add(forward);
     for (Problem problem : gradient_problems(forward)) {
       problem.deterministic = training.deterministic;

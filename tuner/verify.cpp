@@ -26,6 +26,7 @@ double unit_of(Dtype dtype) {
     case Dtype::kE5m2:
       return std::ldexp(1.0, -3);
     case Dtype::kFp32:
+    case Dtype::kInt8:
       break;
   }
   return std::ldexp(1.0, -17);
@@ -39,7 +40,7 @@ bool takes_tf32(const Problem& problem, Weights weights) {
 constexpr double kUnitOfTf32 = 0x1p-10;
 
 bool narrow_weights(const Problem& problem, Weights weights) {
-  return is_fp8(problem.dtype_q) && weights == Weights::kAsOperands;
+  return is_8_bit(problem.dtype_q) && weights == Weights::kAsOperands;
 }
 
 double rms_factor_of(const Problem& problem, Weights weights) {

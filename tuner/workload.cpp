@@ -91,8 +91,8 @@ void set_lengths(const AttentionLayer& layer, const BatchAndLength& shape, bool 
 // `dtype` for q, k, v and, unless it has 8 bits, o; then o has the 16 bits of what the problem was
 // before. An op that writes 8 bits keeps what it writes.
 void set_dtype(Problem* problem, Dtype dtype) {
-  if (!is_fp8(problem->dtype_o)) {
-    if (!is_fp8(dtype)) {
+  if (!is_8_bit(problem->dtype_o)) {
+    if (!is_8_bit(dtype)) {
       problem->dtype_o = dtype;
       problem->fp8 = {};
     } else if (dtype_bytes(problem->dtype_o) != 2) {
@@ -105,9 +105,9 @@ void set_dtype(Problem* problem, Dtype dtype) {
 // What the choice's options say other than their defaults, on a problem that has them.
 void set_fp8_options(Problem* problem, const Fp8Options& chosen) {
   const Fp8Options plain;
-  if (problem->dtype_q == Dtype::kFp32 && !is_fp8(*problem) && chosen.accuracy != plain.accuracy)
+  if (problem->dtype_q == Dtype::kFp32 && !is_8_bit(*problem) && chosen.accuracy != plain.accuracy)
     problem->fp8.accuracy = chosen.accuracy;
-  if (!is_fp8(*problem)) return;
+  if (!is_8_bit(*problem)) return;
   if (chosen.accuracy != plain.accuracy) problem->fp8.accuracy = chosen.accuracy;
   if (chosen.v_layout != plain.v_layout) problem->fp8.v_layout = chosen.v_layout;
   if (chosen.scale_block_q != 0) problem->fp8.scale_block_q = chosen.scale_block_q;

@@ -17,11 +17,12 @@ struct DtypeRow {
   int bytes;
 };
 
-constexpr std::array<DtypeRow, 5> kDtypes{{{Dtype::kFp32, "fp32", 4},
+constexpr std::array<DtypeRow, 6> kDtypes{{{Dtype::kFp32, "fp32", 4},
                                            {Dtype::kBf16, "bf16", 2},
                                            {Dtype::kFp16, "fp16", 2},
                                            {Dtype::kE4m3, "e4m3", 1},
-                                           {Dtype::kE5m2, "e5m2", 1}}};
+                                           {Dtype::kE5m2, "e5m2", 1},
+                                           {Dtype::kInt8, "int8", 1}}};
 
 struct Alias {
   std::string_view text;
@@ -46,11 +47,12 @@ Dtype parse_dtype(std::string_view text) {
     if (row.name == text) return row.dtype;
   for (const Alias& alias : kAliases)
     if (alias.text == text) return alias.dtype;
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("dtype is \"{}\"; accepted are fp32, bf16, fp16, e4m3, e5m2", text));
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("dtype is \"{}\"; accepted are fp32, bf16, fp16, e4m3, e5m2, int8", text));
 }
 
-bool is_fp8(Dtype dtype) { return dtype_bytes(dtype) == 1; }
+bool is_8_bit(Dtype dtype) { return dtype_bytes(dtype) == 1; }
 
 namespace {
 

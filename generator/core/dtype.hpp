@@ -12,10 +12,10 @@ namespace attune {
 
 int dtype_bytes(Dtype dtype);
 std::string_view dtype_name(Dtype dtype);  // "bf16"
-// Accepts fp32, float32, bf16, bfloat16, fp16, float16, half, e4m3, e5m2. Throws kInvalidArgument naming the accepted words.
+// Accepts fp32, float32, bf16, bfloat16, fp16, float16, half, e4m3, e5m2, int8. Throws kInvalidArgument naming the accepted words.
 Dtype parse_dtype(std::string_view text);
 
-bool is_fp8(Dtype dtype);  // e4m3 or e5m2
+bool is_8_bit(Dtype dtype);  // e4m3, e5m2 or int8
 
 std::string_view accuracy_name(Accuracy accuracy);  // "accurate", "fast", "split"
 Accuracy parse_accuracy(std::string_view text);

@@ -77,6 +77,14 @@ uint8_t to_e5m2(float value) {
 
 float from_e5m2(uint8_t bits) { return from_fp16(static_cast<uint16_t>(bits << 8)); }
 
+uint8_t to_int8(float value) {
+  if (std::isnan(value)) return 0;
+  const float clamped = std::fmin(std::fmax(std::rint(value), -kLargestInt8 - 1), kLargestInt8);
+  return static_cast<uint8_t>(static_cast<int8_t>(clamped));
+}
+
+float from_int8(uint8_t bits) { return static_cast<float>(static_cast<int8_t>(bits)); }
+
 void store_element(Dtype dtype, void* array, int64_t index, float value) {
   char* at = static_cast<char*>(array) + index * dtype_bytes(dtype);
   const auto put = [at](auto bits) { std::memcpy(at, &bits, sizeof bits); };
@@ -91,6 +99,8 @@ void store_element(Dtype dtype, void* array, int64_t index, float value) {
       return put(to_e4m3(value));
     case Dtype::kE5m2:
       return put(to_e5m2(value));
+    case Dtype::kInt8:
+      return put(to_int8(value));
   }
 }
 
@@ -111,6 +121,8 @@ float load_element(Dtype dtype, const void* array, int64_t index) {
       return from_e4m3(get(uint8_t{0}));
     case Dtype::kE5m2:
       return from_e5m2(get(uint8_t{0}));
+    case Dtype::kInt8:
+      return from_int8(get(uint8_t{0}));
   }
   return 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// 16- and 8-bit floats on the host: making inputs and reading results of kernels, in the tuner and
+// 16- and 8-bit numbers on the host: making inputs and reading results of kernels, in the tuner and
 // in tests. Round to nearest even, NaN stays NaN. 8-bit types saturate: finite values larger than
 // their largest become that; infinity stays infinity, which e4m3 has as NaN alone.
 #pragma once
@@ -12,6 +12,7 @@ namespace attune {
 
 inline constexpr float kLargestE4m3 = 448.0F;
 inline constexpr float kLargestE5m2 = 57344.0F;
+inline constexpr float kLargestInt8 = 127.0F;  // the lowest is -128
 
 uint16_t to_bf16(float value);
 float from_bf16(uint16_t bits);
@@ -21,6 +22,8 @@ uint8_t to_e4m3(float value);  // no infinity; NaN is 0x7f and 0xff
 float from_e4m3(uint8_t bits);
 uint8_t to_e5m2(float value);  // the upper half of an fp16
 float from_e5m2(uint8_t bits);
+uint8_t to_int8(float value);  // two's complement; NaN is 0
+float from_int8(uint8_t bits);
 
 // One element at `index` of an array.
 void store_element(Dtype dtype, void* array, int64_t index, float value);

@@ -87,7 +87,7 @@ struct OperandSpec {
   int64_t line() const { return transposed ? rows : columns; }
   bool empty() const { return batch == 0 || rows == 0 || columns == 0; }
   // Of factors: whether the tensor that they belong to has any.
-  bool has_factors() const { return is_fp8(dtype) || !optional; }
+  bool has_factors() const { return is_8_bit(dtype) || !optional; }
   int64_t blocks() const { return block > 0 ? (rows + block - 1) / block : 1; }
 };
 

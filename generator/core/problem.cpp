@@ -31,7 +31,7 @@ void check_head_dim(const char* name, int value, int most, const char* where) {
 }
 
 void check_head_dims(const Problem& p) {
-  const bool narrow = is_fp8(p);
+  const bool narrow = is_8_bit(p);
   const char* where = narrow ? " with 8-bit operands" : "";
   check_head_dim("head_dim_qk", p.head_dim_qk, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimQk, where);
   check_head_dim("head_dim_v", p.head_dim_v, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimV, where);
@@ -74,12 +74,12 @@ void check_scale_block(const char* name, int value) {
 void check_fp8_options(const Problem& p) {
   check_scale_block("scale_block_q", p.fp8.scale_block_q);
   check_scale_block("scale_block_kv", p.fp8.scale_block_kv);
-  if (is_fp8(p) && p.fp8.accuracy == Accuracy::kSplit)
+  if (is_8_bit(p) && p.fp8.accuracy == Accuracy::kSplit)
     refuse("accuracy is split; with 8-bit operands accepted are accurate and fast");
   Problem plain = p;
   plain.fp8 = {};
   if (p.dtype_q == Dtype::kFp32) plain.fp8.accuracy = p.fp8.accuracy;
-  if (!is_fp8(p) && p.fp8 != plain.fp8)
+  if (!is_8_bit(p) && p.fp8 != plain.fp8)
     refuse(
         fmt::format("options \"{}\" are for 8-bit operands, accuracy for fp32 too; dtype_q is {}",
                     difference_text(p, plain), dtype_name(p.dtype_q)));
@@ -92,6 +92,21 @@ void check_no_cache(const Problem& p, const std::string& op) {
   if (p.packed_kv) refuse(fmt::format("packed_kv is 1; op {} has no requests: accepted is 0", op));
   if (p.num_pages != 0)
     refuse(fmt::format("num_pages is {}; op {} has no cache: accepted is 0", p.num_pages, op));
+}
+
+void check_kv_factors(const Problem& p, const OpDescription& op) {
+  if (p.dtype_kv == Dtype::kInt8 && !op.has_cache)
+    refuse(
+        fmt::format("dtype_kv is int8; op {} has no cache, whose type alone it may be", op.name));
+  if (p.kv_factors == KvFactors::kHeads) return;
+  if (!op.has_cache || !is_8_bit(p.dtype_kv))
+    refuse(fmt::format(
+        "kv_factors is {} and dtype_kv {} of op {}; accepted is heads: other factors are those "
+        "of caches of 8 bits",
+        kv_factors_name(p.kv_factors), dtype_name(p.dtype_kv), op.name));
+  if (p.kv_factors == KvFactors::kMade && !op.appends)
+    refuse(fmt::format("kv_factors is made; op {} reads factors: accepted are heads and keys",
+                       op.name));
 }
 
 void check_no_rotary(const Problem& p, const std::string& op) {
@@ -141,6 +156,7 @@ void validate(const Problem& p) {
                        score_gradient_name(p.score_gradient)));
   if (!op.has_cache) check_no_cache(p, op.name);
   if (!op.appends) check_no_rotary(p, op.name);
+  check_kv_factors(p, op);
   if (p.batch_invariant && (!op.has_cache || op.appends))
     refuse(fmt::format("batch_invariant is 1; op {} does not take it: accepted is 0", op.name));
   if (p.v_in_k && (!op.has_cache || op.appends))
@@ -170,6 +186,7 @@ constexpr std::string_view kBlockMapUses[] = {"none", "skips", "hides"};
 constexpr std::string_view kScoreTensors[] = {"none", "fp32", "bf16", "fp16"};
 constexpr std::string_view kScoreGradients[] = {"none",  "bias", "relative_bias", "alibi",
                                                 "sinks", "load", "load_diagonals"};
+constexpr std::string_view kKvFactors[] = {"heads", "keys", "made"};
 constexpr int kAllRepeats = 15;
 }  // namespace
 
@@ -191,6 +208,16 @@ BlockMapUse parse_block_map_use(std::string_view text) {
   for (size_t i = 0; i < std::size(kBlockMapUses); ++i)
     if (text == kBlockMapUses[i]) return static_cast<BlockMapUse>(i);
   refuse(fmt::format("block_map is \"{}\"; accepted are none, skips and hides", text));
+}
+
+std::string_view kv_factors_name(KvFactors factors) {
+  return kKvFactors[static_cast<size_t>(factors)];
+}
+
+KvFactors parse_kv_factors(std::string_view text) {
+  for (size_t i = 0; i < std::size(kKvFactors); ++i)
+    if (text == kKvFactors[i]) return static_cast<KvFactors>(i);
+  refuse(fmt::format("kv_factors is \"{}\"; accepted are heads, keys and made", text));
 }
 
 std::string gradients_text(Gradients asked) {
@@ -238,8 +265,8 @@ Repeats parse_repeats(std::string_view text) {
                   text));
 }
 
-bool is_fp8(const SpecFields& p) {
-  return is_fp8(p.dtype_q) || is_fp8(p.dtype_kv) || is_fp8(p.dtype_o);
+bool is_8_bit(const SpecFields& p) {
+  return is_8_bit(p.dtype_q) || is_8_bit(p.dtype_kv) || is_8_bit(p.dtype_o);
 }
 
 int64_t padded_row(Dtype dtype, int64_t head_dim) {

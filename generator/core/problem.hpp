@@ -93,6 +93,15 @@ constexpr bool repeats(Repeats all, Repeats one) {
 std::string repeats_text(Repeats all);  // "none", "bh"
 Repeats parse_repeats(std::string_view text);
 
+// How fine the factors of a cache of 8 bits are.
+enum class KvFactors : int {
+  kHeads = 0,  // one for all, or one for each head of K
+  kKeys = 1,   // by page, key and head: whatever strides say
+  kMade = 2,   // likewise, and op append_kv makes that of each key and head that it writes
+};
+std::string_view kv_factors_name(KvFactors factors);  // "heads", "keys"
+KvFactors parse_kv_factors(std::string_view text);
+
 // The fields of a Problem stand in three parts, so that KernelSpec and Shape have each field of
 // theirs without naming it. A new field is a member here and a line in problem_fields.cpp.
 
@@ -137,6 +146,7 @@ struct SpecFields {
   bool packed_kv = false;        // so do their keys, in one slot of num_pages rows
   bool batch_invariant = false;  // a request's bits do not depend on the others
   bool v_in_k = false;           // V is the first head_dim_v columns of K: the same memory
+  KvFactors kv_factors = KvFactors::kHeads;  // of append_kv too
   // Of the op append_kv.
   ScoreTensor rotary = ScoreTensor::kNone;  // of cosines and sines: k is turned by them
   int rotary_dim = 0;                       // leading columns that are turned; 0: all
@@ -197,7 +207,7 @@ Problem parse_written_problem(std::string_view text);
 std::string to_text(const Problem& problem);
 
 // Whether an operand has 8-bit numbers.
-bool is_fp8(const SpecFields& fields);
+bool is_8_bit(const SpecFields& fields);
 // Elements between rows of `head_dim` elements in the default layout: rows begin at 16 bytes.
 int64_t padded_row(Dtype dtype, int64_t head_dim);
 

@@ -14,6 +14,7 @@ namespace attune {
 namespace {
 
 using namespace problem_values;
+constexpr Part kSpec = Part::kSpec, kShape = Part::kShape;
 
 // A field of one value, which `at` finds in a Problem. `last`: of an enumeration.
 template <class At, class Value>
@@ -75,7 +76,7 @@ bool never(const Problem&) { return false; }
 bool equal_head_dims(const Problem& p) { return p.head_dim_qk == p.head_dim_v; }
 bool equal_lengths(const Problem& p) { return p.seqlen_q == p.seqlen_kv; }
 // 8-bit operands give a result of 16 bits.
-Dtype usual_dtype_o(Dtype dtype_q) { return is_fp8(dtype_q) ? Dtype::kBf16 : dtype_q; }
+Dtype usual_dtype_o(Dtype dtype_q) { return is_8_bit(dtype_q) ? Dtype::kBf16 : dtype_q; }
 
 // dtype_kv and dtype_o follow dtype unless they are given, too.
 ProblemField dtype_field() {
@@ -206,7 +207,6 @@ ProblemField repeats_field() {
 
 // Of score features (score_feature.hpp).
 std::vector<ProblemField> score_fields() {
-  constexpr Part kSpec = Part::kSpec;
   return {
       feature(one_value(kSpec, "softcap", "scores become N tanh(score / N)", ATTUNE_AT(softcap), 0),
               "no softcap"),
@@ -239,7 +239,6 @@ std::vector<ProblemField> score_fields() {
 }
 
 std::vector<ProblemField> cache_fields() {
-  constexpr Part kSpec = Part::kSpec;
   return {
       feature(one_value(kSpec, "page_size", "keys of a page of the cache", ATTUNE_AT(page_size), 0),
               "no pages"),
@@ -254,6 +253,8 @@ std::vector<ProblemField> cache_fields() {
               "results that may depend on the batch"),
       feature(one_value(kSpec, "v_in_k", "1: v is k's first columns", ATTUNE_AT(v_in_k), 0),
               "values of their own"),
+      feature(one_value(kSpec, "kv_factors", "of 8 bits", ATTUNE_AT(kv_factors), KvFactors::kMade),
+              "one factor of a cache, or one a head"),
       feature(one_value(kSpec, "rotary", "of cos and sin of append_kv", ATTUNE_AT(rotary),
                         ScoreTensor::kFp16),
               "rows that are not turned"),
@@ -269,11 +270,10 @@ std::vector<ProblemField> cache_fields() {
 }
 
 std::deque<ProblemField> make_fields() {
-  constexpr Part kSpec = Part::kSpec, kShape = Part::kShape;
   std::deque<ProblemField> fields{
       op_field(),
       dtype_field(),
-      always(one_value(kSpec, "dtype_kv", "of k and v", ATTUNE_AT(dtype_kv), Dtype::kE5m2),
+      always(one_value(kSpec, "dtype_kv", "of k and v", ATTUNE_AT(dtype_kv), Dtype::kInt8),
              [](const Problem& p) { return p.dtype_kv == p.dtype_q; }),
       always(one_value(kSpec, "dtype_o", "of o", ATTUNE_AT(dtype_o), Dtype::kE5m2),
              [](const Problem& p) { return p.dtype_o == usual_dtype_o(p.dtype_q); }),

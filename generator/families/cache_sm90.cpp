@@ -287,7 +287,7 @@ class CacheSm90 final : public KernelTemplate {
     if (auto reason = sm90_refusal(spec, arch)) return reason;
     if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
       return fmt::format("dtype is {}; it serves fp16 and bf16", dtype_name(spec.dtype_q));
-    if (is_fp8(spec.dtype_kv))
+    if (is_8_bit(spec.dtype_kv))
       return fmt::format("dtype_kv is {}; it serves caches of the dtype of q: {}",
                          dtype_name(spec.dtype_kv), dtype_name(spec.dtype_q));
     for (const auto& [field, value] :

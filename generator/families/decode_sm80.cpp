@@ -13,6 +13,7 @@
 #include "templates/shared/decode_chunks.h"
 #include "templates/shared/decode_layout.h"
 #include "templates/shared/decode_partition.h"
+#include "templates/shared/key_factors.h"
 
 namespace attune {
 namespace {
@@ -24,6 +25,7 @@ constexpr int kRegistersOfSm = 65536, kMostRegisters = 255;
 // Beside Q and O, in registers of a thread: scores, addresses, the walk over pieces; as ptxas 13.0 takes them.
 constexpr int kOtherRegisters = 64, kOtherRegistersOfScores = 90;
 constexpr int kRegistersOfConversions = 16;  // of caches of 8 bits
+constexpr int kRegistersOfFactors = 16;      // of keys
 constexpr int kRegistersOfChunks = 20;       // addresses of 16 bytes each
 constexpr int kRegistersOfPacking = 16;      // where rows and keys of a request begin
 
@@ -57,12 +59,17 @@ int bytes_of_tile(const KernelSpec& spec, const Config& config) {
          dtype_bytes(spec.dtype_kv);
 }
 
+bool has_key_factors(const KernelSpec& spec) { return spec.kv_factors != KvFactors::kHeads; }
+
 int columns_of_panel(const KernelSpec& spec) { return kBytesOfPanel / dtype_bytes(spec.dtype_kv); }
 
-DecodeShared shared_of(const KernelSpec& spec, const Config& config) {
-  const int warps = as_int(config, "warps");
-  return decode_shared(warps, warps / warps_of_ring(config), as_int(config, "stages"),
-                       slot_bytes(spec, config), spec.head_dim_qk);
+int shared_bytes(const KernelSpec& spec, const Config& config) {
+  const int warps = as_int(config, "warps"), stages = as_int(config, "stages");
+  const int factors = has_key_factors(spec) ? decode_factor_bytes(as_int(config, "keys")) : 0;
+  return decode_shared(warps, warps / warps_of_ring(config), stages, slot_bytes(spec, config),
+                       spec.head_dim_qk)
+             .bytes +
+         warps * stages * factors;
 }
 
 int register_limit(const Config& config) {
@@ -73,7 +80,8 @@ int register_limit(const Config& config) {
 int registers_needed(const KernelSpec& spec, const Config& config) {
   const int others = is_scored(spec) ? kOtherRegistersOfScores : kOtherRegisters;
   const int of_q = decode_keeps_q(spec.head_dim_qk) ? 0 : spec.head_dim_qk / 4;
-  const int conversions = is_fp8(spec.dtype_kv) ? kRegistersOfConversions : 0;
+  const int conversions = (is_8_bit(spec.dtype_kv) ? kRegistersOfConversions : 0) +
+                          (has_key_factors(spec) ? kRegistersOfFactors : 0);
   const int loads = (config.at("loads") == kChunks ? kRegistersOfChunks : 0) +
                     (spec.packed_q || spec.packed_kv ? kRegistersOfPacking : 0);
   return std::min(kMostRegisters, of_q + spec.head_dim_v / 2 + as_int(config, "keys") / 2 + others +
@@ -88,6 +96,8 @@ Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
             const int64_t heads = config.at("heads");
             if (loads != kChunks && sm < 90)
               return fmt::format("loads is {}; sm_{} has neither bulk copies nor TMA", loads, sm);
+            if (loads == kTogether && has_key_factors(spec))
+              return fmt::format("loads is {}; factors of keys are of one head", loads);
             if (loads == kTogether && (heads < 2 || keys % heads != 0))
               return fmt::format("loads is {}; {} heads do not share {} keys", loads, heads, keys);
             if (!has_boxes(config)) return std::nullopt;
@@ -104,7 +114,7 @@ Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
 std::optional<std::string> memory_lacks(const KernelSpec& spec, const Arch& arch,
                                         const Config& config) {
   constexpr int kReserved = 1024;  // of each block
-  const int bytes = shared_of(spec, config).bytes;
+  const int bytes = shared_bytes(spec, config);
   const int64_t blocks = config.at("min_blocks");
   if (bytes <= arch.shared_bytes_per_block &&
       blocks * (bytes + kReserved) <= arch.shared_bytes_per_sm)
@@ -194,7 +204,7 @@ class DecodeSm80 final : public KernelTemplate {
 
   Resources resources(const KernelSpec& spec, const Arch&, const Config& config) const override {
     return {.threads = 32 * as_int(config, "warps"),
-            .shared_bytes = shared_of(spec, config).bytes,
+            .shared_bytes = shared_bytes(spec, config),
             .max_registers = register_limit(config),
             .min_blocks_per_sm = as_int(config, "min_blocks")};
   }
@@ -211,7 +221,7 @@ class DecodeSm80 final : public KernelTemplate {
   LaunchStructure structure(const KernelSpec& spec, const Config& config) const override {
     StepStructure step{.parts = attention_parts(spec),
                        .threads = 32u * static_cast<unsigned>(config.at("warps")),
-                       .shared_bytes = static_cast<unsigned>(shared_of(spec, config).bytes)};
+                       .shared_bytes = static_cast<unsigned>(shared_bytes(spec, config))};
     step.parts.push_back(ArgumentPart::kCache);
     step.early = true;  // where there is griddepcontrol it waits for the grid ahead
     const bool together = config.at("loads") == kTogether;
@@ -344,7 +354,8 @@ class DecodeSm80 final : public KernelTemplate {
       return fmt::format("{} has no cp.async; it serves sm_80 and later", arch.name());
     if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
       return fmt::format("dtype is {}; it serves fp16 and bf16", dtype_name(spec.dtype_q));
-    if (is_fp8(spec.dtype_kv) && arch.compute_capability < 89)
+    const bool converts = spec.dtype_kv == Dtype::kE4m3 || spec.dtype_kv == Dtype::kE5m2;
+    if (converts && arch.compute_capability < 89)
       return fmt::format("dtype_kv is {}; {} does not convert it, sm_89 and later do",
                          dtype_name(spec.dtype_kv), arch.name());
     for (const auto& [field, value] :

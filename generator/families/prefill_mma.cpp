@@ -37,7 +37,7 @@ int register_cap(const Arch& arch, const MmaConfig& c) {
 
 // n8 tiles of O; of 8 bits they come in pairs.
 int output_tiles(const KernelSpec& spec) {
-  return is_fp8(spec) ? (spec.head_dim_v + 15) / 16 * 2 : spec.head_dim_v / 8;
+  return is_8_bit(spec) ? (spec.head_dim_v + 15) / 16 * 2 : spec.head_dim_v / 8;
 }
 
 // Registers that cannot be avoided: O, S and Q fragments, a tile on its way (no cp.async), and what
@@ -69,7 +69,7 @@ int blocks_by_shared_memory(const KernelSpec& spec, const Arch& arch, const MmaC
 // take is seen least well.
 int most_blocks(const KernelSpec& spec, const Arch& arch, MmaConfig c) {
   const int by_memory = std::min(blocks_by_shared_memory(spec, arch, c), kMaxBlocksTried);
-  for (const int spare : {is_fp8(spec) ? kSpareOf8Bits : 0, 0})
+  for (const int spare : {is_8_bit(spec) ? kSpareOf8Bits : 0, 0})
     for (c.min_blocks = by_memory; c.min_blocks > 0; --c.min_blocks)
       if (registers_needed(spec, arch, c) + spare <= register_cap(arch, c)) return c.min_blocks;
   return 0;
@@ -124,7 +124,7 @@ std::optional<std::string> occupancy_rule(const KernelSpec& spec, const Arch& ar
 
 std::optional<std::string> offsets_rule(const KernelSpec& spec, const Arch& arch,
                                         const MmaConfig& c) {
-  if (c.hold_offsets || arch.compute_capability < 80 || is_fp8(spec))
+  if (c.hold_offsets || arch.compute_capability < 80 || is_8_bit(spec))
     return std::nullopt;  // sm_75 never holds them; with 8 bits registers are hard to foresee
   const int spare = register_cap(arch, c) - registers_needed(spec, arch, c);
   if (spare < kScarceRegisters) return std::nullopt;
@@ -184,13 +184,13 @@ PrefillSm80Layout mma_layout(const KernelSpec& spec, const MmaConfig& c) {
 }
 
 std::optional<std::string> mma_refusal(const KernelSpec& spec) {
-  const bool narrow = is_fp8(spec);
+  const bool narrow = is_8_bit(spec);
   for (const auto& [name, value, most] :
        {std::tuple{"head_dim_qk", spec.head_dim_qk, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimQk},
         std::tuple{"head_dim_v", spec.head_dim_v, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimV}})
     if (value < 16 || value > most || value % 8 != 0)
       return fmt::format("{} is {}; it serves multiples of 8 from 16 to {}", name, value, most);
-  if (!is_fp8(spec) && (spec.dtype_kv != spec.dtype_q || spec.dtype_o != spec.dtype_q))
+  if (!is_8_bit(spec) && (spec.dtype_kv != spec.dtype_q || spec.dtype_o != spec.dtype_q))
     return "q, k, v and o must have one dtype";
   return std::nullopt;
 }
@@ -204,7 +204,7 @@ std::vector<Knob> mma_tile_knobs(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{64, 32, 80, 96, 128}
                                                : std::vector<int64_t>{64, 32, 16, 48, 80};
-  if (is_fp8(spec))  // multiples of 32, the depth of a product
+  if (is_8_bit(spec))  // multiples of 32, the depth of a product
     block_n =
         widest <= 128 ? std::vector<int64_t>{64, 32, 96, 128} : std::vector<int64_t>{64, 32, 96};
   std::vector<int64_t> block_m{128, 64};

@@ -110,7 +110,7 @@ class PrefillSm89 final : public PrefillMma {
     if (arch.target != Target::kCuda || arch.compute_capability < 89)
       return fmt::format("{} has no mma.sync of 8-bit floats; it serves sm_89 and later",
                          arch.name());
-    if (spec.dtype_q != Dtype::kE4m3 || !is_fp8(spec.dtype_kv))
+    if (spec.dtype_q != Dtype::kE4m3 || !is_8_bit(spec.dtype_kv))
       return fmt::format("q is {} and k and v are {}; it serves e4m3 with e4m3 or e5m2",
                          dtype_name(spec.dtype_q), dtype_name(spec.dtype_kv));
     if (spec.dtype_o != Dtype::kFp16 && spec.dtype_o != Dtype::kBf16)

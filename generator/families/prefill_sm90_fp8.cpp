@@ -92,7 +92,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
 std::optional<std::string> refused_dtypes(const KernelSpec& spec) {
   if (spec.dtype_q != Dtype::kE4m3)
     return fmt::format("dtype_q {} is not e4m3", dtype_name(spec.dtype_q));
-  if (!is_fp8(spec.dtype_kv))
+  if (!is_8_bit(spec.dtype_kv))
     return fmt::format("dtype_kv {} is neither e4m3 nor e5m2", dtype_name(spec.dtype_kv));
   if (spec.dtype_o != Dtype::kBf16 && spec.dtype_o != Dtype::kFp16)
     return fmt::format("dtype_o {} is neither bf16 nor fp16", dtype_name(spec.dtype_o));

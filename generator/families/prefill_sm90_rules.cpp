@@ -33,7 +33,8 @@ struct ScoreNeeds {
 ScoreNeeds score_needs(const KernelSpec& spec) {
   if (!has_score_stage(spec)) return {};
   const score::Program program = score_stage_program(spec).program;
-  const bool adds = !is_fp8(spec) && !has_wide_heads(spec) && score::adds_along_diagonals(program);
+  const bool adds =
+      !is_8_bit(spec) && !has_wide_heads(spec) && score::adds_along_diagonals(program);
   return {score::stages_line(program), adds};
 }
 
@@ -258,7 +259,7 @@ std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& value
 std::optional<std::string> sm90_refusal(const KernelSpec& spec, const Arch& arch) {
   if (arch.target != Target::kCuda || arch.compute_capability != 90 || arch.suffix != "a")
     return fmt::format("{} is not sm_90a, which has wgmma", arch.name());
-  const bool narrow = is_fp8(spec);
+  const bool narrow = is_8_bit(spec);
   for (const auto& [name, value, most] :
        {std::tuple{"head_dim_qk", spec.head_dim_qk, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimQk},
         std::tuple{"head_dim_v", spec.head_dim_v, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimV}})

@@ -89,17 +89,17 @@ const Served& serves_mapping() {
 }
 
 const Served& serves_caches() {
-  static const Served served{
-      Op::kAttentionKvCache,
-      {"mask", "window", "page_size", "packed_q", "packed_kv", "batch_invariant", "v_in_k"},
-      true};
+  static const Served served{Op::kAttentionKvCache,
+                             {"mask", "window", "page_size", "packed_q", "packed_kv",
+                              "batch_invariant", "v_in_k", "kv_factors"},
+                             true};
   return served;
 }
 
 const Served& serves_appending() {
-  static const Served served{
-      Op::kAppendKv,
-      {"page_size", "packed_q", "rotary", "rotary_dim", "rotary_interleaved", "rotary_q"}};
+  static const Served served{Op::kAppendKv,
+                             {"page_size", "packed_q", "rotary", "rotary_dim", "rotary_interleaved",
+                              "rotary_q", "kv_factors"}};
   return served;
 }
 

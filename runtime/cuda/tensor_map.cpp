@@ -31,6 +31,7 @@ int map_dtype(Dtype dtype) {
       return kMapFp16;
     case Dtype::kE4m3:
     case Dtype::kE5m2:
+    case Dtype::kInt8:
       return kMapUint8;
   }
   return kMapUint8;

@@ -3,14 +3,16 @@
 // as in cuda/append_kv.cu. Rows are dealt out to threads in the order of memory; one is read before it is written, so that o may be q.
 // No knobs.
 #include "cpu/append_kv_knobs.hpp"
+#include "cpu/row_factor.hpp"  // where kMakesFactors
 #include "shared/append_rows.h"
 #include "shared/cache_factors.h"
 #include "shared/kernel_arguments.h"
+#include "shared/key_factors.h"  // where kKeyFactors
 
 namespace attune {
 
 constexpr int kPairs = kTurned / 2;
-constexpr bool is_8_bit(Dtype dtype) { return dtype == Dtype::kE4m3 || dtype == Dtype::kE5m2; }
+constexpr bool kNarrow = kDtypeKv != kDtypeQ;  // the cache
 
 struct Rule {
   static constexpr bool has_pages = kHasPages, has_begins = kHasBegins, is_turned = kTurned > 0;
@@ -25,9 +27,17 @@ inline float element(const void* data, long long index) {
   return static_cast<float>(static_cast<const _Float16*>(data)[index]);
 }
 
+// To nearest even, what is beyond -128 and 127 as these, NaN as 0.  // where kInt8Cache
+inline unsigned char int8_code(float value) {                              // where kInt8Cache
+  if (!(value > -128.0f)) return value != value ? 0 : 0x80;                // where kInt8Cache
+  const float nearest = __builtin_rintf(value < 127.0f ? value : 127.0f);  // where kInt8Cache
+  return static_cast<unsigned char>(static_cast<signed char>(nearest));    // where kInt8Cache
+}  // where kInt8Cache
+
 // To nearest even, what is beyond the largest finite value as that value, NaN as 0x7f.
 template <Dtype kDtype>
 inline unsigned char code_of(float value) {
+  if constexpr (kDtype == Dtype::kInt8) return int8_code(value);  // where kInt8Cache
   constexpr int kMantissa = kDtype == Dtype::kE4m3 ? 3 : 2;
   constexpr int kBias = kDtype == Dtype::kE4m3 ? 7 : 15;
   constexpr unsigned kLargest = kDtype == Dtype::kE4m3 ? 0x7e : 0x7b;
@@ -58,7 +68,8 @@ inline void set_element(void* data, long long index, float value) {
     static_cast<unsigned short*>(data)[index] =
         static_cast<unsigned short>((value != value ? bits | 0x400000u : rounded) >> 16);
   }
-  if constexpr (is_8_bit(kDtype)) static_cast<unsigned char*>(data)[index] = code_of<kDtype>(value);
+  if constexpr (kNarrow && kDtype == kDtypeKv)
+    static_cast<unsigned char*>(data)[index] = code_of<kDtype>(value);
 }
 
 inline long long place_in(const OperandView& view, long long batch, long long row, long long head) {
@@ -80,33 +91,46 @@ inline void turn(const AppendArgs& append, long long position, float* values) {
   }
 }
 
+// `made`: where the factor goes that is made of the row.  // where kMakesFactors
 template <Dtype kTo, int kHeadDim, bool kTurns>
 inline void copy_row(const AppendArgs& append, const void* from, long long first,
+                     float* made,  // where kMakesFactors
                      const AppendRow& row, void* to, long long place, float factor) {
   float values[kHeadDim];
   for (int i = 0; i < kHeadDim; ++i) values[i] = element<kDtypeQ>(from, first + i);
   if constexpr (kTurns && kTurned > 0) turn(append, row.position, values);
+  if (kMakesFactors && made != nullptr)                     // where kMakesFactors
+    *made = factor = factor_of_row<kTo, kHeadDim>(values);  // where kMakesFactors
   for (int i = 0; i < kHeadDim; ++i)
-    set_element<kTo>(to, place + i, is_8_bit(kTo) ? values[i] / factor : values[i]);
+    set_element<kTo>(to, place + i, kNarrow && kTo == kDtypeKv ? values[i] / factor : values[i]);
+}
+
+// The row of a head of k_new or v_new into its place.
+template <int kHeadDim, bool kTurns>
+inline void append_head(const AppendArgs& append, const OperandView& from, const AppendRow& row,
+                        const OperandView& to, const ScaleView& scale, int head) {
+  float factor = 1;
+  factor = cache_factor(scale, head);                   // where kHeadFactors
+  factor = key_factor(scale, row.page, row.key, head);  // where kKeyFactors
+  copy_row<kDtypeKv, kHeadDim, kTurns>(
+      append, from.data, place_in(from, row.batch, row.row, head),
+      scale.data + key_factor_at(scale, row.page, row.key, head),  // where kMakesFactors
+      row, to.data, place_in(to, row.page, row.key, head), factor);
 }
 
 inline void append_token(const KernelArguments& args, const AppendRow& row) {
   const AppendArgs& append = args.append;
   for (int head = 0; row.page >= 0 && head < args.num_heads_kv; ++head) {
-    copy_row<kDtypeKv, kHeadDimQk, true>(append, append.k_new.data,
-                                         place_in(append.k_new, row.batch, row.row, head), row,
-                                         args.k.data, place_in(args.k, row.page, row.key, head),
-                                         cache_factor(args.scales.k_scale, head));
-    copy_row<kDtypeKv, kHeadDimV, false>(append, append.v_new.data,
-                                         place_in(append.v_new, row.batch, row.row, head), row,
-                                         args.v.data, place_in(args.v, row.page, row.key, head),
-                                         cache_factor(args.scales.v_scale, head));
+    append_head<kHeadDimQk, true>(append, append.k_new, row, args.k, args.scales.k_scale, head);
+    append_head<kHeadDimV, false>(append, append.v_new, row, args.v, args.scales.v_scale, head);
   }
   for (int head = 0; kTurnsQ && head < args.num_heads_q; ++head) {
     const long long o = place_in(args.o, row.batch, row.row, head);
     if (row.is_turned)
-      copy_row<kDtypeO, kHeadDimQk, true>(
-          append, args.q.data, place_in(args.q, row.batch, row.row, head), row, args.o.data, o, 1);
+      copy_row<kDtypeO, kHeadDimQk, true>(append, args.q.data,
+                                          place_in(args.q, row.batch, row.row, head),
+                                          nullptr,  // where kMakesFactors
+                                          row, args.o.data, o, 1);
     else
       for (int i = 0; i < kHeadDimQk; ++i) set_element<kDtypeO>(args.o.data, o + i, 0);
   }

@@ -18,5 +18,6 @@ constexpr Dtype kDtypeTable = Dtype::kFp32;
 constexpr int kTurned = 64;
 constexpr bool kInterleaved = false;
 constexpr bool kTurnsQ = true;
+constexpr bool kMakesFactors = false;
 
 }  // namespace attune

@@ -5,7 +5,7 @@
 // row is read once for all rows of q that share its head (decode_products.hpp), and converted to fp32 in registers where it is narrower. Where the
 // CPU multiplies pairs of bf16 (pair_products.hpp), weights are rounded to bf16 and nothing is converted.
 //
-// q, k, v, o: fp32, bf16 or fp16, and k and v of e4m3 or e5m2 with a factor for each head; any head dims; pages of any size, or slots.
+// q, k, v, o: fp32, bf16 or fp16, and k and v of e4m3, e5m2 or int8 with a factor for each head, or for each key too; any head dims; pages of any size, or slots.
 //
 // | knob   | values    | meaning                                      |
 // |--------|-----------|----------------------------------------------|
@@ -15,6 +15,7 @@
 
 #include "shared/kernel_arguments.h"
 
+#include "cpu/block_factors.hpp"  // where kKeyFactors
 #include "cpu/decode_steps.hpp"
 #include "cpu/score_functions.hpp"  // where kScored
 #include "cpu/sinks.hpp"            // where kSinks
@@ -54,7 +55,8 @@ inline void begin_rows(const KernelArguments& args, const DecodeItem& item, cons
 inline void score_row(const KernelArguments& args, const DecodeItem& item, const KeyBlock& block,
                       int r, DecodeKeys seen, float* scores) {
   float factor = args.softmax_scale;
-  factor *= score_factor(args.scales.k_scale, item.kv_head);  // where kAccuracy
+  factor *= score_factor(args.scales.k_scale, item.kv_head);  // where kHeadFactors
+  apply_k_factors(args.scales, block, item.kv_head, scores);  // where kKeyFactors
   const int batch = item.number, head = item.head(r), kv_head = item.kv_head;
   const int position = item.position(r), places = block.places;
   for (int place = 0; place < places; ++place) {
@@ -111,6 +113,7 @@ inline void weigh_row(const KernelArguments& args, const DecodeItem& item, const
     rows.sum[r] *= decay;
     for (Floats& vector : rows.output[r]) vector *= decay;
   }
+  apply_v_factors(args.scales, block, item.kv_head, scores);  // where kKeyFactors
   rows.largest[r] = largest;
   rows.sum[r] += sum_of(sum);
 }
@@ -155,7 +158,7 @@ inline RowEnd end_of_row(const KernelArguments& args, int head, int kv_head, flo
   float share = 1;
   share = join_sink(sink_of(args.scores, head), natural, sum);  // where kSinks
   float inverse = sum == 0 ? 0 : share / sum;
-  inverse = scaled_by(args.scales.v_scale, kv_head, inverse);  // where kAccuracy
+  inverse = scaled_by(args.scales.v_scale, kv_head, inverse);  // where kHeadFactors
   (void)head, (void)kv_head, (void)args;
   return {inverse, natural + __builtin_logf(sum)};
 }

@@ -25,7 +25,7 @@ constexpr int keys_of_step() {
 constexpr int kStepKeys = keys_of_step<kHeadDimQk>(), kStepValues = keys_of_step<kHeadDimV>();
 
 // What products read: the cache's own rows, or those of 8 bits once they are fp32.
-constexpr Dtype kDtypeRead = is_8_bit(kDtypeKv) ? Dtype::kFp32 : kDtypeKv;
+constexpr Dtype kDtypeRead = kNarrow ? Dtype::kFp32 : kDtypeKv;
 using KvElement = Element<kDtypeRead>;
 
 // Pairs of whole vectors of a row. One of bf16 is read as it stands: even elements are its first vector and odd ones its second, and rows of

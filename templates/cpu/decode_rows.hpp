@@ -5,8 +5,11 @@
 #include "cpu/simd.hpp"
 #include "shared/decode_layout.h"
 #include "shared/decode_requests.h"
+#include "shared/key_factors.h"  // where kKeyFactors
 
 namespace attune {
+
+constexpr bool kNarrow = kDtypeKv != kDtypeQ;  // the cache has 8 bits
 
 constexpr int vectors_of(int head_dim) { return (head_dim + kLanes - 1) / kLanes; }
 constexpr int kQkVectors = vectors_of(kHeadDimQk), kOutVectors = vectors_of(kHeadDimV);
@@ -92,6 +95,12 @@ class CachedRows {
     const int row = kHasPages ? key % kPageRows : first_key_ + key;
     return page * view.batch_stride + row * view.row_stride;
   }
+  // A key's factor for head 0.                                               // where kKeyFactors
+  long long in(const ScaleView& view, int key) const {                     // where kKeyFactors
+    const int page = kHasPages ? inside(table_[key / kPageRows]) : slot_;  // where kKeyFactors
+    const int row = kHasPages ? key % kPageRows : first_key_ + key;        // where kKeyFactors
+    return key_factor_at(view, page, row, 0);                              // where kKeyFactors
+  }                                                                        // where kKeyFactors
 
  private:
   // An id that the cache does not have would be read outside of it.

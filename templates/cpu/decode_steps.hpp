@@ -11,8 +11,9 @@ namespace attune {
 // Keys that are worked on together, all heads of them. Each has a place, which is that of its scores.
 struct KeyBlock {
   int first, count;
-  int places;                      // whole vectors and steps
-  long long k[kBlock], v[kBlock];  // where their rows begin, of head 0
+  int places;                                    // whole vectors and steps
+  long long k[kBlock], v[kBlock];                // where their rows begin, of head 0
+  long long k_factor[kBlock], v_factor[kBlock];  // likewise  // where kKeyFactors
 
   // The key at a place, or none, which is not below `count`.
   int key_at(int place) const {
@@ -28,6 +29,8 @@ struct KeyBlock {
       if (key >= count) continue;
       k[place] = cached.in(args.k, first + key);
       v[place] = cached.in(args.v, first + key);
+      k_factor[place] = cached.in(args.scales.k_scale, first + key);  // where kKeyFactors
+      v_factor[place] = cached.in(args.scales.v_scale, first + key);  // where kKeyFactors
     }
   }
 };
@@ -37,7 +40,7 @@ template <int kHeadDim, int kStep>
 struct StepRows {
   static constexpr KvElement kZeros[vectors_of(kHeadDim) * kLanes] = {};
   const KvElement* rows[kStep];
-  Floats wide[is_8_bit(kDtypeKv) ? kStep * vectors_of(kHeadDim) : 1];  // fp32 of 8 bits
+  Floats wide[kNarrow ? kStep * vectors_of(kHeadDim) : 1];  // fp32 of 8 bits
 };
 
 // K or V of a block, read in the order in which its rows stand in memory.
@@ -110,7 +113,7 @@ class BlockReader {
         continue;
       }
       const Element<kDtypeKv>* const from = row_of(first + key, of);
-      if constexpr (is_8_bit(kDtypeKv)) {
+      if constexpr (kNarrow) {
         Floats* const to = step->wide + key * vectors_of(kHeadDim);
         load_row<kDtypeKv, kHeadDim>(from, 0, to);
         step->rows[key] = reinterpret_cast<const KvElement*>(to);

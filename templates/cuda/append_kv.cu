@@ -11,12 +11,15 @@
 // A grid of as many blocks as are resident walks over all rows: how many there are is read on the device.
 #include "cuda/append_kv_knobs.cuh"
 
+#include "cuda/attention/row_factor.cuh"  // where kMakesFactors
 #include "cuda/ptx/eight_elements.cuh"
 #include "cuda/ptx/round_fp8.cuh"
+#include "cuda/ptx/round_int8.cuh"  // where kInt8Cache
 #include "cuda/ptx/store_eight.cuh"
 #include "shared/append_rows.h"
 #include "shared/cache_factors.h"
 #include "shared/kernel_arguments.h"
+#include "shared/key_factors.h"  // where kKeyFactors
 
 namespace attune {
 
@@ -36,19 +39,27 @@ struct alignas(8) Codes {
   unsigned word[2];
 };
 
+template <Dtype kDtype>
+__device__ __forceinline__ unsigned pack_codes(float a, float b, float c, float d) {
+  if constexpr (kDtype == Dtype::kInt8) return pack_int8(a, b, c, d);  // where kInt8Cache
+  if constexpr (kDtype == Dtype::kE4m3 || kDtype == Dtype::kE5m2)
+    return pack_fp8<kDtype>(a, b, c, d);
+  return 0;
+}
+
 // Eight values at a place of the cache, or of o.
 template <Dtype kDtype>
 __device__ __forceinline__ void store_values(void* data, long long index, const float* values,
                                              float factor) {
-  if constexpr (kDtype == Dtype::kE4m3 || kDtype == Dtype::kE5m2) {
+  if constexpr (kDtypeKv != kDtypeQ && kDtype == kDtypeKv) {
     Codes codes;
     float shares[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) shares[i] = __fdiv_rn(values[i], factor);
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      codes.word[i] =
-          pack_fp8<kDtype>(shares[4 * i], shares[4 * i + 1], shares[4 * i + 2], shares[4 * i + 3]);
+      codes.word[i] = pack_codes<kDtype>(shares[4 * i], shares[4 * i + 1], shares[4 * i + 2],
+                                         shares[4 * i + 3]);
     *reinterpret_cast<Codes*>(static_cast<char*>(data) + index) = codes;
   } else {
     store_eight<kDtype>(data, index, values);
@@ -133,11 +144,29 @@ __device__ __forceinline__ unsigned lanes_of_row() {
   return ((1u << kLanes % 32) - 1) << (threadIdx.x % 32 / kLanes * kLanes);
 }
 
+// What a row is divided by.
+struct RowFactor {
+  float value = 1.0f;
+  float* made = nullptr;  // where one made of the row goes  // where kMakesFactors
+};
+
+__device__ __forceinline__ RowFactor factor_of(const ScaleView& scale, const AppendRow& row,
+                                               unsigned head) {
+  RowFactor factor;
+  const int of = static_cast<int>(head);
+  factor.value = cache_factor(scale, of);                                      // where kHeadFactors
+  if (row.page >= 0) factor.value = key_factor(scale, row.page, row.key, of);  // where kKeyFactors
+  const long long at = key_factor_at(scale, row.page, row.key, of);  // where kMakesFactors
+  if (kMakesFactors) factor.made = scale.data + at;                  // where kMakesFactors
+  (void)of;
+  return factor;
+}
+
 // The row at `from` to `to`, by its lanes; nothing where it is not there, or not written.
 template <Dtype kTo, int kHeadDim, bool kTurns>
 __device__ __forceinline__ void copy_row(const AppendArgs& append, const void* from,
                                          long long first, const AppendRow& row, void* to,
-                                         long long place, float factor, bool is_there) {
+                                         long long place, RowFactor factor, bool is_there) {
   float values[kSteps][8];
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
@@ -147,11 +176,12 @@ __device__ __forceinline__ void copy_row(const AppendArgs& append, const void* f
     if constexpr (kTurns && kTurned > 0)
       turn(append, from, first, row.position, column, values[step]);
   }
+  make_factor<kTo, kHeadDim>(values, lanes_of_row(), is_there, factor);  // where kMakesFactors
   __syncwarp(lanes_of_row());  // o may be q: all have read it
 #pragma unroll
   for (int step = 0; step < kSteps; ++step)
     if (is_there && column_of(step) < kHeadDim)
-      store_values<kTo>(to, place + column_of(step), values[step], factor);
+      store_values<kTo>(to, place + column_of(step), values[step], factor.value);
 }
 
 __device__ __forceinline__ long long place_in(const OperandView& view, long long batch,
@@ -187,22 +217,22 @@ extern "C" __global__ void __launch_bounds__(attune::kThreads)
     const AppendRow row = append_row(Rule{}, args, cache, append, static_cast<int>(token));
     const bool is_written = row.page >= 0;
     if (head < heads_kv) {
-      copy_row<kDtypeKv, kHeadDimQk, true>(
-          append, append.k_new.data, place_in(append.k_new, row.batch, row.row, head), row,
-          args.k.data, place_in(args.k, row.page, row.key, head),
-          cache_factor(scales.k_scale, static_cast<int>(head)), is_written);
+      copy_row<kDtypeKv, kHeadDimQk, true>(append, append.k_new.data,
+                                           place_in(append.k_new, row.batch, row.row, head), row,
+                                           args.k.data, place_in(args.k, row.page, row.key, head),
+                                           factor_of(scales.k_scale, row, head), is_written);
     } else if (head < 2 * heads_kv) {
       const unsigned of_v = head - heads_kv;
-      copy_row<kDtypeKv, kHeadDimV, false>(
-          append, append.v_new.data, place_in(append.v_new, row.batch, row.row, of_v), row,
-          args.v.data, place_in(args.v, row.page, row.key, of_v),
-          cache_factor(scales.v_scale, static_cast<int>(of_v)), is_written);
+      copy_row<kDtypeKv, kHeadDimV, false>(append, append.v_new.data,
+                                           place_in(append.v_new, row.batch, row.row, of_v), row,
+                                           args.v.data, place_in(args.v, row.page, row.key, of_v),
+                                           factor_of(scales.v_scale, row, of_v), is_written);
     } else if constexpr (kTurnsQ) {
       const unsigned of_q = head - 2 * heads_kv;
       const long long o = place_in(args.o, row.batch, row.row, of_q);
       copy_row<kDtypeO, kHeadDimQk, true>(append, args.q.data,
                                           place_in(args.q, row.batch, row.row, of_q), row,
-                                          args.o.data, o, 1.0f, row.is_turned);
+                                          args.o.data, o, RowFactor{}, row.is_turned);
       if (!row.is_turned) clear_row(args.o, o);
     }
     head += rest;

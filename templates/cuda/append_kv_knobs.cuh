@@ -19,6 +19,7 @@ constexpr Dtype kDtypeTable = Dtype::kFp32;
 constexpr int kTurned = 128;
 constexpr bool kInterleaved = false;
 constexpr bool kTurnsQ = true;
+constexpr bool kMakesFactors = false;
 
 constexpr int kLanes = 16;
 constexpr int kThreads = 256;

@@ -4,8 +4,8 @@
 // rows that share a head of K make an item: tokens times heads of a group, any ratio. Its bytes are all that it waits for, so every warp
 // reads tiles of its own, without a word to others; the warps of a team meet once a piece.
 //
-// q, k, v, o: bf16 or fp16, head dims in steps of 16 to 256. k and v: pages of any size, or slots (shared/cache_args.h); from sm_89 on also e4m3 or e5m2
-// with a factor for each head (attention/decode_narrow.cuh).
+// q, k, v, o: bf16 or fp16, head dims in steps of 16 to 256. k and v: pages of any size, or slots (shared/cache_args.h); also int8, and from sm_89 on e4m3 or e5m2
+// with a factor for each head (attention/decode_narrow.cuh) or each key (attention/decode_factors.cuh).
 //
 // | knob       | values  | meaning                                                           |
 // |------------|---------|-------------------------------------------------------------------|
@@ -41,6 +41,7 @@ class DecodeConsumer {
                                       DecodeProducts& products) {
     for (int tile = piece.begin + team_warp(); tile < piece.end; tile += kTeam) {
       wait();
+      products.take_factors(loads_.factors(stage_));  // where kKeyFactors
       products.add(parts, loads_.slot(stage_), tile);
       __syncwarp();  // all lanes have read the slot
       give_back();
@@ -90,7 +91,8 @@ __device__ __forceinline__ void init_barriers(unsigned shared) {
   const bool is_first = !kTogether || head_in_gang() == 0;  // of the ring's warps
   if (is_first && lane < kBarriersOfRing)
     mbarrier_init(shared + kShared.barriers_at + (ring_index() * kBarriersOfRing + lane) * 8,
-                  kTogether ? kHeads : 1);
+                  32 +  // all lanes load factors  // where kKeyFactors
+                      (kTogether ? kHeads : 1));
   fence_mbarrier_init();
   fence_proxy_async();
   if constexpr (kTogether)

@@ -5,7 +5,10 @@
 
 namespace attune {
 
-enum class Dtype : int { kFp32 = 0, kBf16 = 1, kFp16 = 2, kE4m3 = 3, kE5m2 = 4 };
+#if 0   // Rendered kernels know int8 where they read it alone.  // unless kDtypeQ
+enum class Dtype : int { kFp32 = 0, kBf16 = 1, kFp16 = 2, kE4m3 = 3, kE5m2 = 4 };  // unless kInt8Cache
+#endif  // unless kDtypeQ
+enum class Dtype : int { kFp32, kBf16, kFp16, kE4m3, kE5m2, kInt8 };  // where kInt8Cache
 
 // Causal masks name their alignment: query row i sees key column j when
 //   kCausalTopLeft:      j <= i

@@ -61,7 +61,7 @@ TEST(ComputeAttack, RandomProblemsBetweenGuardPages) {
     const std::vector<Config> configs = t.space(spec_of(base), arch).enumerate();
     const Config config = configs.empty() ? Config() : configs[random() % configs.size()];
     const HostConfig host(*toolchain, arch, t, spec_of(base), config);
-    const size_t styles = std::size(kInputs) - (is_fp8(base) ? 0 : 2);  // the last are for 8 bits
+    const size_t styles = std::size(kInputs) - (is_8_bit(base) ? 0 : 2);  // the last are for 8 bits
     for (int i = 0; i < kCasesPerSpec; ++i) {
       Problem p = base;
       draw_lengths(random, config, &p);

@@ -93,7 +93,9 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
             heads, dims, pages, specs->size() % 2 ? ",window=128:0" : ""))));
   for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=256",
                            "head_dim_qk=192,head_dim_v=128"})
-    for (const char* dtypes : {"fp16,dtype_kv=e5m2", "bf16,dtype_kv=e4m3"})
+    for (const char* dtypes :
+         {"fp16,dtype_kv=e5m2", "bf16,dtype_kv=e4m3", "bf16,dtype_kv=int8",
+          "fp16,dtype_kv=int8,kv_factors=keys", "bf16,dtype_kv=e4m3,kv_factors=keys"})
       for (const char* pages : {",page_size=16", ",packed_q=1,packed_kv=1"})
         specs->push_back(
             spec_of(parse_problem(fmt::format("op=attention_kvcache,dtype={},{},heads=8/1,seqlen_q="
@@ -103,7 +105,8 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
 
 // Caches of all types; pairs in whole groups of eight columns and not, of part of a row.
 void add_append_specs(std::vector<KernelSpec>* specs) {
-  for (const char* dtypes : {"bf16", "fp16,dtype_kv=e5m2", "fp32"})
+  for (const char* dtypes :
+       {"bf16", "fp16,dtype_kv=e5m2", "fp32", "bf16,dtype_kv=int8,kv_factors=made"})
     for (const char* rotary : {"", ",rotary=fp32,rotary_q=1", ",rotary=bf16,rotary_dim=20",
                                ",rotary=fp16,rotary_interleaved=1,rotary_q=1"})
       for (const char* dims : {"head_dim=64", "head_dim_qk=192,head_dim_v=128"})

@@ -195,9 +195,10 @@ class NarrowOperandCheck : public OperandCheck {
 };
 
 TEST_F(NarrowOperandCheck, CachesHaveFactorsOfHeadsAlone) {
+  Problem problem;
   const auto of_cache = [&] {
     try {
-      check_cache_factors(operands_);
+      check_cache_factors(problem, operands_);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
       return std::string(error.what());

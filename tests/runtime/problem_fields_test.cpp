@@ -69,6 +69,7 @@ const std::map<std::string, std::string>& other_values() {
       {"packed_kv", "1"},
       {"num_pages", "7"},
       {"batch_invariant", "1"},
+      {"kv_factors", "keys"},
       {"rotary", "bf16"},
       {"rotary_dim", "24"},
       {"rotary_interleaved", "1"},

@@ -23,8 +23,10 @@ struct Index {
 };
 inline Index threadIdx, blockIdx, gridDim;
 inline void __syncwarp(unsigned) {}
+inline unsigned __shfl_xor_sync(unsigned, unsigned value, int) { return value; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 using std::fmaf;
+using std::max;
 
 }  // namespace attune
 
@@ -68,6 +70,7 @@ struct Tensor {
 
 // Half a step of the type about a value, and what fp32 rounds away.
 double allowed(Dtype dtype, double value) {
+  if (dtype == Dtype::kInt8) return 0.5 + 4e-6;
   const int bits = dtype == Dtype::kFp32   ? 23
                    : dtype == Dtype::kBf16 ? 7
                    : dtype == Dtype::kFp16 ? 10
@@ -80,7 +83,7 @@ double allowed(Dtype dtype, double value) {
 
 constexpr int kAll = kRequests * kMost, kBatch = kHasBegins ? 1 : kRequests;
 constexpr int kRows = kHasBegins ? kAll : kMost, kPairsOfCase = kTurned > 0 ? kTurned / 2 : 1;
-constexpr bool kNarrow = kDtypeKv == Dtype::kE4m3 || kDtypeKv == Dtype::kE5m2;
+constexpr bool kNarrow = kDtypeKv != kDtypeQ;
 
 struct Case {
   const int lengths[kRequests] = {kLongest, 2, 0, 17, kLongest + 1};

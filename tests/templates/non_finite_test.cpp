@@ -151,12 +151,12 @@ class NonFinite : public DeviceFixture {
   // Element 0 decides: of Q it is NaN, inf or -inf in some rows (8 bits have NaN alone), 0.5 or -0.5 in others; of K 1 or infinite.
   static AttentionCase odd_scores(const Problem& p, OddKeys keys) {
     AttentionCase c =
-        is_fp8(p) ? clean_case(p) : AttentionCase(p, Layout::kPadded, Inputs::kNormal, 5);
+        is_8_bit(p) ? clean_case(p) : AttentionCase(p, Layout::kPadded, Inputs::kNormal, 5);
     for (int64_t row = 0; row < p.seqlen_q; ++row)
       for (int64_t head = 0; head < p.num_heads_q; ++head) {
         const float odd[] = {0.5F, kNan, kInfinity, -0.5F, -kInfinity, 0.5F, 0.5F};
         const float value = odd[(row + 3 * head) % 7];
-        c.q.set(0, row, head, 0, is_fp8(p) && std::isinf(value) ? 0.5F : value);
+        c.q.set(0, row, head, 0, is_8_bit(p) && std::isinf(value) ? 0.5F : value);
       }
     for (int64_t key = 0; key < p.seqlen_kv; ++key)
       for (int64_t head = 0; head < p.num_heads_kv; ++head) {

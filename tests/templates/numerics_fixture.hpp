@@ -58,8 +58,8 @@ class Numerics : public DeviceFixture {
         << trace << " " << config.to_text() << ": " << loaded.fault();
     if (!is_default && !oracle && !loaded.fault().empty()) return false;  // the tuner never runs it
     const Arithmetic arithmetic = arithmetic_of(t);
-    const size_t styles =
-        is_fp8(base) ? std::size(kInputs) : std::size(kInputs) - 2;  // the last two are for 8 bits
+    const size_t styles = is_8_bit(base) ? std::size(kInputs)
+                                         : std::size(kInputs) - 2;  // the last two are for 8 bits
     for (int i = 0; i < kCasesPerConfig; ++i) {
       Problem p = base;
       draw_lengths(random, config, &p);

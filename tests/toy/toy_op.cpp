@@ -9,7 +9,7 @@ namespace attune::toy {
 namespace {
 
 void check(const Problem& p) {
-  if (p.dtype_kv != p.dtype_q || p.dtype_o != p.dtype_q || is_fp8(p))
+  if (p.dtype_kv != p.dtype_q || p.dtype_o != p.dtype_q || is_8_bit(p))
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("dtype_o is {}; op toy takes one dtype of 16 or 32 bits",
                             dtype_name(p.dtype_o)));

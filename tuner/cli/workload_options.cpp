@@ -61,7 +61,7 @@ void check_fp8_options(const Fp8Options& chosen, const std::vector<Problem>& pro
   Fp8Options of_fp32;
   of_fp32.accuracy = chosen.accuracy;
   for (const Problem& problem : problems)
-    if (is_fp8(problem) || (problem.dtype_q == Dtype::kFp32 && chosen == of_fp32)) return;
+    if (is_8_bit(problem) || (problem.dtype_q == Dtype::kFp32 && chosen == of_fp32)) return;
   throw Error(
       ErrorCode::kInvalidArgument,
       "--accuracy, --v-layout or --scale-block is given, but no problem has 8-bit operands; "

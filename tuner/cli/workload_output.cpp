@@ -15,10 +15,10 @@ namespace {
 std::string fp8_text(const Problem& problem) {
   const Fp8Options& fp8 = problem.fp8;
   std::string text;
-  if (is_fp8(problem.dtype_o)) text += fmt::format(" to {}", dtype_name(problem.dtype_o));
+  if (is_8_bit(problem.dtype_o)) text += fmt::format(" to {}", dtype_name(problem.dtype_o));
   if (fp8.accuracy == Accuracy::kFast) text += " fast";
   if (fp8.v_layout == VLayout::kTransposed)
-    text += is_fp8(problem.dtype_o) ? " transposed" : " V^T";
+    text += is_8_bit(problem.dtype_o) ? " transposed" : " V^T";
   if (fp8.scale_block_q > 0 || fp8.scale_block_kv > 0)
     text += fp8.scale_block_q == fp8.scale_block_kv
                 ? fmt::format(" blocks {}", fp8.scale_block_q)
@@ -64,7 +64,9 @@ std::string short_text(const Problem& problem) {
   }
   if (describe(problem.op).has_cache && problem.dtype_kv != problem.dtype_q)
     text += fmt::format(" cache {}", dtype_name(problem.dtype_kv));
-  else if (is_fp8(problem))
+  if (problem.kv_factors != KvFactors::kHeads)
+    text += fmt::format(" factors {}", kv_factors_name(problem.kv_factors));
+  else if (is_8_bit(problem))
     text += fp8_text(problem);
   else if (problem.fp8.accuracy != Accuracy::kAccurate)
     text += fmt::format(" {}", accuracy_name(problem.fp8.accuracy));

@@ -69,7 +69,7 @@ struct Narrow {
 
 void fill(std::mt19937_64& random, const Extents& x, std::vector<float> values, Inputs inputs,
           const Narrow& narrow, HostOperand* operand, HostScale* scale) {
-  if (is_fp8(operand->dtype)) {
+  if (is_8_bit(operand->dtype)) {
     *scale = make_scale(random, draw_grain(random, narrow.block), x, narrow.block);
     vary_sizes(random, x, *scale, &values);
     quantise(random, x, values, fit_for(inputs, operand->dtype), operand, scale);

@@ -377,7 +377,7 @@ AttentionResult AttentionCase::twin(Arithmetic arithmetic) const {
   constexpr double kLag = 2.0875;
   const Dtype out = problem.dtype_o;
   Weigh<float> weigh;
-  if (is_fp8(problem) && arithmetic == Arithmetic::kKernel) {
+  if (is_8_bit(problem) && arithmetic == Arithmetic::kKernel) {
     const double lag = problem.fp8.accuracy == Accuracy::kFast ? kLag : 0;
     const int offset = largest_p_log2(problem);
     weigh = [lag, offset](const Head<float>& head, Row<float>* row) {

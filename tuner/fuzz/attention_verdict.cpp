@@ -130,7 +130,7 @@ std::string verdict(const Errors& kernel, const Errors& twin, const Problem& pro
 }
 
 bool judged_by_twin(const Problem& problem, Arithmetic arithmetic) {
-  return !is_fp8(problem) || arithmetic == Arithmetic::kFp32;
+  return !is_8_bit(problem) || arithmetic == Arithmetic::kFp32;
 }
 
 std::string verdict(const AttentionCase& test_case, const AttentionResult& got,

@@ -72,7 +72,7 @@ ProgramDigest draw_program(std::mt19937_64& random, score::Kind kind, const Prob
   const int depth = static_cast<int>(1 + random() % 6);
   score::RandomProgram drawn =
       score::random_program(random(), kind, depth, score::Calculus::kSteady);
-  const bool is_short = is_fp8(problem) || problem.fp8.accuracy == Accuracy::kFast;
+  const bool is_short = is_8_bit(problem) || problem.fp8.accuracy == Accuracy::kFast;
   if (is_short && kind == score::Kind::kScore) drawn.text = added_to_score(drawn.text);
   return add_user_program(drawn.text, kind, drawn.declarations, "a random program").digest;
 }
@@ -178,13 +178,13 @@ Problem random_problem(std::mt19937_64& random, const Device& device,
     Problem p;
     p.dtype_q = p.dtype_kv = p.dtype_o =
         pick(random, {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32, Dtype::kE4m3, Dtype::kE4m3});
-    if (is_fp8(p.dtype_q)) draw_narrow(random, &p);
+    if (is_8_bit(p.dtype_q)) draw_narrow(random, &p);
     if (p.dtype_q == Dtype::kFp32)
       p.fp8.accuracy = pick(random, {Accuracy::kAccurate, Accuracy::kFast, Accuracy::kSplit});
     p.head_dim_qk = 8 * static_cast<int>(2 + random() % 31);
     p.head_dim_v = random() % 3 == 0 ? 8 * static_cast<int>(2 + random() % 31) : p.head_dim_qk;
     if (random() % 2 == 0) p.head_dim_qk = p.head_dim_v = pick<int>(random, {64, 128, 256, 96, 80});
-    if (!is_fp8(p) && random() % 4 == 0) draw_wide_heads(random, &p);
+    if (!is_8_bit(p) && random() % 4 == 0) draw_wide_heads(random, &p);
     p.num_heads_kv = static_cast<int>(1 + random() % 3);
     p.num_heads_q = p.num_heads_kv * pick(random, {1, 1, 2, 4, 7, 16});
     if (p.num_heads_q > 16) p.num_heads_kv = 1, p.num_heads_q = 16;

@@ -31,7 +31,7 @@ struct Draws {
 
 Draws draws_of(const FuzzCase& one) {
   std::mt19937_64 random(one.seed);
-  const size_t styles = std::size(kInputs) - (is_fp8(one.problem) ? 0 : kOnlyFor8Bits);
+  const size_t styles = std::size(kInputs) - (is_8_bit(one.problem) ? 0 : kOnlyFor8Bits);
   Draws draws{kLayouts[random() % std::size(kLayouts)], kInputs[random() % styles], 0, 0, 0};
   const bool is_moved = random() % 4 == 0;
   const int q = static_cast<int>(random() % 400), kv = static_cast<int>(random() % 400);

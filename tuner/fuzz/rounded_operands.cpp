@@ -37,7 +37,7 @@ void round_elements(int bits, int64_t batch, int64_t rows, int heads, int dim, H
 }  // namespace
 
 double round_weight(const Problem& problem, Arithmetic arithmetic, double value) {
-  if (is_fp8(problem)) return value;
+  if (is_8_bit(problem)) return value;
   const double rounded = round_to(problem.dtype_kv, value);
   const int bits = significant_bits(problem, arithmetic);
   return bits == kBitsOfFp32 ? rounded : round_to_bits(bits, rounded);

@@ -13,6 +13,7 @@
 #include "generator/core/narrow_float.hpp"
 #include "generator/core/ops/append_kv.hpp"
 #include "generator/core/ops/attention_kvcache.hpp"
+#include "templates/shared/quantise_layout.h"
 #include "tuner/device_memory.hpp"
 
 namespace attune {
@@ -34,6 +35,7 @@ double spacing(Dtype dtype, double value) {
                                  : dtype == Dtype::kFp16 ? std::pair{10, -14}
                                  : dtype == Dtype::kE4m3 ? std::pair{3, -6}
                                                          : std::pair{2, -14};
+  if (dtype == Dtype::kInt8) return 1;
   const int exponent = value == 0 ? least : std::max(std::ilogb(value), least);
   return std::ldexp(1.0, exponent - mantissa);
 }
@@ -195,14 +197,15 @@ class AppendExpectation final : public Expectation {
       for (const Row* row : of_page[static_cast<size_t>(number)]) {
         for (int head = 0; head < cache.heads; ++head) {
           const float* const from = given_.at(of_rows).at(row->batch, row->row, head);
-          const double factor = is_fp8(cache.dtype)
-                                    ? static_cast<double>(bench_.inputs.factor(factors, 0, head, 0))
-                                    : 1.0;
+          const bool turns = role == Role::kK && problem_.rotary != ScoreTensor::kNone;
+          std::vector<Value> values;
+          for (int i = 0; i < cache.columns; ++i)
+            values.push_back(turns ? turned(from, row->position, i)
+                                   : Value{static_cast<double>(from[i]), 0});
+          const double factor = factor_of(operands, factors, *row, head, values);
           const int64_t first = row->key * view.row_stride + head * view.head_stride;
           for (int i = 0; i < cache.columns; ++i) {
-            const Value value = role == Role::kK && problem_.rotary != ScoreTensor::kNone
-                                    ? turned(from, row->position, i)
-                                    : Value{static_cast<double>(from[i]), 0};
+            const Value value = values[static_cast<size_t>(i)];
             add(cache.name, cache.dtype, {value.want / factor, value.magnitude / factor},
                 load_element(cache.dtype, page.data(), first + i), *row, head, i);
           }
@@ -213,6 +216,35 @@ class AppendExpectation final : public Expectation {
         blame(
             fmt::format("page or slot {} of {} is written where no row goes", number, cache.name));
     }
+  }
+
+  // What the row was divided by; one that the kernel made is that of the largest magnitude, but for roundings.
+  double factor_of(const Operands& operands, Role role, const Row& row, int head,
+                   const std::vector<Value>& values) {
+    if (!is_8_bit(problem_.dtype_kv)) return 1.0;
+    if (problem_.kv_factors == KvFactors::kHeads)
+      return static_cast<double>(bench_.inputs.factor(role, 0, head, 0));
+    if (problem_.kv_factors == KvFactors::kKeys)
+      return static_cast<double>(bench_.inputs.factor(role, row.page, head, row.key));
+    const ScaleView& view = operands.*factors_of(role);
+    float made = 0;
+    bench_.device.copy_to_host(&made,
+                               view.data + row.page * view.batch_stride +
+                                   row.key * view.block_stride +
+                                   head / view.heads_per_scale * view.head_stride,
+                               sizeof made);
+    double largest = 0, rounding = 0;
+    for (const Value& value : values) {
+      largest = std::max(largest, std::abs(value.want));
+      rounding = std::max(rounding, std::max(value.magnitude, std::abs(value.want)));
+    }
+    const double code = static_cast<double>(largest_code_value(problem_.dtype_kv));
+    const double want = largest == 0 ? 1.0 : largest / code;
+    if (!(std::abs(static_cast<double>(made) - want) <= 0x1p-21 * std::max(want, rounding / code)))
+      blame(fmt::format("{} is {} and should be {} for page {}, key {}, head {}",
+                        role == Role::kKScale ? "k_scale" : "v_scale", made, want, row.page,
+                        row.key, head));
+    return static_cast<double>(made);
   }
 
   void compare_q(const Operands& operands, const std::vector<Row>& rows) {
@@ -232,10 +264,10 @@ class AppendExpectation final : public Expectation {
   // Half a step of the type, and the rounding of fp32 products.
   void add(const char* name, Dtype dtype, Value value, float got, const Row& row, int head,
            int column) {
-    const double largest = dtype == Dtype::kE4m3   ? static_cast<double>(kLargestE4m3)
-                           : dtype == Dtype::kE5m2 ? static_cast<double>(kLargestE5m2)
-                                                   : std::numeric_limits<double>::max();
-    const double want = std::clamp(value.want, -largest, largest);
+    const double largest = is_8_bit(dtype) ? static_cast<double>(largest_code_value(dtype))
+                                           : std::numeric_limits<double>::max();
+    const double lowest = dtype == Dtype::kInt8 ? -largest - 1 : -largest;
+    const double want = std::clamp(value.want, lowest, largest);
     const double allowed =
         0.5 * spacing(dtype, want) + 0x1p-22 * std::max(value.magnitude, std::abs(want));
     const double ratio = std::abs(static_cast<double>(got) - want) / allowed;

@@ -53,7 +53,7 @@ class AttentionExpectation final : public Expectation {
     const CheckPlan plan = check_plan(problem_, check_flops_limit(target() == Target::kCpu));
     for (const CheckRegion& region : plan.regions)
       expected_.push_back(expect(plan, region, bench_.inputs.set(0)));
-    if (!is_fp8(problem_)) return;
+    if (!is_8_bit(problem_)) return;
     v_with_mean_ = bench_.inputs.with_mean(Role::kV, kMean);
     Operands operands = bench_.inputs.set(0);
     operands.v = *v_with_mean_;

@@ -56,12 +56,16 @@ class CacheExpectation final : public Expectation {
   }
 
  private:
-  // [keys, heads, columns] of a request.
+  // [keys, heads, columns] of a request, and the factors of [keys, heads].
   struct Rows {
     std::vector<float> values;
     int64_t heads, columns;
+    std::vector<double> factors = {};
     const float* at(int64_t key, int64_t head) const {
       return values.data() + (key * heads + head) * columns;
+    }
+    double factor(int64_t key, int64_t head) const {
+      return factors[static_cast<size_t>(key * heads + head)];
     }
   };
 
@@ -88,6 +92,7 @@ class CacheExpectation final : public Expectation {
     if (problem_.packed_kv) {
       const int64_t first = lists_.kv_begins[static_cast<size_t>(request)];
       all.values = tensor_rows(bench_.device, tensor, view, 0, first, first + length);
+      add_factors(role, 0, first, first + length, &all);
       return all;
     }
     const int64_t step = problem_.page_size > 0 ? problem_.page_size : std::max<int64_t>(length, 1);
@@ -99,8 +104,19 @@ class CacheExpectation final : public Expectation {
       const std::vector<float> rows =
           tensor_rows(bench_.device, tensor, view, page, 0, std::min(step, length - key));
       all.values.insert(all.values.end(), rows.begin(), rows.end());
+      add_factors(role, page, 0, std::min(step, length - key), &all);
     }
     return all;
+  }
+
+  void add_factors(Role of, int64_t page, int64_t first, int64_t end, Rows* rows) const {
+    const Role role = of == Role::kK ? Role::kKScale : Role::kVScale;
+    const bool by_key = problem_.kv_factors != KvFactors::kHeads;
+    for (int64_t row = first; row < end; ++row)
+      for (int64_t head = 0; head < rows->heads; ++head)
+        rows->factors.push_back(!is_8_bit(problem_.dtype_kv) ? 1.0
+                                : by_key                     ? factor(role, page, head, row)
+                                                             : factor(role, 0, head, 0));
   }
 
   void expect_request(int64_t request) {
@@ -161,8 +177,8 @@ class CacheExpectation final : public Expectation {
         dot += static_cast<double>(q[i]) * static_cast<double>(k.at(key, kv_head)[i]);
       double& score = scores[static_cast<size_t>(key)];
       score = scores_
-                  .at(dot * factor(Role::kKScale, kv_head) * static_cast<double>(p.scale()),
-                      request, query.head, query.position, key)
+                  .at(dot * k.factor(key, kv_head) * static_cast<double>(p.scale()), request,
+                      query.head, query.position, key)
                   .value;
       largest = std::max(largest, score);
     }
@@ -175,23 +191,20 @@ class CacheExpectation final : public Expectation {
             ExpectedRow* row) const {
     std::vector<double> sums(row->values.size());
     double sum = std::exp(sink(head) - largest);
-    const double v_factor = factor(Role::kVScale, kv_head);
     for (size_t key = 0; key < scores.size(); ++key) {
       const double weight = std::exp(scores[key] - largest);
       if (weight == 0) continue;
       sum += weight;
       const float* const values = v.at(static_cast<int64_t>(key), kv_head);
-      for (size_t i = 0; i < sums.size(); ++i) sums[i] += weight * static_cast<double>(values[i]);
+      const double scaled = weight * v.factor(static_cast<int64_t>(key), kv_head);
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += scaled * static_cast<double>(values[i]);
     }
-    for (size_t i = 0; i < sums.size(); ++i)
-      row->values[i] = static_cast<float>(sums[i] * v_factor / sum);
+    for (size_t i = 0; i < sums.size(); ++i) row->values[i] = static_cast<float>(sums[i] / sum);
     row->lse = static_cast<float>(largest + std::log(sum));
   }
 
-  double factor(Role role, int kv_head) const {
-    return is_fp8(problem_.dtype_kv)
-               ? static_cast<double>(bench_.inputs.factor(role, 0, kv_head, 0))
-               : 1.0;
+  double factor(Role role, int64_t page, int64_t head, int64_t row) const {
+    return static_cast<double>(bench_.inputs.factor(role, page, head, row));
   }
 
   double sink(int head) const {

@@ -62,7 +62,7 @@ uint16_t float_to_half(float value) {
 // `step` elements apart, times a factor: 1 but for 8-bit elements.
 void load_row(Dtype dtype, const void* data, int64_t offset, int64_t step, float factor, int count,
               float* to) {
-  if (is_fp8(dtype)) {
+  if (is_8_bit(dtype)) {
     for (int i = 0; i < count; ++i) to[i] = load_element(dtype, data, offset + i * step) * factor;
     return;
   }

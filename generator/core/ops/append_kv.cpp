@@ -78,13 +78,7 @@ OperandList operands(const Problem& p) {
     all.add(q.of_packed(p.packed_q));
     all.add(written(o.of_packed(p.packed_q)));
   }
-  if (!is_fp8(p.dtype_kv)) return all;
-  for (const auto& [role, name] :
-       {std::pair{Role::kKScale, "k_scale"}, {Role::kVScale, "v_scale"}}) {
-    OperandSpec scale{role, name, p.dtype_kv, 1, keys, heads_kv};  // of all requests
-    scale.optional = true;
-    all.add(scale);
-  }
+  add_cache_factors(p, pages, keys, &all);
   return all;
 }
 

@@ -102,11 +102,11 @@ OperandSpec dscores(const Problem& p) {
 }
 
 void check(const Problem& p) {
-  if (is_fp8(p))
+  if (is_8_bit(p))
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("dtype is {}; op attention_backward takes bf16, fp16 and fp32 (of a "
                             "forward with 8-bit operands: their values in 16 bits)",
-                            dtype_name(is_fp8(p.dtype_q) ? p.dtype_q : p.dtype_kv)));
+                            dtype_name(is_8_bit(p.dtype_q) ? p.dtype_q : p.dtype_kv)));
   check_score_gradient(p);
   for (const auto& [name, dtype] : {std::pair{"dtype_kv", p.dtype_kv}, {"dtype_o", p.dtype_o}})
     if (dtype != p.dtype_q)
@@ -159,7 +159,7 @@ std::vector<Problem> gradient_problems(const Problem& forward) {
   if (forward.op != Op::kPrefill) return {};
   Problem backward = forward;
   backward.op = Op::kAttentionBackward;
-  if (is_fp8(forward)) {
+  if (is_8_bit(forward)) {
     backward.dtype_q = backward.dtype_kv = backward.dtype_o;
     backward.fp8 = {};
   }

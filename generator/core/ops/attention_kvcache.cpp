@@ -21,16 +21,16 @@ constexpr int64_t kMaxPages = int64_t{1} << 31;  // ids are 32-bit integers
 }
 
 void check_dtypes(const Problem& p, const char* op) {
-  const bool narrow_cache = is_fp8(p.dtype_kv) && dtype_bytes(p.dtype_q) == 2;
+  const bool narrow_cache = is_8_bit(p.dtype_kv) && dtype_bytes(p.dtype_q) == 2;
   const Dtype dtype_kv = narrow_cache ? p.dtype_q : p.dtype_kv;
   for (const auto& [name, dtype, as] : {std::tuple{"dtype_q", p.dtype_q, p.dtype_q},
                                         {"dtype_kv", p.dtype_kv, dtype_kv},
                                         {"dtype_o", p.dtype_o, p.dtype_o}})
-    if (is_fp8(as) || as != p.dtype_q)
+    if (is_8_bit(as) || as != p.dtype_q)
       throw Error(
           ErrorCode::kUnsupported,
           fmt::format("{} is {} and dtype_q is {}; op {} takes bf16, fp16 and fp32, the same of q, "
-                      "k, v and o, and k and v of e4m3 or e5m2 under bf16 and fp16",
+                      "k, v and o, and k and v of e4m3, e5m2 or int8 under bf16 and fp16",
                       name, dtype_name(dtype), dtype_name(p.dtype_q), op));
 }
 
@@ -79,13 +79,7 @@ OperandList operands(const Problem& p) {
                   v.of_packed(p.packed_kv),
                   o.of_packed(p.packed_q),
                   {Role::kLse, "lse", Dtype::kFp32, batch, rows, heads, 1, false, true, true}};
-  if (!is_fp8(p.dtype_kv)) return all;
-  for (const auto& [role, name] :
-       {std::pair{Role::kKScale, "k_scale"}, {Role::kVScale, "v_scale"}}) {
-    OperandSpec scale{role, name, p.dtype_kv, 1, keys, heads_kv};  // of all requests
-    scale.optional = true;
-    all.add(scale);
-  }
+  add_cache_factors(p, pages, keys, &all);
   return all;
 }
 
@@ -108,6 +102,19 @@ void check_cached_problem(const Problem& p, const char* op) {
         p.num_pages, kMaxPages - 1));
   if (p.fp8 != Fp8Options{})
     refuse(fmt::format("op {} takes no option of 8-bit operands and no accuracy", op));
+}
+
+void add_cache_factors(const Problem& p, int64_t pages, int64_t keys, OperandList* all) {
+  if (!is_8_bit(p.dtype_kv)) return;
+  const bool by_key = p.kv_factors != KvFactors::kHeads;
+  for (const auto& [role, name] :
+       {std::pair{Role::kKScale, "k_scale"}, {Role::kVScale, "v_scale"}}) {
+    OperandSpec scale{role, name, p.dtype_kv, by_key ? pages : 1, keys, p.num_heads_kv};
+    if (by_key) scale.block = 1;
+    scale.written = p.kv_factors == KvFactors::kMade;
+    scale.optional = !by_key;
+    all->add(scale);
+  }
 }
 
 int64_t pages_of_request(const Problem& p) {

@@ -13,6 +13,8 @@ namespace attune {
 const OpDescription& attention_kvcache_op();
 // What ops with a cache ask alike of types and places. Throws as validate(Problem) does.
 void check_cached_problem(const Problem& problem, const char* op);
+// Appends the factors of a cache of 8 bits with `pages` pages of `keys` keys, where it has any.
+void add_cache_factors(const Problem& problem, int64_t pages, int64_t keys, OperandList* all);
 // Pages that a call's k and v have, or slots: Problem::num_pages, or as many as the requests need at most.
 int64_t pages_of_cache(const Problem& problem);
 // Entries of a row of the page table: pages of the longest request.

@@ -17,7 +17,7 @@ namespace {
 
 void check(const Problem& p) {
   for (const Dtype dtype : {p.dtype_q, p.dtype_kv, p.dtype_o})
-    if (is_fp8(dtype))
+    if (is_8_bit(dtype))
       throw Error(ErrorCode::kUnsupported,
                   fmt::format("dtype is {}; op merge joins and writes bf16, fp16 and fp32",
                               dtype_name(dtype)));

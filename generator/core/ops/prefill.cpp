@@ -19,15 +19,15 @@ void check_fp8_dtypes(const Problem& p) {
   if (p.dtype_q != Dtype::kE4m3)
     refuse(
         fmt::format("dtype_q is {}; with 8-bit operands it must be e4m3", dtype_name(p.dtype_q)));
-  if (!is_fp8(p.dtype_kv))
+  if (!is_8_bit(p.dtype_kv))
     refuse(fmt::format("dtype_kv is {} and dtype_q is e4m3; accepted are e4m3 and e5m2",
                        dtype_name(p.dtype_kv)));
-  if (is_fp8(p.dtype_o))
+  if (is_8_bit(p.dtype_o))
     refuse(fmt::format("dtype_o is {}; accepted are bf16 and fp16", dtype_name(p.dtype_o)));
 }
 
 void check_dtypes(const Problem& p) {
-  if (is_fp8(p.dtype_q) || is_fp8(p.dtype_kv)) return check_fp8_dtypes(p);
+  if (is_8_bit(p.dtype_q) || is_8_bit(p.dtype_kv)) return check_fp8_dtypes(p);
   if (p.dtype_kv != p.dtype_q)
     refuse(fmt::format("dtype_kv is {} and dtype_q is {}; they must be equal",
                        dtype_name(p.dtype_kv), dtype_name(p.dtype_q)));

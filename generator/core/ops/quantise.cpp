@@ -15,11 +15,11 @@ namespace {
 }
 
 void check_dtypes(const Problem& p) {
-  if (is_fp8(p.dtype_q) || p.dtype_kv != p.dtype_q)
+  if (is_8_bit(p.dtype_q) || p.dtype_kv != p.dtype_q)
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("dtype is {}; op quantise reads bf16, fp16 or fp32",
-                            dtype_name(is_fp8(p.dtype_q) ? p.dtype_q : p.dtype_kv)));
-  if (!is_fp8(p.dtype_o))
+                            dtype_name(is_8_bit(p.dtype_q) ? p.dtype_q : p.dtype_kv)));
+  if (!is_8_bit(p.dtype_o) || p.dtype_o == Dtype::kInt8)
     throw Error(
         ErrorCode::kUnsupported,
         fmt::format("dtype_o is {}; op quantise writes e4m3 or e5m2", dtype_name(p.dtype_o)));

@@ -7,8 +7,8 @@
  *
  * With attune_problem.rotary k is turned by the angles of its position before it is written: first * cos - second * sin, second * cos +
  * first * sin of each pair of columns, in fp32, rounded once. With rotary_q q [batch, seqlen_q, num_heads_q, head_dim_qk] is turned
- * likewise into o, which may be q. A cache of e4m3 or e5m2 gets round(value / factor) with k_scale and v_scale, clamped to the largest
- * finite value.
+ * likewise into o, which may be q. A cache of e4m3, e5m2 or int8 gets round(value / factor) with k_scale and v_scale, clamped to the largest
+ * finite value; NaN is 0 in int8. With attune_problem.kv_factors = ATTUNE_KV_FACTORS_MADE the call makes the factors, too.
  *
  * A row whose place is not there is not written: a position below 0 or from seqlen_kv on, one without angles, a page or a slot that the
  * cache does not have. o of such a row is 0 where there are no angles.

@@ -10,8 +10,8 @@
  * slot for each request; any strides. attune_tensor.batch_stride steps from page to page. With packed_kv [1, num_pages, num_heads_kv,
  * head_dim]: keys of all requests follow each other, as those of prompts that are not cached yet. Heads of packed rows and keys may be
  * apart by less than a problem's rows would take, for a call may have fewer: that those of o do not overlap is the caller's to see. With dtype bf16 or fp16 dtype_kv may
- * be e4m3 or e5m2; k_scale and v_scale then have one factor for all (strides 0), or one for each head of K (head_stride): batch_stride
- * and block_stride are 0. GPUs multiply as fp16: q beyond 65504 counts as 65504.
+ * be e4m3, e5m2 or int8; attune_problem.kv_factors says how fine k_scale and v_scale are. GPUs multiply as fp16: q beyond 65504 counts
+ * as 65504.
  */
 #ifndef ATTUNE_ATTUNE_CACHE_TYPES_H_
 #define ATTUNE_ATTUNE_CACHE_TYPES_H_
@@ -22,6 +22,19 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Factors of a cache of 8 bits, k_scale and v_scale. That of a key in row r of page (or slot) p and head h stands at p * batch_stride +
+ * h / heads_per_scale * head_stride + r * block_stride, in floats: of pages block_stride is 0, of packed keys r counts them all. Factors may
+ * stand between the rows themselves, which are then so much further apart. */
+typedef enum attune_kv_factors {
+  ATTUNE_KV_FACTORS_HEADS = 0, /* one for all (strides 0), or for each head of K: batch_stride and
+                                  block_stride are 0 */
+  ATTUNE_KV_FACTORS_KEYS = 1,  /* by page, key and head, as strides say */
+  ATTUNE_KV_FACTORS_MADE =
+      2 /* of op append_kv: likewise, and the call makes and writes that of each
+                                  key and head it writes: the largest magnitude of the row / 448 (of
+                                  e5m2 57344, of int8 127), or 1 of a row of zeros */
+} attune_kv_factors;
 
 /* All lists are on the device, of 32-bit integers, and live until the call's work is done. A length above seqlen_kv counts as
  * seqlen_kv; an id that the cache does not have is read as 0. */

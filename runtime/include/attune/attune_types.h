@@ -43,7 +43,8 @@ typedef enum attune_dtype {
   ATTUNE_BF16 = 1,
   ATTUNE_FP16 = 2,
   ATTUNE_E4M3 = 3, /* 8 bits, largest finite value 448 */
-  ATTUNE_E5M2 = 4  /* 8 bits, largest finite value 57344; k and v only */
+  ATTUNE_E5M2 = 4, /* 8 bits, largest finite value 57344; k and v only */
+  ATTUNE_INT8 = 5  /* -128 to 127; k and v of a cache only */
 } attune_dtype;
 
 typedef enum attune_op {
@@ -151,6 +152,7 @@ typedef struct attune_problem {
                    the order of attune_program_nodes, from 0 on */
   int32_t deterministic; /* of op attention_backward: 1 = gradients of the same bits in every run; 0
                             = sums may be made in another order each time, where that is faster */
+  int32_t kv_factors;    /* attune_kv_factors, of caches of 8 bits */
 } attune_problem;
 
 typedef struct attune_operands {

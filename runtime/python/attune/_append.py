@@ -5,8 +5,9 @@ import ctypes
 from collections import namedtuple
 
 from . import _tensors as tensors
+from ._cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from ._context import context_of, refuse_capture
-from ._kvcache import (_LISTS, _PAGES, _SLOTS, _batch_of, _bind_factors, _check_list, _dtypes, _packed_view, rounded)
+from ._kvcache import (_LISTS, _PAGES, _SLOTS, _batch_of, _check_list, _dtypes, _packed_view, rounded)
 from ._library import AppendOperands, CacheOperands, Operands, Tensor
 from ._operands import extent_of, operand_address, share_memory
 from ._problem import check_beside, whole
@@ -83,7 +84,7 @@ def _check_rows(given):
         raise ValueError(f"q has shape {tuple(q.shape)} and k {tuple(k.shape)}; accepted is the same head_dim")
 
 
-def _problem(given, lists, seqlen_q, dtype_kv):
+def _problem(given, lists, seqlen_q, dtype_kv, kv_factors):
     """The problem's text, and whether rows are packed."""
     k, v, k_cache, v_cache, q = (given[name] for name in ("k", "v", "k_cache", "v_cache", "q"))
     _check_rows(given)
@@ -119,6 +120,7 @@ def _problem(given, lists, seqlen_q, dtype_kv):
         text += f",num_pages={k_cache.shape[0]}"
     elif batch and longest:
         raise ValueError("k_cache has no pages or slots; accepted is 1 and more")
+    text += "" if kv_factors == "heads" else f",kv_factors={kv_factors}"
     return text + (f",page_size={keys}" if has_pages else "") + (",packed_q=1" if packed else "") + _table_text(given)
 
 
@@ -133,12 +135,12 @@ def _table_tensor(name, table):
     return Tensor(None, row * table.shape[0], row, row)
 
 
-def _make_call(context, given, lists, seqlen_q, dtype_kv):
+def _make_call(context, given, lists, seqlen_q, dtype_kv, kv_factors):
     k, packed = given["k"], len(given["k"].shape) == 3
     for name, tensor in lists.items():
         if tensor is not None:
             _check_list(name, tensor, k)
-    text = _problem(given, lists, seqlen_q, dtype_kv)
+    text = _problem(given, lists, seqlen_q, dtype_kv, kv_factors)
     index_bytes = _check_indices(given, k)
     refuse_capture(ordinal_of(tensors.target_of(k)), "append_kv")
     plan = context.plan_with_strides(text, None)  # kernels take all strides
@@ -162,14 +164,14 @@ def _make_call(context, given, lists, seqlen_q, dtype_kv):
     return _Call(plan, template, extents, stride, tables, rows, index_bytes)
 
 
-def _call_of(context, given, lists, seqlen_q, dtype_kv):
-    key = ("append_kv", seqlen_q, dtype_kv, bool(given["interleaved"]),
+def _call_of(context, given, lists, seqlen_q, dtype_kv, kv_factors):
+    key = ("append_kv", seqlen_q, dtype_kv, kv_factors, bool(given["interleaved"]),
            *(None if given[name] is None else tensors.signature(name, given[name]) for name in given if name != "interleaved"),
            *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in lists.items()))
     context = context_of(context, tensors.check_device("k", given["k"]))
     call = context.recent.find(key)
     if call is None:
-        call = _make_call(context, given, lists, seqlen_q, dtype_kv)
+        call = _make_call(context, given, lists, seqlen_q, dtype_kv, kv_factors)
         context.recent.keep(key, call)
     return call
 
@@ -227,9 +229,20 @@ def _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seql
     return given, lists
 
 
+def _kind_of(scales, make_scales):
+    """kv_factors of the problem."""
+    if not make_scales:
+        return "keys" if are_by_key(scales) else "heads"
+    for name, scale in scales.items():
+        if len(getattr(scale, "shape", ())) != 3:
+            raise ValueError(f"{name} has shape {tuple(getattr(scale, 'shape', ()))} and make_scales is true; accepted is a float32 tensor [num_pages, "
+                             "page_size, num_heads_kv], of slots likewise, which the call writes")
+    return "made"
+
+
 @untraced
 def append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, row_slots=None, positions=None,
-              cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None, v_scale=None, dtype_kv=None, context=None):
+              cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None, v_scale=None, make_scales=False, dtype_kv=None, context=None):
     """Writes rows of k and v into the cache of attention_kvcache(); turns k, and q, by rotary angles before; all in one launch.
 
     k, v: [batch, seqlen, num_heads_kv, head_dim], the new tokens of each request; or with q_begins (int32 [batch + 1]) the rows of all requests end to
@@ -243,16 +256,20 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots
     cos, sin: [positions, rotary_dim / 2], fp32, bf16 or fp16 (rotary_table() makes them), by which the first rotary_dim columns of k are turned, pairs
     being (i, i + rotary_dim / 2), or with interleaved (2 i, 2 i + 1). q: as k with its own heads, turned likewise into q_out, which may be q; a
     new tensor where it is None. Arithmetic is fp32, rounded once.
-    k_scale, v_scale: of 8-bit caches, as of attention_kvcache(): round(value / factor) is written, clamped to the largest finite value.
+    k_scale, v_scale: of 8-bit caches, as of attention_kvcache(): round(value / factor) is written, clamped to the largest finite value (NaN is 0 in
+    int8). make_scales: the call makes them, and writes them into these tensors of a factor for each key and head: the largest magnitude of the row / 448
+    (of e5m2 57344, of int8 127), or 1 of a row of zeros.
 
     A row whose place is not there (a position below 0, beyond the cache or the tables, a page or slot that the cache does not have) is not written.
     q without angles becomes 0. Returns q_out, or None without q. PyTorch and NumPy (CPU); no gradients.
     Inside a CUDA graph's capture call prepare_append_kv() before."""
     refuse_gradients((("k", k), ("v", v), ("k_cache", k_cache), ("v_cache", v_cache), ("q", q), ("cos", cos), ("sin", sin), ("q_out", q_out)))
     given, lists = _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin, interleaved, q, q_out)
-    call = _call_of(context, given, lists, seqlen_q, dtype_kv)
+    factors = dict(k_scale=k_scale, v_scale=v_scale)
+    refuse_beside_wide(factors, k_cache)
+    call = _call_of(context, given, lists, seqlen_q, dtype_kv, _kind_of(factors, make_scales))
     operands, kept = _bind(call, given, lists)
-    scales = _bind_factors(call, operands, k, dict(k_scale=k_scale, v_scale=v_scale), ("k_cache", "v_cache"))
+    scales = bind_factors(call, operands, k, factors, given, {"k_cache": operands.k.data, "v_cache": operands.v.data})
     if call.rows:
         call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
     del kept, scales
@@ -260,7 +277,8 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots
 
 
 def prepare_append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, row_slots=None,
-                      positions=None, cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None, v_scale=None, dtype_kv=None, context=None):
+                      positions=None, cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None, v_scale=None, make_scales=False, dtype_kv=None,
+                      context=None):
     """As prepare(), for append_kv() with these arguments. Returns the plan."""
     given, lists = _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin, interleaved, q, q_out)
-    return _call_of(context, given, lists, seqlen_q, dtype_kv).plan
+    return _call_of(context, given, lists, seqlen_q, dtype_kv, _kind_of(dict(k_scale=k_scale, v_scale=v_scale), make_scales)).plan

@@ -6,12 +6,13 @@ from collections import namedtuple
 
 from . import _tensors as tensors
 from ._attention import choices_of
+from ._cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from ._context import context_of, refuse_capture
 from ._library import CacheOperands, Operands, Tensor
-from ._operands import extent_of, factors, operand_address, share_memory
+from ._operands import extent_of, operand_address, share_memory
 from ._problem import check_beside, mask_name, softmax_scale, whole, window_sides
 from ._scores import scores_of
-from ._torch import on_stream, ordinal_of, refuse_gradients, stream_address, untraced
+from ._torch import ordinal_of, refuse_gradients, stream_address, untraced
 
 _ROWS, _PACKED_ROWS = tensors.DIMENSIONS[tensors.ROWS], "[rows of all requests, num_heads, head_dim]"
 _PACKED_KEYS = "[keys of all requests, num_heads_kv, head_dim]"
@@ -22,7 +23,7 @@ _LISTS = {"kv_lengths": "[batch]", "q_begins": "[batch + 1]", "page_table": "[ba
 _Call = namedtuple("_Call", "plan template extents stride")
 
 
-_FLAGS = ("batch_invariant", "v_in_k")  # of a call, beside what attention() takes too
+_FLAGS = ("batch_invariant", "v_in_k", "kv_factors")  # of a call, beside what attention() takes too
 
 
 def _packed_view(name, tensor, dimensions=_PACKED_ROWS):
@@ -71,15 +72,15 @@ def _dtypes(q, k_cache, v_cache, dtype_kv, name_of_q="q"):
     of_q, caches = tensors.dtype_text(q.dtype), []
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
         if tensors.dtype_text(tensor.dtype) == "uint8" and dtype_kv is None:
-            raise ValueError(f"{name} is uint8; accepted is uint8 with dtype_kv, which says what it holds: \"e4m3\" or \"e5m2\"")
+            raise ValueError(f"{name} is uint8; accepted is uint8 with dtype_kv, which says what it holds: \"e4m3\", \"e5m2\" or \"int8\"")
         caches.append(tensors.dtype_name(tensor, dtype_kv, name))
     if of_q not in ("fp32", "bf16", "fp16"):
         raise ValueError(f"{name_of_q} is {of_q}; accepted are bf16, fp16 and fp32")
     for name, found in zip(("k_cache", "v_cache"), caches):
-        narrow = found in tensors.FP8_NAMES and of_q != "fp32"
+        narrow = found in tensors.NARROW_NAMES and of_q != "fp32"
         if found != caches[0] or not (narrow or found == of_q):
             raise ValueError(f"{name} is {found}, k_cache is {caches[0]} and {name_of_q} is {of_q}; accepted are bf16, fp16 and fp32, the same of {name_of_q}, k_cache and v_cache, "
-                             "and caches of e4m3 or e5m2 under bf16 and fp16")
+                             "and caches of e4m3, e5m2 or int8 under bf16 and fp16")
     return f"dtype={of_q}" + ("" if caches[0] == of_q else f",dtype_kv={caches[0]}")
 
 
@@ -123,6 +124,7 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
     if left >= 0 or right >= 0:
         text += f",window={'-' if left < 0 else left}:{'-' if right < 0 else right}"
     text += (f",page_size={page_size}" if has_pages else "") + (",packed_q=1" if packed else "")
+    text += ",kv_factors=keys" if keywords["kv_factors"] else ""
     text += (",packed_kv=1" if packed_kv else "") + (",batch_invariant=1" if keywords["batch_invariant"] else "") + (",v_in_k=1" if keywords["v_in_k"] else "")
     scale = softmax_scale(keywords["scale"])
     return text if scale is None else f"{text},scale={scale!r}"
@@ -220,26 +222,6 @@ def _bind(call, given, lists, lse):
     return operands, cache
 
 
-def _bind_factors(call, operands, like, scales, written=("out",)):
-    """Of caches of 8 bits, one for the tensor or one for each head; returns tensors that live until the call is enqueued."""
-    p, kept = call.plan.problem, []
-    is_narrow = tensors.DTYPES[p.dtype_kv] in tensors.FP8_NAMES
-    for name, scale in scales.items():
-        if not is_narrow:
-            if scale is not None:
-                raise ValueError(f"{name} is given, and the cache is {tensors.DTYPES[p.dtype_kv]}; factors are for 8-bit caches")
-            continue
-        with on_stream(call.plan.ordinal, stream_address(None, call.plan.ordinal)):
-            tensor, view, extent = factors(name, scale, like, 1, p.num_heads_kv, 1, call.plan.target)
-        setattr(operands, name, view)
-        if tensor is not None:
-            kept.append(tensor)
-            for other, at in zip(written, (operands.o.data,) if written == ("out",) else (operands.k.data, operands.v.data)):
-                if share_memory(at or 0, call.extents[other], view.data or 0, extent):
-                    raise ValueError(f"{other} and {name} overlap in memory; accepted is {other} with memory of its own")
-    return kept
-
-
 def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, out):
     """The operands as kernels see them, by name, and the lists."""
     for name, tensor in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
@@ -282,10 +264,12 @@ def _v_is_in_k(k_cache, v_cache):
 
 
 def _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal, window, scale, out, context,
-              dtype_kv, batch_invariant, features):
+              dtype_kv, batch_invariant, scales, features):
     given, lists = _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, out)
     scores = scores_of(**features)
+    refuse_beside_wide(scales, given["k_cache"])
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype_kv=dtype_kv, batch_invariant=bool(batch_invariant),
+                    kv_factors=are_by_key(scales, kv_begins is not None),
                     v_in_k=all(len(x.shape) == 4 for x in (given["k_cache"], given["v_cache"])) and _v_is_in_k(given["k_cache"], given["v_cache"]))
     call = _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores)
     return call, given, lists, scores
@@ -308,8 +292,10 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     All these lists are read on the device by each call: nothing waits for the host, and a captured CUDA graph follows what they say. On a CPU lengths
     and begins that are not there are refused.
 
-    k_cache and v_cache of 8 bits, e4m3 or e5m2 (NumPy's uint8 with dtype_kv by name), go with q of bf16 or fp16, and products are of fp16: q beyond
-    65504 is that. k_scale, v_scale: their factors, required: a number (1.0: values as they stand) or float32 of shape [] or [1, num_heads_kv].
+    k_cache and v_cache of 8 bits, e4m3, e5m2 or int8 (NumPy's uint8 with dtype_kv by name), go with q of bf16 or fp16, and products are of fp16: q
+    beyond 65504 is that. k_scale, v_scale: their factors, required: a number (1.0: values as they stand) or float32 of shape [] or [1, num_heads_kv]; or
+    of each key and head [num_pages, page_size, num_heads_kv], of slots and of packed keys likewise, where 1 stands for any extent ([num_pages, 1, ..]: a
+    factor for each page). Strides may be any: factors may stand between the rows of the cache.
 
     mask, is_causal, window, scale, sinks, softcap, alibi_slopes, score_mod, mask_mod: as of attention(). The last row of a request stands at its last
     key (bottom right); q_idx of programs is that position. Head dims in steps of 16 to 256 are fast.
@@ -325,13 +311,14 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
     refuse_gradients((("q", q), ("k_cache", k_cache), ("v_cache", v_cache), ("out", out), ("k_scale", k_scale), ("v_scale", v_scale),
                       *features.items()))
+    factors_of_cache = dict(k_scale=k_scale, v_scale=v_scale)
     call, given, lists, scores = _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal,
-                                           window, scale, out, context, dtype_kv, batch_invariant, features)
+                                           window, scale, out, context, dtype_kv, batch_invariant, factors_of_cache, features)
     if call.plan.ordinal < 0:
         _check_lists(lists, q.shape[0], seqlen_q, k_cache.shape[0], seqlen_kv, call.plan.problem.seqlen_kv)
     lse, shown = _rows_of_lse(given["q"], lists, seqlen_q) if return_lse else (None, None)
     operands, cache = _bind(call, given, lists, lse)
-    scales = _bind_factors(call, operands, given["q"], dict(k_scale=k_scale, v_scale=v_scale))
+    scales = bind_factors(call, operands, given["q"], factors_of_cache, given, {"out": operands.o.data}, kv_begins is not None)
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
     if tensors.size_of(q.shape):  # packed rows may be none
         call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
@@ -349,7 +336,7 @@ def prepare_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, sl
     """As prepare(), for attention_kvcache() with these arguments. Returns the plan."""
     features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
     return _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal, window, scale, out, context,
-                     dtype_kv, batch_invariant, features)[0].plan
+                     dtype_kv, batch_invariant, dict(k_scale=k_scale, v_scale=v_scale), features)[0].plan
 
 
 def tree_mask(tree, kv_lengths):

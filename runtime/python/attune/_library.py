@@ -50,7 +50,7 @@ class Problem(ctypes.Structure):
                 ("num_pages", ctypes.c_int64), ("packed_kv", ctypes.c_int32), ("score_gradient", ctypes.c_int32),
                 ("repeats", ctypes.c_int32), ("accumulate", ctypes.c_int32),
                 *((name, ctypes.c_int32) for name in ("batch_invariant", "rotary", "rotary_dim", "rotary_interleaved", "rotary_q", "v_in_k", "load",
-                                                      "deterministic"))]
+                                                      "deterministic", "kv_factors"))]
 
 
 class Tensor(ctypes.Structure):

@@ -17,7 +17,7 @@ ALIGNMENT = 16  # bytes, of addresses and strides of q, k, v and o
 Extent = namedtuple("Extent", "strides shape item_bytes span")
 
 
-def _extent(name, tensor, shape, strides):
+def span_of(name, tensor, shape, strides):
     item = tensors.item_bytes(tensor)
     if tensors.size_of(shape) == 0:
         return Extent(strides, shape, item, 0)
@@ -38,7 +38,7 @@ def _check_basics(name, tensor, target, like=None):
 
 def _check_dtype(name, tensor, wanted):
     found = tensors.dtype_text(tensor.dtype)
-    if found != wanted and not (found == "uint8" and wanted in tensors.FP8_NAMES):
+    if found != wanted and not (found == "uint8" and wanted in tensors.NARROW_NAMES):
         raise ValueError(f"{name} is {found}; accepted is {wanted}, as the plan's problem says")
 
 
@@ -54,7 +54,7 @@ def extent_of(name, tensor, shape, dtype, target, like, layout=tensors.ROWS):
     if strides[3] != 1 and wanted[3] > 1 and tensors.size_of(wanted):
         inner = "head_dim" if layout == tensors.ROWS else "seqlen"
         raise ValueError(f"{name} has stride {strides[3]} in {inner}; accepted is 1 (call .contiguous() on it, or NumPy's .copy())")
-    found = _extent(name, tensor, wanted, strides)
+    found = span_of(name, tensor, wanted, strides)
     if found.span and any(extent > 1 and stride * found.item_bytes % ALIGNMENT for extent, stride in zip(wanted[:3], strides)):
         raise ValueError(f"{name} has strides {strides} of {found.item_bytes}-byte elements; accepted are multiples of {ALIGNMENT} bytes (a copy "
                          "has them where head_dim does)")
@@ -83,7 +83,7 @@ def lse_extent(name, lse, shape, target, like):
     if tensors.size_of(shape) and (head < 1 or per_batch < 1 or (rows > 1 and strides[2] != 1)):
         raise ValueError(f"{name} has strides {tuple(strides)}; accepted are 1 in seqlen_q and no overlap (call .contiguous() on it, or NumPy's "
                          ".copy())")
-    return _extent(name, lse, shape, (per_batch, head, 1))
+    return span_of(name, lse, shape, (per_batch, head, 1))
 
 
 class Layout:
@@ -181,10 +181,14 @@ def factors(name, scale, like, batch, heads, blocks, target):
         tensors.fill(tensor, number)
     else:
         tensor = scale
+    check_factor_tensor(name, tensor, like, target)
+    return (tensor, *_scale_view(name, tensor, batch, heads, blocks))
+
+
+def check_factor_tensor(name, tensor, like, target):
     _check_basics(name, tensor, target, like)
     if tensors.dtype_text(tensor.dtype) != "fp32":
         raise ValueError(f"{name} is {tensors.dtype_text(tensor.dtype)}; accepted is a number or a float32 tensor")
-    return (tensor, *_scale_view(name, tensor, batch, heads, blocks))
 
 
 def _scale_view(name, tensor, batch, heads, blocks):
@@ -195,6 +199,6 @@ def _scale_view(name, tensor, batch, heads, blocks):
     if shape[0] not in (1, batch) or shape[1] == 0 or heads % shape[1] != 0 or shape[2] not in (1, blocks):
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted are {batch} batches, a divisor of {heads} heads, {blocks} blocks "
                          "of rows (scale_block says how many rows share a factor), or 1 of each")
-    extent = _extent(name, tensor, shape, strides)
+    extent = span_of(name, tensor, shape, strides)
     batch_stride, head_stride, block_stride = (stride if steps > 1 else 0 for stride, steps in zip(strides, shape))
     return Scale(tensors.address(name, tensor), batch_stride, head_stride, block_stride, heads // shape[1]), extent

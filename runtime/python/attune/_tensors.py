@@ -5,8 +5,9 @@ import sys
 
 # What parse_dtype does not know: names of PyTorch, NumPy and ml_dtypes.
 _DTYPE_NAMES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-DTYPES = ("fp32", "bf16", "fp16", "e4m3", "e5m2")  # by attune_dtype
+DTYPES = ("fp32", "bf16", "fp16", "e4m3", "e5m2", "int8")  # by attune_dtype
 FP8_NAMES = ("e4m3", "e5m2")
+NARROW_NAMES = (*FP8_NAMES, "int8")  # int8: of caches
 ROWS, TRANSPOSED = 0, 1  # attune_v_layout
 DIMENSIONS = {ROWS: "[batch, seqlen, num_heads, head_dim]", TRANSPOSED: "[batch, num_heads, head_dim, seqlen]"}
 

@@ -245,7 +245,7 @@ class DecodeJoin {
     inverse = stats.sum == 0.0f ? 0.0f : __fdiv_rn(1.0f, stats.sum);
     lse = (stats.maximum + log2_approx(stats.sum)) * kLn2;
     join_sink(parts_.scores, item.head(row), inverse, lse);             // where kSinks
-    inverse = scaled_by(parts_.scales.v_scale, item.kv_head, inverse);  // where kAccuracy
+    inverse = scaled_by(parts_.scales.v_scale, item.kv_head, inverse);  // where kHeadFactors
   }
   __device__ __forceinline__ void store(const DecodeItem& item, int row, int column, float first,
                                         float second, DecodeStats stats) const {

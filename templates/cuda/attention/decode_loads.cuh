@@ -3,6 +3,7 @@
 // of its ring. The ids of a tile's pages are read when the tile two before is asked for, so that no copy waits for them.
 #pragma once
 
+#include "cuda/attention/decode_factors.cuh"  // where kKeyFactors
 #include "cuda/attention/decode_items.cuh"
 #include "cuda/attention/decode_slots.cuh"
 #include "cuda/ptx/l2_policy.cuh"
@@ -36,6 +37,8 @@ class DecodeLoads {
         maps_(maps),
         range_(range),
         ring_(shared + ring_index() * (kStages * kSlotBytes)),
+        factors_(shared + kShared.bytes +                   // where kKeyFactors
+                 ring_index() * (kStages * kFactorBytes)),  // where kKeyFactors
         barriers_(shared + kShared.barriers_at + ring_index() * (kBarriersOfRing * 8)),
         // Keys of more than one item's rows are read once for each.
         policy_(parts.base.seqlen_q * kGqaRatio > kDecodeRows ? evict_normal_policy()
@@ -70,6 +73,9 @@ class DecodeLoads {
   }
 
   __device__ __forceinline__ unsigned slot(int stage) const { return ring_ + stage * kSlotBytes; }
+  __device__ __forceinline__ unsigned factors(int stage) const {  // where kKeyFactors
+    return factors_ + stage * kFactorBytes;                       // where kKeyFactors
+  }                                                               // where kKeyFactors
   __device__ __forceinline__ unsigned barrier(int stage) const { return barriers_ + stage * 8; }
   // kTogether: completes when all warps of the ring have read the slot.
   __device__ __forceinline__ unsigned empty_barrier(int stage) const {
@@ -82,6 +88,7 @@ class DecodeLoads {
       if constexpr (kLoads == 0) copy_chunks(slot(stage));
       if constexpr (kLoads == 1) copy_rows(slot(stage), barrier(stage));
       if constexpr (kLoads == 2) copy_boxes(slot(stage), barrier(stage));
+      copy_factors(factors(stage), barrier(stage));  // where kKeyFactors
       if constexpr (kTogether) {
         mbarrier_wait(empty_barrier(stage), (round & 1) ^ 1, "a slot of the cache");
         copy_share(slot(stage), barrier(stage));
@@ -178,6 +185,21 @@ class DecodeLoads {
     copy_chunks_of<VTile, kHeadDimV>(slot + KTile::kBytes, parts_.base.v);
   }
 
+  // A lane has a key, of V where a tile has 16 and the lane is of the upper half.  // where kKeyFactors
+  __device__ __forceinline__ void copy_factors(unsigned first,               // where kKeyFactors
+                                               unsigned barrier) const {     // where kKeyFactors
+    const int lane = threadIdx.x % 32, at = lane % kKeys;                    // where kKeyFactors
+    const int key = tile_ * kKeys + at;                                      // where kKeyFactors
+    const int page = inside(page_), row = row_in_page(key);                  // where kKeyFactors
+    const bool exists = key < length_;                                       // where kKeyFactors
+    const unsigned to = first + at * 4;                                      // where kKeyFactors
+    if (kKeys == 32 || lane < kKeys)                                         // where kKeyFactors
+      load_key_factor(to, parts_.scales.k_scale, page, row, head_, exists);  // where kKeyFactors
+    if (kKeys == 32 || lane >= kKeys)                                        // where kKeyFactors
+      load_key_factor(to + kVFactorsAt, parts_.scales.v_scale, page, row,    // where kKeyFactors
+                      head_, exists);                                        // where kKeyFactors
+    if constexpr (kLoads != 0) cp_async_arrive(barrier);                     // where kKeyFactors
+  }                                                                          // where kKeyFactors
   // Lanes of the upper half have rows of V where a tile has 16.
   __device__ __forceinline__ void copy_rows(unsigned slot, unsigned barrier) const {
     const int lane = threadIdx.x % 32, row = lane % kKeys,
@@ -261,6 +283,7 @@ class DecodeLoads {
   const DecodeRange& range_;
   DecodeWalk walk_;
   const unsigned ring_, barriers_;
+  const unsigned factors_;  // where kKeyFactors
   const L2Policy policy_;
   int tile_, end_;  // of the piece
   int request_, length_, first_key_, head_;

@@ -4,22 +4,34 @@
 //   K  it holds four columns of a key in a row, so q is read in that order: of 16 columns a lane has 4 * (lane % 4) to + 3;
 //   V  it holds two columns of two keys. Bytes of one column are put together, so one product makes the even columns of 16 and one the odd
 //      ones: a lane's four columns of O stand side by side, in both tiles by turns.
-// e4m3 and e5m2 are exact in fp16. q of bf16 is where fp16 has its exponent; beyond 65504 it is that.
+// e4m3, e5m2 and int8 are exact in fp16. q of bf16 is where fp16 has its exponent; beyond 65504 it is that.
 #pragma once
 
 #include "cuda/ptx/fp8_to_fp16.cuh"
+#include "cuda/ptx/int8_to_fp16.cuh"  // where kInt8Cache
 #include "cuda/ptx/mma.cuh"
 #include "cuda/ptx/permute_bytes.cuh"
 #include "shared/cache_factors.h"
 
 namespace attune {
 
+// The four codes of a word of the cache; `low` has those of its two lowest bytes.
+__device__ __forceinline__ void codes_to_fp16(unsigned word, unsigned& low, unsigned& high) {
+  if constexpr (kDtypeKv == Dtype::kInt8) return int8_to_fp16(word, low, high);  // where kInt8Cache
+  if constexpr (kDtypeKv == Dtype::kE4m3 || kDtypeKv == Dtype::kE5m2)
+    fp8_to_fp16<kDtypeKv>(word, low, high);
+}
+
 // Two values of q.
 template <Dtype kDtype>
 __device__ __forceinline__ unsigned to_fp16(unsigned two) {
   if constexpr (kDtype == Dtype::kFp16) return two;
-  return pack_finite_fp16(bf16_to_float(static_cast<unsigned short>(two)),
-                          bf16_to_float(static_cast<unsigned short>(two >> 16)));
+  const float low = bf16_to_float(static_cast<unsigned short>(two));
+  const float high = bf16_to_float(static_cast<unsigned short>(two >> 16));
+  if constexpr (kArch >= 89) return pack_finite_fp16(low, high);
+  constexpr float kMost = 65504.0f;
+  const auto finite = [](float x) { return x > kMost ? kMost : x < -kMost ? -kMost : x; };
+  return pack<Dtype::kFp16>(finite(low), finite(high));
 }
 
 // 8 keys of each of the score tiles n and n + 1 with one or two steps of 16 columns; `b` as ldmatrix gives them: keys of tile n, columns of the first
@@ -34,7 +46,7 @@ __device__ __forceinline__ void multiply_narrow_qk(float (&scores)[kTiles][4], i
 #pragma unroll
     for (int tile = 0; tile < 2; ++tile) {
       unsigned low, high;
-      fp8_to_fp16<kDtypeKv>(b[2 * tile + step], low, high);
+      codes_to_fp16(b[2 * tile + step], low, high);
       mma<Dtype::kFp16>(scores[n + tile], q[step], low, high);
     }
   }
@@ -52,7 +64,7 @@ __device__ __forceinline__ void multiply_narrow_pv(float (&output)[kTiles][4], i
     for (int odd = 0; odd < 2; ++odd) {
       const unsigned column = permuted(b[2 * chunk], b[2 * chunk + 1], odd == 0 ? 0x6420 : 0x7531);
       unsigned low, high;
-      fp8_to_fp16<kDtypeKv>(column, low, high);
+      codes_to_fp16(column, low, high);
       mma<Dtype::kFp16>(output[n + 2 * chunk + odd], p, low, high);
     }
   }

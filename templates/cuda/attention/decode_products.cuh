@@ -3,6 +3,7 @@
 // keys. Each warp has largest scores, sums and an O of its own; decode_join.cuh joins them. Caches of 8 bits: decode_narrow.cuh.
 #pragma once
 
+#include "cuda/attention/decode_factors.cuh"  // where kKeyFactors
 #include "cuda/attention/decode_items.cuh"
 #include "cuda/attention/decode_narrow.cuh"  // where kAccuracy
 #include "cuda/attention/decode_slots.cuh"
@@ -68,12 +69,19 @@ class DecodeProducts {
       output_[0][n][0] = output_[0][n][1] = output_[0][n][2] = output_[0][n][3] = 0.0f;
   }
 
+  // Where the factors of the next tile's keys stand.  // where kKeyFactors
+  __device__ __forceinline__ void take_factors(unsigned factors) {  // where kKeyFactors
+    factors_ = factors;                                             // where kKeyFactors
+  }                                                                 // where kKeyFactors
+
   // Tile `tile` of the request, which stands in `slot`.
   __device__ __forceinline__ void add(const KernelParts& parts, unsigned slot, int tile) {
     const int first_key = tile * kKeys, keys = item_.request.length - first_key;
     if (kLoads != 0 && keys < kKeys) clear_values(slot, keys);
     float scores[1][kScoreTiles][4];
     multiply_qk(slot, scores[0]);
+    multiply_scores(factors_, scores[0]);  // where kKeyFactors
+    unit_.raise(factors_, output_[0]);     // where kKeyFactors
     hide(parts, first_key, scores[0]);
     softmax_.raise_row_max(scores, output_);
     multiply_pv(slot + KTile::kBytes, scores[0]);
@@ -87,6 +95,7 @@ class DecodeProducts {
     return kNarrow ? lane % 4 * 4 + n % 2 * 2 : lane % 4 * 2;
   }
   __device__ __forceinline__ float output(int n, int half, int column) const {
+    return unit_.value() * output_[0][n / 2 * 2 + column][2 * half + n % 2];  // where kKeyFactors
     if constexpr (kNarrow) return output_[0][n / 2 * 2 + column][2 * half + n % 2];
     return output_[0][n][2 * half + column];
   }
@@ -103,7 +112,7 @@ class DecodeProducts {
   static __device__ __forceinline__ float score_unit(const KernelParts& parts,
                                                      const DecodeItem& item) {
     float unit = parts.base.softmax_scale_log2;
-    unit *= score_factor(parts.scales.k_scale, item.kv_head);  // where kAccuracy
+    unit *= score_factor(parts.scales.k_scale, item.kv_head);  // where kHeadFactors
     (void)item;
     return kIsScored ? 1.0f : unit;
   }
@@ -189,7 +198,7 @@ class DecodeProducts {
         const int batch = item_.number, head = item_.head(row), kv_head = item_.kv_head;
         const int position = item_.request.position(item_.token(row)), at = key + n * 8 + i % 2;
         float score = scores[n][i] * parts.base.softmax_scale;
-        score *= score_factor(parts.scales.k_scale, kv_head);  // where kAccuracy
+        score *= score_factor(parts.scales.k_scale, kv_head);  // where kHeadFactors
         score = score_of(parts.scores, score, batch, head, kv_head, position, at);  // where kScored
         scores[n][i] = score * kLog2E;
       }
@@ -207,6 +216,7 @@ class DecodeProducts {
       for (int half = 0; half < 2; ++half) {
         float(&fragment)[4] = scores[2 * step + half];
         softmax_.exponentiate(fragment, 0);
+        unit_.multiply(factors_, 2 * step + half, fragment);  // where kKeyFactors
         p[2 * half] = pack<kMath>(fragment[0], fragment[1]);
         p[2 * half + 1] = pack<kMath>(fragment[2], fragment[3]);
       }
@@ -232,6 +242,8 @@ class DecodeProducts {
   DecodeKeys seen_[2];
   float output_[1][kOutputTiles][4];
   OnlineSoftmax<1> softmax_;
+  ValueUnit unit_;        // where kKeyFactors
+  unsigned factors_ = 0;  // where kKeyFactors
 };
 
 }  // namespace attune

@@ -19,8 +19,8 @@ namespace attune {
 constexpr bool kBoxes = kLoads == 2;
 constexpr bool kTogether = kLoads == 3;  // warps of kHeads heads share a ring
 constexpr bool kSwizzled = kBoxes || kTogether;
-constexpr bool kNarrow = kDtypeKv == Dtype::kE4m3 || kDtypeKv == Dtype::kE5m2;  // the cache
-constexpr int kKvBytes = kNarrow ? 1 : 2;  // of an element of the cache
+constexpr bool kNarrow = kDtypeKv != kDtypeQ;  // the cache has 8 bits
+constexpr int kKvBytes = kNarrow ? 1 : 2;      // of an element of the cache
 constexpr int kPanelColumns = 128 / kKvBytes;
 static_assert(!kSwizzled || (kHeadDimQk % kPanelColumns == 0 && kHeadDimV % kPanelColumns == 0),
               "boxes have whole panels");

@@ -331,12 +331,12 @@ TEST(KernelSpec, EachOf8BitsChoicesIsCompiledIn) {
     const Problem p =
         parse_problem(std::string("dtype=e4m3,head_dim=128,heads=1,seqlen=8") + option);
     EXPECT_TRUE(texts.insert(to_text(spec_of(p))).second) << option;
-    EXPECT_TRUE(is_fp8(spec_of(p)));
+    EXPECT_TRUE(is_8_bit(spec_of(p)));
     EXPECT_EQ(problem_of(spec_of(p), shape_of(p)), p) << option;
   }
   const Problem quantise =
       parse_problem("op=quantise,dtype_o=e4m3,head_dim=64,heads=1,seqlen=8,rotation=hadamard");
-  EXPECT_TRUE(is_fp8(spec_of(quantise)));
+  EXPECT_TRUE(is_8_bit(spec_of(quantise)));
   EXPECT_EQ(problem_of(spec_of(quantise), shape_of(quantise)), quantise);
 }
 

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Factors of caches of 8 bits: one for all, one for each head, or one for each page or key of a head too. Used by _kvcache.py and _append.py."""
+from . import _tensors as tensors
+from ._library import Scale
+from ._operands import check_factor_tensor, factors, share_memory, span_of
+from ._torch import on_stream, stream_address
+
+MADE = 2  # attune_kv_factors
+_PAGES, _KEYS = "[num_pages, page_size, num_heads_kv]", "[keys of all requests, num_heads_kv]"
+
+
+def _is_by_key(scale, packed):
+    rank = len(getattr(scale, "shape", ()))
+    return rank == 3 or (packed and rank == 2 and scale.shape[0] != 1)
+
+
+def are_by_key(scales, packed_kv=False):
+    """Whether one of k_scale and v_scale has a factor for each page or key."""
+    return any(_is_by_key(scale, packed_kv) for scale in scales.values())
+
+
+def refuse_beside_wide(scales, cache):
+    """Factors beside a cache that has no 8 bits."""
+    found = tensors.dtype_text(cache.dtype)
+    for name, scale in scales.items():
+        if scale is not None and found in ("fp32", "bf16", "fp16"):
+            raise ValueError(f"{name} is given, and the cache is {found}; factors are for 8-bit caches")
+
+
+def _view_of_keys(name, tensor, cache, like, target, packed, written):
+    """The struct, and the Extent. `cache`: as kernels see it, [num_pages, page_size, num_heads_kv, head_dim] or [1, keys, ..]."""
+    check_factor_tensor(name, tensor, like, target)
+    pages, keys, heads = cache.shape[:3]
+    shape = (1, *tensor.shape) if packed else tuple(tensor.shape)
+    strides = (0,) * (3 - len(tensor.shape)) + tuple(tensors.element_strides(name, tensor))
+    if written and shape != (pages, keys, heads):
+        raise ValueError(f"{name} has shape {shape}, and the call writes it; accepted is {(pages, keys, heads)}, [num_pages, page_size, num_heads_kv]")
+    if shape[0] not in (1, pages) or shape[1] not in (1, keys) or shape[2] == 0 or heads % shape[2]:
+        accepted = f"{_KEYS}, ({keys}, {heads})" if packed else f"{_PAGES}, {(pages, keys, heads)}, or slots and their keys"
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted are {accepted}, where 1 stands for any extent and a divisor for the heads")
+    page, key, head = (stride if steps > 1 else 0 for stride, steps in zip(strides, shape))
+    return Scale(tensors.address(name, tensor), page, head, key, heads // shape[2]), span_of(name, tensor, shape, strides)
+
+
+def _by_key(name, scale, cache, like, target, packed, written):
+    """Likewise with a tensor, of factors that need not be by key themselves."""
+    if _is_by_key(scale, packed):
+        return (scale, *_view_of_keys(name, scale, cache, like, target, packed, written))
+    tensor, view, extent = factors(name, scale, like, 1, cache.shape[2], 1, target)
+    if tensor is None:  # 1, which kernels of keys read too
+        tensor = tensors.empty(like, (1, 1), tensors.native_dtype(like, "fp32"))
+        tensors.fill(tensor, 1)
+        _, view, extent = factors(name, tensor, like, 1, cache.shape[2], 1, target)
+    return tensor, view, extent
+
+
+def bind_factors(call, operands, like, scales, given, written, packed_kv=False):
+    """Gives the call k_scale and v_scale. `written`: operands by name, with their addresses, that may not share memory with factors but for those of
+    keys, which may stand between the rows of their cache. Returns tensors that live until the call is enqueued."""
+    p, kept = call.plan.problem, []
+    is_narrow = tensors.DTYPES[p.dtype_kv] in tensors.NARROW_NAMES
+    for name, scale in scales.items() if is_narrow else ():
+        with on_stream(call.plan.ordinal, stream_address(None, call.plan.ordinal)):
+            if p.kv_factors:
+                cache = given["k_cache" if name == "k_scale" else "v_cache"]
+                tensor, view, extent = _by_key(name, scale, cache, like, call.plan.target, packed_kv, p.kv_factors == MADE)
+            else:
+                tensor, view, extent = factors(name, scale, like, 1, p.num_heads_kv, 1, call.plan.target)
+        setattr(operands, name, view)
+        if tensor is None:
+            continue
+        kept.append(tensor)
+        for other, at in written.items():
+            inline = p.kv_factors and other in ("k_cache", "v_cache")
+            if not inline and share_memory(at or 0, call.extents[other], view.data or 0, extent):
+                raise ValueError(f"{other} and {name} overlap in memory; accepted is {other} with memory of its own")
+    return kept

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What belongs to the places of a block of keys, scores or weights, times the factors of their keys. decode_cpu includes it where kKeyFactors.
+#pragma once
+
+#include "cpu/decode_steps.hpp"
+#include "shared/key_factors.h"
+
+namespace attune {
+
+// `at`: where the factors of the places stand, of head 0.
+inline void apply_factors(const ScaleView& scale, const long long* at, const KeyBlock& block,
+                          int kv_head, float* values) {
+  const long long head = kv_head / scale.heads_per_scale * scale.head_stride;
+  for (int place = 0; place < block.places; ++place)
+    if (block.key_at(place) < block.count) values[place] *= scale.data[at[place] + head];
+}
+
+inline void apply_k_factors(const ScaleArgs& scales, const KeyBlock& block, int kv_head,
+                            float* scores) {
+  apply_factors(scales.k_scale, block.k_factor, block, kv_head, scores);
+}
+inline void apply_v_factors(const ScaleArgs& scales, const KeyBlock& block, int kv_head,
+                            float* weights) {
+  apply_factors(scales.v_scale, block.v_factor, block, kv_head, weights);
+}
+
+}  // namespace attune
