@@ -41,6 +41,7 @@ class Case:
     page: int = 0  # 0: slots
     head_dim: int = 128
     dtype_kv: str = ""  # of 8 bits; else as q
+    by_key: bool = False  # a factor for each key and head
     packed: bool = False  # rows and keys of prompts end to end, as many rows as keys
     head_dim_v: int = 0  # of latent attention: V is the first columns of K; else head_dim
 
@@ -60,7 +61,7 @@ class Case:
 
     @property
     def problem(self):
-        return (f"op=attention_kvcache,dtype=bf16{self.dtype_kv and ',dtype_kv=' + self.dtype_kv},{f'head_dim_qk={self.head_dim},head_dim_v={self.head_dim_v}' if self.head_dim_v else f'head_dim={self.head_dim}'},heads={self.heads}/{self.heads_kv},batch={len(self.lengths)},"
+        return (f"op=attention_kvcache,dtype=bf16{self.dtype_kv and ',dtype_kv=' + self.dtype_kv}{self.by_key * ',kv_factors=keys'},{f'head_dim_qk={self.head_dim},head_dim_v={self.head_dim_v}' if self.head_dim_v else f'head_dim={self.head_dim}'},heads={self.heads}/{self.heads_kv},batch={len(self.lengths)},"
                 f"seqlen_q={self.longest if self.packed else self.rows},seqlen_kv={self.longest},mask={'causal_bottom_right' if self.rows > 1 or self.packed else 'none'}"
                 + (f",page_size={self.page}" if self.page else "") + (",packed_q=1,packed_kv=1" if self.packed else "") + (",v_in_k=1" if self.head_dim_v else ""))
 
@@ -75,7 +76,10 @@ def all_cases():
               Case("b64 kv4096 28/4", (4096,) * 64, 28, 4)]
     cases += [Case("chunk 256 b1 kv32768 8/1", (32768,), 8, 1, 256, 16), Case("chunk 1024 b1 kv32768 8/1", (32768,), 8, 1, 1024, 16),
               Case("chunk 512 b4 kv8192 32/8", (8192,) * 4, 32, 8, 512, 16), Case("prompts 2 x 4096 32/8", (4096,) * 2, 32, 8, 4096, 16)]
-    cases += [Case(f"b{b} kv{n} page16 {dtype_kv or 'bf16'}", (n,) * b, page=16, dtype_kv=dtype_kv) for b, n in ((32, 8192), (8, 32768)) for dtype_kv in ("", "e4m3")]
+    cases += [Case(f"b{b} kv{n} page16 {dtype_kv or 'bf16'}", (n,) * b, page=16, dtype_kv=dtype_kv) for b, n in ((32, 8192), (8, 32768))
+              for dtype_kv in ("", "e4m3", "int8")]
+    cases += [Case(f"b{b} kv{n} page16 {dtype_kv} keys", (n,) * b, page=16, dtype_kv=dtype_kv, by_key=True) for b, n in ((32, 8192), (8, 32768))
+              for dtype_kv in ("e4m3", "int8")]
     cases += [Case(f"latent b{b} kv{n} {heads}/1", (n,) * b, heads, 1, page=64, head_dim=576, head_dim_v=512)
               for b, n, heads in ((128, 4096, 128), (16, 32768, 16), (32, 4096, 16))]
     return cases + [Case("prompts 64 x 16..8192 32/8", prompts(), packed=True)]
@@ -100,8 +104,10 @@ class Sets:
         self.begins = torch.tensor([0, *itertools.accumulate(case.lengths)], device=device, dtype=torch.int32)
         self.q = torch.randn(*((sum(case.lengths),) if case.packed else (batch, case.rows)), case.heads, case.head_dim, device=device, dtype=torch.bfloat16)
         shape = shape[1:] if case.packed else shape
-        dtype_kv = {"": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[case.dtype_kv]
-        self.caches = [tuple(torch.randn(shape, device=device, dtype=torch.bfloat16).to(dtype_kv) for _ in "kv") for _ in range(count)]
+        dtype_kv = {"": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "int8": torch.int8}[case.dtype_kv]
+        unit = 32 if case.dtype_kv == "int8" else 1  # of what factors turn into normal numbers
+        self.caches = [tuple((torch.randn(shape, device=device, dtype=torch.bfloat16) * unit).to(dtype_kv) for _ in "kv") for _ in range(count)]
+        self.factors = [torch.full(shape[:-1], 1 / unit, device=device) if case.by_key else 1 / unit for _ in range(count)]
         if case.head_dim_v:
             self.caches = [(k, k[..., :case.head_dim_v]) for k, _ in self.caches]
         self.lengths = torch.tensor(case.lengths, device=device, dtype=torch.int32)
@@ -124,14 +130,14 @@ class Sets:
 def ours(case, sets, context):
     out = torch.empty(*sets.q.shape[:-1], case.head_dim_v or case.head_dim, device="cuda", dtype=sets.q.dtype)
     given = {"page_table": sets.table, "seqlen_kv": case.longest} if case.page else {}
-    if case.dtype_kv:
-        given.update(k_scale=1.0, v_scale=1.0)
     if case.packed:
         given = {"q_begins": sets.begins, "seqlen_q": case.longest, "kv_begins": sets.begins, "seqlen_kv": case.longest}
 
     def run():
         k, v = sets.take()
         causal = case.rows > 1 or case.packed
+        if case.dtype_kv:
+            given["k_scale"] = given["v_scale"] = sets.factors[sets.number]
         return attune.attention_kvcache(sets.q, k, v, None if case.packed else sets.lengths, is_causal=causal, out=out, context=context, **given)
     return run
 
@@ -238,11 +244,12 @@ def summary(rows):
     ratios = [row["over_best_peer"] for row in rows if row["case"] in grid and row["over_best_peer"]]
     slots = min((value for name, value in us.get("b32 kv8192", {}).items() if name != "attune"), default=None)
     paged = {case: us[case] for case in (f"b32 kv8192 page{page}" for page in (64, 16, 1)) if slots and case in us}
-    eight = {case: (us[case.replace("e4m3", "bf16")], us[case]) for case in us if case.endswith("e4m3") and case.replace("e4m3", "bf16") in us}
+    of_bf16 = {case: case.partition("page16 ")[0] + "page16 bf16" for case in us if case.endswith((" e4m3", " int8", " keys"))}
+    eight = {case: (us[wide], us[case]) for case, wide in of_bf16.items() if wide in us}
     return {"points": len(ratios), "geomean_over_best_peer": math.exp(statistics.fmean(map(math.log, ratios))) if ratios else None,
             "worst_over_best_peer": min(ratios, default=None),
             "pages_over_best_peer_on_slots": {case: {name: slots / value for name, value in row.items()} for case, row in paged.items()},
-            "e4m3_over_bf16": {case: {name: wide[name] / narrow[name] for name in narrow if name in wide} for case, (wide, narrow) in eight.items()}}
+            "8_bits_over_bf16": {case: {name: wide[name] / narrow[name] for name in narrow if name in wide} for case, (wide, narrow) in eight.items()}}
 
 
 def main():

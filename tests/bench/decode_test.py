@@ -202,7 +202,7 @@ class ResultTest(unittest.TestCase):
                                 row("b32 kv8192 page16 bf16", 1.5, attune=20.0, flashinfer_fa2=30.0), row("b32 kv8192 page16 e4m3", 1.5, attune=10.0, flashinfer_fa2=20.0)])
         self.assertEqual(found, {"points": 1, "geomean_over_best_peer": 1.25, "worst_over_best_peer": 1.25,
                                  "pages_over_best_peer_on_slots": {"b32 kv8192 page1": {"attune": 0.5, "flashinfer_fa2": 0.25}},
-                                 "e4m3_over_bf16": {"b32 kv8192 page16 e4m3": {"attune": 2.0, "flashinfer_fa2": 1.5}}})
+                                 "8_bits_over_bf16": {"b32 kv8192 page16 e4m3": {"attune": 2.0, "flashinfer_fa2": 1.5}}})
 
 
 if __name__ == "__main__":

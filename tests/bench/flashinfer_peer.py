@@ -111,6 +111,8 @@ def build(case, sets, backend):
         return None
     if case.head_dim_v:
         return latent(case, sets, backend) if case.page and case.rows == 1 and not case.dtype_kv else None
+    if case.by_key or case.dtype_kv == "int8":
+        return None  # it has neither
     if backend == "fa3" and (case.dtype_kv or case.rows == 1 and not case.packed):
         return None
     return (end_to_end if case.packed else over_pages)(case, sets, backend)

@@ -102,6 +102,11 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
             "loads=1,keys=16,warps=8,team=2,heads=2,stages=3,min_blocks=1,min_tiles=2"),
            ("decode_sm80", CACHE.replace("head_dim=64", "dtype_kv=e4m3,head_dim=208") + ",alibi=1,sinks=fp32,window=50:0",
             "loads=0,keys=16,warps=4,team=2,heads=1,stages=2,min_blocks=1,min_tiles=2"),
+           # int8; factors of keys, by each way of loading.
+           *(("decode_sm80", CACHE.replace("head_dim=64", "dtype_kv=int8,head_dim=" + dim) + fields,
+              f"loads={loads},keys=16,warps=4,team=2,heads=1,stages=2,min_blocks=1,min_tiles=2")
+             for loads, dim, fields in ((2, "128", ",page_size=16"), (2, "128", ",page_size=16,kv_factors=keys"),
+                                        (1, "80", ",page_size=3,packed_q=1,kv_factors=keys"), (0, "208", ",kv_factors=keys,alibi=1"))),
            # The same by wgmma: whole tiles and shares, pages smaller than a step, packed rows and keys, scores.
            ("cache_sm90", CACHE + ",page_size=16", "block_m=64,block_n=64,ping_pong=0,scheduler=3,min_tiles=2"),
            ("cache_sm90", CACHE + ",page_size=128", "block_m=128,block_n=96,scheduler=2,row_max=1"),
@@ -116,6 +121,8 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
            ("mla_sm90", LATENT.replace("seqlen_kv=300", "seqlen_kv=60") + ",heads=64/1,batch=150,seqlen_q=1", "scheduler=2,pack_heads=64"),
            ("append_kv_cuda", "op=append_kv,dtype=bf16,dtype_kv=e4m3,head_dim=72,heads=8/2,batch=9,seqlen_q=5,seqlen_kv=100,rotary=bf16,"
             "rotary_interleaved=1,rotary_q=1,packed_q=1,page_size=3", ""),
+           ("append_kv_cuda", "op=append_kv,dtype=bf16,dtype_kv=int8,head_dim=72,heads=8/2,batch=9,seqlen_q=5,seqlen_kv=100,rotary=bf16,rotary_q=1,"
+            "packed_q=1,page_size=3,kv_factors=made", ""),
            ("merge_cuda", "op=merge,dtype=fp32,dtype_kv=bf16,head_dim=40,heads=3,batch=2,seqlen=77", ""))
 
 
