@@ -197,7 +197,8 @@ double band_clocks(const KernelSpec& spec, const Shape& shape, const DeviceFacts
   const int64_t places = backward_places(spec, shape);
   const int64_t walkers =
       kBandWalkers * std::max<int64_t>(backward_band_blocks(places, device.sm_count), 1);
-  return kTileClocks + kPlaceClocks * (2 + static_cast<double>((places + walkers - 1) / walkers));
+  const int64_t each = (places + walkers - 1) / walkers;
+  return kTileClocks + kPlaceClocks * static_cast<double>(2 + each);
 }
 
 // Of delta, by a step ahead or by the kernel of dq.

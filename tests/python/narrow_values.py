@@ -7,6 +7,8 @@ NARROW = {"e4m3": (3, 7, 0x7E), "e5m2": (2, 15, 0x7B)}  # bits of the fraction, 
 
 def values_of_codes(name):
     """float64 [256] of an 8-bit type."""
+    if name == "int8":
+        return np.arange(256).astype(np.uint8).view(np.int8).astype(np.float64)
     mantissa, bias, last = NARROW[name]
     code = np.arange(256)
     exponent, fraction = (code >> mantissa) & ((1 << (7 - mantissa)) - 1), code & ((1 << mantissa) - 1)

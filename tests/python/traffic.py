@@ -10,6 +10,7 @@ from caches import expected, turned
 from library_and_device import DEVICE, np, torch
 from narrow_values import NARROW, values_of_codes
 
+POISON = 0x7F  # NaN in e4m3 and e5m2
 LIMITS = {"float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
 
@@ -43,7 +44,8 @@ class World:
         self.heads, self.heads_kv = pick((8, 2), (6, 1), (7, 1), (4, 4), (12, 2), (32, 4))
         self.d = int(pick(64, 64, 80, 128))
         self.dv = int(pick(self.d, self.d, 64))
-        self.narrow = pick(None, None, None, "e4m3", "e5m2")
+        self.narrow = pick(None, None, None, "e4m3", "e5m2", "int8")
+        self.by_key = bool(self.narrow and pick(False, True))  # factors, which appending makes
         wide = {"": ["float32", "float16"], "cpu": ["float32", "bfloat16"], "cuda": ["float16", "bfloat16"]}[DEVICE]
         self.dtype = pick(*[x for x in wide if not (self.narrow and x == "float32")])
         self.turned = int(pick(0, self.d, self.d // 2))
@@ -58,9 +60,10 @@ class World:
         self.outside = []  # requests that were moved out
         self.scales = {}
         if self.narrow:
-            factors = [random.uniform(0.02, 0.05, (1, self.heads_kv)).astype(np.float32) for _ in range(2)]
-            self.factors = [f[0].astype(np.float64)[:, None] for f in factors]
-            self.scales = dict(zip(("k_scale", "v_scale"), (f if torch is None else torch.from_numpy(f).to(DEVICE) for f in factors)))
+            shape = (self.count, self.page, self.heads_kv) if self.by_key else (1, self.heads_kv)
+            factors = [np.full(shape, np.nan, np.float32) if self.by_key else random.uniform(0.04, 0.06, shape).astype(np.float32) for _ in range(2)]
+            self.factors = [f if torch is None else torch.from_numpy(f).to(DEVICE) for f in factors]
+            self.scales = dict(zip(("k_scale", "v_scale"), self.factors))
             if torch is None:
                 self.scales["dtype_kv"] = self.narrow
         self.caches = [self.filled((self.count, self.page, self.heads_kv, m)) for m in (self.d, self.dv)]
@@ -75,7 +78,7 @@ class World:
         self.counts = {}
 
     def __str__(self):
-        return (f"page {self.page}, {self.heads}/{self.heads_kv} heads, d {self.d}/{self.dv}, {self.dtype}, cache {self.narrow or self.dtype}, "
+        return (f"page {self.page}, {self.heads}/{self.heads_kv} heads, d {self.d}/{self.dv}, {self.dtype}, cache {self.narrow or self.dtype}{' with factors of keys' * self.by_key}, "
                 f"turned {self.turned}{' interleaved' if self.interleaved else ''}, window {self.window}, room {self.room}")
 
     # The cache.
@@ -84,26 +87,27 @@ class World:
         """NaN everywhere."""
         if not self.narrow:
             return on_device(np.full(shape, np.nan), self.dtype)
-        codes = np.full(shape, 0x7F, np.uint8)
+        codes = np.full(shape, POISON, np.uint8)
         if torch is None:
-            return codes
-        return torch.from_numpy(codes).to(DEVICE).view({"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[self.narrow])
+            return codes.view(np.int8) if self.narrow == "int8" else codes
+        return torch.from_numpy(codes).to(DEVICE).view({"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "int8": torch.int8}[self.narrow])
 
     def bits(self, which):
         """The cache in a type whose rows can be copied and assigned."""
         cache = self.caches[which]
-        return cache.view(torch.uint8) if self.narrow and torch is not None else cache
+        return cache.view(torch.uint8 if torch is not None else np.uint8) if self.narrow else cache
+
+    def memory(self):
+        """What pages have, [page, row, ..]."""
+        return [self.bits(which) for which in (0, 1)] + (self.factors if self.by_key else [])
 
     def poison(self, page, first=0):
-        for which in (0, 1):
-            self.bits(which)[page, first:] = 0x7F if self.narrow else float("nan")
+        for number, held in enumerate(self.memory()):
+            held[page, first:] = POISON if self.narrow and number < 2 else float("nan")
 
-    def read(self, which):
-        """The whole cache in float64 [num_pages, page_size, num_heads_kv, head_dim]."""
-        held = on_host(self.bits(which))
-        if not self.narrow:
-            return held
-        return values_of_codes(self.narrow)[held.astype(np.uint8)] * self.factors[which]
+    def factors_at(self, which, page, row):
+        """[keys, num_heads_kv, 1]"""
+        return on_host(self.factors[which][page, row] if self.by_key else self.factors[which])[..., None]
 
     def take_page(self, slot):
         """A page that nobody has, for the request of `slot`; moves others out, or ends them, until there is one."""
@@ -144,8 +148,8 @@ class World:
             rest = shared % self.page
             if rest:
                 page = self.take_page(slot)
-                for which in (0, 1):
-                    self.bits(which)[page, :rest] = self.bits(which)[of.pages[shared // self.page], :rest]
+                for held in self.memory():
+                    held[page, :rest] = held[of.pages[shared // self.page], :rest]
                 pages.append(page)
             keys, values = of.keys[:shared], of.values[:shared]
             self.source = None
@@ -161,7 +165,7 @@ class World:
     def move_out(self, slot):
         request = self.requests[slot]
         copy = (lambda x: x.copy()) if torch is None else (lambda x: x.clone())
-        request.kept = [[copy(self.bits(which)[page]) for which in (0, 1)] for page in request.pages]
+        request.kept = [[copy(held[page]) for held in self.memory()] for page in request.pages]
         self.give_back(request.pages)
         request.pages = []
         self.requests[slot] = None
@@ -175,8 +179,8 @@ class World:
             return
         for rows in request.kept:
             page = self.take_page(slot)
-            for which in (0, 1):
-                self.bits(which)[page] = rows[which]
+            for held, kept in zip(self.memory(), rows):
+                held[page] = kept
             request.pages.append(page)
         request.kept = None
         self.requests[slot] = request
@@ -209,10 +213,11 @@ class World:
     def kernels(self, q, k, v, **packed):
         """Appends and attends; returns q as it was multiplied, o and lse."""
         lists = dict(page_table=self.table, **packed)
+        makes = {"make_scales": True} if self.by_key else {}
         if self.turned:
-            q = attune.append_kv(k, v, *self.caches, self.lengths, q=q, **lists, **self.tables, **self.scales)
+            q = attune.append_kv(k, v, *self.caches, self.lengths, q=q, **lists, **self.tables, **self.scales, **makes)
         else:
-            attune.append_kv(k, v, *self.caches, self.lengths, **lists, **self.scales)
+            attune.append_kv(k, v, *self.caches, self.lengths, **lists, **self.scales, **makes)
         return q, *attune.attention_kvcache(q, *self.caches, self.lengths, is_causal=True, window=self.window, return_lse=True, **lists, **self.scales)
 
     def step_alike(self, count):
@@ -314,10 +319,11 @@ class World:
         for which, (old, new) in enumerate(((request.keys, self.turn(given[1], positions)), (request.values, given[2]))):
             cache = on_host(self.bits(which)[page, row])
             if self.narrow:
-                cache = values_of_codes(self.narrow)[cache.astype(np.uint8)] * self.factors[which]
+                factors = self.factors_at(which, page, row)
+                cache = values_of_codes(self.narrow)[cache.astype(np.uint8)] * factors
             np.testing.assert_array_equal(cache[:request.length], old, "keys or values that were written before")
-            step = limit if not self.narrow else 2.0**-NARROW[self.narrow][0]
-            small = limit if not self.narrow else self.factors[which].max() * 2.0**-6
+            step = limit if not self.narrow else limit if self.narrow == "int8" else 2.0**-NARROW[self.narrow][0]
+            small = limit if not self.narrow else factors.max() * (0.6 if self.narrow == "int8" else 2.0**-6)
             np.testing.assert_allclose(cache[request.length:], new, rtol=step, atol=small)
             held.append(cache)
         request.keys, request.values = held
@@ -332,9 +338,10 @@ class World:
             if request is not None:
                 np.add.at(users, request.pages, 1)
         np.testing.assert_array_equal(users, self.users)
-        for which in (0, 1):
-            held = self.read(which)
-            assert np.isnan(held[self.users == 0]).all(), "a page that no request has was written"
+        for number, memory in enumerate(self.memory()):
+            unused = on_host(memory)[self.users == 0]
+            poisoned = unused == POISON if self.narrow and number < 2 else np.isnan(unused)
+            assert poisoned.all(), "a page that no request has was written"
 
     def step(self):
         chance, empty = self.random.random(), [i for i, r in enumerate(self.requests) if r is None]

@@ -142,8 +142,8 @@ std::string object_of(std::string_view bytes, const std::string& name) {
   symbols += bytes_of(symbol(strings.add(name + "_bytes"), count_at, 8));
   Sections sections;
   sections.add(".rodata", SHT_PROGBITS, SHF_ALLOC, kImageAlignment, content);
-  sections.add(".symtab", SHT_SYMTAB, 0, 8, std::move(symbols), 3, 1, sizeof(Elf64_Sym));
-  sections.add(".strtab", SHT_STRTAB, 0, 1, std::move(strings.bytes));
+  sections.add(".symtab", SHT_SYMTAB, 0, 8, symbols, 3, 1, sizeof(Elf64_Sym));
+  sections.add(".strtab", SHT_STRTAB, 0, 1, strings.bytes);
   sections.add(".note.GNU-stack", SHT_PROGBITS, 0, 1, "");  // the stack need not be executable
   return sections.file();
 }
