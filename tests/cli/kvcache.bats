@@ -58,11 +58,30 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
   expect 0
   json 'len(o["rows"]) == 8 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
   attune explain --problem ${slots/fp32/fp32,dtype_kv=e4m3}
-  refused 2 "dtype_kv is e4m3 and dtype_q is fp32" "e5m2 under bf16"
+  refused 2 "dtype_kv is e4m3 and dtype_q is fp32" "int8 under bf16"
   attune explain --problem ${pages/bf16/bf16,dtype_kv=fp16}
   refused 2 "dtype_kv is fp16 and dtype_q is bf16"
   attune emit --arch sm_80 --problem ${pages/bf16/bf16,dtype_kv=e4m3}
   refused 2 "decode_sm80: dtype_kv is e4m3" "sm_89"
+}
+
+@test "caches of int8, and factors of keys" {
+  need_cpu_target
+  attune check --target cpu:2 --problem ${pages/bf16/bf16,dtype_kv=int8} --problem ${packed/fp16/fp16,dtype_kv=int8,kv_factors=keys} --problem ${keys/bf16/bf16,dtype_kv=e5m2,kv_factors=keys} --problem ${scored/bf16/bf16,dtype_kv=e4m3,kv_factors=keys} --json
+  expect 0
+  json 'len(o["rows"]) == 4 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
+  attune emit --arch sm_80 --problem ${pages/bf16/bf16,dtype_kv=int8,kv_factors=keys}
+  expect 0
+  attune explain --problem dtype=e4m3,dtype_kv=int8,head_dim=64,heads=8,seqlen=64
+  refused 1 "dtype_kv is int8" "op prefill has no cache"
+  attune explain --problem ${pages},kv_factors=keys
+  refused 1 "kv_factors is keys and dtype_kv bf16" "accepted is heads"
+  attune explain --problem ${pages/bf16/bf16,dtype_kv=int8},kv_factors=made
+  refused 1 "kv_factors is made" "accepted are heads and keys"
+  attune explain --problem ${pages/bf16/bf16,dtype_kv=int8},kv_factors=rows
+  refused 1 'kv_factors is "rows"' "heads, keys and made"
+  attune explain --problem op=quantise,dtype=bf16,dtype_o=int8,head_dim=64,heads=8,seqlen=64
+  refused 2 "dtype_o is int8" "e4m3 or e5m2"
 }
 
 @test "a program sees positions" {
