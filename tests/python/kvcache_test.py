@@ -265,8 +265,16 @@ class FlashTest(unittest.TestCase):
             self.assertTrue(torch.equal(kc[b, n - 1].view(torch.uint8), k[b, 0].view(torch.uint8)))
             keys, values = (numbers(cache[b, :n].float() * factors[0][:, None]) for cache in (kc, vc))
             np.testing.assert_allclose(numbers(out[b]), expected(numbers(q[b]), keys, values)[0], rtol=2e-2, atol=2e-2)
-        with self.assertRaisesRegex(ValueError, r"k_descale has shape \(3, 2\); accepted are factors of heads that all requests share"):
-            attune.flash.flash_attn_with_kvcache(q, kc, vc, k_descale=factors.repeat(3, 1))
+        with self.assertRaisesRegex(ValueError, r"k_descale has shape \(3, 2\); accepted beside block_table are factors of heads that all requests share"):
+            attune.flash.flash_attn_with_kvcache(q, kc, vc, k_descale=factors.repeat(3, 1), block_table=torch.zeros(3, 1, dtype=torch.int32, device=DEVICE))
+        each = torch.rand(3, 2, generator=random).to(DEVICE) + 0.5
+        for slots, of in ((None, (0, 1, 2)), ([2, 0, 1], (2, 0, 1)), ([1, 2], (1, 2))):
+            given = dict(cache_seqlens=before[:len(of)] + 1, k_descale=each[:len(of)], v_descale=each[:len(of)] * 2)
+            index = None if slots is None else torch.tensor(slots, dtype=torch.int32, device=DEVICE)
+            out = attune.flash.flash_attn_with_kvcache(q[:len(of)], kc, vc, cache_batch_idx=index, **given)
+            for b, slot in enumerate(of):
+                keys, values = (numbers(cache[slot, :before[b] + 1].float() * each[b][:, None]) for cache in (kc, vc))
+                np.testing.assert_allclose(numbers(out[b]), expected(numbers(q[b]), keys, 2 * values)[0], rtol=2e-2, atol=4e-2)
         k16, v16 = k.bfloat16(), v.bfloat16()
         attune.flash.flash_attn_with_kvcache(q, kc, vc, k16, v16, cache_seqlens=before, k_descale=factors, v_descale=factors)
         for b, n in enumerate((31, 1, 8)):

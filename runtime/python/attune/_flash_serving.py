@@ -82,17 +82,31 @@ def _append(q, k_cache, v_cache, k, v, cos, sin, before, turns_alike, interleave
     return q if turned is None else turned, lengths
 
 
-def _factors_of_heads(k_cache, **descales):
-    """k_scale and v_scale of attention_kvcache(): FlashAttention has one for each request and head, attune one for each head."""
+def _of_slots(descale, slots, k_cache):
+    """Factors of each request and head as those of its slot, which all its keys have: [slots, 1, num_heads_kv]."""
+    if slots is None and descale.shape[0] == k_cache.shape[0]:
+        return descale[:, None]
+    made = descale.new_ones((k_cache.shape[0], descale.shape[1]))
+    if slots is None:
+        made[:descale.shape[0]] = descale
+    else:
+        made.index_copy_(0, slots.long(), descale)
+    return made[:, None]
+
+
+def _scales_of(k_cache, block_table, slots, **descales):
+    """k_scale and v_scale of attention_kvcache(): FlashAttention has one for each request and head, a cache one for each head, or for each slot."""
     scales = {}
     for name, descale in descales.items():
         if descale is None:
             descale = 1.0 if k_cache.dtype.itemsize == 1 else None
-        elif descale.dim() == 2 and descale.shape[0] > 1:
-            if descale.stride(0):
-                raise ValueError(f"{name} has shape {tuple(descale.shape)}; accepted are factors of heads that all requests share: [1, num_heads_kv], or that "
-                                 "with .expand(batch, num_heads_kv)")
+        elif descale.dim() == 2 and descale.shape[0] > 1 and descale.stride(0) == 0:
             descale = descale[:1]
+        elif descale.dim() == 2 and descale.shape[0] > 1:
+            if block_table is not None:
+                raise ValueError(f"{name} has shape {tuple(descale.shape)}; accepted beside block_table are factors of heads that all requests share: "
+                                 "[1, num_heads_kv], or that with .expand(batch, num_heads_kv); without it those of each request, too")
+            descale = _of_slots(descale, slots, k_cache)
         scales[name.replace("descale", "scale")] = descale
     return scales
 
@@ -108,7 +122,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     rotary_sin: [positions, rotary_dim / 2], which turn k and q before. cache_batch_idx: int32 [batch], the slot of each request. causal: the last row
     sees all keys. Returns out, or (out, lse) with return_softmax_lse; a row without keys has lse -inf (FlashAttention: +inf).
 
-    k_descale, v_descale (version 3): float32 [batch, num_heads_kv] of caches of 8 bits, expanded from [1, num_heads_kv]; None is 1. Then q has 16 bits, and k and
+    k_descale, v_descale (version 3): float32 [batch, num_heads_kv] of caches of 8 bits, with block_table expanded from [1, num_heads_kv]; None is 1. Then q has 16 bits, and k and
     v too, which are divided by them and rounded, or the cache's dtype, which is written as it stands.
 
     cache_leftpad: int32 [batch], without block_table: keys of a request begin there in its slot, and cache_seqlens counts from the slot's begin; angles
@@ -127,7 +141,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     _ignore("flash_attn_with_kvcache", num_splits=num_splits)
     if isinstance(cache_seqlens, int):
         cache_seqlens = torch.full((q.shape[0],), cache_seqlens, dtype=torch.int32, device=q.device)
-    scales = _factors_of_heads(k_cache, k_descale=k_descale, v_descale=v_descale)
+    scales = _scales_of(k_cache, block_table, cache_batch_idx, k_descale=k_descale, v_descale=v_descale)
     if k is not None:
         moves = causal or window_of(window_size) is not None or q.shape[1] == 1  # else all rows stand at the first new position
         alike = rotary_cos is not None and moves and q.shape[1] == k.shape[1]
