@@ -23,10 +23,10 @@ ATTUNE_HOST_DEVICE inline float key_factor(const ScaleView& scale, long long pag
 // Shared memory of a decode kernel behind all else (decode_layout.h): of each slot the factors of its keys of K, then of V.
 ATTUNE_HOST_DEVICE constexpr int decode_factor_bytes(int keys) { return keys * 8; }
 
-// What a row is divided by before it is rounded, of its largest magnitude: not 0, nor below what fp32 has whole. NaN stays NaN.
+// What a row is divided by before it is rounded, of its largest magnitude: not below what fp32 has whole, so for a row of zeros less than for any
+// other, since kernels hold weights relative to the largest factors. NaN stays NaN.
 template <Dtype kDtype>
 ATTUNE_HOST_DEVICE inline float factor_of_largest(float largest) {
-  if (largest == 0.0f) return 1.0f;
   const float factor = largest / largest_code_value(kDtype);
   return factor < kSmallestFactor ? kSmallestFactor : factor;
 }

@@ -93,11 +93,11 @@ class CacheFactorsTest(unittest.TestCase):
                         given = np.float16(new[b, rows - length:]).astype(np.float64)
                         factor = np.abs(given).max(-1) / LARGEST[dtype]
                         found = numbers(scale)[TABLE[b]].reshape(-1, HEADS)
-                        np.testing.assert_allclose(found[:length], np.where(factor == 0, 1, factor), rtol=1e-6)
+                        np.testing.assert_allclose(found[:length], np.maximum(factor, 2.0 ** -126), rtol=1e-6)
                         self.assertTrue(np.isnan(found[length:]).all())  # nothing else is written
                         held = of_request(b, codes(cache, dtype), numbers(scale))
                         step = {"int8": 0.5, "e4m3": 16, "e5m2": 4096}[dtype]  # of the largest codes
-                        self.assertTrue((np.abs(held - given) <= 1.001 * step * np.where(factor == 0, 1, factor)[..., None]).all())
+                        self.assertTrue((np.abs(held - given) <= 1.001 * step * factor[..., None]).all())
                 self.check(half(self.draw(len(KEYS), 3, 3 * HEADS, d)), k, v, *scales, dtype)  # factors behind the last key are NaN
 
     def test_factors_of_pages_and_of_part_of_the_axes(self):
@@ -132,6 +132,27 @@ class CacheFactorsTest(unittest.TestCase):
                                  dtype_kv=dtype if torch is None else None)
                 self.check(half(self.draw(len(KEYS), 1, 2 * HEADS, d)), *caches, *scales, dtype)
 
+    def test_rows_take_no_harm_from_others(self):
+        """A row of zeros has a factor below all others; one that is not finite shows in rows that see its key alone; -0 is 0."""
+        d, length = 64, 37
+        k, v = (filled((PAGES, PAGE, HEADS, d), "int8", 0) for _ in "kv")
+        scales = [floats(np.full((PAGES, PAGE, HEADS), np.nan)) for _ in "kv"]
+        new = [self.draw(len(KEYS), max(KEYS), HEADS, d) * size for size in (1, 1e-3)]
+        new[1][0, 5:7] = 0
+        attune.append_kv(*(half(x) for x in new), k, v, ints(KEYS), page_table=ints(TABLE), k_scale=scales[0], v_scale=scales[1], make_scales=True,
+                         dtype_kv="int8" if torch is None else None)
+        self.check(half(self.draw(len(KEYS), 3, 3 * HEADS, d)), k, v, *scales, "int8")
+        q = half(self.draw(len(KEYS), 3, HEADS, d))
+        good, _ = self.attend(q, k, v, *scales, "int8")
+        last, row = (int(TABLE[0][(length - 1) // PAGE]), (length - 1) % PAGE)
+        for bad in (np.nan, np.inf, -0.0):
+            held = float(numbers(scales[1])[last, row, 0])
+            scales[1][last, row, 0] = bad
+            o, _ = self.attend(q, k, v, *scales, "int8")
+            scales[1][last, row, 0] = held
+            np.testing.assert_array_equal(numbers(o)[0, :2], numbers(good)[0, :2])  # which do not see it
+            self.assertEqual(bool(np.isfinite(numbers(o)[0, 2, 0]).any()), bad == 0)
+
     def test_packed_keys_and_slots(self):
         begins, d = np.concatenate([[0], np.cumsum(KEYS)]), 64
         total = begins[-1]
@@ -151,6 +172,13 @@ class CacheFactorsTest(unittest.TestCase):
                 slot[b, :length] = x[here]
             want, _ = expected(numbers(q)[b][None], k[here] * k_scale[here][..., None].astype(np.float64), v[here] * v_scale[here][..., None].astype(np.float64))
             np.testing.assert_allclose(numbers(o)[b], want[0], atol=LIMIT * np.abs(want).max(), rtol=LIMIT)
+        for wrong in (k_scale[..., None], k_scale[None]):
+            with self.assertRaisesRegex(ValueError, r"k_scale has shape .*; accepted are .*\[keys of all requests, num_heads_kv\]"):
+                attune.attention_kvcache(q[:1], native(k), native(v), q_begins=ints([0, 1]), seqlen_q=1, kv_begins=ints([0, total]), seqlen_kv=int(total),
+                                         k_scale=floats(wrong), v_scale=1.0)
+        none = attune.attention_kvcache(q[:1], native(k[:0]), native(v[:0]), q_begins=ints([0, 1]), seqlen_q=1, kv_begins=ints([0, 0]), seqlen_kv=0,
+                                        k_scale=floats(k_scale[:0]), v_scale=floats(v_scale[:0]))
+        self.assertTrue((numbers(none) == 0).all())
         of_slots = attune.attention_kvcache(q[:, None], native(slots[0]), native(slots[1]), ints(KEYS), k_scale=floats(slots[2]), v_scale=floats(slots[3]))
         np.testing.assert_allclose(numbers(of_slots)[:, 0], numbers(o), atol=2e-3 * np.abs(numbers(o)).max())
 
@@ -189,6 +217,8 @@ class CacheFactorsTest(unittest.TestCase):
         append = dict(page_table=ints(TABLE), make_scales=True, dtype_kv="int8" if torch is None else None)
         with self.assertRaisesRegex(ValueError, "v_scale has shape .* and make_scales is true; accepted is a float32 tensor"):
             attune.append_kv(new, new, k, v, ints(KEYS), k_scale=good, v_scale=1.0, **append)
+        with self.assertRaisesRegex(ValueError, "v_scale and k_scale overlap in memory"):
+            attune.append_kv(new, new, k, v, ints(KEYS), k_scale=good, v_scale=good, **append)
         for small in (floats(np.ones((PAGES, 1, HEADS))), floats(np.ones((PAGES, PAGE, 1)))):
             with self.assertRaisesRegex(ValueError, "k_scale has shape .*, and the call writes it; accepted is"):
                 attune.append_kv(new, new, k, v, ints(KEYS), k_scale=small, v_scale=good, **append)

@@ -239,7 +239,7 @@ class AppendExpectation final : public Expectation {
       rounding = std::max(rounding, std::max(value.magnitude, std::abs(value.want)));
     }
     const double code = static_cast<double>(largest_code_value(problem_.dtype_kv));
-    const double want = largest == 0 ? 1.0 : largest / code;
+    const double want = std::max(largest / code, 0x1p-126);
     if (!(std::abs(static_cast<double>(made) - want) <= 0x1p-21 * std::max(want, rounding / code)))
       blame(fmt::format("{} is {} and should be {} for page {}, key {}, head {}",
                         role == Role::kKScale ? "k_scale" : "v_scale", made, want, row.page,

@@ -33,7 +33,7 @@ typedef enum attune_kv_factors {
   ATTUNE_KV_FACTORS_MADE =
       2 /* of op append_kv: likewise, and the call makes and writes that of each
                                   key and head it writes: the largest magnitude of the row / 448 (of
-                                  e5m2 57344, of int8 127), or 1 of a row of zeros */
+                                  e5m2 57344, of int8 127), at least 2^-126 */
 } attune_kv_factors;
 
 /* All lists are on the device, of 32-bit integers, and live until the call's work is done. A length above seqlen_kv counts as

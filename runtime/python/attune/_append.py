@@ -258,7 +258,7 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots
     new tensor where it is None. Arithmetic is fp32, rounded once.
     k_scale, v_scale: of 8-bit caches, as of attention_kvcache(): round(value / factor) is written, clamped to the largest finite value (NaN is 0 in
     int8). make_scales: the call makes them, and writes them into these tensors of a factor for each key and head: the largest magnitude of the row / 448
-    (of e5m2 57344, of int8 127), or 1 of a row of zeros.
+    (of e5m2 57344, of int8 127), at least 2^-126.
 
     A row whose place is not there (a position below 0, beyond the cache or the tables, a page or slot that the cache does not have) is not written.
     q without angles becomes 0. Returns q_out, or None without q. PyTorch and NumPy (CPU); no gradients.
@@ -269,7 +269,8 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots
     refuse_beside_wide(factors, k_cache)
     call = _call_of(context, given, lists, seqlen_q, dtype_kv, _kind_of(factors, make_scales))
     operands, kept = _bind(call, given, lists)
-    scales = bind_factors(call, operands, k, factors, given, {"k_cache": operands.k.data, "v_cache": operands.v.data})
+    scales = bind_factors(call, operands, k, factors, given, {"k_cache": operands.k.data, "v_cache": operands.v.data},
+                          others={name: tensors.address(name, given[name]) for name in ("k", "v", "q", "q_out") if make_scales and given[name] is not None})
     if call.rows:
         call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
     del kept, scales

@@ -31,6 +31,8 @@ def _view_of_keys(name, tensor, cache, like, target, packed, written):
     """The struct, and the Extent. `cache`: as kernels see it, [num_pages, page_size, num_heads_kv, head_dim] or [1, keys, ..]."""
     check_factor_tensor(name, tensor, like, target)
     pages, keys, heads = cache.shape[:3]
+    if packed and len(tensor.shape) != 2:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted are [], [1, num_heads_kv] and {_KEYS}: keys stand in no pages")
     shape = (1, *tensor.shape) if packed else tuple(tensor.shape)
     strides = (0,) * (3 - len(tensor.shape)) + tuple(tensors.element_strides(name, tensor))
     if written and shape != (pages, keys, heads):
@@ -44,6 +46,8 @@ def _view_of_keys(name, tensor, cache, like, target, packed, written):
 
 def _by_key(name, scale, cache, like, target, packed, written):
     """Likewise with a tensor, of factors that need not be by key themselves."""
+    if packed and len(getattr(scale, "shape", ())) == 2 and scale.shape[0] == 0:
+        scale = 1.0  # no keys: nobody reads it
     if _is_by_key(scale, packed):
         return (scale, *_view_of_keys(name, scale, cache, like, target, packed, written))
     tensor, view, extent = factors(name, scale, like, 1, cache.shape[2], 1, target)
@@ -54,10 +58,11 @@ def _by_key(name, scale, cache, like, target, packed, written):
     return tensor, view, extent
 
 
-def bind_factors(call, operands, like, scales, given, written, packed_kv=False):
+def bind_factors(call, operands, like, scales, given, written, packed_kv=False, others=None):
     """Gives the call k_scale and v_scale. `written`: operands by name, with their addresses, that may not share memory with factors but for those of
-    keys, which may stand between the rows of their cache. Returns tensors that live until the call is enqueued."""
+    keys, which may stand between the rows of their cache. `others`: likewise what factors that the call makes may not share. Returns tensors that live until the call is enqueued."""
     p, kept = call.plan.problem, []
+    places = {name: (at, call.extents[name]) for name, at in (others or {}).items() if name in call.extents}
     is_narrow = tensors.DTYPES[p.dtype_kv] in tensors.NARROW_NAMES
     for name, scale in scales.items() if is_narrow else ():
         with on_stream(call.plan.ordinal, stream_address(None, call.plan.ordinal)):
@@ -70,6 +75,11 @@ def bind_factors(call, operands, like, scales, given, written, packed_kv=False):
         if tensor is None:
             continue
         kept.append(tensor)
+        if p.kv_factors == MADE:
+            places[name] = (view.data or 0, extent)
+            for other, (at, place) in places.items():
+                if other != name and share_memory(view.data or 0, extent, at or 0, place):
+                    raise ValueError(f"{name} and {other} overlap in memory; accepted is {name} with memory of its own, which the call writes")
         for other, at in written.items():
             inline = p.kv_factors and other in ("k_cache", "v_cache")
             if not inline and share_memory(at or 0, call.extents[other], view.data or 0, extent):

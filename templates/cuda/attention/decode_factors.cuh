@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Factors of keys in a decode kernel: those of a slot's keys stand in shared memory, of K, then of V. K's multiply scores. V's multiply weights,
-// which are rounded to fp16: they are relative to the largest so far, rounded up to a power of two, and so is O.
+// which are rounded to fp16: they are relative to the largest so far, rounded up to a power of two, and so is O. One that is not finite
+// shows in the rows that see its key alone.
 #pragma once
 
 #include "cuda/attention/decode_items.cuh"
@@ -48,7 +49,11 @@ class ValueUnit {
     for (int n = 0; n < kKeys / 8; ++n) {
       float two[2];
       factors_of_lane(factors + kVFactorsAt, n, two);
-      largest = max(largest, max(__float_as_uint(two[0]), __float_as_uint(two[1])));
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const unsigned magnitude = __float_as_uint(two[i]) & 0x7fffffffu;
+        if (magnitude < 0x7f800000u) largest = max(largest, magnitude);  // finite
+      }
     }
     largest = __reduce_max_sync(~0u, largest);
     if (largest <= __float_as_uint(unit_)) return;
@@ -69,7 +74,8 @@ class ValueUnit {
     factors_of_lane(factors + kVFactorsAt, n, two);
     const float unit = inverse(unit_);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) weights[i] *= two[i % 2] * unit;
+    for (int i = 0; i < 4; ++i)
+      weights[i] = weights[i] == 0.0f ? 0.0f : weights[i] * (two[i % 2] * unit);
   }
   __device__ __forceinline__ float value() const { return unit_; }
 
