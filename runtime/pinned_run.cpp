@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <optional>
-#include <string>
 
 #include "generator/core/error.hpp"
 #include "generator/core/read_file.hpp"
@@ -21,16 +19,6 @@ const KernelTemplate* find_template(const std::string& name) {
   for (const KernelTemplate* one : all_templates())
     if (one->name() == name) return one;
   return nullptr;
-}
-
-std::optional<std::string> cannot_run(const KernelTemplate& one, const Pin& pin) {
-  try {
-    const Arch arch = parse_arch(pin.arch);
-    if (auto refused = one.refuses(pin.spec, arch)) return refused;
-    return one.space(pin.spec, arch).broken(pin.config);
-  } catch (const Error& error) {
-    return error.what();
-  }
 }
 
 }  // namespace
@@ -58,9 +46,6 @@ std::vector<std::string> faults_of(const std::vector<Pin>& pins) {
       faults.push_back(what + ", which this version of attune does not have");
     else if (template_digest(*one) != pin.template_digest)
       faults.push_back(what + ", which has changed since: tune and pin again with this version");
-    else if (const auto reason = cannot_run(*one, pin))
-      faults.push_back(fmt::format("{} with {}, which cannot run here: {}", what,
-                                   pin.config.to_text(), *reason));
   }
   return faults;
 }
