@@ -279,6 +279,7 @@ std::string emit_wgmma_products(Dtype dtype, const std::vector<WgmmaProduct>& pr
         {one.function, "d", "first", "second"}, dtype, dtype, one.n, one.k, kPanelRowBytes};
     product.rows = one.rows;
     product.row_a = one.row_a;
+    product.adds = one.adds;
     if (one.a == WgmmaA::kShared)
       functions.push_back(emit_shared(product));
     else if (one.a == WgmmaA::kRegisters)

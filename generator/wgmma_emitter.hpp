@@ -66,7 +66,8 @@ struct WgmmaProduct {
   int n;         // a multiple of 8 up to 256
   int k;         // kShared: memory is zero beyond it up to a multiple of 16; else a multiple of 16
   int rows = 0;  // of the panels in which B stands; 0: as many as it has
-  int row_a = 128;  // bytes of a row of A's panels, where A is MN-major; swizzled over as many
+  int row_a = 128;    // bytes of a row of A's panels, where A is MN-major; swizzled over as many
+  bool adds = false;  // kShared takes `adds` as well
 };
 std::string emit_wgmma_products(Dtype dtype, const std::vector<WgmmaProduct>& products);
 

@@ -243,8 +243,9 @@ class CacheSm90 final : public KernelTemplate {
     if (config.at("scheduler") == kDrawn) {
       sizes.workspace = {{.columns = 1}};
     } else {
-      sizes.workspace = {{.columns = std::max<int64_t>(1, tiles.count() * layout.warpgroups)},
-                         {.columns = decode_part_floats(kWarpgroupRows, spec.head_dim_v),
+      const int groups = cache_group_tickets(static_cast<int>(blocks), layout.warpgroups);
+      sizes.workspace = {{.columns = tiles.count() * layout.warpgroups + groups},
+                         {.columns = cache_part_floats(kWarpgroupRows, spec.head_dim_v),
                           .rows = layout.warpgroups,
                           .heads = 2 * blocks}};
     }

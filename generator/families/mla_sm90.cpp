@@ -30,6 +30,31 @@ const Served& serves_latent_caches() {
 
 int as_int(const Config& config, const char* knob) { return static_cast<int>(config.at(knob)); }
 
+// Whether keys are the rows of its products (cuda/attention/mla_keys_first.cuh).
+bool has_keys_first(const Config& config) { return config.at("rows") < kWarpgroupRows; }
+
+int consumers_of(const Config& config) { return mla_consumers(as_int(config, "rows")); }
+
+MlaSm90Layout layout_of(const KernelSpec& spec, const Config& config) {
+  return mla_sm90_layout(spec.head_dim_qk, as_int(config, "rows"));
+}
+
+// Products whose accumulators have the rows of Q for columns.
+std::vector<WgmmaProduct> products_of_keys(const MlaSm90Layout& layout, int rows) {
+  const int last_panels = layout.parts.panels_qk - (layout.slots_of_step - 1) * kMlaSlotPanels;
+  return {{.function = "mla_qk",
+           .a = WgmmaA::kShared,
+           .n = rows,
+           .k = kMlaSlotPanels * kPanelColumns,
+           .adds = true},
+          {.function = "mla_qk_last",
+           .a = WgmmaA::kShared,
+           .n = rows,
+           .k = last_panels * kPanelColumns,
+           .adds = true},
+          {.function = "mla_pv", .a = WgmmaA::kSharedColumns, .n = rows, .k = kMlaKeys}};
+}
+
 // Tiles of a call: rows of a request that a tile has of each head, and groups of heads.
 struct Tiles {
   int64_t rows, of_request, groups, batch;
@@ -39,7 +64,7 @@ struct Tiles {
 
 Tiles tiles_of(const Config& config, const KernelSpec& spec, const Shape& shape) {
   const int64_t pack = config.at("pack_heads");
-  const int64_t heads = std::min<int64_t>(pack, spec.gqa_ratio), rows = kWarpgroupRows / pack;
+  const int64_t heads = std::min<int64_t>(pack, spec.gqa_ratio), rows = config.at("rows") / pack;
   return {rows, (shape.seqlen_q + rows - 1) / rows, shape.num_heads_q / heads, shape.batch};
 }
 
@@ -55,9 +80,13 @@ class MlaSm90 final : public KernelTemplate {
     // What decides about bits has one value.
     const bool own_bits = spec.batch_invariant;
     const Values packs = sm90_pack_heads(spec);
+    const bool few_heads =
+        !own_bits && packs.back() < kWarpgroupRows && packs.back() >= spec.gqa_ratio;
     return {
         {{"scheduler", own_bits ? Values{kDrawn} : Values{kShared, kDrawn},
           "2: whole tiles are drawn, 3: equal shares of all steps"},
+         {"rows", few_heads ? Values{16, 32, kWarpgroupRows} : Values{kWarpgroupRows},
+          "of a tile; with fewer than 64 keys are the rows of products"},
          {"pack_heads", own_bits ? Values{packs.back()} : packs,
           "heads of a group that share the rows of a tile"},
          {"min_tiles", own_bits ? Values{2} : Values{2, 1, 4, 8}, "fewest steps of a share"},
@@ -68,6 +97,14 @@ class MlaSm90 final : public KernelTemplate {
             if (c.at("scheduler") == kShared || (c.at("min_tiles") == 2 && c.at("charge") == 1))
               return std::nullopt;
             return "min_tiles and charge are of scheduler 3; with 2 they are 2 and 1";
+          }},
+         {"few_rows",
+          {"rows", "pack_heads"},
+          [spec](const Config& c) -> std::optional<std::string> {
+            if (!has_keys_first(c) ||
+                (c.at("pack_heads") >= spec.gqa_ratio && c.at("pack_heads") <= c.at("rows")))
+              return std::nullopt;
+            return "tiles of fewer than 64 rows hold all heads of a group";
           }}}};
   }
 
@@ -76,19 +113,19 @@ class MlaSm90 final : public KernelTemplate {
     return cheapest_config(*this, spec, arch, shape, device);
   }
 
-  Resources resources(const KernelSpec& spec, const Arch&, const Config&) const override {
-    constexpr PrefillSm90Registers kRegisters = prefill_sm90_registers(kMlaHalves, 1);
-    return {.threads = (kMlaHalves + 1) * kWarpgroupThreads,
-            .shared_bytes = mla_sm90_layout(spec.head_dim_qk).bytes,
-            .max_registers = kRegisters.launch,
+  Resources resources(const KernelSpec& spec, const Arch&, const Config& config) const override {
+    const int consumers = consumers_of(config);
+    return {.threads = (consumers + 1) * kWarpgroupThreads,
+            .shared_bytes = layout_of(spec, config).bytes,
+            .max_registers = prefill_sm90_registers(consumers, 1).launch,
             .min_blocks_per_sm = 1};
   }
 
   // A warpgroup's columns of V.
-  KernelSpec compiled_spec(const KernelSpec& spec, const Config&) const override {
-    KernelSpec half = spec;
-    half.head_dim_v /= kMlaHalves;
-    return half;
+  KernelSpec compiled_spec(const KernelSpec& spec, const Config& config) const override {
+    KernelSpec part = spec;
+    part.head_dim_v /= consumers_of(config);
+    return part;
   }
 
   std::vector<Constant> extra_constants(const KernelSpec&, const Arch&,
@@ -107,7 +144,11 @@ class MlaSm90 final : public KernelTemplate {
   }
 
   std::vector<GeneratedPart> generated_parts(const KernelSpec& spec, const Arch&,
-                                             const Config&) const override {
+                                             const Config& config) const override {
+    if (has_keys_first(config))
+      return {{"generated/wgmma.cuh",
+               emit_wgmma_products(spec.dtype_q, products_of_keys(layout_of(spec, config),
+                                                                  as_int(config, "rows")))}};
     return {{"generated/wgmma.cuh",
              emit_wgmma_products(
                  spec.dtype_q,
@@ -120,8 +161,8 @@ class MlaSm90 final : public KernelTemplate {
     LaunchStructure all;
     StepStructure& step = all.steps[0];
     step.parts = {ArgumentPart::kBase, ArgumentPart::kCache};
-    step.threads = (kMlaHalves + 1) * kWarpgroupThreads;
-    step.shared_bytes = static_cast<unsigned>(mla_sm90_layout(spec.head_dim_qk).bytes);
+    step.threads = (consumers_of(config) + 1) * kWarpgroupThreads;
+    step.shared_bytes = static_cast<unsigned>(layout_of(spec, config).bytes);
     step.early = true;  // it waits for the grid ahead before it reads lengths
     const int box_rows = spec.page_size > 0 ? std::gcd(spec.page_size, kMlaKeys) : kMlaKeys;
     step.tensor_maps.push_back({.tensor = Operand::kK,
@@ -146,33 +187,44 @@ class MlaSm90 final : public KernelTemplate {
     if (config.at("scheduler") == kDrawn) {
       sizes.workspace = {{.columns = 1}};
     } else {
+      const int consumers = consumers_of(config);
       sizes.workspace = {
-          {.columns = std::max<int64_t>(1, count * kMlaHalves)},
-          {.columns = decode_part_floats(kWarpgroupRows, spec.head_dim_v / kMlaHalves),
-           .rows = kMlaHalves,
+          {.columns = count * consumers + cache_group_tickets(device.sm_count, consumers)},
+          {.columns = cache_part_floats(as_int(config, "rows"), spec.head_dim_v / consumers),
+           .rows = consumers,
            .heads = 2 * device.sm_count}};
     }
     return sizes;
   }
 
-  // Clocks of the block that has most, roughly: products from shared memory of a step, or its keys at the memory's rate.
+  // Clocks of the block that has most, roughly: products from shared memory of a step, and its keys at the memory's rate, of which the shorter hides
+  // behind the other the better the shorter it is. Half as many threads join parts where keys are first.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
-    constexpr double kMeeting = 350, kBytesOfMemory = 19, kTile = 3000, kJoin = 6000;
+    constexpr double kMeeting = 350, kBytesOfMemory = 19, kJoin = 5200, kHides = 8;
     const Tiles tiles = tiles_of(config, spec, shape);
-    const double products = spec.head_dim_qk * 3.0 + spec.head_dim_v * 2.0 + kMeeting;
+    const bool keys_first = has_keys_first(config);
+    const double of_tile = keys_first ? 2000 : 3000, of_part = keys_first ? 800 : 400;
+    const double products = keys_first ? (spec.head_dim_qk + spec.head_dim_v) * 1.5 + 2 * kMeeting
+                                       : spec.head_dim_qk * 3.0 + spec.head_dim_v * 2.0 + kMeeting;
     const double readers = static_cast<double>(tiles.of_request * tiles.groups);  // of a key
     const double bytes = 2.0 * kMlaKeys * spec.head_dim_qk;
-    const double step = std::max(products, bytes / kBytesOfMemory / std::min(readers, 2.0));
+    const double memory = bytes / kBytesOfMemory / std::min(readers, 2.0);
+    const double step = std::pow(std::pow(products, kHides) + std::pow(memory, kHides), 1 / kHides);
     const double steps = std::ceil(static_cast<double>(shape.seqlen_kv) / kMlaKeys);
     const auto count = static_cast<double>(std::max<int64_t>(1, tiles.count()));
     const auto blocks = static_cast<double>(device.sm_count);
-    if (config.at("scheduler") == kDrawn) return std::ceil(count / blocks) * (steps * step + kTile);
+    if (config.at("scheduler") == kDrawn)
+      return std::ceil(count / blocks) * (steps * step + of_tile);
     const double charge = as_int(config, "charge"), least = as_int(config, "min_tiles");
     const double share = std::max(least, std::ceil(count * (steps + charge) / blocks));
     const double pieces = 1 + share / (steps + charge);
     const bool cut = share < steps || count > blocks;
-    return share * step + pieces * kTile + (cut ? kJoin : 0) + 10 * charge + least;
+    const int parts = static_cast<int>(std::ceil(steps / share)) + 1,
+              group = cache_join_group(parts);
+    const double joined = group == parts ? parts : 2.0 * group;
+    const double join = cut ? kJoin + joined * of_part : 0;
+    return share * step + pieces * of_tile + join + 10 * charge + least;
   }
 
  private:

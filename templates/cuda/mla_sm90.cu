@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // mla_sm90: attention over caches whose values are the first columns of their keys (v_in_k: absorbed latent attention, 576 columns of K and 512 of
-// V, one head of K), for sm_90a by wgmma. A tile has 64 rows, tokens times heads; each key comes to shared memory once and serves as K and as V
-// (attention/mla_consumer.cuh). Tiles, pages, shares and joins are those of cache_sm90. Knobs:
+// V, one head of K), for sm_90a by wgmma. A tile has up to 64 rows, tokens times heads; each key comes to shared memory once and serves as K and as
+// V (attention/mla_consumer.cuh, with fewer than 64 rows attention/mla_keys_first.cuh). Tiles, pages, shares and joins are those of cache_sm90. Knobs:
 //
 // | knob       | values | meaning                                                                                |
 // |------------|--------|----------------------------------------------------------------------------------------|
 // | scheduler  | 3, 2   | equal shares of all steps, or whole tiles drawn one after the other (cache_stream.cuh) |
+// | rows       | 64 .. 16| of a tile; with fewer than 64 keys are the rows of products, and rows their columns    |
 // | pack_heads | 1 .. 64| heads of a group that share the rows of a tile                                         |
 // | min_tiles  | 1 .. 8 | fewest steps of a share                                                                |
 // | charge     | 1, 2   | steps that a tile costs beside its own                                                 |

@@ -14,6 +14,7 @@ constexpr bool kHasKeyBegins = false;
 constexpr bool kMla = true;
 
 constexpr int kScheduler = 3;
+constexpr int kRows = 64;
 constexpr int kPackHeads = 1;
 constexpr int kMinTiles = 2;
 constexpr int kCharge = 1;

@@ -4,8 +4,12 @@
 // | knob scheduler | tensor                                | extents                                                              |
 // |----------------|---------------------------------------|----------------------------------------------------------------------|
 // | drawn          | counter of tiles, zero between calls  | 1 int                                                                |
-// | shared         | tickets, zero between calls           | [cache_tickets] int: request, row tile, group of heads, warpgroup    |
-// |                | parts, fp32                           | [2 * blocks][warpgroups][decode_part_floats of 64 rows]              |
+// | shared         | tickets, zero between calls           | [cache_tickets] int: request, row tile, group of heads, warpgroup;   |
+// |                |                                       | then of groups of parts: [2 * blocks][warpgroups]                    |
+// |                | parts, fp32                           | [2 * blocks][warpgroups][cache_part_floats]                          |
+//
+// A tile of many parts is joined twice: groups of them, each by the block that comes last to it, then what groups have come to, which stands in
+// the place of their first parts.
 #pragma once
 
 #include "shared/decode_layout.h"
@@ -18,6 +22,24 @@ ATTUNE_HOST_DEVICE constexpr int cache_tickets(int batch, int seqlen_q, int num_
                                                int tile_rows, int tile_heads, int warpgroups) {
   const int tiles = (seqlen_q + tile_rows - 1) / tile_rows;
   return batch * tiles * (num_heads_q / tile_heads) * warpgroups;
+}
+// Of groups of parts, by the place of the first.
+ATTUNE_HOST_DEVICE constexpr int cache_group_tickets(int blocks, int warpgroups) {
+  return 2 * blocks * warpgroups;
+}
+
+// O of some rows, largest scores and sums of the part, and the same of the group that it is the first of.
+ATTUNE_HOST_DEVICE constexpr long long cache_part_floats(int rows, int head_dim_v) {
+  return static_cast<long long>(rows) * (head_dim_v + 4);
+}
+
+// Parts of a tile that are joined ahead of the others: all, where one block reads them as fast as two would after each other.
+constexpr int kMostPartsAtOnce = 16;
+ATTUNE_HOST_DEVICE constexpr int cache_join_group(int parts) {
+  if (parts <= kMostPartsAtOnce) return parts;
+  int group = 4;
+  while (group * group < parts) ++group;
+  return group;
 }
 
 }  // namespace attune

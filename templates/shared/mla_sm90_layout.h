@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory of the mla_sm90 kernel, which host code reads too. Sizes in bytes.
+// Shared memory of the mla_sm90 kernel, which host code reads too. Sizes in bytes. With 64 rows a tile:
 //
 // | region   | bytes                     | written by          | read by                                   |
 // |----------|---------------------------|---------------------|-------------------------------------------|
@@ -10,6 +10,14 @@
 // | sums     | 2 * 2 * 64 floats         | a warpgroup each    | the other, at the end of a tile           |
 // | barriers | 8 each, tiles 64          | as of cache_sm90    |                                           |
 // | p full   | 2 barriers                | a block's owner     | the other: that P and maxima stand there  |
+//
+// With fewer, whose one consumer has keys for rows of its products (cuda/attention/mla_keys_first.cuh), no two regions of sums:
+//
+// | q        | panels * rows * 128       | cp.async            | wgmma                                     |
+// | k slots  | as many as there is room  | TMA                 | wgmma: a slot has 3 panels of 64 keys     |
+// |          | for, 24 KB each           |                     |                                           |
+// | p        | rows * 128                | the consumer        | wgmma                                     |
+// | maxima   | 4 * rows floats           | a warp each         | all: of a step's keys, then sums of rows  |
 //
 // Panels, of 64 columns, and their swizzle: shared/prefill_sm90_layout.h. Sums of neighbouring tiles stand apart (cuda/attention/mla_sums.cuh).
 #pragma once
@@ -23,28 +31,41 @@ constexpr int kMlaSlots = 2;  // for K
 constexpr int kMlaHalves =
     2;  // of the blocks of keys, in turn, as K, and of the columns of V: a warpgroup each
 
+constexpr int kMlaSlotPanels = 3;        // with keys for rows
+constexpr int kMlaSharedBytes = 232448;  // that a block may have
+constexpr int kMlaOtherBytes = 4096;     // of them, at most, what is neither Q, K nor P
+
+// Consumers of tiles of `rows` rows.
+constexpr int mla_consumers(int rows) { return rows == kWarpgroupRows ? kMlaHalves : 1; }
+
 struct MlaSm90Layout {
   PrefillSm90Layout parts;  // what prefill_sm90 has too, with one slot of V that has no bytes
+  int slots_of_step;        // for its keys
   int p, maxima, sums, p_full;
   int bytes;
 };
 
-constexpr MlaSm90Layout mla_sm90_layout(int head_dim_qk) {
+constexpr MlaSm90Layout mla_sm90_layout(int head_dim_qk, int rows = kWarpgroupRows) {
   MlaSm90Layout all{};
   PrefillSm90Layout& l = all.parts;
+  const bool keys_first = rows < kWarpgroupRows;
   l.warpgroups = 1;  // that have rows of their own
   l.row_qk = l.row_v = kPanelRowBytes;
   l.panels_qk = head_dim_qk / kPanelColumns;
-  l.q_bytes = l.panels_qk * kWarpgroupRows * kPanelRowBytes;
-  l.k_slot_bytes = l.panels_qk * kMlaKeys * kPanelRowBytes;
-  l.k_slots = kMlaSlots;
+  l.q_bytes = l.panels_qk * rows * kPanelRowBytes;
+  const int slot_panels = keys_first ? kMlaSlotPanels : l.panels_qk;
+  const int p_bytes = rows * kMlaKeys * 2;
+  all.slots_of_step = (l.panels_qk + slot_panels - 1) / slot_panels;
+  l.k_slot_bytes = slot_panels * kMlaKeys * kPanelRowBytes;
+  l.k_slots = keys_first ? (kMlaSharedBytes - kMlaOtherBytes - l.q_bytes - p_bytes) / l.k_slot_bytes
+                         : kMlaSlots;
   l.v_slots = 1;
   l.k = l.q + l.q_bytes;
   all.p = l.k + l.k_slots * l.k_slot_bytes;
-  all.maxima = all.p + kWarpgroupRows * kMlaKeys * 2;
-  all.sums = all.maxima + kMlaHalves * kWarpgroupRows * 4;
-  all.p_full = all.sums + 2 * kMlaHalves * kWarpgroupRows * 4;
-  l.q_full = all.p_full + 8 * kMlaHalves;
+  all.maxima = all.p + p_bytes;
+  all.sums = all.maxima + (keys_first ? kWarpgroupThreads / 32 : kMlaHalves) * rows * 4;
+  all.p_full = all.sums + (keys_first ? 0 : 2 * kMlaHalves * rows * 4);
+  l.q_full = all.p_full + (keys_first ? 0 : 8 * kMlaHalves);
   l.q_empty = l.q_full + 8;
   l.k_full = l.q_empty + 8;
   l.k_empty = l.k_full + 8 * l.k_slots;

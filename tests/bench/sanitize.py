@@ -116,7 +116,12 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
            ("decode_sm80", CACHE + ",page_size=16,batch_invariant=1", "loads=2,warps=8,heads=2,stages=2,min_blocks=1"),
            *(("mla_sm90", LATENT + field, config) for field, config in (
                (",heads=16/1,batch=3,seqlen_q=2,page_size=16,mask=causal_bottom_right", "scheduler=3,pack_heads=16,min_tiles=1,charge=1"),
+               (",heads=16/1,batch=3,seqlen_q=2,page_size=16,mask=causal_bottom_right", "rows=16,scheduler=3,pack_heads=16,min_tiles=1,charge=1"),
+               (",heads=12/1,batch=3,seqlen_q=2,page_size=64,window=90:0", "rows=32,scheduler=2,pack_heads=16,min_tiles=2,charge=1"),
                (",heads=64/1,batch=2,seqlen_q=1", "scheduler=2,pack_heads=64,min_tiles=2,charge=1"))),
+           # So many parts that groups of them are joined first.
+           *(("mla_sm90", LATENT.replace("seqlen_kv=300", "seqlen_kv=2000") + ",heads=16/1,batch=1,seqlen_q=1,page_size=64",
+              f"rows={rows},scheduler=3,pack_heads=16,min_tiles=1,charge=1") for rows in (16, 64)),
            # More tiles than SMs, of one step each: a tile's last sums are read while the next tile's are made.
            ("mla_sm90", LATENT.replace("seqlen_kv=300", "seqlen_kv=60") + ",heads=64/1,batch=150,seqlen_q=1", "scheduler=2,pack_heads=64"),
            ("append_kv_cuda", "op=append_kv,dtype=bf16,dtype_kv=e4m3,head_dim=72,heads=8/2,batch=9,seqlen_q=5,seqlen_kv=100,rotary=bf16,"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of a tile that several blocks of cache_sm90 share: each warpgroup leaves its rows in the workspace and takes a ticket, and the
-// last one joins all parts in their order. So results do not depend on who is last, and nobody waits. shared/cache_layout.h draws the
-// workspace.
+// last one joins all parts in their order; of many parts first the last one of each group (shared/cache_layout.h, which draws the workspace too).
+// So results do not depend on who is last, and nobody waits.
 #pragma once
 
 #include "cuda/attention/cache_stream.cuh"
@@ -14,10 +14,10 @@
 namespace attune {
 
 // Of a tile, each with a part of its own: of rows, or of columns of the same rows.
-constexpr int kJoiners = kWarpgroups;  // unless kMla
-#ifdef ATTUNE_MLA                      // where kMla
-constexpr int kJoiners = kMlaHalves;   // where kMla
-#endif                                 // where kMla
+constexpr int kJoiners = kWarpgroups;    // unless kMla
+#ifdef ATTUNE_MLA                        // where kMla
+constexpr int kJoiners = kMlaConsumers;  // where kMla
+#endif                                   // where kMla
 
 class CacheJoin {
  public:
@@ -30,27 +30,52 @@ class CacheJoin {
                                          ThreadRows place, const float (&o)[kCount],
                                          const RowStats& rows) const {
     leave(args, tile, place, o, rows);
-    if (take_ticket(tile)) join(args, tile);
+    join_if_last(args, tile);
+  }
+
+  // By whoever has left a part by itself: O of all rows, then their maxima and sums.
+  __device__ __forceinline__ void join_if_last(const AttentionArgs& args,
+                                               const CacheTile& tile) const {
+    const int size = cache_join_group(tile.parts), first = tile.part / size * size;
+    if (size == tile.parts) {
+      if (is_last(ticket_of(tile), size)) join<true>(args, tile, {0, 1, size, 0});
+      return;
+    }
+    const int count = min(size, tile.parts - first), place = slot_of(tile, first);
+    auto* const of_group = tickets() + items() + place * kJoiners + warpgroup_;
+    if (!is_last(of_group, count)) return;
+    join<false>(args, tile, {first, 1, count, 0});
+    const int groups = (tile.parts + size - 1) / size;
+    if (is_last(ticket_of(tile), groups)) join<true>(args, tile, {0, size, groups, kQueryRows});
+  }
+  __device__ __forceinline__ float* part(int slot) const {
+    const int all = items() + cache_group_tickets(static_cast<int>(gridDim.x), kJoiners);
+    auto* const first = reinterpret_cast<char*>(tickets()) + decode_ticket_bytes(all);
+    return reinterpret_cast<float*>(first) +
+           (static_cast<long long>(slot) * kJoiners + warpgroup_) *
+               cache_part_floats(kQueryRows, kHeadDimV);
+  }
+  static __device__ __forceinline__ float2* stats_in(float* part) {
+    return reinterpret_cast<float2*>(part + kQueryRows * kHeadDimV);
   }
 
  private:
-  __device__ __forceinline__ int tickets() const {
+  // Parts `first`, `first + step`, ..., whose stats stand `stats` rows on.
+  struct Parts {
+    int first, step, count, stats;
+  };
+
+  __device__ __forceinline__ unsigned* tickets() const {
+    return static_cast<unsigned*>(parts_.base.workspace);
+  }
+  __device__ __forceinline__ int items() const {
     return cache_tickets(parts_.base.batch, parts_.base.seqlen_q, parts_.base.num_heads_q,
                          kTileRows, kTileHeads, kJoiners);
   }
-  __device__ __forceinline__ float* part(int slot) const {
-    char* const first = static_cast<char*>(parts_.base.workspace) + decode_ticket_bytes(tickets());
-    return reinterpret_cast<float*>(first) +
-           (static_cast<long long>(slot) * kJoiners + warpgroup_) *
-               decode_part_floats(kWarpgroupRows, kHeadDimV);
-  }
   // Slots of parts after the first stand two apart; that of the first is its worker's second.
-  __device__ __forceinline__ float* part_of(const CacheTile& tile, int number) const {
+  static __device__ __forceinline__ int slot_of(const CacheTile& tile, int number) {
     const int of_first = tile.slot - (tile.part == 0 ? 1 : 0) - 2 * tile.part;
-    return part(of_first + 2 * number + (number == 0 ? 1 : 0));
-  }
-  static __device__ __forceinline__ float2* stats_in(float* part) {
-    return reinterpret_cast<float2*>(part + kWarpgroupRows * kHeadDimV);
+    return of_first + 2 * number + (number == 0 ? 1 : 0);
   }
 
   template <int kCount>
@@ -71,19 +96,18 @@ class CacheJoin {
     }
   }
 
-  __device__ __forceinline__ bool take_ticket(const CacheTile& tile) const {
+  __device__ __forceinline__ unsigned* ticket_of(const CacheTile& tile) const {
+    const int groups = parts_.base.num_heads_q / kTileHeads;
+    const int tiles = (parts_.base.seqlen_q + kTileRows - 1) / kTileRows;
+    const int item = (tile.place.batch * tiles + tile.place.first_row / kTileRows) * groups +
+                     tile.place.head / kTileHeads;
+    return tickets() + item * kJoiners + warpgroup_;
+  }
+  __device__ __forceinline__ bool is_last(unsigned* ticket, int count) const {
     const int barrier = kBarrierWarpgroup + warpgroup_;
     named_barrier_sync(barrier, kWarpgroupThreads);
     bool last = false;
-    if (threadIdx.x % kWarpgroupThreads == 0) {
-      const int groups = parts_.base.num_heads_q / kTileHeads;
-      const int tiles = (parts_.base.seqlen_q + kTileRows - 1) / kTileRows;
-      const int item = (tile.place.batch * tiles + tile.place.first_row / kTileRows) * groups +
-                       tile.place.head / kTileHeads;
-      auto* const ticket =
-          static_cast<unsigned*>(parts_.base.workspace) + item * kJoiners + warpgroup_;
-      last = takes_last_ticket(ticket, tile.parts);
-    }
+    if (threadIdx.x % kWarpgroupThreads == 0) last = takes_last_ticket(ticket, count);
     return named_barrier_any(barrier, kWarpgroupThreads, last);
   }
 
@@ -108,61 +132,70 @@ class CacheJoin {
     }
   };
 
-  // Each thread has four columns of some rows at a time, so that many loads are under way.
-  __device__ __forceinline__ void join(const AttentionArgs& args, const CacheTile& tile) const {
-    constexpr int kOfRow = kHeadDimV / 4, kRows = 4;
+  // To O and LSE, or to the first of the parts. Each thread has four columns of some rows at a time, so that many loads are under way.
+  template <bool kToOutput>
+  __device__ __forceinline__ void join(const AttentionArgs& args, const CacheTile& tile,
+                                       const Parts& parts) const {
+    constexpr int kOfRow = kHeadDimV / 4, kAtOnce = 4;
     static_assert(kHeadDimV % 4 == 0, "four columns a thread");
     int first = tile.place.first_row;
     first += warpgroup_ * kHeadRows;                         // unless kMla
     const int rows = min(kHeadRows, args.seqlen_q - first);  // of each head
     const int wanted = rows * kTileHeads * kOfRow;
 #pragma unroll 1
-    for (int at = threadIdx.x % kWarpgroupThreads; at < wanted; at += kRows * kWarpgroupThreads) {
-      int place[kRows];  // in a part
-      Sum sums[kRows];
+    for (int at = threadIdx.x % kWarpgroupThreads; at < wanted; at += kAtOnce * kWarpgroupThreads) {
+      int place[kAtOnce];  // in a part
+      Sum sums[kAtOnce];
 #pragma unroll
-      for (int i = 0; i < kRows; ++i) {
+      for (int i = 0; i < kAtOnce; ++i) {
         const int here = min(at + i * kWarpgroupThreads, wanted - 1), number = here / kOfRow;
         place[i] = (number / rows * kHeadRows + number % rows) * kHeadDimV + here % kOfRow * 4;
         sums[i] = {make_float4(0.f, 0.f, 0.f, 0.f), make_float2(kLowestMax, 0.f)};
       }
-      add_parts(tile, place, sums);
+      add_parts(tile, parts, place, sums);
 #pragma unroll
-      for (int i = 0; i < kRows; ++i) {
+      for (int i = 0; i < kAtOnce; ++i) {
         if (at + i * kWarpgroupThreads >= wanted) continue;
         const int row = place[i] / kHeadDimV;
+        if constexpr (!kToOutput) {
+          float* const to = part(slot_of(tile, parts.first));
+          __stcg(reinterpret_cast<float4*>(to + place[i]), sums[i].values);
+          if (place[i] % kHeadDimV == 0) __stcg(stats_in(to) + kQueryRows + row, sums[i].stats);
+          continue;
+        }
         store(args, tile, first + row % kHeadRows, tile.place.head + row / kHeadRows,
               place[i] % kHeadDimV, sums[i]);
       }
     }
   }
 
-  template <int kRows>
-  __device__ __forceinline__ void add_parts(const CacheTile& tile, const int (&place)[kRows],
-                                            Sum (&sums)[kRows]) const {
-    constexpr int kAtOnce = 4;
+  template <int kCount>
+  __device__ __forceinline__ void add_parts(const CacheTile& tile, const Parts& parts,
+                                            const int (&place)[kCount], Sum (&sums)[kCount]) const {
+    constexpr int kAtOnce = kQueryRows < kWarpgroupRows ? 5 : 4;
 #pragma unroll 1
-    for (int first = 0; first < tile.parts; first += kAtOnce) {
-      float4 values[kAtOnce][kRows];
-      float2 stats[kAtOnce][kRows];
+    for (int first = 0; first < parts.count; first += kAtOnce) {
+      float4 values[kAtOnce][kCount];
+      float2 stats[kAtOnce][kCount];
 #pragma unroll
       for (int part = 0; part < kAtOnce; ++part) {
-        float* const from = part_of(tile, min(first + part, tile.parts - 1));
+        const int number = min(first + part, parts.count - 1);
+        float* const from = this->part(slot_of(tile, parts.first + number * parts.step));
 #pragma unroll
-        for (int i = 0; i < kRows; ++i) {
+        for (int i = 0; i < kCount; ++i) {
           values[part][i] = __ldcg(reinterpret_cast<const float4*>(from + place[i]));
-          stats[part][i] = __ldcg(stats_in(from) + place[i] / kHeadDimV);
+          stats[part][i] = __ldcg(stats_in(from) + parts.stats + place[i] / kHeadDimV);
         }
       }
 #pragma unroll
-      for (int i = 0; i < kRows; ++i) {
+      for (int i = 0; i < kCount; ++i) {
         float maximum = sums[i].stats.x;
 #pragma unroll
         for (int part = 0; part < kAtOnce; ++part) maximum = fmaxf(maximum, stats[part][i].x);
         sums[i].raise(maximum);
 #pragma unroll
         for (int part = 0; part < kAtOnce; ++part)
-          if (first + part < tile.parts) sums[i].add(values[part][i], stats[part][i]);
+          if (first + part < parts.count) sums[i].add(values[part][i], stats[part][i]);
       }
     }
   }

@@ -23,6 +23,9 @@ static_assert(kBoxes <= 32 && kBoxRows % 8 == 0, "a lane has a box of whole swiz
 template <bool kIsV>
 class CacheLoads {
   static constexpr int kPanels = kIsV ? kLayout.panels_v : kLayout.panels_qk;
+  static constexpr int kParts = 1;                         // slots of a step  // unless kMla
+  static constexpr int kParts = kMlaLayout.slots_of_step;  // where kMla
+  static constexpr int kPartPanels = (kPanels + kParts - 1) / kParts;
 
  public:
   __device__ __forceinline__ CacheLoads(const KernelParts& parts, const TensorMap& map,
@@ -115,7 +118,11 @@ class CacheLoads {
   }
 
   __device__ __forceinline__ void load(int page, int block) {
-    const int slot = cursor_.slot();
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) load_part(page, block, part);
+  }
+  __device__ __forceinline__ void load_part(int page, int block, int part) {
+    const int first = part * kPartPanels, slot = cursor_.slot();
     const unsigned slots = shared_ + (kIsV ? kLayout.v : kLayout.k);
     const unsigned full = shared_ + (kIsV ? kLayout.v_full : kLayout.k_full) + 8 * slot;
     const unsigned empty = shared_ + (kIsV ? kLayout.v_empty : kLayout.k_empty) + 8 * slot;
@@ -123,26 +130,27 @@ class CacheLoads {
     mbarrier_wait(empty, cursor_.parity() ^ 1, "slot_empty");
     cursor_.advance();
     if (reads_alone())
-      load_boxes<true>(page, block, to, full);
+      load_boxes<true>(page, block, first, to, full);
     else
-      load_boxes<false>(page, block, to, full);
+      load_boxes<false>(page, block, first, to, full);
   }
+  // Panels of a slot, from `first_panel` on.
   template <bool kAlone>
-  __device__ __forceinline__ void load_boxes(int page, int block, unsigned to,
+  __device__ __forceinline__ void load_boxes(int page, int block, int first_panel, unsigned to,
                                              unsigned full) const {
-    const int first = block * kBlockN,
+    const int first = block * kBlockN, panels = min(kPartPanels, kPanels - first_panel),
               boxes = min(kBoxes, (length_ - first + kBoxRows - 1) / kBoxRows);
     const int own = inside(page);
     if (threadIdx.x % 32 == 0)
-      mbarrier_arrive_expect_tx(full, max(boxes, 0) * kPanels * kBoxRows * kPanelRowBytes);
+      mbarrier_arrive_expect_tx(full, max(boxes, 0) * panels * kBoxRows * kPanelRowBytes);
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box) {
       const int here = kBoxes > 1 ? __shfl_sync(~0u, own, box) : own;
       if (threadIdx.x % 32 != 0 || box >= boxes) continue;
       TensorCoord at = box_at(block, box, here);
 #pragma unroll
-      for (int panel = 0; panel < kPanels; ++panel) {
-        at.head_dim = panel * kPanelColumns;
+      for (int panel = 0; panel < panels; ++panel) {
+        at.head_dim = (first_panel + panel) * kPanelColumns;
         const unsigned panel_to = to + (panel * kBlockN + box * kBoxRows) * kPanelRowBytes;
         if constexpr (kAlone)
           tma_load(panel_to, map_, full, at, evict_first_policy());
@@ -203,7 +211,7 @@ class CacheQueries {
     const unsigned to = shared_ + kLayout.q + warpgroup * kLayout.q_bytes;
     const int first = tile.place.first_row + warpgroup * kHeadRows;
 #pragma unroll 1
-    for (int at = thread / kChunksOfRow; at < kWarpgroupRows; at += kRowsOfPass) {
+    for (int at = thread / kChunksOfRow; at < kQueryRows; at += kRowsOfPass) {
       const int row = first + at % kHeadRows, head = at / kHeadRows;
       const bool exists = row < tile.request.rows && !is_idle(head);
       const long long from = (tile.request.first_row + row) * q.row_stride +
@@ -211,9 +219,8 @@ class CacheQueries {
 #pragma unroll
       for (int panel = 0; panel < kLayout.panels_qk; ++panel) {
         const bool inside = exists && panel * kPanelColumns + chunk * 8 < kHeadDimQk;
-        cp_async_16<0>(
-            to + (panel * kWarpgroupRows + at) * kPanelRowBytes + ((chunk ^ at % 8) << 4),
-            base + 2 * (inside ? from + panel * kPanelColumns : 0), inside ? 16 : 0);
+        cp_async_16<0>(to + (panel * kQueryRows + at) * kPanelRowBytes + ((chunk ^ at % 8) << 4),
+                       base + 2 * (inside ? from + panel * kPanelColumns : 0), inside ? 16 : 0);
       }
     }
   }

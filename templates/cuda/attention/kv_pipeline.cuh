@@ -73,14 +73,14 @@ class SlotWalk {
   unsigned parity_ = 0;
 };
 
-constexpr int kConsumerWarps = 4 * kWarpgroups;  // unless kMla
-#ifdef ATTUNE_MLA                                // where kMla
-constexpr int kConsumerWarps = 4 * kMlaHalves;   // where kMla
-constexpr int kQueryWarps = 2;                   // of 72 KB  // where kMla
-#endif                                           // where kMla
-#ifndef ATTUNE_MLA                               // where kCacheArgs
-constexpr int kQueryWarps = 1;                   // copy rows of Q  // where kCacheArgs
-#endif                                           // where kCacheArgs
+constexpr int kConsumerWarps = 4 * kWarpgroups;    // unless kMla
+#ifdef ATTUNE_MLA                                  // where kMla
+constexpr int kConsumerWarps = 4 * kMlaConsumers;  // where kMla
+constexpr int kQueryWarps = 2;                     // of 72 KB  // where kMla
+#endif                                             // where kMla
+#ifndef ATTUNE_MLA                                 // where kCacheArgs
+constexpr int kQueryWarps = 1;                     // copy rows of Q  // where kCacheArgs
+#endif                                             // where kCacheArgs
 
 __device__ __forceinline__ void init_barriers(unsigned shared) {
   for (int i = 0; i < kWarpgroups; ++i) {

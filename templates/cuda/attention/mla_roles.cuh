@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The roles of mla_sm90: warpgroup 0 finds tiles and loads keys and rows of Q, as in cache_sm90; the other two consume tile after tile, and each
-// writes half of the columns of O.
+// The roles of mla_sm90: warpgroup 0 finds tiles and loads keys and rows of Q, as in cache_sm90; the others consume tile after tile: two, and each
+// has half of the columns of O (mla_halves.cuh), or, with few rows, one (mla_keys_first_role.cuh).
 #pragma once
 
-#include "cuda/attention/cache_join.cuh"
 #include "cuda/attention/cache_producer.cuh"
-#include "cuda/attention/cache_request_args.cuh"
-#include "cuda/attention/epilogue_words.cuh"
-#include "cuda/attention/mla_consumer.cuh"
+#include "cuda/attention/mla_halves.cuh"           // where kRows == 64
+#include "cuda/attention/mla_keys_first_role.cuh"  // where kRows < 64
 #include "cuda/ptx/setmaxnreg.cuh"
 
 namespace attune {
@@ -21,46 +19,12 @@ __device__ __forceinline__ void produce_mla(const KernelParts& parts, unsigned s
   if (warp >= 2) CacheQueries(parts, shared).run();
 }
 
-__device__ __forceinline__ void consume_mla(const KernelParts& all, unsigned shared, int half) {
-  if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
-  AttentionArgs of_half = all.base;  // of O, its columns; LSE is left to the first half
-  of_half.o.data = static_cast<unsigned short*>(of_half.o.data) + half * kHeadDimV;
-  if (half > 0) of_half.lse = nullptr;
-  const KernelParts parts{
-      of_half,
-      all.cache,
-  };
-  RequestArgs request(parts);
-  MlaConsumer consumer(shared, half);
-  CacheReader tiles(shared);
-  CacheTile tile;
-  bool more = tiles.next(&tile);
-  while (more) {
-    request.move_to(tile.request);
-    MlaOutput o;
-    RowStats rows;
-    consumer.attend(request.args(), tile.place, tiles.parity(), o, &rows);
-    const ThreadRows place =
-        thread_rows(tile.place, 0, static_cast<int>(threadIdx.x) % kWarpgroupThreads);
-    if (kScheduler == kDrawn || tile.parts == 1) {
-      const RowEnds ends = end_rows(rows);
-      store_lse(request.args(), tile.place, place, ends);
-      normalise(o, ends);
-      store_output_words(request.args(), tile.place, place, o);
-    } else {
-      CacheJoin(parts, half).finish(request.args(), tile, place, o, rows);
-    }
-    more = tiles.next(&tile);
-  }
-}
-
 __device__ __forceinline__ void run_mla_roles(const KernelParts& parts, unsigned char* shared_bytes,
                                               const TensorMap& k) {
   const unsigned shared = shared_address(shared_bytes);
   if (threadIdx.x == 0) {
     if (shared % 1024 != 0) __trap();  // the swizzle pattern repeats every 1024 bytes
-    for (int half = 0; half < kMlaHalves; ++half)
-      mbarrier_init(shared + kMlaLayout.p_full + 8 * half, kWarpgroupThreads);
+    init_mla_barriers(shared);
     init_barriers(shared);
     prefetch_tensor_map(k);
   }

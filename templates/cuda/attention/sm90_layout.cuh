@@ -22,11 +22,12 @@ constexpr int kThreads = (kWarpgroups + 1) * kWarpgroupThreads;      // unless k
 constexpr PrefillSm90Registers kRegisters =                          // unless kMla
     prefill_sm90_registers(kWarpgroups, kCtasPerSm, kOperandBytes);  // unless kMla
 #ifdef ATTUNE_MLA                                                    // where kMla
-constexpr MlaSm90Layout kMlaLayout = mla_sm90_layout(kHeadDimQk);    // where kMla
-constexpr PrefillSm90Layout kLayout = kMlaLayout.parts;              // where kMla
-constexpr int kThreads = (kMlaHalves + 1) * kWarpgroupThreads;       // where kMla
-constexpr PrefillSm90Registers kRegisters = prefill_sm90_registers(kMlaHalves, 1);  // where kMla
-#endif                                                                              // where kMla
+constexpr MlaSm90Layout kMlaLayout = mla_sm90_layout(kHeadDimQk, kRows);               // where kMla
+constexpr PrefillSm90Layout kLayout = kMlaLayout.parts;                                // where kMla
+constexpr int kMlaConsumers = mla_consumers(kRows);                                    // where kMla
+constexpr int kThreads = (kMlaConsumers + 1) * kWarpgroupThreads;                      // where kMla
+constexpr PrefillSm90Registers kRegisters = prefill_sm90_registers(kMlaConsumers, 1);  // where kMla
+#endif                                                                                 // where kMla
 
 static_assert(kBlockM % kWarpgroupRows == 0 && kWarpgroups >= 1 && kWarpgroups <= 4,
               "block_m is 64 rows for each of 1 to 4 warpgroups");

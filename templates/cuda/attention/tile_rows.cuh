@@ -20,8 +20,14 @@ static_assert(
     kWarpgroupRows % kPackHeads == 0 && (kGqaRatio % kPackHeads == 0 || kPackHeads > kGqaRatio),
     "pack_heads divides the 64 rows of a warpgroup, and the heads of a group or is more than them");
 
-constexpr int kHeadRows = kWarpgroupRows / kPackHeads;  // of each head in a warpgroup
-constexpr int kTileRows = kBlockM / kPackHeads;         // of each head in a tile
+// Of each head in a warpgroup, and in a tile; of a warpgroup.
+constexpr int kHeadRows = kWarpgroupRows / kPackHeads;  // unless kMla
+constexpr int kTileRows = kBlockM / kPackHeads;         // unless kMla
+#ifdef ATTUNE_MLA                                       // where kMla
+constexpr int kHeadRows = kRows / kPackHeads;           // where kMla
+constexpr int kTileRows = kHeadRows;                    // where kMla
+#endif                                                  // where kMla
+constexpr int kQueryRows = kHeadRows * kPackHeads;      // where kCacheArgs
 constexpr bool kHasIdleRows = kPackHeads > kGqaRatio;
 constexpr int kTileHeads = kHasIdleRows ? kGqaRatio : kPackHeads;  // that a tile holds
 constexpr int kHeldRows = kHeadRows * kTileHeads;  // rows of a warpgroup that are not idle
