@@ -13,6 +13,9 @@
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
 
+#include <unistd.h>
+
+#include <atomic>
 #include <chrono>
 #include <mutex>
 
@@ -69,9 +72,17 @@ void compile(const Source& source, const Arch& arch, KernelImage* image) {
                 fmt::format("arch is {}; clang compiles for cpu:<name> only", arch.name()));
   // clang and LLVM keep process-wide state (options, target registry), so one source is compiled at
   // a time.
-  static std::mutex mutex;
+  static std::timed_mutex mutex;
+  static std::atomic<int> process = 0;  // of who has it
   static const char* failure = nullptr;
-  const std::lock_guard lock(mutex);
+  std::unique_lock lock(mutex, std::defer_lock);
+  while (!lock.try_lock_for(std::chrono::milliseconds(100)))
+    if (process != 0 && process != getpid())  // threads do not come along with fork
+      throw Error(ErrorCode::kCompile,
+                  fmt::format("{} was compiling in another thread of the process that this one was "
+                              "forked from; it is not used here",
+                              clang_version()));
+  process = getpid();
   const auto start = std::chrono::steady_clock::now();
   llvm::SmallVector<char, 0> object;
   bool compiled = false;

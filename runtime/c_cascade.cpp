@@ -172,6 +172,12 @@ attune_status attune_cascade_get(attune_context* context, const attune_problem* 
     const auto level = [&](size_t i) {
       return reinterpret_cast<const attune_problem*>(bytes + i * levels->size);
     };
+    for (size_t i = 0; i < num_levels; ++i) {  // each stands where those before it say
+      problem_of(level(i));
+      if (level(i)->size != levels->size)
+        refuse(fmt::format("{} has size {}; accepted is {}, that of the first", level_name(i),
+                           level(i)->size, levels->size));
+    }
     made->last = problem_of(level(num_levels - 1));
     made->levels.resize(num_levels);
     for (size_t i = 0; i < num_levels; ++i) {

@@ -37,7 +37,8 @@ class ListsCheck {
       check("cache.kv_lengths", i, lengths_[i], 0, most, "keys that there is room for");
     const std::vector<int64_t> q_begins =
         begins("cache.q_begins", cache_.q_begins, problem_.seqlen_q);
-    begins("cache.kv_begins", cache_.kv_begins, problem_.seqlen_kv);
+    check_keys(begins("cache.kv_begins", cache_.kv_begins,
+                      cache_.kv_lengths == nullptr ? problem_.seqlen_kv : cache_.num_pages));
     check_rows(q_begins);
     if (append_.row_slots != nullptr) return;
     for (size_t i = 0; cache_.slots != nullptr && i < batch; ++i)
@@ -77,6 +78,13 @@ class ListsCheck {
     for (size_t i = 1; i < found.size(); ++i)
       check(name, i, found[i], found[i - 1], found[i - 1] + most, "the most of a request further");
     return found;
+  }
+
+  // Where lengths say how many of its keys a request has, begins may stand further apart than the most of one.
+  void check_keys(const std::vector<int64_t>& begins) const {
+    for (size_t i = 0; i + 1 < begins.size() && cache_.kv_lengths != nullptr; ++i)
+      check("cache.kv_begins", i, begins[i], 0, cache_.num_pages - lengths_[i],
+            "where the last of its keys is the last there is");
   }
 
   // Positions and places of rows, where a call names them.

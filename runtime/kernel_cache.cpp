@@ -2,18 +2,32 @@
 // Loading each kernel once; see kernel_cache.hpp.
 #include "runtime/kernel_cache.hpp"
 
+#include <unistd.h>
+
+#include <chrono>
+
 namespace attune {
+namespace {
+
+bool is_ready(const std::shared_future<CachedKernel>& kernel) {
+  return kernel.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+}  // namespace
 
 CachedKernel KernelCache::get(const std::string& key, const std::function<CachedKernel()>& make) {
   std::promise<CachedKernel> promise;
   std::shared_future<CachedKernel> theirs;
   {
     const std::lock_guard lock(mutex_);
-    const auto [entry, is_new] = kernels_.try_emplace(key);
-    if (is_new)
-      entry->second = promise.get_future().share();
+    Entry& entry = kernels_[key];
+    // One that another process is making is made by nobody here: threads do not come along with fork.
+    const bool is_made =
+        entry.kernel.valid() && (entry.maker == getpid() || is_ready(entry.kernel));
+    if (is_made)
+      theirs = entry.kernel;
     else
-      theirs = entry->second;
+      entry = {promise.get_future().share(), getpid()};
   }
   if (theirs.valid()) return theirs.get();
   try {

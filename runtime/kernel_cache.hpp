@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels loaded so far in this process, by identity. They stay, because a launch may still be
 // under way and because specs and configs are few, whatever the lengths. When several threads ask
-// for a kernel that is not there yet, one of them makes it and the others wait.
+// for a kernel that is not there yet, one of them makes it and the others wait. A child after fork makes anew what threads of
+// its parent were making.
 #pragma once
 
 #include <functional>
@@ -30,7 +31,11 @@ class KernelCache {
 
  private:
   std::mutex mutex_;
-  std::unordered_map<std::string, std::shared_future<CachedKernel>> kernels_;
+  struct Entry {
+    std::shared_future<CachedKernel> kernel;
+    int maker = 0;  // its process
+  };
+  std::unordered_map<std::string, Entry> kernels_;
 };
 
 }  // namespace attune

@@ -105,6 +105,8 @@ class AttuneImpl(AttentionImpl):
         for name, value in others.items():
             if value is not None:
                 raise NotImplementedError(f"{name} is {value!r}; attune's backend does not know it")
+        if kv_cache_dtype.startswith("fp8") and head_size % 16:
+            raise NotImplementedError(f"head_size is {head_size} with kv_cache_dtype {kv_cache_dtype}; rows of 8 bits are multiples of 16 bytes")
         self.num_heads, self.head_size, self.scale = num_heads, head_size, float(scale)
         self.num_kv_heads = num_kv_heads or num_heads
         self.kv_cache_dtype = kv_cache_dtype

@@ -142,6 +142,9 @@ int main() try {
           "levels[0] has softmax_scale 0.5 and softcap 0; accepted are");
   refuses(context, {level_of(4, 0, kShared, ",softcap=30").problem, own.problem},
           "and softcap 30; accepted are");
+  std::vector<attune_problem> torn{all.problem, own.problem};
+  torn[0].size = size_t{1} << 40;
+  refuses(context, torn, "size is 1099511627776");
   refuses(context, {attune::Problem("dtype=fp32,head_dim=40,heads=6/2,seqlen=4"), own.problem},
           "levels[0] is of op prefill");
   return failures == 0 ? 0 : 1;

@@ -76,6 +76,35 @@ static void children_run_what_they_hold(attune_context* context, const attune_pr
   attune_plan_release(plan);
 }
 
+/* Of a plan that a thread of the parent was making: the child has it, or a sentence why not. */
+static void nobody_waits_for_threads_of_the_parent(attune_context* context) {
+  pthread_t thread;
+  atomic_store(&stop, 0);
+  CHECK(pthread_create(&thread, NULL, keep_asking, context) == 0);
+  for (int i = 0; i < kForks / 4; ++i) {
+    usleep(30000);
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(60);
+      for (int dim = 16; dim < 256; dim += 8) { /* whichever it was making */
+        char text[128];
+        attune_problem problem;
+        attune_plan* plan = NULL;
+        snprintf(text, sizeof text, "dtype=fp32,head_dim=%d,heads=2,seqlen=100", dim);
+        CHECK_OK(attune_problem_parse(text, &problem));
+        const attune_status status = attune_plan_get(context, &problem, NULL, &plan);
+        CHECK(status == ATTUNE_OK || strstr(attune_last_error(), "forked from") != NULL);
+        if (status != ATTUNE_OK) break;
+        attune_plan_release(plan);
+      }
+      _exit(failures == 0 ? 0 : 1);
+    }
+    child_is_well(child);
+  }
+  atomic_store(&stop, 1);
+  pthread_join(thread, NULL);
+}
+
 static void a_child_of_a_quiet_parent_does_anything(attune_context* context) {
   const pid_t child = fork();
   if (child == 0) {
@@ -101,6 +130,7 @@ int main(void) {
   attune_problem problem;
   CHECK_OK(attune_problem_parse("dtype=fp32,head_dim=32,heads=2,seqlen=40", &problem));
   children_run_what_they_hold(context, &problem);
+  nobody_waits_for_threads_of_the_parent(context);
   a_child_of_a_quiet_parent_does_anything(context);
   attune_context_destroy(context);
   return finish();

@@ -157,6 +157,31 @@ class AppendTest(unittest.TestCase):
                                   q, *caches, ints([8, 5]), page_table=table, context=context))):
             with self.subTest(message=message), self.assertRaisesRegex(attune.Error, message):
                 call()
+        # Packed keys of which requests have less than stand there.
+        rows, keys = self.draw(2, 1, 4, 64), self.draw(200, 2, 64)
+        attune.attention_kvcache(rows, keys, keys, ints([5, 7]), kv_begins=ints([0, 100, 200]), seqlen_kv=8, context=context)
+        if DEVICE != "cuda":  # whose lists the host looks at before
+            return
+        with self.assertRaisesRegex(attune.Error, r"cache.kv_begins\[1\] is 195; accepted are 0 to 193"):
+            attune.attention_kvcache(rows, keys, keys, ints([5, 7]), kv_begins=ints([0, 195, 200]), seqlen_kv=8, context=context)
+
+    @unittest.skipIf(torch is None, "autograd is of PyTorch")
+    def test_autograd_hears_of_what_is_written(self):
+        k, caches = self.draw(1, 1, 2, 64), [filled((1, 8, 2, 64)) for _ in "kv"]
+        kept = [(cache * torch.ones((), device=cache.device, requires_grad=True)).sum() for cache in caches]
+        attune.append_kv(k, k, *caches, ints([3]))
+        for one in kept:
+            with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                one.backward()
+
+    def test_rows_behind_the_last_request(self):
+        """Are of none, as those of q are of attention_kvcache()."""
+        k, q = self.draw(5, 2, 64), self.draw(5, 4, 64)
+        cos, sin = attune.rotary_table(8, 64, like=k)
+        caches = [filled((2, 8, 2, 64)), filled((2, 8, 2, 64))]
+        turned_q = attune.append_kv(k, k, *caches, ints([4, 5]), q_begins=ints([0, 1, 2]), seqlen_q=1, cos=cos, sin=sin, q=q)
+        self.assertEqual([tuple(at) for at in np.argwhere(~np.isnan(numbers(caches[1])).all((2, 3)))], [(0, 3), (1, 4)])
+        np.testing.assert_allclose(numbers(turned_q[:2]), turned(numbers(q[:2]), cos, sin, [3, 4], False), rtol=LIMIT, atol=LIMIT)
 
     def test_what_is_wrong_is_refused_by_name(self):
         k, v, cache = self.draw(2, 1, 2, 64), self.draw(2, 1, 2, 64), filled((4, 8, 2, 64))

@@ -211,6 +211,8 @@ class CacheFactorsTest(unittest.TestCase):
         q, new = half(self.draw(len(KEYS), 1, HEADS, d)), half(self.draw(len(KEYS), 1, HEADS, d))
         good = floats(np.ones((PAGES, PAGE, HEADS)))
         for scale, error in ((floats(np.ones((PAGES + 1, 1, 1))), r"k_scale has shape \(21, 1, 1\); accepted are \[num_pages, page_size, num_heads_kv\]"),
+                             (floats(np.ones(2)), r"k_scale has shape \(2,\); accepted are \[\], \[1, num_heads_kv\], of"),
+                             (floats(np.ones((2, HEADS))), r"k_scale has shape \(2, .\); accepted are \[\], \[1, num_heads_kv\], of"),
                              (floats(np.ones((PAGES, PAGE, HEADS + 1))), "a divisor for the heads"), (half(np.ones((PAGES, PAGE, 1))), "k_scale is fp16")):
             with self.assertRaisesRegex(ValueError, error):
                 self.attend(q, k, v, scale, 1.0, "int8")

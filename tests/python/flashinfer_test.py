@@ -161,6 +161,11 @@ class WrapperTest(unittest.TestCase):
                     self.near(lse[begin:begin + n], want[1])
         paged.plan(begins, *cache.lists(), 4, 2, D, 4, causal=False)  # a plan without a mask forgets that of the one before
         self.near(paged.run(q, cache.given)[:3], attended(q[:3], *cache.keys[0])[0])
+        follows = flashinfer.BatchPrefillWithPagedKVCacheWrapper(None, use_cuda_graph=True)  # one plan's mask in bits, in the tensors of another's
+        for given in ({"custom_mask": flat}, {"packed_custom_mask": packed}):
+            follows.plan(begins, *cache.lists(), 4, 2, D, 4, **given)
+            self.assertEqual(follows._held["mask"][:flat.numel()].tolist(), flat.tolist())
+            self.near(follows.run(q, cache.given)[:3], attended(q[:3], *cache.keys[0], masks[0])[0])
         with self.assertRaisesRegex(ValueError, "custom_mask has 101 elements; accepted are 102"):
             paged.plan(begins, *cache.lists(), 4, 2, D, 4, custom_mask=flat[1:])
         with self.assertRaisesRegex(ValueError, "packed_custom_mask has .* bytes; accepted are"):
@@ -260,6 +265,20 @@ class WrapperTest(unittest.TestCase):
             wrapper.plan(cache.indptr, cache.indices, cache.last[:1], 4, 2, D, 4)
         with self.assertRaisesRegex(ValueError, "paged_kv_indptr has 3 numbers and there are lengths of 1 requests"):
             wrapper.plan(cache.indptr, cache.indices, None, 4, 2, D, 4, seq_lens=ints([9]))
+        for message, last, given in ((r"kv_last_page_len is \[1, 7\]; accepted are 0 to 4", ints([1, 7]), {}),
+                                     (r"request 1 has 16 keys and 1 pages of 4; accepted are 0 to 4 keys", cache.last, {"seq_lens": ints([9, 16])}),
+                                     (r"logits_soft_cap is 5.0 and pos_encoding_mode 'ALIBI'", cache.last, {"logits_soft_cap": 5.0, "pos_encoding_mode": "ALIBI"})):
+            with self.assertRaisesRegex(ValueError, message):
+                wrapper.plan(cache.indptr, cache.indices, last, 4, 2, D, 4, **given)
+        with self.assertRaisesRegex(RuntimeError, "run.. is called before plan"):  # no plan of the refused ones is left, nor a part of it
+            wrapper.run(q, cache.given)
+        wrapper.plan(*cache.lists(), 4, 2, D, 4)
+        before = wrapper.run(q, cache.given)
+        with self.assertRaisesRegex(ValueError, "pos_encoding_mode"):
+            wrapper.plan(cache.indptr.flip(0) * 0, cache.indices, cache.last * 0, 4, 2, D, 4, pos_encoding_mode="ROPE_LLAMA")
+        self.assertTrue(torch.equal(before, wrapper.run(q, cache.given)))
+        with self.assertRaisesRegex(ValueError, r"page_size is 2 and plan\(\) was told 4"):
+            wrapper.run(q, cache.given.unflatten(2, (2, 2)).transpose(1, 2).flatten(0, 1))
         wrapper.plan(*cache.lists(), 8, 2, D, 4)
         with self.assertRaisesRegex(ValueError, r"num_qo_heads is 4 and plan\(\) was told 8"):
             wrapper.run(q, cache.given)

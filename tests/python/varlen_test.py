@@ -113,12 +113,61 @@ class VarlenTest(unittest.TestCase):
                 out.sum().backward()
                 self.assertTrue((q.grad[ROWS:] == 0).all() and q.grad.isfinite().all())
 
+    def test_rows_of_no_sequence(self):
+        """Before the first and behind the last: with one list, with two, and with gradients; they may hold anything where the host sees the lists."""
+        around = [torch.cat((x[:3], x, x[:4])) for x in (self.q, self.k, self.v)]
+        ends = begins(LENGTHS) + 3
+        want = numbers(self.attend(begins(LENGTHS), begins(LENGTHS)))
+        for wrong in (1.0, float("nan")) if DEVICE == "cpu" else (1.0,):
+            for x in around:
+                x[:3], x[3 + ROWS:] = wrong, wrong
+            for other, grad in ((ends, False), (ends.clone(), False), (ends, True)):
+                q, k, v = (x.clone().requires_grad_(grad) for x in around)
+                for given in ({}, {"alibi_slopes": self.slopes}):
+                    out = attune.flash.flash_attn_varlen_func(q, k, v, ends, other, 33, 33, causal=True, **given)[3:3 + ROWS]
+                    if not given:
+                        close(out.detach(), want, 2)
+                    else:
+                        self.check(out.detach(), numbers(self.slopes))
+                if grad:
+                    out.sum().backward()
+                    self.assertTrue(all(x.grad[3:3 + ROWS].isfinite().all() for x in (q, k, v)))
+
+    def test_most_rows_of_any_batch(self):
+        """max_seqlen_q is a bound: memory is of the rows that there are."""
+        ends, most = begins(LENGTHS), 1 << 30
+        for other in (ends, ends.clone()):
+            close(self.attend(ends, other, most), numbers(self.attend(ends, other)), 1)
+
+    def test_codes_without_a_place(self):
+        """Rows of 8 bits whose slot or page there is none of are not written, as those that are rounded."""
+        def written(new, **places):
+            caches = [torch.zeros(5, 4, 2, 64, device=DEVICE).to(torch.float8_e4m3fn) for _ in "kv"]
+            rows = torch.ones(2, 2, 2, 64, device=DEVICE).to(new)
+            attune.flash.flash_attn_with_kvcache(torch.zeros(2, 1, 4, 64, device=DEVICE, dtype=torch.float16), *caches, rows, rows, **places)
+            return [cache.float().amax((2, 3)) for cache in caches]
+        for places in ({"cache_batch_idx": ints([0, -1])}, {"cache_batch_idx": ints([-1, 7])}, {"block_table": ints([[0, 1], [2, -1]])}, {"block_table": ints([[-1, -1], [9, 3]])}):
+            for lengths in ([0, 2], [1, 1]):
+                places["cache_seqlens"] = ints([x + (3 if "block_table" in places else 0) for x in lengths])
+                for found, want in zip(written(torch.float8_e4m3fn, **places), written(torch.float16, **places)):
+                    self.assertTrue(torch.equal(found, want), places)
+
+    @unittest.skipIf(DEVICE != "cpu", "the host sees lists")
+    def test_lengths_that_leave_no_room(self):
+        q, cache = torch.ones(1, 1, 1, 64), [torch.zeros(1, 8, 1, 64) for _ in "kv"]
+        rows = torch.ones(1, 4, 1, 64)
+        with self.assertRaisesRegex(ValueError, r"cache_seqlens\[0\] is 6; accepted are 0 to 4: the cache has room for 8 keys of a request, of which 4 come"):
+            attune.flash.flash_attn_with_kvcache(q, *cache, rows, rows, cache_seqlens=ints([6]))
+        self.assertTrue(all((x == 0).all() for x in cache))
+
     def test_caches_with_padding_ahead(self):
-        """cache_leftpad: as caches without the padding."""
+        """cache_leftpad: as caches without the padding, whatever stands in it."""
         draw = torch.Generator().manual_seed(5)
         drawn = lambda *shape: torch.randn(*shape, generator=draw).to(DEVICE, getattr(torch, DTYPE))  # noqa: E731
         room, pad, before, slots = 40, ints([3, 0, 10, 5]), ints([20, 7, 10, 38]), ints([4, 1, 0, 2])
         k_cache, v_cache = drawn(5, room, 2, 64), drawn(5, room, 2, 64)
+        for first, slot in zip(pad.tolist(), slots.tolist()):
+            k_cache[slot, :first] = v_cache[slot, :first] = float("nan")
         cos, sin = (torch.as_tensor(np.asarray(x)).to(DEVICE) for x in attune.rotary_table(64, room))
         for new, given in ((1, {}), (2, {"causal": True, "rotary_interleaved": False}), (2, {"rotary_interleaved": False}), (2, {"causal": True, "window_size": (4, 0)})):
             q, k, v = drawn(4, new, HEADS, 64), drawn(4, new, 2, 64), drawn(4, new, 2, 64)

@@ -125,6 +125,9 @@ class BackendTest(unittest.TestCase):
         self.assertEqual(registered, {"CUSTOM": "attune_vllm.AttuneBackend"})
         backend = attune_vllm.AttuneBackend
         self.assertTrue(backend.supports_head_size(80) and not backend.supports_head_size(100) and not backend.supports_head_size(512))
+        attune_vllm.AttuneImpl(4, 72, 1.0, 2)
+        with self.assertRaisesRegex(NotImplementedError, "head_size is 72 with kv_cache_dtype fp8"):
+            attune_vllm.AttuneImpl(4, 72, 1.0, 2, kv_cache_dtype="fp8")
 
     def test_chunks_and_tokens_in_one_batch(self):
         self.check(Step(BEFORE, NEW, padding=5), built())

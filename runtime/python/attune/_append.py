@@ -11,7 +11,7 @@ from ._kvcache import (_LISTS, _PAGES, _SLOTS, _batch_of, _check_list, _dtypes, 
 from ._library import AppendOperands, CacheOperands, Operands, Tensor
 from ._operands import extent_of, operand_address, share_memory
 from ._problem import check_beside, whole
-from ._torch import ordinal_of, refuse_gradients, stream_address, untraced
+from ._torch import ordinal_of, refuse_gradients, stream_address, tell_written, untraced
 
 _ROWS, _PACKED_ROWS = "[batch, seqlen, num_heads, head_dim]", "[rows of all requests, num_heads, head_dim]"
 _MOST_PAGE_ROWS = 65536  # of a problem
@@ -161,6 +161,8 @@ def _make_call(context, given, lists, seqlen_q, dtype_kv, kv_factors):
     table = lists["page_table"]
     stride = 0 if table is None else tensors.element_strides("page_table", table)[0]
     rows = k.shape[0] if packed else k.shape[0] * k.shape[1]
+    if lists["q_begins"] is not None:  # what stands behind the last request is of none
+        rows = min(rows, p.batch * p.seqlen_q)
     return _Call(plan, template, extents, stride, tables, rows, index_bytes)
 
 
@@ -273,6 +275,7 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots
                           others={name: tensors.address(name, given[name]) for name in ("k", "v", "q", "q_out") if make_scales and given[name] is not None})
     if call.rows:
         call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
+    tell_written(k_cache, v_cache, q_out, *((k_scale, v_scale) if make_scales else ()))
     del kept, scales
     return given["q_out"]
 

@@ -13,7 +13,7 @@ from ._operands import Layout
 from ._padding import cut, is_between, widened_arguments
 from ._problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale, v_layout_of, window_sides, word)
 from ._scores import scores_of
-from ._torch import in_graphs, is_deterministic, needs_op, ordinal_of, records_gradients, refuse_gradients, stream_address, untraced
+from ._torch import in_graphs, is_deterministic, needs_op, ordinal_of, records_gradients, refuse_gradients, stream_address, tell_written, untraced
 
 # What is settled for operands of the same shapes, strides and choices.
 _Call = namedtuple("_Call", "plan layout out_shape out_dtype lse_shape lse_dtype")
@@ -165,6 +165,10 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
 
     context: an attune.Context, or its target: "cpu:4" takes 4 threads, where by default all cores that the process may use are taken
     (torch.set_num_threads and OMP_NUM_THREADS have no effect). Inside a CUDA graph's capture: call prepare() before."""
+    if out is not None:
+        result = _attend(q, k, v, mask, window, scale, out, return_lse, **choices)
+        tell_written(out)
+        return result
     if choices:
         return _attend(q, k, v, mask, window, scale, out, return_lse, **choices)
     return _attend(q, k, v, mask, window, scale, out, return_lse)

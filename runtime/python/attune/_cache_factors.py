@@ -58,6 +58,14 @@ def _by_key(name, scale, cache, like, target, packed, written):
     return tensor, view, extent
 
 
+def _refuse_other_shapes(name, scale, heads):
+    """Of what has no factors by key."""
+    shape = getattr(scale, "shape", ())
+    if len(shape) not in (0, 2) or (len(shape) == 2 and (shape[0] != 1 or shape[1] == 0 or heads % shape[1])):
+        raise ValueError(f"{name} has shape {tuple(shape)}; accepted are [], [1, num_heads_kv], of {heads} heads or a divisor of them, and {_PAGES}, of slots "
+                         "and their keys likewise, where 1 stands for any extent")
+
+
 def bind_factors(call, operands, like, scales, given, written, packed_kv=False, others=None):
     """Gives the call k_scale and v_scale. `written`: operands by name, with their addresses, that may not share memory with factors but for those of
     keys, which may stand between the rows of their cache. `others`: likewise what factors that the call makes may not share. Returns tensors that live until the call is enqueued."""
@@ -70,6 +78,7 @@ def bind_factors(call, operands, like, scales, given, written, packed_kv=False, 
                 cache = given["k_cache" if name == "k_scale" else "v_cache"]
                 tensor, view, extent = _by_key(name, scale, cache, like, call.plan.target, packed_kv, p.kv_factors == MADE)
             else:
+                _refuse_other_shapes(name, scale, p.num_heads_kv)
                 tensor, view, extent = factors(name, scale, like, 1, p.num_heads_kv, 1, call.plan.target)
         setattr(operands, name, view)
         if tensor is None:

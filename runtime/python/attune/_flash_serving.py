@@ -30,21 +30,47 @@ def _rotated(x, cos, sin, positions, interleaved):
 
 
 def _write_codes(cache, new, positions, block_table, slots):
-    """Writes rows [batch, seqlen_new, heads, head_dim] of a cache's own 8 bits at their positions [batch, seqlen_new], by PyTorch's operations."""
+    """Writes rows [batch, seqlen_new, heads, head_dim] of a cache's own 8 bits at their positions [batch, seqlen_new], by PyTorch's operations, which a
+    graph can capture. Rows that have no place are not written."""
     import torch
-    cache, new = cache.view(torch.uint8), new.view(torch.uint8)
-    if block_table is not None:
-        page = cache.shape[1]
-        pages = block_table.long().gather(1, positions // page)
-        cache[pages, positions % page] = new
+    cache, new, size = cache.view(torch.uint8), new.view(torch.uint8).flatten(0, 1), cache.shape[1]
+    if new.shape[0] == 0 or cache.shape[0] == 0:
         return
-    batch = slots.long() if slots is not None else positions.new_tensor(range(new.shape[0]))
-    cache[batch[:, None], positions] = new
+    if block_table is not None:
+        column = positions // size
+        places = block_table.long().gather(1, column.clamp(0, block_table.shape[1] - 1))
+        inside = (column >= 0) & (column < block_table.shape[1])
+    else:
+        places = (slots.long() if slots is not None else torch.arange(positions.shape[0], device=positions.device))[:, None].expand_as(positions)
+        inside = (positions >= 0) & (positions < size)
+    inside = (inside & (places >= 0) & (places < cache.shape[0])).flatten()
+    # A row without a place does what a row with one does; if none has, it writes what stands there.
+    row = torch.where(inside, torch.arange(inside.shape[0], device=inside.device), inside.int().argmax())
+    place, key = (places.flatten()[row].clamp(0, cache.shape[0] - 1), positions.flatten()[row] % size)
+    cache[place, key] = torch.where(inside.any(), new[row], cache[place, key])
 
 
-def _behind_padding(first):
-    """A mask_mod: keys of a request begin at key first[b] of its slot."""
-    return lambda b, h, q_idx, kv_idx: kv_idx >= first[b]
+def _as_pages_of_a_key(k_cache, v_cache, lengths, leftpad, slots, scales):
+    """Slots whose keys begin behind padding, as pages of one key each: what stands in the padding is not read."""
+    import torch
+    count, room = k_cache.shape[:2]
+    own = torch.arange(leftpad.shape[0], device=leftpad.device) if slots is None else slots.long()
+    key = leftpad.long()[:, None] + torch.arange(room, device=leftpad.device)
+    inside = (key >= 0) & (key < room) & (own >= 0)[:, None] & (own < count)[:, None]
+    table = torch.where(inside, own[:, None] * room + key, -1).int()
+    lengths = (room if lengths is None else lengths) - leftpad
+    by_key = {name: scale.expand(count, room, scale.shape[2]).reshape(-1, 1, scale.shape[2]) if torch.is_tensor(scale) and scale.dim() == 3 else scale
+              for name, scale in scales.items()}
+    return *(cache.reshape(-1, 1, *cache.shape[2:]) for cache in (k_cache, v_cache)), lengths.clamp(min=0), table, by_key
+
+
+def _refuse_wrong_lengths(lengths, new, room):
+    """Where the host sees them, before anything is written."""
+    if lengths is None or lengths.is_cuda:
+        return
+    for i, length in enumerate(lengths.tolist()):
+        if not 0 <= length <= room - new:
+            raise ValueError(f"cache_seqlens[{i}] is {length}; accepted are 0 to {room - new}: the cache has room for {room} keys of a request, of which {new} come")
 
 
 def _places_of_rows(k_cache, lengths, count, leftpad, slots):
@@ -146,19 +172,29 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
         moves = causal or window_of(window_size) is not None or q.shape[1] == 1  # else all rows stand at the first new position
         alike = rotary_cos is not None and moves and q.shape[1] == k.shape[1]
         turns_alike = True if alike else None if moves else False
+        room = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
+        _refuse_wrong_lengths(cache_seqlens, k.shape[1], room)
         q, cache_seqlens = _append(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, turns_alike, rotary_interleaved,
                                    dict(page_table=block_table, slots=cache_batch_idx), scales, cache_leftpad)
+    if cache_leftpad is not None:
+        k_cache, v_cache, cache_seqlens, block_table, scales = _as_pages_of_a_key(k_cache, v_cache, cache_seqlens, cache_leftpad, cache_batch_idx, scales)
+        cache_batch_idx = None
     found = attention_kvcache(q, k_cache, v_cache, cache_seqlens, page_table=block_table, slots=cache_batch_idx, is_causal=bool(causal),
                               window=window_of(window_size), scale=softmax_scale, return_lse=True, softcap=softcap if softcap else None,
-                              alibi_slopes=alibi_slopes, mask_mod=None if cache_leftpad is None else _behind_padding(cache_leftpad), **scales)
+                              alibi_slopes=alibi_slopes, **scales)
     return found if return_softmax_lse else found[0]
 
 
-def _documents(cu_seqlens, rows, like):
-    """The number of the sequence that each row is of; rows behind the last have one of their own."""
+def _documents(cu_seqlens, first, rows, like):
+    """The number of the sequence that each row from `first` on is of; rows before the first and behind the last have ones of their own, -1 and batch."""
     import torch
-    ends = cu_seqlens[1:].to(torch.int64).contiguous()
-    return torch.searchsorted(ends, torch.arange(rows, device=like.device), right=True).to(torch.int32)[None]
+    begins = cu_seqlens.to(torch.int64).contiguous()
+    return (torch.searchsorted(begins, torch.arange(first, first + rows, device=like.device), right=True) - 1).to(torch.int32)[None]
+
+
+def _of_sequences(tensor, cu_seqlens):
+    """(first, end) of the rows that sequences have, where the host sees them; elsewhere of all."""
+    return (int(cu_seqlens[0]), int(cu_seqlens[-1])) if cu_seqlens.device.type == "cpu" else (0, tensor.shape[0])
 
 
 def _finds_sequences(q, cu_seqlens_q, cu_seqlens_k, looks):
@@ -190,8 +226,9 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
                            window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False, block_table=None):
     """FlashAttention of sequences end to end, of the arguments of its version 2. Tensors of PyTorch; gradients of q, k and v without block_table.
 
-    q: [rows, num_heads_q, head_dim], k, v: [keys, num_heads_kv, head_dim]; cu_seqlens_q, cu_seqlens_k: int32 [batch + 1], where sequences begin. Keys of
-    other sequences are not looked at. With block_table (int32 [batch, pages]) k and v are pages [num_pages, page_size, num_heads_kv, head_dim], and
+    q: [rows, num_heads_q, head_dim], k, v: [keys, num_heads_kv, head_dim]; cu_seqlens_q, cu_seqlens_k: int32 [batch + 1], where sequences begin. A row sees
+    keys of its own sequence; with gradients, and of one list for both elsewhere than on Hopper, keys of others weigh 0 and must be finite. Rows before the
+    first and behind the last sequence are of none: what out and lse have there is not defined. With block_table (int32 [batch, pages]) k and v are pages [num_pages, page_size, num_heads_kv, head_dim], and
     cu_seqlens_k says how many keys each has. With gradients, where a mask, window or slopes look at positions, cu_seqlens_q and cu_seqlens_k must be
     equal: give one tensor for both, since comparing two waits for the device. On a CPU begins that run backwards or out of q and k, and a max_seqlen that is
     less than a sequence's, are refused; on a GPU nobody looks. Returns out; with return_attn_probs (out, lse [num_heads_q, rows],
@@ -199,41 +236,42 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
     import torch
     if dropout_p:
         raise ValueError(f"dropout_p is {dropout_p}; accepted is 0.0 of sequences end to end")
-    given = dict(scale=softmax_scale, window=window_of(window_size), softcap=softcap if softcap else None, return_lse=True)
+    given = dict(scale=softmax_scale, window=window_of(window_size), softcap=softcap if softcap else None, return_lse=bool(return_attn_probs))
     _refuse_wrong_begins(q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table is not None)
-    of_slopes = (cu_seqlens_q.shape[0] - 1, q.shape[1])
+    of_slopes, longest_q = (cu_seqlens_q.shape[0] - 1, q.shape[1]), min(int(max_seqlen_q), q.shape[0])  # callers may give the most of any batch
     if alibi_slopes is not None:  # here: not all kernels below know a batch
         refuse_other_extents("alibi_slopes", tuple(alibi_slopes.shape), ("batch", "num_heads_q"), of_slopes)
     if block_table is not None:
-        out, lse = attention_kvcache(q, k, v, (cu_seqlens_k[1:] - cu_seqlens_k[:-1]).int(), page_table=block_table, q_begins=cu_seqlens_q.int(),
-                                     seqlen_q=int(max_seqlen_q), is_causal=bool(causal), alibi_slopes=alibi_slopes, **given)
-        return (out, lse, None) if return_attn_probs else out
+        found = attention_kvcache(q, k, v, (cu_seqlens_k[1:] - cu_seqlens_k[:-1]).int(), page_table=block_table, q_begins=cu_seqlens_q.int(),
+                                  seqlen_q=longest_q, is_causal=bool(causal), alibi_slopes=alibi_slopes, **given)
+        return (*found, None) if return_attn_probs else found
     looks = causal or given["window"] is not None or alibi_slopes is not None
     if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v))) and _finds_sequences(q, cu_seqlens_q, cu_seqlens_k, looks):
-        longest = min(int(max_seqlen_k), k.shape[0])  # callers may give the most of any batch
-        out, lse = attention_kvcache(q, k, v, q_begins=cu_seqlens_q.int(), seqlen_q=int(max_seqlen_q), kv_begins=cu_seqlens_k.int(), seqlen_kv=longest,
-                                     is_causal=bool(causal), alibi_slopes=alibi_slopes, **given)
-        return (out, lse, None) if return_attn_probs else out
+        found = attention_kvcache(q, k, v, q_begins=cu_seqlens_q.int(), seqlen_q=longest_q, kv_begins=cu_seqlens_k.int(),
+                                  seqlen_kv=min(int(max_seqlen_k), k.shape[0]), is_causal=bool(causal), alibi_slopes=alibi_slopes, **given)
+        return (*found, None) if return_attn_probs else found
     if looks and cu_seqlens_q is not cu_seqlens_k and not torch.equal(cu_seqlens_q, cu_seqlens_k):
         raise ValueError("cu_seqlens_q and cu_seqlens_k differ, with a mask, a window or slopes that look at positions; accepted are equal ones, or keys in "
                          "pages with block_table=")
-    rows = q.shape[0]
-    if looks and rows != k.shape[0]:  # what stands behind the last sequence is of none, and would move the diagonal
-        both = min(rows, k.shape[0])
-        q, k, v = q[:both], k[:both], v[:both]
-    of_rows = _documents(cu_seqlens_q, q.shape[0], q)
-    of_keys = of_rows if cu_seqlens_q is cu_seqlens_k and q.shape[0] == k.shape[0] else _documents(cu_seqlens_k, k.shape[0], k)
+    rows, (first, end), (first_key, end_key) = q.shape[0], _of_sequences(q, cu_seqlens_q), _of_sequences(k, cu_seqlens_k)
+    if looks:  # what stands behind the last sequence is of none, and would move the diagonal
+        end = end_key = min(end, end_key)
+    q, k, v = q[first:end], k[first_key:end_key], v[first_key:end_key]
+    of_rows = _documents(cu_seqlens_q, first, end - first, q)
+    is_one = cu_seqlens_q is cu_seqlens_k and (first, end) == (first_key, end_key)
+    of_keys = of_rows if is_one else _documents(cu_seqlens_k, first_key, end_key - first_key, k)
     if alibi_slopes is not None and alibi_slopes.dim() == 2 and alibi_slopes.shape[0] > 1:
         given["score_mod"] = _slopes_of_sequences(alibi_slopes.expand(of_slopes), of_rows)
         alibi_slopes = None
     if deterministic:
         given["deterministic"] = True
+    given["return_lse"] = True
     out, lse = attention(q[None], k[None], v[None], "causal_bottom_right" if causal else None, documents=(of_rows, of_keys), alibi_slopes=alibi_slopes,
                          **given)
     out, lse = out[0], lse[0]
     if rows != q.shape[0]:
-        out, lse = (torch.nn.functional.pad(out, (0, 0, 0, 0, 0, rows - q.shape[0])),
-                    torch.nn.functional.pad(lse, (0, rows - q.shape[0]), value=-float("inf")))
+        out, lse = (torch.nn.functional.pad(out, (0, 0, 0, 0, first, rows - end)),
+                    torch.nn.functional.pad(lse, (first, rows - end), value=-float("inf")))
     return (out, lse, None) if return_attn_probs else out
 
 

@@ -22,7 +22,7 @@ def single_decode_with_kv_cache(q, k, v, kv_layout="NHD", pos_encoding_mode="NON
     k, v = _heads_last(k, v, kv_layout)
     keywords, factor = lists.scales_of(q, k, sm_scale, q_scale, k_scale, v_scale)
     o, natural = attention_kvcache(q[None, None], k[None], v[None], window=window_of(window_left), softcap=logits_soft_cap or None, return_lse=True,
-                                   **positions_of(pos_encoding_mode, q.shape[0], q.device, False), **keywords)
+                                   **positions_of(pos_encoding_mode, q.shape[0], q.device, False, logits_soft_cap), **keywords)
     o = o[0, 0] if factor == 1 else o[0, 0].mul_(factor)
     return (o, lists.in_base_2(natural)[0, 0]) if return_lse else o
 
@@ -45,7 +45,7 @@ def single_prefill_with_kv_cache(q, k, v, scale_q=None, scale_k=None, scale_v=No
     k, v = _heads_last(k, v, kv_layout)
     masked = custom_mask is not None or packed_custom_mask is not None
     causal = bool(causal) and not masked
-    more = positions_of(pos_encoding_mode, q.shape[1], q.device, not causal)
+    more = positions_of(pos_encoding_mode, q.shape[1], q.device, not causal, logits_soft_cap)
     if masked:
         more["mask_tensor"] = _mask_of_one(custom_mask, packed_custom_mask, q.shape[0], k.shape[0], q.device)
     if q.dtype.itemsize == 1:

@@ -6,7 +6,7 @@ from ._cascade import cascade, prepare_cascade
 
 def _level(qo_indptr, kv_indptr, kv_indices, last_page_len, page_size, device):
     """What cascade() takes of a level but its cache."""
-    made = lists.pages_of(kv_indptr, kv_indices, lists.lengths_of(lists.on_host(kv_indptr), lists.on_host(last_page_len), page_size), device)
+    made = lists.pages_of(kv_indptr, kv_indices, lists.lengths_of(lists.on_host(kv_indptr), lists.on_host(last_page_len), page_size), device, page_size)
     rows = lists.rows_of(qo_indptr, device, "qo_indptr", "q_begins", "seqlen_q")
     if rows["q_begins"].shape[0] != made["kv_lengths"].shape[0] + 1:
         raise ValueError(f"qo_indptr has {rows['q_begins'].shape[0]} numbers and paged_kv_indptr is of {made['kv_lengths'].shape[0]} groups; accepted are n + 1 of n")

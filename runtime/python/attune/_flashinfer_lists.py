@@ -24,7 +24,7 @@ def caches_of(paged_kv_cache, kv_layout):
 
 def on_host(values):
     import torch
-    return torch.as_tensor(values).cpu().long()
+    return torch.as_tensor(values, device="cpu").long()
 
 
 def device_of(workspace, *lists):
@@ -40,11 +40,13 @@ def lengths_of(indptr, last_page_len, page_size):
     counts = indptr[1:] - indptr[:-1]
     if last_page_len.shape != counts.shape:
         raise ValueError(f"kv_last_page_len has shape {tuple(last_page_len.shape)} and kv_indptr {tuple(indptr.shape)}; accepted are [batch] and [batch + 1]")
+    if last_page_len.device.type == "cpu" and not all(0 <= n <= page_size for n in last_page_len.tolist()):
+        raise ValueError(f"kv_last_page_len is {last_page_len.tolist()[:8]}; accepted are 0 to {page_size}, which a page has room for")
     return ((counts - 1).clamp(min=0) * page_size + last_page_len) * (counts > 0)
 
 
-def pages_of(indptr, indices, lengths, device, name="paged_kv", most_pages=0):
-    """page_table and kv_lengths of pages in one list, those of request i from indptr[i] to indptr[i + 1]; `lengths`: keys of each. The
+def pages_of(indptr, indices, lengths, device, page_size, name="paged_kv", most_pages=0):
+    """page_table and kv_lengths of pages in one list, those of request i from indptr[i] to indptr[i + 1]; `lengths`: keys of each, in pages of page_size. The
     table is as wide as a power of two, so that steps share a plan."""
     import torch
     indptr, indices = on_host(indptr), on_host(indices)
@@ -58,12 +60,16 @@ def pages_of(indptr, indices, lengths, device, name="paged_kv", most_pages=0):
     if requests and (indptr[0] != 0 or counts.min() < 0 or int(indptr[-1]) > indices.numel()):
         raise ValueError(f"{name}_indptr goes from {int(indptr[0])} to {int(indptr[-1])} and there are {indices.numel()} indices; accepted are numbers from 0 "
                          "on that do not fall, up to as many")
+    beyond = (lengths < 0) | (lengths > counts * page_size)
+    if beyond.any():
+        i = int(beyond.int().argmax())
+        raise ValueError(f"request {i} has {int(lengths[i])} keys and {int(counts[i])} pages of {page_size}; accepted are 0 to {int(counts[i]) * page_size} keys")
     most = int(counts.max()) if requests else 0
     if most_pages and most > most_pages:
         raise ValueError(f"{name}_indptr has a request of {most} pages; accepted are {most_pages}, for which the wrapper was made (most_pages)")
     width = most_pages or rounded(most)
-    table = torch.full((requests, width), -1, dtype=torch.int32)
-    table[torch.arange(width)[None] < counts[:, None]] = indices[:int(indptr[-1])].int()
+    table = torch.full((requests, width), -1, dtype=torch.int32, device="cpu")
+    table[torch.arange(width, device="cpu")[None] < counts[:, None]] = indices[:int(indptr[-1])].int()
     return dict(kv_lengths=lengths.int().to(device), page_table=table.to(device))
 
 
@@ -85,20 +91,22 @@ def mask_of(custom_mask, packed_custom_mask, row_counts, key_counts, device, roo
     rows, keys = on_host(row_counts), on_host(key_counts)
     sizes = rows * keys
     if packed_custom_mask is not None:
-        packed = torch.as_tensor(packed_custom_mask).cpu()
-        bits = (packed[:, None] >> torch.arange(8, dtype=torch.uint8)) & 1
+        packed = torch.as_tensor(packed_custom_mask, device="cpu")
+        bits = (packed[:, None] >> torch.arange(8, dtype=torch.uint8, device="cpu")) & 1
         bytes_of = (sizes + 7) // 8
+        begins = sizes.cumsum(0) - sizes
         if bits.shape[0] != int(bytes_of.sum()):
             raise ValueError(f"packed_custom_mask has {bits.shape[0]} bytes; accepted are {int(bytes_of.sum())}: of each request its rows times its keys, in "
                              "bits, from a byte on")
-        flat, begins = bits.flatten(), 8 * (bytes_of.cumsum(0) - bytes_of)
+        padding = 8 * (bytes_of.cumsum(0) - bytes_of) - begins  # ahead of each request's
+        flat = bits.flatten()[torch.arange(int(sizes.sum()), device="cpu") + padding.repeat_interleave(sizes)]
     else:
-        flat, begins = torch.as_tensor(custom_mask).cpu().flatten(), sizes.cumsum(0) - sizes
+        flat, begins = torch.as_tensor(custom_mask, device="cpu").flatten(), sizes.cumsum(0) - sizes
         if flat.numel() != int(sizes.sum()):
             raise ValueError(f"custom_mask has {flat.numel()} elements; accepted are {int(sizes.sum())}: of each request its rows times its keys")
     if flat.numel() >= 1 << 31:
         raise ValueError(f"custom_mask has {flat.numel()} elements; accepted are less than 2^31, which programs count to")
-    mask = torch.zeros(max(room, rounded(flat.numel())), dtype=torch.bool)
+    mask = torch.zeros(max(room, rounded(flat.numel())), dtype=torch.bool, device="cpu")
     mask[:flat.numel()] = flat.bool()
     lists = dict(mask=mask, mask_begins=begins.int(), mask_keys=keys.int(), mask_first=(keys - rows).int())
     return {name: tensor.to(device) for name, tensor in lists.items()}

@@ -7,10 +7,14 @@ from ._kvcache import attention_kvcache
 from ._scores import alibi_slopes
 
 
-def positions_of(pos_encoding_mode, num_heads, device, looks_ahead):
-    """Slopes, where the mode is ALIBI; `looks_ahead`: rows see keys behind their own place, for which FlashInfer's distance has a sign."""
+def positions_of(pos_encoding_mode, num_heads, device, looks_ahead, logits_soft_cap):
+    """Slopes, where the mode is ALIBI; `looks_ahead`: rows see keys behind their own place, for which FlashInfer's distance has a sign. They count from a
+    row's own place, in lse too."""
     if pos_encoding_mode == "NONE":
         return {}
+    if pos_encoding_mode == "ALIBI" and logits_soft_cap:
+        raise ValueError(f"logits_soft_cap is {logits_soft_cap} and pos_encoding_mode 'ALIBI'; accepted is one of them: attune caps scores before slopes, and "
+                         "FlashInfer behind them")
     if pos_encoding_mode != "ALIBI" or looks_ahead:
         raise ValueError(f"pos_encoding_mode is {pos_encoding_mode!r}; accepted are 'NONE', and 'ALIBI' under a causal mask: append_kv(cos=, sin=, q=) turns k "
                          "and q by rotary angles when k is written")
@@ -50,11 +54,12 @@ class Wrapper:
 
     def _pages(self, indptr, indices, last_page_len, page_size, seq_lens, device):
         """Of keys that seq_lens counts, where it is given."""
-        lengths = lists.lengths_of(lists.on_host(indptr), lists.on_host(last_page_len), page_size) if seq_lens is None else seq_lens
+        if seq_lens is None:
+            seq_lens = lists.lengths_of(lists.on_host(indptr), lists.on_host(last_page_len), page_size)
         most = self._most_pages
         if self._follows and not most and self._held is not None:
             most = self._held["page_table"].shape[1]
-        return lists.pages_of(indptr, indices, lengths, device, most_pages=most)
+        return lists.pages_of(indptr, indices, seq_lens, device, page_size, most_pages=most)
 
     def _lists(self):
         """Those that attention_kvcache() takes by name."""
@@ -68,11 +73,13 @@ class Wrapper:
         elif self._held is not before:
             self._mask = lists.program_of(self._held)
 
-    def _choose(self, num_qo_heads, num_kv_heads, head_dims, pos_encoding_mode, looks_ahead, window_left, logits_soft_cap, sm_scale, invariant, device,
-                causal=False):
-        self._expected = (num_qo_heads, num_kv_heads, *head_dims)
-        self._choices = dict(is_causal=causal, softcap=logits_soft_cap or None, batch_invariant=bool(invariant),
-                             **positions_of(pos_encoding_mode, num_qo_heads, device, looks_ahead))
+    def _choose(self, made, num_qo_heads, num_kv_heads, head_dims, page_size, pos_encoding_mode, looks_ahead, window_left, logits_soft_cap, sm_scale,
+                invariant, device, causal=False):
+        """Takes a plan as a whole, or refuses it and keeps the one before. `made`: its lists."""
+        positions = positions_of(pos_encoding_mode, num_qo_heads, device, looks_ahead, logits_soft_cap)
+        self._hold(made)
+        self._expected = (num_qo_heads, num_kv_heads, *head_dims, page_size)
+        self._choices = dict(is_causal=causal, softcap=logits_soft_cap or None, batch_invariant=bool(invariant), **positions)
         self._window, self._sm_scale = window_left, sm_scale
 
     def _check(self, q, k, v, of_jit):
@@ -80,9 +87,9 @@ class Wrapper:
             raise RuntimeError("run() is called before plan(); accepted is plan() first")
         if of_jit:
             raise ValueError(f"run() is given {len(of_jit)} arguments more than tensors; accepted are none, which programs of jit_args would take")
-        found = (q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1])
+        found = (q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], k.shape[1] if k.dim() == 4 else None)
         if found != self._expected:
-            names = ("num_qo_heads", "num_kv_heads", "head_dim", "head_dim of v")
+            names = ("num_qo_heads", "num_kv_heads", "head_dim", "head_dim of v", "page_size")
             raise ValueError(", ".join(f"{name} is {a} and plan() was told {b}" for name, a, b in zip(names, found, self._expected) if a != b) +
                              "; accepted are tensors as planned")
 
@@ -120,8 +127,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         """indptr: int32 [batch + 1], indices: int32, pages of all requests end to end, last_page_len: int32 [batch]; seq_lens, where given, in its
         place. fixed_split_size and disable_split_kv ask for what batch_invariant gives. Types are those of the tensors of run()."""
         device = lists.device_of(self._workspace, indptr, indices)
-        self._hold(self._pages(indptr, indices, last_page_len, page_size, seq_lens, device))
-        self._choose(num_qo_heads, num_kv_heads, (head_dim, head_dim), pos_encoding_mode, False, window_left, logits_soft_cap, sm_scale,
+        self._choose(self._pages(indptr, indices, last_page_len, page_size, seq_lens, device), num_qo_heads, num_kv_heads, (head_dim, head_dim), page_size, pos_encoding_mode, False, window_left, logits_soft_cap, sm_scale,
                      fixed_split_size or disable_split_kv, device)
 
     def run(self, q, paged_kv_cache, *args, q_scale=None, k_scale=None, v_scale=None, out=None, lse=None, return_lse=False, enable_pdl=None, window_left=None,
@@ -185,9 +191,8 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
         made = self._pages(paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, page_size, seq_lens, device)
         made.update(lists.rows_of(qo_indptr, device, "qo_indptr", "q_begins", "seqlen_q"))
         causal = self._masked(made, custom_mask, packed_custom_mask, qo_indptr, made["kv_lengths"], causal, device)
-        self._hold(made)
-        self._choose(num_qo_heads, num_kv_heads, (head_dim_qk, head_dim_vo or head_dim_qk), pos_encoding_mode, not causal, window_left, logits_soft_cap,
-                     sm_scale, fixed_split_size or disable_split_kv, device, causal)
+        self._choose(made, num_qo_heads, num_kv_heads, (head_dim_qk, head_dim_vo or head_dim_qk), page_size, pos_encoding_mode, not causal, window_left,
+                     logits_soft_cap, sm_scale, fixed_split_size or disable_split_kv, device, causal)
 
     def run(self, q, paged_kv_cache, *args, q_scale=None, k_scale=None, v_scale=None, out=None, lse=None, return_lse=False, enable_pdl=None, window_left=None,
             sinks=None):
@@ -224,9 +229,8 @@ class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
             raise ValueError(f"qo_indptr has {made['q_begins'].shape[0]} numbers and kv_indptr {made['kv_begins'].shape[0]}; accepted are as many")
         begins = lists.on_host(kv_indptr)
         causal = self._masked(made, custom_mask, packed_custom_mask, qo_indptr, begins[1:] - begins[:-1], causal, device)
-        self._hold(made)
-        self._choose(num_qo_heads, num_kv_heads, (head_dim_qk, head_dim_vo or head_dim_qk), pos_encoding_mode, not causal, window_left, logits_soft_cap,
-                     sm_scale, fixed_split_size or disable_split_kv, device, causal)
+        self._choose(made, num_qo_heads, num_kv_heads, (head_dim_qk, head_dim_vo or head_dim_qk), None, pos_encoding_mode, not causal, window_left,
+                     logits_soft_cap, sm_scale, fixed_split_size or disable_split_kv, device, causal)
 
     def run(self, q, k, v, *args, q_scale=None, k_scale=None, v_scale=None, o_scale=None, out=None, lse=None, return_lse=False, enable_pdl=None):
         """q: [rows, num_qo_heads, head_dim_qk], k: [keys, num_kv_heads, head_dim_qk], v: [keys, num_kv_heads, head_dim_vo] (HND: [num_kv_heads, keys, ..]).

@@ -12,7 +12,7 @@ from ._library import CacheOperands, Operands, Tensor
 from ._operands import extent_of, operand_address, share_memory
 from ._problem import check_beside, mask_name, softmax_scale, whole, window_sides
 from ._scores import scores_of
-from ._torch import ordinal_of, refuse_gradients, stream_address, untraced
+from ._torch import ordinal_of, refuse_gradients, stream_address, tell_written, untraced
 
 _ROWS, _PACKED_ROWS = tensors.DIMENSIONS[tensors.ROWS], "[rows of all requests, num_heads, head_dim]"
 _PACKED_KEYS = "[keys of all requests, num_heads_kv, head_dim]"
@@ -322,6 +322,7 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
     if tensors.size_of(q.shape):  # packed rows may be none
         call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
+    tell_written(out)
     del kept, cache, scales
     result = given["out"]
     if q_begins is not None:

@@ -8,7 +8,7 @@ from ._context import context_of, refuse_capture
 from ._library import Operands, Scale, Tensor
 from ._operands import extent_of, lse_extent, operand_address, share_memory
 from ._problem import check_beside
-from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, untraced
+from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written, untraced
 
 # What is settled for tensors of the same shapes, dtypes and strides: the plan, a struct without addresses, and each tensor's place.
 _Call = namedtuple("_Call", "plan template extents")
@@ -107,6 +107,7 @@ def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
     operands.q_scale.data, operands.k_scale.data, operands.lse = at["lse"], at["other_lse"], at["lse_out"]
     if at["o"] is not None:  # else there are no elements
         call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
+    tell_written(out, lse_out)
     return given["out"], given["lse_out"]
 
 

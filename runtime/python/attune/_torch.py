@@ -86,7 +86,9 @@ def forward_derivatives(torch):
     return found if hasattr(found, "_current_level") else None
 
 
-def _refuse_tangents(torch, named):
+def refuse_tangents(named):
+    """`named`: as of refuse_gradients()."""
+    torch = sys.modules.get("torch")
     forward = forward_derivatives(torch)
     if forward is None or forward._current_level < 0:
         return
@@ -95,13 +97,24 @@ def _refuse_tangents(torch, named):
             raise ValueError(f"{name} has a tangent, of torch.autograd.forward_ad, and attune has no forward derivatives; accepted are plain tensors")
 
 
+def tell_written(*tensors):
+    """Tells autograd that a call has written these in place (None: nothing), so that a backward that kept one of them says so."""
+    torch = sys.modules.get("torch")
+    graph = getattr(getattr(torch, "autograd", None), "graph", None)
+    if not hasattr(graph, "increment_version"):
+        return
+    for tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and not tensor.is_inference():
+            graph.increment_version(tensor)
+
+
 def refuse_gradients(named, instead=""):
     """`named`: pairs of name and tensor (or number, or None), of which attune gives no gradients: a result would lose its history in silence.
     `instead`: what else is accepted."""
     torch, named = sys.modules.get("torch"), tuple(named)
     if torch is None:
         return
-    _refuse_tangents(torch, named)
+    refuse_tangents(named)
     if not torch.is_grad_enabled():
         return
     for name, tensor in named:
