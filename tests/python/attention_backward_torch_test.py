@@ -7,6 +7,7 @@ import random
 import gradient_cases
 import published_grids as grids
 import torch
+import torch.utils.flop_counter
 from gradient_cases import BIAS, DEVICE, PLACE, RELATIVE, SLOPES, WHOLE, GradientsTest, draw, leaf, wanted
 
 import attune
@@ -104,6 +105,39 @@ class BackwardTest(GradientsTest):
             self.backward(out=(out[0], out[1], out[1]))
         with self.assertRaisesRegex(ValueError, r"dq has shape \(2, 33, 4, 16\); accepted is \(2, 33, 4, 32\)"):
             self.backward(out=(out[0][..., :16], *out[1:]))
+
+    def test_out_of_padded_head_dims(self):
+        q, k, v = (draw(2, 18, 4, 20) for _ in range(3))
+        k, v = k + 1, v + 2
+        o, lse = attune.attention(q, k, v, return_lse=True, pad_head_dim=True, **PLACE)
+        dout = draw(*o.shape) + 3
+        backward = lambda out, **choices: attune.attention_backward(dout, q, k, v, o, lse, out=out, pad_head_dim=True, deterministic=True, **PLACE, **choices)
+        want, empty = backward(None), torch.empty_like
+        packed = torch.empty(2, 18, 3, 4, 20, device=DEVICE).unbind(2)
+        for out in ((empty(q), empty(k), empty(v)), packed):
+            found = backward(out)
+            self.assertTrue(all(x is y and torch.equal(x, z) for x, y, z in zip(found, out, want)))
+        alone = backward((None, packed[1].fill_(0), None), gradients="k")
+        self.assertTrue(alone[0] is None and torch.equal(packed[1], want[1]))
+        kept = [x.clone() for x in (q, dout, lse)]
+        for sentence, out in (
+                (r"dq is fp32 of shape \(2, 18, 4, 16\), .*; accepted is dq of fp32 and shape \(2, 18, 4, 20\)", (empty(q)[..., :16], empty(k), empty(v))),
+                ("dk is float64 of shape .*; accepted is dk of fp32", (empty(q), empty(k).double(), empty(v))),
+                ("dv is on meta and q is on", (empty(q), empty(k), empty(v).to("meta"))),
+                ("dq and q overlap in memory; accepted is dq with memory of its own", (q, empty(k), empty(v))),
+                ("dk and dq overlap in memory", (packed[0], packed[0], packed[2])), ("dv and dout overlap in memory", (empty(q), empty(k), dout)),
+                ("dq and lse overlap in memory", (lse.as_strided(q.shape, (0, 0, 0, 1)), empty(k), empty(v)))):
+            with self.assertRaisesRegex(ValueError, sentence):
+                backward(out)
+        self.assertTrue(all(torch.equal(x, y) for x, y in zip((q, dout, lse), kept)))
+
+    def test_out_where_modes_of_dispatch_look(self):
+        out = [torch.empty_like(x) for x in (self.q, self.k, self.v)]
+        with torch.utils.flop_counter.FlopCounterMode(display=False):
+            self.assertTrue(torch.equal(self.backward(out=out)[0], self.backward()[0]))
+            for sentence, wrong in ((r"dq is torch.float32 of shape \(2, 33, 4, 16\); accepted is", out[0][..., :16]), ("dq is torch.float64", out[0].double())):
+                with self.assertRaisesRegex(ValueError, sentence):
+                    self.backward(out=(wrong, *out[1:]))
 
     def test_accumulate(self):
         """Two halves of the keys, with o and lse of the whole, sum up to the gradients of all."""

@@ -258,6 +258,15 @@ class AutogradTest(GradientsTest):
         q += 1
         with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
             o.sum().backward()
+        plain = [x.detach() for x in (self.q, self.k, self.v)]
+        o, lse = attune.attention(*plain, return_lse=True)
+        for write in (lambda x: attune.attention(*plain, out=x), lambda x: attune.attention_kvcache(*plain, out=x), lambda x: attune.merge(x, lse, o, lse, out=x),
+                      lambda x: attune.attention_backward(o, *plain, o, lse, out=(x, *(torch.empty_like(y) for y in plain[1:])))):
+            x = torch.zeros_like(o)
+            kept = (x * torch.ones((), device=x.device, requires_grad=True)).sum()
+            write(x)
+            with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                kept.backward()
 
     def test_calls_with_and_without_history_in_turns(self):
         q, k, v = self.q, self.k, self.v

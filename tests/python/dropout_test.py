@@ -40,8 +40,12 @@ def of_groups(x):
 
 class RateAndMaskTest(unittest.TestCase):
     def test_rates(self):
-        for given, rate in ((0, 0), (0.5, 0.5), (0.1, 26 / 256), (0.001, 0), (0.9999, 255 / 256), (np.float32(0.25), 0.25)):
+        for given, rate in ((0, 0), (0.5, 0.5), (0.1, 26 / 256), (0.001, 0), (0.9999, 255 / 256), (np.float32(0.25), 0.25),
+                            (1 - 1e-12, 255 / 256), (1 - 2e-8, 255 / 256)):  # which float32 rounds to 1
             self.assertEqual(attune.dropout_rate(given), rate)
+        q, k, v = inputs()
+        most = attune.attention(q, k, v, dropout_p=0.9999, seed=1)
+        self.assertTrue((attune.attention(q, k, v, dropout_p=1 - 2e-8, seed=1) == most).all())
         for bad in (1, -0.1, float("nan"), float("inf")):
             with self.assertRaisesRegex(ValueError, "dropout_p is .*; accepted are numbers from 0 on, below 1"):
                 attune.dropout_rate(bad)

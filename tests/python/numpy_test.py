@@ -87,6 +87,14 @@ class NumpyTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "k has shape"):
             attune.attention(q, k[..., :8], v)
 
+    def test_out_of_padded_head_dims_in_memory_of_others(self):
+        q, k, v = operands(seqlen_kv=33, heads_kv=4, head_dim=20, head_dim_v=20)
+        want = attune.attention(q, k, v, pad_head_dim=True)
+        for name, out in (("k", k), ("v", v)):
+            with self.assertRaisesRegex(ValueError, f"out and {name} overlap in memory; accepted is out with memory of its own"):
+                attune.attention(q, k, v, out=out, pad_head_dim=True)
+        self.assertTrue((attune.attention(q, k, v, out=q, pad_head_dim=True) == want).all())  # in its very place
+
     def test_wide_heads(self):
         for head_dim, head_dim_v in ((320, 320), (512, 512), (576, 512), (32, 392)):
             self.compare(operands(head_dim=head_dim, head_dim_v=head_dim_v), mask="causal_bottom_right")

@@ -12,6 +12,7 @@ import unittest
 import warnings
 
 try:
+    import numpy as np
     import torch
 except ImportError:
     print("SKIP: there is no PyTorch here")
@@ -137,6 +138,16 @@ class Meanings(Compared):
         self.compare(got, want, torch.float32)
         self.assertTrue((lse[..., :3] == -torch.inf).all().item() and torch.equal(lse == -torch.inf, want_lse == -torch.inf))
 
+    def test_windows_wider_than_any_sequence(self):
+        flash = lambda window, **choices: attune.flash.flash_attn_func(self.q, self.k, self.v, window_size=window, **choices)
+        for wide in (2**31 - 2**16, 2**31 - 1, 2**63):
+            for window, same in (((wide, wide), (-1, -1)), ((wide, 0), (-1, 0)), ((2, wide), (2, -1)), ((np.int64(3), 1), (3, 1))):
+                self.assertTrue(torch.equal(flash(window), flash(same)), window)
+            self.assertTrue(torch.equal(flash((wide, wide), causal=True), flash((-1, -1), causal=True)))
+            begins = torch.tensor([0, 4, 9], dtype=torch.int32, device=DEVICE)
+            packed = lambda window: attune.flash.flash_attn_varlen_func(self.q[0], self.q[0], self.q[0], begins, begins, 5, 5, window_size=window)
+            self.assertTrue(torch.equal(packed((wide, 0)), packed((-1, 0))))
+
     def table(self, function, operands, cases):
         for error, sentence, given in cases:
             with self.subTest(sentence=sentence), self.assertRaisesRegex(error, sentence):
@@ -149,6 +160,7 @@ class Meanings(Compared):
         self.table(sdpa, (q, k, v), (
             (ValueError, "query has 4 heads and key 2; .*enable_gqa=True", {}),
             (ValueError, "dropout_p is 1.0; accepted are numbers from 0 on, below 1", {"dropout_p": 1.0}),
+            (ValueError, "scale is 0.0; accepted are numbers above 0", {"scale": 0.0, "enable_gqa": True}),
             (ValueError, "attn_mask is given and is_causal is True", {"attn_mask": mask, "is_causal": True}),
             (TypeError, "attn_mask is of type ndarray; accepted are PyTorch tensors", {"attn_mask": mask.cpu().numpy()}),
             (ValueError, "attn_mask has 5 dimensions; accepted are 1 to 4", {"attn_mask": mask[None, None, None]}),
@@ -176,6 +188,8 @@ class Meanings(Compared):
             (ValueError, "aux_tensors is given; accepted is None: .*closures", {"aux_tensors": [self.q]}),
             (ValueError, "block_sparse_tensors is given; .*block_map", {"block_sparse_tensors": 1}),
             (ValueError, "window_size is 4; accepted is a pair", {"window_size": 4}),
+            (ValueError, "window_size is 1.5; accepted is a whole number", {"window_size": (1.5, 2)}),
+            (ValueError, "window_size is -1.5; accepted is a whole number", {"window_size": (2, -1.5)}),
             (ValueError, "causal is 0.3; accepted are True and False", {"causal": 0.3}),
             (ValueError, "q_scale is given, and its tensor is fp32", {"q_descale": draw(2, 2)})))
         with self.assertRaisesRegex(ValueError, "qkv has 4 dimensions; accepted are 5"):

@@ -179,7 +179,7 @@ class CallsTest(unittest.TestCase):
 
     def test_refusals(self):
         for given, sentence in (({"dropout": 1.5}, "dropout_p is 1.5"), ({"output_attentions": True}, "output_attentions is set"),
-                                ({"head_mask": torch.ones(4)}, "head_mask is given"), ({"cache": object()}, "cache is given, a paged cache")):
+                                ({"head_mask": torch.ones(4)}, "head_mask is given")):
             with self.assertRaisesRegex(ValueError, sentence):
                 self.run_with(**given)
         with self.assertRaisesRegex(ValueError, "key has 9 positions and the attention mask is of 12"):

@@ -19,6 +19,12 @@ from ._torch import in_graphs, is_deterministic, needs_op, ordinal_of, records_g
 _Call = namedtuple("_Call", "plan layout out_shape out_dtype lse_shape lse_dtype")
 
 
+def _refuse_op(context, **operands):
+    """Of a call that only the op can make, which takes no Context."""
+    of_a_kind = [f"{name} is a {type(x).__name__}, " for name, x in operands.items() if type(x).__name__ not in ("Tensor", "Parameter")]
+    raise ValueError(f"{''.join(of_a_kind[:1])}context is {context!r} and the call goes through attune's op; accepted there are targets such as 'cpu:4', and None")
+
+
 def choices_of(mask, window, scale, is_causal, dtype=None, dtype_kv=None, out_dtype=None, accuracy="accurate", v_layout="rows", scale_block=0):
     """The keywords of problem_text() in one form each, which can be compared; what is not understood is refused."""
     return (mask if mask is None or type(mask) is str else mask_name(mask, False, 0, 0), None if window is None else window_sides(window),
@@ -86,6 +92,8 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
         is_deterministic(deterministic)  # refuses what is no answer; gradients alone ask
     graph = needs_op(q, k, v)
     if graph is not None:
+        if context is not None and not isinstance(context, str):
+            _refuse_op(context, q=q, k=k, v=v)
         return graph.attend(**given), None
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv, out_dtype=out_dtype,
                     accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)

@@ -11,10 +11,10 @@ from ._attention import choices_of
 from ._context import context_of, refuse_capture
 from ._library import GradientOperands, Operands, Tensor, module
 from ._operands import ALIGNMENT, extent_of, lse_extent, operand_address, share_memory
-from ._padding import is_between, widened, widened_arguments
+from ._padding import check_written, is_between, refuse_overlap, widened, widened_arguments
 from ._problem import check_beside, problem_text, word
 from ._scores import scores_of
-from ._torch import in_graphs, is_deterministic, needs_op, ordinal_of, refuse_gradients, stream_address, untraced
+from ._torch import in_graphs, is_deterministic, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written, untraced
 
 _GRADIENTS = (("q", "dq"), ("k", "dk"), ("v", "dv"))
 FEATURES = ("softcap", "bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "chunk", "score_mod", "mask_mod",
@@ -166,9 +166,14 @@ def _padded(given, dlse, asked, out, choices):
     q, v = given["q"], given["v"]
     wide = widened_arguments({"out": None, "pad_head_dim": None, "scale": None, **choices, **{name: given[name] for name in "qkv"}})
     wide_o, wide_dout = (widened(name, check_like_o(name, given[name], q, v), q) for name in ("o", "dout"))
-    choices = {**choices, "scale": wide["scale"]}
-    found = attention_backward_checked(wide_dout, wide["q"], wide["k"], wide["v"], wide_o, given["lse"], dlse=dlse, gradients=asked, **choices)
+    choices = {name: wide[name] for name in choices}
     outputs = _outputs(out, asked, *(given[name] for name in "qkv"))
+    if out is not None:
+        for letter, name in _GRADIENTS:
+            if outputs[name] is not None:
+                check_written(name, outputs[name], given[letter].shape, q, v)
+        refuse_overlap(outputs, {**given, "dlse": dlse})
+    found = attention_backward_checked(wide_dout, wide["q"], wide["k"], wide["v"], wide_o, given["lse"], dlse=dlse, gradients=asked, **choices)
     for made, target in zip(found, outputs.values()):
         if target is not None:
             target[...] = made[..., :target.shape[3]]
@@ -226,6 +231,7 @@ def _run(given, dlse, asked, out, accumulate, deterministic, keywords, context, 
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
     stream = stream_address(None, call.plan.ordinal)
     call.plan.enqueue(operands, stream)
+    tell_written(*(out or ()))
     return tuple(given[name] for _, name in _GRADIENTS), (call, operands, scores, kept, stream)
 
 

@@ -7,21 +7,24 @@ from collections import namedtuple
 
 from . import _tensors as tensors
 from ._loads import AXES, Indices, KV_IDX, NAME, float_loads, is_along_diagonals, nodes_of
-from ._programs import bind
+from ._programs import bind, refuse_stop
 
 _LETTERS = "bhq"  # of `repeats`; sums over keys are taken here
 _Extents = namedtuple("_Extents", "batch num_heads_q num_heads_kv seqlen_q seqlen_kv head_dim")
 
 
 def find_capture(of, score_mod):
-    """(bound program, name in it) of a capture by its name there, its label or captures[number]; None: there is no such one."""
+    """(bound program, name in it) of a capture by its label, captures[number] or its name there, which labels of others may hide; None: there is no
+    such one."""
     if score_mod is None:
         return None
     bound = bind("score_mod", score_mod)
-    for number, (name, (label, _)) in enumerate(bound.captures.items()):
-        if of in (name, label, f"captures[{number}]"):
-            return bound, name
-    return None
+    by_label = {label: name for name, (label, _) in reversed(bound.captures.items())}
+    by_number = {f"captures[{number}]": name for number, name in enumerate(bound.captures)}
+    name = by_label.get(of) or by_number.get(of) or (of if of in bound.captures else None)
+    if name in bound.stopped:
+        refuse_stop(of, of)
+    return None if name is None else (bound, name)
 
 
 def names_of(score_mod):

@@ -10,6 +10,8 @@ import types
 
 from ._values import is_bool, is_number, is_tensor
 
+_CHANGING = ("os", "sys", "importlib")  # modules of Python's own whose contents programs change: os.environ, sys.modules
+_LOOKING = {"globals", "locals", "vars", "eval", "exec", "__import__"}  # names of functions that see what no walk sees
 _CONSTANTS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), range, slice)
 
 
@@ -19,7 +21,7 @@ def _is_fixed_module(name):
     top = (name or "").partition(".")[0]
     if top in ("torch", "numpy"):
         return True
-    if top not in sys.stdlib_module_names or top == "__main__":
+    if top not in sys.stdlib_module_names or top in _CHANGING or top == "__main__":
         return False
     file = getattr(sys.modules.get(top), "__file__", None)
     return file is None or os.path.realpath(file).startswith(os.path.dirname(os.path.realpath(os.__file__)))
@@ -32,6 +34,17 @@ def _global_names(code):
         if isinstance(constant, types.CodeType):
             names.update(_global_names(constant))
     return tuple(sorted(names))
+
+
+@functools.lru_cache(maxsize=1024)
+def _looks_elsewhere(code):
+    """Whether the code reads what no walk sees: it imports from modules that may change, or asks for variables by name."""
+    for one in dis.get_instructions(code):
+        if one.opname == "IMPORT_NAME" and not _is_fixed_module(one.argval):
+            return True
+        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME") and one.argval in _LOOKING:
+            return True
+    return any(_looks_elsewhere(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
 
 
 class Walk:
@@ -118,11 +131,12 @@ class Walk:
         code, is_fixed = function.__code__, _is_fixed_module(function.__module__)
         if is_fixed and not function.__closure__:
             return ("fixed", code), lambda trace: trace.built.setdefault(number, function)
+        self.is_stable &= is_fixed or not _looks_elsewhere(code)
         cells = [self._cell(cell, name) for name, cell in zip(code.co_freevars, function.__closure__ or ())]
         names = code.co_varnames[:code.co_argcount][code.co_argcount - len(function.__defaults__ or ()):]
         defaults = [self._visit(one, name, True) for name, one in zip(names, function.__defaults__ or ())]
         keywords = {name: self._visit(one, name, True) for name, one in (function.__kwdefaults__ or {}).items()}
-        attributes = {name: self._visit(one, f"{function.__name__}.{name}", True) for name, one in vars(function).items() if name[:1] != "_"}
+        attributes = {name: self._visit(one, f"{function.__name__}.{name}", True) for name, one in vars(function).items() if name[:2] != "__"}
         found = () if is_fixed else [name for name in _global_names(code) if name in function.__globals__]
         globals_ = {name: self._visit(function.__globals__[name], name, False) for name in found}
         named = (*keywords.items(), *globals_.items(), *((f".{name}", part) for name, part in attributes.items()))

@@ -9,14 +9,15 @@ from ._problem import real, whole
 
 _MOST = 2 ** 63 - 1  # of seeds that PyTorch's generators draw
 _WORD = 2 ** 64
+_LAST_RATE = 1 - 2.0 ** -24  # of float32
 
 
 def rate_of(dropout_p):
-    """A float from 0 on, below 1."""
+    """A float from 0 on, below 1, also as the library's float32 has it."""
     number = real("dropout_p", dropout_p)
     if not 0 <= number < 1:
         raise ValueError(f"dropout_p is {number}; accepted are numbers from 0 on, below 1")
-    return number
+    return min(number, _LAST_RATE)
 
 
 def drawn_seed(q):
@@ -44,6 +45,12 @@ def _number(name, value):
     if not -2 ** 63 <= number < _WORD:
         raise ValueError(f"{name} is {number}; accepted are whole numbers of 64 bits")
     return number % _WORD
+
+
+def signed(name, value):
+    """A whole number of 64 bits as the ops' schemas have it, from -2^63 on, below 2^63."""
+    number = _number(name, value)
+    return number - _WORD if number > _MOST else number
 
 
 def _address(name, tensor, plan):
@@ -98,7 +105,7 @@ def dropout_mask(shape, dropout_p, seed, offset=0, like=None):
         raise ValueError(f"shape is {tuple(extents)}; accepted are extents of 0 and more, below 2^31")
     if like is not None and tensors.is_torch(like):
         torch = sys.modules["torch"]
-        made = torch.empty(extents, dtype=torch.bool)
+        made = torch.empty(extents, dtype=torch.bool, device="cpu")
         address = made.data_ptr()
     else:
         import numpy

@@ -63,6 +63,11 @@ _called("mul", "multiply")(_arithmetic("*", "&&"))
 _called("sub", "subtract")(_arithmetic("-"))
 
 
+@_called("rsub")
+def subtract_from(input, other, alpha=1):
+    return TABLE["sub"](other, input, alpha)
+
+
 @_called("truediv", "div", "divide", "true_divide")
 def divide(input, other, rounding_mode=None):
     if rounding_mode == "floor":
@@ -168,6 +173,14 @@ def logical_not(input):
     return invert(as_bool(input))
 
 
+def _reflected(operation):
+    return lambda input, other: operation(other, input)
+
+
+for _name in ("add", "mul", "truediv", "div", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"):
+    _called(f"r{_name}")(_reflected(TABLE[_name]))
+
+
 def _logical(sign):
     return lambda input, other: _emit(BOOL, f"{{}} {sign} {{}}", *map(as_bool, _lifted(input, other)))
 
@@ -198,6 +211,9 @@ def where(condition, input, other):
     if not a.type == b.type == BOOL:
         a, b, type_ = _numbers(a, b)
     return _emit(type_, "select({}, {}, {})", chosen, a, b)
+
+
+METHODS = {"where": lambda input, condition, other: where(condition, input, other)}  # that take other arguments than the function so called
 
 
 @_called("masked_fill")
@@ -281,7 +297,10 @@ def convert(input, *places, dtype=None, device=None, **_):
 
 _called("float", "double")(lambda input: as_float(*_lifted(input)))
 _called("int", "long")(lambda input: to_dtype(*_lifted(input), "int32"))
-_called("clone", "detach", "contiguous", "squeeze")(lambda input: input)
+_called("clone", "contiguous", "squeeze")(lambda input: input)
+_called("detach")(lambda input: input.detach())
+
+
 @_called("type_as")
 def type_as(input, other):
     return to_dtype(input, {BOOL: "bool", INT: "int32", FLOAT: "fp32"}[other.type] if isinstance(other, Value) else other.dtype)

@@ -2,14 +2,17 @@
 """attention(), attention_backward(), quantise() and merge() as calls of attune's PyTorch ops: what torch.compile traces in their place, and what FakeTensors and
 dispatch modes get. Written in what torch.compile can read. _torch.py leads here."""
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _tensors as tensors
 from . import torch as ops
 from ._backward import gradients_asked
-from ._dropout import drawn_seed, rate_of
-from ._known import settled as settled_here
-from ._problem import check_beside, softmax_scale
-from ._programs import KINDS, Mod, made, bind
+from ._block_map import use_of
+from ._dropout import drawn_seed, rate_of, signed
+from ._known import marked_constant, settled as settled_here
+from ._problem import check_beside, softmax_scale, v_layout_of
+from ._programs import BoundMod, Mod, bind, refuse_stop
+from ._scores import TENSORS, scores_of
 from ._spec import spec
 
 _MASKS = ("mask_tensor", "key_lengths", "documents", "prefix")
@@ -36,12 +39,39 @@ def _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, *
 _text._dynamo_marked_constant = True  # torch.compiler.assume_constant_result
 
 
+@marked_constant
+def _stops_score(function):
+    return "score" in bind("score_mod", function).stopped
+
+
+def _now(kind, program):
+    """The Mod of a call, with the tensors and numbers of now; of torch.compile what was given, for a graph has those of when the Mod was made."""
+    if program is None or torch.compiler.is_dynamo_compiling():
+        return program
+    if torch._C._len_torch_dispatch_stack() == 0:
+        return BoundMod(bind(kind, program))
+    with _disable_current_modes():  # which are to see the op alone
+        return BoundMod(bind(kind, program))
+
+
+def _refuse_stops(q, k, score_mod):
+    """Of calls that autograd records."""
+    if score_mod is None or isinstance(score_mod, str) or not torch.is_grad_enabled():
+        return
+    if q.requires_grad or k.requires_grad:
+        if score_mod.graph_stops_score if isinstance(score_mod, Mod) else _stops_score(score_mod):
+            refuse_stop("the score", "q and k")
+    for label, tensor in score_mod.graph_stops if isinstance(score_mod, Mod) else ():
+        if tensor.requires_grad:
+            refuse_stop(label, label)
+
+
 def _factor(q, value):
     """A number as the op takes it."""
     return value if value is None or isinstance(value, torch.Tensor) else torch.full((), float(value), dtype=torch.float32, device=q.device)
 
 
-def _keywords(q, *, mask=None, window=None, scale=None, is_causal=False, q_scale=None, k_scale=None, v_scale=None, scale_block=0, accuracy="accurate",
+def _keywords(q, k, *, mask=None, window=None, scale=None, is_causal=False, q_scale=None, k_scale=None, v_scale=None, scale_block=0, accuracy="accurate",
               v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None,
               mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None,
               pad_head_dim=None, dropout_p=0.0, seed=None, offset=0, deterministic=None):
@@ -49,6 +79,8 @@ def _keywords(q, *, mask=None, window=None, scale=None, is_causal=False, q_scale
     has_masks = not (mask_tensor is None and key_lengths is None and documents is None and prefix is None)
     hides, wants_masks = (None, False) if block_map is None else (block_map.hides, block_map.wants_masks)
     captures, scalars = [], []
+    score_mod, mask_mod = _now("score_mod", score_mod), _now("mask_mod", mask_mod)
+    _refuse_stops(q, k, score_mod)
     if isinstance(score_mod, Mod):
         captures, scalars, score_mod = captures + score_mod.graph_captures, scalars + score_mod.graph_scalars, score_mod.graph_text
     if isinstance(mask_mod, Mod):
@@ -70,8 +102,40 @@ def _seeds(q, seed, offset):
     seed = drawn_seed(q) if seed is None else seed
     found = {}
     for name, value in (("seed", seed), ("offset", offset)):
-        found[f"{name}_tensor" if isinstance(value, torch.Tensor) else name] = value
+        if isinstance(value, torch.Tensor):
+            found[f"{name}_tensor"] = value
+        else:
+            is_symbol = isinstance(value, torch.SymInt) or torch.compiler.is_dynamo_compiling()
+            found[name] = value if value is None or is_symbol else signed(name, value)
     return found
+
+
+def _with_tensors(given):
+    """Keywords of attention() with tensors in the place of NumPy's arrays: copies, so that backward reads what forward did. What attention() refuses
+    of score features is refused here in the same words. torch.compile has tensors in their place by itself."""
+    if torch.compiler.is_dynamo_compiling():
+        return given
+    for feature in TENSORS:
+        value = given.get(feature.keyword)
+        if value is None or isinstance(value, torch.Tensor):
+            continue
+        parts = value if isinstance(value, (tuple, list)) else (value,) * len(feature.captures)
+        if not len(parts) == len(feature.captures) == 2 or not all(isinstance(part, torch.Tensor) for part in parts):
+            scores_of(**{feature.keyword: value})
+            parts = [_tensor_of(name, part) for name, part in zip(feature.captures, parts)]
+        given = {**given, feature.keyword: parts[0] if len(parts) == 1 else tuple(parts)}
+    arrays = [name for name in ("seed", "offset") if tensors.is_numpy(given.get(name))]
+    return {**given, **{name: _tensor_of(name, given[name]) for name in arrays}} if arrays else given
+
+
+def _tensor_of(name, part):
+    if isinstance(part, torch.Tensor):
+        return part
+    if any(stride < 0 for stride in part.strides):
+        raise ValueError(f"{name} has strides of {part.strides} bytes; accepted are strides of 0 and more (a copy has them)")
+    if tensors.dtype_text(part.dtype) == "bf16":  # of ml_dtypes, which PyTorch does not know
+        return torch.from_numpy(part.copy().view("int16")).view(torch.bfloat16)
+    return torch.from_numpy(part.copy())
 
 
 def settled(number):
@@ -84,7 +148,7 @@ def settled(number):
 
 def attend(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **choices):
     """attention(), of the same arguments."""
-    given = _keywords(q, mask=mask, window=window, scale=scale, **choices)
+    given = _keywords(q, k, mask=mask, window=window, scale=scale, **_with_tensors(choices))
     if out is None:
         o, lse = torch.ops.attune.attention(q, k, v, return_lse=return_lse, **given)
     else:
@@ -101,8 +165,14 @@ def train(**arguments):
         tensors.check_device(name, tensor)
         tensors.signature(name, tensor)
         tensors.check_plain(name, tensor)
-    mods = {kind: made(kind, arguments[kind], {}) for kind in KINDS if callable(arguments[kind])}
-    return attend(**{**arguments, **mods, "scale": softmax_scale(arguments["scale"]), "dropout_p": rate_of(arguments["dropout_p"])})
+        tensors.dtype_name(tensor, arguments["dtype" if name == "q" else "dtype_kv"], name)
+        if tensors.is_numpy(arguments[f"{name}_scale"]):
+            check_beside(f"{name}_scale", arguments[f"{name}_scale"], q)
+    v_layout_of(arguments["v_layout"])
+    if arguments["block_map"] is not None:
+        use_of(arguments["block_map"], True)
+    return attend(**{**arguments, "dtype": None, "dtype_kv": None, "scale": softmax_scale(arguments["scale"]),
+                     "dropout_p": rate_of(arguments["dropout_p"] or 0.0)})
 
 
 def differentiate(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, accumulate=False, **choices):
@@ -111,20 +181,30 @@ def differentiate(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None
         raise ValueError("accumulate is True in a graph; accepted is False: add what the op returns")
     if choices.get("dropout_p") and choices.get("seed") is None:
         raise ValueError("seed is missing; accepted beside dropout_p is that of the forward call")
-    given = _keywords(q, **choices)
+    given = _keywords(q, k, **_with_tensors(choices))
     asked = gradients_asked(gradients)
     found = torch.ops.attune.attention_backward(dout, q, k, v, o, lse, dlse=dlse, gradients=asked, **given)
     found = [gradient if name in asked else None for name, gradient in zip("qkv", found)]
     if out is not None:
-        found = [None if gradient is None else target.copy_(gradient) for target, gradient in zip(out, found)]
+        found = [None if gradient is None else _into(name, target, gradient) for name, target, gradient in zip(("dq", "dk", "dv"), out, found)]
     return tuple(found)
+
+
+def _into(name, target, made):
+    """What copy_() would repeat or round is refused."""
+    if target.shape != made.shape or target.dtype != made.dtype:
+        raise ValueError(f"{name} is {target.dtype} of shape {tuple(target.shape)}; accepted is {made.dtype} of shape {tuple(made.shape)}")
+    return target.copy_(made)
 
 
 def differentiate_scores(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
     """score_gradient(), of the same arguments."""
     if choices.get("dropout_p") and choices.get("seed") is None:
         raise ValueError("seed is missing; accepted beside dropout_p is that of the forward call")
-    return torch.ops.attune.score_gradient(dout, q, k, v, o, lse, of=of, dlse=dlse, **_keywords(q, **choices))
+    choices["score_mod"] = score_mod = _now("score_mod", choices.get("score_mod"))
+    if isinstance(score_mod, Mod) and of in score_mod.graph_labels and choices.get(of) is None:
+        of = f"captures[{score_mod.graph_labels.index(of)}]"
+    return torch.ops.attune.score_gradient(dout, q, k, v, o, lse, of=of, dlse=dlse, **_keywords(q, k, **_with_tensors(choices)))
 
 
 def attend_from_heads_first(q, k, v, mask=None, scale=None, **choices):

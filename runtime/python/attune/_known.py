@@ -3,8 +3,10 @@
 @marked_constant runs while it traces."""
 import warnings
 
+from ._problem import whole
 from ._torch import in_graphs
 
+_WIDEST = 2 ** 31 - 1 - 2 ** 16  # of a window, and of a sequence
 _told = set()
 
 
@@ -31,7 +33,7 @@ def tell_ignored(function, hints):
 
 
 def window_of(window_size):
-    """window_size as attention() has it. None, -1 and less are open sides."""
+    """window_size as attention() has it. None, -1 and less are open sides, and so are those wider than any sequence."""
     return None if window_size == (-1, -1) else _sides_of(settled(window_size))
 
 
@@ -39,7 +41,8 @@ def window_of(window_size):
 def _sides_of(window_size):
     if not isinstance(window_size, (tuple, list)) or len(window_size) != 2:
         raise ValueError(f"window_size is {window_size!r}; accepted is a pair (left, right)")
-    sides = tuple(None if side is None or side < 0 else int(side) for side in window_size)
+    sides = tuple(None if side is None else whole("window_size", side) for side in window_size)
+    sides = tuple(None if side is None or not 0 <= side <= _WIDEST else side for side in sides)
     return None if sides == (None, None) else sides
 
 

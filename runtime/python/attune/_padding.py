@@ -5,7 +5,9 @@ import sys
 import warnings
 
 from . import _tensors as tensors
+from ._operands import share_memory, span_of
 from ._problem import check_beside, softmax_scale
+from ._programs import KINDS, BoundMod, bind
 
 _STEP, _LEAST = 8, 16  # of what kernels take
 _told = set()          # pairs of head dims of which a warning told
@@ -66,26 +68,57 @@ def widened(name, tensor, q):
     return wide
 
 
-def _check_out(out, q, v):
-    check_beside("out", out, q)
-    tensors.check_plain("out", out)
-    wanted, own = (*q.shape[:3], v.shape[3]), tensors.dtype_text(q.dtype)
-    if tuple(out.shape) != wanted or tensors.dtype_text(out.dtype) != own:
-        raise ValueError(f"out is {tensors.dtype_text(out.dtype)} of shape {tuple(out.shape)}, and q, k and v are {own} of head dims {q.shape[3]} "
-                         f"and {v.shape[3]}; accepted is an out of {own} and shape {wanted}")
-    tensors.address("out", out, written=True)
+def check_written(name, tensor, wanted, q, v):
+    """Of a tensor of the given head dims, into which a result is cut: its shape is `wanted`."""
+    check_beside(name, tensor, q)
+    tensors.check_plain(name, tensor)
+    wanted, own = tuple(wanted), tensors.dtype_text(q.dtype)
+    if tuple(tensor.shape) != wanted or tensors.dtype_text(tensor.dtype) != own:
+        raise ValueError(f"{name} is {tensors.dtype_text(tensor.dtype)} of shape {tuple(tensor.shape)}, and q, k and v are {own} of head dims {q.shape[3]} "
+                         f"and {v.shape[3]}; accepted is {name} of {own} and shape {wanted}")
+    tensors.address(name, tensor, written=True)
+
+
+def _place_of(name, tensor):
+    """(address, Extent), from the first byte on whatever the strides' signs."""
+    shape, strides = tuple(tensor.shape), tuple(tensors.element_strides(name, tensor))
+    behind = sum((extent - 1) * -stride for extent, stride in zip(shape, strides) if stride < 0)
+    place = span_of(name, tensor, shape, tuple(abs(stride) for stride in strides))
+    return (tensors.address(name, tensor) or 0) - behind * place.item_bytes, place
+
+
+def refuse_overlap(written, read):
+    """Both: tensors by name, None where there is none. Wider copies hide from the library what it refuses."""
+    places = {name: _place_of(name, tensor) for name, tensor in {**read, **written}.items() if tensor is not None}
+    names = [name for name in written if name in places]
+    for number, name in enumerate(names):
+        for other in (*(each for each in places if each not in written), *names[:number]):
+            if share_memory(*places[name], *places[other]):
+                raise ValueError(f"{name} and {other} overlap in memory; accepted is {name} with memory of its own")
+
+
+def _check_out(out, q, k, v):
+    check_written("out", out, (*q.shape[:3], v.shape[3]), q, v)
+    in_place = _place_of("out", out) == _place_of("q", q)
+    refuse_overlap({"out": out}, {"q": None if in_place else q, "k": k, "v": v})
+
+
+def _programs_of(arguments, head_dim):
+    """Those that may name head_dim, which is to be that of the given tensors. Functions have no such name."""
+    given = {kind: arguments.get(kind) for kind in KINDS}
+    return {kind: BoundMod(bind(kind, one).of_head_dim(head_dim)) for kind, one in given.items() if one is not None and not callable(one)}
 
 
 def widened_arguments(arguments):
-    """The arguments of a call with wider q, k and v, the scale of the given ones, and without out."""
+    """The arguments of a call with wider q, k and v, the scale and head_dim of the given ones, and without out."""
     q, v, out, pad, scale = (arguments[name] for name in ("q", "v", "out", "pad_head_dim", "scale"))
     if pad is not None and type(pad) is not bool:
         raise TypeError(f"pad_head_dim is {pad!r}; accepted are True, False and None")
     if out is not None:
-        _check_out(out, q, v)
+        _check_out(out, q, arguments["k"], v)
     wide = {name: widened(name, arguments[name], q) for name in ("q", "k", "v")}
     _tell(q.shape[3], v.shape[3], pad)
-    return {**arguments, **wide, "out": None, "scale": q.shape[3] ** -0.5 if scale is None else softmax_scale(scale)}
+    return {**arguments, **wide, **_programs_of(arguments, q.shape[3]), "out": None, "scale": q.shape[3] ** -0.5 if scale is None else softmax_scale(scale)}
 
 
 def cut(result, given_v, out, return_lse):

@@ -8,7 +8,7 @@ from collections import namedtuple
 
 from . import _tensors as tensors
 from ._library import ProgramDesc, check, library
-from ._torch import refuse_gradients
+from ._torch import refuse_gradients, refuse_tangents
 from ._trace import NAMES, trace
 from ._values import CAPTURE_TYPES, MAX_RANK, is_bool, is_number, is_tensor
 
@@ -52,13 +52,19 @@ def _refuse_wide(kind, label, tensor):
             raise ValueError(f"{label} holds {extreme}; accepted for {kind} are ints of 32 bits")
 
 
+def refuse_stop(label, of):
+    raise ValueError(f"score_mod computes with {label} behind detach or torch.no_grad, where the gradient of {of} would not stop; accepted for gradients are "
+                     "functions without those, which may read variables that were detached outside")
+
+
 class Bound:
-    """A program with what one call gives it: `captures` and `scalars`, by name a label and a tensor or number."""
+    """A program with what one call gives it: `captures` and `scalars`, by name a label and a tensor or number. `stopped`: names, score among them,
+    from which its function keeps gradients: attune's pass all the same."""
 
-    __slots__ = ("kind", "program", "captures", "scalars")
+    __slots__ = ("kind", "program", "captures", "scalars", "stopped")
 
-    def __init__(self, kind, program, captures, scalars):
-        self.kind, self.program = kind, program
+    def __init__(self, kind, program, captures, scalars, stopped=()):
+        self.kind, self.program, self.stopped = kind, program, stopped
         self.captures = {name: captures[name] for name in program.captures}
         self.scalars = {name: self._checked(*scalars[name], type_) for name, type_ in program.scalars.items()}
         for name, wanted in program.captures.items():
@@ -72,6 +78,7 @@ class Bound:
                                  f"for {kind} are extents of 1 and more and strides of 0 and more")
             if wanted[0] == "int64":
                 _refuse_wide(kind, label, tensor)
+        refuse_tangents(self.captures.values())
         if kind == "mask_mod":
             refuse_gradients(self.captures.values())
 
@@ -91,7 +98,18 @@ class Bound:
             names[name] = next(f"{name}_{i}" for i in range(2, len(words) + 3) if f"{name}_{i}" not in words)
             text = re.sub(rf"\b{name}\b", names[name], text)
         renamed = lambda given: {names.get(name, name): value for name, value in given.items()}
-        return Bound(self.kind, program_of(self.kind, text), renamed(self.captures), renamed(self.scalars))
+        return Bound(self.kind, program_of(self.kind, text), renamed(self.captures), renamed(self.scalars), [names.get(name, name) for name in self.stopped])
+
+    def of_head_dim(self, head_dim):
+        """The same with a number of the call in the place of head_dim."""
+        text = self.program.text
+        words = set(re.findall(r"\w+", text))
+        if "head_dim" not in words:
+            return self
+        name = next(f"head_dim_{i}" for i in range(len(words) + 1) if f"head_dim_{i}" not in words)
+        text = re.sub(r"\bhead_dim\b", name, text) + f"\n// scalar {name}: int"
+        return Bound(self.kind, program_of(self.kind, text), self.captures, {**self.scalars, name: ("head_dim", head_dim)}, self.stopped)
+
 
 
 class Mod:
@@ -107,6 +125,9 @@ class Mod:
         self.graph_text = bound.program.text
         self.graph_captures = [tensor for _, tensor in bound.captures.values()]
         self.graph_scalars = [value for _, value in bound.scalars.values()]
+        self.graph_labels = [label for label, _ in bound.captures.values()]
+        self.graph_stops_score = "score" in bound.stopped
+        self.graph_stops = [given for name, given in bound.captures.items() if name in bound.stopped]
 
     @property
     def text(self):
@@ -119,7 +140,7 @@ class Mod:
 def _bind_function(kind, function):
     traced, leaves = trace(kind, function)
     captures = {name: leaves[leaf] if isinstance(leaf, int) else leaf for name, leaf in traced.captures.items()}
-    return Bound(kind, program_of(kind, traced.text), captures, {name: leaves[leaf] for name, leaf in traced.scalars.items()})
+    return Bound(kind, program_of(kind, traced.text), captures, {name: leaves[leaf] for name, leaf in traced.scalars.items()}, traced.stopped)
 
 
 class FunctionMod(Mod):
@@ -157,6 +178,17 @@ class TextMod(Mod):
     def __reduce__(self):
         """Another process has no such program yet."""
         return TextMod, (self.kind, self._text, {name: value for name, value in self._given.values()})
+
+
+class BoundMod(Mod):
+    """Of what is bound already."""
+
+    def __init__(self, bound):
+        self.kind, self._bound = bound.kind, bound
+        self.keep_for_graphs(bound)
+
+    def bind(self):
+        return self._bound
 
 
 def _declaration(kind, name, value):
@@ -204,7 +236,11 @@ def score_mod(program, **captures):
     sqrt, tanh and where; floats are fp32 and ints have 32 bits, those of int64 tensors too (on a CPU others are refused). Tensors around it are read element by element, tensor[b, h, q_idx], each call anew; indices beyond a tensor's
     ends are moved to them. Ints and floats in its closure and defaults are numbers of the call: others need no new kernel. What
     stands in its body, and numbers in globals, are constants: a change of them is another program. A function that reads attributes of
-    objects runs again at each call. A Python `if` on a value is refused: use torch.where."""
+    objects, of os or sys, or imports in its body what may change, runs again at each call. A Python `if` on a value is refused: use torch.where. A
+    number of the call that Python must know (an if, a key of a dict) becomes a constant, too; isinstance(number, int) does not ask, and is False.
+    torch.compile alone keeps the tensors and numbers of when this was called.
+
+    Gradients pass through all that the function computes; where detach or torch.no_grad stops them inside it, calls that want those are refused."""
     return made("score_mod", program, captures)
 
 

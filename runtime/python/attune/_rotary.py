@@ -63,7 +63,7 @@ def _as_tensor(table, count, pairs, like):
     columns = -(-pairs // _COLUMNS) * _COLUMNS
     if like is not None and tensors.is_torch(like):
         import torch
-        made = torch.frombuffer(table, dtype=torch.float32).view(count, pairs) if table else torch.empty(0, pairs)
+        made = torch.frombuffer(table, dtype=torch.float32).view(count, pairs) if table else torch.empty(0, pairs, device="cpu")
         whole_rows = torch.zeros(count, columns, dtype=torch.float32, device=like.device)
         whole_rows[:, :pairs] = made.to(like.device)
         return whole_rows[:, :pairs]

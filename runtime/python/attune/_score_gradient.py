@@ -61,7 +61,8 @@ def _padded(name, given, dlse, choices):
     q, v = given["q"], given["v"]
     wide = widened_arguments({"out": None, "pad_head_dim": None, "scale": None, **choices, **{x: given[x] for x in "qkv"}})
     wide_o, wide_dout = (widened(x, check_like_o(x, given[x], q, v), q) for x in ("o", "dout"))
-    return score_gradient_checked(name, wide_dout, wide["q"], wide["k"], wide["v"], wide_o, given["lse"], dlse=dlse, **{**choices, "scale": wide["scale"]})
+    return score_gradient_checked(name, wide_dout, wide["q"], wide["k"], wide["v"], wide_o, given["lse"], dlse=dlse,
+                                  **{name: wide[name] for name in choices})
 
 
 def score_gradient_checked(name, dout, q, k, v, o, lse, *, dlse=None, mask=None, window=None, scale=None, is_causal=False, accuracy="accurate", context=None,

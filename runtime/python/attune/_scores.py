@@ -9,7 +9,7 @@ from ._block_map import use_of
 from ._dropout import Seeds, rate_of
 from ._library import Capture, Scalar, ScoreOperands, library
 from ._problem import real, whole
-from ._programs import KINDS, bind, declared_in
+from ._programs import KINDS, bind, declared_in, refuse_stop
 from ._torch import records_gradients, refuse_gradients
 
 # `axes`: of each capture, by the problem's extents; those in front may be missing, and any may be 1: then it repeats.
@@ -28,6 +28,7 @@ TENSORS = (
     Feature("prefix", ("prefix",), (("batch",),), {"int32": "1"}),
 )
 _FIELDS = {"alibi_slopes": "alibi"}  # where the problem's field has another name
+_BACKWARD, _OF_V = 4, 4                # of attune_op and attune_gradient
 
 
 def problem_extents(p):
@@ -62,6 +63,9 @@ class Scores:
     def operands(self, plan):
         """The C struct, and what must live as long as it does. Checks the shapes against the plan's problem."""
         refuse_gradients(self.learned())
+        p = plan.problem
+        if p.op == _BACKWARD and p.gradients != _OF_V and not p.score_gradient and any("score" in mod.stopped for mod in self.mods):
+            refuse_stop("the score", "q and k")
         extents = problem_extents(plan.problem)
         captures = (Capture * (len(self.captures) + sum(len(mod.captures) for mod in self.mods)))()
         for capture, (name, tensor, axes) in zip(captures, self.captures):
@@ -214,7 +218,7 @@ def scores_of(softcap=None, chunk=None, block_map=None, dropout_p=0.0, seed=None
         if value is None:
             continue
         parts = value if isinstance(value, (tuple, list)) else (value,) * len(feature.captures)
-        if len(parts) != len(feature.captures):
+        if len(parts) != len(feature.captures) or (parts is value and len(parts) == 1):
             raise ValueError(f"{feature.keyword} has {len(parts)} parts; accepted is a tensor" +
                              (" or a pair (of rows, of keys)" if len(feature.captures) == 2 else ""))
         fields = [_tensor(feature.keyword, name, part, feature.dtypes) for name, part in zip(feature.captures, parts)]

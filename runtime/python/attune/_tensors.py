@@ -43,6 +43,10 @@ def signature(name, tensor):
 
 
 def refuse_without_memory(name, tensor):
+    native = getattr(getattr(sys.modules.get("torch"), "_C", None), "_functorch", None)
+    if native is not None and is_torch(tensor) and native.is_functorch_wrapped_tensor(tensor):
+        raise RuntimeError(f"{name} is inside a torch.func transform (vmap, grad, jvp), for which attune has no rule; accepted are plain tensors: fold a "
+                           "mapped axis into batch, and take gradients by torch.autograd")
     raise ValueError(f"{name} is a {type(tensor).__name__} without memory; accepted are tensors that hold their elements")
 
 

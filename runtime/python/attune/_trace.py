@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a FlexAttention-style function once on values (_values.py) and keeps the program that it writes. Traces are found again by the
 function's code and by the types of what it closes over (_closures.py), never by source text. Used by _programs.py."""
+import contextlib
 import ctypes
 import functools
 import math
 import sys
+import types
 from collections import namedtuple
 
 from . import _tensors as tensors
 from ._closures import Walk
-from ._functions import TABLE, as_bool, as_float
+from ._functions import METHODS, TABLE, as_bool, as_float
 from ._recent import Recent
 from ._values import (BOOL, CAPTURE_TYPES, FLOAT, INT, MAX_RANK, NeedsValue, TensorValue, Value, is_bool, is_number, is_tensor, refuse, values_in)
 
@@ -18,8 +20,8 @@ SIGNATURES = {"score_mod": "(score, b, h, q_idx, kv_idx)", "mask_mod": "(b, h, q
 _TRACES, _FIXED = Recent(512), Recent(512)
 
 # `text`: in the score language, its declarations in front. `captures`: by name a leaf's number, or a tensor. `scalars`: by name a
-# leaf's number.
-Traced = namedtuple("Traced", "text captures scalars")
+# leaf's number. `stopped`: names that the function keeps gradients from, as Value has them.
+Traced = namedtuple("Traced", "text captures scalars stopped")
 
 
 def signature_of(function):
@@ -40,14 +42,12 @@ class Trace:
         return TABLE[name]
 
     def find_operation(self, name):
-        return TABLE.get(name)
+        return METHODS.get(name) or TABLE.get(name)
 
     def call(self, function, args, kwargs):
         name = getattr(function, "__name__", str(function)).strip("_")
         library = "numpy" if type(function).__name__ == "ufunc" or "numpy" in str(getattr(function, "__module__", "")) else "torch"
-        operation = TABLE.get(name)
-        if operation is None and name[:1] == "r" and name[1:] in TABLE:
-            return TABLE[name[1:]](*reversed(args))
+        operation = self.find_operation(name) if isinstance(function, types.MethodDescriptorType) else TABLE.get(name)
         if operation is None:
             refuse(f"{library}.{name} is not in the score language; functions are abs, clamp, exp, exp2, floor, log, log2, logical_and, "
                    "logical_not, logical_or, maximum, minimum, rsqrt, sigmoid, sqrt, tanh, where and what is made of them")
@@ -61,7 +61,10 @@ class Trace:
         name = f"v{len(self._lines)}"
         self._lines.append(f"{type_} {name} = {text};")
         known = None if any(one.leaves is None for one in operands) else frozenset().union(*(one.leaves for one in operands))
-        return Value(self, name, type_, known)
+        value = Value(self, name, type_, known)
+        if type_ == FLOAT:
+            value.live, value.stopped = (frozenset().union(*(getattr(one, part) for one in operands)) for part in ("live", "stopped"))
+        return value if _records() else value.detach()
 
     def lift(self, value):
         """What stands beside values as one."""
@@ -103,7 +106,7 @@ class Trace:
             name = self._names[leaf] = self._new_name("t")
             self._declared.append(f"// capture {name}: {type_}[{len(indices)}]")
         text = name + "".join(f"[{one.text}]" for one in indices)
-        return self.emit(CAPTURE_TYPES[type_], text, (*indices, Value(self, name, INT)))
+        return self.emit(CAPTURE_TYPES[type_], text, (*indices, Value(self, name, INT, live=frozenset([name]))))
 
     def _new_name(self, letter):
         """By the order of use: the names of variables make no other program."""
@@ -135,12 +138,12 @@ class Trace:
         return Value(self, name, type_, frozenset([leaf]))
 
     def run(self, function, num_leaves):
-        arguments = [Value(self, name, FLOAT if name == "score" else INT) for name in NAMES[self.kind]]
+        arguments = [Value(self, name, FLOAT, live=frozenset([name])) if name == "score" else Value(self, name, INT) for name in NAMES[self.kind]]
         try:
             signature_of(function).bind(*arguments)
         except TypeError as error:
             raise TypeError(f"{self.kind} is called with {SIGNATURES[self.kind]}: {error}") from None
-        with _indexing(self):
+        with _indexing(self), _recording():
             result = function(*arguments)
         if not isinstance(result, Value) and not is_number(result) and not is_bool(result) and not is_tensor(result):
             raise TypeError(f"{self.kind} returns {result!r}; accepted is {'a score' if self.kind == 'score_mod' else 'a bool'}")
@@ -150,7 +153,7 @@ class Trace:
         result = as_float(result) if self.kind == "score_mod" else as_bool(result)
         text = "\n".join([*self._declared, *self._lines, f"return {result.text};"])
         captures = {name: leaf if leaf < num_leaves else self.leaves[leaf] for leaf, name in self._names.items() if is_tensor(self.leaves[leaf][1])}
-        return Traced(text, captures, {name: leaf for leaf, name in self._names.items() if name not in captures})
+        return Traced(text, captures, {name: leaf for leaf, name in self._names.items() if name not in captures}, result.stopped)
 
 
 def _int_text(value):
@@ -190,15 +193,18 @@ def _mode_type(modes):
 
 def _indexing(trace):
     modes = sys.modules.get("torch.overrides")
-    return _NoMode() if modes is None else _mode_type(modes)(trace)
+    return contextlib.nullcontext() if modes is None else _mode_type(modes)(trace)
 
 
-class _NoMode:
-    def __enter__(self):
-        return self
+def _recording():
+    """A scope in which gradients are off only where the function says so: its trace serves other calls, too."""
+    torch = sys.modules.get("torch")
+    return torch.enable_grad() if hasattr(torch, "enable_grad") else contextlib.nullcontext()
 
-    def __exit__(self, *_):
-        return False
+
+def _records():
+    torch = sys.modules.get("torch")
+    return not hasattr(torch, "is_grad_enabled") or torch.is_grad_enabled()
 
 
 def _fixed_value(leaf):

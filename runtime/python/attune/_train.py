@@ -8,12 +8,15 @@ from . import _attention, _backward, _graph
 from ._eager import in_plain_scope
 from ._padding import is_between
 from ._score_gradient import LEARNED, score_gradient_checked
+from ._scores import TENSORS
+from ._tensors import is_numpy
 from ._torch import autocast_dtype, is_deterministic
 
-_TENSORS = ("bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "sinks", "seed", "offset")
+_FEATURES = frozenset(feature.keyword for feature in TENSORS)  # which are tensors, or arrays
+_TENSORS = _FEATURES | {"seed", "offset"}
 _CHOICES = {"mask": None, "window": None, "scale": None, "is_causal": False, "accuracy": "accurate", "context": None, "softcap": None, "chunk": None,
             "dropout_p": 0.0, "seed": None, "offset": 0, "deterministic": None}
-# With what these say more than here, calls take the op.
+# Where these say other than here, calls take the op.
 _OTHERS = {"q_scale": None, "k_scale": None, "v_scale": None, "scale_block": 0, "v_layout": "rows", "out_dtype": None, "dtype": None, "dtype_kv": None,
            "score_mod": None, "mask_mod": None, "block_map": None, "pad_head_dim": None, "out": None}
 _FLOATS = (torch.bfloat16, torch.float16, torch.float32)
@@ -74,19 +77,32 @@ def _is_plain(q, k, v, given):
     """Whether the call is one that _Trained makes in the same way as the op."""
     if _is_watched(q, k, v) or is_between(q, k, v):
         return False
-    if q.dtype not in _FLOATS or any(name in _OTHERS and value is not _OTHERS[name] and value != _OTHERS[name] for name, value in given.items()):
+    if q.dtype not in _FLOATS:
         return False
     for name, value in given.items():
-        if isinstance(value, tuple) and name == "documents":
-            return False
-        if isinstance(value, torch.Tensor) and value.requires_grad and name not in LEARNED:
+        if name in _OTHERS:
+            if value is not _OTHERS[name]:
+                return False
+        elif value is None:
+            continue
+        elif isinstance(value, torch.Tensor):
+            if value.requires_grad and name not in LEARNED:
+                return False
+        elif name in _FEATURES or (name in _TENSORS and is_numpy(value)):  # arrays, pairs, and what is refused
             return False
     return True
 
 
 def _record(q, k, v, given, return_lse, heads_first):
-    tensors = {name: given[name] for name in _TENSORS if isinstance(given.get(name), torch.Tensor)}
-    choices = {name: value for name, value in given.items() if name in _CHOICES and name not in tensors and value is not _CHOICES[name]}
+    tensors, choices = {}, {}
+    for name, value in given.items():
+        if name in _TENSORS and isinstance(value, torch.Tensor):
+            tensors[name] = value
+        elif name in _CHOICES:
+            if value is not _CHOICES[name]:
+                choices[name] = value
+        elif value is not _OTHERS.get(name):
+            raise RuntimeError(f"internal error: attention() is recorded without its {name}, of type {type(value).__name__}")
     if choices.get("dropout_p") and given.get("seed") is None:
         tensors["seed"] = _attention.seed_for(q, choices["dropout_p"], None)
     choices.pop("seed" if "seed" in tensors else "", None)

@@ -45,7 +45,6 @@ class _Operators:
     """What Python, PyTorch and NumPy call on a value. `program`: the Trace that it belongs to."""
 
     __slots__ = ()
-    __hash__ = object.__hash__
     __array_priority__ = 1000
     for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"):
         locals()[f"__{_name}__"] = _operation(_name)
@@ -87,13 +86,14 @@ class _Operators:
 
 class Value(_Operators):
     """A bool, int or float. `text`: a name or a literal. `leaves`: the numbers of the call that it is made of, None where it depends on
-    more than those."""
+    more than those. `live`: of a float the names, the score's and those of tensors, to which gradients pass through it; `stopped`: those to
+    which they would, but for a detach or torch.no_grad."""
 
-    __slots__ = ("program", "text", "type", "leaves")
+    __slots__ = ("program", "text", "type", "leaves", "live", "stopped")
     shape, ndim, device = (), 0, None
 
-    def __init__(self, program, text, type_, leaves=None):
-        self.program, self.text, self.type, self.leaves = program, text, type_, leaves
+    def __init__(self, program, text, type_, leaves=None, live=frozenset(), stopped=frozenset()):
+        self.program, self.text, self.type, self.leaves, self.live, self.stopped = program, text, type_, leaves, live, stopped
 
     def __str__(self):
         return f"a value of type {self.type}"
@@ -119,6 +119,12 @@ class Value(_Operators):
     def __bool__(self):
         self._known(_CHOICE)
 
+    def __hash__(self):
+        self._known("a set, and a dict that is asked for a key, need a value now; accepted are comparisons (h == 0) and tensors that are indexed")
+
+    def detach(self):
+        return Value(self.program, self.text, self.type, self.leaves, stopped=self.stopped | self.live)
+
     def __index__(self):
         self._known("an index or a count in Python must be known when the function is traced; a tensor that is indexed by q_idx and others "
                     "stands in a variable of the function or around it, not in a list, and is of PyTorch or NumPy")
@@ -132,10 +138,10 @@ class Value(_Operators):
 class TensorValue(_Operators):
     """A captured tensor, of which `indices` are given so far; less than its rank."""
 
-    __slots__ = ("program", "leaf", "indices")
+    __slots__ = ("program", "leaf", "indices", "is_detached")
 
-    def __init__(self, program, leaf, indices=()):
-        self.program, self.leaf, self.indices = program, leaf, indices
+    def __init__(self, program, leaf, indices=(), is_detached=False):
+        self.program, self.leaf, self.indices, self.is_detached = program, leaf, indices, is_detached
 
     def __str__(self):
         label, tensor = self.program.leaves[self.leaf]
@@ -150,7 +156,13 @@ class TensorValue(_Operators):
         rank = len(tensor.shape)
         if len(indices) > rank:
             refuse(f"{label} has {rank} dimensions, shape {tuple(tensor.shape)}, and gets {len(indices)} indices")
-        return TensorValue(self.program, self.leaf, indices) if len(indices) < rank else self.program.load(self.leaf, indices)
+        if len(indices) < rank:
+            return TensorValue(self.program, self.leaf, indices, self.is_detached)
+        loaded = self.program.load(self.leaf, indices)
+        return loaded.detach() if self.is_detached else loaded
+
+    def detach(self):
+        return TensorValue(self.program, self.leaf, self.indices, True)
 
     def _shape(self):
         if self.leaf not in self.program.fixed:
@@ -185,6 +197,9 @@ class TensorValue(_Operators):
 
     def __iter__(self):
         refuse(f"{self} is no value of a score yet, and cannot be iterated over")
+
+    def __hash__(self):
+        refuse(f"{self} is no value of a score yet, and is no key of a set or dict")
 
 
 def values_in(arguments):

@@ -31,7 +31,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     is_causal: query i sees keys 0 to i (top left), whatever the lengths. enable_gqa: num_heads_kv may divide num_heads.
     dropout_p: from 0 on, below 1, to the nearest 1/256; PyTorch's generator draws the seed, though other weights are dropped than by PyTorch.
 
-    Refused with a sentence: attn_mask beside is_causal, other ranks."""
+    Refused with a sentence: attn_mask beside is_causal, other ranks, a scale of 0 or below."""
     rank = query.dim()
     flat = rank == 3
     if attn_mask is not None and not hasattr(attn_mask, "is_floating_point"):

@@ -202,10 +202,11 @@ def _map_axes(spec, names):
     parsed = parse_spec(spec)
     kinds = {"mask_tensor": torch.bool}
     shapes = {"mask_tensor": (2, 2, 64, 64), "documents_q": (2, 64), "documents_kv": (2, 64)}
-    given = {name: torch.zeros(shapes.get(name, (2,)), dtype=kinds.get(name, torch.int32)) for name in names}
-    captures = [torch.zeros((1,) * rank, dtype=_MAP_TYPES[type_]) for one in parsed.programs.values() for type_, rank in one.captures.values()]
+    given = {name: torch.zeros(shapes.get(name, (2,)), dtype=kinds.get(name, torch.int32), device="cpu") for name in names}
+    captures = [torch.zeros((1,) * rank, dtype=_MAP_TYPES[type_], device="cpu")
+                for one in parsed.programs.values() for type_, rank in one.captures.values()]
     scalars = [0.0 for one in parsed.programs.values() for _ in one.scalars]
-    q = torch.empty((2, 64, 2, 64))
+    q = torch.empty((2, 64, 2, 64), device="cpu")
     return _maps.axes_of(q, q, **_map_keywords(spec, q, q, captures, scalars, given))
 
 
