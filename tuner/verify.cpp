@@ -12,8 +12,10 @@ namespace {
 
 constexpr double kTiny = 1e-12;          // rows that are all zero have no RMS
 constexpr double kTinyOfFp16 = 0x1p-24;  // below its least number there is none
+constexpr double kMostOfFp16 = 65504;
 constexpr double kLseAllowed = 2e-3;
-constexpr double kRoundingMoves = 0.05;  // of one row's O: two deviations of P's rounding
+constexpr double kKeptOfTerms = 1.0 / 32;  // a sum of 1000 terms of random signs keeps so much
+constexpr double kRoundingMoves = 0.05;    // of one row's O: two deviations of P's rounding
 
 double unit_of(Dtype dtype) {
   switch (dtype) {
@@ -73,6 +75,7 @@ Comparison::Comparison(const Problem& problem, Weights weights)
                 ? kUnitOfTf32
                 : unit_of(narrow_weights(problem, weights) ? problem.dtype_q : problem.dtype_o)),
       least_(problem.dtype_o == Dtype::kFp16 ? kTinyOfFp16 : kTiny),
+      most_(problem.dtype_o == Dtype::kFp16 ? kMostOfFp16 : INFINITY),
       rms_factor_(rms_factor_of(problem, weights)),
       mean_factor_(mean_factor_of(problem, weights)) {}
 
@@ -82,20 +85,24 @@ void Comparison::blame(double ratio, const std::string& sentence) {
   if (ratio > 1) worst_ = sentence;
 }
 
-void Comparison::add_row(const float* want, const float* got, int count, const RowPlace& place) {
+void Comparison::add_row(const float* want, const float* got, int count, const RowPlace& place,
+                         double terms) {
   double square = 0;
   for (int i = 0; i < count; ++i) square += static_cast<double>(want[i]) * want[i];
-  const double rms = std::sqrt(square / count);
+  const double rms = std::max(std::sqrt(square / count), kKeptOfTerms * terms);
   double sum = 0;
   for (int i = 0; i < count; ++i) {
     const double error = std::fabs(static_cast<double>(got[i]) - want[i]);
     const double allowed = unit_ * (std::fabs(want[i]) + rms_factor_ * rms) + least_;
-    const double ratio =
-        std::isfinite(got[i]) ? error / allowed : INFINITY;  // poison that was not written over
+    const bool is_beyond =
+        std::isinf(got[i]) && (got[i] < 0) == (want[i] < 0) && std::fabs(want[i]) + allowed > most_;
+    const double ratio = is_beyond               ? 0
+                         : std::isfinite(got[i]) ? error / allowed
+                                                 : INFINITY;  // poison that was not written over
     if (ratio > max_)
       blame(ratio, fmt::format("{}, element {} is {}, expected {} within {:.3g}", place_text(place),
                                i, got[i], want[i], allowed));
-    sum += error;
+    if (!is_beyond) sum += error;
   }
   sum_error_ += sum / count;
   sum_rms_ += rms;

@@ -61,7 +61,9 @@ class LossComparison {
 class Comparison {
  public:
   explicit Comparison(const Problem& problem, Weights weights = Weights::kAsOperands);
-  void add_row(const float* want, const float* got, int count, const RowPlace& place);
+  // `terms`: RMS of what the row would be if no term of its sums had cancelled another; 0 where that is not known.
+  void add_row(const float* want, const float* got, int count, const RowPlace& place,
+               double terms = 0);
   void add_lse(float want, float got, const RowPlace& place);
   CheckError result() const;
 
@@ -70,6 +72,7 @@ class Comparison {
 
   double unit_;
   double least_;  // what is allowed where all is 0
+  double most_;   // beyond it the result's type has no numbers
   double rms_factor_, mean_factor_;
   double max_ = 0;
   double sum_error_ = 0;

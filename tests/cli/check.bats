@@ -61,6 +61,19 @@ load contract
   refused 1 --sample -3
 }
 
+@test "gradients of random problems" {
+  need_cpu_target
+  attune check --target cpu --fuzz 6 --training --seed 3 --json
+  expect 0
+  json 'o["cases"] > 3 and o["failures"] == 0 and set(o["templates"]) <= {"backward_cpu", "backward_reference_cpu"}'
+  attune check --target cpu --fuzz 2 --training --template backward_sm80
+  refused 2 "no template backward_sm80 serves gradients"
+  attune check --target cpu --fuzz 2 --training --problem $problem
+  refused 1 "--fuzz is given with --training and a problem"
+  attune check --target cpu --fuzz 2 --dropout 0.1
+  refused 1 "--fuzz is given with --dropout"
+}
+
 @test "gradients of one order are held against those of a second run" {
   need_cpu_target
   attune check --target cpu --sample 3 --problem op=attention_backward,deterministic=1,dtype=bf16,head_dim=40,heads=4/2,seqlen_q=33,seqlen_kv=65,mask=causal_bottom_right --json

@@ -52,6 +52,28 @@ CheckError hold(const Problem& p, const AttentionResult& want, const AttentionRe
   return comparison.result();
 }
 
+TEST(Verify, WhatTermsLeaveCarriesTheirRounding) {
+  const Problem p = problem(Dtype::kFp32, 4, 1, 1, Mask::kNone);
+  const float want[4] = {1e-4F, -2e-4F, 1e-4F, 3e-4F}, got[4] = {1.1e-4F, -2e-4F, 1e-4F, 3e-4F};
+  for (const double terms : {0.0, 0.1, 100.0}) {
+    Comparison comparison(p);
+    comparison.add_row(want, got, 4, {0, 0, 0}, terms);
+    EXPECT_EQ(comparison.result().wrong.has_value(), terms < 100) << terms;
+  }
+}
+
+TEST(Verify, BeyondTheTypesLargestNumberIsInfinity) {
+  const float want[4] = {7e4F, -7e4F, 1, 2}, right[4] = {INFINITY, -INFINITY, 1, 2},
+              wrong_sign[4] = {INFINITY, INFINITY, 1, 2},
+              early[4] = {INFINITY, -INFINITY, INFINITY, 2};
+  for (const Dtype dtype : {Dtype::kFp16, Dtype::kBf16})
+    for (const auto* const got : {right, wrong_sign, early}) {
+      Comparison comparison(problem(dtype, 4, 1, 1, Mask::kNone));
+      comparison.add_row(want, got, 4, {0, 0, 0});
+      EXPECT_EQ(comparison.result().wrong.has_value(), dtype == Dtype::kBf16 || got != right);
+    }
+}
+
 TEST(Verify, TheLowPrecisionTwinPassesWithTheRoomThatTheHeaderStates) {
   for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32}) {
     for (const int head_dim : {64, 128, 256}) {

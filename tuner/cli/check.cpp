@@ -4,21 +4,20 @@
 // search space.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
-#include <random>
 
 #include "generator/core/error.hpp"
 #include "generator/core/recognised_programs.hpp"
 #include "runtime/engine.hpp"
 #include "tuner/cli/check_fuzz.hpp"
+#include "tuner/cli/check_gradients.hpp"
+#include "tuner/cli/checked_kernel.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/output.hpp"
 #include "tuner/cli/workload_options.hpp"
 #include "tuner/device_backend.hpp"
-#include "tuner/oracles/reference_kernels.hpp"
 #include "tuner/tune_target.hpp"
 
 namespace attune::cli {
@@ -29,27 +28,6 @@ struct Options : RunOptions {
   int sample = 0;
   int fuzz = 0;
 };
-
-struct Row {
-  Problem problem;
-  TuneCandidate candidate;
-  Prepared result;
-};
-
-std::vector<TuneCandidate> sampled(const Family& family, const Problem& problem,
-                                   const Options& options) {
-  const KernelSpec spec = spec_of(problem);
-  std::vector<Config> configs = family.kernel_template->space(spec, family.arch).enumerate();
-  std::erase_if(configs, [&](const Config& config) {
-    return family.kernel_template->unfit(spec, config, shape_of(problem)).has_value();
-  });
-  std::mt19937_64 random(options.seed);
-  std::shuffle(configs.begin(), configs.end(), random);
-  configs.resize(std::min(configs.size(), static_cast<size_t>(options.sample)));
-  std::vector<TuneCandidate> candidates;
-  for (Config& config : configs) candidates.push_back({family, std::move(config), false});
-  return candidates;
-}
 
 std::vector<TuneCandidate> candidates_of(const Engine& engine, const TuneTarget& target,
                                          const Problem& problem, const Options& options) {
@@ -63,7 +41,7 @@ std::vector<TuneCandidate> candidates_of(const Engine& engine, const TuneTarget&
     if (!options.template_name.empty() && family.kernel_template->name() != options.template_name)
       continue;
     if (options.sample > 0) {
-      for (TuneCandidate& one : sampled(family, problem, options))
+      for (TuneCandidate& one : sampled_configs(family, problem, options.seed, options.sample))
         candidates.push_back(std::move(one));
     } else if (candidates.empty()) {
       const KernelChoice choice =
@@ -80,31 +58,7 @@ std::vector<TuneCandidate> candidates_of(const Engine& engine, const TuneTarget&
   return candidates;
 }
 
-Prepared check_one(const TuneTarget& target, MeasureBackend* backend, const KernelSpec& spec,
-                   const TuneCandidate& candidate) {
-  KernelImage image;
-  try {
-    image = target.make(spec, candidate);
-  } catch (const Error& error) {
-    Prepared failed;
-    failed.fault = Fault{TrialStatus::kCompileFailed, error.what()};
-    return failed;
-  }
-  Prepared result = backend->prepare(0, {std::string(candidate.family.kernel_template->name()),
-                                         candidate.config, std::move(image)});
-  backend->drop(0);
-  return result;
-}
-
-void check_problem(const Engine& engine, const TuneTarget& target, DeviceBackend* backend,
-                   const Problem& problem, const Options& options, std::vector<Row>* rows) {
-  const auto candidates = candidates_of(engine, target, problem, options);
-  backend->open({problem, options.seed, ReferenceKernels(target).of(problem)});
-  for (const TuneCandidate& candidate : candidates)
-    rows->push_back({problem, candidate, check_one(target, backend, spec_of(problem), candidate)});
-}
-
-Json row_json(const Row& row) {
+Json row_json(const CheckedKernel& row) {
   const auto& fault = row.result.fault;
   return {{"problem", to_text(row.problem)},
           {"template", row.candidate.family.kernel_template->name()},
@@ -116,9 +70,9 @@ Json row_json(const Row& row) {
           {"error_mean", row.result.error_mean}};
 }
 
-void print_rows(const std::vector<Row>& rows) {
+void print_rows(const std::vector<CheckedKernel>& rows) {
   Table table({"problem", "template", "config", "largest error", "mean error", "result"});
-  for (const Row& row : rows) {
+  for (const CheckedKernel& row : rows) {
     const auto& fault = row.result.fault;
     table.add(
         {short_text(row.problem), std::string(row.candidate.family.kernel_template->name()),
@@ -129,14 +83,19 @@ void print_rows(const std::vector<Row>& rows) {
   print("errors against the oracle, in units of what is allowed\n" + table.text());
 }
 
-int exit_code_of_rows(const std::vector<Row>& rows) {
-  int code = kOk;
-  for (const Row& row : rows) {
-    if (!row.result.fault) continue;
-    if (row.result.fault->status == TrialStatus::kWrongResult) return kWrongResult;
-    code = kMissing;
-  }
-  return code;
+int fuzz(const Options& options) {
+  const auto device = open_machine(options.machine.target);
+  if (options.workload.dropout != 0 || options.workload.deterministic)
+    throw Error(ErrorCode::kInvalidArgument,
+                "--fuzz is given with --dropout or --deterministic; accepted is --fuzz without "
+                "them: with --training it draws both");
+  if (!options.workload.training)
+    return check_fuzz({options.fuzz, options.config}, options, device);
+  if (has_problems(options.workload) || !options.config.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                "--fuzz is given with --training and a problem, a model or --config; accepted are "
+                "--fuzz and --training alone, or --sample beside problems");
+  return check_random_gradients(options.fuzz, options, device);
 }
 
 int check(const Options& options) {
@@ -146,28 +105,29 @@ int check(const Options& options) {
   if (options.fuzz < 0)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--fuzz is {}; accepted are 0 (off) and more", options.fuzz));
-  if (options.fuzz > 0)
-    return check_fuzz({options.fuzz, options.config}, options,
-                      open_machine(options.machine.target));
+  if (options.fuzz > 0) return fuzz(options);
   Workload workload = workload_of(options.workload, target_of(options.machine.target));
   const auto device = open_machine(options.machine.target);
   note_slow_kernels(device->archs().front(), &workload);
   const DeviceTarget target(device);
   const Engine engine(device, engine_options(options.machine));
   DeviceBackend backend(device);
-  std::vector<Row> rows;
-  for (const Problem& problem : workload.problems)  // as calls compute it
-    check_problem(engine, target, &backend, with_built_ins(problem), options, &rows);
+  std::vector<CheckedKernel> rows;
+  for (const Problem& given : workload.problems) {
+    const Problem problem = with_built_ins(given);  // as calls compute it
+    check_candidates(target, &backend, problem, candidates_of(engine, target, problem, options),
+                     options.seed, &rows);
+  }
   if (options.json) {
     Json list = Json::array();
-    for (const Row& row : rows) list.push_back(row_json(row));
+    for (const CheckedKernel& row : rows) list.push_back(row_json(row));
     Json body{{"device", device->identity().name}, {"seed", options.seed}, {"rows", list}};
     body.update(workload_json(workload));
     print_json("check", body);
   } else {
     print_rows(rows);
   }
-  return exit_code_of_rows(rows);
+  return exit_code_of(rows);
 }
 
 }  // namespace
@@ -185,8 +145,8 @@ void add_check(Command program, int* exit_code) {
   command
       .add_option("--fuzz", options->fuzz,
                   "Check this many random kernels, each on random operands of any layout, against "
-                  "float64; of a --problem: its kernel on so many random operands. A failure is "
-                  "a line that repeats it")
+                  "float64; of a --problem: its kernel on so many random operands; with --training "
+                  "gradients of so many random problems. A failure is a line that repeats it")
       .excludes(sample);
   command.callback([options, exit_code] { *exit_code = check(*options); });
 }

@@ -73,10 +73,6 @@ void run_problems(const FuzzOptions& options, const RunOptions& run, const Devic
   }
 }
 
-bool has_problems(const WorkloadOptions& options) {
-  return !options.problems.empty() || !options.model.empty() || !options.captured.empty();
-}
-
 Json counts_json(const testing::FuzzCounts& counts) {
   Json templates = Json::object();
   for (const auto& [name, kernels] : counts.kernels_of) templates[name] = kernels;

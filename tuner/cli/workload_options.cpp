@@ -114,6 +114,10 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
   return workload;
 }
 
+bool has_problems(const WorkloadOptions& options) {
+  return !options.problems.empty() || !options.model.empty() || !options.captured.empty();
+}
+
 void add_note(const std::string& text, Workload* workload) {
   print_notice("attune: note: " + text);
   workload->notes.push_back(text);

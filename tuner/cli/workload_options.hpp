@@ -43,6 +43,9 @@ void add_model_options(Command command, WorkloadOptions* options);
 // not supported, say) go to stderr.
 Workload workload_of(const WorkloadOptions& options, Target target);
 
+// Whether any problem is named, by text, model or captured file.
+bool has_problems(const WorkloadOptions& options);
+
 // Adds a note to the workload, and prints it on stderr.
 void add_note(const std::string& text, Workload* workload);
 // Adds a note for each type that only the slow reference kernel serves there.

@@ -3,6 +3,7 @@
 // is a function of what it is given.
 #include "tuner/oracles/attention_backward.hpp"
 
+#include <cmath>
 #include <set>
 
 #include "tuner/oracles/gradient_pairs.hpp"
@@ -18,10 +19,30 @@ void add(double factor, const double* row, std::vector<double>* sum) {
   for (size_t i = 0; i < sum->size(); ++i) (*sum)[i] += factor * row[i];
 }
 
+// A gradient's row, and what it would be if no term had cancelled another.
+struct Sums {
+  std::vector<double> values, terms;
+
+  explicit Sums(int columns)
+      : values(static_cast<size_t>(columns)), terms(static_cast<size_t>(columns)) {}
+  void add_pair(const GradientPairs::Pair& pair, const double* row) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] += pair.ds * row[i];
+      terms[i] += pair.terms * std::fabs(row[i]);
+    }
+  }
+  double rms_of_terms() const {
+    double square = 0;
+    for (const double term : terms) square += term * term;
+    return std::sqrt(square / static_cast<double>(terms.size()));
+  }
+};
+
 struct ExpectedRow {
   Role role;
   RowPlace place;
   std::vector<float> values;
+  double terms = 0;  // RMS
 };
 
 class GradientExpectation final : public Expectation {
@@ -58,7 +79,7 @@ class GradientExpectation final : public Expectation {
           tensor_rows(bench_.device, gradient, operands.*tensor_of(expected.role),
                       expected.place.batch, expected.place.row, expected.place.row + 1);
       comparison.add_row(expected.values.data(), &got[expected.place.head * gradient.columns],
-                         static_cast<int>(gradient.columns), expected.place);
+                         static_cast<int>(gradient.columns), expected.place, expected.terms);
     }
     return comparison.result();
   }
@@ -83,34 +104,35 @@ class GradientExpectation final : public Expectation {
   }
 
   void expect_row(const QueryHead& rows, const KeyHead& keys, const RowPlace& at) {
-    std::vector<double> dq(static_cast<size_t>(problem_.head_dim_qk));
+    Sums dq(problem_.head_dim_qk);
     for (int64_t key = 0; key < problem_.seqlen_kv; ++key)
       if (pairs_.sees(at.row, key))
-        add(pairs_.pair(rows, keys, at.batch, static_cast<int>(at.head), at.row, key).ds,
-            keys.k.row(key), &dq);
-    keep(Role::kDq, at, dq, static_cast<double>(problem_.scale()));
+        dq.add_pair(pairs_.pair(rows, keys, at.batch, static_cast<int>(at.head), at.row, key),
+                    keys.k.row(key));
+    keep(Role::kDq, at, dq.values, static_cast<double>(problem_.scale()), dq.rms_of_terms());
   }
 
   void expect_key(const std::vector<QueryHead>& heads, const KeyHead& keys, const RowPlace& at) {
-    std::vector<double> dk(static_cast<size_t>(problem_.head_dim_qk)),
-        dv(static_cast<size_t>(problem_.head_dim_v));
+    Sums dk(problem_.head_dim_qk);
+    std::vector<double> dv(static_cast<size_t>(problem_.head_dim_v));
     const int first = static_cast<int>(at.head) * static_cast<int>(heads.size());
     for (size_t i = 0; i < heads.size(); ++i)
       for (int64_t row = 0; row < problem_.seqlen_q; ++row) {
         if (!pairs_.sees(row, at.row)) continue;
         const GradientPairs::Pair made =
             pairs_.pair(heads[i], keys, at.batch, first + static_cast<int>(i), row, at.row);
-        add(made.ds, heads[i].q.row(row), &dk);
+        dk.add_pair(made, heads[i].q.row(row));
         add(made.p, heads[i].dout.row(row), &dv);
       }
     if (asks(problem_.gradients, Gradients::kK))
-      keep(Role::kDk, at, dk, static_cast<double>(problem_.scale()));
+      keep(Role::kDk, at, dk.values, static_cast<double>(problem_.scale()), dk.rms_of_terms());
     if (asks(problem_.gradients, Gradients::kV)) keep(Role::kDv, at, dv, 1);
   }
 
-  void keep(Role role, const RowPlace& at, const std::vector<double>& values, double factor) {
+  void keep(Role role, const RowPlace& at, const std::vector<double>& values, double factor,
+            double terms = 0) {
     if (problem_.accumulate) factor *= 2;
-    ExpectedRow row{role, at, {}};
+    ExpectedRow row{role, at, {}, std::fabs(factor) * terms};
     for (const double value : values) row.values.push_back(static_cast<float>(factor * value));
     expected_.push_back(std::move(row));
   }

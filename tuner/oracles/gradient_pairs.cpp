@@ -32,6 +32,13 @@ HeadMatrix head_of(const Device& device, const OperandSpec& tensor, const Operan
   return all;
 }
 
+// What a dot product of terms of random signs is.
+double dot_of_terms(const double* a, const double* b, int64_t count) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += a[i] * b[i] * a[i] * b[i];
+  return std::sqrt(sum);
+}
+
 }  // namespace
 
 double dot(const double* a, const double* b, int64_t count) {
@@ -75,12 +82,19 @@ std::vector<float> GradientPairs::row_sums(Role role, int64_t batch, int64_t hea
 }
 
 GradientPairs::QueryHead GradientPairs::query_head(int64_t batch, int64_t head) const {
-  QueryHead all{matrix(Role::kQ, batch, head), matrix(Role::kO, batch, head),
-                matrix(Role::kDout, batch, head), row_sums(Role::kLse, batch, head),
-                row_sums(Role::kDlse, batch, head)};
+  QueryHead all{matrix(Role::kQ, batch, head),
+                matrix(Role::kO, batch, head),
+                matrix(Role::kDout, batch, head),
+                row_sums(Role::kLse, batch, head),
+                {},
+                {}};
+  const std::vector<float> dlse = row_sums(Role::kDlse, batch, head);
   for (int64_t row = 0; row < problem_.seqlen_q; ++row) {
-    float& delta = all.delta[static_cast<size_t>(row)];
-    delta = static_cast<float>(dot(all.o.row(row), all.dout.row(row), problem_.head_dim_v)) - delta;
+    const double* const o = all.o.row(row);
+    const double* const dout = all.dout.row(row);
+    const auto of_lse = static_cast<double>(dlse[static_cast<size_t>(row)]);
+    all.delta.push_back(dot(o, dout, problem_.head_dim_v) - of_lse);
+    all.delta_terms.push_back(dot_of_terms(o, dout, problem_.head_dim_v) + std::fabs(of_lse));
   }
   return all;
 }
@@ -99,8 +113,11 @@ GradientPairs::Pair GradientPairs::pair(const QueryHead& rows, const KeyHead& ke
   if (p == 0 || lse == -std::numeric_limits<double>::infinity()) return {};
   const double kept = kept_of(problem_, batch, head, row, key);
   const double dp = kept * dot(rows.dout.row(row), keys.v.row(key), problem_.head_dim_v);
-  const double dz = p * (dp - static_cast<double>(rows.delta[static_cast<size_t>(row)]));
-  return {p * kept, dz, dz * made.slope};
+  const double dp_terms =
+      kept * dot_of_terms(rows.dout.row(row), keys.v.row(key), problem_.head_dim_v);
+  const double dz = p * (dp - rows.delta[static_cast<size_t>(row)]);
+  const double terms = dp_terms + rows.delta_terms[static_cast<size_t>(row)];
+  return {p * kept, dz, dz * made.slope, p * terms * std::fabs(made.slope)};
 }
 
 bool GradientPairs::sees(int64_t row, int64_t key) const {

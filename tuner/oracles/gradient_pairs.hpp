@@ -30,7 +30,8 @@ class GradientPairs {
 
   struct QueryHead {
     HeadMatrix q, o, dout;
-    std::vector<float> lse, delta;
+    std::vector<float> lse;
+    std::vector<double> delta, delta_terms;
   };
   struct KeyHead {
     HeadMatrix k, v;
@@ -39,9 +40,10 @@ class GradientPairs {
   KeyHead key_head(int64_t batch, int64_t head) const;
 
   struct Pair {
-    double p = 0;   // kept by dropout
-    double dz = 0;  // of the score behind all features
-    double ds = 0;  // of the scaled score ahead of them
+    double p = 0;      // kept by dropout
+    double dz = 0;     // of the score behind all features
+    double ds = 0;     // of the scaled score ahead of them
+    double terms = 0;  // as ds, of sums in which no term cancelled another
   };
   Pair pair(const QueryHead& rows, const KeyHead& keys, int64_t batch, int head, int64_t row,
             int64_t key) const;

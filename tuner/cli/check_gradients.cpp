@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// See check_gradients.hpp.
+#include "tuner/cli/check_gradients.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <random>
+
+#include "generator/core/error.hpp"
+#include "generator/core/ops/attention_backward.hpp"
+#include "generator/core/recognised_programs.hpp"
+#include "tuner/cli/checked_kernel.hpp"
+#include "tuner/cli/command.hpp"
+#include "tuner/cli/output.hpp"
+#include "tuner/cli/program_options.hpp"
+#include "tuner/fuzz/draw.hpp"
+#include "tuner/fuzz/fuzz.hpp"
+
+namespace attune::cli {
+namespace {
+
+std::vector<Problem> drawn_gradients(const Device& device, std::mt19937_64* random, uint64_t seed,
+                                     const std::vector<const KernelTemplate*>& templates) {
+  testing::DrawnKernel drawn = testing::draw_kernel(seed, device, templates);
+  Problem forward = std::move(drawn.problem);
+  testing::draw_lengths(*random, drawn.config, &forward);
+  const auto of_256 = static_cast<float>((*random)() % 4 == 0 ? 1 + (*random)() % 128 : 0);
+  if (!is_8_bit(forward) && forward.dropout == 0) forward.dropout = of_256 / 256;
+  std::vector<Problem> problems = gradient_problems(with_built_ins(forward));
+  for (Problem& problem : problems) problem.deterministic = (*random)() % 2 == 0;
+  return problems;
+}
+
+// Random configs, a family each; none where no template, or not the named one, serves the problem.
+std::vector<TuneCandidate> drawn_candidate(const TuneTarget& target, const Problem& problem,
+                                           const std::string& name, std::mt19937_64* random) {
+  std::vector<Family> families = target.families(spec_of(problem));
+  std::erase_if(families, [&](const Family& family) {
+    return !name.empty() && family.kernel_template->name() != name;
+  });
+  if (families.empty()) return {};
+  const Family& family = families[(*random)() % families.size()];
+  return sampled_configs(family, problem, (*random)(), 1);
+}
+
+std::string command_of(const CheckedKernel& row, const Device& device, uint64_t seed) {
+  Problem plain = row.problem;
+  plain.score_mod = plain.mask_mod = {};
+  return fmt::format("attune check --target {} --template {} --config {} --problem {}{} --seed {}",
+                     device.target() == Target::kCpu ? "cpu" : "cuda",
+                     row.candidate.family.kernel_template->name(),
+                     shell_word(row.candidate.config.to_text()), shell_word(to_text(plain)),
+                     program_words(row.problem), seed);
+}
+
+}  // namespace
+
+int check_random_gradients(int count, const RunOptions& run,
+                           const std::shared_ptr<const Device>& device) {
+  const DeviceTarget target(device);
+  DeviceBackend backend(device);
+  const auto templates = testing::fuzzed_templates(*device, "");
+  std::vector<CheckedKernel> failed;
+  std::map<std::string, int> kernels;
+  Json list = Json::array();
+  int cases = 0;
+  for (int i = 0; i < count; ++i) {
+    const uint64_t seed = run.seed + static_cast<uint64_t>(i);
+    std::mt19937_64 random(~seed);
+    for (const Problem& problem : drawn_gradients(*device, &random, seed, templates)) {
+      const auto candidates = drawn_candidate(target, problem, run.template_name, &random);
+      if (candidates.empty()) continue;
+      std::vector<CheckedKernel> rows;
+      check_candidates(target, &backend, problem, candidates, seed, &rows);
+      ++cases;
+      ++kernels[std::string(candidates[0].family.kernel_template->name())];
+      const auto& fault = rows[0].result.fault;
+      if (!fault) continue;
+      const std::string command = command_of(rows[0], *device, seed);
+      list.push_back({{"command", command}, {"reason", fault->reason}});
+      if (!run.json) print_bytes(fmt::format("{}  # {}\n", command, fault->reason));
+      failed.push_back(std::move(rows[0]));
+    }
+  }
+  if (cases == 0)
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("no template{} serves gradients of the problems that were drawn on {}",
+                            run.template_name.empty() ? "" : " " + run.template_name,
+                            target.identity().arch));
+  if (run.json) {
+    print_json("check.fuzz", {{"device", device->identity().name},
+                              {"seed", run.seed},
+                              {"cases", cases},
+                              {"failures", failed.size()},
+                              {"templates", kernels},
+                              {"list", list}});
+  } else {
+    std::string of;
+    for (const auto& [name, number] : kernels)
+      of += fmt::format("{}{} {}", of.empty() ? "" : ", ", name, number);
+    print(fmt::format("{} gradients ({}), {} failed\n", cases, of, failed.size()));
+  }
+  return exit_code_of(failed);
+}
+
+}  // namespace attune::cli

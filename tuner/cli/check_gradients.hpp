@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// `attune check --fuzz N --training`: gradients of random problems against the float64 oracle.
+#pragma once
+
+#include <memory>
+
+#include "runtime/device.hpp"
+#include "tuner/cli/workload_options.hpp"
+
+namespace attune::cli {
+
+// Draws `count` problems as --fuzz does, some with dropout, and holds their gradients, each by a random config of a random template (or of the
+// named one), against the oracle. Prints a line for each failure, which repeats it alone, and counts at the end. Returns the exit code.
+int check_random_gradients(int count, const RunOptions& run,
+                           const std::shared_ptr<const Device>& device);
+
+}  // namespace attune::cli

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// See checked_kernel.hpp.
+#include "tuner/cli/checked_kernel.hpp"
+
+#include <algorithm>
+#include <random>
+
+#include "generator/core/error.hpp"
+#include "tuner/cli/command.hpp"
+#include "tuner/oracles/reference_kernels.hpp"
+
+namespace attune::cli {
+namespace {
+
+Prepared check_one(const TuneTarget& target, MeasureBackend* backend, const KernelSpec& spec,
+                   const TuneCandidate& candidate) {
+  KernelImage image;
+  try {
+    image = target.make(spec, candidate);
+  } catch (const Error& error) {
+    Prepared failed;
+    failed.fault = Fault{TrialStatus::kCompileFailed, error.what()};
+    return failed;
+  }
+  Prepared result = backend->prepare(0, {std::string(candidate.family.kernel_template->name()),
+                                         candidate.config, std::move(image)});
+  backend->drop(0);
+  return result;
+}
+
+}  // namespace
+
+std::vector<TuneCandidate> sampled_configs(const Family& family, const Problem& problem,
+                                           uint64_t seed, int count) {
+  const KernelSpec spec = spec_of(problem);
+  std::vector<Config> configs = family.kernel_template->space(spec, family.arch).enumerate();
+  std::erase_if(configs, [&](const Config& config) {
+    return family.kernel_template->unfit(spec, config, shape_of(problem)).has_value();
+  });
+  std::mt19937_64 random(seed);
+  std::shuffle(configs.begin(), configs.end(), random);
+  configs.resize(std::min(configs.size(), static_cast<size_t>(count)));
+  std::vector<TuneCandidate> candidates;
+  for (Config& config : configs) candidates.push_back({family, std::move(config), false});
+  return candidates;
+}
+
+void check_candidates(const TuneTarget& target, DeviceBackend* backend, const Problem& problem,
+                      const std::vector<TuneCandidate>& candidates, uint64_t seed,
+                      std::vector<CheckedKernel>* rows) {
+  backend->open({problem, seed, ReferenceKernels(target).of(problem)});
+  for (const TuneCandidate& candidate : candidates)
+    rows->push_back({problem, candidate, check_one(target, backend, spec_of(problem), candidate)});
+}
+
+int exit_code_of(const std::vector<CheckedKernel>& rows) {
+  int code = kOk;
+  for (const CheckedKernel& row : rows) {
+    if (!row.result.fault) continue;
+    if (row.result.fault->status == TrialStatus::kWrongResult) return kWrongResult;
+    code = kMissing;
+  }
+  return code;
+}
+
+}  // namespace attune::cli

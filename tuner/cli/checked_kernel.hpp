@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// A kernel held against the oracle on inputs of the backend's, as the tuner checks candidates. Used by `attune check`.
+#pragma once
+
+#include <vector>
+
+#include "tuner/device_backend.hpp"
+#include "tuner/tune_target.hpp"
+
+namespace attune::cli {
+
+struct CheckedKernel {
+  Problem problem;
+  TuneCandidate candidate;
+  Prepared result;
+};
+
+// At most `count` legal configs of the family, in a random order.
+std::vector<TuneCandidate> sampled_configs(const Family& family, const Problem& problem,
+                                           uint64_t seed, int count);
+
+// The problem's inputs and oracle, then each candidate on them.
+void check_candidates(const TuneTarget& target, DeviceBackend* backend, const Problem& problem,
+                      const std::vector<TuneCandidate>& candidates, uint64_t seed,
+                      std::vector<CheckedKernel>* rows);
+
+// 0, or the exit code of what failed: 3 where a result is wrong.
+int exit_code_of(const std::vector<CheckedKernel>& rows);
+
+}  // namespace attune::cli
