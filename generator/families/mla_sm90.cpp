@@ -204,7 +204,7 @@ class MlaSm90 final : public KernelTemplate {
     constexpr double kMeeting = 350, kBytesOfMemory = 19, kJoin = 5200, kHides = 8;
     const Tiles tiles = tiles_of(config, spec, shape);
     const bool keys_first = has_keys_first(config);
-    const double of_tile = keys_first ? 2000 : 3000, of_part = keys_first ? 800 : 400;
+    const double of_tile = keys_first ? 2000 : 3000, of_part = keys_first ? 650 : 400;
     const double products = keys_first ? (spec.head_dim_qk + spec.head_dim_v) * 1.5 + 2 * kMeeting
                                        : spec.head_dim_qk * 3.0 + spec.head_dim_v * 2.0 + kMeeting;
     const double readers = static_cast<double>(tiles.of_request * tiles.groups);  // of a key

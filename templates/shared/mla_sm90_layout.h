@@ -17,7 +17,9 @@
 // | k slots  | as many as there is room  | TMA                 | wgmma: a slot has 3 panels of 64 keys     |
 // |          | for, 24 KB each           |                     |                                           |
 // | p        | rows * 128                | the consumer        | wgmma                                     |
-// | maxima   | 4 * rows floats           | a warp each         | all: of a step's keys, then sums of rows  |
+// | maxima   | 4 * rows floats           | a warp each         | all: of a step's keys                     |
+// | sums     | 4 * rows floats           | a warp each         | all: of a tile's keys, which a warp may   |
+// |          |                           |                     | do when others are at the next maxima     |
 //
 // Panels, of 64 columns, and their swizzle: shared/prefill_sm90_layout.h. Sums of neighbouring tiles stand apart (cuda/attention/mla_sums.cuh).
 #pragma once
@@ -64,7 +66,7 @@ constexpr MlaSm90Layout mla_sm90_layout(int head_dim_qk, int rows = kWarpgroupRo
   all.p = l.k + l.k_slots * l.k_slot_bytes;
   all.maxima = all.p + p_bytes;
   all.sums = all.maxima + (keys_first ? kWarpgroupThreads / 32 : kMlaHalves) * rows * 4;
-  all.p_full = all.sums + (keys_first ? 0 : 2 * kMlaHalves * rows * 4);
+  all.p_full = all.sums + (keys_first ? kWarpgroupThreads / 32 : 2 * kMlaHalves) * rows * 4;
   l.q_full = all.p_full + (keys_first ? 0 : 8 * kMlaHalves);
   l.q_empty = l.q_full + 8;
   l.k_full = l.q_empty + 8;

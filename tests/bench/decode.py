@@ -44,6 +44,7 @@ class Case:
     by_key: bool = False  # a factor for each key and head
     packed: bool = False  # rows and keys of prompts end to end, as many rows as keys
     head_dim_v: int = 0  # of latent attention: V is the first columns of K; else head_dim
+    shared: bool = False  # all requests have the pages of the first
 
     @property
     def longest(self):
@@ -81,7 +82,8 @@ def all_cases():
     cases += [Case(f"b{b} kv{n} page16 {dtype_kv} keys", (n,) * b, page=16, dtype_kv=dtype_kv, by_key=True) for b, n in ((32, 8192), (8, 32768))
               for dtype_kv in ("e4m3", "int8")]
     cases += [Case(f"latent b{b} kv{n} {heads}/1", (n,) * b, heads, 1, page=64, head_dim=576, head_dim_v=512)
-              for b, n, heads in ((128, 4096, 128), (16, 32768, 16), (32, 4096, 16))]
+              for b, n, heads in ((128, 4096, 128), (16, 32768, 16), (32, 4096, 16), (1, 32768, 16), (16, 16384, 32))]
+    cases.append(Case("latent b64 kv8192 16/1 on the same pages", (8192,) * 64, 16, 1, page=64, head_dim=576, head_dim_v=512, shared=True))
     return cases + [Case("prompts 64 x 16..8192 32/8", prompts(), packed=True)]
 
 
@@ -120,6 +122,8 @@ class Sets:
                 used = -(-n // case.page)
                 self.table[request, :used] = order[at:at + used]
                 at += used
+            if case.shared:
+                self.table[:] = self.table[0]
         self.number = 0
 
     def take(self):

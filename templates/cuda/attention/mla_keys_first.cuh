@@ -119,7 +119,7 @@ class KeysFirstConsumer {
     for (int t = 0; t < kRowTiles; ++t)
 #pragma unroll
       for (int i = 0; i < 2; ++i) largest[t][i] = fmaxf(s[4 * t + i], s[4 * t + 2 + i]);
-    over_warps(largest, [](float a, float b) { return fmaxf(a, b); });
+    over_warps(kMlaLayout.maxima, largest, [](float a, float b) { return fmaxf(a, b); });
     OfRows factor;
     bool raised = false;
 #pragma unroll
@@ -145,9 +145,9 @@ class KeysFirstConsumer {
     meet();
   }
 
-  // What keys, or their sums, come to: first over the lanes that hold the same rows, then over the warps. All threads meet in it.
+  // What keys come to: first over the lanes that hold the same rows, then over the warps, in a region of shared memory. All threads meet in it.
   template <class Join>
-  __device__ __forceinline__ void over_warps(OfRows& values, Join join) const {
+  __device__ __forceinline__ void over_warps(int region, OfRows& values, Join join) const {
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t)
 #pragma unroll
@@ -155,7 +155,7 @@ class KeysFirstConsumer {
 #pragma unroll
         for (int step = 4; step < 32; step *= 2)
           values[t][i] = join(values[t][i], __shfl_xor_sync(~0u, values[t][i], step));
-    const unsigned own = shared_ + kMlaLayout.maxima + lane() % 4 * 8;
+    const unsigned own = shared_ + region + lane() % 4 * 8;
     if (lane() < 4) {
 #pragma unroll
       for (int t = 0; t < kRowTiles; ++t)
@@ -259,7 +259,7 @@ class KeysFirstConsumer {
   }
 
   __device__ __forceinline__ void add_sums(ColumnStats* stats) const {
-    over_warps(stats->sum, [](float a, float b) { return a + b; });
+    over_warps(kMlaLayout.sums, stats->sum, [](float a, float b) { return a + b; });
   }
 
   unsigned shared_;
