@@ -34,11 +34,21 @@ void fill_sums(const Device& device, const OperandList& results, const Operands&
                   elements_of(tensor) * dtype_bytes(tensor.dtype), nullptr);
 }
 
+// Rows may be longer than what stands in them: nobody writes the rest.
+void clear_padding(const OperandSpec& tensor, std::string* bytes) {
+  const auto size = static_cast<size_t>(dtype_bytes(tensor.dtype));
+  const size_t line = static_cast<size_t>(contiguous_view(tensor).head_stride) * size;
+  const size_t used = static_cast<size_t>(tensor.columns) * size;
+  for (size_t begin = 0; used < line && begin < bytes->size(); begin += line)
+    for (size_t i = begin + used; i < std::min(begin + line, bytes->size()); ++i) (*bytes)[i] = 0;
+}
+
 std::string bytes_of(const Device& device, const OperandSpec& tensor, const OperandView& view) {
   const int64_t all = elements_of(tensor) * dtype_bytes(tensor.dtype);
   std::string bytes(static_cast<size_t>(std::min(all, kMostBytes)), '\0');
   if (!bytes.empty())
     device.copy_to_host(bytes.data(), view.data, static_cast<int64_t>(bytes.size()));
+  clear_padding(tensor, &bytes);
   return bytes;
 }
 

@@ -8,7 +8,9 @@
 #include "generator/renderer.hpp"
 #include "generator/template_registry.hpp"
 #include "runtime/open_device.hpp"
+#include "runtime/operands.hpp"
 #include "tuner/device_backend.hpp"
+#include "tuner/two_runs.hpp"
 
 namespace attune {
 namespace {
@@ -68,6 +70,29 @@ TEST_F(TwoRuns, OfTheSameBitsAreRight) {
   for (const char* more : {"", ",deterministic=1", ",deterministic=1,accumulate=1",
                            ",deterministic=1,gradients=q", ",deterministic=1,mask=causal_top_left"})
     EXPECT_EQ(fault(more, kNone), "") << more;
+}
+
+// Rows of five numbers begin at multiples of 16 bytes.
+TEST_F(TwoRuns, WhatStandsBehindARowIsNobodys) {
+  const Problem problem = parse_problem(
+      "op=attention_backward,dtype=fp32,head_dim=32,heads=2,batch=1,seqlen_q=3,seqlen_kv=5,"
+      "bias=fp32,score_gradient=bias,deterministic=1");
+  Inputs inputs(*device_, 1);
+  inputs.open(problem);
+  for (const int written : {5, 4}) {
+    const auto found = difference_of_two_runs(
+        *device_, problem, inputs, [&](const Operands& operands, int /*stale*/) {
+          for (const OperandSpec& tensor : operands_of(problem)) {
+            if (!tensor.written || kind_of(tensor.role) != OperandKind::kTensor) continue;
+            const OperandView view = contiguous_view(tensor);
+            ASSERT_GT(view.head_stride, tensor.columns);
+            auto* const to = static_cast<float*>((operands.*tensor_of(tensor.role)).data);
+            for (int64_t at = 0; at < view.batch_stride * tensor.batch; at += view.head_stride)
+              std::fill_n(to + at, written, 1.0F);
+          }
+        });
+    EXPECT_EQ(found.has_value(), written < 5);
+  }
 }
 
 TEST_F(TwoRuns, ThatDependOnStaleOutputsAreRefused) {
