@@ -20,15 +20,36 @@
 namespace attune::cli {
 namespace {
 
+bool is_valid(const Problem& problem) {
+  try {
+    validate(problem);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// What is asked of gradients beside what the forward has.
+void draw_choices(std::mt19937_64* random, Problem* problem) {
+  problem->deterministic = (*random)() % 2 == 0;
+  Problem more = *problem;
+  more.accumulate = (*random)() % 4 == 0;
+  if ((*random)() % 3 == 0) more.gradients = static_cast<Gradients>(1 + (*random)() % 6);
+  if (is_valid(more)) *problem = more;
+}
+
+// Pairs of features in turn, and as often what templates without scores serve.
 std::vector<Problem> drawn_gradients(const Device& device, std::mt19937_64* random, uint64_t seed,
                                      const std::vector<const KernelTemplate*>& templates) {
   testing::DrawnKernel drawn = testing::draw_kernel(seed, device, templates);
-  Problem forward = std::move(drawn.problem);
+  Problem forward = (*random)() % 2 == 0
+                        ? std::move(drawn.problem)
+                        : testing::random_problem(*random, device, *drawn.kernel_template);
   testing::draw_lengths(*random, drawn.config, &forward);
   const auto of_256 = static_cast<float>((*random)() % 4 == 0 ? 1 + (*random)() % 128 : 0);
   if (!is_8_bit(forward) && forward.dropout == 0) forward.dropout = of_256 / 256;
   std::vector<Problem> problems = gradient_problems(with_built_ins(forward));
-  for (Problem& problem : problems) problem.deterministic = (*random)() % 2 == 0;
+  for (Problem& problem : problems) draw_choices(random, &problem);
   return problems;
 }
 
