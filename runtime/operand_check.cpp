@@ -119,11 +119,12 @@ void check_row_sums(const OperandSpec& x, const RowSumsView& given) {
   check_overlap(x.name, x.rows, strides);
 }
 
-void check_written_factors(const OperandSpec& x, const ScaleView& view, const Stride strides[3]) {
+void check_written_factors(const OperandSpec& x, const ScaleView& view, Stride strides[3]) {
   if (view.heads_per_scale != 1)
     refuse(fmt::format("{}.heads_per_scale is {}; a factor is written for each head: accepted is 1",
                        x.name, view.heads_per_scale));
   for (int i = 0; i < 3; ++i) check_written_once(x.name, strides[i]);
+  check_overlap(x.name, 1, strides);
 }
 
 void check_factors(const OperandSpec& x, const ScaleView& view) {
@@ -138,9 +139,9 @@ void check_factors(const OperandSpec& x, const ScaleView& view) {
                        x.name, dtype_name(x.dtype)));
   if (reinterpret_cast<uintptr_t>(view.data) % sizeof(float) != 0)
     refuse_address(x.name, view.data, sizeof(float));
-  const Stride strides[3] = {{"batch_stride", view.batch_stride, x.batch},
-                             {"head_stride", view.head_stride, x.heads},
-                             {"block_stride", view.block_stride, x.blocks()}};
+  Stride strides[3] = {{"batch_stride", view.batch_stride, x.batch},
+                       {"head_stride", view.head_stride, x.heads},
+                       {"block_stride", view.block_stride, x.blocks()}};
   for (const Stride& stride : strides) {
     if (stride.value < 0)
       refuse(fmt::format("{}.{} is {}; accepted are strides of 0 and more", x.name, stride.name,

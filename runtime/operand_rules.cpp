@@ -86,7 +86,11 @@ void OperandRules::add_factors(const OperandSpec& x) {
                      !x.optional,
                      x.written,
                      static_cast<int>(x.heads),
-                     {dimension(x.batch, 4), dimension(x.heads, 4), dimension(x.blocks(), 4)}};
+                     {{dimension(x.batch, 4), dimension(x.heads, 4), dimension(x.blocks(), 4)},
+                      1,
+                      1,
+                      0,
+                      false}};
 }
 
 // Sorted by stride, each dimension must step over all that the smaller ones span.
@@ -121,10 +125,13 @@ bool OperandRules::Factors::allows(const ScaleView& view) const noexcept {
   if (!given || is_misaligned(view.data, sizeof(float))) return false;
   const int64_t strides[3] = {view.batch_stride, view.head_stride, view.block_stride};
   for (size_t i = 0; i < 3; ++i) {
-    const uint64_t used = dimensions[i].used & static_cast<uint64_t>(strides[i]);
-    if (strides[i] < 0 || used > dimensions[i].most) return false;
-    if (written && used == 0 && dimensions[i].used != 0) return false;
+    const Dimension& d = layout.dimensions[i];
+    if (strides[i] < 0 || (d.used & static_cast<uint64_t>(strides[i])) > d.most) return false;
   }
+  if (written && !layout.allows({static_cast<uint64_t>(strides[0]),
+                                 static_cast<uint64_t>(strides[1]),
+                                 static_cast<uint64_t>(strides[2])}))
+    return false;
   if (view.heads_per_scale == 1) return true;
   return !written && view.heads_per_scale > 1 && heads % view.heads_per_scale == 0;
 }

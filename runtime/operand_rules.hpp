@@ -62,7 +62,7 @@ class OperandRules {
     bool given = false;  // they may be
     bool required = false, written = false;
     int heads = 1;
-    std::array<Dimension, 3> dimensions;
+    Strided layout;  // by batch entry, head and block
     bool allows(const ScaleView& view) const noexcept;
   };
   struct RowSums {

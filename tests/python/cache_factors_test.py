@@ -224,6 +224,11 @@ class CacheFactorsTest(unittest.TestCase):
         for small in (floats(np.ones((PAGES, 1, HEADS))), floats(np.ones((PAGES, PAGE, 1)))):
             with self.assertRaisesRegex(ValueError, "k_scale has shape .*, and the call writes it; accepted is"):
                 attune.append_kv(new, new, k, v, ints(KEYS), k_scale=small, v_scale=good, **append)
+        shape, strides = (PAGES, PAGE, HEADS), (HEADS, HEADS, 1)
+        small = floats(np.ones(shape))
+        small = np.lib.stride_tricks.as_strided(small, shape, [4 * n for n in strides]) if torch is None else small.as_strided(shape, strides)
+        with self.assertRaisesRegex(attune.Error, "k_scale.*stride is .* elements and overlaps"):
+            attune.append_kv(new, new, k, v, ints(KEYS), k_scale=small, v_scale=good, **append)
         with self.assertRaisesRegex(ValueError, "k_scale is given, and the cache is fp16; factors are for 8-bit caches"):
             wide = half(self.draw(PAGES, PAGE, HEADS, d))
             attune.append_kv(new, new, wide, half(self.draw(PAGES, PAGE, HEADS, d)), ints(KEYS), page_table=ints(TABLE), k_scale=good, v_scale=good, make_scales=True)
