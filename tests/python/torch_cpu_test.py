@@ -70,6 +70,14 @@ class TorchCpuTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "v is a view of its negative"):
             attune.attention(q, k, torch._neg_view(v))
 
+    def test_autocast_makes_nothing_of_float64(self):
+        """As of PyTorch's own attention; it was computed in bf16 in silence."""
+        q = torch.zeros(1, 4, 2, 16, dtype=torch.float64)
+        with torch.autocast("cpu", torch.bfloat16):
+            for given in ((q, q, q), (q.float(), q, q), (q.clone().requires_grad_(), q, q)):
+                with self.assertRaisesRegex((ValueError, attune.Error), "(q|k) is .*64"):
+                    attune.attention(*given)
+
     def test_transforms_are_named(self):
         q, k, v = operands(seqlen_kv=33)
         of_sdpa = lambda x: attune.sdpa.scaled_dot_product_attention(*(y.transpose(1, 2) for y in (x, x, x)))

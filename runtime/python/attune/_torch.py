@@ -52,13 +52,13 @@ def needs_op(*operands, autocast=True):
 
 
 def autocast_dtype(*operands):
-    """What autocast makes of these tensors; None where it is off, and where they are so or are no floats of 16 bits and more."""
+    """What autocast makes of these tensors; None where it is off, and where they are so or are no floats of 16 and 32 bits: of float64 it makes nothing."""
     torch = sys.modules["torch"]
     kind = operands[0].device.type
     if kind not in ("cuda", "cpu") or not torch.is_autocast_enabled(kind):
         return None
     dtype = torch.get_autocast_dtype(kind)
-    floats = {getattr(x, "dtype", None) for x in operands} & {torch.float64, torch.float32, torch.float16, torch.bfloat16}
+    floats = {getattr(x, "dtype", None) for x in operands} & {torch.float32, torch.float16, torch.bfloat16}
     return dtype if floats - {dtype} else None
 
 

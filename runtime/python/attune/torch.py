@@ -243,7 +243,7 @@ def _cast_first(op):
         dtype = autocast_dtype(q, k, v)
         with torch._C._ExcludeDispatchKeyGuard(keys):
             if dtype is not None:
-                q, k, v = (x if x.dtype in _FP8 else x.to(dtype) for x in (q, k, v))
+                q, k, v = (x if x.dtype in _FP8 or x.dtype == torch.float64 else x.to(dtype) for x in (q, k, v))
             return op(q, k, v, **rest)
 
     return cast
