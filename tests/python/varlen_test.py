@@ -6,6 +6,7 @@ PyTorch or that device."""
 import re
 import sys
 import unittest
+import warnings
 
 import attune
 from caches import DTYPE, LIMIT, close, expected, ints, numbers
@@ -132,6 +133,18 @@ class VarlenTest(unittest.TestCase):
                 if grad:
                     out.sum().backward()
                     self.assertTrue(all(x.grad[3:3 + ROWS].isfinite().all() for x in (q, k, v)))
+
+    def test_head_dims_between(self):
+        """As of attention(): in wider copies, with one list and with two."""
+        ends, few = begins(LENGTHS), [x[..., :20].contiguous() for x in (self.q, self.k, self.v)]
+        for other in (ends, ends.clone()):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                out, lse, _ = attune.flash.flash_attn_varlen_func(*few, ends, other, 33, 33, causal=True, return_attn_probs=True)
+            self.assertEqual((out.shape, lse.shape), ((ROWS, HEADS, 20), (HEADS, ROWS)))
+            for begin, n in zip(ends.tolist(), LENGTHS):
+                of = slice(begin, begin + n)
+                close(out[of], expected(*(numbers(x[of]) for x in few), causal=True)[0], 2)
 
     def test_most_rows_of_any_batch(self):
         """max_seqlen_q is a bound: memory is of the rows that there are."""

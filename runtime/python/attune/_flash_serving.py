@@ -4,6 +4,7 @@ from ._append import append_kv
 from ._attention import attention
 from ._kvcache import attention_kvcache, check_begins
 from ._known import tell_ignored, window_of
+from ._padding import is_between, widened_arguments
 from ._scores import refuse_other_extents
 
 
@@ -222,6 +223,15 @@ def _slopes_of_sequences(alibi_slopes, of_rows):
     return lambda score, b, h, q_idx, kv_idx: score - alibi_slopes[rows[q_idx], h] * abs(q_idx - kv_idx)
 
 
+def _wider(q, k, v, given):
+    """Packed q, k and v of head dims that kernels take: copies, where theirs are between, of which a warning tells as of attention()."""
+    if not is_between(q[None], k[None], v[None]):
+        return q, k, v
+    wide = widened_arguments({"q": q[None], "k": k[None], "v": v[None], "out": None, "pad_head_dim": None, "scale": given["scale"]})
+    given["scale"] = wide["scale"]
+    return tuple(wide[name][0] for name in "qkv")
+
+
 def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None, causal=False,
                            window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False, block_table=None):
     """FlashAttention of sequences end to end, of the arguments of its version 2. Tensors of PyTorch; gradients of q, k and v without block_table.
@@ -247,9 +257,13 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
         return (*found, None) if return_attn_probs else found
     looks = causal or given["window"] is not None or alibi_slopes is not None
     if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v))) and _finds_sequences(q, cu_seqlens_q, cu_seqlens_k, looks):
+        columns = v.shape[2]
+        q, k, v = _wider(q, k, v, given)
         found = attention_kvcache(q, k, v, q_begins=cu_seqlens_q.int(), seqlen_q=longest_q, kv_begins=cu_seqlens_k.int(),
                                   seqlen_kv=min(int(max_seqlen_k), k.shape[0]), is_causal=bool(causal), alibi_slopes=alibi_slopes, **given)
-        return (*found, None) if return_attn_probs else found
+        out, lse = found if return_attn_probs else (found, None)
+        out = out if out.shape[2] == columns else out[..., :columns]
+        return (out, lse, None) if return_attn_probs else out
     if looks and cu_seqlens_q is not cu_seqlens_k and not torch.equal(cu_seqlens_q, cu_seqlens_k):
         raise ValueError("cu_seqlens_q and cu_seqlens_k differ, with a mask, a window or slopes that look at positions; accepted are equal ones, or keys in "
                          "pages with block_table=")
