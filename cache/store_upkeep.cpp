@@ -106,6 +106,10 @@ std::vector<std::string> Store::verify() const {
 }
 
 StoreStats Store::collect_garbage(const std::vector<std::string>& keep_template_digests) {
+  if (const std::vector<std::string> faults = verify(); !faults.empty())
+    throw Error(ErrorCode::kIo,
+                fmt::format("{}: the store is damaged, and nothing of it was deleted: {}",
+                            impl_->path.string(), faults.front()));
   const StoreStats before = stats();
   impl_->write([&](Database& database) {
     if (!keep_template_digests.empty()) delete_dead_templates(database, keep_template_digests);

@@ -128,9 +128,9 @@ bool OperandRules::Factors::allows(const ScaleView& view) const noexcept {
     const Dimension& d = layout.dimensions[i];
     if (strides[i] < 0 || (d.used & static_cast<uint64_t>(strides[i])) > d.most) return false;
   }
-  if (written && !layout.allows({static_cast<uint64_t>(strides[0]),
-                                 static_cast<uint64_t>(strides[1]),
-                                 static_cast<uint64_t>(strides[2])}))
+  if (written &&
+      !layout.allows({static_cast<uint64_t>(strides[0]), static_cast<uint64_t>(strides[1]),
+                      static_cast<uint64_t>(strides[2])}))
     return false;
   if (view.heads_per_scale == 1) return true;
   return !written && view.heads_per_scale > 1 && heads % view.heads_per_scale == 0;

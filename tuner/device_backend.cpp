@@ -57,17 +57,21 @@ DeviceBackend::Loaded DeviceBackend::load(const KernelRequest& request,
                                           const Problem& problem) const {
   const KernelTemplate& kernel_template = template_by_name(request.template_name);
   const KernelSpec spec = spec_of(problem);
+  Plan plan;
+  plan.problem = problem;
+  plan.operands = operands_of(problem);
+  plan.scores = score_captures(problem);
+  plan.kernel_template = &kernel_template;
+  plan.config = request.config;
+  plan.device = device_;
+  plan.launch = kernel_template.launch(spec, request.config, shape_of(problem), device_->facts());
+  plan.kernel = device_->load(request.image, spec, kernel_template.structure(spec, request.config));
+  return with_workspace(std::move(plan));
+}
+
+DeviceBackend::Loaded DeviceBackend::with_workspace(Plan plan) const {
   Loaded loaded;
-  loaded.plan.problem = problem;
-  loaded.plan.operands = operands_of(problem);
-  loaded.plan.scores = score_captures(problem);
-  loaded.plan.kernel_template = &kernel_template;
-  loaded.plan.config = request.config;
-  loaded.plan.device = device_;
-  loaded.plan.launch =
-      kernel_template.launch(spec, request.config, shape_of(problem), device_->facts());
-  loaded.plan.kernel =
-      device_->load(request.image, spec, kernel_template.structure(spec, request.config));
+  loaded.plan = std::move(plan);
   const int64_t bytes = loaded.plan.launch.workspace_bytes;
   if (bytes > 0) {
     loaded.workspace = DeviceMemory(*device_, bytes);
@@ -94,12 +98,12 @@ void DeviceBackend::open_oracle(const std::optional<KernelRequest>& reference) {
   expectation_ = oracle.expect(bench);
 }
 
-template <class Check>
-Prepared DeviceBackend::enter(int id, const KernelRequest& request, const Check& check) {
+template <class Load, class Check>
+Prepared DeviceBackend::enter(int id, const Load& load, const Check& check) {
   Prepared prepared;
   Loaded loaded;
   try {
-    loaded = load(request, problem_);
+    loaded = load();
   } catch (const Error& error) {
     prepared.fault = fault_of(error);
     return prepared;
@@ -118,20 +122,31 @@ Prepared DeviceBackend::enter(int id, const KernelRequest& request, const Check&
   return prepared;
 }
 
+void DeviceBackend::hold(const Loaded& loaded, Prepared* prepared) {
+  if (!expectation_) return;
+  const CheckError error = check(loaded);
+  prepared->error_max = error.max;
+  prepared->error_mean = error.mean;
+  std::optional<std::string> wrong = error.wrong;
+  if (!wrong && problem_.deterministic) wrong = compare_two_runs(loaded);
+  if (wrong) prepared->fault = Fault{TrialStatus::kWrongResult, *wrong, false};
+}
+
 Prepared DeviceBackend::prepare(int id, const KernelRequest& request) {
-  return enter(id, request, [this](const Loaded& loaded, Prepared* prepared) {
-    if (!expectation_) return;
-    const CheckError error = check(loaded);
-    prepared->error_max = error.max;
-    prepared->error_mean = error.mean;
-    std::optional<std::string> wrong = error.wrong;
-    if (!wrong && problem_.deterministic) wrong = compare_two_runs(loaded);
-    if (wrong) prepared->fault = Fault{TrialStatus::kWrongResult, *wrong, false};
-  });
+  return enter(
+      id, [&] { return load(request, problem_); },
+      [this](const Loaded& loaded, Prepared* prepared) { hold(loaded, prepared); });
+}
+
+Prepared DeviceBackend::prepare_plan(int id, const Plan& plan) {
+  return enter(
+      id, [&] { return with_workspace(plan); },
+      [this](const Loaded& loaded, Prepared* prepared) { hold(loaded, prepared); });
 }
 
 Prepared DeviceBackend::reload(int id, const KernelRequest& request) {
-  return enter(id, request, [](const Loaded&, Prepared*) {});
+  return enter(
+      id, [&] { return load(request, problem_); }, [](const Loaded&, Prepared*) {});
 }
 
 CheckError DeviceBackend::check(const Loaded& loaded) {

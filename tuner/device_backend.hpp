@@ -23,6 +23,8 @@ class DeviceBackend : public MeasureBackend {
 
   void open(const MeasureTask& task) override;
   Prepared prepare(int id, const KernelRequest& request) override;
+  // As prepare(), of the kernel that a plan has loaded. The plan is of the open problem.
+  Prepared prepare_plan(int id, const Plan& plan);
   Prepared reload(int id, const KernelRequest& request) override;
   Round round(const std::vector<int>& order, double sample_us) override;
   void drop(int id) override;
@@ -36,9 +38,11 @@ class DeviceBackend : public MeasureBackend {
   };
 
   Loaded load(const KernelRequest& request, const Problem& problem) const;
-  // Loads, calls `check(&loaded, &prepared)`, times a first sample and keeps what had no fault.
-  template <class Check>
-  Prepared enter(int id, const KernelRequest& request, const Check& check);
+  Loaded with_workspace(Plan plan) const;
+  // Calls `load()` and `check(&loaded, &prepared)`, times a first sample and keeps what had no fault.
+  template <class Load, class Check>
+  Prepared enter(int id, const Load& load, const Check& check);
+  void hold(const Loaded& loaded, Prepared* prepared);
   void open_oracle(const std::optional<KernelRequest>& reference);
   CheckError check(const Loaded& loaded);
   // A sentence where two runs give other bits.

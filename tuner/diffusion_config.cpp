@@ -30,7 +30,8 @@ void add_level(const ModelFields& fields, size_t level, int channels, int heads,
   Problem problem;
   problem.num_heads_q = problem.num_heads_kv = heads;
   problem.head_dim_qk = problem.head_dim_v = channels / heads;
-  const int64_t side = fields.integer({"sample_size"}) >> level;
+  constexpr size_t kBitsOfSize = 31;
+  const int64_t side = level < kBitsOfSize ? fields.integer({"sample_size"}) >> level : 0;
   if (side < 1)
     fields.refuse({"sample_size"}, fmt::format("a size that is left after {} halvings", level));
   const std::string at = fmt::format(" at {0} x {0}", side);

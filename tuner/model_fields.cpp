@@ -292,6 +292,7 @@ bool ModelFields::is_object(const char* name) const {
 
 ModelFields ModelFields::object(const char* name, std::string_view defaults) const {
   const Json* value = find({name});
+  if (value != nullptr && !value->is_object() && !value->is_null()) refuse({name}, "an object");
   return {file_, fmt::format("{}{}.", prefix_, name),
           value != nullptr && value->is_object() ? *value : Json::object(), defaults};
 }

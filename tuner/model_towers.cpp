@@ -278,7 +278,10 @@ class Tower {
 
   // Each window is an entry of the batch. The bias holds what a shifted window hides. A stage that is no larger than a window is one.
   void window_stages() {
+    constexpr size_t kMostStages = 32;  // each has half of the one before in either direction
     const std::vector<int> depths = fields_.integers({"depths"});
+    if (depths.size() > kMostStages)
+      fields_.refuse({"depths"}, fmt::format("at most {} stages", kMostStages));
     const std::vector<int> heads = fields_.integers({"num_heads"}, depths.size());
     const std::vector<int> image = fields_.integers({"image_size"}, 2);
     const int patch = fields_.integer({"patch_size"}), window = fields_.integer({"window_size"});

@@ -99,17 +99,23 @@ void set_dtype(Problem* problem, Dtype dtype) {
       problem->dtype_o = Dtype::kBf16;
     }
   }
-  problem->dtype_q = problem->dtype_kv = dtype;
+  // A cache of 8 bits under wider rows stays one.
+  const bool keeps_cache =
+      problem->dtype_kv != problem->dtype_q && !is_8_bit(dtype) && !is_8_bit(problem->dtype_q);
+  problem->dtype_q = dtype;
+  if (!keeps_cache) problem->dtype_kv = dtype;
 }
 
-// What the choice's options say other than their defaults, on a problem that has them.
-void set_fp8_options(Problem* problem, const Fp8Options& chosen) {
-  const Fp8Options plain;
-  if (problem->dtype_q == Dtype::kFp32 && !is_8_bit(*problem) && chosen.accuracy != plain.accuracy)
+// What the choice's options say, on a problem that has them.
+void set_fp8_options(Problem* problem, const ShapeChoice& choice) {
+  const Fp8Options plain, &chosen = choice.fp8;
+  const bool says_accuracy = choice.says_accuracy || chosen.accuracy != plain.accuracy;
+  const bool says_v_layout = choice.says_v_layout || chosen.v_layout != plain.v_layout;
+  if (problem->dtype_q == Dtype::kFp32 && !is_8_bit(*problem) && says_accuracy)
     problem->fp8.accuracy = chosen.accuracy;
   if (!is_8_bit(*problem)) return;
-  if (chosen.accuracy != plain.accuracy) problem->fp8.accuracy = chosen.accuracy;
-  if (chosen.v_layout != plain.v_layout) problem->fp8.v_layout = chosen.v_layout;
+  if (says_accuracy) problem->fp8.accuracy = chosen.accuracy;
+  if (says_v_layout) problem->fp8.v_layout = chosen.v_layout;
   if (chosen.scale_block_q != 0) problem->fp8.scale_block_q = chosen.scale_block_q;
   if (chosen.scale_block_kv != 0) problem->fp8.scale_block_kv = chosen.scale_block_kv;
 }
@@ -220,7 +226,7 @@ Workload workload_from_model(const std::string& model_text, const ShapeChoice& c
         Problem problem = layer.problem;
         set_dtype(&problem, model.dtype.value_or(Dtype::kFp32));
         set_dtype(&problem, dtype);
-        set_fp8_options(&problem, choice.fp8);
+        set_fp8_options(&problem, choice);
         follow_dtype(&problem);
         if (layer.may_be_padded) problem.key_lengths = choice.padded;
         set_lengths(layer, shape, all_fixed, &problem);
@@ -253,7 +259,7 @@ Workload workload_from_problems(const std::vector<std::string>& texts, const Sha
         for (int64_t length : lengths) {
           Problem problem = given;
           if (dtype != given.dtype_q) set_dtype(&problem, dtype);
-          set_fp8_options(&problem, choice.fp8);
+          set_fp8_options(&problem, choice);
           problem.batch = batch;
           if (length >= 0) problem.seqlen_q = problem.seqlen_kv = length;
           add_once(problem, &workload.problems, &seen);

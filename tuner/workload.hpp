@@ -21,6 +21,7 @@ struct ShapeChoice {
   std::vector<Dtype> dtypes;
   Fp8Options fp8 = {};  // of 8-bit problems; what differs from its defaults replaces theirs
   bool padded = false;  // of a model's encoders: each sequence of a batch has its length
+  bool says_accuracy = false, says_v_layout = false;  // fp8's replace a problem's, defaults too
 };
 
 // One kind of attention layer of a model, with its part of the problems.

@@ -66,11 +66,25 @@ void refuse_link_of_system(const fs::path& path) {
                                             path.string()));
 }
 
+// What was tuned does not go for a page or a list.
+void refuse_store(const fs::path& path, std::string_view bytes) {
+  constexpr std::string_view kMagic("SQLite format 3\0", 16);
+  char begin[kMagic.size()] = {};
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file || ::read(file.get(), begin, sizeof begin) != sizeof begin) return;
+  if (std::string_view(begin, sizeof begin) == kMagic && !bytes.starts_with(kMagic))
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("cannot write {}: it is a store; accepted is another file, or that "
+                            "name when the store is gone",
+                            path.string()));
+}
+
 }  // namespace
 
 void replace_file(const fs::path& path, std::string_view bytes, unsigned mode) {
   if (is_stream(path)) return write_stream(path, bytes);
   refuse_link_of_system(path);
+  refuse_store(path, bytes);
   std::string partial;
   FileDescriptor file = open_beside(path, mode, &partial);
   const bool opened = static_cast<bool>(file);

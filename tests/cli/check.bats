@@ -11,6 +11,34 @@ load contract
   json 'o["rows"][0]["status"] == "ok" and 0 < o["rows"][0]["error_max"] <= 1 and 0 < o["rows"][0]["error_mean"] <= 1'
 }
 
+@test "check runs the image that a call runs, and compiles none where compiling is forbidden" {
+  need_cpu_target
+  attune compile --problem $problem --arch cpu --out "$dir/app"
+  expect 0
+  export ATTUNE_NO_JIT=1
+  ATTUNE_BUNDLE="$dir/app" attune check --target cpu --problem $problem --json
+  expect 0
+  json 'o["rows"][0]["status"] == "ok" and "bundle" in o["rows"][0]["image_from"]'
+  printf 'xyz' | dd of="$(ls "$dir"/app/*.o)" bs=1 seek=500 conv=notrunc 2>/dev/null
+  ATTUNE_BUNDLE="$dir/app" attune check --target cpu --problem $problem
+  expect 4
+  [[ "$errors" == *"SHA-256 differs"* ]]
+  attune check --target cpu --problem $problem --sample 2
+  refused 4 "ATTUNE_NO_JIT is set"
+  unset ATTUNE_NO_JIT
+  attune check --target cpu --problem $problem --sample 2 --config block_m=32
+  refused 1 "--config excludes --sample"
+  attune check --target cpu --fuzz 1 --seqlen 64
+  refused 1 "--seqlen is given with --fuzz and no problem"
+}
+
+@test "check looks at the problem as calls have it" {
+  need_cpu_target
+  attune check --target cpu --problem dtype=fp32,head_dim=32,heads=2,seqlen=32,window=100:100 --json
+  expect 0
+  json '"window" not in o["rows"][0]["problem"]'
+}
+
 @test "check --sample takes random configs of the space, the same for the same seed" {
   need_cpu_target
   attune check --target cpu --problem dtype=bf16,head_dim=40,heads=3/1,seqlen_q=33,seqlen_kv=65,mask=none --sample 4 --seed 7 --json

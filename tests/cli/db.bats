@@ -170,6 +170,24 @@ END
   refused 5 9999
 }
 
+@test "gc leaves a damaged store alone, and nothing is written over a store" {
+  tuned
+  cp "$ATTUNE_STORE" "$dir/damaged.db"
+  cp "$ATTUNE_STORE" "$dir/whole.db"
+  head -c 512 /dev/zero | tr '\0' '\377' | dd of="$dir/damaged.db" bs=1 seek=4096 conv=notrunc 2>/dev/null
+  cp "$dir/damaged.db" "$dir/before.db"
+  attune db gc --store "$dir/damaged.db"
+  expect 5
+  [[ "$errors" == *"the store is damaged, and nothing of it was deleted"* ]]
+  cmp "$dir/damaged.db" "$dir/before.db"
+  cp "$dir/whole.db" "$dir/before.db"
+  attune report --store "$dir/whole.db" --out "$dir/whole.db"
+  refused 1 "it is a store"
+  attune pin "$dir/whole.db" --store "$dir/whole.db"
+  refused 1 "it is a store"
+  cmp "$dir/whole.db" "$dir/before.db"
+}
+
 @test "a damaged line is refused before anything is stored" {
   tuned
   attune db export "$dir/rows.jsonl"

@@ -51,6 +51,11 @@ load contract
   refused 4 no_jit
 }
 
+@test "options of a model beside --problem" {
+  attune explain --target cpu --problem $problem --seqlen 99
+  refused 1 "--seqlen is given without MODEL"
+}
+
 @test "a damaged image of a bundle is seen: in the lines, in the JSON, on stderr" {
   tuned
   attune export "$dir/kernels"

@@ -281,6 +281,13 @@ int bench(const Options& options) {
     print(report_text(engine, rows));
   }
   for (const Row& row : rows) {
+    if (options.fail_if_slower >= 0 && !row.untuned) {
+      print_notice(
+          fmt::format("attune: {}: its default could not be timed, so --fail-if-slower "
+                      "says nothing",
+                      to_text(row.problem)));
+      return kMissing;
+    }
     if (!is_regression(row, options.fail_if_slower)) continue;
     print_notice(fmt::format("attune: {}: tuned is slower than default by more than {} %",
                              to_text(row.problem), options.fail_if_slower));

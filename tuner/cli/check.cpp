@@ -29,13 +29,10 @@ struct Options : RunOptions {
   int fuzz = 0;
 };
 
-std::vector<TuneCandidate> candidates_of(const Engine& engine, const TuneTarget& target,
-                                         const Problem& problem, const Options& options) {
+// Of a template, a config or a sample, for the problem in the form given.
+std::vector<TuneCandidate> candidates_of(const TuneTarget& target, const Problem& problem,
+                                         const Options& options) {
   const KernelSpec spec = spec_of(problem);
-  if (options.sample == 0 && options.config.empty() && options.template_name.empty()) {
-    const Plan plan = engine.choose(problem);
-    return {{{plan.kernel_template, plan.arch}, plan.config, false}};
-  }
   std::vector<TuneCandidate> candidates;
   for (const Family& family : target.families(spec)) {
     if (!options.template_name.empty() && family.kernel_template->name() != options.template_name)
@@ -67,7 +64,8 @@ Json row_json(const CheckedKernel& row) {
           {"status", trial_status_name(fault ? fault->status : TrialStatus::kOk)},
           {"reason", fault ? Json(fault->reason) : Json(nullptr)},
           {"error_max", row.result.error_max},
-          {"error_mean", row.result.error_mean}};
+          {"error_mean", row.result.error_mean},
+          {"image_from", row.image_from.empty() ? Json(nullptr) : Json(row.image_from)}};
 }
 
 void print_rows(const std::vector<CheckedKernel>& rows) {
@@ -83,8 +81,26 @@ void print_rows(const std::vector<CheckedKernel>& rows) {
   print("errors against the oracle, in units of what is allowed\n" + table.text());
 }
 
+bool names_kernels(const Options& options) {
+  return options.sample > 0 || !options.config.empty() || !options.template_name.empty();
+}
+
+[[noreturn]] void refuse_to_compile() {
+  throw Error(ErrorCode::kWouldCompile,
+              "ATTUNE_NO_JIT is set, and kernels of --sample, --template, --config and --fuzz are "
+              "compiled; accepted with it is check without these, of the kernel that a call runs");
+}
+
 int fuzz(const Options& options) {
   const auto device = open_machine(options.machine.target);
+  if (!engine_options(options.machine).may_compile) refuse_to_compile();
+  const std::string given =
+      options.config.empty() ? first_given(options.workload) : std::string("--config");
+  if (!has_problems(options.workload) && !given.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} is given with --fuzz and no problem; accepted is {} beside "
+                            "--problem or MODEL: without one, problems are drawn",
+                            given, given));
   if (options.workload.dropout != 0 || options.workload.deterministic)
     throw Error(ErrorCode::kInvalidArgument,
                 "--fuzz is given with --dropout or --deterministic; accepted is --fuzz without "
@@ -110,12 +126,18 @@ int check(const Options& options) {
   const auto device = open_machine(options.machine.target);
   note_slow_kernels(device->archs().front(), &workload);
   const DeviceTarget target(device);
-  const Engine engine(device, engine_options(options.machine));
+  const EngineOptions settings = engine_options(options.machine);
+  Engine engine(device, settings);
   DeviceBackend backend(device);
   std::vector<CheckedKernel> rows;
+  if (names_kernels(options) && !settings.may_compile) refuse_to_compile();
   for (const Problem& given : workload.problems) {
-    const Problem problem = with_built_ins(given);  // as calls compute it
-    check_candidates(target, &backend, problem, candidates_of(engine, target, problem, options),
+    if (!names_kernels(options)) {
+      check_plan(target, &backend, *engine.plan(given), options.seed, &rows);
+      continue;
+    }
+    const Problem problem = with_built_ins(given);
+    check_candidates(target, &backend, problem, candidates_of(target, problem, options),
                      options.seed, &rows);
   }
   if (options.json) {
@@ -138,10 +160,11 @@ void add_check(Command program, int* exit_code) {
       program, "check", "Hold the results of kernels against the oracle (exit code 3 if wrong)",
       "attune check --problem dtype=fp32,head_dim=64,heads=4,seqlen=333 --sample 10",
       "Template (default: what the runtime would choose)", options.get());
-  command.add_option("--config", options->config,
-                     "Knobs that differ from the default, knob=value,...");
-  const Option sample = command.add_option(
-      "--sample", options->sample, "Check this many random configs of each template instead");
+  const Option config = command.add_option("--config", options->config,
+                                           "Knobs that differ from the default, knob=value,...");
+  Option sample = command.add_option("--sample", options->sample,
+                                     "Check this many random configs of each template instead");
+  sample.excludes(config);
   command
       .add_option("--fuzz", options->fuzz,
                   "Check this many random kernels, each on random operands of any layout, against "

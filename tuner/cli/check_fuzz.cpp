@@ -7,8 +7,10 @@
 #include <algorithm>
 
 #include "generator/core/error.hpp"
+#include "runtime/engine.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/kernel_choice.hpp"
+#include "tuner/cli/machine.hpp"
 #include "tuner/cli/output.hpp"
 #include "tuner/cli/program_options.hpp"
 #include "tuner/fuzz/fuzz.hpp"
@@ -45,14 +47,23 @@ Json failure_json(const FuzzFailure& failure, const Device& device) {
 }
 
 // The given problems' kernels, each with operands of `count` seeds.
-void run_problems(const FuzzOptions& options, const RunOptions& run, const Device& device,
+void run_problems(const FuzzOptions& options, const RunOptions& run, const Engine& engine,
                   Fuzz* fuzz) {
+  const Device& device = engine.device();
   for (const Problem& problem : workload_of(run.workload, device.target()).problems) {
     const Op attention = Problem{}.op;  // what the cases are of
     if (problem.op != attention)
       throw Error(ErrorCode::kUnsupported,
                   fmt::format("--fuzz is given with op={}; accepted is op={}", op_name(problem.op),
                               op_name(attention)));
+    if (run.template_name.empty() && options.config.empty()) {  // the kernel that a call runs
+      const Plan plan = engine.choose(problem);
+      for (int i = 0; i < options.count && !fuzz->is_device_lost(); ++i)
+        fuzz->run_case(
+            {plan.kernel_template, plan.problem, plan.config, run.seed + static_cast<uint64_t>(i)},
+            true);
+      continue;
+    }
     std::string reasons;
     for (const Arch& arch : device.archs()) {
       try {
@@ -108,7 +119,7 @@ int check_fuzz(const FuzzOptions& options, const RunOptions& run,
           fmt::format("{}  # {}\n", command_of(failure.at, *device), one_line(failure.reason)));
   });
   if (has_problems(run.workload)) {
-    run_problems(options, run, *device, &fuzz);
+    run_problems(options, run, Engine(device, engine_options(run.machine)), &fuzz);
   } else {
     const auto templates = testing::fuzzed_templates(*device, run.template_name);
     for (int i = 0; i < options.count && !fuzz.is_device_lost(); ++i)

@@ -50,7 +50,18 @@ void check_candidates(const TuneTarget& target, DeviceBackend* backend, const Pr
                       std::vector<CheckedKernel>* rows) {
   backend->open({problem, seed, ReferenceKernels(target).of(problem)});
   for (const TuneCandidate& candidate : candidates)
-    rows->push_back({problem, candidate, check_one(target, backend, spec_of(problem), candidate)});
+    rows->push_back(
+        {problem, candidate, check_one(target, backend, spec_of(problem), candidate), {}});
+}
+
+void check_plan(const TuneTarget& target, DeviceBackend* backend, const Plan& plan, uint64_t seed,
+                std::vector<CheckedKernel>* rows) {
+  backend->open({plan.problem, seed, ReferenceKernels(target).of(plan.problem)});
+  rows->push_back({plan.problem,
+                   {{plan.kernel_template, plan.arch}, plan.config, false},
+                   backend->prepare_plan(0, plan),
+                   plan.image_from});
+  backend->drop(0);
 }
 
 int exit_code_of(const std::vector<CheckedKernel>& rows) {

@@ -13,6 +13,7 @@ struct CheckedKernel {
   Problem problem;
   TuneCandidate candidate;
   Prepared result;
+  std::string image_from;  // as in Plan; empty of candidates, which are compiled here
 };
 
 // At most `count` legal configs of the family, in a random order.
@@ -23,6 +24,10 @@ std::vector<TuneCandidate> sampled_configs(const Family& family, const Problem& 
 void check_candidates(const TuneTarget& target, DeviceBackend* backend, const Problem& problem,
                       const std::vector<TuneCandidate>& candidates, uint64_t seed,
                       std::vector<CheckedKernel>* rows);
+
+// The same of the kernel that a call would run, wherever its image is from: `plan` is that of a program here.
+void check_plan(const TuneTarget& target, DeviceBackend* backend, const Plan& plan, uint64_t seed,
+                std::vector<CheckedKernel>* rows);
 
 // 0, or the exit code of what failed: 3 where a result is wrong.
 int exit_code_of(const std::vector<CheckedKernel>& rows);

@@ -66,13 +66,16 @@ std::vector<Job> jobs_for(const Options& options, Workload* workload) {
   std::vector<Job> jobs;
   std::map<std::string, size_t> seen;
   const std::vector<Arch> archs = archs_by_name(options.archs);
-  *workload = workload_of(options.workload, archs.front().target);
+  std::map<Target, Workload> of_target;  // a model's types and lengths are other ones on CPUs
   for (const Arch& arch : archs) {
-    note_slow_kernels(arch, workload);
+    if (of_target.count(arch.target) == 0)
+      of_target[arch.target] = workload_of(options.workload, arch.target);
+    Workload& own = of_target[arch.target];
+    note_slow_kernels(arch, &own);
     const FactsSource source = facts_for(arch);
-    if (!source.is_here) add_note("defaults follow " + source.text, workload);
+    if (!source.is_here) add_note("defaults follow " + source.text, &own);
     const Compiler& compiler = compiler_for(arch);
-    for (const Problem& problem : forms_of(workload->problems)) {
+    for (const Problem& problem : forms_of(own.problems)) {
       KernelChoice choice =
           choose_kernel(problem, arch, source.facts, options.template_name, options.config);
       const ToolchainIdentity toolchain{std::string(choice.kernel_template->name()),
@@ -85,6 +88,10 @@ std::vector<Job> jobs_for(const Options& options, Workload* workload) {
         jobs.push_back({problem, std::move(choice), std::move(key), {}, {}});
     }
   }
+  *workload = of_target[archs.front().target];
+  for (const auto& [target, other] : of_target)
+    if (target != archs.front().target)
+      workload->notes.insert(workload->notes.end(), other.notes.begin(), other.notes.end());
   return jobs;
 }
 

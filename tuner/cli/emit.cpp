@@ -180,7 +180,9 @@ Json emit_one(const Options& options, const Request& request) {
   const Source source = render(*choice.kernel_template, choice.spec, choice.arch, choice.config);
   if (options.what == "resources") {
     Json body = resources_json(request, compiler_for(choice.arch).compile(source, choice.arch));
-    if (!options.json) print(resources_text(body) + "\n");
+    if (!request.out.empty()) write_file(request.out, resources_text(body));
+    if (!request.out.empty()) body["out"] = request.out;
+    if (!options.json && request.out.empty()) print(resources_text(body) + "\n");
     return body;
   }
   const std::string bytes = artefact(options, request, source);
@@ -197,11 +199,12 @@ Json emit_one(const Options& options, const Request& request) {
 // Several archs write one file each into the folder --out.
 std::string file_of(const Options& options, const Request& request) {
   const bool is_cuda = request.choice.arch.target == Target::kCuda;
-  const char* suffix = options.what == "source" ? (is_cuda ? "cu" : "cpp")
-                       : options.what == "ptx"  ? "ptx"
-                       : options.what == "html" ? "html"
-                       : is_cuda                ? "cubin"
-                                                : "o";
+  const char* suffix = options.what == "source"      ? (is_cuda ? "cu" : "cpp")
+                       : options.what == "ptx"       ? "ptx"
+                       : options.what == "html"      ? "html"
+                       : options.what == "resources" ? "txt"
+                       : is_cuda                     ? "cubin"
+                                                     : "o";
   std::string arch = request.choice.arch.name();
   std::replace(arch.begin(), arch.end(), ':', '_');
   const std::string name =

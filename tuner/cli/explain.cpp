@@ -57,16 +57,30 @@ Json layers_json(const EngineOptions& settings) {
           {"no_jit", !settings.may_compile}};
 }
 
-int explain(const Options& options) {
+void check_subject(const Options& options) {
   const bool of_model = !options.model.model.empty();
   if (of_model == !options.problem.empty())
     throw Error(ErrorCode::kInvalidArgument, "accepted is one of MODEL and --problem");
+  if (const std::string given = first_given(options.model); !of_model && !given.empty())
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{0} is given without MODEL; accepted is {0} beside MODEL: --problem says it",
+                    given));
+}
+
+int explain(const Options& options) {
+  check_subject(options);
+  const bool of_model = !options.model.model.empty();
   const Problem problem =
       of_model ? Problem{} : with_programs(options.programs, parse_problem(options.problem));
   EngineOptions engine_settings = engine_options(options.machine);
   if (!options.policy.empty()) engine_settings.policy = parse_policy(options.policy);
   const Engine engine(open_machine(options.machine.target), engine_settings);
-  if (of_model) return explain_model(options.model, engine, options.json);
+  if (of_model) {
+    WorkloadOptions model = options.model;
+    model.programs = options.programs;
+    return explain_model(model, engine, options.json);
+  }
   const auto checks = engine.check(problem);
   const Plan plan = engine.foresee(problem);
   const More more = more_of(plan, store_layers(engine_settings));

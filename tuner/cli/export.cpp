@@ -68,6 +68,11 @@ bool is_of(const std::vector<KernelSpec>& kinds, const WinnerRecord& winner) {
 std::vector<Sharers> kernels_of(const Store& store, const Options& options) {
   const std::vector<std::string> archs =
       options.archs.empty() ? std::vector<std::string>{} : split_list(options.archs, "--arch");
+  const auto is_chosen = [&](const std::string& arch) {
+    return archs.empty() || std::any_of(archs.begin(), archs.end(), [&](const std::string& one) {
+             return one == arch || (one == "cpu" && arch.starts_with("cpu:"));
+           });
+  };
   const std::vector<KernelSpec> kinds = kinds_of(options);
   const bool chosen = !options.only.empty() || !options.captured.empty();
   std::vector<Sharers> kernels;
@@ -76,8 +81,7 @@ std::vector<Sharers> kernels_of(const Store& store, const Options& options) {
     if (winner.device.digest().rfind(options.device, 0) != 0) continue;
     if (!options.template_name.empty() && options.template_name != winner.toolchain.template_name)
       continue;
-    if (!archs.empty() && std::find(archs.begin(), archs.end(), winner.arch) == archs.end())
-      continue;
+    if (!is_chosen(winner.arch)) continue;
     if (chosen && !is_of(kinds, winner)) continue;
     const std::string text = fmt::format("{} {} {} {}", to_text(winner.spec), winner.arch,
                                          winner.toolchain.digest(), winner.config.to_text());

@@ -73,10 +73,20 @@ void check_fp8_options(const Fp8Options& chosen, const std::vector<Problem>& pro
 Workload workload_of(const WorkloadOptions& options, Target target) {
   const ShapeChoice choice{parse_length_list("--seqlen", options.seqlens),
                            parse_length_list("--batch", options.batches),
-                           parse_dtype_list(options.dtypes), fp8_options(options), options.padded};
+                           parse_dtype_list(options.dtypes),
+                           fp8_options(options),
+                           options.padded,
+                           !options.accuracy.empty(),
+                           !options.v_layout.empty()};
   if (!options.read_as.empty() && options.model.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 "--as is given without MODEL; accepted is --as beside MODEL");
+  const bool has_shapes =
+      !options.seqlens.empty() || !options.batches.empty() || !options.dtypes.empty();
+  if (has_shapes && options.model.empty() && options.problems.empty() && !options.captured.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                "--seqlen, --batch or --dtype is given with --captured alone; accepted are these "
+                "beside MODEL and --problem: captured problems say their own");
   if (options.padded && options.model.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 "--padded is given without MODEL; accepted is --padded beside MODEL, or "
@@ -112,6 +122,19 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
     for (Problem& problem : kind.problems) problems.push_back(&problem);
   give_programs(options.programs, problems);
   return workload;
+}
+
+std::string first_given(const WorkloadOptions& options) {
+  if (!options.read_as.empty()) return "--as";
+  if (!options.seqlens.empty()) return "--seqlen";
+  if (!options.batches.empty()) return "--batch";
+  if (!options.dtypes.empty()) return "--dtype";
+  if (!options.accuracy.empty()) return "--accuracy";
+  if (!options.v_layout.empty()) return "--v-layout";
+  if (options.scale_block != 0) return "--scale-block";
+  if (options.padded) return "--padded";
+  if (!options.programs.score_mod.empty()) return "--score-mod";
+  return options.programs.mask_mod.empty() ? "" : "--mask-mod";
 }
 
 bool has_problems(const WorkloadOptions& options) {

@@ -46,6 +46,9 @@ Workload workload_of(const WorkloadOptions& options, Target target);
 // Whether any problem is named, by text, model or captured file.
 bool has_problems(const WorkloadOptions& options);
 
+// The first option given that says what MODEL or --problem are to be; empty where none is.
+std::string first_given(const WorkloadOptions& options);
+
 // Adds a note to the workload, and prints it on stderr.
 void add_note(const std::string& text, Workload* workload);
 // Adds a note for each type that only the slow reference kernel serves there.
