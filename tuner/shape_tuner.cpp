@@ -53,7 +53,9 @@ bool ShapeTuner::begin(const std::vector<TuneCandidate>& hints) {
   has_begun_ = true;
   const std::vector<TuneCandidate> first = explorer_.first_wave(hints);
   if (first.empty()) {
-    report_.note = "only the reference kernel serves this problem here: nothing to tune";
+    report_.note =
+        "nothing to tune: only the reference kernel serves this problem here, or the template that "
+        "was asked for does not";
     report_.complete = true;
     return false;
   }

@@ -8,6 +8,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/recognised_programs.hpp"
+#include "generator/template_registry.hpp"
 #include "runtime/engine.hpp"
 #include "tuner/cli/check_fuzz.hpp"
 #include "tuner/cli/check_gradients.hpp"
@@ -121,6 +122,7 @@ int check(const Options& options) {
   if (options.fuzz < 0)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--fuzz is {}; accepted are 0 (off) and more", options.fuzz));
+  if (!options.template_name.empty()) template_by_name(options.template_name);  // or a list of all
   if (options.fuzz > 0) return fuzz(options);
   Workload workload = workload_of(options.workload, target_of(options.machine.target));
   const auto device = open_machine(options.machine.target);

@@ -267,11 +267,12 @@ void add_emit(Command program, int* exit_code) {
       .excludes(config);
   command.add_option("--store", options->store,
                      "Store of --tuned (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
-  command.add_option("--what", options->what, "What to print")
-      .one_of({"source", "ptx", "image", "resources", "html"})
-      .shows_default();
-  command.add_flag("--html", options->html,
-                   "As --what html: a page of the source beside its machine code");
+  Option what = command.add_option("--what", options->what, "What to print");
+  what.one_of({"source", "ptx", "image", "resources", "html"}).shows_default();
+  command
+      .add_flag("--html", options->html,
+                "As --what html: a page of the source beside its machine code")
+      .excludes(what);
   command.add_option("--out", options->out,
                      "File to write instead of stdout; with several archs a folder");
   command.callback([options, exit_code] {

@@ -109,6 +109,10 @@ Json store_data(const Options& options) {
 }
 
 int report(const Options& options) {
+  if (const std::string given = first_given(options.model);
+      options.model.model.empty() && !given.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{0} is given without MODEL; accepted is {0} beside MODEL", given));
   const Json data = options.diff.empty() ? store_data(options) : diff_data(options);
   const std::string page = report_page(data);
   write_file(options.out, page);
