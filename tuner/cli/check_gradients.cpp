@@ -41,9 +41,9 @@ void draw_choices(std::mt19937_64* random, Problem* problem) {
 // Pairs of features in turn, and as often what templates without scores serve.
 std::vector<Problem> drawn_gradients(const Device& device, std::mt19937_64* random, uint64_t seed,
                                      const std::vector<const KernelTemplate*>& templates) {
-  testing::DrawnKernel drawn = testing::draw_kernel(seed, device, templates);
+  const testing::DrawnKernel drawn = testing::draw_kernel(seed, device, templates);
   Problem forward = (*random)() % 2 == 0
-                        ? std::move(drawn.problem)
+                        ? drawn.problem
                         : testing::random_problem(*random, device, *drawn.kernel_template);
   testing::draw_lengths(*random, drawn.config, &forward);
   const auto of_256 = static_cast<float>((*random)() % 4 == 0 ? 1 + (*random)() % 128 : 0);
