@@ -172,16 +172,17 @@ attune_status attune_cascade_get(attune_context* context, const attune_problem* 
     const auto level = [&](size_t i) {
       return reinterpret_cast<const attune_problem*>(bytes + i * levels->size);
     };
+    std::vector<Problem> problems;
     for (size_t i = 0; i < num_levels; ++i) {  // each stands where those before it say
-      problem_of(level(i));
+      problems.push_back(problem_of(level(i)));
       if (level(i)->size != levels->size)
         refuse(fmt::format("{} has size {}; accepted is {}, that of the first", level_name(i),
                            level(i)->size, levels->size));
     }
-    made->last = problem_of(level(num_levels - 1));
+    made->last = problems.back();
     made->levels.resize(num_levels);
     for (size_t i = 0; i < num_levels; ++i) {
-      const Problem p = problem_of(level(i));
+      const Problem& p = problems[i];
       check_level(p, made->last, i, i + 1 == num_levels);
       made->most_rows = std::max(made->most_rows, p.batch * p.seqlen_q);
       attune_plan* plan = nullptr;

@@ -108,7 +108,7 @@ int fuzz(const Options& options) {
                 "them: with --training it draws both");
   if (!options.workload.training)
     return check_fuzz({options.fuzz, options.config}, options, device);
-  if (has_problems(options.workload) || !options.config.empty())
+  if (has_problems(options.workload))
     throw Error(ErrorCode::kInvalidArgument,
                 "--fuzz is given with --training and a problem, a model or --config; accepted are "
                 "--fuzz and --training alone, or --sample beside problems");

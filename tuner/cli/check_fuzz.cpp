@@ -8,11 +8,11 @@
 
 #include "generator/core/error.hpp"
 #include "runtime/engine.hpp"
+#include "tuner/cli/checked_kernel.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/kernel_choice.hpp"
 #include "tuner/cli/machine.hpp"
 #include "tuner/cli/output.hpp"
-#include "tuner/cli/program_options.hpp"
 #include "tuner/fuzz/fuzz.hpp"
 
 namespace attune::cli {
@@ -24,13 +24,8 @@ using testing::FuzzFailure;
 
 // The command that runs this case alone.
 std::string command_of(const FuzzCase& one, const Device& device) {
-  Problem plain = one.problem;
-  plain.score_mod = plain.mask_mod = {};
-  return fmt::format(
-      "attune check --fuzz 1 --target {} --template {} --config {} --problem {}{} --seed {}",
-      device.target() == Target::kCpu ? "cpu" : "cuda", one.kernel_template->name(),
-      shell_word(one.config.to_text()), shell_word(to_text(plain)), program_words(one.problem),
-      one.seed);
+  return check_command(device, " --fuzz 1", *one.kernel_template, one.config, one.problem,
+                       one.seed);
 }
 
 std::string one_line(std::string text) {
@@ -94,14 +89,12 @@ Json counts_json(const testing::FuzzCounts& counts) {
           {"templates", templates}};
 }
 
-std::string counts_text(const testing::FuzzCounts& counts) {
-  std::string of;
-  for (const auto& [name, kernels] : counts.kernels_of)
-    of += fmt::format("{}{} {}", of.empty() ? "" : ", ", name, kernels);
+std::string summary(const testing::FuzzCounts& counts) {
   return fmt::format(
       "{} cases of {} kernels ({}), {} failed; {} more kernels were passed over: the compiler "
       "refused the config, or registers spilled\n",
-      counts.cases, counts.kernels, of, counts.failures, counts.passed_over);
+      counts.cases, counts.kernels, counts_text(counts.kernels_of), counts.failures,
+      counts.passed_over);
 }
 
 }  // namespace
@@ -133,7 +126,7 @@ int check_fuzz(const FuzzOptions& options, const RunOptions& run,
     body["list"] = failures;
     print_json("check.fuzz", body);
   } else {
-    print(counts_text(fuzz.counts()));
+    print(summary(fuzz.counts()));
   }
   if (is_wrong) return kWrongResult;
   return fuzz.counts().failures > 0 ? kMissing : kOk;

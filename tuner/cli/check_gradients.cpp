@@ -13,7 +13,6 @@
 #include "tuner/cli/checked_kernel.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/output.hpp"
-#include "tuner/cli/program_options.hpp"
 #include "tuner/fuzz/draw.hpp"
 #include "tuner/fuzz/fuzz.hpp"
 
@@ -65,16 +64,6 @@ std::vector<TuneCandidate> drawn_candidate(const TuneTarget& target, const Probl
   return sampled_configs(family, problem, (*random)(), 1);
 }
 
-std::string command_of(const CheckedKernel& row, const Device& device, uint64_t seed) {
-  Problem plain = row.problem;
-  plain.score_mod = plain.mask_mod = {};
-  return fmt::format("attune check --target {} --template {} --config {} --problem {}{} --seed {}",
-                     device.target() == Target::kCpu ? "cpu" : "cuda",
-                     row.candidate.family.kernel_template->name(),
-                     shell_word(row.candidate.config.to_text()), shell_word(to_text(plain)),
-                     program_words(row.problem), seed);
-}
-
 }  // namespace
 
 int check_random_gradients(int count, const RunOptions& run,
@@ -98,7 +87,8 @@ int check_random_gradients(int count, const RunOptions& run,
       ++kernels[std::string(candidates[0].family.kernel_template->name())];
       const auto& fault = rows[0].result.fault;
       if (!fault) continue;
-      const std::string command = command_of(rows[0], *device, seed);
+      const std::string command = check_command(*device, "", *candidates[0].family.kernel_template,
+                                                candidates[0].config, problem, seed);
       list.push_back({{"command", command}, {"reason", fault->reason}});
       if (!run.json) print_bytes(fmt::format("{}  # {}\n", command, fault->reason));
       failed.push_back(std::move(rows[0]));
@@ -117,10 +107,8 @@ int check_random_gradients(int count, const RunOptions& run,
                               {"templates", kernels},
                               {"list", list}});
   } else {
-    std::string of;
-    for (const auto& [name, number] : kernels)
-      of += fmt::format("{}{} {}", of.empty() ? "" : ", ", name, number);
-    print(fmt::format("{} gradients ({}), {} failed\n", cases, of, failed.size()));
+    print(
+        fmt::format("{} gradients ({}), {} failed\n", cases, counts_text(kernels), failed.size()));
   }
   return exit_code_of(failed);
 }

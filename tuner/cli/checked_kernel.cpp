@@ -2,11 +2,14 @@
 // See checked_kernel.hpp.
 #include "tuner/cli/checked_kernel.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <random>
 
 #include "generator/core/error.hpp"
 #include "tuner/cli/command.hpp"
+#include "tuner/cli/program_options.hpp"
 #include "tuner/oracles/reference_kernels.hpp"
 
 namespace attune::cli {
@@ -62,6 +65,24 @@ void check_plan(const TuneTarget& target, DeviceBackend* backend, const Plan& pl
                    backend->prepare_plan(0, plan),
                    plan.image_from});
   backend->drop(0);
+}
+
+std::string check_command(const Device& device, const std::string& options,
+                          const KernelTemplate& kernel_template, const Config& config,
+                          const Problem& problem, uint64_t seed) {
+  Problem plain = problem;
+  plain.score_mod = plain.mask_mod = {};
+  return fmt::format(
+      "attune check{} --target {} --template {} --config {} --problem {}{} --seed {}", options,
+      device.target() == Target::kCpu ? "cpu" : "cuda", kernel_template.name(),
+      shell_word(config.to_text()), shell_word(to_text(plain)), program_words(problem), seed);
+}
+
+std::string counts_text(const std::map<std::string, int>& counts) {
+  std::string text;
+  for (const auto& [name, count] : counts)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, count);
+  return text;
 }
 
 int exit_code_of(const std::vector<CheckedKernel>& rows) {

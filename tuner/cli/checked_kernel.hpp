@@ -2,6 +2,8 @@
 // A kernel held against the oracle on inputs of the backend's, as the tuner checks candidates. Used by `attune check`.
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "tuner/device_backend.hpp"
@@ -28,6 +30,14 @@ void check_candidates(const TuneTarget& target, DeviceBackend* backend, const Pr
 // The same of the kernel that a call would run, wherever its image is from: `plan` is that of a program here.
 void check_plan(const TuneTarget& target, DeviceBackend* backend, const Plan& plan, uint64_t seed,
                 std::vector<CheckedKernel>* rows);
+
+// The command that checks one kernel again; `options` stand behind "attune check", each with a blank ahead.
+std::string check_command(const Device& device, const std::string& options,
+                          const KernelTemplate& kernel_template, const Config& config,
+                          const Problem& problem, uint64_t seed);
+
+// "backward_cpu 3, backward_sm80 4"
+std::string counts_text(const std::map<std::string, int>& counts);
 
 // 0, or the exit code of what failed: 3 where a result is wrong.
 int exit_code_of(const std::vector<CheckedKernel>& rows);

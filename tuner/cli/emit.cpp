@@ -180,9 +180,12 @@ Json emit_one(const Options& options, const Request& request) {
   const Source source = render(*choice.kernel_template, choice.spec, choice.arch, choice.config);
   if (options.what == "resources") {
     Json body = resources_json(request, compiler_for(choice.arch).compile(source, choice.arch));
-    if (!request.out.empty()) write_file(request.out, resources_text(body));
-    if (!request.out.empty()) body["out"] = request.out;
-    if (!options.json && request.out.empty()) print(resources_text(body) + "\n");
+    if (!request.out.empty()) {
+      write_file(request.out, resources_text(body));
+      body["out"] = request.out;
+    } else if (!options.json) {
+      print(resources_text(body) + "\n");
+    }
     return body;
   }
   const std::string bytes = artefact(options, request, source);

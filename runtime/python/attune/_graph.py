@@ -46,7 +46,7 @@ def _stops_score(function):
 
 def _now(kind, program):
     """The Mod of a call, with the tensors and numbers of now; of torch.compile what was given, for a graph has those of when the Mod was made."""
-    if program is None or torch.compiler.is_dynamo_compiling():
+    if program is None or isinstance(program, BoundMod) or torch.compiler.is_dynamo_compiling():
         return program
     if torch._C._len_torch_dispatch_stack() == 0:
         return BoundMod(bind(kind, program))
