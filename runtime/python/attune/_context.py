@@ -18,7 +18,7 @@ from ._nvrtc import offer_nvrtc_folders
 from ._operands import Layout, factors
 from ._recent import Recent
 from ._scores import give_map, named_operands
-from ._torch import capturing, on_stream, refuse_gradients, stream_address, synchronize, untraced
+from ._torch import capturing, on_stream, refuse_gradients, refuse_recording, stream_address, synchronize, untraced
 
 POLICIES = {"environment": -1, "default": 0, "nearest": 1, "strict": 2}
 PLANS_KEPT = 512   # of one context, by shapes and strides; the library keeps its own
@@ -182,6 +182,7 @@ class Plan(object if module is None else module.PlanBase):
     def _checked_run(self, q, k, v, o, lse=None, workspace=None, stream=None, q_scale=None, k_scale=None, v_scale=None, captures=None,
                      scalars=None, q_position0=0, kv_position0=0, block_map=None, seed=None, offset=0):
         """run(), and how the C module may repeat it: see _quick.py."""
+        refuse_recording("Plan.run()")
         scales = (q_scale, k_scale, v_scale)
         layout = self._layout(q, k, v, o, lse, scales)
         address = stream_address(stream, self.ordinal)

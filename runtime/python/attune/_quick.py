@@ -32,8 +32,8 @@ def _probe(of):
         if capsule is None:
             return None
         state = lambda: tuple((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cuda", "cpu"))
-        return (capsule, guard_maker(torch), torch.is_grad_enabled, torch._C._len_torch_dispatch_stack, torch._C._is_any_autocast_enabled, state,
-                forward_derivatives(torch))
+        return (capsule, guard_maker(torch), torch.is_grad_enabled, torch._C._len_torch_dispatch_stack, torch._C._is_tracing,
+                torch._C._is_any_autocast_enabled, state, forward_derivatives(torch))
     return None
 
 
@@ -60,10 +60,13 @@ def guard_maker(torch):
             check = make(x)
             with torch.autocast("cpu", torch.bfloat16):
                 in_autocast = check(x)
-            passed = [check(torch.zeros(2, device="cpu")), *map(check, (torch._neg_view(x), x.clone().requires_grad_(), x.half(), x.to("meta"))), in_autocast]
+            with torch._C._IncludeDispatchKeyGuard(torch._C._parse_dispatch_key("Tracer")):  # as torch.jit.trace does
+                in_trace = check(x)
+            others = torch._neg_view(x), x.clone().requires_grad_(), x.half(), x.to("meta")
+            passed = [check(torch.zeros(2, device="cpu")), *map(check, others), in_autocast, in_trace]
     except Exception:  # of whatever kind: PyTorch promises none of this
         return None
-    return make if passed == [True, False, False, False, False, False] else None
+    return make if passed == [True, *[False] * 6] else None
 
 
 def table(capacity):

@@ -37,18 +37,32 @@ def in_graphs(name):
 
 def needs_op(*operands, autocast=True):
     """The module with the calls of attune's ops (_graph.py) where a call must go through PyTorch's dispatcher: for FakeTensors, DTensors
-    and their like, below dispatch modes such as those of make_fx and FlopCounterMode, and where `autocast` has something to cast. Else
-    None: there is nothing to be seen there, and the way costs several us."""
+    and their like, below dispatch modes such as those of make_fx and FlopCounterMode, under torch.jit.trace, and where `autocast` has something
+    to cast. Else None: there is nothing to be seen there, and the way costs several us."""
     torch = sys.modules.get("torch")
     native = getattr(torch, "_C", None)
     if native is None or not isinstance(operands[0], torch.Tensor):
         return None
     plain = native._disabled_torch_dispatch_impl
-    if native._len_torch_dispatch_stack() == 0 and all(getattr(type(x), "__torch_dispatch__", plain) is plain for x in operands):
+    seen = native._len_torch_dispatch_stack() or native._is_tracing()
+    if not seen and all(getattr(type(x), "__torch_dispatch__", plain) is plain for x in operands):
         if not (autocast and native._is_any_autocast_enabled()) or autocast_dtype(*operands) is None:
             return None
     from . import _graph
     return _graph
+
+
+def refuse_recording(name):
+    """Of what has no op: what records operations would keep the memory that it writes, and lose that it does."""
+    native = getattr(sys.modules.get("torch"), "_C", None)
+    if native is None:
+        return
+    recorder = "torch.jit.trace" if native._is_tracing() else None
+    if native._len_torch_dispatch_stack() and native._get_dispatch_mode(native._TorchDispatchModeKey.PROXY) is not None:
+        recorder = "make_fx"
+    if recorder is not None:
+        raise ValueError(f"{name} is called while {recorder} records, and has no op that could stand in its graph; accepted is the call outside, or "
+                         "attention(), attention_kvcache(), append_kv(), quantise() and merge(), which have one")
 
 
 def autocast_dtype(*operands):

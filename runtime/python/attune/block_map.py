@@ -17,7 +17,7 @@ from ._context import context_of, parse
 from ._library import BlockMapStruct, check, library
 from ._problem import check_beside, whole, word
 from ._scores import scores_of
-from ._torch import ordinal_of, stream_address
+from ._torch import ordinal_of, refuse_recording, stream_address
 
 _PART, _WHOLE = 1, 3  # of bytes
 _FLEX = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "BLOCK_SIZE", "seq_lengths")
@@ -57,6 +57,7 @@ def build(q, k, *, mask=None, mask_mod=None, mask_tensor=None, key_lengths=None,
     have; nothing is read of them. mask: as of attention(); it moves prefix and chunk, and is no part of the map. Masks that tell batch
     entries or heads not apart have one map for all. Enqueues one launch on PyTorch's current stream; on the CPU it returns when the work is
     done. It may compile a kernel, so call it before the capture of a CUDA graph. Raises ValueError where no mask is given."""
+    refuse_recording("block_map.build()")
     target = tensors.check_device("q", q)
     problem, layout, scores = _asked(q, k, mask, mask_mod=mask_mod, mask_tensor=mask_tensor, key_lengths=key_lengths, documents=documents,
                                      prefix=prefix, chunk=chunk)

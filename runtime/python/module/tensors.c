@@ -10,8 +10,9 @@ static KnownType known[kTypesKept];
 static int num_known;
 static PyObject* probe_type;
 static PyObject* make_guard;           /* or None */
-static PyObject* is_grad_enabled;      /* PyTorch's, as the next two */
+static PyObject* is_grad_enabled;      /* PyTorch's, as the next three */
 static PyObject* count_dispatch_modes; /* which look at calls themselves */
+static PyObject* is_tracing;           /* torch.jit.trace, likewise */
 static PyObject* is_autocast_on;
 static PyObject* autocast_state; /* what it is set to */
 static PyObject* forward_ad;     /* the module, which knows how deep derivatives are nested */
@@ -44,8 +45,9 @@ static const DlpackExchange* exchange_of(PyObject* capsule) {
 
 /* Kept for good. */
 static void take_questions(PyObject* answer) {
-  PyObject** questions[] = {&make_guard,     &is_grad_enabled, &count_dispatch_modes,
-                            &is_autocast_on, &autocast_state,  &forward_ad};
+  PyObject** questions[] = {&make_guard, &is_grad_enabled, &count_dispatch_modes,
+                            &is_tracing, &is_autocast_on,  &autocast_state,
+                            &forward_ad};
   enum { kQuestions = sizeof questions / sizeof *questions };
   if (is_grad_enabled != NULL || PyTuple_Size(answer) != kQuestions + 1) return;
   for (int i = 0; i < kQuestions; ++i) {
@@ -138,9 +140,10 @@ PyObject* autocast_scope(void) {
   return found;
 }
 
-/* Once a call. Guards tell calls under autocast apart; without them Python looks at those. */
+/* Once a call. Guards tell calls under autocast apart, and those that torch.jit.trace sees; without them
+ * Python looks at those. */
 static Recording ask_recording(void) {
-  if (in_dispatch_mode()) return kWatched;
+  if (in_dispatch_mode() || watches(is_tracing)) return kWatched;
   if (guard_maker() == NULL && watches(is_autocast_on)) return kWatched;
   return may_record() ? kRecording : kNotRecording;
 }
