@@ -159,15 +159,16 @@ class Meanings(Compared):
         mask = torch.ones(9, 12, dtype=torch.bool, device=DEVICE)
         self.table(sdpa, (q, k, v), (
             (ValueError, "query has 4 heads and key 2; .*enable_gqa=True", {}),
-            (ValueError, "dropout_p is 1.0; accepted are numbers from 0 on, below 1", {"dropout_p": 1.0}),
+            (ValueError, "dropout_p is 1.5; accepted are numbers from 0 on, below 1", {"dropout_p": 1.5}),
             (ValueError, "scale is 0.0; accepted are numbers above 0", {"scale": 0.0, "enable_gqa": True}),
             (ValueError, "attn_mask is given and is_causal is True", {"attn_mask": mask, "is_causal": True}),
             (TypeError, "attn_mask is of type ndarray; accepted are PyTorch tensors", {"attn_mask": mask.cpu().numpy()}),
-            (ValueError, "attn_mask has 5 dimensions; accepted are 1 to 4", {"attn_mask": mask[None, None, None]}),
+            (ValueError, "attn_mask has shape .2, 1, 1, 9, 12.; accepted are shapes of at most 4 dimensions",
+             {"attn_mask": mask.expand(2, 1, 1, 9, 12), "enable_gqa": True}),
             (ValueError, "mask_tensor has shape .*; accepted are", {"attn_mask": mask[:4], "enable_gqa": True}),
             (ValueError, "mask_tensor is int64; accepted is bool", {"attn_mask": mask.long(), "enable_gqa": True})))
-        with self.assertRaisesRegex(ValueError, "2, 2 and 2 dimensions"):
-            sdpa(q[0, 0], k[0, 0], v[0, 0])
+        with self.assertRaisesRegex(ValueError, "1, 1 and 1 dimensions; accepted are 2 and more"):
+            sdpa(q[0, 0, 0], k[0, 0, 0], v[0, 0, 0])
         learnt = torch.zeros(9, 12, device=DEVICE, requires_grad=True)
         sdpa(q, k, v, learnt, enable_gqa=True).square().sum().backward()
         self.assertGreater(learnt.grad.abs().max().item(), 0)

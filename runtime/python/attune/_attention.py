@@ -13,6 +13,7 @@ from ._operands import Layout
 from ._padding import cut, is_between, widened_arguments
 from ._problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale, v_layout_of, window_sides, word)
 from ._scores import scores_of
+from ._sdpa_operands import fitted, subclass_of
 from ._torch import in_graphs, is_deterministic, needs_op, ordinal_of, records_gradients, refuse_gradients, stream_address, tell_written, untraced
 
 # What is settled for operands of the same shapes, strides and choices.
@@ -194,18 +195,23 @@ _attend = attention_python if module is None else quick.function(_checked, "atte
 
 
 def _heads_first(*arguments, **choices):
-    """As _checked(), of operands and o that have their heads before their rows."""
+    """As _checked(), of operands and o that have their heads before their rows, and may be any that PyTorch's SDPA takes."""
     q, k, v, *rest = arguments
     if records_gradients(q, k, v):
         return _train_heads_first(q, k, v, *rest, **choices), None
-    result, recipe = _checked(*(x.transpose(1, 2) for x in (q, k, v)), *rest, **choices)
+    fit = fitted(q, k, v)
+    result, recipe = _checked(*(x.transpose(1, 2) for x in fit), *rest, **choices)
     shown = (result[0].transpose(1, 2), result[1]) if isinstance(result, tuple) else result.transpose(1, 2)
-    return shown, None if recipe is None else lambda: recipe(heads_first=True)
+    kind = subclass_of(q, k, v, choices.get("bias"), choices.get("mask_tensor"))
+    if kind is not None and not isinstance(shown, tuple):
+        shown = shown.as_subclass(kind)
+    is_known = recipe is not None and all(one is other for one, other in zip(fit, (q, k, v)))
+    return shown, (lambda: recipe(heads_first=True)) if is_known else None
 
 
-def _train_heads_first(*arguments, **choices):
+def _train_heads_first(q, k, v, *rest, **choices):
     from ._train import train_heads_first
-    return train_heads_first(*arguments, **choices)
+    return train_heads_first(*fitted(q, k, v), *rest, **choices)
 
 
 def _from_heads_first(*arguments, **choices):

@@ -13,6 +13,7 @@ from ._known import marked_constant, settled as settled_here
 from ._problem import check_beside, softmax_scale, v_layout_of
 from ._programs import BoundMod, Mod, bind, refuse_stop
 from ._scores import TENSORS, scores_of
+from ._sdpa_operands import fitted
 from ._spec import spec
 
 _MASKS = ("mask_tensor", "key_lengths", "documents", "prefix")
@@ -214,7 +215,7 @@ def attend_from_heads_first(q, k, v, mask=None, scale=None, **choices):
 
 def attend_heads_first(q, k, v, mask=None, scale=None, **choices):
     """That of _attention.py."""
-    result = attend_from_heads_first(q, k, v, mask, scale, **choices)
+    result = attend_from_heads_first(*fitted(q, k, v), mask, scale, **choices)
     return (result[0].transpose(1, 2), result[1]) if isinstance(result, tuple) else result.transpose(1, 2)
 
 

@@ -66,6 +66,15 @@ def check_plain(name, tensor):
         raise ValueError(f"{name} is a masked array, whose mask would be lost; accepted are plain arrays (call .filled() on it)")
 
 
+def refuse_meaning(name, tensor):
+    """Of a class whose functions say what it means: its memory may hold anything, as that of PyTorch's CausalBias."""
+    torch = sys.modules.get("torch")
+    own = getattr(getattr(type(tensor), "__torch_function__", None), "__func__", None)  # None of those that have it disabled, too
+    if is_torch(tensor) and own is not None and own is not torch.Tensor.__torch_function__.__func__:
+        raise ValueError(f"{name} is a {type(tensor).__name__}, a class with a __torch_function__ of its own, whose elements need not be what it means; accepted "
+                         "are plain tensors (of a CausalBias mask=\"causal_top_left\" or \"causal_bottom_right\")")
+
+
 def check_rank(name, tensor, wanted):
     """`wanted`: the dimensions in words, "[batch, num_heads]"."""
     rank, accepted = len(tensor.shape), wanted.count(",") + 1

@@ -1,54 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn.functional.scaled_dot_product_attention's signature and meaning, on attune: a drop-in for it, in training too."""
+"""torch.nn.functional.scaled_dot_product_attention's signature and meaning, on attune: a drop-in for it, in training too. What attention()
+has no form of becomes one in _sdpa_operands.py."""
 from ._attention import attend_heads_first
 from ._dropout import rate_of
 from ._known import check_heads, marked_constant, settled
+from ._sdpa_operands import Folding, attend_jagged, mask_of, with_equal_heads
 
 
 @marked_constant
-def _check(ranks, mask_rank, dropout_p, is_causal):
-    if ranks[0] not in (3, 4) or len(set(ranks)) > 1:
-        raise ValueError(f"query, key and value have {ranks[0]}, {ranks[1]} and {ranks[2]} dimensions; accepted are [batch, num_heads, seqlen, head_dim] and "
-                         "[batch, seqlen, head_dim] (flatten other leading axes into batch)")
-    rate_of(dropout_p)
-    if mask_rank is not None:
-        if is_causal:
-            raise ValueError("attn_mask is given and is_causal is True; accepted is one of the two")
-        if not 1 <= mask_rank <= ranks[0]:
-            raise ValueError(f"attn_mask has {mask_rank} dimensions; accepted are 1 to {ranks[0]}, which broadcast to the scores'")
+def _check(ranks, has_mask, dropout_p, is_causal):
+    if min(ranks) < 2:
+        raise ValueError(f"query, key and value have {ranks[0]}, {ranks[1]} and {ranks[2]} dimensions; accepted are 2 and more: [.., num_heads, seqlen, head_dim]")
+    if dropout_p != 1:
+        rate_of(dropout_p)
+    if has_mask and is_causal:
+        raise ValueError("attn_mask is given and is_causal is True; accepted is one of the two")
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     """softmax(scale * query key^T + attn_mask) value, of PyTorch's arguments. Gradients of query, key, value and a
     float attn_mask.
 
-    query: [batch, num_heads, seqlen_q, head_dim] or [batch, seqlen_q, head_dim], key: [.., num_heads_kv, seqlen_kv, head_dim], value: [..,
-    num_heads_kv, seqlen_kv, head_dim_v], of fp32, bf16 or fp16. Any strides that attention() takes, without copies; the
-    result's memory is [batch, seqlen_q, num_heads, head_dim_v], as of PyTorch's flash attention.
+    query: [batch, num_heads, seqlen_q, head_dim], key: [.., num_heads_kv, seqlen_kv, head_dim], value: [.., num_heads_kv, seqlen_kv, head_dim_v], of
+    fp32, bf16 or fp16; also of other ranks from 2 on, and of leading axes that are 1 or missing, which repeat. Any strides that attention() takes,
+    without copies, and others in copies; the result's memory is [batch, seqlen_q, num_heads, head_dim_v], as of PyTorch's flash attention. Nested
+    tensors of layout jagged, without attn_mask and dropout.
     attn_mask: bool, True: the key takes part; or floats (fp32, bf16, fp16) that are added, at or below -1e30 a hidden key; of a shape that
     broadcasts to [batch, num_heads, seqlen_q, seqlen_kv]. A row without visible keys gives zeros, also where each of its floats is
-    finite but below -1e30, of which PyTorch makes a mean.
-    is_causal: query i sees keys 0 to i (top left), whatever the lengths. enable_gqa: num_heads_kv may divide num_heads.
-    dropout_p: from 0 on, below 1, to the nearest 1/256; PyTorch's generator draws the seed, though other weights are dropped than by PyTorch.
+    finite but below -1e30, of which PyTorch makes a mean. Or what torch.nn.attention.bias makes (CausalBias).
+    is_causal: query i sees keys 0 to i (top left), whatever the lengths. enable_gqa: num_heads_kv, which key and value may have another one of each, may
+    divide num_heads.
+    dropout_p: from 0 to 1, to the nearest 1/256; PyTorch's generator draws the seed, though other weights are dropped than by PyTorch.
 
-    Refused with a sentence: attn_mask beside is_causal, other ranks, a scale of 0 or below."""
-    rank = query.dim()
-    flat = rank == 3
+    Refused with a sentence: attn_mask beside is_causal, float64 (attune computes in fp32 at most), a scale of 0 or below."""
+    if attn_mask is None and not dropout_p and query.dim() == 4 and key.dim() == 4 and value.dim() == 4 and not query.is_nested:
+        if query.size(1) == key.size(1) if not enable_gqa else value.size(1) == key.size(1):
+            return attend_heads_first(query, key, value, "causal_top_left" if is_causal else None, scale)
+    if query.is_nested or key.is_nested or value.is_nested:
+        return _attend_nested(query, key, value, attn_mask, dropout_p, is_causal, scale)
     if attn_mask is not None and not hasattr(attn_mask, "is_floating_point"):
         raise TypeError(f"attn_mask is of type {type(attn_mask).__name__}; accepted are PyTorch tensors and None")
-    if attn_mask is not None or dropout_p or rank != 4 or key.dim() != 4 or value.dim() != 4:
-        _check((rank, key.dim(), value.dim()), None if attn_mask is None else attn_mask.dim(), settled(dropout_p), is_causal)
-    if flat:
-        query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
-        if attn_mask is not None and attn_mask.dim() == 3:
-            attn_mask = attn_mask.unsqueeze(1)
-    check_heads(query, key, enable_gqa)
-    if attn_mask is None and not dropout_p and not flat:
-        return attend_heads_first(query, key, value, "causal_top_left" if is_causal else None, scale)
+    _check((query.dim(), key.dim(), value.dim()), attn_mask is not None, settled(dropout_p), is_causal)
+    mask = "causal_top_left" if is_causal else None
+    if attn_mask is not None:
+        word = mask_of(attn_mask, query.shape[-2], key.shape[-2])
+        mask, attn_mask = (mask, attn_mask) if word is None else (word, None)
+    return _attend_any(query, key, value, attn_mask, mask, dropout_p, scale, enable_gqa)
+
+
+def _attend_any(query, key, value, attn_mask, mask, dropout_p, scale, enable_gqa):
+    """Of any ranks. A rate of 1 leaves nothing but the history of the result."""
+    if enable_gqa and key.dim() > 2 and value.dim() > 2 and key.shape[-3] != value.shape[-3]:
+        key, value = with_equal_heads(key, value)
+    folding = Folding(query, key, value, enable_gqa)
+    q, k, v = folding.operand(query, is_query=True), folding.operand(key), folding.operand(value)
+    if not enable_gqa and k.shape[1] != 1:
+        check_heads(q, k, False)
     features = {}
     if attn_mask is not None:
-        features = {"mask_tensor" if not attn_mask.is_floating_point() else "bias": attn_mask}
-    if dropout_p:
+        attn_mask = folding.mask(attn_mask.resolve_neg())
+        features["mask_tensor" if not attn_mask.is_floating_point() else "bias"] = attn_mask
+    if dropout_p and dropout_p != 1:
         features["dropout_p"] = dropout_p
-    o = attend_heads_first(query, key, value, "causal_top_left" if is_causal else None, scale, **features)
-    return o.squeeze(1) if flat else o
+    o = folding.result(attend_heads_first(q, k, v, mask, scale, **features))
+    return o * 0 if dropout_p == 1 else o
+
+
+def _attend_nested(query, key, value, attn_mask, dropout_p, is_causal, scale):
+    if attn_mask is not None:
+        raise ValueError("attn_mask is given beside nested tensors; accepted is None, and is_causal")
+    return attend_jagged(query, key, value, is_causal, dropout_p, scale)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What torch.nn.functional.scaled_dot_product_attention takes and attention() does not: axes that repeat, other ranks, memory in any order, jagged
+tensors, masks that are classes. Here each becomes what attention() takes. Used by sdpa.py and, for calls that are not known yet, by
+_attention.py; torch.compile traces it."""
+import math
+
+_ALIGNED = 16  # bytes, of the first element and of each step
+
+
+def _readable(x):
+    """With head_dim contiguous, every row at a multiple of 16 bytes and no sign in the view: a copy where that is not so."""
+    import torch
+    x = x.resolve_neg()  # itself, where there is none
+    columns, item = x.shape[-1], x.element_size()
+    if columns > 1 and x.stride(-1) != 1:
+        return x.contiguous()
+    if columns * item % _ALIGNED:
+        return x  # attention() copies these
+    if any(x.shape[axis] > 1 and x.stride(axis) * item % _ALIGNED for axis in range(x.dim() - 1)):
+        return x.contiguous()
+    if torch.compiler.is_dynamo_compiling():  # which knows no offsets: the op looks at addresses
+        return x
+    return x.clone() if x.storage_offset() * item % _ALIGNED else x
+
+
+def _expanded(x, batch, heads):
+    """Of axes that are 1 alone: what does not fit otherwise, attention() refuses."""
+    repeats = x.shape[0] == 1 != batch, x.shape[1] == 1 != heads
+    return x.expand(batch if repeats[0] else -1, heads if repeats[1] else -1, -1, -1) if any(repeats) else x
+
+
+def _common(extents):
+    """Of axes that repeat where they are 1."""
+    return next((extent for extent in extents if extent != 1), 1)
+
+
+def fitted(q, k, v):
+    """Of [batch, num_heads, seqlen, head_dim]: a batch of 1 is every batch entry's, and one head of k or v all that the other has. Tensors that fit are
+    returned as they are."""
+    import torch
+    refuse_nested(q, k, v)
+    if torch.float64 in (q.dtype, k.dtype, v.dtype):
+        raise ValueError("query, key or value is float64, and attune computes in fp32 at most; accepted are fp32, bf16 and fp16, and in float64 "
+                         "torch.nn.functional.scaled_dot_product_attention")
+    if not q.dim() == k.dim() == v.dim() == 4:
+        return q, k, v
+    q, k, v = _readable(q), _readable(k), _readable(v)
+    batch, heads = _common((q.shape[0], k.shape[0], v.shape[0])), _common((k.shape[1], v.shape[1]))
+    return _expanded(q, batch, q.shape[1]), _expanded(k, batch, heads), _expanded(v, batch, heads)
+
+
+def subclass_of(*given):
+    """The class that PyTorch gives a result of these: the first of tensors that only says it is another one; None: PyTorch's own. Those that do
+    something of their own with functions of PyTorch have what attune does not know of."""
+    import torch
+    plain = torch.Tensor.__torch_function__.__func__
+    for one in given:
+        kind = type(one)
+        if isinstance(one, torch.Tensor) and kind is not torch.Tensor and getattr(kind.__torch_function__, "__func__", None) is plain:
+            return kind
+    return None
+
+
+def with_equal_heads(k, v):
+    """Under enable_gqa: k and v may have different numbers of heads that divide those of q."""
+    heads = math.lcm(k.shape[-3], v.shape[-3])
+    return tuple(x if x.shape[-3] == heads else x.repeat_interleave(heads // x.shape[-3], -3) for x in (k, v))
+
+
+def mask_of(attn_mask, rows, keys):
+    """The word for attention() that PyTorch's CausalBias stands for, which has no elements; None of other masks."""
+    if type(attn_mask).__name__ != "CausalBias" or type(attn_mask).__module__ != "torch.nn.attention.bias":
+        return None
+    if (attn_mask.seq_len_q, attn_mask.seq_len_kv) != (rows, keys):
+        raise ValueError(f"attn_mask is a CausalBias of {attn_mask.seq_len_q} rows and {attn_mask.seq_len_kv} keys; accepted is one of query's and key's: "
+                         f"{rows} and {keys}")
+    return "causal_top_left" if attn_mask.variant.name == "UPPER_LEFT" else "causal_bottom_right"
+
+
+class Folding:
+    """How tensors of any rank from 2 on are [batch, num_heads, ..] and back. Leading axes repeat where they are 1 or missing; all in front of the heads
+    are the batch. A third axis from behind is one of heads under enable_gqa or where there are four axes."""
+
+    def __init__(self, query, key, value, enable_gqa):
+        import torch
+        self.rank = max(query.dim(), key.dim(), value.dim())
+        self._of_heads = 1 if self.rank > 3 or enable_gqa and self.rank == 3 else 0
+        heads = [x.shape[-3] if self._of_heads and x.dim() > 2 else 1 for x in (query, key, value)]
+        self.leading = torch.broadcast_shapes(*(x.shape[:max(x.dim() - 2 - self._of_heads, 0)] for x in (query, key, value)))
+        self.heads = heads[0] if enable_gqa else _common(heads)
+        self.batch = math.prod(self.leading)
+        self._repeats_heads = not enable_gqa
+
+    def operand(self, x, is_query=False):
+        heads = (x.shape[-3] if x.dim() > 2 else 1) if self._of_heads else 1
+        x = x.reshape(*(1,) * (self.rank - x.dim()), *x.shape)
+        if self._of_heads and is_query and self._repeats_heads and heads == 1:
+            heads = self.heads
+        return x.expand(*self.leading, *(heads,) * self._of_heads, *x.shape[-2:]).reshape(self.batch, heads, *x.shape[-2:])
+
+    def mask(self, mask):
+        """Of scores: what repeats stays an axis of 1 wherever that is possible."""
+        while mask.dim() > self.rank and mask.shape[0] == 1:
+            mask = mask[0]
+        if mask.dim() > max(self.rank, 2):
+            raise ValueError(f"attn_mask has shape {tuple(mask.shape)}; accepted are shapes of at most {self.rank} dimensions, which broadcast to the scores'")
+        mask = mask.reshape(*(1,) * (max(self.rank, 2) - mask.dim()), *mask.shape)
+        leading, rest = mask.shape[:len(self.leading)], mask.shape[len(self.leading):]
+        rest = rest if self._of_heads else (1, *rest)
+        if all(extent == 1 for extent in leading):
+            return mask.reshape(1, *rest)
+        return mask.expand(*self.leading, *mask.shape[len(self.leading):]).reshape(self.batch, *rest)
+
+    def result(self, o):
+        return o.reshape(*self.leading, *(o.shape[1],) * self._of_heads, *o.shape[2:])
+
+
+def refuse_nested(*operands):
+    """Of query, key and value, which are not all nested tensors that attend_jagged() takes."""
+    for name, x in zip(("query", "key", "value"), operands):
+        if x.is_nested:
+            raise ValueError(f"{name} is a nested tensor; accepted of those are query, key and value together, of layout torch.jagged, [batch, num_heads, rows of "
+                             "each, head_dim] without holes. For all others: attune.flash.flash_attn_varlen_func(q, k, v, cu_seqlens_q, ..) of x.values() "
+                             "and x.offsets()")
+
+
+def attend_jagged(query, key, value, is_causal, dropout_p, scale):
+    """Of PyTorch's nested tensors [batch, num_heads, rows of each, head_dim], layout jagged: sequences end to end. Gradients as of those."""
+    import torch
+    from .flash import flash_attn_varlen_func
+    operands = query, key, value
+    if not all(x.layout is torch.jagged and x.dim() == 4 and x._ragged_idx == 2 and x._lengths is None for x in operands):
+        refuse_nested(*operands)
+    rows, keys = query.offsets(), key.offsets()
+    if value.offsets() is not keys and not torch.equal(value.offsets(), keys):
+        raise ValueError("key and value are nested tensors of other lengths; accepted are those of equal offsets()")
+    is_same = keys is rows or torch.equal(keys, rows)
+    if is_causal and not is_same:
+        raise ValueError("is_causal is True of nested tensors whose rows and keys differ; accepted are equal offsets()")
+    begins, longest = rows.int(), [int(x.diff().max()) for x in (rows, keys)]
+    o = flash_attn_varlen_func(*(x.transpose(1, 2).values() for x in operands), begins, begins if is_same else keys.int(), *longest,
+                               dropout_p=dropout_p, softmax_scale=scale, causal=bool(is_causal))
+    return torch.nested.nested_tensor_from_jagged(o, offsets=rows).transpose(1, 2)
