@@ -8,6 +8,7 @@
 // Programs are applied in this order, whatever is on: softcap, score program, biases, ALiBi, masks.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <random>
@@ -22,6 +23,10 @@
 namespace attune {
 
 // A tensor that a program reads, as the call must give it: indices [0, extents[i]), any strides.
+// What an axis of a tensor goes along that is as large as a call and comes with it: the call's own rows and keys, or the distances
+// between them, wherever in longer sequences they stand.
+enum class CallAxis { kNone, kRows, kKeys, kDistances };
+
 struct CaptureSpec {
   std::string name;  // "alibi_slopes"
   CaptureType type = CaptureType::kFp32;
@@ -30,6 +35,7 @@ struct CaptureSpec {
   // An element as a call may well have it, for measuring and tests; `at` are its indices.
   double (*sample)(const std::vector<int64_t>& at, std::mt19937_64& random) = nullptr;
   bool sized_by_call = false;  // the call says its extents; these are for measuring
+  std::array<CallAxis, kMaxCaptureRank> along{};
 };
 
 // A sample: N(0,1).

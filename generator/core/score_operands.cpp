@@ -20,7 +20,16 @@ namespace {
   throw Error(ErrorCode::kInvalidArgument, message);
 }
 
-void check_capture(const CaptureSpec& capture, const CaptureView& view) {
+// Which index of a program means the first element along an axis. One of a single element has it at any index: loads clamp.
+int first_index(const CaptureSpec& capture, const CaptureView& view, size_t axis,
+                const ScoreOperands& operands) {
+  if (view.extents[axis] != 0 || capture.extents[axis] <= 1) return 0;
+  if (capture.along[axis] == CallAxis::kRows) return operands.q_position0;
+  return capture.along[axis] == CallAxis::kKeys ? operands.kv_position0 : 0;
+}
+
+void check_capture(const CaptureSpec& capture, const CaptureView& view,
+                   const ScoreOperands& operands) {
   const bool empty = std::count(capture.extents.begin(), capture.extents.end(), 0) > 0;
   if (empty) return;
   if (view.data == nullptr)
@@ -38,7 +47,8 @@ void check_capture(const CaptureSpec& capture, const CaptureView& view) {
     if (view.strides[i] < 0)
       refuse(fmt::format("{}.strides[{}] is {}; accepted are 0, to repeat, and more", capture.name,
                          i, view.strides[i]));
-    const int64_t extent = capture.sized_by_call ? view.extents[i] : capture.extents[i];
+    const int64_t extent = (capture.sized_by_call ? view.extents[i] : capture.extents[i]) +
+                           first_index(capture, view, i, operands);
     if (extent > 1 && view.strides[i] > std::numeric_limits<int64_t>::max() / 64 / extent)
       refuse(fmt::format("{}.strides[{}] is {}; with {} steps it leaves the 64-bit address range",
                          capture.name, i, view.strides[i], extent));
@@ -53,6 +63,38 @@ void check_position(const char* name, int64_t first, const char* length_name, in
   if (first > kMaxLength - length)
     refuse(fmt::format("{} is {}; accepted are 0 to {} where {} is {}", name, first,
                        kMaxLength - length, length_name, length));
+}
+
+// Tables of distances are a call's own, as its gradients are; programs count distances between positions.
+void check_distances(const CaptureSpec& capture, const CaptureView& view,
+                     const ScoreOperands& operands) {
+  if (operands.q_position0 == operands.kv_position0) return;
+  for (size_t i = 0; i < capture.extents.size(); ++i)
+    if (capture.along[i] == CallAxis::kDistances && view.extents[i] == 0)
+      refuse(fmt::format(
+          "q_position0 is {} and kv_position0 is {}; accepted are equal ones beside {} {}, whose "
+          "distances are those between the rows and keys of the call",
+          operands.q_position0, operands.kv_position0, capture.name, capture.axes));
+}
+
+// Programs index by position. A tensor of the call's own rows and keys is one whose first rows and keys, which no program asks for,
+// would stand ahead of it: addresses are whole numbers here, for nothing may be there.
+ScoreCapture capture_arg(const CaptureSpec& capture, const CaptureView& view,
+                         const ScoreOperands& operands) {
+  ScoreCapture to{};
+  int64_t ahead = 0;
+  for (size_t axis = 0; axis < capture.extents.size(); ++axis) {
+    const int64_t first = first_index(capture, view, axis, operands);
+    const int64_t extent = view.extents[axis] == 0 ? capture.extents[axis] : view.extents[axis];
+    to.strides[axis] = view.strides[axis];
+    to.extents[axis] = static_cast<int>(first + extent);
+    ahead += first * view.strides[axis] * capture_bytes(capture.type);
+  }
+  to.data = view.data;
+  if (ahead != 0)
+    to.data = reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(view.data) -
+                                            static_cast<uintptr_t>(ahead));
+  return to;
 }
 
 }  // namespace
@@ -126,7 +168,6 @@ void check_score_operands(const Problem& problem, const ScoreCaptures& wanted,
                        captures.size(), names));
   }
   if (operands == nullptr) return;
-  for (size_t i = 0; i < captures.size(); ++i) check_capture(captures[i], operands->captures[i]);
   check_position("q_position0", operands->q_position0,
                  describe(problem.op).has_cache ? "seqlen_kv" : "seqlen_q", score_rows(problem));
   check_position("kv_position0", operands->kv_position0, "seqlen_kv", problem.seqlen_kv);
@@ -136,6 +177,10 @@ void check_score_operands(const Problem& problem, const ScoreCaptures& wanted,
         "became a built-in mask, which positions do not move: add a scalar to q_idx in its text "
         "instead, and the program stays one",
         operands->q_position0, operands->kv_position0));
+  for (size_t i = 0; i < captures.size(); ++i) {
+    check_capture(captures[i], operands->captures[i], *operands);
+    check_distances(captures[i], operands->captures[i], *operands);
+  }
 }
 
 int64_t score_rows(const Problem& problem) {
@@ -148,16 +193,8 @@ ScoreArgs score_args(const Problem& problem, const ScoreCaptures& wanted,
   static const ScoreOperands nothing;
   const ScoreOperands& operands = given == nullptr ? nothing : *given;
   ScoreArgs args{};
-  for (size_t i = 0; i < captures.size(); ++i) {
-    ScoreCapture& to = args.captures[i];
-    to.data = operands.captures[i].data;
-    for (size_t axis = 0; axis < captures[i].extents.size(); ++axis) {
-      to.strides[axis] = operands.captures[i].strides[axis];
-      const int64_t given_extent = operands.captures[i].extents[axis];
-      to.extents[axis] =
-          static_cast<int>(given_extent > 0 ? given_extent : captures[i].extents[axis]);
-    }
-  }
+  for (size_t i = 0; i < captures.size(); ++i)
+    args.captures[i] = capture_arg(captures[i], operands.captures[i], operands);
   std::copy(operands.scalars.begin(), operands.scalars.end(), args.scalars);
   args.seqlen_q = static_cast<int>(operands.seqlen_q > 0 ? operands.seqlen_q : score_rows(problem));
   args.seqlen_kv =

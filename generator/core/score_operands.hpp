@@ -21,7 +21,8 @@ void store_capture(CaptureType type, void* data, int64_t index, double value);
 struct CaptureView {
   const void* data = nullptr;
   int64_t strides[4] = {};
-  int64_t extents[4] = {};  // 0: those of the problem
+  // 0: that of the problem, from the call's first row or key on. Else programs index it by position: it is of longer sequences.
+  int64_t extents[4] = {};
 };
 
 // Holds all in place: a call allocates nothing.

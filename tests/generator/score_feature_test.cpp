@@ -7,11 +7,13 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "generator/core/error.hpp"
 #include "generator/core/problem_fields.hpp"
 #include "generator/core/score/evaluate.hpp"
 #include "generator/core/score/text.hpp"
+#include "generator/core/score_operands.hpp"
 #include "generator/core/user_program.hpp"
 #include "generator/renderer.hpp"
 #include "generator/template_registry.hpp"
@@ -125,6 +127,28 @@ TEST(ScoreFeatures, AMapIsTheLastCaptureAndChangesNoProgramWhereItSkips) {
   EXPECT_TRUE(asks_map(hides) && hides_by_map(hides));
   // The map does not know what documents hide: all masks are asked.
   EXPECT_FALSE(asks_map(parse_problem(kBase + std::string("documents=1,block_map=hides"))));
+}
+
+TEST(ScoreFeatures, TensorsByRowAndKeyAreTheCallsOwnWhereverItStands) {
+  const Problem p = parse_problem("head_dim=64,heads=1,seqlen_q=3,seqlen_kv=4,bias=fp32");
+  const ScoreCaptures wanted = score_captures(p);
+  std::vector<float> bias(12);
+  std::iota(bias.begin(), bias.end(), 0.0F);
+  ScoreOperands operands;
+  operands.q_position0 = 100, operands.kv_position0 = 50;
+  operands.add({bias.data(), {0, 0, 4, 1}, {}});
+  const auto bias_at = [&](int64_t row, int64_t key) {
+    const ScoreArgs args = score_args(p, wanted, &operands);
+    const std::array<int64_t, 4> by_position{0, 0, 100 + row, 50 + key};
+    return score::element_of(CaptureType::kFp32, args.captures[0], by_position);
+  };
+  EXPECT_EQ(bias_at(0, 0), 0);
+  EXPECT_EQ(bias_at(2, 1), 9);
+  operands.captures[0].strides[2] = 0;  // repeated
+  EXPECT_EQ(bias_at(2, 1), 1);
+  // Of a longer sequence: by position, clamped.
+  std::copy_n(std::array<int64_t, 4>{1, 1, 3, 4}.begin(), 4, operands.captures[0].extents);
+  EXPECT_EQ(bias_at(0, 0), 3);
 }
 
 TEST(ScoreFeatures, MasksSayHowTheyMayDependOnBatchEntriesAndHeads) {

@@ -178,5 +178,22 @@ TEST_F(OperandRefusals, EachHasItsSentence) {
             "nothing was refused");
 }
 
+TEST(ScoreOperandsTest, TablesOfDistancesTakeEqualPositions) {
+  const Problem p = parse_problem("head_dim=64,heads=1,seqlen=8,relative_bias=fp32");
+  const std::vector<float> table(15);
+  ScoreOperands operands;
+  operands.add({table.data(), {15, 1}, {}});
+  operands.q_position0 = operands.kv_position0 = 5;
+  const auto refused = [&] {
+    return refusal([&] { check_score_operands(p, score_captures(p), &operands); });
+  };
+  EXPECT_EQ(refused(), "nothing was refused");
+  operands.kv_position0 = 4;
+  EXPECT_EQ(refused(),
+            "q_position0 is 5 and kv_position0 is 4; accepted are equal ones beside relative_bias "
+            "[num_heads_q, seqlen_q + seqlen_kv - 1], whose distances are those between the rows "
+            "and keys of the call");
+}
+
 }  // namespace
 }  // namespace attune

@@ -159,6 +159,30 @@ class ScoresTest(unittest.TestCase):
         with self.assertRaisesRegex(attune.Error, "q_position0 is 7 and kv_position0 is 0; accepted are equal ones"):
             self.run_plan(f",mask_mod=@{causal}", q_position0=7)
 
+    def test_tensors_by_row_and_key_are_the_calls_own(self):
+        """Wherever the call's rows and keys stand; slopes beside them count from there."""
+        slopes = np.full((BATCH, HEADS), 0.2, np.float32)
+        far = np.abs(self.row + 12 - 2 + KEYS - ROWS - self.key) * 0.2
+        ids = self.random.integers(0, 3, (BATCH, ROWS)).astype(np.int32), self.random.integers(0, 3, (BATCH, KEYS)).astype(np.int32)
+        bias, shared = self.random.standard_normal((BATCH, HEADS, ROWS, KEYS)).astype(np.float32), self.random.random((ROWS, KEYS)) < 0.5
+        for text, captures, more, seen in (
+                ("bias=fp32", {"bias": bias}, bias, True),
+                ("bias=fp32", {"bias": bias[:, :, :1]}, bias[:, :, :1], True),
+                ("bias=fp32", {"bias": bias[:, :, :, ::2].repeat(2, 3)[..., :KEYS].transpose(3, 2, 1, 0).copy().transpose(3, 2, 1, 0)},
+                 bias[:, :, :, ::2].repeat(2, 3)[..., :KEYS], True),
+                ("mask_tensor=1", {"mask_tensor": shared}, 0, shared),
+                ("documents=1", dict(zip(("documents_q", "documents_kv"), ids)), 0, (ids[0][:, :, None] == ids[1][:, None])[:, None])):
+            o, _ = self.run_plan(f",alibi=1,{text}", dict(captures, alibi_slopes=slopes), q_position0=12, kv_position0=2)
+            want, _ = expected(*operands(), lambda s: s + more - far, seen)
+            self.assertLess(np.abs(o - want).max(), 3e-5, (text, [x.shape for x in captures.values()]))
+
+    def test_tables_of_distances_take_equal_positions(self):
+        table = {"relative_bias": self.random.standard_normal((HEADS, ROWS + KEYS - 1)).astype(np.float32)}
+        o, _ = self.run_plan(",relative_bias=fp32", table, q_position0=9, kv_position0=9)
+        np.testing.assert_array_equal(o, self.run_plan(",relative_bias=fp32", table)[0])
+        with self.assertRaisesRegex(attune.Error, "q_position0 is 9 and kv_position0 is 0; accepted are equal ones beside relative_bias"):
+            self.run_plan(",relative_bias=fp32", table, q_position0=9)
+
     def test_what_a_plan_refuses(self):
         bias = np.zeros((ROWS, KEYS), np.float32)
         score = self.program("// capture t: int32[1]\n// scalar n: int\nreturn score + t[kv_idx] * n;")

@@ -21,7 +21,9 @@ std::vector<CaptureSpec> captures(const Problem& p) {
            capture_type(p.bias),
            {p.batch, p.num_heads_q, p.seqlen_q, p.seqlen_kv},
            "[batch, num_heads_q, seqlen_q, seqlen_kv]",
-           sample_normal}};
+           sample_normal,
+           false,
+           {CallAxis::kNone, CallAxis::kNone, CallAxis::kRows, CallAxis::kKeys}}};
 }
 
 }  // namespace

@@ -20,9 +20,20 @@ std::vector<CaptureSpec> captures(const Problem& p) {
   const auto sample = [](const std::vector<int64_t>& at, std::mt19937_64&) {
     return sample_group(at[1] + 17 * at[0]);
   };
-  return {
-      {"documents_q", CaptureType::kInt32, {p.batch, p.seqlen_q}, "[batch, seqlen_q]", sample},
-      {"documents_kv", CaptureType::kInt32, {p.batch, p.seqlen_kv}, "[batch, seqlen_kv]", sample}};
+  return {{"documents_q",
+           CaptureType::kInt32,
+           {p.batch, p.seqlen_q},
+           "[batch, seqlen_q]",
+           sample,
+           false,
+           {CallAxis::kNone, CallAxis::kRows}},
+          {"documents_kv",
+           CaptureType::kInt32,
+           {p.batch, p.seqlen_kv},
+           "[batch, seqlen_kv]",
+           sample,
+           false,
+           {CallAxis::kNone, CallAxis::kKeys}}};
 }
 
 }  // namespace

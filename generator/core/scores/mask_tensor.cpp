@@ -21,7 +21,9 @@ std::vector<CaptureSpec> captures(const Problem& p) {
            "[batch, num_heads_q, seqlen_q, seqlen_kv]",
            [](const std::vector<int64_t>&, std::mt19937_64& random) {
              return random() % 4 == 0 ? 0.0 : 1.0;
-           }}};
+           },
+           false,
+           {CallAxis::kNone, CallAxis::kNone, CallAxis::kRows, CallAxis::kKeys}}};
 }
 
 }  // namespace

@@ -20,7 +20,9 @@ std::vector<CaptureSpec> captures(const Problem& p) {
            capture_type(p.relative_bias),
            {p.num_heads_q, std::max<int64_t>(p.seqlen_q + p.seqlen_kv - 1, 0)},
            "[num_heads_q, seqlen_q + seqlen_kv - 1]",
-           sample_normal}};
+           sample_normal,
+           false,
+           {CallAxis::kNone, CallAxis::kDistances}}};
 }
 
 }  // namespace

@@ -88,10 +88,14 @@ typedef struct attune_scalar {
 typedef struct attune_score_operands {
   const attune_capture* captures; /* those of the problem's features, in any order */
   size_t num_captures;
-  int32_t q_position0; /* where row 0 and key 0 stand in longer sequences, for features that look at
-                          positions one by one; masks and windows are not moved by it. A mask program
-                          that says no more than a causal mask or window becomes one, and then takes
-                          equal positions only */
+  /* Where row 0 and key 0 stand in longer sequences, for programs (q_idx, kv_idx), key_lengths, a
+   * block_map, alibi, chunk and prefix. The diagonal of alibi, chunk and prefix is at key = row +
+   * q_position0 - kv_position0 + seqlen_kv - seqlen_q, lengths of this call, and without the lengths
+   * under causal_top_left. Not moved are masks and windows, and tensors by row and key: bias,
+   * mask_tensor and documents are the call's own, part of a longer one where it is; beside
+   * relative_bias both are equal. A mask program that says no more than a causal mask or window
+   * becomes one, and then takes equal positions only. */
+  int32_t q_position0;
   int32_t kv_position0;
   const attune_scalar* scalars; /* those of the programs, in any order */
   size_t num_scalars;

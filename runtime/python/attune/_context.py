@@ -170,8 +170,9 @@ class Plan(object if module is None else module.PlanBase):
         q_scale, k_scale, v_scale: factors of 8-bit tensors; see attention().
         captures, scalars: of a problem with score features, tensors and numbers by name: "bias", "alibi_slopes", "key_lengths",
         "documents_q" and "documents_kv" and what its programs declare; axes as of attention(). q_position0, kv_position0: where the first
-        row and key stand for these features. block_map: of a problem with block_map, what attune.block_map makes. seed, offset: of a problem
-        with dropout, as of attention(); none is drawn here.
+        row and key stand for programs, key_lengths, block_map, alibi, chunk and prefix; tensors by row and key have this call's alone.
+        block_map: of a problem with block_map, what attune.block_map makes. seed, offset: of a problem with dropout, as of attention(); none
+        is drawn here.
 
         workspace: by default one that the runs of this thread or stream share. Else a uint8 tensor of workspace_bytes, 256-byte
         aligned: runs that may happen at the same time (graphs that are replayed side by side) each need one. Or the address of memory
