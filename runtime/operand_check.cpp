@@ -64,16 +64,16 @@ void check_stride(const OperandSpec& x, int element_bytes, const Stride& stride)
         stride.name, stride.value, x.line(), x.written ? "" : ", or 0 to repeat one"));
 }
 
+// Of equal ones that which nothing follows from comes first: a single row may stand where the next head's does.
 void order(Stride& a, Stride& b) {
-  if (b.value < a.value) std::swap(a, b);
+  if (b.value < a.value || (b.value == a.value && b.at_most)) std::swap(a, b);
 }
 
 // Sorted by stride, each dimension must step over all that the smaller ones span. `line`: contiguous
-// elements. Zero strides of inputs repeat and overlap nothing.
-void check_overlap(const char* operand, int64_t line, Stride strides[3]) {
+// elements, of the dimension `inner`. Zero strides of inputs repeat and overlap nothing.
+void check_overlap(const char* operand, const char* inner, int64_t line, Stride strides[3]) {
   order(strides[0], strides[1]), order(strides[1], strides[2]), order(strides[0], strides[1]);
   int64_t span = line;
-  const char* inner = "head_dim";
   for (int i = 0; i < 3; ++i) {
     const Stride& stride = strides[i];
     if (stride.extent <= 1 || stride.value == 0) continue;
@@ -96,7 +96,7 @@ void check_tensor(const OperandSpec& x, const OperandView& view) {
                        {"batch_stride", view.batch_stride, x.batch}};
   const int element_bytes = dtype_bytes(x.dtype);
   for (const Stride& stride : strides) check_stride(x, element_bytes, stride);
-  check_overlap(x.name, x.line(), strides);
+  check_overlap(x.name, x.transposed ? "seqlen" : "head_dim", x.line(), strides);
 }
 
 void check_row_sums(const OperandSpec& x, const RowSumsView& given) {
@@ -113,10 +113,10 @@ void check_row_sums(const OperandSpec& x, const RowSumsView& given) {
   for (const Stride& stride : strides) {
     if (stride.extent > 1 && stride.value <= 0)
       refuse(fmt::format("{}.{} is {}; accepted are {} and more, or both strides 0 for contiguous",
-                         x.name, stride.name, stride.value, x.rows));
+                         x.name, stride.name, stride.value, x.least_rows()));
     check_reach(x.name, stride);
   }
-  check_overlap(x.name, x.rows, strides);
+  check_overlap(x.name, "rows", x.least_rows(), strides);
 }
 
 void check_written_factors(const OperandSpec& x, const ScaleView& view, Stride strides[3]) {
@@ -124,7 +124,7 @@ void check_written_factors(const OperandSpec& x, const ScaleView& view, Stride s
     refuse(fmt::format("{}.heads_per_scale is {}; a factor is written for each head: accepted is 1",
                        x.name, view.heads_per_scale));
   for (int i = 0; i < 3; ++i) check_written_once(x.name, strides[i]);
-  check_overlap(x.name, 1, strides);
+  check_overlap(x.name, "a factor", 1, strides);
 }
 
 void check_factors(const OperandSpec& x, const ScaleView& view) {

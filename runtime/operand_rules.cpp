@@ -22,8 +22,9 @@ struct Step {
   uint64_t stride, more;
 };
 
+// Of equal ones that which fewer steps follow comes first: none of rows at most.
 void order(Step& a, Step& b) {
-  if (b.stride < a.stride) std::swap(a, b);
+  if (b.stride < a.stride || (b.stride == a.stride && b.more < a.more)) std::swap(a, b);
 }
 
 }  // namespace
@@ -73,7 +74,7 @@ void OperandRules::add_row_sums(const OperandSpec& x) {
   row_sums_[num_row_sums_++] = {x.role,
                                 !x.optional && !x.empty(),
                                 {{dimension(x.heads, 4), dimension(x.batch, 4), {}},
-                                 static_cast<uint64_t>(x.rows),
+                                 static_cast<uint64_t>(x.least_rows()),
                                  1,
                                  0,
                                  false}};

@@ -85,6 +85,7 @@ struct OperandSpec {
   // Strides step over `lines` of `line` contiguous elements.
   int64_t lines() const { return transposed ? columns : rows; }
   int64_t line() const { return transposed ? rows : columns; }
+  int64_t least_rows() const { return rows_at_most && rows > 0 ? 1 : rows; }
   bool empty() const { return batch == 0 || rows == 0 || columns == 0; }
   // Of factors: whether the tensor that they belong to has any.
   bool has_factors() const { return is_8_bit(dtype) || !optional; }

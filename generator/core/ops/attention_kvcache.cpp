@@ -74,11 +74,9 @@ OperandList operands(const Problem& p) {
   const OperandSpec k{Role::kK, "k", p.dtype_kv, pages, keys, heads_kv, p.head_dim_qk};
   const OperandSpec v{Role::kV, "v", p.dtype_kv, pages, keys, heads_kv, p.head_dim_v};
   const OperandSpec o{Role::kO, "o", p.dtype_o, batch, rows, heads, p.head_dim_v, false, true};
-  OperandList all{q.of_packed(p.packed_q),
-                  k.of_packed(p.packed_kv),
-                  v.of_packed(p.packed_kv),
-                  o.of_packed(p.packed_q),
-                  {Role::kLse, "lse", Dtype::kFp32, batch, rows, heads, 1, false, true, true}};
+  const OperandSpec lse{Role::kLse, "lse", Dtype::kFp32, batch, rows, heads, 1, false, true, true};
+  OperandList all{q.of_packed(p.packed_q), k.of_packed(p.packed_kv), v.of_packed(p.packed_kv),
+                  o.of_packed(p.packed_q), lse.of_packed(p.packed_q)};
   add_cache_factors(p, pages, keys, &all);
   return all;
 }

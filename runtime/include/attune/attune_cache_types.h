@@ -43,7 +43,9 @@ typedef struct attune_cache_operands {
   const int32_t*
       kv_lengths; /* [batch]: keys of each request, the newest among them; NULL = seqlen_kv */
   const int32_t* q_begins;   /* [batch + 1], of problems with packed_q: rows q_begins[b] up to
-                                q_begins[b + 1] of q, o and lse are those of request b */
+                                q_begins[b + 1] of q, o and lse [num_heads_q, rows] are those of
+                                request b. lse_head_stride may be the rows of this call where
+                                they are fewer than batch * seqlen_q */
   const int32_t* page_table; /* [batch, pages of seqlen_kv keys], with pages: the page of each
                                 page_size keys. Entries behind a request's last key are not read */
   int64_t page_table_stride; /* entries from one request to the next */

@@ -162,8 +162,8 @@ typedef struct attune_operands {
   attune_tensor v; /* [batch, seqlen_kv, num_heads_kv, head_dim_v] */
   attune_tensor o; /* [batch, seqlen_q,  num_heads_q,  head_dim_v]; 0 where no key is seen */
   float* lse;      /* [batch, num_heads_q, seqlen_q] natural log, -infinity where no key is
-                      seen; or NULL */
-  int64_t lse_batch_stride; /* both 0 = contiguous */
+                      seen; or NULL. With packed_q [num_heads_q, rows of all requests] */
+  int64_t lse_batch_stride; /* both 0 = contiguous, with packed_q for batch * seqlen_q rows */
   int64_t lse_head_stride;
   attune_scale q_scale; /* of 8-bit operands */
   attune_scale k_scale;

@@ -9,7 +9,7 @@ from ._cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from ._context import context_of, refuse_capture
 from ._kvcache import (_LISTS, _PAGES, _SLOTS, _batch_of, _check_list, _dtypes, _packed_view, rounded)
 from ._library import AppendOperands, CacheOperands, Operands, Tensor
-from ._operands import extent_of, operand_address, share_memory
+from ._operands import extent_of, operand_address, share_memory, steps_of
 from ._problem import check_beside, whole
 from ._torch import ordinal_of, refuse_gradients, stream_address, tell_written, untraced
 
@@ -154,7 +154,7 @@ def _make_call(context, given, lists, seqlen_q, dtype_kv, kv_factors):
     for name in ("k_cache", "v_cache"):
         extents[name] = extent_of(name, given[name], tuple(given[name].shape), dtype_kv, plan.target, k)
     places = dict(q="q", k="k_cache", v="v_cache", o="q_out")
-    fields = {field: Tensor(None, *extents[name].strides[:3]) for field, name in places.items() if name in extents}
+    fields = {field: Tensor(None, *steps_of(extents[name])) for field, name in places.items() if name in extents}
     template = Operands(size=ctypes.sizeof(Operands), **fields)
     tables = tuple(_table_tensor(name, given[name]) for name in ("cos", "sin"))
     plan.prepare()  # captures of later steps need no call of their own
@@ -194,7 +194,7 @@ def _bind(call, given, lists):
     operands.k.data, operands.v.data = at["k_cache"], at["v_cache"]
     if "q" in at:
         operands.q.data, operands.o.data = at["q"], at["q_out"]
-    rows = {name: Tensor(at[name], *call.extents[name].strides[:3]) for name in ("k", "v")}
+    rows = {name: Tensor(at[name], *steps_of(call.extents[name])) for name in ("k", "v")}
     tables = {}
     for name, template in zip(("cos", "sin"), call.tables):
         tables[name] = Tensor.from_buffer_copy(template)

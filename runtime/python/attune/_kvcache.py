@@ -9,7 +9,7 @@ from ._attention import choices_of
 from ._cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from ._context import context_of, refuse_capture
 from ._library import CacheOperands, Operands, Tensor
-from ._operands import extent_of, operand_address, share_memory
+from ._operands import ALIGNMENT, extent_of, operand_address, share_memory, steps_of
 from ._problem import check_beside, mask_name, softmax_scale, whole, window_sides
 from ._scores import scores_of
 from ._torch import ordinal_of, refuse_gradients, stream_address, tell_written, untraced
@@ -33,9 +33,13 @@ def _packed_view(name, tensor, dimensions=_PACKED_ROWS):
 
 
 def _of_some_rows(name, tensor, dimensions):
-    """Packed rows or keys that are none have neither address nor strides: a row in their place, which no request has."""
+    """Packed rows or keys that are none have neither address nor strides: a row in their place, which no request has. Heads begin where kernels
+    take them."""
     tensors.check_rank(name, tensor, dimensions)
-    return tensors.empty(tensor, (1, *tensor.shape[1:]), tensor.dtype) if tensor.shape[0] == 0 else tensor
+    if tensor.shape[0] > 0:
+        return tensor
+    step = ALIGNMENT // tensors.item_bytes(tensor)
+    return tensors.empty(tensor, (1, tensor.shape[1], -(-tensor.shape[2] // step) * step), tensor.dtype)[..., :tensor.shape[2]]
 
 
 def rounded(count):
@@ -102,6 +106,8 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
     page_size = k_cache.shape[1] if has_pages else 0
     room = lists["page_table"].shape[1] * page_size if has_pages else k_cache.shape[1]
     longest = room if seqlen_kv is None else whole("seqlen_kv", seqlen_kv)
+    if packed_kv:  # as of seqlen_q, more than there are is not too many
+        longest = min(longest, room)
     if not 0 <= longest <= room:
         raise ValueError(f"seqlen_kv is {longest}; accepted are 0 to {room}, which the {'page_table' if has_pages else 'cache'} has room for")
     if has_pages and page_size < 1:
@@ -147,7 +153,7 @@ def _make_call(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
     shapes = {"q": (*rows, p.num_heads_q, p.head_dim_qk), "k_cache": (*keys, p.num_heads_kv, p.head_dim_qk),
               "v_cache": (*keys, p.num_heads_kv, p.head_dim_v), "out": (*rows, p.num_heads_q, p.head_dim_v)}
     extents = {name: extent_of(name, tensor, shapes[name], dtypes[name], plan.target, q) for name, tensor in names.items()}
-    fields = dict(zip(("q", "k", "v", "o"), (Tensor(None, *extents[name].strides[:3]) for name in names)))
+    fields = dict(zip(("q", "k", "v", "o"), (Tensor(None, *steps_of(extents[name])) for name in names)))
     template = Operands(size=ctypes.sizeof(Operands), **fields)
     if lists["q_begins"] is not None:
         template.lse_head_stride = template.lse_batch_stride = p.batch * p.seqlen_q

@@ -27,6 +27,16 @@ def span_of(name, tensor, shape, strides):
     return Extent(strides, shape, item, (sum((extent - 1) * stride for extent, stride in zip(shape, strides)) + 1) * item)
 
 
+def steps_of(extent):
+    """Strides over (batch, rows, heads) for the library. That of a single row may be anything, and the library's problem may have more rows: there
+    it goes past all elements."""
+    batch, row, head = extent.strides[:3]
+    past = -(-extent.span // ALIGNMENT) * ALIGNMENT // extent.item_bytes
+    if extent.shape[:2] == (1, 1) and (row < past or row * extent.item_bytes % ALIGNMENT):
+        row = past
+    return batch, row, head
+
+
 def _check_basics(name, tensor, target, like=None):
     tensors.check_plain(name, tensor)
     if like is not None and tensors.is_torch(tensor) != tensors.is_torch(like):
