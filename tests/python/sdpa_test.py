@@ -168,7 +168,6 @@ class NestedTest(Compared):
         for operands, given, sentence in (((one, other, other), {"is_causal": True}, "is_causal is True of nested tensors whose rows and keys differ"),
                                           ((one, one, other), {}, "key and value are nested tensors of other lengths"),
                                           ((one, one, one), {"attn_mask": MASK}, "attn_mask is given beside nested tensors"),
-                                          ((one, one, one), {"dropout_p": 0.5}, "dropout_p is 0.5; accepted is 0.0"),
                                           ((one, K, V), {}, r"query is a nested .*flash_attn_varlen_func\(q, k, v, cu_seqlens_q, ..\) of x.values"),
                                           ((Q, one, one), {}, "key is a nested"), ((strided, strided, strided), {}, "query is a nested")):
             with self.subTest(sentence), self.assertRaisesRegex(ValueError, sentence):
