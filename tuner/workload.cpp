@@ -83,6 +83,11 @@ void set_lengths(const AttentionLayer& layer, const BatchAndLength& shape, bool 
   const bool keeps = is_fixed(layer) && (seqlen == 0 || !all_fixed);
   const bool keys_keep =
       layer.fixed_seqlen_kv > 0 && (keeps || layer.fixed_seqlen_kv != layer.fixed_seqlen_q);
+  if (shape.batch > kMaxLength / layer.parts)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: {} batch entries, each cut into {} windows, are too many; "
+                            "accepted are {} windows in all",
+                            layer.name, shape.batch, layer.parts, kMaxLength));
   problem->batch = shape.batch * layer.parts;
   problem->seqlen_q = keeps ? layer.fixed_seqlen_q : seqlen;
   problem->seqlen_kv = keys_keep ? layer.fixed_seqlen_kv : seqlen;
@@ -230,6 +235,7 @@ Workload workload_from_model(const std::string& model_text, const ShapeChoice& c
         follow_dtype(&problem);
         if (layer.may_be_padded) problem.key_lengths = choice.padded;
         set_lengths(layer, shape, all_fixed, &problem);
+        if (choice.complete) choice.complete(&problem);
         add_once(problem, &kind.problems, &of_kind);
       }
     }
@@ -246,8 +252,10 @@ Workload workload_from_problems(const std::vector<std::string>& texts, const Sha
   Workload workload{"problems", {}, {}, {}};
   std::set<std::string> seen;
   for (const std::string& text : texts) {
-    const Problem given = parse_problem(
+    Problem given = read_problem(
         text, choice.seqlens.empty() ? TextLengths::kRequired : TextLengths::kOptional);
+    if (choice.complete) choice.complete(&given);
+    validate(given);
     const std::vector<int64_t> lengths =
         choice.seqlens.empty() ? std::vector<int64_t>{-1} : choice.seqlens;
     const std::vector<int64_t> batches =

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,7 @@ struct ShapeChoice {
   Fp8Options fp8 = {};  // of 8-bit problems; what differs from its defaults replaces theirs
   bool padded = false;  // of a model's encoders: each sequence of a batch has its length
   bool says_accuracy = false, says_v_layout = false;  // fp8's replace a problem's, defaults too
+  std::function<void(Problem*)> complete = {};        // adds to each problem before it is validated
 };
 
 // One kind of attention layer of a model, with its part of the problems.

@@ -201,6 +201,8 @@ enum class TextLengths { kRequired, kOptional };
 // above. An 8-bit dtype makes o bf16 unless dtype_o is given. Unknown or malformed keys, and two
 // that set the same field, throw kInvalidArgument. The result is validated.
 Problem parse_problem(std::string_view text, TextLengths lengths = TextLengths::kRequired);
+// The same before it is validated: of a caller that adds what the text leaves out, and validates that.
+Problem read_problem(std::string_view text, TextLengths lengths = TextLengths::kRequired);
 // The same of a text that stands in a file that others may have written (a bundle, a pin file, a
 // capture): it may not name files (score_mod=@FILE).
 Problem parse_written_problem(std::string_view text);

@@ -130,7 +130,7 @@ Problem parse_canonical(std::string_view text, Part part) {
 
 }  // namespace
 
-Problem parse_problem(std::string_view text, TextLengths lengths) {
+Problem read_problem(std::string_view text, TextLengths lengths) {
   std::vector<Pair> pairs = pairs_of(text);
   // dtype first: dtype_kv and dtype_o say what differs from it.
   std::stable_partition(pairs.begin(), pairs.end(),
@@ -141,8 +141,13 @@ Problem parse_problem(std::string_view text, TextLengths lengths) {
   reader.require({"head_dim_qk", "head_dim_v"}, "head_dim=D, or head_dim_qk=D,head_dim_v=D");
   if (lengths == TextLengths::kRequired)
     reader.require({"seqlen_q", "seqlen_kv"}, "seqlen=N, or seqlen_q=N,seqlen_kv=N");
-  validate(reader.problem());
   return reader.problem();
+}
+
+Problem parse_problem(std::string_view text, TextLengths lengths) {
+  Problem problem = read_problem(text, lengths);
+  validate(problem);
+  return problem;
 }
 
 Problem parse_written_problem(std::string_view text) {

@@ -63,6 +63,14 @@ def main():
         assert "--score-mod is given" in refused and "accepted is one of them" in refused, refused
         assert "score_mod:1:16: 'slops' is not declared" in run("explain", *plain, "--score-mod", "return score - slops[head];", code=1)
 
+        # Problems that are valid with a program alone.
+        for more, *given in ((",block_map=skips", "--mask-mod", MASK), (",op=attention_backward,score_gradient=load", "--score-mod", str(score))):
+            alone = ("--problem", BASE + ",mask=none" + more)
+            assert all(row["status"] == "ok" for row in run("check", "--target", "cpu", *alone, *given, "--json")["rows"])
+            run("emit", "--arch", "cpu", *alone, *given)
+            assert more.split(",")[-1] in run("explain", "--target", "cpu", *alone, *given, "--json")["problem"]
+            run("check", "--target", "cpu", *alone, code=1)
+
         # The store knows the texts, and so does what comes out of it. None of these commands is given a program.
         stored = ("--problem", chosen["problem"])
         other = str(pathlib.Path(folder) / "other/store.db")

@@ -229,8 +229,7 @@ void check_place(const Options& options, size_t num_archs) {
 }
 
 int emit(const Options& options) {
-  const Problem problem =
-      canonical(with_programs(options.programs, parse_problem(options.problem)));
+  const Problem problem = canonical(parse_problem_with(options.programs, options.problem));
   const std::vector<Arch> archs = archs_by_name(options.archs);
   check_place(options, archs.size());
   Json kernels = Json::array();

@@ -72,7 +72,7 @@ int explain(const Options& options) {
   check_subject(options);
   const bool of_model = !options.model.model.empty();
   const Problem problem =
-      of_model ? Problem{} : with_programs(options.programs, parse_problem(options.problem));
+      of_model ? Problem{} : parse_problem_with(options.programs, options.problem);
   EngineOptions engine_settings = engine_options(options.machine);
   if (!options.policy.empty()) engine_settings.policy = parse_policy(options.policy);
   const Engine engine(open_machine(options.machine.target), engine_settings);

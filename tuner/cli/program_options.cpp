@@ -23,20 +23,15 @@ ProgramDigest read_program(const std::string& word, score::Kind kind, const std:
   return made.digest;
 }
 
-void give(const std::string& word, score::Kind kind, ProgramDigest SpecFields::*field,
-          const std::vector<Problem*>& problems) {
-  if (word.empty()) return;
-  const std::string name = kind == score::Kind::kMask ? "mask" : "score";
-  const ProgramDigest digest = read_program(word, kind, name + "_mod");
-  for (Problem* problem : problems) {
-    if (problem->*field)
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          fmt::format(
-              "--{0}-mod is given, and problem {1} has {0}_mod={2}; accepted is one of them", name,
-              to_text(*problem), to_text(problem->*field)));
-    problem->*field = digest;
-  }
+void give(const ProgramDigest& digest, const char* name, ProgramDigest SpecFields::*field,
+          Problem* problem) {
+  if (!digest) return;
+  if (problem->*field)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--{0}-mod is given, and problem {1} has {0}_mod={2}; accepted is one of them",
+                    name, to_text(*problem), to_text(problem->*field)));
+  problem->*field = digest;
 }
 
 }  // namespace
@@ -50,15 +45,22 @@ void add_program_options(Command command, ProgramOptions* options) {
                      "The same, for a program that says whether a key is seen");
 }
 
-void give_programs(const ProgramOptions& options, const std::vector<Problem*>& problems) {
-  give(options.score_mod, score::Kind::kScore, &SpecFields::score_mod, problems);
-  give(options.mask_mod, score::Kind::kMask, &SpecFields::mask_mod, problems);
-  if (options.score_mod.empty() && options.mask_mod.empty()) return;
-  for (const Problem* problem : problems) validate(*problem);
+std::function<void(Problem*)> giver_of(const ProgramOptions& options) {
+  ProgramDigest score, mask;
+  if (!options.score_mod.empty())
+    score = read_program(options.score_mod, score::Kind::kScore, "score_mod");
+  if (!options.mask_mod.empty())
+    mask = read_program(options.mask_mod, score::Kind::kMask, "mask_mod");
+  return [score, mask](Problem* problem) {
+    give(score, "score", &SpecFields::score_mod, problem);
+    give(mask, "mask", &SpecFields::mask_mod, problem);
+  };
 }
 
-Problem with_programs(const ProgramOptions& options, Problem problem) {
-  give_programs(options, {&problem});
+Problem parse_problem_with(const ProgramOptions& options, const std::string& text) {
+  Problem problem = read_problem(text);
+  giver_of(options)(&problem);
+  validate(problem);
   return problem;
 }
 

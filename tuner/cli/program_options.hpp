@@ -2,8 +2,8 @@
 // --score-mod and --mask-mod: a caller's programs, from files or as they stand there. Every command that takes problems has them.
 #pragma once
 
+#include <functional>
 #include <string>
-#include <vector>
 
 #include "generator/core/problem.hpp"
 #include "tuner/cli/command_line.hpp"
@@ -16,10 +16,12 @@ struct ProgramOptions {
 
 void add_program_options(Command command, ProgramOptions* options);
 
-// Gives the programs to each problem. Throws kInvalidArgument where one has a program of that kind already, and with
-// file, line, column and a caret for a text that is not of the language.
-void give_programs(const ProgramOptions& options, const std::vector<Problem*>& problems);
-Problem with_programs(const ProgramOptions& options, Problem problem);
+// What gives the programs to a problem, which the caller validates behind that: some are valid with a program alone. Throws
+// kInvalidArgument with file, line, column and a caret for a text that is not of the language; the giver does where a problem has
+// a program of that kind already.
+std::function<void(Problem*)> giver_of(const ProgramOptions& options);
+// The problem of a text, with the programs.
+Problem parse_problem_with(const ProgramOptions& options, const std::string& text);
 
 // The words that give a problem's programs back, as a shell takes them: " --score-mod 'return score;'". Empty where it has none.
 std::string program_words(const Problem& problem);

@@ -77,7 +77,8 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
                            fp8_options(options),
                            options.padded,
                            !options.accuracy.empty(),
-                           !options.v_layout.empty()};
+                           !options.v_layout.empty(),
+                           giver_of(options.programs)};
   if (!options.read_as.empty() && options.model.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 "--as is given without MODEL; accepted is --as beside MODEL");
@@ -95,7 +96,10 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
   if (!options.model.empty())
     parts.push_back(workload_from_model(options.model, choice, target, options.read_as));
   if (!options.problems.empty()) parts.push_back(workload_from_problems(options.problems, choice));
-  if (!options.captured.empty()) parts.push_back(workload_from_capture(options.captured));
+  if (!options.captured.empty()) {
+    parts.push_back(workload_from_capture(options.captured));
+    for (Problem& problem : parts.back().problems) choice.complete(&problem);
+  }
   if (parts.empty())
     throw Error(
         ErrorCode::kInvalidArgument,
@@ -116,11 +120,6 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
   if (workload.problems.empty())
     throw Error(ErrorCode::kInvalidArgument, "the workload holds no problem");
   check_fp8_options(choice.fp8, workload.problems);
-  std::vector<Problem*> problems;
-  for (Problem& problem : workload.problems) problems.push_back(&problem);
-  for (LayerKind& kind : workload.layer_kinds)
-    for (Problem& problem : kind.problems) problems.push_back(&problem);
-  give_programs(options.programs, problems);
   return workload;
 }
 
