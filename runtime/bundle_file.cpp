@@ -88,6 +88,25 @@ std::string digest_of(std::string_view head, std::string_view manifest) {
   throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {}", name, why));
 }
 
+// What follows the header, which says how long both are. A file is cut where its header is sound.
+std::string_view checked_manifest(std::string_view bytes, const std::string& name) {
+  const uint64_t manifest_bytes = number_at(bytes, 16), all_bytes = number_at(bytes, 24);
+  if (all_bytes < kHeader || manifest_bytes > all_bytes - kHeader)
+    refuse(name, fmt::format("its header is damaged: of {} bytes its index would take {}",
+                             all_bytes, manifest_bytes));
+  if (manifest_bytes > bytes.size() - kHeader)
+    refuse(name, fmt::format("says that it has {} bytes, and has {}, less than its index: it was "
+                             "cut off, or its header is damaged",
+                             all_bytes, bytes.size()));
+  const std::string_view manifest = bytes.substr(kHeader, manifest_bytes);
+  if (bytes.substr(kSummed, kHeader - kSummed) != digest_of(bytes, manifest))
+    refuse(name, "the SHA-256 of its header and index is not what it says: they are damaged");
+  if (all_bytes != bytes.size())
+    refuse(name, fmt::format("says that it has {} bytes, and has {}: {}", all_bytes, bytes.size(),
+                             bytes.size() < all_bytes ? "it was cut off" : "something was added"));
+  return manifest;
+}
+
 void check_packed(const ManifestEntry& entry, uint64_t version, const std::string& name) {
   if (version != kPacked) refuse(name, "has packed images, which its version does not know");
   if (entry.bytes > kLargestImage)
@@ -184,13 +203,8 @@ std::vector<ManifestEntry> parse_bundle(std::string_view bytes, const std::strin
   if (version != kPlain && version != kPacked)
     refuse(name, fmt::format("is a bundle of version {}; this library reads versions {} and {}",
                              version, kPlain, kPacked));
-  const uint64_t manifest_bytes = number_at(bytes, 16);
-  if (number_at(bytes, 24) != bytes.size() || manifest_bytes > bytes.size() - kHeader)
-    refuse(name, fmt::format("says that it has {} bytes, and has {}: it was cut off or changed",
-                             number_at(bytes, 24), bytes.size()));
-  const std::string_view manifest = bytes.substr(kHeader, manifest_bytes);
-  if (bytes.substr(kSummed, kHeader - kSummed) != digest_of(bytes, manifest))
-    refuse(name, "the SHA-256 of its index is not what it says: it was changed");
+  const std::string_view manifest = checked_manifest(bytes, name);
+  const uint64_t manifest_bytes = manifest.size();
   std::vector<ManifestEntry> entries = parse_manifest(std::string(manifest), name);
   for (const ManifestEntry& entry : entries) {
     if (entry.offset < kHeader + manifest_bytes || entry.offset > bytes.size() ||

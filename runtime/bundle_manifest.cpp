@@ -55,32 +55,32 @@ Effort effort_of(int number) {
 }
 
 WinnerRecord parse_winner(const Json& json, const ManifestEntry& entry) {
-  const Problem problem = parse_written_problem(json.at("problem").get<std::string>());
+  const Problem problem = parse_written_problem(json_string(json, "problem"));
   WinnerRecord winner;
   winner.spec = entry.key.spec;
   winner.shape = shape_of(problem);
   winner.toolchain = entry.key.toolchain;
   winner.arch = entry.key.arch;
   winner.config = entry.key.config;
-  winner.timing.median_us = json.at("median_us");
-  winner.timing.lo_us = json.at("lo_us");
-  winner.timing.hi_us = json.at("hi_us");
-  winner.default_timing.median_us = json.at("default_us");
-  winner.default_config = parse_config(json.at("default_config").get<std::string>());
-  winner.default_is_winner = json.at("default_is_winner");
+  winner.timing.median_us = json_number(json, "median_us");
+  winner.timing.lo_us = json_number(json, "lo_us");
+  winner.timing.hi_us = json_number(json, "hi_us");
+  winner.default_timing.median_us = json_number(json, "default_us");
+  winner.default_config = parse_config(json_string(json, "default_config"));
+  winner.default_is_winner = json_flag(json, "default_is_winner");
   winner.effort = effort_of(json_integer(json, "effort"));
   winner.candidates = json_integer(json, "candidates");
-  winner.why = json.at("why");
-  winner.device.name = json.at("device");
+  winner.why = json_string(json, "why");
+  winner.device.name = json_string(json, "device");
   if (json.contains("threads")) {  // of a CPU; earlier bundles have none
     winner.device.arch = entry.key.arch;
     winner.device.sm_count = json_integer(json, "threads");
   }
-  winner.conditions.driver = json.at("driver");
+  winner.conditions.driver = json_string(json, "driver");
   if (json.contains("power_limit_w"))  // not of a CPU, nor in earlier bundles
     winner.conditions.power_limit_w = json_integer(json, "power_limit_w", 0);
-  winner.created = json.at("created");
-  winner.pinned = json.at("pinned");
+  winner.created = json_string(json, "created");
+  winner.pinned = json_flag(json, "pinned");
   return winner;
 }
 
@@ -125,21 +125,22 @@ ManifestEntry parse_entry(const Json& json) {
     entry.bytes = json_integer<uint64_t>(json, "bytes", 0);
     if (json.contains("packed")) entry.packed = json_integer<uint64_t>(json, "packed", 1);
   } else {
-    entry.file = plain_name(json.at("file"));
+    entry.file = plain_name(json_string(json, "file"));
   }
-  entry.sha256 = json.at("sha256");
-  entry.image.format = parse_format(json.at("format"));
-  entry.image.entry = json.at("entry");
+  entry.sha256 = json_string(json, "sha256");
+  entry.image.format = parse_format(json_string(json, "format"));
+  entry.image.entry = json_string(json, "entry");
   entry.image.info.registers = json_integer(json, "registers");
   entry.image.info.static_shared_bytes = json_integer(json, "static_shared_bytes");
   entry.image.info.stack_bytes = json_integer(json, "stack_bytes");
-  entry.key.arch = json.at("arch");
-  entry.key.toolchain = {json.at("template"), json.at("template_digest"), json.at("compiler"),
-                         json.at("options")};
-  entry.key.spec = spec_of(parse_written_problem(json.at("problem").get<std::string>()));
-  entry.key.config = parse_config(json.at("config").get<std::string>());
-  entry.key.source_digest = json.value("source_digest", "");  // earlier bundles: found no more
-  for (const Json& winner : json.at("winners"))
+  entry.key.arch = json_string(json, "arch");
+  entry.key.toolchain = {json_string(json, "template"), json_string(json, "template_digest"),
+                         json_string(json, "compiler"), json_string(json, "options")};
+  entry.key.spec = spec_of(parse_written_problem(json_string(json, "problem")));
+  entry.key.config = parse_config(json_string(json, "config"));
+  if (json.contains("source_digest"))  // earlier bundles have none, and are found no more
+    entry.key.source_digest = json_string(json, "source_digest");
+  for (const Json& winner : json_list(json, "winners"))
     entry.winners.push_back(parse_winner(winner, entry));
   return entry;
 }
@@ -160,10 +161,11 @@ Json programs_json(const std::vector<ManifestEntry>& entries) {
 
 // Earlier bundles have none. One that is not what its digest says takes no kernel along: images need no text.
 void adopt_programs(const Json& manifest, const std::string& path) {
-  for (const Json& json : manifest.value("programs", Json::array())) try {
-      adopt({parse_program_digest(json.at("digest").get<std::string>()),
-             json.at("gives") == "mask" ? score::Kind::kMask : score::Kind::kScore,
-             json.at("text").get<std::string>()});
+  if (!manifest.contains("programs")) return;
+  for (const Json& json : json_list(manifest, "programs")) try {
+      adopt({parse_program_digest(json_string(json, "digest")),
+             json_string(json, "gives") == "mask" ? score::Kind::kMask : score::Kind::kScore,
+             json_string(json, "text")});
     } catch (const Error& error) {
       log(LogCode::kBundleProgramRefused, fmt::format("{}: {}", path, error.what()));
     }
@@ -192,11 +194,12 @@ std::vector<ManifestEntry> parse_manifest(const std::string& text, const std::st
                               kBundleVersion));
     adopt_programs(manifest, path);
     std::vector<ManifestEntry> entries;
-    for (const Json& kernel : manifest.at("kernels")) entries.push_back(parse_entry(kernel));
+    for (const Json& kernel : json_list(manifest, "kernels")) try {
+        entries.push_back(parse_entry(kernel));
+      } catch (const Error& error) {
+        throw Error(error.code(), fmt::format("kernels[{}]: {}", entries.size(), error.what()));
+      }
     return entries;
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is not a bundle manifest: {}", path, error.what()));
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", path, error.what()));
   }

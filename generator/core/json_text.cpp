@@ -17,9 +17,18 @@ std::string json_fault(std::string_view complaint) {
     complaint.remove_prefix(line);
   else if (bracket != std::string_view::npos)
     complaint.remove_prefix(bracket + 2);
-  std::string text = "not JSON, " + std::string(complaint.substr(0, kLongest));
-  if (complaint.size() > kLongest) text += "...";
+  return "not JSON, " + json_excerpt(complaint);
+}
+
+std::string json_excerpt(std::string_view value) {
+  std::string text(value.substr(0, kLongest));
+  if (value.size() > kLongest) text += "...";
   return text;
+}
+
+void refuse_json(const char* key, const std::string& value, const std::string& accepted) {
+  throw Error(ErrorCode::kInvalidArgument,
+              std::string(key) + " is " + json_excerpt(value) + "; accepted are " + accepted);
 }
 
 }  // namespace attune

@@ -17,6 +17,8 @@ inline constexpr int kMaxJsonDepth = 64;
 
 // "not JSON, at line 3, column 5: ..." from a parser's complaint; long tokens in it are cut.
 std::string json_fault(std::string_view complaint);
+// The beginning of a long value, with "...".
+std::string json_excerpt(std::string_view value);
 
 // `Json` is nlohmann::json or ordered_json; the caller includes it. Throws kInvalidArgument for
 // what is not JSON (with its line), nests deeper than kMaxJsonDepth, or holds a number beyond a
@@ -36,19 +38,61 @@ Json parse_json(std::string_view text) {
   }
 }
 
+// A member of what is to be an object. Throws kInvalidArgument, with the key, where it is none or has no such member.
+template <class Json>
+const Json& json_member(const Json& json, const char* key) {
+  if (!json.is_object())
+    throw Error(ErrorCode::kInvalidArgument,
+                json_excerpt(json.dump()) + " stands where an object with " + key + " is accepted");
+  const auto found = json.find(key);
+  if (found == json.end()) throw Error(ErrorCode::kInvalidArgument, std::string("has no ") + key);
+  return *found;
+}
+
+// "KEY is VALUE; accepted are ACCEPTED"; a long value is cut.
+[[noreturn]] void refuse_json(const char* key, const std::string& value,
+                              const std::string& accepted);
+
+template <class Json>
+std::string json_string(const Json& json, const char* key) {
+  const Json& value = json_member(json, key);
+  if (!value.is_string()) refuse_json(key, value.dump(), "texts");
+  return value.template get<std::string>();
+}
+
+template <class Json>
+double json_number(const Json& json, const char* key) {
+  const Json& value = json_member(json, key);
+  if (!value.is_number()) refuse_json(key, value.dump(), "numbers");
+  return value.template get<double>();
+}
+
+template <class Json>
+bool json_flag(const Json& json, const char* key) {
+  const Json& value = json_member(json, key);
+  if (!value.is_boolean()) refuse_json(key, value.dump(), "true and false");
+  return value.template get<bool>();
+}
+
+template <class Json>
+const Json& json_list(const Json& json, const char* key) {
+  const Json& value = json_member(json, key);
+  if (!value.is_array()) refuse_json(key, value.dump(), "lists");
+  return value;
+}
+
 // The integer of a member. A conversion of its own: the library's cuts fractions off and wraps what
 // is too large. Throws kInvalidArgument with the key, what came and what is accepted.
 template <class Integer = int, class Json>
 Integer json_integer(const Json& json, const char* key, int64_t lowest = -1) {
-  const Json& value = json.at(key);
+  const Json& value = json_member(json, key);
   constexpr auto kHighest = static_cast<uint64_t>(std::numeric_limits<Integer>::max());
   const bool fits = value.is_number_unsigned()  // what is not negative
                         ? value.template get<uint64_t>() <= kHighest
                         : value.is_number_integer() && value.template get<int64_t>() >= lowest;
   if (!fits)
-    throw Error(ErrorCode::kInvalidArgument,
-                std::string(key) + " is " + value.dump() + "; accepted are integers from " +
-                    std::to_string(lowest) + " to " + std::to_string(kHighest));
+    refuse_json(key, value.dump(),
+                "integers from " + std::to_string(lowest) + " to " + std::to_string(kHighest));
   return static_cast<Integer>(value.template get<int64_t>());
 }
 

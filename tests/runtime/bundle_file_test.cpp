@@ -20,6 +20,7 @@
 namespace attune {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 class BundleFileTest : public ::testing::Test {
@@ -113,8 +114,24 @@ TEST_F(BundleFileTest, AnyChangedByteAndAnyCutDoesNoHarm) {
   EXPECT_EQ(missed, 2 * sound.image.bytes.size()) << "all of the image";
   for (size_t i = 0; i < bytes.size(); ++i)
     EXPECT_NE(refusal(bytes.substr(0, i)), "accepted") << "cut at " << i;
-  EXPECT_THAT(refusal(bytes + "x"), HasSubstr("it was cut off or changed"));
   set_log_sink(nullptr);
+}
+
+TEST_F(BundleFileTest, ACutFileIsToldFromADamagedHeader) {
+  const std::string bytes = bundle_bytes({kernel()});
+  EXPECT_THAT(refusal(bytes + "x"), EndsWith("something was added"));
+  EXPECT_THAT(refusal(bytes.substr(0, bytes.size() - 1)), EndsWith(": it was cut off"));
+  EXPECT_THAT(refusal(bytes.substr(0, 200)), EndsWith("it was cut off, or its header is damaged"));
+  const auto changed = [&](size_t at) {
+    std::string other = bytes;
+    other[at] = static_cast<char>(other[at] ^ 16);
+    return refusal(other);
+  };
+  EXPECT_THAT(changed(24), HasSubstr("they are damaged")) << "the length of the file";
+  EXPECT_THAT(changed(31), HasSubstr("they are damaged"));
+  EXPECT_THAT(changed(16), HasSubstr("they are damaged")) << "the length of the index";
+  EXPECT_THAT(changed(22), HasSubstr("its header is damaged"));
+  EXPECT_THAT(changed(40), HasSubstr("they are damaged")) << "the digest";
 }
 
 // A writer who seals what he wrote is no safer: what the index says is checked.

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "generator/core/error.hpp"
@@ -45,6 +47,11 @@ class BundleTest : public ::testing::Test {
       return error.what();
     }
     return "accepted";
+  }
+  std::string manifest_of_folder() const {
+    std::ostringstream text;
+    text << std::ifstream(folder_ / "manifest.json").rdbuf();
+    return text.str();
   }
   void write_manifest(const std::string& text) const {
     std::ofstream(folder_ / "manifest.json") << text;
@@ -237,7 +244,8 @@ TEST_F(BundleTest, BadManifestsAreRefusedWithTheirPath) {
   write_manifest("{");
   EXPECT_THAT(refusal(), HasSubstr("manifest.json: not JSON, at line 1"));
   write_manifest("[]");
-  EXPECT_THAT(refusal(), HasSubstr("is not a bundle manifest"));
+  EXPECT_THAT(refusal(),
+              HasSubstr("manifest.json: [] stands where an object with attune_bundle is accepted"));
   write_manifest(R"({"attune_bundle": 1, "kernels": {"a": )" + std::string(300000, '[') +
                  std::string(300000, ']') + "}}");
   EXPECT_THAT(refusal(), HasSubstr("JSON nests deeper than 64 levels"));
@@ -246,7 +254,37 @@ TEST_F(BundleTest, BadManifestsAreRefusedWithTheirPath) {
   write_manifest(R"({"attune_bundle": 1, "kernels": [{"file": "../../etc/passwd"}]})");
   EXPECT_THAT(refusal(), HasSubstr("accepted are plain names inside the bundle"));
   write_manifest(R"({"attune_bundle": 1, "kernels": [{"file": "a.cubin"}]})");
-  EXPECT_THAT(refusal(), HasSubstr("sha256"));
+  EXPECT_THAT(refusal(), HasSubstr("kernels[0]: has no sha256"));
+}
+
+TEST_F(BundleTest, AManifestsFieldOfAnotherTypeIsNamed) {
+  write_bundle(folder_.path(), {kernel()});
+  const nlohmann::json sound = nlohmann::json::parse(manifest_of_folder());
+  const auto refusal_of = [&](const nlohmann::json& changed) {
+    write_manifest(changed.dump());
+    const std::string sentence = refusal();
+    EXPECT_THAT(sentence, ::testing::Not(HasSubstr("json.exception")));
+    return sentence;
+  };
+  for (const auto& [name, value] : sound.items()) {
+    if (name == "created") continue;  // for people alone
+    nlohmann::json changed = sound;
+    changed[name] = nlohmann::json::object();
+    EXPECT_THAT(refusal_of(changed), HasSubstr(name + " is {}; accepted are ")) << name;
+  }
+  for (const auto& [name, value] : sound["kernels"][0].items()) {
+    nlohmann::json changed = sound;
+    changed["kernels"][0][name] = nlohmann::json::object();
+    EXPECT_THAT(refusal_of(changed), HasSubstr("kernels[0]: " + name + " is {}; accepted are "));
+  }
+  for (const auto& [name, value] : sound["kernels"][0]["winners"][0].items()) {
+    nlohmann::json changed = sound;
+    changed["kernels"][0]["winners"][0][name] = nlohmann::json::array();
+    EXPECT_THAT(refusal_of(changed), HasSubstr("kernels[0]: " + name + " is []; accepted are "));
+  }
+  nlohmann::json changed = sound;
+  changed["kernels"][0]["winners"] = {3};
+  EXPECT_THAT(refusal_of(changed), HasSubstr("3 stands where an object with problem is accepted"));
 }
 
 }  // namespace
