@@ -104,3 +104,23 @@ load contract
   expect 0
   json 'o["kernels"][0]["template"] != "reference_cuda" and not any("slow" in note for note in o["notes"])'
 }
+
+@test "--zstd without --out" {
+  attune compile --arch cpu --problem $problem --zstd
+  refused 1 "--zstd is given without --out; accepted is --zstd beside --out"
+}
+
+@test "a window beyond all lengths hides nothing, as elsewhere" {
+  need_cpu_target
+  local plain=${problem/mask=causal_bottom_right/mask=none}
+  attune compile --arch cpu --problem $plain,window=2000000000:2000000000 --out "$dir/kernels" --json
+  expect 0
+  json '["window" in k["problem"] for k in o["kernels"]] == [False]'
+  attune compile --arch cpu --problem $plain,window=-:2000000000 --problem $problem,window=2000000000:0 --out "$dir/kernels" --json
+  expect 0
+  json '["window" in k["problem"] for k in o["kernels"]] == [False, False]'
+  attune check --target cpu --problem $plain,window=2000000000:2000000000
+  expect 0
+  attune compile --arch cpu --problem $plain,window=2147483647:0 --out "$dir/kernels"
+  refused 1 "window_left is 2147483647; accepted are 0 to 2147418111"
+}

@@ -46,6 +46,10 @@ END
   attune db ls --template prefill_sm80 --json
   expect 0
   json 'o["winners"] == []'
+  attune db ls --template nope
+  refused 2 '--template is "nope", and there is no such template here or in' prefill_sm80 prefill_cpu
+  attune db show --problem $problem --template nope
+  refused 2 '--template is "nope"'
   attune db ls --device ffffffff --json
   json 'o["winners"] == []'
 }

@@ -94,7 +94,7 @@ END
   json 'o["rows"][0]["rung"] == "exact"'
   truncate -s -1 "$dir/kernels.attune"
   attune explain --target cpu --problem $problem
-  refused 1 "kernels.attune" "it was cut off or changed"
+  refused 1 "kernels.attune" "says that it has" "it was cut off"
 }
 
 @test "packed images: smaller, the same bytes each time, and they serve" {
@@ -120,7 +120,11 @@ END
   expect 0
   json 'o["kernels"] == 1'
   attune export "$dir/b.attune" --only ${problem/head_dim=64/head_dim=128}
-  refused 2 "has no tuned kernel for these options"
+  refused 2 "has no tuned kernel for --only ${problem/head_dim=64/head_dim=128} with these options"
+  attune export "$dir/b.attune" --only $problem --only ${problem/heads=4/heads=8}
+  refused 2 "has no tuned kernel for --only ${problem/heads=4/heads=8} with these options"
+  attune export "$dir/b.attune" --only $problem --template none
+  refused 2 '--template is "none", and there is no such template here'
   attune export "$dir/b.attune" --only "$models/Llama-3.1-8B/config.json"
   [ "$status" -eq 2 ]
   attune export "$dir/b.attune" --only "$models/none.json"
@@ -137,7 +141,9 @@ END
   json 'o["kernels"] == 1'
   sed -i 's/head_dim=64/head_dim=128/' "$dir/asked.jsonl"
   attune export "$dir/b.attune" --captured "$dir/asked.jsonl"
-  refused 2 "has no tuned kernel for these options"
+  refused 2 "has no tuned kernel for --captured $dir/asked.jsonl with these options"
+  attune export "$dir/b.attune" --captured "$dir/asked.jsonl" --only $problem
+  refused 2 "has no tuned kernel for --captured $dir/asked.jsonl with these options"
   attune export "$dir/b.attune" --captured "$dir/none.jsonl"
   refused 5 "none.jsonl"
 }

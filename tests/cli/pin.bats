@@ -94,3 +94,14 @@ load contract
     expect 0
   done
 }
+
+@test "options of pin that nothing would read" {
+  attune pin "$dir/site.pin" --target cpu
+  refused 1 "--target is given without --check"
+  attune pin - --json
+  refused 1 "--json is given, and FILE is -"
+  attune pin --check "$dir/site.pin" --template prefill_cpu
+  refused 1 "--template is given with --check and without --store"
+  attune pin --check "$dir/site.pin" --device 0123
+  refused 1 "--device is given with --check and without --store"
+}

@@ -50,13 +50,18 @@ struct Job {
   std::string failure;
 };
 
+// A wider one hides nothing at lengths that kernels of every arch take.
+constexpr int64_t kWidestWindow = int64_t{1} << 30;
+
 // Each as it is called at its own lengths and, for lengths where its window or alignment matters,
 // as it was given.
 std::vector<Problem> forms_of(const std::vector<Problem>& problems) {
   std::vector<Problem> forms;
   for (const Problem& problem : problems) {
     forms.push_back(canonical(problem));
-    forms.push_back(problem);
+    Problem& given = forms.emplace_back(problem);
+    if (given.window_left > kWidestWindow) given.window_left = -1;
+    if (given.window_right > kWidestWindow) given.window_right = -1;
   }
   return forms;
 }
@@ -169,6 +174,10 @@ void print_jobs(const std::vector<Job>& jobs) {
 }
 
 int compile(const Options& options) {
+  if (options.zstd && options.out.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                "--zstd is given without --out; accepted is --zstd beside --out NAME.attune: a "
+                "store keeps images as they are");
   Workload workload;
   std::vector<Job> jobs = jobs_for(options, &workload);
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));

@@ -2,7 +2,11 @@
 // `attune db`: looks into the store and keeps it. Frame and registration; the subcommands are in
 // db_read.cpp, db_show.cpp and db_exchange.cpp.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <set>
+
+#include "generator/template_registry.hpp"
 #include "runtime/options.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/db_commands.hpp"
@@ -11,11 +15,32 @@ namespace attune::cli {
 
 std::filesystem::path DbOptions::path() const { return store_path_or_default(store); }
 
+namespace {
+
+// A store may have rows of templates that other versions know.
+void check_template(const Store& store, const DbOptions& options) {
+  std::set<std::string, std::less<>> known;
+  for (const KernelTemplate* one : all_templates()) known.emplace(one->name());
+  if (options.template_name.empty() || known.count(options.template_name) > 0) return;
+  for (const WinnerRecord& winner : store.all_winners())
+    known.insert(winner.toolchain.template_name);
+  for (const StoredTrial& row : store.all_trials()) known.insert(row.trial.toolchain.template_name);
+  if (known.count(options.template_name) > 0) return;
+  throw Error(
+      ErrorCode::kUnsupported,
+      fmt::format("--template is \"{}\", and there is no such template here or in {}; known "
+                  "are {}",
+                  options.template_name, options.path().string(), fmt::join(known, ", ")));
+}
+
+}  // namespace
+
 Store open_db(const DbOptions& options) {
   auto store = Store::open_existing(options.path());
   if (!store)
     throw Error(ErrorCode::kStore, fmt::format("there is no store at {}; `attune tune` makes one",
                                                options.path().string()));
+  check_template(*store, options);
   return std::move(*store);
 }
 

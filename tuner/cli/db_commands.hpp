@@ -20,7 +20,8 @@ struct DbOptions {
   std::filesystem::path path() const;
 };
 
-// The store of an existing file. Throws kStore when there is none.
+// The store of an existing file. Throws kStore when there is none, and kUnsupported for a --template that neither this version nor the
+// store knows.
 Store open_db(const DbOptions& options);
 // Whether rows of this device and template are asked for (--device, --template).
 bool matches(const DbOptions& options, const DeviceIdentity& device,

@@ -33,23 +33,36 @@ struct Options : DbOptions {
 // Winners that share a kernel.
 using Sharers = std::vector<WinnerRecord>;
 
-// The kinds of problem that --only and --captured name. A kind's lengths do not matter.
-std::vector<KernelSpec> kinds_of(const Options& options) {
-  std::vector<WorkloadOptions> workloads;
+// What one --only, or --captured, names: kinds of problem, whose lengths do not matter.
+struct Wanted {
+  std::string option;  // "--only problem", as it was given
+  std::vector<KernelSpec> kinds;
+  bool found = false;
+};
+
+Wanted wanted_by(const std::string& option, const WorkloadOptions& workload) {
+  Wanted wanted{option, {}};
+  for (const Target target : {Target::kCuda, Target::kCpu})
+    for (const Problem& problem : workload_of(workload, target).problems)
+      wanted.kinds.push_back(spec_of(problem));
+  return wanted;
+}
+
+std::vector<Wanted> all_wanted(const Options& options) {
+  std::vector<Wanted> all;
   for (const std::string& one : options.only) {
-    WorkloadOptions& workload = workloads.emplace_back();
+    WorkloadOptions workload;
     if (one.find('=') == std::string::npos)
       workload.model = one;
     else
       workload.problems = {one};
+    all.push_back(wanted_by("--only " + one, workload));
   }
-  if (!options.captured.empty()) workloads.emplace_back().captured = options.captured;
-  std::vector<KernelSpec> kinds;
-  for (const WorkloadOptions& workload : workloads)
-    for (const Target target : {Target::kCuda, Target::kCpu})
-      for (const Problem& problem : workload_of(workload, target).problems)
-        kinds.push_back(spec_of(problem));
-  return kinds;
+  if (options.captured.empty()) return all;
+  WorkloadOptions workload;
+  workload.captured = options.captured;
+  all.push_back(wanted_by("--captured " + options.captured, workload));
+  return all;
 }
 
 // Whether the winner's problem is of one of these kinds, at its own lengths: a window that hides
@@ -64,6 +77,16 @@ bool is_of(const std::vector<KernelSpec>& kinds, const WinnerRecord& winner) {
   });
 }
 
+// Whether any of them names the winner; each that does is found.
+bool is_wanted(const WinnerRecord& winner, std::vector<Wanted>* all) {
+  bool wanted = false;
+  for (Wanted& one : *all) {
+    if (!is_of(one.kinds, winner)) continue;
+    wanted = one.found = true;
+  }
+  return wanted;
+}
+
 // In the order of the store.
 std::vector<Sharers> kernels_of(const Store& store, const Options& options) {
   const std::vector<std::string> archs =
@@ -73,8 +96,7 @@ std::vector<Sharers> kernels_of(const Store& store, const Options& options) {
              return one == arch || (one == "cpu" && arch.starts_with("cpu:"));
            });
   };
-  const std::vector<KernelSpec> kinds = kinds_of(options);
-  const bool chosen = !options.only.empty() || !options.captured.empty();
+  std::vector<Wanted> wanted = all_wanted(options);
   std::vector<Sharers> kernels;
   std::map<std::string, size_t> seen;
   for (const WinnerRecord& winner : store.all_winners()) {
@@ -82,13 +104,19 @@ std::vector<Sharers> kernels_of(const Store& store, const Options& options) {
     if (!options.template_name.empty() && options.template_name != winner.toolchain.template_name)
       continue;
     if (!is_chosen(winner.arch)) continue;
-    if (chosen && !is_of(kinds, winner)) continue;
+    if (!wanted.empty() && !is_wanted(winner, &wanted)) continue;
     const std::string text = fmt::format("{} {} {} {}", to_text(winner.spec), winner.arch,
                                          winner.toolchain.digest(), winner.config.to_text());
     const auto [at, is_new] = seen.emplace(text, kernels.size());
     if (is_new) kernels.emplace_back();
     kernels[at->second].push_back(winner);
   }
+  for (const Wanted& one : wanted)
+    if (!one.found)
+      throw Error(ErrorCode::kNotTuned,
+                  fmt::format("{} has no tuned kernel for {} with these options; run `attune tune` "
+                              "first, or see `attune db ls`",
+                              options.path().string(), one.option));
   return kernels;
 }
 

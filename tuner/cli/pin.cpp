@@ -54,6 +54,23 @@ size_t devices_of(const PinFile& pins) {
   return digests.size();
 }
 
+// Options that nothing would read.
+void check_options(const Options& options) {
+  const auto refuse = [](const std::string& sentence) {
+    throw Error(ErrorCode::kInvalidArgument, sentence);
+  };
+  if (!options.check && options.target != "auto")
+    refuse("--target is given without --check; accepted is --target beside --check");
+  if (!options.check && options.json && options.file == "-")
+    refuse("--json is given, and FILE is -, stdout, which the pins take; accepted is one of them");
+  const bool filters = !options.device.empty() || !options.template_name.empty();
+  if (options.check && options.store.empty() && filters)
+    refuse(
+        fmt::format("{} is given with --check and without --store; accepted is it beside "
+                    "--store, whose winners it chooses",
+                    options.device.empty() ? "--template" : "--device"));
+}
+
 int write_pins(const Options& options) {
   size_t stale = 0;
   const PinFile pins = pins_of_store(options, &stale);
@@ -145,6 +162,7 @@ void add_pin(Command program, int* exit_code) {
       .shows_default();
   add_db_filter(command, options.get());
   command.callback([options, exit_code] {
+    check_options(*options);
     *exit_code = options->check ? check_pins(*options) : write_pins(*options);
   });
 }

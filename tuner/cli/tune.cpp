@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <memory>
@@ -66,23 +67,20 @@ Effort effort_of(const std::string& name) {
 // "90", "90s", "10m", "1h"; empty is 0: what the effort allows.
 double seconds_of(const std::string& text) {
   if (text.empty()) return 0;
+  constexpr double kMost = 1e7;
   const char unit = text.back();
   const double factor = unit == 'm' ? 60 : unit == 'h' ? 3600 : 1;
-  const std::string digits =
-      unit == 'm' || unit == 'h' || unit == 's' ? text.substr(0, text.size() - 1) : text;
-  size_t used = 0;
+  const bool has_unit = unit == 'm' || unit == 'h' || unit == 's';
+  const char* const end = text.data() + text.size() - (has_unit ? 1 : 0);
   double value = 0;
-  try {
-    value = std::stod(digits, &used);
-  } catch (const std::exception&) {
-    used = 0;
-  }
-  if (used == 0 || used != digits.size() || !(value > 0) || value > 1e7)
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("--budget is \"{}\"; accepted are seconds above 0, as in 90, 90s, 10m or 1h",
-                    text));
-  return value * factor;
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  const double seconds = value * factor;
+  if (error != std::errc() || at != end || !(seconds > 0) || seconds > kMost)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--budget is \"{}\"; accepted are decimal seconds above 0, as in 90, "
+                            "90s, 10m or 1h, up to {:.0f}s",
+                            text, kMost));
+  return seconds;
 }
 
 void show(ProgressLine* line, const Progress& now) {
