@@ -34,11 +34,13 @@ class CpuToolchain {
   // read_image_info (generator/image_info.hpp) with LLVM's reader of object files.
   virtual std::optional<ImageInfo> image_info(std::string_view elf,
                                               std::string_view entry) const = 0;
+  // Whether LLVM has an x86-64 or AArch64 CPU of this name.
+  virtual bool knows_cpu(std::string_view name) const = 0;
 };
 
 // What the plugin exports under this name; the object lives as long as the process. The number is raised when an interface
 // that crosses the plugin's border changes, so that a plugin of another build is refused.
-inline constexpr const char* kCpuToolchainSymbol = "attune_cpu_toolchain_3";
+inline constexpr const char* kCpuToolchainSymbol = "attune_cpu_toolchain_4";
 using CpuToolchainFunction = const CpuToolchain* (*)();
 
 // Opens the plugin once (next to the program or library, then the loader's path). nullptr when it cannot be opened:

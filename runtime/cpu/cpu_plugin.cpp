@@ -84,6 +84,7 @@ class LlvmCpuToolchain final : public CpuToolchain {
   std::optional<ImageInfo> image_info(std::string_view elf, std::string_view entry) const override {
     return read_elf(elf, entry);
   }
+  bool knows_cpu(std::string_view name) const override { return is_cpu_name(name); }
 
  private:
   const Arch host_arch_ = detect_host_arch();
@@ -94,7 +95,7 @@ class LlvmCpuToolchain final : public CpuToolchain {
 }  // namespace attune
 
 extern "C" __attribute__((visibility("default"))) const attune::CpuToolchain*
-attune_cpu_toolchain_3() {
+attune_cpu_toolchain_4() {
   static const attune::LlvmCpuToolchain toolchain;
   return &toolchain;
 }

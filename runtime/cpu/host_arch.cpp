@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 #include <llvm/ADT/StringMap.h>
+#include <llvm/TargetParser/AArch64TargetParser.h>
 #include <llvm/TargetParser/Host.h>
+#include <llvm/TargetParser/X86TargetParser.h>
 
 #include <algorithm>
 
@@ -35,6 +37,13 @@ Arch detect_host_arch() {
   std::sort(arch.features.begin(), arch.features.end());
   arch.vector_bytes = widest_vector_bytes(arch);
   return arch;
+}
+
+bool is_cpu_name(std::string_view name) {
+  constexpr bool kOf64Bits = true;
+  return llvm::X86::parseArchX86(name, kOf64Bits) != llvm::X86::CK_None ||
+         llvm::AArch64::parseCpu(name).has_value() ||
+         llvm::StringRef(name) == llvm::sys::getHostCPUName();
 }
 
 }  // namespace attune

@@ -159,6 +159,16 @@ END
   refused 1 sm_71 sm_80
 }
 
+@test "unknown CPU" {
+  need_cpu_target
+  attune emit --problem ${gpu_problem/bf16/fp32} --arch cpu:nonsense
+  refused 1 'arch is "cpu:nonsense", and LLVM has no CPU of this name'
+  attune emit --problem ${gpu_problem/bf16/fp32} --arch cpu:x86-64-v3 --out "$dir/a.cpp"
+  expect 0
+  attune emit --problem ${gpu_problem/bf16/fp32} --arch cpu:neoverse-n1 --out "$dir/b.cpp"
+  expect 0
+}
+
 @test "unknown knob" {
   attune emit --problem $gpu_problem --arch sm_80 --config tile=64
   refused 1 '"tile"' block_m

@@ -74,8 +74,25 @@ std::vector<std::string> slow_kernel_notes(const std::vector<Problem>& problems,
   return notes;
 }
 
+namespace {
+
+// Names of CPUs are LLVM's, which need not be here: then whatever compiles for one says so.
+Arch checked_arch(const std::string& name) {
+  Arch arch = parse_arch(name);
+  if (arch.target != Target::kCpu) return arch;
+  const CpuToolchain* toolchain = open_cpu_toolchain();
+  if (toolchain != nullptr && !toolchain->knows_cpu(arch.cpu))
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("arch is \"{}\", and LLVM has no CPU of this name; accepted are those "
+                            "that it has, such as {}, this machine's",
+                            name, toolchain->host_arch().name()));
+  return arch;
+}
+
+}  // namespace
+
 Arch arch_by_name(const std::string& name) {
-  if (name != "auto" && name != "cpu") return parse_arch(name);
+  if (name != "auto" && name != "cpu") return checked_arch(name);
   if (name == "auto") {
     if (const auto device = try_open_cuda(nullptr)) return device->archs().front();
   }
