@@ -2,6 +2,8 @@
 // Checking and timing on a Device; see device_backend.hpp.
 #include "tuner/device_backend.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <new>
@@ -50,7 +52,14 @@ void DeviceBackend::open(const MeasureTask& task) {
   seed_ = task.seed;
   problem_ = task.problem;
   inputs_->open(problem_);
-  open_oracle(task.reference);
+  try {
+    open_oracle(task.reference);
+  } catch (const std::bad_alloc&) {
+    throw Error(
+        ErrorCode::kOutOfMemory,
+        fmt::format("what results of {} are held against takes more host memory than is free",
+                    to_text(problem_)));
+  }
 }
 
 DeviceBackend::Loaded DeviceBackend::load(const KernelRequest& request,

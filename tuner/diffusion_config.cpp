@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <limits>
+
 namespace attune {
 namespace {
 
@@ -11,6 +14,28 @@ constexpr int64_t kClipTokens = 77;       // the text that UNets see
 constexpr int64_t kSd3Tokens = 77 + 256;  // CLIP's and T5's, one after the other
 constexpr int64_t kFluxTokens = 512;      // T5's
 constexpr int64_t kFluxPatches = 4096;    // of an image of 1024 x 1024
+
+// The larger side of a square of patches, with a text beside them, that lengths of a problem hold.
+int64_t widest_side(int64_t text) {
+  return static_cast<int64_t>(std::sqrt(static_cast<double>(kMaxLength - text)));
+}
+
+// Of a square of patches with a text; `scale`: of one patch's side in the units of the field.
+int64_t patches_of(const ModelFields& fields, int64_t side, int64_t scale, int64_t text) {
+  const int64_t widest = widest_side(text);
+  if (side > widest)
+    fields.refuse({"sample_size"}, fmt::format("a size of up to {}: a side has up to {} patches",
+                                               (widest + 1) * scale - 1, widest));
+  return side * side;
+}
+
+// A sum or a product of numbers in the fields, of which `names` is one.
+int count_of(const ModelFields& fields, Names names, int64_t count) {
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  if (count > kMost)
+    fields.refuse(names, fmt::format("a number with which the model has up to {} layers", kMost));
+  return static_cast<int>(count);
+}
 
 void add(const std::string& name, int layers, const Problem& problem, int64_t seqlen_q,
          int64_t seqlen_kv, ModelConfig* model) {
@@ -34,9 +59,10 @@ void add_level(const ModelFields& fields, size_t level, int channels, int heads,
   const int64_t side = level < kBitsOfSize ? fields.integer({"sample_size"}) >> level : 0;
   if (side < 1)
     fields.refuse({"sample_size"}, fmt::format("a size that is left after {} halvings", level));
+  const int64_t patches = patches_of(fields, side, int64_t{1} << level, 0);
   const std::string at = fmt::format(" at {0} x {0}", side);
-  add("self-attention" + at, blocks, problem, side * side, side * side, model);
-  add("cross-attention" + at, blocks, problem, side * side, kClipTokens, model);
+  add("self-attention" + at, blocks, problem, patches, patches, model);
+  add("cross-attention" + at, blocks, problem, patches, kClipTokens, model);
 }
 
 // In diffusers' UNet configs attention_head_dim is the number of heads (its naming is kept for
@@ -54,8 +80,8 @@ void read_unet(const ModelFields& fields, ModelConfig* model) {
   static constexpr Names kDepth{"transformer_layers_per_block"};
   const std::vector<int> depth =
       fields.has(kDepth) ? fields.integers(kDepth, levels) : std::vector<int>(levels, 1);
-  const int blocks =
-      fields.is_list({"layers_per_block"}) ? 0 : fields.integer({"layers_per_block"}, 2);
+  static constexpr Names kBlocks{"layers_per_block"};
+  const int64_t blocks = fields.is_list(kBlocks) ? 0 : fields.integer(kBlocks, 2);
   const std::string middle = fields.is_text({"mid_block_type"}) ? fields.text({"mid_block_type"})
                                                                 : "UNetMidBlock2DCrossAttn";
   const auto crosses = [](const std::string& type) {
@@ -66,9 +92,10 @@ void read_unet(const ModelFields& fields, ModelConfig* model) {
     if (!crosses(types[level]) && !has_middle) continue;
     if (channels[level] % heads[level] != 0)
       fields.refuse(kHeads, fmt::format("divisors of block_out_channels ({})", channels[level]));
-    const int on_the_way = crosses(types[level]) && blocks > 0 ? 2 * blocks + 1 : 0;
+    const int64_t on_the_way = crosses(types[level]) && blocks > 0 ? 2 * blocks + 1 : 0;
+    const int64_t count = (on_the_way + (has_middle ? 1 : 0)) * depth[level];
     add_level(fields, level, channels[level], heads[level],
-              (on_the_way + (has_middle ? 1 : 0)) * depth[level], model);
+              count_of(fields, depth[level] > blocks ? kDepth : kBlocks, count), model);
   }
   if (model->layers.empty()) fields.refuse({"down_block_types"}, "a list with a CrossAttn block");
 }
@@ -83,8 +110,9 @@ Problem joint_attention(const ModelFields& fields) {
 // Image and text attend to each other; some layers of SD3.5 have the image alone beside that.
 void read_sd3(const ModelFields& fields, ModelConfig* model) {
   const Problem problem = joint_attention(fields);
-  const int64_t side = fields.integer({"sample_size"}) / fields.integer({"patch_size"}, 2);
-  const int64_t patches = side * side;
+  const int64_t patch = fields.integer({"patch_size"}, 2);
+  const int64_t patches =
+      patches_of(fields, fields.integer({"sample_size"}) / patch, patch, kSd3Tokens);
   add(fmt::format("joint attention of {} patches and {} text tokens", patches, kSd3Tokens),
       fields.integer({"num_layers"}, 0), problem, patches + kSd3Tokens, patches + kSd3Tokens,
       model);
@@ -95,7 +123,9 @@ void read_sd3(const ModelFields& fields, ModelConfig* model) {
 }
 
 void read_flux(const ModelFields& fields, ModelConfig* model) {
-  const int layers = fields.integer({"num_layers"}, 19) + fields.count({"num_single_layers"});
+  const int64_t single = fields.count({"num_single_layers"});
+  const int layers =
+      count_of(fields, {"num_single_layers"}, fields.integer({"num_layers"}, 19) + single);
   add(fmt::format("joint attention of {} patches and {} text tokens", kFluxPatches, kFluxTokens),
       layers, joint_attention(fields), kFluxPatches + kFluxTokens, kFluxPatches + kFluxTokens,
       model);

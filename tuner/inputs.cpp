@@ -2,8 +2,11 @@
 // Device buffers for measuring; see inputs.hpp.
 #include "tuner/inputs.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <random>
 #include <utility>
 
@@ -72,6 +75,22 @@ int64_t Inputs::set_bytes(const OperandSpec& tensor) const {
 }
 
 void Inputs::open(const Problem& problem) {
+  const auto too_large = [&](const char* why) {
+    return Error(ErrorCode::kOutOfMemory, fmt::format("the operands of {} take more memory than is "
+                                                      "free: {}",
+                                                      to_text(problem), why));
+  };
+  try {
+    lay_out(problem);
+  } catch (const std::bad_alloc&) {
+    throw too_large("out of host memory");
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory) throw;
+    throw too_large(error.what());
+  }
+}
+
+void Inputs::lay_out(const Problem& problem) {
   operands_ = operands_of(problem);
   v_in_k_ = problem.v_in_k;
   int64_t bytes = 0;

@@ -25,7 +25,7 @@ class Inputs {
   Inputs(const Device& device, uint64_t seed) : device_(device), seed_(seed) {}
 
   // Lays out sets for the problem; memory of a former problem is used again where it is large
-  // enough.
+  // enough. Throws kOutOfMemory with the problem's text.
   void open(const Problem& problem);
   int num_sets() const { return static_cast<int>(sets_.size()); }
   // Without optional outputs.
@@ -53,6 +53,7 @@ class Inputs {
     std::vector<float> host;
     ScaleView view{};
   };
+  void lay_out(const Problem& problem);
   void open_tensor(const OperandSpec& tensor, int64_t count);
   void open_row_sums(const Problem& problem, const OperandSpec& row_sums);
   void open_rest(const Problem& problem, const OperandSpec& operand);

@@ -9,6 +9,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <new>
+
 #include "generator/core/error.hpp"
 #include "runtime/open_device.hpp"
 #include "tuner/device_backend.hpp"
@@ -56,6 +58,8 @@ class Server {
       backend_.open(request.task);
     } catch (const Error& error) {
       reply = {error.what(), static_cast<int>(error.code())};
+    } catch (const std::bad_alloc&) {
+      reply = {"out of host memory", static_cast<int>(ErrorCode::kOutOfMemory)};
     }
     say(encode(reply));
   }

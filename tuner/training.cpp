@@ -10,37 +10,51 @@
 namespace attune {
 namespace {
 
-// Returns whether any has gradients.
-bool add_to(const Training& training, std::vector<Problem>* problems) {
+// What became of the options: whether any problem has gradients, and whether one took the dropout.
+struct Taken {
+  bool training = false, dropout = false;
+};
+
+Taken add_to(const Training& training, std::vector<Problem>* problems) {
   std::vector<Problem> all;
   std::set<std::string> seen;
-  bool found = false;
+  Taken taken;
   const auto add = [&](const Problem& problem) {
     validate(problem);
     if (seen.insert(to_text(problem)).second) all.push_back(problem);
   };
   for (Problem forward : *problems) {
     const bool trains = !gradient_problems(forward).empty();
-    if (trains && !is_8_bit(forward) && forward.dropout == 0) forward.dropout = training.dropout;
+    if (trains && !is_8_bit(forward) && forward.dropout == 0) {
+      forward.dropout = training.dropout;
+      taken.dropout = true;
+    }
     add(forward);
     for (Problem problem : gradient_problems(forward)) {
       problem.deterministic = training.deterministic;
       add(problem);
     }
-    found |= trains;
+    taken.training |= trains;
   }
   *problems = std::move(all);
-  return found;
+  return taken;
 }
 
 }  // namespace
 
 void add_training(const Training& training, Workload* workload) {
-  if (!add_to(training, &workload->problems))
+  const Taken taken = add_to(training, &workload->problems);
+  if (!taken.training)
     throw Error(
         ErrorCode::kInvalidArgument,
         "--training is given, and no problem is one of op prefill; accepted are models, and "
         "problems of op prefill");
+  if (training.dropout != 0 && !taken.dropout)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "--dropout is given, and no problem takes it: those of 8 bits have no dropout, and "
+        "what others say of theirs stays; accepted is --dropout beside problems of 16 or 32 "
+        "bits without one");
   for (LayerKind& kind : workload->layer_kinds) add_to(training, &kind.problems);
 }
 

@@ -13,7 +13,7 @@ struct Training {
 };
 
 // Puts behind each problem that has gradients those of them (gradient_problems in generator/core/ops/attention_backward.hpp). Throws
-// kInvalidArgument where no problem has gradients, and for a dropout that validate() refuses.
+// kInvalidArgument where no problem has gradients, for a dropout that no problem takes, and for one that validate() refuses.
 void add_training(const Training& training, Workload* workload);
 
 }  // namespace attune

@@ -108,3 +108,22 @@ load contract
   expect 0
   json 'len(o["rows"]) == 3 and all(r["status"] == "ok" for r in o["rows"])'
 }
+
+@test "a problem beyond this machine's memory is named" {
+  need_cpu_target
+  local vast=dtype=fp32,head_dim=64,heads=32,batch=2000000,seqlen=200
+  attune check --target cpu --problem $vast
+  expect 4
+  [[ $errors == *"the operands of dtype=fp32,head_dim=64,heads=32/32,batch=2000000,seqlen=200,mask=none take more memory than is free: cannot allocate"* ]]
+  attune tune --target cpu --problem $vast --effort quick --budget 30 --json
+  expect 4
+  json '"take more memory than is free" in o["shapes"][0]["note"]'
+}
+
+@test "--dropout that no problem takes" {
+  need_cpu_target
+  attune check --target cpu --training --dropout 0.1 --problem dtype=e4m3,head_dim=64,heads=2,seqlen=64
+  refused 1 "--dropout is given, and no problem takes it: those of 8 bits have no dropout"
+  attune check --target cpu --training --dropout 0.1 --problem ${problem/seqlen/dropout=0.2,seqlen}
+  refused 1 "--dropout is given"
+}

@@ -196,6 +196,19 @@ TEST_F(TemporaryFile, MalformedConfigsAreRefused) {
       {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320, 640], "attention_head_dim": 8, "sample_size": 64,
           "down_block_types": ["DownBlock2D", "DownBlock2D"], "mid_block_type": "UNetMidBlock2D"})",
        "accepted is a list with a CrossAttn block"},
+      {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320], "attention_head_dim": 8, "sample_size": 46341,
+          "down_block_types": ["CrossAttnDownBlock2D"]})",
+       "\"sample_size\" is 46341; accepted is a size of up to 46340"},
+      {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320], "attention_head_dim": 8, "sample_size": 64,
+          "down_block_types": ["CrossAttnDownBlock2D"], "layers_per_block": 1073741823})",
+       "\"layers_per_block\" is 1073741823; accepted is a number with which the model has up to"},
+      {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320], "attention_head_dim": 8, "sample_size": 64,
+          "down_block_types": ["CrossAttnDownBlock2D"], "transformer_layers_per_block": 2147483647})",
+       "\"transformer_layers_per_block\" is 2147483647; accepted is a number with which"},
+      {R"({"_class_name": "SD3Transformer2DModel", "attention_head_dim": 64, "sample_size": 2147483647})",
+       "\"sample_size\" is 2147483647; accepted is a size of up to"},
+      {R"({"_class_name": "FluxTransformer2DModel", "attention_head_dim": 64, "num_layers": 2, "num_single_layers": 2147483646})",
+       "\"num_single_layers\" is 2147483646; accepted is a number with which the model has"},
   };
   for (const auto& [text, sentence] : table)
     EXPECT_THAT(model_error(text), HasSubstr(sentence)) << text;
@@ -291,8 +304,23 @@ TEST(Training, AddsTheGradientsOfEachForward) {
       trained("dtype=bf16," + llama, 0.25F),
       (std::vector<std::string>{"dtype=bf16," + llama + ",dropout=0.25",
                                 "op=attention_backward,dtype=bf16," + llama + ",dropout=0.25"}));
-  EXPECT_EQ(trained("dtype=e4m3,accuracy=fast," + llama, 0.25F).at(1),
+  EXPECT_EQ(trained("dtype=e4m3,accuracy=fast," + llama, 0).at(1),
             "op=attention_backward,dtype=bf16," + llama);
+}
+
+TEST(Training, LeavesProblemsOf8BitsWithoutDropoutWhereOthersTakeIt) {
+  const std::string rest = "head_dim=128,heads=32/8,batch=1,seqlen=512,mask=causal_bottom_right";
+  Workload mixed = workload_from_problems({"dtype=e4m3," + rest, "dtype=bf16," + rest});
+  add_training({0.25F, false}, &mixed);
+  std::vector<float> dropouts;
+  for (const Problem& p : mixed.problems) dropouts.push_back(p.dropout);
+  EXPECT_EQ(dropouts, (std::vector<float>{0, 0, 0.25F, 0.25F}));
+  for (const std::string problem : {"dtype=e4m3," + rest, "dtype=bf16,dropout=0.5," + rest}) try {
+      trained(problem, 0.25F);
+      ADD_FAILURE() << problem << " was not refused";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("--dropout is given, and no problem takes it"));
+    }
 }
 
 TEST(Training, AsksForEqualBitsOfGradientsAlone) {

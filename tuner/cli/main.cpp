@@ -7,6 +7,7 @@
 #include <csignal>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <set>
 #include <string>
 #include <string_view>
@@ -101,6 +102,9 @@ extern "C" int attune_program(int argc, char** argv) {
     // The tuner's child process (tuner/isolated_backend.hpp); not for people.
     if (argc == 3 && std::string_view(argv[1]) == "worker") return measure_worker_main(argv[2]);
     return run_program(argc, argv);
+  } catch (const std::bad_alloc&) {
+    print_notice("attune: this command takes more host memory than is free");
+    return kMissing;
   } catch (const std::exception& error) {
     print_notice(fmt::format("attune: internal error: {}", error.what()));
     return kInternalError;
