@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "generator/core/op.hpp"
+#include "generator/core/score_feature.hpp"
 #include "runtime/c_run_range.hpp"
 #include "runtime/c_scores.hpp"
 #include "runtime/c_support.hpp"
@@ -80,6 +82,46 @@ AppendArgs append_of(const attune_operands* operands) {
   return args;
 }
 
+// Parts of the operands that an older header lacks are null.
+const void* part_at(const attune_operands& operands, size_t offset) {
+  if (operands.size < offset + sizeof(void*)) return nullptr;
+  return *reinterpret_cast<void* const*>(reinterpret_cast<const char*>(&operands) + offset);
+}
+
+bool has_score_features(const Problem& p) {
+  return std::any_of(score_features().begin(), score_features().end(),
+                     [&](const ScoreFeature* feature) { return feature->is_on(p); });
+}
+
+// What a plan does not read would be forgotten in silence. An empty `scores` says nothing, and captures of a program that is a mask in
+// other words are the caller's all the same.
+void refuse_unread_parts(const attune_operands& operands, const Problem& asked, const Plan& plan) {
+  const auto refuse_part = [&](const char* name, const char* of) {
+    refuse(fmt::format("operands->{} is given, and the problem {}; accepted is NULL", name, of));
+  };
+  if (asked.dropout == 0 && part_at(operands, offsetof(attune_operands, dropout)) != nullptr)
+      [[unlikely]]
+    refuse_part("dropout", "has no dropout");
+  if (part_at(operands, offsetof(attune_operands, gradients)) != nullptr &&
+      !describe(asked.op).has_gradients) [[unlikely]]
+    refuse_part("gradients", "asks for no gradients");
+  if (part_at(operands, offsetof(attune_operands, cache)) != nullptr &&
+      !describe(asked.op).has_cache) [[unlikely]]
+    refuse_part("cache", "has no cache");
+  if (part_at(operands, offsetof(attune_operands, append)) != nullptr &&
+      !describe(asked.op).appends) [[unlikely]]
+    refuse_part("append", "is not of op append_kv");
+  const void* const given = part_at(operands, offsetof(attune_operands, scores));
+  if (given == nullptr || plan.scores.reads_operands()) [[likely]]
+    return;
+  const auto& scores = *static_cast<const attune_score_operands*>(given);
+  const bool says_something = scores.num_captures > 0 || scores.num_scalars > 0 ||
+                              scores.q_position0 != 0 || scores.kv_position0 != 0;
+  if (says_something && !has_score_features(asked)) [[unlikely]]
+    refuse_part("scores",
+                "has no score features, which alone read captures, scalars and positions");
+}
+
 int64_t bytes_of(size_t bytes) { return static_cast<int64_t>(std::min<size_t>(bytes, INT64_MAX)); }
 
 }  // namespace
@@ -132,6 +174,7 @@ attune_status attune_run(const attune_plan* plan, const attune_operands* operand
     Operands given = operands_of(operands);
     const attune_block_map* const map = map_in(operands);
     const Problem& asked = plan->asked;
+    refuse_unread_parts(*operands, asked, known);
     DropoutArgs dropout;
     if (asked.dropout) [[unlikely]] {
       dropout = dropout_of(operands);
