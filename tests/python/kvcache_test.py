@@ -307,8 +307,6 @@ class FlashTest(unittest.TestCase):
             want = expected(numbers(q[of]), numbers(k[of]), numbers(v[of]), causal=True)
             close(out[of], want[0], 2)
             close(lse[:, of], want[1], 2)
-        with self.assertRaisesRegex(ValueError, "cu_seqlens_q and cu_seqlens_k differ"):
-            attune.flash.flash_attn_varlen_func(q.clone().requires_grad_(), k, v, cu, (cu - 1).clamp(0), 90, 90, causal=True)
 
     def test_varlen_with_more_keys_than_rows(self):
         """Rows are the last of their keys; lists of keys end before their tensor does; NaN behind them is not looked at."""

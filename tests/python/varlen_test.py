@@ -174,7 +174,7 @@ class VarlenTest(unittest.TestCase):
         self.assertTrue(all((x == 0).all() for x in cache))
 
     def test_caches_with_padding_ahead(self):
-        """cache_leftpad: as caches without the padding, whatever stands in it."""
+        """cache_leftpad: as caches without the padding, whatever stands in it, but for angles."""
         draw = torch.Generator().manual_seed(5)
         drawn = lambda *shape: torch.randn(*shape, generator=draw).to(DEVICE, getattr(torch, DTYPE))  # noqa: E731
         room, pad, before, slots = 40, ints([3, 0, 10, 5]), ints([20, 7, 10, 38]), ints([4, 1, 0, 2])
@@ -190,7 +190,8 @@ class VarlenTest(unittest.TestCase):
                 own = [torch.zeros_like(cache[:1]) for cache in (k_cache, v_cache)]
                 for to, cache in zip(own, (k_cache, v_cache)):
                     to[0, :end - first] = cache[slot, first:end]
-                want = attune.flash.flash_attn_with_kvcache(q[b:b + 1], *own, k[b:b + 1], v[b:b + 1], cos, sin, end - first, return_softmax_lse=True, **given)
+                tables = [torch.cat((table[first:], table[:first])) for table in (cos, sin)]  # angles count from the slot's begin, as FlashAttention's
+                want = attune.flash.flash_attn_with_kvcache(q[b:b + 1], *own, k[b:b + 1], v[b:b + 1], *tables, end - first, return_softmax_lse=True, **given)
                 close(out[b:b + 1], numbers(want[0]), 2)
                 close(lse[b:b + 1], numbers(want[1]), 2)
                 for found, to in ((kc, own[0]), (vc, own[1])):

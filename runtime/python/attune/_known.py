@@ -34,7 +34,7 @@ def tell_ignored(function, hints):
 
 def window_of(window_size):
     """window_size as attention() has it. None, -1 and less are open sides, and so are those wider than any sequence."""
-    return None if window_size == (-1, -1) else _sides_of(settled(window_size))
+    return None if window_size is None or window_size == (-1, -1) else _sides_of(settled(window_size))
 
 
 @marked_constant

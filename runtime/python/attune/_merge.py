@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """merge(): two results of attention() over different keys as one, for attention whose keys are spread over calls or devices."""
 import ctypes
+import math
 from collections import namedtuple
 
 from . import _tensors as tensors
@@ -116,3 +117,13 @@ def prepare_merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context
     plan = _call_of(context, _given(o, lse, other_o, other_lse, out, lse_out)).plan
     plan.prepare()
     return plan
+
+
+def merge_all(o, lse):
+    """merge() of several states one after the other: o [states, batch, seqlen, num_heads, head_dim], lse fp32 [states, batch, num_heads, seqlen], of PyTorch.
+    Returns fp32 sums, to be rounded once. Used by _flashinfer_calls.py and _flash_rows.py."""
+    sums, whole = o[0].float().clone(), lse[0].float().contiguous().clone()
+    sums.masked_fill_((whole == -math.inf).transpose(1, 2)[..., None], 0)  # which has seen no key
+    for other_o, other_lse in zip(o[1:], lse[1:]):
+        merge(sums, whole, other_o, other_lse.float().contiguous(), out=sums, lse_out=whole)
+    return sums, whole

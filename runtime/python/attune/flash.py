@@ -3,8 +3,10 @@
 Tensors are [batch, seqlen, num_heads, head_dim], as in attention()."""
 from ._attention import attention
 from ._dropout import rate_of
-from ._flash_serving import (flash_attn_varlen_func, flash_attn_varlen_kvpacked_func, flash_attn_varlen_qkvpacked_func,  # noqa: F401
-                             flash_attn_with_kvcache)
+from ._flash_arguments import refusals
+from ._flash_rows import (flash_attn_combine, get_scheduler_metadata, index_first_axis, index_put_first_axis, pad_input, unpad_input)  # noqa: F401
+from ._flash_serving import flash_attn_with_kvcache  # noqa: F401
+from ._flash_varlen import (flash_attn_varlen_func, flash_attn_varlen_kvpacked_func, flash_attn_varlen_qkvpacked_func)  # noqa: F401
 from ._known import marked_constant, settled, tell_ignored, window_of
 
 _FUNCTION = "flash_attn_func"
@@ -20,13 +22,6 @@ def _check(dropout_p, causal, refused):
         raise ValueError(f"causal is {causal!r}; accepted are True and False")
     for name, instead in refused:
         raise ValueError(f"{name} is given; accepted is None: {instead}")
-
-
-_INSTEAD = {
-    "qv": "attune has no second product of q",
-    "aux_tensors": "tensors that score_mod and mask_mod read stand in their closures, as attune.score_mod() says",
-    "block_sparse_tensors": "attune.block_map.from_flex() and from_blocks() make maps for attune.attention(block_map=)",
-}
 
 
 def _factors(q, k, q_descale, k_descale, v_descale):
@@ -59,8 +54,7 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     gradients of others, qv, aux_tensors, block_sparse_tensors."""
     if dropout_p or dropout_p is None or (causal is not True and causal is not False) or not (qv is None and aux_tensors is None
                                                                                               and block_sparse_tensors is None):
-        given = (("qv", qv), ("aux_tensors", aux_tensors), ("block_sparse_tensors", block_sparse_tensors))
-        _check(settled(dropout_p), causal, [(name, _INSTEAD[name]) for name, value in given if value is not None])
+        _check(settled(dropout_p), causal, refusals(qv=qv, aux_tensors=aux_tensors, block_sparse_tensors=block_sparse_tensors))
     if num_splits not in (0, 1) or pack_gqa is not None or sm_margin != 0:
         _tell_ignored(num_splits, pack_gqa, sm_margin)
     choices = {}  # those that are given: the rest costs more than it says
@@ -82,10 +76,17 @@ def _tell_ignored(num_splits, pack_gqa, sm_margin):
 
 
 def flash_attn_qkvpacked_func(qkv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
-                              deterministic=False, return_attn_probs=False):
-    """flash_attn_func() of qkv [batch, seqlen, 3, num_heads, head_dim], without copies."""
-    q, k, v = _unpacked("qkv", qkv, 3)
-    return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+                              deterministic=False, return_attn_probs=False, *, num_heads_q=None, **others):
+    """flash_attn_func() of qkv [batch, seqlen, 3, num_heads, head_dim], without copies; as version 3 has it with num_heads_q of [batch, seqlen, num_heads_q + 2
+    num_heads_kv, head_dim]. others: what flash_attn_func() takes by name."""
+    if num_heads_q is not None and qkv.dim() == 4:
+        heads = qkv.shape[2] - num_heads_q
+        if num_heads_q < 1 or heads < 2 or heads % 2:
+            raise ValueError(f"num_heads_q is {num_heads_q} and qkv has {qkv.shape[2]} heads; accepted are num_heads_q + 2 num_heads_kv of them")
+        q, k, v = qkv.split((num_heads_q, heads // 2, heads // 2), 2)
+    else:
+        q, k, v = _unpacked("qkv", qkv, 3)
+    return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs, **others)
 
 
 def flash_attn_kvpacked_func(q, kv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,

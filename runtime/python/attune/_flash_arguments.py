@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the functions of flash.py make of the arguments of FlashAttention's versions 2, 3 and 4 and of vLLM's: two names of one thing, hints, factors,
+lists that the host sees, and what is refused. See flash.py."""
+import functools
+
+from ._known import tell_ignored
+from ._programs import mask_mod
+
+_INSTEAD = {
+    "qv": "attune has no second product of q",
+    "q_v": "attune has no second product of q",
+    "aux_tensors": "tensors that score_mod and mask_mod read stand in their closures, as attune.score_mod() says",
+    "block_sparse_tensors": "attune.block_map.from_flex() and from_blocks() make maps for attune.attention(block_map=)",
+}
+
+
+def refusals(**given):
+    """Pairs of a name and what to do instead, of arguments that are given and not taken."""
+    return [(name, _INSTEAD[name]) for name, value in given.items() if value is not None]
+
+
+def refuse(pairs):
+    for name, instead in pairs:
+        raise ValueError(f"{name} is given; accepted is None: {instead}")
+
+
+def one_of(**named):
+    """The value of an argument that has several names."""
+    given = [name for name, value in named.items() if value is not None]
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(given)} are given; accepted is one of them: they are names of one thing")
+    return named[given[0]] if given else None
+
+
+def ignore(function, **hints):
+    given = [f"{name}={value}" for name, value in hints.items() if value not in (None, 0, 1)]
+    if given:
+        tell_ignored(function, given)
+
+
+def check_list(name, tensor, shape, words, q):
+    """Of an int32 tensor on q's device; `words`: what its axes are called."""
+    import torch
+    if not torch.is_tensor(tensor) or tensor.dtype != torch.int32 or tuple(tensor.shape) != shape or tensor.device != q.device:
+        found = f"{tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}" if torch.is_tensor(tensor) else f"{tensor!r}"
+        raise ValueError(f"{name} is {found}; accepted is a tensor of int32 {words} = {shape} on {q.device}")
+
+
+def check_lengths(name, lengths, room, why):
+    """Where the host sees them: `room` is a number, or one for each request."""
+    if lengths is None or lengths.is_cuda:
+        return
+    for i, length in enumerate(lengths.tolist()):
+        most = room if isinstance(room, int) else int(room[i])
+        if not 0 <= length <= most:
+            raise ValueError(f"{name}[{i}] is {length}; accepted are 0 to {most}: {why}")
+
+
+@functools.lru_cache(maxsize=64)
+def program_of_chunks(attention_chunk):
+    """The mask_mod of attention_kvcache(), whose rows are counted from a request's first key."""
+    return mask_mod(lambda b, h, q_idx, kv_idx: q_idx // attention_chunk == kv_idx // attention_chunk)
+
+
+def requests_of_rows(cu_seqlens, rows, first=0):
+    """The number of the sequence that each row from `first` on is of; of rows before the first sequence and behind the last -1 and batch."""
+    import torch
+    begins = cu_seqlens.to(torch.int64).contiguous()
+    return torch.searchsorted(begins, torch.arange(first, first + rows, device=begins.device), right=True) - 1
+
+
+def with_factors(q, q_descale, heads_kv, cu_seqlens_q):
+    """q as attention over caches takes it: of 8 bits in bf16, times its factors [batch, num_heads_kv]. Those of 16 bits have none, as in FlashAttention 3."""
+    import torch
+    if q.dtype.itemsize > 1:
+        return q
+    if q_descale is None:
+        return q.bfloat16()
+    factors = q_descale.repeat_interleave(q.shape[-2] // heads_kv, 1)
+    if cu_seqlens_q is None:
+        factors = factors[:, None]
+    else:
+        factors = factors[requests_of_rows(cu_seqlens_q, q.shape[0]).clamp(0, factors.shape[0] - 1)]
+    return (q.float() * factors[..., None]).to(torch.bfloat16)
+
+
+def _of_slots(descale, slots, k_cache):
+    """Factors of each request and head as those of its slot, which all its keys have: [slots, 1, num_heads_kv]."""
+    if slots is None and descale.shape[0] == k_cache.shape[0]:
+        return descale[:, None]
+    made = descale.new_ones((k_cache.shape[0], descale.shape[1]))
+    if slots is None:
+        made[:descale.shape[0]] = descale
+    else:
+        made.index_copy_(0, slots.long(), descale)
+    return made[:, None]
+
+
+def scales_of(k_cache, spread, **descales):
+    """k_scale and v_scale of attention_kvcache(). FlashAttention has a factor for each request and head of tensors of 8 bits, and looks at none of others;
+    caches have one for each head, or what `spread` makes of those of requests (None: there is no such)."""
+    scales = {}
+    for name, descale in descales.items():
+        if k_cache.dtype.itemsize > 1:
+            descale = None
+        elif descale is None:
+            descale = 1.0
+        elif descale.dim() == 2 and descale.shape[0] > 1 and descale.stride(0) == 0:
+            descale = descale[:1]
+        elif descale.dim() == 2 and descale.shape[0] > 1:
+            if spread is None:
+                raise ValueError(f"{name} has shape {tuple(descale.shape)}; accepted beside block_table are factors of heads that all requests share: "
+                                 "[1, num_heads_kv], or that with .expand(batch, num_heads_kv); without it those of each request, too")
+            descale = spread(descale)
+        scales[name.replace("descale", "scale")] = descale
+    return scales
+
+
+def spread_over_slots(k_cache, block_table, slots):
+    """For scales_of()."""
+    return None if block_table is not None else lambda descale: _of_slots(descale, slots, k_cache)

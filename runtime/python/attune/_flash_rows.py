@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What FlashAttention has around its kernels: parts of a result joined, batches with padding as sequences end to end and back (its module
+bert_padding), and plans of kernels, of which attune needs none. See flash.py."""
+from ._merge import merge_all
+
+
+def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None, *, cu_seqlens=None, seqused=None, return_lse=True):
+    """Attention over keys that several calls have seen a part of each. out_partial: [splits, batch, seqlen, num_heads, head_dim], or [splits, rows, num_heads,
+    head_dim]; lse_partial: fp32 without head_dim, natural logarithms; -inf: saw no key. Sums are fp32, rounded once to out_dtype (None: out_partial's).
+    Returns (out, lse), lse fp32 [batch, seqlen, num_heads], or [rows, num_heads]; out alone without return_lse. cu_seqlens, seqused: all rows are
+    joined, those of no sequence too."""
+    import torch
+    if out_partial.dim() not in (4, 5) or tuple(lse_partial.shape) != tuple(out_partial.shape[:-1]) or out_partial.shape[0] == 0:
+        raise ValueError(f"out_partial has shape {tuple(out_partial.shape)} and lse_partial {tuple(lse_partial.shape)}; accepted are [splits, batch, seqlen, "
+                         "num_heads, head_dim] or [splits, rows, num_heads, head_dim], of 1 split and more, and the same without head_dim")
+    packed = out_partial.dim() == 4
+    states = (out_partial[:, None], lse_partial[:, None]) if packed else (out_partial, lse_partial)
+    with torch.no_grad():
+        found, lse = merge_all(states[0], states[1].transpose(2, 3))
+    found, lse = (x[0] if packed else x for x in (found, lse.transpose(1, 2)))
+    if out is None:
+        found = found.to(out_partial.dtype if out_dtype is None else out_dtype)
+    elif out_dtype not in (None, out.dtype):
+        raise ValueError(f"out is {out.dtype} and out_dtype {out_dtype}; accepted are equal ones")
+    else:
+        found = out.copy_(found)
+    return (found, lse) if return_lse else found
+
+
+def get_scheduler_metadata(*sizes, cache_seqlens=None, **choices):
+    """FlashAttention 3's plan of a step: attune needs none, and its functions ignore scheduler_metadata. An int32 tensor of no elements, where a tensor of the
+    arguments is."""
+    import torch
+    given = [x for x in (cache_seqlens, *sizes, *choices.values()) if torch.is_tensor(x)]
+    return torch.empty(0, dtype=torch.int32, device=given[0].device if given else "cpu")
+
+
+def index_first_axis(x, indices):
+    """x[indices], of rows [rows, ..]; gradients of x."""
+    return x.index_select(0, indices)
+
+
+def index_put_first_axis(values, indices, first_axis_dim):
+    """The way back: zeros [first_axis_dim, ..] with values [n, ..] at the rows indices [n]."""
+    return values.new_zeros((first_axis_dim, *values.shape[1:])).index_copy(0, indices, values)
+
+
+def unpad_input(hidden_states, attention_mask, unused_mask=None):
+    """Rows of a batch [batch, seqlen, ..] without padding. attention_mask: bool or int [batch, seqlen], 1: a row that counts; unused_mask: likewise, rows that
+    are kept and do not count. Waits for the device. Returns (rows [total, ..], their indices in [batch * seqlen], cu_seqlens int32 [batch + 1], the
+    longest sequence as a number, and int32 [batch], the rows of each that count)."""
+    import torch
+    used = attention_mask.bool()
+    kept = used if unused_mask is None else used | unused_mask.bool()
+    counts = kept.sum(-1, dtype=torch.int32)
+    indices = kept.flatten().nonzero().flatten()
+    cu_seqlens = torch.nn.functional.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))
+    rows = index_first_axis(hidden_states.flatten(0, 1), indices)
+    return rows, indices, cu_seqlens, int(counts.max()) if counts.numel() else 0, used.sum(-1, dtype=torch.int32)
+
+
+def pad_input(hidden_states, indices, batch, seqlen):
+    """The way back: rows [total, ..] at their indices in [batch * seqlen], as [batch, seqlen, ..] with zeros for padding."""
+    return index_put_first_axis(hidden_states, indices, batch * seqlen).unflatten(0, (batch, seqlen))

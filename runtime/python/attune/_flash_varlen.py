@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FlashAttention's functions of sequences end to end on attune. Without gradients attention_kvcache() finds sequences by their lists; with gradients and
+dropout attention() tells them apart as documents. See flash.py."""
+import functools
+import operator
+from types import SimpleNamespace
+
+from . import _flash_arguments as arguments
+from ._attention import attention
+from ._known import window_of
+from ._kvcache import attention_kvcache, check_begins
+from ._padding import is_between, widened_arguments
+from ._scores import refuse_other_extents
+from ._torch import records_gradients
+
+_FUNCTION = "flash_attn_varlen_func"
+
+
+def _finds_sequences(call):
+    """Whether kernels that find sequences by themselves take the call: fast ones are for Hopper, and no others know positions in two lists."""
+    import torch
+    if call.k.dtype.itemsize == 1 or (call.q.is_cuda and torch.cuda.get_device_capability(call.q.device) == (9, 0)):
+        return True
+    return not _is_one_list(call) and (_looks(call) or not call.q.is_cuda)
+
+
+def _looks(call):
+    """Whether positions count."""
+    return bool(call.causal or call.window is not None or call.chunk or call.slopes is not None)
+
+
+def _is_one_list(call):
+    return call.cu_q is call.cu_k and call.used_q is call.used_k
+
+
+def _lines_up(call):
+    """Whether each row stands at its own place in k; of two lists that waits for the device."""
+    import torch
+    return _is_one_list(call) or (call.used_q is None and call.used_k is None and torch.equal(call.cu_q, call.cu_k))
+
+
+def _counts(cu_seqlens, used):
+    return cu_seqlens[1:] - cu_seqlens[:-1] if used is None else used
+
+
+def _check_lists(call):
+    """Where the host sees them: kernels take lists at their word."""
+    batch = call.cu_q.shape[0] - 1 if hasattr(call.cu_q, "shape") else 0
+    for name, begins in (("cu_seqlens_q", call.cu_q), ("cu_seqlens_k", call.cu_k)):
+        if begins is None:
+            continue
+        if not hasattr(begins, "dim") or begins.dim() != 1 or begins.shape[0] != batch + 1 or begins.is_floating_point():
+            raise ValueError(f"{name} is {begins!r}; accepted are int32 [batch + 1], where sequences begin and where the last one ends")
+    for name, used in (("seqused_q", call.used_q), ("seqused_k", call.used_k)):
+        if used is not None:
+            arguments.check_list(name, used, (batch,), "[batch]", call.q)
+    if call.table is not None:
+        columns = call.table.shape[1] if getattr(call.table, "ndim", 0) == 2 else 1
+        arguments.check_list("block_table", call.table, (batch, columns), "[batch, pages]", call.q)
+    if call.q.is_cuda:
+        return
+    check_begins("cu_seqlens_q", call.cu_q, "rows", call.q.shape[0], "max_seqlen_q", call.most_q)
+    arguments.check_lengths("seqused_q", call.used_q, (call.cu_q[1:] - call.cu_q[:-1]).tolist(), "rows of the sequence")
+    if call.table is None:
+        check_begins("cu_seqlens_k", call.cu_k, "keys", call.k.shape[0], "max_seqlen_k", call.most_k)
+        arguments.check_lengths("seqused_k", call.used_k, (call.cu_k[1:] - call.cu_k[:-1]).tolist(), "keys of the sequence")
+    else:
+        room = call.table.shape[1] * call.k.shape[1]
+        arguments.check_lengths("seqused_k" if call.cu_k is None or call.used_k is not None else "keys of cu_seqlens_k", _counts(call.cu_k, call.used_k), room,
+                                "block_table has room for as many keys")
+
+
+def _end_to_end(name, x, cu_seqlens, most):
+    """Rows of all sequences, where each begins, and how many the longest has: of [batch, seqlen, ..] too, as version 4 takes them."""
+    import torch
+    if cu_seqlens is not None:
+        return x, cu_seqlens, x.shape[0] if most is None else int(most)
+    if x.dim() != 4:
+        raise ValueError(f"cu_seqlens_{name} is None and {name} has shape {tuple(x.shape)}; accepted without it is [batch, seqlen, num_heads, head_dim]")
+    begins = torch.arange(x.shape[0] + 1, dtype=torch.int32, device=x.device) * x.shape[1]
+    return x.flatten(0, 1), begins, x.shape[1]
+
+
+def _moved_up(call):
+    """q without the rows that seqused_q leaves out, its list, and the rows of its result that those of q have (-1: none)."""
+    import torch
+    count = call.q.shape[0]
+    begins = torch.nn.functional.pad(call.used_q.cumsum(0), (1, 0)).int()
+    last = call.used_q.shape[0] - 1
+
+    def moved(of, to, steps=None):
+        row = torch.arange(count, device=call.q.device)
+        requests = arguments.requests_of_rows(of, count)
+        inside = requests.clamp(0, max(last, 0))
+        at = row - of.long()[inside]
+        known = (requests >= 0) & (requests <= last) & (True if steps is None else at < steps.long()[inside])
+        return torch.where(known, to.long()[inside] + at, -1)
+    return call.q[moved(begins, call.cu_q).clamp(min=0)], begins, moved(call.cu_q, begins, call.used_q)
+
+
+def _wider(call, given):
+    """Packed q, k and v of head dims that kernels take: copies, where theirs are between, of which a warning tells as of attention()."""
+    q, k, v = call.q, call.k, call.v
+    if not is_between(q[None], k[None], v[None]):
+        return q, k, v
+    wide = widened_arguments({"q": q[None], "k": k[None], "v": v[None], "out": None, "pad_head_dim": None, "scale": given["scale"]})
+    given["scale"] = wide["scale"]
+    return tuple(wide[name][0] for name in "qkv")
+
+
+def _program_of_positions(call, lengths):
+    """score_mod of attention_kvcache(), whose q_idx counts from the first key, of one whose q_idx counts rows."""
+    mod, ahead = call.score_mod, lengths - _counts(call.cu_q, call.used_q)
+    return lambda score, b, h, q_idx, kv_idx: mod(score, b, h, q_idx - ahead[b], kv_idx)
+
+
+def _by_lists(call):
+    """(out, lse) by kernels that read the lists."""
+    import torch
+    lengths = _counts(call.cu_k, call.used_k).int()
+    given = dict(call.choices, alibi_slopes=call.slopes, window=call.window, is_causal=call.causal, sinks=call.sinks)
+    if call.chunk:
+        given["mask_mod"] = arguments.program_of_chunks(call.chunk)
+    if call.score_mod is not None:
+        given["score_mod"] = _program_of_positions(call, lengths)
+    q, k, v = _wider(call, given) if call.table is None else (call.q, call.k, call.v)
+    spread = None
+    if call.table is not None:
+        given.update(kv_lengths=lengths, page_table=call.table)
+    else:
+        given.update(kv_begins=call.cu_k.int(), seqlen_kv=min(call.most_k, k.shape[0]), kv_lengths=None if call.used_k is None else lengths)
+        spread = lambda descale: descale[arguments.requests_of_rows(call.cu_k, k.shape[0]).clamp(0, descale.shape[0] - 1)]  # noqa: E731
+    begins, back = call.cu_q.int(), None
+    if call.used_q is not None:
+        moved, begins, back = _moved_up(SimpleNamespace(q=q, cu_q=call.cu_q, used_q=call.used_q))
+        q = moved
+    q = arguments.with_factors(q, call.q_descale, k.shape[-2], begins)
+    own = call.out if back is None and v.shape[-1] == call.v.shape[-1] else None
+    out, lse = attention_kvcache(q, k, v, q_begins=begins, seqlen_q=min(call.most_q, q.shape[0]), return_lse=True, out=own,
+                                 **arguments.scales_of(k, spread, k_descale=call.k_descale, v_descale=call.v_descale), **given)
+    if back is not None:
+        row, known = back.clamp(min=0), back >= 0
+        out, lse = torch.where(known[:, None, None], out[row], 0), torch.where(known, lse[:, row], -float("inf"))
+    return out if out.shape[-1] == call.v.shape[-1] else out[..., :call.v.shape[-1]], lse
+
+
+def _documents(cu_seqlens, used, first, rows, of_none):
+    """(ids, steps): the sequence of each row from `first` on, and its place there, both int32. Rows before the first sequence and behind the last have ids of
+    their own, -1 and batch; those that `used` leaves out have `of_none`."""
+    import torch
+    ids = arguments.requests_of_rows(cu_seqlens, rows, first)
+    inside = ids.clamp(0, max(cu_seqlens.shape[0] - 2, 0))
+    steps = torch.arange(first, first + rows, device=ids.device) - cu_seqlens.long()[inside]
+    if used is not None:
+        ids = torch.where(steps < used.long()[inside], ids, of_none)
+    return ids.int(), steps.int()
+
+
+def _mask_of_positions(call, rows, keys):
+    """mask_mod of attention() for rows and keys that stand at positions of their own sequences, int32 each."""
+    left, right = call.window or (None, None)
+    if call.causal:
+        right = 0
+    chunk = call.chunk
+
+    def seen(b, h, q_idx, kv_idx):
+        row, key = rows[q_idx], keys[kv_idx]
+        conditions = [] if right is None else [key <= row + right]
+        if left is not None:
+            conditions.append(key >= row - left)
+        if chunk:
+            conditions.append(row // chunk == key // chunk)
+        return functools.reduce(operator.and_, conditions)
+    return seen
+
+
+def _score_of_sequences(call, ids, steps, rows, keys):
+    """score_mod of attention() for programs and slopes that count in each sequence: `steps` rows from its first, `rows` positions that keys have, too."""
+    mod, slopes = call.score_mod, call.slopes
+
+    def score_of(score, b, h, q_idx, kv_idx):
+        if mod is not None:
+            score = mod(score, ids[q_idx], h, steps[q_idx], keys[kv_idx])
+        return score if slopes is None else score - slopes[ids[q_idx], h] * abs(rows[q_idx] - keys[kv_idx])
+    return score_of
+
+
+def _cut(call, lines_up):
+    """(first, end) of the rows, and of the keys, that sequences have, where the host sees the lists; elsewhere all."""
+    found = [(int(begins[0]), int(begins[-1])) if begins.device.type == "cpu" else (0, x.shape[0]) for begins, x in ((call.cu_q, call.q), (call.cu_k, call.k))]
+    if lines_up:  # what stands behind the last sequence is of none, and would move the diagonal
+        end = min(end for _, end in found)
+        found = [(first, end) for first, _ in found]
+    return found
+
+
+def _by_documents(call):
+    """(out, lse) by attention(), whose gradients PyTorch gets."""
+    import torch
+    lines_up = _looks(call) and _lines_up(call)
+    (first, end), (first_key, end_key) = _cut(call, lines_up)
+    ids, steps = _documents(call.cu_q, call.used_q, first, end - first, -2)
+    is_one = _is_one_list(call) and call.used_q is None and (first, end) == (first_key, end_key)
+    key_ids, keys = (ids, steps) if is_one else _documents(call.cu_k, call.used_k, first_key, end_key - first_key, -3)
+    given = dict(call.choices, sinks=call.sinks, documents=(ids[None], key_ids[None]))
+    rows = steps
+    if not lines_up and _looks(call):
+        ahead = (_counts(call.cu_k, call.used_k) - _counts(call.cu_q, call.used_q)).long()
+        rows = (steps + ahead[ids.long().clamp(0, max(ahead.shape[0] - 1, 0))]).int()
+    if lines_up and not call.chunk:
+        given.update(mask="causal_bottom_right" if call.causal else None, window=call.window)
+    elif call.causal or call.window is not None or call.chunk:
+        given["mask_mod"] = _mask_of_positions(call, rows, keys)
+    by_sequence = call.slopes is not None and (not lines_up or (call.slopes.dim() == 2 and call.slopes.shape[0] > 1))
+    if call.score_mod is not None or by_sequence:
+        own = SimpleNamespace(score_mod=call.score_mod, slopes=call.slopes.expand(call.cu_q.shape[0] - 1, call.q.shape[1]) if by_sequence else None)
+        given["score_mod"] = _score_of_sequences(own, ids, steps, rows, keys)
+    if not by_sequence:
+        given["alibi_slopes"] = call.slopes
+    for name, value in (("dropout_p", call.dropout_p or None), ("deterministic", True if call.deterministic else None)):
+        if value is not None:
+            given[name] = value
+    out, lse = attention(call.q[None, first:end], call.k[None, first_key:end_key], call.v[None, first_key:end_key], return_lse=True, **given)
+    out, lse = out[0], lse[0]
+    if end - first != call.q.shape[0]:
+        behind = call.q.shape[0] - end
+        out, lse = (torch.nn.functional.pad(out, (0, 0, 0, 0, first, behind)),
+                    torch.nn.functional.pad(lse, (first, behind), value=-float("inf")))
+    return out, lse
+
+
+def _attend(call):
+    """(out, lse), by what can."""
+    recorded = records_gradients(call.q, call.k, call.v, call.slopes, call.sinks)
+    if call.table is not None or not (recorded or call.dropout_p) and _finds_sequences(call):
+        if call.dropout_p:
+            raise ValueError(f"dropout_p is {call.dropout_p}; accepted beside block_table is 0.0")
+        return _by_lists(call)
+    return _by_documents(call)
+
+
+def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, dropout_p=0.0, softmax_scale=None, causal=False,
+                           window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False, block_table=None, *,
+                           page_table=None, seqused_q=None, seqused_k=None, learnable_sink=None, s_aux=None, attention_chunk=0, score_mod=None, q_descale=None,
+                           k_descale=None, v_descale=None, out=None, return_lse=False, return_softmax_lse=False, qv=None, q_v=None, aux_tensors=None,
+                           num_splits=0, pack_gqa=None, sm_margin=0, scheduler_metadata=None, fa_version=None):
+    """FlashAttention of sequences end to end, of the arguments of its versions 2, 3 and 4 and of vLLM's; those that version 2 has not by name alone. Tensors of
+    PyTorch; gradients of q, k, v, alibi_slopes and learnable_sink without block_table.
+
+    q: [rows, num_heads_q, head_dim], k, v: [keys, num_heads_kv, head_dim]; cu_seqlens_q, cu_seqlens_k: int32 [batch + 1], where sequences begin; None:
+    q, or k and v, are [batch, seqlen, num_heads, head_dim], and so is out. A row sees keys of its own sequence, and the last row stands at its last key
+    (bottom right). seqused_q, seqused_k: int32 [batch], so many of its first rows and keys count; other rows of out are 0. With gradients or dropout, and of
+    one list for both elsewhere than on Hopper, keys of others weigh 0 and must be finite. Rows before the first and behind the last sequence are of none: what
+    out and lse have there is not defined. With block_table (page_table: int32 [batch, pages]) k and v are pages [num_pages, page_size, num_heads_kv,
+    head_dim], and seqused_k, else cu_seqlens_k, says how many keys each has.
+
+    Where a mask, window, chunk or slopes look at positions, gradients and dropout take one tensor for both lists without a wait: two are compared, which waits
+    for the device, and where they differ positions are looked up. max_seqlen: None is that of any batch. On a CPU begins that run backwards or out of q and
+    k, and a max_seqlen that is less than a sequence's, are refused; on a GPU nobody looks. dropout_p: of the rows end to end, without block_table.
+    attention_chunk, learnable_sink (s_aux): as of flash_attn_with_kvcache(). score_mod: a function, as of attention() for each sequence by itself, of which b
+    is the number. q_descale, k_descale, v_descale: as of flash_attn_with_kvcache(); no gradients. out: what the result is written into.
+
+    Returns out; with return_lse or return_softmax_lse (out, lse [num_heads_q, rows], of q with its batch [batch, num_heads_q, seqlen]); with return_attn_probs
+    (out, lse, None). deterministic: of gradients, as of flash_attn_func(). num_splits, pack_gqa, sm_margin, scheduler_metadata and fa_version are
+    ignored. Refused: qv, q_v, aux_tensors."""
+    arguments.refuse(arguments.refusals(qv=qv, q_v=q_v, aux_tensors=aux_tensors))
+    arguments.ignore(_FUNCTION, num_splits=num_splits, pack_gqa=pack_gqa, sm_margin=sm_margin)
+    given, table = (q, out), arguments.one_of(block_table=block_table, page_table=page_table)
+    if score_mod is not None and (not callable(score_mod) or hasattr(score_mod, "bind")):
+        raise TypeError(f"score_mod is {type(score_mod).__name__}; accepted is a function (score, b, h, q_idx, kv_idx)")
+    q, cu_seqlens_q, most_q = _end_to_end("q", q, cu_seqlens_q, max_seqlen_q)
+    if table is None:
+        (k, cu_seqlens_k, most_k), v = _end_to_end("k", k, cu_seqlens_k, max_seqlen_k), v if v.dim() == 3 else v.flatten(0, 1)
+    elif cu_seqlens_k is None and seqused_k is None:
+        raise ValueError("block_table is given without seqused_k and cu_seqlens_k; accepted is one of them, which says how many keys each request has")
+    else:
+        most_k = 0
+    window, sinks = window_of(window_size), arguments.one_of(learnable_sink=learnable_sink, s_aux=s_aux)
+    call = SimpleNamespace(q=q, k=k, v=v, cu_q=cu_seqlens_q, cu_k=cu_seqlens_k, used_q=seqused_q, used_k=seqused_k, most_q=most_q, most_k=most_k, table=table,
+                           causal=bool(causal), window=window, chunk=attention_chunk or 0, slopes=alibi_slopes, sinks=sinks, score_mod=score_mod,
+                           dropout_p=dropout_p, deterministic=deterministic, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale,
+                           out=out if out is None or out.dim() == 3 else out.flatten(0, 1), choices=dict(scale=softmax_scale, softcap=softcap if softcap else None))
+    _check_lists(call)
+    if alibi_slopes is not None:  # here: not all kernels below know a batch
+        refuse_other_extents("alibi_slopes", tuple(alibi_slopes.shape), ("batch", "num_heads_q"), (cu_seqlens_q.shape[0] - 1, q.shape[1]))
+    return _shown(*_attend(call), *given, (return_attn_probs, return_lse or return_softmax_lse))
+
+
+def _shown(found, lse, q, out, wanted):
+    """What the call returns: of q [batch, seqlen, ..] with its batch, and in `out`."""
+    if q.dim() == 4:
+        found, lse = found.unflatten(0, q.shape[:2]), lse.unflatten(1, q.shape[:2]).transpose(0, 1)
+    if out is not None:
+        found = out if out.data_ptr() == found.data_ptr() else out.copy_(found)
+    wants_probabilities, wants_lse = wanted
+    return (found, lse, None) if wants_probabilities else (found, lse) if wants_lse else found
+
+
+def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+                                     alibi_slopes=None, deterministic=False, return_attn_probs=False):
+    """flash_attn_varlen_func() of qkv [rows, 3, num_heads, head_dim], without copies."""
+    q, k, v = qkv.unbind(1)
+    return flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal, window_size, softcap,
+                                  alibi_slopes, deterministic, return_attn_probs)
+
+
+def flash_attn_varlen_kvpacked_func(q, kv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None, causal=False,
+                                    window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False):
+    """flash_attn_varlen_func() of kv [keys, 2, num_heads_kv, head_dim], without copies."""
+    k, v = kv.unbind(1)
+    return flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, window_size,
+                                  softcap, alibi_slopes, deterministic, return_attn_probs)
