@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -127,6 +128,26 @@ attune_operands level_operands(const attune_operands* given, size_t level) {
                      "attune_operands_contiguous");
 }
 
+// Rows that a level leaves out have seen none of its keys: what is joined of them is an empty state.
+void empty_states(const attune_cascade& cascade, size_t level, char* workspace, void* stream) {
+  const size_t from = level == 0 ? cascade.first_lse : cascade.next_lse;
+  const int64_t rows = cascade.most_rows * cascade.last.num_heads_q;
+  const auto bytes = static_cast<int64_t>(cascade.next_lse - from) + rows * int64_t{sizeof(float)};
+  cascade.levels[level].plan->plan->device->fill_floats(reinterpret_cast<float*>(workspace + from),
+                                                        -std::numeric_limits<float>::infinity(),
+                                                        bytes / int64_t{sizeof(float)}, stream);
+}
+
+void check_workspace(const attune_cascade& cascade, const void* workspace, size_t bytes) {
+  if (bytes < cascade.bytes)
+    refuse(fmt::format("workspace_bytes is {}; accepted are {} and more for this cascade", bytes,
+                       cascade.bytes));
+  if (cascade.bytes > 0 &&
+      (workspace == nullptr || reinterpret_cast<uintptr_t>(workspace) % kAlignment != 0))
+    refuse(fmt::format("workspace is at address {}; accepted are addresses aligned to {} bytes",
+                       workspace, kAlignment));
+}
+
 void run_stage(const Stage& stage, const attune_operands& operands, char* workspace, void* stream,
                const std::string& where) {
   check(attune_run(stage.plan.get(), &operands,
@@ -212,9 +233,7 @@ attune_status attune_cascade_init(const attune_cascade* cascade, void* workspace
                                   size_t workspace_bytes, void* stream) {
   return guarded([&] {
     const attune_cascade& known = not_null(cascade, "cascade");
-    if (workspace_bytes < known.bytes)
-      refuse(fmt::format("workspace_bytes is {}; accepted are {} and more for this cascade",
-                         workspace_bytes, known.bytes));
+    check_workspace(known, workspace, workspace_bytes);
     for (const std::vector<Stage>* stages : {&known.levels, &known.merges})
       for (const Stage& stage : *stages)
         if (stage.bytes > 0)
@@ -230,9 +249,7 @@ attune_status attune_cascade_run(const attune_cascade* cascade,
                                  size_t workspace_bytes, void* stream) {
   return guarded([&] {
     const attune_cascade& known = not_null(cascade, "cascade");
-    if (workspace_bytes < known.bytes)
-      refuse(fmt::format("workspace_bytes is {}; accepted are {} and more for this cascade",
-                         workspace_bytes, known.bytes));
+    check_workspace(known, workspace, workspace_bytes);
     not_null(levels, "levels");
     auto* const memory = static_cast<char*>(workspace);
     const size_t count = known.levels.size();
@@ -247,6 +264,7 @@ attune_status attune_cascade_run(const attune_cascade* cascade,
             reinterpret_cast<float*>(memory + (i == 0 ? known.first_lse : known.next_lse));
         operands.lse_head_stride = known.most_rows;
         operands.lse_batch_stride = known.most_rows * known.last.num_heads_q;
+        if (i != 1) empty_states(known, i, memory, stream);  // the first run of both
       }
       run_stage(known.levels[i], operands, memory, stream, level_name(i));
       if (i > 0) run_merge(known, i - 1, result, memory, stream);

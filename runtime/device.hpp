@@ -62,6 +62,9 @@ class Device {
   virtual void copy_to_device(void* to, const void* from, int64_t bytes) const = 0;
   virtual void copy_to_host(void* to, const void* from, int64_t bytes) const = 0;
   virtual void fill(void* memory, int byte, int64_t bytes, StreamHandle stream) const = 0;
+  // Enqueued as a launch is; safe in CUDA-graph capture.
+  virtual void fill_floats(float* memory, float value, int64_t count,
+                           StreamHandle stream) const = 0;
   virtual void synchronize() const = 0;  // throws kDriver when a launch has failed
   // Whether `stream` records into a CUDA graph now: nothing may wait for the device then.
   virtual bool capturing(StreamHandle) const { return false; }

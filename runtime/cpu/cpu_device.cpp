@@ -152,6 +152,9 @@ class CpuDevice final : public Device {
   void fill(void* memory, int byte, int64_t bytes, StreamHandle) const override {
     std::memset(memory, byte, static_cast<size_t>(bytes));
   }
+  void fill_floats(float* memory, float value, int64_t count, StreamHandle) const override {
+    std::fill_n(memory, count, value);
+  }
   void synchronize() const override {}
   int sm_clock_mhz() const override { return 0; }
 

@@ -4,6 +4,7 @@
 #include "runtime/cuda/cuda_device.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "generator/core/error.hpp"
 #include "generator/nvrtc_compiler.hpp"
@@ -143,6 +144,15 @@ void CudaDevice::fill(void* memory, int byte, int64_t bytes, StreamHandle stream
         driver().cuMemsetD8Async(address_of(memory), static_cast<unsigned char>(byte),
                                  size_of(bytes), static_cast<Stream>(stream)),
         "cuMemsetD8Async");
+}
+
+void CudaDevice::fill_floats(float* memory, float value, int64_t count, StreamHandle stream) const {
+  if (count == 0) return;
+  const ContextScope scope(*context_);
+  check(driver(),
+        driver().cuMemsetD32Async(address_of(memory), std::bit_cast<unsigned>(value),
+                                  size_of(count), static_cast<Stream>(stream)),
+        "cuMemsetD32Async");
 }
 
 void CudaDevice::synchronize() const {

@@ -32,6 +32,7 @@ class CudaDevice final : public Device {
   void copy_to_device(void* to, const void* from, int64_t bytes) const override;
   void copy_to_host(void* to, const void* from, int64_t bytes) const override;
   void fill(void* memory, int byte, int64_t bytes, StreamHandle stream) const override;
+  void fill_floats(float* memory, float value, int64_t count, StreamHandle stream) const override;
   void synchronize() const override;
   bool capturing(StreamHandle stream) const override;
   int sm_clock_mhz() const override;

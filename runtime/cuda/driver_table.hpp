@@ -102,6 +102,8 @@ struct LaunchConfig {  // CUlaunchConfig
   X(cuMemcpyDtoH, "cuMemcpyDtoH_v2", (void* to, Address from, size_t bytes))                   \
   X(cuMemsetD8Async, "cuMemsetD8Async",                                                        \
     (Address to, unsigned char byte, size_t count, Stream stream))                             \
+  X(cuMemsetD32Async, "cuMemsetD32Async",                                                      \
+    (Address to, unsigned word, size_t count, Stream stream))                                  \
   X(cuStreamIsCapturing, "cuStreamIsCapturing", (Stream stream, int* status))                  \
   X(cuEventCreate, "cuEventCreate", (Event * event, unsigned flags))                           \
   X(cuEventRecord, "cuEventRecord", (Event event, Stream stream))                              \

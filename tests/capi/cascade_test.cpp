@@ -110,6 +110,43 @@ void compare(const attune::Context& context, std::vector<Level> levels, Level wh
       CHECK(std::fabs(got_lse.data[head * most + row] - want_lse.data[head * most + row]) < 1e-5f);
 }
 
+// Rows that the first level leaves out have the keys of the last alone, whatever the workspace held.
+void leaves_out(const attune::Context& context) {
+  Level shared = level_of(4, 0, kShared),
+        own = level_of(1, kShared, kWidth, ",mask=causal_bottom_right");
+  const int rows = own.begins.back(), held = rows - rows_of(kRequests - 1);
+  const std::size_t of_q = sizeof(float) * std::size_t(kRequests * 3 * kHeads * kDim);
+  const std::size_t of_cache = sizeof(float) * kPages * kPage * kKvHeads * kDim;
+  const std::size_t of_lse = sizeof(float) * std::size_t(kRequests * 3 * kHeads);
+  const Memory q(of_q), k(of_cache), v(of_cache), want(of_q), got(of_q), want_lse(of_lse),
+      got_lse(of_lse);
+  for (std::size_t i = 0; i < of_q / 4; ++i) q.data[i] = std::sin(0.7f * float(i));
+  for (std::size_t i = 0; i < of_cache / 4; ++i)
+    k.data[i] = std::cos(0.3f * float(i)), v.data[i] = std::sin(0.11f * float(i * i % 997));
+  own.bind(q.data, k.data, v.data, want.data, want_lse.data);
+  const attune::Plan plan = context.plan(own.problem);
+  const Memory of_plan(plan.workspace_bytes());
+  plan.run(own.operands, of_plan.data, plan.workspace_bytes());
+
+  own.bind(q.data, k.data, v.data, got.data, got_lse.data);
+  shared.bind(q.data, k.data, v.data, got.data, got_lse.data);
+  const attune::Cascade cascade(context, {shared.problem, own.problem});
+  const Memory workspace(cascade.workspace_bytes());
+  cascade.init_workspace(workspace.data, cascade.workspace_bytes());
+  for (const int last : {rows, held}) {  // the first run leaves its states of all rows there
+    shared.begins.back() = last;
+    cascade.run({&shared.operands, &own.operands}, workspace.data, cascade.workspace_bytes());
+  }
+  for (int row = held; row < rows; ++row) {
+    for (int i = row * kHeads * kDim; i < (row + 1) * kHeads * kDim; ++i)
+      CHECK(std::fabs(got.data[i] - want.data[i]) < 1e-5f);
+    for (int head = 0; head < kHeads; ++head) {
+      const int at = head * kRequests * 3 + row;
+      CHECK(std::fabs(got_lse.data[at] - want_lse.data[at]) < 1e-5f);
+    }
+  }
+}
+
 void refuses(const attune::Context& context, const std::vector<attune_problem>& levels,
              const char* what) {
   try {
@@ -134,6 +171,7 @@ int main() try {
   compare(context, {whole}, whole);
   compare(context, {level_of(4, 0, kShared), level_of(1, kShared, kWidth, causal)}, whole);
   compare(context, {all, level_of(2, kShared, kShared + kHalf), own}, whole);
+  leaves_out(context);
   refuses(context, {}, "num_levels is 0");
   refuses(context, {own.problem, all.problem}, "levels[0] has a mask or sinks");
   refuses(context, {level_of(4, 0, kShared, ",window=3:0").problem, own.problem},

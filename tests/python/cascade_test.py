@@ -3,6 +3,7 @@
 """cascade() against attention over whole requests, with NumPy on the CPU and with PyTorch on the device named by the first argument: one to three
 levels, groups without keys, several tokens, sinks, a captured graph. Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
 import unittest
+import unittest.mock
 
 import attune
 from library_and_device import DEVICE, np, torch
@@ -24,6 +25,11 @@ def ints(values):
 
 def numbers(x):
     return np.asarray(x, np.float64) if isinstance(x, np.ndarray) else x.double().cpu().numpy()
+
+
+def filled_with_nan(x):
+    attune._tensors.fill(x, np.nan)
+    return x
 
 
 class Tree:
@@ -103,6 +109,17 @@ class CascadeTest(unittest.TestCase):
     def test_sinks_count_once(self):
         sinks = np.linspace(-1, 3, 8).astype(np.float32)
         self.compare(Tree(5, [[50], [9, 2]], [[0, 0], [0, 1]], [1, 1]), sinks=sinks if torch is None else torch.from_numpy(sinks).to(DEVICE))
+
+    def test_rows_that_a_level_leaves_out_have_the_keys_of_others(self):
+        tree, of_one = (Tree(9, [[50], [9, 2, 20, 7]], [[0] * 4, range(4)], [1, 2, 1, 1]) for _ in range(2))
+        tree.levels[0]["q_begins"] = ints([0, 3])
+        empty = attune._tensors.empty
+        with unittest.mock.patch("attune._tensors.empty", lambda *given: filled_with_nan(empty(*given))):
+            o, lse = attune.cascade(tree.q, tree.levels, is_causal=True, return_lse=True)
+        of_one.keys[0] = [keys[:, :0] for keys in of_one.keys[0]]
+        for rows, (want, want_lse) in ((slice(0, 3), tree.expected(True)), (slice(3, 5), of_one.expected(True))):
+            np.testing.assert_allclose(numbers(o)[rows], want[rows], rtol=LIMIT, atol=LIMIT)
+            np.testing.assert_allclose(numbers(lse)[:, rows], want_lse[:, rows], rtol=LIMIT, atol=LIMIT)
 
     def test_what_is_wrong_is_refused_by_name(self):
         tree = Tree(6, [[8], [2, 2]], [[0, 0], [0, 1]], [1, 1])

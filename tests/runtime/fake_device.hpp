@@ -3,6 +3,7 @@
 // "compiles" by counting, and records launches. The templates it serves are the real ones.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -120,6 +121,9 @@ class FakeDevice final : public Device {
   }
   void fill(void* memory, int byte, int64_t bytes, StreamHandle) const override {
     memset(memory, byte, static_cast<size_t>(bytes));
+  }
+  void fill_floats(float* memory, float value, int64_t count, StreamHandle) const override {
+    std::fill_n(memory, count, value);
   }
   void synchronize() const override {}
   bool capturing(StreamHandle) const override { return is_capturing; }

@@ -3,6 +3,7 @@
 // and its host cost measured, without a GPU. One device, an sm_90 with 132 multiprocessors.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -119,6 +120,9 @@ inline void stub_kernel_entries(cuda::DriverTable& t) {
   };
   t.cuMemsetD8Async = [](Address to, unsigned char byte, size_t count, Stream) {
     return std::memset(reinterpret_cast<void*>(to), byte, count), kSuccess;
+  };
+  t.cuMemsetD32Async = [](Address to, unsigned word, size_t count, Stream) {
+    return std::fill_n(reinterpret_cast<unsigned*>(to), count, word), kSuccess;
   };
   t.cuTensorMapEncodeTiled = [](TensorMap* map, int, uint32_t, void* address, const uint64_t*,
                                 const uint64_t*, const uint32_t*, const uint32_t*, int, int, int,

@@ -40,6 +40,9 @@ class DeviceWithCompiler final : public Device {
   void fill(void* memory, int byte, int64_t bytes, StreamHandle stream) const override {
     real_->fill(memory, byte, bytes, stream);
   }
+  void fill_floats(float* memory, float value, int64_t count, StreamHandle stream) const override {
+    real_->fill_floats(memory, value, count, stream);
+  }
   void synchronize() const override { real_->synchronize(); }
   bool capturing(StreamHandle stream) const override { return real_->capturing(stream); }
   int sm_clock_mhz() const override { return real_->sm_clock_mhz(); }

@@ -3,10 +3,10 @@
  * of what joins them; see attune.h for what plans, operands and workspaces are.
  *
  * levels: problems of op attention_kvcache with packed_q, from the widest prefix to what each request has alone, the last. Rows that
- * share keys stand side by side: batch of a level is its number of groups, seqlen_q the most rows of one; the groups of each level hold
- * all rows of the last. dtype, heads and head dims are the same in all. Every row sees all keys of its groups but in the last level, which
- * alone may have a mask and sinks; no level has what looks at positions beside it (windows, ALiBi, programs). Groups without keys have
- * length 0.
+ * share keys stand side by side: batch of a level is its number of groups, seqlen_q the most rows of one; a row that no
+ * group of a level holds sees none of its keys. dtype, heads and head dims are the same in all. Every row sees all keys of its groups but
+ * in the last level, which alone may have a mask and sinks; no level has what looks at positions beside it (windows, ALiBi, programs).
+ * Groups without keys have length 0.
  */
 #ifndef ATTUNE_ATTUNE_CASCADE_H_
 #define ATTUNE_ATTUNE_CASCADE_H_

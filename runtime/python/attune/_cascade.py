@@ -48,8 +48,8 @@ def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None,
     q: [rows, num_heads_q, head_dim], the newest tokens of all requests end to end. levels: dicts of what attention_kvcache() takes of packed rows, from
     the widest prefix to what each request has alone: k_cache, v_cache, q_begins (int32: where the rows of each group begin), seqlen_q (most
     rows of a group), kv_lengths, and page_table, slots or kv_begins with seqlen_kv; k_scale, v_scale, dtype_kv of 8-bit caches. Rows that share keys
-    stand side by side: q_begins of a level bounds its groups, from 0 to all rows, and of the last level the requests. A group
-    without keys has kv_lengths 0. All levels may be of one cache.
+    stand side by side: q_begins of a level bounds its groups, and of the last level the requests; rows outside see none of a level's
+    keys. A group without keys has kv_lengths 0. All levels may be of one cache.
 
     Every row sees all keys of its groups; is_causal counts in the last level, whose newest key is that of the last row. sinks count once.
     Results are joined as merge() joins them, in fp32. Lists are read on the device: a captured CUDA graph follows what they say.

@@ -2,6 +2,7 @@
 """attention_kvcache(): attention of requests whose keys and values stand in a cache. What is settled for tensors of the same shapes, strides and
 choices is made once, as of merge()."""
 import ctypes
+import math
 from collections import namedtuple
 
 from . import _tensors as tensors
@@ -163,13 +164,15 @@ def _make_call(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
 
 
 def _rows_of_lse(q, lists, seqlen_q):
-    """Memory of lse, and the view of it that callers get: of packed rows [num_heads, rows], cut from as many rows as there may be."""
+    """Memory of lse, and the view of it that callers get: of packed rows [num_heads, rows], cut from as many rows as there may be. Rows that no request
+    holds see no key: merge() leaves them out."""
     fp32, heads = tensors.native_dtype(q, "fp32"), q.shape[2]
     if lists["q_begins"] is None:
         made = tensors.empty(q, (q.shape[0], heads, q.shape[1]), fp32)
         return made, made
     room = (lists["q_begins"].shape[0] - 1) * rounded(seqlen_q)
     made = tensors.empty(q, (heads, max(room, q.shape[1])), fp32)
+    tensors.fill(made, -math.inf)
     return made, made[:, :q.shape[1]]
 
 
