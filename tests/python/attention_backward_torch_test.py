@@ -187,6 +187,13 @@ class BackwardTest(GradientsTest):
                 ("out is int; accepted are None and a tuple", lambda: backward(out=3))):
             with self.assertRaisesRegex(ValueError, sentence):
                 call()
+        stopped = lambda score, b, h, q_idx, kv_idx: score.detach() * 0.5  # noqa: E731
+        for score_mod in (stopped, attune.score_mod(stopped)):
+            for run in (backward, torch.compile(backward, backend="eager"), torch.compile(backward, backend="eager", fullgraph=True)):
+                torch._dynamo.reset()
+                with self.assertRaisesRegex(Exception, "score_mod computes with the score behind detach"):  # fullgraph puts it into words of its own
+                    run(score_mod=score_mod)
+            self.assertIsNone(torch.compile(backward, backend="eager")(score_mod=score_mod, gradients="v")[0])
         with self.assertRaisesRegex(TypeError, r"attention_backward\(\) has no keyword dropout; accepted are softcap, bias"):
             backward(dropout=0.1)
         with self.assertRaisesRegex(TypeError, "lse is of type NoneType"):

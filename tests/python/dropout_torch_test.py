@@ -211,10 +211,13 @@ class RecomputeTest(GradientsTest):
         torch._dynamo.reset()
         compiled = torch.compile(lambda q, k, v, seed, offset: attune.attention(q, k, v, dropout_p=P, seed=seed, offset=offset), fullgraph=True,
                                  backend="aot_eager")
-        for seed, offset in ((3, 0), (4, 0), (5, 9), (torch.tensor(8, device=DEVICE), 2), (torch.tensor(8, device=DEVICE), torch.tensor(9, device=DEVICE))):
+        for seed, offset in ((3, 0), (4, 0), (5, 9), (2**63, 2**64 - 1), (-2**63, 2**63 - 1), (torch.tensor(8, device=DEVICE), 2),
+                             (torch.tensor(8, device=DEVICE), torch.tensor(9, device=DEVICE))):
             forward, backward = masks_of(lambda q, k, v: compiled(q, k, v, seed, offset))
             self.assertTrue(torch.equal(forward, attune.dropout_mask((2, 3, 32, 32), P, seed, offset, like=forward)))
             self.assertTrue(torch.equal(forward, backward))
+        with self.assertRaisesRegex(Exception, f"seed is {2**64}; accepted are whole numbers of 64 bits"):
+            compiled(*inputs(), 2**64, 0)
 
     def test_fake_tensors_and_opcheck(self):
         q, k, v = inputs()

@@ -55,13 +55,20 @@ def _now(kind, program):
         return BoundMod(bind(kind, program))
 
 
+def _refuse_stopped_score(score_mod):
+    """Where gradients of q or k are asked for."""
+    if score_mod is None or isinstance(score_mod, str):
+        return
+    if score_mod.graph_stops_score if isinstance(score_mod, Mod) else _stops_score(score_mod):
+        refuse_stop("the score", "q and k")
+
+
 def _refuse_stops(q, k, score_mod):
     """Of calls that autograd records."""
-    if score_mod is None or isinstance(score_mod, str) or not torch.is_grad_enabled():
+    if not torch.is_grad_enabled():
         return
     if q.requires_grad or k.requires_grad:
-        if score_mod.graph_stops_score if isinstance(score_mod, Mod) else _stops_score(score_mod):
-            refuse_stop("the score", "q and k")
+        _refuse_stopped_score(score_mod)
     for label, tensor in score_mod.graph_stops if isinstance(score_mod, Mod) else ():
         if tensor.requires_grad:
             refuse_stop(label, label)
@@ -98,6 +105,13 @@ def _keywords(q, k, *, mask=None, window=None, scale=None, is_causal=False, q_sc
     return {name: value for name, value in given.items() if value is not None}
 
 
+def _is_symbol(number):
+    """Of torch.compile also what may be one, as every symbol is of 64 signed bits."""
+    if torch.compiler.is_dynamo_compiling():
+        return -2 ** 63 <= number < 2 ** 63
+    return isinstance(number, torch.SymInt)
+
+
 def _seeds(q, seed, offset):
     """Seed and offset as the ops take them. A seed that is drawn is one node of the graph, so that recomputation and backward have the same."""
     seed = drawn_seed(q) if seed is None else seed
@@ -106,8 +120,7 @@ def _seeds(q, seed, offset):
         if isinstance(value, torch.Tensor):
             found[f"{name}_tensor"] = value
         else:
-            is_symbol = isinstance(value, torch.SymInt) or torch.compiler.is_dynamo_compiling()
-            found[name] = value if value is None or is_symbol else signed(name, value)
+            found[name] = value if value is None or _is_symbol(value) else signed(name, value)
     return found
 
 
@@ -182,8 +195,11 @@ def differentiate(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None
         raise ValueError("accumulate is True in a graph; accepted is False: add what the op returns")
     if choices.get("dropout_p") and choices.get("seed") is None:
         raise ValueError("seed is missing; accepted beside dropout_p is that of the forward call")
-    given = _keywords(q, k, **_with_tensors(choices))
     asked = gradients_asked(gradients)
+    choices["score_mod"] = score_mod = _now("score_mod", choices.get("score_mod"))
+    if asked != "v":
+        _refuse_stopped_score(score_mod)
+    given = _keywords(q, k, **_with_tensors(choices))
     found = torch.ops.attune.attention_backward(dout, q, k, v, o, lse, dlse=dlse, gradients=asked, **given)
     found = [gradient if name in asked else None for name, gradient in zip("qkv", found)]
     if out is not None:
