@@ -5,8 +5,11 @@ caches, paddings and score features against float64. The number of random calls 
 without PyTorch, transformers or the CPU target."""
 import inspect
 import os
+import pathlib
 import random
+import re
 import sys
+import types
 import unittest
 
 import attune
@@ -17,11 +20,12 @@ try:
     attune.register_transformers()
     from attune._mask_rule import MaskRule
     from attune._transformers_attention import attention_forward
-    from attune._transformers_masks import attune_mask
+    from attune._transformers_masks import ASK_FOR_BLOCK_MASKS, attune_mask
 except ImportError as error:
     print(f"SKIP: {error}")
     sys.exit(77)
 
+FROM_POSITIONS = "cache_position" in inspect.signature(masks.sdpa_mask).parameters  # transformers 4.5x
 COUNT, SEED, DEVICE = 4, 5, "cpu"
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 
@@ -29,7 +33,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 def rule(rows, keys=None, **given):
     """What attune_mask() gives, in the words of the installed transformers."""
     sizes = {"batch_size": given.pop("batch", 2), "kv_length": rows if keys is None else keys}
-    if "cache_position" in inspect.signature(masks.sdpa_mask).parameters:
+    if FROM_POSITIONS:
         return attune_mask(cache_position=torch.arange(rows, device=DEVICE) + given.pop("q_offset", 0), **sizes, **given)
     return attune_mask(q_length=rows, device=DEVICE, **sizes, **given)
 
@@ -125,9 +129,30 @@ class FeaturesTest(unittest.TestCase):
         self.assertEqual(one.to("meta").keywords["key_lengths"].device.type, "meta")
         program = rule(9, attention_mask=keep(2, 9, slice(0, 3))).to("meta", non_blocking=True).keywords["mask_mod"]
         self.assertEqual([tensor.device.type for _, tensor in program.bind().captures.values()], ["meta"])
-        for use in (lambda: one + 1, lambda: torch.zeros(3) + one, lambda: one[:, :, :3]):
+        for use in (lambda: one + 1, lambda: torch.zeros(9, dtype=torch.int64) + one, lambda: one[:, :, :3], lambda: 2.0 * one):
             with self.assertRaisesRegex(TypeError, "computes with its attention mask itself"):
                 use()
+
+
+    def test_a_rule_beside_a_bias(self):
+        """Models with position biases of their own add their mask to those (BEiT)."""
+        bias = torch.randn(1, 4, 9, 9)
+        for given in ({}, {"attention_mask": keep(2, 9, slice(0, 3))}, {"attention_mask": keep(2, 9, slice(6, 9)), "mask_function": window(4)}):
+            one = rule(9, **given)
+            seen = masks.sdpa_mask(2, **({"cache_position": torch.arange(9)} if FROM_POSITIONS else {"q_length": 9}), kv_length=9, allow_is_causal_skip=False, **given)
+            for added in (bias + one, one + bias):
+                self.assertTrue(torch.equal(added, bias + torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)))
+        all_seen = rule(1, 9, q_offset=8)
+        self.assertIs(bias + all_seen, bias)
+
+    def test_models_that_ask_for_block_masks(self):
+        """They get a tensor. This finds those that a release of transformers adds."""
+        tensor = rule(9, config=types.SimpleNamespace(model_type="doge"), q_offset=2, keys=11, attention_mask=keep(2, 11, slice(0, 3)))
+        want = torch.ones(9, 11, dtype=torch.bool).tril(2) & keep(2, 11, slice(0, 3))[:, None, None, :]
+        self.assertTrue(torch.equal(tensor, want))
+        models = pathlib.Path(masks.__file__).parent / "models"
+        asking = {file.parent.name for file in models.glob("*/model*.py") if re.search(r"isinstance\(.*BlockMask", file.read_text())}
+        self.assertLessEqual(asking, ASK_FOR_BLOCK_MASKS)
 
 
 class CallsTest(unittest.TestCase):
@@ -176,6 +201,15 @@ class CallsTest(unittest.TestCase):
         for wrong in (seen[0], seen.long(), torch.ones(1, 9), "causal"):
             with self.assertRaisesRegex(ValueError, "attention_mask is .*; accepted are None"):
                 self.run_with(wrong)
+
+    def test_a_mask_of_one_key_is_that_of_all(self):
+        """What models get whose first layer has no keys (MiniMax), as sdpa repeats it."""
+        q = torch.cat([self.q[:, :, :1]] * 2)
+        self.k, self.v = (torch.cat([x, x + 1]) for x in (self.k, self.v))
+        want = torch.nn.functional.scaled_dot_product_attention(q, self.k, self.v, enable_gqa=True).transpose(1, 2)
+        self.near(self.run_with(rule(1, 1), q), want)
+        hidden = self.run_with(rule(1, 1, attention_mask=keep(2, 1, slice(0, 1))), q)
+        self.near(hidden, want * torch.tensor([1.0, 0.0])[:, None, None, None])
 
     def test_refusals(self):
         for given, sentence in (({"dropout": 1.5}, "dropout_p is 1.5"), ({"output_attentions": True}, "output_attentions is set"),

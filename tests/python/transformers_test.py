@@ -7,6 +7,7 @@ import os
 import sys
 import unittest
 import unittest.mock
+import warnings
 
 import attune
 
@@ -188,13 +189,68 @@ class RefusalTest(unittest.TestCase):
             self.model(**self.given)
 
     def test_a_model_with_attention_of_its_own(self):
-        """Bloom adds masks itself: a sentence, not a wrong mask."""
+        """Bloom adds masks itself: the same numbers as by transformers' own mask."""
         if not hasattr(sys.modules[transformers.BloomForCausalLM.__module__], "create_causal_mask"):
             self.skipTest("this transformers' Bloom makes its masks too")
-        one = transformers.BloomForCausalLM(transformers.BloomConfig(hidden_size=64, n_layer=1, n_head=4, vocab_size=tiny.VOCABULARY))
-        one.config._attn_implementation_internal = "attune"
-        with torch.no_grad(), self.assertRaisesRegex((TypeError, AttributeError), "computes with its attention mask itself"):
-            one(**self.given)
+        one = transformers.BloomForCausalLM(transformers.BloomConfig(hidden_size=64, n_layer=1, n_head=4, vocab_size=tiny.VOCABULARY)).eval()
+        outputs = []
+        for name in ("eager", "attune"):
+            one.config._attn_implementation_internal = name
+            with torch.no_grad():
+                outputs.append(one(attention_mask=tiny.padding("right"), **self.given).logits)
+        self.assertTrue(torch.allclose(*outputs, atol=1e-5))
+
+
+class OthersTest(unittest.TestCase):
+    """Models that do more with their mask than to hand it on."""
+    SIZES = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4)
+
+    def outputs(self, model, call):
+        """By eager and by attune."""
+        torch.manual_seed(1)
+        one = tiny.with_scores_that_differ(model.eval())
+        for name, weights in one.named_parameters():
+            if "relative_position_bias" in name:
+                weights.data.normal_()
+        found = []
+        for name in ("eager", "attune"):
+            one.set_attn_implementation(name)
+            with torch.no_grad():
+                found.append(call(one))
+        return found
+
+    def near(self, found):
+        self.assertTrue(torch.allclose(*found, atol=1e-5, rtol=1e-4))
+
+    def test_biases_of_positions(self):
+        pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+        for shared in (False, True):
+            config = transformers.BeitConfig(**self.SIZES, image_size=32, patch_size=8, use_relative_position_bias=not shared,
+                                             use_shared_relative_position_bias=shared)
+            self.near(self.outputs(transformers.BeitModel(config), lambda one: one(pixels).last_hidden_state))
+
+    def test_a_mask_that_the_model_combines(self):
+        if not hasattr(transformers, "DogeForCausalLM"):
+            self.skipTest("this transformers has no Doge")
+        model = transformers.DogeForCausalLM(transformers.DogeConfig(**self.SIZES, num_key_value_heads=2, vocab_size=tiny.VOCABULARY))
+        mask = tiny.padding("left")
+        self.near(self.outputs(model, lambda one: one(tiny.tokens(), attention_mask=mask).logits[mask.bool()]))
+        self.assertTrue(torch.equal(*self.outputs(model, lambda one: one.generate(tiny.tokens(), attention_mask=mask, max_new_tokens=4, do_sample=False))))
+
+    def test_layers_without_keys_ahead(self):
+        if not hasattr(transformers, "MiniMaxForCausalLM"):
+            self.skipTest("this transformers has no MiniMax")
+        config = transformers.MiniMaxConfig(**self.SIZES, num_key_value_heads=2, vocab_size=tiny.VOCABULARY, num_local_experts=2, block_size=8,
+                                            layer_types=["linear_attention", "full_attention"])
+        self.assertTrue(torch.equal(*self.outputs(transformers.MiniMaxForCausalLM(config),
+                                                  lambda one: one.generate(tiny.tokens(), max_new_tokens=4, do_sample=False))))
+
+    def test_jit_trace(self):
+        one, given = made(next(model for model in tiny.MODELS if model.name == "Bert"), "attune"), tiny.tokens()
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # of numbers that a trace keeps
+            traced = torch.jit.trace(one, (given,), check_trace=False, strict=False)
+            self.assertTrue(torch.allclose(traced(given - 1)["logits"], one(given - 1).logits, atol=1e-5))
 
 
 if __name__ == "__main__":

@@ -14,11 +14,12 @@ _NO_TENSOR = ("this model computes with its attention mask itself, and attune's 
 
 class MaskRule(_Base):
     """shape: (batch, 1, seqlen_q, seqlen_kv), the mask that it stands for. keys: None, or (start, stop): the keys that any row sees, to be
-    cut out of k and v. keywords: for attune.attention(): mask, window, key_lengths and others, of the keys that are left. Immutable."""
+    cut out of k and v. keywords: for attune.attention(): mask, window, key_lengths and others, of the keys that are left. as_tensor(): the same mask, bool of
+    that shape, for models that add it to a bias. Immutable."""
 
-    def __init__(self, shape, device, keys, keywords):
+    def __init__(self, shape, device, keys, keywords, as_tensor):
         self._shape, self._device = shape, device
-        self.seqlen_kv, self.keys, self.keywords = shape[3], keys, keywords
+        self.seqlen_kv, self.keys, self.keywords, self._as_tensor = shape[3], keys, keywords, as_tensor
         self._moved = {}
 
     shape = property(lambda self: self._shape)
@@ -43,7 +44,7 @@ class MaskRule(_Base):
             return self
         if str(device) not in self._moved:
             moved = {name: _moved(value, device) for name, value in self.keywords.items()}
-            self._moved[str(device)] = MaskRule(self._shape, device, self.keys, moved)
+            self._moved[str(device)] = MaskRule(self._shape, device, self.keys, moved, self._as_tensor)
         return self._moved[str(device)]
 
     def __repr__(self):
@@ -54,12 +55,29 @@ class MaskRule(_Base):
     def _refuse(self, *_, **__):
         raise TypeError(_NO_TENSOR)
 
-    __add__ = __radd__ = __mul__ = __rmul__ = __sub__ = __rsub__ = __getitem__ = __invert__ = __and__ = __rand__ = __len__ = _refuse
+    def tensor(self):
+        return self._as_tensor().to(self._device)
+
+    def __add__(self, bias):
+        """A float tensor is a bias of scores: what is hidden gets the least number of its dtype, as of transformers' own masks."""
+        if not hasattr(bias, "is_floating_point") or not bias.is_floating_point():
+            self._refuse()
+        if self.keys is None and not self.keywords:
+            return bias
+        return bias + bias.new_zeros(()).masked_fill(~self._as_tensor().to(bias.device), _least(bias.dtype))
+
+    __radd__ = __add__
+    __mul__ = __rmul__ = __sub__ = __rsub__ = __getitem__ = __invert__ = __and__ = __rand__ = __len__ = _refuse
 
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
         raise AttributeError(f"{name}: {_NO_TENSOR}")
+
+
+def _least(dtype):
+    from torch import finfo
+    return finfo(dtype).min
 
 
 def _moved(value, device):

@@ -33,7 +33,9 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
         _refuse(output_attentions, others)
     if type(attention_mask) is MaskRule:
         keywords, keys = attention_mask.keywords, attention_mask.keys
-        if key.shape[2] != attention_mask.seqlen_kv:
+        if attention_mask.seqlen_kv == 1 == query.shape[2] != key.shape[2]:
+            keywords, keys = _of_one_key(attention_mask), None
+        elif key.shape[2] != attention_mask.seqlen_kv:
             raise ValueError(f"key has {key.shape[2]} positions and the attention mask is of {attention_mask.seqlen_kv}; accepted are as many")
         if keys is not None:
             start, stop = keys
@@ -53,6 +55,11 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
     if query.dtype is torch.float32 and query.is_cuda:
         choices["accuracy"] = "fast" if torch.backends.cuda.matmul.allow_tf32 else "split"
     return attend_from_heads_first(query, key, value, mask=choices.pop("mask", None), scale=scaling, **choices), None
+
+
+def _of_one_key(rule):
+    """Of one row, whose keys all get what the mask says of one: transformers makes it of a layer whose cache has no keys (linear attention)."""
+    return {"mask_tensor": rule.tensor()} if rule.keywords or rule.keys is not None else {}
 
 
 def _finds_sequences(query, key, value, mask, position_bias, dropout, sinks, cu_seq_lens_q, cu_seq_lens_k):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mask function of transformers' AttentionMaskInterface: once a forward pass it turns what transformers says of a mask into keywords of
 attune.attention(), in a MaskRule that all layers share. _mask_patterns.py recognises mask functions."""
+import functools
 import inspect
 
 import torch
@@ -11,6 +12,8 @@ from ._mask_patterns import all_of, pattern_of, plain, shifted
 from ._mask_rule import MaskRule, of_bound
 from ._programs import bind, mask_mod
 
+# Model types whose code asks whether its mask is a BlockMask, and then takes another way.
+ASK_FOR_BLOCK_MASKS = {"doge"}
 _STARTS = "return kv_idx >= starts[batch];"
 _TAKES_CACHE_POSITION = "cache_position" in inspect.signature(masking_utils.sdpa_mask).parameters  # transformers 4.5x
 
@@ -132,7 +135,7 @@ class _Mask:
     def _stop(self):
         return self.seqlen_kv if self.end.number is None else max(min(self.end.number, self.seqlen_kv), 0)
 
-    def rule(self, use_vmap):
+    def rule(self, use_vmap, as_tensor):
         start, stop = 0, self._stop()
         if isinstance(self.row0, torch.Tensor) and self.end.tensor is not None:
             stop = self.seqlen_kv  # a static cache keeps its length, and with it the plan
@@ -156,7 +159,7 @@ class _Mask:
         elif starts is not None:
             keywords["mask_mod"] = mask_mod(_STARTS, starts=starts)
         keys = None if stop - start == self.seqlen_kv else (start, stop)
-        return MaskRule((self.batch, 1, self.seqlen_q, self.seqlen_kv), self.device, keys, keywords)
+        return MaskRule((self.batch, 1, self.seqlen_q, self.seqlen_kv), self.device, keys, keywords, as_tensor)
 
     def _of_batch(self, bound):
         return bound.to(torch.int32).expand(self.batch).contiguous()
@@ -186,23 +189,35 @@ def _from(starts):
     return mask
 
 
-def _tensor(function, batch, seqlen_q, seqlen_kv, device, use_vmap):
+def _tensor(function, batch, seqlen_q, seqlen_kv, device, use_vmap, **more):
     """bool [batch, 1, seqlen_q, seqlen_kv], by transformers itself."""
     sizes = {"cache_position": torch.arange(seqlen_q, device=device)} if _TAKES_CACHE_POSITION else {"q_length": seqlen_q, "device": device}
-    return masking_utils.sdpa_mask(batch_size=batch, kv_length=seqlen_kv, mask_function=function, attention_mask=None, allow_is_causal_skip=False,
-                                   allow_is_bidirectional_skip=False, use_vmap=use_vmap, **sizes)
+    return masking_utils.sdpa_mask(**{"batch_size": batch, "kv_length": seqlen_kv, "mask_function": function, "attention_mask": None, "use_vmap": use_vmap,
+                                      "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False, **sizes, **more})
+
+
+def _extent(number):
+    """torch.jit.trace has tensors without axes in the place of lengths."""
+    return int(number) if isinstance(number, torch.Tensor) and number.dim() == 0 else number
 
 
 def attune_mask(batch_size, q_length=None, kv_length=None, q_offset=0, kv_offset=0, mask_function=masking_utils.causal_mask_function,
-                attention_mask=None, cache_position=None, device=None, use_vmap=False, **_):
-    """The MaskRule of what transformers' create_causal_mask() and its like ask for. transformers 4.5x gives cache_position, later ones
-    q_length and q_offset, which a static cache has on the device: there it is read for several rows, and for one never."""
+                attention_mask=None, cache_position=None, device=None, use_vmap=False, config=None, **_):
+    """The MaskRule of what transformers' create_causal_mask() and its like ask for; a tensor, for models that take a BlockMask, from which a MaskRule must
+    come, for another model's mask. transformers 4.5x gives cache_position, later ones q_length and q_offset, which a static cache has on the device: there
+    it is read for several rows, and for one never."""
+    batch_size, kv_length, q_length = _extent(batch_size), _extent(kv_length), _extent(q_length)
     if isinstance(q_length, torch.Tensor):
         cache_position = q_length
     row0 = q_offset
     if cache_position is not None:
         q_length, row0, device = cache_position.shape[0], cache_position[0], cache_position.device
     device = torch.device(device if device is not None else "cpu" if attention_mask is None else attention_mask.device)
+    place = {"cache_position": cache_position} if _TAKES_CACHE_POSITION and cache_position is not None else {} if _TAKES_CACHE_POSITION else {"q_offset": row0}
+    as_tensor = functools.partial(_tensor, mask_function, batch_size, q_length, kv_length, device, use_vmap, attention_mask=attention_mask,
+                                  kv_offset=kv_offset, **place)
+    if getattr(config, "model_type", None) in ASK_FOR_BLOCK_MASKS:
+        return as_tensor()
     may_read, is_whole = _may_read(device), None
     if may_read:
         wanted = row0 if cache_position is not None or q_length > 1 else None
@@ -214,10 +229,10 @@ def attune_mask(batch_size, q_length=None, kv_length=None, q_offset=0, kv_offset
         mask.add_padding(attention_mask[:, kv_offset:kv_offset + kv_length].to(torch.bool), is_whole)
     if q_length > 1 and isinstance(row0, torch.Tensor):
         mask.rest.append(plain(mask_function))
-        return mask.rule(use_vmap)
+        return mask.rule(use_vmap, as_tensor)
     pattern = pattern_of(mask_function)
     mask.add_row(pattern) if q_length == 1 else mask.add_rows(pattern)
     mask.rest += pattern.rest
     for ids in pattern.documents:
         mask.add_documents(ids, may_read)
-    return mask.rule(use_vmap)
+    return mask.rule(use_vmap, as_tensor)
