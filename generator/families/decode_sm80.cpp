@@ -139,6 +139,17 @@ int64_t team_of_own_bits(const KernelSpec& spec, const Arch& arch) {
   return 1;
 }
 
+// Blocks start in their order: one waits for those before it alone, if it has one range.
+Constraint one_gang_waits() {
+  return {"waits",
+          {"warps", "team", "heads", "waits"},
+          [](const Config& config) -> std::optional<std::string> {
+            const int64_t gangs = config.at("warps") / (config.at("team") * config.at("heads"));
+            if (config.at("waits") == 0 || gangs == 1) return std::nullopt;
+            return fmt::format("waits is 1; a block of {} gangs has a range for each", gangs);
+          }};
+}
+
 Constraint teams_fill_blocks() {
   return {
       "team", {"warps", "team", "heads"}, [](const Config& config) -> std::optional<std::string> {
@@ -192,8 +203,10 @@ class DecodeSm80 final : public KernelTemplate {
          {"min_blocks", {1, 2, 3}, "blocks of a multiprocessor"},
          {"min_tiles", own_bits ? Values{8} : Values{8, 2, 4, 16}, "fewest tiles of a team"},
          {"charge", own_bits ? Values{4} : Values{4, 1, 8},
-          "tiles that an item costs beside its own"}},
-        {loads_suit(spec, arch), teams_fill_blocks(), registers_suffice(spec),
+          "tiles that an item costs beside its own"},
+         {"waits", own_bits ? Values{0} : Values{0, 1},
+          "who joins parts: the last to come, or the first part's team, which waits"}},
+        {loads_suit(spec, arch), teams_fill_blocks(), one_gang_waits(), registers_suffice(spec),
          memory_suffices(spec, arch)});
   }
 
@@ -233,7 +246,9 @@ class DecodeSm80 final : public KernelTemplate {
                                     .box_heads = warps_of_ring(config),
                                     .fetches_around = false,
                                     .of_pages = true});
-    return {.steps = {step}, .workspace = {{.name = "tickets", .zeroed = true}, {.name = "parts"}}};
+    return {.steps = {step},
+            .workspace = {{.name = "tickets", .zeroed = true},
+                          {.name = "parts", .zeroed = config.at("waits") != 0}}};
   }
 
   LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
@@ -253,9 +268,11 @@ class DecodeSm80 final : public KernelTemplate {
               most_chunks(static_cast<int>(tiles), static_cast<int>(kLeastChunkKeys / keys));
     }
     return {.steps = {{.grid_x = grid_extent(blocks)}},
-            .workspace = {
-                {.columns = items},
-                {.columns = decode_part_floats(kDecodeRows, spec.head_dim_v), .rows = slots}}};
+            .workspace = {{.columns = items},
+                          {.columns = decode_part_floats(
+                               decode_part_rows(static_cast<int>(shape.seqlen_q), spec.gqa_ratio),
+                               spec.head_dim_v),
+                           .rows = slots}}};
   }
 
   // Microseconds of an H200, from trials of bf16 and e4m3 caches of 1024 to 131072 keys: what the busiest multiprocessor reads, at the rate
@@ -285,7 +302,9 @@ class DecodeSm80 final : public KernelTemplate {
     const double stream = gangs_of_sm * heads * deal.tiles * slot / rate;
     const double chain =
         deal.tiles / team * std::max(kChain * as_int(config, "keys") / 16, kLatency / stages);
-    const double joins = deal.parts > 1 ? 2.7 + deal.parts / team / 3 : 0;
+    // Who waits saves time where all end at once; else others' pieces are late.
+    const double meets = config.at("waits") == 0 ? 2.7 : deal.pieces > 1 ? 3.7 : 1.8;
+    const double joins = deal.parts > 1 ? meets + deal.parts / team / 3 : 0;
     return std::max(stream, chain) + 0.2 * std::min(stream, chain) +
            deal.pieces * (2.1 + 0.05 * team) + joins;
   }

@@ -17,6 +17,7 @@
 // | min_blocks | 1 .. 3  | blocks of a multiprocessor                                        |
 // | min_tiles  | 2 .. 16 | fewest tiles of a team: short caches take fewer                   |
 // | charge     | 1 .. 8  | tiles that an item costs beside its own                           |
+// | waits      | 0, 1    | who joins the parts of an item: the last to come, or the first part's team, which waits |
 // | loads      | 0 .. 3  | cp.async, a bulk copy a row, TMA boxes of keys, of heads (attention/decode_slots.cuh) |
 //
 // How it works and what was learned: decode_sm80.md. Shared memory: attention/decode_slots.cuh. Workspace: shared/decode_layout.h.

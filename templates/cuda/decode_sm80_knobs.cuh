@@ -22,5 +22,6 @@ constexpr int kMinBlocks = 1;
 constexpr int kMinTiles = 8;
 constexpr int kCharge = 2;
 constexpr int kLoads = 0;
+constexpr int kWaits = 0;
 
 }  // namespace attune

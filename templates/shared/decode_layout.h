@@ -5,7 +5,8 @@
 // |-----------------------------------|----------------------------------------------------------------|
 // | tickets, zero between launches    | [items] int, an item as decode_partition.h numbers them        |
 // | parts, fp32                       | [2 * workers][rows][head_dim_v + 2]: O without its division,   |
-// |                                   | then of each row the largest score (log2) and the sum          |
+// |                                   | then of each row the largest score (log2) and the sum; with    |
+// |                                   | `waits` zero between launches                                  |
 #pragma once
 
 #include "shared/host_device.h"
@@ -48,13 +49,17 @@ ATTUNE_HOST_DEVICE constexpr DecodeShared decode_shared(int warps, int rings, in
   return made;
 }
 
-// Floats of a slot of parts.
+// Floats of a slot of parts: whole lines of 128 bytes.
 ATTUNE_HOST_DEVICE constexpr long long decode_part_floats(int rows, int head_dim_v) {
-  return static_cast<long long>(rows) * (head_dim_v + 2);
+  return (static_cast<long long>(rows) * (head_dim_v + 2) + 31) / 32 * 32;
 }
 // Tickets take whole 256 bytes.
 ATTUNE_HOST_DEVICE constexpr long long decode_ticket_bytes(long long items) {
   return (items * 4 + 255) / 256 * 256;
+}
+// Rows of a part, as many as the largest item has.
+ATTUNE_HOST_DEVICE constexpr int decode_part_rows(int seqlen_q, int ratio) {
+  return static_cast<long long>(seqlen_q) * ratio < kDecodeRows ? seqlen_q * ratio : kDecodeRows;
 }
 // Tiles of 16 rows that the rows of one head of K make, with `ratio` heads of q each.
 ATTUNE_HOST_DEVICE constexpr int decode_row_tiles(int seqlen_q, int ratio) {

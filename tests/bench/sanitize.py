@@ -88,23 +88,23 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
            ("prefill_sm80", DROPPED, ""), ("backward_sm80", "op=attention_backward," + DROPPED, ""),
            ("backward_sm90", GRADIENTS + ",dropout=0.3,deterministic=1", ""),
            # Caches: each way of loading, teams and gangs, several parts of an item.
-           ("decode_sm80", CACHE + ",page_size=16", "loads=2,keys=16,warps=8,team=8,heads=1,stages=2,min_blocks=1,min_tiles=2"),
-           ("decode_sm80", CACHE + ",page_size=32", "loads=2,keys=32,warps=4,team=1,heads=4,stages=2,min_blocks=1,min_tiles=2"),
-           ("decode_sm80", CACHE + ",page_size=3,packed_q=1", "loads=1,keys=16,warps=8,team=2,heads=2,stages=3,min_blocks=1,min_tiles=2"),
-           ("decode_sm80", CACHE + ",page_size=3", "loads=3,keys=16,warps=8,team=2,heads=2,stages=2,min_blocks=1,min_tiles=2"),
-           ("decode_sm80", CACHE + ",alibi=1,sinks=fp32,window=50:0", "loads=0,keys=16,warps=4,team=2,heads=1,stages=2,min_blocks=1,min_tiles=2"),
+           ("decode_sm80", CACHE + ",page_size=16", "loads=2,keys=16,warps=8,team=8,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=1"),
+           ("decode_sm80", CACHE + ",page_size=32", "loads=2,keys=32,warps=4,team=1,heads=4,stages=2,min_blocks=1,min_tiles=2,waits=1"),
+           ("decode_sm80", CACHE + ",page_size=3,packed_q=1", "loads=1,keys=16,warps=8,team=2,heads=2,stages=3,min_blocks=1,min_tiles=2,waits=0"),
+           ("decode_sm80", CACHE + ",page_size=3", "loads=3,keys=16,warps=8,team=2,heads=2,stages=2,min_blocks=1,min_tiles=2,waits=0"),
+           ("decode_sm80", CACHE + ",alibi=1,sinks=fp32,window=50:0", "loads=0,keys=16,warps=4,team=2,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=0"),
            # Of 8 bits: boxes of 128 columns, rows of an odd number of 16 bytes, q in shared memory.
            ("decode_sm80", CACHE.replace("head_dim=64", "dtype_kv=e4m3,head_dim=128") + ",page_size=16",
-            "loads=2,keys=16,warps=8,team=8,heads=1,stages=2,min_blocks=1,min_tiles=2"),
+            "loads=2,keys=16,warps=8,team=8,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=1"),
            ("decode_sm80", CACHE.replace("head_dim=64,heads=8/2", "dtype_kv=e4m3,head_dim=128,heads=12/6") + ",page_size=1,packed_q=1",
-            "loads=3,keys=16,warps=8,team=1,heads=8,stages=3,min_blocks=1,min_tiles=2"),
+            "loads=3,keys=16,warps=8,team=1,heads=8,stages=3,min_blocks=1,min_tiles=2,waits=1"),
            ("decode_sm80", CACHE.replace("head_dim=64", "dtype_kv=e5m2,head_dim=80") + ",page_size=3,packed_q=1",
-            "loads=1,keys=16,warps=8,team=2,heads=2,stages=3,min_blocks=1,min_tiles=2"),
+            "loads=1,keys=16,warps=8,team=2,heads=2,stages=3,min_blocks=1,min_tiles=2,waits=0"),
            ("decode_sm80", CACHE.replace("head_dim=64", "dtype_kv=e4m3,head_dim=208") + ",alibi=1,sinks=fp32,window=50:0",
-            "loads=0,keys=16,warps=4,team=2,heads=1,stages=2,min_blocks=1,min_tiles=2"),
+            "loads=0,keys=16,warps=4,team=2,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=0"),
            # int8; factors of keys, by each way of loading.
            *(("decode_sm80", CACHE.replace("head_dim=64", "dtype_kv=int8,head_dim=" + dim) + fields,
-              f"loads={loads},keys=16,warps=4,team=2,heads=1,stages=2,min_blocks=1,min_tiles=2")
+              f"loads={loads},keys=16,warps=4,team=2,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=0")
              for loads, dim, fields in ((2, "128", ",page_size=16"), (2, "128", ",page_size=16,kv_factors=keys"),
                                         (1, "80", ",page_size=3,packed_q=1,kv_factors=keys"), (0, "208", ",kv_factors=keys,alibi=1"))),
            # The same by wgmma: whole tiles and shares, pages smaller than a step, packed rows and keys, scores.

@@ -74,6 +74,52 @@ TEST(DecodeSm80Compile, ListsAreReadThroughL2UntilTheGridAheadHasEnded) {
   }
 }
 
+// Parts that tell of themselves: zero bits say that a word has not come, so a zero is written as -0, chosen by its bits, for compilers that
+// may be fast take -0.0f for 0.0f. Nobody takes a ticket, and by tickets nobody looks for words.
+TEST(DecodeSm80Compile, PartsTellOfThemselvesWhereTheFirstWaits) {
+  if (open_nvrtc_compiler() == nullptr) GTEST_SKIP() << nvrtc_advice();
+  const Problem p = parse_problem(
+      "op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen_q=1,seqlen_kv=8192,"
+      "mask=none");
+  for (const char* arch_name : {"sm_80", "sm_90a"}) {
+    const Arch arch = parse_arch(arch_name);
+    for (const int waits : {0, 1}) {
+      Config c =
+          decode_sm80().default_config(spec_of(p), arch, shape_of(p), typical_device(arch).facts);
+      c.set("waits", waits);
+      const std::string ptx = nvrtc_ptx(render(decode_sm80(), spec_of(p), arch, c), arch);
+      EXPECT_EQ(ptx.find("atom.acq_rel.gpu") != std::string::npos, waits == 0) << arch_name;
+      EXPECT_EQ(ptx.find("ld.relaxed.gpu.global.v4") != std::string::npos, waits == 1) << arch_name;
+      for (size_t at = ptx.find("st.relaxed.gpu"); at != std::string::npos;
+           at = ptx.find("st.relaxed.gpu", at + 1)) {
+        const size_t values = ptx.find('{', at);
+        for (size_t word = ptx.find("%r", values); word < ptx.find('}', values);
+             word = ptx.find("%r", word + 1)) {
+          const std::string name = ptx.substr(word, ptx.find_first_of(",}", word) - word);
+          const size_t chosen = ptx.rfind(name + ", ", at);
+          ASSERT_NE(chosen, std::string::npos) << name;
+          EXPECT_NE(ptx.substr(chosen, ptx.find('\n', chosen) - chosen).find("-2147483648"),
+                    std::string::npos)
+              << name;
+        }
+      }
+    }
+  }
+}
+
+// Of one request all parts end at once; of many a worker's two pieces do not, and waiting would cost more than a ticket.
+TEST(DecodeSm80Defaults, FewRequestsWait) {
+  const Arch arch = parse_arch("sm_90a");
+  for (const auto& [batch, waits] : {std::pair{1, 1}, {8, 1}, {32, 0}}) {
+    const Problem p = parse_problem(
+        "op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=" + std::to_string(batch) +
+        ",seqlen_q=1,seqlen_kv=1024,mask=none");
+    const Config c =
+        decode_sm80().default_config(spec_of(p), arch, shape_of(p), typical_device(arch).facts);
+    EXPECT_EQ(c.at("waits"), waits) << batch;
+  }
+}
+
 // Pages that hold no whole tile come by boxes of all heads of a gang, where a GPU has TMA and heads to put together.
 TEST(DecodeSm80Compile, SmallPagesComeByBoxesOfHeads) {
   const Arch arch = parse_arch("sm_90a");

@@ -231,9 +231,10 @@ class Plan(object if module is None else module.PlanBase):
         return launch
 
     def prepare(self):
-        """Makes what runs inside a CUDA graph's capture need, so that they may be captured: call it before. All captured runs of
-        this plan share one workspace: graphs that are replayed at the same time must be given others (workspace= of run())."""
-        if self.ordinal < 0 or self.graph_workspace is not None:
+        """Makes what runs inside a CUDA graph's capture need, so that they may be captured: call it before. Each graph has workspaces of its
+        own; but without the C module, or with a driver that does not tell when a graph is gone, all captured runs of this plan share one, and graphs
+        that are replayed at the same time must be given others (workspace= of run())."""
+        if self.ordinal < 0 or self.graph_workspace is not None or workspaces.of_graphs():
             return
         stream = stream_address(None, self.ordinal)
         self.graph_workspace = workspaces.own(self, stream, "Plan.prepare()")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workspaces: memory that kernels need beside their operands. Runs that follow each other share one: those of a thread on the CPU,
-those of a stream on a GPU. Runs inside a CUDA graph's capture use one of their plan's own, for a graph repeats them at any time: the one that
-Plan.prepare() made, or else memory of the graph's pool."""
+those of a stream on a GPU. Runs inside a CUDA graph's capture use another, for a graph repeats them at any time: one of the graph's own, which
+the runs that it captures from a stream share. Where nothing tells when a graph is gone, it is the one that their plan's prepare() made."""
 import ctypes
 import mmap
 import sys
@@ -64,18 +64,37 @@ class Workspace(_Arena if module is None else module.Arena):
             self.buffer = ctypes.c_char.from_buffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
             self.address = ctypes.addressof(self.buffer)
         else:
-            self.buffer = _outside_of_pools(lambda: _memory(size + ALIGNMENT, ordinal, stream))
-            self.address = -(-self.buffer.data_ptr() // ALIGNMENT) * ALIGNMENT
+            self._take(_outside_of_pools(lambda: _memory(size + ALIGNMENT, ordinal, stream)))
+        self.size = size
+
+    def _take(self, buffer):
+        self.buffer = buffer
+        self.address = -(-buffer.data_ptr() // ALIGNMENT) * ALIGNMENT
+
+
+class _OfGraph(Workspace):
+    """For the runs that a graph captures from one stream. Its memory is no pool's, and stays while the graph does: what must be zero is zeroed
+    by the first of them alone, and stays so for those behind it."""
+
+    def __init__(self, ordinal, graph):
+        super().__init__()
+        self.ordinal, self.word = ordinal, module.watch_graph(graph)
+        self._outgrown = []  # of runs captured before it grew
+
+    def _grow(self, size, ordinal, stream):
+        if self.buffer is not None:
+            self._outgrown.append(self.buffer)
+        self.zero_bytes = 0
+        self._take(_outside_of_pools(lambda: _memory(size + ALIGNMENT, ordinal, None)))
         self.size = size
 
 
-class _OfCapture(Workspace):
-    """For one run inside a capture: memory of the graph's pool, as PyTorch's own ops take it there. Who captures next on the stream has it when
-    this is gone; what must be zero is zeroed by each replay."""
+class _OfRun(Workspace):
+    """For one run inside a capture, where nothing tells when its graph is gone: memory of the graph's pool, as PyTorch's own ops take it there. Who
+    captures next on the stream has it when this is gone; what must be zero is zeroed by each replay."""
 
     def _grow(self, size, ordinal, stream):
-        self.buffer = _memory(size + ALIGNMENT, ordinal, stream)
-        self.address = -(-self.buffer.data_ptr() // ALIGNMENT) * ALIGNMENT
+        self._take(_memory(size + ALIGNMENT, ordinal, stream))
         self.size = size
 
 
@@ -92,6 +111,8 @@ def _outside_of_pools(make):
 
     def run():
         try:
+            if module is not None:
+                module.relax_captures()
             made.append((make(), None))
         except Exception as error:
             made.append((None, error))
@@ -108,12 +129,14 @@ def _outside_of_pools(make):
 _of_thread = threading.local()
 _of_stream = {}  # by (ordinal, stream)
 _in_graphs = {}  # plans whose runs were captured, by id: a graph may repeat them as long as the process lives
+_of_graph = {}  # by (capture, stream), while the graph is there
+_of_graph_lock = threading.Lock()
 
 
 def shared(plan, stream):
     """The workspace of the runs that `plan` joins; None where it needs none."""
     if plan.ordinal >= 0 and capturing(plan.ordinal, stream):
-        return _of_graphs(plan)
+        return _of_capture(plan, stream)
     if plan.workspace_bytes == 0:
         return None
     if plan.ordinal >= 0:
@@ -133,9 +156,28 @@ def _shown(workspace, ordinal, stream):
     return workspace
 
 
-def _of_graphs(plan):
+def of_graphs():
+    """Whether graphs have workspaces of their own."""
+    return module is not None and module.watches_graphs()
+
+
+def _of_capture(plan, stream):
     _in_graphs[id(plan)] = plan
-    return _OfCapture() if plan.workspace_bytes > 0 and plan.graph_workspace is None else plan.graph_workspace
+    if plan.workspace_bytes == 0:
+        return None
+    capture = module.capture_of(stream or 0) if of_graphs() else None
+    if capture is None:
+        return plan.graph_workspace or _OfRun()
+    number, graph = capture
+    with _of_graph_lock:
+        for key in [key for key, known in _of_graph.items() if key[0] != number and module.graph_is_gone(known.word)]:
+            del _of_graph[key]
+        if (number, stream) not in _of_graph:
+            made = _OfGraph(plan.ordinal, graph)
+            if made.word == 0:
+                return plan.graph_workspace or _OfRun()
+            _of_graph[number, stream] = made
+        return _of_graph[number, stream]
 
 
 def own(plan, stream, purpose):

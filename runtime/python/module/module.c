@@ -6,11 +6,12 @@
  * everything works by ctypes. */
 #include "arena.h"
 #include "calls.h"
+#include "graphs.h"
 #include "launcher.h"
 #include "library.h"
 #include "table.h"
 
-enum { kRevision = 3 }; /* of what Python gives and gets; _library.py asks for it */
+enum { kRevision = 4 }; /* of what Python gives and gets; _library.py asks for it */
 
 static PyObject* take_probe(PyObject* module, PyObject* probe) {
   (void)module;
@@ -41,12 +42,17 @@ static int start(PyObject* module) {
 PyMODINIT_FUNC PyInit__attune(void) {
   static PyMethodDef methods[] = {
       {"add_arena", add_arena, METH_VARARGS, "See arena.h."},
+      {"capture_of", capture_of, METH_VARARGS, "See graphs.h."},
       {"connect", connect_library, METH_VARARGS, "See library.h."},
       {"counters", counters, METH_NOARGS, "Calls that ran here and that took Python's way."},
       {"function", make_function, METH_VARARGS, "See calls.h."},
+      {"graph_is_gone", graph_is_gone, METH_VARARGS, "See graphs.h."},
       {"launcher", make_launcher, METH_VARARGS, "See launcher.h."},
       {"plan_method", make_plan_method, METH_VARARGS, "See calls.h."},
+      {"relax_captures", relax_captures, METH_NOARGS, "See graphs.h."},
       {"set_probe", take_probe, METH_O, "See tensors.h."},
+      {"watch_graph", watch_graph, METH_VARARGS, "See graphs.h."},
+      {"watches_graphs", watches_graphs, METH_NOARGS, "See graphs.h."},
       {NULL, NULL, 0, NULL}};
   static PyModuleDef_Slot slots[] = {{Py_mod_exec, start}, {0, NULL}};
   static PyModuleDef definition = {PyModuleDef_HEAD_INIT,

@@ -17,6 +17,7 @@ static_assert(kWarps % kTeam == 0 && kTeams % kHeads == 0, "teams fill a block, 
 // Teams of a gang have the same keys of a request, each for another head: rows of several heads that stand side by side are read at the
 // same time.
 constexpr int kGangs = kTeams / kHeads;
+static_assert(kGangs == 1, "blocks wait for those with lower numbers");  // where kWaits == 1
 
 __device__ __forceinline__ int team_index() { return static_cast<int>(threadIdx.x) / kTeamThreads; }
 __device__ __forceinline__ int team_thread() {
@@ -63,8 +64,10 @@ __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, Cache
     most = max(most, __reduce_max_sync(~0u, count));
   }
   const int blocks = static_cast<int>(gridDim.x);
+  int block = static_cast<int>(blockIdx.x);
+  block = blocks - 1 - block;  // where kWaits == 1
   range->take_alike(total, batch * range->items, most, blocks * kGangs, kMinTiles, kEvenSlack,
-                    team_index() / kHeads * blocks + static_cast<int>(blockIdx.x));
+                    team_index() / kHeads * blocks + block);
   int start = 0;
   for (int first = 0; first < batch; first += 32) {
     if (batch > 32) requests.load<true>(first);

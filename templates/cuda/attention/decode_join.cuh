@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of a piece: the warps of a team are joined through shared memory; where an item has several parts, each team leaves its own in
-// the workspace and takes a ticket, and the last of them joins all in their order. So results do not depend on who is last, nobody waits,
-// and tickets are zero again afterwards.
+// the workspace, and one of them (DecodeMeeting) joins all in their order, so that results do not depend on who it is.
 #pragma once
 
+#include "cuda/attention/decode_meet_by_ticket.cuh"  // where kWaits == 0
+#include "cuda/attention/decode_meet_by_words.cuh"   // where kWaits == 1
 #include "cuda/attention/decode_products.cuh"
 #include "cuda/attention/sinks.cuh"  // where kSinks
 #include "cuda/ptx/exp2.cuh"
-#include "cuda/ptx/ticket.cuh"
 
 namespace attune {
 
@@ -24,7 +24,7 @@ class DecodeJoin {
                 team_index() * kTeam * kDecodeJoinFloats),
         stats_(reinterpret_cast<DecodeStats*>(shared + kShared.stats_at) +
                team_index() * 2 * kTeam * kDecodeRows),
-        is_last_(reinterpret_cast<int*>(shared + kShared.ticket_at) + team_index()) {}
+        meeting_(parts, reinterpret_cast<int*>(shared + kShared.ticket_at) + team_index()) {}
 
   // By all threads of the team. `item` has at least one row.
   __device__ __forceinline__ void finish(const DecodeItem& item, const DecodePiece& piece,
@@ -35,7 +35,7 @@ class DecodeJoin {
     join_values(item.rows, products, [&](int row, int column, float first, float second) {
       if (alone) return store(item, row, column, first, second, of_team(row));
       float* const to = part + row * kHeadDimV + column;
-      __stcg(reinterpret_cast<float2*>(to), make_float2(first, second));
+      meeting_.leave(reinterpret_cast<float2*>(to), make_float2(first, second));
     });
     const int thread = team_thread();
     if (alone) {
@@ -43,9 +43,11 @@ class DecodeJoin {
       sync_team();  // shared memory is free again
       return;
     }
-    if (thread < item.rows) __stcg(stats_in(part) + thread, as_float2(of_team(thread)));
-    if (!take_ticket(item, piece)) return;
+    if (thread < item.rows) meeting_.leave(stats_in(part) + thread, as_float2(of_team(thread)));
+    if (!meeting_.joins(item, piece)) return;
     join_parts(item, piece);
+    meeting_.clear_stats(piece.parts, item.rows,
+                         [&](int part) { return stats_in(part_of(piece, part)); });
   }
 
  private:
@@ -57,10 +59,16 @@ class DecodeJoin {
                             decode_row_tiles(parts_.base.seqlen_q, kGqaRatio);
     return reinterpret_cast<float*>(static_cast<char*>(parts_.base.workspace) +
                                     decode_ticket_bytes(items)) +
-           (number * kHeads + head_in_gang()) * decode_part_floats(kDecodeRows, kHeadDimV);
+           (number * kHeads + head_in_gang()) * part_floats();
   }
-  static __device__ __forceinline__ float2* stats_in(float* part) {
-    return reinterpret_cast<float2*>(part + kDecodeRows * kHeadDimV);
+  __device__ __forceinline__ int part_rows() const {
+    return decode_part_rows(parts_.base.seqlen_q, kGqaRatio);
+  }
+  __device__ __forceinline__ int part_floats() const {
+    return static_cast<int>(decode_part_floats(part_rows(), kHeadDimV));
+  }
+  __device__ __forceinline__ float2* stats_in(float* part) const {
+    return reinterpret_cast<float2*>(part + part_rows() * kHeadDimV);
   }
   // Those of all its warps.
   __device__ __forceinline__ DecodeStats& of_team(int row) const {
@@ -138,17 +146,6 @@ class DecodeJoin {
     }
   }
 
-  // Whether this team is the last of the item's.
-  __device__ __forceinline__ bool take_ticket(const DecodeItem& item, const DecodePiece& piece) {
-    sync_team();
-    if (team_thread() == 0) {
-      auto* const ticket = static_cast<unsigned*>(parts_.base.workspace) + item.ticket;
-      *is_last_ = takes_last_ticket(ticket, piece.parts) ? 1 : 0;
-    }
-    sync_team();
-    return *is_last_ != 0;
-  }
-
   // Slots of parts after the first stand two apart; that of the first is its worker's second.
   __device__ __forceinline__ float* part_of(const DecodePiece& piece, int part) const {
     return slot(piece.slot - piece.part + part);  // where kBatchInvariant
@@ -208,20 +205,19 @@ class DecodeJoin {
     sync_team();
   }
 
-  // Parts group, group + groups, .. Loads of several go out before the first is needed.
+  // Parts group, group + groups, ..
   __device__ __forceinline__ void add_parts(const DecodePiece& piece, int row, int column,
                                             int group, int groups, Sum* sum) const {
-    constexpr int kAtOnce = 4;
+    constexpr int kAtOnce = DecodeMeeting::kAtOnce;
     for (int first = group; first < piece.parts; first += kAtOnce * groups) {
+      const auto part = [&](int i) { return part_of(piece, first + i * groups); };
       float4 values[kAtOnce];
       float2 stats[kAtOnce];
+      meeting_.take(
+          (piece.parts - first + groups - 1) / groups,
+          [&](int i) { return reinterpret_cast<float4*>(part(i) + row * kHeadDimV + column); },
+          [&](int i) { return stats_in(part(i)) + row; }, values, stats);
       float maximum = sum->stats.maximum;
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        float* const from = part_of(piece, min(first + i * groups, piece.parts - 1));
-        values[i] = __ldcg(reinterpret_cast<const float4*>(from + row * kHeadDimV + column));
-        stats[i] = __ldcg(stats_in(from) + row);
-      }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) maximum = fmaxf(maximum, stats[i].x);
       sum->raise(maximum);
@@ -267,7 +263,7 @@ class DecodeJoin {
   const KernelParts& parts_;
   float* const values_;
   DecodeStats* const stats_;
-  int* const is_last_;
+  const DecodeMeeting meeting_;
 };
 
 }  // namespace attune

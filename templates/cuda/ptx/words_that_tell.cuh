@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Floats in global memory that tell by themselves that they were written: zero bits say not yet, so a zero is written as -0. Who reads them
+// needs neither a fence nor a counter, for each word comes whole (PTX ISA 8.2.1, vector accesses; 8.7, relaxed and strong at the scope of the device).
+#pragma once
+
+#include "cuda/ptx/mbarrier.cuh"
+
+namespace attune {
+
+__device__ __forceinline__ bool has_come(float value) { return __float_as_uint(value) != 0; }
+__device__ __forceinline__ bool has_come(const float2& value) {
+  return has_come(value.x) && has_come(value.y);
+}
+__device__ __forceinline__ bool has_come(const float4& value) {
+  return has_come(value.x) && has_come(value.y) && has_come(value.z) && has_come(value.w);
+}
+
+constexpr unsigned kMinusZero = 1u << 31;  // by its bits: compilers may take -0.0f for 0.0f
+
+__device__ __forceinline__ unsigned telling(float value) {
+  const unsigned bits = __float_as_uint(value);
+  return bits == 0 ? kMinusZero : bits;
+}
+// 8-byte aligned.
+__device__ __forceinline__ void store_telling(float2* to, float2 value) {
+  asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(telling(value.x)),
+               "r"(telling(value.y))
+               : "memory");
+}
+__device__ __forceinline__ float2 load_telling(const float2* from) {
+  float2 value;
+  asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];"
+               : "=f"(value.x), "=f"(value.y)
+               : "l"(from)
+               : "memory");
+  return value;
+}
+// 16-byte aligned.
+__device__ __forceinline__ float4 load_telling(const float4* from) {
+  float4 value;
+  asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "l"(from)
+               : "memory");
+  return value;
+}
+
+// Calls `look()` until it is true. Bounded as waits at barriers are: a look takes about a microsecond.
+template <class Look>
+__device__ __forceinline__ void look_until(const Look& look) {
+  for (unsigned tries = 0; tries < kMaxBarrierTries; ++tries)
+    if (look()) return;
+  __trap();
+}
+
+}  // namespace attune
