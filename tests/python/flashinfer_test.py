@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """attune.flashinfer against attention in float64, with PyTorch on the device named by the first argument: wrappers over random requests, pages, layouts and
 choices, functions of one request, rows appended to pages, merged states, graphs that follow plans. Skips aloud (status 77) without them."""
+import contextlib
 import math
 import sys
 import unittest
@@ -14,6 +15,8 @@ if torch is None:
     print("SKIP: of PyTorch, on the device named by the first argument")
     sys.exit(77)
 
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
 DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float32
 LIMIT = 2e-2 if DEVICE == "cuda" else 2e-5
 D = 64
@@ -21,6 +24,15 @@ D = 64
 
 def drawn(random, *shape):
     return torch.from_numpy(random.standard_normal(shape)).to(DEVICE, DTYPE)
+
+
+class Calls(TorchDispatchMode):
+    """The ops of PyTorch that are called, by name."""
+    names = frozenset()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names |= {str(function)}
+        return function(*args, **(kwargs or {}))
 
 
 def ints(values):
@@ -109,8 +121,11 @@ class WrapperTest(unittest.TestCase):
         rows = [drawn(cache.random, 41, 2, D).to(half) for _ in range(2)]
         of, at = flashinfer.get_batch_indices_positions(begins_of([30, 11]), ints([30, 11]), 41)
         pages = [torch.zeros(cache.pages.shape, dtype=torch.uint8, device=DEVICE).view(torch.float8_e4m3fn) for _ in range(2)]
+        waits = {"aten.nonzero.default", "aten._local_scalar_dense.default", "aten.masked_select.default"}
         for given, new in zip(pages, (rows, [x.to(torch.float8_e4m3fn) for x in rows])):
-            flashinfer.append_paged_kv_cache(*new, of, at, (given[:, 0], given[:, 1]), cache.indices, cache.indptr, cache.last)
+            with Calls() if new is not rows else contextlib.nullcontext() as calls:
+                flashinfer.append_paged_kv_cache(*new, of, at, (given[:, 0], given[:, 1]), cache.indices, cache.indptr, cache.last)
+        self.assertTrue(calls.names and not waits & calls.names, "of rows that are codes: a graph can capture it")
         self.assertTrue(torch.equal(pages[0].view(torch.uint8), pages[1].view(torch.uint8)))
         q, wrapper = drawn(cache.random, 2, 4, D).to(half), flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
         wrapper.plan(*cache.lists(), 4, 2, D, 4, q_data_type=half, kv_data_type=torch.float8_e4m3fn)

@@ -5,6 +5,7 @@ import math
 from . import _flashinfer_lists as lists
 from ._append import append_kv
 from ._attention import attention
+from ._cache_codes import write_codes
 from ._flashinfer_wrappers import positions_of, window_of
 from ._kvcache import attention_kvcache
 from ._merge import merge
@@ -93,21 +94,14 @@ def _slots_of(batch_indices, positions, kv_indices, kv_indptr, page_size):
     return torch.where(known, pages * page_size + at % page_size, -1)
 
 
-def _write_codes(pairs, slots, page_size):
-    """Rows of a cache's own 8 bits as they stand, by PyTorch's operations, which wait for the device."""
-    import torch
-    known = slots >= 0
-    places = slots[known]
-    for new, cache in pairs:
-        cache.view(torch.uint8)[places // page_size, places % page_size] = new.view(torch.uint8)[known]
-
-
 def _write(k, v, k_cache, v_cache, batch_indices, positions, kv_indices, kv_indptr):
     if k.shape[0] == 0 or kv_indptr.numel() < 2 or kv_indices.numel() == 0:
         return
     slots = _slots_of(batch_indices, positions, kv_indices, kv_indptr, k_cache.shape[1])
     if k.dtype == k_cache.dtype and k.dtype.itemsize == 1:
-        return _write_codes(((k, k_cache), (v, v_cache)), slots, k_cache.shape[1])
+        for cache, new in ((k_cache, k), (v_cache, v)):
+            write_codes(cache, new, slots)
+        return
     scales = {name: 1.0 for name in ("k_scale", "v_scale")} if k_cache.dtype.itemsize == 1 else {}
     append_kv(k, v, k_cache, v_cache, row_slots=slots, positions=positions.long(), **scales)
 
