@@ -230,8 +230,6 @@ class WrapperTest(unittest.TestCase):
                 row += n
         natural = wrapper.run(*parts, latent[..., :128], latent[..., 128:], return_lse=True, return_lse_base_on_e=True)[1]
         self.near(natural * math.log2(math.e), lse.double().cpu())
-        with self.assertRaisesRegex(ValueError, "kpe_cache does not stand behind ckv_cache"):
-            wrapper.run(*parts, latent[..., :128].contiguous(), latent[..., 128:].contiguous())
 
     def test_plans_of_as_many_share_tensors(self):
         wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, use_cuda_graph=True, most_pages=16)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a cache's own 8 bits, written as they stand: append_kv() rounds what is wider. Used by flash.py and flashinfer.py."""
+"""Rows of a cache's own 8 bits, written as they stand: append_kv() rounds what is wider. Used by _flash_serving.py and flashinfer/page.py."""
 
 
 def write_codes(cache, new, slots):

@@ -121,7 +121,7 @@ def prepare_merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context
 
 def merge_all(o, lse):
     """merge() of several states one after the other: o [states, batch, seqlen, num_heads, head_dim], lse fp32 [states, batch, num_heads, seqlen], of PyTorch.
-    Returns fp32 sums, to be rounded once. Used by _flashinfer_calls.py and _flash_rows.py."""
+    Returns fp32 sums, to be rounded once. Used by flashinfer/cascade.py and _flash_rows.py."""
     sums, whole = o[0].float().clone(), lse[0].float().contiguous().clone()
     sums.masked_fill_((whole == -math.inf).transpose(1, 2)[..., None], 0)  # which has seen no key
     for other_o, other_lse in zip(o[1:], lse[1:]):

@@ -43,7 +43,7 @@ def _tell(head_dim, head_dim_v, pad):
 def _levels_to_caller():
     """Of warnings.warn() in the function that asks, to the code that called attune."""
     frame, levels = sys._getframe(1), 1
-    while frame is not None and frame.f_globals.get("__package__") == __package__:
+    while frame is not None and (frame.f_globals.get("__package__") or "").partition(".")[0] == __package__:
         frame, levels = frame.f_back, levels + 1
     return levels
 

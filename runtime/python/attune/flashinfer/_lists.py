@@ -3,8 +3,8 @@
 of a step, and a captured graph finds those of later steps in the tensors of the first."""
 import math
 
-from ._kvcache import check_begins, rounded
-from ._programs import mask_mod
+from .._kvcache import check_begins, rounded
+from .._programs import mask_mod
 
 LAYOUTS = ("NHD", "HND")
 LOG2_E, LN_2 = math.log2(math.e), math.log(2)
@@ -20,6 +20,11 @@ def caches_of(paged_kv_cache, kv_layout):
     """K and V, [pages, page_size, num_kv_heads, head_dim], of a pair or of one tensor with both in its second axis."""
     k, v = paged_kv_cache if isinstance(paged_kv_cache, (tuple, list)) else (paged_kv_cache[:, 0], paged_kv_cache[:, 1])
     return (k.transpose(1, 2), v.transpose(1, 2)) if kv_layout == "HND" else (k, v)
+
+
+def heads_last(k, v, kv_layout):
+    """K and V of one request, [keys, num_kv_heads, head_dim]."""
+    return (k, v) if check_layout(kv_layout) == "NHD" else (k.transpose(0, 1), v.transpose(0, 1))
 
 
 def on_host(values):
@@ -60,10 +65,7 @@ def pages_of(indptr, indices, lengths, device, page_size, name="paged_kv", most_
     if requests and (indptr[0] != 0 or counts.min() < 0 or int(indptr[-1]) > indices.numel()):
         raise ValueError(f"{name}_indptr goes from {int(indptr[0])} to {int(indptr[-1])} and there are {indices.numel()} indices; accepted are numbers from 0 "
                          "on that do not fall, up to as many")
-    beyond = (lengths < 0) | (lengths > counts * page_size)
-    if beyond.any():
-        i = int(beyond.int().argmax())
-        raise ValueError(f"request {i} has {int(lengths[i])} keys and {int(counts[i])} pages of {page_size}; accepted are 0 to {int(counts[i]) * page_size} keys")
+    _refuse_beyond(lengths, counts, page_size)
     most = int(counts.max()) if requests else 0
     if most_pages and most > most_pages:
         raise ValueError(f"{name}_indptr has a request of {most} pages; accepted are {most_pages}, for which the wrapper was made (most_pages)")
@@ -73,9 +75,35 @@ def pages_of(indptr, indices, lengths, device, page_size, name="paged_kv", most_
     return dict(kv_lengths=lengths.int().to(device), page_table=table.to(device))
 
 
-def rows_of(indptr, device, name, begins, most):
-    """A list of begins, and the most that any request has, by the names that attention_kvcache() has for them."""
+def _refuse_beyond(lengths, pages, page_size):
+    """Of keys that a request has no pages for."""
+    beyond = (lengths < 0) | (lengths > pages * page_size)
+    if beyond.any():
+        i = int(beyond.int().argmax())
+        raise ValueError(f"request {i} has {int(lengths[i])} keys and {int(pages[i])} pages of {page_size}; accepted are 0 to {int(pages[i]) * page_size} keys")
+
+
+def tables_of(block_tables, lengths, device, page_size, most_pages=0):
+    """pages_of() of pages that stand in a table already: int [batch, pages of the longest request]."""
+    import torch
+    lengths, columns = on_host(lengths), block_tables.shape[1] if block_tables.dim() == 2 else -1
+    if tuple(block_tables.shape) != (lengths.numel(), columns):
+        raise ValueError(f"block_tables has shape {tuple(block_tables.shape)}; accepted is [batch, pages], of {lengths.numel()} requests")
+    _refuse_beyond(lengths, torch.full_like(lengths, columns), page_size)
+    width = most_pages or rounded(columns)
+    if columns > width:
+        raise ValueError(f"block_tables has {columns} columns; accepted are {width}, for which the wrapper was made (most_pages)")
+    table = torch.full((lengths.numel(), width), -1, dtype=torch.int32, device=device)
+    table[:, :columns] = block_tables
+    return dict(kv_lengths=lengths.int().to(device), page_table=table)
+
+
+def rows_of(indptr, device, name, begins, most, requests=None):
+    """A list of begins, and the most that any request has, by the names that attention_kvcache() has for them. `requests`: how many there are, and what
+    says so."""
     indptr = on_host(indptr)
+    if requests is not None and indptr.numel() != requests[0] + 1:
+        raise ValueError(f"{name} has {indptr.numel()} numbers and {requests[1]} is of {requests[0]} requests; accepted are n + 1 of n")
     if indptr.numel() == 0 or indptr[0] != 0:
         raise ValueError(f"{name} is {indptr.tolist()[:4]}; accepted is [batch + 1], from 0 on")
     counts = indptr[1:] - indptr[:-1]

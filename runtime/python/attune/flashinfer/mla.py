@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's wrapper of absorbed latent attention (DeepSeek's MLA), on attention_kvcache(). See flashinfer.py."""
-from . import _flashinfer_lists as lists
-from ._flashinfer_wrappers import Wrapper
-from ._kvcache import attention_kvcache
+"""FlashInfer's wrapper of absorbed latent attention (DeepSeek's MLA), on attention_kvcache(). See __init__.py."""
+import warnings
+
+from . import _lists as lists
+from ._wrapper import Wrapper
+from .._kvcache import attention_kvcache
 
 
 def _beside(first, second, names):
@@ -20,10 +22,19 @@ def _beside(first, second, names):
     return first.as_strided((*first.shape[:-1], columns + second.shape[-1]), first.stride())
 
 
+def _joined(ckv_cache, kpe_cache, page_table):
+    """The pages that a table names, both in one tensor, and the table of their places there."""
+    import torch
+    warnings.warn("BatchMLAPagedAttentionWrapper copies the pages of all requests at each run, for kpe_cache does not stand behind ckv_cache; keep both as columns of "
+                  "one tensor [pages, page_size, head_dim_ckv + head_dim_kpe], which kernels read once", stacklevel=3)
+    pages = page_table.flatten().long().clamp(0, max(ckv_cache.shape[0] - 1, 0))
+    return torch.cat((ckv_cache[pages], kpe_cache[pages]), -1), torch.arange(pages.numel(), dtype=torch.int32, device=pages.device).view(page_table.shape)
+
+
 class BatchMLAPagedAttentionWrapper(Wrapper):
-    """Latent attention over pages of one head: the compressed vectors are keys and values. ckv_cache and kpe_cache are to be columns of one tensor,
-    [pages, page_size, head_dim_ckv + head_dim_kpe], as engines keep them: x[..., :512] and x[..., 512:]. Graphs as of
-    BatchPrefillWithPagedKVCacheWrapper."""
+    """Latent attention over pages of one head: the compressed vectors are keys and values. ckv_cache and kpe_cache are best columns of one tensor,
+    [pages, page_size, head_dim_ckv + head_dim_kpe], as engines keep them: x[..., :512] and x[..., 512:]. Of tensors apart each run copies the pages of all
+    requests into one, of which a warning tells. Graphs as of BatchPrefillWithPagedKVCacheWrapper."""
 
     def __init__(self, float_workspace_buffer=None, use_cuda_graph=False, qo_indptr=None, kv_indptr=None, kv_indices=None, kv_len_arr=None, backend="auto", *,
                  most_pages=None):
@@ -35,7 +46,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         is that of the heads before absorption, 1 / sqrt(192) of DeepSeek's."""
         device = lists.device_of(self._workspace, qo_indptr, kv_indptr, kv_indices)
         made = self._pages(kv_indptr, kv_indices, None, page_size, kv_len_arr, device)
-        made.update(lists.rows_of(qo_indptr, device, "qo_indptr", "q_begins", "seqlen_q"))
+        self._add_rows(made, qo_indptr, device, "kv_indptr")
         self._hold(made)
         self._choices = dict(is_causal=bool(causal), scale=float(sm_scale))
         self._expected = (num_heads, head_dim_ckv, head_dim_kpe, page_size)
@@ -53,14 +64,13 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
             raise ValueError(f"q_nope has shape {tuple(q_nope.shape)}, q_pe {tuple(q_pe.shape)}, ckv_cache {tuple(ckv_cache.shape)} and kpe_cache "
                              f"{tuple(kpe_cache.shape)}; plan() was told {self._expected[0]} heads of {self._expected[1]} and {self._expected[2]} columns, in pages "
                              f"of {self._expected[3]}")
-        cache = _beside(ckv_cache, kpe_cache, ("ckv_cache", "kpe_cache"))
+        cache, given = _beside(ckv_cache, kpe_cache, ("ckv_cache", "kpe_cache")), self._lists()
         if cache is None:
-            raise ValueError("kpe_cache does not stand behind ckv_cache; accepted are columns of one tensor [pages, page_size, head_dim_ckv + head_dim_kpe], which "
-                             "kernels read once")
+            cache, given["page_table"] = _joined(ckv_cache, kpe_cache, given["page_table"])
         q = _beside(q_nope, q_pe, ("q_nope", "q_pe"))
         cache = cache.unsqueeze(2)
         o, natural = attention_kvcache(torch.cat((q_nope, q_pe), -1) if q is None else q, cache, cache[..., :q_nope.shape[2]], out=out, return_lse=True,
-                                       **self._lists(), **self._choices)
+                                       **given, **self._choices)
         if not return_lse:
             return o
         made = natural.t().contiguous() if return_lse_base_on_e else lists.in_base_2(natural)
