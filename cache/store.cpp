@@ -106,15 +106,27 @@ void Store::Impl::mend(const SqliteError& error) {
   }
 }
 
+void Store::Impl::open_or_mend() {
+  try {
+    open();
+  } catch (const SqliteError& error) {
+    mend(error);
+    open();
+  }
+}
+
 Store Store::open(const std::filesystem::path& path, StoreMode mode) {
   auto impl = std::make_unique<Impl>();
   impl->path = path;
   impl->mode = mode;
+  std::error_code failed;
+  const bool is_new = mode == StoreMode::kReadWrite && !std::filesystem::exists(path, failed);
   try {
-    impl->open();
-  } catch (const SqliteError& error) {
-    impl->mend(error);
-    impl->open();
+    impl->open_or_mend();
+  } catch (...) {
+    impl->database.reset();
+    if (is_new) drop_empty_store(impl->real_path, impl->file);
+    throw;
   }
   return Store(std::move(impl));
 }

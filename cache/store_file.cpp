@@ -95,6 +95,12 @@ bool looks_like_damaged_store(const fs::path& path) {
           (cut_off || head.find(first_table_sql()) != std::string::npos));
 }
 
+void drop_empty_store(const fs::path& path, const FileId& id) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || status.st_size != 0) return;
+  if (id == FileId{status.st_dev, status.st_ino}) ::unlink(path.c_str());
+}
+
 fs::path set_aside(const fs::path& path, const FileId& id) {
   // The lock on the directory keeps two processes from moving the damaged file and then its fresh
   // successor.

@@ -27,6 +27,10 @@ std::filesystem::path private_store(const std::filesystem::path& path);
 // cannot be written.
 std::filesystem::path create_store_file(const std::filesystem::path& path);
 
+// Deletes the file `id` that create_store_file made, if it stands there without a byte still: what was to be in it could not be written.
+// A process that has it open meanwhile hears so, and makes another (SqliteFault::kMoved).
+void drop_empty_store(const std::filesystem::path& path, const FileId& id);
+
 // Whether a file that SQLite refuses is what is left of a store, and not some other program's file:
 // it carries the mark of stores, or their first table, or nothing at all.
 bool looks_like_damaged_store(const std::filesystem::path& path);

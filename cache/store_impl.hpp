@@ -45,6 +45,7 @@ struct Store::Impl {
   // damaged file aside if this store may write. Afterwards the failed call is worth one more try.
   // Throws the error again when nothing can be done.
   void mend(const SqliteError& error);
+  void open_or_mend();
 
   // Runs work(database) in one transaction, again after mend().
   template <class Work>

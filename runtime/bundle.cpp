@@ -131,10 +131,7 @@ size_t count_unnamed(const fs::path& folder, const std::vector<ManifestEntry>& e
   return unnamed;
 }
 
-}  // namespace
-
-BundleChange write_bundle(const fs::path& asked, const std::vector<BundledKernel>& kernels) {
-  const fs::path folder = private_folder(asked, kGuarded);
+BundleChange write_into(const fs::path& folder, const std::vector<BundledKernel>& kernels) {
   const fs::path manifest = folder / kManifest;
   const FileDescriptor lock = locked(folder);
   check_contents(folder);
@@ -153,6 +150,20 @@ BundleChange write_bundle(const fs::path& asked, const std::vector<BundledKernel
   replace_file(manifest, manifest_text(entries, ManifestTime::kNow), kFileMode);
   change.unnamed = count_unnamed(folder, entries);
   return change;
+}
+
+}  // namespace
+
+BundleChange write_bundle(const fs::path& asked, const std::vector<BundledKernel>& kernels) {
+  std::error_code ignored;
+  const bool is_new = !fs::exists(asked, ignored);
+  const fs::path folder = private_folder(asked, kGuarded);
+  try {
+    return write_into(folder, kernels);
+  } catch (...) {
+    if (is_new) fs::remove(folder, ignored);  // unless something stands in it
+    throw;
+  }
 }
 
 void write_bundle_file(const fs::path& file, const std::vector<BundledKernel>& kernels,

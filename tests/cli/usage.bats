@@ -138,6 +138,16 @@ db_commands="ls show stats verify gc export import merge"
   [ -z "$(find "$dir" -name '*.part')" ]
 }
 
+@test "what cannot be written leaves no empty store and no empty folder" {
+  tuned
+  status=0
+  errors=$(ulimit -f 1; "$ATTUNE" db merge "$ATTUNE_STORE" --store "$dir/new.db" 2>&1) || status=$?
+  [ "$status" -eq 5 ] && [ ! -e "$dir/new.db" ] || { echo "$status $errors"; return 1; }
+  status=0
+  errors=$(ulimit -f 1; "$ATTUNE" export "$dir/kernels" 2>&1) || status=$?
+  [ "$status" -eq 5 ] && [ ! -e "$dir/kernels" ] || { echo "$status $errors"; return 1; }
+}
+
 @test "control characters of a command line and of files do not reach the terminal" {
   attune explain --target cpu --problem $'mask=\x1b]0;title\x07'
   expect 1
