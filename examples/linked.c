@@ -11,8 +11,9 @@
 #include "my_kernels.h"
 
 enum { kLength = 128, kHeads = 4, kHeadsKv = 2, kDim = 64 };
-static float q[kLength * kHeads * kDim], k[kLength * kHeadsKv * kDim], v[kLength * kHeadsKv * kDim];
-static float o[kLength * kHeads * kDim];
+static _Alignas(16) float q[kLength * kHeads * kDim], k[kLength * kHeadsKv * kDim],
+    v[kLength * kHeadsKv * kDim];
+static _Alignas(16) float o[kLength * kHeads * kDim];
 
 static void check(attune_status status) {
   if (status == ATTUNE_OK) return;

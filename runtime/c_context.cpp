@@ -38,7 +38,10 @@ std::vector<std::filesystem::path> paths_of(const char* const* paths, size_t cou
                                             const char* argument) {
   if (count > 0 && !paths) refuse_null(argument);
   std::vector<std::filesystem::path> all;
-  for (size_t i = 0; i < count; ++i) all.emplace_back(&not_null(paths[i], argument));
+  for (size_t i = 0; i < count; ++i) {
+    if (!paths[i]) refuse_null(fmt::format("{}[{}]", argument, i).c_str());
+    all.emplace_back(paths[i]);
+  }
   return all;
 }
 
@@ -56,9 +59,8 @@ void add_memory_bundles(const attune_context_options& c, EngineOptions* engine) 
   if (c.num_memory_bundles > 0) not_null(c.memory_bundles, "options->memory_bundles");
   for (size_t i = 0; i < c.num_memory_bundles; ++i) {
     const attune_memory_bundle& bundle = c.memory_bundles[i];
-    const char* const data = static_cast<const char*>(bundle.data);
-    engine->memory_bundles.emplace_back(&not_null(data, "options->memory_bundles[].data"),
-                                        bundle.bytes);
+    if (!bundle.data) refuse_null(fmt::format("options->memory_bundles[{}].data", i).c_str());
+    engine->memory_bundles.emplace_back(static_cast<const char*>(bundle.data), bundle.bytes);
   }
 }
 

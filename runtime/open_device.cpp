@@ -42,7 +42,7 @@ std::shared_ptr<const Device> open_device(std::string_view target) {
   if (target == "cpu") return open_cpu_device();
   if (target == "cuda") return open_cuda(-1);
   if (auto ordinal = number_after("cuda:", target)) return open_cuda(*ordinal);
-  if (auto threads = number_after("cpu:", target)) return open_cpu_device(*threads);
+  if (auto threads = number_after("cpu:", target)) return open_cpu_device(threads);
   if (target != "auto" && !target.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("target is \"{}\"; accepted are {}", target, kAccepted));

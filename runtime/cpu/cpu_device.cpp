@@ -175,15 +175,15 @@ class CpuDevice final : public Device {
 
 }  // namespace
 
-std::shared_ptr<const Device> open_cpu_device(int threads) {
-  if (threads < 0 || threads > kMaxCpuThreads)
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("target is \"cpu:{}\"; accepted are 1 to {} threads", threads, kMaxCpuThreads));
+std::shared_ptr<const Device> open_cpu_device(std::optional<int> threads) {
+  if (threads && (*threads < 1 || *threads > kMaxCpuThreads))
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("target is \"cpu:{}\"; accepted are 1 to {} threads", *threads,
+                            kMaxCpuThreads));
   std::string why;
   const CpuToolchain* toolchain = open_cpu_toolchain(&why);
   if (!toolchain) throw Error(ErrorCode::kCompile, why);
-  return std::make_shared<CpuDevice>(*toolchain, threads > 0 ? threads : usable_cores());
+  return std::make_shared<CpuDevice>(*toolchain, threads.value_or(usable_cores()));
 }
 
 }  // namespace attune

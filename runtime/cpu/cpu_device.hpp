@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "runtime/device.hpp"
 
@@ -11,9 +12,9 @@ namespace attune {
 
 constexpr int kMaxCpuThreads = 1024;
 
-// `threads` 0 = one for each core this process may use; at most kMaxCpuThreads. Where the system
+// `threads`: 1 to kMaxCpuThreads; none = one for each core this process may use. Where the system
 // grants fewer threads, the device uses those, and the log says so. Throws kCompile with advice
 // when the CPU plugin cannot be opened.
-std::shared_ptr<const Device> open_cpu_device(int threads = 0);
+std::shared_ptr<const Device> open_cpu_device(std::optional<int> threads = {});
 
 }  // namespace attune

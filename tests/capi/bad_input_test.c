@@ -207,6 +207,9 @@ static void options_are_refused(void) {
   CHECK(context == NULL);
   options.target = "cpu:many";
   CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT, "cpu:many");
+  options.target = "cpu:0";
+  CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
+                "target is \"cpu:0\"; accepted are 1 to 1024 threads");
   options.target = "cpu";
   options.policy = 9;
   CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
@@ -217,7 +220,7 @@ static void options_are_refused(void) {
   CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_IO_ERROR, "/nowhere/bundle");
   options.num_bundles = 2;
   CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
-                "options->bundles is a null pointer");
+                "options->bundles[1] is a null pointer");
   options.num_bundles = 0;
   const char* relative[] = {"nvidia/lib"};
   options.nvrtc_folders = relative;

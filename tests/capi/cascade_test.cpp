@@ -158,6 +158,18 @@ void refuses(const attune::Context& context, const std::vector<attune_problem>& 
   }
 }
 
+void counts_levels(const attune::Cascade& cascade) {
+  const attune_operands operands{};
+  for (const std::size_t count : {0, 1, 3}) try {
+      cascade.run(std::vector<const attune_operands*>(count, &operands), nullptr, 0);
+      CHECK(!"an exception");
+    } catch (const attune::Error& error) {
+      CHECK(error.status() == ATTUNE_INVALID_ARGUMENT);
+      CHECK(error.what() ==
+            "levels has " + std::to_string(count) + " operands; accepted are 2, one of each level");
+    }
+}
+
 }  // namespace
 
 int main() try {
@@ -172,6 +184,7 @@ int main() try {
   compare(context, {level_of(4, 0, kShared), level_of(1, kShared, kWidth, causal)}, whole);
   compare(context, {all, level_of(2, kShared, kShared + kHalf), own}, whole);
   leaves_out(context);
+  counts_levels(attune::Cascade(context, {all.problem, own.problem}));
   refuses(context, {}, "num_levels is 0");
   refuses(context, {own.problem, all.problem}, "levels[0] has a mask or sinks");
   refuses(context, {level_of(4, 0, kShared, ",window=3:0").problem, own.problem},

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The samples that open attune.h and attune.hpp compile and run as they are written there: a reader pastes them.
+"""The samples that open attune.h and attune.hpp compile and run as they are written there: a reader pastes them. Headers
+are free of warnings.
 
 Usage: header_sample_test.py INCLUDE_DIR LIBRARY CC CXX
 """
@@ -46,8 +47,17 @@ def sample(header, comment):
     return "\n".join(lines)
 
 
+def check_warnings(include, cc, cxx):
+    """Under what strict programs ask of their compilers, whose headers are not of the system."""
+    strict = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Wsign-conversion", "-Werror", "-fsyntax-only", f"-I{include}", "-"]
+    for compiler, header in (([cc, "-std=c11", "-x", "c"], "attune.h"), ([cc, "-std=c11", "-x", "c"], "attune_cascade.h"),
+                             ([cxx, "-std=c++17", "-Wold-style-cast", "-x", "c++"], "attune.hpp")):
+        subprocess.run(compiler + strict, input=f"#include <attune/{header}>\n", text=True, check=True)
+
+
 def main():
     include, library, cc, cxx = sys.argv[1:]
+    check_warnings(include, cc, cxx)
     library = pathlib.Path(library)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)

@@ -160,6 +160,7 @@ END
   lib=${ATTUNE%/bin/attune}/lib
   cc -std=c11 -Wall -Wextra -Werror -Wl,--fatal-warnings -I "$ATTUNE_SOURCE/runtime/include" -I . "$ATTUNE_SOURCE/examples/linked.c" \
     my_kernels.o -L "$lib" -lattune -lm -Wl,-rpath,"$lib" -o linked
+  c++ -std=c++17 -Wall -Wextra -Wshadow -Wconversion -Wold-style-cast -Werror -fsyntax-only -I "$ATTUNE_SOURCE/runtime/include" -x c++ my_kernels.h
   [ "$(nm -C my_kernels.o | awk '{print $3}' | tr '\n' ' ')" = "my_kernels my_kernels_bytes " ]
   rm my_kernels.o
   ATTUNE_STORE= ATTUNE_BUNDLE= HOME=$dir run ./linked

@@ -163,7 +163,7 @@ std::string header_of(const std::string& name, const std::string& kernels) {
       "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n"
       "extern const unsigned char {0}[];\nextern const uint64_t {0}_bytes;\n\n"
       "static inline attune_memory_bundle {0}_bundle(void) {{\n"
-      "  attune_memory_bundle bundle;\n  bundle.data = {0};\n  bundle.bytes = (size_t){0}_bytes;\n"
+      "  attune_memory_bundle bundle;\n  bundle.data = {0};\n  bundle.bytes = {0}_bytes;\n"
       "  return bundle;\n}}\n\n#ifdef __cplusplus\n}}\n#endif\n\n#endif\n",
       name, guard, kernels);
 }

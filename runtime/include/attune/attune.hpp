@@ -27,7 +27,8 @@ inline namespace api {
 
 class Error : public std::runtime_error {
  public:
-  Error(attune_status status, const char* message) : std::runtime_error(message), status_(status) {}
+  Error(attune_status status, const std::string& message)
+      : std::runtime_error(message), status_(status) {}
   attune_status status() const { return status_; }
 
  private:
@@ -49,9 +50,9 @@ struct Problem : attune_problem {
   }
   // Of op attention_backward; operands.gradients is its address.
   attune_gradient_operands contiguous_gradients(void* dout, void* dq, void* dk, void* dv) const {
-    attune_gradient_operands gradients;
-    check(attune_gradients_contiguous(this, dout, dq, dk, dv, &gradients));
-    return gradients;
+    attune_gradient_operands operands;
+    check(attune_gradients_contiguous(this, dout, dq, dk, dv, &operands));
+    return operands;
   }
   // Of op append_kv; operands.append is its address.
   attune_append_operands contiguous_append(void* k, void* v, void* cos = nullptr,
@@ -64,10 +65,10 @@ struct Problem : attune_problem {
 
 // Angles of rotary embeddings; set its fields, then write cos and sin [num_positions, rotary_dim / 2] on the host.
 struct Rotary : attune_rotary {
-  explicit Rotary(int rotary_dim, float rotary_base = 10000.0F) {
+  explicit Rotary(int dim, float rotary_base = 10000.0F) {
     attune_rotary_init(this);
-    this->rotary_dim = rotary_dim;
-    this->base = rotary_base;
+    rotary_dim = dim;
+    base = rotary_base;
   }
   void table(int64_t num_positions, float* cos, float* sin, int64_t first_position = 0) const {
     check(attune_rotary_table(this, first_position, num_positions, cos, sin));
@@ -164,7 +165,8 @@ class Context {
 class Cascade {
  public:
   Cascade(const Context& context, const std::vector<attune_problem>& levels,
-          const attune_operands* const* layouts = nullptr) {
+          const attune_operands* const* layouts = nullptr)
+      : num_levels_(levels.size()) {
     attune_cascade* cascade = nullptr;
     check(attune_cascade_get(context.get(), levels.data(), levels.size(), layouts, &cascade));
     cascade_.reset(cascade, attune_cascade_release);
@@ -175,10 +177,15 @@ class Cascade {
   }
   void run(const std::vector<const attune_operands*>& levels, void* workspace, std::size_t bytes,
            void* stream = nullptr) const {
+    if (levels.size() != num_levels_)
+      throw Error(ATTUNE_INVALID_ARGUMENT, "levels has " + std::to_string(levels.size()) +
+                                               " operands; accepted are " +
+                                               std::to_string(num_levels_) + ", one of each level");
     check(attune_cascade_run(cascade_.get(), levels.data(), workspace, bytes, stream));
   }
 
  private:
+  std::size_t num_levels_;
   std::shared_ptr<attune_cascade> cascade_;
 };
 

@@ -24,8 +24,8 @@ typedef struct attune_memory_bundle {
 
 typedef struct attune_context_options {
   size_t size;
-  const char* target;             /* "auto" (or NULL), "cuda" (the current context's device),
-                                     "cuda:N", "cpu", "cpu:THREADS" */
+  const char* target;             /* "auto" (or NULL, or ""), "cuda" (the current context's
+                                     device), "cuda:N", "cpu", "cpu:THREADS" */
   const char* store;              /* the user's store file; "" = none; NULL = $ATTUNE_STORE, else
                                      ~/.cache/attune/store.db */
   const char* const* more_stores; /* read-only layers below it; none given = $ATTUNE_SITE_STORES,

@@ -155,6 +155,9 @@ typedef struct attune_problem {
   int32_t kv_factors;    /* attune_kv_factors, of caches of 8 bits */
 } attune_problem;
 
+/* What a call writes shares memory with nothing else of it, which is not checked. But o may stand in the
+ * very place of q, with its strides, of ops attention and append_kv, and o and lse of op merge where the
+ * first's do. */
 typedef struct attune_operands {
   size_t size;
   attune_tensor q; /* [batch, seqlen_q,  num_heads_q,  head_dim_qk] */
