@@ -181,6 +181,8 @@ class ServingTest(unittest.TestCase):
             self.refused(r"cache_seqlens\[0\] is 33; accepted are 0 to 32: the cache has room for 32 keys of a request", cache_seqlens=ints([33, 0, 1]))
             self.refused(r"cache_seqlens\[0\] is 31; accepted are 0 to 30: the cache has room for 32 keys of a request, of which some come", k=draw(4, 2, 64),
                          v=draw(4, 2, 64), cu_seqlens_k_new=ints([0, 2, 3, 4]), cache_seqlens=ints([31, 0, 1]))
+        with self.assertRaisesRegex(attune.Error, "head_dim_qk is 20; accepted are multiples of 8"):
+            with_cache(q[..., :20].contiguous(), *(x[..., :20].contiguous() for x in (self.k_cache, self.v_cache)))
         for name in ("q", "k", "v"):
             given = {"q": q, "k": k, "v": k, name: (q if name == "q" else k).clone().requires_grad_()}
             self.refused(f"{name} requires a gradient", cache_seqlens=self.lengths, **given)

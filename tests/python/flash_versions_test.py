@@ -206,6 +206,15 @@ class VersionsTest(unittest.TestCase):
         self.assertAlmostEqual(sum(means) / 40 * len(self.q) / len(self.q), 1.0, delta=0.05)
         self.assertFalse(torch.equal(out, varlen(self.q, self.k, self.v, self.cu_q, self.cu_k, causal=True)))
 
+    @unittest.skipIf(DEVICE != "cpu", "a host that sees lists reads them, which no graph can hold")
+    def test_in_graphs(self):
+        q = draw(sum(self.ROWS), 2, 64, seed=1)
+        for choices in ({"causal": True}, {"causal": True, "window_size": (4, 0), "softcap": 3.0}):
+            attend = lambda q, k, v, ends, choices=choices: varlen(q, k, v, ends, ends, 33, 33, **choices)  # noqa: E731
+            torch._dynamo.reset()
+            found = torch.compile(attend, fullgraph=True, backend="eager")(self.q, q, q, self.cu_q)
+            self.near(found, attend(self.q, q, q, self.cu_q))
+
     def test_learned_slopes_alone(self):
         """Those beside frozen q, k and v were refused where the lists are two."""
         slopes = torch.rand(4, 4, generator=torch.Generator().manual_seed(4)).to(DEVICE).requires_grad_()

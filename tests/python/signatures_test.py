@@ -192,7 +192,7 @@ class Meanings(Compared):
             (ValueError, "window_size is 1.5; accepted is a whole number", {"window_size": (1.5, 2)}),
             (ValueError, "window_size is -1.5; accepted is a whole number", {"window_size": (2, -1.5)}),
             (ValueError, "causal is 0.3; accepted are True and False", {"causal": 0.3}),
-            (ValueError, "q_scale is given, and its tensor is fp32", {"q_descale": draw(2, 2)})))
+            (ValueError, "q_descale is given, and q is torch.float32; accepted are factors of 8-bit tensors", {"q_descale": draw(2, 2)})))
         with self.assertRaisesRegex(ValueError, "qkv has 4 dimensions; accepted are 5"):
             attune.flash.flash_attn_qkvpacked_func(self.q)
 

@@ -5,6 +5,7 @@ import functools
 
 from ._known import tell_ignored
 from ._programs import mask_mod
+from ._torch import needs_op
 
 _INSTEAD = {
     "qv": "attune has no second product of q",
@@ -33,7 +34,7 @@ def one_of(**named):
 
 
 def ignore(function, **hints):
-    given = [f"{name}={value}" for name, value in hints.items() if value not in (None, 0, 1)]
+    given = [f"{name}={value}" for name, value in hints.items() if isinstance(value, bool) or value not in (None, 0, 1)]
     if given:
         tell_ignored(function, given)
 
@@ -46,9 +47,15 @@ def check_list(name, tensor, shape, words, q):
         raise ValueError(f"{name} is {found}; accepted is a tensor of int32 {words} = {shape} on {q.device}")
 
 
+def host_sees(numbers):
+    """Whether the host reads a list without waiting for a device, and nothing records the call."""
+    import torch
+    return numbers.device.type == "cpu" and not torch.compiler.is_compiling() and needs_op(numbers, autocast=False) is None
+
+
 def check_lengths(name, lengths, room, why):
     """Where the host sees them: `room` is a number, or one for each request."""
-    if lengths is None or lengths.is_cuda:
+    if lengths is None or not host_sees(lengths):
         return
     for i, length in enumerate(lengths.tolist()):
         most = room if isinstance(room, int) else int(room[i])

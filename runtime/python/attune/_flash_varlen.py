@@ -57,7 +57,7 @@ def _check_lists(call):
     if call.table is not None:
         columns = call.table.shape[1] if getattr(call.table, "ndim", 0) == 2 else 1
         arguments.check_list("block_table", call.table, (batch, columns), "[batch, pages]", call.q)
-    if call.q.is_cuda:
+    if not arguments.host_sees(call.cu_q):
         return
     check_begins("cu_seqlens_q", call.cu_q, "rows", call.q.shape[0], "max_seqlen_q", call.most_q)
     arguments.check_lengths("seqused_q", call.used_q, (call.cu_q[1:] - call.cu_q[:-1]).tolist(), "rows of the sequence")
@@ -187,7 +187,7 @@ def _score_of_sequences(call, ids, steps, rows, keys):
 
 def _cut(call, lines_up):
     """(first, end) of the rows, and of the keys, that sequences have, where the host sees the lists; elsewhere all."""
-    found = [(int(begins[0]), int(begins[-1])) if begins.device.type == "cpu" else (0, x.shape[0]) for begins, x in ((call.cu_q, call.q), (call.cu_k, call.k))]
+    found = [(int(begins[0]), int(begins[-1])) if arguments.host_sees(begins) else (0, x.shape[0]) for begins, x in ((call.cu_q, call.q), (call.cu_k, call.k))]
     if lines_up:  # what stands behind the last sequence is of none, and would move the diagonal
         end = min(end for _, end in found)
         found = [(first, end) for first, _ in found]

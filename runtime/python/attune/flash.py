@@ -27,7 +27,8 @@ def _check(dropout_p, causal, refused):
 def _factors(q, k, q_descale, k_descale, v_descale):
     """FlashAttention 3 has one factor for each batch entry and head of k, of q too; none is 1."""
     if q.dtype.itemsize > 1:
-        return {"q_scale": q_descale, "k_scale": k_descale, "v_scale": v_descale}  # which attention() refuses, where given
+        name = next(name for name, scale in (("q_descale", q_descale), ("k_descale", k_descale), ("v_descale", v_descale)) if scale is not None)
+        raise ValueError(f"{name} is given, and q is {q.dtype}; accepted are factors of 8-bit tensors")
     if q_descale is not None and q_descale.dim() == 2 and q_descale.shape[1] != q.shape[2]:
         q_descale = q_descale.repeat_interleave(q.shape[2] // k.shape[2], 1)
     return {name: 1.0 if scale is None else scale for name, scale in (("q_scale", q_descale), ("k_scale", k_descale), ("v_scale", v_descale))}
