@@ -11,7 +11,7 @@ from ._kvcache import (_LISTS, _PAGES, _SLOTS, _batch_of, _check_list, _dtypes, 
 from ._library import AppendOperands, CacheOperands, Operands, Tensor
 from ._operands import extent_of, operand_address, share_memory, steps_of
 from ._problem import check_beside, whole
-from ._torch import ordinal_of, refuse_gradients, stream_address, tell_written, untraced
+from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written, untraced
 
 _ROWS, _PACKED_ROWS = "[batch, seqlen, num_heads, head_dim]", "[rows of all requests, num_heads, head_dim]"
 _MOST_PAGE_ROWS = 65536  # of a problem
@@ -221,7 +221,7 @@ def _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seql
                          f"accepted are both or none, not {'q_begins' if seqlen_q is None else 'seqlen_q'} alone")
     if seqlen_q is not None and whole("seqlen_q", seqlen_q) < 0:
         raise ValueError(f"seqlen_q is {seqlen_q}; accepted are 0 and more")
-    places = [name for name in ("page_table", "slots", "row_slots") if {**given, **lists}[name] is not None]
+    places = [name for name, tensor in (("page_table", page_table), ("slots", slots), ("row_slots", row_slots)) if tensor is not None]
     if len(places) > 1:
         raise ValueError(f"{' and '.join(places)} are given; accepted is one of them")
     if q is None and q_out is not None:
@@ -231,7 +231,7 @@ def _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seql
     return given, lists
 
 
-def _kind_of(scales, make_scales):
+def kind_of_factors(scales, make_scales):
     """kv_factors of the problem."""
     if not make_scales:
         return "keys" if are_by_key(scales) else "heads"
@@ -242,6 +242,7 @@ def _kind_of(scales, make_scales):
     return "made"
 
 
+@in_graphs("append")
 @untraced
 def append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, row_slots=None, positions=None,
               cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None, v_scale=None, make_scales=False, dtype_kv=None, context=None):
@@ -265,11 +266,14 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots
     A row whose place is not there (a position below 0, beyond the cache or the tables, a page or slot that the cache does not have) is not written.
     q without angles becomes 0. Returns q_out, or None without q. PyTorch and NumPy (CPU); no gradients.
     Inside a CUDA graph's capture call prepare_append_kv() before."""
+    graph = needs_op(k, v, k_cache, v_cache, autocast=False)
+    if graph is not None:
+        return graph.append(**{name: value for name, value in locals().items() if name != "graph"})
     refuse_gradients((("k", k), ("v", v), ("k_cache", k_cache), ("v_cache", v_cache), ("q", q), ("cos", cos), ("sin", sin), ("q_out", q_out)))
     given, lists = _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin, interleaved, q, q_out)
     factors = dict(k_scale=k_scale, v_scale=v_scale)
     refuse_beside_wide(factors, k_cache)
-    call = _call_of(context, given, lists, seqlen_q, dtype_kv, _kind_of(factors, make_scales))
+    call = _call_of(context, given, lists, seqlen_q, dtype_kv, kind_of_factors(factors, make_scales))
     operands, kept = _bind(call, given, lists)
     scales = bind_factors(call, operands, k, factors, given, {"k_cache": operands.k.data, "v_cache": operands.v.data},
                           others={name: tensors.address(name, given[name]) for name in ("k", "v", "q", "q_out") if make_scales and given[name] is not None})
@@ -285,4 +289,4 @@ def prepare_append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=Non
                       context=None):
     """As prepare(), for append_kv() with these arguments. Returns the plan."""
     given, lists = _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin, interleaved, q, q_out)
-    return _call_of(context, given, lists, seqlen_q, dtype_kv, _kind_of(dict(k_scale=k_scale, v_scale=v_scale), make_scales)).plan
+    return _call_of(context, given, lists, seqlen_q, dtype_kv, kind_of_factors(dict(k_scale=k_scale, v_scale=v_scale), make_scales)).plan

@@ -4,15 +4,14 @@ merge()."""
 from . import _tensors as tensors
 from ._kvcache import attention_kvcache, prepare_kvcache
 from ._merge import merge, prepare_merge
-from ._torch import refuse_gradients, untraced
+from ._torch import in_graphs, needs_op, refuse_gradients, untraced
 
 _ROWS = "[rows of all requests, num_heads, head_dim]"
 _KEYS = ("k_cache", "v_cache", "q_begins", "seqlen_q")
 _MORE = ("kv_lengths", "page_table", "slots", "kv_begins", "seqlen_kv", "k_scale", "v_scale", "dtype_kv")
 
 
-def _check_levels(q, levels):
-    tensors.signature("q", q)  # refuses what is no tensor
+def check_levels(q, levels):
     tensors.check_rank("q", q, _ROWS)
     levels = list(levels)
     if not levels:
@@ -26,7 +25,7 @@ def _check_levels(q, levels):
     return levels
 
 
-def _calls(q, levels, is_causal, scale, softcap, sinks, out, context):
+def calls_of(q, levels, is_causal, scale, softcap, sinks, out, context):
     """Arguments of attention_kvcache() for each level: masks and sinks are the last one's, which alone writes into `out`."""
     for number, level in enumerate(levels):
         level, last = dict(level), number == len(levels) - 1
@@ -41,6 +40,7 @@ def _states(o, lse):
     return o[None], lse[None]
 
 
+@in_graphs("cascade")
 @untraced
 def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None, context=None):
     """Attention of requests that share prefixes: keys that several have in common are read once for all of them.
@@ -56,10 +56,14 @@ def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None,
 
     Returns out, as q but for its head_dim; with return_lse also lse, fp32 [num_heads_q, rows]. No gradients. Inside a CUDA graph's capture
     call prepare_cascade() before."""
+    graph = needs_op(q, autocast=False)
+    if graph is not None:
+        return graph.cascade(q, levels, is_causal=is_causal, scale=scale, softcap=softcap, sinks=sinks, return_lse=return_lse, out=out, context=context)
     refuse_gradients((("q", q), ("out", out), ("sinks", sinks)))
-    levels = _check_levels(q, levels)
+    tensors.signature("q", q)  # refuses what is no tensor
+    levels = check_levels(q, levels)
     state = None
-    calls = list(_calls(q, levels, is_causal, scale, softcap, sinks, out if len(levels) == 1 else None, context))
+    calls = list(calls_of(q, levels, is_causal, scale, softcap, sinks, out if len(levels) == 1 else None, context))
     for number, (given, keywords) in enumerate(calls):
         found = attention_kvcache(*given, **keywords)
         if state is None:
@@ -75,8 +79,9 @@ def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None,
 
 def prepare_cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None, context=None):
     """As prepare(), for cascade() with these arguments: plans and workspaces of all levels. Returns the plans."""
-    levels = _check_levels(q, levels)
-    plans = [prepare_kvcache(*given, **keywords) for given, keywords in _calls(q, levels, is_causal, scale, softcap, sinks, None, context)]
+    tensors.signature("q", q)
+    levels = check_levels(q, levels)
+    plans = [prepare_kvcache(*given, **keywords) for given, keywords in calls_of(q, levels, is_causal, scale, softcap, sinks, None, context)]
     fp32, shape = tensors.native_dtype(q, "fp32"), (*q.shape[:2], levels[-1]["v_cache"].shape[-1])
     lse = tensors.empty(q, (q.shape[1], q.shape[0]), fp32)
     before = tensors.empty(q, shape, q.dtype)

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attention(), attention_backward(), quantise() and merge() as calls of attune's PyTorch ops: what torch.compile traces in their place, and what FakeTensors and
+"""attention(), attention_backward(), quantise(), merge(), attention_kvcache(), append_kv() and cascade() as calls of attune's PyTorch ops: what torch.compile traces in their place, and what FakeTensors and
 dispatch modes get. Written in what torch.compile can read. _torch.py leads here."""
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _tensors as tensors
 from . import torch as ops
+from ._append import kind_of_factors
 from ._backward import gradients_asked
 from ._block_map import use_of
+from ._cache_ops import new_lse
+from ._cascade import calls_of, check_levels
 from ._dropout import drawn_seed, rate_of, signed
 from ._known import marked_constant, settled as settled_here
 from ._problem import check_beside, softmax_scale, v_layout_of
@@ -27,6 +30,10 @@ def _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, *
         if wants_masks:
             raise ValueError("block_map tells what masks show, and none is given; accepted are the masks that it was made of, beside it")
         hides = True
+    return _spec_of(score_mod, mask_mod, hides=hides, **given)
+
+
+def _spec_of(score_mod, mask_mod, **given):
     for kind, program in (("score_mod", score_mod), ("mask_mod", mask_mod)):
         if program is None or isinstance(program, str):
             continue
@@ -34,10 +41,10 @@ def _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, *
         if bound.captures or bound.scalars:
             raise ValueError(f"{kind} is a function that reads {', '.join(label for label, _ in (*bound.captures.values(), *bound.scalars.values()))}; "
                              f"accepted in a graph is what attune.{kind}() makes of it, outside")
-    return spec(hides=hides, score_mod=score_mod, mask_mod=mask_mod, **given)
+    return spec(score_mod=score_mod, mask_mod=mask_mod, **given)
 
 
-_text._dynamo_marked_constant = True  # torch.compiler.assume_constant_result
+_text._dynamo_marked_constant = _spec_of._dynamo_marked_constant = True  # torch.compiler.assume_constant_result
 
 
 @marked_constant
@@ -74,6 +81,16 @@ def _refuse_stops(q, k, score_mod):
             refuse_stop(label, label)
 
 
+def _parts(score_mod, mask_mod):
+    """What the spec has of programs, and their tensors and numbers."""
+    captures, scalars = [], []
+    if isinstance(score_mod, Mod):
+        captures, scalars, score_mod = captures + score_mod.graph_captures, scalars + score_mod.graph_scalars, score_mod.graph_text
+    if isinstance(mask_mod, Mod):
+        captures, scalars, mask_mod = captures + mask_mod.graph_captures, scalars + mask_mod.graph_scalars, mask_mod.graph_text
+    return score_mod, mask_mod, captures, scalars
+
+
 def _factor(q, value):
     """A number as the op takes it."""
     return value if value is None or isinstance(value, torch.Tensor) else torch.full((), float(value), dtype=torch.float32, device=q.device)
@@ -86,13 +103,9 @@ def _keywords(q, k, *, mask=None, window=None, scale=None, is_causal=False, q_sc
     """Of the ops, for those of attention()."""
     has_masks = not (mask_tensor is None and key_lengths is None and documents is None and prefix is None)
     hides, wants_masks = (None, False) if block_map is None else (block_map.hides, block_map.wants_masks)
-    captures, scalars = [], []
     score_mod, mask_mod = _now("score_mod", score_mod), _now("mask_mod", mask_mod)
     _refuse_stops(q, k, score_mod)
-    if isinstance(score_mod, Mod):
-        captures, scalars, score_mod = captures + score_mod.graph_captures, scalars + score_mod.graph_scalars, score_mod.graph_text
-    if isinstance(mask_mod, Mod):
-        captures, scalars, mask_mod = captures + mask_mod.graph_captures, scalars + mask_mod.graph_scalars, mask_mod.graph_text
+    score_mod, mask_mod, captures, scalars = _parts(score_mod, mask_mod)
     dropout_p = settled_here(dropout_p)
     text = _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, mask=mask, window=settled_here(window), is_causal=is_causal,
                  accuracy=accuracy, v_layout=v_layout, out_dtype=out_dtype, scale_block=settled_here(scale_block), softcap=settled_here(softcap),
@@ -248,6 +261,58 @@ def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
         raise ValueError(f"context is {context!r}; accepted in a graph is None: it takes the device of o")
     new_out, new_lse = torch.ops.attune.merge(o, lse, other_o, other_lse)
     return new_out if out is None else out.copy_(new_out), new_lse if lse_out is None else lse_out.copy_(new_lse)
+
+
+def attend_cache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, kv_begins=None, seqlen_kv=None, mask=None,
+                 is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None, score_mod=None,
+                 mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
+    """attention_kvcache(), of the same arguments."""
+    score_mod, mask_mod, captures, scalars = _parts(_now("score_mod", score_mod), _now("mask_mod", mask_mod))
+    text = _spec_of(score_mod, mask_mod, mask=mask, window=settled_here(window), is_causal=is_causal, softcap=settled_here(softcap), context=context,
+                    dtype_kv=dtype_kv, batch_invariant=bool(batch_invariant))
+    features = _with_tensors(dict(alibi_slopes=alibi_slopes, sinks=sinks))
+    given = dict(spec=text, scale=scale, kv_lengths=kv_lengths, page_table=page_table, slots=slots, q_begins=q_begins, seqlen_q=seqlen_q, kv_begins=kv_begins,
+                 seqlen_kv=seqlen_kv, k_scale=_factor(q, k_scale), v_scale=_factor(q, v_scale), captures=captures or None, scalars=scalars or None, **features)
+    if out is None:
+        o, lse = torch.ops.attune.attention_kvcache(q, k_cache, v_cache, return_lse=return_lse, **given)
+    else:
+        o, lse = out, new_lse(q, q_begins is not None) if return_lse else None
+        torch.ops.attune.attention_kvcache_out(q, k_cache, v_cache, o=o, lse=lse, **given)
+    return (o, lse) if return_lse else o
+
+
+def attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out=None, *, is_causal=False, **choices):
+    """That of _latent.py."""
+    o, lse = torch.ops.attune.attention_latent(q_nope, q_pe, ckv_cache, kpe_cache, spec=_spec_of(None, None, is_causal=is_causal), **choices)
+    return o if out is None else out.copy_(o), lse
+
+
+def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None, context=None):
+    """attune.cascade(), of the same arguments: sums are fp32 here too, and rounded once."""
+    levels, state = check_levels(q, levels), None
+    for given, keywords in calls_of(q, levels, is_causal, scale, softcap, sinks, out if len(levels) == 1 else None, context):
+        found = attend_cache(*given, **keywords)
+        if state is not None:
+            o, lse = torch.ops.attune.merge(state[0].float()[None], state[1][None], found[0][None], found[1][None])
+            found = o[0], lse[0]
+        state = found
+    o, lse = state
+    if len(levels) > 1:
+        o = o.to(q.dtype) if out is None else out.copy_(o)
+    return (o, lse) if return_lse else o
+
+
+def append(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, row_slots=None, positions=None, cos=None,
+           sin=None, interleaved=False, q=None, q_out=None, k_scale=None, v_scale=None, make_scales=False, dtype_kv=None, context=None):
+    """append_kv(), of the same arguments."""
+    kind_of_factors(dict(k_scale=k_scale, v_scale=v_scale), make_scales)
+    scales = dict(made_k_scale=k_scale, made_v_scale=v_scale) if make_scales else dict(k_scale=_factor(k, k_scale), v_scale=_factor(k, v_scale))
+    if q is not None and q_out is None:
+        q_out = q.new_empty(q.shape)
+    torch.ops.attune.append_kv(k, v, k_cache, v_cache, spec=_spec_of(None, None, context=context, dtype_kv=dtype_kv, interleaved=bool(interleaved)),
+                               kv_lengths=kv_lengths, page_table=page_table, slots=slots, q_begins=q_begins, seqlen_q=seqlen_q, row_slots=row_slots,
+                               positions=positions, cos=cos, sin=sin, q=q, q_out=q_out, **scales)
+    return q_out
 
 
 def _name(dtype):

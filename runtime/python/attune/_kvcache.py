@@ -13,7 +13,7 @@ from ._library import CacheOperands, Operands, Tensor
 from ._operands import ALIGNMENT, extent_of, operand_address, share_memory, steps_of
 from ._problem import check_beside, mask_name, softmax_scale, whole, window_sides
 from ._scores import scores_of
-from ._torch import ordinal_of, refuse_gradients, stream_address, tell_written, untraced
+from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written, untraced
 
 _ROWS, _PACKED_ROWS = tensors.DIMENSIONS[tensors.ROWS], "[rows of all requests, num_heads, head_dim]"
 _PACKED_KEYS = "[keys of all requests, num_heads_kv, head_dim]"
@@ -22,9 +22,6 @@ _LISTS = {"kv_lengths": "[batch]", "q_begins": "[batch + 1]", "page_table": "[ba
           "kv_begins": "[batch + 1]"}
 
 _Call = namedtuple("_Call", "plan template extents stride")
-
-
-_FLAGS = ("batch_invariant", "v_in_k", "kv_factors")  # of a call, beside what attention() takes too
 
 
 def _packed_view(name, tensor, dimensions=_PACKED_ROWS):
@@ -202,7 +199,8 @@ def _check_lists(lists, rows, seqlen_q, keys, seqlen_kv, room):
 def _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
     key = ("kvcache", *(tensors.signature(name, tensor) for name, tensor in given.items()),
            *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in lists.items()), seqlen_q, seqlen_kv,
-           choices_of(**{name: value for name, value in keywords.items() if name not in _FLAGS}), *(keywords[name] for name in _FLAGS),
+           choices_of(keywords["mask"], keywords["window"], keywords["scale"], keywords["is_causal"], dtype_kv=keywords["dtype_kv"]),
+           keywords["batch_invariant"], keywords["v_in_k"], keywords["kv_factors"],
            None if scores is None else scores.key)
     context = context_of(context, tensors.check_device("q", given["q"]))
     call = context.recent.find(key)
@@ -284,6 +282,7 @@ def _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seql
     return call, given, lists, scores
 
 
+@in_graphs("attend_cache")
 @untraced
 def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, kv_begins=None,
                       seqlen_kv=None, mask=None, is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None,
@@ -317,6 +316,9 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     Returns out, as q but for its head_dim, which is v_cache's; with return_lse also lse, fp32 [batch, num_heads_q, seqlen_q], or of packed rows
     [num_heads_q, rows]. A row that sees no key gets 0 and -inf. Takes bf16, fp16 and fp32 (CPU) of PyTorch and NumPy; no gradients.
     Inside a CUDA graph's capture call prepare_kvcache() before."""
+    graph = needs_op(q, k_cache, v_cache, autocast=False)
+    if graph is not None:
+        return graph.attend_cache(**{name: value for name, value in locals().items() if name != "graph"})
     features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
     refuse_gradients((("q", q), ("k_cache", k_cache), ("v_cache", v_cache), ("out", out), ("k_scale", k_scale), ("v_scale", v_scale),
                       *features.items()))

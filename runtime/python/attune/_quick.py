@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the C module (runtime/python/module/) needs of Python: which types of arguments there are, the functions that check a call, and
 recipes, by which calls like one that was checked are run without any of this. Used by _context.py, _attention.py and _backward.py."""
+import contextlib
 import ctypes
 import functools
 import sys
@@ -42,6 +43,19 @@ def _for_compiled(torch):
     return getattr(getattr(torch._C, "_dynamo", None), "guards", None)
 
 
+@contextlib.contextmanager
+def _unrecorded(torch):
+    """A scope in which neither dispatch modes nor torch.jit.trace see anything."""
+    from torch.utils._python_dispatch import _disable_current_modes
+    state = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)
+    try:
+        with _disable_current_modes():
+            yield
+    finally:
+        torch._C._set_tracing_state(state)
+
+
 @functools.lru_cache(maxsize=None)
 def guard_maker(torch):
     """What guard.h describes, by the check that torch.compile makes before it runs a graph again: types, dispatch keys as scopes leave them,
@@ -55,7 +69,7 @@ def guard_maker(torch):
         return guards(*tensors, dynamic_dims_sizes=any_layout, dynamic_dims_strides=any_layout).check
 
     try:
-        with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cpu", torch.bfloat16, enabled=False):  # the first call may stand in any scope
+        with _unrecorded(torch), torch.inference_mode(False), torch.enable_grad(), torch.autocast("cpu", torch.bfloat16, enabled=False):  # the first call may stand in any scope
             x = torch.zeros(1, device="cpu")
             check = make(x)
             with torch.autocast("cpu", torch.bfloat16):

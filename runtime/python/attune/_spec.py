@@ -13,6 +13,8 @@ from ._programs import Bound, KINDS, Mod, bind, program_of
 _MARK = "\n=== "  # in front of a program's name
 _WORDS = ("mask", "accuracy", "v_layout", "out_dtype")
 _KEYS = (*_WORDS, "window", "scale_block", "softcap", "chunk", "pad_head_dim", "context", "block_map", "dropout_p", "deterministic")
+_KEYS_OF = {"attention": _KEYS, "attention_kvcache": ("mask", "window", "softcap", "context", "dtype_kv", "batch_invariant"),
+            "append_kv": ("context", "dtype_kv", "interleaved")}  # attention: and all that takes what it takes
 _MAP_USES = {"skips": False, "hides": True}
 
 # `keywords`: of attention(). `programs`: by kind. `hides`: of a block map, or None.
@@ -48,14 +50,21 @@ def _fields(given):
         yield "context", given["context"]
     if given["dropout_p"]:
         yield "dropout_p", repr(rate_of(given["dropout_p"]))
+    if given["dtype_kv"] is not None:
+        yield "dtype_kv", word("dtype_kv", tensors.dtype_text(given["dtype_kv"]))
+    for name in ("batch_invariant", "interleaved"):
+        if given[name]:
+            yield name, "1"
     if given["hides"] is not None:
         yield "block_map", "hides" if given["hides"] else "skips"
 
 
 def spec(mask=None, window=None, *, is_causal=False, accuracy=None, v_layout=None, out_dtype=None, scale_block=0, softcap=None, chunk=None,
          pad_head_dim=None, context=None, hides=None, score_mod=None, mask_mod=None, dropout_p=0.0,
-         deterministic=None):
+         deterministic=None, dtype_kv=None, batch_invariant=False, interleaved=False):
     """The spec of torch.ops.attune.attention for these keywords of attention(), which are checked. context: a target, "cpu:4".
+    dtype_kv, batch_invariant and interleaved are words of the ops attention_kvcache and append_kv alone, which take mask, window, softcap, context and
+    programs beside them as their functions do.
 
     hides: of a call with block_map, whether the map hides what it does not show (BlockMap.hides). score_mod, mask_mod: text of the score
     language, or what attune.score_mod() made; their tensors go into `captures` and numbers into `scalars`, in the order in which the
@@ -65,7 +74,7 @@ def spec(mask=None, window=None, *, is_causal=False, accuracy=None, v_layout=Non
     given = dict(mask=None if mask == "none" else mask, window=window, accuracy=None if accuracy == "accurate" else accuracy,
                  v_layout="transposed" if v_layout_of(v_layout or "rows") else None, out_dtype=out_dtype, scale_block=scale_block,
                  softcap=softcap, chunk=chunk, pad_head_dim=pad_head_dim, context=context, hides=hides, dropout_p=dropout_p,
-                 deterministic=deterministic)
+                 deterministic=deterministic, dtype_kv=dtype_kv, batch_invariant=batch_invariant, interleaved=interleaved)
     text = ",".join(f"{key}={value}" for key, value in _fields(given))
     for kind, program in (("score_mod", score_mod), ("mask_mod", mask_mod)):
         if program is not None:
@@ -93,18 +102,18 @@ def _sides(text):
 
 
 _READ = {"window": _sides, "scale_block": _sides, "softcap": float, "dropout_p": float, "chunk": int, "pad_head_dim": lambda text: text == "1",
-         "deterministic": lambda text: text == "1"}
+         **{name: lambda text: text == "1" for name in ("deterministic", "batch_invariant", "interleaved")}}
 
 
 @functools.lru_cache(maxsize=1024)
-def parse_spec(text):
-    """The Spec of a text."""
+def parse_spec(text, op="attention"):
+    """The Spec of a text, for an op."""
     first, *sections = text.split(_MARK)
-    keywords, hides, programs = {}, None, {}
+    keywords, hides, programs, keys = {}, None, {}, _KEYS_OF[op]
     for field in filter(None, first.split(",")):
         key, equals, value = field.partition("=")
-        if key not in _KEYS or not equals or key in keywords:
-            raise ValueError(f"spec has {field!r}; accepted are {', '.join(f'{key}=' for key in _KEYS)}, each once, as attune.torch.spec() writes them")
+        if key not in keys or not equals or key in keywords:
+            raise ValueError(f"spec has {field!r}; accepted are {', '.join(f'{key}=' for key in keys)} of {op}, each once, as attune.torch.spec() writes them")
         if key == "block_map":
             if value not in _MAP_USES:
                 raise ValueError(f"spec has {field!r}; accepted are block_map=hides and block_map=skips")
@@ -116,6 +125,8 @@ def parse_spec(text):
             raise ValueError(f"spec has {field!r}; accepted are values as attune.torch.spec() writes them") from None
     for section in sections:
         kind, newline, program = section.partition("\n")
+        if op == "append_kv":
+            raise ValueError(f"spec has a program of {kind!r}; accepted of append_kv is none")
         if kind not in KINDS or not newline or kind in programs:
             raise ValueError(f"spec has a program of {kind!r}; accepted are {' and '.join(KINDS)}, each once")
         programs[kind] = program_of(kind, program)

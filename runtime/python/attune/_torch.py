@@ -43,9 +43,11 @@ def needs_op(*operands, autocast=True):
     native = getattr(torch, "_C", None)
     if native is None or not isinstance(operands[0], torch.Tensor):
         return None
-    plain = native._disabled_torch_dispatch_impl
-    seen = native._len_torch_dispatch_stack() or native._is_tracing()
-    if not seen and all(getattr(type(x), "__torch_dispatch__", plain) is plain for x in operands):
+    plain, seen = native._disabled_torch_dispatch_impl, native._len_torch_dispatch_stack() or native._is_tracing()
+    for x in operands:
+        if type(x) is not torch.Tensor and getattr(type(x), "__torch_dispatch__", plain) is not plain:
+            seen = True
+    if not seen:
         if not (autocast and native._is_any_autocast_enabled()) or autocast_dtype(*operands) is None:
             return None
     from . import _graph

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attune's PyTorch ops: torch.ops.attune.attention, attention_out, attention_backward, score_gradient, quantise, block_map and merge. Importing
-this module defines them; attention() inside torch.compile, on FakeTensors and below dispatch modes does so by itself. pages/torch.md
+"""attune's PyTorch ops: torch.ops.attune.attention, attention_out, attention_backward, score_gradient, quantise, block_map and merge, and of
+_cache_ops.py attention_kvcache, attention_kvcache_out, attention_latent and append_kv. Importing this module defines them; attention() inside torch.compile, on FakeTensors and below dispatch modes does so by itself. pages/torch.md
 shows their use.
 
 One schema serves all features: what a call says beside tensors is the text that spec() writes (_spec.py). They return new tensors, o and
@@ -11,7 +11,7 @@ import functools
 
 import torch
 
-from . import _attention, _autograd, _backward, _merge, _quantise, _score_gradient
+from . import _attention, _autograd, _backward, _cache_ops, _merge, _quantise, _score_gradient
 from . import block_map as _maps
 from ._block_map import GRANULE_KEYS, GRANULE_ROWS, BlockMap
 from ._eager import hidden, shorten, wanted_recipes
@@ -38,6 +38,7 @@ _SCHEMAS = {
     "quantise": "(Tensor x, *, str dtype='e4m3', int scale_block=0, str rotation='none', str v_layout='rows') -> (Tensor tensor, Tensor scale)",
     "block_map": f"(Tensor q, Tensor k, *, str spec='', {_MASKS}, {_PROGRAMS}) -> Tensor granules",
     "merge": "(Tensor o, Tensor lse, Tensor other_o, Tensor other_lse) -> (Tensor out, Tensor lse_out)",
+    **_cache_ops.SCHEMAS,
 }
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
@@ -258,7 +259,8 @@ def _refuse_transform(name):
 
 _IMPLS = {"attention": (_attention_impl, _attention_fake), "attention_out": (_attention_out_impl, _attention_out_fake),
           "attention_backward": (_backward_impl, _backward_fake),
-          "score_gradient": (_score_gradient_impl, _score_gradient_fake), "quantise": (_quantise_impl, _quantise_fake), "block_map": (_block_map_impl, _block_map_fake), "merge": (_merge_impl, _merge_fake)}
+          "score_gradient": (_score_gradient_impl, _score_gradient_fake), "quantise": (_quantise_impl, _quantise_fake), "block_map": (_block_map_impl, _block_map_fake), "merge": (_merge_impl, _merge_fake),
+          **_cache_ops.IMPLS}
 _library = torch.library.Library("attune", "DEF")  # the definitions live as long as this object
 
 

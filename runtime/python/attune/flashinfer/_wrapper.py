@@ -55,6 +55,10 @@ class Wrapper:
     def end_forward(self):
         """Nothing, as of FlashInfer."""
 
+    def run_return_lse(self, *args, **choices):
+        """run() with return_lse=True."""
+        return self.run(*args, return_lse=True, **choices)
+
     def _pages(self, indptr, indices, last_page_len, page_size, seq_lens, device, block_tables=None):
         """Of keys that seq_lens counts, where it is given, and of pages that block_tables has, likewise."""
         if seq_lens is None:

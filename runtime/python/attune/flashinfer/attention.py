@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashInfer's wrappers of batches that mix prompts and tokens, and of attention with sinks. See __init__.py."""
-import functools
-
 from . import _lists as lists
 from ._wrapper import Wrapper
 from .prefill import BatchPrefillWithPagedKVCacheWrapper
@@ -48,4 +46,3 @@ class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper
         return self._over_pages(q, paged_kv_cache, (), (q_scale, k_scale, v_scale), window_left=window_left, sinks=sinks, sm_scale=sm_scale, out=out, lse=lse,
                                 return_lse=return_lse)
 
-    run_return_lse = functools.partialmethod(run, return_lse=True)

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashInfer's decoding: one token, or some, of each request over pages, and of one request. See __init__.py."""
-import functools
-
 from . import _lists as lists
 from .._kvcache import attention_kvcache
 from ._wrapper import Wrapper, positions_of, window_of
@@ -60,7 +58,6 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         return (o, found.flatten(0, 1) if lse is None else lse) if return_lse else o
 
     begin_forward = plan
-    run_return_lse = functools.partialmethod(run, return_lse=True)
 
 
 class CUDAGraphBatchDecodeWithPagedKVCacheWrapper(BatchDecodeWithPagedKVCacheWrapper):

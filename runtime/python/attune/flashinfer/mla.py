@@ -1,34 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's wrapper of absorbed latent attention (DeepSeek's MLA), on attention_kvcache(). See __init__.py."""
-import warnings
-
+"""FlashInfer's wrapper of absorbed latent attention (DeepSeek's MLA), on attend_latent(). See __init__.py."""
 from . import _lists as lists
 from ._wrapper import Wrapper
-from .._kvcache import attention_kvcache
-
-
-def _beside(first, second, names):
-    """Both as one tensor, the second's columns behind the first's, without a copy; None where they do not stand so."""
-    columns = first.shape[-1]
-    alike = first.shape[:-1] == second.shape[:-1] and first.dtype == second.dtype and first.device == second.device
-    if not alike:
-        raise ValueError(f"{names[0]} is {first.dtype} of shape {tuple(first.shape)} and {names[1]} {second.dtype} of shape {tuple(second.shape)}; accepted are "
-                         "tensors alike but for their last dimension")
-    apart = second.data_ptr() - first.data_ptr()
-    if first.stride() != second.stride() or first.stride(-1) != 1 or apart != columns * first.element_size():
-        return None
-    if first.untyped_storage().data_ptr() != second.untyped_storage().data_ptr():
-        return None
-    return first.as_strided((*first.shape[:-1], columns + second.shape[-1]), first.stride())
-
-
-def _joined(ckv_cache, kpe_cache, page_table):
-    """The pages that a table names, both in one tensor, and the table of their places there."""
-    import torch
-    warnings.warn("BatchMLAPagedAttentionWrapper copies the pages of all requests at each run, for kpe_cache does not stand behind ckv_cache; keep both as columns of "
-                  "one tensor [pages, page_size, head_dim_ckv + head_dim_kpe], which kernels read once", stacklevel=3)
-    pages = page_table.flatten().long().clamp(0, max(ckv_cache.shape[0] - 1, 0))
-    return torch.cat((ckv_cache[pages], kpe_cache[pages]), -1), torch.arange(pages.numel(), dtype=torch.int32, device=pages.device).view(page_table.shape)
+from .._latent import attend_latent
 
 
 class BatchMLAPagedAttentionWrapper(Wrapper):
@@ -56,7 +30,6 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         """q_nope: [rows, num_heads, head_dim_ckv], q_pe: [rows, num_heads, head_dim_kpe], ckv_cache: [pages, page_size, head_dim_ckv], kpe_cache: [pages,
         page_size, head_dim_kpe]. Returns out, as q_nope; with return_lse (out, lse), lse fp32 [rows, num_heads] in base 2, or natural with
         return_lse_base_on_e."""
-        import torch
         if self._choices is None:
             raise RuntimeError("run() is called before plan(); accepted is plan() first")
         found = (q_nope.shape[1], q_nope.shape[2], q_pe.shape[2], ckv_cache.shape[1])
@@ -64,13 +37,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
             raise ValueError(f"q_nope has shape {tuple(q_nope.shape)}, q_pe {tuple(q_pe.shape)}, ckv_cache {tuple(ckv_cache.shape)} and kpe_cache "
                              f"{tuple(kpe_cache.shape)}; plan() was told {self._expected[0]} heads of {self._expected[1]} and {self._expected[2]} columns, in pages "
                              f"of {self._expected[3]}")
-        cache, given = _beside(ckv_cache, kpe_cache, ("ckv_cache", "kpe_cache")), self._lists()
-        if cache is None:
-            cache, given["page_table"] = _joined(ckv_cache, kpe_cache, given["page_table"])
-        q = _beside(q_nope, q_pe, ("q_nope", "q_pe"))
-        cache = cache.unsqueeze(2)
-        o, natural = attention_kvcache(torch.cat((q_nope, q_pe), -1) if q is None else q, cache, cache[..., :q_nope.shape[2]], out=out, return_lse=True,
-                                       **given, **self._choices)
+        o, natural = attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out, **self._lists(), **self._choices)
         if not return_lse:
             return o
         made = natural.t().contiguous() if return_lse_base_on_e else lists.in_base_2(natural)

@@ -94,7 +94,6 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
         return found if given.get("return_lse") else found[0]
 
     begin_forward = plan
-    run_return_lse = functools.partialmethod(run, return_lse=True)
 
 
 class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
@@ -136,4 +135,3 @@ class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
         return found if return_lse else found[0]
 
     begin_forward = plan
-    run_return_lse = functools.partialmethod(run, return_lse=True)
