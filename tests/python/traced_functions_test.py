@@ -87,6 +87,77 @@ class MeaningTest(TracedTest):
                   attend(q, k, v, mask_mod="return kv_idx < 10;", pad_head_dim=True))
 
 
+class FunctionsTest(TracedTest):
+    """Functions that the language has not are made of those that it has, and whole tensors may be computed with."""
+
+    def with_gradients(self, score, *tables, like=None):
+        """score(s, b, h, i, j, *tables): results, and gradients of q and the tables. like: the same for indices with axes."""
+        learned = [leaf(Q), *map(leaf, tables)]
+        mod, other = (lambda s, b, h, i, j, function=one: function(s, b, h, i, j, *learned[1:]) for one in (score, like or score))
+        found, want = attend(learned[0], K, V, score_mod=lambda *at: mod(*at)), wanted(other, q=learned[0])
+        self.near(found, want)
+        for one, other in zip(*(torch.autograd.grad(o.pow(2).sum(), learned) for o in (found, want))):
+            self.assertLess((one - other).norm().item(), 2e-5 * (1 + other.norm().item()))
+
+    def test_composed_functions(self):
+        functional = torch.nn.functional
+        for score in (lambda s, b, h, i, j: s * torch.sign(s + 0.1) + torch.sign(i - j) * 0.5 + (s > 0).sign() * 0.1,
+                      lambda s, b, h, i, j: torch.log1p(s * s) + torch.log1p(s * s * 1e-4) * 1e3 + torch.log1p(torch.sigmoid(s) * -0.9),
+                      lambda s, b, h, i, j: functional.softplus(s) + functional.softplus(s * 30, beta=0.5, threshold=10) * 0.1,
+                      lambda s, b, h, i, j: torch.erf(s) + torch.special.erf(s * 3) + (s - 5).erf(),
+                      lambda s, b, h, i, j: functional.gelu(s) + functional.gelu(s * 2, approximate="tanh"),
+                      lambda s, b, h, i, j: s + s.new_full((), 2.5) * j):
+            self.with_gradients(score)
+        ends = torch.tensor([-1e30, -9.0, -4.0, -1.0, -0.0, 1.0, 4.0, 9.0, 1e30])
+        for function in (torch.erf, torch.sign, functional.softplus):
+            self.same(lambda s, b, h, i, j: s + function(ends[(i + j) % 9]).clamp(max=20))
+        with self.assertRaisesRegex(TypeError, r"torch\.cos is not in the score language; .*take a tensor of cos\(\)s that they index"):
+            attend(Q, K, V, score_mod=lambda s, b, h, i, j: s * torch.cos(j * 0.1))
+
+    def test_whole_tensors(self):
+        heads, table, ones = draw(HEADS), draw(HEADS, ROWS), draw(1, ROWS)
+        self.with_gradients(lambda s, b, h, i, j, t: s * (t * 2)[h] + (1 - t.abs()).exp()[h], heads)
+        self.with_gradients(lambda s, b, h, i, j, t: s + torch.maximum(t, t * j)[h], heads, like=lambda s, b, h, i, j, t: s + torch.maximum(t[h], t[h] * j))
+        self.with_gradients(lambda s, b, h, i, j, t: s + (t[h] * 0.5)[j] + (t.clamp(min=0) / 2)[h][i] + (t.float() * s)[h, j], table,
+                            like=lambda s, b, h, i, j, t: s + t[h, j] * 0.5 + t[h, i].clamp(min=0) / 2 + t[h, j] * s)
+        self.with_gradients(lambda s, b, h, i, j, t, u: s + (t * u)[h, j] + torch.where(t > u, t, u)[h, i], table, ones)
+        self.with_gradients(lambda s, b, h, i, j, t, u: s + t.expand(HEADS, ROWS)[h, j] * u.expand(3, -1, -1)[b, h, i] + t.expand_as(u)[h, i], ones, table)
+        with self.assertRaisesRegex(TypeError, "heads with none of its 1 indices is expanded to .3, 5., which its shape .2,. does not repeat to"):
+            attend(Q, K, V, score_mod=lambda s, b, h, i, j: s + heads.expand(3, 5)[h, j])
+        with self.assertRaisesRegex(TypeError, "what is computed of heads with none of its 1 indices is no value yet"):
+            attend(Q, K, V, score_mod=lambda s, b, h, i, j: s + heads * 2)
+        table = leaf(table)
+
+        def stopped(s, b, h, i, j):
+            with torch.no_grad():
+                twice = table * 2
+            return s + twice[h, j]
+
+        with self.assertRaisesRegex(ValueError, "score_mod computes with table behind detach or torch.no_grad"):
+            attend(Q, K, V, score_mod=stopped)
+
+    def test_indices_below_0_count_from_the_end(self):
+        table = draw(HEADS, ROWS + 3)
+        buckets = torch.arange(ROWS * 2) % 7 - 3
+        for score in (lambda s, b, h, i, j, t: s + t[-1, j] + t[h, -2], lambda s, b, h, i, j, t: s + t[h, j - 1] * t[h - 1, i],
+                      lambda s, b, h, i, j, t: s + t[h, i - j + 2], lambda s, b, h, i, j, t: s + t[h, -j], lambda s, b, h, i, j, t: s + t[h, buckets[i + j]],
+                      lambda s, b, h, i, j, t: s + (t * 2)[-1, j - 2] + t[h, torch.minimum(j - 4, i)]):
+            self.with_gradients(score, table)
+        self.same(mask_mod=lambda b, h, i, j: (buckets[j - 3] >= 0) | (i == j))
+        mod = attune.score_mod(lambda s, b, h, i, j: s + table[h, j - 1])
+        want = wanted(lambda s, b, h, i, j: s + table[h, j - 1])
+        self.near(torch.compile(lambda q: attend(q, K, V, score_mod=mod), fullgraph=True, backend="eager")(Q), want)
+        texts = {attune.score_mod(lambda s, b, h, i, j: s + table[h, j - 1]).text for table in (table, draw(HEADS, 40), draw(HEADS, 50))}
+        self.assertEqual(len(texts), 1)  # extents are numbers of the call: other ones need no new kernel
+
+    def test_indices_that_are_never_below_0_cost_nothing(self):
+        table, ids = draw(HEADS, 40), torch.arange(40, dtype=torch.uint8)
+        for index in (lambda i, j: j, lambda i, j: i + j, lambda i, j: (j + 1) // 2 - 0, lambda i, j: (i - j) % 7, lambda i, j: (i - j).abs(),
+                      lambda i, j: torch.clamp(i - j, 0, 9), lambda i, j: torch.clamp(j - i, min=1) - 1, lambda i, j: torch.where(i > j, i * 2, j),
+                      lambda i, j: ids[j], lambda i, j: (i > j).int(), lambda i, j: (i - j) & 7, lambda i, j: (i + 3) % 5 + (j >> 1)):
+            self.assertNotIn("scalar", attune.score_mod(lambda s, b, h, i, j: s + table[h, index(i, j)]).text)
+
+
 class ChangesTest(TracedTest):
     def each_way(self, mod, want):
         """Of calls: plain, recorded, with autocast's dtype, below a mode of dispatch."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What operators, methods and functions of PyTorch and NumPy are in the score language. Types follow PyTorch: / of ints is a float, // and
-% round down, bools count as 0 and 1. Used by _closures.py; arguments are named as PyTorch names them."""
+% round down, bools count as 0 and 1. Used by _trace.py; arguments are named as PyTorch names them."""
 import math
 
+from ._index_ranges import of_operation
 from ._tensors import dtype_text
 from ._values import BOOL, FLOAT, INT, NeedsValue, Value, program_of, is_number, refuse, values_in
 
@@ -10,20 +11,23 @@ _MAX_POWER = 64
 TABLE = {}
 
 
-def _called(*names):
+def called(*names):
     def register(function):
         TABLE.update(dict.fromkeys(names, function))
         return function
     return register
 
 
-def _lifted(*arguments):
+def lifted(*arguments):
     program = program_of(arguments)
     return [program.lift(one) for one in arguments]
 
 
 def _emit(type_, text, *operands):
-    return operands[0].program.emit(type_, text.format(*(one.text for one in operands)), operands)
+    made = operands[0].program.emit(type_, text.format(*(one.text for one in operands)), operands)
+    if type_ == INT:
+        made.range = of_operation(text, [one.range for one in operands], operands[0].type == BOOL)
+    return made
 
 
 def _number(value):
@@ -32,7 +36,7 @@ def _number(value):
 
 def _numbers(*arguments):
     """With the type that holds all."""
-    values = [_number(one) for one in _lifted(*arguments)]
+    values = [_number(one) for one in lifted(*arguments)]
     return (*values, FLOAT if any(one.type == FLOAT for one in values) else INT)
 
 
@@ -40,9 +44,9 @@ def as_float(value):
     return value if value.type == FLOAT else _emit(FLOAT, "float({})", value)
 
 
-@_called("bool")
+@called("bool")
 def as_bool(input):
-    value, = _lifted(input)
+    value, = lifted(input)
     return value if value.type == BOOL else _emit(BOOL, "{} != 0", value)
 
 
@@ -50,7 +54,7 @@ def _arithmetic(sign, of_bools=None):
     def apply(input, other, alpha=1):
         if alpha != 1:
             other = other * alpha if is_number(other) and is_number(alpha) else TABLE["mul"](other, alpha)
-        a, b = _lifted(input, other)
+        a, b = lifted(input, other)
         if a.type == b.type == BOOL:
             return _emit(BOOL, f"{{}} {of_bools} {{}}", a, b) if of_bools else refuse(f"'{sign}' takes numbers, not two bools; use ^ or ~")
         a, b, type_ = _numbers(a, b)
@@ -58,17 +62,17 @@ def _arithmetic(sign, of_bools=None):
     return apply
 
 
-_called("add")(_arithmetic("+", "||"))
-_called("mul", "multiply")(_arithmetic("*", "&&"))
-_called("sub", "subtract")(_arithmetic("-"))
+called("add")(_arithmetic("+", "||"))
+called("mul", "multiply")(_arithmetic("*", "&&"))
+called("sub", "subtract")(_arithmetic("-"))
 
 
-@_called("rsub")
+@called("rsub")
 def subtract_from(input, other, alpha=1):
     return TABLE["sub"](other, input, alpha)
 
 
-@_called("truediv", "div", "divide", "true_divide")
+@called("truediv", "div", "divide", "true_divide")
 def divide(input, other, rounding_mode=None):
     if rounding_mode == "floor":
         return floor_divide(input, other)
@@ -78,25 +82,25 @@ def divide(input, other, rounding_mode=None):
     return _emit(FLOAT, "{} / {}", as_float(a), b)
 
 
-@_called("floordiv", "floor_divide")
+@called("floordiv", "floor_divide")
 def floor_divide(input, other):
     a, b, type_ = _numbers(input, other)
     return _emit(INT, "floordiv({}, {})", a, b) if type_ == INT else floor(divide(a, b))
 
 
-@_called("mod", "remainder")
+@called("mod", "remainder")
 def modulo(input, other):
     a, b, type_ = _numbers(input, other)
     return _emit(INT, "floormod({}, {})", a, b) if type_ == INT else a - b * floor(divide(a, b))
 
 
-@_called("fmod")
+@called("fmod")
 def c_modulo(input, other):
     a, b, type_ = _numbers(input, other)
     return _emit(INT, "{} % {}", a, b) if type_ == INT else a - b * truncate(divide(a, b))
 
 
-@_called("pow", "power", "float_power")
+@called("pow", "power", "float_power")
 def power(input, exponent):
     if isinstance(exponent, Value) and exponent.leaves:
         raise NeedsValue(exponent.leaves)
@@ -120,19 +124,19 @@ def power(input, exponent):
     return result if exponent > 0 else 1.0 / result
 
 
-@_called("square")
+@called("square")
 def square(input):
     return power(input, 2)
 
 
-@_called("reciprocal")
+@called("reciprocal")
 def reciprocal(input):
     return divide(1.0, input)
 
 
 def _comparison(sign):
     def apply(input, other):
-        a, b = _lifted(input, other)
+        a, b = lifted(input, other)
         if not (a.type == b.type == BOOL and sign in ("==", "!=")):
             a, b, _ = _numbers(a, b)
         return _emit(BOOL, f"{{}} {sign} {{}}", a, b)
@@ -141,12 +145,12 @@ def _comparison(sign):
 
 for _names, _sign in ((("lt", "less"), "<"), (("le", "less_equal"), "<="), (("gt", "greater"), ">"), (("ge", "greater_equal"), ">="),
                       (("eq", "equal"), "=="), (("ne", "not_equal"), "!=")):
-    _called(*_names)(_comparison(_sign))
+    called(*_names)(_comparison(_sign))
 
 
 def _bitwise(sign, of_bools):
     def apply(input, other):
-        a, b = _lifted(input, other)
+        a, b = lifted(input, other)
         if a.type == b.type == BOOL and of_bools:
             return _emit(BOOL, f"{{}} {of_bools} {{}}", a, b)
         a, b, type_ = _numbers(a, b)
@@ -157,18 +161,18 @@ def _bitwise(sign, of_bools):
 for _names, _sign, _of_bools in ((("and", "bitwise_and"), "&", "&&"), (("or", "bitwise_or"), "|", "||"), (("xor", "bitwise_xor"), "^", "!="),
                                  (("lshift", "left_shift", "bitwise_left_shift"), "<<", None),
                                  (("rshift", "right_shift", "bitwise_right_shift"), ">>", None)):
-    _called(*_names)(_bitwise(_sign, _of_bools))
+    called(*_names)(_bitwise(_sign, _of_bools))
 
 
-@_called("invert", "bitwise_not")
+@called("invert", "bitwise_not")
 def invert(input):
-    value, = _lifted(input)
+    value, = lifted(input)
     if value.type == FLOAT:
         refuse("'~' takes a bool or an int, not a float")
     return _emit(value.type, "!{}" if value.type == BOOL else "~{}", value)
 
 
-@_called("logical_not")
+@called("logical_not")
 def logical_not(input):
     return invert(as_bool(input))
 
@@ -178,33 +182,33 @@ def _reflected(operation):
 
 
 for _name in ("add", "mul", "truediv", "div", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"):
-    _called(f"r{_name}")(_reflected(TABLE[_name]))
+    called(f"r{_name}")(_reflected(TABLE[_name]))
 
 
 def _logical(sign):
-    return lambda input, other: _emit(BOOL, f"{{}} {sign} {{}}", *map(as_bool, _lifted(input, other)))
+    return lambda input, other: _emit(BOOL, f"{{}} {sign} {{}}", *map(as_bool, lifted(input, other)))
 
 
-_called("logical_and")(_logical("&&"))
-_called("logical_or")(_logical("||"))
-_called("logical_xor")(_logical("!="))
+called("logical_and")(_logical("&&"))
+called("logical_or")(_logical("||"))
+called("logical_xor")(_logical("!="))
 
 
-@_called("neg", "negative")
+@called("neg", "negative")
 def negate(input):
     value, type_ = _numbers(input)
     return _emit(type_, "-{}", value)
 
 
-@_called("abs", "absolute", "fabs")
+@called("abs", "absolute", "fabs")
 def absolute(input):
     value, type_ = _numbers(input)
     return _emit(type_, "abs({})", value)
 
 
-@_called("where")
+@called("where")
 def where(condition, input, other):
-    chosen, a, b = _lifted(condition, input, other)
+    chosen, a, b = lifted(condition, input, other)
     if chosen.type != BOOL:
         refuse(f"the condition of where is of type {chosen.type}; accepted is a bool: compare it")
     type_ = BOOL
@@ -216,7 +220,7 @@ def where(condition, input, other):
 METHODS = {"where": lambda input, condition, other: where(condition, input, other)}  # that take other arguments than the function so called
 
 
-@_called("masked_fill")
+@called("masked_fill")
 def masked_fill(input, mask, value):
     return where(mask, value, input)
 
@@ -228,11 +232,11 @@ def _extreme(function):
     return apply
 
 
-_called("minimum", "fmin", "min")(_extreme("min"))
-_called("maximum", "fmax", "max")(_extreme("max"))
+called("minimum", "fmin", "min")(_extreme("min"))
+called("maximum", "fmax", "max")(_extreme("max"))
 
 
-@_called("clamp", "clip")
+@called("clamp", "clip")
 def clamp(input, min=None, max=None):
     result = input
     if min is not None:
@@ -240,35 +244,35 @@ def clamp(input, min=None, max=None):
     return result if max is None else TABLE["minimum"](result, max)
 
 
-_called("clamp_min")(lambda input, min: clamp(input, min=min))
-_called("clamp_max")(lambda input, max: clamp(input, max=max))
-_called("relu")(lambda input, inplace=False: clamp(input, min=0))
+called("clamp_min")(lambda input, min: clamp(input, min=min))
+called("clamp_max")(lambda input, max: clamp(input, max=max))
+called("relu")(lambda input, inplace=False: clamp(input, min=0))
 
 
 def _of_float(function):
     def apply(input):
-        return _emit(FLOAT, f"{function}({{}})", as_float(*_lifted(input)))
+        return _emit(FLOAT, f"{function}({{}})", as_float(*lifted(input)))
     return apply
 
 
 for _name in ("tanh", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sigmoid"):
-    _called(_name)(_of_float(_name))
-_called("expit")(TABLE["sigmoid"])
+    called(_name)(_of_float(_name))
+called("expit")(TABLE["sigmoid"])
 
 
-@_called("floor")
+@called("floor")
 def floor(input):
     value, type_ = _numbers(input)
     return value if type_ == INT else _emit(FLOAT, "floor({})", value)
 
 
-@_called("ceil")
+@called("ceil")
 def ceil(input):
     value, type_ = _numbers(input)
     return value if type_ == INT else -floor(-value)
 
 
-@_called("trunc", "fix")
+@called("trunc", "fix")
 def truncate(input):
     value, type_ = _numbers(input)
     return value if type_ == INT else where(value < 0, ceil(value), floor(value))
@@ -285,7 +289,7 @@ def to_dtype(value, dtype):
     return value if value.type == INT else _emit(INT, "int({})", value)
 
 
-@_called("to", "type", "astype")
+@called("to", "type", "astype")
 def convert(input, *places, dtype=None, device=None, **_):
     """A tensor or value stands for its dtype. What is no type says where a tensor is, which a value has nothing of."""
     found = [one for one in (*places, dtype) if isinstance(one, type) or hasattr(one, "itemsize")]
@@ -295,31 +299,35 @@ def convert(input, *places, dtype=None, device=None, **_):
     return to_dtype(input, found[0]) if found else input
 
 
-_called("float", "double")(lambda input: as_float(*_lifted(input)))
-_called("int", "long")(lambda input: to_dtype(*_lifted(input), "int32"))
-_called("clone", "contiguous", "squeeze")(lambda input: input)
-_called("detach")(lambda input: input.detach())
+called("float", "double")(lambda input: as_float(*lifted(input)))
+called("int", "long")(lambda input: to_dtype(*lifted(input), "int32"))
+called("clone", "contiguous", "squeeze")(lambda input: input)
+called("detach")(lambda input: input.detach())
 
 
-@_called("type_as")
+@called("type_as")
 def type_as(input, other):
     return to_dtype(input, {BOOL: "bool", INT: "int32", FLOAT: "fp32"}[other.type] if isinstance(other, Value) else other.dtype)
+
+
+OF_FIRST = {convert, type_as}  # of whose other arguments only the dtype counts
 
 
 def _filled(number):
     def apply(input, *size, dtype=None, device=None, requires_grad=False, **keywords):
         if any(tuple(one) if isinstance(one, (tuple, list)) else one for one in (*size, *keywords.values())):
             refuse("a new tensor with dimensions; a program computes one score, whose values have none")
-        value, = _lifted(input)
+        value, = lifted(input)
         return to_dtype(value.program.lift(number), value.dtype if dtype is None else dtype)
     return apply
 
 
-_called("new_ones", "ones_like")(_filled(1))
-_called("new_zeros", "zeros_like")(_filled(0))
+called("new_ones", "ones_like")(_filled(1))
+called("new_zeros", "zeros_like")(_filled(0))
+called("new_full")(lambda input, size, fill_value, **given: _filled(fill_value)(input, size, **given))
 
 
-@_called("full_like")
+@called("full_like")
 def full_like(input, fill_value, dtype=None, **_):
-    value, = _lifted(input)
+    value, = lifted(input)
     return to_dtype(value.program.lift(fill_value), value.dtype if dtype is None else dtype)

@@ -9,7 +9,7 @@ from collections import namedtuple
 from . import _tensors as tensors
 from ._library import ProgramDesc, check, library
 from ._torch import refuse_gradients, refuse_tangents
-from ._trace import NAMES, trace
+from ._trace import NAMES, Extent, trace
 from ._values import CAPTURE_TYPES, MAX_RANK, is_bool, is_number, is_tensor
 
 KINDS = tuple(NAMES)  # by attune_program_kind
@@ -139,8 +139,14 @@ class Mod:
 
 def _bind_function(kind, function):
     traced, leaves = trace(kind, function)
-    captures = {name: leaves[leaf] if isinstance(leaf, int) else leaf for name, leaf in traced.captures.items()}
-    return Bound(kind, program_of(kind, traced.text), captures, {name: leaves[leaf] for name, leaf in traced.scalars.items()}, traced.stopped)
+    given = lambda leaf: leaves[leaf] if isinstance(leaf, int) else leaf  # noqa: E731
+    captures = {name: given(leaf) for name, leaf in traced.captures.items()}
+    scalars = {name: _extent_of(*given(one.capture), one.axis) if isinstance(one, Extent) else given(one) for name, one in traced.scalars.items()}
+    return Bound(kind, program_of(kind, traced.text), captures, scalars, traced.stopped)
+
+
+def _extent_of(label, tensor, axis):
+    return f"{label}.shape[{axis}]", tensor.shape[axis]
 
 
 class FunctionMod(Mod):
@@ -232,9 +238,10 @@ def score_mod(program, **captures):
     numbers that it names as keywords: score_mod("return score - slopes[head] * abs(q_idx - kv_idx);", slopes=slopes).
 
     The function runs once, on values that write down what is done with them. It may use arithmetic, comparisons, & | ~ and
-    torch's or NumPy's abs, clamp, exp, exp2, floor, log, log2, logical_and, logical_not, logical_or, maximum, minimum, rsqrt, sigmoid,
-    sqrt, tanh and where; floats are fp32 and ints have 32 bits, those of int64 tensors too (on a CPU others are refused). Tensors around it are read element by element, tensor[b, h, q_idx], each call anew; indices beyond a tensor's
-    ends are moved to them. Ints and floats in its closure and defaults are numbers of the call: others need no new kernel. What
+    torch's or NumPy's abs, clamp, erf, exp, exp2, floor, gelu, log, log1p, log2, logical_and, logical_not, logical_or, maximum, minimum, rsqrt,
+    sigmoid, sign, softplus, sqrt, tanh and where; floats are fp32 and ints have 32 bits, those of int64 tensors too (on a CPU others are refused). Tensors around it are read element by element, tensor[b, h, q_idx] or
+    (tensor * 2)[h], each call anew; indices below 0 count from a tensor's end (which costs a choice where they may be), those beyond its ends are moved to
+    them, as all are in a text. Ints and floats in its closure and defaults are numbers of the call: others need no new kernel. What
     stands in its body, and numbers in globals, are constants: a change of them is another program. A function that reads attributes of
     objects, of os or sys, or imports in its body what may change, runs again at each call. A Python `if` on a value is refused: use torch.where. A
     number of the call that Python must know (an if, a key of a dict) becomes a constant, too; isinstance(number, int) does not ask, and is False.

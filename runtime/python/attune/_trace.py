@@ -9,19 +9,23 @@ import sys
 import types
 from collections import namedtuple
 
+from . import _composed_functions  # noqa: F401  joins TABLE
 from . import _tensors as tensors
 from ._closures import Walk
-from ._functions import METHODS, TABLE, as_bool, as_float
+from ._functions import METHODS, OF_FIRST, TABLE, as_bool, as_float
+from ._index_ranges import POSITION, UNKNOWN, of_constant
 from ._recent import Recent
-from ._values import (BOOL, CAPTURE_TYPES, FLOAT, INT, MAX_RANK, NeedsValue, TensorValue, Value, is_bool, is_number, is_tensor, refuse, values_in)
+from ._tensor_values import Captured, Computed, TensorValue
+from ._values import BOOL, CAPTURE_TYPES, FLOAT, INT, MAX_RANK, NeedsValue, Value, is_bool, is_number, is_tensor, refuse, values_in
 
 NAMES = {"score_mod": ("score", "batch", "head", "q_idx", "kv_idx"), "mask_mod": ("batch", "head", "q_idx", "kv_idx")}
 SIGNATURES = {"score_mod": "(score, b, h, q_idx, kv_idx)", "mask_mod": "(b, h, q_idx, kv_idx)"}
 _TRACES, _FIXED = Recent(512), Recent(512)
 
 # `text`: in the score language, its declarations in front. `captures`: by name a leaf's number, or a tensor. `scalars`: by name a
-# leaf's number. `stopped`: names that the function keeps gradients from, as Value has them.
+# leaf's number, or an Extent of a capture. `stopped`: names that the function keeps gradients from, as Value has them.
 Traced = namedtuple("Traced", "text captures scalars stopped")
+Extent = namedtuple("Extent", "capture axis")
 
 
 def signature_of(function):
@@ -34,28 +38,40 @@ class Trace:
 
     def __init__(self, kind, leaves, fixed):
         self.kind, self.leaves, self.fixed, self.built = kind, list(leaves), fixed, {}
-        self._lines, self._declared, self._names, self._own = [], [], {}, {}
+        self._lines, self._declared, self._names, self._own, self._extents = [], [], {}, {}, {}
         self._counts = {"t": 0, "s": 0}
         self._prefix = "" if kind == "score_mod" else "mask_"  # both kinds stand in one call
 
     def operation(self, name):
-        return TABLE[name]
+        return self._of_each_element(TABLE[name])
 
     def find_operation(self, name):
-        return METHODS.get(name) or TABLE.get(name)
+        operation = METHODS.get(name) or TABLE.get(name)
+        return None if operation is None else self._of_each_element(operation)
+
+    def _of_each_element(self, operation):
+        """The operation, which of whole tensors is made when an element is asked for."""
+        def apply(*args, **kwargs):
+            given = args[:1] if operation in OF_FIRST else (args, kwargs)
+            if any(isinstance(one, TensorValue) for one in values_in(given)):
+                return TensorValue(self, Computed(self, operation, args, kwargs), is_detached=not _records())
+            return operation(*args, **kwargs)
+        return apply
 
     def call(self, function, args, kwargs):
         name = getattr(function, "__name__", str(function)).strip("_")
         library = "numpy" if type(function).__name__ == "ufunc" or "numpy" in str(getattr(function, "__module__", "")) else "torch"
-        operation = self.find_operation(name) if isinstance(function, types.MethodDescriptorType) else TABLE.get(name)
+        name = name.removeprefix("special_")
+        operation = (METHODS.get(name) if isinstance(function, types.MethodDescriptorType) else None) or TABLE.get(name)
         if operation is None:
-            refuse(f"{library}.{name} is not in the score language; functions are abs, clamp, exp, exp2, floor, log, log2, logical_and, "
-                   "logical_not, logical_or, maximum, minimum, rsqrt, sigmoid, sqrt, tanh, where and what is made of them")
+            angles = f"; of angles that positions have, take a tensor of {name}()s that they index" if name in ("sin", "cos", "tan") else ""
+            refuse(f"{library}.{name} is not in the score language; functions are abs, clamp, erf, exp, exp2, floor, gelu, log, log1p, log2, logical_and, "
+                   f"logical_not, logical_or, maximum, minimum, rsqrt, sigmoid, sign, softplus, sqrt, tanh, where and what is made of them{angles}")
         try:
             signature_of(operation).bind(*args, **kwargs)
         except TypeError as error:
             refuse(f"{library}.{name} is in the score language, but not with these arguments: {error}")
-        return operation(*args, **kwargs)
+        return self._of_each_element(operation)(*args, **kwargs)
 
     def emit(self, type_, text, operands):
         name = f"v{len(self._lines)}"
@@ -81,7 +97,7 @@ class Trace:
         if not is_number(value):
             refuse(f"{value!r} is of type {type(value).__name__}; accepted are bools, ints, floats and single elements of tensors")
         if hasattr(value, "__index__"):
-            return Value(self, _int_text(int(value)), INT, frozenset())
+            return Value(self, _int_text(int(value)), INT, frozenset(), range=of_constant(int(value)))
         return Value(self, _float_text(float(value)), FLOAT, frozenset())
 
     def index(self, label, value):
@@ -90,8 +106,6 @@ class Trace:
         value = self.lift(value)
         if value.type != INT:
             refuse(f"{label} is indexed by {value}; accepted are ints" + (" (.int() makes one)" if value.type == FLOAT else ""))
-        if value.text.startswith("(-"):
-            refuse(f"{label} is indexed by {value.text[1:-1]}; accepted are indices of 0 and more")
         return value
 
     def load(self, leaf, indices):
@@ -106,7 +120,19 @@ class Trace:
             name = self._names[leaf] = self._new_name("t")
             self._declared.append(f"// capture {name}: {type_}[{len(indices)}]")
         text = name + "".join(f"[{one.text}]" for one in indices)
-        return self.emit(CAPTURE_TYPES[type_], text, (*indices, Value(self, name, INT, live=frozenset([name]))))
+        loaded = self.emit(CAPTURE_TYPES[type_], text, (*indices, Value(self, name, INT, live=frozenset([name]))))
+        loaded.range = POSITION if type_ == "uint8" else UNKNOWN
+        return loaded
+
+    def extent(self, leaf, axis):
+        """Of a captured tensor: a number of the call."""
+        if leaf in self.fixed:
+            return self.lift(self.leaves[leaf][1].shape[axis])
+        name = self._extents.get((leaf, axis))
+        if name is None:
+            name = self._extents[leaf, axis] = self._new_name("s")
+            self._declared.append(f"// scalar {name}: int")
+        return Value(self, name, INT, range=POSITION)
 
     def _new_name(self, letter):
         """By the order of use: the names of variables make no other program."""
@@ -115,7 +141,7 @@ class Trace:
 
     def tensor(self, leaf):
         """In the place of a captured tensor."""
-        return TensorValue(self, leaf) if len(self.leaves[leaf][1].shape) else self.load(leaf, ())
+        return TensorValue(self, Captured(self, leaf)) if len(self.leaves[leaf][1].shape) else self.load(leaf, ())
 
     def _own_tensor(self, tensor):
         """Of one that the walk over the closure does not see, such as an attribute."""
@@ -123,7 +149,7 @@ class Trace:
         if leaf is None:
             leaf = self._own[id(tensor)] = len(self.leaves)
             self.leaves.append(("a tensor", tensor))
-        return TensorValue(self, leaf)
+        return TensorValue(self, Captured(self, leaf))
 
     def number(self, leaf):
         """In the place of a number of the call."""
@@ -138,22 +164,26 @@ class Trace:
         return Value(self, name, type_, frozenset([leaf]))
 
     def run(self, function, num_leaves):
-        arguments = [Value(self, name, FLOAT, live=frozenset([name])) if name == "score" else Value(self, name, INT) for name in NAMES[self.kind]]
+        arguments = [Value(self, name, FLOAT, live=frozenset([name])) if name == "score" else Value(self, name, INT, range=POSITION)
+                     for name in NAMES[self.kind]]
         try:
             signature_of(function).bind(*arguments)
         except TypeError as error:
             raise TypeError(f"{self.kind} is called with {SIGNATURES[self.kind]}: {error}") from None
         with _indexing(self), _recording():
             result = function(*arguments)
-        if not isinstance(result, Value) and not is_number(result) and not is_bool(result) and not is_tensor(result):
+        if not isinstance(result, (Value, TensorValue)) and not is_number(result) and not is_bool(result) and not is_tensor(result):
             raise TypeError(f"{self.kind} returns {result!r}; accepted is {'a score' if self.kind == 'score_mod' else 'a bool'}")
         result = self.lift(result)
         if self.kind == "mask_mod" and result.type != BOOL:
             raise TypeError(f"mask_mod returns {result}; accepted is a bool: compare it, as in x != 0")
         result = as_float(result) if self.kind == "score_mod" else as_bool(result)
         text = "\n".join([*self._declared, *self._lines, f"return {result.text};"])
-        captures = {name: leaf if leaf < num_leaves else self.leaves[leaf] for leaf, name in self._names.items() if is_tensor(self.leaves[leaf][1])}
-        return Traced(text, captures, {name: leaf for leaf, name in self._names.items() if name not in captures}, result.stopped)
+        place = lambda leaf: leaf if leaf < num_leaves else self.leaves[leaf]  # noqa: E731
+        captures = {name: place(leaf) for leaf, name in self._names.items() if is_tensor(self.leaves[leaf][1])}
+        scalars = {name: leaf for leaf, name in self._names.items() if name not in captures}
+        scalars.update({name: Extent(place(leaf), axis) for (leaf, axis), name in self._extents.items()})
+        return Traced(text, captures, scalars, result.stopped)
 
 
 def _int_text(value):

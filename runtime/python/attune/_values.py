@@ -6,12 +6,13 @@ import os
 import sys
 
 from . import _tensors as tensors
+from ._index_ranges import UNKNOWN
 
 BOOL, INT, FLOAT = "bool", "int", "float"
 CAPTURE_TYPES = {"fp32": FLOAT, "bf16": FLOAT, "fp16": FLOAT, "int32": INT, "int64": INT, "uint8": INT, "bool": BOOL}
 MAX_RANK = 4
 _LIBRARIES = ("torch", "numpy", "attune", "functools")
-_CHOICE = ("a Python if, while, and, or, not, min(), max() or chained comparison asks for a value that is known only in the kernel; use "
+CHOICE = ("a Python if, while, and, or, not, min(), max() or chained comparison asks for a value that is known only in the kernel; use "
            "torch.where, &, |, ~, torch.minimum and torch.maximum")
 
 
@@ -41,7 +42,7 @@ def _operation(name, swapped=False):
     return method
 
 
-class _Operators:
+class Operators:
     """What Python, PyTorch and NumPy call on a value. `program`: the Trace that it belongs to."""
 
     __slots__ = ()
@@ -84,16 +85,16 @@ class _Operators:
         return self.program.call(ufunc, args, kwargs)
 
 
-class Value(_Operators):
+class Value(Operators):
     """A bool, int or float. `text`: a name or a literal. `leaves`: the numbers of the call that it is made of, None where it depends on
     more than those. `live`: of a float the names, the score's and those of tensors, to which gradients pass through it; `stopped`: those to
-    which they would, but for a detach or torch.no_grad."""
+    which they would, but for a detach or torch.no_grad. `range`: of an int, as _index_ranges.py has it."""
 
-    __slots__ = ("program", "text", "type", "leaves", "live", "stopped")
+    __slots__ = ("program", "text", "type", "leaves", "live", "stopped", "range")
     shape, ndim, device = (), 0, None
 
-    def __init__(self, program, text, type_, leaves=None, live=frozenset(), stopped=frozenset()):
-        self.program, self.text, self.type, self.leaves, self.live, self.stopped = program, text, type_, leaves, live, stopped
+    def __init__(self, program, text, type_, leaves=None, live=frozenset(), stopped=frozenset(), range=UNKNOWN):
+        self.program, self.text, self.type, self.leaves, self.live, self.stopped, self.range = program, text, type_, leaves, live, stopped, range
 
     def __str__(self):
         return f"a value of type {self.type}"
@@ -117,13 +118,13 @@ class Value(_Operators):
         refuse(otherwise)
 
     def __bool__(self):
-        self._known(_CHOICE)
+        self._known(CHOICE)
 
     def __hash__(self):
         self._known("a set, and a dict that is asked for a key, need a value now; accepted are comparisons (h == 0) and tensors that are indexed")
 
     def detach(self):
-        return Value(self.program, self.text, self.type, self.leaves, stopped=self.stopped | self.live)
+        return Value(self.program, self.text, self.type, self.leaves, stopped=self.stopped | self.live, range=self.range)
 
     def __index__(self):
         self._known("an index or a count in Python must be known when the function is traced; a tensor that is indexed by q_idx and others "
@@ -135,76 +136,9 @@ class Value(_Operators):
     __int__ = __round__ = __trunc__ = __iter__ = __len__ = __float__
 
 
-class TensorValue(_Operators):
-    """A captured tensor, of which `indices` are given so far; less than its rank."""
-
-    __slots__ = ("program", "leaf", "indices", "is_detached")
-
-    def __init__(self, program, leaf, indices=(), is_detached=False):
-        self.program, self.leaf, self.indices, self.is_detached = program, leaf, indices, is_detached
-
-    def __str__(self):
-        label, tensor = self.program.leaves[self.leaf]
-        given = f"{len(self.indices)} {'index' if len(self.indices) == 1 else 'indices'}" if self.indices else "none"
-        return f"{label} with {given} of its {len(tensor.shape)} indices"
-
-    __repr__ = __str__
-
-    def __getitem__(self, index):
-        label, tensor = self.program.leaves[self.leaf]
-        indices = self.indices + tuple(self.program.index(label, one) for one in (index if isinstance(index, tuple) else (index,)))
-        rank = len(tensor.shape)
-        if len(indices) > rank:
-            refuse(f"{label} has {rank} dimensions, shape {tuple(tensor.shape)}, and gets {len(indices)} indices")
-        if len(indices) < rank:
-            return TensorValue(self.program, self.leaf, indices, self.is_detached)
-        loaded = self.program.load(self.leaf, indices)
-        return loaded.detach() if self.is_detached else loaded
-
-    def detach(self):
-        return TensorValue(self.program, self.leaf, self.indices, True)
-
-    def _shape(self):
-        if self.leaf not in self.program.fixed:
-            raise NeedsValue([self.leaf])
-        return self.program.leaves[self.leaf][1].shape[len(self.indices):]
-
-    shape = property(_shape)
-
-    def size(self, axis=None):
-        return self.shape if axis is None else self.shape[axis]
-
-    def __len__(self):
-        return self.shape[0]
-
-    @property
-    def ndim(self):
-        return len(self.program.leaves[self.leaf][1].shape) - len(self.indices)
-
-    def dim(self):
-        return self.ndim
-
-    @property
-    def dtype(self):
-        return self.program.leaves[self.leaf][1].dtype
-
-    @property
-    def device(self):
-        return getattr(self.program.leaves[self.leaf][1], "device", None)
-
-    def __bool__(self):
-        refuse(_CHOICE)
-
-    def __iter__(self):
-        refuse(f"{self} is no value of a score yet, and cannot be iterated over")
-
-    def __hash__(self):
-        refuse(f"{self} is no value of a score yet, and is no key of a set or dict")
-
-
 def values_in(arguments):
     """Values among arguments, also in tuples, lists and keywords."""
-    if isinstance(arguments, _Operators):
+    if isinstance(arguments, Operators):
         yield arguments
     elif isinstance(arguments, (tuple, list)):
         for one in arguments:

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ints of a score program lie between, as far as it is known while a function is traced: an index that may be below 0 counts from a tensor's end, as
+in PyTorch, which costs a choice in each place. Used by _functions.py, _trace.py and _tensor_values.py. A range is (least, most), None for what is not known."""
+
+UNKNOWN = (None, None)
+POSITION = (0, None)
+
+
+def of_constant(value):
+    return value, value
+
+
+def _sum(a, b):
+    return tuple(None if x is None or y is None else x + y for x, y in zip(a, b))
+
+
+def _negated(a):
+    return tuple(None if x is None else -x for x in (a[1], a[0]))
+
+
+def _product(a, b):
+    if _is_position(a) and _is_position(b):
+        return a[0] * b[0], None if None in (a[1], b[1]) else a[1] * b[1]
+    return UNKNOWN if None in (*a, *b) else (min(x * y for x in a for y in b), max(x * y for x in a for y in b))
+
+
+def _is_position(a):
+    return a[0] is not None and a[0] >= 0
+
+
+def _quotient(a, b):
+    """Rounded down or to 0, which is the same where it is told."""
+    return (0, a[1]) if _is_position(a) and _is_position(b) else UNKNOWN
+
+
+def _floor_rest(a, b):
+    return (0, None if b[1] is None else max(b[1] - 1, 0)) if _is_position(b) else UNKNOWN
+
+
+def _rest(a, b):
+    return (0, a[1]) if _is_position(a) else UNKNOWN
+
+
+def _least(a, b):
+    mosts = [x for x in (a[1], b[1]) if x is not None]
+    return None if None in (a[0], b[0]) else min(a[0], b[0]), min(mosts, default=None)
+
+
+def _most(a, b):
+    leasts = [x for x in (a[0], b[0]) if x is not None]
+    return max(leasts, default=None), None if None in (a[1], b[1]) else max(a[1], b[1])
+
+
+def _either(_, a, b):
+    return None if None in (a[0], b[0]) else min(a[0], b[0]), None if None in (a[1], b[1]) else max(a[1], b[1])
+
+
+def _common_bits(a, b):
+    return POSITION if _is_position(a) or _is_position(b) else UNKNOWN
+
+
+def _joined_bits(a, b):
+    return POSITION if _is_position(a) and _is_position(b) else UNKNOWN
+
+
+# By the text of an operation, as _functions.py writes it.
+_RULES = {"{} + {}": _sum, "{} - {}": lambda a, b: _sum(a, _negated(b)), "-{}": _negated, "{} * {}": _product, "{} / {}": _quotient,
+          "floordiv({}, {})": _quotient, "floormod({}, {})": _floor_rest, "{} % {}": _rest, "min({}, {})": _least, "max({}, {})": _most,
+          "abs({})": lambda a: a if _is_position(a) else POSITION, "select({}, {}, {})": _either, "{} & {}": _common_bits, "{} | {}": _joined_bits,
+          "{} ^ {}": _joined_bits, "{} >> {}": lambda a, b: POSITION if _is_position(a) else UNKNOWN}
+
+
+def of_operation(text, ranges, is_of_bool):
+    """Of what an operation on ints gives; a bool counts as 0 or 1."""
+    if text == "int({})":
+        return (0, 1) if is_of_bool else UNKNOWN
+    return _RULES[text](*ranges) if text in _RULES else UNKNOWN
+
+
+def may_be_negative(found):
+    return not _is_position(found)
