@@ -24,6 +24,7 @@ NAMES = {
     "cascade": ("MultiLevelCascadeAttentionWrapper", "BatchDecodeWithSharedPrefixPagedKVCacheWrapper", "BatchPrefillWithSharedPrefixPagedKVCacheWrapper", "merge_state",
                 "merge_state_in_place", "merge_states"),
     "mla": ("BatchMLAPagedAttentionWrapper",), "attention": ("BatchAttention", "BatchAttentionWithAttentionSinkWrapper"),
+    "rope": ("apply_rope", "apply_rope_pos_ids", "apply_llama31_rope", "apply_rope_with_cos_sin_cache_inplace"),
     "page": ("append_paged_kv_cache", "append_paged_mla_kv_cache", "get_batch_indices_positions", "get_seq_lens"), "quantization": ("packbits", "segment_packbits")}
 
 
@@ -160,6 +161,50 @@ class ModulesTest(unittest.TestCase):
         want = attended(q, k, v, seen_of(6, 25, True, -1))
         self.near(o, want[0])
         self.near(lse, want[1])
+
+    def turned(self, x, positions, frequencies, interleave):
+        """x [rows, heads, d] in float64, by complex numbers."""
+        x, pairs = x.double().cpu(), len(frequencies)
+        part = x[..., :2 * pairs]
+        both = torch.complex(part[..., 0::2], part[..., 1::2]) if interleave else torch.complex(part[..., :pairs], part[..., pairs:])
+        both = both * torch.polar(torch.ones(1, dtype=torch.double), torch.tensor(positions, dtype=torch.double)[:, None, None] * frequencies)
+        made = torch.stack((both.real, both.imag), -1).flatten(-2) if interleave else torch.cat((both.real, both.imag), -1)
+        return torch.cat((made, x[..., 2 * pairs:]), -1)
+
+    def test_rotary_embeddings(self):
+        random = np.random.default_rng(40)
+        q, k = drawn(random, 9, 6, D), drawn(random, 9, 2, D)
+        begins, offsets, positions = ints([0, 4, 4, 9]), ints([10, 7, 0]), [10, 11, 12, 13, 0, 1, 2, 3, 4]
+        for rotary_dim, interleave in ((None, False), (32, True), (20, False)):
+            pairs = (rotary_dim or D) // 2
+            plain = torch.tensor([1e4 ** (-i / pairs) / 2 for i in range(pairs)], dtype=torch.double)
+            smooth = []
+            for frequency in (5e5 ** (-i / pairs) for i in range(pairs)):  # as published with Llama 3.1
+                length = 2 * math.pi / frequency
+                kept = 1 if length < 8192 / 4 else 0 if length > 8192 else (8192 / length - 1) / 3
+                smooth.append(kept * frequency + (1 - kept) * frequency / 8)
+            of_row, of_request = (ints(positions),), (begins, offsets)
+            for name, at, frequencies, more in (("apply_rope", of_request, plain, {"rope_scale": 2}), ("apply_rope_pos_ids", of_row, plain, {"rope_scale": 2}),
+                                                ("apply_llama31_rope", of_request, torch.tensor(smooth, dtype=torch.double), {}),
+                                                ("apply_llama31_rope_pos_ids", of_row, torch.tensor(smooth, dtype=torch.double), {})):
+                want = [self.turned(x, positions, frequencies, interleave) for x in (q, k)]
+                with self.subTest(name, rotary_dim=rotary_dim, interleave=interleave):
+                    found = getattr(flashinfer, name)(q, k, *at, rotary_dim, interleave, **more)
+                    own = q.clone(), k.clone()
+                    getattr(flashinfer, name + "_inplace")(*own, *at, rotary_dim, interleave, **more)
+                    for x, same, wanted in zip(found, own, want):
+                        self.near(x, wanted)
+                        self.assertTrue(torch.equal(x, same))
+            angles = torch.arange(16)[:, None] * plain
+            table = torch.cat((angles.cos(), angles.sin()), 1).float().to(DEVICE)
+            found = flashinfer.apply_rope_with_cos_sin_cache(ints(positions), q.flatten(1), k.flatten(1), D, table, not interleave)
+            for x, given in zip(found, (q, k)):
+                self.assertEqual(x.shape, given.flatten(1).shape)
+                self.near(x.view(given.shape), self.turned(given, positions, plain, interleave))
+        with self.assertRaisesRegex(ValueError, "rotary_dim is 65; accepted are even numbers from 2 to 64"):
+            flashinfer.apply_rope(q, k, begins, offsets, 65)
+        with self.assertRaisesRegex(ValueError, r"q has 9 rows, k 9 and there are positions of shape \(3,\)"):
+            flashinfer.apply_rope_pos_ids(q, k, offsets)
 
     def test_masks_in_bits(self):
         random = np.random.default_rng(39)

@@ -17,3 +17,5 @@ from .page import append_paged_kv_cache, append_paged_mla_kv_cache, get_batch_in
 from .prefill import (BatchPrefillWithPagedKVCacheWrapper, BatchPrefillWithRaggedKVCacheWrapper, single_prefill_with_kv_cache,  # noqa: F401
                       single_prefill_with_kv_cache_return_lse)
 from .quantization import packbits, segment_packbits  # noqa: F401
+from .rope import (apply_llama31_rope, apply_llama31_rope_inplace, apply_llama31_rope_pos_ids, apply_llama31_rope_pos_ids_inplace, apply_rope,  # noqa: F401
+                   apply_rope_inplace, apply_rope_pos_ids, apply_rope_pos_ids_inplace, apply_rope_with_cos_sin_cache, apply_rope_with_cos_sin_cache_inplace)
