@@ -302,8 +302,8 @@ class DecodeSm80 final : public KernelTemplate {
     const double stream = gangs_of_sm * heads * deal.tiles * slot / rate;
     const double chain =
         deal.tiles / team * std::max(kChain * as_int(config, "keys") / 16, kLatency / stages);
-    // Who waits saves time where all end at once; else others' pieces are late.
-    const double meets = config.at("waits") == 0 ? 2.7 : deal.pieces > 1 ? 3.7 : 1.8;
+    // Who waits saves time where all parts end at once.
+    const double meets = config.at("waits") != 0 && deal.pieces == 1 ? 1.8 : 2.7;
     const double joins = deal.parts > 1 ? meets + deal.parts / team / 3 : 0;
     return std::max(stream, chain) + 0.2 * std::min(stream, chain) +
            deal.pieces * (2.1 + 0.05 * team) + joins;

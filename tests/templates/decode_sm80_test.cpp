@@ -107,7 +107,7 @@ TEST(DecodeSm80Compile, PartsTellOfThemselvesWhereTheFirstWaits) {
   }
 }
 
-// Of one request all parts end at once; of many a worker's two pieces do not, and waiting would cost more than a ticket.
+// Of one request all parts end at once; of many a worker has two pieces, and whoever joins finds the others' there.
 TEST(DecodeSm80Defaults, FewRequestsWait) {
   const Arch arch = parse_arch("sm_90a");
   for (const auto& [batch, waits] : {std::pair{1, 1}, {8, 1}, {32, 0}}) {
