@@ -70,7 +70,7 @@ def offer_exchange():
     fake_torch.Tensor.__dlpack_c_exchange_api__ = new(ctypes.addressof(newest), ctypes.addressof(name), None)
     fake_torch.Tensor.untyped_storage = lambda self: types.SimpleNamespace(resize_=lambda size: None)
     torch.empty_like = lambda x: torch.empty(x.shape, x.dtype, x.device)
-    torch._C = types.SimpleNamespace(_len_torch_dispatch_stack=lambda: 0, _is_any_autocast_enabled=lambda: State.autocast, _disabled_torch_dispatch_impl=None)
+    torch._C = types.SimpleNamespace(_len_torch_dispatch_stack=lambda: 0, _is_tracing=lambda: False, _is_any_autocast_enabled=lambda: State.autocast, _disabled_torch_dispatch_impl=None)
     torch.is_autocast_enabled = lambda kind: False  # for this kind of device
     return known, newest, name
 
