@@ -144,11 +144,13 @@ def _by_lists(call):
     return out if out.shape[-1] == call.v.shape[-1] else out[..., :call.v.shape[-1]], lse
 
 
-def _documents(cu_seqlens, used, first, rows, of_none):
-    """(ids, steps): the sequence of each row from `first` on, and its place there, both int32. Rows before the first sequence and behind the last have ids of
-    their own, -1 and batch; those that `used` leaves out have `of_none`."""
+def _documents(cu_seqlens, used, first, rows, of_none, needs_steps):
+    """(ids, steps): the sequence of each row from `first` on, and its place there (None where nobody needs it), both int32. Rows before the first sequence and
+    behind the last have ids of their own, -1 and batch; those that `used` leaves out have `of_none`."""
     import torch
     ids = arguments.requests_of_rows(cu_seqlens, rows, first)
+    if used is None and not needs_steps:
+        return ids.int(), None
     inside = ids.clamp(0, max(cu_seqlens.shape[0] - 2, 0))
     steps = torch.arange(first, first + rows, device=ids.device) - cu_seqlens.long()[inside]
     if used is not None:
@@ -199,9 +201,11 @@ def _by_documents(call):
     import torch
     lines_up = _looks(call) and _lines_up(call)
     (first, end), (first_key, end_key) = _cut(call, lines_up)
-    ids, steps = _documents(call.cu_q, call.used_q, first, end - first, -2)
+    by_sequence = call.slopes is not None and (not lines_up or (call.slopes.dim() == 2 and call.slopes.shape[0] > 1))
+    needs_steps = call.chunk or call.score_mod is not None or by_sequence or (_looks(call) and not lines_up)
+    ids, steps = _documents(call.cu_q, call.used_q, first, end - first, -2, needs_steps)
     is_one = _is_one_list(call) and call.used_q is None and (first, end) == (first_key, end_key)
-    key_ids, keys = (ids, steps) if is_one else _documents(call.cu_k, call.used_k, first_key, end_key - first_key, -3)
+    key_ids, keys = (ids, steps) if is_one else _documents(call.cu_k, call.used_k, first_key, end_key - first_key, -3, needs_steps)
     given = dict(call.choices, sinks=call.sinks, documents=(ids[None], key_ids[None]))
     rows = steps
     if not lines_up and _looks(call):
@@ -211,7 +215,6 @@ def _by_documents(call):
         given.update(mask="causal_bottom_right" if call.causal else None, window=call.window)
     elif call.causal or call.window is not None or call.chunk:
         given["mask_mod"] = _mask_of_positions(call, rows, keys)
-    by_sequence = call.slopes is not None and (not lines_up or (call.slopes.dim() == 2 and call.slopes.shape[0] > 1))
     if call.score_mod is not None or by_sequence:
         own = SimpleNamespace(score_mod=call.score_mod, slopes=call.slopes.expand(call.cu_q.shape[0] - 1, call.q.shape[1]) if by_sequence else None)
         given["score_mod"] = _score_of_sequences(own, ids, steps, rows, keys)
