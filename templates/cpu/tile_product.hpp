@@ -43,13 +43,11 @@ inline void score_block(const float* keys, long long key_stride, int count, cons
 }
 
 // output[c] = output[c] * decay + sum over n of values[n][c] * weights[n], for kTileRows columns c
-// of V.
+// of V. The sum is made by itself, as that of the weights is (online_softmax.hpp).
 template <int kTileRows>
 inline void output_tile(const float* values, long long value_stride, int count,
                         const Panel* weights, Panel decay, Panel* output) {
-  Panel sum[kTileRows];
-#pragma clang loop unroll(full)
-  for (int r = 0; r < kTileRows; ++r) sum[r] = output[r] * decay;
+  Panel sum[kTileRows] = {};
 #pragma clang loop unroll_count(kTileRows == kRows ? kUnroll : 1)
   for (int n = 0; n < count; ++n) {
     const Panel weight = weights[n];
@@ -57,7 +55,7 @@ inline void output_tile(const float* values, long long value_stride, int count,
     for (int r = 0; r < kTileRows; ++r) sum[r] += values[n * value_stride + r] * weight;
   }
 #pragma clang loop unroll(full)
-  for (int r = 0; r < kTileRows; ++r) output[r] = sum[r];
+  for (int r = 0; r < kTileRows; ++r) output[r] = output[r] * decay + sum[r];
 }
 
 inline void output_block(const float* values, long long value_stride, int count,

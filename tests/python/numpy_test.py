@@ -99,6 +99,19 @@ class NumpyTest(unittest.TestCase):
         for head_dim, head_dim_v in ((320, 320), (512, 512), (576, 512), (32, 392)):
             self.compare(operands(head_dim=head_dim, head_dim_v=head_dim_v), mask="causal_bottom_right")
 
+    def test_long_rows_of_scores_that_are_nearly_equal(self):
+        """Whose weights, added one by one, would lose the same bits each."""
+        keys, random = 1 << 16, np.random.default_rng(1)
+        k, v = np.zeros((2, 1, keys, 1, 16), np.float32)
+        k[0, :, 0, 0], v[0, keys // 2:] = 1e-3 * random.standard_normal(keys), 1
+        weights = np.exp(k[0, :, 0, 0].astype(np.float64))
+        for rows in (1, 40):
+            q = np.zeros((1, rows, 1, 16), np.float32)
+            q[..., 0] = 1
+            o, lse = attune.attention(q, k, v, scale=1.0, return_lse=True)
+            self.assertLess(np.abs(lse - np.log(weights.sum())).max(), 3e-6)
+            self.assertLess(np.abs(o - weights[keys // 2:].sum() / weights.sum()).max(), 1e-6)
+
     def test_strided_views(self):
         q, k, v = operands()
         self.compare((q.transpose(0, 2, 1, 3).copy().transpose(0, 2, 1, 3), k, v))
