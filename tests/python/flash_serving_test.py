@@ -127,6 +127,19 @@ class ServingTest(unittest.TestCase):
         factors = torch.full((3, 2), 2.0, device=DEVICE)  # FlashAttention reads those of tensors of 8 bits alone
         self.assertTrue(torch.equal(plain, with_cache(q, self.k_cache, self.v_cache, cache_seqlens=12, k_descale=factors, q_descale=factors, v_descale=factors)))
 
+    def test_in_graphs(self):
+        q, new = draw(3, 1, 4, 64, seed=6), draw(3, 1, 2, 64, seed=8)
+        cos, sin = tables(self.PAGE * self.COLUMNS)
+        found = []
+        for compiled in (False, True):
+            caches, given, _ = self.caches(True)
+            step = lambda q, k, v, k_cache, v_cache, lengths, table: with_cache(q, k_cache, v_cache, k, v, cos, sin, lengths, block_table=table, causal=True)  # noqa: E731
+            torch._dynamo.reset()
+            step = torch.compile(step, fullgraph=True, backend="eager") if compiled else step
+            found.append((step(q, new, new, *caches, self.lengths, given["page_table"]), *caches))
+        for one, other in zip(*found):
+            self.assertTrue(torch.equal(one, other))
+
     def test_queries_of_8_bits(self):
         if DEVICE == "cuda" and torch.cuda.get_device_capability() < (8, 9):
             self.skipTest("e4m3 starts with sm_89")
