@@ -3,7 +3,7 @@
 lists that the host sees, and what is refused. See flash.py."""
 import functools
 
-from ._known import tell_ignored
+from ._known import marked_constant, settled, tell_ignored
 from ._programs import mask_mod
 from ._torch import needs_op
 
@@ -47,10 +47,22 @@ def check_list(name, tensor, shape, words, q):
         raise ValueError(f"{name} is {found}; accepted is a tensor of int32 {words} = {shape} on {q.device}")
 
 
+def is_recorded(tensor):
+    """Whether the call becomes part of a graph, where no values are yet."""
+    import torch
+    return torch.compiler.is_compiling() or needs_op(tensor, autocast=False) is not None
+
+
+def refuse_program(what):
+    """Of a program that reads tensors which the graph itself makes."""
+    import torch
+    if torch.compiler.is_compiling():
+        raise ValueError(f"{what} would be a program that reads tensors of the graph, which torch.compile does not hold; accepted is the call outside")
+
+
 def host_sees(numbers):
     """Whether the host reads a list without waiting for a device, and nothing records the call."""
-    import torch
-    return numbers.device.type == "cpu" and not torch.compiler.is_compiling() and needs_op(numbers, autocast=False) is None
+    return numbers.device.type == "cpu" and not is_recorded(numbers)
 
 
 def check_lengths(name, lengths, room, why):
@@ -63,9 +75,18 @@ def check_lengths(name, lengths, room, why):
             raise ValueError(f"{name}[{i}] is {length}; accepted are 0 to {most}: {why}")
 
 
-@functools.lru_cache(maxsize=64)
 def program_of_chunks(attention_chunk):
     """The mask_mod of attention_kvcache(), whose rows are counted from a request's first key."""
+    return _program_of_chunks(settled(attention_chunk))
+
+
+@marked_constant
+def _program_of_chunks(attention_chunk):
+    return _made_for_chunks(attention_chunk)
+
+
+@functools.lru_cache(maxsize=64)
+def _made_for_chunks(attention_chunk):
     return mask_mod(lambda b, h, q_idx, kv_idx: q_idx // attention_chunk == kv_idx // attention_chunk)
 
 

@@ -21,7 +21,13 @@ def _finds_sequences(call):
     import torch
     if call.k.dtype.itemsize == 1 or (call.q.is_cuda and torch.cuda.get_device_capability(call.q.device) == (9, 0)):
         return True
+    if (_has_slopes_of_sequences(call) or call.chunk) and arguments.is_recorded(call.q):  # of which the other way makes programs
+        return True
     return not _is_one_list(call) and (_looks(call) or not call.q.is_cuda)
+
+
+def _has_slopes_of_sequences(call):
+    return call.slopes is not None and call.slopes.dim() == 2 and call.slopes.shape[0] > 1
 
 
 def _looks(call):
@@ -36,7 +42,12 @@ def _is_one_list(call):
 def _lines_up(call):
     """Whether each row stands at its own place in k; of two lists that waits for the device."""
     import torch
-    return _is_one_list(call) or (call.used_q is None and call.used_k is None and torch.equal(call.cu_q, call.cu_k))
+    if _is_one_list(call):
+        return True
+    if arguments.is_recorded(call.cu_q):
+        raise ValueError("cu_seqlens_q and cu_seqlens_k are two tensors, with gradients or dropout and a mask, window or slopes, and a graph cannot compare them; "
+                         "accepted there is one tensor for both, without seqused_q and seqused_k")
+    return call.used_q is None and call.used_k is None and torch.equal(call.cu_q, call.cu_k)
 
 
 def _counts(cu_seqlens, used):
@@ -122,6 +133,7 @@ def _by_lists(call):
     if call.chunk:
         given["mask_mod"] = arguments.program_of_chunks(call.chunk)
     if call.score_mod is not None:
+        arguments.refuse_program("score_mod of sequences end to end")
         given["score_mod"] = _program_of_positions(call, lengths)
     q, k, v = _wider(call, given) if call.table is None else (call.q, call.k, call.v)
     spread = None
@@ -201,7 +213,7 @@ def _by_documents(call):
     import torch
     lines_up = _looks(call) and _lines_up(call)
     (first, end), (first_key, end_key) = _cut(call, lines_up)
-    by_sequence = call.slopes is not None and (not lines_up or (call.slopes.dim() == 2 and call.slopes.shape[0] > 1))
+    by_sequence = _has_slopes_of_sequences(call) or (call.slopes is not None and not lines_up)
     needs_steps = call.chunk or call.score_mod is not None or by_sequence or (_looks(call) and not lines_up)
     ids, steps = _documents(call.cu_q, call.used_q, first, end - first, -2, needs_steps)
     is_one = _is_one_list(call) and call.used_q is None and (first, end) == (first_key, end_key)
@@ -214,8 +226,10 @@ def _by_documents(call):
     if lines_up and not call.chunk:
         given.update(mask="causal_bottom_right" if call.causal else None, window=call.window)
     elif call.causal or call.window is not None or call.chunk:
+        arguments.refuse_program("a mask or window over unlike lists, and attention_chunk with gradients,")
         given["mask_mod"] = _mask_of_positions(call, rows, keys)
     if call.score_mod is not None or by_sequence:
+        arguments.refuse_program("score_mod of sequences end to end" if call.score_mod is not None else "alibi_slopes of each sequence, with gradients,")
         own = SimpleNamespace(score_mod=call.score_mod, slopes=call.slopes.expand(call.cu_q.shape[0] - 1, call.q.shape[1]) if by_sequence else None)
         given["score_mod"] = _score_of_sequences(own, ids, steps, rows, keys)
     if not by_sequence:
