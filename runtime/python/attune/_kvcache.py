@@ -5,11 +5,12 @@ import ctypes
 import math
 from collections import namedtuple
 
+from . import _quick as quick
 from . import _tensors as tensors
 from ._attention import choices_of
 from ._cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from ._context import context_of, refuse_capture
-from ._library import CacheOperands, Operands, Tensor
+from ._library import CacheOperands, Operands, Tensor, module
 from ._operands import ALIGNMENT, extent_of, operand_address, share_memory, steps_of
 from ._problem import check_beside, mask_name, softmax_scale, whole, window_sides
 from ._scores import scores_of
@@ -282,11 +283,50 @@ def _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seql
     return call, given, lists, scores
 
 
+def _checked(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, kv_begins=None, seqlen_kv=None,
+             mask=None, is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None, score_mod=None,
+             mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
+    """attention_kvcache(), and how the C module may repeat it: see _quick.py."""
+    arguments = locals()
+    graph = needs_op(q, k_cache, v_cache, autocast=False)
+    if graph is not None:
+        return graph.attend_cache(**arguments), None
+    features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
+    refuse_gradients((("q", q), ("k_cache", k_cache), ("v_cache", v_cache), ("out", out), ("k_scale", k_scale), ("v_scale", v_scale),
+                      *features.items()))
+    factors_of_cache = dict(k_scale=k_scale, v_scale=v_scale)
+    call, given, lists, scores = _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal,
+                                           window, scale, out, context, dtype_kv, batch_invariant, factors_of_cache, features)
+    if call.plan.ordinal < 0:
+        _check_lists(lists, q.shape[0], seqlen_q, k_cache.shape[0], seqlen_kv, call.plan.problem.seqlen_kv)
+    lse, shown = _rows_of_lse(given["q"], lists, seqlen_q) if return_lse else (None, None)
+    operands, cache = _bind(call, given, lists, lse)
+    scales = bind_factors(call, operands, given["q"], factors_of_cache, given, {"out": operands.o.data}, kv_begins is not None)
+    kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
+    stream = stream_address(None, call.plan.ordinal)
+    if tensors.size_of(q.shape):  # packed rows may be none
+        call.plan.enqueue(operands, stream)
+    result = given["out"]
+    if q_begins is not None:
+        result, shown = result[0][:q.shape[0]], None if shown is None else shown[:, :q.shape[0]]
+    result = (result if out is None else out, shown) if return_lse else result if out is None else out
+    kept = (kept, cache, scales)
+    if score_mod is not None or mask_mod is not None or not _may_be_repeated(call.plan, arguments):
+        return result, None
+    return result, lambda: quick.recipe_of_caches(call, operands, arguments, scores, kept, stream)
+
+
+def _may_be_repeated(plan, arguments):
+    """Whether nothing of such calls is looked at but what stands in the key of the C module: on a CPU lists are, and lse of packed rows is cut."""
+    if any(tensors.size_of(arguments[name].shape) == 0 for name in ("q", "k_cache", "v_cache")):
+        return False
+    if arguments["q_begins"] is not None and arguments["return_lse"]:
+        return False
+    return not plan.problem.kv_factors and (plan.ordinal >= 0 or all(arguments[name] is None for name in _LISTS))
+
+
 @in_graphs("attend_cache")
-@untraced
-def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, kv_begins=None,
-                      seqlen_kv=None, mask=None, is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None,
-                      score_mod=None, mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
+def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, out=None, **choices):
     """Attention of requests whose keys and values stand in a cache: decoding, speculative tokens, short pieces of prompts.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], the newest tokens of each request; or with q_begins (int32 [batch + 1]) the rows of all requests
@@ -316,30 +356,20 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, 
     Returns out, as q but for its head_dim, which is v_cache's; with return_lse also lse, fp32 [batch, num_heads_q, seqlen_q], or of packed rows
     [num_heads_q, rows]. A row that sees no key gets 0 and -inf. Takes bf16, fp16 and fp32 (CPU) of PyTorch and NumPy; no gradients.
     Inside a CUDA graph's capture call prepare_kvcache() before."""
-    graph = needs_op(q, k_cache, v_cache, autocast=False)
-    if graph is not None:
-        return graph.attend_cache(**{name: value for name, value in locals().items() if name != "graph"})
-    features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
-    refuse_gradients((("q", q), ("k_cache", k_cache), ("v_cache", v_cache), ("out", out), ("k_scale", k_scale), ("v_scale", v_scale),
-                      *features.items()))
-    factors_of_cache = dict(k_scale=k_scale, v_scale=v_scale)
-    call, given, lists, scores = _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal,
-                                           window, scale, out, context, dtype_kv, batch_invariant, factors_of_cache, features)
-    if call.plan.ordinal < 0:
-        _check_lists(lists, q.shape[0], seqlen_q, k_cache.shape[0], seqlen_kv, call.plan.problem.seqlen_kv)
-    lse, shown = _rows_of_lse(given["q"], lists, seqlen_q) if return_lse else (None, None)
-    operands, cache = _bind(call, given, lists, lse)
-    scales = bind_factors(call, operands, given["q"], factors_of_cache, given, {"out": operands.o.data}, kv_begins is not None)
-    kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
-    if tensors.size_of(q.shape):  # packed rows may be none
-        call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
-    tell_written(out)
-    del kept, cache, scales
-    result = given["out"]
-    if q_begins is not None:
-        result, shown = result[0][:q.shape[0]], None if shown is None else shown[:, :q.shape[0]]
-    result = result if out is None else out
-    return (result, shown) if return_lse else result
+    result = _attend(q, k_cache, v_cache, kv_lengths, out=out, **choices)
+    if out is not None:
+        tell_written(out)
+    return result
+
+
+def _without_recipe(*arguments, **choices):
+    return _checked(*arguments, **choices)[0]
+
+
+_checked.__qualname__ = "attention_kvcache"     # in errors of arguments that do not fit
+attention_kvcache.__wrapped__ = _checked        # whose parameters are shown
+attention_kvcache._torchdynamo_disable = True   # callers that are traced stop here
+_attend = untraced(_without_recipe) if module is None else quick.function(_checked, "attention_kvcache")
 
 
 def prepare_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, kv_begins=None,

@@ -8,7 +8,7 @@ import os
 import pathlib
 import sys
 
-MODULE_REVISION = 4  # kRevision of runtime/python/module/module.c
+MODULE_REVISION = 5  # kRevision of runtime/python/module/module.c
 STATUS_NAMES = ("ok", "invalid_argument", "unsupported", "not_tuned", "would_compile", "compile", "driver", "store", "out_of_memory", "io",
                 "internal")
 RUNG_NAMES = ("pinned", "exact", "bucket", "nearest", "default_config", "reference")

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the C module (runtime/python/module/) needs of Python: which types of arguments there are, the functions that check a call, and
-recipes, by which calls like one that was checked are run without any of this. Used by _context.py, _attention.py and _backward.py."""
+recipes, by which calls like one that was checked are run without any of this. Used by _context.py, _attention.py, _kvcache.py and _backward.py."""
 import contextlib
 import ctypes
 import functools
 import sys
 
 from . import _tensors as tensors
-from ._library import Capture, DropoutOperands, GradientOperands, Operands, Scale, ScoreOperands, Tensor, module
+from ._library import CacheOperands, Capture, DropoutOperands, GradientOperands, Operands, Scale, ScoreOperands, Tensor, module
 from ._torch import capturing, forward_derivatives
 
 CALLS_KEPT = 512  # of contexts that are no argument, by what they depend on
 _UNKNOWN, _IDENTITY, _ARRAY, _CONTEXT = range(4)             # TypeKind of tensors.h
-_ALIGNED, _WRITTEN, _GUARDED, _IN_PLACE = 1, 2, 4, 8         # flags of entry.h
+_ALIGNED, _WRITTEN, _GUARDED, _IN_PLACE, _WITH_PRIOR, _NOT_WITH_PRIOR = 1, 2, 4, 8, 16, 32  # flags of entry.h
 _TENSOR_BYTES, _CAPTURE_BYTES = ctypes.sizeof(Tensor), ctypes.sizeof(Capture)
 _RUN_OPERANDS = ("q", "k", "v", "o", "lse", "q_scale", "k_scale", "v_scale")
 _FEATURES = ("bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "sinks")
@@ -112,7 +112,7 @@ def parameters_of(function, skip=0):
 
 def function(checked, name, parameters=None, contexts=True, watch=()):
     """The quick way of a function whose arguments are those of checked(), or `parameters` as parameters_of() gives them; checked() gives (result,
-    recipe). `contexts`: calls with a Context are kept by that; only one function may do so. `watch`: (object, name, function): while the object's
+    recipe). `contexts`: calls with a Context are kept by that. `watch`: (object, name, function): while the object's
     attribute or what the function returns is true, all calls are checked()'s."""
     names, defaults, required, positional = parameters or parameters_of(checked)
     _tables.append(table(CALLS_KEPT))
@@ -209,7 +209,7 @@ def _with_structs(operands):
     """Pairs of a pointer's place and its aim, the bytes of a struct and of the structs that it points to, where each of those begins, by name,
     and what they point to."""
     blob, pointers, begins, kept = bytes(operands), [], {}, []
-    for name in ("scores", "gradients", "dropout"):
+    for name in ("scores", "gradients", "dropout", "cache"):
         if getattr(operands, name):
             struct = getattr(operands, name).contents
             begins[name] = len(blob)
@@ -312,3 +312,29 @@ def recipe_of_gradients(call, operands, arguments, scores, kept, stream, found, 
         made = sys.modules["torch"].empty_like(gradient.transpose(1, 2) if heads_first else gradient)
         fresh.append((_makers(made), (of_gradients(name, Tensor.data.offset),), gradient.dim()))
     return _recipe(call.plan, (call.plan, kept), -1, blob, pointers, places, fresh, [-1 - number for number in range(len(fresh))], indices)
+
+
+def recipe_of_caches(call, operands, arguments, scores, kept, stream):
+    """What entry.h describes, for calls of attention_kvcache() like this one; None where there is none."""
+    if _numbers((arguments["k_scale"], arguments["v_scale"])) or capturing(call.plan.ordinal, stream):
+        return None
+    indices = _indices({name: value for name, value in arguments.items() if name != "context"})
+    pointers, blob, begins, _ = _with_structs(operands)
+    beside_k = _WITH_PRIOR if call.plan.problem.v_in_k else _NOT_WITH_PRIOR  # other kernels serve values that are columns of keys
+    places = [(indices[name][0], (_at(field),), call.extents[name].span, flags) for name, field, flags in
+              (("q", "q", _ALIGNED | _GUARDED), ("k_cache", "k", _ALIGNED | _GUARDED), ("v_cache", "v", _ALIGNED | _GUARDED | beside_k))]
+    places += [(indices[name][0], (begins["cache"] + getattr(CacheOperands, name).offset,), 0, 0)
+               for name in ("kv_lengths", "page_table", "slots", "q_begins", "kv_begins") if name in indices]
+    places += [(indices[name][0], (_at(name, Scale.data),), _span(name, arguments[name]), _GUARDED) for name in ("k_scale", "v_scale") if name in indices]
+    if scores is not None:
+        places += _capture_places(indices, scores, begins.get("captures", 0))
+    q, fresh, results = arguments["q"], [], [-1]
+    if arguments["out"] is None:
+        fresh.append(_new(q, (*q.shape[:-1], arguments["v_cache"].shape[-1]), q.dtype, _at("o")))
+    else:
+        places.append((indices["out"][0], (_at("o"),), call.extents["out"].span, _ALIGNED | _WRITTEN))
+        results = [indices["out"][0]]
+    if arguments["return_lse"]:
+        fresh.append(_new(q, (q.shape[0], q.shape[2], q.shape[1]), tensors.native_dtype(q, "fp32"), Operands.lse.offset))
+        results.append(-len(fresh))
+    return None if None in fresh else _recipe(call.plan, (call.plan, kept), -1, blob, pointers, places, fresh, results, indices)

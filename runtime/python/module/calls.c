@@ -62,7 +62,7 @@ static int bind(const Signature* call, PyObject* const* given, Py_ssize_t num_gi
 
 /* The table of the call with a reference, and its key; NULL: it is none for a table. */
 static PyObject* key_of(const Signature* call, PyObject* table, PyObject* const* values, Key* key) {
-  key_clear(key);
+  key_begin(key, call);
   PyObject* own = NULL;
   int slot = 0;
   for (; slot < call->count; ++slot) {

@@ -255,11 +255,20 @@ static int stands_apart(const Entry* entry, const Key* key, int place) {
   return 1;
 }
 
+static int stands_as_told(const Entry* entry, const Key* key, int place) {
+  if (place == 0) return 0;
+  const Place* own = &entry->places[place];
+  const void* prior = key->operands[entry->places[place - 1].operand].data;
+  int with_prior = key->operands[own->operand].data == prior;
+  return with_prior == ((own->flags & kWithPrior) != 0);
+}
+
 static int addresses_fit(const Entry* entry, const Key* key) {
   for (int i = 0; i < entry->num_places; ++i) {
     const Operand* operand = &key->operands[entry->places[i].operand];
     int flags = entry->places[i].flags;
     if ((flags & kAligned) && (uintptr_t)operand->data % kAlignment != 0) return 0;
+    if ((flags & (kWithPrior | kNotWithPrior)) && !stands_as_told(entry, key, i)) return 0;
     if ((flags & kWritten) && (!operand->writable || !stands_apart(entry, key, i))) return 0;
   }
   return 1;

@@ -23,7 +23,9 @@ enum {
   kAligned = 1, /* flags of operands: to 16 bytes */
   kWritten = 2, /* by the run: must be writable and share no memory with what is guarded */
   kGuarded = 4,
-  kInPlace = 8 /* q and o alike in memory: o may stand in the very place of q */
+  kInPlace = 8,      /* q and o alike in memory: o may stand in the very place of q */
+  kWithPrior = 16,   /* begins where the operand before it in the recipe does, */
+  kNotWithPrior = 32 /* or does not */
 };
 
 typedef struct Entry Entry;

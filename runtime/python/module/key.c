@@ -10,11 +10,12 @@ typedef enum Tag { kNone, kFalse, kTrue, kInt, kFloat, kText, kTuple, kSame, kOp
 enum { kLongestText = 160, kRoomOfOne = 2 + kLongestText / 8, kLongestTuple = 8 };
 _Static_assert(kRoomOfOne >= 2 + 2 * kMaxRank, "a tensor has a head, a word and its layout");
 
-void key_clear(Key* key) {
-  key->num_words = key->num_operands = key->num_tensors = key->num_identities = 0;
-}
-
 static void add_word(Key* key, uint64_t word) { key->words[key->num_words++] = word; }
+
+void key_begin(Key* key, const void* function) {
+  key->num_words = key->num_operands = key->num_tensors = key->num_identities = 0;
+  add_word(key, (uint64_t)(uintptr_t)function);
+}
 
 static void add_head(Key* key, int slot, Tag tag, uint64_t length) {
   add_word(key, (uint64_t)slot << 56 | (uint64_t)tag << 48 | length);

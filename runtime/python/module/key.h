@@ -19,7 +19,8 @@ typedef struct Key {
   PyObject* identities[kMaxIdentities]; /* borrowed: what a kept key must keep alive */
 } Key;
 
-void key_clear(Key* key);
+/* An empty key of calls of `function`, by its address: a Context's table has calls of several. */
+void key_begin(Key* key, const void* function);
 
 /* Appends argument number `slot`. 0: not understood here, as of types that are not known, tensors
  * without plain memory, and all that is larger than a key. */
