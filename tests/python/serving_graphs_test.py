@@ -177,6 +177,26 @@ class ServingGraphsTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "accepted in a spec are targets"):
             make_fx(lambda *x: attune.append_kv(x[1], x[2], x[3], x[4], x[6], page_table=x[5], context=own))(*given)
 
+    @unittest.skipUnless("inductor" in BACKENDS, "inductor needs a C++ compiler")
+    def test_inductor_copies_no_cache(self):
+        from torch._inductor.utils import run_and_get_code
+        torch._dynamo.reset()
+        _, code = run_and_get_code(torch.compile(step, fullgraph=True), *operands((3, 4)))
+        self.assertIn("torch.ops.attune.append_kv.default(", code[0])
+        for copy in ("empty_strided_cpu((8, 16, 2, 32)", "cpp_fused"):
+            self.assertNotIn(copy, code[0].replace("from torch", ""))
+
+    def test_ops_are_what_their_schemas_say(self):
+        import attune.torch
+        q, k, v, k_cache, v_cache, table, lengths = operands((3, 4))
+        latent, rows = torch.randn(8, 16, 96), dict(q_begins=ints(0, 1, 4), seqlen_q=3)
+        common, ops = dict(kv_lengths=lengths, page_table=table), torch.ops.attune
+        for op, given, more in ((ops.attention_kvcache, (q, k_cache, v_cache), {}), (ops.attention_kvcache, (q.flatten(0, 1), k_cache, v_cache), rows),
+                                (ops.attention_kvcache_out, (q, k_cache, v_cache), dict(o=torch.empty_like(q), lse=torch.empty(2, 4, 2))),
+                                (ops.append_kv, (k, v, k_cache, v_cache), dict(q=q, q_out=q.clone(), cos=COS, sin=SIN)),
+                                (ops.attention_latent, (torch.randn(4, 4, 64), torch.randn(4, 4, 32), latent[..., :64], latent[..., 64:]), rows)):
+            torch.library.opcheck(op, given, {**common, **more})
+
     def test_words_of_other_ops_are_refused(self):
         q, k, v, k_cache, v_cache, table, lengths = operands((3, 4))
         import attune.torch

@@ -206,6 +206,8 @@ class SignaturesGraphsTest(unittest.TestCase):
         call(*operands((5, 9)))
         with self.assertRaisesRegex(ValueError, r"kv_lengths\[0\] is 65; accepted are 0 to 64"):
             call(*operands((65, 9)))
+        with self.assertRaisesRegex(ValueError, r"kv_lengths\[1\] is -1; accepted are 0 to 64"):
+            call(*operands((9, 1)))
         call, _ = self.compiled(OF_SEQUENCES["two lists"], "aot_eager")
         *given, most = sequences((5, 9))
         given[3] = ints(0, 15, 14)

@@ -268,7 +268,7 @@ def attend_cache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots
                  mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
     """attention_kvcache(), of the same arguments."""
     score_mod, mask_mod, captures, scalars = _parts(_now("score_mod", score_mod), _now("mask_mod", mask_mod))
-    text = _spec_of(score_mod, mask_mod, mask=mask, window=settled_here(window), is_causal=is_causal, softcap=settled_here(softcap), context=context,
+    text = _spec_of(score_mod, mask_mod, mask="causal_bottom_right" if is_causal else mask, window=settled_here(window), softcap=settled_here(softcap), context=context,
                     dtype_kv=dtype_kv, batch_invariant=bool(batch_invariant))
     features = _with_tensors(dict(alibi_slopes=alibi_slopes, sinks=sinks))
     given = dict(spec=text, scale=scale, kv_lengths=kv_lengths, page_table=page_table, slots=slots, q_begins=q_begins, seqlen_q=seqlen_q, kv_begins=kv_begins,
@@ -283,7 +283,8 @@ def attend_cache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots
 
 def attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out=None, *, is_causal=False, **choices):
     """That of _latent.py."""
-    o, lse = torch.ops.attune.attention_latent(q_nope, q_pe, ckv_cache, kpe_cache, spec=_spec_of(None, None, is_causal=is_causal), **choices)
+    o, lse = torch.ops.attune.attention_latent(q_nope, q_pe, ckv_cache, kpe_cache, spec=_spec_of(None, None, mask="causal_bottom_right" if is_causal else None),
+                                                **choices)
     return o if out is None else out.copy_(o), lse
 
 
