@@ -4,11 +4,12 @@ is made once, as of merge()."""
 import ctypes
 from collections import namedtuple
 
+from . import _quick as quick
 from . import _tensors as tensors
 from ._cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from ._context import context_of, refuse_capture
 from ._kvcache import (_LISTS, _PAGES, _SLOTS, _batch_of, _check_list, _dtypes, _packed_view, rounded)
-from ._library import AppendOperands, CacheOperands, Operands, Tensor
+from ._library import AppendOperands, CacheOperands, Operands, Tensor, module
 from ._operands import extent_of, operand_address, share_memory, steps_of
 from ._problem import check_beside, whole
 from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written, untraced
@@ -242,10 +243,32 @@ def kind_of_factors(scales, make_scales):
     return "made"
 
 
+def _checked(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, row_slots=None, positions=None,
+             cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None, v_scale=None, make_scales=False, dtype_kv=None, context=None):
+    """append_kv(), and how the C module may repeat it: see _quick.py."""
+    arguments = locals()
+    graph = needs_op(k, v, k_cache, v_cache, autocast=False)
+    if graph is not None:
+        return graph.append(**arguments), None
+    refuse_gradients((("k", k), ("v", v), ("k_cache", k_cache), ("v_cache", v_cache), ("q", q), ("cos", cos), ("sin", sin), ("q_out", q_out)))
+    given, lists = _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin, interleaved, q, q_out)
+    factors = dict(k_scale=k_scale, v_scale=v_scale)
+    refuse_beside_wide(factors, k_cache)
+    call = _call_of(context, given, lists, seqlen_q, dtype_kv, kind_of_factors(factors, make_scales))
+    operands, kept = _bind(call, given, lists)
+    scales = bind_factors(call, operands, k, factors, given, {"k_cache": operands.k.data, "v_cache": operands.v.data},
+                          others={name: tensors.address(name, given[name]) for name in ("k", "v", "q", "q_out") if make_scales and given[name] is not None})
+    stream = stream_address(None, call.plan.ordinal)
+    if call.rows:
+        call.plan.enqueue(operands, stream)
+    kept = (kept, scales)
+    if not call.rows or call.plan.problem.kv_factors:
+        return given["q_out"], None
+    return given["q_out"], lambda: quick.recipe_of_append(call, operands, arguments, kept, stream)
+
+
 @in_graphs("append")
-@untraced
-def append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, row_slots=None, positions=None,
-              cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None, v_scale=None, make_scales=False, dtype_kv=None, context=None):
+def append_kv(k, v, k_cache, v_cache, kv_lengths=None, **choices):
     """Writes rows of k and v into the cache of attention_kvcache(); turns k, and q, by rotary angles before; all in one launch.
 
     k, v: [batch, seqlen, num_heads_kv, head_dim], the new tokens of each request; or with q_begins (int32 [batch + 1]) the rows of all requests end to
@@ -266,22 +289,19 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots
     A row whose place is not there (a position below 0, beyond the cache or the tables, a page or slot that the cache does not have) is not written.
     q without angles becomes 0. Returns q_out, or None without q. PyTorch and NumPy (CPU); no gradients.
     Inside a CUDA graph's capture call prepare_append_kv() before."""
-    graph = needs_op(k, v, k_cache, v_cache, autocast=False)
-    if graph is not None:
-        return graph.append(**{name: value for name, value in locals().items() if name != "graph"})
-    refuse_gradients((("k", k), ("v", v), ("k_cache", k_cache), ("v_cache", v_cache), ("q", q), ("cos", cos), ("sin", sin), ("q_out", q_out)))
-    given, lists = _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin, interleaved, q, q_out)
-    factors = dict(k_scale=k_scale, v_scale=v_scale)
-    refuse_beside_wide(factors, k_cache)
-    call = _call_of(context, given, lists, seqlen_q, dtype_kv, kind_of_factors(factors, make_scales))
-    operands, kept = _bind(call, given, lists)
-    scales = bind_factors(call, operands, k, factors, given, {"k_cache": operands.k.data, "v_cache": operands.v.data},
-                          others={name: tensors.address(name, given[name]) for name in ("k", "v", "q", "q_out") if make_scales and given[name] is not None})
-    if call.rows:
-        call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
-    tell_written(k_cache, v_cache, q_out, *((k_scale, v_scale) if make_scales else ()))
-    del kept, scales
-    return given["q_out"]
+    result = _append(k, v, k_cache, v_cache, kv_lengths, **choices)
+    tell_written(k_cache, v_cache, result, *((choices["k_scale"], choices["v_scale"]) if choices.get("make_scales") else ()))
+    return result
+
+
+def _without_recipe(*arguments, **choices):
+    return _checked(*arguments, **choices)[0]
+
+
+_checked.__qualname__ = "append_kv"     # in errors of arguments that do not fit
+append_kv.__wrapped__ = _checked        # whose parameters are shown
+append_kv._torchdynamo_disable = True   # callers that are traced stop here
+_append = untraced(_without_recipe) if module is None else quick.function(_checked, "append_kv")
 
 
 def prepare_append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, row_slots=None,

@@ -205,7 +205,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     if cache_leftpad is not None:
         cache, lengths, scales = _as_pages_of_a_key(cache, lengths, cache_leftpad, scales)
     found = attention_kvcache(q, cache.k, cache.v, lengths, page_table=cache.block_table, slots=cache.slots, q_begins=cu_seqlens_q, seqlen_q=max_seqlen_q,
-                              is_causal=bool(causal), window=window, scale=softmax_scale, return_lse=True, softcap=softcap if softcap else None,
+                              is_causal=bool(causal), window=window, scale=softmax_scale, return_lse=bool(return_softmax_lse), softcap=softcap if softcap else None,
                               alibi_slopes=alibi_slopes, sinks=sinks, out=out,
                               mask_mod=arguments.program_of_chunks(attention_chunk) if attention_chunk else None, **scales)
-    return found if return_softmax_lse else found[0]
+    return found

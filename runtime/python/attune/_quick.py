@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the C module (runtime/python/module/) needs of Python: which types of arguments there are, the functions that check a call, and
-recipes, by which calls like one that was checked are run without any of this. Used by _context.py, _attention.py, _kvcache.py and _backward.py."""
+recipes, by which calls like one that was checked are run without any of this. Used by _context.py, _attention.py, _kvcache.py, _append.py and
+_backward.py."""
 import contextlib
 import ctypes
 import functools
 import sys
 
 from . import _tensors as tensors
-from ._library import CacheOperands, Capture, DropoutOperands, GradientOperands, Operands, Scale, ScoreOperands, Tensor, module
+from ._library import AppendOperands, CacheOperands, Capture, DropoutOperands, GradientOperands, Operands, Scale, ScoreOperands, Tensor, module
 from ._torch import capturing, forward_derivatives
 
 CALLS_KEPT = 512  # of contexts that are no argument, by what they depend on
@@ -209,7 +210,7 @@ def _with_structs(operands):
     """Pairs of a pointer's place and its aim, the bytes of a struct and of the structs that it points to, where each of those begins, by name,
     and what they point to."""
     blob, pointers, begins, kept = bytes(operands), [], {}, []
-    for name in ("scores", "gradients", "dropout", "cache"):
+    for name in ("scores", "gradients", "dropout", "cache", "append"):
         if getattr(operands, name):
             struct = getattr(operands, name).contents
             begins[name] = len(blob)
@@ -314,6 +315,16 @@ def recipe_of_gradients(call, operands, arguments, scores, kept, stream, found, 
     return _recipe(call.plan, (call.plan, kept), -1, blob, pointers, places, fresh, [-1 - number for number in range(len(fresh))], indices)
 
 
+def _places_beside_caches(indices, begins, arguments):
+    """Of lists and of factors."""
+    for name in ("kv_lengths", "page_table", "slots", "q_begins", "kv_begins"):
+        if name in indices:
+            yield indices[name][0], (begins["cache"] + getattr(CacheOperands, name).offset,), 0, 0
+    for name in ("k_scale", "v_scale"):
+        if name in indices:
+            yield indices[name][0], (_at(name, Scale.data),), _span(name, arguments[name]), _GUARDED
+
+
 def recipe_of_caches(call, operands, arguments, scores, kept, stream):
     """What entry.h describes, for calls of attention_kvcache() like this one; None where there is none."""
     if _numbers((arguments["k_scale"], arguments["v_scale"])) or capturing(call.plan.ordinal, stream):
@@ -323,9 +334,7 @@ def recipe_of_caches(call, operands, arguments, scores, kept, stream):
     beside_k = _WITH_PRIOR if call.plan.problem.v_in_k else _NOT_WITH_PRIOR  # other kernels serve values that are columns of keys
     places = [(indices[name][0], (_at(field),), call.extents[name].span, flags) for name, field, flags in
               (("q", "q", _ALIGNED | _GUARDED), ("k_cache", "k", _ALIGNED | _GUARDED), ("v_cache", "v", _ALIGNED | _GUARDED | beside_k))]
-    places += [(indices[name][0], (begins["cache"] + getattr(CacheOperands, name).offset,), 0, 0)
-               for name in ("kv_lengths", "page_table", "slots", "q_begins", "kv_begins") if name in indices]
-    places += [(indices[name][0], (_at(name, Scale.data),), _span(name, arguments[name]), _GUARDED) for name in ("k_scale", "v_scale") if name in indices]
+    places += _places_beside_caches(indices, begins, arguments)
     if scores is not None:
         places += _capture_places(indices, scores, begins.get("captures", 0))
     q, fresh, results = arguments["q"], [], [-1]
@@ -337,4 +346,28 @@ def recipe_of_caches(call, operands, arguments, scores, kept, stream):
     if arguments["return_lse"]:
         fresh.append(_new(q, (q.shape[0], q.shape[2], q.shape[1]), tensors.native_dtype(q, "fp32"), Operands.lse.offset))
         results.append(-len(fresh))
+    return None if None in fresh else _recipe(call.plan, (call.plan, kept), -1, blob, pointers, places, fresh, results, indices)
+
+
+def recipe_of_append(call, operands, arguments, kept, stream):
+    """What entry.h describes, for calls of append_kv() like this one; None where there is none."""
+    if _numbers((arguments["k_scale"], arguments["v_scale"])) or capturing(call.plan.ordinal, stream):
+        return None
+    indices = _indices({name: value for name, value in arguments.items() if name != "context"})
+    pointers, blob, begins, _ = _with_structs(operands)
+    of_append = lambda field, inner=0: begins["append"] + getattr(AppendOperands, field).offset + inner
+    extents, q = call.extents, arguments["q"]
+    places = [(indices[name][0], (of_append(name, Tensor.data.offset),), extents[name].span, _ALIGNED | _GUARDED) for name in ("k", "v")]
+    places += [(indices[name][0], (_at(field),), extents[name].span, _ALIGNED | _WRITTEN) for name, field in (("k_cache", "k"), ("v_cache", "v"))]
+    places += [(indices[name][0], (of_append(name, Tensor.data.offset),), 0, _ALIGNED) for name in ("cos", "sin") if name in indices]
+    places += [(indices[name][0], (of_append(name),), 0, 0) for name in ("positions", "row_slots") if name in indices]
+    places += _places_beside_caches(indices, begins, arguments)
+    fresh, results = [], []
+    if q is not None:
+        places.append((indices["q"][0], (_at("q"),), extents["q"].span, _ALIGNED | _GUARDED))
+        results.append(indices["q_out"][0] if "q_out" in indices else -1)
+    if "q_out" in indices:
+        places.append((indices["q_out"][0], (_at("o"),), extents["q_out"].span, _ALIGNED | _WRITTEN))
+    elif q is not None:
+        fresh.append(_new(q, tuple(q.shape), q.dtype, _at("o")))
     return None if None in fresh else _recipe(call.plan, (call.plan, kept), -1, blob, pointers, places, fresh, results, indices)

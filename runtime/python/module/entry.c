@@ -24,6 +24,7 @@ typedef struct Place { /* where the address of an operand belongs */
   int at[kMaxPlaces];
   int flags;
   uintptr_t span;
+  uintptr_t first; /* its address in the call that Python looked at */
 } Place;
 
 typedef struct Maker {
@@ -96,7 +97,7 @@ static int take_pointers(Entry* entry, PyObject* pointers) {
   return 0;
 }
 
-static int take_places(Entry* entry, PyObject* operands, int num_operands) {
+static int take_places(Entry* entry, PyObject* operands, const Key* key) {
   Py_ssize_t length = PyTuple_Size(operands);
   if (length < 0 || length > kMaxOperands) return refuse("too many operands");
   for (; entry->num_places < length; ++entry->num_places) {
@@ -107,8 +108,9 @@ static int take_places(Entry* entry, PyObject* operands, int num_operands) {
                           &PyTuple_Type, &offsets, &span, &place->flags))
       return -1;
     place->span = (uintptr_t)span;
-    if (place->operand < 0 || place->operand >= num_operands)
+    if (place->operand < 0 || place->operand >= key->num_operands)
       return refuse("an operand that the call has not");
+    place->first = (uintptr_t)key->operands[place->operand].data;
     if (take_offsets(entry, offsets, &place->count, place->at) != 0) return -1;
   }
   return 0;
@@ -166,7 +168,7 @@ static int take_recipe(Entry* entry, const Key* key, PyObject* recipe) {
   entry->workspace_bytes = (size_t)workspace_bytes;
   entry->zeroed_bytes = (size_t)zeroed_bytes;
   entry->blob_bytes = (size_t)blob_bytes;
-  if (take_pointers(entry, pointers) != 0 || take_places(entry, operands, key->num_operands) != 0 ||
+  if (take_pointers(entry, pointers) != 0 || take_places(entry, operands, key) != 0 ||
       take_fresh(entry, fresh) != 0)
     return -1;
   return take_results(entry, results, key->num_operands);
@@ -250,6 +252,8 @@ static int stands_apart(const Entry* entry, const Key* key, int place) {
     const Operand* others = &key->operands[other->operand];
     if (i == place || !(other->flags & (kGuarded | kWritten))) continue;
     if ((other->flags & written->flags & kInPlace) && memory->data == others->data) continue;
+    if ((uintptr_t)memory->data - (uintptr_t)others->data == written->first - other->first)
+      continue; /* they stand to each other as in that call, of the same layouts */
     if (share_memory(written, memory, other, others)) return 0;
   }
   return 1;
