@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a call from Python costs the host: a prepared launcher, Plan.run() and attune.attention() (plain, causal, with two features), through
+"""What a call from Python costs the host: a prepared launcher, Plan.run() and attune.attention() (plain, causal, with two features), attention_kvcache()
+and append_kv() of one token (pages and lengths on CUDA), through
 the C module and through ctypes, with PyTorch also by torch.ops and known signatures, beside calls of the tensors' own library. On the CPU target the tensors are empty, so that nothing is
 computed; on CUDA the problem is small.
 
@@ -30,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python
 # ctypes alone takes 7, 130 and 200 times that long.
 LIMITS = {"launcher": 4, "plan.run": 30, "attention": 50, "attention, causal": 50, "attention, two features": 60}
 CALLS = 200
-OURS = tuple(LIMITS)
+OURS = (*LIMITS, "attention_kvcache", "append_kv")
 LAUNCHING = ("launcher", "plan.run", "attention", "torch.ops")
 
 
@@ -102,8 +103,20 @@ def runners(arguments, library, attune):
             "attention": lambda: attune.attention(q, k, v), "attention, causal": lambda: attune.attention(q, k, v, mask="causal"),
             "attention, two features": lambda: attune.attention(q, k, v, key_lengths=lengths, alibi_slopes=slopes),
             "attention, out": lambda: attune.attention(q, k, v, out=o),
-            "attention, a Context": lambda: attune.attention(q, k, v, context=context), "ctypes call": ctypes_call, **library.surfaces(attune, q, k, v),
+            "attention, a Context": lambda: attune.attention(q, k, v, context=context), **of_caches(arguments, library, attune, context),
+            "ctypes call": ctypes_call, **library.surfaces(attune, q, k, v),
             **library.peers(q), **(floor() if arguments.target == "cuda" else {})}
+
+
+def of_caches(arguments, library, attune, context):
+    """Of one token of one request. On a CPU lists are looked at each time, and the calls compute."""
+    q, row, cache = library.tensor(1, 1, 8, 64), library.tensor(1, 1, 2, 64), library.tensor(2, 16, 2, 64)
+    lists = {"page_table": library.tensor(1, 1, dtype="int32")} if arguments.target == "cuda" else {}
+    lengths = library.tensor(1, dtype="int32")
+    read = {"kv_lengths": lengths, **lists} if lists else {}
+    k, v = (cache, library.tensor(2, 16, 2, 64)) if lists else (cache[:1], cache[1:])
+    return {"attention_kvcache": lambda: attune.attention_kvcache(q, k, v, **read, context=context),
+            "append_kv": lambda: attune.append_kv(row, row, k, v, lengths, **lists, context=context)}
 
 
 def floor():
