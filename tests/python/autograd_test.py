@@ -161,8 +161,10 @@ class SignaturesTest(GradientsTest):
             self.assertNear(found, torch.autograd.grad(theirs(*doubled, enable_gqa=True, **keywords), doubled, dout.double()), 3e-5)
         flat = [leaf(draw(2, 33, 32)) for _ in range(3)]
         self.assertEqual(torch.autograd.grad(attune.sdpa.scaled_dot_product_attention(*flat).sum(), flat)[0].shape, (2, 33, 32))
-        with self.assertRaisesRegex(ValueError, "dropout_p is 1.0; accepted are numbers from 0 on, below 1"):
-            attune.sdpa.scaled_dot_product_attention(q, k, v, dropout_p=1.0, enable_gqa=True)
+        dropped = attune.sdpa.scaled_dot_product_attention(q, k, v, dropout_p=1.0, enable_gqa=True)  # PyTorch takes it, and nothing is left
+        self.assertEqual(dropped.abs().max().item(), 0.0)
+        with self.assertRaisesRegex(ValueError, "dropout_p is 1.5"):
+            attune.sdpa.scaled_dot_product_attention(q, k, v, dropout_p=1.5, enable_gqa=True)
 
     def test_any_of_them_may_be_learned(self):
         """Calls whose q is not learned, but k or v, were refused by attune.sdpa: as of a frozen query, or of a learned prefix."""
