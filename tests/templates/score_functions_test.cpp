@@ -219,9 +219,7 @@ void expect_random_programs(const Run& run, double tanh_error = 0) {
 // What the near form is for, each alone and with the others.
 constexpr double kNearTanh = 2.4e-5;  // of score_steps.h
 const char* const kNearTexts[] = {
-    "return 50 * tanh(score / 50);",
-    "return cap * tanh(score / cap);",
-    "return tanh(score);",
+    "return 50 * tanh(score / 50);", "return cap * tanh(score / cap);", "return tanh(score);",
     "return -3 * tanh(-(score * 0.5) + lines[head]) + tanh(0.25 * score);",
     "float t = tanh(score / 20); return 2 * t + t * t;",
     "return score - lines[head] * abs(q_idx + seqlen_kv - seqlen_q - kv_idx);",
@@ -236,7 +234,12 @@ const char* const kNearTexts[] = {
     "return exp(score * 0.1) + lines[q_idx];",
     "return 30 * tanh((score + dense[batch][head][q_idx][kv_idx]) / 30) - lines[head] * abs(kv_idx "
     "- q_idx);",
-    "return min(score, lines[q_idx]) + ids[kv_idx - q_idx + 64];"};
+    "return min(score, lines[q_idx]) + ids[kv_idx - q_idx + 64];",
+    // What reads the tensors in another order than the text does.
+    "return score - lines[head] * table[0][kv_idx];",
+    "return score - table[0][head] * abs(ids[q_idx] - lines[kv_idx]);",
+    "return lines[head] * (score * table[0][q_idx]) + dense[0][0][0][kv_idx];",
+    "return cap * (score * low) - lines[head] * float(ids[kv_idx]);"};
 
 void expect_near_programs(const std::function<Run(size_t* near)>& runner) {
   std::vector<Program> programs;
@@ -247,7 +250,7 @@ void expect_near_programs(const std::function<Run(size_t* near)>& runner) {
                                    {"table", type, 2},
                                    {"dense", type, 4},
                                    {"ids", CaptureType::kInt32, 1}},
-                                  {{"cap", Type::kFloat}}};
+                                  {{"cap", Type::kFloat}, {"low", Type::kFloat}}};
       programs.push_back(parse(text, Kind::kScore, declared, "near"));
       operands.emplace_back(programs.back(), programs.size());
     }

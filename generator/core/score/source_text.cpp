@@ -2,11 +2,14 @@
 // A program as C++ of kernels; see source_text.hpp.
 #include "generator/core/score/source_text.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "generator/core/error.hpp"
 #include "generator/core/score/builder.hpp"
 #include "generator/core/score/dependence.hpp"
 #include "generator/core/score/diagonal.hpp"
@@ -39,6 +42,29 @@ Program with_reciprocals(const Program& program) {
       }));
 }
 
+// Of captures or scalars of a rewritten program where ScoreArgs holds each, by those of the program as it was.
+template <class Operands>
+std::vector<int> places_by_name(const Operands& rewritten, const Operands& before,
+                                const std::vector<int>& places) {
+  std::vector<int> found;
+  for (const auto& operand : rewritten) {
+    const auto same = std::find_if(before.begin(), before.end(),
+                                   [&](const auto& other) { return other.name == operand.name; });
+    if (same == before.end())
+      throw Error(ErrorCode::kInternal, "a rewritten program reads " + operand.name +
+                                            ", which the program as it was does not");
+    found.push_back(place_of(static_cast<int>(same - before.begin()), places));
+  }
+  return found;
+}
+
+// Programs number what they read in the order of first use, which rewriting may change: score * unit - a[h] * b[kv] reads b first where the
+// product is divided by the unit.
+Places places_in(const Program& rewritten, const Program& before, const Places& places) {
+  return {places_by_name(rewritten.captures(), before.captures(), places.captures),
+          places_by_name(rewritten.scalars(), before.scalars(), places.scalars)};
+}
+
 // What is printed of a program.
 Program printed(const Program& program) {
   return with_reciprocals(program.kind() == Kind::kMask ? hide(identity(), program) : program);
@@ -47,7 +73,8 @@ Program printed(const Program& program) {
 }  // namespace
 
 std::string source_text(const Program& program, const Places& places) {
-  return SourcePrinter(printed(program), places).text();
+  const Program text = printed(program);
+  return SourcePrinter(text, places_in(text, program, places)).text();
 }
 
 std::string slope_source_text(const Program& slope, const Places& places) {
@@ -66,24 +93,29 @@ std::string slope_source_text(const Program& slope, const Places& places) {
 }
 
 std::string mask_source_text(const Program& program, const Places& places) {
-  return SourcePrinter(with_reciprocals(program), places).text();
+  const Program text = with_reciprocals(program);
+  return SourcePrinter(text, places_in(text, program, places)).text();
 }
 
 std::string panel_text(const Program& program, const Places& places) {
-  return PanelPrinter(printed(program), places).text();
+  const Program text = printed(program);
+  return PanelPrinter(text, places_in(text, program, places)).text();
 }
 
 std::string mask_panel_text(const Program& program, const Places& places) {
-  return PanelPrinter(with_reciprocals(program), places).text();
+  const Program text = with_reciprocals(program);
+  return PanelPrinter(text, places_in(text, program, places)).text();
 }
 
 std::string step_text(const Program& program, const Places& places) {
   const SteppedProgram steps = stepped(printed(program));
-  return StepPrinter(steps, places, may_hide(program), true).text();
+  return StepPrinter(steps, places_in(steps.program, program, places), may_hide(program), true)
+      .text();
 }
 
 std::string mask_step_text(const Program& program, const Places& places) {
-  return StepPrinter(stepped(printed(program)), places, true, false).text();
+  const SteppedProgram steps = stepped(printed(program));
+  return StepPrinter(steps, places_in(steps.program, program, places), true, false).text();
 }
 
 bool keeps_units(const Program& program) { return stepped(printed(program)).keeps_units; }
