@@ -69,7 +69,9 @@ class PackedRowsTest(unittest.TestCase):
             close(attune.attention_kvcache(q, k, k, q_begins=ints([0, 2]), seqlen_q=seqlen_q, kv_begins=begins, seqlen_kv=seqlen_kv), numbers(want))
 
     def test_no_keys_of_8_bits(self):
-        """Of a head_dim whose rows of 8 bits are no multiple of 16 bytes."""
+        """Of a head_dim whose rows of 8 bits are no multiple of 16 bytes, which CPUs take."""
+        if DEVICE == "cuda":
+            self.skipTest("kernels that read caches take head dims in steps of 16 there")
         like = tensor(np.zeros((2, 4, 40)))
         q = like.astype(np.float16) if torch is None else like.half()
         k = np.zeros((0, 2, 40), np.uint8)
