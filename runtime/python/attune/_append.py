@@ -9,10 +9,10 @@ from . import _tensors as tensors
 from ._cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from ._context import context_of, refuse_capture
 from ._kvcache import (_LISTS, _PAGES, _SLOTS, _batch_of, _check_list, _dtypes, _packed_view, rounded)
-from ._library import AppendOperands, CacheOperands, Operands, Tensor, module
+from ._library import AppendOperands, CacheOperands, Operands, Tensor
 from ._operands import extent_of, operand_address, share_memory, steps_of
 from ._problem import check_beside, whole
-from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written, untraced
+from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written
 
 _ROWS, _PACKED_ROWS = "[batch, seqlen, num_heads, head_dim]", "[rows of all requests, num_heads, head_dim]"
 _MOST_PAGE_ROWS = 65536  # of a problem
@@ -294,14 +294,7 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, **choices):
     return result
 
 
-def _without_recipe(*arguments, **choices):
-    return _checked(*arguments, **choices)[0]
-
-
-_checked.__qualname__ = "append_kv"     # in errors of arguments that do not fit
-append_kv.__wrapped__ = _checked        # whose parameters are shown
-append_kv._torchdynamo_disable = True   # callers that are traced stop here
-_append = untraced(_without_recipe) if module is None else quick.function(_checked, "append_kv")
+_append = quick.behind(append_kv, _checked)
 
 
 def prepare_append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, row_slots=None,

@@ -183,15 +183,7 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
     return _attend(q, k, v, mask, window, scale, out, return_lse)
 
 
-def _without_recipe(*arguments, **choices):
-    return _checked(*arguments, **choices)[0]
-
-
-_checked.__qualname__ = "attention"            # in errors of arguments that do not fit
-attention.__wrapped__ = _checked               # whose parameters are shown
-attention._torchdynamo_disable = True          # callers that are traced stop here
-attention_python = untraced(_without_recipe)   # what torch.compile may call
-_attend = attention_python if module is None else quick.function(_checked, "attention")
+_attend = quick.behind(attention, _checked)
 
 
 def _heads_first(*arguments, **choices):
@@ -224,7 +216,7 @@ def _entry(checked, name, train=None):
     """For adapters, whose tensors of PyTorch are [batch, num_heads, seqlen, head_dim]: arguments of attention(), q, k and v by place,
     without out. Of tensors of known calls no views are made. torch.compile traces _graph.<name>(). train: what
     calls that autograd records take at once."""
-    call = untraced(lambda *arguments, **choices: checked(*arguments, **choices)[0])
+    call = quick.without_recipe(checked)
     if module is not None:
         call = quick.function(checked, "attention", quick.parameters_of(_checked), contexts=False)
 

@@ -10,11 +10,11 @@ from . import _tensors as tensors
 from ._attention import choices_of
 from ._cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from ._context import context_of, refuse_capture
-from ._library import CacheOperands, Operands, Tensor, module
+from ._library import CacheOperands, Operands, Tensor
 from ._operands import ALIGNMENT, extent_of, operand_address, share_memory, steps_of
 from ._problem import check_beside, mask_name, softmax_scale, whole, window_sides
 from ._scores import scores_of
-from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written, untraced
+from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written
 
 _ROWS, _PACKED_ROWS = tensors.DIMENSIONS[tensors.ROWS], "[rows of all requests, num_heads, head_dim]"
 _PACKED_KEYS = "[keys of all requests, num_heads_kv, head_dim]"
@@ -362,14 +362,7 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, out=None, **choic
     return result
 
 
-def _without_recipe(*arguments, **choices):
-    return _checked(*arguments, **choices)[0]
-
-
-_checked.__qualname__ = "attention_kvcache"     # in errors of arguments that do not fit
-attention_kvcache.__wrapped__ = _checked        # whose parameters are shown
-attention_kvcache._torchdynamo_disable = True   # callers that are traced stop here
-_attend = untraced(_without_recipe) if module is None else quick.function(_checked, "attention_kvcache")
+_attend = quick.behind(attention_kvcache, _checked)
 
 
 def prepare_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, kv_begins=None,

@@ -9,7 +9,7 @@ import sys
 
 from . import _tensors as tensors
 from ._library import AppendOperands, CacheOperands, Capture, DropoutOperands, GradientOperands, Operands, Scale, ScoreOperands, Tensor, module
-from ._torch import capturing, forward_derivatives
+from ._torch import capturing, forward_derivatives, untraced
 
 CALLS_KEPT = 512  # of contexts that are no argument, by what they depend on
 _UNKNOWN, _IDENTITY, _ARRAY, _CONTEXT = range(4)             # TypeKind of tensors.h
@@ -120,6 +120,19 @@ def function(checked, name, parameters=None, contexts=True, watch=()):
     context = names.index("context") if contexts else -1
     return module.function(name, "", names, defaults, required, positional, context, checked, _tables[-1],
                            *((watch,) if watch else ()))
+
+
+def without_recipe(checked):
+    """What it gives, by Python's way."""
+    return untraced(lambda *arguments, **choices: checked(*arguments, **choices)[0])
+
+
+def behind(public, checked):
+    """What a public function calls, whose arguments are those of checked(): the quick way where there is a C module."""
+    checked.__qualname__ = public.__name__  # in errors of arguments that do not fit
+    public.__wrapped__ = checked            # whose parameters are shown
+    public._torchdynamo_disable = True      # callers that are traced stop here
+    return without_recipe(checked) if module is None else function(checked, public.__name__)
 
 
 def plan_method(entry, checked):
