@@ -86,6 +86,44 @@ class QuickCachesTest(unittest.TestCase):
             self.close(attune.attention_kvcache(q, latent, latent[..., :512]), expected(q, latent, latent[..., :512])[0])
             self.close(attune.attention_kvcache(q, latent, apart[..., :512]), expected(q, latent, apart[..., :512])[0])
 
+    def test_values_that_are_the_keys(self):
+        q, k = values(1, 2, 2, 32), values(1, 24, 1, 32)
+        self.assertEqual(self.hits(lambda: attune.attention_kvcache(q, k, k), 2), 2)
+        self.close(attune.attention_kvcache(q, k, k), expected(q, k, k)[0])
+
+    def test_one_key_whose_columns_are_values(self):
+        """The stride of a single row may be anything, and was another for each of them."""
+        q, memory = values(1, 1, 16, 64), values(70)
+        for stride in (64, 8):
+            k = np.lib.stride_tricks.as_strided(memory, (1, 1, 1, 64), (256, 4 * stride, 256, 4))
+            self.close(attune.attention_kvcache(q, k, k[..., :32]), expected(q, k, k[..., :32])[0])
+
+    def test_a_mask_beside_is_causal(self):
+        q, k = values(1, 2, 2, 32), values(1, 24, 1, 32)
+        for mask in ("causal_top_left", "causal_bottom_right", "none of these"):
+            with self.assertRaisesRegex(ValueError, f"mask is '{mask}' and is_causal is True; accepted is one of the two"):
+                attune.attention_kvcache(q, k, k, mask=mask, is_causal=True)
+
+    def test_what_is_forgotten_during_a_call(self):
+        """Contexts that reload while a call is under way do not keep the plan that it runs."""
+        from unittest import mock
+        context = attune.Context("cpu:1", store="")
+        q, k = values(1, 2, 2, 32), values(1, 40, 1, 32)
+        enqueue = attune.Plan.enqueue
+
+        def reloading(plan, *arguments):
+            context.reload()
+            return enqueue(plan, *arguments)
+
+        for call in (lambda: attune.attention_kvcache(q, k, k, context=context), lambda: attune.attention(q, k, k, context=context)):
+            with mock.patch.object(attune.Plan, "enqueue", reloading):
+                call()
+            before = module.counters()["hits"]
+            call()
+            self.assertEqual(module.counters()["hits"], before)
+            call()
+            self.assertEqual(module.counters()["hits"], before + 1)
+
     def test_memory_of_known_calls_is_looked_at(self):
         q, both = values(1, 2, 2, 32), values(1, 48, 1, 32)
         k, v, out = both[:, :24], values(1, 24, 1, 32), np.empty((1, 2, 2, 32), np.float32)

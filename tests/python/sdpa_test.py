@@ -50,6 +50,7 @@ CALLS = {
     "a batch of 1 of query": ((Q[:1], K, V), {}),
     "one head": ((Q, K[:, :1], V[:, :1]), {}),
     "one head of value": ((Q, K, V[:, :1]), {}),
+    "one head of query and key": ((Q[:, :1], K[:, :1], V), {}),
     "one head of query": ((Q[:, :1], K, V), {"is_causal": True}),
     "fewer heads of value": ((Q, K, V[:, :2]), {"enable_gqa": True}),
     "fewer heads of key": ((Q, K[:1, :1], V[:, :2]), {"enable_gqa": True}),

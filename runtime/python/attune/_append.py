@@ -54,7 +54,7 @@ def _table_text(given):
             raise ValueError("q is given without cos and sin; accepted is q with the angles by which it is turned")
         return ""
     for name, table in (("cos", cos), ("sin", sin)):
-        check_beside(name, table, given["k"])
+        check_beside(name, table, given["k"], "k")
         tensors.check_plain(name, table)
         tensors.check_rank(name, table, "[positions, rotary_dim / 2]")
         if tuple(table.shape) != tuple(cos.shape) or tensors.dtype_text(table.dtype) != tensors.dtype_text(cos.dtype):
@@ -74,7 +74,7 @@ def _check_rows(given):
     for name, tensor in (("k", k), ("v", v), ("q", q), ("q_out", given["q_out"])):
         if tensor is None:
             continue
-        check_beside(name, tensor, k)
+        check_beside(name, tensor, k, "k")
         tensors.check_plain(name, tensor)
         tensors.check_rank(name, tensor, dimensions)
         if tuple(tensor.shape[:-2]) != tuple(k.shape[:-2]):
@@ -95,7 +95,7 @@ def _problem(given, lists, seqlen_q, dtype_kv, kv_factors):
     if by_place and packed and lists["q_begins"] is None and given["positions"] is None and given["cos"] is not None:
         raise ValueError("row_slots is given with cos and sin, without positions and q_begins; accepted is one of them, which says where rows stand")
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
-        check_beside(name, tensor, k)
+        check_beside(name, tensor, k, "k")
         tensors.check_plain(name, tensor)
         tensors.check_rank(name, tensor, _PAGES if by_place or lists["page_table"] is not None else _SLOTS)
     if tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]) or k_cache.shape[2] != k.shape[-2]:
@@ -172,10 +172,11 @@ def _call_of(context, given, lists, seqlen_q, dtype_kv, kv_factors):
            *(None if given[name] is None else tensors.signature(name, given[name]) for name in given if name != "interleaved"),
            *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in lists.items()))
     context = context_of(context, tensors.check_device("k", given["k"]))
-    call = context.recent.find(key)
+    recent = context.recent  # reload() puts another in its place
+    call = recent.find(key)
     if call is None:
         call = _make_call(context, given, lists, seqlen_q, dtype_kv, kv_factors)
-        context.recent.keep(key, call)
+        recent.keep(key, call)
     return call
 
 
@@ -250,7 +251,8 @@ def _checked(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=
     graph = needs_op(k, v, k_cache, v_cache, autocast=False)
     if graph is not None:
         return graph.append(**arguments), None
-    refuse_gradients((("k", k), ("v", v), ("k_cache", k_cache), ("v_cache", v_cache), ("q", q), ("cos", cos), ("sin", sin), ("q_out", q_out)))
+    refuse_gradients((("k", k), ("v", v), ("k_cache", k_cache), ("v_cache", v_cache), ("q", q), ("cos", cos), ("sin", sin), ("q_out", q_out),
+                      ("k_scale", k_scale), ("v_scale", v_scale)))
     given, lists = _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin, interleaved, q, q_out)
     factors = dict(k_scale=k_scale, v_scale=v_scale)
     refuse_beside_wide(factors, k_cache)

@@ -75,10 +75,11 @@ def _call_of(context, q, k, v, out, choices, keywords, scores):
     key = (tensors.signature("q", q), tensors.signature("k", k), tensors.signature("v", v),
            None if out is None else tensors.signature("out", out), choices, None if scores is None else scores.key)
     context = context_of(context, tensors.check_device("q", q))
-    call = context.recent.find(key)
+    recent = context.recent  # reload() puts another in its place
+    call = recent.find(key)
     if call is None:
         call = _make_call(context, q, k, v, out, keywords, scores)
-        context.recent.keep(key, call)
+        recent.keep(key, call)
     return call
 
 

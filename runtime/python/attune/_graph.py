@@ -13,7 +13,7 @@ from ._cache_ops import new_lse
 from ._cascade import calls_of, check_levels
 from ._dropout import drawn_seed, rate_of, signed
 from ._known import marked_constant, settled as settled_here
-from ._problem import check_beside, softmax_scale, v_layout_of
+from ._problem import cache_mask, check_beside, softmax_scale, v_layout_of
 from ._programs import BoundMod, Mod, bind, refuse_stop
 from ._scores import TENSORS, scores_of
 from ._sdpa_operands import fitted
@@ -268,7 +268,7 @@ def attend_cache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots
                  mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
     """attention_kvcache(), of the same arguments."""
     score_mod, mask_mod, captures, scalars = _parts(_now("score_mod", score_mod), _now("mask_mod", mask_mod))
-    text = _spec_of(score_mod, mask_mod, mask="causal_bottom_right" if is_causal else mask, window=settled_here(window), softcap=settled_here(softcap), context=context,
+    text = _spec_of(score_mod, mask_mod, mask=cache_mask(mask, is_causal), window=settled_here(window), softcap=settled_here(softcap), context=context,
                     dtype_kv=dtype_kv, batch_invariant=bool(batch_invariant))
     features = _with_tensors(dict(alibi_slopes=alibi_slopes, sinks=sinks))
     given = dict(spec=text, scale=scale, kv_lengths=kv_lengths, page_table=page_table, slots=slots, q_begins=q_begins, seqlen_q=seqlen_q, kv_begins=kv_begins,

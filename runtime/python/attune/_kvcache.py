@@ -12,7 +12,7 @@ from ._cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from ._context import context_of, refuse_capture
 from ._library import CacheOperands, Operands, Tensor
 from ._operands import ALIGNMENT, extent_of, operand_address, share_memory, steps_of
-from ._problem import check_beside, mask_name, softmax_scale, whole, window_sides
+from ._problem import cache_mask, check_beside, mask_name, softmax_scale, whole, window_sides
 from ._scores import scores_of
 from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written
 
@@ -82,7 +82,8 @@ def _dtypes(q, k_cache, v_cache, dtype_kv, name_of_q="q"):
     for name, found in zip(("k_cache", "v_cache"), caches):
         narrow = found in tensors.NARROW_NAMES and of_q != "fp32"
         if found != caches[0] or not (narrow or found == of_q):
-            raise ValueError(f"{name} is {found}, k_cache is {caches[0]} and {name_of_q} is {of_q}; accepted are bf16, fp16 and fp32, the same of {name_of_q}, k_cache and v_cache, "
+            k_too = "" if name == "k_cache" else f", k_cache is {caches[0]}"
+            raise ValueError(f"{name} is {found}{k_too} and {name_of_q} is {of_q}; accepted are bf16, fp16 and fp32, the same of {name_of_q}, k_cache and v_cache, "
                              "and caches of e4m3, e5m2 or int8 under bf16 and fp16")
     return f"dtype={of_q}" + ("" if caches[0] == of_q else f",dtype_kv={caches[0]}")
 
@@ -118,7 +119,7 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
     if packed:
         rows = rounded(rows)
     left, right = window_sides(keywords["window"])
-    mask = "causal_bottom_right" if keywords["is_causal"] else mask_name(keywords["mask"], False, 0, 0)
+    mask = mask_name(cache_mask(keywords["mask"], keywords["is_causal"]), False, 0, 0)
     text = (f"op=attention_kvcache,{dtypes},head_dim_qk={q.shape[3]},head_dim_v={v_cache.shape[3]},heads={heads}/{heads_kv},batch={batch},"
             f"seqlen_q={rows},seqlen_kv={longest},mask={mask}")
     places = k_cache.shape[1 if packed_kv else 0]
@@ -152,7 +153,8 @@ def _make_call(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
     shapes = {"q": (*rows, p.num_heads_q, p.head_dim_qk), "k_cache": (*keys, p.num_heads_kv, p.head_dim_qk),
               "v_cache": (*keys, p.num_heads_kv, p.head_dim_v), "out": (*rows, p.num_heads_q, p.head_dim_v)}
     extents = {name: extent_of(name, tensor, shapes[name], dtypes[name], plan.target, q) for name, tensor in names.items()}
-    fields = dict(zip(("q", "k", "v", "o"), (Tensor(None, *steps_of(extents[name])) for name in names)))
+    steps = {name: steps_of(extents["k_cache" if p.v_in_k and name == "v_cache" else name]) for name in names}
+    fields = dict(zip(("q", "k", "v", "o"), (Tensor(None, *steps[name]) for name in names)))
     template = Operands(size=ctypes.sizeof(Operands), **fields)
     if lists["q_begins"] is not None:
         template.lse_head_stride = template.lse_batch_stride = p.batch * p.seqlen_q
@@ -204,10 +206,11 @@ def _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
            keywords["batch_invariant"], keywords["v_in_k"], keywords["kv_factors"],
            None if scores is None else scores.key)
     context = context_of(context, tensors.check_device("q", given["q"]))
-    call = context.recent.find(key)
+    recent = context.recent  # reload() puts another in its place
+    call = recent.find(key)
     if call is None:
         call = _make_call(context, given, lists, seqlen_q, seqlen_kv, keywords, scores)
-        context.recent.keep(key, call)
+        recent.keep(key, call)
     return call
 
 
@@ -346,7 +349,7 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, out=None, **choic
     factor for each page). Strides may be any: factors may stand between the rows of the cache.
 
     mask, is_causal, window, scale, sinks, softcap, alibi_slopes, score_mod, mask_mod: as of attention(). The last row of a request stands at its last
-    key (bottom right); q_idx of programs is that position. Head dims in steps of 16 to 256 are fast.
+    key (bottom right); q_idx of programs is that position, below 0 of rows that a request has more than keys, for which tensors are read at their first element. Head dims in steps of 16 to 256 are fast.
 
     v_cache that is k_cache[..., :n] itself (latent attention, absorbed: 576 columns of which the first 512 are values): keys are read once.
 

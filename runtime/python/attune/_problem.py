@@ -82,6 +82,13 @@ def mask_name(mask, is_causal, seqlen_q, seqlen_kv):
     return "causal_bottom_right"
 
 
+def cache_mask(mask, is_causal):
+    """That of attention over a cache, where the last row of a request stands at its last key; None where none is asked for."""
+    if mask_name(mask, is_causal, 0, 0) == "none":
+        return None
+    return "causal_bottom_right" if causal_flag(is_causal) else mask
+
+
 def window_sides(window):
     """(left, right) as ints, -1 for an open side."""
     if window is None:
@@ -107,14 +114,14 @@ def v_layout_of(v_layout):
     return tensors.TRANSPOSED if v_layout == "transposed" else tensors.ROWS
 
 
-def check_beside(name, tensor, q):
-    """A tensor of the same library and on the same device as q."""
+def check_beside(name, tensor, like, name_of_like="q"):
+    """A tensor of the same library and on the same device as another."""
     if not (tensors.is_torch(tensor) or tensors.is_numpy(tensor)):
         tensors.refuse_kind(name, tensor)
-    if tensors.is_torch(tensor) != tensors.is_torch(q):
-        raise ValueError(f"{name} is {tensors.kind_text(tensor)} and q is {tensors.kind_text(q)}; accepted are operands of one library")
-    if tensors.target_of(tensor) != tensors.target_of(q):
-        raise ValueError(f"{name} is on {tensors.target_of(tensor)} and q is on {tensors.target_of(q)}; accepted are operands on one device")
+    if tensors.is_torch(tensor) != tensors.is_torch(like):
+        raise ValueError(f"{name} is {tensors.kind_text(tensor)} and {name_of_like} is {tensors.kind_text(like)}; accepted are operands of one library")
+    if tensors.target_of(tensor) != tensors.target_of(like):
+        raise ValueError(f"{name} is on {tensors.target_of(tensor)} and {name_of_like} is on {tensors.target_of(like)}; accepted are operands on one device")
 
 
 def _dtypes(q, k, v, dtype, dtype_kv):

@@ -344,7 +344,9 @@ def recipe_of_caches(call, operands, arguments, scores, kept, stream):
         return None
     indices = _indices({name: value for name, value in arguments.items() if name != "context"})
     pointers, blob, begins, _ = _with_structs(operands)
-    beside_k = _WITH_PRIOR if call.plan.problem.v_in_k else _NOT_WITH_PRIOR  # other kernels serve values that are columns of keys
+    beside_k = _WITH_PRIOR if call.plan.problem.v_in_k else _NOT_WITH_PRIOR  # other kernels serve values that are the first columns of keys
+    if arguments["v_cache"].shape[-1] == arguments["k_cache"].shape[-1]:
+        beside_k = 0
     places = [(indices[name][0], (_at(field),), call.extents[name].span, flags) for name, field, flags in
               (("q", "q", _ALIGNED | _GUARDED), ("k_cache", "k", _ALIGNED | _GUARDED), ("v_cache", "v", _ALIGNED | _GUARDED | beside_k))]
     places += _places_beside_caches(indices, begins, arguments)

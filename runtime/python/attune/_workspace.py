@@ -170,8 +170,9 @@ def _of_capture(plan, stream):
         return plan.graph_workspace or _OfRun()
     number, graph = capture
     with _of_graph_lock:
-        for key in [key for key, known in _of_graph.items() if key[0] != number and module.graph_is_gone(known.word)]:
-            del _of_graph[key]
+        for key, known in list(_of_graph.items()):
+            if key[0] != number and module.graph_is_gone(known.word):
+                del _of_graph[key]
         if (number, stream) not in _of_graph:
             made = _OfGraph(plan.ordinal, graph)
             if made.word == 0:

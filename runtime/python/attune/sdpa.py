@@ -34,7 +34,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
     Refused with a sentence: attn_mask beside is_causal, float64 (attune computes in fp32 at most), a scale of 0 or below."""
     if attn_mask is None and not dropout_p and query.dim() == 4 and key.dim() == 4 and value.dim() == 4 and not query.is_nested:
-        if query.size(1) == key.size(1) if not enable_gqa else value.size(1) == key.size(1):
+        if value.size(1) == key.size(1) and (enable_gqa or query.size(1) == key.size(1)):
             return attend_heads_first(query, key, value, "causal_top_left" if is_causal else None, scale)
     if query.is_nested or key.is_nested or value.is_nested:
         return _attend_nested(query, key, value, attn_mask, dropout_p, is_causal, scale)

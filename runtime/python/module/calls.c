@@ -117,6 +117,7 @@ static PyObject* call_checked(const Signature* call, PyObject* self, PyObject* c
                               Py_ssize_t num_given, PyObject* names, PyObject* table,
                               const Key* key, Guard guard) {
   ++num_misses;
+  uint64_t clears = table ? table_clears((const Table*)table) : 0;
   PyObject* arguments = arguments_of(self, given, num_given);
   PyObject* keywords = arguments ? keywords_of(given + num_given, names) : NULL;
   PyObject* answer = keywords ? PyObject_Call(call->checked, arguments, keywords) : NULL;
@@ -130,7 +131,9 @@ static PyObject* call_checked(const Signature* call, PyObject* self, PyObject* c
     result = PyTuple_GetItem(answer, 0);
     Py_INCREF(result);
     PyObject* make_recipe = PyTuple_GetItem(answer, 1);
-    if (table != NULL && make_recipe != Py_None) keep(table, key, guard, make_recipe);
+    int is_current =
+        table != NULL && table_clears((const Table*)table) == clears; /* no reload() meanwhile */
+    if (is_current && make_recipe != Py_None) keep(table, key, guard, make_recipe);
   }
   Py_DECREF(answer);
   return result;

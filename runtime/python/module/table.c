@@ -10,6 +10,7 @@ struct Table {
   uint32_t count;
   uint32_t capacity; /* entries */
   uint64_t lookups;
+  uint64_t clears;
 };
 
 static PyObject* table_type;
@@ -45,6 +46,7 @@ static PyObject* table_new(PyTypeObject* type, PyObject* arguments, PyObject* ke
 static PyObject* table_clear(PyObject* self, PyObject* none) {
   (void)none;
   Table* table = (Table*)self;
+  ++table->clears;
   for (uint32_t i = 0; table->slots != NULL && i <= table->mask; ++i) {
     Entry* entry = table->slots[i];
     if (entry == NULL) continue;
@@ -93,6 +95,8 @@ PyObject* make_table(int capacity) {
   Py_XDECREF(number);
   return table;
 }
+
+uint64_t table_clears(const Table* table) { return table->clears; }
 
 Entry* table_find(Table* table, const Key* key) {
   uint64_t hash = key_hash(key);

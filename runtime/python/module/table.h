@@ -16,6 +16,9 @@ PyObject* make_table(int capacity);
 /* Borrowed, or NULL. */
 Entry* table_find(Table* table, const Key* key);
 
+/* How often it was cleared. */
+uint64_t table_clears(const Table* table);
+
 /* Takes over the reference. */
 void table_keep(Table* table, Entry* entry, const Key* key, Guard guard);
 
