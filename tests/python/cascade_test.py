@@ -175,6 +175,17 @@ class FlashInferTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "kv_layout is 'DHN'"):
             attune.flashinfer.MultiLevelCascadeAttentionWrapper(2, None, "DHN")
 
+    def test_a_refused_plan_changes_nothing(self):
+        """The first level's lists were those of the plan whose second level was refused."""
+        wrapper = attune.flashinfer.MultiLevelCascadeAttentionWrapper(2, None, use_cuda_graph=True)
+        tree, other = Tree(13, [[40], [6, 9, 0]], [[0] * 3, range(3)], [1] * 3), Tree(14, [[30], [6, 90, 0]], [[0] * 3, range(3)], [1] * 3)
+        cache = torch.stack(tree.cache, 1)
+        wrapper.plan(*self.lists(tree), 8, 2, 64, tree.page)
+        want = wrapper.run(tree.q, cache)
+        with self.assertRaisesRegex(ValueError, "page_table of this plan is .*; accepted with use_cuda_graph are plans of as many requests"):
+            wrapper.plan(*self.lists(other), 8, 2, 64, tree.page)
+        self.assertTrue(torch.equal(wrapper.run(tree.q, cache), want))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -153,6 +153,20 @@ class ModulesTest(unittest.TestCase):
             warnings.simplefilter("error")
             for found, want in zip(apart, wrapper.run(q_nope, q_pe, both[..., :128], both[..., 128:], return_lse=True)):
                 self.near(found, want.double().cpu())
+            with self.assertRaises(TypeError):  # of sm_scale: the plan before stays
+                wrapper.plan(begins_of(rows), cache.indptr, cache.indices, ints([1, 1, 1]), 4, 128, 64, page_size, True, None)
+            self.near(wrapper.run(q_nope, q_pe, both[..., :128], both[..., 128:]), apart[0].double().cpu())
+
+    def test_factors_of_one_element(self):
+        """Of caches of 8 bits, tensors of shape [1] were refused."""
+        cache = Cache(41, [9, 4], 4)
+        codes, q = cache.given.to(torch.float8_e4m3fn), drawn(cache.random, 2, 4, D).half()
+        wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
+        wrapper.plan(*cache.lists(), 4, 2, D, 4)
+        want = wrapper.run(q, codes, k_scale=0.5, v_scale=2.0)
+        for shape in ((), (1,)):
+            k_scale, v_scale = (torch.full(shape, number, device=DEVICE) for number in (0.5, 2.0))
+            self.assertTrue(torch.equal(wrapper.run(q, codes, k_scale=k_scale, v_scale=v_scale), want))
 
     def test_one_request_with_lse(self):
         random = np.random.default_rng(38)
@@ -191,7 +205,7 @@ class ModulesTest(unittest.TestCase):
                 with self.subTest(name, rotary_dim=rotary_dim, interleave=interleave):
                     found = getattr(flashinfer, name)(q, k, *at, rotary_dim, interleave, **more)
                     own = q.clone(), k.clone()
-                    getattr(flashinfer, name + "_inplace")(*own, *at, rotary_dim, interleave, **more)
+                    self.assertIsNone(getattr(flashinfer, name + "_inplace")(*own, *at, rotary_dim, interleave, **more))
                     for x, same, wanted in zip(found, own, want):
                         self.near(x, wanted)
                         self.assertTrue(torch.equal(x, same))

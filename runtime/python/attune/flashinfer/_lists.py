@@ -146,16 +146,21 @@ def program_of(lists):
     return mask_mod(lambda b, h, q_idx, kv_idx: mask[begins[b] + (q_idx - first[b]) * keys[b] + kv_idx])
 
 
-def taken(held, made, follow):
-    """What is made, in the tensors that are held, where it fits them. `follow`: a captured graph may have them, so that nothing else will do."""
+def goes_into(held, made, follow):
+    """Whether what is made fits the tensors that are held. `follow`: a captured graph may have them, so that nothing else will do."""
     if held is None:
-        return made
+        return False
     unlike = [name for name in {**held, **made} if not _fits(held.get(name), made.get(name), follow)]
     if unlike and follow:
         shapes = [getattr(of.get(unlike[0]), "shape", of.get(unlike[0])) for of in (made, held)]
         raise ValueError(f"{unlike[0]} of this plan is {shapes[0]} and of the first {shapes[1]}; accepted with use_cuda_graph are plans of as many requests, and no "
                          "more rows, keys and pages than the first had (most_pages makes room), with a mask if that had one")
-    if unlike:
+    return not unlike
+
+
+def taken(held, made, follow):
+    """What is made, in the tensors that are held, where it goes into them."""
+    if not goes_into(held, made, follow):
         return made
     for name, new in made.items():
         if hasattr(new, "shape"):
@@ -173,11 +178,16 @@ def _fits(old, new, smaller):
     return old.device == new.device and old.shape[:1] == new.shape[:1] and columns
 
 
+def _of_a_tensor(scale):
+    """A factor of a whole tensor as attention_kvcache() has it: FlashInfer takes tensors of shape [1], too."""
+    return scale.reshape(()) if tuple(getattr(scale, "shape", ())) == (1,) else scale
+
+
 def scales_of(q, k, sm_scale, q_scale, k_scale, v_scale):
     """(keywords of attention_kvcache(), what its result is multiplied by). Factors of 16-bit tensors are in the scale; 8-bit caches have theirs."""
     keywords = {}
     if k.dtype.itemsize == 1:
-        keywords = {name: 1.0 if scale is None else scale for name, scale in (("k_scale", k_scale), ("v_scale", v_scale))}
+        keywords = {name: 1.0 if scale is None else _of_a_tensor(scale) for name, scale in (("k_scale", k_scale), ("v_scale", v_scale))}
         k_scale = v_scale = None
     numbers = [float(factor) for factor in (q_scale, k_scale) if factor is not None]
     if sm_scale is not None or math.prod(numbers) != 1:

@@ -70,7 +70,10 @@ class MultiLevelCascadeAttentionWrapper:
             raise ValueError(f"there are {[len(one) for one in of_levels]} lists; accepted are {self._num_levels} of each, one a level")
         device = lists.device_of(self._workspace, *(one for of_level in of_levels for one in of_level))
         levels = [_level(*of_level, page_size, device) for of_level in zip(*of_levels)]
-        self._levels = levels if self._levels is None else [lists.taken(*pair, self._follows) for pair in zip(self._levels, levels)]
+        pairs = list(zip(self._levels or [None] * self._num_levels, levels))
+        for pair in pairs:  # a plan is taken as a whole, or refused before one of its lists is written
+            lists.goes_into(*pair, self._follows)
+        self._levels = [lists.taken(*pair, self._follows) for pair in pairs]
         self._choices = dict(is_causal=bool(causal), scale=sm_scale, softcap=logits_soft_cap or None)
 
     def _given(self, paged_kv_cache):

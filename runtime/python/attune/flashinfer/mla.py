@@ -21,8 +21,9 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         device = lists.device_of(self._workspace, qo_indptr, kv_indptr, kv_indices)
         made = self._pages(kv_indptr, kv_indices, None, page_size, kv_len_arr, device)
         self._add_rows(made, qo_indptr, device, "kv_indptr")
+        choices = dict(is_causal=bool(causal), scale=float(sm_scale))
         self._hold(made)
-        self._choices = dict(is_causal=bool(causal), scale=float(sm_scale))
+        self._choices = choices
         self._expected = (num_heads, head_dim_ckv, head_dim_kpe, page_size)
 
     def run(self, q_nope, q_pe, ckv_cache, kpe_cache, out=None, lse=None, return_lse=False, profiler_buffer=None, kv_len=None, page_table=None,

@@ -2,7 +2,7 @@
 """FlashInfer's rotary embeddings of rows that go into no cache, by the kernel of append_kv(). See __init__.py.
 
 q, k: [rows, num_heads, head_dim], bf16, fp16 or fp32, whose first rotary_dim columns (None: all) are turned, pairs being (i, i + rotary_dim / 2), or with
-interleave (2 i, 2 i + 1). Functions return both, new; those named inplace write into q and k. Arithmetic is fp32, rounded once."""
+interleave (2 i, 2 i + 1). Functions return both, new; those named inplace write into q and k and return None. Arithmetic is fp32, rounded once."""
 import functools
 import math
 
@@ -100,8 +100,16 @@ def apply_rope_with_cos_sin_cache(positions, query, key, head_size, cos_sin_cach
     return tuple(x.view(given.shape) for x, given in zip(found, (query, key)))
 
 
-apply_rope_inplace = functools.partial(apply_rope, _inplace=True)
-apply_rope_pos_ids_inplace = functools.partial(apply_rope_pos_ids, _inplace=True)
-apply_llama31_rope_inplace = functools.partial(apply_llama31_rope, _inplace=True)
-apply_llama31_rope_pos_ids_inplace = functools.partial(apply_llama31_rope_pos_ids, _inplace=True)
-apply_rope_with_cos_sin_cache_inplace = functools.partial(apply_rope_with_cos_sin_cache, _inplace=True)
+def _in_place(function):
+    """The function of the same arguments that writes into q and k."""
+    def write(*args, **choices):
+        function(*args, **choices, _inplace=True)
+    write.__name__, write.__doc__ = f"{function.__name__}_inplace", f"{function.__name__}() into its two tensors. Returns None."
+    return write
+
+
+apply_rope_inplace = _in_place(apply_rope)
+apply_rope_pos_ids_inplace = _in_place(apply_rope_pos_ids)
+apply_llama31_rope_inplace = _in_place(apply_llama31_rope)
+apply_llama31_rope_pos_ids_inplace = _in_place(apply_llama31_rope_pos_ids)
+apply_rope_with_cos_sin_cache_inplace = _in_place(apply_rope_with_cos_sin_cache)
