@@ -101,6 +101,36 @@ class ServingTest(unittest.TestCase):
                         self.check(*case, **choices)
         self.check([2, 0, 3], [2, 1, 1], True, True, paged=True, causal=False, interleaved=True, from_elsewhere=False)
 
+    def test_sides_that_are_open(self):
+        """A side as wide as the cache turned q as a narrow one does: each row at its place. FlashAttention takes it for an open one."""
+        q, k, v = draw(3, 3, 4, 64, seed=3), draw(3, 3, 2, 64, seed=4), draw(3, 3, 2, 64, seed=5)
+        room, angles = self.PAGE * self.COLUMNS, tables(self.PAGE * self.COLUMNS)
+        for paged in (False, True):
+            def attended(**given):
+                caches, pages, _ = self.caches(paged)
+                return with_cache(q, *caches, k, v, *angles, self.lengths, **pages, **given)
+            fixed, moved = attended(), attended(window_size=(room - 1, -1))
+            self.assertFalse(torch.allclose(fixed, moved, atol=4 * LIMIT))
+            for window in ((room, -1), (-1, room), (1000, 1000)):
+                self.near(attended(window_size=window), fixed)
+            self.near(attended(attention_chunk=room), moved)  # hides nothing, and counts as a window
+
+    def test_slots_that_requests_share(self):
+        """Keys of a slot had the factors of one of its requests."""
+        if DEVICE == "cuda" and torch.cuda.get_device_capability() < (8, 9):
+            self.skipTest("e4m3 starts with sm_89")
+        q, caches = draw(3, 1, 4, 64, seed=6).to(torch.bfloat16), [x.to(torch.float8_e4m3fn) for x in (self.k_cache, self.v_cache)]
+        factors = torch.tensor([[0.5, 2.0], [1.5, 0.75], [0.5, 2.0]], device=DEVICE)
+        out = with_cache(q, *caches, cache_seqlens=20, cache_batch_idx=ints([1, 0, 1]), k_descale=factors, v_descale=factors)
+        want = [x[[1, 0, 1], :20].double() * factors[:, None, :, None] for x in caches]
+        torch.testing.assert_close(out.double(), reference(q, *want)[0], atol=3e-2, rtol=3e-2)
+        out = with_cache(q, *caches, cache_seqlens=ints([20, 20, 0]), cache_batch_idx=ints([1, 0, -1]), k_descale=factors, v_descale=factors)
+        torch.testing.assert_close(out[:2].double(), reference(q, *want)[0][:2], atol=3e-2, rtol=3e-2)
+        if DEVICE == "cpu":
+            for name in ("k_descale", "v_descale"):
+                with self.assertRaisesRegex(ValueError, "cache_batch_idx has slot 1 more than once, with unlike factors .*; accepted are the same factors of all requests"):
+                    with_cache(q, *caches, cache_seqlens=20, cache_batch_idx=ints([1, 1, 0]), **{name: factors})
+
     def test_sinks_chunks_and_out(self):
         q, sinks = draw(3, 2, 4, 64, seed=6), draw(4, seed=7)
         lengths = [20, 2, 7]

@@ -146,6 +146,23 @@ class VarlenTest(unittest.TestCase):
                 of = slice(begin, begin + n)
                 close(out[of], expected(*(numbers(x[of]) for x in few), causal=True)[0], 2)
 
+    def test_sequences_without_keys_or_rows(self):
+        """Where positions are looked up, gradients of them were refused by a sentence about a program of ours."""
+        some, none = begins(LENGTHS), ints([0] * (1 + len(LENGTHS)))
+        mod = lambda score, b, h, q_idx, kv_idx: score + kv_idx - q_idx  # noqa: E731
+        for rows, keys in ((some, none), (none, some)):
+            for given in ({}, {"window_size": (3, 0)}, {"attention_chunk": 4}, {"alibi_slopes": self.slopes}, {"score_mod": mod}):
+                for cut in (False, True):  # tensors without rows, too
+                    q, k, v = (x[:0] if cut and of is none else x for x, of in ((self.q, rows), (self.k, keys), (self.v, keys)))
+                    leaves = [x.clone().requires_grad_() for x in (q, k, v, *(x for x in given.values() if torch.is_tensor(x)))]
+                    slopes = {"alibi_slopes": leaves[3]} if len(leaves) > 3 else {}
+                    with self.subTest(list(given), rows=rows.tolist(), cut=cut):
+                        out, lse = attune.flash.flash_attn_varlen_func(*leaves[:3], rows, keys, 33, 33, causal=True, return_lse=True, **{**given, **slopes})
+                        self.assertEqual((out.shape, lse.shape), (q.shape, (HEADS, q.shape[0])))
+                        self.assertTrue((out == 0).all() and (lse == -float("inf")).all())
+                        out.sum().backward()
+                        self.assertTrue(all((x.grad == 0).all() for x in leaves))
+
     def test_most_rows_of_any_batch(self):
         """max_seqlen_q is a bound: memory is of the rows that there are."""
         ends, most = begins(LENGTHS), 1 << 30

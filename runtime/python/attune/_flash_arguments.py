@@ -116,12 +116,24 @@ def _of_slots(descale, slots, k_cache):
     """Factors of each request and head as those of its slot, which all its keys have: [slots, 1, num_heads_kv]."""
     if slots is None and descale.shape[0] == k_cache.shape[0]:
         return descale[:, None]
-    made = descale.new_ones((k_cache.shape[0], descale.shape[1]))
+    count = k_cache.shape[0]
+    made = descale.new_ones((count + 1, descale.shape[1]))  # the last: of requests whose slot there is none of
     if slots is None:
         made[:descale.shape[0]] = descale
     else:
-        made.index_copy_(0, slots.long(), descale)
-    return made[:, None]
+        slots = slots.long().where((slots >= 0) & (slots < count), count)
+        made.index_copy_(0, slots, descale)
+        if host_sees(slots):
+            _refuse_unlike(descale, made, slots, count)
+    return made[:count, None]
+
+
+def _refuse_unlike(descale, made, slots, count):
+    """Of requests that share a slot, whose keys have one factor."""
+    for slot, own, written in zip(slots.tolist(), descale, made[slots]):
+        if slot < count and not own.equal(written):
+            raise ValueError(f"cache_batch_idx has slot {slot} more than once, with unlike factors (k_descale, v_descale); accepted are the same factors of all "
+                             "requests of a slot, whose keys they are")
 
 
 def scales_of(k_cache, spread, **descales):

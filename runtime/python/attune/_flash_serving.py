@@ -159,6 +159,11 @@ def _check_room(cache, new, before, rotary_seqlens, rotary_cos):
     arguments.check_lengths("rotary_seqlens", rotary_seqlens, rotary_cos.shape[0] - counts, f"rotary_cos has {rotary_cos.shape[0]} positions{come}")
 
 
+def _narrows(window, room):
+    """Whether a window hides keys of some cache of that room: FlashAttention takes wider sides for open ones."""
+    return any(side is not None and side < room for side in window or ())
+
+
 def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,
                             cache_leftpad=None, block_table=None, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
                             rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False, *, page_table=None, cu_seqlens_q=None,
@@ -169,15 +174,17 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     q: [batch, seqlen_q, num_heads_q, head_dim]. k_cache, v_cache: [slots, seqlen_cache, num_heads_kv, head_dim], or with block_table (page_table: int32
     [batch, pages]) [num_pages, page_size, num_heads_kv, head_dim], pages of any size. cache_seqlens: int32 [batch] or a number, keys in the cache
     before this call; None with k is 0, without k all. k, v: [batch, seqlen_new, num_heads_kv, head_dim], written into the cache behind those. rotary_cos,
-    rotary_sin: [positions, rotary_dim / 2], of all that the cache has room for, which turn k and q before. cache_batch_idx: int32 [batch], the slot of
-    each request. causal: the last row sees all keys. Returns out, or (out, lse) with return_softmax_lse; a row without keys has lse -inf (FlashAttention: +inf).
+    rotary_sin: [positions, rotary_dim / 2], of all that the cache has room for, which turn k and q before: rows of q each at its place with causal,
+    attention_chunk or a side of the window less than the cache's room, else all by the angles of the first new position. cache_batch_idx: int32 [batch], the
+    slot of each request. causal: the last row sees all keys. Returns out, or (out, lse) with return_softmax_lse; a row without keys has lse -inf (FlashAttention: +inf).
 
     cache_leftpad: int32 [batch], without block_table: keys of a request begin there in its slot, and cache_seqlens and angles count from the slot's begin.
 
     Version 3: cu_seqlens_q (int32 [batch + 1]) with max_seqlen_q: q is [rows, num_heads_q, head_dim] end to end, lse [num_heads_q, rows];
     cu_seqlens_k_new: k and v are [rows, num_heads_kv, head_dim]. rotary_seqlens: int32 [batch], from which angles count in the place of cache_seqlens.
     attention_chunk: keys of other chunks of so many positions are hidden. learnable_sink (s_aux): [num_heads_q], logits that join the denominator.
-    k_descale, v_descale: float32 [batch, num_heads_kv] of caches of 8 bits, with block_table expanded from [1, num_heads_kv]; None is 1. Then k and v have
+    k_descale, v_descale: float32 [batch, num_heads_kv] of caches of 8 bits, with block_table expanded from [1, num_heads_kv]; None is 1; those of
+    requests that share a slot are the same, which nobody looks at on a GPU. Then k and v have
     q's 16 bits, are divided by them and rounded, or the cache's dtype, which is written as it stands. q of 8 bits is computed in bf16, times q_descale.
 
     Writing and turning are one launch of append_kv(), on the same stream: rows that have no place are not written. num_splits, scheduler_metadata, pack_gqa,
@@ -198,7 +205,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     scales = arguments.scales_of(k_cache, arguments.spread_over_slots(k_cache, block_table, cache_batch_idx), k_descale=k_descale, v_descale=v_descale)
     q = arguments.with_factors(q, q_descale, k_cache.shape[2], cu_seqlens_q)
     if new is not None:
-        moves = causal or window is not None or (cu_seqlens_q is None and q.shape[1] == 1)  # else all rows stand at the first new position
+        # else all rows stand at the first new position
+        moves = bool(causal or attention_chunk or _narrows(window, cache.room) or (cu_seqlens_q is None and q.shape[1] == 1))
         angles = None if rotary_cos is None else _Angles(rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens, moves)
         before = torch.zeros(batch, dtype=torch.int32, device=q.device) if lengths is None else lengths
         q, lengths = _append(q, cu_seqlens_q, cache, new, before, angles, scales)

@@ -208,11 +208,19 @@ def _cut(call, lines_up):
     return found
 
 
+def _seeing_nothing(call):
+    """A call whose sequences have no rows, or no keys: nothing looks at positions. Slopes stay for gradients of 0."""
+    slopes = None if call.slopes is None or call.slopes.numel() == 0 else call.slopes.reshape(-1)[:1]
+    return SimpleNamespace(**{**vars(call), "causal": False, "window": None, "chunk": 0, "score_mod": None, "slopes": slopes})
+
+
 def _by_documents(call):
     """(out, lse) by attention(), whose gradients PyTorch gets."""
     import torch
     lines_up = _looks(call) and _lines_up(call)
     (first, end), (first_key, end_key) = _cut(call, lines_up)
+    if first == end or first_key == end_key:
+        call, lines_up = _seeing_nothing(call), True
     by_sequence = _has_slopes_of_sequences(call) or (call.slopes is not None and not lines_up)
     needs_steps = call.chunk or call.score_mod is not None or by_sequence or (_looks(call) and not lines_up)
     ids, steps = _documents(call.cu_q, call.used_q, first, end - first, -2, needs_steps)
