@@ -130,6 +130,9 @@ class Merge(unittest.TestCase):
                     self.assertRaises(ValueError, attune.merge, *arguments)  # lse_out is lse, and so is other_lse
                 else:
                     self.assertRaisesRegex((ValueError, TypeError), words, attune.merge, *arguments)
+        if torch is not None:
+            with self.assertRaisesRegex(ValueError, "other_o is a NumPy array and o is a PyTorch tensor; accepted are operands of one library"):
+                attune.merge(o, lse, numbers(other), other_lse)
         with self.assertRaisesRegex(attune.Error, "head_dim_qk is 33|accepted"):
             attune.merge(*draw(random, 1, 8, 2, 33, "fp32"), *draw(random, 1, 8, 2, 33, "fp32"))
 

@@ -19,7 +19,7 @@ _STATE = ("o", "lse", "other_o", "other_lse", "out", "lse_out")
 def _make_call(context, given):
     o, other_o, out = given["o"], given["other_o"], given["out"]
     for name, tensor in given.items():
-        check_beside(name, tensor, o)
+        check_beside(name, tensor, o, "o")
     refuse_capture(ordinal_of(tensors.target_of(o)), "merge")
     tensors.check_rank("o", o, tensors.DIMENSIONS[tensors.ROWS])
     batch, seqlen, heads, head_dim = shape = tuple(o.shape)
