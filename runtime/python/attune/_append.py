@@ -21,7 +21,7 @@ _Call = namedtuple("_Call", "plan template extents stride tables rows index_byte
 
 
 def _check_index(name, tensor, shape, like):
-    check_beside(name, tensor, like)
+    check_beside(name, tensor, like, "k")
     tensors.check_plain(name, tensor)
     if tuple(tensor.shape) != shape:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted is {shape}, an integer for each row of k")
