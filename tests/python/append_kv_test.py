@@ -195,6 +195,9 @@ class AppendTest(unittest.TestCase):
                               (r"accepted are 1 to 32 columns", dict(cos=self.draw(8, 40), sin=self.draw(8, 40)))):
             with self.subTest(message=message), self.assertRaisesRegex(ValueError, message):
                 attune.append_kv(k, v, cache, other, lengths, **call)
+        if torch is not None:
+            with self.assertRaisesRegex(ValueError, "cos is a NumPy array and k is a PyTorch tensor; accepted are operands of one library"):
+                attune.append_kv(k, v, cache, other, lengths, cos=numbers(cos), sin=sin)
         with self.assertRaisesRegex(ValueError, "v_cache and k_cache overlap"):
             attune.append_kv(k, v, cache, cache, lengths)
 
