@@ -22,11 +22,11 @@
 
 namespace attune {
 
-// A tensor that a program reads, as the call must give it: indices [0, extents[i]), any strides.
 // What an axis of a tensor goes along that is as large as a call and comes with it: the call's own rows and keys, or the distances
 // between them, wherever in longer sequences they stand.
 enum class CallAxis { kNone, kRows, kKeys, kDistances };
 
+// A tensor that a program reads, as the call must give it: indices [0, extents[i]), any strides.
 struct CaptureSpec {
   std::string name;  // "alibi_slopes"
   CaptureType type = CaptureType::kFp32;

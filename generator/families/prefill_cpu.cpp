@@ -21,7 +21,6 @@ constexpr int kFewPanels = 4;  // of a default whose panels are wide, or whose h
 constexpr int64_t kDefaultRows = 128;
 constexpr int kMinAccumulators =
     12;  // latency times throughput of fused multiply-adds is 8 to 10 on today's cores
-constexpr int64_t kWindowLimit = int64_t{1} << 30;
 
 // Vector registers of the CPU. AVX-512 and Arm have 32, x86 before has 16.
 int vector_registers(const Arch& arch) {
@@ -233,9 +232,9 @@ std::optional<std::string> cpu_refusal(const KernelSpec& spec, const Arch& arch)
   }
   for (const auto& [what, value] :
        {std::pair{"window_left", spec.window_left}, std::pair{"window_right", spec.window_right}}) {
-    if (value > kWindowLimit)
+    if (value > kWidestWindow)
       return fmt::format("{} is {}; accepted are 0 to {}, or -1 for an open side", what, value,
-                         kWindowLimit);
+                         kWidestWindow);
   }
   return std::nullopt;
 }

@@ -77,25 +77,41 @@ Level level_of(int of_group, int first, int last, const std::string& more = "") 
   return level;
 }
 
+// The operands of calls of up to so many rows, and what is wanted of them.
+struct Tensors {
+  explicit Tensors(int rows)
+      : q(sizeof(float) * std::size_t(rows * kHeads * kDim)),
+        k(sizeof(float) * kOfCache),
+        v(sizeof(float) * kOfCache),
+        want(sizeof(float) * std::size_t(rows * kHeads * kDim)),
+        got(sizeof(float) * std::size_t(rows * kHeads * kDim)),
+        want_lse(sizeof(float) * std::size_t(rows * kHeads)),
+        got_lse(sizeof(float) * std::size_t(rows * kHeads)) {
+    for (int i = 0; i < rows * kHeads * kDim; ++i) q.data[i] = std::sin(0.7f * float(i));
+    for (std::size_t i = 0; i < kOfCache; ++i)
+      k.data[i] = std::cos(0.3f * float(i)), v.data[i] = std::sin(0.11f * float(i * i % 997));
+  }
+  void bind(Level* level) const { level->bind(q.data, k.data, v.data, got.data, got_lse.data); }
+  // What is wanted, by one call.
+  void compute(const attune::Context& context, Level* level) const {
+    level->bind(q.data, k.data, v.data, want.data, want_lse.data);
+    const attune::Plan plan = context.plan(level->problem);
+    const Memory workspace(plan.workspace_bytes());
+    plan.run(level->operands, workspace.data, plan.workspace_bytes());
+  }
+  static constexpr std::size_t kOfCache = std::size_t{kPages} * kPage * kKvHeads * kDim;
+  const Memory q, k, v, want, got, want_lse, got_lse;
+};
+
 void compare(const attune::Context& context, std::vector<Level> levels, Level whole) {
   const int rows = whole.begins.back(), most = int(whole.problem.batch * whole.problem.seqlen_q);
-  const std::size_t of_q = sizeof(float) * std::size_t(most * kHeads * kDim);
-  const std::size_t of_cache = sizeof(float) * kPages * kPage * kKvHeads * kDim;
-  const std::size_t of_lse = sizeof(float) * std::size_t(most * kHeads);
-  const Memory q(of_q), k(of_cache), v(of_cache), want(of_q), got(of_q), want_lse(of_lse),
-      got_lse(of_lse);
-  for (std::size_t i = 0; i < of_q / 4; ++i) q.data[i] = std::sin(0.7f * float(i));
-  for (std::size_t i = 0; i < of_cache / 4; ++i)
-    k.data[i] = std::cos(0.3f * float(i)), v.data[i] = std::sin(0.11f * float(i * i % 997));
-  whole.bind(q.data, k.data, v.data, want.data, want_lse.data);
-  const attune::Plan plan = context.plan(whole.problem);
-  const Memory of_plan(plan.workspace_bytes());
-  plan.run(whole.operands, of_plan.data, plan.workspace_bytes());
+  const Tensors at(most);
+  at.compute(context, &whole);
 
   std::vector<attune_problem> problems;
   std::vector<const attune_operands*> operands;
   for (Level& level : levels) {
-    level.bind(q.data, k.data, v.data, got.data, got_lse.data);
+    at.bind(&level);
     problems.push_back(level.problem);
     operands.push_back(&level.operands);
   }
@@ -104,10 +120,11 @@ void compare(const attune::Context& context, std::vector<Level> levels, Level wh
   cascade.init_workspace(workspace.data, cascade.workspace_bytes());
   cascade.run(operands, workspace.data, cascade.workspace_bytes());
   for (int i = 0; i < rows * kHeads * kDim; ++i)
-    CHECK(std::fabs(got.data[i] - want.data[i]) < 1e-5f);
+    CHECK(std::fabs(at.got.data[i] - at.want.data[i]) < 1e-5f);
   for (int head = 0; head < kHeads; ++head)
     for (int row = 0; row < rows; ++row)
-      CHECK(std::fabs(got_lse.data[head * most + row] - want_lse.data[head * most + row]) < 1e-5f);
+      CHECK(std::fabs(at.got_lse.data[head * most + row] - at.want_lse.data[head * most + row]) <
+            1e-5f);
 }
 
 // Rows that the first level leaves out have the keys of the last alone, whatever the workspace held.
@@ -115,21 +132,11 @@ void leaves_out(const attune::Context& context) {
   Level shared = level_of(4, 0, kShared),
         own = level_of(1, kShared, kWidth, ",mask=causal_bottom_right");
   const int rows = own.begins.back(), held = rows - rows_of(kRequests - 1);
-  const std::size_t of_q = sizeof(float) * std::size_t(kRequests * 3 * kHeads * kDim);
-  const std::size_t of_cache = sizeof(float) * kPages * kPage * kKvHeads * kDim;
-  const std::size_t of_lse = sizeof(float) * std::size_t(kRequests * 3 * kHeads);
-  const Memory q(of_q), k(of_cache), v(of_cache), want(of_q), got(of_q), want_lse(of_lse),
-      got_lse(of_lse);
-  for (std::size_t i = 0; i < of_q / 4; ++i) q.data[i] = std::sin(0.7f * float(i));
-  for (std::size_t i = 0; i < of_cache / 4; ++i)
-    k.data[i] = std::cos(0.3f * float(i)), v.data[i] = std::sin(0.11f * float(i * i % 997));
-  own.bind(q.data, k.data, v.data, want.data, want_lse.data);
-  const attune::Plan plan = context.plan(own.problem);
-  const Memory of_plan(plan.workspace_bytes());
-  plan.run(own.operands, of_plan.data, plan.workspace_bytes());
+  const Tensors at(kRequests * 3);
+  at.compute(context, &own);
 
-  own.bind(q.data, k.data, v.data, got.data, got_lse.data);
-  shared.bind(q.data, k.data, v.data, got.data, got_lse.data);
+  at.bind(&own);
+  at.bind(&shared);
   const attune::Cascade cascade(context, {shared.problem, own.problem});
   const Memory workspace(cascade.workspace_bytes());
   cascade.init_workspace(workspace.data, cascade.workspace_bytes());
@@ -139,10 +146,10 @@ void leaves_out(const attune::Context& context) {
   }
   for (int row = held; row < rows; ++row) {
     for (int i = row * kHeads * kDim; i < (row + 1) * kHeads * kDim; ++i)
-      CHECK(std::fabs(got.data[i] - want.data[i]) < 1e-5f);
+      CHECK(std::fabs(at.got.data[i] - at.want.data[i]) < 1e-5f);
     for (int head = 0; head < kHeads; ++head) {
-      const int at = head * kRequests * 3 + row;
-      CHECK(std::fabs(got_lse.data[at] - want_lse.data[at]) < 1e-5f);
+      const int place = head * kRequests * 3 + row;
+      CHECK(std::fabs(at.got_lse.data[place] - at.want_lse.data[place]) < 1e-5f);
     }
   }
 }

@@ -15,6 +15,8 @@ except ImportError:
     print("SKIP: there is no PyTorch here")
     sys.exit(77)
 
+from serving_graphs_test import Module
+
 import attune
 import attune.flash
 import attune.flex
@@ -47,15 +49,6 @@ FUNCTIONS = {
     "flash": lambda q, k, v: attune.flash.flash_attn_func(q, k, v, causal=True),
     "flex": lambda q, k, v: attune.flex.flex_attention(*heads_first(q, k, v), SCORE),
 }
-
-
-class Module(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *given):
-        return self.function(*given)
 
 
 def traced(function, *given):

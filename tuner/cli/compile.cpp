@@ -15,6 +15,7 @@
 #include "cache/store.hpp"
 #include "generator/core/start_threads.hpp"
 #include "generator/core/visibility.hpp"
+#include "generator/families/prefill_cpu.hpp"
 #include "generator/renderer.hpp"
 #include "runtime/bundle.hpp"
 #include "runtime/options.hpp"
@@ -50,11 +51,8 @@ struct Job {
   std::string failure;
 };
 
-// A wider one hides nothing at lengths that kernels of every arch take.
-constexpr int64_t kWidestWindow = int64_t{1} << 30;
-
 // Each as it is called at its own lengths and, for lengths where its window or alignment matters,
-// as it was given.
+// as it was given: but that a window wider than kernels of every arch take hides nothing at any.
 std::vector<Problem> forms_of(const std::vector<Problem>& problems) {
   std::vector<Problem> forms;
   for (const Problem& problem : problems) {

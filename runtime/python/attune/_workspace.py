@@ -76,9 +76,9 @@ class _OfGraph(Workspace):
     """For the runs that a graph captures from one stream. Its memory is no pool's, and stays while the graph does: what must be zero is zeroed
     by the first of them alone, and stays so for those behind it."""
 
-    def __init__(self, ordinal, graph):
+    def __init__(self, graph):
         super().__init__()
-        self.ordinal, self.word = ordinal, module.watch_graph(graph)
+        self.word = module.watch_graph(graph)
         self._outgrown = []  # of runs captured before it grew
 
     def _grow(self, size, ordinal, stream):
@@ -174,7 +174,7 @@ def _of_capture(plan, stream):
             if key[0] != number and module.graph_is_gone(known.word):
                 del _of_graph[key]
         if (number, stream) not in _of_graph:
-            made = _OfGraph(plan.ordinal, graph)
+            made = _OfGraph(graph)
             if made.word == 0:
                 return plan.graph_workspace or _OfRun()
             _of_graph[number, stream] = made

@@ -2,9 +2,10 @@
  * Captures and graphs: see graphs.h. The driver's functions are found at run time, as those of library.c. */
 #include "graphs.h"
 
-#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+
+#include "library.h"
 
 typedef void (*Destroy)(void* data);
 typedef struct GraphFunctions {
@@ -15,18 +16,13 @@ typedef struct GraphFunctions {
   int (*exchange_mode)(int* mode);
 } GraphFunctions;
 
-static void* function_of(void* driver, const char* name) {
-  return driver != NULL ? dlsym(driver, name) : NULL;
-}
-
 static const GraphFunctions* functions(void) {
   static GraphFunctions found;
   if (found.capture_info == NULL) {
-    void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    *(void**)&found.make_object = function_of(driver, "cuUserObjectCreate");
-    *(void**)&found.retain_object = function_of(driver, "cuGraphRetainUserObject");
-    *(void**)&found.exchange_mode = function_of(driver, "cuThreadExchangeStreamCaptureMode");
-    *(void**)&found.capture_info = function_of(driver, "cuStreamGetCaptureInfo_v2");
+    *(void**)&found.make_object = driver_function("cuUserObjectCreate");
+    *(void**)&found.retain_object = driver_function("cuGraphRetainUserObject");
+    *(void**)&found.exchange_mode = driver_function("cuThreadExchangeStreamCaptureMode");
+    *(void**)&found.capture_info = driver_function("cuStreamGetCaptureInfo_v2");
   }
   return &found;
 }

@@ -58,10 +58,14 @@ int run_plan(int ordinal, const void* plan, const void* operands, void* workspac
   return status == 0 ? 0 : raise_status(status);
 }
 
+void* driver_function(const char* name) {
+  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  return driver != NULL ? dlsym(driver, name) : NULL;
+}
+
 int may_be_capturing(void* stream) {
   if (stream_is_capturing == NULL) {
-    void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    if (driver != NULL) *(void**)&stream_is_capturing = dlsym(driver, "cuStreamIsCapturing");
+    *(void**)&stream_is_capturing = driver_function("cuStreamIsCapturing");
     if (stream_is_capturing == NULL) return 1;
   }
   int status = 1;

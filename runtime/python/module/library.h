@@ -13,6 +13,9 @@ PyObject* connect_library(PyObject* module, PyObject* arguments);
 int run_plan(int ordinal, const void* plan, const void* operands, void* workspace,
              size_t workspace_bytes, void* stream);
 
+/* A function of the CUDA driver that the process has loaded; NULL without one. */
+void* driver_function(const char* name);
+
 /* Whether a CUDA graph may be capturing what `stream` is given; also where that cannot be known. */
 int may_be_capturing(void* stream);
 

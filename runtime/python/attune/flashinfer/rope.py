@@ -7,6 +7,7 @@ import functools
 import math
 
 from .._append import append_kv
+from .._flash_arguments import requests_of_rows
 
 
 def _turned(x, cos, sin, positions, interleave, out=None):
@@ -48,9 +49,8 @@ def _tables(pos_ids, frequencies):
 def _positions(indptr, offsets, rows):
     """Of rows of requests end to end, those of request i from offsets[i] on."""
     import torch
-    row = torch.arange(rows, device=indptr.device)
-    of = (torch.searchsorted(indptr.long().contiguous(), row, right=True) - 1).clamp(0, max(offsets.shape[0] - 1, 0))
-    return offsets.long()[of] + row - indptr.long()[of]
+    of = requests_of_rows(indptr, rows).clamp(0, max(offsets.shape[0] - 1, 0))
+    return offsets.long()[of] + torch.arange(rows, device=indptr.device) - indptr.long()[of]
 
 
 def _apply(q, k, pos_ids, rotary_dim, interleave, rope_scale, rope_theta, smooth, inplace):
