@@ -262,9 +262,11 @@ class AutogradTest(GradientsTest):
             o.sum().backward()
         plain = [x.detach() for x in (self.q, self.k, self.v)]
         o, lse = attune.attention(*plain, return_lse=True)
-        for write in (lambda x: attune.attention(*plain, out=x), lambda x: attune.attention_kvcache(*plain, out=x), lambda x: attune.merge(x, lse, o, lse, out=x),
-                      lambda x: attune.attention_backward(o, *plain, o, lse, out=(x, *(torch.empty_like(y) for y in plain[1:])))):
-            x = torch.zeros_like(o)
+        of_caches = [x if DEVICE == "cpu" else x.half() for x in plain]  # on GPUs they have 16 bits at most
+        for like, write in ((o, lambda x: attune.attention(*plain, out=x)), (of_caches[0], lambda x: attune.attention_kvcache(*of_caches, out=x)),
+                            (o, lambda x: attune.merge(x, lse, o, lse, out=x)),
+                            (o, lambda x: attune.attention_backward(o, *plain, o, lse, out=(x, *(torch.empty_like(y) for y in plain[1:]))))):
+            x = torch.zeros_like(like)
             kept = (x * torch.ones((), device=x.device, requires_grad=True)).sum()
             write(x)
             with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):

@@ -218,7 +218,6 @@ class ServingTest(unittest.TestCase):
         self.refused(r"cu_seqlens_q is torch.int64 of shape \(4,\)", q[:, 0], cu_seqlens_q=torch.tensor([0, 1, 2, 3], device=DEVICE), max_seqlen_q=1)
         self.refused(r"cu_seqlens_q and max_seqlen_q go together", q[:, 0], cu_seqlens_q=ints([0, 1, 2, 3]))
         self.refused(r"cu_seqlens_k_new is given without k", cu_seqlens_k_new=ints([0, 1, 2, 3]))
-        self.refused(r"qv is given; accepted is None: attune has no second product of q", qv=q)
         self.refused(r"block_table and page_table are given; accepted is one of them", block_table=self.order.to(DEVICE, torch.int32), paged=True)
         if DEVICE == "cpu":
             self.refused(r"cache_seqlens\[0\] is 33; accepted are 0 to 32: the cache has room for 32 keys of a request", cache_seqlens=ints([33, 0, 1]))

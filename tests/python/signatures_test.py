@@ -145,7 +145,8 @@ class Meanings(Compared):
                 self.assertTrue(torch.equal(flash(window), flash(same)), window)
             self.assertTrue(torch.equal(flash((wide, wide), causal=True), flash((-1, -1), causal=True)))
             begins = torch.tensor([0, 4, 9], dtype=torch.int32, device=DEVICE)
-            packed = lambda window: attune.flash.flash_attn_varlen_func(self.q[0], self.q[0], self.q[0], begins, begins, 5, 5, window_size=window)
+            rows = self.q[0] if DEVICE == "cpu" else self.q[0].half()
+            packed = lambda window: attune.flash.flash_attn_varlen_func(rows, rows, rows, begins, begins, 5, 5, window_size=window)
             self.assertTrue(torch.equal(packed((wide, 0)), packed((-1, 0))))
 
     def table(self, function, operands, cases):
@@ -217,27 +218,27 @@ class Meanings(Compared):
 
     def test_flex_of_masks_made_in_inference_mode(self):
         from torch.nn.attention.flex_attention import create_block_mask
-        q = torch.randn(1, 2, 128, 64)
+        q = torch.randn(1, 2, 128, 64, device=DEVICE)
         want = attune.sdpa.scaled_dot_product_attention(q, q, q, is_causal=True)
         with torch.inference_mode():
-            mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 128, 128, device="cpu")
+            mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 128, 128, device=DEVICE)
             found = attune.flex.flex_attention(q, q, q, block_mask=mask)
         for one in (found, attune.flex.flex_attention(q, q, q, block_mask=mask)):
             torch.testing.assert_close(one, want, atol=1e-5, rtol=1e-5)
 
     def test_programs_of_texts_go_to_other_processes(self):
-        made = attune.score_mod("return score - slopes[head] + torch_like;", slopes=torch.ones(2), torch_like=0.5)
+        made = attune.score_mod("return score - slopes[head] + torch_like;", slopes=torch.ones(2, device=DEVICE), torch_like=0.5)
         script = ("import pickle, sys, torch, attune\n"
-                  "q = torch.ones(1, 8, 2, 64)\n"
+                  f"q = torch.ones(1, 8, 2, 64, device='{DEVICE}')\n"
                   "mod = pickle.load(sys.stdin.buffer)\n"
                   "print(attune.attention(q, q, q, score_mod=mod, return_lse=True)[1].sum().item())")
         found = subprocess.run([sys.executable, "-c", script], input=pickle.dumps(made), capture_output=True, timeout=120)
         self.assertEqual(found.returncode, 0, found.stderr.decode())
-        q = torch.ones(1, 8, 2, 64)
+        q = torch.ones(1, 8, 2, 64, device=DEVICE)
         self.assertAlmostEqual(float(found.stdout), attune.attention(q, q, q, score_mod=made, return_lse=True)[1].sum().item(), places=4)
 
     def test_sums_of_numbers_with_alpha(self):
-        q = torch.randn(1, 8, 2, 64)
+        q = torch.randn(1, 8, 2, 64, device=DEVICE)
         want = attune.attention(q, q, q, score_mod=lambda s, b, h, i, j: s * (1.5 * 2 + 1))
         found = attune.attention(q, q, q, score_mod=lambda s, b, h, i, j: s * torch.add(torch.add(s * 0, 1.5, alpha=2), 1))
         torch.testing.assert_close(found, want)

@@ -15,8 +15,8 @@ _CHOICES = (f"str spec='', float? scale=None, {_LISTS}, Tensor? kv_begins=None, 
 SCHEMAS = {
     "attention_kvcache": f"(Tensor q, Tensor k_cache, Tensor v_cache, *, {_CHOICES}, bool return_lse=True) -> (Tensor o, Tensor lse)",
     "attention_kvcache_out": f"(Tensor q, Tensor k_cache, Tensor v_cache, *, {_CHOICES}, Tensor(a!) o, Tensor(b!)? lse=None) -> ()",
-    "attention_latent": "(Tensor q_nope, Tensor q_pe, Tensor ckv_cache, Tensor kpe_cache, *, str spec='', float? scale=None, "
-                        f"{_LISTS}) -> (Tensor o, Tensor lse)",
+    "attention_latent": "(Tensor q_nope, Tensor q_pe, Tensor ckv_cache, Tensor kpe_cache, *, "
+                        f"{_CHOICES}) -> (Tensor o, Tensor lse)",
     "append_kv": f"(Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache, *, str spec='', {_LISTS}, Tensor? row_slots=None, Tensor? positions=None, "
                  f"Tensor? cos=None, Tensor? sin=None, {_SCALES}, Tensor(c!)? made_k_scale=None, Tensor(d!)? made_v_scale=None, Tensor? q=None, "
                  "Tensor(e!)? q_out=None) -> ()",
@@ -68,14 +68,14 @@ def _attend_out_fake(q, k_cache, v_cache, *, o, lse=None, spec="", q_begins=None
         raise ValueError(f"o is {o.dtype} with {o.dim()} dimensions; accepted is {q.dtype} with {q.dim()}")
 
 
-def _latent_impl(q_nope, q_pe, ckv_cache, kpe_cache, *, spec="", **given):
-    o, lse = attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, **parse_spec(spec, "attention_kvcache").keywords, **given)
+def _latent_impl(q_nope, q_pe, ckv_cache, kpe_cache, *, spec="", captures=None, scalars=None, **given):
+    o, lse = attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, **_given(spec, captures, scalars, given))
     return o, lse.contiguous()
 
 
-def _latent_fake(q_nope, q_pe, ckv_cache, kpe_cache, *, spec="", **given):
-    refuse_gradients((("q_nope", q_nope), ("q_pe", q_pe), ("ckv_cache", ckv_cache), ("kpe_cache", kpe_cache)))
-    return q_nope.new_empty(q_nope.shape), new_lse(q_nope, True)
+def _latent_fake(q_nope, q_pe, ckv_cache, kpe_cache, *, spec="", q_begins=None, captures=None, scalars=None, **given):
+    refuse_gradients((("q_nope", q_nope), ("q_pe", q_pe), ("ckv_cache", ckv_cache), ("kpe_cache", kpe_cache), *given.items()))
+    return q_nope.new_empty(q_nope.shape), new_lse(q_nope, q_begins is not None)
 
 
 def _append_impl(k, v, k_cache, v_cache, *, spec="", made_k_scale=None, made_v_scale=None, **given):

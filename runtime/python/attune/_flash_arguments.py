@@ -8,8 +8,7 @@ from ._programs import mask_mod
 from ._torch import needs_op
 
 _INSTEAD = {
-    "qv": "attune has no second product of q",
-    "q_v": "attune has no second product of q",
+    "qv": "flash_attn_with_kvcache() and flash_attn_varlen_func() take it, over keys of one head",
     "aux_tensors": "tensors that score_mod and mask_mod read stand in their closures, as attune.score_mod() says",
     "block_sparse_tensors": "attune.block_map.from_flex() and from_blocks() make maps for attune.attention(block_map=)",
 }

@@ -5,8 +5,8 @@ from collections import namedtuple
 from . import _flash_arguments as arguments
 from ._append import append_kv
 from ._cache_codes import write_codes
+from ._flash_latent import attend_with, check_second_product
 from ._known import window_of
-from ._kvcache import attention_kvcache
 from ._problem import whole
 from ._torch import refuse_gradients
 
@@ -188,16 +188,20 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     q's 16 bits, are divided by them and rounded, or the cache's dtype, which is written as it stands. q of 8 bits is computed in bf16, times q_descale.
 
     Writing and turning are one launch of append_kv(), on the same stream: rows that have no place are not written. num_splits, scheduler_metadata, pack_gqa,
-    sm_margin and fa_version are ignored. Refused: qv."""
+    sm_margin and fa_version are ignored.
+
+    qv: [.., num_heads_q, head_dim_v], as q: its products with v_cache, of one head, are added to the scores (absorbed latent attention), without factors
+    and 8-bit q; scores are scaled by 1 / sqrt(head_dim + head_dim_v) where softmax_scale is None. k_cache and v_cache are best columns of one tensor,
+    x[..., 512:] and x[..., :512]; of others each call copies all keys that it reads, of which a warning tells."""
     import torch
     block_table, sinks = arguments.one_of(block_table=block_table, page_table=page_table), arguments.one_of(learnable_sink=learnable_sink, s_aux=s_aux)
-    arguments.refuse(arguments.refusals(qv=qv))
     arguments.ignore(_FUNCTION, num_splits=num_splits, pack_gqa=pack_gqa, sm_margin=sm_margin)
-    refuse_gradients((("q", q), ("k_cache", k_cache), ("v_cache", v_cache), ("k", k), ("v", v), ("rotary_cos", rotary_cos), ("rotary_sin", rotary_sin),
+    refuse_gradients((("q", q), ("qv", qv), ("k_cache", k_cache), ("v_cache", v_cache), ("k", k), ("v", v), ("rotary_cos", rotary_cos), ("rotary_sin", rotary_sin),
                       ("alibi_slopes", alibi_slopes), ("learnable_sink", learnable_sink), ("s_aux", s_aux)))
     _check_pairs(k, v, rotary_cos, rotary_sin, cache_leftpad, block_table, cu_seqlens_q, max_seqlen_q, cu_seqlens_k_new)
     batch = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
     _check_lists(q, batch, cache_batch_idx, cache_leftpad, block_table, cu_seqlens_q, cu_seqlens_k_new, rotary_seqlens)
+    check_second_product(q, qv, k_cache, v_cache, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     cache = _Cache(k_cache, v_cache, block_table, cache_batch_idx, k_cache.shape[1] * (1 if block_table is None else block_table.shape[1]))
     new, lengths = None if k is None else _New(k, v, cu_seqlens_k_new), _lengths_of("cache_seqlens", cache_seqlens, batch, q)
     _check_room(cache, new, lengths, rotary_seqlens, rotary_cos)
@@ -212,8 +216,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
         q, lengths = _append(q, cu_seqlens_q, cache, new, before, angles, scales)
     if cache_leftpad is not None:
         cache, lengths, scales = _as_pages_of_a_key(cache, lengths, cache_leftpad, scales)
-    found = attention_kvcache(q, cache.k, cache.v, lengths, page_table=cache.block_table, slots=cache.slots, q_begins=cu_seqlens_q, seqlen_q=max_seqlen_q,
-                              is_causal=bool(causal), window=window, scale=softmax_scale, return_lse=bool(return_softmax_lse), softcap=softcap if softcap else None,
-                              alibi_slopes=alibi_slopes, sinks=sinks, out=out,
-                              mask_mod=arguments.program_of_chunks(attention_chunk) if attention_chunk else None, **scales)
-    return found
+    return attend_with(qv, q, cache.k, cache.v, kv_lengths=lengths, page_table=cache.block_table, slots=cache.slots, q_begins=cu_seqlens_q, seqlen_q=max_seqlen_q,
+                       is_causal=bool(causal), window=window, scale=softmax_scale, return_lse=bool(return_softmax_lse), softcap=softcap if softcap else None,
+                       alibi_slopes=alibi_slopes, sinks=sinks, out=out,
+                       mask_mod=arguments.program_of_chunks(attention_chunk) if attention_chunk else None, **scales)

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 from . import _flash_arguments as arguments
 from ._attention import attention
+from ._flash_latent import attend_with, check_second_product
 from ._known import window_of
-from ._kvcache import attention_kvcache, check_begins
+from ._kvcache import check_begins
 from ._padding import is_between, widened_arguments
 from ._scores import refuse_other_extents
 from ._torch import records_gradients
@@ -93,7 +94,7 @@ def _end_to_end(name, x, cu_seqlens, most):
 
 
 def _moved_up(call):
-    """q without the rows that seqused_q leaves out, its list, and the rows of its result that those of q have (-1: none)."""
+    """Places of the rows that seqused_q leaves in q, their list, and the rows of its result that those of q have (-1: none)."""
     import torch
     count = call.q.shape[0]
     begins = torch.nn.functional.pad(call.used_q.cumsum(0), (1, 0)).int()
@@ -106,7 +107,7 @@ def _moved_up(call):
         at = row - of.long()[inside]
         known = (requests >= 0) & (requests <= last) & (True if steps is None else at < steps.long()[inside])
         return torch.where(known, to.long()[inside] + at, -1)
-    return call.q[moved(begins, call.cu_q).clamp(min=0)], begins, moved(call.cu_q, begins, call.used_q)
+    return moved(begins, call.cu_q).clamp(min=0), begins, moved(call.cu_q, begins, call.used_q)
 
 
 def _wider(call, given):
@@ -135,8 +136,8 @@ def _by_lists(call):
     if call.score_mod is not None:
         arguments.refuse_program("score_mod of sequences end to end")
         given["score_mod"] = _program_of_positions(call, lengths)
-    q, k, v = _wider(call, given) if call.table is None else (call.q, call.k, call.v)
-    spread = None
+    q, k, v = _wider(call, given) if call.table is None and call.qv is None else (call.q, call.k, call.v)
+    qv, spread = call.qv, None
     if call.table is not None:
         given.update(kv_lengths=lengths, page_table=call.table)
     else:
@@ -144,12 +145,12 @@ def _by_lists(call):
         spread = lambda descale: descale[arguments.requests_of_rows(call.cu_k, k.shape[0]).clamp(0, descale.shape[0] - 1)]  # noqa: E731
     begins, back = call.cu_q.int(), None
     if call.used_q is not None:
-        moved, begins, back = _moved_up(SimpleNamespace(q=q, cu_q=call.cu_q, used_q=call.used_q))
-        q = moved
+        kept, begins, back = _moved_up(call)
+        q, qv = q[kept], None if qv is None else qv[kept]
     q = arguments.with_factors(q, call.q_descale, k.shape[-2], begins)
     own = call.out if back is None and v.shape[-1] == call.v.shape[-1] else None
-    out, lse = attention_kvcache(q, k, v, q_begins=begins, seqlen_q=min(call.most_q, q.shape[0]), return_lse=True, out=own,
-                                 **arguments.scales_of(k, spread, k_descale=call.k_descale, v_descale=call.v_descale), **given)
+    out, lse = attend_with(qv, q, k, v, q_begins=begins, seqlen_q=min(call.most_q, q.shape[0]), return_lse=True, out=own,
+                           **arguments.scales_of(k, spread, k_descale=call.k_descale, v_descale=call.v_descale), **given)
     if back is not None:
         row, known = back.clamp(min=0), back >= 0
         out, lse = torch.where(known[:, None, None], out[row], 0), torch.where(known, lse[:, row], -float("inf"))
@@ -256,8 +257,10 @@ def _by_documents(call):
 
 def _attend(call):
     """(out, lse), by what can."""
-    recorded = records_gradients(call.q, call.k, call.v, call.slopes, call.sinks)
-    if call.table is not None or not (recorded or call.dropout_p) and _finds_sequences(call):
+    recorded = records_gradients(call.q, call.k, call.v, call.slopes, call.sinks, call.qv)
+    if call.qv is not None and (recorded or call.dropout_p):
+        raise ValueError("qv is given with gradients or dropout_p; accepted is neither: torch.no_grad() turns gradients off")
+    if call.table is not None or call.qv is not None or not (recorded or call.dropout_p) and _finds_sequences(call):
         if call.dropout_p:
             raise ValueError(f"dropout_p is {call.dropout_p}; accepted beside block_table is 0.0")
         return _by_lists(call)
@@ -287,8 +290,10 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
 
     Returns out; with return_lse or return_softmax_lse (out, lse [num_heads_q, rows], of q with its batch [batch, num_heads_q, seqlen]); with return_attn_probs
     (out, lse, None). deterministic: of gradients, as of flash_attn_func(). num_splits, pack_gqa, sm_margin, scheduler_metadata and fa_version are
-    ignored. Refused: qv, q_v, aux_tensors."""
-    arguments.refuse(arguments.refusals(qv=qv, q_v=q_v, aux_tensors=aux_tensors))
+    ignored. qv (q_v): as of flash_attn_with_kvcache(), [rows, num_heads_q, head_dim_v]. Refused: aux_tensors."""
+    arguments.refuse(arguments.refusals(aux_tensors=aux_tensors))
+    qv = arguments.one_of(qv=qv, q_v=q_v)
+    check_second_product(q, qv, k, v, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     arguments.ignore(_FUNCTION, num_splits=num_splits, pack_gqa=pack_gqa, sm_margin=sm_margin)
     given, table = (q, out), arguments.one_of(block_table=block_table, page_table=page_table)
     if score_mod is not None and (not callable(score_mod) or hasattr(score_mod, "bind")):
@@ -303,7 +308,7 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
     window, sinks = window_of(window_size), arguments.one_of(learnable_sink=learnable_sink, s_aux=s_aux)
     call = SimpleNamespace(q=q, k=k, v=v, cu_q=cu_seqlens_q, cu_k=cu_seqlens_k, used_q=seqused_q, used_k=seqused_k, most_q=most_q, most_k=most_k, table=table,
                            causal=bool(causal), window=window, chunk=attention_chunk or 0, slopes=alibi_slopes, sinks=sinks, score_mod=score_mod,
-                           dropout_p=dropout_p, deterministic=deterministic, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale,
+                           dropout_p=dropout_p, deterministic=deterministic, qv=None if qv is None else qv.flatten(0, -3), q_descale=q_descale, k_descale=k_descale, v_descale=v_descale,
                            out=out if out is None or out.dim() == 3 else out.flatten(0, 1), choices=dict(scale=softmax_scale, softcap=softcap if softcap else None))
     _check_lists(call)
     if alibi_slopes is not None:  # here: not all kernels below know a batch

@@ -263,16 +263,19 @@ def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
     return new_out if out is None else out.copy_(new_out), new_lse if lse_out is None else lse_out.copy_(new_lse)
 
 
-def attend_cache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, kv_begins=None, seqlen_kv=None, mask=None,
-                 is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None, score_mod=None,
-                 mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
-    """attention_kvcache(), of the same arguments."""
+def _of_caches(q, *, mask=None, is_causal=False, window=None, softcap=None, context=None, alibi_slopes=None, score_mod=None, mask_mod=None, sinks=None,
+               k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False, **given):
+    """What the ops have of the arguments of attention_kvcache(); `given`: those that they take as they are."""
     score_mod, mask_mod, captures, scalars = _parts(_now("score_mod", score_mod), _now("mask_mod", mask_mod))
     text = _spec_of(score_mod, mask_mod, mask=cache_mask(mask, is_causal), window=settled_here(window), softcap=settled_here(softcap), context=context,
                     dtype_kv=dtype_kv, batch_invariant=bool(batch_invariant))
     features = _with_tensors(dict(alibi_slopes=alibi_slopes, sinks=sinks))
-    given = dict(spec=text, scale=scale, kv_lengths=kv_lengths, page_table=page_table, slots=slots, q_begins=q_begins, seqlen_q=seqlen_q, kv_begins=kv_begins,
-                 seqlen_kv=seqlen_kv, k_scale=_factor(q, k_scale), v_scale=_factor(q, v_scale), captures=captures or None, scalars=scalars or None, **features)
+    return dict(given, spec=text, k_scale=_factor(q, k_scale), v_scale=_factor(q, v_scale), captures=captures or None, scalars=scalars or None, **features)
+
+
+def attend_cache(q, k_cache, v_cache, kv_lengths=None, *, q_begins=None, return_lse=False, out=None, **choices):
+    """attention_kvcache(), of the same arguments."""
+    given = _of_caches(q, kv_lengths=kv_lengths, q_begins=q_begins, **choices)
     if out is None:
         o, lse = torch.ops.attune.attention_kvcache(q, k_cache, v_cache, return_lse=return_lse, **given)
     else:
@@ -281,10 +284,9 @@ def attend_cache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots
     return (o, lse) if return_lse else o
 
 
-def attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out=None, *, is_causal=False, **choices):
+def attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out=None, **choices):
     """That of _latent.py."""
-    o, lse = torch.ops.attune.attention_latent(q_nope, q_pe, ckv_cache, kpe_cache, spec=_spec_of(None, None, mask="causal_bottom_right" if is_causal else None),
-                                                **choices)
+    o, lse = torch.ops.attune.attention_latent(q_nope, q_pe, ckv_cache, kpe_cache, **_of_caches(q_nope, **choices))
     return o if out is None else out.copy_(o), lse
 
 

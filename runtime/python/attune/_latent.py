@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """attend_latent(): attention_kvcache() of absorbed latent attention (DeepSeek's MLA), whose compressed columns and turned ones come as tensors of their own.
-Used by flashinfer/mla.py and _cache_ops.py."""
+Used by flashinfer/mla.py, by the functions of flash.py for FlashAttention's qv, and by _cache_ops.py."""
 import warnings
 
 from ._kvcache import attention_kvcache
@@ -15,7 +15,8 @@ def _beside(first, second, names):
         raise ValueError(f"{names[0]} is {first.dtype} of shape {tuple(first.shape)} and {names[1]} {second.dtype} of shape {tuple(second.shape)}; accepted are "
                          "tensors alike but for their last dimension")
     apart = second.data_ptr() - first.data_ptr()
-    if first.stride() != second.stride() or first.stride(-1) != 1 or apart != columns * first.element_size():
+    steps = [pair for extent, *pair in zip(first.shape[:-1], first.stride(), second.stride()) if extent > 1]
+    if any(one != other for one, other in steps) or first.stride(-1) != 1 or second.stride(-1) != 1 or apart != columns * first.element_size():
         return None
     if first.untyped_storage().data_ptr() != second.untyped_storage().data_ptr():
         return None
@@ -23,18 +24,20 @@ def _beside(first, second, names):
 
 
 def _joined(ckv_cache, kpe_cache, page_table):
-    """The pages that a table names, both in one tensor, and the table of their places there."""
+    """The keys of both in one tensor, or the pages that a table names and the table of their places there."""
     import torch
-    warnings.warn("BatchMLAPagedAttentionWrapper copies the pages of all requests at each run, for kpe_cache does not stand behind ckv_cache; keep both as columns of "
-                  "one tensor [pages, page_size, head_dim_ckv + head_dim_kpe], which kernels read once", stacklevel=4)
+    warnings.warn("latent attention copies the pages of all requests at each run, for kpe_cache (FlashAttention's k_cache) does not stand behind ckv_cache (its v_cache); "
+                  "keep both as columns of one tensor [pages, page_size, head_dim_ckv + head_dim_kpe], which kernels read once", stacklevel=4)
+    if page_table is None:
+        return torch.cat((ckv_cache, kpe_cache), -1), None
     pages = page_table.flatten().long().clamp(0, max(ckv_cache.shape[0] - 1, 0))
     return torch.cat((ckv_cache[pages], kpe_cache[pages]), -1), torch.arange(pages.numel(), dtype=torch.int32, device=pages.device).view(page_table.shape)
 
 
 @in_graphs("attend_latent")
-def attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out=None, *, page_table, **choices):
-    """(o, lse) of rows q_nope [rows, num_heads, head_dim_ckv] and q_pe [rows, num_heads, head_dim_kpe] over pages [pages, page_size, head_dim_ckv] and
-    [pages, page_size, head_dim_kpe], best columns of one tensor. choices: of attention_kvcache()."""
+def attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out=None, *, page_table=None, **choices):
+    """(o, lse) of rows q_nope [.., num_heads, head_dim_ckv] and q_pe [.., num_heads, head_dim_kpe] over a cache of one head, [.., head_dim_ckv] and
+    [.., head_dim_kpe], best columns of one tensor. Other axes, and choices: of attention_kvcache()."""
     import torch
     graph = needs_op(q_nope, q_pe, ckv_cache, kpe_cache, autocast=False)
     if graph is not None:
@@ -43,6 +46,6 @@ def attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out=None, *, page_table, *
     if cache is None:
         cache, page_table = _joined(ckv_cache, kpe_cache, page_table)
     q = _beside(q_nope, q_pe, ("q_nope", "q_pe"))
-    cache = cache.unsqueeze(2)
-    return attention_kvcache(torch.cat((q_nope, q_pe), -1) if q is None else q, cache, cache[..., :q_nope.shape[2]], page_table=page_table, out=out,
+    cache = cache.unsqueeze(-2)
+    return attention_kvcache(torch.cat((q_nope, q_pe), -1) if q is None else q, cache, cache[..., :q_nope.shape[-1]], page_table=page_table, out=out,
                              return_lse=True, **choices)
