@@ -43,10 +43,10 @@ int warps_of_ring(const Config& config) {
 }
 
 int slot_bytes(const KernelSpec& spec, const Config& config) {
-  const int keys = as_int(config, "keys");
+  const int keys = as_int(config, "keys"), loads = as_int(config, "loads");
   const int element = dtype_bytes(spec.dtype_kv) * decode_lines_of_key(warps_of_ring(config));
-  return decode_tile_bytes(keys, spec.head_dim_qk * element, has_boxes(config)) +
-         decode_tile_bytes(keys, spec.head_dim_v * element, has_boxes(config));
+  return decode_tile_bytes(keys, spec.head_dim_qk * element, loads) +
+         decode_tile_bytes(keys, spec.head_dim_v * element, loads);
 }
 // Of each of the warps that share it, as shared/decode_partition.h counts a position's.
 int slot_bytes_of_warp(const KernelSpec& spec, const Config& config) {
@@ -57,6 +57,12 @@ int bytes_of_tile(const KernelSpec& spec, const Config& config) {
   if (!has_boxes(config)) return slot_bytes(spec, config);
   return as_int(config, "keys") * static_cast<int>(spec.head_dim_qk + spec.head_dim_v) *
          dtype_bytes(spec.dtype_kv);
+}
+
+// Rows of K of whole lines of 128 bytes, and more than one.
+bool row_has_lines(const KernelSpec& spec) {
+  const int bytes = spec.head_dim_qk * dtype_bytes(spec.dtype_kv);
+  return bytes > kBytesOfPanel && bytes % kBytesOfPanel == 0;
 }
 
 bool has_key_factors(const KernelSpec& spec) { return spec.kv_factors != KvFactors::kHeads; }
@@ -293,7 +299,9 @@ class DecodeSm80 final : public KernelTemplate {
     double rate = kBytesOfSm * std::min(1.0, std::pow(under_way / kEnough, 0.6)) *
                   (1 + 0.008 * std::log2(heads) - 0.01 * std::max(0.0, under_way / kEnough - 2));
     if (config.at("loads") == kRows) rate *= 0.86;
-    if (config.at("loads") == kChunks) rate *= 0.93;
+    if (config.at("loads") == kChunks) rate *= row_has_lines(spec) ? 0.97 : 0.93;
+    if (config.at("loads") == kChunks && spec.page_size > 0 && spec.page_size < 4 && heads > 4)
+      rate *= 0.985;
     if (config.at("loads") == kTogether) rate *= 0.89 + 0.022 * std::log2(heads);
     rate *= 1 - 0.01 * (blocks_of_sm - 1);
     if (warps * blocks_of_sm > 8)

@@ -16,10 +16,13 @@ namespace attune {
 constexpr int kDecodeRows = 16;  // of an item: the m16 of mma.sync
 
 // Rows of K or V in shared memory: an odd number of 16 bytes each, so that they fall into different banks, or panels as TMA writes them
-// (cuda/attention/decode_slots.cuh). `row_bytes`: of a row in the cache, a multiple of 16.
+// (cuda/attention/decode_slots.cuh, of `loads`). `row_bytes`: of a row in the cache, a multiple of 16.
+ATTUNE_HOST_DEVICE constexpr bool decode_has_panels(int loads, int row_bytes) {
+  return loads >= 2 || (loads == 0 && row_bytes % 128 == 0);
+}
 ATTUNE_HOST_DEVICE constexpr int decode_row_bytes(int row_bytes) { return row_bytes | 16; }
-ATTUNE_HOST_DEVICE constexpr int decode_tile_bytes(int keys, int row_bytes, bool boxes) {
-  return keys * (boxes ? row_bytes : decode_row_bytes(row_bytes));
+ATTUNE_HOST_DEVICE constexpr int decode_tile_bytes(int keys, int row_bytes, int loads) {
+  return keys * (decode_has_panels(loads, row_bytes) ? row_bytes : decode_row_bytes(row_bytes));
 }
 // Lines of 128 bytes that a key of several heads has in a panel: an odd number, so 1 of one head.
 ATTUNE_HOST_DEVICE constexpr int decode_lines_of_key(int heads) { return heads | 1; }

@@ -89,6 +89,13 @@ load contract
   refused 1 --sample -3
 }
 
+@test "random operands of tables of distances, which positions do not move" {
+  need_cpu_target
+  attune check --target cpu --fuzz 24 --problem dtype=fp32,head_dim=32,heads=2,batch=1,seqlen=70,mask=none,relative_bias=fp32 --json
+  expect 0
+  json 'o["cases"] == 24 and o["failures"] == 0'
+}
+
 @test "gradients of random problems" {
   need_cpu_target
   attune check --target cpu --fuzz 6 --training --seed 3 --json

@@ -120,8 +120,9 @@ TEST(DecodeSm80Defaults, FewRequestsWait) {
   }
 }
 
-// Pages that hold no whole tile come by boxes of all heads of a gang, where a GPU has TMA and heads to put together.
-TEST(DecodeSm80Compile, SmallPagesComeByBoxesOfHeads) {
+// Pages that hold no whole tile come by cp.async where rows are several lines of 128 bytes; of one line by boxes of all heads of a gang, where a GPU
+// has TMA and heads to put together.
+TEST(DecodeSm80Defaults, HowSmallPagesCome) {
   const Arch arch = parse_arch("sm_90a");
   const auto config = [&](const char* text) {
     const Problem p = parse_problem(text);
@@ -130,8 +131,13 @@ TEST(DecodeSm80Compile, SmallPagesComeByBoxesOfHeads) {
   const Config small = config(
       "op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=32,seqlen_q=1,"
       "seqlen_kv=8192,mask=none,page_size=1");
-  EXPECT_EQ(small.at("loads"), 3);
-  EXPECT_EQ(small.at("heads"), 8);
+  EXPECT_EQ(small.at("loads"), 0);
+  EXPECT_EQ(small.at("heads"), 4);
+  const Config narrow = config(
+      "op=attention_kvcache,dtype=bf16,dtype_kv=e4m3,head_dim=128,heads=32/8,batch=32,seqlen_q=1,"
+      "seqlen_kv=8192,mask=none,page_size=1");
+  EXPECT_EQ(narrow.at("loads"), 3);
+  EXPECT_EQ(narrow.at("heads"), 8);
   EXPECT_EQ(config("op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=32,seqlen_q=1,"
                    "seqlen_kv=8192,mask=none,page_size=16")
                 .at("loads"),

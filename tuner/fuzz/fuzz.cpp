@@ -37,7 +37,8 @@ Draws draws_of(const FuzzCase& one) {
   const int q = static_cast<int>(random() % 400), kv = static_cast<int>(random() % 400);
   if (is_moved && is_scored(one.problem)) {
     draws.q_position0 = q;
-    draws.kv_position0 = kv;
+    // Distances of a table are a call's own.
+    draws.kv_position0 = one.problem.relative_bias == ScoreTensor::kNone ? kv : q;
   }
   draws.numbers = random();
   return draws;

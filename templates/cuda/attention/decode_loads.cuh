@@ -164,10 +164,26 @@ class DecodeLoads {
            kKvBytes * (page * view.batch_stride + row * view.row_stride + head_ * view.head_stride);
   }
 
-  // Rows behind the last key become zero.
-  template <class Tile, int kHeadDim>
+  // Of a row a lane has the same 16 bytes of each panel: eight lanes a line of 128 bytes. Rows behind the last key become zero.
+  template <class Tile>
+  __device__ __forceinline__ void copy_lines_of(unsigned to, const OperandView& view) const {
+    const int own = inside(page_), lane = static_cast<int>(threadIdx.x) % 32, chunk = lane % 8;
+#pragma unroll 2
+    for (int first = 0; first < kKeys; first += 4) {
+      const int row = first + lane / 8, page = __shfl_sync(~0u, own, row),
+                key = tile_ * kKeys + row;
+      const char* const from = row_of(view, page, min(key, length_ - 1)) + chunk * 16;
+      const unsigned line = to + Tile::place(row, chunk);
+#pragma unroll
+      for (int panel = 0; panel < Tile::kCachedBytes / 128; ++panel)
+        cp_async_16<128>(line + panel * (kKeys * 128), from + panel * 128, key < length_ ? 16 : 0,
+                         policy_);
+    }
+  }
+  // Likewise, of rows that are no whole lines.
+  template <class Tile>
   __device__ __forceinline__ void copy_chunks_of(unsigned to, const OperandView& view) const {
-    constexpr int kRowBytes = kHeadDim * kKvBytes, kChunks = kRowBytes / 16;
+    constexpr int kChunks = Tile::kCachedBytes / 16;
     const int own = inside(page_);
 #pragma unroll 4  // 64-bit addresses of all would not fit registers
     for (int i = 0; i < kKeys * kChunks; i += 32) {
@@ -176,13 +192,19 @@ class DecodeLoads {
       if (kKeys * kChunks % 32 != 0 && row >= kKeys) continue;
       const int key = tile_ * kKeys + row, column = chunk % kChunks;
       const char* const from = row_of(view, page, min(key, length_ - 1)) + column * 16;
-      cp_async_16<kRowBytes % 128 == 0 ? 128 : 0>(to + row * Tile::kRowBytes + column * 16, from,
-                                                  key < length_ ? 16 : 0, policy_);
+      cp_async_16<0>(to + Tile::place(row, column), from, key < length_ ? 16 : 0, policy_);
     }
   }
+  template <class Tile>
+  __device__ __forceinline__ void copy_of(unsigned to, const OperandView& view) const {
+    if constexpr (Tile::kHasPanels)
+      copy_lines_of<Tile>(to, view);
+    else
+      copy_chunks_of<Tile>(to, view);
+  }
   __device__ __forceinline__ void copy_chunks(unsigned slot) const {
-    copy_chunks_of<KTile, kHeadDimQk>(slot, parts_.base.k);
-    copy_chunks_of<VTile, kHeadDimV>(slot + KTile::kBytes, parts_.base.v);
+    copy_of<KTile>(slot, parts_.base.k);
+    copy_of<VTile>(slot + KTile::kBytes, parts_.base.v);
   }
 
   // A lane has a key, of V where a tile has 16 and the lane is of the upper half.  // where kKeyFactors

@@ -4,9 +4,10 @@
 //
 // | kLoads | how keys come               | a row in shared memory                                               |
 // |--------|-----------------------------|----------------------------------------------------------------------|
-// | 0      | cp.async, 16 bytes a thread | its bytes, up to an odd number of 16: rows fall into different banks |
-// | 1      | a bulk copy for each row    | likewise                                                             |
-// | 2      | TMA boxes of kKeys rows     | panels of 128 bytes a row, in TMA's swizzle of 128 bytes             |
+// | 0      | cp.async, 16 bytes a thread | as of 2 where it has whole panels, else as of 1                      |
+// | 1      | a bulk copy for each row    | its bytes, up to an odd number of 16: rows fall into different banks |
+// | 2      | TMA boxes of kKeys rows     | panels of 128 bytes a row, in TMA's swizzle of 128 bytes: a line of  |
+// |        |                             | memory goes to one of shared memory                                  |
 // | 3      | TMA boxes of kHeads heads   | of each panel a line of 128 bytes a head and one that is idle, in    |
 // |        | and one key                 | that swizzle: keys of a head fall into different banks               |
 #pragma once
@@ -30,17 +31,24 @@ template <int kHeadDim>
 struct DecodeTile {
   static constexpr int kCachedBytes = kHeadDim * kKvBytes;
   static constexpr int kLines = kTogether ? decode_lines_of_key(kHeads) : 1;  // of a row in a panel
-  static constexpr int kRowBytes = kSwizzled ? kLines * 128 : decode_row_bytes(kCachedBytes);
-  static constexpr int kBytes = decode_tile_bytes(kKeys, kLines* kCachedBytes, kSwizzled);
+  static constexpr bool kHasPanels = decode_has_panels(kLoads, kCachedBytes);
+  static constexpr int kRowBytes = kHasPanels ? kLines * 128 : decode_row_bytes(kCachedBytes);
+  static constexpr int kBytes = decode_tile_bytes(kKeys, kLines* kCachedBytes, kLoads);
+
+  // Where 16 bytes of a row stand.
+  static __device__ __forceinline__ unsigned place(int row, int chunk) {
+    return kHasPanels ? chunk / 8 * (kKeys * 128) + row * 128 + (chunk ^ row) % 8 * 16
+                      : row * kRowBytes + chunk * 16;
+  }
 
   // Where an address of ldmatrix begins that moves on by `pair` (below). `head`: of those in the row.
   static __device__ __forceinline__ unsigned offset(int row, int chunk, int head = 0) {
     const int line = row * kLines + head;
-    return kSwizzled ? line * 128 + (chunk ^ line % 8) * 16 : row * kRowBytes + chunk * 16;
+    return kHasPanels ? line * 128 + (chunk ^ line % 8) * 16 : row * kRowBytes + chunk * 16;
   }
   // The same row, 2 * pair chunks of 16 bytes further on; `address` is that of chunk 0 or 1.
   static __device__ __forceinline__ unsigned pair(unsigned address, int pair) {
-    if constexpr (!kSwizzled) return address + pair * 32;
+    if constexpr (!kHasPanels) return address + pair * 32;
     return (address ^ (pair % 4 * 32)) + pair / 4 * (kKeys * kRowBytes);
   }
 };

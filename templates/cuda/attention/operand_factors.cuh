@@ -70,6 +70,8 @@ class Factors {
       float scale = args.softmax_scale_log2 *
                     factor_of<kScaleBlockQ>(factors.q_scale, tile.batch, tile.head, row);
       if constexpr (!kBlockFactors) scale *= factor_of<0>(factors.k_scale, tile.batch, kv_head, 0);
+      // The list of a tile that sees nothing names a block, also of a call without keys, whose factor may be anything.
+      if (args.seqlen_kv == 0) scale = 1.0f;  // where kMaskProgram
       scales_[m] = not_zero(scale);
     }
   }
@@ -86,8 +88,7 @@ class Factors {
                                        int block) const {
     Step factors = {};
     if constexpr (kBlockFactors) {
-      // The list of a tile that sees nothing names a block, also of a call without keys, which has no factors.
-      if (args.base.seqlen_kv == 0) return factors;  // where kMaskProgram
+      if (args.base.seqlen_kv == 0) return factors;  // likewise  // where kMaskProgram
       const Tile tile = state.tile();
       const int head = tile.head / kGqaRatio;
 #pragma unroll
