@@ -113,6 +113,7 @@ void Inputs::open_tensor(const OperandSpec& tensor, int64_t count) {
   const int64_t bytes = count * set_bytes(tensor);
   Filled& filled = tensors_[index_of(tensor.role)];
   if (!tensor.written) return fill(&filled, tensor.dtype, bytes, stream_of(tensor.role));
+  filled.dtype.reset();
   if (bytes <= filled.memory.bytes()) return;
   filled.memory = {};
   filled.memory = DeviceMemory(device_, bytes);
@@ -123,10 +124,10 @@ void Inputs::open_row_sums(const Problem& problem, const OperandSpec& x) {
   const int64_t bytes = x.batch * x.heads * x.rows * kFloatBytes;
   if (x.written) {
     if (bytes > filled.memory.bytes()) filled.memory = DeviceMemory(device_, bytes);
-    filled.dtype = Dtype::kE5m2;  // nothing that was read before stays
+    filled.dtype.reset();
     return;
   }
-  filled.dtype = Dtype::kE5m2;  // the mean is this problem's
+  filled.dtype.reset();  // the mean is this problem's
   fill(&filled, Dtype::kFp32, bytes, stream_of(x.role),
        x.role == Role::kLse ? usual_lse(problem) : 0);
 }

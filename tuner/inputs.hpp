@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,9 +45,9 @@ class Inputs {
   float factor(Role factors, int64_t batch, int64_t head, int64_t block) const;
 
  private:
-  struct Filled {  // with random elements of one dtype
+  struct Filled {
     DeviceMemory memory;
-    Dtype dtype = Dtype::kFp32;
+    std::optional<Dtype> dtype;  // of the random elements that it holds; none: an op has written it
   };
   struct Factors {
     DeviceMemory memory;

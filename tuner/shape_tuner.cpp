@@ -87,7 +87,7 @@ void ShapeTuner::decide(TrialList contestants, const StepTime& time, bool search
   if (context_.stopped()) return;
   report_.winner = final_race.decide(search_complete);
   report_.complete = !was_cut_;
-  if (!report_.winner) report_.note = "no candidate works";
+  if (!report_.winner) report_.note = trials_.why_none();
 }
 
 // A device or worker that is lost for good ends this shape; what was measured stays.

@@ -2,6 +2,8 @@
 // The trials of one (spec, shape); see trials.hpp.
 #include "tuner/trials.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -218,6 +220,17 @@ void Trials::fail(Trial& trial, const Fault& fault) {
   trial.record.reason = fault.reason;
   trial.record.timing = {};
   write_down(trial);
+}
+
+std::string Trials::why_none() const {
+  std::string why = "no candidate works";
+  for (const Trial& trial : trials_)
+    if (!trial.works()) {
+      why += fmt::format(": {}, {}", trial.candidate.text(), trial.record.reason);
+      break;
+    }
+  if (num_measured_ == 0) why += "; all failed in an earlier run: --retry-failed tries them again";
+  return why;
 }
 
 void Trials::record_timing(Trial& trial, const Timing& timing, const std::string& created) {

@@ -67,6 +67,8 @@ class Trials {
   void drift(const TrialList& raced, double factor);
   // By record, or by the estimate of what is loaded but not raced yet.
   double best_us() const;
+  // Why nothing works: what the first failed for, and what to do where all failed in an earlier run.
+  std::string why_none() const;
 
   // Has the backend measure this problem from now on. Loads what is live again where another
   // problem was open meanwhile.

@@ -89,9 +89,9 @@ load contract
   refused 1 --sample -3
 }
 
-@test "random operands of tables of distances, which positions do not move" {
+@test "random operands of tables without distances, which positions do not move" {
   need_cpu_target
-  attune check --target cpu --fuzz 24 --problem dtype=fp32,head_dim=32,heads=2,batch=1,seqlen=70,mask=none,relative_bias=fp32 --json
+  attune check --target cpu --fuzz 24 --problem dtype=fp32,head_dim=32,heads=2,batch=1,seqlen=0,mask=none,relative_bias=fp32 --json
   expect 0
   json 'o["cases"] == 24 and o["failures"] == 0'
 }
@@ -133,4 +133,17 @@ load contract
   refused 1 "--dropout is given, and no problem takes it: those of 8 bits have no dropout"
   attune check --target cpu --training --dropout 0.1 --problem ${problem/seqlen/dropout=0.2,seqlen}
   refused 1 "--dropout is given"
+}
+
+@test "a problem whose operands a problem before has written" {
+  need_cpu_target
+  local append=op=append_kv,head_dim=64,heads=2,batch=1,seqlen_q=1,seqlen_kv=64,page_size=16,num_pages=20
+  for dtype in fp32 bf16; do
+    attune check --target cpu --problem dtype=$dtype,head_dim=64,heads=4/2,seqlen=100,mask=none --problem $append,dtype=$dtype \
+      --problem dtype=$dtype,head_dim=64,heads=4/2,seqlen=100,mask=causal_bottom_right \
+      --problem op=attention_kvcache,dtype=$dtype,head_dim=64,heads=4/2,batch=2,seqlen_q=1,seqlen_kv=70,page_size=16 \
+      --problem op=merge,dtype=$dtype,head_dim=64,heads=4,batch=1,seqlen=20 --json
+    expect 0
+    json 'len(o["rows"]) == 5'
+  done
 }

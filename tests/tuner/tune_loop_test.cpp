@@ -370,14 +370,21 @@ TEST_F(TuneStoreTest, WinnerFollowsFromStoredTrialsAndItsImageIsKept) {
   ASSERT_EQ(store.load_winners(SimulatedTarget(world).identity_).size(), 1U);
 }
 
-TEST(TuneLoop, NothingWorksIsSaidNotThrown) {
+TEST_F(TuneStoreTest, NothingWorksIsSaidNotThrown) {
   World world({.seed = 15});
   SimulatedTemplate space(world);
   for (const Config& config : space.space({}, Arch()).enumerate())
     world.set_fate(config, Fate::kWrong);
-  const Outcome run = tune_simulated(world, {llama_problem(1024)}, 1);
+  Store store = open_store();
+  const Outcome run = tune_simulated(world, {llama_problem(1024)}, 1, &store);
   EXPECT_FALSE(run.report.shapes[0].winner);
-  EXPECT_EQ(run.report.shapes[0].note, "no candidate works");
+  const std::string& note = run.report.shapes[0].note;
+  EXPECT_TRUE(note.starts_with("no candidate works: ")) << note;
+  EXPECT_EQ(note.find("--retry-failed"), std::string::npos) << "they failed just now: " << note;
+  const Outcome again = tune_simulated(world, {llama_problem(1024)}, 2, &store);
+  EXPECT_EQ(again.num_prepared.size(), 0U);
+  EXPECT_TRUE(again.report.shapes[0].note.ends_with("--retry-failed tries them again"))
+      << again.report.shapes[0].note;
   EXPECT_TRUE(run.report.shapes[0].complete) << "that is a result, not a budget that ended";
 }
 

@@ -37,8 +37,9 @@ Draws draws_of(const FuzzCase& one) {
   const int q = static_cast<int>(random() % 400), kv = static_cast<int>(random() % 400);
   if (is_moved && is_scored(one.problem)) {
     draws.q_position0 = q;
-    // Distances of a table are a call's own.
-    draws.kv_position0 = one.problem.relative_bias == ScoreTensor::kNone ? kv : q;
+    // A table of no distances is taken for the call's own, which positions do not move.
+    const bool has_distances = one.problem.seqlen_q + one.problem.seqlen_kv > 1;
+    draws.kv_position0 = one.problem.relative_bias == ScoreTensor::kNone || has_distances ? kv : q;
   }
   draws.numbers = random();
   return draws;
