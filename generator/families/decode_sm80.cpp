@@ -300,8 +300,8 @@ class DecodeSm80 final : public KernelTemplate {
                   (1 + 0.008 * std::log2(heads) - 0.01 * std::max(0.0, under_way / kEnough - 2));
     if (config.at("loads") == kRows) rate *= 0.86;
     if (config.at("loads") == kChunks) rate *= row_has_lines(spec) ? 0.97 : 0.93;
-    if (config.at("loads") == kChunks && spec.page_size > 0 && spec.page_size < 4 && heads > 4)
-      rate *= 0.985;
+    if (config.at("loads") == kChunks && spec.page_size > 0 && spec.page_size < 4)
+      rate *= 1 - 0.014 * std::max(0.0, std::log2(heads) - 1);
     if (config.at("loads") == kTogether) rate *= 0.89 + 0.022 * std::log2(heads);
     rate *= 1 - 0.01 * (blocks_of_sm - 1);
     if (warps * blocks_of_sm > 8)

@@ -132,7 +132,7 @@ TEST(DecodeSm80Defaults, HowSmallPagesCome) {
       "op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=32,seqlen_q=1,"
       "seqlen_kv=8192,mask=none,page_size=1");
   EXPECT_EQ(small.at("loads"), 0);
-  EXPECT_EQ(small.at("heads"), 4);
+  EXPECT_EQ(small.at("heads"), 2);
   const Config narrow = config(
       "op=attention_kvcache,dtype=bf16,dtype_kv=e4m3,head_dim=128,heads=32/8,batch=32,seqlen_q=1,"
       "seqlen_kv=8192,mask=none,page_size=1");
