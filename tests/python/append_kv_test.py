@@ -188,6 +188,7 @@ class AppendTest(unittest.TestCase):
         lengths, other = ints([3, 4]), filled((4, 8, 2, 64))
         cos, sin = attune.rotary_table(8, 64, like=k)
         for message, call in ((r"cos and sin go together", dict(cos=cos)), ("q is given without cos and sin", dict(q=k)),
+                              ("interleaved is true without cos and sin", dict(interleaved=True)),
                               ("row_slots and page_table|page_table and row_slots", dict(page_table=ints([[0], [1]]), row_slots=ints([[0], [1]]))),
                               ("q_begins and seqlen_q go together", dict(q_begins=ints([0, 1]))),
                               (r"row_slots has shape \(2,\)", dict(row_slots=ints([0, 1]))),
@@ -198,6 +199,11 @@ class AppendTest(unittest.TestCase):
         if torch is not None:
             with self.assertRaisesRegex(ValueError, "cos is a NumPy array and k is a PyTorch tensor; accepted are operands of one library"):
                 attune.append_kv(k, v, cache, other, lengths, cos=numbers(cos), sin=sin)
+            from attune.torch import spec
+            with self.assertRaisesRegex(ValueError, "interleaved is true without cos and sin"):  # as graphs of PyTorch have it
+                torch.ops.attune.append_kv(k, v, cache, other, spec=spec(interleaved=True), kv_lengths=lengths)
+        with self.assertRaisesRegex(ValueError, "interleaved is true without cos and sin"):
+            attune.prepare_append_kv(k, v, cache, other, lengths, interleaved=True)
         with self.assertRaisesRegex(ValueError, "v_cache and k_cache overlap"):
             attune.append_kv(k, v, cache, cache, lengths)
 

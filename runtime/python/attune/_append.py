@@ -52,6 +52,8 @@ def _table_text(given):
     if cos is None:
         if q is not None:
             raise ValueError("q is given without cos and sin; accepted is q with the angles by which it is turned")
+        if given["interleaved"]:
+            raise ValueError("interleaved is true without cos and sin; accepted is interleaved with the angles whose pairs it says")
         return ""
     for name, table in (("cos", cos), ("sin", sin)):
         check_beside(name, table, given["k"], "k")
