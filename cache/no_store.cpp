@@ -32,6 +32,8 @@ std::vector<WinnerRecord> StoreStack::load_winners(const DeviceIdentity&,
 
 void StoreStack::load_programs() const {}
 
+bool StoreStack::holds_program(const ProgramDigest&) const { return false; }
+
 std::optional<KernelImage> StoreStack::image(const ImageKey&) const { return std::nullopt; }
 
 void StoreStack::put_image(const ImageKey&, const KernelImage&) const { refuse("of the user"); }

@@ -60,6 +60,15 @@ void StoreStack::load_programs() const {
   for (const auto& layer : layers_) look_into(layer, [](const Store& store) { store.programs(); });
 }
 
+bool StoreStack::holds_program(const ProgramDigest& digest) const {
+  bool held = false;
+  if (!layers_.empty())
+    look_into(layers_.front(), [&](const Store& store) {
+      for (const StoredProgram& program : store.programs()) held |= program.digest == digest;
+    });
+  return held;
+}
+
 std::optional<KernelImage> StoreStack::image(const ImageKey& key) const {
   std::optional<KernelImage> image;
   for (const auto& layer : layers_) {

@@ -31,6 +31,8 @@ class StoreStack {
                                          const ProblemFilter& wanted = nullptr) const;
   // Makes the programs that any layer holds known to this process.
   void load_programs() const;
+  // Whether the uppermost layer, if there is one, has that program's text.
+  bool holds_program(const ProgramDigest& digest) const;
   // From the uppermost layer that has a sound one.
   std::optional<KernelImage> image(const ImageKey& key) const;
   // Into the uppermost layer, of which there must be one. Throws as Store does.

@@ -65,6 +65,7 @@ void add_memory_bundles(const attune_context_options& c, EngineOptions* engine) 
 }
 
 EngineOptions engine_options(const attune_context_options& c, EngineOptions engine) {
+  if (c.target) engine.target = c.target;
   if (c.store) {
     engine.use_store = *c.store != '\0';
     engine.user_store = c.store;

@@ -21,6 +21,7 @@
 #include "runtime/operand_check.hpp"
 #include "runtime/pinned_run.hpp"
 #include "runtime/plan_cache.hpp"
+#include "runtime/tune_advice.hpp"
 #include "runtime/winner_table.hpp"
 
 namespace attune {
@@ -86,6 +87,7 @@ struct Engine::Impl {
   Plan first_plan(const Problem& asked, const std::optional<std::string>& no_tensor_maps,
                   Kernels kernels);
   void note_refusals(const Serving& serving, Plan* plan) const;
+  void tell_of_rung(const Problem& asked, const Plan& plan) const;
   void take(CachedKernel kernel, Plan* plan);
 
   const std::shared_ptr<const Device> device;
@@ -196,26 +198,24 @@ Plan Engine::Impl::first_plan(const Problem& asked,
   const std::string passed = fmt::format("{}", fmt::join(rungs.passed_over, "; "));
   throw Error(
       ErrorCode::kNotTuned,
-      fmt::format("policy {} allows no kernel for {}: {}; tune it with `attune tune --problem {}` "
-                  "or use policy default",
+      fmt::format("policy {} allows no kernel for {}: {}; {}, and policy default takes one that "
+                  "was not tuned",
                   policy_name(options.policy), to_text(asked),
                   passed.empty() ? "no shape of this spec was tuned on this device" : passed,
-                  to_text(asked)));
+                  serving.families.empty() ? reference_advice(asked, options)
+                                           : tune_advice(asked, options, images.stores())));
 }
 
-namespace {
-
 // Once for each key, since a plan is made once. Ops that are bound by memory are seldom tuned.
-void tell_of_rung(const Problem& asked, const Plan& plan) {
+void Engine::Impl::tell_of_rung(const Problem& asked, const Plan& plan) const {
   const bool bound_by_memory = useful_flops(plan.problem) <= 0;
   if (bound_by_memory || plan.rung <= Rung::kExact) return;
   log(plan.rung == Rung::kBucket ? LogCode::kTunedElsewhere : LogCode::kNotTuned,
-      fmt::format("{} runs {} by rung \"{}\"; `attune tune --problem {}` finds its kernel",
-                  to_text(asked), plan.kernel_template->name(), rung_name(plan.rung),
-                  to_text(asked)));
+      fmt::format("{} runs {} by rung \"{}\"; {}", to_text(asked), plan.kernel_template->name(),
+                  rung_name(plan.rung),
+                  plan.rung == Rung::kReference ? reference_advice(asked, options)
+                                                : tune_advice(asked, options, images.stores())));
 }
-
-}  // namespace
 
 Engine::Engine(std::shared_ptr<const Device> device, EngineOptions options) {
   const WarningCollector warnings;
@@ -241,7 +241,7 @@ std::shared_ptr<const Plan> Engine::plan(const Problem& asked, const Operands* l
   std::shared_ptr<const Plan> plan = impl_->plans.find(key);
   if (!plan) {
     plan = std::make_shared<const Plan>(impl_->first_plan(asked, no_tensor_maps, Kernels::kGet));
-    tell_of_rung(asked, *plan);
+    impl_->tell_of_rung(asked, *plan);
     plan = impl_->plans.insert(key, std::move(plan), generation);
   }
   return impl_->plans.insert(as_asked, std::move(plan), generation);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,6 +23,7 @@ class ConfigSource {
 };
 
 struct EngineOptions {
+  std::string target;  // as open_device was given it, for what messages advise; empty = auto
   std::filesystem::path user_store;  // empty = default location (default_store_path())
   std::vector<std::filesystem::path> more_stores;  // site, then shipped; read-only
   std::vector<std::filesystem::path>

@@ -138,7 +138,7 @@ void CompilePool::compile_first(std::unique_lock<std::mutex>* lock) {
   auto result = compile(job.spec, job.candidate);
   lock->lock();
   job.result = std::move(result);
-  ++num_compiled_;
+  num_compiled_ += job.result->image ? 1 : 0;
   finished_.notify_all();
 }
 

@@ -188,9 +188,12 @@ const UserProgram* find_user_program(const ProgramDigest& digest) {
 const UserProgram& user_program(const ProgramDigest& digest, score::Kind kind, const char* field) {
   const UserProgram* const found = find_user_program(digest);
   if (found == nullptr)
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is {}; this process was given no program of that digest", field,
-                            to_text(digest)));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} is {}; this process was given no program of that digest, and no store "
+                    "that it read has it; accepted are its text (--{}-mod FILE), and "
+                    "--captured FILE of a run with ATTUNE_CAPTURE=FILE",
+                    field, to_text(digest), kind == score::Kind::kScore ? "score" : "mask"));
   if (found->program.kind() != kind)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} is a program that gives {}; accepted is one that gives {}", field,

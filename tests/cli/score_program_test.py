@@ -83,6 +83,16 @@ def main():
                       run("explain", "--target", "cpu", *stored, ATTUNE_STORE="", ATTUNE_BUNDLE=bundle)):
             assert "Less for far keys" in texts and "kv_idx % 7 != 3" in texts, texts
 
+        # Nor are those that make kernels; a digest that no store knows is bad input to all of them.
+        done = run("tune", "--target", "cpu", *stored, "--effort", "quick", "--budget", "60", "--json")
+        assert done["shapes"][0]["winner"], done
+        assert run("compile", "--arch", "cpu", *stored, "--json")["failed"] == 0
+        assert "score_element" in run("emit", "--arch", "cpu", *stored)
+        strange = ("--problem", f"{BASE},mask=none,score_mod={'12' * 16}")
+        for command in (("tune", "--target", "cpu"), ("compile", "--arch", "cpu"), ("emit", "--arch", "cpu"), ("check", "--target", "cpu")):
+            refused = run(*command, *strange, code=1)
+            assert "no store that it read has it; accepted are its text (--score-mod FILE)" in refused and "compiled" not in refused, refused
+
         # A mask program that is a causal mask is one.
         causal = run("emit", "--arch", "cpu", *plain[2:], "--mask-mod", "return kv_idx <= q_idx + seqlen_kv - seqlen_q;")
         assert "score_element" not in causal and "Mask kMask = Mask::kCausalBottomRight" in causal, causal

@@ -20,7 +20,7 @@ except ImportError:
     sys.exit(77)
 
 import attune
-from attune import _tune
+from attune import _tune, _why
 
 TARGET = "cpu:1"
 SMALL = {"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,
@@ -68,6 +68,18 @@ class Why(WithStore):
         blocks = attune.block_map.from_blocks(np.ones((1, 1, 1, 1), bool), 64, 64, 20, 20)
         self.assertNotIn("advice", str(attune.why(*operands(), block_map=blocks, context=self.context)))
 
+    def test_advice_is_for_this_context(self):
+        """It named neither target nor store, and told to tune what only the reference serves."""
+        text = str(attune.why(*operands(), context=self.context))
+        self.assertRegex(text, f"attune.tune\\('.*', target='{TARGET}', store='{self.store}'\\) measures the kernels")
+        told = text.partition("attune.tune(")[2].partition(") measures")[0]
+        eval(f"attune.tune({told}, effort='quick', budget_s=2)", {"attune": attune})
+        self.assertEqual(attune.why(*operands(), context=self.context).rung, "exact")
+        without = attune.Context(TARGET, store="")
+        self.assertIn("advice     give the context a store", str(attune.why(*operands(), context=without)))
+        plan = types.SimpleNamespace(rung="reference", explain=lambda: "")
+        self.assertIn("tuning changes nothing", str(_why.Why("a=1", plan, None, {}, (), self.context)))
+
     def test_says_so_where_no_kernel_is_to_be_had(self):
         strict = attune.Context(TARGET, store=self.store, policy="strict")
         found = attune.why(*operands(), mask_tensor=np.ones((20, 20), bool), context=strict)
@@ -103,6 +115,21 @@ class Tune(WithStore):
         out = np.zeros_like(q)
         held.run(q, k, v, out)
         np.testing.assert_allclose(out, want, atol=2e-5)
+
+    def test_what_can_be_tuned_is_though_another_cannot(self):
+        """It raised, and the contexts that were open went on with the default."""
+        q, k, v = operands()
+        self.assertEqual(attune.why(q, k, v, context=self.context).rung, "default_config")
+        problem, slow = "dtype=fp32,head_dim=32,heads=2/1,seqlen=20", "op=attention_backward,dtype=fp32,head_dim=32,heads=2,seqlen=16,mask=none,alibi=1,score_gradient=alibi"
+        done = attune.tune([problem, slow], target=TARGET, store=self.store, effort="quick")
+        (failed, sentence), = done.failures.items()
+        self.assertIn("score_gradient=alibi", failed)
+        self.assertIn("only the reference kernel serves", sentence)
+        self.assertEqual((done.complete, sum(shape["winner"] is not None for shape in done.shapes)), (True, 1))
+        self.assertEqual(attune.why(q, k, v, context=self.context).rung, "exact")
+        with self.assertRaisesRegex(attune.Error, "score_gradient=alibi.*only the reference kernel serves") as caught:
+            attune.tune(slow, target=TARGET, store=self.store, effort="quick")
+        self.assertEqual(caught.exception.status, "unsupported")
 
     def test_models_become_the_programs_arguments(self):
         class Config:

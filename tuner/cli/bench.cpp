@@ -262,6 +262,7 @@ std::string report_text(const Engine& engine, const std::vector<Row>& rows) {
 }
 
 int bench(const Options& options) {
+  read_stored_programs(options.machine, options.workload.problems);
   Workload workload = workload_of(options.workload, target_of(options.machine.target));
   const auto device = open_machine(options.machine.target);
   note_slow_kernels(device->archs().front(), &workload);

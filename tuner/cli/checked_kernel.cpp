@@ -8,6 +8,7 @@
 #include <random>
 
 #include "generator/core/error.hpp"
+#include "generator/core/shell_word.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/program_options.hpp"
 #include "tuner/oracles/reference_kernels.hpp"

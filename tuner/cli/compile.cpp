@@ -68,12 +68,16 @@ std::vector<Problem> forms_of(const std::vector<Problem>& problems) {
 std::vector<Job> jobs_for(const Options& options, Workload* workload) {
   std::vector<Job> jobs;
   std::map<std::string, size_t> seen;
+  MachineOptions machine;
+  machine.store = options.store;
+  read_stored_programs(machine, options.workload.problems);
   const std::vector<Arch> archs = archs_by_name(options.archs);
   std::map<Target, Workload> of_target;  // a model's types and lengths are other ones on CPUs
   for (const Arch& arch : archs) {
     if (of_target.count(arch.target) == 0)
       of_target[arch.target] = workload_of(options.workload, arch.target);
     Workload& own = of_target[arch.target];
+    require_programs(own.problems);
     note_slow_kernels(arch, &own);
     const FactsSource source = facts_for(arch);
     if (!source.is_here) add_note("defaults follow " + source.text, &own);

@@ -229,6 +229,9 @@ void check_place(const Options& options, size_t num_archs) {
 }
 
 int emit(const Options& options) {
+  MachineOptions machine;
+  machine.store = options.store;
+  read_stored_programs(machine, {options.problem});
   const Problem problem = canonical(parse_problem_with(options.programs, options.problem));
   const std::vector<Arch> archs = archs_by_name(options.archs);
   check_place(options, archs.size());

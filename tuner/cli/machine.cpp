@@ -2,6 +2,9 @@
 // Opening the device and the store that the command line names.
 #include "tuner/cli/machine.hpp"
 
+#include <algorithm>
+
+#include "cache/store_stack.hpp"
 #include "generator/core/error.hpp"
 #include "runtime/open_device.hpp"
 #include "runtime/options.hpp"
@@ -38,8 +41,15 @@ std::shared_ptr<const Device> try_open_cuda(std::string* why) {
   return cuda_device_count(why) > 0 ? open_device("cuda") : nullptr;
 }
 
+void read_stored_programs(const MachineOptions& options, const std::vector<std::string>& problems) {
+  if (std::any_of(problems.begin(), problems.end(),
+                  [](const std::string& text) { return text.find("_mod=") != std::string::npos; }))
+    StoreStack(store_layers(engine_options(options))).load_programs();
+}
+
 EngineOptions engine_options(const MachineOptions& options) {
   EngineOptions engine = options_from_environment().engine;
+  engine.target = options.target;
   if (!options.store.empty()) {
     engine.user_store = options.store;
     engine.use_store = true;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/device.hpp"
 #include "runtime/engine_options.hpp"
@@ -34,6 +35,10 @@ DeviceLock lock_device(const Device& device, const std::function<bool()>& stop =
 Target target_of(const std::string& target);
 // nullptr when no driver answers; `why`, if given, then says so.
 std::shared_ptr<const Device> try_open_cuda(std::string* why);
+
+// Makes the programs known that a text names by digest ("score_mod=0123...") and the stores of that machine hold: as an engine does,
+// for commands that open none.
+void read_stored_programs(const MachineOptions& options, const std::vector<std::string>& problems);
 
 // An engine on that machine and store.
 EngineOptions engine_options(const MachineOptions& options);

@@ -4,10 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cctype>
-
 #include "generator/core/error.hpp"
+#include "generator/core/shell_word.hpp"
 #include "tuner/cli/output.hpp"
 
 namespace attune::cli {
@@ -64,19 +62,11 @@ Problem parse_problem_with(const ProgramOptions& options, const std::string& tex
   return problem;
 }
 
-std::string shell_word(const std::string& text) {
-  const bool is_plain = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-           std::string_view("_=,./:-+").find(c) != std::string_view::npos;
-  });
-  if (is_plain) return text;
-  std::string word;
-  bool is_escaped = false;
-  for (const char c : text) {
-    is_escaped = is_escaped || c == '\n' || c == '\'' || c == '\\';
-    word += c == '\n' ? "\\n" : c == '\'' ? "\\'" : c == '\\' ? "\\\\" : std::string(1, c);
+void require_programs(const std::vector<Problem>& problems) {
+  for (const Problem& problem : problems) {
+    if (problem.score_mod) user_program(problem.score_mod, score::Kind::kScore, "score_mod");
+    if (problem.mask_mod) user_program(problem.mask_mod, score::Kind::kMask, "mask_mod");
   }
-  return (is_escaped ? "$'" : "'") + word + "'";
 }
 
 std::string program_words(const Problem& problem) {

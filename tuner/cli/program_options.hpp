@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "generator/core/problem.hpp"
 #include "tuner/cli/command_line.hpp"
@@ -23,10 +24,11 @@ std::function<void(Problem*)> giver_of(const ProgramOptions& options);
 // The problem of a text, with the programs.
 Problem parse_problem_with(const ProgramOptions& options, const std::string& text);
 
+// Throws kInvalidArgument where a problem names a program that this process does not know: before work that needs its text.
+void require_programs(const std::vector<Problem>& problems);
+
 // The words that give a problem's programs back, as a shell takes them: " --score-mod 'return score;'". Empty where it has none.
 std::string program_words(const Problem& problem);
-// One word as a shell takes it, on one line.
-std::string shell_word(const std::string& text);
 // The texts of a problem's programs for people, under their names; empty where it has none.
 std::string program_texts(const SpecFields& spec);
 

@@ -96,8 +96,17 @@ void show(ProgressLine* line, const Progress& now) {
   line->show(now.budget_s > 0 ? now.elapsed_s / now.budget_s : 0, parts);
 }
 
-Json report_json(const TuneReport& report, const Device& device,
-                 const std::filesystem::path& store) {
+// Whether the same command would go on. A budget that nobody gave may end a search: its winner is what the effort promises.
+bool is_partial(const TuneReport& report, bool budget_given) {
+  return report.interrupted ||
+         std::any_of(report.shapes.begin(), report.shapes.end(), [&](const ShapeReport& shape) {
+           if (shape.winner) return budget_given && !shape.complete;
+           return !shape.complete && !(shape.error && shape.trials.empty());
+         });
+}
+
+Json report_json(const TuneReport& report, const Device& device, const std::filesystem::path& store,
+                 bool budget_given) {
   Json shapes = Json::array();
   for (const ShapeReport& shape : report.shapes) {
     size_t failed = 0;
@@ -112,12 +121,18 @@ Json report_json(const TuneReport& report, const Device& device,
                       {"complete", shape.complete},
                       {"already_tuned", shape.already_tuned},
                       {"note", shape.note},
+                      {"error", shape.error.has_value()},
                       {"time_s", shape.seconds}});
   }
-  return {{"device", device_json(device)}, {"store", store.string()},
-          {"stored", report.stored},       {"interrupted", report.interrupted},
-          {"compiled", report.compiled},   {"time_s", report.seconds},
-          {"budget_s", report.budget_s},   {"shapes", shapes}};
+  return {{"device", device_json(device)},
+          {"store", store.string()},
+          {"stored", report.stored},
+          {"interrupted", report.interrupted},
+          {"partial", is_partial(report, budget_given)},
+          {"compiled", report.compiled},
+          {"time_s", report.seconds},
+          {"budget_s", report.budget_s},
+          {"shapes", shapes}};
 }
 
 std::string report_text(const TuneReport& report, const Device& device,
@@ -146,17 +161,14 @@ std::string report_text(const TuneReport& report, const Device& device,
 }
 
 // A shape without a winner that was searched to the end: nothing works there. One without a trial:
-// its device or its measuring process failed. A budget that nobody gave may end a search: its
-// winner is what the effort promises.
+// its device or its measuring process failed.
 int exit_code_for(const TuneReport& report, bool budget_given) {
-  bool partial = report.interrupted;
   for (const ShapeReport& shape : report.shapes) {
     if (!shape.winner && shape.complete) return kNotSupported;
     if (shape.error && shape.trials.empty() && !report.interrupted)
       return exit_code_of(*shape.error);
-    partial = partial || !shape.winner || (budget_given && !shape.complete);
   }
-  if (partial) return kPartial;
+  if (is_partial(report, budget_given)) return kPartial;
   return report.stored ? kOk : kStorage;
 }
 
@@ -242,9 +254,11 @@ int tune_command(const Options& options) {
   if (options.verify < 0)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--verify is {}; accepted are 0 (off) and more", options.verify));
+  read_stored_programs(options.machine, options.workload.problems);
   Workload workload = workload_of(options.workload, target_of(options.machine.target));
   take_shard(options, &workload);
   if (options.dry_run) return show_workload(options, workload);
+  require_programs(workload.problems);
   const auto device = open_machine(options.machine.target);
   note_slow_kernels(device->archs().front(), &workload);
   const std::vector<Problem>& problems = workload.problems;
@@ -269,7 +283,7 @@ int tune_command(const Options& options) {
     repeats =
         verify_winners(target, backend, &store, problems, settings_of(options), options.verify);
   if (options.json) {
-    Json body = report_json(report, *device, path);
+    Json body = report_json(report, *device, path, !options.budget.empty());
     if (options.verify > 0) body["verify"] = repeats_json(repeats);
     body.update(workload_json(workload));
     print_json("tune", body);

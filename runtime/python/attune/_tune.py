@@ -19,12 +19,19 @@ PARTIAL = 6  # exit code: the budget ended
 _STATUS = {1: "invalid_argument", 2: "unsupported", 4: "driver", 5: "store"}
 
 
+def _failed(shape):
+    """Without a winner for another reason than a budget that ended: it was searched to the end, or its device failed."""
+    return shape["winner"] is None and (shape["complete"] or shape["error"])
+
+
 class TuneReport:
     """What tune() did. shapes: a dict each with problem, winner (template, config, timing; None where there is none), trials, complete,
-    already_tuned, note. complete: False where the budget ended first. store: the file that has it now. time_s, device."""
+    already_tuned, note. failures: {problem: sentence} of those that cannot be tuned. complete: False where the budget ended first.
+    store: the file that has it now. time_s, device."""
 
     def __init__(self, answer, complete):
         self.shapes, self.store, self.complete = answer["shapes"], answer.get("store"), complete
+        self.failures = {shape["problem"]: shape["note"] or "no winner" for shape in self.shapes if _failed(shape)}
         self.device, self.time_s, self.answer = answer.get("device"), answer.get("time_s"), answer
 
     def __repr__(self):
@@ -108,14 +115,17 @@ def end(process):
 
 
 def report(process, output, errors):
-    """The TuneReport of a process that ended; raises Error with its sentence where it failed."""
+    """The TuneReport of a process that ended; raises Error with its sentence where it failed and nothing was tuned."""
     answer = None
     if output.strip():
         answer = json.loads(output)
-    if answer is not None and "shapes" in answer and process.returncode in (0, PARTIAL):
-        return TuneReport(answer, process.returncode == 0)
+    shapes = (answer or {}).get("shapes", [])
+    won = any(shape["winner"] for shape in shapes) and answer["stored"]
+    if answer is not None and "shapes" in answer and (process.returncode in (0, PARTIAL) or won):
+        return TuneReport(answer, not answer["partial"])
     status = _STATUS.get(process.returncode, "internal")
-    reason = (answer or {}).get("error") or (errors or "").strip() or f"it ended with {process.returncode}"
+    reasons = [f"{shape['problem']}: {shape['note']}" for shape in shapes if not shape["winner"] and shape["note"]]
+    reason = "; ".join(reasons) or (errors or "").strip() or f"it ended with {process.returncode}"
     raise Error(STATUS_NAMES.index(status), f"attune tune: {reason}")
 
 
@@ -137,8 +147,8 @@ def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=F
     measured until then is kept, and the next call goes on from there. target: auto, cuda:N, cpu, cpu:N.
     store: a file; by default $ATTUNE_STORE, else the user's. progress: True shows a line on stderr; by default where that is a terminal.
 
-    Do not use the device for other work meanwhile: that is measured too. Returns a TuneReport; raises attune.Error where nothing could be
-    tuned. Ctrl-C keeps what was measured."""
+    Do not use the device for other work meanwhile: that is measured too. Returns a TuneReport, whose failures are the problems that cannot
+    be tuned; raises attune.Error where none of them can. Ctrl-C keeps what was measured."""
     if store is None and os.environ.get("ATTUNE_STORE") == "":
         raise ValueError("store is None and ATTUNE_STORE is empty, so there is nowhere to keep what is tuned; accepted is a file")
     if progress is None:
@@ -150,6 +160,5 @@ def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=F
             output, errors = process.communicate()
         finally:
             end(process)
-    found = report(process, output, errors)
-    reload_contexts()
-    return found
+            reload_contexts()  # what was tuned counts, whatever became of the rest
+    return report(process, output, errors)

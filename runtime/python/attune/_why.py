@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """why(): which kernel a call of attention() gets, from which rung of the ladder, and why no other."""
+import os
+
 from ._attention import prepare
 from ._context import context_of
 from ._library import Error
@@ -22,8 +24,9 @@ class Why:
     rung, kernel_template, config, arch, expected_us: the plan's, or None. tuned: whether the config was measured on this device for this
     or another shape. explanation: lines of Plan.explain(). reasons: {template: why it does not serve, or None where it does}."""
 
-    def __init__(self, problem, plan, error, reasons, programs=()):
+    def __init__(self, problem, plan, error, reasons, programs=(), context=None):
         self.problem, self.plan, self.error, self.reasons, self._programs = problem, plan, error, reasons, [field for field, _ in programs]
+        self._context = context
         for name in ("rung", "kernel_template", "config", "arch", "expected_us"):
             setattr(self, name, getattr(plan, name, None))
         self.tuned = self.rung in TUNED
@@ -41,11 +44,17 @@ class Why:
 
     def advice(self):
         """What would make it better, if anything would."""
-        if self.plan is None or self.rung in ("pinned", "exact") or "block_map" in self._programs:
+        if self.plan is None or self.rung in ("pinned", "exact") or "block_map" in self._programs or (self._programs and self.rung == "bucket"):
             return []
+        if self.rung == "reference":
+            return [f"{'advice':10} tuning changes nothing: only the reference kernel serves this here"]
+        target, store = (None, None) if self._context is None else (self._context.target, self._context.store)
+        if store == "" or (store is None and os.environ.get("ATTUNE_STORE") == ""):
+            return [f"{'advice':10} give the context a store: without one nothing that was tuned is found"]
         if self._programs:  # which the problem's text has not
             return [f"{'advice':10} attune.tune_on_first_use() measures the kernels for calls with this {' and '.join(self._programs)}"]
-        return [f"{'advice':10} attune.tune({self.problem!r}) measures the kernels for this very shape"]
+        words = [repr(self.problem)] + [f"target={target!r}"] * (target not in (None, "auto")) + [f"store={store!r}"] * (store is not None)
+        return [f"{'advice':10} attune.tune({', '.join(words)}) measures the kernels for this very shape"]
 
 
 def why(q, k, v, *arguments, **keywords):
@@ -67,7 +76,7 @@ def why(q, k, v, *arguments, **keywords):
     scores = scores_of(seed=0, **{name: keywords.get(name) for name in _FEATURES})
     problem = plan._text if plan is not None else _text(q, k, v, keywords, scores)
     programs = () if scores is None else scores.programs()
-    return Why(problem, plan, error, _reasons(context, problem, programs), programs)
+    return Why(problem, plan, error, _reasons(context, problem, programs), programs, context)
 
 
 def _text(q, k, v, keywords, features):

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// See tune_advice.hpp.
+#include "runtime/tune_advice.hpp"
+
+#include <fmt/format.h>
+
+#include "generator/core/shell_word.hpp"
+#include "runtime/options.hpp"
+
+namespace attune {
+namespace {
+
+// --target and --store, where `attune` would take others by itself.
+std::string machine_words(const EngineOptions& options) {
+  std::string words;
+  if (!options.target.empty() && options.target != "auto")
+    words += " --target " + shell_word(options.target);
+  if (const std::filesystem::path store = user_store_of(options);
+      !store.empty() && store != default_store_path())
+    words += " --store " + shell_word(store.string());
+  return words;
+}
+
+std::string problem_words(const Problem& asked, const EngineOptions& options) {
+  return "--problem " + shell_word(to_text(asked)) + machine_words(options);
+}
+
+bool is_held(const ProgramDigest& digest, const StoreStack& stores) {
+  return !digest || stores.holds_program(digest);
+}
+
+}  // namespace
+
+std::string tune_advice(const Problem& asked, const EngineOptions& options,
+                        const StoreStack& stores) {
+  if (user_store_of(options).empty())
+    return "this context has no store, which `attune tune` would keep its kernel in";
+  if (!is_held(asked.score_mod, stores) || !is_held(asked.mask_mod, stores))
+    return fmt::format(
+        "a run with ATTUNE_CAPTURE=problems.jsonl, then `attune tune --captured problems.jsonl{}` "
+        "finds its kernel",
+        machine_words(options));
+  return fmt::format("`attune tune {}` finds its kernel", problem_words(asked, options));
+}
+
+std::string reference_advice(const Problem& asked, const EngineOptions& options) {
+  return fmt::format(
+      "no other kernel serves it, and tuning changes nothing; `attune explain {}` "
+      "says why",
+      problem_words(asked, options));
+}
+
+}  // namespace attune
