@@ -13,6 +13,7 @@
 #include "generator/cpu_toolchain.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "tuner/cli/machine.hpp"
+#include "tuner/cli/workload_output.hpp"
 
 namespace attune::cli {
 namespace {
@@ -56,17 +57,42 @@ std::optional<Dtype> faster_dtype(Problem problem, const Arch& arch) {
   return std::nullopt;
 }
 
+// Whether it serves anything of its op there.
+bool is_made_for(const KernelTemplate& kernel_template, const Arch& arch) {
+  KernelSpec plain = spec_of(Problem{});
+  plain.op = kernel_template.serves().op;
+  for (const Dtype dtype : {Dtype::kFp16, Dtype::kBf16, Dtype::kFp32, Dtype::kE4m3})
+    for (const Accuracy accuracy : {Accuracy::kAccurate, Accuracy::kFast}) {
+      plain.dtype_q = plain.dtype_kv = plain.dtype_o = dtype;
+      plain.fp8.accuracy = accuracy;
+      if (!kernel_template.refuses(plain, arch)) return true;
+    }
+  return false;
+}
+
+// Of the templates of its op that are made for the arch, why they do not serve it.
+std::string slow_reason(const KernelSpec& spec, const Arch& arch) {
+  std::string reasons;
+  for (const auto& [kernel_template, reason] : serving(spec, {arch}).refusals)
+    if (kernel_template->serves().op == spec.op && !kernel_template->is_reference() &&
+        is_made_for(*kernel_template, arch))
+      reasons +=
+          fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", kernel_template->name(), reason);
+  if (!reasons.empty()) return reasons;
+  return fmt::format("no other template of op {} is made for {}", op_name(spec.op), arch.name());
+}
+
 }  // namespace
 
 std::vector<std::string> slow_kernel_notes(const std::vector<Problem>& problems, const Arch& arch) {
   std::vector<std::string> notes;
-  std::set<Dtype> seen;
+  std::set<std::string> seen;
   for (const Problem& problem : problems) {
     if (!is_slow(problem, arch)) continue;
-    if (!seen.insert(problem.dtype_q).second) continue;
-    std::string note = fmt::format("only the slow reference kernel serves {} on {}",
-                                   dtype_name(problem.dtype_q), arch.name());
-    if (arch.target == Target::kCuda) note += ", which has no tensor-core kernel for it";
+    const std::string reason = slow_reason(spec_of(problem), arch);
+    if (!seen.insert(reason).second) continue;
+    std::string note = fmt::format("only the slow reference kernel serves {} on {} ({})",
+                                   short_text(problem), arch.name(), reason);
     if (const auto dtype = faster_dtype(problem, arch))
       note += fmt::format("; --dtype {} has a fast one", dtype_name(*dtype));
     notes.push_back(std::move(note));

@@ -48,8 +48,8 @@ KernelChoice choose_kernel(const Problem& problem, const Arch& arch, const Devic
 // kInvalidArgument.
 Config config_over(const Config& base, const std::string& text, const SearchSpace& space);
 
-// A sentence for each type of the problems that only the reference kernel serves on `arch`, with a
-// type that has a better one.
+// A sentence for each reason why only the reference kernel serves a problem on `arch`, as the templates give it, with a type that has
+// a better one.
 std::vector<std::string> slow_kernel_notes(const std::vector<Problem>& problems, const Arch& arch);
 
 // Throws kCompile, saying how to get one, when this machine has no compiler for the arch.

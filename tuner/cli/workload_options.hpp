@@ -51,7 +51,7 @@ std::string first_given(const WorkloadOptions& options);
 
 // Adds a note to the workload, and prints it on stderr.
 void add_note(const std::string& text, Workload* workload);
-// Adds a note for each type that only the slow reference kernel serves there.
+// Adds a note for each reason why only the slow reference kernel serves a problem there.
 void note_slow_kernels(const Arch& arch, Workload* workload);
 
 // What every command that runs a workload on this machine takes.
