@@ -32,8 +32,17 @@ def workspace_bytes(problem, target):
 def attention(q, k, v, mask="none"):
     """q: [batch, seqlen_q, num_heads_q, head_dim], k and v: [batch, seqlen_kv, num_heads_kv, head_dim]; mask: none, causal_top_left or
     causal_bottom_right. Returns [batch, seqlen_q, num_heads_q, head_dim]."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.ndim != 4:
+            raise ValueError(f"{name} has shape {x.shape}; accepted is [batch, seqlen, num_heads, head_dim]")
+        if x.dtype.name not in DTYPES or x.dtype != q.dtype:
+            raise ValueError(f"{name} is {x.dtype.name}; accepted are {', '.join(DTYPES)}, the same of q, k and v")
     batch, seqlen_q, heads_q, head_dim = q.shape
     _, seqlen_kv, heads_kv, _ = k.shape
+    if k.shape != (batch, seqlen_kv, heads_kv, head_dim) or heads_kv == 0 or heads_q % heads_kv:
+        raise ValueError(f"k has shape {k.shape} and q {q.shape}; accepted are the same batch and head_dim, and heads of k that divide those of q")
+    if v.shape != k.shape:
+        raise ValueError(f"v has shape {v.shape} and k {k.shape}; accepted is the same")
     problem = (f"dtype={DTYPES[q.dtype.name]},head_dim={head_dim},heads={heads_q}/{heads_kv},batch={batch},seqlen_q={seqlen_q},"
                f"seqlen_kv={seqlen_kv},mask={mask}")
     room = workspace_bytes(problem, "cpu" if jax.default_backend() == "cpu" else "cuda") + 255

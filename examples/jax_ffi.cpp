@@ -1,79 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
 // attune in JAX: the handlers that XLA calls, of CPUs and GPUs. jax_attention.py registers them and says how this file is built.
 #include <attune/attune.hpp>
-#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
 
 #include <xla/ffi/api/ffi.h>
 
 namespace ffi = xla::ffi;
+using Text = std::string_view;
+using In = ffi::AnyBuffer;
+using Out = ffi::Result<ffi::AnyBuffer>;
 
 namespace {
 
-// One a target, for the life of the process. Plans are looked up there; the first of a problem may compile.
-const attune::Context& context_of(const char* target) {
-  static const auto open = [](const char* name) {
-    attune::ContextOptions options;
-    options.target = name;
-    return attune::Context(options);
-  };
-  static const attune::Context cpu = open("cpu");
-  if (std::string(target) == "cpu") return cpu;
-  static const attune::Context cuda = open("cuda");
-  return cuda;
+// One a device, for the life of the process. Plans are looked up there; the first of a problem may compile.
+const attune::Context& context_of(const std::string& target) {
+  static std::mutex mutex;
+  static std::map<std::string, attune::Context> contexts;
+  const std::lock_guard<std::mutex> lock(mutex);
+  attune::ContextOptions options;
+  options.target = target.c_str();
+  return contexts.try_emplace(target, options).first->second;
 }
 
-// XLA aligns to less than the 256 bytes that attune wants, so the buffer has that many more.
-void* aligned(void* memory) {
-  return reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(memory) + 255) / 256 * 256);
+// Kernels go as far as the problem says, so buffers must be what it says, whoever calls.
+void check(const char* name, const In& buffer, int dtype, const std::vector<int64_t>& wanted) {
+  static const std::map<int, ffi::DataType> types{
+      {ATTUNE_FP32, ffi::F32}, {ATTUNE_BF16, ffi::BF16}, {ATTUNE_FP16, ffi::F16}};
+  const auto extents = buffer.dimensions();
+  const std::vector<int64_t> found(extents.begin(), extents.end());
+  if (types.count(dtype) && buffer.element_type() == types.at(dtype) && found == wanted) return;
+  auto text = name + (" is of type " + std::to_string(static_cast<int>(buffer.element_type())));
+  for (const int64_t extent : extents) text += " x " + std::to_string(extent);
+  throw std::invalid_argument(text + ", not as the problem says");
 }
 
-ffi::Error attend(const char* target, void* stream, std::string_view problem_text,
-                  const ffi::AnyBuffer& q, const ffi::AnyBuffer& k, const ffi::AnyBuffer& v,
-                  ffi::Result<ffi::AnyBuffer>& o, ffi::Result<ffi::AnyBuffer>& workspace) try {
-  const attune::Problem problem{std::string(problem_text)};
-  const attune::Plan plan = context_of(target).plan(problem);
+ffi::Error attend(const std::string& target, void* stream, Text problem, const In& q, const In& k,
+                  const In& v, Out& o, Out& workspace) try {
+  const attune::Problem p{std::string(problem)};
+  if (p.op != ATTUNE_PREFILL) throw std::invalid_argument("op is another; accepted is prefill");
+  check("q", q, p.dtype, {p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_qk});
+  check("k", k, p.dtype_kv, {p.batch, p.seqlen_kv, p.num_heads_kv, p.head_dim_qk});
+  check("v", v, p.dtype_kv, {p.batch, p.seqlen_kv, p.num_heads_kv, p.head_dim_v});
+  check("o", *o, p.dtype_o, {p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_v});
+  const attune::Plan plan = context_of(target).plan(p);
   const std::size_t bytes = plan.workspace_bytes();
-  if (workspace->size_bytes() < bytes + 255)
+  if (workspace->size_bytes() < bytes + 255)  // XLA aligns to less than the 256 that attune wants
     return ffi::Error::InvalidArgument("the workspace is too small");
-  void* const memory = aligned(workspace->untyped_data());
+  const auto begin = reinterpret_cast<std::uintptr_t>(workspace->untyped_data());
+  void* const memory = reinterpret_cast<void*>((begin + 255) / 256 * 256);
   plan.init_workspace(memory, bytes, stream);  // its counters; on a GPU one small memset
-  plan.run(
-      problem.contiguous(q.untyped_data(), k.untyped_data(), v.untyped_data(), o->untyped_data()),
-      memory, bytes, stream);
+  plan.run(p.contiguous(q.untyped_data(), k.untyped_data(), v.untyped_data(), o->untyped_data()),
+           memory, bytes, stream);
   return ffi::Error::Success();
 } catch (const std::exception& error) {  // nothing may be thrown into XLA
-  return ffi::Error::InvalidArgument(error.what());
+  return ffi::Error::InvalidArgument(error.what() + ("; problem: " + std::string(problem)));
 }
 
-ffi::Error on_cpu(std::string_view problem, ffi::AnyBuffer q, ffi::AnyBuffer k, ffi::AnyBuffer v,
-                  ffi::Result<ffi::AnyBuffer> o, ffi::Result<ffi::AnyBuffer> workspace) {
-  return attend("cpu", nullptr, problem, q, k, v, o, workspace);
+ffi::Error on_cpu(Text problem, In q, In k, In v, Out o, Out room) {
+  return attend("cpu", nullptr, problem, q, k, v, o, room);
 }
 
-ffi::Error on_cuda(void* stream, std::string_view problem, ffi::AnyBuffer q, ffi::AnyBuffer k,
-                   ffi::AnyBuffer v, ffi::Result<ffi::AnyBuffer> o,
-                   ffi::Result<ffi::AnyBuffer> workspace) {
-  return attend("cuda", stream, problem, q, k, v, o, workspace);
+ffi::Error on_cuda(Text problem, In q, In k, In v, Out o, Out room, void* stream, int32_t device) {
+  return attend("cuda:" + std::to_string(device), stream, problem, q, k, v, o, room);
+}
+
+auto operands() {
+  return ffi::Ffi::Bind().Attr<Text>("problem").Arg<In>().Arg<In>().Arg<In>().Ret<In>().Ret<In>();
 }
 
 }  // namespace
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(attune_jax_cpu, on_cpu,
-                              ffi::Ffi::Bind()
-                                  .Attr<std::string_view>("problem")
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(attune_jax_cpu, on_cpu, operands());
 // Only enqueues, so XLA may capture it in a CUDA graph.
-XLA_FFI_DEFINE_HANDLER_SYMBOL(attune_jax_cuda, on_cuda,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::PlatformStream<void*>>()
-                                  .Attr<std::string_view>("problem")
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>(),
-                              {ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    attune_jax_cuda, on_cuda,
+    operands().Ctx<ffi::PlatformStream<void*>>().Ctx<ffi::DeviceOrdinal>(),
+    {ffi::Traits::kCmdBufferCompatible});
