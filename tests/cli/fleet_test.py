@@ -128,6 +128,21 @@ def kills(fleet, seed=3, shards=3, lengths=range(1, 91)):
     print(f"{shards} shards, {killed} killed, {len(every)} trials, the same pins in every order")
 
 
+def check_failures(fleet):
+    """Scripts end as their shards do: with what the worst one ended with, also where another went well."""
+    programs = fleet.folder / "failing"
+    programs.mkdir()
+    program = programs / "attune"
+    program.write_text("#!/bin/bash\n[[ $* == *--shard\\ 1/* ]] && exit ${SECOND:-0}\nexit ${FIRST:-0}\n")
+    program.chmod(0o755)
+    path, folder = f"{programs}:{fleet.environment['PATH']}", fleet.folder / "failed"
+    for first, second, status in ((0, 0, 0), (5, 5, 5), (4, 0, 4), (0, 6, 6), (4, 6, 6), (6, 4, 6)):
+        fleet.run("bash", FLEET / "node.sh", folder, 2, *WORKLOAD, PATH=path, FIRST=str(first), SECOND=str(second), status=status)
+    assert "NUM_GPUS is 0; accepted is 1 and more" in fleet.run("bash", FLEET / "node.sh", folder, 0, *WORKLOAD, status=1)
+    fleet.run("bash", FLEET / "slurm.sh", folder, *WORKLOAD, PATH=path, FIRST="4", SLURM_ARRAY_TASK_ID="0", status=4)
+    fleet.run("bash", FLEET / "join.sh", folder, PATH=path, FIRST="5", status=5)
+
+
 def glue(fleet):
     folder = fleet.folder / "array"
     for task in (1, 2):  # sbatch --array=1-2
@@ -138,6 +153,7 @@ def glue(fleet):
     fleet.stores = fleet.folder / "nodes"
     fleet.run("bash", FLEET / "node.sh", fleet.stores, 2, *WORKLOAD)
     fleet.joined()
+    check_failures(fleet)
     job = (FLEET / "kubernetes.yaml").read_text()
     pods = int(re.search(r"completions: (\d+)", job).group(1))
     command = json.loads(re.search(r"command: (\[.*\])", job).group(1))
