@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""examples/vllm/attune_vllm.py behind a double of as much of vLLM's interface as it uses, against float64: chunks and tokens in one batch, rows of padding,
-sinks, windows, ALiBi, softcap, 8-bit caches, shared caches; on a GPU a captured graph. Skips aloud (status 77) without PyTorch and the device."""
+"""examples/vllm/attune_vllm.py behind vLLM's own interface where vLLM is installed, else a double of as much of it as it uses, against float64: chunks and
+tokens in one batch, rows of padding, sinks, windows, ALiBi, softcap, 8-bit caches, shared caches, layouts of caches; on a GPU a captured graph.
+Skips aloud (status 77) without PyTorch and the device."""
 import enum
 import pathlib
 import sys
@@ -14,6 +15,13 @@ from library_and_device import DEVICE, np, torch
 if torch is None:
     print("SKIP: name a device of PyTorch: cpu or cuda")
     sys.exit(77)
+
+
+registered = {}
+
+
+def register_backend(which, path):
+    registered[which.name] = path
 
 
 def module(name, **members):
@@ -37,13 +45,18 @@ class Builder:
         self.device = device
 
 
-registered = {}
-for package in ("vllm", "vllm.v1", "vllm.v1.attention", "vllm.v1.attention.backends"):
-    module(package)
-module("vllm.v1.attention.backend", AttentionBackend=object, AttentionImpl=object, AttentionMetadata=object, AttentionMetadataBuilder=Builder,
-       AttentionType=AttentionType, MultipleOf=MultipleOf, AttentionCGSupport=enum.Enum("AttentionCGSupport", "NEVER UNIFORM_BATCH ALWAYS"))
-module("vllm.v1.attention.backends.registry", AttentionBackendEnum=enum.Enum("AttentionBackendEnum", "FLASH_ATTN CUSTOM"),
-       register_backend=lambda which, path: registered.update({which.name: path}))
+try:
+    from vllm.v1.attention.backends import registry
+    registry.register_backend = register_backend
+    VLLM = True
+except ImportError:
+    VLLM = False
+    for package in ("vllm", "vllm.v1", "vllm.v1.attention", "vllm.v1.attention.backends"):
+        module(package)
+    module("vllm.v1.attention.backend", AttentionBackend=object, AttentionImpl=object, AttentionMetadata=object, AttentionMetadataBuilder=Builder,
+           AttentionType=AttentionType, MultipleOf=MultipleOf, AttentionCGSupport=enum.Enum("AttentionCGSupport", "NEVER UNIFORM_BATCH ALWAYS"))
+    module("vllm.v1.attention.backends.registry", AttentionBackendEnum=enum.Enum("AttentionBackendEnum", "FLASH_ATTN CUSTOM"),
+           register_backend=register_backend)
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "vllm"))
 import attune_vllm  # noqa: E402
 
@@ -59,7 +72,8 @@ def ints(values, dtype=torch.int32):
 class Step:
     """A batch as the engine gives it: requests with `before` keys in the cache and `new` tokens, then `padding` rows."""
 
-    def __init__(self, before, new, padding=0, heads_kv=HEADS_KV, cache_dtype=DTYPE):
+    def __init__(self, before, new, padding=0, heads_kv=HEADS_KV, cache_dtype=DTYPE, layout=(0, 2, 1, 3), causal=True):
+        """layout: order in memory of the cache's pages, heads, keys of a page and columns; None: vLLM's older shape."""
         self.random = torch.Generator().manual_seed(len(before) + sum(new))
         self.before, self.new = before, new
         self.lengths = [b + n for b, n in zip(before, new)]
@@ -72,20 +86,25 @@ class Step:
             begins.append(begins[-1] + n)
         draw = lambda *shape: torch.randn(*shape, generator=self.random).to(DEVICE, DTYPE)  # noqa: E731
         self.q, self.k, self.v = draw(rows + padding, HEADS, D), draw(rows + padding, heads_kv, D), draw(rows + padding, heads_kv, D)
-        self.shape = attune_vllm.AttuneBackend.get_kv_cache_shape(PAGES, PAGE, heads_kv, D)
-        self.cache = torch.full(self.shape, float("nan"), dtype=DTYPE, device=DEVICE)
+        old_shape, shape = attune_vllm.AttuneBackend.get_kv_cache_shape(PAGES, PAGE, heads_kv, D), (PAGES, heads_kv, PAGE, 2 * D)
+        ordered = old_shape if layout is None else tuple(shape[i] for i in layout)
+        narrow = cache_dtype != DTYPE
+        self.cache = torch.full(ordered, 0x7F if narrow else float("nan"), dtype=torch.uint8 if narrow else DTYPE, device=DEVICE)
+        if layout is not None:
+            self.cache = self.cache.permute([layout.index(i) for i in range(4)])
+        # [K or V, page, key of the page, head, column], whatever the layout
+        places = self.cache.unbind(1) if layout is None else [self.cache[..., of].transpose(1, 2) for of in (slice(0, D), slice(D, 2 * D))]
         self.old = draw(2, len(before), max(max(before), 1), heads_kv, D)
-        if cache_dtype != DTYPE:
-            self.cache = torch.full(self.shape, 0x7F, dtype=torch.uint8, device=DEVICE)
+        if narrow:
             self.old = self.old.to(cache_dtype).to(DTYPE)
         for request, n in enumerate(before):
             for at in range(n):
                 for which in (0, 1):
                     row = self.old[which, request, at]
-                    self.cache[self.table[request][at // PAGE], which, at % PAGE] = row if cache_dtype == DTYPE else row.to(cache_dtype).view(torch.uint8)
+                    places[which][self.table[request][at // PAGE], at % PAGE] = row.to(cache_dtype).view(torch.uint8) if narrow else row
         slots = [self.table[r][p // PAGE] * PAGE + p % PAGE for r, (b, n) in enumerate(zip(before, new)) for p in range(b, b + n)]
         self.common = types.SimpleNamespace(num_actual_tokens=rows, slot_mapping=ints(slots + [-1] * padding, torch.int64), seq_lens=ints(self.lengths),
-                                            block_table_tensor=ints(self.table), query_start_loc=ints(begins), max_query_len=max(new), causal=True)
+                                            block_table_tensor=ints(self.table), query_start_loc=ints(begins), max_query_len=max(new), causal=causal)
         self.begins = begins
 
     def keys(self, request, cache_dtype=DTYPE):
@@ -99,8 +118,8 @@ LAYER = types.SimpleNamespace(_k_scale=torch.tensor(1.0, device=DEVICE), _v_scal
 BEFORE, NEW = [40, 0, 17, 63, 0], [1, 33, 3, 1, 1]
 
 
-def built(**keywords):
-    return attune_vllm.AttuneImpl(HEADS, D, D**-0.5, HEADS_KV, **keywords)
+def built(heads_kv=HEADS_KV, **keywords):
+    return attune_vllm.AttuneImpl(HEADS, D, D**-0.5, heads_kv, **keywords)
 
 
 def metadata(step):
@@ -108,14 +127,14 @@ def metadata(step):
 
 
 class BackendTest(unittest.TestCase):
-    def check(self, step, impl, cache_dtype=DTYPE, sinks=None, **of_oracle):
+    def check(self, step, impl, cache_dtype=DTYPE, sinks=None, causal=True, **of_oracle):
         output = torch.full_like(step.q, 7.0)
         got = impl.forward(LAYER, step.q, step.k, step.v, step.cache, metadata(step), output)
         self.assertIs(got, output)
         self.assertTrue((output[step.rows:] == 7).all(), "rows of padding are nobody's")
         for request in range(len(step.new)):
             of = slice(step.begins[request], step.begins[request + 1])
-            want, lse = expected(step.q[of].double().cpu().numpy(), *step.keys(request, cache_dtype), causal=True, **of_oracle)
+            want, lse = expected(step.q[of].double().cpu().numpy(), *step.keys(request, cache_dtype), causal=causal, **of_oracle)
             if sinks is not None:
                 want *= (1 / (1 + np.exp(sinks[:, None] - lse))).T[:, :, None]
             np.testing.assert_allclose(output[of].double().cpu().numpy(), want, rtol=LIMIT, atol=LIMIT)
@@ -125,12 +144,58 @@ class BackendTest(unittest.TestCase):
         self.assertEqual(registered, {"CUSTOM": "attune_vllm.AttuneBackend"})
         backend = attune_vllm.AttuneBackend
         self.assertTrue(backend.supports_head_size(80) and not backend.supports_head_size(100) and not backend.supports_head_size(512))
-        attune_vllm.AttuneImpl(4, 72, 1.0, 2)
-        with self.assertRaisesRegex(NotImplementedError, "head_size is 72 with kv_cache_dtype fp8"):
-            attune_vllm.AttuneImpl(4, 72, 1.0, 2, kv_cache_dtype="fp8")
+
+    def reason(self, capability=(9, 0), **changed):
+        """As vLLM asks where it chooses."""
+        asked = dict(head_size=64, dtype=torch.bfloat16, kv_cache_dtype="auto", block_size=None, use_mla=False, has_sink=False, use_sparse=False,
+                     use_mm_prefix=False, device_capability=types.SimpleNamespace(major=capability[0], minor=capability[1]))
+        return attune_vllm.AttuneBackend.supports_combination(**{**asked, **changed})
+
+    def test_caches_that_a_device_does_not_serve_are_refused_where_a_backend_is_chosen(self):
+        for served in (dict(), dict(kv_cache_dtype=None), dict(kv_cache_dtype="bfloat16"), dict(capability=(8, 0)), dict(capability=(8, 9), kv_cache_dtype="fp8"),
+                       dict(kv_cache_dtype="fp8_e5m2", capability=(12, 0)), dict(head_size=72)):
+            self.assertIsNone(self.reason(**served))
+        for name in ("fp8", "fp8_e4m3", "fp8_e5m2"):
+            for capability in ((8, 0), (8, 6)):
+                self.assertRegex(self.reason(capability, kv_cache_dtype=name), rf"kv_cache_dtype is {name} on compute capability 8\.{capability[1]}; .* from 8\.9 on")
+        self.assertRegex(self.reason(head_size=72, kv_cache_dtype="fp8"), "head_size is 72 with kv_cache_dtype fp8")
+        self.assertRegex(self.reason(kv_cache_dtype="float16"), "kv_cache_dtype is float16 and the model's dtype torch.bfloat16; accepted is the same")
+
+    @unittest.skipUnless(VLLM, "vLLM is not installed")
+    def test_vllm_chooses_it(self):
+        from vllm.platforms.interface import DeviceCapability
+        from vllm.v1.attention.selector import AttentionSelectorConfig
+
+        def reasons(capability=(9, 0), **changed):
+            config = AttentionSelectorConfig(**{**dict(head_size=128, dtype=torch.bfloat16, kv_cache_dtype="auto", block_size=16), **changed})
+            return attune_vllm.AttuneBackend.validate_configuration(device_capability=DeviceCapability(*capability), **config._asdict())
+        for served in (dict(), dict(has_sink=True), dict(has_sliding_window=True), dict(use_non_causal=True), dict(kv_cache_dtype="fp8"), dict(capability=(8, 0))):
+            self.assertEqual(reasons(**served), [])
+        for refused in (dict(capability=(8, 0), kv_cache_dtype="fp8"), dict(use_mla=True), dict(use_dcp=True), dict(use_batch_invariant=True),
+                        dict(attn_type="encoder_only"), dict(use_mm_prefix=True), dict(use_rswa=True)):
+            self.assertEqual(len(reasons(**refused)), 1, refused)
 
     def test_chunks_and_tokens_in_one_batch(self):
         self.check(Step(BEFORE, NEW, padding=5), built())
+
+    def test_layouts_of_caches(self):
+        for layout in (None, (0, 1, 2, 3), (1, 0, 2, 3)):
+            self.check(Step(BEFORE, NEW, layout=layout), built())
+            self.check(Step(BEFORE, NEW, layout=layout, cache_dtype=torch.float8_e4m3fn), built(kv_cache_dtype="fp8"), cache_dtype=torch.float8_e4m3fn)
+        self.check(Step(BEFORE, NEW, heads_kv=1), built(heads_kv=1))
+
+    def test_block_sizes_are_asked_with_and_without_the_cache(self):
+        for given in ((), (None,), (object(),)):
+            self.assertEqual([size.base for size in attune_vllm.AttuneBackend.get_supported_kernel_block_sizes(*given)], [8])
+
+    def test_rows_that_see_later_keys(self):
+        """Drafts of several tokens at once; windows look both ways then."""
+        self.assertTrue(attune_vllm.AttuneBackend.supports_sliding_window() and attune_vllm.AttuneBackend.supports_non_causal())
+        step = Step(BEFORE, NEW, causal=False)
+        self.check(step, built(), causal=False)
+        self.check(step, built(sliding_window=6), causal=False, window=(5, 5))
+        with self.assertRaisesRegex(NotImplementedError, "causal is a tensor, one for each request"):
+            metadata(Step(BEFORE, NEW, causal=torch.ones(5, dtype=torch.bool)))
 
     def test_scores(self):
         step = Step(BEFORE, NEW)
