@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <sstream>
 #include <vector>
 
@@ -27,11 +28,12 @@ bool loader_path_is_absolute() {
   return true;
 }
 
+std::string chosen_file() { return environment_variable("ATTUNE_CPU_PLUGIN").value_or(""); }
+
 // ATTUNE_CPU_PLUGIN alone if set; else beside the program or library that holds this code, ../lib
 // from there, the loader's path.
 std::vector<std::string> candidates() {
-  if (const auto chosen = environment_variable("ATTUNE_CPU_PLUGIN"); chosen && !chosen->empty())
-    return {*chosen};
+  if (const std::string chosen = chosen_file(); !chosen.empty()) return {chosen};
   std::vector<std::string> paths;
   if (const auto folder = code_folder(reinterpret_cast<const void*>(&open_cpu_toolchain))) {
     paths.push_back((*folder / kFileName).string());
@@ -64,6 +66,16 @@ Opened open_first() {
     ::dlclose(library);
     opened.why +=
         fmt::format("{}{} is of another version of attune", opened.why.empty() ? "" : "; ", path);
+  }
+  if (const std::string chosen = chosen_file(); !chosen.empty()) {
+    std::error_code ignored;
+    const bool is_missing =
+        chosen.find('/') != std::string::npos && !std::filesystem::exists(chosen, ignored);
+    opened.why = fmt::format(
+        "the CPU target is not available: ATTUNE_CPU_PLUGIN is {}, {}; accepted is the path of {}",
+        chosen, is_missing ? "and there is no such file" : "which cannot be used: " + opened.why,
+        kFileName);
+    return opened;
   }
   opened.why = fmt::format(
       "the CPU target is not available ({}); build attune with llvm-19-dev and libclang-19-dev "

@@ -193,6 +193,8 @@ Bundle Bundle::open_memory(std::string_view bytes) {
 Bundle Bundle::open(const fs::path& folder) {
   std::error_code missing;
   if (fs::is_regular_file(folder, missing)) return of_bytes(map_bundle(folder), folder);
+  if (fs::status(folder, missing).type() == fs::file_type::not_found)
+    io_error(folder, "is named as a bundle, and there is no such file or folder");
   if (!fs::exists(folder / kManifest, missing))
     io_error(folder / kManifest,
              "cannot be read; a bundle is a folder or a file written by `attune export`");

@@ -67,7 +67,7 @@ void write_bundle_file(const std::filesystem::path& file, const std::vector<Bund
 // thread-safe.
 class Bundle {
  public:
-  // Throws kIo when the manifest cannot be read, or could have been written by others than this
+  // Throws kIo when it is missing, cut off or damaged, when the manifest cannot be read, or could have been written by others than this
   // user and root, since images are code; kInvalidArgument when it is malformed or of a newer
   // version; kUnsupported when images are packed and libzstd is not here.
   // A folder, or a bundle of one file.

@@ -88,22 +88,30 @@ std::string digest_of(std::string_view head, std::string_view manifest) {
   throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {}", name, why));
 }
 
+// What was a bundle once: not the caller's fault.
+[[noreturn]] void refuse_damaged(const std::string& name, const std::string& why) {
+  throw Error(ErrorCode::kIo, fmt::format("{}: {}", name, why));
+}
+
 // What follows the header, which says how long both are. A file is cut where its header is sound.
 std::string_view checked_manifest(std::string_view bytes, const std::string& name) {
   const uint64_t manifest_bytes = number_at(bytes, 16), all_bytes = number_at(bytes, 24);
   if (all_bytes < kHeader || manifest_bytes > all_bytes - kHeader)
-    refuse(name, fmt::format("its header is damaged: of {} bytes its index would take {}",
-                             all_bytes, manifest_bytes));
+    refuse_damaged(name, fmt::format("its header is damaged: of {} bytes its index would take {}",
+                                     all_bytes, manifest_bytes));
   if (manifest_bytes > bytes.size() - kHeader)
-    refuse(name, fmt::format("says that it has {} bytes, and has {}, less than its index: it was "
-                             "cut off, or its header is damaged",
-                             all_bytes, bytes.size()));
+    refuse_damaged(name,
+                   fmt::format("says that it has {} bytes, and has {}, less than its index: it was "
+                               "cut off, or its header is damaged",
+                               all_bytes, bytes.size()));
   const std::string_view manifest = bytes.substr(kHeader, manifest_bytes);
   if (bytes.substr(kSummed, kHeader - kSummed) != digest_of(bytes, manifest))
-    refuse(name, "the SHA-256 of its header and index is not what it says: they are damaged");
+    refuse_damaged(name,
+                   "the SHA-256 of its header and index is not what it says: they are damaged");
   if (all_bytes != bytes.size())
-    refuse(name, fmt::format("says that it has {} bytes, and has {}: {}", all_bytes, bytes.size(),
-                             bytes.size() < all_bytes ? "it was cut off" : "something was added"));
+    refuse_damaged(
+        name, fmt::format("says that it has {} bytes, and has {}: {}", all_bytes, bytes.size(),
+                          bytes.size() < all_bytes ? "it was cut off" : "something was added"));
   return manifest;
 }
 
@@ -197,8 +205,11 @@ std::string bundle_bytes(const std::vector<BundledKernel>& kernels, Packing pack
 }
 
 std::vector<ManifestEntry> parse_bundle(std::string_view bytes, const std::string& name) {
-  if (bytes.size() < kHeader || bytes.substr(0, kMagic.size()) != kMagic)
+  if (bytes.substr(0, kMagic.size()) != kMagic)
     refuse(name, "is not a bundle file, as `attune export` writes it");
+  if (bytes.size() < kHeader)
+    refuse_damaged(name,
+                   fmt::format("has {} bytes, less than a header: it was cut off", bytes.size()));
   const uint64_t version = number_at(bytes, 8);
   if (version != kPlain && version != kPacked)
     refuse(name, fmt::format("is a bundle of version {}; this library reads versions {} and {}",
@@ -209,8 +220,8 @@ std::vector<ManifestEntry> parse_bundle(std::string_view bytes, const std::strin
   for (const ManifestEntry& entry : entries) {
     if (entry.offset < kHeader + manifest_bytes || entry.offset > bytes.size() ||
         entry.stored() > bytes.size() - entry.offset)
-      refuse(name, fmt::format("an image from byte {} on, of {} bytes, does not lie inside",
-                               entry.offset, entry.stored()));
+      refuse_damaged(name, fmt::format("an image from byte {} on, of {} bytes, does not lie inside",
+                                       entry.offset, entry.stored()));
     if (entry.packed > 0) check_packed(entry, version, name);
   }
   return entries;

@@ -45,8 +45,8 @@ std::shared_ptr<const BundleBytes> bundle_in_memory(std::string_view bytes);
 std::string bundle_bytes(const std::vector<BundledKernel>& kernels,
                          Packing packing = Packing::kNone);
 
-// The entries of a bundle's bytes; offsets and sizes lie inside. Throws kInvalidArgument with `name`
-// and what is wrong.
+// The entries of a bundle's bytes; offsets and sizes lie inside. Throws with `name` and what is wrong: kIo where they were cut off or
+// damaged, else kInvalidArgument.
 std::vector<ManifestEntry> parse_bundle(std::string_view bytes, const std::string& name);
 
 }  // namespace attune

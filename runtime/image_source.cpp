@@ -65,6 +65,19 @@ void note_strangers(const std::vector<Bundle>& bundles, const Device& device) {
   }
 }
 
+// Of those that were named: the user's store is made when there is something to keep.
+void note_missing_stores(const EngineOptions& options) {
+  if (!options.use_store) return;
+  std::error_code failed;
+  for (const std::filesystem::path& store : options.more_stores)
+    if (std::filesystem::status(store, failed).type() == std::filesystem::file_type::not_found)
+      log(LogCode::kStoreLayerPassedOver,
+          fmt::format(
+              "a layer is passed over: there is no store at {}, which ATTUNE_SITE_STORES or "
+              "the program names",
+              store.string()));
+}
+
 }  // namespace
 
 ImageSource::ImageSource(std::shared_ptr<const Device> device, const EngineOptions& options)
@@ -77,6 +90,7 @@ ImageSource::ImageSource(std::shared_ptr<const Device> device, const EngineOptio
   for (const std::filesystem::path& folder : options.bundles)
     bundles_.push_back(Bundle::open(folder));
   note_strangers(bundles_, *device_);
+  note_missing_stores(options);
 }
 
 CachedKernel ImageSource::kernel(const Choice& choice) {

@@ -26,3 +26,8 @@ load contract
   attune devices --json
   json 'any("libcuda" in sentence for sentence in o["missing"])'
 }
+
+@test "a CPU plugin that is not there" {
+  ATTUNE_CPU_PLUGIN=/nosuch.so attune check --target cpu --problem $problem
+  refused 4 "ATTUNE_CPU_PLUGIN is /nosuch.so, and there is no such file; accepted is the path of libattune_cpu.so"
+}

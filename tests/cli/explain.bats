@@ -179,3 +179,22 @@ END
   attune explain --target cpu:3 --problem ${problem/head_dim=64/head_dim=128}
   [[ $output == *"nearest    "*"head_dim=64"* && $output == *"differs    head_dim is 64, asked is 128"* && $output == *"differs    the device is "* ]]
 }
+
+@test "a --store that is not there is said, and stays so" {
+  need_cpu_target
+  for command in "explain" "check" "bench --time 0.05 --no-standard"; do
+    attune $command --target cpu --problem $problem --store "$dir/missing.db"
+    expect 0
+    [[ $errors == *"there is no store at $dir/missing.db; nothing that was tuned is known"* ]]
+    [ ! -e "$dir/missing.db" ]
+  done
+}
+
+@test "a site's store that is not there is said" {
+  need_cpu_target
+  ATTUNE_SITE_STORES=$dir/nowhere/store.db attune explain --target cpu --problem $problem
+  expect 0
+  [[ $errors == *"AT102: "*"there is no store at $dir/nowhere/store.db, which ATTUNE_SITE_STORES or the program names"* ]]
+  ATTUNE_SITE_STORES= attune explain --target cpu --problem $problem
+  [[ $errors != *AT102* ]]
+}

@@ -94,7 +94,12 @@ END
   json 'o["rows"][0]["rung"] == "exact"'
   truncate -s -1 "$dir/kernels.attune"
   attune explain --target cpu --problem $problem
-  refused 1 "kernels.attune" "says that it has" "it was cut off"
+  refused 5 "kernels.attune" "says that it has" "it was cut off"
+  truncate -s 50 "$dir/kernels.attune"
+  attune explain --target cpu --problem $problem
+  refused 5 "kernels.attune" "it was cut off"
+  ATTUNE_BUNDLE=$dir/nosuch.attune attune explain --target cpu --problem $problem
+  refused 5 "nosuch.attune is named as a bundle, and there is no such file or folder"
 }
 
 @test "packed images: smaller, the same bytes each time, and they serve" {

@@ -266,7 +266,7 @@ int bench(const Options& options) {
   Workload workload = workload_of(options.workload, target_of(options.machine.target));
   const auto device = open_machine(options.machine.target);
   note_slow_kernels(device->archs().front(), &workload);
-  Engine engine(device, engine_options(options.machine));
+  Engine engine(device, looking_options(options.machine));
   EngineOptions no_store;
   no_store.use_store = false;
   Engine untuned(device, no_store);

@@ -129,7 +129,7 @@ int check(const Options& options) {
   const auto device = open_machine(options.machine.target);
   note_slow_kernels(device->archs().front(), &workload);
   const DeviceTarget target(device);
-  const EngineOptions settings = engine_options(options.machine);
+  const EngineOptions settings = looking_options(options.machine);
   Engine engine(device, settings);
   DeviceBackend backend(device);
   std::vector<CheckedKernel> rows;

@@ -112,7 +112,7 @@ int check_fuzz(const FuzzOptions& options, const RunOptions& run,
           fmt::format("{}  # {}\n", command_of(failure.at, *device), one_line(failure.reason)));
   });
   if (has_problems(run.workload)) {
-    run_problems(options, run, Engine(device, engine_options(run.machine)), &fuzz);
+    run_problems(options, run, Engine(device, looking_options(run.machine)), &fuzz);
   } else {
     const auto templates = testing::fuzzed_templates(*device, run.template_name);
     for (int i = 0; i < options.count && !fuzz.is_device_lost(); ++i)

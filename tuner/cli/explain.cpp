@@ -73,7 +73,7 @@ int explain(const Options& options) {
   const bool of_model = !options.model.model.empty();
   const Problem problem =
       of_model ? Problem{} : parse_problem_with(options.programs, options.problem);
-  EngineOptions engine_settings = engine_options(options.machine);
+  EngineOptions engine_settings = looking_options(options.machine);
   if (!options.policy.empty()) engine_settings.policy = parse_policy(options.policy);
   const Engine engine(open_machine(options.machine.target), engine_settings);
   if (of_model) {

@@ -2,6 +2,8 @@
 // Opening the device and the store that the command line names.
 #include "tuner/cli/machine.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "cache/store_stack.hpp"
@@ -53,6 +55,18 @@ EngineOptions engine_options(const MachineOptions& options) {
   if (!options.store.empty()) {
     engine.user_store = options.store;
     engine.use_store = true;
+  }
+  return engine;
+}
+
+EngineOptions looking_options(const MachineOptions& options) {
+  EngineOptions engine = engine_options(options);
+  std::error_code failed;
+  if (!options.store.empty() && std::filesystem::status(options.store, failed).type() ==
+                                    std::filesystem::file_type::not_found) {
+    print_notice(fmt::format(
+        "attune: note: there is no store at {}; nothing that was tuned is known", options.store));
+    engine.keep_images = false;
   }
   return engine;
 }

@@ -42,5 +42,7 @@ void read_stored_programs(const MachineOptions& options, const std::vector<std::
 
 // An engine on that machine and store.
 EngineOptions engine_options(const MachineOptions& options);
+// The same for commands that look and time. A --store that is not there is said on stderr, and stays so.
+EngineOptions looking_options(const MachineOptions& options);
 
 }  // namespace attune::cli
