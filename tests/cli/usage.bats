@@ -167,3 +167,12 @@ db_commands="ls show stats verify gc export import merge"
     expect 0 || return 1
   done
 }
+
+@test "an option in a command's place is named" {
+  attune --foo
+  refused 1 '"--foo" is no option of attune (attune --help lists the commands)'
+  attune --verson
+  refused 1 "did you mean --version?"
+  attune db --foo
+  refused 1 '"--foo" is no option of attune db'
+}

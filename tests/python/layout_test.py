@@ -64,6 +64,12 @@ class AsWheel(unittest.TestCase):
         self.assertEqual(failed.returncode, 1)
         self.assertIn("attuneConfig.cmake is not beside", failed.stderr)
 
+    def test_an_unknown_option_is_named(self):
+        failed = subprocess.run([self.installed.python, "-m", "attune", "--foo"], env=self.installed.environment, capture_output=True, text=True,
+                                check=False)
+        self.assertEqual((failed.returncode, failed.stdout), (1, ""))
+        self.assertIn("--foo is no option; accepted are --cmakedir, ", failed.stderr)
+
     def test_other_arguments_go_to_the_program(self):
         self.assertEqual(self.installed.run("-m", "attune", "version"), output(PROGRAM, "version"))
         entry = "import sys; sys.argv = ['attune', 'version']; from attune._program import main; main()"

@@ -2,6 +2,8 @@
 // CLI11's one home; see command_line.hpp.
 #include "tuner/cli/command_line.hpp"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
@@ -20,6 +22,19 @@ CLI::Validator finite_number() {
                                                       : std::string();
           },
           "FINITE"};
+}
+
+// The library's bounds say how many digits the largest number has.
+CLI::Validator number_above(double bound, bool or_equal) {
+  return {[=](std::string& text) {
+            double value = 0;
+            const bool is_below = CLI::detail::lexical_cast(text, value) &&
+                                  (or_equal ? value < bound : value <= bound);
+            return is_below ? fmt::format("{} is too small; accepted are numbers {} {}", text,
+                                          or_equal ? "from" : "above", bound)
+                            : std::string();
+          },
+          or_equal ? "NONNEGATIVE" : "POSITIVE"};
 }
 
 // Decimal or 0x: the library takes a sign, what is beyond 64 bits, and octal numbers, too.
@@ -93,12 +108,12 @@ Option& Option::natural() {
 }
 
 Option& Option::not_negative() {
-  option_->check(CLI::NonNegativeNumber)->check(finite_number());
+  option_->check(number_above(0, true))->check(finite_number());
   return *this;
 }
 
 Option& Option::positive() {
-  option_->check(CLI::PositiveNumber)->check(finite_number());
+  option_->check(number_above(0, false))->check(finite_number());
   return *this;
 }
 

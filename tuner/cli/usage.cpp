@@ -61,7 +61,15 @@ std::optional<Command> command_named(const Command& at, const std::string& word)
     if (one.name() == word) return one;
     known.push_back(one.name());
   }
-  if (begins_with(word, "-")) return std::nullopt;
+  if (begins_with(word, "-")) {
+    std::vector<std::string> options = at.option_names();
+    const std::string name = word.substr(0, word.find('='));
+    if (name == "-h" || std::find(options.begin(), options.end(), name) != options.end())
+      return std::nullopt;
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("\"{}\" is no option of {}{} ({} --help lists the commands)", word,
+                            at.path(), suggestion(name, options), at.path()));
+  }
   throw Error(
       ErrorCode::kInvalidArgument,
       fmt::format("{}{}; commands of {} are {}",

@@ -43,6 +43,10 @@ def main(arguments):
             return 1
         print(ANSWERS[arguments[0]][0]())
         return 0
+    if arguments[0].startswith("-"):
+        print(f"python -m attune: {arguments[0]} is no option; accepted are {', '.join([*ANSWERS, '--version'])}, and --help after a command",
+              file=sys.stderr)
+        return 1
     if arguments == ["doctor"]:
         doctor()
     _program.run(arguments)

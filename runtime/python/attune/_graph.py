@@ -192,7 +192,8 @@ def train(**arguments):
         tensors.check_device(name, tensor)
         tensors.signature(name, tensor)
         tensors.check_plain(name, tensor)
-        tensors.dtype_name(tensor, arguments["dtype" if name == "q" else "dtype_kv"], name)
+        argument = "dtype" if name == "q" else "dtype_kv"
+        tensors.dtype_name(tensor, arguments[argument], name, argument)
         if tensors.is_numpy(arguments[f"{name}_scale"]):
             check_beside(f"{name}_scale", arguments[f"{name}_scale"], q)
     v_layout_of(arguments["v_layout"])

@@ -76,7 +76,7 @@ def _dtypes(q, k_cache, v_cache, dtype_kv, name_of_q="q"):
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
         if tensors.dtype_text(tensor.dtype) == "uint8" and dtype_kv is None:
             raise ValueError(f"{name} is uint8; accepted is uint8 with dtype_kv, which says what it holds: \"e4m3\", \"e5m2\" or \"int8\"")
-        caches.append(tensors.dtype_name(tensor, dtype_kv, name))
+        caches.append(tensors.dtype_name(tensor, dtype_kv, name, "dtype_kv"))
     if of_q not in ("fp32", "bf16", "fp16"):
         raise ValueError(f"{name_of_q} is {of_q}; accepted are bf16, fp16 and fp32")
     for name, found in zip(("k_cache", "v_cache"), caches):

@@ -132,7 +132,8 @@ def _dtypes(q, k, v, dtype, dtype_kv):
     found = []
     for name, tensor in (("k", k), ("v", v)):
         fallback = dtype if tensors.dtype_text(tensor.dtype) == "uint8" else None
-        found.append(tensors.dtype_name(tensor, fallback if dtype_kv is None else dtype_kv, name))
+        given, argument = (fallback, "dtype") if dtype_kv is None else (dtype_kv, "dtype_kv")
+        found.append(tensors.dtype_name(tensor, given, name, argument))
         if found[-1] != own and not (own in tensors.FP8_NAMES and found[-1] in tensors.FP8_NAMES):
             raise ValueError(f"{name} is {found[-1]} and q is {own}; accepted are operands of one dtype" +
                              (", or e4m3 and e5m2" if own in tensors.FP8_NAMES else ""))

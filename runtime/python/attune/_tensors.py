@@ -89,15 +89,15 @@ def dtype_text(dtype):
     return _DTYPE_NAMES.get(name, name)
 
 
-def dtype_name(tensor, given=None, name="q"):
-    """Arrays of uint8 hold 8-bit floats whose type the caller names."""
+def dtype_name(tensor, given=None, name="q", argument="dtype"):
+    """Arrays of uint8 hold 8-bit floats whose type the caller names, by `argument`."""
     own = dtype_text(tensor.dtype)
     if own == "uint8":
         if given is None:
             raise ValueError(f"{name} is of uint8, which needs the name of its type: dtype=\"e4m3\" or \"e5m2\"")
         return dtype_text(given)
     if given is not None and dtype_text(given) != own:
-        raise ValueError(f"{name} is {own} and dtype says {dtype_text(given)}; dtype names the type of uint8 arrays")
+        raise ValueError(f"{name} is {own} and {argument} says {dtype_text(given)}; {argument} names the type of uint8 arrays")
     return own
 
 
