@@ -33,16 +33,14 @@ bool is_held(const ProgramDigest& digest, const StoreStack& stores) {
 
 std::string tune_advice(const Problem& asked, const EngineOptions& options,
                         const StoreStack& stores) {
-  const std::string tune =
-      fmt::format("`attune tune {}` finds its kernel", problem_words(asked, options));
-  if (user_store_of(options).empty())
-    return fmt::format("this context has no store; for one that has, {}", tune);
-  if (!is_held(asked.score_mod, stores) || !is_held(asked.mask_mod, stores))
-    return fmt::format(
-        "a run with ATTUNE_CAPTURE=problems.jsonl, then `attune tune --captured problems.jsonl{}` "
-        "finds its kernel",
-        machine_words(options));
-  return tune;
+  const bool held = is_held(asked.score_mod, stores) && is_held(asked.mask_mod, stores);
+  return fmt::format(
+      "{}{} finds its kernel",
+      user_store_of(options).empty() ? "this context has no store; for one that has, " : "",
+      held ? fmt::format("`attune tune {}`", problem_words(asked, options))
+           : fmt::format("a run with ATTUNE_CAPTURE=problems.jsonl, then `attune tune --captured "
+                         "problems.jsonl{}`",
+                         machine_words(options)));
 }
 
 std::string reference_advice(const Problem& asked, const EngineOptions& options) {

@@ -63,6 +63,8 @@ TEST_F(TuneAdviceTest, AProgramIsNamedByDigestWhereTheStoreHasItsText) {
   const std::string text = said(unkept, problem);
   EXPECT_THAT(text, HasSubstr("a run with ATTUNE_CAPTURE=problems.jsonl, then `attune tune "
                               "--captured problems.jsonl --store "));
+  unkept.use_store = false;
+  EXPECT_THAT(said(unkept, problem), HasSubstr("; for one that has, a run with ATTUNE_CAPTURE="));
 }
 
 }  // namespace
