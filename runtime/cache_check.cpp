@@ -107,19 +107,25 @@ void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of
     if (reinterpret_cast<uintptr_t>(list) % bytes != 0)
       refuse(fmt::format("{} is at address {}; accepted are addresses aligned to {} bytes", name,
                          list, bytes));
-  if (append.num_rows < 0 || append.num_rows > p.batch * p.seqlen_q)
+  // Rows end to end may stand ahead of the first request and behind the last.
+  const bool has_begins = p.packed_q && cache.q_begins != nullptr;
+  if (append.num_rows < 0 || (!has_begins && append.num_rows > p.batch * p.seqlen_q))
     refuse(fmt::format("append.num_rows is {}; accepted are 0 to {}, batch times seqlen_q",
                        append.num_rows, p.batch * p.seqlen_q));
   if (append.num_positions < 0)
     refuse(fmt::format("append.num_positions is {}; accepted are 0 and more: rows of cos and sin",
                        append.num_positions));
   if (append.row_slots == nullptr) return check_cache(p, &cache);
-  pages_of_call(p, cache);
-  if (p.page_size == 0 && pages_of_cache(p) * p.seqlen_kv > UINT32_MAX)
+  const int64_t pages = pages_of_call(p, cache);
+  if (p.page_size == 0 && pages * p.seqlen_kv > UINT32_MAX)
     refuse(
         fmt::format("append.row_slots is given and the cache has {} slots of {} keys; accepted "
                     "are caches of pages, or less than 2^32 keys",
-                    pages_of_cache(p), p.seqlen_kv));
+                    pages, p.seqlen_kv));
+  if (p.rotary != ScoreTensor::kNone && append.positions == nullptr && cache.kv_lengths == nullptr)
+    refuse(
+        "append.row_slots is given with tables of angles, without append.positions and "
+        "cache.kv_lengths; accepted is one of them, which say where rows stand");
   // Places of rows say all; requests are looked for only where angles follow from lengths.
   if (cache.page_table != nullptr || cache.slots != nullptr)
     refuse(

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "generator/core/error.hpp"
@@ -29,9 +30,12 @@ class ListsCheck {
     lengths_ = cache_.kv_lengths == nullptr ? std::vector<int64_t>(batch, problem_.seqlen_kv)
                                             : numbers(cache_.kv_lengths, problem_.batch, 4);
     const bool needs_angles = problem_.rotary != ScoreTensor::kNone && append_.positions == nullptr;
+    // Beside places of rows the cache's room is no request's.
+    const int64_t room =
+        append_.row_slots == nullptr ? problem_.seqlen_kv : std::numeric_limits<int>::max();
     const int64_t most = needs_angles && append_.num_positions > 0
-                             ? std::min<int64_t>(problem_.seqlen_kv, append_.num_positions)
-                             : problem_.seqlen_kv;
+                             ? std::min<int64_t>(room, append_.num_positions)
+                             : room;
     const bool counts = append_.row_slots == nullptr || needs_angles;
     for (size_t i = 0; counts && cache_.kv_lengths != nullptr && i < batch; ++i)
       check("cache.kv_lengths", i, lengths_[i], 0, most, "keys that there is room for");
@@ -74,7 +78,7 @@ class ListsCheck {
   std::vector<int64_t> begins(const char* name, const int* list, int64_t most) const {
     if (list == nullptr) return {};
     std::vector<int64_t> found = numbers(list, problem_.batch + 1, 4);
-    check(name, 0, found[0], 0, problem_.batch * most, "all rows");
+    check(name, 0, found[0], 0, kMaxLength, "the most rows there are");
     for (size_t i = 1; i < found.size(); ++i)
       check(name, i, found[i], found[i - 1], found[i - 1] + most, "the most of a request further");
     return found;
@@ -89,7 +93,9 @@ class ListsCheck {
 
   // Positions and places of rows, where a call names them.
   void check_rows(const std::vector<int64_t>& q_begins) const {
-    int64_t rows = append_.num_rows > 0 ? append_.num_rows : problem_.batch * problem_.seqlen_q;
+    const int64_t first = q_begins.empty() ? 0 : q_begins[0];
+    int64_t rows =
+        append_.num_rows > 0 ? append_.num_rows : first + problem_.batch * problem_.seqlen_q;
     if (!q_begins.empty()) rows = std::min(rows, q_begins.back());
     const int bytes = append_.index_bytes == 8 ? 8 : 4;
     const int64_t keys = problem_.page_size > 0 ? problem_.page_size : problem_.seqlen_kv;
@@ -97,16 +103,18 @@ class ListsCheck {
                                   ? append_.num_positions
                                   : problem_.seqlen_kv;
     const bool counts = problem_.rotary != ScoreTensor::kNone || append_.row_slots == nullptr;
-    if (append_.positions != nullptr && counts) {
-      const auto found = numbers(append_.positions, rows, bytes);
+    const auto look = [&](const char* name, const void* list, int64_t least, int64_t most,
+                          const char* what) {
+      const void* const own = static_cast<const char*>(list) + first * bytes;
+      const auto found = numbers(own, std::max<int64_t>(0, rows - first), bytes);
       for (size_t i = 0; i < found.size(); ++i)
-        check("append.positions", i, found[i], 0, positions - 1, "the last position");
-    }
-    if (append_.row_slots != nullptr) {
-      const auto found = numbers(append_.row_slots, rows, bytes);
-      for (size_t i = 0; i < found.size(); ++i)
-        check("append.row_slots", i, found[i], -1, cache_.num_pages * keys - 1, "the last place");
-    }
+        check(name, static_cast<size_t>(first) + i, found[i], least, most, what);
+    };
+    if (append_.positions != nullptr && counts)
+      look("append.positions", append_.positions, 0, positions - 1, "the last position");
+    if (append_.row_slots != nullptr)
+      look("append.row_slots", append_.row_slots, -1, cache_.num_pages * keys - 1,
+           "the last place");
   }
 
   // Pages of the keys that a request has, or of its new rows.

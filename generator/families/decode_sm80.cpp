@@ -24,18 +24,15 @@ constexpr int kBytesOfPanel = 128;  // a row of a TMA box
 constexpr int kRegistersOfSm = 65536, kMostRegisters = 255;
 // Beside Q and O, in registers of a thread: scores, addresses, the walk over pieces; as ptxas 13.0 takes them.
 constexpr int kOtherRegisters = 64, kOtherRegistersOfScores = 90;
-constexpr int kRegistersOfConversions = 16;  // of caches of 8 bits
-constexpr int kRegistersOfFactors = 16;      // of keys
-constexpr int kRegistersOfChunks = 20;       // addresses of 16 bytes each
-constexpr int kRegistersOfPacking = 16;      // where rows and keys of a request begin
+constexpr int kRegistersOfConversions = 16, kRegistersOfFactors = 16;  // of 8 bits; of keys
+constexpr int kRegistersOfChunks = 20;                                 // addresses of 16 bytes each
+constexpr int kRegistersOfPacking = 16;  // where rows and keys of a request begin
 
 enum Loads : int64_t { kChunks = 0, kRows = 1, kBoxes = 2, kTogether = 3 };
 
 int as_int(const Config& config, const char* knob) { return static_cast<int>(config.at(knob)); }
 
-bool has_boxes(const Config& config) {
-  return config.at("loads") == kBoxes || config.at("loads") == kTogether;
-}
+bool has_boxes(const Config& config) { return config.at("loads") >= kBoxes; }
 
 // Warps that share a ring: those of a gang's heads have the same keys.
 int warps_of_ring(const Config& config) {
@@ -59,15 +56,14 @@ int bytes_of_tile(const KernelSpec& spec, const Config& config) {
          dtype_bytes(spec.dtype_kv);
 }
 
-// Rows of K of whole lines of 128 bytes, and more than one.
-bool row_has_lines(const KernelSpec& spec) {
-  const int bytes = spec.head_dim_qk * dtype_bytes(spec.dtype_kv);
-  return bytes > kBytesOfPanel && bytes % kBytesOfPanel == 0;
-}
-
 bool has_key_factors(const KernelSpec& spec) { return spec.kv_factors != KvFactors::kHeads; }
 
 int columns_of_panel(const KernelSpec& spec) { return kBytesOfPanel / dtype_bytes(spec.dtype_kv); }
+// Rows of K of whole lines of 128 bytes, and more than one.
+bool row_has_lines(const KernelSpec& spec) {
+  const int columns = columns_of_panel(spec);
+  return spec.head_dim_qk > columns && spec.head_dim_qk % columns == 0;
+}
 
 int shared_bytes(const KernelSpec& spec, const Config& config) {
   const int warps = as_int(config, "warps"), stages = as_int(config, "stages");
@@ -79,8 +75,8 @@ int shared_bytes(const KernelSpec& spec, const Config& config) {
 }
 
 int register_limit(const Config& config) {
-  const int threads = 32 * as_int(config, "warps") * as_int(config, "min_blocks");
-  return std::min(kMostRegisters, kRegistersOfSm / threads / 8 * 8);
+  const int warps = as_int(config, "warps") * as_int(config, "min_blocks");
+  return std::min(kMostRegisters, kRegistersOfSm / (32 * warps) / 8 * 8);
 }
 
 int registers_needed(const KernelSpec& spec, const Config& config) {
@@ -299,17 +295,17 @@ class DecodeSm80 final : public KernelTemplate {
     double rate = kBytesOfSm * std::min(1.0, std::pow(under_way / kEnough, 0.6)) *
                   (1 + 0.008 * std::log2(heads) - 0.01 * std::max(0.0, under_way / kEnough - 2));
     if (config.at("loads") == kRows) rate *= 0.86;
-    if (config.at("loads") == kChunks) rate *= row_has_lines(spec) ? 0.97 : 0.93;
-    if (config.at("loads") == kChunks && spec.page_size > 0 && spec.page_size < 4)
-      rate *= 1 - 0.014 * std::max(0.0, std::log2(heads) - 1);
+    const bool chunks = config.at("loads") == kChunks;
+    if (chunks) rate *= row_has_lines(spec) ? 0.97 : 0.93;
+    if (chunks && spec.page_size % 4 != 0) rate *= 1.014 - 0.014 * std::log2(std::max(2.0, heads));
     if (config.at("loads") == kTogether) rate *= 0.89 + 0.022 * std::log2(heads);
     rate *= 1 - 0.01 * (blocks_of_sm - 1);
     if (warps * blocks_of_sm > 8)
       rate *= 0.97;  // registers are few then, and nothing waits for more warps
     if (warps * blocks_of_sm < 4) rate *= 0.8;  // for parts with little shared memory
     const double stream = gangs_of_sm * heads * deal.tiles * slot / rate;
-    const double chain =
-        deal.tiles / team * std::max(kChain * as_int(config, "keys") / 16, kLatency / stages);
+    const double step = std::max(kChain * as_int(config, "keys") / 16, kLatency / stages);
+    const double chain = deal.tiles / team * step;
     // Who waits saves time where all parts end at once.
     const double meets = config.at("waits") != 0 && deal.pieces == 1 ? 1.8 : 2.7;
     const double joins = deal.parts > 1 ? meets + deal.parts / team / 3 : 0;

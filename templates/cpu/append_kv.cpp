@@ -141,8 +141,8 @@ inline void append_token(const KernelArguments& args, const AppendRow& row) {
 extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, int num_threads) {
   using namespace attune;
   const KernelArguments& args = *static_cast<const KernelArguments*>(given);
-  const long long rows = append_rows(Rule{}, args, args.cache, args.append);
-  const long long end = rows * (thread + 1) / num_threads;
-  for (long long i = rows * thread / num_threads; i < end; ++i)
+  const AppendRows rows = append_rows(Rule{}, args, args.cache, args.append);
+  const long long end = rows.first + rows.count * (thread + 1) / num_threads;
+  for (long long i = rows.first + rows.count * thread / num_threads; i < end; ++i)
     append_token(args, append_row(Rule{}, args, args.cache, args.append, static_cast<int>(i)));
 }

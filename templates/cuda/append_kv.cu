@@ -208,13 +208,14 @@ extern "C" __global__ void __launch_bounds__(attune::kThreads)
   using namespace attune;
   const unsigned heads_kv = static_cast<unsigned>(args.num_heads_kv);
   const unsigned heads = 2 * heads_kv + (kTurnsQ ? static_cast<unsigned>(args.num_heads_q) : 0u);
-  const long long tokens = append_rows(Rule{}, args, cache, append);
+  const AppendRows rows = append_rows(Rule{}, args, cache, append);
   constexpr unsigned kRowsOfBlock = kThreads / kLanes;
   const unsigned first = blockIdx.x * kRowsOfBlock + threadIdx.x / kLanes;
   const unsigned step = gridDim.x * kRowsOfBlock, more = step / heads, rest = step % heads;
   long long token = first / heads;
-  for (unsigned head = first % heads; token < tokens; token += more) {
-    const AppendRow row = append_row(Rule{}, args, cache, append, static_cast<int>(token));
+  for (unsigned head = first % heads; token < rows.count; token += more) {
+    const AppendRow row =
+        append_row(Rule{}, args, cache, append, static_cast<int>(rows.first + token));
     const bool is_written = row.page >= 0;
     if (head < heads_kv) {
       copy_row<kDtypeKv, kHeadDimQk, true>(append, append.k_new.data,

@@ -22,17 +22,23 @@ ATTUNE_HOST_DEVICE inline long long listed(const void* list, int index_bytes, lo
                           : static_cast<const int*>(list)[at];
 }
 
-// How many rows there are, below 2^31.
+// The number of the first row, and how many there are, below 2^31: those ahead of the first request and behind the last are of none.
+struct AppendRows {
+  long long first, count;
+};
 template <class Rule>
-ATTUNE_HOST_DEVICE inline long long append_rows(const Rule& rule, const AttentionArgs& args,
-                                                const CacheArgs& cache, const AppendArgs& append) {
+ATTUNE_HOST_DEVICE inline AppendRows append_rows(const Rule& rule, const AttentionArgs& args,
+                                                 const CacheArgs& cache, const AppendArgs& append) {
   const long long most = static_cast<long long>(args.batch) * args.seqlen_q;
-  long long rows = append.num_rows > 0 ? append.num_rows : most;
-  if (rule.has_begins && cache.q_begins != nullptr) {
-    const long long last = cache.q_begins[args.batch];
-    rows = last < rows ? last : rows;
+  const bool has_begins = rule.has_begins && cache.q_begins != nullptr;
+  const long long first = has_begins && cache.q_begins[0] > 0 ? cache.q_begins[0] : 0;
+  long long rows = (append.num_rows > 0 ? append.num_rows : first + most) - first;
+  if (has_begins) {
+    const long long own = cache.q_begins[args.batch] - first;
+    rows = own < rows ? own : rows;
   }
-  return rows < most ? rows : most;
+  rows = rows < most ? rows : most;
+  return {first, rows > 0 ? rows : 0};
 }
 
 // The last request that begins at this row or before it.

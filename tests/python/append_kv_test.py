@@ -145,12 +145,16 @@ class AppendTest(unittest.TestCase):
         k, v, q = self.draw(2, 1, 2, 64), self.draw(2, 1, 2, 64), self.draw(2, 1, 4, 64)
         caches, table = (filled((3, 4, 2, 64)), filled((3, 4, 2, 64))), ints([[0, 1], [2, 7]])
         attune.append_kv(k, v, *caches, ints([8, 4]), page_table=table, context=context)
+        angles = dict(zip(("cos", "sin"), attune.rotary_table(20, 64, like=k)))
+        attune.append_kv(k, v, *caches, ints([20, 7]), row_slots=ints([[1], [2]]), context=context, **angles)  # longer than a page
         for message, call in ((r"cache.page_table\[1\]\[1\] is 7; accepted are 0 to 2", lambda: attune.append_kv(
                                   k, v, *caches, ints([8, 5]), page_table=table, context=context)),
                               (r"cache.kv_lengths\[0\] is 9; accepted are 0 to 8", lambda: attune.append_kv(
                                   k, v, *caches, ints([9, 4]), page_table=table, context=context)),
                               (r"append.row_slots\[1\] is 12; accepted are -1 to 11", lambda: attune.append_kv(
                                   k, v, *caches, row_slots=ints([[-1], [12]]), context=context)),
+                              (r"cache.kv_lengths\[1\] is 21; accepted are 0 to 20", lambda: attune.append_kv(  # beyond the angles
+                                  k, v, *caches, ints([20, 21]), row_slots=ints([[1], [2]]), context=context, **angles)),
                               (r"cache.slots\[1\] is -2; accepted are 0 to 2", lambda: attune.append_kv(
                                   k, v, *caches, ints([1, 4]), slots=ints([0, -2]), context=context)),
                               (r"cache.page_table\[1\]\[1\] is 7", lambda: attune.attention_kvcache(
@@ -183,6 +187,30 @@ class AppendTest(unittest.TestCase):
         self.assertEqual([tuple(at) for at in np.argwhere(~np.isnan(numbers(caches[1])).all((2, 3)))], [(0, 3), (1, 4)])
         np.testing.assert_allclose(numbers(turned_q[:2]), turned(numbers(q[:2]), cos, sin, [3, 4], False), rtol=LIMIT, atol=LIMIT)
 
+    def test_rows_ahead_of_the_first_request(self):
+        """Are of none either: a part of a batch has a part of its list. Such rows were taken for the first ones, and the last not written."""
+        cos, sin = attune.rotary_table(8, 64, like=self.draw(1))
+        for first, counts in ((1, [1, 1]), (7, [1, 1, 1]), (90, [2, 0, 3])):
+            begins, batch = first + np.concatenate([[0], np.cumsum(counts)]), len(counts)
+            k, v, q = self.draw(begins[-1] + 2, 2, 64), self.draw(begins[-1] + 2, 2, 64), self.draw(begins[-1] + 2, 4, 64)
+            own = slice(first, begins[-1])
+            given = dict(cos=cos, sin=sin, seqlen_q=max(counts))
+            with self.subTest(first=first):
+                moved, plain = ([filled((batch, 8, 2, 64)) for _ in "kv"] for _ in range(2))
+                lengths = ints(4 + np.arange(batch))
+                turned_q = attune.append_kv(k, v, *moved, lengths, q_begins=ints(begins), q=q, context=checking_context(), **given)
+                want_q = attune.append_kv(k[own], v[own], *plain, lengths, q_begins=ints(begins - first), q=q[own], **given)
+                for one, other in zip((*moved, turned_q[own]), (*plain, want_q)):
+                    np.testing.assert_array_equal(numbers(one), numbers(other))
+                self.assertEqual((~np.isnan(numbers(moved[1])).all((2, 3))).sum(), sum(counts))
+                # Rows that are of no request have no place either, whatever is said of them.
+                places = np.arange(begins[-1] + 2) % (8 * batch)
+                by_place = [filled((batch, 8, 2, 64)) for _ in "kv"]
+                attune.append_kv(k, v, *by_place, q_begins=ints(begins), seqlen_q=max(counts), row_slots=ints(places))
+                found = numbers(by_place[1]).reshape(-1, 2, 64)
+                np.testing.assert_array_equal(found[places[own]], numbers(v[own]))
+                self.assertEqual((~np.isnan(found).all((1, 2))).sum(), sum(counts))
+
     def test_what_is_wrong_is_refused_by_name(self):
         k, v, cache = self.draw(2, 1, 2, 64), self.draw(2, 1, 2, 64), filled((4, 8, 2, 64))
         lengths, other = ints([3, 4]), filled((4, 8, 2, 64))
@@ -192,10 +220,12 @@ class AppendTest(unittest.TestCase):
                               ("row_slots and page_table|page_table and row_slots", dict(page_table=ints([[0], [1]]), row_slots=ints([[0], [1]]))),
                               ("q_begins and seqlen_q go together", dict(q_begins=ints([0, 1]))),
                               (r"row_slots has shape \(2,\)", dict(row_slots=ints([0, 1]))),
+                              ("row_slots is given with cos and sin, without positions and kv_lengths", dict(row_slots=ints([[0], [1]]), kv_lengths=None,
+                                                                                                             cos=cos, sin=sin)),
                               ("positions and row_slots are of different types", dict(row_slots=ints([[0], [1]]), positions=ints([[0], [1]], np.int64))),
                               (r"accepted are 1 to 32 columns", dict(cos=self.draw(8, 40), sin=self.draw(8, 40)))):
             with self.subTest(message=message), self.assertRaisesRegex(ValueError, message):
-                attune.append_kv(k, v, cache, other, lengths, **call)
+                attune.append_kv(k, v, cache, other, **{"kv_lengths": lengths, **call})
         if torch is not None:
             with self.assertRaisesRegex(ValueError, "cos is a NumPy array and k is a PyTorch tensor; accepted are operands of one library"):
                 attune.append_kv(k, v, cache, other, lengths, cos=numbers(cos), sin=sin)

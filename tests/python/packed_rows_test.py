@@ -5,7 +5,7 @@ argument. Skips aloud (status 77) without NumPy, or without PyTorch and that dev
 import unittest
 
 import attune
-from caches import Cache, close, expected, ints, numbers, tensor
+from caches import Cache, checking_context, close, expected, ints, numbers, tensor
 from library_and_device import DEVICE, np, torch
 
 
@@ -60,6 +60,12 @@ class PackedRowsTest(unittest.TestCase):
             attune.append_kv(*rows[1:], *cache[2 * i:2 * i + 2], ints([4, 1]), q_begins=ints([0, 1, 1]), seqlen_q=4)
         for one, other in zip(cache[:2], cache[2:]):
             close(one, numbers(other))
+
+    def test_a_part_of_a_batch_has_a_part_of_its_list(self):
+        random, context = np.random.default_rng(12), checking_context()
+        q, k = tensor(random.standard_normal((9, 4, 64))), tensor(random.standard_normal((2, 30, 2, 64)))
+        o = attune.attention_kvcache(q, k, k, q_begins=ints([7, 8, 9]), seqlen_q=1, context=context)
+        close(o[7:], numbers(attune.attention_kvcache(q[7:], k, k, q_begins=ints([0, 1, 2]), seqlen_q=1)))
 
     def test_lengths_may_be_generous(self):
         random, begins = np.random.default_rng(11), ints([0, 30])

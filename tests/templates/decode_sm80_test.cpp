@@ -90,12 +90,17 @@ TEST(DecodeSm80Compile, PartsTellOfThemselvesWhereTheFirstWaits) {
       const std::string ptx = nvrtc_ptx(render(decode_sm80(), spec_of(p), arch, c), arch);
       EXPECT_EQ(ptx.find("atom.acq_rel.gpu") != std::string::npos, waits == 0) << arch_name;
       EXPECT_EQ(ptx.find("ld.relaxed.gpu.global.v4") != std::string::npos, waits == 1) << arch_name;
+      int clears = 0;
       for (size_t at = ptx.find("st.relaxed.gpu"); at != std::string::npos;
            at = ptx.find("st.relaxed.gpu", at + 1)) {
         const size_t values = ptx.find('{', at);
         for (size_t word = ptx.find("%r", values); word < ptx.find('}', values);
              word = ptx.find("%r", word + 1)) {
           const std::string name = ptx.substr(word, ptx.find_first_of(",}", word) - word);
+          if (ptx.rfind(name + ", 0;", at) != std::string::npos) {
+            ++clears;
+            continue;
+          }
           const size_t chosen = ptx.rfind(name + ", ", at);
           ASSERT_NE(chosen, std::string::npos) << name;
           EXPECT_NE(ptx.substr(chosen, ptx.find('\n', chosen) - chosen).find("-2147483648"),
@@ -103,6 +108,7 @@ TEST(DecodeSm80Compile, PartsTellOfThemselvesWhereTheFirstWaits) {
               << name;
         }
       }
+      EXPECT_EQ(clears > 0, waits == 1) << arch_name;
     }
   }
 }

@@ -96,6 +96,8 @@ def _problem(given, lists, seqlen_q, dtype_kv, kv_factors):
         raise ValueError(f"k has shape {tuple(k.shape)}; accepted are {_ROWS}, or {_PACKED_ROWS} with q_begins and seqlen_q, or with row_slots")
     if by_place and packed and lists["q_begins"] is None and given["positions"] is None and given["cos"] is not None:
         raise ValueError("row_slots is given with cos and sin, without positions and q_begins; accepted is one of them, which says where rows stand")
+    if by_place and given["cos"] is not None and given["positions"] is None and lists["kv_lengths"] is None:
+        raise ValueError("row_slots is given with cos and sin, without positions and kv_lengths; accepted is one of them, which says where rows stand")
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
         check_beside(name, tensor, k, "k")
         tensors.check_plain(name, tensor)
@@ -164,8 +166,6 @@ def _make_call(context, given, lists, seqlen_q, dtype_kv, kv_factors):
     table = lists["page_table"]
     stride = 0 if table is None else tensors.element_strides("page_table", table)[0]
     rows = k.shape[0] if packed else k.shape[0] * k.shape[1]
-    if lists["q_begins"] is not None:  # what stands behind the last request is of none
-        rows = min(rows, p.batch * p.seqlen_q)
     return _Call(plan, template, extents, stride, tables, rows, index_bytes)
 
 

@@ -59,7 +59,7 @@ class DecodeJoin {
                             decode_row_tiles(parts_.base.seqlen_q, kGqaRatio);
     return reinterpret_cast<float*>(static_cast<char*>(parts_.base.workspace) +
                                     decode_ticket_bytes(items)) +
-           (number * kHeads + head_in_gang()) * part_floats();
+           static_cast<long long>(number * kHeads + head_in_gang()) * part_floats();
   }
   __device__ __forceinline__ int part_rows() const {
     return decode_part_rows(parts_.base.seqlen_q, kGqaRatio);

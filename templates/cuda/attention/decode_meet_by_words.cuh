@@ -54,14 +54,14 @@ class DecodeMeeting {
     });
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i)
-      if (i < count) *at(i) = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      if (i < count) clear_telling(at(i));
   }
 
   // By all threads of the team, behind a barrier that follows what they took.
   template <class StatsOf>
   static __device__ __forceinline__ void clear_stats(int parts, int rows, const StatsOf& stats_of) {
     for (int i = team_thread(); i < parts * rows; i += kTeamThreads)
-      stats_of(i / rows)[i % rows] = make_float2(0.0f, 0.0f);
+      clear_telling(stats_of(i / rows) + i % rows);
   }
 };
 

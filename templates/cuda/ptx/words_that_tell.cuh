@@ -21,6 +21,13 @@ __device__ __forceinline__ unsigned telling(float value) {
   const unsigned bits = __float_as_uint(value);
   return bits == 0 ? kMinusZero : bits;
 }
+// As strong as what they follow: the order of a word's stores is that of all.
+__device__ __forceinline__ void clear_telling(float2* to) {
+  asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1, %1};" ::"l"(to), "r"(0) : "memory");
+}
+__device__ __forceinline__ void clear_telling(float4* to) {
+  asm volatile("st.relaxed.gpu.global.v4.b32 [%0], {%1, %1, %1, %1};" ::"l"(to), "r"(0) : "memory");
+}
 // 8-byte aligned.
 __device__ __forceinline__ void store_telling(float2* to, float2 value) {
   asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(telling(value.x)),
