@@ -3,8 +3,10 @@
 """attune.flashinfer beside flashinfer_test.py: its modules, wrappers of shared prefixes, of mixed batches and of sinks, tables of pages, several tokens of a
 request, latent vectors in tensors apart, masks in bits. With PyTorch on the device named by the first argument; skips aloud (status 77)
 without them."""
+import copy
 import importlib
 import math
+import pickle
 import sys
 import unittest
 import warnings
@@ -138,6 +140,51 @@ class ModulesTest(unittest.TestCase):
         wrapper.plan(*cache.lists(), 4, 2, D, 4, o_data_type=torch.float16)
         with self.assertRaisesRegex(ValueError, f"o_data_type is float16 and q {own}; accepted are None and q's dtype"):
             wrapper.run(q, cache.given)
+
+    def test_copies_have_masks_and_lists_of_their_own(self):
+        """A deep copy went on reading the mask of its original, and a plan of a shallow one wrote into its lists."""
+        cache = Cache(39, [10], 16)
+        q = drawn(cache.random, 3, 4, D)
+        masks = [torch.from_numpy(cache.random.random(30) < 0.5).to(DEVICE) for _ in "ab"]
+
+        def planned(wrapper, mask):
+            wrapper.plan(begins_of([3]), *cache.lists(), 4, 2, D, 16, custom_mask=mask)
+            return wrapper
+        fresh = lambda: flashinfer.BatchPrefillWithPagedKVCacheWrapper(None)  # noqa: E731
+        want = [planned(fresh(), mask).run(q, cache.given) for mask in masks]
+        self.assertFalse(torch.equal(*want))
+        for name, of in (("deepcopy", copy.deepcopy), ("copy", copy.copy), ("pickle", lambda x: pickle.loads(pickle.dumps(x)))):
+            with self.subTest(name):
+                first = planned(fresh(), masks[0])
+                second = of(first)
+                self.assertTrue(torch.equal(second.run(q, cache.given), want[0]))
+                planned(second, masks[1])
+                self.assertTrue(torch.equal(second.run(q, cache.given), want[1]) and torch.equal(first.run(q, cache.given), want[0]))
+                planned(first, masks[1])
+                planned(second, masks[0])
+                self.assertTrue(torch.equal(second.run(q, cache.given), want[0]) and torch.equal(first.run(q, cache.given), want[1]))
+
+    def test_plans_of_inference_mode_and_others(self):
+        cache = Cache(40, [9, 4], 4)
+        q = drawn(cache.random, 2, 4, D)
+        for follows in (False, True):
+            wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, use_cuda_graph=follows)
+            with torch.inference_mode():
+                wrapper.plan(*cache.lists(), 4, 2, D, 4)
+            wrapper.plan(*cache.lists(), 4, 2, D, 4)
+            o = wrapper.run(q, cache.given)
+            for i, (k, v) in enumerate(cache.keys):
+                self.near(o[i:i + 1], attended(q[i:i + 1], k, v)[0])
+
+    def test_angles_after_a_graph_was_recorded(self):
+        """What a FakeTensorMode made of them was kept for later calls."""
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        q, k, at = torch.randn(7, 4, 64, device=DEVICE), torch.randn(7, 2, 64, device=DEVICE), torch.arange(7, device=DEVICE)
+        call = lambda *given: flashinfer.apply_rope_pos_ids(*given, rope_theta=12345.0)  # noqa: E731
+        with FakeTensorMode() as mode:
+            call(*(mode.from_tensor(x) for x in (q, k, at)))
+        for found, want in zip(call(q, k, at), call(q, k, at)):
+            self.assertTrue(torch.equal(found, want))
 
     def test_latent_vectors_in_tensors_apart(self):
         random, rows, lengths, page_size = np.random.default_rng(37), [2, 1, 3], [30, 5, 16], 8

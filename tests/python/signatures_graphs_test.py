@@ -134,6 +134,36 @@ class SignaturesGraphsTest(unittest.TestCase):
             ours, eager = operands(lengths, **given), operands(lengths, **given)
             self.near([*flat(call(*ours)), *ours], [*flat(function(*eager)), *eager], lengths)
 
+    def test_caches_and_tables_of_any_size_share_a_graph(self):
+        """Words of refusals made their extents constants of the graph."""
+        q, k = torch.randn(2, 1, 4, 32), torch.randn(2, 1, 2, 32)
+        calls = {"slots": (lambda q, c, n: attend(q, c, c, cache_seqlens=n, causal=True), lambda i: (q, torch.randn(2, 20 + i, 2, 32), ints(5, 9))),
+                 "new keys": (lambda q, c, n, k: attend(q, c, c.clone(), k, k, cache_seqlens=n), lambda i: (q, torch.randn(2, 40, 2, 32), ints(5, 9), k.expand(2, i, 2, 32))),
+                 "pages": (lambda q, c, n, t: attend(q, c, c, cache_seqlens=n, block_table=t), lambda i: (q, torch.randn(40, 4, 2, 32), ints(5, 9),
+                                                                                                torch.arange(2 * (3 + i)).int().view(2, -1)))}
+        for name, (function, operands_of) in calls.items():
+            torch._dynamo.reset()
+            counter = CompileCounterWithBackend("aot_eager")
+            compiled = torch.compile(function, fullgraph=True, dynamic=True, backend=counter)
+            for i in range(2, 14):
+                given = operands_of(i)
+                self.near(flat(compiled(*given)), flat(function(*given)), name)
+            self.assertLessEqual(counter.frame_count, 3, name)
+
+    def test_exports_of_any_length(self):
+        class Sequences(torch.nn.Module):
+            def forward(self, q, cu):
+                rows = q.flatten(0, 1)
+                return varlen(rows, rows, rows, cu, cu, q.shape[1], q.shape[1], causal=True)
+        exported = torch.export.export(Sequences(), (torch.randn(2, 20, 4, 32), ints(0, 20, 40)), dynamic_shapes=({1: torch.export.Dim("S", max=99)}, None))
+        q, cu = torch.randn(2, 31, 4, 32), ints(0, 31, 62)
+        self.near([exported.module()(q, cu)], [Sequences()(q, cu)], "31")
+
+    def test_lengths_of_pages(self):
+        lengths = lambda a, b: flashinfer.get_seq_lens(a, b, 16)  # noqa: E731
+        given = ints(0, 2, 3), ints(5, 16)
+        self.assertEqual(torch.compile(lengths, fullgraph=True, backend="aot_eager")(*given).tolist(), lengths(*given).tolist())
+
     def test_over_caches(self):
         for backend in BACKENDS:
             few = not WHOLE and backend != "aot_eager"

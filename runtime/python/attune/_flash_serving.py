@@ -148,15 +148,16 @@ def _check_lists(q, batch, cache_batch_idx, cache_leftpad, block_table, cu_seqle
 
 def _check_room(cache, new, before, rotary_seqlens, rotary_cos):
     """What FlashAttention asks of tables, and where the host sees lists what they say, before anything is written."""
+    if rotary_cos is not None and rotary_cos.shape[0] < cache.room:
+        raise ValueError(f"rotary_cos has shape {tuple(rotary_cos.shape)}; accepted are {cache.room} positions and more, which the cache has room for")
+    if not arguments.host_sees(cache.k):  # words about extents would make them constants of a graph
+        return
     counts = 0 if new is None else new.k.shape[1] if new.cu_seqlens is None else (new.cu_seqlens[1:] - new.cu_seqlens[:-1])
     many = counts if isinstance(counts, int) else None
     come = "" if new is None else f", of which {'some' if many is None else many} come"
     arguments.check_lengths("cache_seqlens", before, cache.room - counts, f"the cache has room for {cache.room} keys of a request{come}")
-    if rotary_cos is None:
-        return
-    if rotary_cos.shape[0] < cache.room:
-        raise ValueError(f"rotary_cos has shape {tuple(rotary_cos.shape)}; accepted are {cache.room} positions and more, which the cache has room for")
-    arguments.check_lengths("rotary_seqlens", rotary_seqlens, rotary_cos.shape[0] - counts, f"rotary_cos has {rotary_cos.shape[0]} positions{come}")
+    if rotary_cos is not None:
+        arguments.check_lengths("rotary_seqlens", rotary_seqlens, rotary_cos.shape[0] - counts, f"rotary_cos has {rotary_cos.shape[0]} positions{come}")
 
 
 def _narrows(window, room):

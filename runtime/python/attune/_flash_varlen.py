@@ -86,7 +86,7 @@ def _end_to_end(name, x, cu_seqlens, most):
     """Rows of all sequences, where each begins, and how many the longest has: of [batch, seqlen, ..] too, as version 4 takes them."""
     import torch
     if cu_seqlens is not None:
-        return x, cu_seqlens, x.shape[0] if most is None else int(most)
+        return x, cu_seqlens, x.shape[0] if most is None else most if isinstance(most, torch.SymInt) else int(most)
     if x.dim() != 4:
         raise ValueError(f"cu_seqlens_{name} is None and {name} has shape {tuple(x.shape)}; accepted without it is [batch, seqlen, num_heads, head_dim]")
     begins = torch.arange(x.shape[0] + 1, dtype=torch.int32, device=x.device) * x.shape[1]

@@ -3,6 +3,7 @@
 of a step, and a captured graph finds those of later steps in the tensors of the first."""
 import math
 
+from .._flash_arguments import host_sees
 from .._kvcache import check_begins, rounded
 from .._programs import mask_mod
 
@@ -45,7 +46,7 @@ def lengths_of(indptr, last_page_len, page_size):
     counts = indptr[1:] - indptr[:-1]
     if last_page_len.shape != counts.shape:
         raise ValueError(f"kv_last_page_len has shape {tuple(last_page_len.shape)} and kv_indptr {tuple(indptr.shape)}; accepted are [batch] and [batch + 1]")
-    if last_page_len.device.type == "cpu" and not all(0 <= n <= page_size for n in last_page_len.tolist()):
+    if host_sees(last_page_len) and not all(0 <= n <= page_size for n in last_page_len.tolist()):
         raise ValueError(f"kv_last_page_len is {last_page_len.tolist()[:8]}; accepted are 0 to {page_size}, which a page has room for")
     return ((counts - 1).clamp(min=0) * page_size + last_page_len) * (counts > 0)
 
@@ -161,11 +162,25 @@ def goes_into(held, made, follow):
 def taken(held, made, follow):
     """What is made, in the tensors that are held, where it goes into them."""
     if not goes_into(held, made, follow):
-        return made
+        return written_anywhere(made)
     for name, new in made.items():
         if hasattr(new, "shape"):
             held[name][tuple(slice(0, n) for n in new.shape)].copy_(new)
     return held
+
+
+def own(lists):
+    """Copies of tensors."""
+    return {name: value.clone() if hasattr(value, "shape") else value for name, value in lists.items()}
+
+
+def written_anywhere(lists):
+    """Tensors that later plans write into: those of torch.inference_mode() only that mode writes."""
+    import torch
+    if not any(hasattr(value, "shape") and value.is_inference() for value in lists.values()):
+        return lists
+    with torch.inference_mode(False):
+        return own(lists)
 
 
 def _fits(old, new, smaller):

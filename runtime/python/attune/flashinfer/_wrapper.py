@@ -45,6 +45,21 @@ class Wrapper:
         self._workspace, self._follows, self._most_pages = workspace, bool(use_cuda_graph), most_pages or 0
         self._held, self._mask, self._choices, self._expected = None, None, None, None
 
+    def __getstate__(self):
+        """Without the program, which would go on reading the lists of the wrapper that this is a copy of."""
+        return {**self.__dict__, "_mask": None}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        if self._held is not None and "mask" in self._held:
+            self._mask = lists.program_of(self._held)
+
+    def __copy__(self):
+        """Of lists of its own, which plan() writes into."""
+        made = type(self).__new__(type(self))
+        made.__setstate__({**self.__getstate__(), "_held": None if self._held is None else lists.own(self._held)})
+        return made
+
     @property
     def is_cuda_graph_enabled(self):
         return self._follows

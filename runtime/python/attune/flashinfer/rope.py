@@ -7,7 +7,7 @@ import functools
 import math
 
 from .._append import append_kv
-from .._flash_arguments import requests_of_rows
+from .._flash_arguments import is_recorded, requests_of_rows
 
 
 def _turned(x, cos, sin, positions, interleave, out=None):
@@ -25,8 +25,12 @@ def _both(q, k, cos, sin, positions, interleave, inplace):
     return tuple(_turned(x, cos, sin, positions, interleave, x if inplace else None) for x in (q, k))
 
 
-@functools.lru_cache(maxsize=64)
-def _frequencies(rotary_dim, rope_scale, rope_theta, smooth, device):
+def _frequencies(x, *what):
+    """Those of _made_frequencies() on x's device; kept, but where a graph records, whose tensors are its own."""
+    return (_made_frequencies if is_recorded(x) else _kept_frequencies)(*what, x.device)
+
+
+def _made_frequencies(rotary_dim, rope_scale, rope_theta, smooth, device):
     """fp32 [rotary_dim / 2]. smooth: None, or Llama 3.1's low_freq_factor, high_freq_factor and old_context_len, between which scaling begins."""
     import torch
     found = []
@@ -37,6 +41,9 @@ def _frequencies(rotary_dim, rope_scale, rope_theta, smooth, device):
             kept = min(max((context * frequency / (2 * math.pi) - low) / (high - low), 0.0), 1.0)
         found.append(kept * frequency + (1 - kept) * frequency / rope_scale)
     return torch.tensor(found, dtype=torch.float32, device=device)
+
+
+_kept_frequencies = functools.lru_cache(maxsize=64)(_made_frequencies)
 
 
 def _tables(pos_ids, frequencies):
@@ -60,7 +67,7 @@ def _apply(q, k, pos_ids, rotary_dim, interleave, rope_scale, rope_theta, smooth
         raise ValueError(f"rotary_dim is {rotary_dim}; accepted are even numbers from 2 to {q.shape[2]}, the columns of q and k")
     if tuple(pos_ids.shape) != (q.shape[0],) or k.shape[0] != q.shape[0]:
         raise ValueError(f"q has {q.shape[0]} rows, k {k.shape[0]} and there are positions of shape {tuple(pos_ids.shape)}; accepted are as many of each")
-    cos, sin = _tables(pos_ids, _frequencies(rotary_dim, float(rope_scale), float(rope_theta), smooth, q.device))
+    cos, sin = _tables(pos_ids, _frequencies(q, rotary_dim, float(rope_scale), float(rope_theta), smooth))
     return _both(q, k, cos, sin, torch.arange(q.shape[0], device=q.device), interleave, inplace)
 
 
