@@ -128,6 +128,21 @@ attune_operands level_operands(const attune_operands* given, size_t level) {
                      "attune_operands_contiguous");
 }
 
+// Results of levels are kept by rows of q, of which there is room for those of the level that has most. Where the host reads the lists.
+void check_rows(const attune_cascade& cascade, const attune_operands& operands, size_t level) {
+  const Plan& plan = *cascade.levels[level].plan->plan;
+  if (plan.device->ordinal() >= 0 || operands.cache == nullptr) return;
+  const int32_t* const begins = operands.cache->q_begins;
+  if (begins == nullptr) return;
+  const bool is_last = level + 1 == cascade.levels.size();
+  const int64_t end = begins[plan.problem.batch];
+  if ((is_last && begins[0] != 0) || end > cascade.most_rows)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: cache.q_begins is {} to {}; accepted are 0 to {} at most: rows of "
+                            "q begin with those of the last level's first request",
+                            level_name(level), begins[0], end, cascade.most_rows));
+}
+
 // Rows that a level leaves out have seen none of its keys: what is joined of them is an empty state.
 void empty_states(const attune_cascade& cascade, size_t level, char* workspace, void* stream) {
   const size_t from = level == 0 ? cascade.first_lse : cascade.next_lse;
@@ -254,6 +269,8 @@ attune_status attune_cascade_run(const attune_cascade* cascade,
     auto* const memory = static_cast<char*>(workspace);
     const size_t count = known.levels.size();
     const attune_operands result = level_operands(levels[count - 1], count - 1);
+    for (size_t i = 0; count > 1 && i < count; ++i)
+      check_rows(known, level_operands(levels[i], i), i);
     for (size_t i = 0; i < count; ++i) {
       attune_operands operands = level_operands(levels[i], i);
       operands.q = result.q;

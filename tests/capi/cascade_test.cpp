@@ -154,6 +154,25 @@ void leaves_out(const attune::Context& context) {
   }
 }
 
+// Rows ahead of the first request had no room where levels keep their results.
+void looks_where_rows_begin(const attune::Context& context) {
+  Level shared = level_of(4, 0, kShared), own = level_of(1, kShared, kWidth);
+  const Tensors at(kRequests * 3 + 9);
+  at.bind(&own);
+  at.bind(&shared);
+  const attune::Cascade cascade(context, {shared.problem, own.problem});
+  const Memory workspace(cascade.workspace_bytes());
+  cascade.init_workspace(workspace.data, cascade.workspace_bytes());
+  for (Level* level : {&shared, &own})
+    for (int32_t& begin : level->begins) begin += 9;
+  try {
+    cascade.run({&shared.operands, &own.operands}, workspace.data, cascade.workspace_bytes());
+    CHECK(!"an exception");
+  } catch (const attune::Error& error) {
+    CHECK(std::strstr(error.what(), "cache.q_begins is 9 to 15; accepted are 0 to 12 at most"));
+  }
+}
+
 void refuses(const attune::Context& context, const std::vector<attune_problem>& levels,
              const char* what) {
   try {
@@ -191,6 +210,7 @@ int main() try {
   compare(context, {level_of(4, 0, kShared), level_of(1, kShared, kWidth, causal)}, whole);
   compare(context, {all, level_of(2, kShared, kShared + kHalf), own}, whole);
   leaves_out(context);
+  looks_where_rows_begin(context);
   counts_levels(attune::Cascade(context, {all.problem, own.problem}));
   refuses(context, {}, "num_levels is 0");
   refuses(context, {own.problem, all.problem}, "levels[0] has a mask or sinks");

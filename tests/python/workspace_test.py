@@ -38,6 +38,10 @@ def placed(array):
 
 
 class OnCpu(unittest.TestCase):
+    def test_a_stream_that_threads_cannot_tell_apart(self):
+        with self.assertRaisesRegex(ValueError, "stream is 2, cudaStreamPerThread"):
+            attune._torch.stream_address(2, 0)
+
     def test_plans_that_dirty_each_others_workspace(self):
         """quantise() writes where attention keeps counters that must be zero."""
         q, k, v = (placed(values_of(name)) for name in "qkv")

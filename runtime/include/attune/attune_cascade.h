@@ -30,8 +30,9 @@ ATTUNE_API size_t attune_cascade_workspace_bytes(const attune_cascade* cascade);
 /* As attune_workspace_init: once for each buffer. */
 ATTUNE_API attune_status attune_cascade_init(const attune_cascade* cascade, void* workspace,
                                              size_t workspace_bytes, void* stream);
-/* levels: the operands of each. q of all is the same; o and lse of the last are the result, those of the others are not read. Rows of o
- * and lse behind the last request's may be written. Enqueues the levels and what joins them on `stream`; else as attune_run. */
+/* levels: the operands of each. q of all is the same; o and lse of the last are the result, those of the others are not read. Of two levels and
+ * more o, and lse [num_heads_q, batch * seqlen_q], have room for batch * seqlen_q rows of the last level, which may all be written, and
+ * its q_begins[0] is 0 (refused on a CPU, where the host reads it; on a GPU nobody looks). Enqueues the levels and what joins them on `stream`; else as attune_run. */
 ATTUNE_API attune_status attune_cascade_run(const attune_cascade* cascade,
                                             const attune_operands* const* levels, void* workspace,
                                             size_t workspace_bytes, void* stream);

@@ -153,9 +153,11 @@ def stream_address(stream, ordinal):
     if hasattr(stream, "cuda_stream"):
         if stream.device.index != ordinal:
             raise ValueError(f"stream is of {stream.device}; accepted are those of cuda:{ordinal}")
-        return stream.cuda_stream
+        stream = stream.cuda_stream
     if isinstance(stream, bool) or not isinstance(stream, int) or stream < 0:
         raise TypeError(f"stream is {stream!r}; accepted are a torch.cuda.Stream, its handle (an int) and None for the current one")
+    if stream == 2:
+        raise ValueError("stream is 2, cudaStreamPerThread; accepted are streams that threads can tell apart: runs of a stream share a workspace")
     return stream
 
 
