@@ -121,6 +121,14 @@ class CascadeTest(unittest.TestCase):
             np.testing.assert_allclose(numbers(o)[rows], want[rows], rtol=LIMIT, atol=LIMIT)
             np.testing.assert_allclose(numbers(lse)[:, rows], want_lse[:, rows], rtol=LIMIT, atol=LIMIT)
 
+    def test_rows_that_no_level_holds(self):
+        """Two levels write 0, one leaves them: the docstrings say so."""
+        tree = Tree(10, [[20], [5, 3]], [[0, 0], [0, 1]], [2, 1])
+        tree.q = tensor(np.concatenate([numbers(tree.q)] * 2))
+        for levels, left in ((tree.levels, 0), (tree.levels[1:], 7)):
+            o, lse = attune.cascade(tree.q, levels, return_lse=True, out=tensor(np.full((6, 8, 64), 7.0)))
+            self.assertTrue((numbers(o)[3:] == left).all() and (numbers(lse)[:, 3:] == -np.inf).all() and (numbers(o)[:3] != left).all())
+
     def test_what_is_wrong_is_refused_by_name(self):
         tree = Tree(6, [[8], [2, 2]], [[0, 0], [0, 1]], [1, 1])
         with self.assertRaisesRegex(ValueError, "levels is empty"):

@@ -218,6 +218,7 @@ class KvCacheTest(unittest.TestCase):
                 ("k_cache has 3 dimensions", {"k_cache": cache.k[0]}),
                 ("accepted are caches alike", {"v_cache": cache.v[:2]}),
                 ("mask is 'tree'; accepted are", {"mask": "tree"}),
+                ("mask is 'none' and is_causal is True; accepted is one of the two", {"mask": "none", "is_causal": True}),
                 ("out has shape", {"out": tensor(np.zeros((2, 1, 4, 32)))}),
                 ("softcap is -1", {"softcap": -1.0})):
             with self.subTest(sentence), self.assertRaisesRegex((ValueError, TypeError), sentence):

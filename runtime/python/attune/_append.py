@@ -280,14 +280,14 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, **choices):
     k_cache, v_cache, page_table, slots: as of attention_kvcache(). kv_lengths: int32 [batch], keys of each request with these new ones: row i stands at
     position kv_lengths - rows + i. None: the cache's room.
     row_slots: instead of page_table and slots the place of each row's key, page * page_size + key of the page; below 0: the row is not written. positions:
-    instead of kv_lengths where each row stands. Both int32, or both int64, of the shape of k's rows; k may be [rows, ..] without q_begins then.
+    instead of kv_lengths where each row stands (of both given, positions count). Both int32, or both int64, of the shape of k's rows; k may be [rows, ..] without q_begins then.
     All lists are read on the device by each call: a captured CUDA graph follows what they say.
 
     cos, sin: [positions, rotary_dim / 2], fp32, bf16 or fp16 (rotary_table() makes them), by which the first rotary_dim columns of k are turned, pairs
     being (i, i + rotary_dim / 2), or with interleaved (2 i, 2 i + 1). q: as k with its own heads, turned likewise into q_out, which may be q; a
     new tensor where it is None. Arithmetic is fp32, rounded once.
-    k_scale, v_scale: of 8-bit caches, as of attention_kvcache(): round(value / factor) is written, clamped to the largest finite value (NaN is 0 in
-    int8). make_scales: the call makes them, and writes them into these tensors of a factor for each key and head: the largest magnitude of the row / 448
+    k_scale, v_scale: of 8-bit caches, as of attention_kvcache(): round(value / factor) is written, clamped to the largest finite value (int8: to
+    -128 to 127, and NaN is 0). make_scales: the call makes them, and writes them into these tensors of a factor for each key and head: the largest magnitude of the row / 448
     (of e5m2 57344, of int8 127), at least 2^-126.
 
     A row whose place is not there (a position below 0, beyond the cache or the tables, a page or slot that the cache does not have) is not written.

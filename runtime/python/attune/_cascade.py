@@ -54,8 +54,8 @@ def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None,
     Every row sees all keys of its groups; is_causal counts in the last level, whose newest key is that of the last row. sinks count once.
     Results are joined as merge() joins them, in fp32. Lists are read on the device: a captured CUDA graph follows what they say.
 
-    Returns out, as q but for its head_dim; with return_lse also lse, fp32 [num_heads_q, rows]. No gradients. Inside a CUDA graph's capture
-    call prepare_cascade() before."""
+    Returns out, as q but for its head_dim; with return_lse also lse, fp32 [num_heads_q, rows]. A row that no level holds gets 0 and -inf; of one level alone
+    its out is not written, as of attention_kvcache(). No gradients. Inside a CUDA graph's capture call prepare_cascade() before."""
     graph = needs_op(q, autocast=False)
     if graph is not None:
         return graph.cascade(q, levels, is_causal=is_causal, scale=scale, softcap=softcap, sinks=sinks, return_lse=return_lse, out=out, context=context)

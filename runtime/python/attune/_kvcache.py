@@ -120,6 +120,8 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
         rows = rounded(rows)
     left, right = window_sides(keywords["window"])
     mask = mask_name(cache_mask(keywords["mask"], keywords["is_causal"]), False, 0, 0)
+    if keywords["mask"] == "none" and mask != "none":
+        raise ValueError("mask is 'none' and is_causal is True; accepted is one of the two")
     text = (f"op=attention_kvcache,{dtypes},head_dim_qk={q.shape[3]},head_dim_v={v_cache.shape[3]},heads={heads}/{heads_kv},batch={batch},"
             f"seqlen_q={rows},seqlen_kv={longest},mask={mask}")
     places = k_cache.shape[1 if packed_kv else 0]
@@ -336,8 +338,8 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, out=None, **choic
     end to end, [rows, num_heads_q, head_dim], of which a request has at most `seqlen_q`.
     k_cache, v_cache: with page_table (int32 [batch, pages]) pages [num_pages, page_size, num_heads_kv, head_dim] of any size; else slots
     [slots, seqlen_kv, num_heads_kv, head_dim], a request's its own number or slots[b] (int32); or with kv_begins (int32 [batch + 1]) the keys of all
-    requests end to end, [keys, num_heads_kv, head_dim], of which a request has at most `seqlen_kv`. Any strides, so that [.., num_heads_kv, page_size,
-    head_dim] is x.transpose(1, 2).
+    requests end to end, [keys, num_heads_kv, head_dim], of which a request has at most `seqlen_kv`. Strides are multiples of 16 bytes, 0 too, none below, and 1
+    in head_dim, so that [.., num_heads_kv, page_size, head_dim] is x.transpose(1, 2).
     kv_lengths: int32 [batch], keys of each request with its newest tokens, which must be in the cache; None: all that there is room for. seqlen_kv:
     most keys of any, with pages; None: what the page table has room for.
     All these lists are read on the device by each call: nothing waits for the host, and a captured CUDA graph follows what they say. On a CPU lengths
@@ -346,7 +348,7 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, out=None, **choic
     k_cache and v_cache of 8 bits, e4m3, e5m2 or int8 (NumPy's uint8 with dtype_kv by name), go with q of bf16 or fp16, and products are of fp16: q
     beyond 65504 is that. k_scale, v_scale: their factors, required: a number (1.0: values as they stand) or float32 of shape [] or [1, num_heads_kv]; or
     of each key and head [num_pages, page_size, num_heads_kv], of slots and of packed keys likewise, where 1 stands for any extent ([num_pages, 1, ..]: a
-    factor for each page). Strides may be any: factors may stand between the rows of the cache.
+    factor for each page). Their strides are any of 0 and more: factors may stand between the rows of the cache.
 
     mask, is_causal, window, scale, sinks, softcap, alibi_slopes, score_mod, mask_mod: as of attention(). The last row of a request stands at its last
     key (bottom right); q_idx of programs is that position, below 0 of rows that a request has more than keys, for which tensors are read at their first element. Head dims in steps of 16 to 256 are fast.
@@ -357,7 +359,8 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, out=None, **choic
     own rows, keys and seqlen_q are the same; without it, as long as all is the same.
 
     Returns out, as q but for its head_dim, which is v_cache's; with return_lse also lse, fp32 [batch, num_heads_q, seqlen_q], or of packed rows
-    [num_heads_q, rows]. A row that sees no key gets 0 and -inf. Takes bf16, fp16 and fp32 (CPU) of PyTorch and NumPy; no gradients.
+    [num_heads_q, rows]. A row that sees no key gets 0 and -inf; of packed rows that no request holds (ahead of q_begins[0], from q_begins[batch] on) out is
+    not written, so that one made here holds anything there, and lse is -inf. Takes bf16, fp16 and fp32 (CPU) of PyTorch and NumPy; no gradients.
     Inside a CUDA graph's capture call prepare_kvcache() before."""
     result = _attend(q, k_cache, v_cache, kv_lengths, out=out, **choices)
     if out is not None:
