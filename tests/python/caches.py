@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests in caches, and what attention over them is in float64: for tests of attention_kvcache()."""
 import os
+import sys
+import unittest
 
 import attune
 from library_and_device import DEVICE, np, torch
@@ -34,6 +36,16 @@ def turned(x, cos, sin, interleaved=False):
     made[..., first] = x[..., first] * c - x[..., second] * s
     made[..., second] = x[..., second] * c + x[..., first] * s
     return made
+
+
+def run_tests():
+    """Those of the script; skips aloud where its device is not there."""
+    try:
+        attune.Context("cuda:0" if DEVICE == "cuda" else "cpu", store="")
+    except attune.Error as error:
+        print(f"SKIP: {error}")
+        sys.exit(77)
+    unittest.main()
 
 
 def checking_context(threads=2):

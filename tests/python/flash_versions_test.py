@@ -14,7 +14,7 @@ if torch is None:
 
 import attune
 import attune.flash
-from caches import DTYPE, LIMIT, ints
+from caches import DTYPE, LIMIT, ints, run_tests
 from published_grids import reference, visible
 
 KIND = getattr(torch, DTYPE)
@@ -226,9 +226,4 @@ class VersionsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    try:
-        attune.Context("cuda:0" if DEVICE == "cuda" else "cpu", store="")
-    except attune.Error as error:
-        print(f"SKIP: {error}")
-        sys.exit(77)
-    unittest.main()
+    run_tests()

@@ -9,7 +9,7 @@ import unittest
 import warnings
 
 import attune
-from caches import DTYPE, LIMIT, close, expected, ints, numbers
+from caches import DTYPE, LIMIT, close, expected, ints, numbers, run_tests
 from library_and_device import DEVICE, np, torch
 
 if torch is None:
@@ -218,9 +218,4 @@ class VarlenTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    try:
-        attune.Context("cuda:0" if DEVICE == "cuda" else "cpu", store="")
-    except attune.Error as error:
-        print(f"SKIP: {error}")
-        sys.exit(77)
-    unittest.main()
+    run_tests()
