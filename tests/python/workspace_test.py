@@ -41,6 +41,9 @@ class OnCpu(unittest.TestCase):
     def test_a_stream_that_threads_cannot_tell_apart(self):
         with self.assertRaisesRegex(ValueError, "stream is 2, cudaStreamPerThread"):
             attune._torch.stream_address(2, 0)
+        q, k, v = (fake_torch.Tensor(placed(np.ones((2, n, 2, 64), np.float32)), "cuda:0") for n in (1, 600, 600))
+        with fake_torch.on_stream(fake_torch.Stream(2)), self.assertRaisesRegex(ValueError, "the current stream is 2, cudaStreamPerThread"):
+            attune.attention_kvcache(q, k, v)
 
     def test_plans_that_dirty_each_others_workspace(self):
         """quantise() writes where attention keeps counters that must be zero."""

@@ -12,6 +12,7 @@ from ._library import check, library, module
 from ._torch import capturing, on_stream
 
 ALIGNMENT = 256
+_PER_THREAD = 2  # a handle, of another stream in each thread
 
 
 class _Arena:
@@ -141,6 +142,8 @@ def shared(plan, stream):
         return None
     if plan.ordinal >= 0:
         found = _of_stream.get((plan.ordinal, stream))
+        if found is None and stream == _PER_THREAD:
+            raise ValueError("the current stream is 2, cudaStreamPerThread; accepted are streams that threads can tell apart: runs of a stream share a workspace")
         return found or _shown(_of_stream.setdefault((plan.ordinal, stream), Workspace()), plan.ordinal, stream)
     try:
         return _of_thread.workspace
