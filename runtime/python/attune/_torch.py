@@ -144,6 +144,9 @@ def ordinal_of(target):
     return int(target[5:]) if target.startswith("cuda:") else -1
 
 
+PER_THREAD_STREAM = 2  # cudaStreamPerThread: a handle of another stream in each thread
+
+
 def stream_address(stream, ordinal):
     """The handle of `stream` (a torch.cuda.Stream, a handle, or None for the current one) of device `ordinal`; None on a CPU."""
     if ordinal < 0:
@@ -156,7 +159,7 @@ def stream_address(stream, ordinal):
         stream = stream.cuda_stream
     if isinstance(stream, bool) or not isinstance(stream, int) or stream < 0:
         raise TypeError(f"stream is {stream!r}; accepted are a torch.cuda.Stream, its handle (an int) and None for the current one")
-    if stream == 2:
+    if stream == PER_THREAD_STREAM:
         raise ValueError("stream is 2, cudaStreamPerThread; accepted are streams that threads can tell apart: runs of a stream share a workspace")
     return stream
 

@@ -9,10 +9,9 @@ import threading
 
 from . import _tensors as tensors
 from ._library import check, library, module
-from ._torch import capturing, on_stream
+from ._torch import PER_THREAD_STREAM, capturing, on_stream
 
 ALIGNMENT = 256
-_PER_THREAD = 2  # a handle, of another stream in each thread
 
 
 class _Arena:
@@ -142,7 +141,7 @@ def shared(plan, stream):
         return None
     if plan.ordinal >= 0:
         found = _of_stream.get((plan.ordinal, stream))
-        if found is None and stream == _PER_THREAD:
+        if found is None and stream == PER_THREAD_STREAM:
             raise ValueError("the current stream is 2, cudaStreamPerThread; accepted are streams that threads can tell apart: runs of a stream share a workspace")
         return found or _shown(_of_stream.setdefault((plan.ordinal, stream), Workspace()), plan.ordinal, stream)
     try:
