@@ -85,3 +85,16 @@ attune_find_numpy() {
     return 1
   fi
 }
+
+# attune_find_packages BUILD_DIR REQUIREMENTS: puts the Python packages of a requirements file into a virtual environment under
+# BUILD_DIR. Exports ATTUNE_PYTHON, its interpreter. Returns 1, having said why, when they are not to be had.
+attune_find_packages() {
+  local venv=$1/python-packages log=$1/python-packages.log
+  if ! attune_pip_install "$venv" "$log" -r "$2"; then
+    echo "The packages of $2 could not be installed (see $log):" >&2
+    tail -5 "$log" >&2
+    return 1
+  fi
+  ATTUNE_PYTHON=$(cd "$venv" && pwd)/bin/python
+  export ATTUNE_PYTHON
+}

@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The one command for all tests: installs what is missing, builds Release, runs everything through CTest. GPU tests skip
-# aloud where there is no GPU. Arguments go to ctest (`tests/run.sh -R store`). ATTUNE_BUILD_DIR names the build tree. Left out
-# unless asked for (CONTRIBUTING.md says what they are): tests labelled full, whole, timing, fresh. All of them: ATTUNE_SKIP_LABELS=none.
+# aloud where there is no GPU. Arguments go to ctest (`tests/run.sh -R store`). Prints what was skipped and left out, and counts last.
+# Left out unless asked for (CONTRIBUTING.md says what they are): tests labelled full, whole, timing, fresh. Variables:
+#   ATTUNE_BUILD_DIR          the build tree
+#   ATTUNE_SKIP_LABELS        a pattern of labels to leave out; "none" leaves out nothing
+#   ATTUNE_TEST_REQUIREMENTS  a file of Python packages to install for the tests: tests/requirements.txt has all (several GB)
+#   ATTUNE_TEST_SKIPS         the skips that do not fail the run: any (default), gpu (tests that need a GPU), none
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source examples/packages.sh
@@ -24,7 +28,11 @@ done
 
 # For the tests that compile CUDA.
 attune_find_nvrtc "$build" || echo "SKIP: tests that compile CUDA: there is no NVRTC."
-attune_find_numpy "$build" || echo "SKIP: tests of the Python module with numpy."
+if [ -n "${ATTUNE_TEST_REQUIREMENTS:-}" ]; then
+  attune_find_packages "$build" "$ATTUNE_TEST_REQUIREMENTS"
+else
+  attune_find_numpy "$build" || echo "SKIP: tests of the Python module with numpy."
+fi
 if ! { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }; then
   echo "SKIP: tests labelled gpu: no NVIDIA driver answers on this machine."
 fi
@@ -36,5 +44,12 @@ command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DATTUNE_TESTS=ON "-DPython3_EXECUTABLE=$ATTUNE_PYTHON" "${launcher[@]}"
 cmake --build "$build" --parallel "$jobs"
 
-# The exit status of ctest is the exit status of this script. Timings of kernels and of the store want the cores to themselves.
-exec ctest --test-dir "$build" --parallel "$jobs" --output-on-failure --no-tests=error --timeout 300 -LE "${ATTUNE_SKIP_LABELS:-^(full|whole|timing|fresh)$}" "$@"
+# Timings of kernels and of the store want the cores to themselves.
+results=$(cd "$build" && pwd)/results.xml
+rm -f "$results"
+status=0
+ctest --test-dir "$build" --parallel "$jobs" --output-on-failure --no-tests=error --timeout 300 --output-junit "$results" \
+  --test-output-size-passed 1048576 --test-output-size-failed 1048576 -LE "${ATTUNE_SKIP_LABELS:-^(full|whole|timing|fresh)$}" "$@" || status=$?
+[ -e "$results" ] || exit "$status"
+python3 tests/summary.py "$build" "$results" --skips "${ATTUNE_TEST_SKIPS:-any}" || exit $((status ? status : 1))
+exit "$status"
