@@ -45,9 +45,9 @@ std::string read_file(const fs::path& path) {
   return bytes;
 }
 
-std::string stored_bytes(std::string_view whole, uint64_t offset, uint64_t bytes, uint64_t packed) {
-  return packed > 0 ? zstd_unpacked(whole.substr(offset, packed), bytes)
-                    : std::string(whole.substr(offset, bytes));
+std::string stored_bytes(const BundleBytes& whole, uint64_t offset, uint64_t bytes,
+                         uint64_t packed) {
+  return packed > 0 ? zstd_unpacked(whole.read(offset, packed), bytes) : whole.read(offset, bytes);
 }
 
 std::string identity_text(const ImageKey& key) {
@@ -180,7 +180,7 @@ Bundle::Bundle(std::vector<ManifestEntry> entries) {
 }
 
 Bundle Bundle::of_bytes(std::shared_ptr<const BundleBytes> bytes, const fs::path& name) {
-  Bundle bundle(parse_bundle(bytes->view(), name.string()));
+  Bundle bundle(parse_bundle(*bytes, name.string()));
   bundle.folder_ = name;
   bundle.whole_ = std::move(bytes);
   return bundle;
@@ -192,7 +192,7 @@ Bundle Bundle::open_memory(std::string_view bytes) {
 
 Bundle Bundle::open(const fs::path& folder) {
   std::error_code missing;
-  if (fs::is_regular_file(folder, missing)) return of_bytes(map_bundle(folder), folder);
+  if (fs::is_regular_file(folder, missing)) return of_bytes(open_bundle(folder), folder);
   if (fs::status(folder, missing).type() == fs::file_type::not_found)
     io_error(folder, "is named as a bundle, and there is no such file or folder");
   if (!fs::exists(folder / kManifest, missing))
@@ -227,9 +227,8 @@ std::optional<std::string> Bundle::sound_bytes(const Entry& entry, std::string* 
                             ? fs::path(fmt::format("{} at byte {}", folder_.string(), entry.offset))
                             : folder_ / entry.file;
   try {
-    std::string bytes = whole_
-                            ? stored_bytes(whole_->view(), entry.offset, entry.bytes, entry.packed)
-                            : read_file(path);
+    std::string bytes =
+        whole_ ? stored_bytes(*whole_, entry.offset, entry.bytes, entry.packed) : read_file(path);
     if (sha256_hex(bytes) == entry.sha256) return bytes;
     *fault =
         fmt::format("image {}: SHA-256 differs from the manifest's, passed over", path.string());

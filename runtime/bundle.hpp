@@ -55,7 +55,7 @@ struct BundleChange {
 BundleChange write_bundle(const std::filesystem::path& folder,
                           const std::vector<BundledKernel>& kernels);
 
-// Of the images of a bundle of one file: as they are, mapped; or smaller, unpacked when asked for.
+// How a bundle of one file holds images: as they are; or smaller, unpacked when asked for.
 enum class Packing { kNone, kZstd };
 
 // The same as one file (bundle_file.hpp), which replaces a former one whole. Throws kIo, and

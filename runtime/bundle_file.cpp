@@ -4,8 +4,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -28,37 +28,49 @@ constexpr size_t kSummed = 32;                // bytes of the header that the di
 constexpr size_t kHeader = kSummed + 64;      // with the digest
 constexpr Guarded kGuarded{"bundle", ErrorCode::kIo, 0755};
 
-class MappedFile final : public BundleBytes {
+// Reads by pread: a page of a mapping whose file was cut would end the process.
+class OpenFile final : public BundleBytes {
  public:
-  explicit MappedFile(const std::filesystem::path& path) {
-    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  explicit OpenFile(const std::filesystem::path& path)
+      : path_(path.string()), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)) {
     struct stat status {};
-    if (!file || ::fstat(file.get(), &status) != 0) fail(path);
-    size_ = static_cast<size_t>(status.st_size);
-    if (size_ == 0) return;
-    data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
-    if (data_ == MAP_FAILED) fail(path);
+    if (!file_ || ::fstat(file_.get(), &status) != 0) fail(std::strerror(errno));
+    size_ = static_cast<uint64_t>(status.st_size);
   }
-  ~MappedFile() override {
-    if (size_ > 0) ::munmap(data_, size_);
+  uint64_t size() const override { return size_; }
+  std::string read(uint64_t at, uint64_t count) const override {
+    std::string bytes(count, '\0');
+    for (size_t done = 0; done < bytes.size();) {
+      const ssize_t got = ::pread(file_.get(), bytes.data() + done, bytes.size() - done,
+                                  static_cast<off_t>(at + done));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) fail(std::strerror(errno));
+      if (got == 0)
+        fail(fmt::format("it ends at byte {}, and had {} when it was opened: it was cut", at + done,
+                         size_));
+      done += static_cast<size_t>(got);
+    }
+    return bytes;
   }
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  std::string_view view() const override { return {static_cast<const char*>(data_), size_}; }
 
  private:
-  [[noreturn]] static void fail(const std::filesystem::path& path) {
-    throw Error(ErrorCode::kIo,
-                fmt::format("bundle {} cannot be read: {}", path.string(), std::strerror(errno)));
+  [[noreturn]] void fail(const std::string& why) const {
+    throw Error(ErrorCode::kIo, fmt::format("bundle {} cannot be read: {}", path_, why));
   }
-  void* data_ = nullptr;
-  size_t size_ = 0;
+  const std::string path_;
+  const FileDescriptor file_;
+  uint64_t size_ = 0;
 };
 
 class CallersBytes final : public BundleBytes {
  public:
   explicit CallersBytes(std::string_view bytes) : bytes_(bytes) {}
-  std::string_view view() const override { return bytes_; }
+  uint64_t size() const override { return bytes_.size(); }
+  std::string read(uint64_t at, uint64_t count) const override {
+    if (at > bytes_.size() || count > bytes_.size() - at)
+      throw Error(ErrorCode::kIo, fmt::format("the bundle in memory has {} bytes", bytes_.size()));
+    return std::string(bytes_.substr(at, count));
+  }
 
  private:
   std::string_view bytes_;
@@ -93,9 +105,11 @@ std::string digest_of(std::string_view head, std::string_view manifest) {
   throw Error(ErrorCode::kIo, fmt::format("{}: {}", name, why));
 }
 
-// What follows the header, which says how long both are. A file is cut where its header is sound.
-std::string_view checked_manifest(std::string_view bytes, const std::string& name) {
-  const uint64_t manifest_bytes = number_at(bytes, 16), all_bytes = number_at(bytes, 24);
+// Returns what follows the header, which says how long both are. A file is cut where its header is
+// sound.
+std::string checked_manifest(const BundleBytes& bytes, std::string_view header,
+                             const std::string& name) {
+  const uint64_t manifest_bytes = number_at(header, 16), all_bytes = number_at(header, 24);
   if (all_bytes < kHeader || manifest_bytes > all_bytes - kHeader)
     refuse_damaged(name, fmt::format("its header is damaged: of {} bytes its index would take {}",
                                      all_bytes, manifest_bytes));
@@ -104,8 +118,8 @@ std::string_view checked_manifest(std::string_view bytes, const std::string& nam
                    fmt::format("says that it has {} bytes, and has {}, less than its index: it was "
                                "cut off, or its header is damaged",
                                all_bytes, bytes.size()));
-  const std::string_view manifest = bytes.substr(kHeader, manifest_bytes);
-  if (bytes.substr(kSummed, kHeader - kSummed) != digest_of(bytes, manifest))
+  std::string manifest = bytes.read(kHeader, manifest_bytes);
+  if (header.substr(kSummed, kHeader - kSummed) != digest_of(header, manifest))
     refuse_damaged(name,
                    "the SHA-256 of its header and index is not what it says: they are damaged");
   if (all_bytes != bytes.size())
@@ -171,8 +185,8 @@ size_t place_images(size_t begin, std::vector<ManifestEntry>* entries) {
 
 }  // namespace
 
-std::shared_ptr<const BundleBytes> map_bundle(const std::filesystem::path& path) {
-  return std::make_shared<MappedFile>(private_file(path, kGuarded));
+std::shared_ptr<const BundleBytes> open_bundle(const std::filesystem::path& path) {
+  return std::make_shared<OpenFile>(private_file(path, kGuarded));
 }
 
 std::shared_ptr<const BundleBytes> bundle_in_memory(std::string_view bytes) {
@@ -204,19 +218,20 @@ std::string bundle_bytes(const std::vector<BundledKernel>& kernels, Packing pack
   return bytes;
 }
 
-std::vector<ManifestEntry> parse_bundle(std::string_view bytes, const std::string& name) {
-  if (bytes.substr(0, kMagic.size()) != kMagic)
+std::vector<ManifestEntry> parse_bundle(const BundleBytes& bytes, const std::string& name) {
+  const std::string header = bytes.read(0, std::min<uint64_t>(bytes.size(), kHeader));
+  if (!header.starts_with(kMagic))
     refuse(name, "is not a bundle file, as `attune export` writes it");
-  if (bytes.size() < kHeader)
+  if (header.size() < kHeader)
     refuse_damaged(name,
                    fmt::format("has {} bytes, less than a header: it was cut off", bytes.size()));
-  const uint64_t version = number_at(bytes, 8);
+  const uint64_t version = number_at(header, 8);
   if (version != kPlain && version != kPacked)
     refuse(name, fmt::format("is a bundle of version {}; this library reads versions {} and {}",
                              version, kPlain, kPacked));
-  const std::string_view manifest = checked_manifest(bytes, name);
+  const std::string manifest = checked_manifest(bytes, header, name);
   const uint64_t manifest_bytes = manifest.size();
-  std::vector<ManifestEntry> entries = parse_manifest(std::string(manifest), name);
+  std::vector<ManifestEntry> entries = parse_manifest(manifest, name);
   for (const ManifestEntry& entry : entries) {
     if (entry.offset < kHeader + manifest_bytes || entry.offset > bytes.size() ||
         entry.stored() > bytes.size() - entry.offset)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bundle as one file: the manifest of bundle.hpp as index, and the images behind it. It is mapped,
-// not read; each image is checked against its SHA-256 when it is asked for.
+// A bundle as one file: the manifest of bundle.hpp as index, and the images behind it. Opening it
+// reads the index alone; an image is read, and checked against its SHA-256, when it is asked for.
 //
 //   | at | bytes | what                                                            |
 //   |----|-------|-----------------------------------------------------------------|
@@ -28,16 +28,19 @@ namespace attune {
 
 inline constexpr size_t kBundleAlignment = 64;
 
-// Bytes that stay as long as this does: of a mapped file, or a caller's.
+// Where a bundle's bytes come from: a file that is held open, or a caller's memory. Thread-safe.
 class BundleBytes {
  public:
   virtual ~BundleBytes() = default;
-  virtual std::string_view view() const = 0;
+  virtual uint64_t size() const = 0;  // when it was opened
+  // The bytes from `at` on. Throws kIo where fewer than `count` are there, or the system cannot read.
+  virtual std::string read(uint64_t at, uint64_t count) const = 0;
 };
 
-// Maps the file; throws kIo when it cannot be read or could have been written by others. It must not
-// be cut while it is mapped: replace it by another file instead, as write_bundle_file does.
-std::shared_ptr<const BundleBytes> map_bundle(const std::filesystem::path& path);
+// Opens the file; throws kIo when it cannot be read or could have been written by others. A file that
+// is replaced by another one, as write_bundle_file does, stays readable. One that is cut or written
+// in place gives errors or wrong bytes, never a signal, so each image is checked.
+std::shared_ptr<const BundleBytes> open_bundle(const std::filesystem::path& path);
 // The caller keeps them, unchanged, as long as anything uses the bundle.
 std::shared_ptr<const BundleBytes> bundle_in_memory(std::string_view bytes);
 
@@ -47,6 +50,6 @@ std::string bundle_bytes(const std::vector<BundledKernel>& kernels,
 
 // The entries of a bundle's bytes; offsets and sizes lie inside. Throws with `name` and what is wrong: kIo where they were cut off or
 // damaged, else kInvalidArgument.
-std::vector<ManifestEntry> parse_bundle(std::string_view bytes, const std::string& name);
+std::vector<ManifestEntry> parse_bundle(const BundleBytes& bytes, const std::string& name);
 
 }  // namespace attune

@@ -3,14 +3,25 @@
 #include "runtime/c_support.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
 namespace {
 
-// Of the calling thread; see attune_last_error.
-std::string& last_error() {
-  thread_local std::string text;
-  return text;
+// The calling thread's sentence; see attune_last_error. A plain array: a failure may be told where
+// memory is gone, and a thread's first string would register a destructor, which allocates.
+thread_local constinit char last_error[4096] = {};
+
+// Cuts between characters of UTF-8.
+void keep_as_last_error(const char* message) noexcept {
+  constexpr size_t kRoom = sizeof last_error - 1;
+  size_t length = strnlen(message, kRoom + 1);
+  if (length > kRoom) {
+    length = kRoom;
+    while (length > 0 && (message[length] & 0xc0) == 0x80) --length;
+  }
+  std::memmove(last_error, message, length);  // it may be the last error itself
+  last_error[length] = '\0';
 }
 
 }  // namespace
@@ -24,16 +35,12 @@ const attune_plan::Texts& attune_plan::texts() const {
   return texts_;
 }
 
-extern "C" const char* attune_last_error(void) { return last_error().c_str(); }
+extern "C" const char* attune_last_error(void) { return last_error; }
 
 namespace attune::c_api {
 
 attune_status fail(ErrorCode code, const char* message) noexcept {
-  try {
-    last_error() = message;
-  } catch (...) {
-    last_error().clear();  // no memory for the sentence; the status still tells
-  }
+  keep_as_last_error(message);
   return static_cast<attune_status>(code);
 }
 

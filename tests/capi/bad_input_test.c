@@ -359,8 +359,25 @@ static void nulls_are_refused(attune_context* context) {
   attune_operands_contiguous(NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 }
 
+/* A sentence has room for 4095 bytes, and no character is cut in two. */
+static void long_sentences_are_cut(void) {
+  char text[16384] = "dtype=";
+  for (size_t i = strlen(text); i + 4 < sizeof text; i += 2) memcpy(text + i, "\xc3\xa9", 3);
+  attune_problem problem;
+  for (int shift = 0; shift < 2; ++shift) {
+    CHECK_REFUSED(attune_problem_parse(text, &problem), ATTUNE_INVALID_ARGUMENT, "dtype");
+    const char* said = attune_last_error();
+    const size_t length = strlen(said);
+    CHECK(length <= 4095 && length >= 4094);
+    CHECK((said[length - 1] & 0xc0) == 0x80);          /* the second byte of its character */
+    memmove(text + 7, text + 6, strlen(text + 6) + 1); /* one byte further */
+    text[6] = 'x';
+  }
+}
+
 int main(void) {
   texts_are_refused();
+  long_sentences_are_cut();
   options_are_refused();
   attune_context* context = cpu_context();
   fields_are_refused(context);

@@ -84,7 +84,7 @@ TEST_F(BundleFileTest, EqualKernelsGiveEqualBytes) {
   const std::string bytes = bundle_bytes({kernel(), kernel("sm_80")});
   EXPECT_EQ(bundle_bytes({kernel("sm_80"), kernel()}), bytes);
   EXPECT_EQ(bundle_bytes({kernel("sm_80"), kernel(), kernel()}), bytes);
-  for (const ManifestEntry& entry : parse_bundle(bytes, "test"))
+  for (const ManifestEntry& entry : parse_bundle(*bundle_in_memory(bytes), "test"))
     EXPECT_EQ(entry.offset % kBundleAlignment, 0U);
 }
 
@@ -101,7 +101,7 @@ TEST_F(BundleFileTest, AnyChangedByteAndAnyCutDoesNoHarm) {
   set_log_sink([](LogLevel, std::string_view) {});
   const BundledKernel sound = kernel();
   const std::string bytes = bundle_bytes({sound});
-  const size_t images = parse_bundle(bytes, "test").front().offset;
+  const size_t images = parse_bundle(*bundle_in_memory(bytes), "test").front().offset;
   size_t refused = 0, missed = 0;
   for (size_t i = 0; i < bytes.size(); ++i)
     for (const int bit : {1, 128}) {
@@ -143,7 +143,8 @@ TEST_F(BundleFileTest, ACutFileIsToldFromADamagedHeader) {
 TEST_F(BundleFileTest, AHostileIndexIsRefused) {
   const std::string bytes = bundle_bytes({kernel()});
   const std::string offset =
-      "\"offset\": " + std::to_string(parse_bundle(bytes, "test").front().offset);
+      "\"offset\": " +
+      std::to_string(parse_bundle(*bundle_in_memory(bytes), "test").front().offset);
   for (const std::string value :
        {"18446744073709551615", "9223372036854775807", "0", "95", "-1", "1e30", "null", "\"64\""}) {
     std::string changed = bytes;
@@ -210,7 +211,8 @@ TEST_F(PackedBundleTest, AnIndexThatLiesCostsTheImageAndNoMore) {
   std::string plain = bytes;
   plain[8] = 1;
   EXPECT_THAT(refusal(resealed(plain)), HasSubstr("which its version does not know"));
-  for (size_t at = parse_bundle(bytes, "test").front().offset; at < bytes.size(); ++at) {
+  for (size_t at = parse_bundle(*bundle_in_memory(bytes), "test").front().offset; at < bytes.size();
+       ++at) {
     std::string changed = bytes;
     changed[at] = static_cast<char>(changed[at] ^ 1);
     const auto image = Bundle::open_memory(changed).image(big_.key);
@@ -233,6 +235,50 @@ TEST_F(BundleFileTest, AnOpenBundleKeepsItsImagesWhenItIsReplaced) {
   write_bundle_file(file(), {kernel("sm_80")});
   EXPECT_EQ(open.image(former.key).value().bytes, former.image.bytes);
   EXPECT_EQ(Bundle::open(file()).image(former.key), std::nullopt);
+}
+
+// A deploy script's `cp`, a full disk: the file changes under the process that holds it open.
+TEST_F(BundleFileTest, AFileThatIsCutOrWrittenWhileItIsOpenCostsItsImages) {
+  std::vector<std::string> said;
+  set_log_sink([&](LogLevel, std::string_view text) { said.emplace_back(text); });
+  BundledKernel big = kernel();
+  big.image.bytes = std::string(1 << 20, 'x') + big.image.bytes;
+  const std::string bytes = bundle_bytes({big});
+  const auto overwrite = [&](std::string_view with) {
+    std::ofstream(file(), std::ios::binary | std::ios::trunc) << with;
+  };
+  for (const Packing packing : {Packing::kNone, Packing::kZstd}) {
+    if (packing == Packing::kZstd && !zstd_is_here()) continue;
+    for (const size_t left : {size_t{0}, size_t{100}, bytes.size() / 2}) {
+      write_bundle_file(file(), {big}, packing);
+      const Bundle open = Bundle::open(file());
+      std::filesystem::resize_file(file(), std::min<size_t>(left, file_size(file()) - 1));
+      EXPECT_EQ(open.image(big.key), std::nullopt) << left;
+      ASSERT_FALSE(said.empty());
+      EXPECT_THAT(said.back(), HasSubstr("it was cut")) << left;
+      EXPECT_EQ(open.faults().size(), 1U);
+    }
+    write_bundle_file(file(), {big}, packing);
+    const Bundle open = Bundle::open(file());
+    overwrite(std::string(bytes.size(), '\0'));
+    EXPECT_EQ(open.image(big.key), std::nullopt);
+    overwrite(bundle_bytes({big}, packing));
+    EXPECT_EQ(open.image(big.key).value().bytes, big.image.bytes);
+  }
+  set_log_sink(nullptr);
+}
+
+TEST_F(BundleFileTest, AnEngineAsksTheNextLayerForAnImageThatWasCutOff) {
+  set_log_sink([](LogLevel, std::string_view) {});
+  const auto second = folder_ / "second.attune";
+  write_bundle_file(file(), {kernel()});
+  write_bundle_file(second, {kernel()});
+  EngineOptions options = bundle_only();
+  options.bundles = {file(), second};
+  Engine engine(device_, options);
+  std::filesystem::resize_file(file(), 4);
+  EXPECT_EQ(engine.plan(problem_)->image_from, "bundle");
+  set_log_sink(nullptr);
 }
 
 }  // namespace

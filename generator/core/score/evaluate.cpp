@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Float64 evaluation; see evaluate.hpp. One pass over the nodes, whose values lie in a scratch array of the thread.
+// Float64 evaluation; see evaluate.hpp. One pass over the nodes, whose values lie on the stack where they are few.
 #include "generator/core/score/evaluate.hpp"
 
 #include <fmt/format.h>
@@ -103,9 +103,10 @@ Value leaf_value(const Node& node, const Point& point, const Loads& loads,
 double evaluate(const Program& program, const Point& point, const Loads& loads) {
   check(program, loads);
   const std::vector<Node>& nodes = program.nodes();
-  static thread_local std::vector<Value> scratch;
-  scratch.resize(std::max(scratch.size(), nodes.size()));
-  Value* const values = scratch.data();
+  constexpr size_t kFew = 256;  // a longer program costs an allocation
+  Value few[kFew];
+  std::vector<Value> many(nodes.size() > kFew ? nodes.size() : 0);
+  Value* const values = many.empty() ? few : many.data();
   for (size_t i = 0; i < nodes.size(); ++i) {
     const Node& node = nodes[i];
     // Behind num_operands stands node 0, whose value does no harm.

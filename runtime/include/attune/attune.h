@@ -45,7 +45,7 @@ extern "C" {
 #define ATTUNE_API
 #endif
 
-/* The calling thread's last failure, as a sentence; "" when there was none. */
+/* The calling thread's last failure, as a sentence of at most 4095 bytes; "" when there was none. */
 ATTUNE_API const char* attune_last_error(void);
 ATTUNE_API const char* attune_status_name(attune_status status);
 ATTUNE_API const char* attune_version(void);
