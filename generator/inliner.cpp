@@ -149,6 +149,8 @@ bool Inliner::is_needed(std::string_view line) const {
                          value = take_word(&condition);
   const Constant* found = constant(name);
   if (comparison.empty()) return found != nullptr;
+  if (comparison == "unless" && !value.empty() && take_word(&condition).empty())
+    return found != nullptr && constant(value) == nullptr;
   if (found != nullptr && !value.empty() && take_word(&condition).empty()) {
     if (comparison == "==") return found->value == value;
     if (comparison == "!=") return found->value != value;
@@ -157,8 +159,9 @@ bool Inliner::is_needed(std::string_view line) const {
     if (comparison == "<" && left && right) return *left < *right;
   }
   throw Error(ErrorCode::kInternal,
-              fmt::format("template {} has \"{}\"; accepted is a constant, alone or, where the "
-                          "kernel has it, with ==, !=, > or < and a value",
+              fmt::format("template {} has \"{}\"; must be a constant, alone, with "
+                          "\"unless\" and another, or, where the kernel has it, with ==, !=, > or "
+                          "< and a value",
                           kernel_template_.name(), line));
 }
 

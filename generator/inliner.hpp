@@ -7,7 +7,8 @@
 // The condition compares a constant of the preamble (==, !=, >, <) with a number or a name, or is a constant alone: whether the
 // kernel has it. An editor or nvcc reads such a line as a plain include. Any other line may end in a condition, too: so the
 // text of a kernel holds nothing of what it does not use. A line that ends in `// unless kMaskProgram` stands in kernels without that
-// constant: it is for the line that another one takes the place of.
+// constant: it is for the line that another one takes the place of. `// where kScored unless kRequestLengths` wants the first and
+// not the second.
 //
 // Labels say which file a line is from: "// ---- path" where its text begins, "// ---- path, continued" where it goes on
 // behind a file that it includes. From one file to the next the namespace stays open.

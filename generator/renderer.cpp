@@ -150,6 +150,8 @@ std::vector<Constant> cache_constants(const KernelSpec& spec) {
       {"bool", "kHasBegins", spec.packed_q ? "true" : "false"},
       {"bool", "kHasKeyBegins", spec.packed_kv ? "true" : "false"}};
   if (spec.batch_invariant) constants.push_back({"bool", "kBatchInvariant", "true"});
+  if (is_scored(spec) && score::reads_lengths(score_program(spec)))
+    constants.push_back({"bool", "kRequestLengths", "true"});
   if (!is_8_bit(spec.dtype_kv)) return constants;
   if (spec.dtype_kv == Dtype::kInt8) constants.push_back({"bool", "kInt8Cache", "true"});
   const bool by_key = spec.kv_factors != KvFactors::kHeads;

@@ -168,8 +168,10 @@ void check_score_operands(const Problem& problem, const ScoreCaptures& wanted,
                        captures.size(), names));
   }
   if (operands == nullptr) return;
-  check_position("q_position0", operands->q_position0,
-                 describe(problem.op).has_cache ? "seqlen_kv" : "seqlen_q", score_rows(problem));
+  // Rows of a cache count from its first key.
+  const bool by_position = describe(problem.op).has_cache;
+  check_position("q_position0", operands->q_position0, by_position ? "seqlen_kv" : "seqlen_q",
+                 by_position ? problem.seqlen_kv : problem.seqlen_q);
   check_position("kv_position0", operands->kv_position0, "seqlen_kv", problem.seqlen_kv);
   if (wanted.has_fixed_masks && operands->q_position0 != operands->kv_position0)
     refuse(fmt::format(
@@ -183,10 +185,6 @@ void check_score_operands(const Problem& problem, const ScoreCaptures& wanted,
   }
 }
 
-int64_t score_rows(const Problem& problem) {
-  return describe(problem.op).has_cache ? problem.seqlen_kv : problem.seqlen_q;
-}
-
 ScoreArgs score_args(const Problem& problem, const ScoreCaptures& wanted,
                      const ScoreOperands* given) {
   const std::vector<CaptureSpec>& captures = wanted.captures;
@@ -196,7 +194,7 @@ ScoreArgs score_args(const Problem& problem, const ScoreCaptures& wanted,
   for (size_t i = 0; i < captures.size(); ++i)
     args.captures[i] = capture_arg(captures[i], operands.captures[i], operands);
   std::copy(operands.scalars.begin(), operands.scalars.end(), args.scalars);
-  args.seqlen_q = static_cast<int>(operands.seqlen_q > 0 ? operands.seqlen_q : score_rows(problem));
+  args.seqlen_q = static_cast<int>(operands.seqlen_q > 0 ? operands.seqlen_q : problem.seqlen_q);
   args.seqlen_kv =
       static_cast<int>(operands.seqlen_kv > 0 ? operands.seqlen_kv : problem.seqlen_kv);
   args.head_dim = problem.head_dim_qk;

@@ -51,9 +51,8 @@ CaptureView contiguous_capture(const CaptureSpec& capture, const void* data);
 void check_score_operands(const Problem& problem, const ScoreCaptures& wanted,
                           const ScoreOperands* operands);
 
-// What score programs see as seqlen_q. Rows of a cache's requests are positions, so that the key of the same number is their diagonal.
-int64_t score_rows(const Problem& problem);
-// What kernels are told. The operands are checked; null where nothing is captured and all positions are 0.
+// What kernels are told. The operands are checked; null where nothing is captured and all positions are 0. Over caches programs see
+// lengths of each request instead of these (templates/shared/request_scores.h).
 ScoreArgs score_args(const Problem& problem, const ScoreCaptures& wanted,
                      const ScoreOperands* operands);
 

@@ -20,6 +20,7 @@
 #include "cpu/score_functions.hpp"  // where kScored
 #include "cpu/sinks.hpp"            // where kSinks
 #include "shared/cache_factors.h"   // where kAccuracy
+#include "shared/request_scores.h"  // where kRequestLengths
 #include "shared/score_of.h"        // where kScored
 
 namespace attune {
@@ -96,7 +97,9 @@ inline void weigh_row(const KernelArguments& args, const DecodeItem& item, const
                       int r, const RowStates& rows) {
   float* const scores = rows.scores[r];
   const int places = block.places;
-  score_row(args, item, block, r, rows.seen[r], scores);
+  score_row(args, item, block, r, rows.seen[r], scores);         // unless kRequestLengths
+  const KernelArguments own = with_lengths(args, item.request);  // where kRequestLengths
+  score_row(own, item, block, r, rows.seen[r], scores);          // where kRequestLengths
   const float before = rows.largest[r];
   Panel most = before;
   for (int place = 0; place < places; place += kPanelRows)

@@ -30,6 +30,7 @@
 #include "cuda/attention/decode_loads.cuh"
 #include "cuda/attention/decode_products.cuh"
 #include "cuda/ptx/dependent_launch.cuh"
+#include "shared/request_scores.h"  // where kRequestLengths
 
 namespace attune {
 
@@ -118,10 +119,12 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBl
         const __grid_constant__ attune::CacheArgs cache ATTUNE_MAPS) {
   using namespace attune;
   extern __shared__ __align__(1024) char shared[];
+  ScoreArgs of_request = scores;  // where kRequestLengths
   const KernelParts parts{
       args,
-      scales,  // where kAccuracy
-      scores,  // where kScoreArgs
+      scales,      // where kAccuracy
+      scores,      // where kScoreArgs unless kRequestLengths
+      of_request,  // where kRequestLengths
       cache,
   };
   DecodeMaps maps;
@@ -168,6 +171,7 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBl
         continue;
       }
     }
+    take_lengths(item.request, &of_request);  // where kRequestLengths
     DecodeProducts products(parts, item, shared_address(shared));
     consumer.run(parts, piece, products);
     join.finish(item, piece, products);

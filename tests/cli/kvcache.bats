@@ -91,6 +91,15 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
   json 'o["rows"][0]["status"] == "ok"'
 }
 
+@test "a program sees the rows and keys of its request" {
+  need_cpu_target
+  attune check --target cpu:2 --problem $pages --problem $slots --problem $packed --problem $keys --problem $pages,batch_invariant=1 --problem ${latent/bf16/fp16},v_in_k=1 \
+    --problem ${packed/fp16/fp16,dtype_kv=int8,kv_factors=keys} --score-mod "return score * log2(float(seqlen_kv + 2)) - 0.125 * float(seqlen_q);" \
+    --mask-mod "return kv_idx + 9 * seqlen_q >= seqlen_kv || q_idx - kv_idx > 30;" --json
+  expect 0
+  json 'len(o["rows"]) == 7 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
+}
+
 @test "tune finds a winner, and bench times it" {
   need_cpu_target
   attune tune --target cpu --problem $slots --effort quick --budget 60 --json

@@ -74,7 +74,12 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
                                     ",page_size=5,packed_q=1",
                                     ",packed_q=1,packed_kv=1",
                                     ",page_size=16,batch_invariant=1"};
-  constexpr const char* kScores[] = {"", ",window=128:0", ",softcap=30,alibi=1,sinks=fp32"};
+  constexpr const char* kLengths =
+      "// capture slopes: fp32[2]\n"
+      "return score * log(float(seqlen_kv)) - slopes[head][kv_idx] * float(seqlen_q);";
+  const std::string lengths =
+      ",score_mod=" + to_text(read_user_program(kLengths, score::Kind::kScore, "score_mod").digest);
+  const std::string scores[] = {"", ",window=128:0", ",softcap=30,alibi=1,sinks=fp32", lengths};
   for (const char* dims : {"head_dim=64", "head_dim=80", "head_dim=128", "head_dim=192",
                            "head_dim=256", "head_dim_qk=192,head_dim_v=128"})
     for (const char* heads : {"fp16,heads=8/1", "bf16,heads=7/1"})
@@ -82,7 +87,7 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
         specs->push_back(
             spec_of(parse_problem(fmt::format("op=attention_kvcache,dtype={},{},seqlen_q=2,seqlen_"
                                               "kv=4096,mask=causal_bottom_right{}{}",
-                                              heads, dims, pages, kScores[specs->size() % 3]))));
+                                              heads, dims, pages, scores[specs->size() % 4]))));
   for (const char* dims : {"head_dim_qk=576,head_dim_v=512", "head_dim_qk=448,head_dim_v=384"})
     for (const char* heads : {"fp16,heads=128/1", "bf16,heads=20/1"})
       for (const char* pages : {"", ",page_size=64", ",page_size=16,packed_q=1",
@@ -100,7 +105,7 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
         specs->push_back(
             spec_of(parse_problem(fmt::format("op=attention_kvcache,dtype={},{},heads=8/1,seqlen_q="
                                               "2,seqlen_kv=4096{}{}",
-                                              dtypes, dims, pages, kScores[specs->size() % 3]))));
+                                              dtypes, dims, pages, scores[specs->size() % 4]))));
 }
 
 // Caches of all types; pairs in whole groups of eight columns and not, of part of a row.

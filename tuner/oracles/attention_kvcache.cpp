@@ -135,7 +135,7 @@ class CacheExpectation final : public Expectation {
                  problem_.num_heads_q, problem_.head_dim_qk};
     for (const int64_t row : rows_of(rows, length))
       for (int head = 0; head < problem_.num_heads_q; ++head)
-        expect_row(request, q.at(row, head), k, v, {length - rows + row, length, head},
+        expect_row(request, q.at(row, head), k, v, {length - rows + row, rows, length, head},
                    {batch, first + row, head});
   }
 
@@ -152,7 +152,7 @@ class CacheExpectation final : public Expectation {
   }
 
   struct Query {
-    int64_t position, length;
+    int64_t position, rows, length;
     int head;
   };
 
@@ -178,7 +178,7 @@ class CacheExpectation final : public Expectation {
       double& score = scores[static_cast<size_t>(key)];
       score = scores_
                   .at(dot * k.factor(key, kv_head) * static_cast<double>(p.scale()), request,
-                      query.head, query.position, key)
+                      query.head, query.position, key, {query.rows, query.length})
                   .value;
       largest = std::max(largest, score);
     }

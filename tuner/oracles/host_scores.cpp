@@ -40,8 +40,8 @@ double HostScores::sink(int head) const {
   return load_capture(capture_type(problem_.sinks), captures_[capture].data(), head);
 }
 
-HostScores::Score HostScores::at(double score, int64_t batch, int head, int64_t row,
-                                 int64_t key) const {
+HostScores::Score HostScores::at(double score, int64_t batch, int head, int64_t row, int64_t key,
+                                 const Lengths& lengths) const {
   if (!scored_) return {score};
   score::Point point{score,
                      static_cast<int32_t>(batch),
@@ -49,8 +49,8 @@ HostScores::Score HostScores::at(double score, int64_t batch, int head, int64_t 
                      head / (problem_.num_heads_q / problem_.num_heads_kv),
                      static_cast<int32_t>(row),
                      static_cast<int32_t>(key),
-                     static_cast<int32_t>(score_rows(problem_)),
-                     static_cast<int32_t>(problem_.seqlen_kv),
+                     static_cast<int32_t>(lengths.q),
+                     static_cast<int32_t>(lengths.kv),
                      problem_.head_dim_qk};
   const auto value_at = [&](double moved) {
     point.score = moved;

@@ -30,7 +30,17 @@ class HostScores {
   // The sink of a head, of a problem that has sinks.
   double sink(int head) const;
 
-  Score at(double score, int64_t batch, int head, int64_t row, int64_t key) const;
+  // Lengths that programs see: those of a request over caches.
+  struct Lengths {
+    int64_t q, kv;
+  };
+
+  Score at(double score, int64_t batch, int head, int64_t row, int64_t key,
+           const Lengths& lengths) const;
+  // With the lengths of the problem.
+  Score at(double score, int64_t batch, int head, int64_t row, int64_t key) const {
+    return at(score, batch, head, row, key, {problem_.seqlen_q, problem_.seqlen_kv});
+  }
 
  private:
   const Problem& problem_;

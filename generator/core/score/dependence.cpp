@@ -2,6 +2,7 @@
 // Dependences and levels of nodes, and what may be infinite; see dependence.hpp.
 #include "generator/core/score/dependence.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace attune::score {
@@ -54,6 +55,13 @@ std::vector<Dependences> dependences_of(const Program& program) {
 
 Level level_of(const Program& program, int node) {
   return level_of(dependences_of(program)[static_cast<size_t>(node)]);
+}
+
+bool reads_lengths(const Program& program) {
+  return std::any_of(program.nodes().begin(), program.nodes().end(), [](const Node& node) {
+    return node.operation == Operation::kName && (static_cast<Name>(node.index) == Name::kSeqlenQ ||
+                                                  static_cast<Name>(node.index) == Name::kSeqlenKv);
+  });
 }
 
 bool may_hide(const Program& program) {

@@ -34,6 +34,9 @@ std::vector<Dependences> dependences_of(const Program& program);
 Level level_of(const Program& program,
                int node);  // walks the program; for all nodes take dependences_of
 
+// True if the program reads seqlen_q or seqlen_kv.
+bool reads_lengths(const Program& program);
+
 // Whether a result may be -infinity (or no number) while score and scalars are finite and nothing overflows: an infinite constant, a
 // value of a float capture, a logarithm, or a quotient by what may be zero has a part in it.
 bool may_hide(const Program& program);

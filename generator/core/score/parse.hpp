@@ -15,6 +15,10 @@
 // |           | float() int() select(condition, a, b)                                                                      |
 // | returns   | a score program float, a mask program bool, on every path                                                  |
 //
+// seqlen_q and seqlen_kv are the numbers of rows and keys that the call has; rows and keys of all documents count, for q_idx and kv_idx
+// number them all. Over caches (op attention_kvcache) both are the request's own, whatever room a page table or a plan has for more, and
+// q_idx is a position among the request's keys: row i stands at seqlen_kv - seqlen_q + i.
+//
 // No loops, assignments, pointers or calls of anything else: a program ends, writes nothing and reads only what is declared. What
 // values are is said in program.hpp.
 #pragma once

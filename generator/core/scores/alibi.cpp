@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "generator/core/op.hpp"
 #include "generator/core/score/parse.hpp"
 
 namespace attune {
@@ -11,9 +12,10 @@ namespace {
 
 bool is_on(const SpecFields& spec) { return spec.alibi; }
 
-// Distances count from the diagonal that masks and windows have, too (templates/shared/visibility.h).
+// Distances count from the diagonal that masks and windows have, too (templates/shared/visibility.h). Rows of a cache are positions: the
+// key of the same number is their diagonal.
 score::Program program(const SpecFields& spec) {
-  const char* text = spec.mask == Mask::kCausalTopLeft
+  const char* text = spec.mask == Mask::kCausalTopLeft || describe(spec.op).has_cache
                          ? "return score - alibi_slopes[batch][head] * abs(q_idx - kv_idx);"
                          : "return score - alibi_slopes[batch][head] * abs(q_idx + seqlen_kv - "
                            "seqlen_q - kv_idx);";

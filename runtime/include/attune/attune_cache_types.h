@@ -4,7 +4,8 @@
  * attune_problem.batch is the number of requests, seqlen_q the most rows of q (tokens) that one has, seqlen_kv the most keys. How many
  * keys each has and where they stand is read by the kernels from device memory, so that a plan, and a graph that captured it, serves
  * every step while requests grow. The last row of a request stands at its last key; masks (none, causal_bottom_right), windows and score
- * features (softcap, ALiBi, score_mod, mask_mod, sinks) count positions from there, and q_idx is a position.
+ * features (softcap, ALiBi, score_mod, mask_mod, sinks) count positions from there, and q_idx is a position. In a program seqlen_q is
+ * the number of rows that the request has in this call, and seqlen_kv its number of keys: neither depends on the problem's lengths.
  *
  * k and v: with page_size > 0 [num_pages, page_size, num_heads_kv, head_dim], else [num_pages, seqlen_kv, num_heads_kv, head_dim], a
  * slot for each request; any strides. attune_tensor.batch_stride steps from page to page. With packed_kv [1, num_pages, num_heads_kv,

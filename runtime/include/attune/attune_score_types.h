@@ -54,6 +54,8 @@ typedef struct attune_program_desc {
   size_t size;
   const char*
       text;     /* in the score language, e.g. "return score - slopes[head] * abs(q_idx - kv_idx);"
+                       seqlen_q and seqlen_kv are the call's numbers of rows and keys; over caches the
+                       request's own (attune_cache_types.h).
                        Declarations that stand in it as comments ("// capture slopes: fp32[1]") join those below */
   int32_t kind; /* attune_program_kind */
   const char* name; /* in messages; NULL = score_mod or mask_mod */

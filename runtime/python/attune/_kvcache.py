@@ -351,7 +351,8 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, out=None, **choic
     factor for each page). Their strides are any of 0 and more: factors may stand between the rows of the cache.
 
     mask, is_causal, window, scale, sinks, softcap, alibi_slopes, score_mod, mask_mod: as of attention(). The last row of a request stands at its last
-    key (bottom right); q_idx of programs is that position, below 0 of rows that a request has more than keys, for which tensors are read at their first element. Head dims in steps of 16 to 256 are fast.
+    key (bottom right); q_idx of programs is that position, below 0 of rows that a request has more than keys, for which tensors are read at their first element.
+    seqlen_q and seqlen_kv in the text of a program are the request's own numbers of rows and keys. Head dims in steps of 16 to 256 are fast.
 
     v_cache that is k_cache[..., :n] itself (latent attention, absorbed: 576 columns of which the first 512 are values): keys are read once.
 

@@ -235,7 +235,8 @@ def bind(kind, program):
 def score_mod(program, **captures):
     """What becomes of each score, for attention(score_mod=): a function (score, b, h, q_idx, kv_idx), as
     torch.nn.attention.flex_attention has them, or text of the score language (generator/core/score/parse.hpp) with the tensors and
-    numbers that it names as keywords: score_mod("return score - slopes[head] * abs(q_idx - kv_idx);", slopes=slopes).
+    numbers that it names as keywords: score_mod("return score - slopes[head] * abs(q_idx - kv_idx);", slopes=slopes). In a text seqlen_q and
+    seqlen_kv are the numbers of rows and keys that the call has, of all documents; over caches those of the request, whatever room its table has.
 
     The function runs once, on values that write down what is done with them. It may use arithmetic, comparisons, & | ~ and
     torch's or NumPy's abs, clamp, erf, exp, exp2, floor, gelu, log, log1p, log2, logical_and, logical_not, logical_or, maximum, minimum, rsqrt,

@@ -10,6 +10,7 @@
 #include "cuda/attention/row_sinks.cuh"  // where kSinks
 #include "cuda/attention/wgmma_consumer.cuh"
 #include "cuda/ptx/setmaxnreg.cuh"
+#include "shared/request_scores.h"  // where kRequestLengths
 
 namespace attune {
 
@@ -26,9 +27,11 @@ __device__ __forceinline__ void produce(const KernelParts& parts, unsigned share
 __device__ __forceinline__ void consume(const KernelParts& parts, unsigned shared, int warpgroup) {
   if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
   RequestArgs request(parts);
+  ScoreArgs scores = parts.scores;  // where kRequestLengths
   const KernelParts here{
       request.args(),
-      parts.scores,  // where kScoreArgs
+      parts.scores,  // where kScoreArgs unless kRequestLengths
+      scores,        // where kRequestLengths
       parts.cache,
   };
   WgmmaConsumer consumer(here, shared, warpgroup);
@@ -37,6 +40,7 @@ __device__ __forceinline__ void consume(const KernelParts& parts, unsigned share
   bool more = tiles.next(&tile);
   while (more) {
     request.move_to(tile.request);
+    take_lengths(tile.request, &scores);  // where kRequestLengths
     tile.place.cache = &parts.cache;
     Output o;
     RowStats rows;
