@@ -10,6 +10,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/ops/attention_kvcache.hpp"
+#include "templates/shared/decode_requests.h"
 
 namespace attune {
 namespace {
@@ -140,10 +141,43 @@ class ListsCheck {
   std::vector<int64_t> lengths_;
 };
 
+void check_id(const char* name, int64_t at, int64_t id, int64_t count, const char* what) {
+  if (id >= 0 && id < count) return;
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("{}[{}] is {}; must be 0 to {}, the last {}",
+                                                       name, at, id, count - 1, what));
+}
+
 }  // namespace
 
 void check_cache_lists(const Plan& plan, const Operands& operands) {
   ListsCheck(plan, operands).run();
+}
+
+void check_host_ids(const Problem& p, const CacheArgs& cache) {
+  const int64_t count = cache.num_pages == 0 ? pages_of_cache(p) : cache.num_pages;
+  if (p.packed_kv || (cache.page_table == nullptr && cache.slots == nullptr)) return;
+  CacheArgs given = cache;
+  given.num_pages = static_cast<int>(count);
+  AttentionArgs lengths{};
+  lengths.seqlen_q = static_cast<int>(p.seqlen_q);
+  lengths.seqlen_kv = static_cast<int>(p.seqlen_kv);
+  for (int64_t i = 0; i < p.batch; ++i) {
+    const int number = static_cast<int>(i);
+    const DecodeRequest made = p.packed_q ? decode_request<true, false>(lengths, given, number)
+                                          : decode_request<false, false>(lengths, given, number);
+    // Pages ahead of all windows may have been given to other requests.
+    const int64_t first =
+        p.window_left < 0 ? 0 : std::max<int64_t>(0, made.position(0) - p.window_left);
+    if (made.rows <= 0 || first >= made.length) continue;
+    if (p.page_size == 0) {
+      check_id("cache.slots", i, cache.slots[i], count, "slot");
+      continue;
+    }
+    const int* const row = cache.page_table + i * cache.page_table_stride;
+    for (int64_t page = first / p.page_size; page * p.page_size < made.length; ++page)
+      if (row[page] < 0 || row[page] >= count)
+        check_id(fmt::format("cache.page_table[{}]", i).c_str(), page, row[page], count, "page");
+  }
 }
 
 }  // namespace attune

@@ -128,6 +128,8 @@ void run(const Plan& plan, const Operands& operands, void* workspace, int64_t wo
       check_append(plan.problem, operands.cache, operands.append);
     else
       check_cache(plan.problem, operands.cache), check_v_in_k(plan.problem, operands);
+    if (!plan.launch.takes_append && plan.arch.target == Target::kCpu && operands.cache != nullptr)
+      check_host_ids(plan.problem, *operands.cache);
     check_cache_factors(plan.problem, operands);
     check_pages_of_call(plan.problem, operands);
   }

@@ -223,6 +223,15 @@ class KvCacheTest(unittest.TestCase):
                 ("softcap is -1", {"softcap": -1.0})):
             with self.subTest(sentence), self.assertRaisesRegex((ValueError, TypeError), sentence):
                 attune.attention_kvcache(**{**call, **change})
+        if DEVICE != "cuda":  # a list that the host sees
+            table = numbers(cache.given["page_table"]).astype(np.int64)
+            for id in (7, 99, -1):
+                table[0, 1] = id
+                with self.assertRaisesRegex(attune.Error, rf"page_table\[0\]\[1\] is {id}; must be 0 to 6, the last page"):
+                    attune.attention_kvcache(**{**call, "page_table": ints(table)})
+            slots = Cache(10, [20, 3], 32, 2, 64, 64)
+            with self.assertRaisesRegex(attune.Error, r"slots\[1\] is 5; must be 0 to 4, the last slot"):
+                attune.attention_kvcache(q, slots.k, slots.v, lengths, slots=ints([0, 5]))
         with self.assertRaisesRegex(attune.Error, "mask is causal_top_left; op attention_kvcache takes"):
             attune.attention_kvcache(**call, mask="causal_top_left")
 

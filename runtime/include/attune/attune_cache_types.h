@@ -38,7 +38,8 @@ typedef enum attune_kv_factors {
 } attune_kv_factors;
 
 /* All lists are on the device, of 32-bit integers, and live until the call's work is done. A length above seqlen_kv counts as
- * seqlen_kv; an id that the cache does not have is read as 0. */
+ * seqlen_kv. The cache must have each page and slot of keys that a row may see: on a CPU another id is refused, on a GPU it is read as
+ * 0. */
 typedef struct attune_cache_operands {
   size_t size;
   const int32_t*
