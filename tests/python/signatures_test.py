@@ -189,7 +189,7 @@ class Meanings(Compared):
             (ValueError, "qv is given; accepted is None", {"qv": self.q}),
             (ValueError, "aux_tensors is given; accepted is None: .*closures", {"aux_tensors": [self.q]}),
             (ValueError, "block_sparse_tensors is given; .*block_map", {"block_sparse_tensors": 1}),
-            (ValueError, "window_size is 4; accepted is a pair", {"window_size": 4}),
+            (ValueError, "window_size is 4; must be a pair", {"window_size": 4}),
             (ValueError, "window_size is 1.5; accepted is a whole number", {"window_size": (1.5, 2)}),
             (ValueError, "window_size is -1.5; accepted is a whole number", {"window_size": (2, -1.5)}),
             (ValueError, "causal is 0.3; accepted are True and False", {"causal": 0.3}),

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the functions of flash.py make of the arguments of FlashAttention's versions 2, 3 and 4 and of vLLM's: two names of one thing, hints, factors,
-lists that the host sees, and what is refused. See flash.py."""
+"""What the functions of flash/ make of the arguments of FlashAttention's versions 2, 3 and 4 and of vLLM's: two names of one thing, hints, factors,
+lists that the host sees, and what is refused."""
 import functools
+import operator
 
 from ._known import marked_constant, settled, tell_ignored
 from ._programs import mask_mod
@@ -74,19 +75,38 @@ def check_lengths(name, lengths, room, why):
             raise ValueError(f"{name}[{i}] is {length}; accepted are 0 to {most}: {why}")
 
 
-def program_of_chunks(attention_chunk):
-    """The mask_mod of attention_kvcache(), whose rows are counted from a request's first key."""
-    return _program_of_chunks(settled(attention_chunk))
+def seen_by_kernels(window):
+    """Returns the window that kernels know and that holds `window`, whose sides may be below 0: program_of() narrows it."""
+    return None if window is None else tuple(side if side is None or side > 0 else 0 for side in window)
+
+
+def program_of(chunk=0, window=None, ahead=0):
+    """Returns the mask_mod for attention_chunk and for sides of a window below 0; None where there are neither. `ahead`: what a row's position is beyond the
+    number that programs have of it."""
+    left, right = window or (None, None)
+    starts, ends = left is not None and left < 0, right is not None and right < 0
+    if not chunk and not starts and not ends:
+        return None
+    return _program_of(settled((chunk or None, left if starts else None, right if ends else None, ahead)))
 
 
 @marked_constant
-def _program_of_chunks(attention_chunk):
-    return _made_for_chunks(attention_chunk)
+def _program_of(parts):
+    return _made_program(*parts)
 
 
 @functools.lru_cache(maxsize=64)
-def _made_for_chunks(attention_chunk):
-    return mask_mod(lambda b, h, q_idx, kv_idx: q_idx // attention_chunk == kv_idx // attention_chunk)
+def _made_program(chunk, left, right, ahead):
+    def seen(b, h, q_idx, kv_idx):
+        row, conditions = q_idx + ahead, []
+        if chunk is not None:
+            conditions.append(row // chunk == kv_idx // chunk)
+        if left is not None:
+            conditions.append(kv_idx >= row - left)
+        if right is not None:
+            conditions.append(kv_idx <= row + right)
+        return functools.reduce(operator.and_, conditions)
+    return mask_mod(seen)
 
 
 def requests_of_rows(cu_seqlens, rows, first=0):

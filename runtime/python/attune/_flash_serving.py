@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""flash_attn_with_kvcache() on attune: rows of k and v are written by append_kv(), then read by attention_kvcache(). See flash.py."""
+"""flash_attn_with_kvcache() on attune: rows of k and v are written by append_kv(), then read by attention_kvcache(). See flash/."""
 from collections import namedtuple
 
 from . import _flash_arguments as arguments
@@ -220,4 +220,4 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     return attend_with(qv, q, cache.k, cache.v, kv_lengths=lengths, page_table=cache.block_table, slots=cache.slots, q_begins=cu_seqlens_q, seqlen_q=max_seqlen_q,
                        is_causal=bool(causal), window=window, scale=softmax_scale, return_lse=bool(return_softmax_lse), softcap=softcap if softcap else None,
                        alibi_slopes=alibi_slopes, sinks=sinks, out=out,
-                       mask_mod=arguments.program_of_chunks(attention_chunk) if attention_chunk else None, **scales)
+                       mask_mod=arguments.program_of(attention_chunk), **scales)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashAttention's functions of sequences end to end on attune. Without gradients attention_kvcache() finds sequences by their lists; with gradients and
-dropout attention() tells them apart as documents. See flash.py."""
+dropout attention() tells them apart as documents. See flash/."""
 import functools
 import operator
 from types import SimpleNamespace
@@ -130,9 +130,8 @@ def _by_lists(call):
     """(out, lse) by kernels that read the lists."""
     import torch
     lengths = _counts(call.cu_k, call.used_k).int()
-    given = dict(call.choices, alibi_slopes=call.slopes, window=call.window, is_causal=call.causal, sinks=call.sinks)
-    if call.chunk:
-        given["mask_mod"] = arguments.program_of_chunks(call.chunk)
+    given = dict(call.choices, alibi_slopes=call.slopes, window=arguments.seen_by_kernels(call.window), is_causal=call.causal, sinks=call.sinks,
+                 mask_mod=arguments.program_of(call.chunk, call.window))
     if call.score_mod is not None:
         arguments.refuse_program("score_mod of sequences end to end")
         given["score_mod"] = _program_of_positions(call, lengths)
@@ -233,7 +232,8 @@ def _by_documents(call):
         ahead = (_counts(call.cu_k, call.used_k) - _counts(call.cu_q, call.used_q)).long()
         rows = (steps + ahead[ids.long().clamp(0, max(ahead.shape[0] - 1, 0))]).int()
     if lines_up and not call.chunk:
-        given.update(mask="causal_bottom_right" if call.causal else None, window=call.window)
+        given.update(mask="causal_bottom_right" if call.causal else None, window=arguments.seen_by_kernels(call.window),
+                     mask_mod=arguments.program_of(window=call.window))
     elif call.causal or call.window is not None or call.chunk:
         arguments.refuse_program("a mask or window over unlike lists, and attention_chunk with gradients,")
         given["mask_mod"] = _mask_of_positions(call, rows, keys)

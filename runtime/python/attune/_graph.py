@@ -12,6 +12,7 @@ from ._block_map import use_of
 from ._cache_ops import new_lse
 from ._cascade import calls_of, check_levels
 from ._dropout import drawn_seed, rate_of, signed
+from ._flags import refuse_flag
 from ._known import marked_constant, settled as settled_here
 from ._problem import cache_mask, check_beside, softmax_scale, v_layout_of
 from ._programs import BoundMod, Mod, bind, refuse_stop
@@ -163,6 +164,15 @@ def _tensor_of(name, part):
     if tensors.dtype_text(part.dtype) == "bf16":  # of ml_dtypes, which PyTorch does not know
         return torch.from_numpy(part.copy().view("int16")).view(torch.bfloat16)
     return torch.from_numpy(part.copy())
+
+
+def flag(name, value, words="True or False"):
+    """flag() of _flags.py. A symbol becomes what it is now, with a guard; a tensor has no value yet."""
+    if isinstance(value, bool):
+        return True if value else False
+    if hasattr(value, "dtype"):  # NumPy's bools, too, are tensors here
+        raise TypeError(f"{name} is a tensor of the graph; must be {words}")
+    return refuse_flag(name, value, words)
 
 
 def settled(number):

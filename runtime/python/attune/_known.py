@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the signatures of other libraries share: sdpa.py, flash.py and flex.py. torch.compile traces those files; what stands here with
+"""What the signatures of other libraries share: sdpa.py, flash/ and flex.py. torch.compile traces those files; what stands here with
 @marked_constant runs while it traces."""
 import warnings
+from collections import namedtuple
 
 from ._problem import whole
 from ._torch import in_graphs
@@ -32,18 +33,53 @@ def tell_ignored(function, hints):
         warnings.warn(f"{function} ignores {', '.join(hints)}: attune's tuner chooses what they choose", stacklevel=3)
 
 
+# A window whose sides may be below 0, as FlashAttention 4 means them: keys from row - left to row + right, None: an open side.
+Sides = namedtuple("Sides", "left right")
+
+
 def window_of(window_size):
-    """window_size as attention() has it. None, -1 and less are open sides, and so are those wider than any sequence."""
-    return None if window_size is None or window_size == (-1, -1) else _sides_of(settled(window_size))
+    """Returns window_size as attention() has it, or the pair of Sides. None and -1 are open sides, and so are those wider than any sequence."""
+    if window_size is None or isinstance(window_size, tuple) and window_size == (-1, -1):
+        return None
+    if isinstance(window_size, Sides):
+        return (window_size.left, window_size.right)
+    return _sides_of(settled(window_size))
+
+
+def _numbers_of(window_size):
+    """Returns both sides of a pair, or of a tensor or array of two numbers."""
+    pair = window_size
+    if not isinstance(pair, (tuple, list)) and tuple(getattr(pair, "shape", ())) == (2,):
+        pair = pair.tolist()
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise ValueError(f"window_size is {window_size!r}; must be a pair (left, right)")
+    return tuple(None if side is None else whole("window_size", side) for side in pair)
 
 
 @marked_constant
 def _sides_of(window_size):
-    if not isinstance(window_size, (tuple, list)) or len(window_size) != 2:
-        raise ValueError(f"window_size is {window_size!r}; accepted is a pair (left, right)")
-    sides = tuple(None if side is None else whole("window_size", side) for side in window_size)
+    sides = _numbers_of(window_size)
+    for side in sides:
+        if side is not None and side < -1:
+            raise ValueError(f"window_size is {sides}; must be sides of 0 and more, and -1 or None for an open side (attune.flash.cute takes sides below 0, as "
+                             "FlashAttention 4)")
     sides = tuple(None if side is None or not 0 <= side <= _WIDEST else side for side in sides)
     return None if sides == (None, None) else sides
+
+
+def sides_of_version_4(window_size, causal):
+    """Returns the Sides of FlashAttention 4's window_size, or None for a window that hides nothing. A causal window ends at the row; a window without any key
+    is none."""
+    return None if window_size is None else _sides_of_version_4(settled(window_size), causal)
+
+
+@marked_constant
+def _sides_of_version_4(window_size, causal):
+    left, right = (None if side is None or side > _WIDEST else max(side, -_WIDEST) for side in _numbers_of(window_size))
+    right = 0 if causal else right
+    if (left, right) == (None, None) or None not in (left, right) and left + right < 0:
+        return None
+    return Sides(left, right)
 
 
 def check_heads(query, key, enable_gqa):

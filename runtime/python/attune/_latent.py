@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """attend_latent(): attention_kvcache() of absorbed latent attention (DeepSeek's MLA), whose compressed columns and turned ones come as tensors of their own.
-Used by flashinfer/mla.py, by the functions of flash.py for FlashAttention's qv, and by _cache_ops.py."""
+Used by flashinfer/mla.py, by the functions of flash/ for FlashAttention's qv, and by _cache_ops.py."""
 import warnings
 
 from ._kvcache import attention_kvcache

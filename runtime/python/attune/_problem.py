@@ -96,7 +96,10 @@ def window_sides(window):
     if not isinstance(window, (tuple, list)) or len(window) != 2:
         raise ValueError(f"window is {window!r}; accepted is a pair (left, right): keys visible on each side of the diagonal, None for all. "
                          "A causal sliding window of W keys is (W - 1, 0)")
-    return tuple(-1 if side is None else max(whole("window", side), -1) for side in window)
+    sides = tuple(-1 if side is None else whole("window", side) for side in window)
+    if min(sides) < -1:
+        raise ValueError(f"window is {window!r}; must be sides of 0 and more, and -1 or None for an open side")
+    return sides
 
 
 def scale_blocks(scale_block):

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashAttention's functions on attune: the arguments of its versions 2, 3 and 4, with their meaning or refused with a sentence.
-Tensors are [batch, seqlen, num_heads, head_dim], as in attention()."""
-from ._attention import attention
-from ._dropout import rate_of
-from ._flash_arguments import refusals
-from ._flash_rows import (flash_attn_combine, get_scheduler_metadata, index_first_axis, index_put_first_axis, pad_input, unpad_input)  # noqa: F401
-from ._flash_serving import flash_attn_with_kvcache  # noqa: F401
-from ._flash_varlen import (flash_attn_varlen_func, flash_attn_varlen_kvpacked_func, flash_attn_varlen_qkvpacked_func)  # noqa: F401
-from ._known import marked_constant, settled, tell_ignored, window_of
+Tensors are [batch, seqlen, num_heads, head_dim], as in attention(). Windows are those of versions 2 and 3; cute.py has version 4's signatures, and windows
+whose sides are below 0."""
+from .._attention import attention
+from .._dropout import rate_of
+from .._flash_arguments import refusals
+from .._flash_rows import (flash_attn_combine, get_scheduler_metadata, index_first_axis, index_put_first_axis, pad_input, unpad_input)  # noqa: F401
+from .._flash_serving import flash_attn_with_kvcache  # noqa: F401
+from .._flash_varlen import (flash_attn_varlen_func, flash_attn_varlen_kvpacked_func, flash_attn_varlen_qkvpacked_func)  # noqa: F401
+from .._known import marked_constant, settled, tell_ignored, window_of
 
 _FUNCTION = "flash_attn_func"
 
@@ -42,7 +43,7 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
 
     q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv, num_heads_kv, head_dim_v],
     of bf16, fp16, fp32 or e4m3; num_heads_kv divides num_heads_q. causal: the last query sees all keys (bottom right). window_size: (left,
-    right) keys on each side of that diagonal; None, -1 and less are open. softcap: 0 is none. alibi_slopes: fp32 [num_heads_q] or [batch,
+    right) keys on each side of that diagonal, or a tensor of both; None and -1 are open. softcap: 0 is none. alibi_slopes: fp32 [num_heads_q] or [batch,
     num_heads_q]; scores lose slope * |distance from the diagonal|. learnable_sink: [num_heads_q]. attention_chunk: 0 is none.
     dropout_p: from 0 on, below 1, to the nearest 1/256; PyTorch's generator draws the seed.
     q_descale, k_descale, v_descale: float32 [batch, num_heads_kv], of 8-bit tensors. score_mod, mask_mod: as of attune.attention(),
