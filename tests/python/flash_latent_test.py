@@ -131,20 +131,62 @@ class LatentTest(unittest.TestCase):
 
     def test_refusals(self):
         q, qv, k, v = draw(3, 2, HEADS, OWN), draw(3, 2, HEADS, COMMON), *parts(self.slots)
-        of_heads = draw(3, 32, 2, COMMON + OWN)
         for text, given in ((r"qv has shape \(3, 2, 4, 64\); accepted is that of q with the columns of v: \(3, 2, 4, 384\)", dict(qv=q)),
-                            (r"qv is given and k has shape \(3, 32, 2, 64\)", dict(zip(("k_cache", "v_cache"), parts(of_heads)), qv=qv)),
+                            (r"qv is given and k has shape \(3, 32, 1, 64\) and v \(3, 31, 1, 384\); must be alike", dict(v_cache=v[:, :31], qv=qv)),
                             ("qv is torch.float64 on .* accepted is q's dtype", dict(qv=qv.double())),
-                            ("k_descale is given beside qv; accepted is None", dict(qv=qv, k_descale=torch.ones(3, 1, device=DEVICE))),
-                            ("qv requires a gradient", dict(qv=qv.clone().requires_grad_()))):
+                            ("k_descale is given beside qv; accepted is None", dict(qv=qv, k_descale=torch.ones(3, 1, device=DEVICE)))):
             with self.assertRaisesRegex(ValueError, text):
                 with_cache(**{"q": q, "k_cache": k, "v_cache": v, **given})
         ends = ints([0, 2, 4, 6])
         rows = (q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), ends, ints([0, 32, 64, 96]), 2, 32)
-        for text, given in (("qv is given with gradients or dropout_p", dict(qv=qv.flatten(0, 1), dropout_p=0.5)),
+        for text, given in (("dropout_p is 0.5; must be 0.0 beside qv", dict(qv=qv.flatten(0, 1), dropout_p=0.5)),
                             ("qv and q_v are given; accepted is one of them", dict(qv=qv.flatten(0, 1), q_v=qv.flatten(0, 1)))):
             with self.assertRaisesRegex(ValueError, text):
                 varlen(*rows, **given)
+
+
+    def test_dense(self):
+        """flash_attn_func(qv=), whose k and v are whole."""
+        q, qv = draw(3, 5, HEADS, OWN, seed=2), draw(3, 5, HEADS, COMMON, seed=3)
+        for choices in ({}, {"causal": True}, {"causal": True, "softmax_scale": 0.1}, {"window_size": (5, 1)}):
+            named = {{"window_size": "window", "softmax_scale": "scale"}.get(name, name): value for name, value in choices.items()}
+            o, lse = attune.flash.flash_attn_func(q, *parts(self.slots), qv=qv, return_lse=True, **choices)
+            self.assertEqual((o.shape, lse.shape), (qv.shape, (3, HEADS, 5)))
+            for b in range(3):
+                want, want_lse = self.wanted(q[b], qv[b], self.slots[b], **named)
+                self.near(o[b], want)
+                self.near(lse[b], want_lse)
+        with self.assertRaisesRegex(ValueError, "mask_mod is given beside qv; must be None"):
+            attune.flash.flash_attn_func(q, *parts(self.slots), qv=qv, mask_mod=lambda b, h, i, j: i >= j)
+
+    def test_several_heads_of_keys(self):
+        for together in (True, False):
+            keys = draw(3, 32, 2, 192 if together else 96, seed=7)
+            k, v = (keys[..., 128:], keys[..., :128]) if together else (keys[..., 64:].clone(), keys[..., :64].clone())
+            q, qv = draw(3, 2, HEADS, k.shape[3], seed=2), draw(3, 2, HEADS, v.shape[3], seed=3)
+            pages = [x.reshape(12, PAGE, 2, -1) for x in (k, v)]
+            packed = [x.flatten(0, 1) for x in (q, k, v)]
+            with warnings.catch_warnings():
+                warnings.simplefilter("error" if together else "ignore", UserWarning)
+                calls = [lambda: with_cache(q, k, v, qv=qv, cache_seqlens=self.lengths, causal=True),
+                         lambda: with_cache(q, *pages, qv=qv, cache_seqlens=self.lengths, causal=True, page_table=torch.arange(12, dtype=torch.int32, device=DEVICE).view(3, 4)),
+                         lambda: varlen(*packed, ints([0, 2, 4, 6]), ints([0, 32, 64, 96]), 2, 32, qv=qv.flatten(0, 1), causal=True, seqused_k=self.lengths).view(qv.shape)]
+                if DEVICE == "cpu":
+                    torch._dynamo.reset()
+                    calls.append(lambda: torch.compile(with_cache, fullgraph=True, backend="aot_eager")(q, k, v, qv=qv, cache_seqlens=self.lengths, causal=True))
+                found = [call() for call in calls]
+            for b, n in enumerate(self.LENGTHS):
+                want = reference(torch.cat((qv, q), -1)[b:b + 1], torch.cat((v, k), -1)[b:b + 1, :n], v[b:b + 1, :n], visible(2, n, "bottom_right", device=DEVICE))[0][0]
+                for each in found:
+                    self.near(each[b], want)
+
+    def test_forward_alone(self):
+        q, qv = draw(3, 2, HEADS, OWN, seed=2).requires_grad_(), draw(3, 2, HEADS, COMMON, seed=3)
+        for call in (lambda q: with_cache(q, *parts(self.slots), qv=qv, cache_seqlens=32), lambda q: attune.flash.flash_attn_func(q, *parts(self.slots), qv=qv)):
+            out = call(q)
+            self.assertTrue(torch.equal(out, call(q.detach())) and out.requires_grad)
+            with self.assertRaisesRegex(RuntimeError, "gradients are asked of flash_attn_"):
+                out.float().sum().backward()
 
 
 if __name__ == "__main__":

@@ -206,7 +206,7 @@ class ServingTest(unittest.TestCase):
                          cache_seqlens=self.lengths, rotary_seqlens=ints([0, 32, 0]))
 
     def test_refusals_name_arguments_of_the_caller(self):
-        q, k = draw(3, 1, 4, 64), draw(3, 1, 2, 64)
+        q, k, sinks_of_bytes = draw(3, 1, 4, 64), draw(3, 1, 2, 64), torch.zeros(4, dtype=torch.uint8, device=DEVICE)
         long = self.lengths.long()
         self.refused(r"cache_seqlens is torch.int64 of shape \(3,\) on \w+(:0)?; accepted is a tensor of int32 \[batch\] = \(3,\)", cache_seqlens=long)
         self.refused(r"cache_seqlens is torch.int32 of shape \(2,\)", cache_seqlens=self.lengths[:2])
@@ -225,9 +225,27 @@ class ServingTest(unittest.TestCase):
                          v=draw(4, 2, 64), cu_seqlens_k_new=ints([0, 2, 3, 4]), cache_seqlens=ints([31, 0, 1]))
         with self.assertRaisesRegex(attune.Error, "head_dim_qk is 20; accepted are multiples of 8"):
             with_cache(q[..., :20].contiguous(), *(x[..., :20].contiguous() for x in (self.k_cache, self.v_cache)))
+        self.refused("learnable_sink is ", learnable_sink=sinks_of_bytes)
+        self.refused("s_aux is ", s_aux=sinks_of_bytes)
+        self.refused("softmax_scale is -1", softmax_scale=-1.0)
+        self.refused("page_table is torch.int64 of shape", page_table=self.order.to(DEVICE))
+        self.refused("rotary_cos has shape .* columns", k=k, v=k, rotary_cos=torch.zeros(32, 33, device=DEVICE),
+                     rotary_sin=torch.zeros(32, 33, device=DEVICE))
+
+    def test_forward_alone(self):
+        """FlashAttention has the forward of tensors that require gradients; a backward says that there is none."""
+        q, k = draw(3, 1, 4, 64), draw(3, 1, 2, 64)
+        caches, found, _ = self.caches(False)
+        want = with_cache(q, *(x.clone() for x in caches), k, k, cache_seqlens=self.lengths, return_softmax_lse=True, **found)
         for name in ("q", "k", "v"):
             given = {"q": q, "k": k, "v": k, name: (q if name == "q" else k).clone().requires_grad_()}
-            self.refused(f"{name} requires a gradient", cache_seqlens=self.lengths, **given)
+            mine = [x.clone() for x in caches]
+            out, lse = with_cache(**given, k_cache=mine[0], v_cache=mine[1], cache_seqlens=self.lengths, return_softmax_lse=True, **found)
+            self.assertTrue(torch.equal(out, want[0]) and torch.equal(lse, want[1]) and out.requires_grad)
+            with self.assertRaisesRegex(RuntimeError, r"gradients are asked of flash_attn_with_kvcache\(\), which has none"):
+                (out.float().sum() + lse.sum()).backward()
+        with self.assertRaisesRegex(ValueError, "k_cache requires a gradient"):
+            with_cache(q, caches[0].clone().requires_grad_(), caches[1], k, k, self.lengths)
 
 
 class RowsTest(unittest.TestCase):

@@ -166,7 +166,7 @@ class VersionsTest(unittest.TestCase):
         self.compare(*again, causal=True, chunk=16)
         used = varlen(self.q, *pages, self.cu_q, seqused_q=ints([2, 0, 9, 1]), seqused_k=ints(self.KEYS), page_table=table, causal=True, return_lse=True)
         self.compare(*used, [2, 0, 9, 1], causal=True)
-        for message, given in (("block_table is given without seqused_k and cu_seqlens_k", {}), ("dropout_p is 0.5; accepted beside block_table is 0.0",
+        for message, given in (("block_table is given without seqused_k and cu_seqlens_k", {}), ("dropout_p is 0.5; must be 0.0 beside block_table",
                                                                                                   {"seqused_k": ints(self.KEYS), "dropout_p": 0.5})):
             with self.assertRaisesRegex(ValueError, message):
                 varlen(self.q, *pages, self.cu_q, block_table=table, **given)
@@ -191,6 +191,24 @@ class VersionsTest(unittest.TestCase):
         found = varlen(half, *codes[1:], self.cu_q, self.cu_k, 33, 70, k_descale=factors[1][:1], v_descale=factors[2][:1].expand(4, 2))
         for rows, want, _ in of_each(half, *(x.double() * f[:1, :, None] for x, f in zip(codes[1:], factors[1:])), self.cu_q.tolist(), self.cu_k.tolist(), self.ROWS, self.KEYS):
             torch.testing.assert_close(found[rows].double(), want, atol=1e-2, rtol=1e-2)
+
+    def test_forward_alone(self):
+        """FlashAttention has the forward of tensors that require gradients over pages, and of 8 bits; a backward says that there is none."""
+        pages, table = [x[:104].reshape(26, 4, 2, 64) for x in (self.k, self.v)], ints([[0, 1], [2, 3], [4, 5], [6, 7]])
+        codes = [x.to(torch.float8_e4m3fn) for x in (self.q, self.k, self.v)]
+        dense = [x[None, :20].contiguous() for x in codes]
+        calls = {"block_table": lambda q: varlen(q, *pages, self.cu_q, seqused_k=ints([8, 3, 8, 5]), block_table=table, return_lse=True),
+                 "8 bits": lambda q: varlen(q.to(torch.bfloat16), *codes[1:], self.cu_q, self.cu_k, return_lse=True),
+                 "flash_attn_func": lambda q: attune.flash.flash_attn_func(q, *dense[1:], return_lse=True)}
+        for name, call in calls.items():
+            if name != "block_table" and DEVICE == "cuda" and torch.cuda.get_device_capability() < (8, 9):
+                continue  # e4m3 starts with sm_89
+            q = dense[0] if name == "flash_attn_func" else self.q
+            out, lse = call(q.clone().requires_grad_())
+            with self.subTest(name):
+                self.assertTrue(all(torch.equal(*pair) for pair in zip((out, lse), call(q))) and out.requires_grad)
+                with self.assertRaisesRegex(RuntimeError, f"gradients are asked of .*{name}.*must be a forward alone"):
+                    out.float().sum().backward()
 
     def test_dropout(self):
         q, k, v = (x.clone().requires_grad_() for x in (self.q, self.k, self.v))

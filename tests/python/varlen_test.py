@@ -88,7 +88,7 @@ class VarlenTest(unittest.TestCase):
                                     (r"cu_seqlens_q\[0\] is -9; accepted are 0 to 39", ints([-9, 5, 5, 38, 39]), good, 39),
                                     (r"cu_seqlens_k\[4\] is 40; accepted are 38 to 39", good, ints([0, 5, 5, 38, 40]), 39),
                                     (r"cu_seqlens_q\[3\] - cu_seqlens_q\[2\] is 33 and max_seqlen_q is 8", good, good.clone(), 8),
-                                    (r"cu_seqlens_k is \[0, 39\]; accepted are int32 \[batch \+ 1\]", good, [0, 39], 39)):
+                                    (r"cu_seqlens_k is \[0, 39\]; must be int32 \[batch \+ 1\]", good, [0, 39], 39)):
             with self.subTest(message=message), self.assertRaisesRegex(ValueError, message):
                 self.attend(q, k, most)
             if not isinstance(k, list):
@@ -179,6 +179,11 @@ class VarlenTest(unittest.TestCase):
         for places in ({"cache_batch_idx": ints([0, -1])}, {"cache_batch_idx": ints([-1, 7])}, {"block_table": ints([[0, 1], [2, -1]])}, {"block_table": ints([[-1, -1], [9, 3]])}):
             for lengths in ([0, 2], [1, 1]):
                 places["cache_seqlens"] = ints([x + (3 if "block_table" in places else 0) for x in lengths])
+                if DEVICE == "cpu":  # where the host sees that keys would be read from there
+                    for new in (torch.float8_e4m3fn, torch.float16):
+                        with self.assertRaisesRegex(ValueError, r"(cache_batch_idx\[\d\]|block_table\[\d, \d\]) is (-1|7|9) and request \d has \d keys; must be 0 to 4"):
+                            written(new, **places)
+                    continue
                 for found, want in zip(written(torch.float8_e4m3fn, **places), written(torch.float16, **places)):
                     self.assertTrue(torch.equal(found, want), places)
 
@@ -213,8 +218,37 @@ class VarlenTest(unittest.TestCase):
                 close(lse[b:b + 1], numbers(want[1]), 2)
                 for found, to in ((kc, own[0]), (vc, own[1])):
                     self.assertTrue(torch.equal(found[slot, end:end + new], to[0, end - first:end - first + new]))
-        with self.assertRaisesRegex(ValueError, "cache_leftpad is given beside block_table"):
-            attune.flash.flash_attn_with_kvcache(q, k_cache, v_cache, cache_leftpad=pad, block_table=pad[:, None])
+        if DEVICE == "cpu":
+            for wrong, message in (([-1, 0, 0, 0], r"cache_leftpad\[0\] is -1; .* 0 to 20"), ([0, 8, 0, 0], r"cache_leftpad\[1\] is 8; .* 0 to 7"),
+                                   ([-2 ** 31, 0, 0, 0], r"cache_leftpad\[0\] is -2147483648"), ([0, 0, 0, 2 ** 31 - 1], r"cache_leftpad\[3\] is 2147483647")):
+                with self.assertRaisesRegex(ValueError, message):
+                    attune.flash.flash_attn_with_kvcache(q, k_cache, v_cache, cache_seqlens=before, cache_batch_idx=slots, cache_leftpad=ints(wrong))
+
+    def test_padding_ahead_in_pages(self):
+        """cache_leftpad beside a table, which cache_batch_idx may pick rows of, as beside slots that hold the same."""
+        draw = torch.Generator().manual_seed(6)
+        drawn = lambda *shape: torch.randn(*shape, generator=draw).to(DEVICE, getattr(torch, DTYPE))  # noqa: E731
+        size, columns, slots, pad, before = 4, 8, ints([4, 1, 0, 2]), ints([3, 0, 10, 9]), ints([20, 7, 12, 30])
+        order = torch.randperm(5 * columns, generator=draw).view(5, columns).to(DEVICE)
+        caches = [drawn(5, size * columns, 2, 64) for _ in "kv"]
+        pages = [torch.empty(5 * columns, size, 2, 64, device=DEVICE, dtype=x.dtype) for x in caches]
+        for to, x in zip(pages, caches):
+            to[order.flatten()] = x.reshape(-1, size, 2, 64)
+        for given in ({}, {"causal": True}, {"causal": True, "cache_leftpad": pad}, {"cache_leftpad": pad, "window_size": (5, 0)}):
+            q, k, v = drawn(4, 2, HEADS, 64), drawn(4, 2, 2, 64), drawn(4, 2, 2, 64)
+            want = attune.flash.flash_attn_with_kvcache(q, *(x.clone() for x in caches), k, v, cache_seqlens=before, cache_batch_idx=slots, return_softmax_lse=True, **given)
+            for places in ({"page_table": order.int(), "cache_batch_idx": slots}, {"block_table": order.int()[slots.long()].contiguous()}):
+                mine = [x.clone() for x in pages]
+                found = attune.flash.flash_attn_with_kvcache(q, *mine, k, v, cache_seqlens=before, return_softmax_lse=True, **places, **given)
+                for one, other in zip(found, want):
+                    close(one, numbers(other), 1)
+        if DEVICE == "cpu":
+            for message, places in ((r"cache_batch_idx\[2\] is 5 and request 2 has 12 keys; must be 0 to 4, rows of page_table",
+                                     {"page_table": order.int(), "cache_batch_idx": ints([4, 1, 5, 2])}),
+                                    (r"page_table\[1, 1\] is 40 and request 1 has 7 keys; must be 0 to 39",
+                                     {"page_table": order.int()[slots.long()].index_fill(1, ints([1]).long(), 40)[[1, 1, 1, 1]].contiguous(), "cache_seqlens": ints([4, 7, 0, 0])})):
+                with self.assertRaisesRegex(ValueError, message):
+                    attune.flash.flash_attn_with_kvcache(q, *pages, **{"cache_seqlens": before, **places})
 
 
 if __name__ == "__main__":

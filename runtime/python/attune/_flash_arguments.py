@@ -3,13 +3,13 @@
 lists that the host sees, and what is refused."""
 import functools
 import operator
+import re
 
 from ._known import marked_constant, settled, tell_ignored
 from ._programs import mask_mod
 from ._torch import needs_op
 
 _INSTEAD = {
-    "qv": "flash_attn_with_kvcache() and flash_attn_varlen_func() take it, over keys of one head",
     "aux_tensors": "tensors that score_mod and mask_mod read stand in their closures, as attune.score_mod() says",
     "block_sparse_tensors": "attune.block_map.from_flex() and from_blocks() make maps for attune.attention(block_map=)",
 }
@@ -31,6 +31,31 @@ def one_of(**named):
     if len(given) > 1:
         raise ValueError(f"{' and '.join(given)} are given; accepted is one of them: they are names of one thing")
     return named[given[0]] if given else None
+
+
+# Names that stand in sentences as words too: they are changed where something is said of the argument.
+_WORDS = ("slots", "scale", "chunk", "cos", "sin", "k_cache", "v_cache", "seqlen_q", "seqlen_kv")
+_SAID = r"(?= (?:is|has|are|overlap|requires|of no less)\b| \(| and \w+ (?:are|overlap)\b|\[\d)"
+
+
+def renamed(error, names):
+    """Returns the error with arguments by the names that the caller knows; `names`: of attune's own ones."""
+    text = str(error)
+    for own, theirs in names.items():
+        if own != theirs:
+            text = re.sub(rf"\b{own}\b{_SAID if own in _WORDS else ''}", theirs, text)
+    return type(error)(text)
+
+
+def named(names, function, *given, **choices):
+    """Returns function(..), whose refusals name arguments as renamed() does. Graphs have the names of their ops."""
+    import torch
+    if torch.compiler.is_compiling():
+        return function(*given, **choices)
+    try:
+        return function(*given, **choices)
+    except (TypeError, ValueError) as error:
+        raise renamed(error, names) from None
 
 
 def ignore(function, **hints):
@@ -63,6 +88,19 @@ def refuse_program(what):
 def host_sees(numbers):
     """Whether the host reads a list without waiting for a device, and nothing records the call."""
     return numbers.device.type == "cpu" and not is_recorded(numbers)
+
+
+def check_pages(name, table, lengths, num_pages, page_size):
+    """Checks the pages that requests of so many keys have, where the host sees the table. Entries behind those may hold anything."""
+    import torch
+    if not host_sees(table) or table.numel() == 0:
+        return
+    used = torch.arange(table.shape[1])[None] * page_size < torch.as_tensor(lengths)[:, None]
+    wrong = ((table < 0) | (table >= num_pages)) & used
+    if wrong.any():
+        row, column = wrong.nonzero()[0].tolist()
+        raise ValueError(f"{name}[{row}, {column}] is {int(table[row, column])} and request {row} has {int(lengths[row])} keys; must be 0 to {num_pages - 1}, pages of the "
+                         "cache, for each page that keys of a request stand in")
 
 
 def check_lengths(name, lengths, room, why):

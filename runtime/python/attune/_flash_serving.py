@@ -5,13 +5,20 @@ from collections import namedtuple
 from . import _flash_arguments as arguments
 from ._append import append_kv
 from ._cache_codes import write_codes
+from ._flags import flag
 from ._flash_latent import attend_with, check_second_product
+from ._forward_alone import forward_alone
 from ._known import window_of
+from ._kvcache import check_begins
 from ._problem import whole
 from ._torch import refuse_gradients
 
 _FUNCTION = "flash_attn_with_kvcache"
-_Cache = namedtuple("_Cache", "k v block_table slots room")
+_NAMES = {"q_begins": "cu_seqlens_q", "seqlen_q": "max_seqlen_q", "kv_lengths": "cache_seqlens", "slots": "cache_batch_idx", "scale": "softmax_scale",
+          "is_causal": "causal", "k_scale": "k_descale", "v_scale": "v_descale", "cos": "rotary_cos", "sin": "rotary_sin", "mask_mod": "attention_chunk"}
+_NO_BACKWARD = ("flash_attn_with_kvcache(), which has none, as FlashAttention's; must be a forward alone, or flash_attn_varlen_func() and flash_attn_func() "
+                "of keys that are in no cache")
+_Cache = namedtuple("_Cache", "k v block_table slots room batch")
 _New = namedtuple("_New", "k v cu_seqlens")                           # rows that are written
 _Angles = namedtuple("_Angles", "cos sin interleaved seqlens moves")  # moves: rows of q stand one behind the other
 
@@ -34,18 +41,18 @@ def _rotated(x, angles, positions):
 
 
 def _as_pages_of_a_key(cache, lengths, leftpad, scales):
-    """Slots whose keys begin behind padding, as pages of one key each: what stands in the padding is not read."""
+    """Returns the cache of requests whose keys begin behind padding, as pages of one key each, their lengths and their factors. What stands in the padding is
+    not read. A GPU's leftpad below 0 counts as 0, and one beyond the keys leaves none."""
     import torch
-    count, room = cache.k.shape[:2]
-    own = torch.arange(leftpad.shape[0], device=leftpad.device) if cache.slots is None else cache.slots.long()
-    key = leftpad.long()[:, None] + torch.arange(room, device=leftpad.device)
-    inside = (key >= 0) & (key < room) & (own >= 0)[:, None] & (own < count)[:, None]
-    table = torch.where(inside, own[:, None] * room + key, -1).int()
-    lengths = (room if lengths is None else lengths) - leftpad
-    by_key = {name: scale.expand(count, room, scale.shape[2]).reshape(-1, 1, scale.shape[2]) if torch.is_tensor(scale) and scale.dim() == 3 else scale
+    leftpad = leftpad.long().clamp(min=0)
+    requests = torch.arange(leftpad.shape[0], device=leftpad.device)[:, None].expand(-1, cache.room)
+    table = _row_slots(cache, requests, leftpad[:, None] + torch.arange(cache.room, device=leftpad.device)).int()
+    lengths = (cache.room if lengths is None else lengths.long()) - leftpad
+    count, size = cache.k.shape[:2]
+    by_key = {name: scale.expand(count, size, scale.shape[2]).reshape(-1, 1, scale.shape[2]) if torch.is_tensor(scale) and scale.dim() == 3 else scale
               for name, scale in scales.items()}
     k, v = (x.reshape(-1, 1, *x.shape[2:]) for x in (cache.k, cache.v))
-    return _Cache(k, v, table, None, room), lengths.clamp(min=0), by_key
+    return _Cache(k, v, table, None, cache.room, cache.batch), lengths.clamp(min=0).int(), by_key
 
 
 def _places_of(x, cu_seqlens, first, moves=True):
@@ -111,29 +118,30 @@ def _append(q, cu_seqlens_q, cache, new, before, angles, scales):
 
 
 def _lengths_of(name, lengths, batch, q):
-    """int32 [batch] of a number or a tensor; None of None."""
+    """Returns int32 [batch] of a number or a tensor; None of None. A number that torch.compile made a symbol stays one, so that a graph serves all."""
     import torch
     if lengths is None:
         return None
     if torch.is_tensor(lengths):
         arguments.check_list(name, lengths, (batch,), "[batch]", q)
         return lengths
-    return torch.full((batch,), whole(name, lengths), dtype=torch.int32, device=q.device)
+    if not torch.compiler.is_compiling() or not isinstance(lengths, int) or isinstance(lengths, bool):
+        lengths = whole(name, lengths)
+    return torch.full((batch,), lengths, dtype=torch.int32, device=q.device)
 
 
-def _check_pairs(k, v, cos, sin, cache_leftpad, block_table, cu_seqlens_q, max_seqlen_q, cu_seqlens_k_new):
+def _check_pairs(k, v, cos, sin, cu_seqlens_q, max_seqlen_q, cu_seqlens_k_new):
     if (k is None) != (v is None) or (cos is None) != (sin is None):
         raise ValueError("k and v, and rotary_cos and rotary_sin, go together; accepted are both of a pair or none")
     for name, given in (("rotary_cos", cos), ("cu_seqlens_k_new", cu_seqlens_k_new)):
         if given is not None and k is None:
             raise ValueError(f"{name} is given without k; accepted is {name} with k and v, which are written")
-    if cache_leftpad is not None and block_table is not None:
-        raise ValueError("cache_leftpad is given beside block_table; accepted is one of them: keys of a request begin with its first page")
     if (cu_seqlens_q is None) != (max_seqlen_q is None):
         raise ValueError("cu_seqlens_q and max_seqlen_q go together; accepted are both, of rows end to end, or none")
 
 
-def _check_lists(q, batch, cache_batch_idx, cache_leftpad, block_table, cu_seqlens_q, cu_seqlens_k_new, rotary_seqlens):
+def _check_lists(q, k, batch, cache_batch_idx, cache_leftpad, table, cu_seqlens_q, max_seqlen_q, cu_seqlens_k_new, rotary_seqlens):
+    """Checks shapes and types of lists, and where the host sees them the begins of rows. `table`: its name and the tensor, or None."""
     of_batch = {"cache_batch_idx": cache_batch_idx, "cache_leftpad": cache_leftpad, "rotary_seqlens": rotary_seqlens}
     for name, tensor in of_batch.items():
         if tensor is not None:
@@ -141,12 +149,39 @@ def _check_lists(q, batch, cache_batch_idx, cache_leftpad, block_table, cu_seqle
     for name, tensor in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k_new", cu_seqlens_k_new)):
         if tensor is not None:
             arguments.check_list(name, tensor, (batch + 1,), "[batch + 1]", q)
-    if block_table is not None:
-        columns = block_table.shape[1] if getattr(block_table, "ndim", 0) == 2 else 1
-        arguments.check_list("block_table", block_table, (batch, columns), "[batch, pages]", q)
+    for name, begins, rows, most in (("cu_seqlens_q", cu_seqlens_q, q, max_seqlen_q), ("cu_seqlens_k_new", cu_seqlens_k_new, k, None)):
+        if begins is not None and arguments.host_sees(begins):
+            check_begins(name, begins, "rows", rows.shape[0], "max_seqlen_q", rows.shape[0] if most is None else most)
+    if table is not None:
+        name, tensor = table
+        rows, columns = tensor.shape if getattr(tensor, "ndim", 0) == 2 else (batch, 1)
+        alone = cache_batch_idx is None  # which picks rows of it
+        arguments.check_list(name, tensor, (batch if alone else rows, columns), "[batch, pages]" if alone else "[rows, pages]", q)
 
 
-def _check_room(cache, new, before, rotary_seqlens, rotary_cos):
+def _picked(table, cache_batch_idx):
+    """Returns the table of the requests whose rows cache_batch_idx names; rows that are not there have no page."""
+    count = table.shape[0]
+    if count == 0:
+        return table.new_full((cache_batch_idx.shape[0], table.shape[1]), -1)
+    rows = cache_batch_idx.long()
+    return table[rows.clamp(0, count - 1)].masked_fill(((rows < 0) | (rows >= count))[:, None], -1)
+
+
+def _check_places(cache, before, counts, cache_leftpad, cache_batch_idx, table, picks):
+    """Checks where keys stand, of lists that the host sees. `table`: its name, and the tensor as given; `picks`: cache_batch_idx names rows of it."""
+    lengths = [cache.room] * cache.batch if before is None else (before + counts).tolist()
+    arguments.check_lengths("cache_leftpad", cache_leftpad, lengths, "keys of the request begin there, and end at cache_seqlens with those that come")
+    if cache_batch_idx is not None:
+        places, what = (table[1].shape[0], f"rows of {table[0]}") if picks else (cache.k.shape[0], "slots of the cache")
+        for request, (place, length) in enumerate(zip(cache_batch_idx.tolist(), lengths)):
+            if length and not 0 <= place < places:
+                raise ValueError(f"cache_batch_idx[{request}] is {place} and request {request} has {length} keys; must be 0 to {places - 1}, {what}, of a request with keys")
+    if cache.block_table is not None:
+        arguments.check_pages(table[0], cache.block_table, lengths, *cache.k.shape[:2])
+
+
+def _check_room(cache, new, before, rotary_seqlens, rotary_cos, *of_places):
     """What FlashAttention asks of tables, and where the host sees lists what they say, before anything is written."""
     if rotary_cos is not None and rotary_cos.shape[0] < cache.room:
         raise ValueError(f"rotary_cos has shape {tuple(rotary_cos.shape)}; accepted are {cache.room} positions and more, which the cache has room for")
@@ -156,6 +191,7 @@ def _check_room(cache, new, before, rotary_seqlens, rotary_cos):
     many = counts if isinstance(counts, int) else None
     come = "" if new is None else f", of which {'some' if many is None else many} come"
     arguments.check_lengths("cache_seqlens", before, cache.room - counts, f"the cache has room for {cache.room} keys of a request{come}")
+    _check_places(cache, before, counts, *of_places)
     if rotary_cos is not None:
         arguments.check_lengths("rotary_seqlens", rotary_seqlens, rotary_cos.shape[0] - counts, f"rotary_cos has {rotary_cos.shape[0]} positions{come}")
 
@@ -170,7 +206,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
                             rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False, *, page_table=None, cu_seqlens_q=None,
                             max_seqlen_q=None, cu_seqlens_k_new=None, rotary_seqlens=None, q_descale=None, k_descale=None, v_descale=None, attention_chunk=0,
                             learnable_sink=None, s_aux=None, out=None, qv=None, scheduler_metadata=None, pack_gqa=None, sm_margin=0, fa_version=None):
-    """FlashAttention's attention over a cache, of the arguments of its versions 2 and 3; those of 3 by name alone. Tensors of PyTorch, without gradients.
+    """FlashAttention's attention over a cache, of the arguments of its versions 2 and 3; those of 3 by name alone. Tensors of PyTorch; a forward
+    alone: a backward raises.
 
     q: [batch, seqlen_q, num_heads_q, head_dim]. k_cache, v_cache: [slots, seqlen_cache, num_heads_kv, head_dim], or with block_table (page_table: int32
     [batch, pages]) [num_pages, page_size, num_heads_kv, head_dim], pages of any size. cache_seqlens: int32 [batch] or a number, keys in the cache
@@ -195,29 +232,40 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     and 8-bit q; scores are scaled by 1 / sqrt(head_dim + head_dim_v) where softmax_scale is None. k_cache and v_cache are best columns of one tensor,
     x[..., 512:] and x[..., :512]; of others each call copies all keys that it reads, of which a warning tells."""
     import torch
+    table_name = "block_table" if page_table is None else "page_table"
     block_table, sinks = arguments.one_of(block_table=block_table, page_table=page_table), arguments.one_of(learnable_sink=learnable_sink, s_aux=s_aux)
+    causal, return_softmax_lse, rotary_interleaved = (flag("causal", causal), flag("return_softmax_lse", return_softmax_lse),
+                                                      flag("rotary_interleaved", rotary_interleaved))
     arguments.ignore(_FUNCTION, num_splits=num_splits, pack_gqa=pack_gqa, sm_margin=sm_margin)
-    refuse_gradients((("q", q), ("qv", qv), ("k_cache", k_cache), ("v_cache", v_cache), ("k", k), ("v", v), ("rotary_cos", rotary_cos), ("rotary_sin", rotary_sin),
-                      ("alibi_slopes", alibi_slopes), ("learnable_sink", learnable_sink), ("s_aux", s_aux)))
-    _check_pairs(k, v, rotary_cos, rotary_sin, cache_leftpad, block_table, cu_seqlens_q, max_seqlen_q, cu_seqlens_k_new)
+    refuse_gradients((("k_cache", k_cache), ("v_cache", v_cache)) if k is not None else ())
+    _check_pairs(k, v, rotary_cos, rotary_sin, cu_seqlens_q, max_seqlen_q, cu_seqlens_k_new)
     batch = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
-    _check_lists(q, batch, cache_batch_idx, cache_leftpad, block_table, cu_seqlens_q, cu_seqlens_k_new, rotary_seqlens)
+    table = None if block_table is None else (table_name, block_table)
+    _check_lists(q, k, batch, cache_batch_idx, cache_leftpad, table, cu_seqlens_q, max_seqlen_q, cu_seqlens_k_new, rotary_seqlens)
     check_second_product(q, qv, k_cache, v_cache, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
-    cache = _Cache(k_cache, v_cache, block_table, cache_batch_idx, k_cache.shape[1] * (1 if block_table is None else block_table.shape[1]))
+    slots, picks = cache_batch_idx, table is not None and cache_batch_idx is not None
+    if picks:
+        block_table, slots = _picked(block_table, cache_batch_idx), None
+    cache = _Cache(k_cache, v_cache, block_table, slots, k_cache.shape[1] * (1 if block_table is None else block_table.shape[1]), batch)
     new, lengths = None if k is None else _New(k, v, cu_seqlens_k_new), _lengths_of("cache_seqlens", cache_seqlens, batch, q)
-    _check_room(cache, new, lengths, rotary_seqlens, rotary_cos)
+    before = torch.zeros(batch, dtype=torch.int32, device=q.device) if lengths is None and new is not None else lengths
+    _check_room(cache, new, before, rotary_seqlens, rotary_cos, cache_leftpad, cache_batch_idx, table, picks)
     window = window_of(window_size)
-    scales = arguments.scales_of(k_cache, arguments.spread_over_slots(k_cache, block_table, cache_batch_idx), k_descale=k_descale, v_descale=v_descale)
-    q = arguments.with_factors(q, q_descale, k_cache.shape[2], cu_seqlens_q)
-    if new is not None:
-        # else all rows stand at the first new position
-        moves = bool(causal or attention_chunk or _narrows(window, cache.room) or (cu_seqlens_q is None and q.shape[1] == 1))
-        angles = None if rotary_cos is None else _Angles(rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens, moves)
-        before = torch.zeros(batch, dtype=torch.int32, device=q.device) if lengths is None else lengths
-        q, lengths = _append(q, cu_seqlens_q, cache, new, before, angles, scales)
-    if cache_leftpad is not None:
-        cache, lengths, scales = _as_pages_of_a_key(cache, lengths, cache_leftpad, scales)
-    return attend_with(qv, q, cache.k, cache.v, kv_lengths=lengths, page_table=cache.block_table, slots=cache.slots, q_begins=cu_seqlens_q, seqlen_q=max_seqlen_q,
-                       is_causal=bool(causal), window=window, scale=softmax_scale, return_lse=bool(return_softmax_lse), softcap=softcap if softcap else None,
-                       alibi_slopes=alibi_slopes, sinks=sinks, out=out,
-                       mask_mod=arguments.program_of(attention_chunk), **scales)
+    factors = arguments.scales_of(k_cache, arguments.spread_over_slots(k_cache, block_table, slots), k_descale=k_descale, v_descale=v_descale)
+    # else all rows stand at the first new position
+    moves = bool(causal or attention_chunk or _narrows(window, cache.room) or (cu_seqlens_q is None and q.shape[1] == 1))
+    angles = None if rotary_cos is None else _Angles(rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens, moves)
+    names = {**_NAMES, "page_table": table_name, "sinks": "learnable_sink" if s_aux is None else "s_aux"}
+
+    def run():
+        rows, keys, ends, scales = arguments.with_factors(q, q_descale, k_cache.shape[2], cu_seqlens_q), cache, lengths, factors
+        if new is not None:
+            rows, ends = arguments.named({**names, "q_begins": "cu_seqlens_k_new"}, _append, rows, cu_seqlens_q, cache, new, before, angles, scales)
+        if cache_leftpad is not None:
+            keys, ends, scales = _as_pages_of_a_key(cache, ends, cache_leftpad, scales)
+        return arguments.named(names, attend_with, qv, rows, keys.k, keys.v, kv_lengths=ends, page_table=keys.block_table, slots=keys.slots, q_begins=cu_seqlens_q,
+                      seqlen_q=max_seqlen_q, is_causal=causal, window=window, scale=softmax_scale, return_lse=return_softmax_lse,
+                      softcap=softcap if softcap else None, alibi_slopes=alibi_slopes, sinks=sinks, out=out, mask_mod=arguments.program_of(attention_chunk), **scales)
+    if out is not None:  # which would lose its history
+        return run()
+    return forward_alone(run, _NO_BACKWARD, q, qv, k_cache, v_cache, k, v, rotary_cos, rotary_sin, alibi_slopes, sinks, k_descale, v_descale)

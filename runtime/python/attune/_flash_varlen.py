@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 from . import _flash_arguments as arguments
 from ._attention import attention
+from ._flags import flag
 from ._flash_latent import attend_with, check_second_product
+from ._forward_alone import forward_alone
 from ._known import window_of
 from ._kvcache import check_begins
 from ._padding import is_between, widened_arguments
@@ -15,6 +17,9 @@ from ._scores import refuse_other_extents
 from ._torch import records_gradients
 
 _FUNCTION = "flash_attn_varlen_func"
+_NAMES = {"q_begins": "cu_seqlens_q", "kv_begins": "cu_seqlens_k", "kv_lengths": "seqused_k", "seqlen_q": "max_seqlen_q", "seqlen_kv": "max_seqlen_k", "k_cache": "k",
+          "v_cache": "v", "scale": "softmax_scale", "is_causal": "causal", "k_scale": "k_descale", "v_scale": "v_descale", "chunk": "attention_chunk"}
+_NO_BACKWARD = "flash_attn_varlen_func() beside {}, which has none; must be a forward alone, or q, k and v of 16 bits and more end to end"
 
 
 def _finds_sequences(call):
@@ -61,14 +66,14 @@ def _check_lists(call):
     for name, begins in (("cu_seqlens_q", call.cu_q), ("cu_seqlens_k", call.cu_k)):
         if begins is None:
             continue
-        if not hasattr(begins, "dim") or begins.dim() != 1 or begins.shape[0] != batch + 1 or begins.is_floating_point():
-            raise ValueError(f"{name} is {begins!r}; accepted are int32 [batch + 1], where sequences begin and where the last one ends")
+        if not hasattr(begins, "dim") or begins.dim() != 1 or begins.shape[0] != batch + 1 or begins.is_floating_point() or begins.device != call.q.device:
+            raise ValueError(f"{name} is {begins!r}; must be int32 [batch + 1] on q's device, {call.q.device}: where sequences begin and where the last one ends")
     for name, used in (("seqused_q", call.used_q), ("seqused_k", call.used_k)):
         if used is not None:
             arguments.check_list(name, used, (batch,), "[batch]", call.q)
     if call.table is not None:
         columns = call.table.shape[1] if getattr(call.table, "ndim", 0) == 2 else 1
-        arguments.check_list("block_table", call.table, (batch, columns), "[batch, pages]", call.q)
+        arguments.check_list(call.names["page_table"], call.table, (batch, columns), "[batch, pages]", call.q)
     if not arguments.host_sees(call.cu_q):
         return
     check_begins("cu_seqlens_q", call.cu_q, "rows", call.q.shape[0], "max_seqlen_q", call.most_q)
@@ -79,7 +84,8 @@ def _check_lists(call):
     else:
         room = call.table.shape[1] * call.k.shape[1]
         arguments.check_lengths("seqused_k" if call.cu_k is None or call.used_k is not None else "keys of cu_seqlens_k", _counts(call.cu_k, call.used_k), room,
-                                "block_table has room for as many keys")
+                                f"{call.names['page_table']} has room for as many keys")
+        arguments.check_pages(call.names["page_table"], call.table, _counts(call.cu_k, call.used_k), *call.k.shape[:2])
 
 
 def _end_to_end(name, x, cu_seqlens, most):
@@ -256,15 +262,17 @@ def _by_documents(call):
 
 
 def _attend(call):
-    """(out, lse), by what can."""
-    recorded = records_gradients(call.q, call.k, call.v, call.slopes, call.sinks, call.qv)
-    if call.qv is not None and (recorded or call.dropout_p):
-        raise ValueError("qv is given with gradients or dropout_p; accepted is neither: torch.no_grad() turns gradients off")
-    if call.table is not None or call.qv is not None or not (recorded or call.dropout_p) and _finds_sequences(call):
-        if call.dropout_p:
-            raise ValueError(f"dropout_p is {call.dropout_p}; accepted beside block_table is 0.0")
-        return _by_lists(call)
-    return _by_documents(call)
+    """Returns (out, lse), by what can."""
+    operands = call.q, call.k, call.v, call.slopes, call.sinks, call.qv, call.k_descale, call.v_descale, call.q_descale
+    recorded, narrow = records_gradients(*operands), call.k.dtype.itemsize == 1
+    alone = [name for name, given in ((call.names["page_table"], call.table is not None), (call.names["qv"], call.qv is not None)) if given]
+    if alone and call.dropout_p:
+        raise ValueError(f"dropout_p is {call.dropout_p}; must be 0.0 beside {alone[0]}")
+    if recorded and not call.dropout_p and (alone or narrow):
+        call.out = None  # which would lose its history
+        return forward_alone(lambda: arguments.named(call.names, _by_lists, call), _NO_BACKWARD.format(alone[0] if alone else "tensors of 8 bits"), *operands)
+    by_lists = alone or not (recorded or call.dropout_p) and _finds_sequences(call)
+    return arguments.named(call.names, _by_lists if by_lists else _by_documents, call)
 
 
 def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, dropout_p=0.0, softmax_scale=None, causal=False,
@@ -292,28 +300,32 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
     (out, lse, None). deterministic: of gradients, as of flash_attn_func(). num_splits, pack_gqa, sm_margin, scheduler_metadata and fa_version are
     ignored. qv (q_v): as of flash_attn_with_kvcache(), [rows, num_heads_q, head_dim_v]. Refused: aux_tensors."""
     arguments.refuse(arguments.refusals(aux_tensors=aux_tensors))
-    qv = arguments.one_of(qv=qv, q_v=q_v)
-    check_second_product(q, qv, k, v, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    causal, deterministic, return_attn_probs = flag("causal", causal), flag("deterministic", deterministic), flag("return_attn_probs", return_attn_probs)
+    return_lse = flag("return_lse", return_lse) or flag("return_softmax_lse", return_softmax_lse)
+    second = arguments.one_of(qv=qv, q_v=q_v)
+    check_second_product(q, second, k, v, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     arguments.ignore(_FUNCTION, num_splits=num_splits, pack_gqa=pack_gqa, sm_margin=sm_margin)
     given, table = (q, out), arguments.one_of(block_table=block_table, page_table=page_table)
+    names = {**_NAMES, "page_table": "block_table" if page_table is None else "page_table", "sinks": "learnable_sink" if s_aux is None else "s_aux",
+             "qv": "qv" if q_v is None else "q_v"}
     if score_mod is not None and (not callable(score_mod) or hasattr(score_mod, "bind")):
         raise TypeError(f"score_mod is {type(score_mod).__name__}; accepted is a function (score, b, h, q_idx, kv_idx)")
     q, cu_seqlens_q, most_q = _end_to_end("q", q, cu_seqlens_q, max_seqlen_q)
     if table is None:
         (k, cu_seqlens_k, most_k), v = _end_to_end("k", k, cu_seqlens_k, max_seqlen_k), v if v.dim() == 3 else v.flatten(0, 1)
     elif cu_seqlens_k is None and seqused_k is None:
-        raise ValueError("block_table is given without seqused_k and cu_seqlens_k; accepted is one of them, which says how many keys each request has")
+        raise ValueError(f"{names['page_table']} is given without seqused_k and cu_seqlens_k; accepted is one of them, which says how many keys each request has")
     else:
         most_k = 0
     window, sinks = window_of(window_size), arguments.one_of(learnable_sink=learnable_sink, s_aux=s_aux)
     call = SimpleNamespace(q=q, k=k, v=v, cu_q=cu_seqlens_q, cu_k=cu_seqlens_k, used_q=seqused_q, used_k=seqused_k, most_q=most_q, most_k=most_k, table=table,
-                           causal=bool(causal), window=window, chunk=attention_chunk or 0, slopes=alibi_slopes, sinks=sinks, score_mod=score_mod,
-                           dropout_p=dropout_p, deterministic=deterministic, qv=None if qv is None else qv.flatten(0, -3), q_descale=q_descale, k_descale=k_descale, v_descale=v_descale,
+                           causal=causal, window=window, chunk=attention_chunk or 0, slopes=alibi_slopes, sinks=sinks, score_mod=score_mod,
+                           dropout_p=dropout_p, deterministic=deterministic, qv=None if second is None else second.flatten(0, -3), names=names, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale,
                            out=out if out is None or out.dim() == 3 else out.flatten(0, 1), choices=dict(scale=softmax_scale, softcap=softcap if softcap else None))
     _check_lists(call)
     if alibi_slopes is not None:  # here: not all kernels below know a batch
         refuse_other_extents("alibi_slopes", tuple(alibi_slopes.shape), ("batch", "num_heads_q"), (cu_seqlens_q.shape[0] - 1, q.shape[1]))
-    return _shown(*_attend(call), *given, (return_attn_probs, return_lse or return_softmax_lse))
+    return _shown(*_attend(call), *given, (return_attn_probs, return_lse))
 
 
 def _shown(found, lse, q, out, wanted):

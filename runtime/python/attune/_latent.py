@@ -35,17 +35,18 @@ def _joined(ckv_cache, kpe_cache, page_table):
 
 
 @in_graphs("attend_latent")
-def attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out=None, *, page_table=None, **choices):
-    """(o, lse) of rows q_nope [.., num_heads, head_dim_ckv] and q_pe [.., num_heads, head_dim_kpe] over a cache of one head, [.., head_dim_ckv] and
-    [.., head_dim_kpe], best columns of one tensor. Other axes, and choices: of attention_kvcache()."""
+def attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out=None, *, page_table=None, kv_begins=None, **choices):
+    """Returns (o, lse) of rows q_nope [.., num_heads, head_dim_ckv] and q_pe [.., num_heads, head_dim_kpe] over a cache of one head, [.., head_dim_ckv] and
+    [.., head_dim_kpe], best columns of one tensor, or of several heads in the axis before the last. Other axes, and choices: of attention_kvcache()."""
     import torch
     graph = needs_op(q_nope, q_pe, ckv_cache, kpe_cache, autocast=False)
     if graph is not None:
-        return graph.attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out, page_table=page_table, **choices)
+        return graph.attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out, page_table=page_table, kv_begins=kv_begins, **choices)
+    has_heads = ckv_cache.dim() == (4 if kv_begins is None else 3)
     cache = _beside(ckv_cache, kpe_cache, ("ckv_cache", "kpe_cache"))
     if cache is None:
         cache, page_table = _joined(ckv_cache, kpe_cache, page_table)
     q = _beside(q_nope, q_pe, ("q_nope", "q_pe"))
-    cache = cache.unsqueeze(-2)
-    return attention_kvcache(torch.cat((q_nope, q_pe), -1) if q is None else q, cache, cache[..., :q_nope.shape[-1]], page_table=page_table, out=out,
-                             return_lse=True, **choices)
+    cache = cache if has_heads else cache.unsqueeze(-2)
+    return attention_kvcache(torch.cat((q_nope, q_pe), -1) if q is None else q, cache, cache[..., :q_nope.shape[-1]], page_table=page_table, kv_begins=kv_begins,
+                             out=out, return_lse=True, **choices)

@@ -4,23 +4,25 @@ Tensors are [batch, seqlen, num_heads, head_dim], as in attention(). Windows are
 whose sides are below 0."""
 from .._attention import attention
 from .._dropout import rate_of
-from .._flash_arguments import refusals
+from .._flags import flag
+from .._flash_arguments import refusals, renamed
 from .._flash_rows import (flash_attn_combine, get_scheduler_metadata, index_first_axis, index_put_first_axis, pad_input, unpad_input)  # noqa: F401
 from .._flash_serving import flash_attn_with_kvcache  # noqa: F401
 from .._flash_varlen import (flash_attn_varlen_func, flash_attn_varlen_kvpacked_func, flash_attn_varlen_qkvpacked_func)  # noqa: F401
+from .._forward_alone import forward_alone
 from .._known import marked_constant, settled, tell_ignored, window_of
 
 _FUNCTION = "flash_attn_func"
+_NAMES = {"sinks": "learnable_sink", "scale": "softmax_scale", "chunk": "attention_chunk", "q_scale": "q_descale", "k_scale": "k_descale", "v_scale": "v_descale"}
+_NO_BACKWARD = "flash_attn_func() of tensors of 8 bits, which has none; must be a forward alone, or q, k and v of 16 bits and more"
 
 
 @marked_constant
-def _check(dropout_p, causal, refused):
+def _check(dropout_p, refused):
     if dropout_p is None:
         raise ValueError("dropout_p is None; accepted are numbers from 0 on, below 1 (softmax_scale, which FlashAttention 3 and 4 have in this place, "
                          "goes by name)")
     rate_of(dropout_p)
-    if causal is not True and causal is not False:
-        raise ValueError(f"causal is {causal!r}; accepted are True and False")
     for name, instead in refused:
         raise ValueError(f"{name} is given; accepted is None: {instead}")
 
@@ -52,23 +54,41 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     Returns out [batch, seqlen_q, num_heads_q, head_dim_v]; with return_lse (out, lse), with return_attn_probs (out, lse, None) as
     version 2 does: probabilities are not kept. lse: natural, fp32 [batch, num_heads_q, seqlen_q]; -inf (FlashAttention 2: +inf) in a row that
     sees no key, whose out is 0. deterministic: True asks for gradients of the same bits in every run; False leaves that to
-    torch.use_deterministic_algorithms(). num_splits, pack_gqa and sm_margin are ignored, with one warning: the tuner owns them. Refused with a sentence:
-    gradients of others, qv, aux_tensors, block_sparse_tensors."""
-    if dropout_p or dropout_p is None or (causal is not True and causal is not False) or not (qv is None and aux_tensors is None
-                                                                                              and block_sparse_tensors is None):
-        _check(settled(dropout_p), causal, refusals(qv=qv, aux_tensors=aux_tensors, block_sparse_tensors=block_sparse_tensors))
+    torch.use_deterministic_algorithms(). num_splits, pack_gqa and sm_margin are ignored, with one warning: the tuner owns them. qv:
+    as of flash_attn_with_kvcache(), [batch, seqlen_q, num_heads_q, head_dim_v]; a forward alone, as of 8-bit tensors: a backward raises. Refused with a
+    sentence: gradients of others, aux_tensors, block_sparse_tensors."""
+    if causal is not False:
+        causal = flag("causal", causal)
+    if deterministic is not False:
+        deterministic = flag("deterministic", deterministic)
+    if dropout_p or dropout_p is None or not (qv is None and aux_tensors is None and block_sparse_tensors is None):
+        _check(settled(dropout_p), refusals(aux_tensors=aux_tensors, block_sparse_tensors=block_sparse_tensors))
     if num_splits not in (0, 1) or pack_gqa is not None or sm_margin != 0:
         _tell_ignored(num_splits, pack_gqa, sm_margin)
+    if qv is not None:
+        if mask_mod is not None:
+            raise ValueError("mask_mod is given beside qv; must be None")
+        return flash_attn_varlen_func(q, k, v, None, None, None, None, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+                                      return_attn_probs, attention_chunk=attention_chunk, learnable_sink=learnable_sink, score_mod=score_mod, q_descale=q_descale,
+                                      k_descale=k_descale, v_descale=v_descale, qv=qv, return_lse=return_lse)
     choices = {}  # those that are given: the rest costs more than it says
     for name, value in (("softcap", softcap or None), ("alibi_slopes", alibi_slopes), ("sinks", learnable_sink), ("chunk", attention_chunk or None),
                         ("score_mod", score_mod), ("mask_mod", mask_mod), ("dropout_p", dropout_p or None),
                         ("deterministic", True if deterministic else None)):
         if value is not None:
             choices[name] = value
-    if q.dtype.itemsize == 1 or not (q_descale is None and k_descale is None and v_descale is None):
+    narrow = q.dtype.itemsize == 1
+    if narrow or not (q_descale is None and k_descale is None and v_descale is None):
         choices.update(_factors(q, k, q_descale, k_descale, v_descale))
-    wants_lse = return_attn_probs or return_lse
-    result = attention(q, k, v, "causal_bottom_right" if causal else None, window_of(window_size), softmax_scale, None, wants_lse, **choices)
+    wants_lse = False
+    if return_attn_probs is not False or return_lse is not False:
+        return_attn_probs = flag("return_attn_probs", return_attn_probs)
+        wants_lse = flag("return_lse", return_lse) or return_attn_probs
+    given = q, k, v, "causal_bottom_right" if causal else None, window_of(window_size), softmax_scale, None, wants_lse
+    try:
+        result = forward_alone(lambda: attention(*given, **choices), _NO_BACKWARD, *given[:3], *choices.values()) if narrow else attention(*given, **choices)
+    except (TypeError, ValueError) as error:
+        raise renamed(error, _NAMES) from None
     return (*result, None) if return_attn_probs else result
 
 
