@@ -166,7 +166,7 @@ class DeterministicTest(unittest.TestCase):
         o, lse = attune.attention(q, k, v, return_lse=True, **PLACE)
         for call in (lambda: attune.attention(q, k, v, deterministic=1, **PLACE), lambda: attune.attention_backward(o, q, k, v, o, lse, deterministic=1, **PLACE),
                      lambda: attune.torch.spec(deterministic=1)):
-            with self.assertRaisesRegex(TypeError, "deterministic is 1; accepted are True, False and None"):
+            with self.assertRaisesRegex(TypeError, "deterministic is 1; must be True, False or None"):
                 call()
         self.assertEqual((attune.torch.spec(deterministic=True), attune.torch.spec(deterministic=False)), ("deterministic=1", "deterministic=0"))
 

@@ -186,13 +186,16 @@ class Meanings(Compared):
         self.table(flash, given, (
             (ValueError, "dropout_p is None; accepted are numbers from 0 on, below 1 .*softmax_scale", {"dropout_p": None}),
             (ValueError, "dropout_p is -0.125; accepted are", {"dropout_p": -0.125}),
-            (ValueError, "qv is given; accepted is None", {"qv": self.q}),
+            (ValueError, "qv has shape .*; accepted is that of q with the columns of v", {"qv": self.k}),
+            (TypeError, "learnable_sink is ", {"learnable_sink": 3}),
+            (ValueError, "softmax_scale is -1", {"softmax_scale": -1.0}),
+            (ValueError, "attention_chunk is -2", {"attention_chunk": -2}),
             (ValueError, "aux_tensors is given; accepted is None: .*closures", {"aux_tensors": [self.q]}),
             (ValueError, "block_sparse_tensors is given; .*block_map", {"block_sparse_tensors": 1}),
             (ValueError, "window_size is 4; must be a pair", {"window_size": 4}),
             (ValueError, "window_size is 1.5; accepted is a whole number", {"window_size": (1.5, 2)}),
             (ValueError, "window_size is -1.5; accepted is a whole number", {"window_size": (2, -1.5)}),
-            (ValueError, "causal is 0.3; accepted are True and False", {"causal": 0.3}),
+            (TypeError, "causal is 0.3; must be True or False", {"causal": 0.3}),
             (ValueError, "q_descale is given, and q is torch.float32; accepted are factors of 8-bit tensors", {"q_descale": draw(2, 2)})))
         with self.assertRaisesRegex(ValueError, "qkv has 4 dimensions; accepted are 5"):
             attune.flash.flash_attn_qkvpacked_func(self.q)

@@ -243,8 +243,8 @@ class FirstUse(WithStore):
 
     def test_wrong_words(self):
         for keywords, words in (({"budget_s": -1}, "budget_s is -1"), ({"budget_s": None}, "budget_s is None"),
-                                ({"effort": "x"}, "effort is 'x'"), ({"between_steps": 1}, "between_steps is 1; accepted are True and False")):
-            with self.assertRaisesRegex(ValueError, words):
+                                ({"effort": "x"}, "effort is 'x'"), ({"between_steps": 1}, "between_steps is 1; must be True or False")):
+            with self.assertRaisesRegex((TypeError, ValueError), words):
                 attune.tune_on_first_use(**keywords)
 
 

@@ -57,8 +57,8 @@ class WordsTest(unittest.TestCase):
         self.refused("9 queries and 7 keys; accepted are 'causal_bottom_right'", mask="causal")
         self.refused("9 queries and 7 keys; accepted are 'causal_bottom_right'", is_causal=True)
         self.refused("mask is 'causal_top_left' and is_causal is True; accepted is one of the two", mask="causal_top_left", is_causal=True)
-        self.refused("is_causal is 'yes'; accepted are True and False", is_causal="yes")
-        self.refused("is_causal is 1;", is_causal=1)
+        self.refused("is_causal is 'yes'; must be True or False", TypeError, is_causal="yes")
+        self.refused("is_causal is 1;", TypeError, is_causal=1)
         for mask in (True, np.ones((9, 7), bool), 3):
             self.refused("mask is of type .*; accepted are None, 'none', 'causal'", mask=mask)
         for mask in ("none,head_dim_qk=256", "none\0", "causal ", "", "full"):

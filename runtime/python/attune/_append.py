@@ -8,6 +8,7 @@ from . import _quick as quick
 from . import _tensors as tensors
 from ._cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from ._context import context_of, refuse_capture
+from ._flags import flag
 from ._kvcache import (_LISTS, _PAGES, _SLOTS, _batch_of, _check_list, _dtypes, _packed_view, rounded)
 from ._library import AppendOperands, CacheOperands, Operands, Tensor
 from ._operands import extent_of, operand_address, share_memory, steps_of
@@ -170,7 +171,7 @@ def _make_call(context, given, lists, seqlen_q, dtype_kv, kv_factors):
 
 
 def _call_of(context, given, lists, seqlen_q, dtype_kv, kv_factors):
-    key = ("append_kv", seqlen_q, dtype_kv, kv_factors, bool(given["interleaved"]),
+    key = ("append_kv", seqlen_q, dtype_kv, kv_factors, given["interleaved"],
            *(None if given[name] is None else tensors.signature(name, given[name]) for name in given if name != "interleaved"),
            *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in lists.items()))
     context = context_of(context, tensors.check_device("k", given["k"]))
@@ -214,8 +215,8 @@ def _bind(call, given, lists):
 
 
 def _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin, interleaved, q, q_out):
-    given = dict(k=k, v=v, k_cache=k_cache, v_cache=v_cache, row_slots=row_slots, positions=positions, cos=cos, sin=sin, interleaved=interleaved, q=q,
-                 q_out=q_out)
+    given = dict(k=k, v=v, k_cache=k_cache, v_cache=v_cache, row_slots=row_slots, positions=positions, cos=cos, sin=sin,
+                 interleaved=flag("interleaved", interleaved), q=q, q_out=q_out)
     lists = dict(kv_lengths=kv_lengths, q_begins=q_begins, page_table=page_table, slots=slots, kv_begins=None)
     for name, tensor in (*given.items(), *lists.items()):
         if name != "interleaved" and (tensor is not None or name in ("k", "v", "k_cache", "v_cache")):
@@ -237,7 +238,7 @@ def _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seql
 
 def kind_of_factors(scales, make_scales):
     """kv_factors of the problem."""
-    if not make_scales:
+    if not flag("make_scales", make_scales):
         return "keys" if are_by_key(scales) else "heads"
     for name, scale in scales.items():
         if len(getattr(scale, "shape", ())) != 3:

@@ -8,13 +8,14 @@ from . import _quick as quick
 from . import _tensors as tensors
 from ._context import SCALES, context_of, refuse_capture
 from ._dropout import seed_for
+from ._flags import flag, flag_or_none, is_deterministic
 from ._library import module
 from ._operands import Layout
 from ._padding import cut, is_between, widened_arguments
 from ._problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale, v_layout_of, window_sides, word)
 from ._scores import scores_of
 from ._sdpa_operands import fitted, subclass_of
-from ._torch import in_graphs, is_deterministic, needs_op, ordinal_of, records_gradients, refuse_gradients, stream_address, tell_written, untraced
+from ._torch import in_graphs, needs_op, ordinal_of, records_gradients, refuse_gradients, stream_address, tell_written, untraced
 
 # What is settled for operands of the same shapes, strides and choices.
 _Call = namedtuple("_Call", "plan layout out_shape out_dtype lse_shape lse_dtype")
@@ -92,6 +93,8 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
     given = locals()
     if deterministic is not None:
         is_deterministic(deterministic)  # refuses what is no answer; gradients alone ask
+    flag_or_none("pad_head_dim", pad_head_dim)
+    return_lse = flag("return_lse", return_lse)
     graph = needs_op(q, k, v)
     if graph is not None:
         if context is not None and not isinstance(context, str):
@@ -102,7 +105,7 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
     scales = (q_scale, k_scale, v_scale)
     if out is None and records_gradients(q, k, v, bias, relative_bias, alibi_slopes, sinks):
         from ._train import train
-        return train(given), None
+        return train({**given, "return_lse": return_lse}), None
     refuse_gradients(zip(("q", "k", "v", "out", *SCALES, "bias", "relative_bias", "alibi_slopes", "sinks"),
                          (q, k, v, out, *scales, bias, relative_bias, alibi_slopes, sinks)))
     if is_between(q, k, v):
@@ -112,7 +115,7 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
                        sinks=sinks, block_map=block_map, dropout_p=dropout_p, seed=seed_for(q, dropout_p, seed) if dropout_p else None, offset=offset)
     if out is None and scores is not None and scores.learned():
         from ._train import train
-        return train(given), None
+        return train({**given, "return_lse": return_lse}), None
     call = _call_of(context, q, k, v, out, choices_of(**keywords), keywords, scores)
     o = tensors.empty(q, call.out_shape, call.out_dtype) if out is None else out
     lse = tensors.empty(q, call.lse_shape, call.lse_dtype) if return_lse else None
@@ -246,6 +249,7 @@ def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=Fa
     runs inside a CUDA graph's capture use. Computes nothing. Returns the Plan; calls that graphs replay at the same time need
     Plan.run() with workspaces of their own."""
     given = locals()
+    flag("return_lse", return_lse)
     if is_between(q, k, v):
         return prepare(**widened_arguments(given))
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv, out_dtype=out_dtype,

@@ -9,12 +9,13 @@ from . import _quick as quick
 from . import _tensors as tensors
 from ._attention import choices_of
 from ._context import context_of, refuse_capture
+from ._flags import flag, flag_or_none, is_deterministic
 from ._library import GradientOperands, Operands, Tensor, module
 from ._operands import ALIGNMENT, extent_of, lse_extent, operand_address, share_memory
 from ._padding import check_written, is_between, refuse_overlap, widened, widened_arguments
 from ._problem import check_beside, problem_text, word
 from ._scores import scores_of
-from ._torch import in_graphs, is_deterministic, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written, untraced
+from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written, untraced
 
 _GRADIENTS = (("q", "dq"), ("k", "dk"), ("v", "dv"))
 FEATURES = ("softcap", "bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "chunk", "score_mod", "mask_mod",
@@ -28,8 +29,8 @@ _Call = namedtuple("_Call", "plan template gradients extents")
 def gradients_asked(gradients):
     """The words of attune_problem.gradients for a text such as "qk", or three flags (of q, k and v)."""
     asked = gradients
-    if isinstance(gradients, (tuple, list)) and len(gradients) == 3 and all(isinstance(one, bool) for one in gradients):
-        asked = "".join(name for name, wanted in zip("qkv", gradients) if wanted)
+    if isinstance(gradients, (tuple, list)) and len(gradients) == 3:
+        asked = "".join(name for name, wanted in zip("qkv", gradients) if flag("gradients", wanted, "q, k, v, .. or three flags, each True or False"))
     if not isinstance(asked, str) or not asked or "".join(name for name in "qkv" if name in asked) != asked:
         raise ValueError(f"gradients is {gradients!r}; accepted are q, k, v, qk, qv, kv, qkv and three flags (of q, k and v), one of them True")
     return asked
@@ -191,9 +192,9 @@ def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="q
                                accuracy="accurate", context=None, block_map=None, pad_head_dim=None, accumulate=False, deterministic=None,
                                **features):
     """attention_backward() of tensors with memory, without history."""
-    asked = gradients_asked(gradients)
+    asked, accumulate = gradients_asked(gradients), flag("accumulate", accumulate)
     _check_accumulate(accumulate, out, q, k, v)
-    deterministic = is_deterministic(deterministic)
+    deterministic, pad_head_dim = is_deterministic(deterministic), flag_or_none("pad_head_dim", pad_head_dim)
     word("accuracy", accuracy)
     for name in features:
         if name not in FEATURES:
@@ -271,8 +272,6 @@ differentiate, differentiate_heads_first = _quickly(_checked_gradients), _quickl
 
 
 def _check_accumulate(accumulate, out, q, k, v):
-    if type(accumulate) is not bool:
-        raise TypeError(f"accumulate is {accumulate!r}; accepted are True and False")
     if accumulate and out is None:
         raise ValueError("accumulate is True and out is None; accepted are fp32 tensors in out, which are added to")
     if accumulate and is_between(q, k, v):

@@ -3,6 +3,7 @@
 import ctypes
 
 from . import _tensors as tensors
+from ._flags import flag
 from ._library import BlockMapStruct
 from ._problem import whole
 from ._torch import refuse_gradients
@@ -29,8 +30,7 @@ class BlockMap:
         tensors.check_rank("granules", granules, "[batch, num_heads_q, seqlen_q / 64, seqlen_kv / 16]")
         if tensors.dtype_text(granules.dtype) != "uint8":
             raise ValueError(f"granules is {tensors.dtype_text(granules.dtype)}; accepted is uint8")
-        if type(hides) is not bool:
-            raise TypeError(f"hides is {hides!r}; accepted are True and False")
+        hides = flag("hides", hides)
         lengths = tuple(whole(name, value) for name, value in (("seqlen_q", seqlen_q), ("seqlen_kv", seqlen_kv)))
         wanted = tuple(-(-length // step) for length, step in zip(lengths, (GRANULE_ROWS, GRANULE_KEYS)))
         if min(lengths) < 1 or tuple(granules.shape[2:]) != wanted or 0 in granules.shape:

@@ -2,8 +2,10 @@
 """cascade(): attention over prefixes that requests share, once for all of them, and over what each has alone. Made of attention_kvcache() and
 merge()."""
 from . import _tensors as tensors
+from ._flags import flag
 from ._kvcache import attention_kvcache, prepare_kvcache
 from ._merge import merge, prepare_merge
+from ._problem import causal_flag
 from ._torch import in_graphs, needs_op, refuse_gradients, untraced
 
 _ROWS = "[rows of all requests, num_heads, head_dim]"
@@ -56,6 +58,7 @@ def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None,
 
     Returns out, as q but for its head_dim; with return_lse also lse, fp32 [num_heads_q, rows]. A row that no level holds gets 0 and -inf; of one level alone
     its out is not written, as of attention_kvcache(). No gradients. Inside a CUDA graph's capture call prepare_cascade() before."""
+    is_causal, return_lse = causal_flag(is_causal), flag("return_lse", return_lse)
     graph = needs_op(q, autocast=False)
     if graph is not None:
         return graph.cascade(q, levels, is_causal=is_causal, scale=scale, softcap=softcap, sinks=sinks, return_lse=return_lse, out=out, context=context)
@@ -80,6 +83,7 @@ def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None,
 def prepare_cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None, context=None):
     """As prepare(), for cascade() with these arguments: plans and workspaces of all levels. Returns the plans."""
     tensors.signature("q", q)
+    is_causal, return_lse = causal_flag(is_causal), flag("return_lse", return_lse)
     levels = check_levels(q, levels)
     plans = [prepare_kvcache(*given, **keywords) for given, keywords in calls_of(q, levels, is_causal, scale, softcap, sinks, None, context)]
     fp32, shape = tensors.native_dtype(q, "fp32"), (*q.shape[:2], levels[-1]["v_cache"].shape[-1])

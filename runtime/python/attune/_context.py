@@ -13,6 +13,7 @@ from . import _quick as quick
 from . import _tensors as tensors
 from . import _workspace as workspaces
 from ._dropout import Seeds
+from ._flags import flag
 from ._library import ContextOptions, MemoryBundle, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library, module
 from ._nvrtc import offer_nvrtc_folders
 from ._operands import Layout, factors
@@ -275,7 +276,7 @@ class Context:
             *((ctypes.cast(ctypes.c_char_p(bundle), ctypes.c_void_p), len(bundle)) for bundle in self._bundles))
         options.num_memory_bundles = len(self._bundles)
         options.policy = POLICIES[policy]
-        options.no_jit = int(no_jit)
+        options.no_jit = flag("no_jit", no_jit)
         options.capture_file = None if capture_file is None else str(capture_file).encode()
         options.pin = None if pin is None else str(pin).encode()
         offer_nvrtc_folders(options)

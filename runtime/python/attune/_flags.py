@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Truth values: one reading of every flag that a caller gives, in all signatures. Texts, numbers and lists are no answers: "False" would count as true.
-torch.compile traces flag() as _graph.flag()."""
+torch.compile traces flag() as _graph.traced_flag()."""
 import sys
 
 from ._torch import in_graphs, untraced
@@ -22,7 +22,7 @@ def _read(name, value, words):
     refuse_flag(name, value, words)
 
 
-@in_graphs("flag")
+@in_graphs("traced_flag")
 def flag(name, value, words=_BOTH):
     """Returns True or False of a bool of Python or NumPy, or of a bool tensor of PyTorch on the CPU that has no axes. Refuses all else by `name`; `words`: what
     it must be."""
@@ -34,3 +34,11 @@ def flag(name, value, words=_BOTH):
 def flag_or_none(name, value, what_none_is=""):
     """Returns flag() of what may be None, too. `what_none_is`: said behind the words of a refusal."""
     return None if value is None else flag(name, value, _OR_NONE + what_none_is)
+
+
+def is_deterministic(asked):
+    """Returns whether gradients are to have the same bits in every run; `asked` None: as torch.use_deterministic_algorithms() says now."""
+    if asked is None:
+        enabled = getattr(sys.modules.get("torch"), "are_deterministic_algorithms_enabled", None)
+        return enabled is not None and enabled()
+    return flag_or_none("deterministic", asked, ", which is what torch.use_deterministic_algorithms() was told")

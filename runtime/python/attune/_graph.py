@@ -12,9 +12,9 @@ from ._block_map import use_of
 from ._cache_ops import new_lse
 from ._cascade import calls_of, check_levels
 from ._dropout import drawn_seed, rate_of, signed
-from ._flags import refuse_flag
+from ._flags import flag, flag_or_none, refuse_flag
 from ._known import marked_constant, settled as settled_here
-from ._problem import cache_mask, check_beside, softmax_scale, v_layout_of
+from ._problem import cache_mask, causal_flag, check_beside, softmax_scale, v_layout_of
 from ._programs import BoundMod, Mod, bind, refuse_stop
 from ._scores import TENSORS, scores_of
 from ._sdpa_operands import fitted
@@ -108,9 +108,10 @@ def _keywords(q, k, *, mask=None, window=None, scale=None, is_causal=False, q_sc
     _refuse_stops(q, k, score_mod)
     score_mod, mask_mod, captures, scalars = _parts(score_mod, mask_mod)
     dropout_p = settled_here(dropout_p)
-    text = _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, mask=mask, window=settled_here(window), is_causal=is_causal,
+    text = _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, mask=mask, window=settled_here(window), is_causal=causal_flag(is_causal),
                  accuracy=accuracy, v_layout=v_layout, out_dtype=out_dtype, scale_block=settled_here(scale_block), softcap=settled_here(softcap),
-                 chunk=settled_here(chunk), pad_head_dim=pad_head_dim, context=context, dropout_p=dropout_p, deterministic=deterministic)
+                 chunk=settled_here(chunk), pad_head_dim=flag_or_none("pad_head_dim", pad_head_dim), context=context, dropout_p=dropout_p,
+                 deterministic=flag_or_none("deterministic", deterministic))
     rows, keys = documents if isinstance(documents, (tuple, list)) else (documents, documents)
     given = dict(spec=text, scale=scale, q_scale=_factor(q, q_scale), k_scale=_factor(q, k_scale), v_scale=_factor(q, v_scale), bias=bias,
                  relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor, key_lengths=key_lengths, documents_q=rows,
@@ -166,8 +167,8 @@ def _tensor_of(name, part):
     return torch.from_numpy(part.copy())
 
 
-def flag(name, value, words="True or False"):
-    """flag() of _flags.py. A symbol becomes what it is now, with a guard; a tensor has no value yet."""
+def traced_flag(name, value, words="True or False"):
+    """Returns what flag() of _flags.py does, of torch.compile. A symbol becomes what it is now, with a guard; a tensor has no value yet."""
     if isinstance(value, bool):
         return True if value else False
     if hasattr(value, "dtype"):  # NumPy's bools, too, are tensors here
@@ -185,6 +186,7 @@ def settled(number):
 
 def attend(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **choices):
     """attention(), of the same arguments."""
+    return_lse = flag("return_lse", return_lse)
     given = _keywords(q, k, mask=mask, window=window, scale=scale, **_with_tensors(choices))
     if out is None:
         o, lse = torch.ops.attune.attention(q, k, v, return_lse=return_lse, **given)
@@ -215,7 +217,7 @@ def train(**arguments):
 
 def differentiate(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, accumulate=False, **choices):
     """attention_backward(), of the same arguments."""
-    if accumulate:
+    if flag("accumulate", accumulate):
         raise ValueError("accumulate is True in a graph; accepted is False: add what the op returns")
     if choices.get("dropout_p") and choices.get("seed") is None:
         raise ValueError("seed is missing; accepted beside dropout_p is that of the forward call")
@@ -278,14 +280,15 @@ def _of_caches(q, *, mask=None, is_causal=False, window=None, softcap=None, cont
                k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False, **given):
     """What the ops have of the arguments of attention_kvcache(); `given`: those that they take as they are."""
     score_mod, mask_mod, captures, scalars = _parts(_now("score_mod", score_mod), _now("mask_mod", mask_mod))
-    text = _spec_of(score_mod, mask_mod, mask=cache_mask(mask, is_causal), window=settled_here(window), softcap=settled_here(softcap), context=context,
-                    dtype_kv=dtype_kv, batch_invariant=bool(batch_invariant))
+    text = _spec_of(score_mod, mask_mod, mask=cache_mask(mask, causal_flag(is_causal)), window=settled_here(window), softcap=settled_here(softcap), context=context,
+                    dtype_kv=dtype_kv, batch_invariant=flag("batch_invariant", batch_invariant))
     features = _with_tensors(dict(alibi_slopes=alibi_slopes, sinks=sinks))
     return dict(given, spec=text, k_scale=_factor(q, k_scale), v_scale=_factor(q, v_scale), captures=captures or None, scalars=scalars or None, **features)
 
 
 def attend_cache(q, k_cache, v_cache, kv_lengths=None, *, q_begins=None, return_lse=False, out=None, **choices):
     """attention_kvcache(), of the same arguments."""
+    return_lse = flag("return_lse", return_lse)
     given = _of_caches(q, kv_lengths=kv_lengths, q_begins=q_begins, **choices)
     if out is None:
         o, lse = torch.ops.attune.attention_kvcache(q, k_cache, v_cache, return_lse=return_lse, **given)
@@ -303,7 +306,7 @@ def attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out=None, **choices):
 
 def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None, context=None):
     """attune.cascade(), of the same arguments: sums are fp32 here too, and rounded once."""
-    levels, state = check_levels(q, levels), None
+    levels, state, return_lse = check_levels(q, levels), None, flag("return_lse", return_lse)
     for given, keywords in calls_of(q, levels, is_causal, scale, softcap, sinks, out if len(levels) == 1 else None, context):
         found = attend_cache(*given, **keywords)
         if state is not None:
@@ -319,11 +322,12 @@ def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None,
 def append(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, row_slots=None, positions=None, cos=None,
            sin=None, interleaved=False, q=None, q_out=None, k_scale=None, v_scale=None, make_scales=False, dtype_kv=None, context=None):
     """append_kv(), of the same arguments."""
+    make_scales = flag("make_scales", make_scales)
     kind_of_factors(dict(k_scale=k_scale, v_scale=v_scale), make_scales)
     scales = dict(made_k_scale=k_scale, made_v_scale=v_scale) if make_scales else dict(k_scale=_factor(k, k_scale), v_scale=_factor(k, v_scale))
     if q is not None and q_out is None:
         q_out = q.new_empty(q.shape)
-    torch.ops.attune.append_kv(k, v, k_cache, v_cache, spec=_spec_of(None, None, context=context, dtype_kv=dtype_kv, interleaved=bool(interleaved)),
+    torch.ops.attune.append_kv(k, v, k_cache, v_cache, spec=_spec_of(None, None, context=context, dtype_kv=dtype_kv, interleaved=flag("interleaved", interleaved)),
                                kv_lengths=kv_lengths, page_table=page_table, slots=slots, q_begins=q_begins, seqlen_q=seqlen_q, row_slots=row_slots,
                                positions=positions, cos=cos, sin=sin, q=q, q_out=q_out, **scales)
     return q_out

@@ -10,6 +10,7 @@ from . import _tensors as tensors
 from ._attention import choices_of
 from ._cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from ._context import context_of, refuse_capture
+from ._flags import flag
 from ._library import CacheOperands, Operands, Tensor
 from ._operands import ALIGNMENT, extent_of, operand_address, share_memory, steps_of
 from ._problem import cache_mask, check_beside, mask_name, softmax_scale, whole, window_sides
@@ -281,7 +282,7 @@ def _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seql
     given, lists = _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, out)
     scores = scores_of(**features)
     refuse_beside_wide(scales, given["k_cache"])
-    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype_kv=dtype_kv, batch_invariant=bool(batch_invariant),
+    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype_kv=dtype_kv, batch_invariant=flag("batch_invariant", batch_invariant),
                     kv_factors=are_by_key(scales, kv_begins is not None),
                     v_in_k=all(len(x.shape) == 4 for x in (given["k_cache"], given["v_cache"])) and _v_is_in_k(given["k_cache"], given["v_cache"]))
     call = _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores)
@@ -293,6 +294,7 @@ def _checked(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=Non
              mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
     """attention_kvcache(), and how the C module may repeat it: see _quick.py."""
     arguments = locals()
+    return_lse = flag("return_lse", return_lse)
     graph = needs_op(q, k_cache, v_cache, autocast=False)
     if graph is not None:
         return graph.attend_cache(**arguments), None
@@ -376,6 +378,7 @@ def prepare_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, sl
                     seqlen_kv=None, mask=None, is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None,
                     score_mod=None, mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
     """As prepare(), for attention_kvcache() with these arguments. Returns the plan."""
+    flag("return_lse", return_lse)
     features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
     return _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal, window, scale, out, context,
                      dtype_kv, batch_invariant, dict(k_scale=k_scale, v_scale=v_scale), features)[0].plan

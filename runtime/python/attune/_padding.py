@@ -5,6 +5,7 @@ import sys
 import warnings
 
 from . import _tensors as tensors
+from ._flags import flag_or_none
 from ._operands import share_memory, span_of
 from ._problem import check_beside, softmax_scale
 from ._programs import KINDS, BoundMod, bind
@@ -112,8 +113,7 @@ def _programs_of(arguments, head_dim):
 def widened_arguments(arguments):
     """The arguments of a call with wider q, k and v, the scale and head_dim of the given ones, and without out."""
     q, v, out, pad, scale = (arguments[name] for name in ("q", "v", "out", "pad_head_dim", "scale"))
-    if pad is not None and type(pad) is not bool:
-        raise TypeError(f"pad_head_dim is {pad!r}; accepted are True, False and None")
+    pad = flag_or_none("pad_head_dim", pad)
     if out is not None:
         _check_out(out, q, arguments["k"], v)
     wide = {name: widened(name, arguments[name], q) for name in ("q", "k", "v")}

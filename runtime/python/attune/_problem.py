@@ -6,6 +6,7 @@ import math
 import operator
 
 from . import _tensors as tensors
+from ._flags import flag
 from ._torch import refuse_gradients
 
 MASKS = ("none", "causal", "causal_top_left", "causal_bottom_right")
@@ -55,11 +56,8 @@ def softmax_scale(scale):
 
 
 def causal_flag(is_causal):
-    if is_causal is None or is_causal is False or is_causal is True:
-        return bool(is_causal)
-    if type(is_causal).__name__ in ("bool_", "bool"):  # NumPy's
-        return bool(is_causal)
-    raise ValueError(f"is_causal is {is_causal!r}; accepted are True and False")
+    """Returns is_causal as a flag; None is False."""
+    return is_causal is not None and flag("is_causal", is_causal)
 
 
 def mask_name(mask, is_causal, seqlen_q, seqlen_kv):

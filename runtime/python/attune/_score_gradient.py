@@ -10,7 +10,8 @@ from ._context import context_of
 from ._padding import is_between, widened, widened_arguments
 from ._problem import check_beside, word
 from ._scores import scores_of
-from ._torch import in_graphs, is_deterministic, needs_op, refuse_gradients, stream_address, untraced
+from ._flags import flag_or_none, is_deterministic
+from ._torch import in_graphs, needs_op, refuse_gradients, stream_address, untraced
 from . import _tensors as tensors
 
 # Of each: the problem's word, the letters of `repeats` for its axes.
@@ -71,7 +72,7 @@ def score_gradient_checked(name, dout, q, k, v, o, lse, *, dlse=None, mask=None,
     capture = None if features.get(name) is not None else find_capture(name, features.get("score_mod"))
     if name not in LEARNED and capture is None:
         raise ValueError(f"of is {name!r}; accepted are {', '.join((*LEARNED, *names_of(features.get('score_mod'))))}")
-    deterministic = is_deterministic(deterministic)
+    deterministic, pad_head_dim = is_deterministic(deterministic), flag_or_none("pad_head_dim", pad_head_dim)
     word("accuracy", accuracy)
     for keyword in features:
         if keyword not in FEATURES:

@@ -139,5 +139,5 @@ def attend_jagged(query, key, value, is_causal, dropout_p, scale):
         raise ValueError("is_causal is True of nested tensors whose rows and keys differ; accepted are equal offsets()")
     begins, longest = rows.int(), [int(x.diff().max()) for x in (rows, keys)]
     o = flash_attn_varlen_func(*(x.transpose(1, 2).values() for x in operands), begins, begins if is_same else keys.int(), *longest,
-                               dropout_p=dropout_p, softmax_scale=scale, causal=bool(is_causal))
+                               dropout_p=dropout_p, softmax_scale=scale, causal=is_causal)
     return torch.nested.nested_tensor_from_jagged(o, offsets=rows).transpose(1, 2)

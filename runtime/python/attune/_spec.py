@@ -7,6 +7,7 @@ from collections import namedtuple
 
 from . import _tensors as tensors
 from ._dropout import rate_of
+from ._flags import flag, flag_or_none
 from ._problem import causal_flag, mask_name, real, scale_blocks, v_layout_of, whole, window_sides, word
 from ._programs import Bound, KINDS, Mod, bind, program_of
 
@@ -40,9 +41,7 @@ def _fields(given):
     if given["chunk"] is not None:
         yield "chunk", str(whole("chunk", given["chunk"]))
     for name in ("pad_head_dim", "deterministic"):
-        if given[name] is not None:
-            if type(given[name]) is not bool:
-                raise TypeError(f"{name} is {given[name]!r}; accepted are True, False and None")
+        if flag_or_none(name, given[name]) is not None:
             yield name, str(int(given[name]))
     if given["context"] is not None:
         if not isinstance(given["context"], str) or not given["context"].replace(":", "").isalnum():
@@ -53,9 +52,9 @@ def _fields(given):
     if given["dtype_kv"] is not None:
         yield "dtype_kv", word("dtype_kv", tensors.dtype_text(given["dtype_kv"]))
     for name in ("batch_invariant", "interleaved"):
-        if given[name]:
+        if flag(name, given[name]):
             yield name, "1"
-    if given["hides"] is not None:
+    if flag_or_none("hides", given["hides"]) is not None:
         yield "block_map", "hides" if given["hides"] else "skips"
 
 

@@ -86,16 +86,6 @@ def records_gradients(*operands):
     return any(isinstance(x, torch.Tensor) and x.requires_grad for x in operands)
 
 
-def is_deterministic(asked):
-    """Whether gradients are to have the same bits in every run; `asked` None: as torch.use_deterministic_algorithms() says now."""
-    if asked is None:
-        enabled = getattr(sys.modules.get("torch"), "are_deterministic_algorithms_enabled", None)
-        return enabled is not None and enabled()
-    if type(asked) is not bool:
-        raise TypeError(f"deterministic is {asked!r}; accepted are True, False and None, which is what torch.use_deterministic_algorithms() was told")
-    return asked
-
-
 def forward_derivatives(torch):
     """PyTorch's module of dual tensors, whose _current_level is that of the scopes for them, below 0 outside; None where it has none."""
     found = getattr(getattr(torch, "autograd", None), "forward_ad", None)

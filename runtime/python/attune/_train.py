@@ -6,11 +6,12 @@ import torch
 
 from . import _attention, _backward, _graph
 from ._eager import in_plain_scope
+from ._flags import is_deterministic
 from ._padding import is_between
 from ._score_gradient import LEARNED, score_gradient_checked
 from ._scores import TENSORS
 from ._tensors import is_numpy
-from ._torch import autocast_dtype, is_deterministic
+from ._torch import autocast_dtype
 
 _FEATURES = frozenset(feature.keyword for feature in TENSORS)  # which are tensors, or arrays
 _TENSORS = _FEATURES | {"seed", "offset"}

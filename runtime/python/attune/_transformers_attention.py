@@ -4,6 +4,7 @@ that layers share; here each layer adds its scale, softcap, sinks and position b
 import torch
 
 from ._attention import attend_from_heads_first
+from ._flags import flag, flag_or_none
 from ._mask_rule import MaskRule
 from ._transformers_paged import attend_packed
 
@@ -13,7 +14,7 @@ _REFUSED = {"head_mask": "factors of heads", "indices": "chosen keys", "block_in
 
 
 def _refuse(output_attentions, others):
-    if output_attentions:
+    if flag_or_none("output_attentions", output_attentions):
         raise ValueError("output_attentions is set, and attune makes no attention weights; accepted is False: load the model with "
                          "attn_implementation=\"eager\" to see them")
     for name, what in _REFUSED.items():
@@ -29,7 +30,7 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
     MaskRule, None, or a tensor [batch, num_heads, seqlen_q, seqlen_kv] that the model made (bool, or a float to be added). Returns
     (o [batch, seqlen_q, num_heads, head_dim_v], None). A mask, where there is one, says all about who sees whom, as in eager mode:
     sliding_window and is_causal count where there is none. Raises ValueError for what attune does not serve."""
-    if output_attentions or others:
+    if output_attentions is not False or others:
         _refuse(output_attentions, others)
     if type(attention_mask) is MaskRule:
         keywords, keys = attention_mask.keywords, attention_mask.keys
@@ -43,7 +44,7 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
             if position_bias is not None:
                 position_bias = position_bias[..., start:stop]
     else:
-        is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+        is_causal = flag("is_causal", getattr(module, "is_causal", True) if is_causal is None else is_causal)
         most = (max_length_q, max_length_k)
         if is_causal and None not in most and _finds_sequences(query, key, value, attention_mask, position_bias, dropout, s_aux, cu_seq_lens_q, cu_seq_lens_k):
             return attend_packed(query, key, value, cu_seq_lens_q, cu_seq_lens_k, *most, sliding_window, scaling, softcap, s_aux), None

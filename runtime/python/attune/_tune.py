@@ -11,6 +11,7 @@ import tempfile
 
 from . import _program
 from ._context import contexts
+from ._flags import flag, flag_or_none
 from ._library import Error, STATUS_NAMES
 
 EFFORTS = ("quick", "normal", "exhaustive")
@@ -94,7 +95,7 @@ def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None
     for name, value in (("seqlen", seqlen), ("batch", batch)):
         if value is not None:
             words += [f"--{name}", _numbers(name, value)]
-    return words + [f"--{name}" for name, given in (("padded", padded), ("training", training), ("deterministic", deterministic)) if given]
+    return words + [f"--{name}" for name, given in (("padded", padded), ("training", training), ("deterministic", deterministic)) if flag(name, given)]
 
 
 def start(words, progress=None):
@@ -151,6 +152,7 @@ def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=F
     be tuned; raises attune.Error where none of them can. Ctrl-C keeps what was measured."""
     if store is None and os.environ.get("ATTUNE_STORE") == "":
         raise ValueError("store is None and ATTUNE_STORE is empty, so there is nowhere to keep what is tuned; accepted is a file")
+    progress = flag_or_none("progress", progress)
     if progress is None:
         progress = sys.stderr is not None and sys.stderr.isatty()
     words = options(effort, budget_s, target, store, seqlen, batch, dtype, padded, training, deterministic)

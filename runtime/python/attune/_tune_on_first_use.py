@@ -11,6 +11,7 @@ import threading
 import time
 
 from . import _context, _tune
+from ._flags import flag
 from ._library import Error, library
 from ._torch import untraced
 
@@ -181,8 +182,7 @@ def tune_on_first_use(budget_s=120, effort="quick", between_steps=False):
 
     Problems of contexts without a store, and those with a block_map, are left out. stop() ends it, as does the end of Python or of a
     with block. A process that forks from this one tunes nothing."""
-    if not isinstance(between_steps, bool):
-        raise ValueError(f"between_steps is {between_steps!r}; accepted are True and False")
+    between_steps = flag("between_steps", between_steps)
     if budget_s is None:
         raise ValueError("budget_s is None; accepted are seconds above 0")
     _tune.options(effort, budget_s, None, None)

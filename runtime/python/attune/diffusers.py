@@ -42,6 +42,8 @@ def attention_backend(query, key, value, attn_mask=None, dropout_p=0.0, is_causa
                       _parallel_config=None):
     """As diffusers calls a backend. Returns o [batch, seqlen_q, num_heads, head_dim], with return_lse (o, lse [batch, num_heads, seqlen_q])."""
     from . import attention
+    from ._flags import flag
+    is_causal, enable_gqa, return_lse = flag("is_causal", is_causal), flag("enable_gqa", enable_gqa), flag("return_lse", return_lse)
     if _parallel_config is not None:
         raise ValueError("a parallel config is set, and attune does not serve context parallelism here; accepted are models without one")
     if query.shape[2] != key.shape[2] and not enable_gqa:

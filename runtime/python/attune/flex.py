@@ -6,6 +6,7 @@ from collections import namedtuple
 from . import block_map as maps
 from ._attention import attention
 from ._block_map import GRANULE_KEYS, GRANULE_ROWS
+from ._flags import flag
 from ._known import check_heads, marked_constant, tell_ignored
 from ._programs import mask_mod
 
@@ -104,6 +105,9 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
     Inside torch.compile use mods that attune.score_mod() or attune.mask_mod() made outside where they read tensors, also as the mask_mod of
     a BlockMask, and call prepare() of that outside."""
     aux = None if return_aux is None else (return_aux.lse, return_aux.max_scores)
+    return_lse, enable_gqa = flag("return_lse", return_lse), flag("enable_gqa", enable_gqa)
+    if aux is not None:
+        aux = flag("return_aux.lse", aux[0]), flag("return_aux.max_scores", aux[1])
     _check(return_lse, aux)
     if kernel_options:
         tell_ignored("flex_attention", [f"kernel_options={sorted(kernel_options)}"])

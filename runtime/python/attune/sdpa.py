@@ -3,6 +3,7 @@
 has no form of becomes one in _sdpa_operands.py."""
 from ._attention import attend_heads_first
 from ._dropout import rate_of
+from ._flags import flag
 from ._known import check_heads, marked_constant, settled
 from ._sdpa_operands import Folding, attend_jagged, mask_of, with_equal_heads
 
@@ -15,6 +16,10 @@ def _check(ranks, has_mask, dropout_p, is_causal):
         rate_of(dropout_p)
     if has_mask and is_causal:
         raise ValueError("attn_mask is given and is_causal is True; accepted is one of the two")
+
+
+def _word_of(is_causal):
+    return "causal_top_left" if flag("is_causal", is_causal) else None
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
@@ -34,8 +39,10 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
     Refused with a sentence: attn_mask beside is_causal, float64 (attune computes in fp32 at most), a scale of 0 or below."""
     if attn_mask is None and not dropout_p and query.dim() == 4 and key.dim() == 4 and value.dim() == 4 and not query.is_nested:
-        if value.size(1) == key.size(1) and (enable_gqa or query.size(1) == key.size(1)):
-            return attend_heads_first(query, key, value, "causal_top_left" if is_causal else None, scale)
+        if value.size(1) == key.size(1) and (enable_gqa is True or enable_gqa is False and query.size(1) == key.size(1)):
+            return attend_heads_first(query, key, value, None if is_causal is False else "causal_top_left" if is_causal is True else _word_of(is_causal),
+                                      scale)
+    is_causal, enable_gqa = flag("is_causal", is_causal), flag("enable_gqa", enable_gqa)
     if query.is_nested or key.is_nested or value.is_nested:
         return _attend_nested(query, key, value, attn_mask, dropout_p, is_causal, scale)
     if attn_mask is not None and not hasattr(attn_mask, "is_floating_point"):

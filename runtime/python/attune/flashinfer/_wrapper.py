@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What FlashInfer's wrappers with plan() and run() share, on attention_kvcache(). Used by decode.py, prefill.py, attention.py and mla.py."""
 from . import _lists as lists
+from .._flags import flag
 from .._kvcache import attention_kvcache
 from .._scores import alibi_slopes
 
@@ -42,7 +43,7 @@ class Wrapper:
     def __init__(self, workspace, use_cuda_graph, jit_args, most_pages=None):
         if jit_args is not None:
             raise ValueError("jit_args is given; accepted is None: attune.attention_kvcache() takes score_mod and mask_mod")
-        self._workspace, self._follows, self._most_pages = workspace, bool(use_cuda_graph), most_pages or 0
+        self._workspace, self._follows, self._most_pages = workspace, flag("use_cuda_graph", use_cuda_graph), most_pages or 0
         self._held, self._mask, self._choices, self._expected = None, None, None, None
 
     def __getstate__(self):
@@ -129,7 +130,7 @@ class Wrapper:
         more = {} if self._mask is None else {"mask_mod": self._mask}
         choices = {**self._choices, "is_causal": self._choices["is_causal"] or causal}
         found = attention_kvcache(q, k, v, window=window_of(self._window if window_left is None else window_left), sinks=sinks, out=out,
-                                  return_lse=bool(return_lse), **given, **choices, **keywords, **more)
+                                  return_lse=flag("return_lse", return_lse), **given, **choices, **keywords, **more)
         o, natural = found if return_lse else (found, None)
         if factor != 1:
             o.mul_(factor)

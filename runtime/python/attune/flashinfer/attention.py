@@ -2,6 +2,7 @@
 """FlashInfer's wrappers of batches that mix prompts and tokens, and of attention with sinks. See __init__.py."""
 from . import _lists as lists
 from ._wrapper import Wrapper
+from .._flags import flag
 from .prefill import BatchPrefillWithPagedKVCacheWrapper
 
 
@@ -18,7 +19,7 @@ class BatchAttention(Wrapper):
         made = self._pages(kv_indptr, kv_indices, None, page_size, kv_len_arr, self._device)
         self._add_rows(made, qo_indptr, self._device, "kv_indptr")
         self._choose(made, num_qo_heads, num_kv_heads, (head_dim_qk, head_dim_vo), page_size, "NONE", not causal, -1, logits_soft_cap, sm_scale, False, self._device,
-                     bool(causal))
+                     flag("causal", causal))
 
     def run(self, q, kv_cache, out=None, lse=None, k_scale=None, v_scale=None, logits_soft_cap=0.0, profiler_buffer=None):
         """q: [rows, num_qo_heads, head_dim_qk]; kv_cache as of BatchDecodeWithPagedKVCacheWrapper. logits_soft_cap: 0, or that of plan(). Returns (out, lse),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashInfer's prefixes that requests share, on cascade(), and states that are merged. See __init__.py."""
 from . import _lists as lists
+from .._flags import flag
 from .._cascade import cascade, prepare_cascade
 from .._merge import merge, merge_all
 
@@ -49,7 +50,7 @@ class MultiLevelCascadeAttentionWrapper:
         if num_levels < 1:
             raise ValueError(f"num_levels is {num_levels}; accepted are 1 and more")
         self._num_levels, self._layout, self._levels, self._choices = num_levels, kv_layout, None, None
-        self._workspace, self._follows = float_workspace_buffer, bool(use_cuda_graph)
+        self._workspace, self._follows = float_workspace_buffer, flag("use_cuda_graph", use_cuda_graph)
 
     @property
     def is_cuda_graph_enabled(self):
@@ -74,7 +75,7 @@ class MultiLevelCascadeAttentionWrapper:
         for pair in pairs:  # a plan is taken as a whole, or refused before one of its lists is written
             lists.goes_into(*pair, self._follows)
         self._levels = [lists.taken(*pair, self._follows) for pair in pairs]
-        self._choices = dict(is_causal=bool(causal), scale=sm_scale, softcap=logits_soft_cap or None)
+        self._choices = dict(is_causal=flag("causal", causal), scale=sm_scale, softcap=logits_soft_cap or None)
 
     def _given(self, paged_kv_cache):
         if self._levels is None:
@@ -151,6 +152,6 @@ class BatchPrefillWithSharedPrefixPagedKVCacheWrapper(_SharedPrefix):
 
     def forward(self, q, k_shared, v_shared, unique_kv_cache, causal=False, use_fp16_qk_reduction=False, sm_scale=None, rope_scale=None, rope_theta=None):
         """q: [rows, num_qo_heads, head_dim]; the rest as of BatchDecodeWithSharedPrefixPagedKVCacheWrapper. causal counts in a request's own keys."""
-        return self._run(q, k_shared, v_shared, unique_kv_cache, bool(causal), sm_scale)
+        return self._run(q, k_shared, v_shared, unique_kv_cache, flag("causal", causal), sm_scale)
 
     plan, run = begin_forward, forward

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashInfer's decoding: one token, or some, of each request over pages, and of one request. See __init__.py."""
 from . import _lists as lists
+from .._flags import flag
 from .._kvcache import attention_kvcache
 from ._wrapper import Wrapper, positions_of, window_of
 
@@ -10,6 +11,7 @@ def single_decode_with_kv_cache(q, k, v, kv_layout="NHD", pos_encoding_mode="NON
     """One token of one request. q: [num_qo_heads, head_dim], k, v: [keys, num_kv_heads, head_dim], or HND. Returns out, as q; with return_lse (out, lse),
     lse fp32 [num_qo_heads] in base 2."""
     k, v = lists.heads_last(k, v, kv_layout)
+    return_lse = flag("return_lse", return_lse)
     keywords, factor = lists.scales_of(q, k, sm_scale, q_scale, k_scale, v_scale)
     o, natural = attention_kvcache(q[None, None], k[None], v[None], window=window_of(window_left), softcap=logits_soft_cap or None, return_lse=True,
                                    **positions_of(pos_encoding_mode, q.shape[0], q.device, False, logits_soft_cap), **keywords)
@@ -39,7 +41,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         device = lists.device_of(self._workspace, indptr, indices)
         made = self._pages(indptr, indices, last_page_len, page_size, seq_lens, device, block_tables)
         self._choose(made, num_qo_heads, num_kv_heads, (head_dim, head_dim), page_size, pos_encoding_mode, False, window_left, logits_soft_cap, sm_scale,
-                     fixed_split_size or disable_split_kv, device, o_data_type=o_data_type)
+                     fixed_split_size or flag("disable_split_kv", disable_split_kv), device, o_data_type=o_data_type)
 
     def run(self, q, paged_kv_cache, *args, q_scale=None, k_scale=None, v_scale=None, out=None, lse=None, return_lse=False, enable_pdl=None, window_left=None,
             sinks=None, q_len_per_req=1):

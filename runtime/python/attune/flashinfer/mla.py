@@ -2,6 +2,7 @@
 """FlashInfer's wrapper of absorbed latent attention (DeepSeek's MLA), on attend_latent(). See __init__.py."""
 from . import _lists as lists
 from ._wrapper import Wrapper
+from .._flags import flag
 from .._latent import attend_latent
 
 
@@ -21,7 +22,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         device = lists.device_of(self._workspace, qo_indptr, kv_indptr, kv_indices)
         made = self._pages(kv_indptr, kv_indices, None, page_size, kv_len_arr, device)
         self._add_rows(made, qo_indptr, device, "kv_indptr")
-        choices = dict(is_causal=bool(causal), scale=float(sm_scale))
+        choices = dict(is_causal=flag("causal", causal), scale=float(sm_scale))
         self._hold(made)
         self._choices = choices
         self._expected = (num_heads, head_dim_ckv, head_dim_kpe, page_size)
@@ -38,6 +39,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
             raise ValueError(f"q_nope has shape {tuple(q_nope.shape)}, q_pe {tuple(q_pe.shape)}, ckv_cache {tuple(ckv_cache.shape)} and kpe_cache "
                              f"{tuple(kpe_cache.shape)}; plan() was told {self._expected[0]} heads of {self._expected[1]} and {self._expected[2]} columns, in pages "
                              f"of {self._expected[3]}")
+        return_lse, return_lse_base_on_e = flag("return_lse", return_lse), flag("return_lse_base_on_e", return_lse_base_on_e)
         o, natural = attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out, **self._lists(), **self._choices)
         if not return_lse:
             return o

@@ -4,6 +4,7 @@ import functools
 
 from . import _lists as lists
 from .._attention import attention
+from .._flags import flag
 from ._wrapper import Wrapper, positions_of, refuse_items, window_of
 
 
@@ -24,7 +25,7 @@ def single_prefill_with_kv_cache(q, k, v, scale_q=None, scale_k=None, scale_v=No
     lse fp32 [rows, num_qo_heads] in base 2. Gradients of q, k and v."""
     k, v = lists.heads_last(k, v, kv_layout)
     masked = custom_mask is not None or packed_custom_mask is not None
-    causal = bool(causal) and not masked
+    causal = flag("causal", causal) and not masked
     more = positions_of(pos_encoding_mode, q.shape[1], q.device, not causal, logits_soft_cap)
     if masked:
         more["mask_tensor"] = _mask_of_one(custom_mask, packed_custom_mask, q.shape[0], k.shape[0], q.device)
@@ -33,7 +34,7 @@ def single_prefill_with_kv_cache(q, k, v, scale_q=None, scale_k=None, scale_v=No
         more.update({name: 1.0 if scale is None else scale if scale.dim() == 0 else scale[None] for name, scale in scales}, out_dtype=o_dtype)
     elif not (scale_q is None and scale_k is None and scale_v is None):
         raise ValueError(f"scale_q, scale_k or scale_v is given and q is {q.dtype}; accepted are factors of 8-bit tensors")
-    found = attention(q[None], k[None], v[None], "causal_bottom_right" if causal else None, window_of(window_left), sm_scale, None, bool(return_lse),
+    found = attention(q[None], k[None], v[None], "causal_bottom_right" if causal else None, window_of(window_left), sm_scale, None, flag("return_lse", return_lse),
                       softcap=logits_soft_cap or None, **more)
     return (found[0][0], lists.in_base_2(found[1])[0]) if return_lse else found[0]
 
@@ -46,8 +47,9 @@ class _Prefill(Wrapper):
 
     def _masked(self, made, custom_mask, packed_custom_mask, qo_indptr, key_counts, causal, device):
         """Whether rows are causal. A mask of the caller's is in the place of that."""
+        causal = flag("causal", causal)
         if custom_mask is None and packed_custom_mask is None:
-            return bool(causal)
+            return causal
         begins = lists.on_host(qo_indptr)
         held = None if self._held is None else self._held.get("mask")
         room = held.shape[0] if self._follows and held is not None else 0
@@ -79,7 +81,7 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
         self._add_rows(made, qo_indptr, device)
         causal = self._masked(made, custom_mask, packed_custom_mask, qo_indptr, made["kv_lengths"], causal, device)
         self._choose(made, num_qo_heads, num_kv_heads, (head_dim_qk, head_dim_vo or head_dim_qk), page_size, pos_encoding_mode, not causal, window_left,
-                     logits_soft_cap, sm_scale, fixed_split_size or disable_split_kv, device, causal, o_data_type)
+                     logits_soft_cap, sm_scale, fixed_split_size or flag("disable_split_kv", disable_split_kv), device, causal, o_data_type)
 
     def run(self, q, paged_kv_cache, *args, q_scale=None, k_scale=None, v_scale=None, out=None, lse=None, return_lse=False, enable_pdl=None, window_left=None,
             sinks=None):
@@ -119,7 +121,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
         begins = lists.on_host(kv_indptr)
         causal = self._masked(made, custom_mask, packed_custom_mask, qo_indptr, begins[1:] - begins[:-1], causal, device)
         self._choose(made, num_qo_heads, num_kv_heads, (head_dim_qk, head_dim_vo or head_dim_qk), None, pos_encoding_mode, not causal, window_left,
-                     logits_soft_cap, sm_scale, fixed_split_size or disable_split_kv, device, causal, o_data_type)
+                     logits_soft_cap, sm_scale, fixed_split_size or flag("disable_split_kv", disable_split_kv), device, causal, o_data_type)
 
     def run(self, q, k, v, *args, q_scale=None, k_scale=None, v_scale=None, o_scale=None, out=None, lse=None, return_lse=False, enable_pdl=None):
         """q: [rows, num_qo_heads, head_dim_qk], k: [keys, num_kv_heads, head_dim_qk], v: [keys, num_kv_heads, head_dim_vo] (HND: [num_kv_heads, keys, ..]).

@@ -7,6 +7,7 @@ import functools
 import math
 
 from .._append import append_kv
+from .._flags import flag
 from .._flash_arguments import is_recorded, requests_of_rows
 
 
@@ -17,7 +18,7 @@ def _turned(x, cos, sin, positions, interleave, out=None):
         return x.clone() if out is None else out
     nowhere, none = torch.full_like(positions, -1), x.new_empty(x.shape[0], 1, x.shape[2])
     cache = x.new_empty(1, 1, 1, x.shape[2])
-    return append_kv(none, none, cache, torch.empty_like(cache), row_slots=nowhere, positions=positions, cos=cos, sin=sin, interleaved=bool(interleave), q=x, q_out=out)
+    return append_kv(none, none, cache, torch.empty_like(cache), row_slots=nowhere, positions=positions, cos=cos, sin=sin, interleaved=flag("interleave", interleave), q=x, q_out=out)
 
 
 def _both(q, k, cos, sin, positions, interleave, inplace):
@@ -103,7 +104,7 @@ def apply_rope_with_cos_sin_cache(positions, query, key, head_size, cos_sin_cach
         import torch
         cos, sin = (torch.nn.functional.pad(table, (0, -pairs % 8))[:, :pairs] for table in (cos, sin))
     rows = [x.view(x.shape[0], -1, head_size) for x in (query, key)]
-    found = _both(*rows, cos, sin, positions, not is_neox, _inplace)
+    found = _both(*rows, cos, sin, positions, not flag("is_neox", is_neox), _inplace)
     return tuple(x.view(given.shape) for x, given in zip(found, (query, key)))
 
 
