@@ -181,9 +181,9 @@ class WrapperTest(unittest.TestCase):
             follows.plan(begins, *cache.lists(), 4, 2, D, 4, **given)
             self.assertEqual(follows._held["mask"][:flat.numel()].tolist(), flat.tolist())
             self.near(follows.run(q, cache.given)[:3], attended(q[:3], *cache.keys[0], masks[0])[0])
-        with self.assertRaisesRegex(ValueError, "custom_mask has 101 elements; accepted are 102"):
+        with self.assertRaisesRegex(ValueError, r"custom_mask has shape \(101,\); must be \(102,\)"):
             paged.plan(begins, *cache.lists(), 4, 2, D, 4, custom_mask=flat[1:])
-        with self.assertRaisesRegex(ValueError, "packed_custom_mask has .* bytes; accepted are"):
+        with self.assertRaisesRegex(ValueError, "packed_custom_mask has .* bytes; must be"):
             paged.plan(begins, *cache.lists(), 4, 2, D, 4, packed_custom_mask=packed[1:])
 
     def test_prefill_of_ragged_keys(self):
@@ -243,7 +243,7 @@ class WrapperTest(unittest.TestCase):
             held = addresses
             for i, pair in enumerate(cache.keys):
                 self.near(wrapper.run(q, cache.given)[i:i + 1], attended(q[i:i + 1], *pair)[0])
-        with self.assertRaisesRegex(ValueError, "a request of 17 pages; accepted are 16"):
+        with self.assertRaisesRegex(ValueError, "a request of 17 pages; must be at most 16"):
             wrapper.plan(*Cache(11, [1, 68], 4).lists(), 4, 2, D, 4)
         with self.assertRaisesRegex(ValueError, "accepted with use_cuda_graph are plans of as many requests"):
             wrapper.plan(*Cache(11, [1, 6, 6], 4).lists(), 4, 2, D, 4)
@@ -270,16 +270,16 @@ class WrapperTest(unittest.TestCase):
         q, wrapper = drawn(cache.random, 2, 4, D), flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
         with self.assertRaisesRegex(RuntimeError, "run.. is called before plan"):
             wrapper.run(q, cache.given)
-        with self.assertRaisesRegex(ValueError, "pos_encoding_mode is 'ROPE_LLAMA'; accepted are 'NONE'"):
+        with self.assertRaisesRegex(ValueError, "pos_encoding_mode is 'ROPE_LLAMA'; must be 'NONE'"):
             wrapper.plan(*cache.lists(), 4, 2, D, 4, pos_encoding_mode="ROPE_LLAMA")
-        with self.assertRaisesRegex(ValueError, "paged_kv_indptr goes from 0 to 4 and there are 3 indices"):
+        with self.assertRaisesRegex(ValueError, "indptr goes from 0 to 4 and indices has 3 pages"):
             wrapper.plan(cache.indptr, cache.indices[:3], cache.last, 4, 2, D, 4)
-        with self.assertRaisesRegex(ValueError, r"kv_last_page_len has shape \(1,\) and kv_indptr \(3,\)"):
+        with self.assertRaisesRegex(ValueError, r"last_page_len has shape \(1,\) and indptr \(3,\)"):
             wrapper.plan(cache.indptr, cache.indices, cache.last[:1], 4, 2, D, 4)
-        with self.assertRaisesRegex(ValueError, "paged_kv_indptr has 3 numbers and there are lengths of 1 requests"):
+        with self.assertRaisesRegex(ValueError, "indptr has 3 numbers and there are lengths of 1 requests"):
             wrapper.plan(cache.indptr, cache.indices, None, 4, 2, D, 4, seq_lens=ints([9]))
-        for message, last, given in ((r"kv_last_page_len is \[1, 7\]; accepted are 0 to 4", ints([1, 7]), {}),
-                                     (r"request 1 has 16 keys and 1 pages of 4; accepted are 0 to 4 keys", cache.last, {"seq_lens": ints([9, 16])}),
+        for message, last, given in ((r"last_page_len is \[1, 7\]; must be 0 to 4", ints([1, 7]), {}),
+                                     (r"request 1 has 16 keys and 1 pages of 4; must be 0 to 4 keys", cache.last, {"seq_lens": ints([9, 16])}),
                                      (r"logits_soft_cap is 5.0 and pos_encoding_mode 'ALIBI'", cache.last, {"logits_soft_cap": 5.0, "pos_encoding_mode": "ALIBI"})):
             with self.assertRaisesRegex(ValueError, message):
                 wrapper.plan(cache.indptr, cache.indices, last, 4, 2, D, 4, **given)
@@ -305,7 +305,7 @@ class WrapperTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "pos_encoding_mode is 'ALIBI'"):
             prefill.plan(begins_of([1, 1]), *cache.lists(), 4, 2, D, 4, pos_encoding_mode="ALIBI")
         cascade = flashinfer.MultiLevelCascadeAttentionWrapper(1)
-        with self.assertRaisesRegex(ValueError, "window_left 5; accepted are 'NONE' and -1"):
+        with self.assertRaisesRegex(ValueError, "window_left 5; must be 'NONE' and -1"):
             cascade.plan([begins_of([1, 1])], *([x] for x in cache.lists()), 4, 2, D, 4, window_left=5)
 
 

@@ -1,150 +1,184 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of pages, of rows and of masks as FlashInfer's plan() has them, as tensors that attention_kvcache() takes. They are made once for all layers
-of a step, and a captured graph finds those of later steps in the tensors of the first."""
+"""Lists of pages and of rows as FlashInfer's plan() has them, as tensors that attention_kvcache() takes. They are made once for all layers of a step, and a
+captured graph finds those of later steps in the tensors of the first. _masks.py has the masks."""
 import math
 
+from . import _arguments as arguments
+from .. import _tensors as tensors
 from .._flash_arguments import host_sees
 from .._kvcache import check_begins, rounded
-from .._programs import mask_mod
 
 LAYOUTS = ("NHD", "HND")
 LOG2_E, LN_2 = math.log2(math.e), math.log(2)
 
 
 def check_layout(kv_layout):
-    if kv_layout not in LAYOUTS:
-        raise ValueError(f"kv_layout is {kv_layout!r}; accepted are {' and '.join(LAYOUTS)}")
+    if not isinstance(kv_layout, str) or kv_layout not in LAYOUTS:
+        raise ValueError(f"kv_layout is {kv_layout!r}; must be {' or '.join(LAYOUTS)}")
     return kv_layout
 
 
-def caches_of(paged_kv_cache, kv_layout):
-    """K and V, [pages, page_size, num_kv_heads, head_dim], of a pair or of one tensor with both in its second axis."""
-    k, v = paged_kv_cache if isinstance(paged_kv_cache, (tuple, list)) else (paged_kv_cache[:, 0], paged_kv_cache[:, 1])
-    return (k.transpose(1, 2), v.transpose(1, 2)) if kv_layout == "HND" else (k, v)
+def caches_of(paged_kv_cache, kv_layout, name="paged_kv_cache"):
+    """Returns K and V, [pages, page_size, num_kv_heads, head_dim], of a pair or of one tensor with both in its second axis. Pages of one key may lack their
+    axis of keys."""
+    if isinstance(paged_kv_cache, (tuple, list)):
+        k, v = paged_kv_cache if len(paged_kv_cache) == 2 else (None, None)
+    else:
+        both = paged_kv_cache if tensors.is_torch(paged_kv_cache) and paged_kv_cache.dim() in (4, 5) and paged_kv_cache.shape[1] == 2 else None
+        k, v = (None, None) if both is None else both.unbind(1)
+    if not (tensors.is_torch(k) and tensors.is_torch(v)) or k.dim() not in (3, 4) or v.dim() != k.dim():
+        _refuse_caches(paged_kv_cache, kv_layout, name)
+    if k.dim() == 3:
+        k, v = k.unsqueeze(1), v.unsqueeze(1)
+    elif kv_layout == "HND":
+        k, v = k.transpose(1, 2), v.transpose(1, 2)
+    if k.shape[:3] != v.shape[:3] or k.dtype != v.dtype or k.device != v.device:
+        raise ValueError(f"{name} has K of {k.dtype}, shape {tuple(k.shape)}, on {k.device} and V of {v.dtype}, {tuple(v.shape)}, on {v.device}; must be alike but "
+                         "for head_dim")
+    arguments.refuse_other_codes(name, k)
+    return k, v
 
 
-def heads_last(k, v, kv_layout):
-    """K and V of one request, [keys, num_kv_heads, head_dim]."""
-    return (k, v) if check_layout(kv_layout) == "NHD" else (k.transpose(0, 1), v.transpose(0, 1))
+def _refuse_caches(given, kv_layout, name):
+    def words(x):
+        return f"of shape {tuple(x.shape)}" if tensors.is_torch(x) else tensors.kind_text(x)
+    found = f"a pair or list of {[words(x) for x in given]}" if isinstance(given, (tuple, list)) else words(given)
+    rest = "page_size, num_kv_heads" if kv_layout == "NHD" else "num_kv_heads, page_size"
+    raise ValueError(f"{name} is {found}; must be a tensor [pages, 2, {rest}, head_dim], or a pair of K and V without the second axis; pages of one key may "
+                     "lack the axis of page_size")
+
+
+def heads_last(k, v, kv_layout, names=("k", "v")):
+    """Returns K and V of one request, [keys, num_kv_heads, head_dim]."""
+    wanted = "[keys, num_kv_heads, head_dim]" if check_layout(kv_layout) == "NHD" else "[num_kv_heads, keys, head_dim]"
+    for name, tensor in zip(names, (k, v)):
+        arguments.floats_or_codes(name, tensor, wanted)
+    if k.shape[:2] != v.shape[:2] or k.dtype != v.dtype or k.device != v.device:
+        raise ValueError(f"{names[1]} is {v.dtype} of shape {tuple(v.shape)} on {v.device} and {names[0]} {k.dtype} of {tuple(k.shape)} on {k.device}; must be alike "
+                         "but for head_dim")
+    return (k, v) if kv_layout == "NHD" else (k.transpose(0, 1), v.transpose(0, 1))
 
 
 def on_host(values):
     import torch
-    return torch.as_tensor(values, device="cpu").long()
+    return torch.as_tensor(values, device="cpu")
 
 
 def device_of(workspace, *lists):
-    """Of the workspace, where there is one; else a GPU where one of the lists is there."""
+    """Returns the workspace's device, where there is one; else a GPU where one of the lists is there."""
     if hasattr(workspace, "device"):
         return workspace.device
     devices = [one.device for one in lists if hasattr(one, "device")]
     return next((device for device in devices if device.type == "cuda"), "cpu")
 
 
-def lengths_of(indptr, last_page_len, page_size):
-    """Keys of each request: all of its pages are full but the last. Of tensors of one device."""
+def lengths_of(indptr, last_page_len, page_size, names=("kv_indptr", "kv_last_page_len")):
+    """Returns the keys of each request: all of its pages are full but the last. Both are tensors of one device."""
     counts = indptr[1:] - indptr[:-1]
     if last_page_len.shape != counts.shape:
-        raise ValueError(f"kv_last_page_len has shape {tuple(last_page_len.shape)} and kv_indptr {tuple(indptr.shape)}; accepted are [batch] and [batch + 1]")
+        raise ValueError(f"{names[1]} has shape {tuple(last_page_len.shape)} and {names[0]} {tuple(indptr.shape)}; must be [batch] and [batch + 1]")
     if host_sees(last_page_len) and not all(0 <= n <= page_size for n in last_page_len.tolist()):
-        raise ValueError(f"kv_last_page_len is {last_page_len.tolist()[:8]}; accepted are 0 to {page_size}, which a page has room for")
+        raise ValueError(f"{names[1]} is {last_page_len.tolist()[:8]}; must be 0 to {page_size}, which a page has room for")
     return ((counts - 1).clamp(min=0) * page_size + last_page_len) * (counts > 0)
 
 
-def pages_of(indptr, indices, lengths, device, page_size, name="paged_kv", most_pages=0):
-    """page_table and kv_lengths of pages in one list, those of request i from indptr[i] to indptr[i + 1]; `lengths`: keys of each, in pages of page_size. The
-    table is as wide as a power of two, so that steps share a plan."""
+def keys_of(indptr, last_page_len, seq_lens, page_size, names):
+    """Returns the keys of each request on the host, by seq_lens where it is given, which must say the same as last_page_len. `names`: of the three."""
+    if seq_lens is None:
+        return lengths_of(indptr, arguments.integers(names[1], last_page_len, "[batch]"), page_size, names[:2])
+    lengths = arguments.integers(names[2], seq_lens, "[batch]")
+    if last_page_len is not None:
+        last = arguments.integers(names[1], last_page_len, "[batch]")
+        if last.shape == lengths.shape and not bool(((last == lengths) | ((lengths - last) % page_size == 0) & (last <= page_size)).all()):
+            raise ValueError(f"{names[1]} is {last.tolist()[:8]} and {names[2]} {lengths.tolist()[:8]}, in pages of {page_size}; must say the same")
+    return lengths
+
+
+def pages_of(indptr, indices, lengths, device, page_size, names=("paged_kv_indptr", "paged_kv_indices"), most_pages=0):
+    """Returns page_table and kv_lengths of pages in one list, those of request i from indptr[i] to indptr[i + 1], and the pages that a cache must have.
+    `lengths`: keys of each, in pages of page_size. Lists are on the host. The table is as wide as a power of two, so that steps share a plan."""
     import torch
-    indptr, indices = on_host(indptr), on_host(indices)
-    requests = indptr.numel() - 1
+    requests, name = indptr.numel() - 1, names[0]
     if requests < 0:
-        raise ValueError(f"{name}_indptr is empty; accepted is [batch + 1]: where the pages of each request begin, and where the last one's end")
-    lengths = on_host(lengths)
+        raise ValueError(f"{name} is empty; must be [batch + 1]: where the pages of each request begin, and where the last one's end")
     if lengths.numel() != requests:
-        raise ValueError(f"{name}_indptr has {requests + 1} numbers and there are lengths of {lengths.numel()} requests; accepted are n + 1 and n")
+        raise ValueError(f"{name} has {requests + 1} numbers and there are lengths of {lengths.numel()} requests; must be n + 1 and n")
     counts = indptr[1:] - indptr[:-1]
     if requests and (indptr[0] != 0 or counts.min() < 0 or int(indptr[-1]) > indices.numel()):
-        raise ValueError(f"{name}_indptr goes from {int(indptr[0])} to {int(indptr[-1])} and there are {indices.numel()} indices; accepted are numbers from 0 "
-                         "on that do not fall, up to as many")
+        raise ValueError(f"{name} goes from {int(indptr[0])} to {int(indptr[-1])} and {names[1]} has {indices.numel()} pages; must be numbers from 0 on that do not "
+                         "fall, up to as many")
     _refuse_beyond(lengths, counts, page_size)
     most = int(counts.max()) if requests else 0
     if most_pages and most > most_pages:
-        raise ValueError(f"{name}_indptr has a request of {most} pages; accepted are {most_pages}, for which the wrapper was made (most_pages)")
+        raise ValueError(f"{name} has a request of {most} pages; must be at most {most_pages}, for which the wrapper was made (most_pages)")
     width = most_pages or rounded(most)
     table = torch.full((requests, width), -1, dtype=torch.int32, device="cpu")
-    table[torch.arange(width, device="cpu")[None] < counts[:, None]] = indices[:int(indptr[-1])].int()
-    return dict(kv_lengths=lengths.int().to(device), page_table=table.to(device))
+    used = indices[:int(indptr[-1])] if requests else indices[:0]
+    if used.numel() and int(used.min()) < 0:
+        raise ValueError(f"{names[1]} has a page {int(used.min())}; must be 0 or more")
+    table[torch.arange(width, device="cpu")[None] < counts[:, None]] = used.int()
+    return dict(kv_lengths=lengths.int().to(device), page_table=table.to(device)), int(used.max()) + 1 if used.numel() else 0
 
 
 def _refuse_beyond(lengths, pages, page_size):
-    """Of keys that a request has no pages for."""
+    """Refuses keys that a request has no pages for."""
     beyond = (lengths < 0) | (lengths > pages * page_size)
     if beyond.any():
         i = int(beyond.int().argmax())
-        raise ValueError(f"request {i} has {int(lengths[i])} keys and {int(pages[i])} pages of {page_size}; accepted are 0 to {int(pages[i]) * page_size} keys")
+        raise ValueError(f"request {i} has {int(lengths[i])} keys and {int(pages[i])} pages of {page_size}; must be 0 to {int(pages[i]) * page_size} keys")
 
 
 def tables_of(block_tables, lengths, device, page_size, most_pages=0):
-    """pages_of() of pages that stand in a table already: int [batch, pages of the longest request]."""
+    """Returns pages_of() of pages that stand in a table already: int [batch, pages of the longest request]. Which pages it names is seen on a CPU alone."""
     import torch
-    lengths, columns = on_host(lengths), block_tables.shape[1] if block_tables.dim() == 2 else -1
-    if tuple(block_tables.shape) != (lengths.numel(), columns):
-        raise ValueError(f"block_tables has shape {tuple(block_tables.shape)}; accepted is [batch, pages], of {lengths.numel()} requests")
+    arguments.check_integers("block_tables", block_tables, "[batch, pages]", 2)
+    columns = block_tables.shape[1]
+    if block_tables.shape[0] != lengths.numel():
+        raise ValueError(f"block_tables has shape {tuple(block_tables.shape)}; must be [batch, pages], of {lengths.numel()} requests")
     _refuse_beyond(lengths, torch.full_like(lengths, columns), page_size)
     width = most_pages or rounded(columns)
     if columns > width:
-        raise ValueError(f"block_tables has {columns} columns; accepted are {width}, for which the wrapper was made (most_pages)")
+        raise ValueError(f"block_tables has {columns} columns; must be at most {width}, for which the wrapper was made (most_pages)")
     table = torch.full((lengths.numel(), width), -1, dtype=torch.int32, device=device)
     table[:, :columns] = block_tables
-    return dict(kv_lengths=lengths.int().to(device), page_table=table)
+    most = 0
+    if host_sees(block_tables) and lengths.numel():
+        used = block_tables[torch.arange(columns)[None] * page_size < lengths[:, None]]
+        if used.numel() and int(used.min()) < 0:
+            raise ValueError(f"block_tables has a page {int(used.min())} ahead of the end of a request; must be 0 or more")
+        most = int(used.max()) + 1 if used.numel() else 0
+    return dict(kv_lengths=lengths.int().to(device), page_table=table), most
 
 
 def rows_of(indptr, device, name, begins, most, requests=None):
-    """A list of begins, and the most that any request has, by the names that attention_kvcache() has for them. `requests`: how many there are, and what
-    says so."""
-    indptr = on_host(indptr)
+    """Returns a list of begins, and the most that any request has, by the names that attention_kvcache() has for them. `indptr` is on the host. `requests`: how
+    many there are, and what says so."""
     if requests is not None and indptr.numel() != requests[0] + 1:
-        raise ValueError(f"{name} has {indptr.numel()} numbers and {requests[1]} is of {requests[0]} requests; accepted are n + 1 of n")
+        raise ValueError(f"{name} has {indptr.numel()} numbers and {requests[1]} is of {requests[0]} requests; must be n + 1 of n")
     if indptr.numel() == 0 or indptr[0] != 0:
-        raise ValueError(f"{name} is {indptr.tolist()[:4]}; accepted is [batch + 1], from 0 on")
+        raise ValueError(f"{name} is {indptr.tolist()[:4]}; must be [batch + 1], from 0 on")
     counts = indptr[1:] - indptr[:-1]
     largest = max(int(counts.max()) if counts.numel() else 0, 0)
     check_begins(name, indptr, "rows", int(indptr[-1]), most, largest)
     return {begins: indptr.int().to(device), most: largest}
 
 
-def mask_of(custom_mask, packed_custom_mask, row_counts, key_counts, device, room=0):
-    """Tensors of a mask that has the rows of all requests end to end, each with its own keys: bool, or bits of which each request's begin with a byte.
-    `room`: bools that there are to be."""
-    import torch
-    rows, keys = on_host(row_counts), on_host(key_counts)
-    sizes = rows * keys
-    if packed_custom_mask is not None:
-        packed = torch.as_tensor(packed_custom_mask, device="cpu")
-        bits = (packed[:, None] >> torch.arange(8, dtype=torch.uint8, device="cpu")) & 1
-        bytes_of = (sizes + 7) // 8
-        begins = sizes.cumsum(0) - sizes
-        if bits.shape[0] != int(bytes_of.sum()):
-            raise ValueError(f"packed_custom_mask has {bits.shape[0]} bytes; accepted are {int(bytes_of.sum())}: of each request its rows times its keys, in "
-                             "bits, from a byte on")
-        padding = 8 * (bytes_of.cumsum(0) - bytes_of) - begins  # ahead of each request's
-        flat = bits.flatten()[torch.arange(int(sizes.sum()), device="cpu") + padding.repeat_interleave(sizes)]
-    else:
-        flat, begins = torch.as_tensor(custom_mask, device="cpu").flatten(), sizes.cumsum(0) - sizes
-        if flat.numel() != int(sizes.sum()):
-            raise ValueError(f"custom_mask has {flat.numel()} elements; accepted are {int(sizes.sum())}: of each request its rows times its keys")
-    if flat.numel() >= 1 << 31:
-        raise ValueError(f"custom_mask has {flat.numel()} elements; accepted are less than 2^31, which programs count to")
-    mask = torch.zeros(max(room, rounded(flat.numel())), dtype=torch.bool, device="cpu")
-    mask[:flat.numel()] = flat.bool()
-    lists = dict(mask=mask, mask_begins=begins.int(), mask_keys=keys.int(), mask_first=(keys - rows).int())
-    return {name: tensor.to(device) for name, tensor in lists.items()}
+def check_bounds(most_rows, most_keys, row_counts, key_counts):
+    """Refuses bounds of plan() that are below what its lists say: max_token_per_sequence and max_sequence_kv."""
+    for name, most, counts in (("max_token_per_sequence", most_rows, row_counts), ("max_sequence_kv", most_keys, key_counts)):
+        found = int(counts.max()) if counts.numel() else 0
+        if most is not None and arguments.count(name, most, 0) < found:
+            raise ValueError(f"{name} is {most} and a request has {found}; must be as many or more")
 
 
-def program_of(lists):
-    """The mask_mod for such tensors."""
-    mask, begins, keys, first = (lists[name] for name in ("mask", "mask_begins", "mask_keys", "mask_first"))
-    return mask_mod(lambda b, h, q_idx, kv_idx: mask[begins[b] + (q_idx - first[b]) * keys[b] + kv_idx])
+def check_counts(name, given, counts, whose):
+    """Refuses a list of counts that another list contradicts, `whose`."""
+    if given is not None and not torch_equal(arguments.integers(name, given, "[batch]"), counts):
+        raise ValueError(f"{name} says otherwise than {whose}: it must be {counts.tolist()[:8]}" + (" .." if counts.numel() > 8 else ""))
+
+
+def torch_equal(a, b):
+    return a.shape == b.shape and bool((a == b).all())
 
 
 def goes_into(held, made, follow):
@@ -193,21 +227,26 @@ def _fits(old, new, smaller):
     return old.device == new.device and old.shape[:1] == new.shape[:1] and columns
 
 
-def _of_a_tensor(scale):
-    """A factor of a whole tensor as attention_kvcache() has it: FlashInfer takes tensors of shape [1], too."""
-    return scale.reshape(()) if tuple(getattr(scale, "shape", ())) == (1,) else scale
-
-
 def scales_of(q, k, sm_scale, q_scale, k_scale, v_scale):
-    """(keywords of attention_kvcache(), what its result is multiplied by). Factors of 16-bit tensors are in the scale; 8-bit caches have theirs."""
+    """Returns (keywords of attention_kvcache(), what its result is multiplied by). Factors of 16-bit tensors are in the scale; 8-bit caches have theirs."""
     keywords = {}
     if k.dtype.itemsize == 1:
-        keywords = {name: 1.0 if scale is None else _of_a_tensor(scale) for name, scale in (("k_scale", k_scale), ("v_scale", v_scale))}
+        factors = (("k_scale", k_scale), ("v_scale", v_scale))
+        keywords = {name: 1.0 if scale is None else _factor(name, scale) for name, scale in factors}
         k_scale = v_scale = None
-    numbers = [float(factor) for factor in (q_scale, k_scale) if factor is not None]
+    numbers = [arguments.number(name, factor) for name, factor in (("q_scale", q_scale), ("k_scale", k_scale)) if factor is not None]
     if sm_scale is not None or math.prod(numbers) != 1:
-        keywords["scale"] = (q.shape[-1] ** -0.5 if sm_scale is None else float(sm_scale)) * math.prod(numbers)
-    return keywords, 1.0 if v_scale is None else float(v_scale)
+        keywords["scale"] = (q.shape[-1] ** -0.5 if sm_scale is None else arguments.scale_of("sm_scale", sm_scale)) * math.prod(numbers)
+        if keywords["scale"] <= 0:
+            raise ValueError(f"q_scale times k_scale is {math.prod(numbers)}; must be above 0")
+    return keywords, 1.0 if v_scale is None else arguments.number("v_scale", v_scale)
+
+
+def _factor(name, scale):
+    """Returns a factor of an 8-bit cache as attention_kvcache() has it: FlashInfer takes tensors of shape [1], too."""
+    if tuple(getattr(scale, "shape", ())) in ((), (1,)) and not tensors.is_torch(scale):
+        return arguments.number(name, scale)
+    return scale.reshape(()) if tuple(scale.shape) == (1,) else scale
 
 
 def in_base_2(lse):

@@ -1,59 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
 """What FlashInfer's wrappers with plan() and run() share, on attention_kvcache(). Used by decode.py, prefill.py, attention.py and mla.py."""
+from . import _arguments as arguments
 from . import _lists as lists
-from .._flags import flag
+from . import _masks as masks
 from .._kvcache import attention_kvcache
 from .._scores import alibi_slopes
 
 
 def positions_of(pos_encoding_mode, num_heads, device, looks_ahead, logits_soft_cap):
-    """Slopes, where the mode is ALIBI; `looks_ahead`: rows see keys behind their own place, for which FlashInfer's distance has a sign. They count from a
+    """Returns slopes, where the mode is ALIBI; `looks_ahead`: rows see keys behind their own place, for which FlashInfer's distance has a sign. They count from a
     row's own place, in lse too."""
     if pos_encoding_mode == "NONE":
         return {}
     if pos_encoding_mode == "ALIBI" and logits_soft_cap:
-        raise ValueError(f"logits_soft_cap is {logits_soft_cap} and pos_encoding_mode 'ALIBI'; accepted is one of them: attune caps scores before slopes, and "
+        raise ValueError(f"logits_soft_cap is {logits_soft_cap} and pos_encoding_mode 'ALIBI'; must be one of them: attune caps scores before slopes, and "
                          "FlashInfer behind them")
     if pos_encoding_mode != "ALIBI" or looks_ahead:
-        raise ValueError(f"pos_encoding_mode is {pos_encoding_mode!r}; accepted are 'NONE', and 'ALIBI' under a causal mask: append_kv(cos=, sin=, q=) turns k "
+        raise ValueError(f"pos_encoding_mode is {pos_encoding_mode!r}; must be 'NONE', or 'ALIBI' under a causal mask: append_kv(cos=, sin=, q=) turns k "
                          "and q by rotary angles when k is written")
     import torch
     return {"alibi_slopes": torch.tensor(alibi_slopes(num_heads), dtype=torch.float32, device=device)}
 
 
 def window_of(window_left):
-    return None if window_left is None or window_left < 0 else (int(window_left), None)
+    left = arguments.window("window_left", window_left)
+    return None if left < 0 else (left, None)
 
 
 def _name_of(dtype):
-    """torch.float16 and "float16" alike."""
     return str(dtype).rpartition(".")[2]
 
 
-def refuse_items(**given):
-    for name, value in given.items():
-        if value is not None:
-            raise ValueError(f"{name} is given; accepted is None")
-
-
 class Wrapper:
-    """What wrappers share. Results are those of attention_kvcache(), in FlashInfer's shapes and its base of lse. Workspaces and buffers that a caller
-    reserves are not used: attune has its own, of which the wrapper holds lists alone."""
+    """What wrappers share. Results are those of attention_kvcache(), in FlashInfer's shapes and its base of lse. A workspace that a caller reserves is not used:
+    attune has its own. Buffers of lists, too, are for the caller alone: plan() writes its lists into them, and the wrapper has tensors of its own."""
 
-    def __init__(self, workspace, use_cuda_graph, jit_args, most_pages=None):
-        if jit_args is not None:
-            raise ValueError("jit_args is given; accepted is None: attune.attention_kvcache() takes score_mod and mask_mod")
-        self._workspace, self._follows, self._most_pages = workspace, flag("use_cuda_graph", use_cuda_graph), most_pages or 0
+    def __init__(self, workspace, use_cuda_graph, jit_args, most_pages=None, buffers=(), backend="auto", flags=()):
+        arguments.nothing(jit_args=jit_args)
+        arguments.hints(words=(("backend", backend),), flags=flags)
+        self._workspace, self._follows = arguments.workspace("float_workspace_buffer", workspace), arguments.flag("use_cuda_graph", use_cuda_graph)
+        self._most_pages = 0 if most_pages is None else arguments.count("most_pages", most_pages)
         self._held, self._mask, self._choices, self._expected = None, None, None, None
+        self._buffers = {name: arguments.list_buffer(name, buffer) for name, buffer in dict(buffers).items() if buffer is not None}
 
     def __getstate__(self):
-        """Without the program, which would go on reading the lists of the wrapper that this is a copy of."""
-        return {**self.__dict__, "_mask": None}
+        """Without the program, which would go on reading the lists of the wrapper that this is a copy of, and without that one's buffers."""
+        return {**self.__dict__, "_mask": None, "_buffers": {}}
 
     def __setstate__(self, state):
         self.__dict__.update(state)
         if self._held is not None and "mask" in self._held:
-            self._mask = lists.program_of(self._held)
+            self._mask = masks.program_of(self._held)
 
     def __copy__(self):
         """Of lists of its own, which plan() writes into."""
@@ -66,7 +63,10 @@ class Wrapper:
         return self._follows
 
     def reset_workspace_buffer(self, float_workspace_buffer=None, int_workspace_buffer=None):
-        """Nothing: the wrapper uses none."""
+        """Takes the device of another workspace for later plans; None keeps the one before."""
+        arguments.workspace("int_workspace_buffer", int_workspace_buffer)
+        if arguments.workspace("float_workspace_buffer", float_workspace_buffer) is not None:
+            self._workspace = float_workspace_buffer
 
     def end_forward(self):
         """Nothing, as of FlashInfer."""
@@ -75,20 +75,31 @@ class Wrapper:
         """run() with return_lse=True."""
         return self.run(*args, return_lse=True, **choices)
 
-    def _pages(self, indptr, indices, last_page_len, page_size, seq_lens, device, block_tables=None):
-        """Of keys that seq_lens counts, where it is given, and of pages that block_tables has, likewise."""
-        if seq_lens is None:
-            seq_lens = lists.lengths_of(lists.on_host(indptr), lists.on_host(last_page_len), page_size)
+    def _pages(self, indptr, indices, last_page_len, page_size, seq_lens, device, block_tables=None,
+               names=("paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len", "seq_lens")):
+        """Returns lists of keys that seq_lens counts, where it is given, and of pages that block_tables has, likewise; and how many pages a cache must have. `names`:
+        those of the first lists."""
+        arguments.count("page_size", page_size)
+        indptr, indices = arguments.integers(names[0], indptr), arguments.integers(names[1], indices, "[pages of all requests]")
+        seq_lens = lists.keys_of(indptr, last_page_len, seq_lens, page_size, (names[0], *names[2:]))
         most = self._most_pages
         if self._follows and not most and self._held is not None:
             most = self._held["page_table"].shape[1]
         if block_tables is not None:
             return lists.tables_of(block_tables, seq_lens, device, page_size, most)
-        return lists.pages_of(indptr, indices, seq_lens, device, page_size, most_pages=most)
+        return lists.pages_of(indptr, indices, seq_lens, device, page_size, names, most)
 
-    def _add_rows(self, made, qo_indptr, device, name="paged_kv_indptr"):
-        """Rows of the requests whose pages are made."""
-        made.update(lists.rows_of(qo_indptr, device, "qo_indptr", "q_begins", "seqlen_q", (made["kv_lengths"].shape[0], name)))
+    def _room_in_buffers(self, **given):
+        """Returns pairs of a place in a caller's buffer and the list that goes there, once the plan is taken."""
+        pairs = []
+        for name, buffer in self._buffers.items():
+            values = given.get(name)
+            if values is None:
+                continue
+            if len(values) > buffer.shape[0]:
+                raise ValueError(f"{name} has {buffer.shape[0]} elements and plan() has {len(values)} for it; must be as many or more")
+            pairs.append((buffer[:len(values)], values))
+        return pairs
 
     def _lists(self):
         """Those that attention_kvcache() takes by name."""
@@ -100,37 +111,82 @@ class Wrapper:
         if "mask" not in self._held:
             self._mask = None
         elif self._held is not before:
-            self._mask = lists.program_of(self._held)
+            self._mask = masks.program_of(self._held)
 
-    def _choose(self, made, num_qo_heads, num_kv_heads, head_dims, page_size, pos_encoding_mode, looks_ahead, window_left, logits_soft_cap, sm_scale,
-                invariant, device, causal=False, o_data_type=None):
-        """Takes a plan as a whole, or refuses it and keeps the one before. `made`: its lists."""
-        positions = positions_of(pos_encoding_mode, num_qo_heads, device, looks_ahead, logits_soft_cap)
+    def _choose(self, made, num_qo_heads, num_kv_heads, head_dims, page_size, *, pos_encoding_mode="NONE", looks_ahead=False, window_left=-1, logits_soft_cap=None,
+                sm_scale=None, invariant=False, device, causal=False, types=(None, None, None), least=(0, 0), buffers=()):
+        """Takes a plan as a whole, or refuses it and keeps the one before. `made`: its lists; `types`: of q, of caches, of out; `least`: rows of q, and pages or
+        keys, that there must be; `buffers`: pairs of _room_in_buffers()."""
+        arguments.heads(num_qo_heads, num_kv_heads)
+        for name, head_dim in zip(("head_dim_qk", "head_dim_vo") if len(head_dims) == 2 else ("head_dim",), head_dims):
+            arguments.count(name, head_dim)
+        choices = self._choices_of(pos_encoding_mode, looks_ahead, window_left, logits_soft_cap, sm_scale, num_qo_heads, device)
+        made_types = [arguments.dtype_of(name, given) for name, given in zip(("q_data_type", "kv_data_type", "o_data_type"), types)]
         self._hold(made)
-        self._expected = (num_qo_heads, num_kv_heads, *head_dims, page_size)
-        self._choices = dict(is_causal=causal, softcap=logits_soft_cap or None, batch_invariant=bool(invariant), **positions)
-        self._window, self._sm_scale, self._o_data_type = window_left, sm_scale, o_data_type
+        self._expected = (num_qo_heads, num_kv_heads, head_dims[0], head_dims[-1], page_size)
+        self._types, self._least, self._device = made_types, least, device
+        self._window, self._sm_scale = choices.pop("window"), choices.pop("scale")
+        self._choices = dict(choices, is_causal=causal, batch_invariant=invariant)
+        for place, values in buffers:
+            place.copy_(lists.on_host(values))
 
-    def _check(self, q, k, v, of_jit):
+    def _choices_of(self, pos_encoding_mode, looks_ahead, window_left, logits_soft_cap, sm_scale, num_qo_heads, device):
+        """Returns what plan() and forward() choose, by the names that attention_kvcache() has."""
+        softcap = arguments.soft_cap(logits_soft_cap)
+        positions = positions_of(pos_encoding_mode, num_qo_heads, device, looks_ahead, softcap)
+        return dict(window=arguments.window("window_left", window_left), softcap=softcap, scale=arguments.scale_of("sm_scale", sm_scale), **positions)
+
+    def _rechoose(self, causal, pos_encoding_mode, window_left, logits_soft_cap, sm_scale, rope_scale, rope_theta, looks_ahead=False):
+        """Puts the choices of forward() in the place of plan()'s, as FlashInfer does. causal: None leaves that of the plan."""
+        self._refuse_unplanned()
+        arguments.rotary(rope_scale, rope_theta)
+        choices = self._choices_of(pos_encoding_mode, looks_ahead, window_left, logits_soft_cap, sm_scale, self._expected[0], self._device)
+        self._window, self._sm_scale = choices.pop("window"), choices.pop("scale")
+        kept = {name: self._choices[name] for name in ("is_causal", "batch_invariant")}
+        self._choices = {**choices, **kept} if causal is None else {**choices, **kept, "is_causal": causal}
+
+    def _refuse_unplanned(self):
         if self._choices is None:
-            raise RuntimeError("run() is called before plan(); accepted is plan() first")
+            raise RuntimeError("run() is called before plan(); must be plan() first")
+
+    def _check(self, q, k, v, of_jit=(), out=None, lse=None, name_of_caches="paged_kv_cache"):
+        """Refuses tensors that are not as planned, and buffers that do not fit."""
+        self._refuse_unplanned()
         if of_jit:
-            raise ValueError(f"run() is given {len(of_jit)} arguments more than tensors; accepted are none, which programs of jit_args would take")
+            raise ValueError(f"run() is given {len(of_jit)} arguments more than tensors; must be none, which programs of jit_args would take")
+        arguments.floats("q", q, "[rows, num_qo_heads, head_dim]")
         found = (q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], k.shape[1] if k.dim() == 4 else None)
         if found != self._expected:
             names = ("num_qo_heads", "num_kv_heads", "head_dim", "head_dim of v", "page_size")
             raise ValueError(", ".join(f"{name} is {a} and plan() was told {b}" for name, a, b in zip(names, found, self._expected) if a != b) +
-                             "; accepted are tensors as planned")
-        if self._o_data_type is not None and _name_of(self._o_data_type) != _name_of(q.dtype):
-            raise ValueError(f"o_data_type is {_name_of(self._o_data_type)} and q {_name_of(q.dtype)}; accepted are None and q's dtype, which out has")
+                             "; must be tensors as planned")
+        self._check_types(q, k, name_of_caches)
+        arguments.refuse_short(self, q, k, name_of_caches)
+        if out is not None:
+            arguments.buffer("out", out, (*q.shape[:2], v.shape[-1]), q.dtype, q.device)
+        if lse is not None:
+            arguments.buffer("lse", lse, q.shape[:2], arguments.fp32(), q.device)
+
+    def _check_types(self, q, k, name_of_caches):
+        of_q, of_caches, of_out = self._types
+        arguments.check_dtype("q", q, "q_data_type", of_q)
+        arguments.check_dtype(name_of_caches, k, "kv_data_type", of_caches)
+        if of_out is not None and of_out != q.dtype:
+            raise ValueError(f"o_data_type is {_name_of(of_out)} and q {_name_of(q.dtype)}; must be None or q's dtype, which out has")
+        lists_are_on = self._held["kv_lengths" if "kv_lengths" in self._held else "q_begins"].device
+        if q.device != lists_are_on:
+            raise ValueError(f"q is on {q.device} and the lists of plan() on {lists_are_on}; must be on one device, which is that of float_workspace_buffer, or of "
+                             "the lists without one")
 
     def _attend(self, q, k, v, given, scales, *, window_left=None, sinks=None, out=None, lse=None, return_lse=False, sm_scale=None, causal=False):
-        """q, out as attention_kvcache() has them. causal: rows that are not so by plan. Returns out and lse in base 2."""
+        """Returns out and lse in base 2, which is None unless it is returned or written. q, out: as attention_kvcache() has them. causal: rows that are not so by
+        plan."""
+        return_lse = arguments.flag("return_lse", return_lse) or lse is not None
         keywords, factor = lists.scales_of(q, k, self._sm_scale if sm_scale is None else sm_scale, *scales)
         more = {} if self._mask is None else {"mask_mod": self._mask}
         choices = {**self._choices, "is_causal": self._choices["is_causal"] or causal}
         found = attention_kvcache(q, k, v, window=window_of(self._window if window_left is None else window_left), sinks=sinks, out=out,
-                                  return_lse=flag("return_lse", return_lse), **given, **choices, **keywords, **more)
+                                  return_lse=return_lse, **given, **choices, **keywords, **more)
         o, natural = found if return_lse else (found, None)
         if factor != 1:
             o.mul_(factor)
@@ -138,3 +194,4 @@ class Wrapper:
             return o, None
         made = lists.in_base_2(natural)
         return o, made if lse is None else lse.copy_(made.reshape(lse.shape))
+

@@ -1,32 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashInfer's masks in bits, by PyTorch's operations. See __init__.py."""
 
+from . import _arguments as arguments
+
 
 def _weights(bitorder, device):
     import torch
     if bitorder not in ("big", "little"):
-        raise ValueError(f"bitorder is {bitorder!r}; accepted are 'big' and 'little'")
+        raise ValueError(f"bitorder is {bitorder!r}; must be 'big' or 'little'")
     steps = torch.arange(8, dtype=torch.uint8, device=device)
     return torch.ones((), dtype=torch.uint8, device=device) << (steps if bitorder == "little" else 7 - steps)
 
 
 def packbits(x, bitorder="big"):
-    """uint8 [ceil(n / 8)] of bool x, flattened, as numpy.packbits() makes it."""
+    """uint8 [ceil(n / 8)] of x, bools or integers of 0 and 1, flattened, as numpy.packbits() makes it. Integers are looked at, which waits for the device."""
     import torch
-    bits = x.flatten().bool()
+    weights = _weights(bitorder, _device_of(x))
+    bits = arguments.bools("x", x).flatten()
     bits = torch.nn.functional.pad(bits, (0, -bits.numel() % 8)).view(-1, 8)
-    return (bits.to(torch.uint8) * _weights(bitorder, x.device)).sum(-1, dtype=torch.uint8)
+    return (bits.to(torch.uint8) * weights).sum(-1, dtype=torch.uint8)
 
 
-def segment_packbits(x, input_indptr, bitorder="big"):
-    """packbits() of each part x[input_indptr[i]:input_indptr[i + 1]], end to end, each from a byte on; waits for the device. Returns (uint8, int32 [parts + 1],
-    where each begins)."""
+def _device_of(x):
+    if not hasattr(x, "device"):
+        raise TypeError(f"x is of type {type(x).__name__}; must be a PyTorch tensor of bools")
+    return x.device
+
+
+def segment_packbits(x, indptr, bitorder="big"):
+    """packbits() of each part x[indptr[i]:indptr[i + 1]], end to end, each from a byte on; waits for the device. Returns (uint8, integers [parts + 1] of indptr's
+    type, where each begins)."""
     import torch
-    begins = input_indptr.to(x.device).long()
+    arguments.check_integers("indptr", indptr, "[parts + 1]")
+    device, x = _device_of(x), arguments.bools("x", x).flatten()
+    begins = indptr.to(device).long()
     counts = begins[1:] - begins[:-1]
-    found = torch.nn.functional.pad(((counts + 7) // 8).cumsum(0), (1, 0))
     first, end = (int(begins[0]), int(begins[-1])) if begins.numel() else (0, 0)
-    part = torch.arange(counts.numel(), device=x.device).repeat_interleave(counts)
-    bits = torch.zeros(8 * int(found[-1]), dtype=torch.bool, device=x.device)
-    bits[torch.arange(first, end, device=x.device) - begins[:-1][part] + 8 * found[part]] = x.flatten()[first:end].bool()
-    return packbits(bits, bitorder), found.to(input_indptr.dtype)
+    if counts.numel() and (first < 0 or end > x.numel() or int(counts.min()) < 0):
+        raise ValueError(f"indptr goes from {first} to {end} and x has {x.numel()} elements; must be numbers of 0 and more that do not fall, up to as many")
+    found = torch.nn.functional.pad(((counts + 7) // 8).cumsum(0), (1, 0))
+    part = torch.arange(counts.numel(), device=device).repeat_interleave(counts)
+    bits = torch.zeros(8 * int(found[-1]), dtype=torch.bool, device=device)
+    bits[torch.arange(first, end, device=device) - begins[:-1][part] + 8 * found[part]] = x[first:end]
+    return packbits(bits, bitorder), found.to(indptr.dtype)
