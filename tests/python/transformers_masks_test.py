@@ -129,10 +129,39 @@ class FeaturesTest(unittest.TestCase):
         self.assertEqual(one.to("meta").keywords["key_lengths"].device.type, "meta")
         program = rule(9, attention_mask=keep(2, 9, slice(0, 3))).to("meta", non_blocking=True).keywords["mask_mod"]
         self.assertEqual([tensor.device.type for _, tensor in program.bind().captures.values()], ["meta"])
-        for use in (lambda: one + 1, lambda: torch.zeros(9, dtype=torch.int64) + one, lambda: one[:, :, :3], lambda: 2.0 * one):
-            with self.assertRaisesRegex(TypeError, "computes with its attention mask itself"):
-                use()
+        self.assertIs(one.bool().contiguous().detach().to(device="cpu"), one)
 
+    def test_a_rule_used_as_a_tensor_is_one(self):
+        one = rule(9, attention_mask=keep(2, 9, slice(6, 9)))
+        seen = (torch.ones(9, 9, dtype=torch.bool).tril() & keep(2, 9, slice(6, 9))[:, None, None]).clone()
+        other, bias = torch.rand(2, 1, 9, 9) < 0.5, torch.randn(2, 4, 9, 9)
+        uses = {"index": lambda x: x[:, 0, :, :3], "invert": lambda x: ~x, "and": lambda x: x & other, "and, behind": lambda x: other & x, "or": lambda x: other | x,
+                "equal": lambda x: x == True, "repeat": lambda x: x.repeat(1, 4, 1, 1), "expand": lambda x: x.expand(2, 4, 9, 9), "negated": lambda x: x.logical_not(),
+                "cat": lambda x: torch.cat([x, other, x], -1), "where": lambda x: torch.where(x, 0.0, -1.0), "all": lambda x: torch.all(~x, dim=2), "float": lambda x: x.to(torch.float32),
+                "pad": lambda x: torch.nn.functional.pad(x, (0, 3)), "fill": lambda x: bias.masked_fill(x, 2.0), "fill in place": lambda x: bias.clone().masked_fill_(x, 2.0),
+                "named": lambda x: torch.logical_and(input=x, other=other), "a sum of masks": lambda x: x + x, "product": lambda x: 2.0 * x, "len": lambda x: torch.tensor(len(x)),
+                "kind": lambda x: torch.tensor((x.dtype == torch.bool, x.is_floating_point(), x.numel(), x.size(-1), x.dim())), "any": lambda x: x.any(-1), "float method": lambda x: x.float(),
+                "copy": lambda x: x.clone().fill_(False), "dtype and device": lambda x: x.to("cpu", torch.float16), "unsqueeze": lambda x: torch.unsqueeze(x, 0), "rows": lambda x: list(x)[1]}
+        for name, use in uses.items():
+            with self.subTest(name):
+                found = use(one)
+                self.assertIs(type(found), torch.Tensor)
+                self.assertTrue(torch.equal(found, use(seen)))
+        passed_on = rule(9)
+        self.assertEqual((passed_on.dtype, passed_on.size(), passed_on.device.type), (torch.bool, (2, 1, 9, 9), "cpu"))
+        self.assertIsNone(passed_on._made)
+        for write in (lambda: one.__setitem__(0, True), lambda: one.fill_(True), lambda: one.masked_fill_(other, True)):
+            with self.assertRaisesRegex(TypeError, "writes into its attention mask"):
+                write()
+        with self.assertRaisesRegex(AttributeError, "has no nonsense"):
+            one.nonsense
+
+    def test_a_view_of_a_rule_that_is_written(self):
+        """The tensor counts then, as it does of transformers' own mask."""
+        one, (q, k, v) = rule(9), (torch.randn(2, 4, 9, 32) for _ in range(3))
+        one[:, :, 3:5].fill_(True)
+        want = torch.nn.functional.scaled_dot_product_attention(q, k, v, one.tensor()).transpose(1, 2)
+        self.assertTrue(torch.allclose(attention_forward(torch.nn.Module(), q, k, v, one)[0], want, atol=1e-5))
 
     def test_a_rule_beside_a_bias(self):
         """Models with position biases of their own add their mask to those (BEiT)."""
@@ -140,7 +169,9 @@ class FeaturesTest(unittest.TestCase):
         for given in ({}, {"attention_mask": keep(2, 9, slice(0, 3))}, {"attention_mask": keep(2, 9, slice(6, 9)), "mask_function": window(4)}):
             one = rule(9, **given)
             seen = masks.sdpa_mask(2, **({"cache_position": torch.arange(9)} if FROM_POSITIONS else {"q_length": 9}), kv_length=9, allow_is_causal_skip=False, **given)
-            for added in (bias + one, one + bias):
+            written = bias.expand(seen.shape[0], -1, -1, -1).clone()
+            written += one
+            for added in (bias + one, one + bias, torch.add(bias, one), written):
                 self.assertTrue(torch.equal(added, bias + torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)))
         all_seen = rule(1, 9, q_offset=8)
         self.assertIs(bias + all_seen, bias)
@@ -211,9 +242,27 @@ class CallsTest(unittest.TestCase):
         hidden = self.run_with(rule(1, 1, attention_mask=keep(2, 1, slice(0, 1))), q)
         self.near(hidden, want * torch.tensor([1.0, 0.0])[:, None, None, None])
 
+    def test_chosen_keys(self):
+        """indices of models with an indexer (AXK2, GLM's and DeepSeek's sparse attention); below 0: none."""
+        indices = torch.stack([torch.randperm(9)[:4] for _ in range(9)])[None]
+        chosen = torch.zeros(1, 1, 9, 9, dtype=torch.bool).scatter(-1, indices[None], True)
+        chosen[0, 0, 0, indices[0, 0, 0]], indices[0, 0, 0] = False, -1
+        seen = torch.ones(9, 9, dtype=torch.bool).tril() & chosen
+        want = self.sdpa(attn_mask=seen) * seen.any(-1)[0, 0, :, None, None]
+        self.near(self.run_with(indices=indices), want)
+        padded = keep(1, 9, slice(6, 9))
+        for mask in (rule(9, batch=1), torch.ones(9, 9, dtype=torch.bool).tril()[None, None], torch.zeros(1, 1, 9, 9).masked_fill(~torch.ones(9, 9, dtype=torch.bool).tril(), -1e38)):
+            self.near(self.run_with(mask, indices=indices.int()), want)
+        cut = rule(9, 12, batch=1, attention_mask=padded)
+        self.assertIsNotNone(cut.keys)
+        self.k, self.v = (torch.nn.functional.pad(x, (0, 0, 0, 3), value=3.0) for x in (self.k, self.v))
+        seen = torch.nn.functional.pad(seen & padded[:, None, None], (0, 3))
+        self.near(self.run_with(cut, indices=indices), self.sdpa(attn_mask=seen).nan_to_num(0) * seen.any(-1)[0, 0, :, None, None])
+
     def test_refusals(self):
         for given, sentence in (({"dropout": 1.5}, "dropout_p is 1.5"), ({"output_attentions": True}, "output_attentions is set"),
-                                ({"head_mask": torch.ones(4)}, "head_mask is given")):
+                                ({"head_mask": torch.ones(4)}, "head_mask is given"),
+                                ({"block_indices": torch.ones(4)}, "block_indices is given")):
             with self.assertRaisesRegex(ValueError, sentence):
                 self.run_with(**given)
         with self.assertRaisesRegex(ValueError, "key has 9 positions and the attention mask is of 12"):

@@ -4,6 +4,7 @@
 architectures. Names of models, or "all", as arguments: then every side of padding and 64 tokens; a sample without. Skips aloud (status 77) without PyTorch, transformers or the
 CPU target."""
 import os
+import subprocess
 import sys
 import unittest
 import unittest.mock
@@ -188,6 +189,16 @@ class RefusalTest(unittest.TestCase):
         with torch.no_grad():
             self.model(**self.given)
 
+    def test_an_import_that_fails_is_told(self):
+        """transformers is there, and something that it needs is not."""
+        code = ("import sys\nclass Broken:\n    def find_spec(self, name, path=None, target=None):\n        if name == 'httpx': raise ImportError(\"No module named 'httpx'\")\n"
+                "sys.meta_path.insert(0, Broken())\nsys.modules.pop('httpx', None)\n{more}import attune\ntry: attune.register_transformers()\nexcept ImportError as error: print(error)")
+        fails = "class Fails:\n    def find_spec(self, name, path=None, target=None):\n        if name == 'transformers': import httpx\nsys.meta_path.insert(0, Fails())\n"
+        missing = "class Fails:\n    def find_spec(self, name, path=None, target=None):\n        if name == 'transformers': raise ModuleNotFoundError(\"No module named 'transformers'\", name='transformers')\nsys.meta_path.insert(0, Fails())\n"
+        for more, sentence in ((fails, "its import fails: No module named 'httpx'"), (missing, "none is installed")):
+            found = subprocess.run([sys.executable, "-c", code.replace("{more}", more)], capture_output=True, text=True)
+            self.assertIn(sentence, found.stdout, found.stderr)
+
     def test_a_model_with_attention_of_its_own(self):
         """Bloom adds masks itself: the same numbers as by transformers' own mask."""
         if not hasattr(sys.modules[transformers.BloomForCausalLM.__module__], "create_causal_mask"):
@@ -205,15 +216,15 @@ class OthersTest(unittest.TestCase):
     """Models that do more with their mask than to hand it on."""
     SIZES = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4)
 
-    def outputs(self, model, call):
-        """By eager and by attune."""
+    def outputs(self, model, call, reference="eager"):
+        """By the reference and by attune."""
         torch.manual_seed(1)
         one = tiny.with_scores_that_differ(model.eval())
         for name, weights in one.named_parameters():
             if "relative_position_bias" in name:
                 weights.data.normal_()
         found = []
-        for name in ("eager", "attune"):
+        for name in (reference, "attune"):
             one.set_attn_implementation(name)
             with torch.no_grad():
                 found.append(call(one))
@@ -236,6 +247,48 @@ class OthersTest(unittest.TestCase):
         mask = tiny.padding("left")
         self.near(self.outputs(model, lambda one: one(tiny.tokens(), attention_mask=mask).logits[mask.bool()]))
         self.assertTrue(torch.equal(*self.outputs(model, lambda one: one.generate(tiny.tokens(), attention_mask=mask, max_new_tokens=4, do_sample=False))))
+
+    def test_masks_that_models_take_apart(self):
+        """They index, repeat, concatenate and negate the mask, or fill a bias by it; the tensor is made then, and only then."""
+        text = dict(**self.SIZES, vocab_size=tiny.VOCABULARY, pad_token_id=0)
+        speech = dict(**self.SIZES, num_key_value_heads=4, num_mel_bins=16, subsampling_conv_channels=16)
+        seeded = lambda *shape: torch.randn(shape, generator=torch.Generator().manual_seed(1))
+        mask, frames = tiny.padding("left"), torch.arange(120) < torch.tensor([[120], [70]])
+        pixels = dict(pixel_attention_mask=torch.arange(16) < torch.tensor([[16], [10]]), spatial_shapes=torch.tensor([[4, 4], [2, 5]]))
+
+        def t5gemma2():
+            sizes = dict(**text, num_key_value_heads=2, head_dim=16, sliding_window=tiny.WINDOW, layer_types=["sliding_attention", "full_attention"])
+            encoder = transformers.T5Gemma2EncoderConfig(text_config=sizes, vision_config=dict(**self.SIZES, image_size=32, patch_size=8), mm_tokens_per_image=4)
+            config = transformers.T5Gemma2Config(encoder=encoder, decoder=transformers.T5Gemma2DecoderConfig(**sizes), image_token_index=96)
+            return transformers.T5Gemma2ForConditionalGeneration(config)
+
+        axk2 = dict(q_lora_rank=24, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=16, num_key_value_heads=4, n_routed_experts=4, n_group=1,
+                    num_experts_per_tok=2, topk_group=1, moe_intermediate_size=32, first_k_dense_replace=1, index_topk=8, index_n_heads=4, index_head_dim=16)
+        models = {
+            "Siglip2VisionModel": (lambda: transformers.Siglip2VisionModel(transformers.Siglip2VisionConfig(**self.SIZES, num_patches=16, patch_size=4)),
+                                   lambda one: one(seeded(2, 16, 48), **pixels).pooler_output),
+            "LasrEncoder": (lambda: transformers.LasrEncoder(transformers.LasrEncoderConfig(**speech, conv_kernel_size=8)),
+                            lambda one: one(seeded(2, 120, 16), attention_mask=frames).last_hidden_state[0]),
+            "NemotronAsrStreamingEncoder": (lambda: transformers.NemotronAsrStreamingEncoder(transformers.NemotronAsrStreamingEncoderConfig(**speech)),
+                                            lambda one: one(seeded(2, 120, 16), attention_mask=frames).last_hidden_state[0]),
+            "AXK2ForCausalLM": (lambda: transformers.AXK2ForCausalLM(transformers.AXK2Config(**text, **axk2)),
+                                lambda one: one(tiny.tokens(), attention_mask=mask).logits[mask.bool()]),
+            "T5Gemma2ForConditionalGeneration": (t5gemma2, lambda one: one(input_ids=tiny.tokens().clamp(max=90), attention_mask=mask,
+                                                                           decoder_input_ids=tiny.tokens(rows=21).clamp(max=90)).logits),
+        }
+        for name, (build, call) in models.items():
+            with self.subTest(name):
+                if not hasattr(transformers, name):
+                    self.skipTest(f"this transformers has no {name}")
+                self.near(self.outputs(build(), call, "sdpa"))
+
+    def test_head_dims_of_wider_copies(self):
+        """JetMoe calls .view() on what the attention function gives."""
+        if not hasattr(transformers, "JetMoeForCausalLM"):
+            self.skipTest("this transformers has no JetMoe")
+        config = transformers.JetMoeConfig(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_key_value_heads=2, kv_channels=12, num_local_experts=4,
+                                           num_experts_per_tok=2, vocab_size=tiny.VOCABULARY)
+        self.near(self.outputs(transformers.JetMoeForCausalLM(config), lambda one: one(tiny.tokens()).logits))
 
     def test_layers_without_keys_ahead(self):
         if not hasattr(transformers, "MiniMaxForCausalLM"):

@@ -8,39 +8,52 @@ try:
 except ImportError:
     _Base = object
 
-_NO_TENSOR = ("this model computes with its attention mask itself, and attune's mask is no tensor; accepted are models whose attention goes "
-              "through transformers' AttentionInterface: load this one with attn_implementation=\"eager\" or \"sdpa\"")
+_WRITTEN = ("this model writes into its attention mask, and attune's is a rule that layers share; accepted are models that copy it before, as by clone(): load this "
+            "one with attn_implementation=\"eager\" or \"sdpa\"")
+_ADDITIONS = ("add", "__add__", "__radd__", "add_", "__iadd__")
+_OPERATORS = ("__and__", "__rand__", "__or__", "__ror__", "__xor__", "__rxor__", "__invert__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__",
+              "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__getitem__", "__len__", "__iter__")
 
 
 class MaskRule(_Base):
     """shape: (batch, 1, seqlen_q, seqlen_kv), the mask that it stands for. keys: None, or (start, stop): the keys that any row sees, to be
     cut out of k and v. keywords: for attune.attention(): mask, window, key_lengths and others, of the keys that are left. as_tensor(): the same mask, bool of
-    that shape, for models that add it to a bias. Immutable."""
+    that shape.
+
+    A model that only hands it on never makes that tensor. In operators, indexing, tensor methods and PyTorch's functions a rule is its tensor, as the one
+    that transformers makes for SDPA; added to floats it hides, as transformers' masks for eager attention do. It may not be written into."""
 
     def __init__(self, shape, device, keys, keywords, as_tensor):
         self._shape, self._device = shape, device
         self.seqlen_kv, self.keys, self.keywords, self._as_tensor = shape[3], keys, keywords, as_tensor
-        self._moved = {}
+        self._moved, self._made = {}, None
 
     shape = property(lambda self: self._shape)
     device = property(lambda self: self._device)
+    dtype = property(lambda self: _bool())
     ndim = 4
+    __hash__ = object.__hash__
 
     def dim(self):
         return 4
 
-    def size(self, axis=None):
-        return self._shape if axis is None else self._shape[axis]
+    def size(self, dim=None):
+        return self._shape if dim is None else self._shape[dim]
 
-    def contiguous(self):
+    def is_floating_point(self):
+        return False
+
+    def _itself(self, *_, **__):
         return self
 
-    def detach(self):
-        return self
+    contiguous = detach = bool = _itself
 
-    def to(self, device, *_, **__):
-        """The same for layers on another device."""
-        if str(device) == str(self._device):
+    def to(self, *places, **named):
+        """The same for layers on another device; of another dtype, the tensor."""
+        device = named.get("device", places[0] if places else None)
+        if len(places) > 1 and not isinstance(places[1], bool) or hasattr(device, "is_floating_point") or hasattr(device, "itemsize") or "dtype" in named:
+            return self.tensor().to(*places, **named)
+        if device is None or str(device) == str(self._device):
             return self
         if str(device) not in self._moved:
             moved = {name: _moved(value, device) for name, value in self.keywords.items()}
@@ -52,27 +65,81 @@ class MaskRule(_Base):
 
     __str__ = __repr__
 
-    def _refuse(self, *_, **__):
-        raise TypeError(_NO_TENSOR)
-
     def tensor(self):
-        return self._as_tensor().to(self._device)
+        """bool of this shape, made once."""
+        if self._made is None:
+            made = self._as_tensor().to(self._device)
+            self._made = made, _version_of(made)
+        return self._made[0]
+
+    def is_written(self):
+        """True if a view of the tensor has been written into: then the keywords say less than it."""
+        return self._made is not None and _version_of(self._made[0]) != self._made[1]
 
     def __add__(self, bias):
         """A float tensor is a bias of scores: what is hidden gets the least number of its dtype, as of transformers' own masks."""
         if not hasattr(bias, "is_floating_point") or not bias.is_floating_point():
-            self._refuse()
+            return self.tensor() + (bias.tensor() if isinstance(bias, MaskRule) else bias)
         if self.keys is None and not self.keywords:
             return bias
-        return bias + bias.new_zeros(()).masked_fill(~self._as_tensor().to(bias.device), _least(bias.dtype))
+        return bias + bias.new_zeros(()).masked_fill(~self.tensor().to(bias.device), _least(bias.dtype))
 
     __radd__ = __add__
-    __mul__ = __rmul__ = __sub__ = __rsub__ = __getitem__ = __invert__ = __and__ = __rand__ = __len__ = _refuse
+
+    def __setitem__(self, *_):
+        raise TypeError(_WRITTEN)
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        """A function of PyTorch that finds a rule among its arguments."""
+        name, kwargs = getattr(function, "__name__", ""), kwargs or {}
+        if name in _ADDITIONS and len(args) == 2 and not kwargs:
+            if isinstance(args[0], MaskRule):
+                return args[0] + args[1]
+            return args[1] + args[0] if name in _ADDITIONS[:3] else args[0].copy_(args[1] + args[0])
+        if name.endswith("_") and not name.endswith("__") and args and isinstance(args[0], MaskRule):
+            raise TypeError(_WRITTEN)
+        return function(*_tensors(args), **{name: _tensors(value) for name, value in kwargs.items()})
 
     def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise AttributeError(f"{name}: {_NO_TENSOR}")
+        if name.startswith("_") or not _is_of_tensors(name):
+            raise AttributeError(f"{name}: attune's attention mask is a rule in the place of a tensor, and has no {name}")
+        if name.endswith("_"):
+            raise TypeError(_WRITTEN)
+        return getattr(self.tensor(), name)
+
+
+def _operator(name):
+    def operator(self, *others):
+        return getattr(self.tensor(), name)(*_tensors(others))
+    return operator
+
+
+for _name in _OPERATORS:
+    setattr(MaskRule, _name, _operator(_name))
+
+
+def _tensors(value):
+    """The argument, or arguments, with the tensor of each rule."""
+    if isinstance(value, MaskRule):
+        return value.tensor()
+    return type(value)(_tensors(one) for one in value) if type(value) in (tuple, list) else value
+
+
+def _bool():
+    from torch import bool as found
+    return found
+
+
+def _is_of_tensors(name):
+    from torch import Tensor
+    return hasattr(Tensor, name)
+
+
+def _version_of(tensor):
+    """How often it has been written into; None where nothing counts."""
+    from torch import compiler
+    return None if compiler.is_compiling() or tensor.is_inference() else tensor._version
 
 
 def _least(dtype):

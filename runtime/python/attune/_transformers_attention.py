@@ -9,7 +9,7 @@ from ._mask_rule import MaskRule
 from ._transformers_paged import attend_packed
 
 # Keywords of models whose attention is another one, with what they are.
-_REFUSED = {"head_mask": "factors of heads", "indices": "chosen keys", "block_indices": "chosen blocks of keys", "sinks": "sinks that are no s_aux",
+_REFUSED = {"head_mask": "factors of heads", "block_indices": "chosen blocks of keys", "sinks": "sinks that are no s_aux",
             "block_table": "a table of pages"}
 
 
@@ -25,19 +25,24 @@ def _refuse(output_attentions, others):
 
 def attention_forward(module, query, key, value, attention_mask, dropout=0.0, scaling=None, sliding_window=None, softcap=None, s_aux=None,
                       is_causal=None, position_bias=None, output_attentions=False, cu_seq_lens_q=None, cu_seq_lens_k=None, max_length_q=None,
-                      max_length_k=None, **others):
+                      max_length_k=None, indices=None, **others):
     """As transformers calls it: query [batch, num_heads, seqlen_q, head_dim], key and value with the heads that they have, attention_mask a
     MaskRule, None, or a tensor [batch, num_heads, seqlen_q, seqlen_kv] that the model made (bool, or a float to be added). Returns
-    (o [batch, seqlen_q, num_heads, head_dim_v], None). A mask, where there is one, says all about who sees whom, as in eager mode:
-    sliding_window and is_causal count where there is none. Raises ValueError for what attune does not serve."""
+    (o [batch, seqlen_q, num_heads, head_dim_v], None), o without gaps. Operands may lie in memory in any way. A mask, where there is one, says all about who
+    sees whom, as in eager mode: sliding_window and is_causal count where there is none. indices [batch, seqlen_q, count]: of the keys that the mask shows, a
+    row sees these alone. Raises ValueError for what attune does not serve."""
+    all_keys, keys = key.shape[2], None
     if output_attentions is not False or others:
         _refuse(output_attentions, others)
+    if type(attention_mask) is MaskRule and attention_mask.is_written():
+        attention_mask = attention_mask.tensor()
     if type(attention_mask) is MaskRule:
         keywords, keys = attention_mask.keywords, attention_mask.keys
         if attention_mask.seqlen_kv == 1 == query.shape[2] != key.shape[2]:
             keywords, keys = _of_one_key(attention_mask), None
         elif key.shape[2] != attention_mask.seqlen_kv:
-            raise ValueError(f"key has {key.shape[2]} positions and the attention mask is of {attention_mask.seqlen_kv}; accepted are as many")
+            raise ValueError(f"key has {key.shape[2]} positions and the attention mask is of {attention_mask.seqlen_kv}; must be as many, or load the model "
+                             "with attn_implementation=\"eager\"")
         if keys is not None:
             start, stop = keys
             key, value = key[:, :, start:stop], value[:, :, start:stop]
@@ -46,10 +51,12 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
     else:
         is_causal = flag("is_causal", getattr(module, "is_causal", True) if is_causal is None else is_causal)
         most = (max_length_q, max_length_k)
-        if is_causal and None not in most and _finds_sequences(query, key, value, attention_mask, position_bias, dropout, s_aux, cu_seq_lens_q, cu_seq_lens_k):
+        if is_causal and indices is None and None not in most and _finds_sequences(query, key, value, attention_mask, position_bias, dropout, s_aux, cu_seq_lens_q, cu_seq_lens_k):
             return attend_packed(query, key, value, cu_seq_lens_q, cu_seq_lens_k, *most, sliding_window, scaling, softcap, s_aux), None
         keywords, position_bias = _without_rule(query, key, attention_mask, is_causal, sliding_window, position_bias, cu_seq_lens_q, cu_seq_lens_k)
     choices = dict(keywords)
+    if indices is not None:
+        _show_chosen(choices, indices, all_keys, slice(None) if keys is None else slice(*keys))
     for name, given in (("softcap", softcap or None), ("sinks", s_aux), ("bias", position_bias), ("dropout_p", dropout or None)):
         if given is not None:
             choices[name] = given
@@ -61,6 +68,13 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
 def _of_one_key(rule):
     """Of one row, whose keys all get what the mask says of one: transformers makes it of a layer whose cache has no keys (linear attention)."""
     return {"mask_tensor": rule.tensor()} if rule.keywords or rule.keys is not None else {}
+
+
+def _show_chosen(choices, indices, count, kept):
+    """Adds to the keywords that rows see the keys of these numbers alone, among `count`, of which `kept` are left. A number below 0 is none."""
+    places = torch.where(indices < 0, count, indices).long()
+    seen = torch.zeros((*indices.shape[:2], count + 1), dtype=torch.bool, device=indices.device).scatter(-1, places, True)[:, None, :, :count][..., kept]
+    choices["mask_tensor"] = seen & choices["mask_tensor"] if "mask_tensor" in choices else seen
 
 
 def _finds_sequences(query, key, value, mask, position_bias, dropout, sinks, cu_seq_lens_q, cu_seq_lens_k):

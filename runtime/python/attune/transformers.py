@@ -17,8 +17,9 @@ def _interfaces():
         from transformers.masking_utils import AttentionMaskInterface
     except ImportError as error:
         found = getattr(sys.modules.get("transformers"), "__version__", None)
-        raise ImportError(f"register_transformers() needs transformers with an AttentionMaskInterface, 4.53 or later; "
-                          f"{f'found is {found}' if found else 'none is installed'}") from error
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name == "transformers"
+        what = "none is installed" if is_missing else f"found is {found}, " * (found is not None) + f"its import fails: {error}"
+        raise ImportError(f"register_transformers() needs transformers with an AttentionMaskInterface, 4.53 or later; {what}") from error
     del transformers
     return AttentionInterface, AttentionMaskInterface
 
