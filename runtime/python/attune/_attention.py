@@ -7,6 +7,7 @@ from collections import namedtuple
 from . import _quick as quick
 from . import _tensors as tensors
 from ._context import SCALES, context_of, refuse_capture
+from ._copies import in_order_of, order_of, readable, strides_in_order
 from ._dropout import seed_for
 from ._flags import flag, flag_or_none, is_deterministic
 from ._library import module
@@ -14,11 +15,11 @@ from ._operands import Layout
 from ._padding import cut, is_between, widened_arguments
 from ._problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale, v_layout_of, window_sides, word)
 from ._scores import scores_of
-from ._sdpa_operands import fitted, subclass_of
+from ._sdpa_operands import fitted, refuse_nested, subclass_of
 from ._torch import in_graphs, needs_op, ordinal_of, records_gradients, refuse_gradients, stream_address, tell_written, untraced
 
 # What is settled for operands of the same shapes, strides and choices.
-_Call = namedtuple("_Call", "plan layout out_shape out_dtype lse_shape lse_dtype")
+_Call = namedtuple("_Call", "plan layout out_shape out_strides out_dtype lse_shape lse_dtype")
 
 
 def _refuse_op(context, **operands):
@@ -49,7 +50,19 @@ def _check_out(out, q, out_dtype):
     return found
 
 
-def _make_call(context, q, k, v, out, keywords, scores):
+def _strides_like(q, shape):
+    """Strides of a new o [batch, seqlen_q, num_heads, head_dim_v] whose axes stand in memory as q's do."""
+    heads_first = shape[0], shape[2], shape[1], shape[3]
+    batch, heads, rows, columns = strides_in_order(heads_first, order_of(q.transpose(1, 2)))
+    return batch, rows, heads, columns
+
+
+def _empty(q, shape, strides, dtype):
+    """A new o; strides: None, or those that it has."""
+    return tensors.empty(q, shape, dtype) if strides is None else sys.modules["torch"].empty_strided(shape, strides, dtype=dtype, device=q.device)
+
+
+def _make_call(context, q, k, v, out, follows_q, keywords, scores):
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_beside(name, tensor, q)
         tensors.check_plain(name, tensor)
@@ -63,23 +76,24 @@ def _make_call(context, q, k, v, out, keywords, scores):
     out_dtype = text.partition(",dtype_o=")[2].partition(",")[0] or tensors.dtype_text(q.dtype)
     o_shape = (*q.shape[:3], v.shape[3 if order == tensors.ROWS else 2])
     o_dtype, lse_dtype = tensors.native_dtype(q, out_dtype), tensors.native_dtype(q, "fp32")
-    o = tensors.empty(q, o_shape, o_dtype) if out is None else out
+    o_strides = _strides_like(q, o_shape) if follows_q else None
+    o = _empty(q, o_shape, o_strides, o_dtype) if out is None else out
     lse = tensors.empty(q, (q.shape[0], q.shape[2], q.shape[1]), lse_dtype)
     named = (("q", q, tensors.ROWS), ("k", k, tensors.ROWS), ("v", v, order), ("out", o, tensors.ROWS))
     programs = () if scores is None else scores.programs()
     plan = context.plan_with_strides(text, [tensors.layout_strides(*of) for of in named], programs)
     layout = Layout(plan.problem, plan.target, q, k, v, o, lse, "out")
-    return _Call(plan, layout, o_shape, o_dtype, tuple(lse.shape), lse_dtype)
+    return _Call(plan, layout, o_shape, o_strides, o_dtype, tuple(lse.shape), lse_dtype)
 
 
-def _call_of(context, q, k, v, out, choices, keywords, scores):
+def _call_of(context, q, k, v, out, follows_q, choices, keywords, scores):
     key = (tensors.signature("q", q), tensors.signature("k", k), tensors.signature("v", v),
-           None if out is None else tensors.signature("out", out), choices, None if scores is None else scores.key)
+           None if out is None else tensors.signature("out", out), follows_q, choices, None if scores is None else scores.key)
     context = context_of(context, tensors.check_device("q", q))
     recent = context.recent  # reload() puts another in its place
     call = recent.find(key)
     if call is None:
-        call = _make_call(context, q, k, v, out, keywords, scores)
+        call = _make_call(context, q, k, v, out, follows_q, keywords, scores)
         recent.keep(key, call)
     return call
 
@@ -90,7 +104,15 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
              chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0,
              deterministic=None):
     """attention(), and how the C module may repeat it: see _quick.py."""
+    return _computed(False, **locals())
+
+
+def _computed(follows_q, q, k, v, mask, window, scale, out, return_lse, is_causal, q_scale, k_scale, v_scale, scale_block, accuracy, v_layout, out_dtype, dtype,
+              dtype_kv, context, softcap, bias, relative_bias, alibi_slopes, mask_tensor, key_lengths, documents, prefix, chunk, score_mod, mask_mod, sinks,
+              block_map, pad_head_dim, dropout_p, seed, offset, deterministic):
+    """As _checked(). follows_q: a new o has its axes in memory as q has, wherever this function makes it."""
     given = locals()
+    del given["follows_q"]
     if deterministic is not None:
         is_deterministic(deterministic)  # refuses what is no answer; gradients alone ask
     flag_or_none("pad_head_dim", pad_head_dim)
@@ -116,8 +138,8 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
     if out is None and scores is not None and scores.learned():
         from ._train import train
         return train({**given, "return_lse": return_lse}), None
-    call = _call_of(context, q, k, v, out, choices_of(**keywords), keywords, scores)
-    o = tensors.empty(q, call.out_shape, call.out_dtype) if out is None else out
+    call = _call_of(context, q, k, v, out, follows_q, choices_of(**keywords), keywords, scores)
+    o = _empty(q, call.out_shape, call.out_strides, call.out_dtype) if out is None else out
     lse = tensors.empty(q, call.lse_shape, call.lse_dtype) if return_lse else None
     stream = stream_address(None, call.plan.ordinal)
     operands = call.plan.bind(call.layout, q, k, v, o, lse, scales, stream, fresh=out is None)
@@ -190,14 +212,30 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
 _attend = quick.behind(attention, _checked)
 
 
+_NAMES, _DEFAULTS, _REQUIRED, _ = quick.parameters_of(_checked)
+_FILLED = dict(zip(_NAMES[_REQUIRED:], _DEFAULTS))
+
+
+def _of_adapter(follows_q, q, k, v, *rest, **choices):
+    """As _checked(), of [batch, num_heads, seqlen, head_dim] that kernels read as they stand. Returns o [batch, seqlen_q, num_heads, head_dim_v]."""
+    given = {**_FILLED, **dict(zip(_NAMES[_REQUIRED:], rest)), **choices}
+    return _computed(follows_q, *(x.transpose(1, 2) for x in (q, k, v)), **given)
+
+
+def _shown(result, change):
+    """What attention() returned, with the o that change() makes of its own."""
+    return (change(result[0]), result[1]) if isinstance(result, tuple) else change(result)
+
+
 def _heads_first(*arguments, **choices):
-    """As _checked(), of operands and o that have their heads before their rows, and may be any that PyTorch's SDPA takes."""
+    """As _checked(), of operands and o that have their heads before their rows, and may be any that PyTorch's SDPA takes. o's memory has the order of
+    query's axes."""
     q, k, v, *rest = arguments
     if records_gradients(q, k, v):
         return _train_heads_first(q, k, v, *rest, **choices), None
     fit = fitted(q, k, v)
-    result, recipe = _checked(*(x.transpose(1, 2) for x in fit), *rest, **choices)
-    shown = (result[0].transpose(1, 2), result[1]) if isinstance(result, tuple) else result.transpose(1, 2)
+    result, recipe = _of_adapter(True, *fit, *rest, **choices)
+    shown = _shown(result, lambda o: in_order_of(q, o.transpose(1, 2)))
     kind = subclass_of(q, k, v, choices.get("bias"), choices.get("mask_tensor"))
     if kind is not None and not isinstance(shown, tuple):
         shown = shown.as_subclass(kind)
@@ -207,13 +245,18 @@ def _heads_first(*arguments, **choices):
 
 def _train_heads_first(q, k, v, *rest, **choices):
     from ._train import train_heads_first
-    return train_heads_first(*fitted(q, k, v), *rest, **choices)
+    result = train_heads_first(*fitted(q, k, v), *rest, **choices)
+    return _shown(result, lambda o: in_order_of(q, o))
 
 
 def _from_heads_first(*arguments, **choices):
-    """As _checked(), of operands that have their heads before their rows, and an o that has not."""
+    """As _checked(), of operands that have their heads before their rows and lie in memory in any way; o has its rows first and no gaps."""
     q, k, v, *rest = arguments
-    return _checked(*(x.transpose(1, 2) for x in (q, k, v)), *rest, **choices)
+    refuse_nested(q, k, v)
+    fit = [readable(x) if x.dim() == 4 else x for x in (q, k, v)]
+    result, recipe = _of_adapter(False, *fit, *rest, **choices)
+    is_known = recipe is not None and all(one is other for one, other in zip(fit, (q, k, v)))
+    return _shown(result, lambda o: o.contiguous()), recipe if is_known else None
 
 
 def _entry(checked, name, train=None):
@@ -257,6 +300,6 @@ def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=Fa
     scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,
                        key_lengths=key_lengths, documents=documents, prefix=prefix, chunk=chunk, score_mod=score_mod, mask_mod=mask_mod,
                        sinks=sinks, block_map=block_map, dropout_p=dropout_p, seed=0)
-    call = _call_of(context, q, k, v, out, choices_of(**keywords), keywords, scores)
+    call = _call_of(context, q, k, v, out, False, choices_of(**keywords), keywords, scores)
     call.plan.prepare()
     return call.plan

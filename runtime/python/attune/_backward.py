@@ -9,9 +9,10 @@ from . import _quick as quick
 from . import _tensors as tensors
 from ._attention import choices_of
 from ._context import context_of, refuse_capture
+from ._copies import readable, readable_operand
 from ._flags import flag, flag_or_none, is_deterministic
 from ._library import GradientOperands, Operands, Tensor, module
-from ._operands import ALIGNMENT, extent_of, lse_extent, operand_address, share_memory
+from ._operands import extent_of, lse_extent, operand_address, share_memory
 from ._padding import check_written, is_between, refuse_overlap, widened, widened_arguments
 from ._problem import check_beside, problem_text, word
 from ._scores import scores_of
@@ -48,28 +49,22 @@ def gradient_like(x):
     return made if made.strides[3] == made.itemsize else numpy.empty(x.shape, x.dtype)
 
 
-def _copy(like, tensor):
-    made = tensors.empty(like, tuple(tensor.shape), tensor.dtype)
+def readable_lse(name, tensor):
+    """lse or dlse (None: None), or a copy of it: the library reads rows side by side, without repeats."""
+    if tensor is None or len(tensor.shape) != 3:
+        return tensor
+    strides = tensors.element_strides(name, tensor)
+    fits = all(extent == 1 or stride > 0 for stride, extent in zip(strides, tensor.shape)) and (strides[2] == 1 or tensor.shape[2] == 1)
+    if fits and not (tensors.is_torch(tensor) and tensor.is_neg()):
+        return tensor
+    made = tensors.empty(tensor, tuple(tensor.shape), tensor.dtype)
     made[...] = tensor
     return made
 
 
-def readable(tensor, like):
-    """dout with strides that kernels take: of what comes from sum() or from a slice, a copy."""
-    strides, item = tensors.element_strides("dout", tensor), tensors.item_bytes(tensor)
-    outer = [stride for stride, extent in zip(strides[:3], tensor.shape) if extent > 1]
-    fits = (strides[3] == 1 or tensor.shape[3] <= 1) and all(stride >= 0 and stride * item % ALIGNMENT == 0 for stride in outer)
-    negative = tensors.is_torch(tensor) and tensor.is_neg()
-    return tensor if fits and not negative and (tensors.address("dout", tensor) or 0) % ALIGNMENT == 0 else _copy(like, tensor)
-
-
-def readable_dlse(tensor, like):
-    """dlse, which the library reads with rows side by side and without repeats."""
-    if tensor is None or len(tensor.shape) != 3:
-        return tensor
-    strides = tensors.element_strides("dlse", tensor)
-    fits = all(extent == 1 or stride > 0 for stride, extent in zip(strides, tensor.shape)) and (strides[2] == 1 or tensor.shape[2] == 1)
-    return tensor if fits and not (tensors.is_torch(tensor) and tensor.is_neg()) else _copy(like, tensor)
+def readable_saved(dout, q, k, v, o, lse):
+    """What a backward begins with, in copies where hooks gave saved tensors back at other addresses or in another order of memory."""
+    return *(readable(x) if x.dim() == 4 else x for x in (dout, q, k, v, o)), readable_lse("lse", lse)
 
 
 def _struct_of(extent):
@@ -215,7 +210,7 @@ def _run(given, dlse, asked, out, accumulate, deterministic, keywords, context, 
     """The gradients, and what a recipe of such calls is made of; `given`: tensors by name, which is added to."""
     dout, q, k, v = (given[name] for name in ("dout", "q", "k", "v"))
     tensors.check_rank("dout", dout, tensors.DIMENSIONS[tensors.ROWS])
-    given.update(dout=readable(dout, q), dlse=readable_dlse(dlse, q))
+    given.update(dout=readable_operand("dout", dout), dlse=readable_lse("dlse", dlse))
     check_ranks(q, k, v)
     given.update(_outputs(out, asked, q, k, v))
     fields = f"gradients={asked}{',accumulate=1' if accumulate else ''}{',deterministic=1' if deterministic else ''}"

@@ -11,13 +11,14 @@ from ._backward import gradients_asked
 from ._block_map import use_of
 from ._cache_ops import new_lse
 from ._cascade import calls_of, check_levels
+from ._copies import in_order_of, readable
 from ._dropout import drawn_seed, rate_of, signed
 from ._flags import flag, flag_or_none, refuse_flag
 from ._known import marked_constant, settled as settled_here
 from ._problem import cache_mask, causal_flag, check_beside, softmax_scale, v_layout_of
 from ._programs import BoundMod, Mod, bind, refuse_stop
 from ._scores import TENSORS, scores_of
-from ._sdpa_operands import fitted
+from ._sdpa_operands import fitted, refuse_nested
 from ._spec import spec
 
 _MASKS = ("mask_tensor", "key_lengths", "documents", "prefix")
@@ -252,13 +253,18 @@ def differentiate_scores(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
 
 def attend_from_heads_first(q, k, v, mask=None, scale=None, **choices):
     """That of _attention.py."""
+    refuse_nested(q, k, v)
+    q, k, v = (readable(x) if x.dim() == 4 else x for x in (q, k, v))
     return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, scale=scale, **choices)
 
 
 def attend_heads_first(q, k, v, mask=None, scale=None, **choices):
     """That of _attention.py."""
-    result = attend_from_heads_first(*fitted(q, k, v), mask, scale, **choices)
-    return (result[0].transpose(1, 2), result[1]) if isinstance(result, tuple) else result.transpose(1, 2)
+    fit_q, fit_k, fit_v = fitted(q, k, v)
+    result = attend(fit_q.transpose(1, 2), fit_k.transpose(1, 2), fit_v.transpose(1, 2), mask, scale=scale, **choices)
+    o, lse = result if isinstance(result, tuple) else (result, None)
+    o = in_order_of(q, o.transpose(1, 2))
+    return o if lse is None else (o, lse)
 
 
 def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *, context=None):

@@ -267,14 +267,15 @@ def _makes_like(make, arguments, wanted):
         return False
 
 
-def _new(like, shape, dtype, *at, heads_first=False):
-    """One that each call allocates: its makers, places, rank; None where there are none: memory is short, or a mode makes others. heads_first: of
-    PyTorch; it is shown with its heads before its rows."""
+def _new(like, shape, dtype, *at, strides=None, heads_first=False):
+    """One that each call allocates: its makers, places, rank; None where there are none: memory is short, or a mode makes others. strides: None, or
+    those that it has. heads_first: of PyTorch; it is shown with its heads before its rows."""
     if tensors.is_numpy(like):
         return ((sys.modules["numpy"].empty, (shape, dtype)),), at, len(shape)
     torch = sys.modules["torch"]
     try:
-        made = torch.empty(shape, dtype=dtype, device=like.device)
+        made = (torch.empty(shape, dtype=dtype, device=like.device) if strides is None else
+                torch.empty_strided(shape, strides, dtype=dtype, device=like.device))
     except RuntimeError:
         return None
     if type(made) is not torch.Tensor:
@@ -294,7 +295,7 @@ def recipe_of_attention(call, operands, arguments, scores, kept, stream, heads_f
         places += [*_capture_places(indices, scores, begins.get("captures", 0)), *_seed_places(indices, begins)]
     q, fresh, results = arguments["q"], [], []
     if arguments["out"] is None:
-        fresh.append(_new(q, call.out_shape, call.out_dtype, _at("o"), heads_first=heads_first))
+        fresh.append(_new(q, call.out_shape, call.out_dtype, _at("o"), strides=call.out_strides, heads_first=heads_first))
     results.append(-1 if arguments["out"] is None else indices["out"][0])
     if arguments["return_lse"]:
         fresh.append(_new(q, call.lse_shape, call.lse_dtype, Operands.lse.offset))

@@ -4,9 +4,10 @@ problem and output. _autograd.py calls it for PyTorch's autograd."""
 from functools import partial
 
 from ._attention import choices_of
-from ._backward import FEATURES, bind_call, check_like_o, check_ranks, make_call, readable, readable_dlse
+from ._backward import FEATURES, bind_call, check_like_o, check_ranks, make_call, readable_lse
 from ._capture_gradient import CaptureGradient, find_capture, names_of
 from ._context import context_of
+from ._copies import readable_operand
 from ._padding import is_between, widened, widened_arguments
 from ._problem import check_beside, word
 from ._scores import scores_of
@@ -90,7 +91,7 @@ def score_gradient_checked(name, dout, q, k, v, o, lse, *, dlse=None, mask=None,
     tensors.check_rank("dout", dout, tensors.DIMENSIONS[tensors.ROWS])
     check_ranks(q, k, v)
     scores = scores_of(block_map=block_map, **features)
-    given.update(dout=readable(dout, q), dlse=readable_dlse(dlse, q))
+    given.update(dout=readable_operand("dout", dout), dlse=readable_lse("dlse", dlse))
     run = partial(_run, context_of(context, tensors.check_device("q", q)), given, keywords, scores, deterministic)
     return _of_capture(*capture, q, k, run) if capture is not None else _of_tensor(name, features[name], q, k, run)
 

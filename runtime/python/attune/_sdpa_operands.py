@@ -4,23 +4,7 @@ tensors, masks that are classes. Here each becomes what attention() takes. Used 
 _attention.py; torch.compile traces it."""
 import math
 
-_ALIGNED = 16  # bytes, of the first element and of each step
-
-
-def _readable(x):
-    """With head_dim contiguous, every row at a multiple of 16 bytes and no sign in the view: a copy where that is not so."""
-    import torch
-    x = x.resolve_neg()  # itself, where there is none
-    columns, item = x.shape[-1], x.element_size()
-    if columns > 1 and x.stride(-1) != 1:
-        return x.contiguous()
-    if columns * item % _ALIGNED:
-        return x  # attention() copies these
-    if any(x.shape[axis] > 1 and x.stride(axis) * item % _ALIGNED for axis in range(x.dim() - 1)):
-        return x.contiguous()
-    if torch.compiler.is_dynamo_compiling():  # which knows no offsets: the op looks at addresses
-        return x
-    return x.clone() if x.storage_offset() * item % _ALIGNED else x
+from ._copies import readable
 
 
 def _expanded(x, batch, heads):
@@ -44,7 +28,7 @@ def fitted(q, k, v):
                          "torch.nn.functional.scaled_dot_product_attention")
     if not q.dim() == k.dim() == v.dim() == 4:
         return q, k, v
-    q, k, v = _readable(q), _readable(k), _readable(v)
+    q, k, v = readable(q), readable(k), readable(v)
     batch, heads = _common((q.shape[0], k.shape[0], v.shape[0])), _common((k.shape[1], v.shape[1]))
     return _expanded(q, batch, q.shape[1]), _expanded(k, batch, heads), _expanded(v, batch, heads)
 

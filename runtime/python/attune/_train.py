@@ -52,6 +52,7 @@ class _Trained(torch.autograd.Function):
 def _gradients(operands, lse, dlse, needs, given, learned, heads_first):
     """By name. Where a second derivative or another's eye is on the call, by the ops."""
     asked = "".join(name for name, needed in zip("qkv", needs) if needed)
+    *operands, lse = _backward.readable_saved(*operands, lse)
     by_ops = torch.is_grad_enabled() or _is_watched(*operands)
     rows = tuple(x.transpose(1, 2) for x in operands) if heads_first and (by_ops or learned) else operands
     if not by_ops:  # which look for themselves

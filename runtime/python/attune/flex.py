@@ -4,7 +4,7 @@
 from collections import namedtuple
 
 from . import block_map as maps
-from ._attention import attention
+from ._attention import attend_heads_first
 from ._block_map import GRANULE_KEYS, GRANULE_ROWS
 from ._flags import flag
 from ._known import check_heads, marked_constant, tell_ignored
@@ -93,12 +93,12 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
     of what score_mod reads.
 
     query: [batch, num_heads, seqlen_q, head_dim], key: [batch or 1, num_heads_kv, seqlen_kv, head_dim], value: as key with head_dim_v; any
-    strides that attention() takes, without copies. score_mod(score, b, h, q_idx, kv_idx): traced, see attune.score_mod; what it reads
+    strides that attention() takes, without copies, and others in copies. score_mod(score, b, h, q_idx, kv_idx): traced, see attune.score_mod; what it reads
     around it comes with each call. block_mask: a BlockMask; what its mask_mod hides and what it does not list is hidden. Its map is made at
     the first call and waits for the device then; before a CUDA graph's capture, call once. Of blocks that are no multiples of 64 rows
     and 16 keys there is no map: each element looks up its block. enable_gqa: num_heads_kv may divide num_heads.
 
-    Returns o [batch, num_heads, seqlen_q, head_dim_v], a view as of PyTorch's; with return_lse (o, lse), with return_aux=AuxRequest(lse=True)
+    Returns o [batch, num_heads, seqlen_q, head_dim_v], whose axes stand in memory as query's do, as PyTorch's; with return_lse (o, lse), with return_aux=AuxRequest(lse=True)
     (o, AuxOutput). lse: natural, fp32 [batch, num_heads, seqlen_q], -inf in rows that see nothing. kernel_options are ignored, with one
     warning: the tuner owns them. Refused with a sentence: gradients of what a mask_mod reads, max_scores, what attune.score_mod() refuses.
 
@@ -119,7 +119,6 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
         key, value = key.expand(query.shape[0], -1, -1, -1), value.expand(query.shape[0], -1, -1, -1)
     masks = {} if block_mask is None else _masks_of(query, key, block_mask)
     wants_lse = return_lse or aux is not None and aux[0]
-    result = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), scale=scale, return_lse=wants_lse, score_mod=score_mod, **masks)
+    result = attend_heads_first(query, key, value, scale=scale, return_lse=wants_lse, score_mod=score_mod, **masks)
     o, lse = result if wants_lse else (result, None)
-    o = o.transpose(1, 2)
     return (o, AuxOutput(lse, None)) if aux is not None else (o, lse) if return_lse else o

@@ -28,8 +28,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
     query: [batch, num_heads, seqlen_q, head_dim], key: [.., num_heads_kv, seqlen_kv, head_dim], value: [.., num_heads_kv, seqlen_kv, head_dim_v], of
     fp32, bf16 or fp16; also of other ranks from 2 on, and of leading axes that are 1 or missing, which repeat. Any strides that attention() takes,
-    without copies, and others in copies; the result's memory is [batch, seqlen_q, num_heads, head_dim_v], as of PyTorch's flash attention. Nested
-    tensors of layout jagged, without attn_mask, are flash_attn_varlen_func()'s.
+    without copies, and others in copies: windows that overlap, head_dim that is not contiguous, addresses between multiples of 16 bytes. The result's
+    axes stand in memory as query's do, head_dim last, as PyTorch's. Nested tensors of layout jagged, without attn_mask, are flash_attn_varlen_func()'s.
     attn_mask: bool, True: the key takes part; or floats (fp32, bf16, fp16) that are added, at or below -1e30 a hidden key; of a shape that
     broadcasts to [batch, num_heads, seqlen_q, seqlen_kv]. A row without visible keys gives zeros, also where each of its floats is
     finite but below -1e30, of which PyTorch makes a mean. Or what torch.nn.attention.bias makes (CausalBias).

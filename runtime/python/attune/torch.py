@@ -14,6 +14,7 @@ import torch
 from . import _attention, _autograd, _backward, _cache_ops, _merge, _quantise, _score_gradient
 from . import block_map as _maps
 from ._block_map import GRANULE_KEYS, GRANULE_ROWS, BlockMap
+from ._copies import aligned
 from ._eager import hidden, shorten, wanted_recipes
 from ._flash_registry import activate, register as _register_flash, restore
 from ._spec import captures_of, mods_of, parse_spec, spec
@@ -88,6 +89,8 @@ def _no_lse(device):
 
 
 def _attention_impl(q, k, v, *, spec="", scale=None, return_lse=True, captures=None, scalars=None, block_map=None, **given):
+    given_q, given_k, given_v = q, k, v
+    q, k, v = aligned(q), aligned(k), aligned(v)
     if given or captures or scalars or block_map is not None:
         keywords = _keywords(spec, q, k, captures, scalars, block_map, **given)
     else:
@@ -99,7 +102,7 @@ def _attention_impl(q, k, v, *, spec="", scale=None, return_lse=True, captures=N
         result = _attend(q, k, v, scale=scale, return_lse=return_lse, **keywords)
     else:
         result, recipe = _attention._checked(q, k, v, scale=scale, return_lse=return_lse, **keywords)
-        if recipe is not None:
+        if recipe is not None and q is given_q and k is given_k and v is given_v:
             recipes.append(lambda: recipe(empty_lse=True))
     o, lse = result if return_lse else (result, torch.empty_like(_no_lse(q.device)))
     return (o if o.is_contiguous() else o.contiguous()), lse  # padded head dims come as views
@@ -149,7 +152,8 @@ def _backward_keywords(q, k, spec="", captures=None, scalars=None, block_map=Non
 
 
 def _score_gradient_impl(dout, q, k, v, o, lse, *, of, dlse=None, **given):
-    return _score_gradient.score_gradient_checked(of, dout, q, k, v, o, lse, dlse=dlse, **_backward_keywords(q, k, **given)).contiguous()
+    saved = _backward.readable_saved(dout, q, k, v, o, lse)
+    return _score_gradient.score_gradient_checked(of, *saved, dlse=dlse, **_backward_keywords(q, k, **given)).contiguous()
 
 
 def _score_gradient_fake(dout, q, k, v, o, lse, *, of, **given):
@@ -162,8 +166,16 @@ def _score_gradient_fake(dout, q, k, v, o, lse, *, of, **given):
 
 def _backward_impl(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", **given):
     keywords = _backward_keywords(q, k, **given)
-    found = _backward.attention_backward_checked(dout, q, k, v, o, lse, dlse=dlse, gradients=gradients, **keywords)
-    return tuple(q.new_empty((0,)) if gradient is None else gradient for gradient in found)
+    saved = _backward.readable_saved(dout, q, k, v, o, lse)
+    found = _backward.attention_backward_checked(*saved, dlse=dlse, gradients=gradients, **keywords)
+    given = zip((q, k, v), saved[1:4], found)
+    return tuple(x.new_empty((0,)) if gradient is None else gradient if read is x else _in_strides_of(x, gradient) for x, read, gradient in given)
+
+
+def _in_strides_of(x, gradient):
+    """The gradient as the fake kernel has it, of an x that was copied."""
+    wanted = _backward.gradient_like(x)
+    return gradient if gradient.stride() == wanted.stride() else wanted.copy_(gradient)
 
 
 def _backward_fake(dout, q, k, v, o, lse, *, gradients="qkv", **given):
