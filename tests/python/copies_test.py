@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tensors whose memory kernels do not take are copied in attune.sdpa, attune.flex, transformers' adapter, compiled graphs and backward; results have
-the memory order of PyTorch's. Skips aloud (status 77) without PyTorch or the CPU target."""
+the memory order of PyTorch's. Nested and sparse tensors are refused. Skips aloud (status 77) without PyTorch or the CPU target."""
 import os
 import random
 import sys
@@ -17,6 +17,7 @@ except ImportError:
     sys.exit(77)
 
 import attune
+from attune import flash
 from attune._copies import in_order_of, readable
 from attune._transformers_attention import attention_forward
 from attune.flash import flash_attn_varlen_func
@@ -228,6 +229,41 @@ class OrderTest(unittest.TestCase):
         for query in (draw(1, 4, 9, 32).expand(2, -1, -1, -1), draw(2, 1, 9, 32).expand(-1, 4, -1, -1), draw(32)[None, None, None].expand(2, 4, 9, 32),
                       draw(2, 9, 1, 32).transpose(1, 2)):
             self.assertIs(in_order_of(query, o), o)
+
+
+class NoDenseTensorTest(unittest.TestCase):
+    """Nested and sparse tensors are refused by name, wherever they are given."""
+    D, LSE, LIST = draw(2, 9, 4, 32), torch.zeros(2, 4, 9), torch.tensor([0, 3, 9], dtype=torch.int32)
+    KINDS = {"jagged": torch.nested.nested_tensor_from_jagged(draw(9, 4, 32), offsets=torch.tensor([0, 3, 9])), "sparse": D.to_sparse(),
+             "nested": torch.nested.nested_tensor([draw(3, 4, 32), draw(6, 4, 32)])}
+    # By name of the argument: calls of x, a tensor that is not dense, d, a dense one, and lse.
+    CALLS = {
+        "q": (lambda x, d, lse: attune.attention(x, x, x), lambda x, d, lse: attune.prepare(x, x, x), lambda x, d, lse: flash.flash_attn_func(x, x, x),
+              lambda x, d, lse: flash_attn_varlen_func(x, x, x, NoDenseTensorTest.LIST, NoDenseTensorTest.LIST, 6, 6),
+              lambda x, d, lse: flash.flash_attn_with_kvcache(x, d, d), lambda x, d, lse: attune.attention_kvcache(x, d, d)),
+        "k": (lambda x, d, lse: attune.attention(d, x, d), lambda x, d, lse: attune.attention(d.clone().requires_grad_(), x, d),
+              lambda x, d, lse: attune.append_kv(x, x, d, d), lambda x, d, lse: attune.attention_backward(d, d, x, d, d, lse)),
+        "bias": (lambda x, d, lse: attune.attention(d, d, d, bias=x),), "out": (lambda x, d, lse: attune.attention(d, d, d, out=x),),
+        "key": (lambda x, d, lse: ours(d.transpose(1, 2), x, x), lambda x, d, lse: flex_attention(d.transpose(1, 2), x, x),
+                lambda x, d, lse: attention_forward(TransformersTest.MODULE, d.transpose(1, 2), x, x, None)),
+        "attn_mask": (lambda x, d, lse: ours(d, d, d, x),),
+        "k_cache": (lambda x, d, lse: attune.attention_kvcache(d, x, d), lambda x, d, lse: attune.append_kv(d, d, x, d), lambda x, d, lse: flash.flash_attn_with_kvcache(d, x, d)),
+        "o": (lambda x, d, lse: attune.merge(x, lse, d, lse),), "lse": (lambda x, d, lse: attune.merge(d, x, d, lse),), "x": (lambda x, d, lse: attune.quantise(x),),
+        "dout": (lambda x, d, lse: attune.attention_backward(x, d, d, d, d, lse),),
+    }
+
+    def test_refusals(self):
+        for kind, x in self.KINDS.items():
+            for name, calls in self.CALLS.items():
+                for number, call in enumerate(calls):
+                    with self.subTest(kind, name=name, number=number), self.assertRaisesRegex(ValueError, f"^{name} (is a nested tensor; |has layout torch.sparse)"):
+                        call(x, self.D, self.LSE)
+
+    def test_in_graphs(self):
+        x = self.KINDS["jagged"]
+        for call in (lambda x: attune.attention(x, x, x), lambda x: attune.attention_kvcache(x, x, x), lambda x: attune.quantise(x)):
+            with self.assertRaisesRegex(ValueError, "is a nested tensor"):
+                torch.compile(call, backend="eager")(x)
 
 
 if __name__ == "__main__":

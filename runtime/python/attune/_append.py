@@ -251,7 +251,7 @@ def _checked(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=
              cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None, v_scale=None, make_scales=False, dtype_kv=None, context=None):
     """append_kv(), and how the C module may repeat it: see _quick.py."""
     arguments = locals()
-    graph = needs_op(k, v, k_cache, v_cache, autocast=False)
+    graph = needs_op(k, v, k_cache, v_cache, autocast=False, named=("k", "v", "k_cache", "v_cache"))
     if graph is not None:
         return graph.append(**arguments), None
     refuse_gradients((("k", k), ("v", v), ("k_cache", k_cache), ("v_cache", v_cache), ("q", q), ("cos", cos), ("sin", sin), ("q_out", q_out),

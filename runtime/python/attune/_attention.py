@@ -15,7 +15,7 @@ from ._operands import Layout
 from ._padding import cut, is_between, widened_arguments
 from ._problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale, v_layout_of, window_sides, word)
 from ._scores import scores_of
-from ._sdpa_operands import fitted, refuse_nested, subclass_of
+from ._sdpa_operands import fitted, subclass_of
 from ._torch import in_graphs, needs_op, ordinal_of, records_gradients, refuse_gradients, stream_address, tell_written, untraced
 
 # What is settled for operands of the same shapes, strides and choices.
@@ -252,7 +252,6 @@ def _train_heads_first(q, k, v, *rest, **choices):
 def _from_heads_first(*arguments, **choices):
     """As _checked(), of operands that have their heads before their rows and lie in memory in any way; o has its rows first and no gaps."""
     q, k, v, *rest = arguments
-    refuse_nested(q, k, v)
     fit = [readable(x) if x.dim() == 4 else x for x in (q, k, v)]
     result, recipe = _of_adapter(False, *fit, *rest, **choices)
     is_known = recipe is not None and all(one is other for one, other in zip(fit, (q, k, v)))

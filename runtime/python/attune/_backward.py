@@ -300,7 +300,7 @@ def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out
     PyTorch's autograd does all this by itself for attention() of tensors that require gradients. A call inside a CUDA graph's capture wants
     one with the same shapes before. Raises ValueError or TypeError where arguments do not fit, attune.Error where the library refuses."""
     given = dict(dlse=dlse, gradients=gradients, out=out, **choices)
-    graph = needs_op(dout, q, k, v, o, lse, autocast=False)
+    graph = needs_op(dout, q, k, v, o, lse, autocast=False, named=("dout", "q", "k", "v", "o", "lse"))
     if graph is not None:
         return graph.differentiate(dout, q, k, v, o, lse, **given)
     refuse_gradients((("dout", dout), ("q", q), ("k", k), ("v", v), ("o", o), ("lse", lse), ("dlse", dlse), *choices.items()))

@@ -73,6 +73,7 @@ def readable(x):
 
 def readable_operand(name, tensor):
     """readable() of a tensor of PyTorch or NumPy."""
+    tensors.check_dense(name, tensor)
     if tensors.is_torch(tensor):
         return readable(tensor)
     if fits(tensor.shape, tensors.element_strides(name, tensor), tensor.itemsize) and (tensors.address(name, tensor) or 0) % _ALIGNMENT == 0:

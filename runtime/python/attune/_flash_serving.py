@@ -11,6 +11,7 @@ from ._forward_alone import forward_alone
 from ._known import window_of
 from ._kvcache import check_begins
 from ._problem import whole
+from ._tensors import check_dense
 from ._torch import refuse_gradients
 
 _FUNCTION = "flash_attn_with_kvcache"
@@ -233,6 +234,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     x[..., 512:] and x[..., :512]; of others each call copies all keys that it reads, of which a warning tells."""
     import torch
     table_name = "block_table" if page_table is None else "page_table"
+    for name, x in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
+        check_dense(name, x)
     block_table, sinks = arguments.one_of(block_table=block_table, page_table=page_table), arguments.one_of(learnable_sink=learnable_sink, s_aux=s_aux)
     causal, return_softmax_lse, rotary_interleaved = (flag("causal", causal), flag("return_softmax_lse", return_softmax_lse),
                                                       flag("rotary_interleaved", rotary_interleaved))

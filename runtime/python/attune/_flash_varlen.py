@@ -14,6 +14,7 @@ from ._known import window_of
 from ._kvcache import check_begins
 from ._padding import is_between, widened_arguments
 from ._scores import refuse_other_extents
+from ._tensors import check_dense
 from ._torch import records_gradients
 
 _FUNCTION = "flash_attn_varlen_func"
@@ -310,6 +311,8 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
              "qv": "qv" if q_v is None else "q_v"}
     if score_mod is not None and (not callable(score_mod) or hasattr(score_mod, "bind")):
         raise TypeError(f"score_mod is {type(score_mod).__name__}; accepted is a function (score, b, h, q_idx, kv_idx)")
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        check_dense(name, x)
     q, cu_seqlens_q, most_q = _end_to_end("q", q, cu_seqlens_q, max_seqlen_q)
     if table is None:
         (k, cu_seqlens_k, most_k), v = _end_to_end("k", k, cu_seqlens_k, max_seqlen_k), v if v.dim() == 3 else v.flatten(0, 1)

@@ -18,7 +18,7 @@ from ._known import marked_constant, settled as settled_here
 from ._problem import cache_mask, causal_flag, check_beside, softmax_scale, v_layout_of
 from ._programs import BoundMod, Mod, bind, refuse_stop
 from ._scores import TENSORS, scores_of
-from ._sdpa_operands import fitted, refuse_nested
+from ._sdpa_operands import fitted
 from ._spec import spec
 
 _MASKS = ("mask_tensor", "key_lengths", "documents", "prefix")
@@ -185,9 +185,15 @@ def settled(number):
     return guard_scalar(number) if isinstance(number, (int, float)) else number
 
 
+def _check_dense(**operands):
+    for name, x in operands.items():
+        tensors.check_dense(name, x)
+
+
 def attend(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **choices):
     """attention(), of the same arguments."""
     return_lse = flag("return_lse", return_lse)
+    _check_dense(q=q, k=k, v=v)
     given = _keywords(q, k, mask=mask, window=window, scale=scale, **_with_tensors(choices))
     if out is None:
         o, lse = torch.ops.attune.attention(q, k, v, return_lse=return_lse, **given)
@@ -253,7 +259,6 @@ def differentiate_scores(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
 
 def attend_from_heads_first(q, k, v, mask=None, scale=None, **choices):
     """That of _attention.py."""
-    refuse_nested(q, k, v)
     q, k, v = (readable(x) if x.dim() == 4 else x for x in (q, k, v))
     return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, scale=scale, **choices)
 
@@ -269,6 +274,7 @@ def attend_heads_first(q, k, v, mask=None, scale=None, **choices):
 
 def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *, context=None):
     """attune.quantise(), of the same arguments."""
+    _check_dense(x=x)
     if context is not None:
         raise ValueError(f"context is {context!r}; accepted in a graph is None: it takes the device of x")
     return torch.ops.attune.quantise(x, dtype=_name(dtype), scale_block=scale_block, rotation=rotation, v_layout=v_layout)
@@ -276,6 +282,7 @@ def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *
 
 def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
     """attune.merge(), of the same arguments."""
+    _check_dense(o=o, lse=lse, other_o=other_o, other_lse=other_lse)
     if context is not None:
         raise ValueError(f"context is {context!r}; accepted in a graph is None: it takes the device of o")
     new_out, new_lse = torch.ops.attune.merge(o, lse, other_o, other_lse)
@@ -295,6 +302,7 @@ def _of_caches(q, *, mask=None, is_causal=False, window=None, softcap=None, cont
 def attend_cache(q, k_cache, v_cache, kv_lengths=None, *, q_begins=None, return_lse=False, out=None, **choices):
     """attention_kvcache(), of the same arguments."""
     return_lse = flag("return_lse", return_lse)
+    _check_dense(q=q, k_cache=k_cache, v_cache=v_cache)
     given = _of_caches(q, kv_lengths=kv_lengths, q_begins=q_begins, **choices)
     if out is None:
         o, lse = torch.ops.attune.attention_kvcache(q, k_cache, v_cache, return_lse=return_lse, **given)
@@ -329,6 +337,7 @@ def append(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=No
            sin=None, interleaved=False, q=None, q_out=None, k_scale=None, v_scale=None, make_scales=False, dtype_kv=None, context=None):
     """append_kv(), of the same arguments."""
     make_scales = flag("make_scales", make_scales)
+    _check_dense(k=k, v=v, k_cache=k_cache, v_cache=v_cache)
     kind_of_factors(dict(k_scale=k_scale, v_scale=v_scale), make_scales)
     scales = dict(made_k_scale=k_scale, made_v_scale=v_scale) if make_scales else dict(k_scale=_factor(k, k_scale), v_scale=_factor(k, v_scale))
     if q is not None and q_out is None:

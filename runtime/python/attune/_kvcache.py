@@ -295,7 +295,7 @@ def _checked(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=Non
     """attention_kvcache(), and how the C module may repeat it: see _quick.py."""
     arguments = locals()
     return_lse = flag("return_lse", return_lse)
-    graph = needs_op(q, k_cache, v_cache, autocast=False)
+    graph = needs_op(q, k_cache, v_cache, autocast=False, named=("q", "k_cache", "v_cache"))
     if graph is not None:
         return graph.attend_cache(**arguments), None
     features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)

@@ -39,7 +39,7 @@ def attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out=None, *, page_table=No
     """Returns (o, lse) of rows q_nope [.., num_heads, head_dim_ckv] and q_pe [.., num_heads, head_dim_kpe] over a cache of one head, [.., head_dim_ckv] and
     [.., head_dim_kpe], best columns of one tensor, or of several heads in the axis before the last. Other axes, and choices: of attention_kvcache()."""
     import torch
-    graph = needs_op(q_nope, q_pe, ckv_cache, kpe_cache, autocast=False)
+    graph = needs_op(q_nope, q_pe, ckv_cache, kpe_cache, autocast=False, named=("q_nope", "q_pe", "ckv_cache", "kpe_cache"))
     if graph is not None:
         return graph.attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out, page_table=page_table, kv_begins=kv_begins, **choices)
     has_heads = ckv_cache.dim() == (4 if kv_begins is None else 3)

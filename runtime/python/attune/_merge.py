@@ -94,7 +94,7 @@ def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
 
     Returns (out, lse_out), new tensors (out of o's dtype) or the given ones: out=o, lse_out=lse adds the other call to the first in place.
     context: as of attention(). Inside a CUDA graph's capture: call prepare_merge() before."""
-    graph = needs_op(o, other_o, autocast=False)
+    graph = needs_op(o, other_o, lse, other_lse, autocast=False, named=("o", "other_o", "lse", "other_lse"))
     if graph is not None:
         return graph.merge(o, lse, other_o, other_lse, out, lse_out, context=context)
     refuse_gradients([("o", o), ("lse", lse), ("other_o", other_o), ("other_lse", other_lse), ("out", out), ("lse_out", lse_out)])

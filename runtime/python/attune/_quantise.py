@@ -67,7 +67,7 @@ def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *
     Returns (tensor, scale). tensor: as x, or [batch, num_heads, head_dim, seqlen] when transposed; of NumPy's uint8 for arrays.
     Rows begin at multiples of 16 bytes. scale: float32 [batch, num_heads], with scale_block [batch, num_heads, blocks]; give it to
     attention() with the tensor."""
-    graph = needs_op(x, autocast=False)
+    graph = needs_op(x, autocast=False, named=("x",))
     if graph is not None:
         return graph.quantise(x, dtype, scale_block, rotation, v_layout, context=context)
     refuse_gradients([("x", x)])

@@ -161,7 +161,7 @@ def score_gradient(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
     PyTorch's autograd does this by itself for attention() of such tensors that require gradients. Raises ValueError or TypeError where
     arguments do not fit, attune.Error where the library refuses."""
     given = dict(dlse=dlse, **choices)
-    graph = needs_op(dout, q, k, v, o, lse, autocast=False)
+    graph = needs_op(dout, q, k, v, o, lse, autocast=False, named=("dout", "q", "k", "v", "o", "lse"))
     if graph is not None:
         return graph.differentiate_scores(of, dout, q, k, v, o, lse, **given)
     refuse_gradients((("dout", dout), ("q", q), ("k", k), ("v", v), ("o", o), ("lse", lse), ("dlse", dlse), *choices.items()))

@@ -178,6 +178,7 @@ def named_operands(plan, captures, scalars, q_position0, kv_position0):
 def _tensor(keyword, name, tensor, dtypes):
     if not (tensors.is_torch(tensor) or tensors.is_numpy(tensor)):
         tensors.refuse_kind(name, tensor)
+    tensors.check_dense(name, tensor)
     tensors.refuse_meaning(name, tensor)
     tensors.check_plain(name, tensor)
     dtype = tensors.dtype_text(tensor.dtype)

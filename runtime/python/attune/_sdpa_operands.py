@@ -5,6 +5,7 @@ _attention.py; torch.compile traces it."""
 import math
 
 from ._copies import readable
+from ._tensors import check_dense
 
 
 def _expanded(x, batch, heads):
@@ -100,12 +101,13 @@ class Folding:
 
 
 def refuse_nested(*operands):
-    """Of query, key and value, which are not all nested tensors that attend_jagged() takes."""
+    """Refuses nested and sparse tensors among query, key and value, which are not all jagged ones that attend_jagged() takes."""
     for name, x in zip(("query", "key", "value"), operands):
         if x.is_nested:
             raise ValueError(f"{name} is a nested tensor; accepted of those are query, key and value together, of layout torch.jagged, [batch, num_heads, rows of "
                              "each, head_dim] without holes. For all others: attune.flash.flash_attn_varlen_func(q, k, v, cu_seqlens_q, ..) of x.values() "
                              "and x.offsets()")
+        check_dense(name, x)
 
 
 def attend_jagged(query, key, value, is_causal, dropout_p, scale):

@@ -30,9 +30,22 @@ def refuse_kind(name, tensor):
     raise TypeError(f"{name} is {kind_text(tensor)}; accepted are PyTorch tensors and NumPy arrays")
 
 
+def check_dense(name, tensor):
+    """Refuses PyTorch's nested and sparse tensors, of which parts of attune would read elements that they do not have."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(tensor, torch.Tensor):
+        return
+    if tensor.is_nested:
+        raise ValueError(f"{name} is a nested tensor; must be a dense one. Of a jagged tensor attune.flash.flash_attn_varlen_func() takes .values() and .offsets()")
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"{name} has layout {tensor.layout}; accepted are dense tensors")
+
+
 def signature(name, tensor):
     """What the checks of a tensor depend on, but for its address and its gradient: equal signatures pass the same checks."""
     if is_torch(tensor):
+        if tensor.is_nested:
+            check_dense(name, tensor)
         try:
             return type(tensor), tensor.dtype, tensor.device, tensor.shape, tensor.stride(), tensor.is_neg()
         except (RuntimeError, NotImplementedError) as error:  # sparse and nested tensors have no strides
@@ -56,8 +69,7 @@ def check_plain(name, tensor):
         torch = sys.modules["torch"]
         if type(tensor).__name__ == "FakeTensor":  # its address may be asked for, but it warns
             refuse_without_memory(name, tensor)
-        if tensor.layout != torch.strided:
-            raise ValueError(f"{name} has layout {tensor.layout}; accepted are dense tensors")
+        check_dense(name, tensor)
         if tensor.is_neg():
             raise ValueError(f"{name} is a view of its negative; accepted are plain tensors (call .resolve_neg() on it)")
         return

@@ -5,6 +5,8 @@ import contextlib
 import functools
 import sys
 
+from ._tensors import check_dense
+
 
 def untraced(function):
     """Keeps torch.compile out of `function`, where it would trace into ctypes and caches. PyTorch's own torch.compiler.disable
@@ -35,17 +37,18 @@ def in_graphs(name):
     return mark
 
 
-def needs_op(*operands, autocast=True):
+def needs_op(*operands, autocast=True, named=("q", "k", "v")):
     """The module with the calls of attune's ops (_graph.py) where a call must go through PyTorch's dispatcher: for FakeTensors, DTensors
     and their like, below dispatch modes such as those of make_fx and FlopCounterMode, under torch.jit.trace, and where `autocast` has something
-    to cast. Else None: there is nothing to be seen there, and the way costs several us."""
+    to cast. Else None: there is nothing to be seen there, and the way costs several us. Refuses nested and sparse tensors by name."""
     torch = sys.modules.get("torch")
     native = getattr(torch, "_C", None)
     if native is None or not isinstance(operands[0], torch.Tensor):
         return None
     plain, seen = native._disabled_torch_dispatch_impl, native._len_torch_dispatch_stack() or native._is_tracing()
-    for x in operands:
+    for name, x in zip(named, operands):
         if type(x) is not torch.Tensor and getattr(type(x), "__torch_dispatch__", plain) is not plain:
+            check_dense(name, x)
             seen = True
     if not seen:
         if not (autocast and native._is_any_autocast_enabled()) or autocast_dtype(*operands) is None:

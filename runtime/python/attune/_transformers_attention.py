@@ -6,6 +6,7 @@ import torch
 from ._attention import attend_from_heads_first
 from ._flags import flag, flag_or_none
 from ._mask_rule import MaskRule
+from ._sdpa_operands import refuse_nested
 from ._transformers_paged import attend_packed
 
 # Keywords of models whose attention is another one, with what they are.
@@ -31,6 +32,7 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
     (o [batch, seqlen_q, num_heads, head_dim_v], None), o without gaps. Operands may lie in memory in any way. A mask, where there is one, says all about who
     sees whom, as in eager mode: sliding_window and is_causal count where there is none. indices [batch, seqlen_q, count]: of the keys that the mask shows, a
     row sees these alone. Raises ValueError for what attune does not serve."""
+    refuse_nested(query, key, value)
     all_keys, keys = key.shape[2], None
     if output_attentions is not False or others:
         _refuse(output_attentions, others)

@@ -9,6 +9,7 @@ from ._block_map import GRANULE_KEYS, GRANULE_ROWS
 from ._flags import flag
 from ._known import check_heads, marked_constant, tell_ignored
 from ._programs import mask_mod
+from ._sdpa_operands import refuse_nested
 
 AuxOutput = namedtuple("AuxOutput", "lse max_scores")
 _LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
@@ -111,6 +112,7 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
     _check(return_lse, aux)
     if kernel_options:
         tell_ignored("flex_attention", [f"kernel_options={sorted(kernel_options)}"])
+    refuse_nested(query, key, value)
     if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
         raise ValueError(f"query, key and value have {query.dim()}, {key.dim()} and {value.dim()} dimensions; accepted are 4: [batch, num_heads, "
                          "seqlen, head_dim]")

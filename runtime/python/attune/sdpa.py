@@ -5,7 +5,8 @@ from ._attention import attend_heads_first
 from ._dropout import rate_of
 from ._flags import flag
 from ._known import check_heads, marked_constant, settled
-from ._sdpa_operands import Folding, attend_jagged, mask_of, with_equal_heads
+from ._sdpa_operands import Folding, attend_jagged, mask_of, refuse_nested, with_equal_heads
+from ._tensors import check_dense
 
 
 @marked_constant
@@ -38,7 +39,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     dropout_p: from 0 to 1, to the nearest 1/256; PyTorch's generator draws the seed, though other weights are dropped than by PyTorch.
 
     Refused with a sentence: attn_mask beside is_causal, float64 (attune computes in fp32 at most), a scale of 0 or below."""
-    if attn_mask is None and not dropout_p and query.dim() == 4 and key.dim() == 4 and value.dim() == 4 and not query.is_nested:
+    if attn_mask is None and not dropout_p and query.dim() == 4 and key.dim() == 4 and value.dim() == 4 and not (
+            query.is_nested or key.is_nested or value.is_nested):
         if value.size(1) == key.size(1) and (enable_gqa is True or enable_gqa is False and query.size(1) == key.size(1)):
             return attend_heads_first(query, key, value, None if is_causal is False else "causal_top_left" if is_causal is True else _word_of(is_causal),
                                       scale)
@@ -47,6 +49,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         return _attend_nested(query, key, value, attn_mask, dropout_p, is_causal, scale)
     if attn_mask is not None and not hasattr(attn_mask, "is_floating_point"):
         raise TypeError(f"attn_mask is of type {type(attn_mask).__name__}; accepted are PyTorch tensors and None")
+    refuse_nested(query, key, value)
+    check_dense("attn_mask", attn_mask)
     _check((query.dim(), key.dim(), value.dim()), attn_mask is not None, settled(dropout_p), is_causal)
     mask = "causal_top_left" if is_causal else None
     if attn_mask is not None:
