@@ -2,36 +2,97 @@
 """rotary_table(): cosines and sines of rotary embeddings for append_kv(), as transformers makes them."""
 import array
 import ctypes
+import math
 
 from . import _tensors as tensors
 from ._library import Rotary, check, library
 from ._problem import real, whole
 
-_SCALINGS = {"default": 0, "linear": 1, "llama3": 2, "yarn": 3}
-_NAMES = {"factor": "factor", "low_freq_factor": "low_freq_factor", "high_freq_factor": "high_freq_factor", "beta_fast": "beta_fast",
-          "beta_slow": "beta_slow", "mscale": "mscale", "mscale_all_dim": "mscale_all_dim", "attention_factor": "attention_factor"}
+_SCALINGS = {"default": 0, "linear": 1, "llama3": 2, "yarn": 3, "proportional": 0}
+_NUMBERS = ("factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor")
+# What stands beside those in configs and changes no row of a table: how many columns are turned, which row a column takes, a factor of q.
+_OF_MODELS = ("partial_rotary_factor", "max_position_embeddings", "mrope_section", "mrope_interleaved", "llama_4_scaling_beta")
+_KEYS = ("rope_type", "type", "rope_theta", "original_max_position_embeddings", "truncate", *_NUMBERS, *_OF_MODELS)
+_UNSERVED = {"dynamic": "whose base depends on the longest sequence so far", "longrope": "whose factors depend on the length of the sequence",
+             "axial": "whose angles are those of places in an image"}
 _COLUMNS = 8  # rows of tables begin at multiples of 16 bytes, of 16 bits
 
 
-def _rotary_of(rotary_dim, base, scaling):
+def _of_layers(scaling, layer_type):
+    """The parameters of one layer type, of those of a model; the same dictionary where it has no layer types."""
+    types = [name for name, value in scaling.items() if value is None or isinstance(value, dict)]
+    if not any(isinstance(value, dict) for value in scaling.values()):
+        if layer_type is not None:
+            raise ValueError(f"layer_type is {layer_type!r} and scaling has no tables of layer types; must be None")
+        return scaling
+    if layer_type not in types:
+        raise ValueError(f"scaling has tables of layer types and layer_type is {layer_type!r}; must be {' or '.join(repr(name) for name in types)}")
+    if scaling[layer_type] is None:
+        raise ValueError(f"scaling[{layer_type!r}] is None: layers of this type are not turned; must be a dictionary")
+    return dict(scaling[layer_type])
+
+
+def _checked(scaling):
+    """(type, parameters that are given), of one layer type."""
+    unknown = [name for name in scaling if name not in _KEYS]
+    if unknown:
+        raise ValueError(f"scaling has {unknown[0]!r}; must be of {', '.join(_KEYS)}")
+    given = {name: value for name, value in scaling.items() if value is not None}
+    kind = given.get("rope_type", given.get("type")) or "default"
+    if kind not in _SCALINGS:
+        why = f", {_UNSERVED[kind]}" if kind in _UNSERVED else ""
+        raise ValueError(f"scaling has rope_type {kind!r}{why}; must be {', '.join(_SCALINGS)}, or give a model's inv_freq as frequencies=")
+    if kind == "yarn" and "factor" not in given and "max_position_embeddings" in given and given.get("original_max_position_embeddings"):
+        given["factor"] = given["max_position_embeddings"] / given["original_max_position_embeddings"]  # as transformers has it
+    if kind not in ("default", "proportional") and "factor" not in given:
+        raise ValueError(f"scaling has rope_type {kind!r} and no factor; must have one")
+    if type(given.get("truncate", True)) is not bool:
+        raise TypeError(f"scaling has truncate {given['truncate']!r}; must be True or False")
+    return kind, given
+
+
+def _rotary_of(rotary_dim, base, kind, given):
     rotary = Rotary()
     library.attune_rotary_init_sized(ctypes.byref(rotary), ctypes.sizeof(rotary))
     rotary.rotary_dim = whole("rotary_dim", rotary_dim)
-    scaling = dict(scaling or {})
-    rotary.base = real("base", scaling.pop("rope_theta", base) or base)
-    kind = scaling.pop("rope_type", scaling.pop("type", "default")) or "default"
-    scaling.pop("type", None)
-    if kind not in _SCALINGS:
-        raise ValueError(f"scaling has rope_type {kind!r}; accepted are {', '.join(_SCALINGS)}, and frequencies= for others")
+    rotary.base = real("base", given.get("rope_theta") or base)
     rotary.scaling = _SCALINGS[kind]
-    context = scaling.pop("original_max_position_embeddings", None)
-    rotary.original_max_position = 0 if context is None else whole("original_max_position_embeddings", context)
-    for name, value in scaling.items():
-        if name not in _NAMES:
-            raise ValueError(f"scaling has {name!r}; accepted are rope_type, rope_theta, original_max_position_embeddings, {', '.join(_NAMES)}")
-        if value is not None:
-            setattr(rotary, _NAMES[name], real(name, value))
+    rotary.original_max_position = whole("original_max_position_embeddings", given.get("original_max_position_embeddings", 0))
+    for name in _NUMBERS:
+        if given.get(name) or (name in given and not name.startswith("beta_")):  # a beta of 0 is transformers' default, too
+            setattr(rotary, name, real(name, given[name]))
     return rotary
+
+
+def _proportional(rotary, given):
+    """Frequencies of which a part of the pairs, the last ones, is 0: those columns are not turned. rotary_dim is the head dim."""
+    part, factor = real("partial_rotary_factor", given.get("partial_rotary_factor", 1.0)), real("factor", given.get("factor", 1.0))
+    if not 0 <= part <= 1 or not factor > 0:
+        raise ValueError(f"scaling has partial_rotary_factor {part} and factor {factor}; must be from 0 to 1, and above 0")
+    turned = int(part * rotary.rotary_dim // 2)
+    return [rotary.base ** (-2 * pair / rotary.rotary_dim) / factor if pair < turned else 0.0 for pair in range(rotary.rotary_dim // 2)]
+
+
+def _yarn_between_pairs(rotary):
+    """Frequencies of yarn whose ramp begins and ends between pairs (truncate: False); the library's begins and ends at whole ones."""
+    dim, base, context = rotary.rotary_dim, rotary.base, rotary.original_max_position
+    if context < 1 or base == 1 or dim < 2 or not rotary.beta_fast >= rotary.beta_slow > 0:
+        return None  # the library says what is wrong
+    pair_of = lambda turns: dim * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(base))
+    low, high = max(pair_of(rotary.beta_fast), 0.0), min(pair_of(rotary.beta_slow), dim - 1.0)
+    high += 0.001 if low == high else 0.0
+    found = []
+    for pair in range(dim // 2):
+        ramp, plain = min(max((pair - low) / (high - low), 0.0), 1.0), base ** (-2 * pair / dim)
+        found.append(plain / rotary.factor * ramp + plain * (1 - ramp))
+    return found
+
+
+def _frequencies_of(rotary, kind, given):
+    """Those that the library does not make by itself; None of others."""
+    if kind == "proportional":
+        return _proportional(rotary, given)
+    return _yarn_between_pairs(rotary) if kind == "yarn" and not given.get("truncate", True) else None
 
 
 def _numbers(frequencies, count):
@@ -41,15 +102,22 @@ def _numbers(frequencies, count):
     return (ctypes.c_float * count)(*found)
 
 
-def rotary_table(num_positions, rotary_dim, *, base=10000.0, scaling=None, frequencies=None, first_position=0, like=None):
+def rotary_table(num_positions, rotary_dim, *, base=10000.0, scaling=None, layer_type=None, frequencies=None, first_position=0, like=None):
     """(cos, sin), float32 [num_positions, rotary_dim / 2] each, of angles position * base^(-2 i / rotary_dim): NumPy arrays, or as `like`, tensors of
     PyTorch on its device. Rows begin at multiples of 16 bytes, in 16-bit copies by .bfloat16() or .half() where rotary_dim is a multiple of 16.
 
-    scaling: what a config of transformers has as rope_scaling or rope_parameters, of rope_type default, linear, llama3 or yarn. yarn's attention
-    factor is in both tables. frequencies: numbers [rotary_dim / 2] instead, such as a model's inv_freq, whose bits then count. Frequencies and angles
-    are rounded to fp32, as models were trained."""
+    scaling: what a config of transformers has as rope_scaling or rope_parameters, of rope_type default, linear, llama3, yarn or proportional; yarn's
+    attention factor is in both tables. rotary_dim counts the columns that are turned, head_dim times partial_rotary_factor; of proportional it is head_dim,
+    and the factor says which of its columns are. Sections of multimodal positions choose among rows of the table. layer_type: which table, where a config
+    has one for each, as config.layer_types names them. Refused by name: dynamic, longrope and axial, which no one table holds.
+
+    frequencies: numbers [rotary_dim / 2] instead, such as a model's inv_freq, whose bits then count. Frequencies and angles are rounded to fp32, as
+    models were trained."""
     count = whole("num_positions", num_positions)
-    rotary = _rotary_of(rotary_dim, base, scaling)
+    kind, given = _checked(_of_layers(dict(scaling or {}), layer_type))
+    rotary = _rotary_of(rotary_dim, base, kind, given)
+    if frequencies is None:
+        frequencies = _frequencies_of(rotary, kind, given)
     pairs = max(rotary.rotary_dim // 2, 0)
     kept = None if frequencies is None else _numbers(frequencies, pairs)
     rotary.frequencies = None if kept is None else ctypes.addressof(kept)
