@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "generator/core/digest.hpp"
+#include "generator/core/foreign_text.hpp"
 
 namespace attune {
 
@@ -51,12 +52,12 @@ DeviceFacts DeviceIdentity::facts() const {
 }
 
 std::string DeviceIdentity::title() const {
-  if (!is_cpu()) return name;
-  return fmt::format("{}, {} thread{}", name, sm_count, sm_count == 1 ? "" : "s");
+  if (!is_cpu()) return one_line(name);
+  return fmt::format("{}, {} thread{}", one_line(name), sm_count, sm_count == 1 ? "" : "s");
 }
 
 std::string DeviceIdentity::facts_title() const {
-  return is_cpu() ? title() : fmt::format("{} ({})", name, to_text(facts()));
+  return is_cpu() ? title() : fmt::format("{} ({})", one_line(name), to_text(facts()));
 }
 
 bool differ_in_threads_alone(const DeviceIdentity& a, const DeviceIdentity& b) {

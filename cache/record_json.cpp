@@ -153,22 +153,16 @@ TuningKey read_key(const Json& json) {
           {json.at("policy").get<std::string>()}};
 }
 
-// Texts from outside may hold bytes that are not UTF-8 (a compiler's message): they are replaced,
-// never refused.
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 }  // namespace
 
-std::string info_text(const ImageInfo& info) { return dump(to_json(info)); }
+std::string info_text(const ImageInfo& info) { return to_json_text(to_json(info)); }
 
 ImageInfo parse_info_text(std::string_view text) {
   return reading([&] { return read_info(parse_object(text)); });
 }
 
 std::string header_line(size_t rows) {
-  return dump({{"kind", "attune_store"}, {"rows", rows}, {"schema", kSchemaVersion}});
+  return to_json_text(Json{{"kind", "attune_store"}, {"rows", rows}, {"schema", kSchemaVersion}});
 }
 
 std::optional<size_t> rows_of_header(std::string_view line) {
@@ -197,7 +191,7 @@ std::string trial_line(const StoredTrial& row) {
                {"effort", effort_name(t.effort)},
                {"created", t.created}});
   json.update(to_json(t.conditions));
-  return dump(json);
+  return to_json_text(json);
 }
 
 std::string winner_line(const WinnerRecord& w) {
@@ -217,15 +211,15 @@ std::string winner_line(const WinnerRecord& w) {
                {"created", w.created},
                {"pinned", w.pinned}});
   json.update(to_json(w.conditions));
-  return dump(json);
+  return to_json_text(json);
 }
 
 std::string program_line(const StoredProgram& program) {
   const bool is_mask = program.kind == score::Kind::kMask;
-  return dump({{"kind", "program"},
-               {"digest", to_text(program.digest)},
-               {"gives", is_mask ? "mask" : "score"},
-               {"text", program.text}});
+  return to_json_text(Json{{"kind", "program"},
+                           {"digest", to_text(program.digest)},
+                           {"gives", is_mask ? "mask" : "score"},
+                           {"text", program.text}});
 }
 
 LineKind kind_of_line(std::string_view line) {

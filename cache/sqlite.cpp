@@ -201,10 +201,14 @@ void Statement::bind_one(int index, int64_t value) {
   if (code != SQLITE_OK) database_.fail(code, "binding a number");
 }
 
-void Statement::read_one(int column, std::string& value) const {
+std::string_view Statement::bytes_of(int column) const {
   const void* bytes = sqlite3_column_blob(handle_.get(), column);
   const int size = sqlite3_column_bytes(handle_.get(), column);
-  value.assign(static_cast<const char*>(bytes), bytes == nullptr ? 0 : static_cast<size_t>(size));
+  return {static_cast<const char*>(bytes), bytes == nullptr ? 0 : static_cast<size_t>(size)};
+}
+
+void Statement::read_one(int column, std::string& value) const {
+  value = std::string(bytes_of(column).substr(0, most_text_));
 }
 
 void Statement::read_one(int column, double& value) const {

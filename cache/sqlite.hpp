@@ -80,6 +80,10 @@ class Database {
   int pid_ = 0;
 };
 
+// Bytes of a stored text that are read, unless a statement asks for more: nothing that attune writes
+// comes near, but for compilers' logs.
+inline constexpr size_t kMostTextBytes = size_t{64} << 10;
+
 // One prepared statement. bind(...) takes all parameters in order; read(...) takes the next columns
 // of the row.
 class Statement {
@@ -92,12 +96,19 @@ class Statement {
     (bind_one(++index, values), ...);
     return *this;
   }
+  // Sets how many bytes of a text read() gives: it cuts longer ones, which somebody else wrote.
+  Statement& most_text(size_t bytes) {
+    most_text_ = bytes;
+    return *this;
+  }
   bool step();  // true: a row can be read
   void run();   // to its end
   template <class... Values>
   void read(Values&... values) {
     (read_one(column_++, values), ...);
   }
+  // Reads the next column whole, whatever its length.
+  void read_bytes(std::string& value) { value = std::string(bytes_of(column_++)); }
 
  private:
   struct Traits {
@@ -114,7 +125,8 @@ class Statement {
                                                                                  Integer value) {
     bind_one(index, static_cast<int64_t>(value));
   }
-  void read_one(int column, std::string& value) const;  // TEXT or BLOB
+  std::string_view bytes_of(int column) const;          // until the next step
+  void read_one(int column, std::string& value) const;  // at most most_text() bytes
   void read_one(int column, double& value) const;       // NULL becomes NaN
   void read_one(int column, int64_t& value) const;
   template <class Integer>
@@ -128,6 +140,7 @@ class Statement {
   Database& database_;
   UniqueHandle<Traits> handle_;
   int column_ = 0;  // the next to read
+  size_t most_text_ = kMostTextBytes;
 };
 
 // Rolled back unless committed. kWrite takes the write lock at once, so that it can only be refused

@@ -54,7 +54,9 @@ ImageRow read_image(Statement& row) {
   std::string config, info;
   int format = 0;
   row.read(key.arch, config, format, image.entry, read.sha256, info, image.log, image.compile_ms,
-           read.image.created, image.bytes, read.id, key.source_digest);
+           read.image.created);
+  row.read_bytes(image.bytes);
+  row.read(read.id, key.source_digest);
   key.config = parse_config(config);
   image.format = checked_format(format);
   image.info = parse_info_text(info);

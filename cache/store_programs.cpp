@@ -4,9 +4,13 @@
 
 #include "cache/store_impl.hpp"
 #include "cache/store_rows.hpp"
+#include "generator/core/score/parse.hpp"
 
 namespace attune {
 namespace {
+
+// A program's text, and the lines that declare its captures and scalars.
+constexpr size_t kMostProgramBytes = 2 * score::kMaxTextBytes;
 
 StoredProgram read_program(Statement& row) {
   StoredProgram program;
@@ -34,7 +38,7 @@ void ensure_program(Database& database, const StoredProgram& program) {
 bool has_program(Database& database, const ProgramDigest& digest) {
   const std::string wanted = to_text(digest);
   Statement select(database, "SELECT digest, kind, text FROM program WHERE digest = ?");
-  select.bind(wanted);
+  select.most_text(kMostProgramBytes).bind(wanted);
   bool found = false;
   for_each_row(select, "program",
                [&](Statement& row) { found = read_program(row).digest == digest; });
@@ -44,6 +48,7 @@ bool has_program(Database& database, const ProgramDigest& digest) {
 std::vector<StoredProgram> read_all_programs(Database& database) {
   std::vector<StoredProgram> programs;
   Statement select(database, "SELECT digest, kind, text FROM program ORDER BY digest");
+  select.most_text(kMostProgramBytes);
   for_each_row(select, "program", [&](Statement& row) { programs.push_back(read_program(row)); });
   return programs;
 }

@@ -11,6 +11,7 @@
 
 #include "cache/records.hpp"
 #include "cache/sqlite.hpp"
+#include "generator/core/json_text.hpp"
 #include "generator/core/log.hpp"
 
 namespace attune {
@@ -67,8 +68,8 @@ void for_each_row(Statement& statement, std::string_view table, Decode&& decode)
     try {
       decode(statement);
     } catch (const Error& error) {
-      log(LogCode::kStoreRowPassedOver,
-          "store: a damaged row of " + std::string(table) + " is left out: " + error.what());
+      log(LogCode::kStoreRowPassedOver, "store: a damaged row of " + std::string(table) +
+                                            " is left out: " + json_excerpt(error.what()));
     }
   }
 }

@@ -181,7 +181,7 @@ std::string manifest_text(const std::vector<ManifestEntry>& entries, ManifestTim
   manifest["kernels"] = std::move(kernels);
   if (Json programs = programs_json(entries); !programs.empty())
     manifest["programs"] = std::move(programs);
-  return manifest.dump(1) + "\n";
+  return to_json_text(manifest, 1) + "\n";
 }
 
 std::vector<ManifestEntry> parse_manifest(const std::string& text, const std::string& path) {

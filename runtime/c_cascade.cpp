@@ -20,6 +20,7 @@ using namespace attune::c_api;
 namespace {
 
 constexpr size_t kAlignment = 256;
+constexpr size_t kMostLevels = 64;  // prefixes that one request shares, each within the next
 constexpr size_t kOperandsSize = offsetof(attune_operands, cache) + sizeof(void*);
 
 struct Release {
@@ -200,7 +201,8 @@ attune_status attune_cascade_get(attune_context* context, const attune_problem* 
                                  attune_cascade** cascade) {
   return guarded([&] {
     not_null(cascade, "cascade") = nullptr;
-    if (num_levels == 0) refuse("num_levels is 0; accepted are 1 and more");
+    if (num_levels == 0) refuse("num_levels is 0; must be at least 1");
+    check_count("num_levels", num_levels, kMostLevels);
     not_null(levels, "levels");
     auto made = std::make_unique<attune_cascade>();
     // As the caller's header has the struct.

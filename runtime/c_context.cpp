@@ -34,9 +34,13 @@ constexpr attune_context_options kDefaultOptions{sizeof(attune_context_options),
                                                  nullptr,
                                                  0};
 
+constexpr size_t kMostFiles = 4096;  // in one list
+constexpr size_t kMostProblems = size_t{1} << 20;
+
 std::vector<std::filesystem::path> paths_of(const char* const* paths, size_t count,
                                             const char* argument) {
   if (count > 0 && !paths) refuse_null(argument);
+  check_count(fmt::format("the count of {}", argument).c_str(), count, kMostFiles);
   std::vector<std::filesystem::path> all;
   for (size_t i = 0; i < count; ++i) {
     if (!paths[i]) refuse_null(fmt::format("{}[{}]", argument, i).c_str());
@@ -57,6 +61,7 @@ Policy policy_of(int32_t policy) {
 
 void add_memory_bundles(const attune_context_options& c, EngineOptions* engine) {
   if (c.num_memory_bundles > 0) not_null(c.memory_bundles, "options->memory_bundles");
+  check_count("options->num_memory_bundles", c.num_memory_bundles, kMostFiles);
   for (size_t i = 0; i < c.num_memory_bundles; ++i) {
     const attune_memory_bundle& bundle = c.memory_bundles[i];
     if (!bundle.data) refuse_null(fmt::format("options->memory_bundles[{}].data", i).c_str());
@@ -214,6 +219,7 @@ attune_status attune_prewarm(attune_context* context, const attune_problem* prob
   return guarded([&] {
     const ContextCall engine(context);
     if (num_problems > 0) not_null(problems, "problems");
+    check_count("num_problems", num_problems, kMostProblems);
     // An array: the elements' size is the stride, also for an older header.
     const char* at = reinterpret_cast<const char*>(problems);
     for (size_t i = 0; i < num_problems; ++i, at += problems->size)

@@ -71,6 +71,8 @@ ScoreScalar scalar_of(const score::Scalar& declared, double value) {
 
 score::Declarations declarations_of(const attune_program_desc& desc, std::string_view name) {
   score::Declarations all = declarations_in(desc.text, name);
+  check_count("desc->num_captures", desc.num_captures, score::kMaxDeclared);
+  check_count("desc->num_scalars", desc.num_scalars, score::kMaxDeclared);
   for (size_t i = 0; i < desc.num_captures; ++i) {
     const attune_program_capture& c = (&not_null(desc.captures, "desc->captures"))[i];
     if (c.type < 0 || c.type > ATTUNE_CAPTURE_BOOL)
@@ -143,6 +145,9 @@ void check_names_of_plan(const Plan& plan) {
                            score::type_name(scalars[i].type)));
 }
 
+// Captures or scalars of one call: those of two programs and of every other score feature.
+constexpr size_t kMostGiven = 4 * score::kMaxDeclared;
+
 ScoreOperands score_operands_of(const attune_score_operands* given, const attune_block_map* map,
                                 const Plan& plan, bool has_others) {
   static const attune_score_operands nothing{};
@@ -150,6 +155,8 @@ ScoreOperands score_operands_of(const attune_score_operands* given, const attune
   ScoreOperands operands;
   if (given == nullptr && !has_map) return operands;
   if (given == nullptr) given = &nothing;
+  check_count("operands->scores->num_captures", given->num_captures, kMostGiven);
+  check_count("operands->scores->num_scalars", given->num_scalars, kMostGiven);
   if (!has_others) {
     check_names("capture", given->captures, given->num_captures, plan.scores.captures);
     check_names("scalar", given->scalars, given->num_scalars, plan.scores.scalars);

@@ -62,6 +62,12 @@ void refuse(const std::string& sentence) { throw Error(ErrorCode::kInvalidArgume
 
 void refuse_null(const char* argument) { refuse(std::string(argument) + " is a null pointer"); }
 
+void check_count(const char* argument, size_t count, size_t most) {
+  if (count > most)
+    refuse(std::string(argument) + " is " + std::to_string(count) + "; must be at most " +
+           std::to_string(most));
+}
+
 void refuse_size(const char* argument, size_t size, size_t smallest, const char* init) {
   refuse(std::string(argument) + "->size is " + std::to_string(size) + "; accepted are " +
          std::to_string(smallest) + " to " + std::to_string(kLargestStruct) + ", as " + init +

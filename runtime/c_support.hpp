@@ -61,6 +61,8 @@ attune_status guarded(Body&& body) noexcept {
 
 [[noreturn]] void refuse(const std::string& sentence);
 [[noreturn]] void refuse_null(const char* argument);
+// Refuses a count above `most`: no list is read behind a count that may be garbage.
+void check_count(const char* argument, size_t count, size_t most);
 [[noreturn]] void refuse_size(const char* argument, size_t size, size_t smallest, const char* init);
 
 template <class T>

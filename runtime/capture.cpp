@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "generator/core/file_descriptor.hpp"
+#include "generator/core/json_text.hpp"
 #include "generator/core/log.hpp"
 
 namespace attune {
@@ -24,7 +25,7 @@ std::string line_of(const Problem& problem, const std::string& text) {
   };
   add("score_mod", problem.score_mod);
   add("mask_mod", problem.mask_mod);
-  return line.dump(-1, ' ', true) + "\n";
+  return to_json_text(line, -1, JsonLetters::kAscii) + "\n";
 }
 
 // 0, or why the file did not take the whole line.

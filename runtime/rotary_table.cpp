@@ -68,6 +68,8 @@ void check_rotary(const Rotary& rotary) {
                        rotary.dim, kMostColumns));
   check_positive("base", rotary.base);
   check_positive("factor", rotary.factor);
+  if (rotary.factor < 1)
+    refuse(fmt::format("rotary.factor is {}; must be at least 1", rotary.factor));
   if (!needs_context(rotary.scaling)) return;
   if (rotary.original_max_position < 1)
     refuse(

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "generator/core/error.hpp"
+#include "generator/core/json_text.hpp"
 #include "generator/core/user_program.hpp"
 
 namespace attune {
@@ -32,11 +33,6 @@ constexpr double kLargest = std::numeric_limits<double>::max();
 // JSON has no infinity.
 double finite(double value) {
   return std::isnan(value) ? kLargest : std::clamp(value, -kLargest, kLargest);
-}
-
-// Messages of compilers and drivers need not be UTF-8.
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 template <class Read>
@@ -101,13 +97,14 @@ Frame encode_request(const OpenRequest& request) {
             {"programs", programs_of(task.problem)},
             {"seed", task.seed},
             {"reference", nullptr}};
-  if (!task.reference) return {dump(json), ""};
+  if (!task.reference) return {to_json_text(json), ""};
   json["reference"] = kernel_json(*task.reference);
-  return {dump(json), task.reference->image.bytes};
+  return {to_json_text(json), task.reference->image.bytes};
 }
 
 Frame kernel_request(const char* what, int id, const KernelRequest& kernel) {
-  return {dump({{"do", what}, {"id", id}, {"kernel", kernel_json(kernel)}}), kernel.image.bytes};
+  return {to_json_text(Json{{"do", what}, {"id", id}, {"kernel", kernel_json(kernel)}}),
+          kernel.image.bytes};
 }
 
 Frame encode_request(const PrepareRequest& request) {
@@ -117,10 +114,12 @@ Frame encode_request(const ReloadRequest& request) {
   return kernel_request("reload", request.id, request.kernel);
 }
 Frame encode_request(const RoundRequest& request) {
-  return {dump({{"do", "round"}, {"order", request.order}, {"sample_us", request.sample_us}}), ""};
+  return {to_json_text(
+              Json{{"do", "round"}, {"order", request.order}, {"sample_us", request.sample_us}}),
+          ""};
 }
 Frame encode_request(const DropRequest& request) {
-  return {dump({{"do", "drop"}, {"id", request.id}}), ""};
+  return {to_json_text(Json{{"do", "drop"}, {"id", request.id}}), ""};
 }
 
 Request request_of(const Json& json, const std::string& payload) {
@@ -154,24 +153,26 @@ Request decode_request(const Frame& frame) {
 }
 
 Frame encode(const OpenReply& reply) {
-  return {dump({{"ok", reply.error.empty()}, {"error", reply.error}, {"code", reply.code}}), ""};
+  return {
+      to_json_text(Json{{"ok", reply.error.empty()}, {"error", reply.error}, {"code", reply.code}}),
+      ""};
 }
 
 Frame encode(const Prepared& reply) {
-  return {dump({{"fault", fault_json(reply.fault)},
-                {"error_max", finite(reply.error_max)},
-                {"error_mean", finite(reply.error_mean)},
-                {"estimate_us", finite(reply.estimate_us)},
-                {"info", info_json(reply.info)}}),
+  return {to_json_text(Json{{"fault", fault_json(reply.fault)},
+                            {"error_max", finite(reply.error_max)},
+                            {"error_mean", finite(reply.error_mean)},
+                            {"estimate_us", finite(reply.estimate_us)},
+                            {"info", info_json(reply.info)}}),
           ""};
 }
 
 Frame encode(const SampleReply& reply) {
   const Sample& sample = reply.sample;
-  return {dump({{"id", sample.id},
-                {"us", finite(sample.us)},
-                {"fault", fault_json(sample.fault)},
-                {"clock", reply.sm_clock_mhz}}),
+  return {to_json_text(Json{{"id", sample.id},
+                            {"us", finite(sample.us)},
+                            {"fault", fault_json(sample.fault)},
+                            {"clock", reply.sm_clock_mhz}}),
           ""};
 }
 

@@ -147,7 +147,7 @@ bool is_integer(const Json& value, int64_t least) {
 }
 
 std::string shown(const Json& value) {
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = to_json_text(value);
   if (text.size() > kLongestValue) text = text.substr(0, kLongestValue) + "...";
   return text;
 }

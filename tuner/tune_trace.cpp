@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See tune_trace.hpp.
 #include "tuner/tune_trace.hpp"
+#include "generator/core/json_text.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -60,7 +61,7 @@ std::string TuneTrace::json() const {
                       {"args", std::move(arguments)}});
   }
   const Json all{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}};
-  return all.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return to_json_text(all) + "\n";
 }
 
 }  // namespace attune

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one way in which JSON from outside is read: manifests, imported lines, captures, configs.
+// The one way in which JSON is read and written: manifests, imported lines, captures, configs.
 // nlohmann's parser takes any depth, but copying and printing a value recurses. So parsing refuses
-// what nests deeply.
+// what nests deeply. nlohmann's printer throws for bytes that are not UTF-8; ours replaces them.
 #pragma once
 
 #include <cstdint>
@@ -38,12 +38,23 @@ Json parse_json(std::string_view text) {
   }
 }
 
+enum class JsonLetters { kUtf8, kAscii };
+
+// Returns the text of a value, on one line unless `indent` is 0 or more. Bytes that are not UTF-8 (in
+// a device's name, say) become U+FFFD: writing what came from outside never fails.
+template <class Json>
+std::string to_json_text(const Json& json, int indent = -1,
+                         JsonLetters letters = JsonLetters::kUtf8) {
+  return json.dump(indent, ' ', letters == JsonLetters::kAscii, Json::error_handler_t::replace);
+}
+
 // A member of what is to be an object. Throws kInvalidArgument, with the key, where it is none or has no such member.
 template <class Json>
 const Json& json_member(const Json& json, const char* key) {
   if (!json.is_object())
-    throw Error(ErrorCode::kInvalidArgument,
-                json_excerpt(json.dump()) + " stands where an object with " + key + " is accepted");
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        json_excerpt(to_json_text(json)) + " stands where an object with " + key + " is accepted");
   const auto found = json.find(key);
   if (found == json.end()) throw Error(ErrorCode::kInvalidArgument, std::string("has no ") + key);
   return *found;
@@ -56,28 +67,28 @@ const Json& json_member(const Json& json, const char* key) {
 template <class Json>
 std::string json_string(const Json& json, const char* key) {
   const Json& value = json_member(json, key);
-  if (!value.is_string()) refuse_json(key, value.dump(), "texts");
+  if (!value.is_string()) refuse_json(key, to_json_text(value), "texts");
   return value.template get<std::string>();
 }
 
 template <class Json>
 double json_number(const Json& json, const char* key) {
   const Json& value = json_member(json, key);
-  if (!value.is_number()) refuse_json(key, value.dump(), "numbers");
+  if (!value.is_number()) refuse_json(key, to_json_text(value), "numbers");
   return value.template get<double>();
 }
 
 template <class Json>
 bool json_flag(const Json& json, const char* key) {
   const Json& value = json_member(json, key);
-  if (!value.is_boolean()) refuse_json(key, value.dump(), "true and false");
+  if (!value.is_boolean()) refuse_json(key, to_json_text(value), "true and false");
   return value.template get<bool>();
 }
 
 template <class Json>
 const Json& json_list(const Json& json, const char* key) {
   const Json& value = json_member(json, key);
-  if (!value.is_array()) refuse_json(key, value.dump(), "lists");
+  if (!value.is_array()) refuse_json(key, to_json_text(value), "lists");
   return value;
 }
 
@@ -91,7 +102,7 @@ Integer json_integer(const Json& json, const char* key, int64_t lowest = -1) {
                         ? value.template get<uint64_t>() <= kHighest
                         : value.is_number_integer() && value.template get<int64_t>() >= lowest;
   if (!fits)
-    refuse_json(key, value.dump(),
+    refuse_json(key, to_json_text(value),
                 "integers from " + std::to_string(lowest) + " to " + std::to_string(kHighest));
   return static_cast<Integer>(value.template get<int64_t>());
 }

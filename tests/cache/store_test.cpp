@@ -58,6 +58,31 @@ TEST_F(StoreTest, FailedTrialKeepsItsReasonAndOddNumbers) {
       testing::MatchesRegex("2[0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}Z"));
 }
 
+TEST_F(StoreTest, TextsThatSomebodyElseMadeLongAreCut) {
+  const TuningKey key = sample_key();
+  WinnerRecord winner = sample_winner(key);
+  winner.why = std::string(size_t{5} << 20, 'x');
+  TrialRecord trial = sample_trial();
+  trial.reason = winner.why;
+  Store store = writer();
+  store.put_winner(key, winner);
+  store.put_trial(key, trial);
+  store.put_image(sample_image_key(), sample_image(std::string(size_t{1} << 20, '\x7f')));
+  EXPECT_EQ(reader().all_winners().at(0).why.size(), size_t{64} << 10);
+  EXPECT_EQ(reader().trials(key).at(0).reason.size(), size_t{64} << 10);
+  EXPECT_EQ(reader().image(sample_image_key())->bytes.size(), size_t{1} << 20);
+}
+
+TEST_F(StoreTest, ALongConfigIsADamagedRowAndAShortWarning) {
+  const TuningKey key = sample_key();
+  writer().put_trial(key, sample_trial());
+  Database database = Database::open(file(), Database::Mode::kReadWrite);
+  database.execute("UPDATE trial SET config = hex(zeroblob(1 << 20))");
+  EXPECT_TRUE(reader().trials(key).empty());
+  EXPECT_THAT(logged(), testing::HasSubstr("a damaged row of trial is left out: "));
+  EXPECT_LT(logged().size(), 1000U);
+}
+
 TEST_F(StoreTest, TrialsAreOldestFirstAndOfTheirKeyOnly) {
   Store store = writer();
   for (const int64_t block_m : {64, 32, 256}) {

@@ -221,6 +221,9 @@ static void options_are_refused(void) {
   options.num_bundles = 2;
   CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
                 "options->bundles[1] is a null pointer");
+  options.num_bundles = 5000;
+  CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
+                "the count of options->bundles is 5000; must be at most 4096");
   options.num_bundles = 0;
   const char* relative[] = {"nvidia/lib"};
   options.nvrtc_folders = relative;

@@ -213,6 +213,8 @@ int main() try {
   looks_where_rows_begin(context);
   counts_levels(attune::Cascade(context, {all.problem, own.problem}));
   refuses(context, {}, "num_levels is 0");
+  refuses(context, std::vector<attune_problem>(65, own.problem),
+          "num_levels is 65; must be at most 64");
   refuses(context, {own.problem, all.problem}, "levels[0] has a mask or sinks");
   refuses(context, {level_of(4, 0, kShared, ",window=3:0").problem, own.problem},
           "levels[0] has a window");

@@ -86,6 +86,22 @@ static void programs_are_read_or_refused(void) {
   desc.text = "return kv_idx < 3;";
   CHECK_REFUSED(attune_program_parse(&desc, &program, NULL, 0), ATTUNE_INVALID_ARGUMENT,
                 "captures");
+  /* Counts that are garbage: no element is read. */
+  const attune_program_capture capture = {"table", ATTUNE_CAPTURE_FP32, 1};
+  const attune_program_scalar scalar = {"reach", ATTUNE_SCALAR_FLOAT};
+  desc.captures = &capture;
+  desc.scalars = &scalar;
+  desc.num_captures = (size_t)1 << 40;
+  CHECK_REFUSED(attune_program_parse(&desc, &program, NULL, 0), ATTUNE_INVALID_ARGUMENT,
+                "desc->num_captures is 1099511627776; must be at most 64");
+  desc.num_captures = 0;
+  desc.num_scalars = 65;
+  CHECK_REFUSED(attune_program_parse(&desc, &program, NULL, 0), ATTUNE_INVALID_ARGUMENT,
+                "desc->num_scalars is 65; must be at most 64");
+  desc.num_scalars = 0;
+  desc.text = "return kv_idx < 3; // caf\xe9";
+  CHECK_REFUSED(attune_program_parse(&desc, &program, NULL, 0), ATTUNE_INVALID_ARGUMENT,
+                "byte 25 of the text is 0xe9; the text must be UTF-8");
 }
 
 /* Of a run with the captures key_lengths and slopes, and the scalar reach. */

@@ -260,6 +260,10 @@ class RotaryTableTest(unittest.TestCase):
         half = attune.rotary_table(50, 20, base=500.0, scaling={"rope_type": "linear", "factor": 2.0})
         np.testing.assert_allclose(half[0][::2], attune.rotary_table(25, 20, base=500.0)[0], atol=1e-6)
 
+    def test_a_factor_below_1_is_refused(self):
+        with self.assertRaisesRegex(Exception, "factor is 1e-30; must be at least 1"):
+            attune.rotary_table(2, 16, scaling={"rope_type": "linear", "factor": 1e-30})
+
     def test_llama3(self):
         """Its definition, in float64: waves longer than 8192 are divided by 8, those below 2048 stay."""
         scaling = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)

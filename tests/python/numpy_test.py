@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The Python module on NumPy arrays and the CPU, against float64. Skips aloud (status 77) without NumPy or the CPU target."""
+import copy
 import os
 import pathlib
+import pickle
 import sys
 import tempfile
 import threading
@@ -55,6 +57,30 @@ class NumpyTest(unittest.TestCase):
 
     def test_plain(self):
         self.compare(operands())
+
+    def test_arrays_that_show_other_extents_than_they_have(self):
+        class Longer(np.ndarray):
+            shape = property(lambda self: (2, 3300, 4, 64))
+
+        class Wider(np.ndarray):
+            strides = property(lambda self: (1 << 30, 1 << 20, 256, 4))
+
+        class Plain(np.ndarray):
+            pass
+
+        q, k, v = operands()
+        for kind in (Longer, Wider):
+            with self.assertRaisesRegex(ValueError, f"q is a {kind.__name__} that shows shape .*; must be those of its memory, "):
+                attune.attention(q.view(kind), k, v)
+        np.testing.assert_array_equal(attune.attention(q.view(Plain), k, v), attune.attention(q, k, v))
+
+    def test_a_copied_context_is_the_context(self):
+        """A shallow copy held the same handle and outlived it."""
+        context = attune.Context("cpu:1", store="")
+        for again in (copy.copy(context), copy.deepcopy(context)):
+            self.assertIs(again, context)
+        with self.assertRaisesRegex(TypeError, "cannot be pickled; make one with attune.Context"):
+            pickle.dumps(context)
 
     def test_masks_and_windows(self):
         self.compare(operands(), mask="causal_bottom_right")

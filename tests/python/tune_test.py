@@ -176,7 +176,9 @@ class Tune(WithStore):
 class FirstUse(WithStore):
     def test_beside_what_runs(self):
         q, k, v = operands()
-        with attune.tune_on_first_use(budget_s=20) as first_use:
+        with tempfile.TemporaryDirectory(suffix=",a") as folder, unittest.mock.patch.object(tempfile, "tempdir", folder):
+            first_use = attune.tune_on_first_use(budget_s=20)  # a comma would end the name of a program's file in a problem's text
+        with first_use:
             with self.assertRaisesRegex(RuntimeError, "is on already"):
                 attune.tune_on_first_use()
             self.assertFalse(first_use.step())

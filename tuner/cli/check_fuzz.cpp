@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "generator/core/error.hpp"
+#include "generator/core/foreign_text.hpp"
 #include "runtime/engine.hpp"
 #include "tuner/cli/checked_kernel.hpp"
 #include "tuner/cli/command.hpp"
@@ -26,11 +27,6 @@ using testing::FuzzFailure;
 std::string command_of(const FuzzCase& one, const Device& device) {
   return check_command(device, " --fuzz 1", *one.kernel_template, one.config, one.problem,
                        one.seed);
-}
-
-std::string one_line(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
 }
 
 Json failure_json(const FuzzFailure& failure, const Device& device) {

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "generator/core/error.hpp"
+#include "generator/core/foreign_text.hpp"
 #include "generator/core/visibility.hpp"
 #include "tuner/cli/command.hpp"
 #include "tuner/cli/db_commands.hpp"
@@ -190,7 +191,7 @@ std::string failed_text(const Group& group) {
 std::string group_text(const Group& group) {
   std::string text = group.device.title();
   if (group.winner)
-    text += fmt::format(": {} of {} candidates, {} effort{}", group.winner->why,
+    text += fmt::format(": {} of {} candidates, {} effort{}", one_line(group.winner->why),
                         group.winner->candidates, effort_name(group.winner->effort),
                         group.winner->pinned ? ", pinned" : "");
   else

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "cache/store.hpp"
+#include "generator/core/json_text.hpp"
 #include "generator/core/visibility.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "generator/renderer.hpp"
@@ -113,7 +114,7 @@ Json resources_json(const Request& request, const KernelImage& image) {
 std::string value_text(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   return value.is_null() || (value.is_number_integer() && value < 0) ? std::string("-")
-                                                                     : value.dump();
+                                                                     : to_json_text(value);
 }
 
 std::string resources_text(const Json& body) {

@@ -12,6 +12,8 @@
 #include <cstring>
 
 #include "generator/core/error.hpp"
+#include "generator/core/foreign_text.hpp"
+#include "generator/core/json_text.hpp"
 #include "tuner/cli/terminal.hpp"
 
 namespace attune::cli {
@@ -29,12 +31,6 @@ std::string padded(const std::string& cell, size_t width, bool right) {
   return right ? space + cell : cell + space;
 }
 
-std::string one_line(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
-  return printable(text);
-}
-
 // Writes all of it, or throws kIo with the system's reason.
 void write_stdout(std::string_view text) {
   errno = 0;
@@ -50,7 +46,7 @@ Table::Table(std::vector<std::string> headers) : headers_(std::move(headers)) {}
 
 void Table::add(std::vector<std::string> cells) {
   cells.resize(headers_.size());
-  for (std::string& cell : cells) cell = one_line(std::move(cell));
+  for (std::string& cell : cells) cell = printable(one_line(cell));
   rows_.push_back(std::move(cells));
 }
 
@@ -127,7 +123,7 @@ void print_json(std::string_view name, const Json& body) {
   object["schema"] = fmt::format("attune.{}/1", name);
   object.update(body);
   // Plain ASCII: a terminal takes some bytes above it for commands.
-  print_bytes(object.dump(2, ' ', true, Json::error_handler_t::replace) + "\n");
+  print_bytes(to_json_text(object, 2, JsonLetters::kAscii) + "\n");
 }
 
 std::string format_time(double microseconds) {

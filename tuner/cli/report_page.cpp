@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "generator/core/digest.hpp"
+#include "generator/core/json_text.hpp"
 
 namespace attune::cli {
 namespace {
@@ -33,7 +34,7 @@ std::string base64_of_hex(const std::string& hex) {
 
 // JSON in which "<" is written as \u003c: so nothing in it can end its block.
 std::string inert(const Json& data) {
-  const std::string json = data.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string json = to_json_text(data);
   std::string text;
   text.reserve(json.size());
   for (const char c : json) {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "generator/core/error.hpp"
+#include "generator/core/foreign_text.hpp"
 #include "generator/core/score/expression_parser.hpp"
 
 namespace attune::score {
@@ -222,6 +223,9 @@ Program parse(std::string_view text, Kind kind, const Declarations& declarations
   if (text.size() > kMaxTextBytes)
     refuse(name, fmt::format("the text has {} bytes; at most {} are accepted", text.size(),
                              kMaxTextBytes));
+  if (const size_t end = utf8_end(text); end < text.size())
+    refuse(name, fmt::format("byte {} of the text is {:#04x}; the text must be UTF-8", end,
+                             static_cast<unsigned char>(text[end])));
   const Snippet snippet(name, text);
   Builder builder{std::string(name)};
   StatementParser parser(snippet, kind, declarations, &builder);

@@ -7,8 +7,9 @@
 //
 // What values are. float: fp32 in kernels, float64 in evaluate(). int: 32 bits, two's complement; sums, differences, products and
 // shifts wrap (a shift counts modulo 32), quotients truncate, and a quotient or remainder by zero is 0. Conversions to int truncate,
-// saturate, and give 0 for NaN. Both operands of &&, || and both sides of a ?: are computed: nothing has effects. Which operand min,
-// max and clamp give for NaN is not said.
+// saturate, and give 0 for NaN. Constants do neither: parse() refuses int(1e10) and 40 + 2147483647, whose values no int has. Both
+// operands of &&, || and both sides of a ?: are computed: nothing has effects. Which operand min, max and clamp give for NaN is not
+// said.
 #pragma once
 
 #include <array>

@@ -293,6 +293,17 @@ class Context:
     def __repr__(self):
         return f"<attune.Context {self._target!r}: {self.device}>"
 
+    def __copy__(self):
+        """Returns this context: a copy would hold the same handle, and would outlive it."""
+        return self
+
+    def __deepcopy__(self, _memo):
+        return self
+
+    def __reduce__(self):
+        raise TypeError("a Context holds a device and its loaded kernels, and cannot be pickled; make one with attune.Context("
+                        f"{self._target!r}) in the process that uses it")
+
     def reload(self):
         """Reads the stores again, for what was tuned since: plans are chosen anew from now on. Those held stay as they are."""
         check(library.attune_context_reload(self._handle))

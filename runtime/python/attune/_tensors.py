@@ -63,6 +63,26 @@ def refuse_without_memory(name, tensor):
     raise ValueError(f"{name} is a {type(tensor).__name__} without memory; accepted are tensors that hold their elements")
 
 
+def _refuse_other_extents(name, tensor):
+    """Refuses a tensor of a class of its own that shows other extents than its memory has: kernels would read beyond it."""
+    if is_torch(tensor):
+        torch = sys.modules["torch"]
+        if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+            return
+        with torch._C.DisableTorchFunctionSubclass():
+            held = tuple(torch._C.TensorBase.shape.__get__(tensor)), torch._C.TensorBase.stride(tensor)
+        shown = tuple(tensor.shape), tuple(tensor.stride())
+    else:
+        array = sys.modules["numpy"].ndarray
+        if type(tensor) is array:
+            return
+        held = array.shape.__get__(tensor), array.strides.__get__(tensor)
+        shown = tuple(tensor.shape), tuple(tensor.strides)
+    if held != shown:
+        raise ValueError(f"{name} is a {type(tensor).__name__} that shows shape {shown[0]} and strides {shown[1]}; must be those of its memory, {held[0]} and "
+                         f"{held[1]}")
+
+
 def check_plain(name, tensor):
     """That the memory holds just what the tensor shows. What signature() lets through is asked for."""
     if is_torch(tensor):
@@ -72,10 +92,12 @@ def check_plain(name, tensor):
         check_dense(name, tensor)
         if tensor.is_neg():
             raise ValueError(f"{name} is a view of its negative; accepted are plain tensors (call .resolve_neg() on it)")
+        _refuse_other_extents(name, tensor)
         return
     masked = sys.modules.get("numpy.ma")
     if masked is not None and isinstance(tensor, masked.MaskedArray):
         raise ValueError(f"{name} is a masked array, whose mask would be lost; accepted are plain arrays (call .filled() on it)")
+    _refuse_other_extents(name, tensor)
 
 
 def refuse_meaning(name, tensor):

@@ -2,6 +2,7 @@
 """tune_on_first_use(): tunes what a running program calls, in a process beside it, and gives it the winners between its steps. Off until
 it is called. Built on _tune.py; _context.py tells it of each plan that is made."""
 import atexit
+import hashlib
 import os
 import pathlib
 import shutil
@@ -34,7 +35,8 @@ class FirstUse:
         self.budget_s, self.effort, self.between_steps = budget_s, effort, between_steps
         self.waiting, self.done, self.failures, self.spent_s = [], [], {}, 0.0
         self._jobs, self._seen, self._won = [], set(), False
-        self._folder = tempfile.mkdtemp(prefix="attune-")
+        # A problem's text ends the name of a program's file at a comma.
+        self._folder = tempfile.mkdtemp(prefix="attune-", dir="/tmp" if "," in tempfile.gettempdir() else None)
         self._changed = threading.Condition()
         self._process, self._stopped, self._pid, self._thread = None, False, os.getpid(), None
         atexit.register(self.stop)
@@ -70,7 +72,7 @@ class FirstUse:
 
     def _program_file(self, handle):
         text = library.attune_program_text(handle)
-        path = pathlib.Path(self._folder) / f"program_{hash(text) & 0xffffffff:08x}.txt"
+        path = pathlib.Path(self._folder) / f"program_{hashlib.sha256(text).hexdigest()}.txt"
         path.write_bytes(text)
         return path
 

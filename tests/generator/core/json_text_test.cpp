@@ -32,6 +32,13 @@ TEST(JsonText, IsReadAsItStands) {
   EXPECT_EQ(parse_json<nlohmann::ordered_json>(R"({"b": 1, "a": 2})").dump(), R"({"b":1,"a":2})");
 }
 
+TEST(JsonText, BytesThatAreNotUtf8AreReplaced) {
+  const nlohmann::json json{{"name", "H200 \xff"}};
+  EXPECT_EQ(to_json_text(json), "{\"name\":\"H200 \xef\xbf\xbd\"}");
+  EXPECT_EQ(to_json_text(json, -1, JsonLetters::kAscii), R"({"name":"H200 \ufffd"})");
+  EXPECT_EQ(to_json_text(nlohmann::json{{"a", 1}}, 1), "{\n \"a\": 1\n}");
+}
+
 TEST(JsonText, DepthIsBounded) {
   EXPECT_EQ(refusal(nested(kMaxJsonDepth)), "accepted");
   EXPECT_EQ(refusal(nested(kMaxJsonDepth + 2)), "JSON nests deeper than 64 levels");

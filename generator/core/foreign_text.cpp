@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks UTF-8 and breaks no lines; see foreign_text.hpp.
+#include "generator/core/foreign_text.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace attune {
+namespace {
+
+// Returns the bytes of the character at the beginning of `text`, or 0 if there is none.
+size_t character_bytes(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t first = byte(0);
+  if (first < 0x80) return 1;
+  if (first < 0xc2 || first > 0xf4) return 0;
+  const size_t bytes = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  if (text.size() < bytes) return 0;
+  // The second byte excludes overlong forms, surrogates, and what lies beyond U+10FFFF.
+  const uint8_t lowest = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+  const uint8_t highest = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  if (byte(1) < lowest || byte(1) > highest) return 0;
+  for (size_t i = 2; i < bytes; ++i)
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  return bytes;
+}
+
+}  // namespace
+
+size_t utf8_end(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t bytes = character_bytes(text.substr(at));
+    if (bytes == 0) return at;
+    at += bytes;
+  }
+  return at;
+}
+
+std::string one_line(std::string_view text) {
+  std::string line(text);
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r' || c == '\t'; }, ' ');
+  return line;
+}
+
+}  // namespace attune
