@@ -21,6 +21,10 @@ namespace {
 
 bool StoreStack::available() { return false; }
 
+std::optional<std::string> StoreStack::refusal_of(const std::filesystem::path&) {
+  return std::nullopt;  // the constructor refuses it
+}
+
 StoreStack::StoreStack(std::vector<std::filesystem::path> layers) : layers_(std::move(layers)) {
   if (!layers_.empty()) refuse(layers_.front());
 }

@@ -36,6 +36,15 @@ auto identity(const WinnerRecord& w) {
 
 bool StoreStack::available() { return true; }
 
+std::optional<std::string> StoreStack::refusal_of(const std::filesystem::path& store) {
+  try {
+    Store::open_existing(store);
+    return std::nullopt;
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
 StoreStack::StoreStack(std::vector<std::filesystem::path> layers) : layers_(std::move(layers)) {}
 
 std::vector<WinnerRecord> StoreStack::load_winners(const DeviceIdentity& device,

@@ -19,6 +19,8 @@ class StoreStack {
  public:
   // False where the library was built without SQLite (ATTUNE_SQLITE=OFF).
   static bool available();
+  // Returns why the store at that path cannot be read; nothing where it can, or is missing.
+  static std::optional<std::string> refusal_of(const std::filesystem::path& store);
   // Uppermost first. Throws kStore when there are layers and stores are not available.
   explicit StoreStack(std::vector<std::filesystem::path> layers);
 

@@ -10,6 +10,7 @@
 #include "generator/nvrtc_locate.hpp"
 #include "runtime/c_scores.hpp"
 #include "runtime/c_support.hpp"
+#include "runtime/named_stores.hpp"
 #include "runtime/open_device.hpp"
 #include "runtime/options.hpp"
 
@@ -112,6 +113,11 @@ LogSink log_of(const attune_context_options& c, std::optional<LogLevel> from_env
   return nullptr;
 }
 
+// Asked before the engine reads the stores, so that this message comes first.
+void say_refused_stores(const attune_context& context) {
+  say_refused(context.named_stores, context.log ? Listener::kLog : Listener::kNone);
+}
+
 std::string device_text(const DeviceIdentity& identity) {
   return identity.arch + " " + identity.title();
 }
@@ -143,6 +149,8 @@ attune_status attune_context_create(const attune_context_options* options,
     const ThreadLog log(&made->log);
     std::shared_ptr<const Device> device = open_device(c.target ? c.target : "auto");
     made->device = device_text(device->identity());
+    made->named_stores = named_stores(engine);
+    say_refused_stores(*made);
     made->engine = std::make_unique<Engine>(std::move(device), engine);
     *context = made.release();
   });
@@ -162,7 +170,11 @@ void attune_context_destroy(attune_context* context) {
 }
 
 attune_status attune_context_reload(attune_context* context) {
-  return guarded([&] { ContextCall(context)->reload(); });
+  return guarded([&] {
+    const ContextCall engine(context);
+    say_refused_stores(*context);
+    engine->reload();
+  });
 }
 
 const char* attune_context_device(const attune_context* context) {

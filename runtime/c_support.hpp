@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <string>
+#include <vector>
 
 #include "attune/attune.h"
 #include "generator/core/error.hpp"
@@ -20,6 +22,7 @@ struct attune_context {
   std::unique_ptr<attune::Engine> engine;
   std::string device;
   attune::LogSink log;  // of the calls on this context
+  std::vector<std::filesystem::path> named_stores;
   std::shared_mutex in_use;
   const pid_t owner = getpid();
 };

@@ -7,6 +7,7 @@
 #include "cache/store_stack.hpp"
 #include "generator/core/environment.hpp"
 #include "generator/core/error.hpp"
+#include "generator/core/trusted_folders.hpp"
 
 namespace attune {
 namespace {
@@ -38,16 +39,6 @@ LogLevel parse_log_level(const std::string& text) {
 
 }  // namespace
 
-std::vector<std::filesystem::path> split_paths(const std::string& text) {
-  std::vector<std::filesystem::path> paths;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(':', at), text.size());
-    if (end > at) paths.emplace_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return paths;
-}
-
 std::optional<LogLevel> log_level_from_environment() {
   const std::optional<std::string> text = variable("ATTUNE_LOG");
   return text ? std::optional(parse_log_level(*text)) : std::nullopt;
@@ -55,6 +46,7 @@ std::optional<LogLevel> log_level_from_environment() {
 
 Options options_from_environment() {
   Options options;
+  trusted_folders();  // refuses a bad list here, and not where a store is opened
   if (environment_variable("ATTUNE_STORE") == "") options.engine.use_store = false;
   if (auto text = variable("ATTUNE_STORE")) options.engine.user_store = *text;
   options.engine.more_stores = site_stores();

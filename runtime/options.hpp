@@ -29,6 +29,7 @@ struct EnvironmentVariable {
 inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
     {"ATTUNE_STORE",           "the user's store file; empty = none",       "~/.cache/attune/store.db"},
     {"ATTUNE_SITE_STORES",     "stores under it, split by ':', read only",   "the installed ones"},
+    {"ATTUNE_TRUST",           "folders shared with other users, by ':'",   "none"},
     {"ATTUNE_PIN",             "file of `attune pin`; nothing else is run", "none"},
     {"ATTUNE_BUNDLE",          "folders of `attune export`, split by ':'",  "none"},
     {"ATTUNE_POLICY",          "lowest rung: default, nearest, strict",     "default"},
@@ -47,8 +48,6 @@ inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
 
 // Throws kInvalidArgument naming the variable, its value and what is accepted.
 Options options_from_environment();
-// Paths with ':' between them.
-std::vector<std::filesystem::path> split_paths(const std::string& text);
 // ATTUNE_LOG alone, for a program that logs before it opens anything.
 std::optional<LogLevel> log_level_from_environment();
 

@@ -5,6 +5,7 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <vector>
 
@@ -24,6 +25,16 @@ std::optional<std::string> home_directory() {
       user->pw_dir[0] != '/')
     return std::nullopt;
   return user->pw_dir;
+}
+
+std::vector<std::filesystem::path> split_paths(const std::string& text) {
+  std::vector<std::filesystem::path> paths;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(':', at), text.size());
+    if (end > at) paths.emplace_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return paths;
 }
 
 }  // namespace attune

@@ -3,8 +3,10 @@
 // CPU plugin, NVRTC.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace attune {
 
@@ -16,5 +18,8 @@ std::optional<std::string> environment_variable(const char* name);
 // The user's home directory: HOME, else what the user database says. Returns nullopt when neither
 // is an absolute path.
 std::optional<std::string> home_directory();
+
+// Returns the paths of a list with ':' between them; empty entries are left out.
+std::vector<std::filesystem::path> split_paths(const std::string& text);
 
 }  // namespace attune

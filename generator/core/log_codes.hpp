@@ -16,6 +16,7 @@ enum class LogCode : int {
   kStoreOfParent = 103,
   kStoreNotRolledBack = 104,
   kStoreRowPassedOver = 105,
+  kNamedStoreRefused = 106,
   kBundleImageDamaged = 201,
   kBundleForOtherArch = 202,
   kBundleProgramRefused = 203,
@@ -51,6 +52,9 @@ inline constexpr std::array kLogCodes{
     LogCodeEntry{LogCode::kStoreNotRolledBack, LogLevel::kError,
                  "what a store was told could not be taken back"},
     LogCodeEntry{LogCode::kStoreRowPassedOver, LogLevel::kWarning, "a row of a store is not used"},
+    LogCodeEntry{LogCode::kNamedStoreRefused, LogLevel::kWarning,
+                 "a store that the user named is not used; once a process, to stderr if nobody "
+                 "listens"},
     LogCodeEntry{LogCode::kBundleImageDamaged, LogLevel::kWarning,
                  "an image of a bundle is damaged, and not used"},
     LogCodeEntry{LogCode::kBundleForOtherArch, LogLevel::kWarning,

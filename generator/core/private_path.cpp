@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "generator/core/trusted_folders.hpp"
+
 namespace attune {
 namespace {
 
@@ -158,29 +160,38 @@ class Walk {
     left_ = target + left_;
   }
 
+  // The environment is asked only where an entry would be refused: a launch waits for this walk.
+  static bool is_trusted(const std::string& entry) {
+    return is_in_one_of(trusted_folders(), entry);
+  }
+
   // Whoever owns "/" can change everything anyway. In a user namespace without root that is the uid
   // that stands for the users it does not know.
   void require_owner(const char* noun, const std::string& entry, const Status& status) const {
     if (status.st_uid == ::geteuid() || status.st_uid == 0 || status.st_uid == root_owner_) return;
+    if (is_trusted(entry)) return;
     fail(
         fmt::format("its {} {} belongs to user {}, neither to you nor to root; stored kernels are "
-                    "code, so it is not used",
+                    "code, so it is not used (to trust who can write there: ATTUNE_TRUST=FOLDER)",
                     noun, entry, status.st_uid));
   }
 
   void require_private(const char* noun, const std::string& entry, const Status& status) const {
     require_owner(noun, entry, status);
     if (!others_can_write(status)) return;
+    const bool by_all = (status.st_mode & S_IWOTH) != 0;
+    if (!by_all && is_trusted(entry)) return;
     // A directory of root may be one of the system's, which has its mode for a reason.
     const bool ours = status.st_uid == ::geteuid() &&
                       (S_ISREG(status.st_mode) || ::geteuid() != 0) &&
                       (status.st_mode & S_ISVTX) == 0;
     fail(
         fmt::format("its {} {} has mode {:04o}, so others can write it; stored kernels are code, "
-                    "so it is not used ({})",
+                    "so it is not used ({}{})",
                     noun, entry, status.st_mode & 07777U,
                     ours ? fmt::format("chmod go-w {}", entry)
-                         : std::string("use a folder of your own: mkdir -m 700 FOLDER")));
+                         : std::string("use a folder of your own: mkdir -m 700 FOLDER"),
+                    by_all ? "" : "; to trust who can write there: ATTUNE_TRUST=FOLDER"));
   }
 
   const fs::path& path_;

@@ -7,6 +7,8 @@
 // /tmp is. Then nobody else can make the path name another file later on, and it may be opened by
 // its name. The last directory may not even be sticky: whoever can make files in it could lay a
 // journal beside a database.
+// Below a folder of ATTUNE_TRUST (trusted_folders.hpp) an entry may belong to anybody, and its group
+// may write it; what everybody can write is refused there too.
 #pragma once
 
 #include <filesystem>

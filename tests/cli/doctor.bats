@@ -75,13 +75,20 @@ END
 }
 
 @test "a variable that programs refuse makes doctor say so" {
-  for setting in ATTUNE_POLICY=tune_on_miss ATTUNE_NO_JIT=yes ATTUNE_LOG=loud "ATTUNE_BUNDLE=$dir/nowhere"; do
+  for setting in ATTUNE_POLICY=tune_on_miss ATTUNE_NO_JIT=yes ATTUNE_LOG=loud ATTUNE_TRUST=/ "ATTUNE_BUNDLE=$dir/nowhere"; do
     export "${setting?}"
     attune doctor --json
     expect 1
     json "not o['ready'] and any(v['name'] == '${setting%%=*}' and v['state'] == 'refused' for v in o['environment'])"
     unset "${setting%%=*}"
   done
+}
+
+@test "folders that are trusted" {
+  mkdir -p "$dir/team"
+  ATTUNE_TRUST=$dir/team:$dir/none attune doctor --json
+  json 'any(v["name"] == "ATTUNE_TRUST" and v["state"] == "in force" and "team: stores and bundles" in v["detail"] and "none: no such folder" in v["detail"]
+    for v in o["environment"])'
 }
 
 @test "without a driver: doctor says so and costs nothing else" {

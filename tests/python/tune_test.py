@@ -99,6 +99,18 @@ class Why(WithStore):
             attune.why(q, k, v, None, None, None, None, False, False)
 
 
+class RefusedStore(WithStore):
+    def test_a_named_one_is_said_once_a_process(self):
+        """Python sets no log function, so the line goes to stderr, from either way of naming a store."""
+        with open(self.store, "wb") as file:
+            file.write(b"anything")
+        os.chmod(self.store, 0o666)
+        code = f"import attune; [attune.Context('cpu:1', store=store) for store in (None, {self.store!r})]"
+        ran = subprocess.run([sys.executable, "-c", code], env={**os.environ, "ATTUNE_STORE": self.store}, capture_output=True, text=True, check=True)
+        self.assertEqual(ran.stderr.count("AT106: "), 1, ran.stderr)
+        self.assertIn(f"store {self.store}: its file {self.store} has mode 0666, so others can write it", ran.stderr)
+
+
 class Tune(WithStore):
     def test_a_problem_and_the_contexts_that_are_open(self):
         q, k, v = operands()

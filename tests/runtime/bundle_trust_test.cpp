@@ -114,6 +114,11 @@ TEST_F(BundleTrustTest, ABundleOfAnotherUserIsRefused) {
   }
   ASSERT_EQ(chown(image_file().c_str(), 65534, 65534), 0);
   EXPECT_FALSE(Bundle::open(folder()).image(kernel().key));
+  setenv("ATTUNE_TRUST", folder().c_str(), 1);
+  for (const fs::path& theirs : {folder(), folder() / "manifest.json"})
+    ASSERT_EQ(chown(theirs.c_str(), 65534, 65534), 0);
+  EXPECT_TRUE(Bundle::open(folder()).image(kernel().key)) << "as ATTUNE_TRUST says";
+  unsetenv("ATTUNE_TRUST");
 }
 
 TEST_F(BundleTrustTest, WhatIsNoFileIsRefusedAndDoesNotHang) {

@@ -13,6 +13,7 @@
 
 #include "generator/core/environment.hpp"
 #include "generator/core/error.hpp"
+#include "generator/core/trusted_folders.hpp"
 #include "generator/cpu_toolchain.hpp"
 #include "generator/nvrtc_compiler.hpp"
 #include "runtime/bundle.hpp"
@@ -69,6 +70,16 @@ void site_store_files(Report* report) {
   report->detail = fmt::format("{}", fmt::join(lines, "; "));
 }
 
+void trust(Report* report) {
+  std::vector<std::string> lines;
+  std::error_code ignored;
+  for (const std::string& folder : trusted_folders())
+    lines.push_back(fs::is_directory(folder, ignored)
+                        ? fmt::format("{}: stores and bundles there may belong to anybody", folder)
+                        : fmt::format("{}: no such folder", folder));
+  report->detail = fmt::format("{}", fmt::join(lines, "; "));
+}
+
 void pin(Report* report) {
   try {
     const PinFile pins = read_pin_file(report->value);
@@ -113,13 +124,10 @@ void cpu_plugin(Report* report) {
 // The variables that name files. The words of the others are judged by whoever reads them.
 const std::map<std::string, std::function<void(Report*)>>& resolvers() {
   static const std::map<std::string, std::function<void(Report*)>> all{
-      {"ATTUNE_STORE", store},
-      {"ATTUNE_BUNDLE", bundle},
-      {"ATTUNE_CAPTURE", capture},
-      {"ATTUNE_SITE_STORES", site_store_files},
-      {"ATTUNE_PIN", pin},
-      {"ATTUNE_NVRTC", nvrtc},
-      {"ATTUNE_CPU_PLUGIN", cpu_plugin},
+      {"ATTUNE_STORE", store},     {"ATTUNE_BUNDLE", bundle},
+      {"ATTUNE_CAPTURE", capture}, {"ATTUNE_SITE_STORES", site_store_files},
+      {"ATTUNE_TRUST", trust},     {"ATTUNE_PIN", pin},
+      {"ATTUNE_NVRTC", nvrtc},     {"ATTUNE_CPU_PLUGIN", cpu_plugin},
   };
   return all;
 }

@@ -18,11 +18,11 @@
  *   attune_plan_release(plan);
  *   attune_context_destroy(context);
  *
- * No function throws, prints, aborts or exits. Each returns a status; attune_last_error() has the
- * sentence. Every struct starts with its size, which what fills it sets: a program built against an
- * older header keeps working. So functions that fill structs are macros here: they pass the size
- * that the caller compiled, and never write beyond it; a size below 8 or above 65536 is nobody's:
- * functions with a status refuse it, the others write nothing.
+ * No function throws, aborts or exits, nor prints but AT106: see attune_context_options.log. Each
+ * returns a status; attune_last_error() has the sentence. Every struct starts with its size: a program
+ * built against an older header keeps working. So functions that fill structs are macros here, which
+ * pass the size that the caller compiled; they never write beyond it, and nothing at a size below 8
+ * or above 65536, which functions with a status refuse.
  * Threads: contexts and plans may be used from any thread at once; attune_run takes no lock and
  * allocates nothing. Compiling for a CPU runs on a thread of its own with a stack of 8 MB.
  * Fork: a child may run the CPU plans that it holds, on one thread, and release them. It may call

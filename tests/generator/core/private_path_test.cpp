@@ -99,6 +99,37 @@ TEST_F(PrivatePathTest, WhatBelongsToAnotherUserIsRefused) {
   EXPECT_THAT(answer(folder_ / "link"), HasSubstr("link belongs to user 65534"));
 }
 
+// A team's folder, a container that mounts its host's cache.
+TEST_F(PrivatePathTest, ATrustedFolderMayBelongToOthers) {
+  const fs::path shared = folder_ / "above";
+  const bool is_root = geteuid() == 0;  // whose group is never his own
+  fs::create_symlink(file(), shared / "link");
+  for (const fs::path& theirs : {shared, shared / "mine", file()}) {
+    if (is_root) ASSERT_EQ(chown(theirs.c_str(), kNobody, kNobody), 0);
+    chmod(theirs.c_str(), theirs == file() ? 0660 : 0770);
+  }
+  if (is_root) {
+    ASSERT_EQ(lchown((shared / "link").c_str(), kNobody, 0), 0);
+    EXPECT_THAT(answer(file()), HasSubstr("ATTUNE_TRUST=FOLDER"));
+  }
+  setenv("ATTUNE_TRUST", shared.c_str(), 1);
+  EXPECT_EQ(answer(file()), file());
+  EXPECT_EQ(answer(shared / "link"), file());
+  chmod(file().c_str(), 0666);
+  EXPECT_THAT(answer(file()), HasSubstr("0666, so others can write it")) << "everybody is too many";
+  chmod(file().c_str(), 0660);
+  if (is_root) {  // what leads to the folder is checked as ever, and so is where a link in it goes
+    ASSERT_EQ(chown(folder_.c_str(), kNobody, kNobody), 0);
+    EXPECT_THAT(answer(file()), HasSubstr(folder_.string() + " belongs to user 65534"));
+    ASSERT_EQ(chown(folder_.c_str(), 0, 0), 0);
+    make(folder_ / "outside");
+    ASSERT_EQ(chown((folder_ / "outside").c_str(), kNobody, kNobody), 0);
+    fs::create_symlink("../outside", shared / "out");
+    EXPECT_THAT(answer(shared / "out"), HasSubstr("outside belongs to user 65534"));
+  }
+  unsetenv("ATTUNE_TRUST");
+}
+
 TEST_F(PrivatePathTest, OnlyRegularFilesServe) {
   ASSERT_EQ(mkfifo((folder_ / "fifo").c_str(), 0600), 0);
   EXPECT_THAT(answer(folder_ / "fifo"), HasSubstr("fifo is a FIFO, not a regular file"));

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The folders of ATTUNE_TRUST: what lies in them may belong to other users, or be written by a
+// group. Used by private_path.cpp, and by runtime/options.cpp, which refuses a bad list at the
+// border.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace attune {
+
+// Returns the folders that ATTUNE_TRUST names, without links; nothing where it is not set, and in a
+// program that has rights its caller lacks. Throws kInvalidArgument when an entry is not an
+// absolute path, or is "/", a home folder or a folder above one: that would trust everybody there.
+std::vector<std::string> trusted_folders();
+
+// True if `entry`, an absolute path without links, is one of `folders` or lies below one.
+bool is_in_one_of(const std::vector<std::string>& folders, const std::string& entry);
+
+}  // namespace attune
