@@ -11,14 +11,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <string>
 
 #include "cache/records.hpp"
 #include "cache/schema.hpp"
 #include "generator/core/error.hpp"
-#include "generator/core/file_descriptor.hpp"
 #include "generator/core/log.hpp"
+#include "generator/core/open_file.hpp"
 #include "generator/core/private_path.hpp"
 
 namespace attune {
@@ -81,9 +80,10 @@ fs::path create_store_file(const fs::path& path) {
 bool looks_like_damaged_store(const fs::path& path) {
   constexpr size_t kHeaderBytes = 100;
   std::string head(65536, '\0');  // the header of a SQLite file, and its first page at least
-  std::ifstream file(path, std::ios::binary);
-  file.read(head.data(), static_cast<std::streamsize>(head.size()));
-  head.resize(static_cast<size_t>(file.gcount()));
+  std::string unused;
+  const FileDescriptor file = open_regular(path, O_RDONLY, &unused);
+  const ssize_t got = file ? ::read(file.get(), head.data(), head.size()) : 0;
+  head.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
   const bool cut_off = head.size() < kHeaderBytes;  // holds nothing, whosever it was
   head.resize(std::max(head.size(), kHeaderBytes));
   const std::string magic("SQLite format 3\0", 16);

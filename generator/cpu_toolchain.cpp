@@ -11,6 +11,7 @@
 
 #include "generator/core/code_folder.hpp"
 #include "generator/core/environment.hpp"
+#include "generator/core/open_file.hpp"
 
 namespace attune {
 namespace {
@@ -51,9 +52,10 @@ struct Opened {
 Opened open_first() {
   Opened opened;
   for (const std::string& path : candidates()) {
-    void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    const std::string fault = library_fault(path);
+    void* library = fault.empty() ? ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
     if (library == nullptr) {
-      const char* error = ::dlerror();
+      const char* error = fault.empty() ? ::dlerror() : fault.c_str();
       opened.why +=
           fmt::format("{}{}", opened.why.empty() ? "" : "; ", error == nullptr ? path : error);
       continue;

@@ -11,6 +11,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/log.hpp"
+#include "generator/core/open_file.hpp"
 #include "generator/nvrtc_locate.hpp"
 
 namespace attune {
@@ -187,6 +188,8 @@ std::string path_of(const void* symbol) {
 
 // Opens a candidate; says in `error` why not. A library that serves stays open for the life of the process.
 bool open_candidate(const NvrtcCandidate& candidate, Nvrtc* nvrtc, std::string* error) {
+  *error = library_fault(candidate.file);
+  if (!error->empty()) return false;
   const int only_loaded = candidate.only_if_loaded ? RTLD_NOLOAD : 0;
   void* library = ::dlopen(candidate.file.c_str(), RTLD_NOW | RTLD_LOCAL | only_loaded);
   if (library == nullptr) {

@@ -9,8 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <system_error>
 
@@ -19,6 +17,7 @@
 #include "generator/core/file_descriptor.hpp"
 #include "generator/core/log.hpp"
 #include "generator/core/private_path.hpp"
+#include "generator/core/read_file.hpp"
 #include "generator/core/replace_file.hpp"
 #include "runtime/bundle_file.hpp"
 #include "runtime/bundle_manifest.hpp"
@@ -28,6 +27,7 @@ namespace attune {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr size_t kMostBytes = size_t{1} << 30;  // no manifest and no image is near it
 constexpr const char* kManifest = "manifest.json";
 constexpr unsigned kFileMode = 0644;  // never writable by others, whatever the umask
 
@@ -39,10 +39,7 @@ constexpr Guarded kGuarded{"bundle", ErrorCode::kIo, 0755};
 
 // Throws kIo when it cannot be read, or could have been written by others.
 std::string read_file(const fs::path& path) {
-  std::ifstream in(private_file(path, kGuarded), std::ios::binary);
-  std::string bytes(std::istreambuf_iterator<char>(in), {});
-  if (!in) io_error(path, "cannot be read");
-  return bytes;
+  return attune::read_file("the file", private_file(path, kGuarded), kMostBytes);
 }
 
 std::string stored_bytes(const BundleBytes& whole, uint64_t offset, uint64_t bytes,

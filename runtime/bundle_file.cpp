@@ -14,7 +14,7 @@
 
 #include "generator/core/digest.hpp"
 #include "generator/core/error.hpp"
-#include "generator/core/file_descriptor.hpp"
+#include "generator/core/open_file.hpp"
 #include "generator/core/private_path.hpp"
 #include "runtime/zstd.hpp"
 
@@ -32,9 +32,10 @@ constexpr Guarded kGuarded{"bundle", ErrorCode::kIo, 0755};
 class OpenFile final : public BundleBytes {
  public:
   explicit OpenFile(const std::filesystem::path& path)
-      : path_(path.string()), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)) {
+      : path_(path.string()), file_(open_regular(path, O_RDONLY | O_NOFOLLOW, &fault_)) {
     struct stat status {};
-    if (!file_ || ::fstat(file_.get(), &status) != 0) fail(std::strerror(errno));
+    if (!file_) fail(fault_);
+    if (::fstat(file_.get(), &status) != 0) fail(std::strerror(errno));
     size_ = static_cast<uint64_t>(status.st_size);
   }
   uint64_t size() const override { return size_; }
@@ -58,6 +59,7 @@ class OpenFile final : public BundleBytes {
     throw Error(ErrorCode::kIo, fmt::format("bundle {} cannot be read: {}", path_, why));
   }
   const std::string path_;
+  std::string fault_;
   const FileDescriptor file_;
   uint64_t size_ = 0;
 };

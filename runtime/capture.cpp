@@ -4,15 +4,16 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "generator/core/file_descriptor.hpp"
 #include "generator/core/json_text.hpp"
 #include "generator/core/log.hpp"
+#include "generator/core/open_file.hpp"
 
 namespace attune {
 namespace {
@@ -28,16 +29,17 @@ std::string line_of(const Problem& problem, const std::string& text) {
   return to_json_text(line, -1, JsonLetters::kAscii) + "\n";
 }
 
-// 0, or why the file did not take the whole line.
-int append(const std::filesystem::path& path, std::string_view line) {
-  const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
-  if (!file) return errno;
+// Returns "", or why the file did not take the whole line.
+std::string append(const std::filesystem::path& path, std::string_view line) {
+  std::string why;
+  const FileDescriptor file = open_regular(path, O_WRONLY | O_APPEND | O_CREAT, &why, 0644);
+  if (!file) return why;
   while (!line.empty()) {  // more than once only where the disk is full: then errno says so
     const ssize_t written = ::write(file.get(), line.data(), line.size());
-    if (written < 0 && errno != EINTR) return errno;
+    if (written < 0 && errno != EINTR) return std::strerror(errno);
     if (written > 0) line.remove_prefix(static_cast<size_t>(written));
   }
-  return 0;
+  return why;
 }
 
 }  // namespace
@@ -47,11 +49,11 @@ void Capture::note(const Problem& problem) {
   const std::string text = to_text(problem);
   const std::lock_guard lock(mutex_);
   if (failed_ || !seen_.insert(text).second) return;
-  const int reason = append(file_, line_of(problem, text));
-  failed_ = reason != 0;
+  const std::string why = append(file_, line_of(problem, text));
+  failed_ = !why.empty();
   if (failed_)
-    log(LogCode::kCaptureNotWritten, fmt::format("capture file {} cannot be written: {}",
-                                                 file_.string(), std::strerror(reason)));
+    log(LogCode::kCaptureNotWritten,
+        fmt::format("capture file {} cannot be written: {}", file_.string(), why));
 }
 
 }  // namespace attune

@@ -23,9 +23,9 @@ const KernelTemplate* find_template(const std::string& name) {
 
 }  // namespace
 
-PinFile read_pin_file(const std::filesystem::path& path) {
+PinFile read_pin_file(const std::filesystem::path& path, FileKinds kinds) {
   constexpr size_t kMostBytes = size_t{1} << 30;
-  return parse_pin_file(read_file("pin file", path, kMostBytes), path.string());
+  return parse_pin_file(read_file("pin file", path, kMostBytes, kinds), path.string());
 }
 
 std::vector<Pin> pins_for(const PinFile& file, const DeviceIdentity& device) {

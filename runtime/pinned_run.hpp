@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "cache/pin_file.hpp"
+#include "generator/core/read_file.hpp"
 
 namespace attune {
 
 // Throws kIo when it cannot be read, kInvalidArgument for what is no pin file.
-PinFile read_pin_file(const std::filesystem::path& path);
+PinFile read_pin_file(const std::filesystem::path& path, FileKinds kinds = FileKinds::kRegular);
 
 // The pins for this very device (equal digests).
 std::vector<Pin> pins_for(const PinFile& file, const DeviceIdentity& device);

@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "generator/core/json_text.hpp"
+#include "generator/core/read_file.hpp"
 #include "tuner/diffusion_config.hpp"
 #include "tuner/model_towers.hpp"
 
@@ -19,20 +19,6 @@ using Json = ModelFields::Json;
 
 constexpr size_t kLargestConfig = 16 << 20;
 constexpr Names kDtypeNames{"dtype", "torch_dtype"};
-
-std::string read_text(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kLargestConfig + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad() || (file.fail() && !file.eof()))
-    throw Error(ErrorCode::kIo, fmt::format("{}: cannot be read", path.string()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kLargestConfig)
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: larger than {} MiB; accepted is a model's config.json",
-                            path.string(), kLargestConfig >> 20));
-  return text;
-}
 
 // Python writes Infinity and NaN, which are no JSON, into configs (time_step_limit of Mamba
 // layers). No field of attention is such a number: they become null.
@@ -57,7 +43,8 @@ Json parse_file(const std::filesystem::path& path) {
   };
   Json json;
   try {
-    json = parse_json<Json>(without_infinities(read_text(path)));
+    json = parse_json<Json>(without_infinities(
+        read_file("the model's config", path, kLargestConfig, FileKinds::kStreamsToo)));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInvalidArgument) throw;
     refuse(error.what());

@@ -4,16 +4,20 @@
 // main.
 #include "tuner/model_path.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
-#include <fstream>
 #include <optional>
+#include <sstream>
 #include <vector>
 
 #include "generator/core/environment.hpp"
 #include "generator/core/error.hpp"
+#include "generator/core/open_file.hpp"
 
 namespace attune {
 namespace {
@@ -55,7 +59,11 @@ std::string name_of(const fs::path& config) {
 // The snapshot that refs/main names, or the only one.
 std::optional<fs::path> snapshot_of(const fs::path& folder) {
   std::string revision;
-  std::ifstream(folder / "refs" / "main") >> revision;
+  std::string unused;
+  const FileDescriptor main = open_regular(folder / "refs" / "main", O_RDONLY, &unused);
+  std::array<char, 256> name{};
+  if (main && ::read(main.get(), name.data(), name.size() - 1) > 0)
+    std::istringstream(name.data()) >> revision;
   if (!revision.empty() && is_folder(folder / "snapshots" / revision))
     return folder / "snapshots" / revision;
   std::vector<fs::path> snapshots;

@@ -5,13 +5,12 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "generator/core/error.hpp"
 #include "generator/core/json_text.hpp"
 #include "generator/core/problem.hpp"
+#include "generator/core/read_file.hpp"
 #include "generator/core/visibility.hpp"
 
 namespace attune {
@@ -35,9 +34,9 @@ std::map<std::string, double> times_of(const Json& timings) {
 }  // namespace
 
 PeerTimes read_peer_times(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) throw Error(ErrorCode::kIo, fmt::format("{} cannot be read", path.string()));
+  constexpr size_t kMostBytes = size_t{1} << 30;
+  const std::string text =
+      read_file("the file of timings", path, kMostBytes, FileKinds::kStreamsToo);
   PeerTimes found;
   try {
     const Json json = parse_json<Json>(text);

@@ -6,12 +6,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "generator/core/error.hpp"
 #include "generator/core/json_text.hpp"
+#include "generator/core/read_file.hpp"
 #include "tuner/model_config.hpp"
 #include "tuner/model_path.hpp"
 #include "tuner/model_scores.hpp"
@@ -279,8 +280,9 @@ Workload workload_from_problems(const std::vector<std::string>& texts, const Sha
 }
 
 Workload workload_from_capture(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) throw Error(ErrorCode::kIo, fmt::format("{}: cannot be read", path.string()));
+  constexpr size_t kMostBytes = size_t{1} << 30;
+  std::istringstream file(
+      read_file("the captured problems", path, kMostBytes, FileKinds::kStreamsToo));
   Workload workload{path.stem().string(), {}, {}, {}};
   std::set<std::string> seen;
   std::string line;

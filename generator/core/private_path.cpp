@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "generator/core/open_file.hpp"
 #include "generator/core/trusted_folders.hpp"
 
 namespace attune {
@@ -24,13 +25,6 @@ namespace fs = std::filesystem;
 using Status = struct stat;
 
 constexpr int kMostLinks = 40;  // as Linux
-
-const char* kind_of(mode_t mode) {
-  if (S_ISDIR(mode)) return "a directory";
-  if (S_ISFIFO(mode)) return "a FIFO";
-  if (S_ISSOCK(mode)) return "a socket";
-  return "a device";
-}
 
 // The group that many systems give each user for himself: named as the user, with nobody else in
 // it.
@@ -85,7 +79,7 @@ class Walk {
       fail_on(file);
     }
     if (!S_ISREG(status.st_mode))
-      fail(fmt::format("{} is {}, not a regular file", file, kind_of(status.st_mode)));
+      fail(fmt::format("{} is {}, not a regular file", file, kind_of_file(status.st_mode)));
     require_private("file", file, status);
   }
 

@@ -2,34 +2,41 @@
 // Reading a whole file; see read_file.hpp.
 #include "generator/core/read_file.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <vector>
 
 #include "generator/core/error.hpp"
+#include "generator/core/open_file.hpp"
 
 namespace attune {
 
-std::string read_file(std::string_view noun, const std::filesystem::path& path, size_t most) {
+std::string read_file(std::string_view noun, const std::filesystem::path& path, size_t most,
+                      FileKinds kinds) {
   const auto refuse = [&](std::string_view why) {
     throw Error(ErrorCode::kIo, fmt::format("{} {} cannot be read: {}", noun, path.string(), why));
   };
   std::error_code unused;
   if (std::filesystem::is_directory(path, unused)) refuse("it is a folder");
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
+  std::string why;
+  const FileDescriptor file = kinds == FileKinds::kStreamsToo && is_stream(path)
+                                  ? open_stream(path, O_RDONLY, &why)
+                                  : open_regular(path, O_RDONLY, &why);
+  if (!file) refuse(why);
   std::string text;
   std::vector<char> piece(size_t{1} << 16);
-  while (in && text.size() <= most) {
-    in.read(piece.data(), static_cast<std::streamsize>(piece.size()));
-    text.append(piece.data(), static_cast<size_t>(in.gcount()));
+  for (;;) {
+    const ssize_t got = ::read(file.get(), piece.data(), piece.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) refuse(std::strerror(errno));
+    if (got == 0) return text;
+    text.append(piece.data(), static_cast<size_t>(got));
+    if (text.size() > most) refuse(fmt::format("it is larger than {} bytes", most));
   }
-  if (text.size() > most) refuse(fmt::format("it is larger than {} bytes", most));
-  if (!in.eof() || in.bad()) refuse(std::strerror(errno));
-  return text;
 }
 
 }  // namespace attune

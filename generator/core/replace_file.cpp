@@ -4,7 +4,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -12,7 +12,7 @@
 #include <string>
 
 #include "generator/core/error.hpp"
-#include "generator/core/file_descriptor.hpp"
+#include "generator/core/open_file.hpp"
 
 namespace attune {
 namespace {
@@ -21,9 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr int kMostNames = 100;  // left by processes that were killed
 
-[[noreturn]] void fail(const fs::path& path, int reason) {
-  throw Error(ErrorCode::kIo,
-              fmt::format("cannot write {}: {}", path.string(), std::strerror(reason)));
+[[noreturn]] void fail(const fs::path& path, std::string_view why) {
+  throw Error(ErrorCode::kIo, fmt::format("cannot write {}: {}", path.string(), why));
 }
 
 // A new file beside `path`, and its name.
@@ -46,15 +45,11 @@ bool write_all(int file, std::string_view bytes) {
   return true;
 }
 
-// A device, a pipe or a socket, also behind a link.
-bool is_stream(const fs::path& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
-}
-
 void write_stream(const fs::path& path, std::string_view bytes) {
-  const FileDescriptor stream(::open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC));
-  if (!stream || !write_all(stream.get(), bytes)) fail(path, errno);
+  std::string why;
+  const FileDescriptor stream = open_stream(path, O_WRONLY, &why);
+  if (!stream) fail(path, why);
+  if (!write_all(stream.get(), bytes)) fail(path, std::strerror(errno));
 }
 
 // /dev/stdout and its like, where they stand for a file.
@@ -70,7 +65,8 @@ void refuse_link_of_system(const fs::path& path) {
 void refuse_store(const fs::path& path, std::string_view bytes) {
   constexpr std::string_view kMagic("SQLite format 3\0", 16);
   char begin[kMagic.size()] = {};
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string unused;
+  const FileDescriptor file = open_regular(path, O_RDONLY, &unused);
   if (!file || ::read(file.get(), begin, sizeof begin) != sizeof begin) return;
   if (std::string_view(begin, sizeof begin) == kMagic && !bytes.starts_with(kMagic))
     throw Error(ErrorCode::kInvalidArgument,
@@ -93,7 +89,7 @@ void replace_file(const fs::path& path, std::string_view bytes, unsigned mode) {
   if (written && std::rename(partial.c_str(), path.c_str()) == 0) return;
   const int reason = errno;
   if (opened) ::unlink(partial.c_str());
-  fail(path, reason);
+  fail(path, std::strerror(reason));
 }
 
 }  // namespace attune

@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -45,6 +47,20 @@ TEST(Capture, WhyTheFileTakesNoMoreIsSaidOnce) {
   setrlimit(RLIMIT_FSIZE, &unlimited);
   ASSERT_EQ(warnings.texts().size(), 1U);
   EXPECT_THAT(warnings.texts()[0], ::testing::HasSubstr("cannot be written: File too large"));
+}
+
+// It would wait for a reader, with the lock that every thread takes which asks for a plan.
+TEST(Capture, AFifoIsRefusedAndDoesNotHang) {
+  const testing::TemporaryFolder folder;
+  ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
+  alarm(60);
+  Capture capture(folder / "fifo");
+  const WarningCollector warnings;
+  capture.note(problem(1));
+  alarm(0);
+  ASSERT_EQ(warnings.texts().size(), 1U);
+  EXPECT_THAT(warnings.texts()[0],
+              ::testing::HasSubstr("cannot be written: it is a FIFO, not a regular file"));
 }
 
 }  // namespace

@@ -210,7 +210,7 @@ TEST_F(ConfigFile, HostileConfigsAreRefusedInOneSentence) {
               HasSubstr("..."));
   EXPECT_THAT(refused(R"({"model_type":"llama","hidden_size":64,"num_hidden_layers":2000000000})"),
               HasSubstr("accepted is an integer from 1 to 4096"));
-  EXPECT_THAT(refused(std::string(17 << 20, ' ')), HasSubstr("larger than 16 MiB"));
+  EXPECT_THAT(refused(std::string(17 << 20, ' ')), HasSubstr("larger than 16777216 bytes"));
   EXPECT_THAT(refused(R"({"model_type": "llama"})"),
               HasSubstr("\"num_attention_heads\" is missing"));
 }

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // `attune db verify | gc | export | import | merge`: keeping a store, and moving rows between
 // stores (cache/exchange.hpp).
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <sstream>
 
 #include "cache/exchange.hpp"
 #include "generator/core/error.hpp"
+#include "generator/core/open_file.hpp"
 #include "generator/renderer.hpp"
 #include "generator/template_registry.hpp"
 #include "tuner/cli/command.hpp"
@@ -108,12 +110,9 @@ int export_rows(const DbOptions& options, const std::string& file) {
 
 bool is_database(const std::string& file) {
   constexpr std::string_view kMagic = "SQLite format 3";
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(file, ignored)) return false;  // a pipe is read but once
-  std::string head(kMagic.size(), '\0');
-  std::ifstream(file, std::ios::binary)
-      .read(head.data(), static_cast<std::streamsize>(head.size()));
-  return head == kMagic;
+  std::string unused, head(kMagic.size(), '\0');
+  const FileDescriptor opened = open_regular(file, O_RDONLY, &unused);  // a pipe is read but once
+  return opened && ::read(opened.get(), head.data(), head.size()) > 0 && head == kMagic;
 }
 
 StoreContents contents_of(const std::string& file) {

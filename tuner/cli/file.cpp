@@ -16,7 +16,7 @@ constexpr size_t kMostBytes = size_t{1} << 30;  // no text that a command takes 
 }  // namespace
 
 std::string read_file(const std::filesystem::path& path) {
-  return attune::read_file("the file", path, kMostBytes);
+  return attune::read_file("the file", path, kMostBytes, FileKinds::kStreamsToo);
 }
 
 void write_file(const std::filesystem::path& path, std::string_view bytes) {

@@ -114,7 +114,7 @@ std::vector<std::string> differences(const Options& options, const PinFile& pins
 }
 
 int check_pins(const Options& options) {
-  const PinFile pins = read_pin_file(options.file);
+  const PinFile pins = read_pin_file(options.file, FileKinds::kStreamsToo);
   const std::vector<std::string> faults = faults_of(pins.pins);
   std::vector<std::string> differing;
   if (!options.store.empty()) differing = differences(options, pins);

@@ -36,7 +36,7 @@ typedef struct attune_context_options {
   size_t num_bundles;
   int32_t policy;           /* attune_policy */
   int32_t no_jit;           /* 1 = never compile; also when $ATTUNE_NO_JIT is 1 */
-  const char* capture_file; /* problems seen, as JSON lines; NULL = $ATTUNE_CAPTURE */
+  const char* capture_file; /* a regular file of problems, JSON lines; NULL = $ATTUNE_CAPTURE */
   attune_log_function log; /* of this context alone; NULL = stderr, when $ATTUNE_LOG is set. Without
                                both one line goes to stderr, once a process: AT106, a store that
                                was named is not used */

@@ -8,10 +8,12 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -114,6 +116,43 @@ TEST_F(ReplaceFileTest, ADeviceStays) {
   fs::create_symlink("/dev/full", folder_ / "full");
   EXPECT_THROW(replace_file(folder_ / "full", "bytes"), Error);
   EXPECT_TRUE(fs::is_symlink(folder_ / "full"));
+}
+
+TEST_F(ReplaceFileTest, WhatAnotherUserLaidThereIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: giving a file to another user needs root";
+  const auto refusal = [&](const char* name) -> std::string {
+    alarm(60);
+    try {
+      replace_file(folder_ / name, "bytes");
+    } catch (const Error& error) {
+      alarm(0);
+      return error.what();
+    }
+    return "written";
+  };
+  ASSERT_EQ(mkfifo((folder_ / "fifo").c_str(), 0600), 0);
+  fs::create_symlink("/dev/null", folder_ / "theirs");
+  fs::create_symlink("theirs", folder_ / "mine");
+  ASSERT_EQ(chown((folder_ / "fifo").c_str(), 65534, 0), 0);
+  ASSERT_EQ(lchown((folder_ / "theirs").c_str(), 65534, 0), 0);
+  EXPECT_THAT(refusal("fifo"), ::testing::HasSubstr("is a FIFO of user 65534"));
+  for (const char* name : {"theirs", "mine"})
+    EXPECT_THAT(refusal(name), ::testing::HasSubstr("theirs is a link of user 65534")) << name;
+  EXPECT_TRUE(fs::is_symlink(folder_ / "theirs"));
+}
+
+TEST_F(ReplaceFileTest, ABlockDeviceIsRefused) {
+  const dev_t none = makedev(240, 0);  // of the numbers for experiments: nothing is behind it
+  if (mknod((folder_ / "block").c_str(), S_IFBLK | 0600, none) != 0)
+    GTEST_SKIP() << "SKIPPED: a block device cannot be made here: " << std::strerror(errno);
+  fs::create_symlink("block", folder_ / "link");
+  for (const char* name : {"block", "link"}) try {
+      replace_file(folder_ / name, "bytes");
+      ADD_FAILURE() << name;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("it is a block device; it must be a file, a "
+                                                     "pipe or a character device"));
+    }
 }
 
 TEST_F(ReplaceFileTest, ALinkOfTheSystemToAnOpenFileStays) {
