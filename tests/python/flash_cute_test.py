@@ -117,6 +117,13 @@ class CuteTest(unittest.TestCase):
         for call, operands in zip(calls, (given, packed)):
             torch._dynamo.reset()
             self.near(torch.compile(call, fullgraph=True, backend="aot_eager")(*operands), call(*operands))
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        compiled = torch.compile(calls[0], fullgraph=True, backend="aot_eager")
+        for keys in range(8, 20):
+            cut = (given[0], *(x[:, :keys] for x in given[1:]))
+            self.near(compiled(*cut), calls[0](*cut))
+        self.assertLessEqual(torch._dynamo.utils.counters["stats"]["unique_graphs"], 2)
 
     def test_other_versions_refuse(self):
         flash, (q, k, v) = attune.flash, self.operands(7, 7)
@@ -133,6 +140,12 @@ class CuteTest(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, r"window is \(.*; must be sides of 0 and more"):
                 call()
         self.assertTrue(torch.equal(flash.flash_attn_func(q, k, v, window_size=(-1, None)), flash.flash_attn_func(q, k, v)))
+        from attune import flashinfer
+        wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(torch.empty(0, device=DEVICE))
+        for call in (lambda: flashinfer.single_prefill_with_kv_cache(*packed, window_left=-2), lambda: flashinfer.single_decode_with_kv_cache(q[0, 0], k[0], v[0], window_left=-2),
+                     lambda: wrapper.plan(at, at, 4, 2, 64, window_left=-2)):
+            with self.assertRaisesRegex(ValueError, "window_left is -2; must be -1 or more"):
+                call()
 
     def test_windows_of_two_numbers(self):
         """Tensors of two numbers, as FlashAttention's own tests draw them."""

@@ -223,8 +223,6 @@ class ServingTest(unittest.TestCase):
             self.refused(r"cache_seqlens\[0\] is 33; accepted are 0 to 32: the cache has room for 32 keys of a request", cache_seqlens=ints([33, 0, 1]))
             self.refused(r"cache_seqlens\[0\] is 31; accepted are 0 to 30: the cache has room for 32 keys of a request, of which some come", k=draw(4, 2, 64),
                          v=draw(4, 2, 64), cu_seqlens_k_new=ints([0, 2, 3, 4]), cache_seqlens=ints([31, 0, 1]))
-        with self.assertRaisesRegex(attune.Error, "head_dim_qk is 20; accepted are multiples of 8"):
-            with_cache(q[..., :20].contiguous(), *(x[..., :20].contiguous() for x in (self.k_cache, self.v_cache)))
         self.refused("learnable_sink is ", learnable_sink=sinks_of_bytes)
         self.refused("s_aux is ", s_aux=sinks_of_bytes)
         self.refused("softmax_scale is -1", softmax_scale=-1.0)
@@ -278,6 +276,9 @@ class RowsTest(unittest.TestCase):
         back = attune.flash.pad_input(rows, indices, 3, 4)
         self.assertTrue(torch.equal(back, x * mask[..., None, None]))
         (back * x.detach()).sum().backward()
+        for wrong in (torch.zeros(3, 4, device=DEVICE), mask[:, :3], mask[0]):
+            with self.assertRaisesRegex(ValueError, r"attention_mask is .* must be bool or int \[batch, seqlen\] = \(3, 4\)"):
+                attune.flash.unpad_input(x, wrong)
         self.assertTrue(torch.equal(x.grad, x.detach() * mask[..., None, None]))
         unused = torch.tensor([[0, 0, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]], device=DEVICE)
         rows, indices, ends, longest, used = attune.flash.unpad_input(x, mask, unused)

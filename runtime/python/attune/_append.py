@@ -7,11 +7,13 @@ from collections import namedtuple
 from . import _quick as quick
 from . import _tensors as tensors
 from ._cache_factors import are_by_key, bind_factors, refuse_beside_wide
+from ._cache_padding import append_wide, is_between, readable_table
 from ._context import context_of, refuse_capture
 from ._flags import flag
 from ._kvcache import (_LISTS, _PAGES, _SLOTS, _batch_of, _check_list, _dtypes, _packed_view, rounded)
 from ._library import AppendOperands, CacheOperands, Operands, Tensor
 from ._operands import extent_of, operand_address, share_memory, steps_of
+from ._padding import widened
 from ._problem import check_beside, whole
 from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written
 
@@ -134,10 +136,7 @@ def _table_tensor(name, table):
     """The struct of cos or sin without its address, and rows."""
     if table is None:
         return Tensor()
-    row, column = tensors.element_strides(name, table)
-    if table.shape[1] > 1 and column != 1 or row * tensors.item_bytes(table) % 16:
-        raise ValueError(f"{name} has strides {(row, column)} of {tensors.item_bytes(table)}-byte elements; accepted are rows at multiples of 16 bytes and "
-                         "contiguous columns (rotary_table() makes such)")
+    row = tensors.element_strides(name, table)[0]
     return Tensor(None, row * table.shape[0], row, row)
 
 
@@ -215,7 +214,7 @@ def _bind(call, given, lists):
 
 
 def _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin, interleaved, q, q_out):
-    given = dict(k=k, v=v, k_cache=k_cache, v_cache=v_cache, row_slots=row_slots, positions=positions, cos=cos, sin=sin,
+    given = dict(k=k, v=v, k_cache=k_cache, v_cache=v_cache, row_slots=row_slots, positions=positions, cos=readable_table("cos", cos), sin=readable_table("sin", sin),
                  interleaved=flag("interleaved", interleaved), q=q, q_out=q_out)
     lists = dict(kv_lengths=kv_lengths, q_begins=q_begins, page_table=page_table, slots=slots, kv_begins=None)
     for name, tensor in (*given.items(), *lists.items()):
@@ -256,6 +255,8 @@ def _checked(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=
         return graph.append(**arguments), None
     refuse_gradients((("k", k), ("v", v), ("k_cache", k_cache), ("v_cache", v_cache), ("q", q), ("cos", cos), ("sin", sin), ("q_out", q_out),
                       ("k_scale", k_scale), ("v_scale", v_scale)))
+    if is_between(k, k_cache, v_cache) and v.shape[-1] == v_cache.shape[-1]:
+        return append_wide(append_kv, arguments), None
     given, lists = _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin, interleaved, q, q_out)
     factors = dict(k_scale=k_scale, v_scale=v_scale)
     refuse_beside_wide(factors, k_cache)
@@ -267,7 +268,7 @@ def _checked(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=
     if call.rows:
         call.plan.enqueue(operands, stream)
     kept = (kept, scales)
-    if not call.rows or call.plan.problem.kv_factors:
+    if not call.rows or call.plan.problem.kv_factors or given["cos"] is not cos or given["sin"] is not sin:
         return given["q_out"], None
     return given["q_out"], lambda: quick.recipe_of_append(call, operands, arguments, kept, stream)
 
@@ -292,7 +293,8 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, **choices):
     (of e5m2 57344, of int8 127), at least 2^-126.
 
     A row whose place is not there (a position below 0, beyond the cache or the tables, a page or slot that the cache does not have) is not written.
-    q without angles becomes 0. Returns q_out, or None without q. PyTorch and NumPy (CPU); no gradients.
+    q without angles becomes 0. Head dims that are no multiples of 8 from 16 on are written by copies of the caches, as a warning says once; tables whose rows do
+    not begin at multiples of 16 bytes are copied. Returns q_out, or None without q. PyTorch and NumPy (CPU); no gradients.
     Inside a CUDA graph's capture call prepare_append_kv() before."""
     result = _append(k, v, k_cache, v_cache, kv_lengths, **choices)
     tell_written(k_cache, v_cache, result, *((choices["k_scale"], choices["v_scale"]) if choices.get("make_scales") else ()))
@@ -306,5 +308,8 @@ def prepare_append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=Non
                       positions=None, cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None, v_scale=None, make_scales=False, dtype_kv=None,
                       context=None):
     """As prepare(), for append_kv() with these arguments. Returns the plan."""
+    if is_between(k, k_cache, v_cache):
+        k, v, k_cache, v_cache = (widened(name, x, k) for name, x in (("k", k), ("v", v), ("k_cache", k_cache), ("v_cache", v_cache)))
+        q, q_out = None if q is None else widened("q", q, k), None
     given, lists = _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin, interleaved, q, q_out)
     return _call_of(context, given, lists, seqlen_q, dtype_kv, kind_of_factors(dict(k_scale=k_scale, v_scale=v_scale), make_scales)).plan

@@ -31,7 +31,7 @@ def _given(spec, captures, scalars, given):
 def _attend_impl(q, k_cache, v_cache, *, spec="", return_lse=True, captures=None, scalars=None, **given):
     found = attention_kvcache(q, k_cache, v_cache, return_lse=return_lse, **_given(spec, captures, scalars, given))
     o, lse = found if return_lse else (found, q.new_empty((0,)).float())
-    return o, lse.contiguous()  # that of packed rows is a view
+    return o.contiguous(), lse.contiguous()  # that of packed rows is a view, and o of head dims that are computed in wider copies
 
 
 def _attend_out_impl(q, k_cache, v_cache, *, o, lse=None, spec="", captures=None, scalars=None, **given):

@@ -61,13 +61,20 @@ def index_put_first_axis(values, indices, first_axis_dim):
     return values.new_zeros((first_axis_dim, *values.shape[1:])).index_copy(0, indices, values)
 
 
+def _counted(name, mask, hidden_states):
+    """Returns a mask of rows as bools. A float of 0 and -inf, which is added to scores, would be turned around."""
+    if mask.is_floating_point() or mask.is_complex() or tuple(mask.shape) != tuple(hidden_states.shape[:2]):
+        raise ValueError(f"{name} is {mask.dtype} of shape {tuple(mask.shape)}; must be bool or int [batch, seqlen] = {tuple(hidden_states.shape[:2])}, 1 for a row that counts")
+    return mask.bool()
+
+
 def unpad_input(hidden_states, attention_mask, unused_mask=None):
     """Rows of a batch [batch, seqlen, ..] without padding. attention_mask: bool or int [batch, seqlen], 1: a row that counts; unused_mask: likewise, rows that
     are kept and do not count. Waits for the device. Returns (rows [total, ..], their indices in [batch * seqlen], cu_seqlens int32 [batch + 1], the
     longest sequence as a number, and int32 [batch], the rows of each that count)."""
     import torch
-    used = attention_mask.bool()
-    kept = used if unused_mask is None else used | unused_mask.bool()
+    used = _counted("attention_mask", attention_mask, hidden_states)
+    kept = used if unused_mask is None else used | _counted("unused_mask", unused_mask, hidden_states)
     counts = kept.sum(-1, dtype=torch.int32)
     indices = kept.flatten().nonzero().flatten()
     cu_seqlens = torch.nn.functional.pad(counts.cumsum(0, dtype=torch.int32), (1, 0))

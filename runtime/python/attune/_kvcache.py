@@ -9,6 +9,7 @@ from . import _quick as quick
 from . import _tensors as tensors
 from ._attention import choices_of
 from ._cache_factors import are_by_key, bind_factors, refuse_beside_wide
+from ._cache_padding import cut, is_between, wide_arguments
 from ._context import context_of, refuse_capture
 from ._flags import flag
 from ._library import CacheOperands, Operands, Tensor
@@ -301,6 +302,8 @@ def _checked(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=Non
     features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
     refuse_gradients((("q", q), ("k_cache", k_cache), ("v_cache", v_cache), ("out", out), ("k_scale", k_scale), ("v_scale", v_scale),
                       *features.items()))
+    if is_between(q, k_cache, v_cache):
+        return cut(attention_kvcache(**wide_arguments(arguments)), arguments), None
     factors_of_cache = dict(k_scale=k_scale, v_scale=v_scale)
     call, given, lists, scores = _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal,
                                            window, scale, out, context, dtype_kv, batch_invariant, factors_of_cache, features)
@@ -355,6 +358,7 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, out=None, **choic
     mask, is_causal, window, scale, sinks, softcap, alibi_slopes, score_mod, mask_mod: as of attention(). The last row of a request stands at its last
     key (bottom right); q_idx of programs is that position, below 0 of rows that a request has more than keys, for which tensors are read at their first element.
     seqlen_q and seqlen_kv in the text of a program are the request's own numbers of rows and keys. Head dims in steps of 16 to 256 are fast.
+    Those that are no multiples of 8 from 16 on are computed in copies of the caches with columns of zeros, as a warning says once.
 
     v_cache that is k_cache[..., :n] itself (latent attention, absorbed: 576 columns of which the first 512 are values): keys are read once.
 
@@ -378,7 +382,10 @@ def prepare_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, sl
                     seqlen_kv=None, mask=None, is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None,
                     score_mod=None, mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
     """As prepare(), for attention_kvcache() with these arguments. Returns the plan."""
+    arguments = locals()
     flag("return_lse", return_lse)
+    if is_between(q, k_cache, v_cache):
+        return prepare_kvcache(**wide_arguments(arguments))
     features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
     return _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal, window, scale, out, context,
                      dtype_kv, batch_invariant, dict(k_scale=k_scale, v_scale=v_scale), features)[0].plan

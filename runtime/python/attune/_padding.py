@@ -11,18 +11,23 @@ from ._problem import check_beside, softmax_scale
 from ._programs import KINDS, BoundMod, bind
 
 _STEP, _LEAST = 8, 16  # of what kernels take
-_told = set()          # pairs of head dims of which a warning told
+_told = set()          # keys of what a warning told
 
 
 def _width(head_dim):
     return max(_LEAST, -(-head_dim // _STEP) * _STEP)
 
 
+def is_odd(head_dim):
+    """True if kernels do not take a head dim as it stands."""
+    return head_dim % _STEP != 0 or head_dim < _LEAST
+
+
 def is_between(q, k, v):
     """Whether kernels take these head dims only in wider tensors. False for what attention() refuses, or takes as it stands."""
     try:
         head_dim, head_dim_v = q.shape[3], v.shape[3]
-        if not (head_dim % _STEP or head_dim_v % _STEP or head_dim < _LEAST or head_dim_v < _LEAST):
+        if not (is_odd(head_dim) or is_odd(head_dim_v)):
             return False
         return (k.shape[3] == head_dim > 0 and head_dim_v > 0 and tensors.dtype_text(q.dtype) in ("fp32", "bf16", "fp16")
                 and q.dtype == k.dtype == v.dtype)
@@ -35,10 +40,16 @@ def _tell(head_dim, head_dim_v, pad):
     if pad is False:
         raise ValueError(f"head dims are {head_dim} (q, k) and {head_dim_v} (v); accepted without copies are multiples of {_STEP} from "
                          f"{_LEAST} on, and with pad_head_dim=True these in copies of {wide} columns")
-    if pad is None and (head_dim, head_dim_v) not in _told:
-        _told.add((head_dim, head_dim_v))
-        warnings.warn(f"attune copies q, k and v of head dims {head_dim} and {head_dim_v} into tensors of {wide} columns at each call; keep "
-                      "them in such tensors, or say that you know by pad_head_dim=True", stacklevel=_levels_to_caller())
+    if pad is None:
+        tell_once((head_dim, head_dim_v), f"attune copies q, k and v of head dims {head_dim} and {head_dim_v} into tensors of {wide} columns at each call; keep "
+                  "them in such tensors, or say that you know by pad_head_dim=True")
+
+
+def tell_once(key, sentence):
+    """Warns the code that called attune, of each key once."""
+    if key not in _told:
+        _told.add(key)
+        warnings.warn(sentence, stacklevel=_levels_to_caller())
 
 
 def _levels_to_caller():
@@ -60,12 +71,13 @@ def _checked(name, tensor, q):
 
 def widened(name, tensor, q):
     """A copy with columns of zeros behind its own; the tensor itself, where kernels take it."""
-    width = _width(tensor.shape[3])
-    if width == tensor.shape[3]:
+    columns = tensor.shape[-1]
+    width = _width(columns)
+    if width == columns:
         return tensor
-    wide = tensors.empty(q, (*_checked(name, tensor, q).shape[:3], width), tensor.dtype)
-    wide[..., :tensor.shape[3]] = tensor
-    wide[..., tensor.shape[3]:] = 0
+    wide = tensors.empty(q, (*_checked(name, tensor, q).shape[:-1], width), tensor.dtype)
+    wide[..., :columns] = tensor
+    wide[..., columns:] = 0
     return wide
 
 
@@ -104,7 +116,7 @@ def _check_out(out, q, k, v):
     refuse_overlap({"out": out}, {"q": None if in_place else q, "k": k, "v": v})
 
 
-def _programs_of(arguments, head_dim):
+def programs_of(arguments, head_dim):
     """Those that may name head_dim, which is to be that of the given tensors. Functions have no such name."""
     given = {kind: arguments.get(kind) for kind in KINDS}
     return {kind: BoundMod(bind(kind, one).of_head_dim(head_dim)) for kind, one in given.items() if one is not None and not callable(one)}
@@ -118,7 +130,7 @@ def widened_arguments(arguments):
         _check_out(out, q, arguments["k"], v)
     wide = {name: widened(name, arguments[name], q) for name in ("q", "k", "v")}
     _tell(q.shape[3], v.shape[3], pad)
-    return {**arguments, **wide, **_programs_of(arguments, q.shape[3]), "out": None, "scale": q.shape[3] ** -0.5 if scale is None else softmax_scale(scale)}
+    return {**arguments, **wide, **programs_of(arguments, q.shape[3]), "out": None, "scale": q.shape[3] ** -0.5 if scale is None else softmax_scale(scale)}
 
 
 def cut(result, given_v, out, return_lse):

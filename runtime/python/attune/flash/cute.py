@@ -9,6 +9,7 @@ from .. import _flash_arguments as arguments
 from .._flags import flag
 from .._flash_rows import flash_attn_combine as _combine, get_scheduler_metadata  # noqa: F401
 from .._known import sides_of_version_4
+from .._torch import records_gradients
 
 __all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_varlen_func", "get_scheduler_metadata"]
 
@@ -50,6 +51,9 @@ def flash_attn_func(q, k, v, qv=None, gather_kv_indices=None, softmax_scale=None
     window = sides_of_version_4(window_size, causal)
     _refuse_beside_mask_mod(mask_mod, causal, window)
     if window is not None:
+        if score_mod is None and q.shape[1] != k.shape[1] and arguments.is_recorded(q) and not records_gradients(q, k, v, learnable_sink):
+            return flash_attn_varlen_func(q, k, v, qv, softmax_scale=softmax_scale, causal=causal, window_size=window_size, learnable_sink=learnable_sink, softcap=softcap,
+                                          return_lse=return_lse)  # whose programs have no lengths, for which a graph would be made anew
         mask_mod = arguments.program_of(window=window, ahead=k.shape[1] - q.shape[1])
     found = _dense(q, k, v, 0.0, softmax_scale, causal, arguments.seen_by_kernels(window), softcap, None, deterministic, qv=qv, num_splits=num_splits,
                    pack_gqa=pack_gqa, learnable_sink=learnable_sink, score_mod=score_mod, mask_mod=mask_mod, return_lse=return_lse)
