@@ -32,7 +32,7 @@ from ._backward import attention_backward
 from ._block_map import BlockMap
 from ._cascade import cascade, prepare_cascade
 from ._dropout import dropout_mask, dropout_rate
-from ._kvcache import attention_kvcache, prepare_kvcache, tree_mask
+from ._kvcache import attention_kvcache, prepare_kvcache
 from ._merge import merge, prepare_merge
 from ._problem import problem_text
 from ._programs import mask_mod, score_mod
@@ -40,6 +40,7 @@ from ._quantise import prepare_quantise, quantise
 from ._rotary import rotary_table
 from ._score_gradient import score_gradient
 from ._scores import alibi_slopes
+from ._tree_mask import tree_mask
 from ._quantise import prepare_quantise as prepare_quantize, quantise as quantize
 
 __version__ = version()

@@ -389,22 +389,3 @@ def prepare_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, sl
     features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
     return _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal, window, scale, out, context,
                      dtype_kv, batch_invariant, dict(k_scale=k_scale, v_scale=v_scale), features)[0].plan
-
-
-def tree_mask(tree, kv_lengths):
-    """A mask_mod for attention_kvcache() of drafted tokens that are a tree: the last rows of a request are its nodes, and tree[b, i, j] says whether node i
-    sees node j (itself and those above it); all see the keys ahead of the nodes.
-
-    tree: bool [batch, rows, rows]; kv_lengths: int32 [batch], as of attention_kvcache(), the nodes counted. Both are read on the device: of a captured graph
-    the tree may change. Give neither is_causal nor packed rows beside it: every request has `rows` of them."""
-    if len(tree.shape) != 3 or tree.shape[1] != tree.shape[2] or tensors.dtype_text(tree.dtype) != "bool":
-        raise ValueError(f"tree is {tensors.dtype_text(tree.dtype)} of shape {tuple(tree.shape)}; accepted is bool [batch, rows, rows]")
-    if tuple(kv_lengths.shape) != (tree.shape[0],) or tensors.dtype_text(kv_lengths.dtype) != "int32":
-        raise ValueError(f"kv_lengths is {tensors.dtype_text(kv_lengths.dtype)} of shape {tuple(kv_lengths.shape)}; accepted is int32 [{tree.shape[0]}], "
-                         "a length for each request of tree")
-    first = kv_lengths - tree.shape[1]  # position of the first node
-
-    def seen(b, h, q_idx, kv_idx):
-        return (kv_idx < first[b]) | tree[b, q_idx - first[b], kv_idx - first[b]]
-
-    return seen
