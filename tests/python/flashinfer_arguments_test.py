@@ -241,7 +241,7 @@ MAY_BE_NONE = ("use_fp16_qk_reduction", "non_blocking", "use_tensor_cores", "ena
 def allowed(parameter, valid, wrong):
     """True if a wrong value of the kind is right for this parameter."""
     if wrong is None:
-        return parameter in MAY_BE_NONE
+        return parameter in MAY_BE_NONE  # wrappers refuse it of use_tensor_cores, which they tell
     if parameter in ("float_workspace_buffer", "workspace_buffer") and torch.is_tensor(wrong):
         return True  # any memory will do
     if parameter in ("old_context_len", "device"):

@@ -252,6 +252,27 @@ class EnginesTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "ckv_scale is given and ckv_cache is .*; must be None: factors are for caches of 8 bits"):
             wide.mla().run(wide.parts[..., :128], wide.parts[..., 128:], wide.latent[..., :128], wide.latent[..., 128:], ckv_scale=1.0)
 
+    def test_latent_attention_without_turned_columns(self):
+        random, cache = np.random.default_rng(65), Cache(65, [30, 5], 8)
+        ckv, q = drawn(random, cache.pages.shape[0], 8, 128), drawn(random, 3, 4, 128)
+        wrapper = flashinfer.BatchMLAPagedAttentionWrapper()
+        wrapper.plan(begins_of([2, 1]), cache.indptr, cache.indices, ints([30, 5]), 4, 128, 0, 8, True, 0.1)
+        o, lse = wrapper.run(q, q[..., :0], ckv, ckv[..., :0], return_lse=True)
+        for part, m, first, end in ((slice(0, 2), 30, 0, 4), (slice(2, 3), 5, 4, 5)):
+            keys = ckv[cache.indices[first:end].long()].reshape(-1, 1, 128)[:m]
+            want = attended(q[part], keys, keys, seen_of(part.stop - part.start, m, True, -1), 0.1)
+            self.near(o[part], want[0])
+            self.near(lse[part], want[1])
+
+    def test_what_a_wrapper_was_told(self):
+        for told in (True, False):
+            self.assertIs(flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, use_tensor_cores=told).use_tensor_cores, told)
+            self.assertIs(flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, use_cuda_graph=told).is_cuda_graph_enabled, told)
+        if torch.cuda.is_available() == (DEVICE == "cuda"):
+            c, plain = Calls(), flashinfer.BatchAttention()  # on a GPU where there is one
+            plain.plan(**c.mixed_plan())
+            self.assertEqual(plain.run(c.q, c.cache.pages)[0].device.type, DEVICE)
+
     def test_types_that_plans_name(self):
         c, other = Calls(), torch.float16 if DTYPE != torch.float16 else torch.float32
         for name, message in (("q_data_type", "q_data_type is torch.* and q is torch"), ("kv_data_type", "kv_data_type is torch.* and paged_kv_cache is torch"),

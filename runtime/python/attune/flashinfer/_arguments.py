@@ -234,10 +234,10 @@ def list_buffer(name, value):
 
 
 def device(value):
-    """Returns PyTorch's device of a device or of its name."""
+    """Returns PyTorch's device of a device or of its name; of None a GPU, where there is one."""
     import torch
     try:
-        return torch.device(value)
+        return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if value is None else value)
     except (RuntimeError, TypeError) as error:
         raise ValueError(f"device is {value!r}; must be a device of PyTorch or its name") from error
 

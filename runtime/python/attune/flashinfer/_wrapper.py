@@ -35,9 +35,9 @@ class Wrapper:
     """What wrappers share. Results are those of attention_kvcache(), in FlashInfer's shapes and its base of lse. A workspace that a caller reserves is not used:
     attune has its own. Buffers of lists, too, are for the caller alone: plan() writes its lists into them, and the wrapper has tensors of its own."""
 
-    def __init__(self, workspace, use_cuda_graph, jit_args, most_pages=None, buffers=(), backend="auto", flags=()):
+    def __init__(self, workspace, use_cuda_graph, jit_args, most_pages=None, buffers=(), backend="auto"):
         arguments.nothing(jit_args=jit_args)
-        arguments.hints(words=(("backend", backend),), flags=flags)
+        arguments.hints(words=(("backend", backend),))
         self._workspace, self._follows = arguments.workspace("float_workspace_buffer", workspace), arguments.flag("use_cuda_graph", use_cuda_graph)
         self._most_pages = 0 if most_pages is None else arguments.count("most_pages", most_pages)
         self._held, self._mask, self._choices, self._expected = None, None, None, None

@@ -7,9 +7,10 @@ from .prefill import BatchPrefillWithPagedKVCacheWrapper
 
 
 class BatchAttention(Wrapper):
-    """Rows of requests end to end over pages: prompts and single tokens in one call, which all wrappers here take."""
+    """Rows of requests end to end over pages: prompts and single tokens in one call, which all wrappers here take. device: None for a GPU where PyTorch sees one,
+    else the CPU."""
 
-    def __init__(self, kv_layout="NHD", device="cuda"):
+    def __init__(self, kv_layout="NHD", device=None):
         self._layout, self._place = lists.check_layout(kv_layout), arguments.device(device)
         super().__init__(None, False, None)
 

@@ -30,14 +30,15 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
 
     def __init__(self, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False, use_tensor_cores=False, paged_kv_indptr_buffer=None,
                  paged_kv_indices_buffer=None, paged_kv_last_page_len_buffer=None, backend="auto", jit_args=None, *, most_pages=None):
-        self._layout, self._steps = lists.check_layout(kv_layout), None
+        self._layout, self._steps, self._tensor_cores = lists.check_layout(kv_layout), None, arguments.flag("use_tensor_cores", use_tensor_cores)
         buffers = dict(paged_kv_indptr_buffer=paged_kv_indptr_buffer, paged_kv_indices_buffer=paged_kv_indices_buffer,
                        paged_kv_last_page_len_buffer=paged_kv_last_page_len_buffer)
-        super().__init__(float_workspace_buffer, use_cuda_graph, jit_args, most_pages, buffers, backend, (("use_tensor_cores", use_tensor_cores),))
+        super().__init__(float_workspace_buffer, use_cuda_graph, jit_args, most_pages, buffers, backend)
 
     @property
     def use_tensor_cores(self):
-        return True
+        """What the wrapper was told."""
+        return self._tensor_cores
 
     def plan(self, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, pos_encoding_mode="NONE", window_left=-1,
              logits_soft_cap=None, q_data_type=None, kv_data_type=None, o_data_type=None, data_type=None, sm_scale=None, rope_scale=None, rope_theta=None,

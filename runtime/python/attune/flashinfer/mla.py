@@ -5,6 +5,7 @@ import warnings
 from . import _arguments as arguments
 from . import _lists as lists
 from ._wrapper import Wrapper
+from .._kvcache import attention_kvcache
 from .._latent import attend_latent
 
 
@@ -29,7 +30,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         begins = arguments.integers("qo_indptr", qo_indptr)
         made.update(lists.rows_of(begins, device, "qo_indptr", "q_begins", "seqlen_q", (made["kv_lengths"].shape[0], "kv_indptr")))
         choices = dict(is_causal=arguments.flag("causal", causal), scale=arguments.number("sm_scale", sm_scale, above=0))
-        expected = (arguments.count("num_heads", num_heads), arguments.count("head_dim_ckv", head_dim_ckv), arguments.count("head_dim_kpe", head_dim_kpe), page_size)
+        expected = (arguments.count("num_heads", num_heads), arguments.count("head_dim_ckv", head_dim_ckv), arguments.count("head_dim_kpe", head_dim_kpe, 0), page_size)
         types = [arguments.dtype_of(name, given) for name, given in (("q_data_type", q_data_type), ("kv_data_type", kv_data_type))]
         buffers = self._room_in_buffers(qo_indptr=qo_indptr, kv_indptr=kv_indptr, kv_indices=kv_indices, kv_len_arr=kv_len_arr)
         self._hold(made)
@@ -40,9 +41,9 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
     def run(self, q_nope, q_pe, ckv_cache, kpe_cache, out=None, lse=None, return_lse=False, profiler_buffer=None, kv_len=None, page_table=None,
             return_lse_base_on_e=False, o_scale=None, *, ckv_scale=None, ckv_scale_arr=None, kpe_scale=None):
         """q_nope: [rows, num_heads, head_dim_ckv], q_pe: [rows, num_heads, head_dim_kpe], ckv_cache: [pages, page_size, head_dim_ckv], kpe_cache: [pages,
-        page_size, head_dim_kpe]. ckv_scale, kpe_scale: factors of caches of 8 bits, numbers above 0, then both. Returns out, as q_nope; with return_lse (out, lse),
-        lse fp32 [rows, num_heads] in base 2, or natural with return_lse_base_on_e. out and lse: tensors that are written, lse without
-        return_lse too."""
+        page_size, head_dim_kpe], where head_dim_kpe may be 0. ckv_scale, kpe_scale: factors of caches of 8 bits, numbers above 0, then both. Returns out, as
+        q_nope; with return_lse (out, lse), lse fp32 [rows, num_heads] in base 2, or natural with return_lse_base_on_e. out and lse: tensors that are written,
+        lse without return_lse too."""
         arguments.nothing(profiler_buffer=profiler_buffer, kv_len=kv_len, page_table=page_table, o_scale=o_scale, ckv_scale_arr=ckv_scale_arr)
         self._refuse_unplanned()
         self._check_latent(q_nope, q_pe, ckv_cache, kpe_cache, out, lse)
@@ -51,7 +52,11 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         if factors is not None:  # they go into the scale of scores, into q_pe and into out
             ckv_cache, kpe_cache, given["page_table"] = _widened(ckv_cache, kpe_cache, given["page_table"], q_nope.dtype)
             choices, q_pe = dict(choices, scale=choices["scale"] * factors[0]), q_pe * (factors[1] / factors[0])
-        o, natural = attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out, **given, **choices)
+        if q_pe.shape[2]:
+            o, natural = attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out, **given, **choices)
+        else:
+            cache = ckv_cache.unsqueeze(2)
+            o, natural = attention_kvcache(q_nope, cache, cache, out=out, return_lse=True, **given, **choices)
         if factors is not None:
             o.mul_(factors[0])
         if not return_lse and lse is None:

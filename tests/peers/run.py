@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a peer's own test files over attune's names, and counts what passed, was refused by a sentence of attune's, was wrong (an assertion), or ended in any
+other error. The files are the caller's: tests/peers/run.py --peer flashinfer --tests CHECKOUT/tests/attention --device cpu --seed 1 --sample 50
+
+pytest runs in a process of its own (session.py), which is started again behind a test that ends it. Ends with 1 if something was wrong or a process died."""
+import argparse
+import collections
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+PEERS = ("flash_attn2", "flash_attn3", "flash_attn4", "flashinfer", "transformers")
+OUTCOMES = ("passed", "refused", "wrong", "error", "skipped")
+CUDA = [(r"""(["'])cuda(:0)?\1""", r"\1cpu\1"), (r"\.cuda\(\)", ".cpu()"), (r"\.to\(0\)", '.to("cpu")')]
+ATTUNE = [(r"""attn_implementation=(["'])sdpa\1""", r"attn_implementation=\1attune\1")]  # of transformers, whose names stay
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--peer", required=True, choices=PEERS)
+    parser.add_argument("--tests", required=True, type=pathlib.Path, metavar="FOLDER", help="the folder of the peer's tests")
+    parser.add_argument("--files", default="test_*.py", metavar="PATTERN", help="files in it (default: %(default)s)")
+    parser.add_argument("--only", default="", metavar="WORDS", help="tests whose names fit pytest's -k")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample (default: %(default)s)")
+    parser.add_argument("--sample", type=int, default=100, metavar="N", help="how many tests to run, as many of each function (default: %(default)s)")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: in a copy of the files the device is the CPU")
+    parser.add_argument("--longest", type=int, default=0, metavar="N", help="leaves out tests with a parameter of a length above N")
+    parser.add_argument("--seconds", type=int, default=300, metavar="N", help="ends a test that takes longer (default: %(default)s)")
+    parser.add_argument("--log", type=pathlib.Path, metavar="FILE", help="keeps what pytest prints")
+    parser.add_argument("--show", type=int, default=8, metavar="N", help="most kinds of each outcome that are printed (default: %(default)s)")
+    given = parser.parse_args()
+    if not given.tests.is_dir():
+        parser.error(f"--tests is {given.tests}; must be a folder")
+    return given
+
+
+def copied(given, into):
+    """Returns the folder of the tests in a copy. The copy begins at a folder `tests` around it, from which tests import helpers."""
+    folder = given.tests.resolve()
+    top = next((parent for parent in (folder, *folder.parents) if parent.name == "tests"), folder)
+    changes = (CUDA if given.device == "cpu" else []) + (ATTUNE if given.peer == "transformers" else [])
+    for file in top.rglob("*.py"):
+        place = into / top.name / file.relative_to(top)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        text = file.read_text(errors="replace")
+        for pattern, instead in changes:
+            text = re.sub(pattern, instead, text)
+        place.write_text(text)
+    for file in top.rglob("*"):
+        if file.is_file() and file.suffix in (".json", ".toml", ".txt"):
+            place = into / top.name / file.relative_to(top)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, place)
+    return into / top.name / folder.relative_to(top)
+
+
+def written(lines):
+    """Returns what the session has written so far."""
+    return [json.loads(line) for line in lines.read_text().splitlines() if line.endswith("}")] if lines.exists() else []
+
+
+def run_session(given, job, place):
+    """Runs pytest once. Returns its process's status, None where a test took too long."""
+    (place / "job.json").write_text(json.dumps(job))
+    with (place / "pytest.log").open("a") as log:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(pathlib.Path(one).resolve()) for one in sys.path[1:] if one)}
+        process = subprocess.Popen([sys.executable, HERE / "session.py", place / "job.json"], stdout=log, stderr=log, cwd=place, env=environment)
+        before, since = 0, time.monotonic()
+        while process.poll() is None:
+            time.sleep(0.1)
+            lines = written(place / "lines")
+            if len(lines) != before:
+                before, since = len(lines), time.monotonic()
+            if time.monotonic() - since > given.seconds and lines and lines[-1]["what"] == "begin":
+                process.kill()
+                process.wait()
+                return None
+    return process.returncode
+
+
+def outcomes(given, folder, place):
+    """Runs sessions until each test of the sample has an outcome. Returns the lines that they wrote."""
+    job = dict(peer=given.peer, folder=str(folder), given=str(given.tests.resolve()), files=given.files, only=given.only, seed=given.seed, sample=given.sample,
+               device=given.device, longest=given.longest, lines=str(place / "lines"), done=[])
+    while True:
+        status = run_session(given, job, place)
+        lines = written(place / "lines")
+        open_test = lines[-1]["id"] if lines and lines[-1]["what"] == "begin" else None
+        if open_test is None:
+            if not any(line["what"] == "chosen" for line in lines):
+                sys.exit((place / "pytest.log").read_text()[-3000:] + f"\nno test was collected: pytest ended with {status}")
+            return lines
+        words = f"took more than {given.seconds} s" if status is None else f"the process ended with {status}"
+        with (place / "lines").open("a") as file:
+            file.write(json.dumps(dict(what="end", id=open_test, outcome="error", words=words, died=True)) + "\n")
+        job["done"] = [line["id"] for line in written(place / "lines") if line["what"] == "end"]
+
+
+def kind_of(words):
+    """Sentences that differ in numbers alone are of one kind."""
+    return re.sub(r"[-+]?\d[\d.e+-]*", "#", words)[:200]
+
+
+def report(given, lines):
+    chosen = next(line for line in lines if line["what"] == "chosen")
+    ends = [line for line in lines if line["what"] == "end"]
+    print(f"{given.peer}, {given.tests}, {given.device}, seed {given.seed}: {len(ends)} of {chosen['all']} tests" +
+          (f", {chosen['long']} longer ones left out" if chosen["long"] else ""))
+    for line in lines:
+        if line["what"] == "file":
+            print(f"  not collected: {line['id']}: ..{line['words'][-160:]}")
+    counts = collections.Counter(line["outcome"] for line in ends)
+    print("  ".join(f"{outcome} {counts[outcome]}" for outcome in OUTCOMES))
+    for outcome in OUTCOMES[1:]:
+        kinds = collections.defaultdict(list)
+        for line in ends:
+            if line["outcome"] == outcome:
+                kinds[kind_of(line["words"])].append(line)
+        for same in sorted(kinds.values(), key=len, reverse=True)[:given.show]:
+            print(f"{outcome} {len(same)}: {same[0]['words'][:300]}\n    {same[0]['id']}")
+    return 1 if counts["wrong"] or any(line.get("died") for line in ends) else 0
+
+
+def main():
+    given = arguments()
+    with tempfile.TemporaryDirectory(prefix="attune-peers-") as place:
+        place = pathlib.Path(place)
+        lines = outcomes(given, copied(given, place / "copy"), place)
+        if given.log is not None:
+            shutil.copyfile(place / "pytest.log", given.log)
+        return report(given, lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
