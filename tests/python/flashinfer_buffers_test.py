@@ -3,6 +3,7 @@
 """attune.flashinfer: every buffer that a caller hands over is written, a mask of another shape or type is refused, caches of one key a page may lack their
 axis, and what engines call beside plan() and run(). With PyTorch on the device named by the first argument; skips aloud (status 77) without it."""
 import copy
+import functools
 import math
 import sys
 import unittest
@@ -201,7 +202,8 @@ class EnginesTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "q_len_per_req is 3 and q has 3 rows; must be 9 rows, of 3 requests"):
             wrapper.run(q[:3], cache.given)
         plain = flashinfer.BatchDecodeWithPagedKVCacheWrapper()
-        flashinfer.fast_decode_plan(plain, *cache.lists(), 8, 2, D, 4, q_len_per_req=3, global_override_indptr_cpu=cache.indptr.cpu())
+        plain.plan = plain.begin_forward = functools.partial(flashinfer.fast_decode_plan, plain)  # as engines do
+        plain.plan(*cache.lists(), 8, 2, D, 4, q_len_per_req=3, global_override_indptr_cpu=cache.indptr.cpu())
         self.assertTrue(torch.equal(plain.run(q, cache.given), want))
         with self.assertRaisesRegex(TypeError, "self is of type BatchPrefill.*; must be a BatchDecode"):
             flashinfer.fast_decode_plan(flashinfer.BatchPrefillWithPagedKVCacheWrapper(), *cache.lists(), 8, 2, D, 4)

@@ -8,7 +8,8 @@ from .._flags import flag
 from .._problem import real, whole
 
 _INSTEAD = {
-    "jit_args": "attune.attention_kvcache() takes score_mod and mask_mod",
+    "jit_args": "attune.attention_kvcache() takes score_mod, mask_mod and sinks",
+    "jit_kwargs": "they are of jit_args, which attune.attention_kvcache(score_mod=, mask_mod=, sinks=) stands for",
     "kv_cache_sf": "attune has no caches of 4 bits",
     "skip_softmax_threshold_scale_factor": "attune leaves out no key that a mask shows",
     "profiler_buffer": "attune writes no profile",

@@ -15,9 +15,12 @@ def positions_of(pos_encoding_mode, num_heads, device, looks_ahead, logits_soft_
     if pos_encoding_mode == "ALIBI" and logits_soft_cap:
         raise ValueError(f"logits_soft_cap is {logits_soft_cap} and pos_encoding_mode 'ALIBI'; must be one of them: attune caps scores before slopes, and "
                          "FlashInfer behind them")
-    if pos_encoding_mode != "ALIBI" or looks_ahead:
-        raise ValueError(f"pos_encoding_mode is {pos_encoding_mode!r}; must be 'NONE', or 'ALIBI' under a causal mask: append_kv(cos=, sin=, q=) turns k "
-                         "and q by rotary angles when k is written")
+    if pos_encoding_mode == "ALIBI" and looks_ahead:
+        raise ValueError("pos_encoding_mode is 'ALIBI' without a causal mask; must be 'NONE' there: attune's distances have no sign behind a row's own place, which "
+                         "FlashInfer's have")
+    if pos_encoding_mode != "ALIBI":
+        raise ValueError(f"pos_encoding_mode is {pos_encoding_mode!r}; must be 'NONE' or 'ALIBI': append_kv(cos=, sin=, q=) turns k and q by rotary angles when k "
+                         "is written")
     import torch
     return {"alibi_slopes": torch.tensor(alibi_slopes(num_heads), dtype=torch.float32, device=device)}
 

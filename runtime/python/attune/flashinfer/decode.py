@@ -121,5 +121,6 @@ def fast_decode_plan(self, indptr, indices, last_page_len, num_qo_heads, num_kv_
     if global_override_indptr_cpu is not None:
         arguments.check_integers("indptr", indptr, "[batch + 1]")
         indptr = arguments.integers("global_override_indptr_cpu", global_override_indptr_cpu)
-    self.plan(indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, pos_encoding_mode, window_left, logits_soft_cap, q_data_type,
-              kv_data_type, None, data_type, sm_scale, rope_scale, rope_theta, non_blocking, None, None, fixed_split_size, disable_split_kv, q_len_per_req)
+    plan = type(self).plan  # engines put this function in the place of the wrapper's own
+    plan(self, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, pos_encoding_mode, window_left, logits_soft_cap, q_data_type,
+         kv_data_type, None, data_type, sm_scale, rope_scale, rope_theta, non_blocking, None, None, fixed_split_size, disable_split_kv, q_len_per_req)
