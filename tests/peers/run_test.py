@@ -34,7 +34,7 @@ def test_passes(kv_len):
 
 
 def test_is_refused():
-    flashinfer.single_prefill_with_kv_cache(Q, K, K, causal="False")
+    flashinfer.single_prefill_with_kv_cache(Q, K, K, kv_layout="DHN")
 
 
 def test_is_wrong():
@@ -86,11 +86,45 @@ def test_rotary():
         back = apply_rotary_emb(y, angle.cos(), -angle.sin(), interleaved, seqlen_offsets=torch.tensor([0, 4]))
         torch.testing.assert_close(back, x)
 '''
+CUTE = '''
+import torch
+from flash_attn.cute.cache_utils import JITCache
+from flash_attn.cute.interface import _flash_attn_fwd, flash_attn_func
+from flash_attn.cute.testing import made_up
+
+
+def test_forward():
+    q = torch.randn(1, 5, 2, 64, device="cuda")
+    o, lse = flash_attn_func(q, q, q, window_size=(None, -1), return_lse=True)
+    assert made_up() and lse.shape == (1, 2, 5)
+    torch.testing.assert_close(o[:, 1], q[:, 0])
+
+
+def test_private_names():
+    _flash_attn_fwd.compile_cache.clear()
+'''
+TRANSFORMERS = '''
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+SMALL = LlamaConfig(vocab_size=32, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1)
+
+
+def test_eager_matches_sdpa_inference(tmp_path):
+    eager = LlamaForCausalLM._from_config(SMALL, attn_implementation="eager").eval()
+    eager.save_pretrained(tmp_path)
+    other = LlamaForCausalLM.from_pretrained(tmp_path, attn_implementation="sdpa").eval()
+    assert other.config._attn_implementation == "at" + "tune"
+    ids = torch.randint(0, 32, (2, 9))
+    torch.testing.assert_close(other(ids).logits, eager(ids).logits, rtol=1e-4, atol=1e-4)
+'''
 
 
 class RunTest(unittest.TestCase):
     def run_on(self, peer, text, *more):
         with tempfile.TemporaryDirectory() as place:
+            (pathlib.Path(place) / "flash_attn" / "cute").mkdir(parents=True)
+            (pathlib.Path(place) / "flash_attn" / "cute" / "testing.py").write_text("def made_up():\n    return True\n")
             folder = pathlib.Path(place) / "tests" / "attention"
             (folder.parent / "helpers").mkdir(parents=True)
             folder.mkdir()
@@ -106,7 +140,7 @@ class RunTest(unittest.TestCase):
         status, text = self.run_on("flashinfer", FLASHINFER, "--longest", "100", "--seconds", "40")
         self.assertEqual(status, 1, text)
         for part in ("13 of 14 tests, 1 longer ones left out", "not collected: tests/attention/test_cannot_be_read.py", "no_such_module",
-                     "passed 5  refused 1  wrong 1  error 5  skipped 1", "refused 1: ValueError: causal is 'False'", "wrong 1: AssertionError: Tensor-likes are not close",
+                     "passed 5  refused 1  wrong 1  error 5  skipped 1", "refused 1: ValueError: kv_layout is 'DHN'", "wrong 1: AssertionError: Tensor-likes are not close",
                      "error 1: ValueError: of the test", "error 1: Absent: attune has no flashinfer.trtllm.batch_decode", "unexpected keyword argument 'no_such_argument'",
                      "error 1: the process ended with -6", "error 1: took more than 40 s", "skipped 1: Skipped: for a reason",
                      "tests/attention/test_made_up.py::test_is_wrong"):
@@ -126,6 +160,18 @@ class RunTest(unittest.TestCase):
     def test_flash_attention(self):
         status, text = self.run_on("flash_attn3", FLASH)
         self.assertIn("passed 2  refused 0  wrong 0  error 0  skipped 0", text)
+        self.assertEqual(status, 0)
+
+    def test_flash_attention_4(self):
+        status, text = self.run_on("flash_attn4", CUTE)
+        self.assertIn("passed 1  refused 0  wrong 0  error 1  skipped 0", text)
+        self.assertIn("error 1: Absent: attune has no flash_attn.cute.interface._flash_attn_fwd.compile_cache.clear", text)
+        self.assertEqual(status, 0)
+
+    @unittest.skipIf(importlib.util.find_spec("transformers") is None, "there is no transformers here")
+    def test_transformers(self):
+        status, text = self.run_on("transformers", TRANSFORMERS)
+        self.assertIn("passed 1  refused 0  wrong 0  error 0  skipped 0", text)
         self.assertEqual(status, 0)
 
     def test_folders_that_are_none(self):
