@@ -75,6 +75,7 @@ class Folding:
         self.heads = heads[0] if enable_gqa else _common(heads)
         self.batch = math.prod(self.leading)
         self._repeats_heads = not enable_gqa
+        self._scores = (*self.leading, *(self.heads,) * self._of_heads, query.shape[-2], key.shape[-2])
 
     def operand(self, x, is_query=False):
         heads = (x.shape[-3] if x.dim() > 2 else 1) if self._of_heads else 1
@@ -89,6 +90,9 @@ class Folding:
             mask = mask[0]
         if mask.dim() > max(self.rank, 2):
             raise ValueError(f"attn_mask has shape {tuple(mask.shape)}; accepted are shapes of at most {self.rank} dimensions, which broadcast to the scores'")
+        for extent, wanted in zip(reversed(mask.shape), reversed(self._scores)):
+            if extent != 1 and extent != wanted:
+                raise ValueError(f"attn_mask has shape {tuple(mask.shape)}; must broadcast to {tuple(self._scores)}")
         mask = mask.reshape(*(1,) * (max(self.rank, 2) - mask.dim()), *mask.shape)
         leading, rest = mask.shape[:len(self.leading)], mask.shape[len(self.leading):]
         rest = rest if self._of_heads else (1, *rest)

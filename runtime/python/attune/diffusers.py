@@ -5,16 +5,23 @@
         image = pipeline(prompt).images[0]
 """
 import contextlib
+import sys
+
+_WIDEST, _WIDEST_V = 576, 512  # head dims of attention()
+_said = set()                  # why calls went to PyTorch
 
 
 @contextlib.contextmanager
 def patch_diffusers(backends=("native",)):
     """A scope in which diffusers' attention backends of these names run attune; "native", PyTorch's SDPA, is the one that models take unless
-    told otherwise. A log line of level INFO (logger "attune") says so. The scope is the process's: other threads see it too.
+    told otherwise. With "native" so do models whose processors call torch.nn.functional.scaled_dot_product_attention themselves (SD3, PixArt, CogVideoX,
+    Sana, UNets, VAEs and others): modules of diffusers see attune in its place, also those that are loaded inside the scope. A log line of level INFO
+    (logger "attune") says so. The scope is the process's: other threads see it too.
 
-    Operands are diffusers' [batch, seqlen, num_heads, head_dim]. attn_mask: bool, or a float that is added, [batch, seqlen_kv] or [batch,
-    num_heads, seqlen_q, seqlen_kv]; is_causal is aligned top left. Gradients of query, key and value. Refused with a sentence: context parallelism.
-    Raises ImportError without diffusers' attention dispatcher (0.35 and later), ValueError for names that it does not have."""
+    Operands are diffusers' [batch, seqlen, num_heads, head_dim], in memory of any order. attn_mask: bool, or a float that is added, [batch, seqlen_kv] or what
+    broadcasts to [batch, num_heads, seqlen_q, seqlen_kv]; is_causal is aligned top left. Gradients of query, key and value. Refused with a sentence:
+    context parallelism. Of the calls of processors, those in float64, on other devices than CPU and CUDA, and of head dims above 576 (of v 512) stay PyTorch's,
+    which a log line says once. Raises ImportError without diffusers' attention dispatcher (0.35 and later), ValueError for names that it does not have."""
     import logging  # milliseconds that `import attune` need not take
     try:
         from diffusers.models.attention_dispatch import AttentionBackendName, _AttentionBackendRegistry as registry
@@ -31,32 +38,131 @@ def patch_diffusers(backends=("native",)):
         registry.register(member)(attention_backend)
     logging.getLogger("attune").info("diffusers' attention backend %s runs attune in this scope", ", ".join(names))
     try:
-        yield
+        with _functions_replaced() if "native" in names else contextlib.nullcontext():
+            yield
     finally:
         for member, (function, constraints, arguments) in kept.items():
             registry._backends[member], registry._constraints[member] = function, constraints
             registry._supported_arg_names[member] = arguments
 
 
+class _Imports:
+    """A finder of modules that shows change() those of diffusers, once they are loaded."""
+
+    def __init__(self, change):
+        self._change = change
+
+    def find_spec(self, name, path=None, target=None):
+        from importlib.machinery import PathFinder
+        spec = PathFinder.find_spec(name, path, target) if name.startswith("diffusers.") else None
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            self._change(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+@contextlib.contextmanager
+def _functions_replaced():
+    """A scope in which F of diffusers' modules, torch.nn.functional, is a copy with attune's function in it. PyTorch's own module stays as it is: all others
+    have it, too."""
+    import types
+    import torch.nn.functional as functional
+    ours, changed = types.ModuleType(functional.__name__), []
+    vars(ours).update(vars(functional), scaled_dot_product_attention=scaled_dot_product_attention)
+
+    def change(module):
+        if vars(module).get("F") is functional and module.__name__ != "diffusers.models.attention_dispatch":
+            module.F = ours
+            changed.append(module)
+
+    imports = _Imports(change)
+    sys.meta_path.insert(0, imports)
+    try:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("diffusers.") and isinstance(module, types.ModuleType):
+                change(module)
+        yield
+    finally:
+        sys.meta_path.remove(imports)
+        for module in changed:
+            module.F = functional
+
+
+def _accuracy(query):
+    """Keywords of attention() for fp32 on a GPU, as PyTorch is told to multiply there."""
+    if not query.is_cuda or str(query.dtype) != "torch.float32":
+        return {}
+    import torch
+    return {"accuracy": "fast" if torch.backends.cuda.matmul.allow_tf32 else "split"}
+
+
+def _not_served(query, value):
+    """Why a call of a processor stays PyTorch's; None: it does not."""
+    if str(query.dtype) not in ("torch.float32", "torch.bfloat16", "torch.float16"):
+        return f"query is {query.dtype}"
+    if query.device.type not in ("cpu", "cuda"):
+        return f"query is on {query.device.type}"
+    if query.shape[-1] > _WIDEST or value.shape[-1] > _WIDEST_V:
+        return f"head dims are {query.shape[-1]} and {value.shape[-1]}"
+    return None
+
+
+def _is_watched():
+    """True while a mode waits for PyTorch's function, as diffusers' guidance by skipped layers does. A torch.device is one that does not."""
+    import torch
+    if not torch._C._is_torch_function_mode_enabled() or torch.compiler.is_compiling():
+        return False
+    from torch.overrides import _get_current_function_mode_stack
+    return any(type(mode).__name__ != "DeviceContext" for mode in _get_current_function_mode_stack())
+
+
+def _say(reason):
+    import torch
+    if not torch.compiler.is_compiling() and reason not in _said:
+        import logging
+        _said.add(reason)
+        logging.getLogger("attune").info("a call of scaled_dot_product_attention in diffusers runs on PyTorch: %s (said once)", reason)
+
+
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    """That of attune.sdpa, and PyTorch's own where attune does not serve the tensors: what processors of diffusers call inside patch_diffusers(). Calls of four
+    axes go to the backend "native" of the scope."""
+    import torch
+    reason = "a mode of torch functions waits for it" if _is_watched() else _not_served(query, value)
+    if reason is not None:
+        _say(reason)
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    if not query.dim() == key.dim() == value.dim() == 4:
+        from .sdpa import attend_checked
+        return attend_checked(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, **_accuracy(query))
+    if attn_mask is not None and attn_mask.dim() < 4:
+        attn_mask = attn_mask.reshape(*(1,) * (4 - attn_mask.dim()), *attn_mask.shape)  # the backend has another meaning for two axes
+    from diffusers.models.attention_dispatch import AttentionBackendName, _AttentionBackendRegistry as registry
+    return registry._backends[AttentionBackendName.NATIVE](*(x.transpose(1, 2) for x in (query, key, value)), attn_mask, dropout_p, is_causal, scale,
+                                                           enable_gqa).transpose(1, 2)
+
+
 def attention_backend(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False, return_lse=False,
                       _parallel_config=None):
     """As diffusers calls a backend. Returns o [batch, seqlen_q, num_heads, head_dim], with return_lse (o, lse [batch, num_heads, seqlen_q])."""
-    from . import attention
     from ._flags import flag
+    from .sdpa import attend_checked
     is_causal, enable_gqa, return_lse = flag("is_causal", is_causal), flag("enable_gqa", enable_gqa), flag("return_lse", return_lse)
     if _parallel_config is not None:
         raise ValueError("a parallel config is set, and attune does not serve context parallelism here; accepted are models without one")
-    if query.shape[2] != key.shape[2] and not enable_gqa:
-        raise ValueError(f"query has {query.shape[2]} heads and key has {key.shape[2]}; accepted are as many, or enable_gqa=True")
-    keywords = {"dropout_p": dropout_p} if dropout_p else {}
-    if attn_mask is not None:
-        if is_causal:
-            raise ValueError("attn_mask and is_causal are both given; accepted is one of them")
-        if attn_mask.dim() not in (2, 4):
-            raise ValueError(f"attn_mask has shape {tuple(attn_mask.shape)}; accepted are [batch, seqlen_kv] and [batch, num_heads, seqlen_q, seqlen_kv]")
-        mask = attn_mask if attn_mask.dim() == 4 else attn_mask[:, None, None, :]
-        keywords["bias" if mask.is_floating_point() else "mask_tensor"] = mask
-    if query.is_cuda and str(query.dtype) == "torch.float32":
+    if attn_mask is not None and tuple(attn_mask.shape) == (query.shape[0], key.shape[1]):
+        attn_mask = attn_mask[:, None, None, :]  # as native reads it, also where batch is seqlen_q
+    heads_first = (x.transpose(1, 2) for x in (query, key, value))
+    if _is_watched() and not return_lse:
         import torch
-        keywords["accuracy"] = "fast" if torch.backends.cuda.matmul.allow_tf32 else "split"
-    return attention(query, key, value, mask="causal_top_left" if is_causal else None, scale=scale, return_lse=return_lse, **keywords)
+        _say("a mode of torch functions waits for it")
+        return torch.nn.functional.scaled_dot_product_attention(*heads_first, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa).transpose(1, 2)
+    features = {**_accuracy(query), **({"return_lse": True} if return_lse else {})}
+    found = attend_checked(*heads_first, attn_mask, dropout_p, is_causal, scale, enable_gqa, **features)
+    return (found[0].transpose(1, 2), found[1]) if return_lse else found.transpose(1, 2)

@@ -47,6 +47,11 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     is_causal, enable_gqa = flag("is_causal", is_causal), flag("enable_gqa", enable_gqa)
     if query.is_nested or key.is_nested or value.is_nested:
         return _attend_nested(query, key, value, attn_mask, dropout_p, is_causal, scale)
+    return attend_checked(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+
+def attend_checked(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, **features):
+    """scaled_dot_product_attention() of dense tensors. features: more keywords of attention(), for adapters; with return_lse it returns (o, lse)."""
     if attn_mask is not None and not hasattr(attn_mask, "is_floating_point"):
         raise TypeError(f"attn_mask is of type {type(attn_mask).__name__}; accepted are PyTorch tensors and None")
     refuse_nested(query, key, value)
@@ -56,10 +61,10 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     if attn_mask is not None:
         word = mask_of(attn_mask, query.shape[-2], key.shape[-2])
         mask, attn_mask = (mask, attn_mask) if word is None else (word, None)
-    return _attend_any(query, key, value, attn_mask, mask, dropout_p, scale, enable_gqa)
+    return _attend_any(query, key, value, attn_mask, mask, dropout_p, scale, enable_gqa, features)
 
 
-def _attend_any(query, key, value, attn_mask, mask, dropout_p, scale, enable_gqa):
+def _attend_any(query, key, value, attn_mask, mask, dropout_p, scale, enable_gqa, features):
     """Of any ranks. A rate of 1 leaves nothing but the history of the result."""
     if enable_gqa and key.dim() > 2 and value.dim() > 2 and key.shape[-3] != value.shape[-3]:
         key, value = with_equal_heads(key, value)
@@ -67,14 +72,15 @@ def _attend_any(query, key, value, attn_mask, mask, dropout_p, scale, enable_gqa
     q, k, v = folding.operand(query, is_query=True), folding.operand(key), folding.operand(value)
     if not enable_gqa and k.shape[1] != 1:
         check_heads(q, k, False)
-    features = {}
     if attn_mask is not None:
         attn_mask = folding.mask(attn_mask.resolve_neg())
         features["mask_tensor" if not attn_mask.is_floating_point() else "bias"] = attn_mask
     if dropout_p and dropout_p != 1:
         features["dropout_p"] = dropout_p
-    o = folding.result(attend_heads_first(q, k, v, mask, scale, **features))
-    return o * 0 if dropout_p == 1 else o
+    found = attend_heads_first(q, k, v, mask, scale, **features)
+    o, lse = found if isinstance(found, tuple) else (found, None)
+    o = folding.result(o) * 0 if dropout_p == 1 else folding.result(o)
+    return o if lse is None else (o, lse)
 
 
 def _attend_nested(query, key, value, attn_mask, dropout_p, is_causal, scale):
