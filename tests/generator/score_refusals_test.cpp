@@ -34,8 +34,9 @@ TEST(ScoreRefusals, OfFields) {
       {"softcap=much", "softcap is \"much\"; accepted is a number"},
       {"chunk=-4", "chunk is -4; accepted are numbers of keys above 0, and 0 for none"},
       {"prefix=1,mask=causal_top_left",
-       "prefix is 1 and mask is causal_top_left; accepted is mask=none, for prefix shows keys that "
-       "a causal mask hides"},
+       "prefix is given and mask is causal_top_left; must be none beside prefix, which is causal "
+       "and "
+       "shows keys that a causal mask hides"},
       {"alibi=2", "alibi is \"2\"; accepted is 0 or 1"},
       {"documents=yes", "documents is \"yes\"; accepted is 0 or 1"},
       {"bias=int8", "\"int8\""},

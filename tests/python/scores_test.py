@@ -209,10 +209,11 @@ class ScoresTest(unittest.TestCase):
                                   ("a float mask is a bias", dict(mask_tensor=np.zeros((ROWS, KEYS), np.float32))),
                                   ("key_lengths is int64", dict(key_lengths=np.array([3, 4]))),
                                   ("chunk is 0", dict(chunk=0)), ("alibi_slopes has shape (3,)", dict(alibi_slopes=np.zeros(3, np.float32))),
-                                  ("documents has 3 parts", dict(documents=(1, 2, 3)))):
+                                  ("documents is a tuple of 3; must be a tensor of PyTorch or an array of NumPy, or a pair", dict(documents=(1, 2, 3))),
+                                  ("alibi_slopes is a list of 2; must be a tensor", dict(alibi_slopes=[1.0, 2.0]))):
             with self.assertRaisesRegex((ValueError, TypeError), message.replace("(", r"\(").replace(")", r"\)").replace("[", r"\[")):
                 attune.attention(q, k, v, **features)
-        with self.assertRaisesRegex(attune.Error, "prefix is 1 and mask is causal_top_left"):
+        with self.assertRaisesRegex(attune.Error, "prefix is given and mask is causal_top_left; must be none"):
             attune.attention(q, k, v, mask="causal_top_left", prefix=np.array([1, 2], np.int32))
 
 

@@ -16,8 +16,8 @@ void check(const Problem& problem) {
   if (problem.prefix && problem.mask != Mask::kNone)
     throw Error(
         ErrorCode::kInvalidArgument,
-        fmt::format("prefix is 1 and mask is {}; accepted is mask=none, for prefix shows keys "
-                    "that a causal mask hides",
+        fmt::format("prefix is given and mask is {}; must be none beside prefix, which is causal "
+                    "and shows keys that a causal mask hides",
                     mask_name(problem.mask)));
 }
 

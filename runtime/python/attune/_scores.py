@@ -221,8 +221,8 @@ def scores_of(softcap=None, chunk=None, block_map=None, dropout_p=0.0, seed=None
             continue
         parts = value if isinstance(value, (tuple, list)) else (value,) * len(feature.captures)
         if len(parts) != len(feature.captures) or (parts is value and len(parts) == 1):
-            raise ValueError(f"{feature.keyword} has {len(parts)} parts; accepted is a tensor" +
-                             (" or a pair (of rows, of keys)" if len(feature.captures) == 2 else ""))
+            raise ValueError(f"{feature.keyword} is a {type(value).__name__} of {len(parts)}; must be a tensor of PyTorch or an array of NumPy" +
+                             (", or a pair of them (of rows, of keys)" if len(feature.captures) == 2 else ""))
         fields = [_tensor(feature.keyword, name, part, feature.dtypes) for name, part in zip(feature.captures, parts)]
         text += f",{_FIELDS.get(feature.keyword, feature.keyword)}={fields[0]}"
         captures += list(zip(feature.captures, parts, feature.axes))
