@@ -7,6 +7,7 @@ import random
 import sys
 import types
 import unittest
+import unittest.mock
 
 try:
     import torch
@@ -223,6 +224,15 @@ class OrderTest(unittest.TestCase):
         q = draw(2, 4, 9, 32)
         for made in (ours(q, q, q), flex_attention(q, q, q), ours(q[:1], q, q), ours(q[:, :1], q, q), ours(q[..., :20], q[..., :20], q[..., :20])):
             self.assertEqual(made.view(8, 9, -1).shape[:2], (8, 9))
+
+    def test_a_capture_after_prepare(self):
+        """prepare() made the plan of an o whose rows stand first; a graph's capture, which makes none, copies that o."""
+        q = draw(2, 4, 13, 32)
+        attune.prepare(*(x.transpose(1, 2) for x in (q, q, q)))
+        with unittest.mock.patch("attune._attention.capturing", return_value=True), unittest.mock.patch("attune._attention._make_call", side_effect=AssertionError):
+            o = ours(q, q, q)
+        self.assertTrue(o.is_contiguous())
+        self.assertTrue(torch.allclose(o, theirs(q, q, q), atol=1e-5))
 
     def test_order_of_axes_that_say_nothing(self):
         o = draw(2, 4, 9, 32)

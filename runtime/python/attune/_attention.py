@@ -16,7 +16,7 @@ from ._padding import cut, is_between, widened_arguments
 from ._problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale, v_layout_of, window_sides, word)
 from ._scores import scores_of
 from ._sdpa_operands import fitted, subclass_of
-from ._torch import in_graphs, needs_op, ordinal_of, records_gradients, refuse_gradients, stream_address, tell_written, untraced
+from ._torch import capturing, in_graphs, needs_op, ordinal_of, records_gradients, refuse_gradients, stream_address, tell_written, untraced
 
 # What is settled for operands of the same shapes, strides and choices.
 _Call = namedtuple("_Call", "plan layout out_shape out_strides out_dtype lse_shape lse_dtype")
@@ -50,11 +50,13 @@ def _check_out(out, q, out_dtype):
     return found
 
 
-def _strides_like(q, shape):
-    """Strides of a new o [batch, seqlen_q, num_heads, head_dim_v] whose axes stand in memory as q's do."""
-    heads_first = shape[0], shape[2], shape[1], shape[3]
-    batch, heads, rows, columns = strides_in_order(heads_first, order_of(q.transpose(1, 2)))
-    return batch, rows, heads, columns
+def _strides_like(q, v):
+    """Strides of a new o [batch, seqlen_q, num_heads, head_dim_v] whose axes stand in memory as q's do; None where that is the order of its shape."""
+    shape = (q.shape[0], q.shape[2], q.shape[1], v.shape[3])
+    batch, heads, rows, columns = strides_in_order(shape, order_of(q.transpose(1, 2)))
+    found = batch, rows, heads, columns
+    of_shape = strides_in_order((*q.shape[:3], v.shape[3]), range(4))
+    return None if all(one == other or extent == 1 for one, other, extent in zip(found, of_shape, q.shape)) else found
 
 
 def _empty(q, shape, strides, dtype):
@@ -62,7 +64,7 @@ def _empty(q, shape, strides, dtype):
     return tensors.empty(q, shape, dtype) if strides is None else sys.modules["torch"].empty_strided(shape, strides, dtype=dtype, device=q.device)
 
 
-def _make_call(context, q, k, v, out, follows_q, keywords, scores):
+def _make_call(context, q, k, v, out, o_strides, keywords, scores):
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_beside(name, tensor, q)
         tensors.check_plain(name, tensor)
@@ -76,7 +78,6 @@ def _make_call(context, q, k, v, out, follows_q, keywords, scores):
     out_dtype = text.partition(",dtype_o=")[2].partition(",")[0] or tensors.dtype_text(q.dtype)
     o_shape = (*q.shape[:3], v.shape[3 if order == tensors.ROWS else 2])
     o_dtype, lse_dtype = tensors.native_dtype(q, out_dtype), tensors.native_dtype(q, "fp32")
-    o_strides = _strides_like(q, o_shape) if follows_q else None
     o = _empty(q, o_shape, o_strides, o_dtype) if out is None else out
     lse = tensors.empty(q, (q.shape[0], q.shape[2], q.shape[1]), lse_dtype)
     named = (("q", q, tensors.ROWS), ("k", k, tensors.ROWS), ("v", v, order), ("out", o, tensors.ROWS))
@@ -86,15 +87,20 @@ def _make_call(context, q, k, v, out, follows_q, keywords, scores):
     return _Call(plan, layout, o_shape, o_strides, o_dtype, tuple(lse.shape), lse_dtype)
 
 
-def _call_of(context, q, k, v, out, follows_q, choices, keywords, scores):
+def _call_of(context, q, k, v, out, o_strides, choices, keywords, scores):
+    """The call that is kept, or a new one. o_strides: those of a new o, None for rows one after the other."""
     key = (tensors.signature("q", q), tensors.signature("k", k), tensors.signature("v", v),
-           None if out is None else tensors.signature("out", out), follows_q, choices, None if scores is None else scores.key)
-    context = context_of(context, tensors.check_device("q", q))
+           None if out is None else tensors.signature("out", out), choices, None if scores is None else scores.key)
+    target = tensors.check_device("q", q)
+    context = context_of(context, target)
     recent = context.recent  # reload() puts another in its place
-    call = recent.find(key)
+    ordered = key if o_strides is None else (*key, o_strides)
+    call = recent.find(ordered)
+    if call is None and o_strides is not None and capturing(ordinal_of(target), stream_address(None, ordinal_of(target))):
+        call = recent.find(key)  # what prepare() made: its o is copied into its order
     if call is None:
-        call = _make_call(context, q, k, v, out, follows_q, keywords, scores)
-        recent.keep(key, call)
+        call = _make_call(context, q, k, v, out, o_strides, keywords, scores)
+        recent.keep(ordered, call)
     return call
 
 
@@ -138,7 +144,8 @@ def _computed(follows_q, q, k, v, mask, window, scale, out, return_lse, is_causa
     if out is None and scores is not None and scores.learned():
         from ._train import train
         return train({**given, "return_lse": return_lse}), None
-    call = _call_of(context, q, k, v, out, follows_q, choices_of(**keywords), keywords, scores)
+    o_strides = _strides_like(q, v) if follows_q and len(q.shape) == len(v.shape) == 4 else None
+    call = _call_of(context, q, k, v, out, o_strides, choices_of(**keywords), keywords, scores)
     o = _empty(q, call.out_shape, call.out_strides, call.out_dtype) if out is None else out
     lse = tensors.empty(q, call.lse_shape, call.lse_dtype) if return_lse else None
     stream = stream_address(None, call.plan.ordinal)
@@ -252,6 +259,7 @@ def _train_heads_first(q, k, v, *rest, **choices):
 def _from_heads_first(*arguments, **choices):
     """As _checked(), of operands that have their heads before their rows and lie in memory in any way; o has its rows first and no gaps."""
     q, k, v, *rest = arguments
+    refuse_nested(q, k, v)
     fit = [readable(x) if x.dim() == 4 else x for x in (q, k, v)]
     result, recipe = _of_adapter(False, *fit, *rest, **choices)
     is_known = recipe is not None and all(one is other for one, other in zip(fit, (q, k, v)))
@@ -299,6 +307,6 @@ def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=Fa
     scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,
                        key_lengths=key_lengths, documents=documents, prefix=prefix, chunk=chunk, score_mod=score_mod, mask_mod=mask_mod,
                        sinks=sinks, block_map=block_map, dropout_p=dropout_p, seed=0)
-    call = _call_of(context, q, k, v, out, False, choices_of(**keywords), keywords, scores)
+    call = _call_of(context, q, k, v, out, None, choices_of(**keywords), keywords, scores)
     call.plan.prepare()
     return call.plan

@@ -18,7 +18,7 @@ from ._known import marked_constant, settled as settled_here
 from ._problem import cache_mask, causal_flag, check_beside, softmax_scale, v_layout_of
 from ._programs import BoundMod, Mod, bind, refuse_stop
 from ._scores import TENSORS, scores_of
-from ._sdpa_operands import fitted
+from ._sdpa_operands import fitted, refuse_nested
 from ._spec import spec
 
 _MASKS = ("mask_tensor", "key_lengths", "documents", "prefix")
@@ -259,6 +259,7 @@ def differentiate_scores(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
 
 def attend_from_heads_first(q, k, v, mask=None, scale=None, **choices):
     """That of _attention.py."""
+    refuse_nested(q, k, v)
     q, k, v = (readable(x) if x.dim() == 4 else x for x in (q, k, v))
     return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, scale=scale, **choices)
 

@@ -32,7 +32,8 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
     (o [batch, seqlen_q, num_heads, head_dim_v], None), o without gaps. Operands may lie in memory in any way. A mask, where there is one, says all about who
     sees whom, as in eager mode: sliding_window and is_causal count where there is none. indices [batch, seqlen_q, count]: of the keys that the mask shows, a
     row sees these alone. Raises ValueError for what attune does not serve."""
-    refuse_nested(query, key, value)
+    if query.is_nested or key.is_nested or value.is_nested:
+        refuse_nested(query, key, value)
     all_keys, keys = key.shape[2], None
     if output_attentions is not False or others:
         _refuse(output_attentions, others)
