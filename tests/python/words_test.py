@@ -43,6 +43,11 @@ class WordsTest(unittest.TestCase):
         for scale in ("0.1", True, np.array([0.125]), np.complex64(1), object(), np.array(True)):
             self.refused("scale is .*; accepted is a real number", scale=scale)
 
+    def test_every_name_is_listed(self):
+        names = dir(attune)
+        self.assertEqual(names, sorted(names))
+        self.assertLessEqual({*attune.__all__, "flash", "flashinfer", "flex", "sdpa", "torch", "__version__"}, set(names))
+
     def test_masks(self):
         none, causal = self.attend(mask="none"), self.attend(mask="causal_top_left")
         self.assertGreater(np.abs(none - causal).max(), 1e-2)

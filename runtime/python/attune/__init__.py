@@ -54,6 +54,11 @@ _WHEN_USED = {"tune": "_tune", "TuneReport": "_tune", "tune_on_first_use": "_tun
 _MODULES = ("flash", "flashinfer", "flex", "sdpa", "torch")
 
 
+def __dir__():
+    """All names, those too that are imported when they are first used."""
+    return sorted({*globals(), *_WHEN_USED, *_MODULES})
+
+
 def __getattr__(name):
     """What most programs never use is imported when it is."""
     if name not in _WHEN_USED and name not in _MODULES:
