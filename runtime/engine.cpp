@@ -114,10 +114,10 @@ Serving Engine::Impl::serving_of(const KernelSpec& spec) const {
   return found;
 }
 
-// Templates made for this device that refuse this problem.
+// Templates of the problem's op and made for this device that refuse it.
 void Engine::Impl::note_refusals(const Serving& serving, Plan* plan) const {
   for (const auto& [kernel_template, reason] : serving.refusals)
-    if (!plain.refusal_of(*kernel_template))
+    if (kernel_template->serves().op == plan->problem.op && !plain.refusal_of(*kernel_template))
       plan->passed_over.push_back(fmt::format("{}: {}", kernel_template->name(), reason));
 }
 

@@ -110,11 +110,19 @@ class Climb {
         take(row, Rung::kNearest,
              fmt::format("{}{} of the same bucket", threads_text(row), to_text(row.winner->shape)));
   }
+  // What policy strict leaves out of other_threads().
+  void pass_over_other_threads() {
+    for (const Usable& row : usable_)
+      if (row.threads_apart > 0 && (row.same_shape || row.same_bucket))
+        pass_over(fmt::format("{}{}, which policy nearest takes", threads_text(row),
+                              row.same_shape ? "this shape" : to_text(row.winner->shape)));
+  }
   void nearest(double far_octaves) {
     for (const Usable& row : usable_) {
       if (row.same_shape || row.same_bucket) continue;
       const std::string where =
-          fmt::format("{} at {:.2f} octaves", to_text(row.winner->shape), row.distance);
+          fmt::format("{} at {:.2f} octaves (batch x heads, rows and keys together)",
+                      to_text(row.winner->shape), row.distance);
       if (!beat_default(*row.winner))
         pass_over(fmt::format("nearest: {}: the default config was as good there", where));
       else if (row.distance > far_octaves)
@@ -196,8 +204,9 @@ class Climb {
   // Before the rest of a reason; empty for as many threads.
   std::string threads_text(const Usable& row) const {
     if (row.threads_apart == 0) return "";
-    const int threads = row.winner->device.sm_count;
-    return fmt::format("tuned for {} thread{}, this is {}: ", threads, threads == 1 ? "" : "s",
+    const int count = row.winner->device.sm_count;
+    return fmt::format("tuned for {} {}{}, this is {}: ", count,
+                       device_.is_cpu() ? "thread" : "multiprocessor", count == 1 ? "" : "s",
                        device_.sm_count);
   }
 
@@ -288,6 +297,8 @@ Ladder climb(const Problem& asked, const Serving& serving, const std::vector<Win
   if (rules.policy != Policy::kStrict) {
     climb.other_threads();
     climb.nearest(rules.policy == Policy::kNearest ? HUGE_VAL : kFarOctaves);
+  } else if (ladder.choices.empty()) {
+    climb.pass_over_other_threads();
   }
   if (rules.policy == Policy::kDefault || rules.policy == Policy::kTuneOnMiss) {
     climb.defaults();

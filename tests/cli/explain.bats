@@ -11,6 +11,19 @@ load contract
   json 'any(t["name"] == "prefill_sm80" and not t["serves"] and t["reason"] for t in o["templates"])'
 }
 
+@test "templates of the op and target are listed, in columns, and all by --all" {
+  need_cpu_target
+  local lines
+  attune explain --target cpu --problem op=attention_backward,$problem
+  expect 0
+  lines=${output#*Templates:}
+  [[ $lines == *"backward_reference_cpu serves this"* && $lines == *"backward_cpu           serves this"* && $lines == *"(--all lists them)"* ]]
+  [[ $lines != *sm90* && $lines != *"it serves prefill"* && $output != *"not taken"* ]]
+  attune explain --target cpu --problem op=attention_backward,$problem --all
+  lines=${output#*Templates:}
+  [[ $lines == *sm90* && $lines == *"it serves prefill"* && $lines != *"(--all"* ]]
+}
+
 @test "explain names the device whose facts count" {
   need_cpu_target
   attune explain --target cpu:3 --problem $problem
@@ -122,7 +135,7 @@ load contract
   json 'o["rung"] == "nearest" and "tuned for '$cores' threads, this is '$threads'" in o["why"]'
   json 'o["expected_time_s"] is None'
   attune explain --target cpu:$threads --problem $problem --policy strict
-  refused 2 tuned
+  refused 2 "tuned for $cores thread" "this is $threads: this shape, which policy nearest takes"
   attune db ls --json
   json 'o["winners"][0]["threads"] == '$cores
 }

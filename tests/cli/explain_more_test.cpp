@@ -106,5 +106,12 @@ TEST_F(NearestKeyTest, TheNearestIsTaken) {
   EXPECT_EQ(nearest_key(problem_, h200(), {}), std::nullopt);
 }
 
+TEST_F(NearestKeyTest, AnotherOpIsNotNear) {
+  WinnerRecord other = winner(h200());
+  other.spec.op = Op::kQuantise;
+  EXPECT_EQ(nearest_key(problem_, h200(), {other}), std::nullopt);
+  EXPECT_TRUE(nearest_key(problem_, h200(), {other, winner(h200())}).has_value());
+}
+
 }  // namespace
 }  // namespace attune::cli

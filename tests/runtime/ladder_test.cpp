@@ -287,7 +287,11 @@ TEST_F(LadderTest, TheNearestThreadCountServesBelowThisOne) {
               ElementsAre(Rung::kNearest, Rung::kNearest, Rung::kDefaultConfig, Rung::kReference));
   EXPECT_EQ(ladder.choices[0].config.at("block"), 128);
   EXPECT_EQ(ladder.choices[0].why, "tuned for 2 threads, this is 4: this shape");
-  EXPECT_TRUE(climb_for(1000, winners, Policy::kStrict).choices.empty());
+  const Ladder strict = climb_for(1000, winners, Policy::kStrict);
+  EXPECT_TRUE(strict.choices.empty());
+  EXPECT_THAT(strict.passed_over,
+              ::testing::Contains(
+                  "tuned for 2 threads, this is 4: this shape, which policy nearest takes"));
 
   std::vector<WinnerRecord> with_own = winners;
   with_own.push_back(with_threads(winner(900, 64), 4));

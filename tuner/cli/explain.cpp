@@ -4,8 +4,12 @@
 // launches nothing.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
+#include <utility>
 
+#include "generator/template_registry.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/options.hpp"
 #include "tuner/cli/command.hpp"
@@ -25,6 +29,7 @@ struct Options {
   std::string problem;
   ProgramOptions programs;
   std::string policy;  // "" = as the environment says
+  bool all = false;    // templates of other ops and targets too
 };
 
 std::string layers_text(const EngineOptions& settings) {
@@ -68,6 +73,29 @@ void check_subject(const Options& options) {
                     given));
 }
 
+using Checks = std::vector<std::pair<std::string, std::optional<std::string>>>;
+
+// The templates of the problem's op and of this target, and how many others there are.
+std::string templates_text(const Checks& checks, Op op, Target target, bool all) {
+  const auto is_near = [&](const std::string& name) {
+    const KernelTemplate& one = template_by_name(name);
+    const bool is_cpu = one.source_path().starts_with("cpu/");
+    return all || (one.serves().op == op && is_cpu == (target == Target::kCpu));
+  };
+  size_t width = 0, others = 0;
+  for (const auto& [name, reason] : checks)
+    if (is_near(name))
+      width = std::max(width, name.size());
+    else
+      ++others;
+  std::string text = "\nTemplates:\n";
+  for (const auto& [name, reason] : checks)
+    if (is_near(name))
+      text += fmt::format("  {:{}} {}\n", name, width, reason ? *reason : "serves this");
+  if (others > 0) text += fmt::format("  {} of other ops and targets (--all lists them)\n", others);
+  return text;
+}
+
 int explain(const Options& options) {
   check_subject(options);
   const bool of_model = !options.model.model.empty();
@@ -89,10 +117,7 @@ int explain(const Options& options) {
     std::string text = plan.explain(problem) + more_text(more, plan) + layers_text(engine_settings);
     if (const std::string programs = program_texts(problem); !programs.empty())
       text += "\n" + programs;
-    text += "\nTemplates:\n";
-    for (const auto& [name, reason] : checks)
-      text += fmt::format("  {:16} {}\n", name, reason ? *reason : "serves this");
-    print(text);
+    print(text + templates_text(checks, problem.op, plan.arch.target, options.all));
     return kOk;
   }
   Json templates = Json::array();
@@ -140,6 +165,9 @@ void add_explain(Command program, int* exit_code) {
       .add_option("--policy", options->policy,
                   "Lowest rung to accept (default: $ATTUNE_POLICY, else default)")
       .one_of({"default", "nearest", "strict"});
+  command.add_flag(
+      "--all", options->all,
+      "List the templates of other ops and targets too, and why they do not serve this");
   add_machine_options(command, &options->machine);
   command.callback([options, exit_code] { *exit_code = explain(*options); });
 }

@@ -145,6 +145,7 @@ std::optional<NearestKey> nearest_key(const Problem& problem, const DeviceIdenti
   double least = std::numeric_limits<double>::max();
   const std::string asked = to_text(problem);
   for (const WinnerRecord& winner : winners) {
+    if (winner.spec.op != problem.op) continue;
     std::vector<std::string> differs =
         differences(to_text(problem_of(winner.spec, winner.shape)), asked);
     if (winner.device.digest() != device.digest())

@@ -29,7 +29,7 @@ struct NearestKey {
   WinnerRecord winner;
   std::vector<std::string> differs;  // "head_dim is 64, asked is 128"
 };
-// The winner with the fewest differences to the problem here; nothing among none.
+// Returns the winner of the problem's op with the fewest differences to the problem here, if there is one.
 std::optional<NearestKey> nearest_key(const Problem& problem, const DeviceIdentity& device,
                                       const std::vector<WinnerRecord>& winners);
 

@@ -20,10 +20,11 @@ namespace {
 
 std::string refusal_text(const KernelSpec& spec, const Arch& arch,
                          const std::vector<Refusal>& refusals) {
-  std::string reasons;
+  std::string reasons;  // of the templates of this op
   for (const Refusal& refusal : refusals)
-    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", refusal.kernel_template->name(),
-                           refusal.reason);
+    if (refusal.kernel_template->serves().op == spec.op)
+      reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ",
+                             refusal.kernel_template->name(), refusal.reason);
   return fmt::format("no template serves {} on {} ({})", to_problem_text(spec), arch.name(),
                      reasons);
 }
