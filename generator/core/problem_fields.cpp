@@ -159,7 +159,7 @@ ProblemField window_field() {
       .parse =
           [](Text key, Text text, Problem* p) {
             const size_t colon = text.find(':');
-            if (colon == Text::npos) refuse(key, text, "left:right, with - for an open side");
+            if (colon == Text::npos) refuse(key, text, "left:right: 128 causal keys are 127:0");
             p->window_left = window_side(key, text.substr(0, colon));
             p->window_right = window_side(key, text.substr(colon + 1));
           },

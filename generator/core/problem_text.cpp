@@ -40,7 +40,11 @@ std::vector<Pair> pairs_of(std::string_view text) {
     const size_t equals = pair.find('=');
     if (equals == std::string_view::npos)
       refuse(fmt::format("problem part \"{}\" has no '='; accepted is key=value", pair));
-    pairs.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+    const std::string_view value = pair.substr(equals + 1);
+    const size_t next = value.rfind('=');
+    if (next != std::string_view::npos && value.find(' ') < next && !value.starts_with('@'))
+      refuse(fmt::format("problem part is \"{}\"; keys must be separated by commas", pair));
+    pairs.emplace_back(pair.substr(0, equals), value);
     text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
   }
   return pairs;

@@ -18,6 +18,19 @@ for kernel in manifest["kernels"]:
 END
 }
 
+@test "a name that ends like a file's is a bundle's, an object's or refused" {
+  tuned
+  attune export "$dir/kernels.zip"
+  refused 1 "the output is $dir/kernels.zip; must be NAME.attune, NAME.o or a folder"
+  [ ! -e "$dir/kernels.zip" ]
+  mkdir "$dir/kernels.d"
+  for folder in kernels-0.3 kernels.d kernels.zip/; do
+    attune export "$dir/$folder"
+    expect 0
+    [ -f "$dir/$folder/manifest.json" ]
+  done
+}
+
 @test "an exported folder serves without compiler and store" {
   tuned
   attune export "$dir/kernels"

@@ -58,9 +58,18 @@ db_commands="ls show stats verify gc export import merge"
   [[ $output == *"Example:"*"attune db show"* ]]
 }
 
+@test "an expression in the place of a program is told what it lacks" {
+  attune emit --arch sm_80 --problem $problem --mask-mod "kv_idx <= q_idx"
+  refused 1 '--mask-mod is "kv_idx <= q_idx", and no file has that name' "'return kv_idx <= q_idx;'"
+  attune emit --arch sm_80 --problem $problem --score-mod none.txt
+  refused 5 "the program file none.txt cannot be read"
+}
+
 @test "an unknown option points to the command's own help" {
   attune doctor --frob
   refused 1 '"--frob" is no option of attune doctor' "attune doctor --help lists the options"
+  attune explain --arch sm_90a
+  refused 1 '"--arch" is no option of attune explain; attune emit, attune compile and attune export have it'
   attune tune --bugdet 3
   refused 1 '"--bugdet"' "did you mean --budget?" "attune tune --help"
   attune db ls winners

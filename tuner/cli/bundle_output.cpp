@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <filesystem>
 #include <set>
 
@@ -24,6 +25,19 @@ std::string kernel_lines(const std::vector<BundledKernel>& kernels) {
   std::string text;
   for (const std::string& line : lines) text += line;
   return text;
+}
+
+// A folder's name seldom ends like a file's, and a file is what such a name asks for.
+void check_folder_name(const std::filesystem::path& place) {
+  const std::string ending = place.extension().string();
+  std::error_code failed;
+  if (ending.size() < 2 || std::isalpha(static_cast<unsigned char>(ending[1])) == 0 ||
+      std::filesystem::is_directory(place, failed))
+    return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("the output is {}; must be NAME.attune, NAME.o or a folder: {}/ names "
+                          "one with that ending",
+                          place.string(), place.string()));
 }
 
 }  // namespace
@@ -48,7 +62,10 @@ BundleChange write_kernels(const std::string& place, const std::vector<BundledKe
         ErrorCode::kInvalidArgument,
         fmt::format("--zstd is given for the folder {}; accepted are NAME.attune and NAME.o",
                     place));
-  if (ending != ".o") return write_bundle(place, kernels);
+  if (ending != ".o") {
+    check_folder_name(place);
+    return write_bundle(place, kernels);
+  }
   const std::string name = symbol_name(place);
   write_file(place, object_of(bundle_bytes(kernels, packing), name));
   write_file(std::filesystem::path(place).replace_extension(".h"),

@@ -15,8 +15,8 @@ extern const char* const kZstdHelp;  // of the flag --zstd
 
 // By the ending of `place`: NAME.attune is a bundle of one file; NAME.o an object to link, with
 // NAME.h beside it; anything else a folder, where a former bundle is added to. Throws as
-// write_bundle, and kInvalidArgument for an object whose name is none in C, and for a folder that
-// is to be packed.
+// write_bundle, and kInvalidArgument for an object whose name is none in C, for a folder that is to
+// be packed, and for a new folder whose name ends like a file's.
 BundleChange write_kernels(const std::string& place, const std::vector<BundledKernel>& kernels,
                            Packing packing);
 

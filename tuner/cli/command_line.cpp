@@ -161,6 +161,10 @@ std::string Command::path() const {
 
 bool Command::is_program() const { return app_->get_parent() == nullptr; }
 
+Command Command::program() const {
+  return is_program() ? *this : Command(app_->get_parent()).program();
+}
+
 std::vector<Command> Command::commands() const {
   std::vector<Command> found;
   for (CLI::App* one : app_->get_subcommands([](CLI::App*) { return true; }))

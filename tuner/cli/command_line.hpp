@@ -55,6 +55,7 @@ class Command {
   std::string name() const;
   std::string path() const;  // "attune db show"
   bool is_program() const;
+  Command program() const;
   std::vector<Command> commands() const;
   std::vector<std::string> option_names() const;  // "--json"
 

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "generator/core/error.hpp"
 #include "generator/core/shell_word.hpp"
 #include "tuner/cli/output.hpp"
@@ -14,7 +16,19 @@ namespace {
 // A program returns on every path; a file's name seldom holds the word and a blank.
 bool is_text(const std::string& word) { return word.find("return ") != std::string::npos; }
 
+// True for a text without `return`: it has what names of files seldom have.
+bool is_expression(const std::string& word) {
+  std::error_code failed;
+  return !is_text(word) && word.find_first_of("<>=&|()*; ") != std::string::npos &&
+         !std::filesystem::exists(word, failed);
+}
+
 ProgramDigest read_program(const std::string& word, score::Kind kind, const std::string& name) {
+  if (is_expression(word))
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--{0} is \"{1}\", and no file has that name; must be a file or the "
+                            "text of a program, which returns: 'return {1};'",
+                            name == "score_mod" ? "score-mod" : "mask-mod", word));
   const UserProgram& made =
       is_text(word) ? read_user_program(word, kind, name) : load_user_program(word, kind);
   for (const std::string& warning : made.warnings) print_notice("attune: warning: " + warning);

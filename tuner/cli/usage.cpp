@@ -54,6 +54,25 @@ std::string suggestion(const std::string& word, const std::vector<std::string>& 
   return near.empty() ? "" : fmt::format("; did you mean {}?", fmt::join(near, " or "));
 }
 
+// Adds the paths of the commands below `at` that have the option.
+void add_owners(const Command& at, const std::string& option, std::vector<std::string>* owners) {
+  for (const Command& one : at.commands()) {
+    const std::vector<std::string> names = one.option_names();
+    if (std::find(names.begin(), names.end(), option) != names.end()) owners->push_back(one.path());
+    add_owners(one, option, owners);
+  }
+}
+
+// Returns "; attune emit and attune export have it", else what was probably meant.
+std::string whose_option(const std::string& word, const Command& command) {
+  std::vector<std::string> owners;
+  add_owners(command.program(), word.substr(0, word.find('=')), &owners);
+  if (owners.empty()) return suggestion(word, command.option_names());
+  if (owners.size() == 1) return fmt::format("; {} has it", owners.front());
+  return fmt::format("; {} and {} have it", fmt::join(owners.begin(), owners.end() - 1, ", "),
+                     owners.back());
+}
+
 // The command of `at` that `word` names. Throws for an unknown one; nothing when it is an option.
 std::optional<Command> command_named(const Command& at, const std::string& word) {
   std::vector<std::string> known;
@@ -98,7 +117,7 @@ std::string usage_error_text(const UsageFault& fault) {
   const std::string path = fault.command.path();
   if (!word.empty())
     what = begins_with(word, "-") ? fmt::format("\"{}\" is no option of {}{}", word, path,
-                                                suggestion(word, fault.command.option_names()))
+                                                whose_option(word, fault.command))
                                   : fmt::format("\"{}\" was not expected", word);
   std::replace(what.begin(), what.end(), '\n', ' ');
   return fmt::format("{} ({} --help lists the {})", what, path,
