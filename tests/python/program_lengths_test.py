@@ -10,18 +10,22 @@ from library_and_device import DEVICE, np, torch
 
 SCORE = "return score * log(float(seqlen_kv + 2)) - 0.25 * float(kv_idx >= seqlen_kv - 5 ? seqlen_q : 0);"
 MASK = "return kv_idx + 40 * seqlen_q >= seqlen_kv || q_idx - kv_idx > 90;"
-PROGRAMS = dict(score_mod=SCORE, mask_mod=MASK)
-# Page size (0: slots), rows of the longest request, heads, heads of K, head dim: of GPUs one row and few rows are another family's than many.
+# Page size (0: slots), rows of the longest request, heads, heads of K, head dim. On GPUs calls of many rows have a family of their own, which
+# takes score programs alone.
 SHAPES = ((16, 1, 8, 2, 64), (3, 4, 6, 2, 80), (0, 2, 4, 4, 128), (16, 70, 8, 2, 128), (64, 33, 4, 1, 64))
 
 
-def expected(q, keys, values):
-    """One request by PROGRAMS: q [rows, heads, d], keys [length, heads_kv, d] -> o [rows, heads, dv], lse [heads, rows], in float64."""
+def programs(most_rows):
+    return dict(score_mod=SCORE) if most_rows > 4 else dict(score_mod=SCORE, mask_mod=MASK)
+
+
+def expected(q, keys, values, masked):
+    """One request by SCORE, and by MASK if `masked`: q [rows, heads, d], keys [length, heads_kv, d] -> o [rows, heads, dv], lse [heads, rows], in float64."""
     rows, heads, d = q.shape
     length, heads_kv = keys.shape[:2]
     o, lse = np.zeros((rows, heads, values.shape[2])), np.full((heads, rows), -np.inf)
     position, key = length - rows + np.arange(rows)[:, None], np.arange(length)[None]
-    seen = (key <= position) & ((key + 40 * rows >= length) | (position - key > 90))
+    seen = (key <= position) & ((not masked) | (key + 40 * rows >= length) | (position - key > 90))
     for head in range(heads):
         of = head // (heads // heads_kv)
         score = q[:, head] @ keys[:, of].T / np.sqrt(d) * np.log(length + 2) - 0.25 * np.where(key >= length - 5, rows, 0)
@@ -48,8 +52,8 @@ def places_changed(cache, random):
 
 
 class ProgramLengthsTest(unittest.TestCase):
-    def check(self, o, lse, q, keys, values):
-        want = expected(numbers(q), keys, values)
+    def check(self, o, lse, q, keys, values, masked):
+        want = expected(numbers(q), keys, values, masked)
         close(o, want[0], 4)
         close(lse, want[1], 4)
 
@@ -59,9 +63,9 @@ class ProgramLengthsTest(unittest.TestCase):
             cache = Cache(number, [200, rows, 117, 0, 160], 240, heads_kv, d, d, page)
             q = tensor(random.standard_normal((5, rows, heads, d)))
             with self.subTest(page=page, rows=rows, d=d):
-                o, lse = attune.attention_kvcache(q, cache.k, cache.v, is_causal=True, return_lse=True, **PROGRAMS, **cache.given)
+                o, lse = attune.attention_kvcache(q, cache.k, cache.v, is_causal=True, return_lse=True, **programs(rows), **cache.given)
                 for request in range(5):
-                    self.check(o[request], lse[request], q[request], cache.keys[request], cache.values[request])
+                    self.check(o[request], lse[request], q[request], cache.keys[request], cache.values[request], rows <= 4)
 
     def test_packed_rows_and_keys(self):
         random = np.random.default_rng(2)
@@ -75,10 +79,11 @@ class ProgramLengthsTest(unittest.TestCase):
             ends = {"kv_begins": ints(np.cumsum([0, *lengths])), "seqlen_kv": max(lengths)}
             for k, v, lists in ((cache.k, cache.v, cache.given), (*packed, ends), (*packed, {**ends, "seqlen_kv": max(lengths) + 77})):
                 with self.subTest(page=page, rows=most, d=d, packed=k is packed[0]):
-                    o, lse = attune.attention_kvcache(q, k, v, is_causal=True, return_lse=True, q_begins=ints(begins), seqlen_q=most + number, **PROGRAMS, **lists)
+                    o, lse = attune.attention_kvcache(q, k, v, is_causal=True, return_lse=True, q_begins=ints(begins), seqlen_q=most + number, **programs(most),
+                                                      **lists)
                     for request in range(4):
                         of = slice(begins[request], begins[request + 1])
-                        self.check(o[of], lse[:, of], q[of], cache.keys[request], cache.values[request])
+                        self.check(o[of], lse[:, of], q[of], cache.keys[request], cache.values[request], most <= 4)
 
     def test_room_places_and_neighbours_change_nothing(self):
         """To rounding, and to the bit where batch_invariant asks for it."""
@@ -91,7 +96,7 @@ class ProgramLengthsTest(unittest.TestCase):
             calls = [(q, cache.k, cache.v, cache.given), *((q, cache.k, cache.v, wider(cache, more)) for more in (1, 40)),
                      (q, k, v, {**cache.given, "page_table": table}), (q[:1], cache.k, cache.v, alone)]
             for invariant in (False, True):
-                results = [numbers(attune.attention_kvcache(q, k, v, is_causal=True, batch_invariant=invariant, **PROGRAMS, **lists)[0])
+                results = [numbers(attune.attention_kvcache(q, k, v, is_causal=True, batch_invariant=invariant, **programs(rows), **lists)[0])
                            for q, k, v, lists in calls]
                 for result in results[1:]:
                     with self.subTest(page=page, rows=rows, invariant=invariant):
@@ -118,10 +123,10 @@ class ProgramLengthsTest(unittest.TestCase):
         k, v = codes if torch is None else torch.from_numpy(codes).to(DEVICE)
         q = random.standard_normal((2, 2, 8, 64)).astype(np.float16)
         q = q if torch is None else torch.from_numpy(q).to(DEVICE)
-        o, lse = attune.attention_kvcache(q, k, v, ints(lengths), page_table=ints(table), is_causal=True, return_lse=True, k_scale=factor, v_scale=factor, **PROGRAMS)
+        o, lse = attune.attention_kvcache(q, k, v, ints(lengths), page_table=ints(table), is_causal=True, return_lse=True, k_scale=factor, v_scale=factor, **programs(2))
         for request, length in enumerate(lengths):
             keys, values = (held[table[request]].reshape(-1, 2, 64)[:length] * factor for held in codes.astype(np.float64))
-            want = expected(numbers(q[request]), keys, values)
+            want = expected(numbers(q[request]), keys, values, True)
             np.testing.assert_allclose(numbers(o[request]), want[0], rtol=4e-3, atol=4e-3)
             np.testing.assert_allclose(numbers(lse[request]), want[1], rtol=4e-3, atol=4e-3)
 
@@ -131,34 +136,34 @@ class ProgramLengthsTest(unittest.TestCase):
         cache = Cache(60, [130, 3, 64], 192, 1, 576, 512, 64)
         cache.values, cache.v = [keys[..., :512] for keys in cache.keys], cache.k[..., :512]
         q = tensor(random.standard_normal((3, 2, 16, 576)))
-        o, lse = attune.attention_kvcache(q, cache.k, cache.v, is_causal=True, return_lse=True, **PROGRAMS, **wider(cache, 3))
+        o, lse = attune.attention_kvcache(q, cache.k, cache.v, is_causal=True, return_lse=True, **programs(2), **wider(cache, 3))
         for request in range(3):
-            self.check(o[request], lse[request], q[request], cache.keys[request], cache.values[request])
+            self.check(o[request], lse[request], q[request], cache.keys[request], cache.values[request], True)
 
     @unittest.skipIf(torch is None or DEVICE != "cuda", "of GPUs")
     def test_a_captured_graph_follows_lengths(self):
         cache = Cache(70, [500, 20, 300], 512, 2, 64, 64, 16)
         q = tensor(np.random.default_rng(7).standard_normal((3, 1, 8, 64)))
-        attune.prepare_kvcache(q, cache.k, cache.v, **PROGRAMS, **cache.given)
+        attune.prepare_kvcache(q, cache.k, cache.v, **programs(1), **cache.given)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            out = attune.attention_kvcache(q, cache.k, cache.v, **PROGRAMS, **cache.given)
+            out = attune.attention_kvcache(q, cache.k, cache.v, **programs(1), **cache.given)
         for lengths in ([500, 20, 300], [1, 0, 299], [37, 20, 16]):
             cache.given["kv_lengths"].copy_(ints(lengths))
             graph.replay()
             for request, n in enumerate(lengths):
-                close(out[request], expected(numbers(q)[request], cache.keys[request][:n], cache.values[request][:n])[0], 4)
+                close(out[request], expected(numbers(q)[request], cache.keys[request][:n], cache.values[request][:n], True)[0], 4)
 
     @unittest.skipIf(torch is None or DEVICE != "cuda", "of GPUs")
     def test_families(self):
-        """The shapes above are served by more than one family where there are more."""
+        """The shapes above are served by every family that takes programs."""
         if torch.cuda.get_device_capability()[0] != 9:
             self.skipTest("of sm_90")
         found = set()
         for page, rows, heads, heads_kv, d in SHAPES:
             cache = Cache(80, [200, 90], 208, heads_kv, d, d, page)
             q = tensor(np.zeros((2, rows, heads, d)))
-            found.add(attune.prepare_kvcache(q, cache.k, cache.v, is_causal=True, **PROGRAMS, **cache.given).kernel_template)
+            found.add(attune.prepare_kvcache(q, cache.k, cache.v, is_causal=True, **programs(rows), **cache.given).kernel_template)
         self.assertEqual(found, {"decode_sm80", "cache_sm90"})
 
 
