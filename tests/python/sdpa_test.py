@@ -5,6 +5,7 @@ else there is a sentence. signatures_test.py has random calls of the usual form.
 import os
 import sys
 import unittest
+import unittest.mock
 
 try:
     import torch
@@ -145,8 +146,8 @@ class SdpaTest(Compared):
 class NestedTest(Compared):
     OFFSETS = torch.tensor([0, 3, 9, 9, 14])
 
-    def nested(self, values, offsets=OFFSETS):
-        return torch.nested.nested_tensor_from_jagged(values, offsets=offsets).transpose(1, 2)
+    def nested(self, values, offsets=OFFSETS, **known):
+        return torch.nested.nested_tensor_from_jagged(values, offsets=offsets, **known).transpose(1, 2)
 
     def test_jagged(self):
         for heads_kv, is_causal in ((4, False), (4, True), (2, True)):
@@ -161,6 +162,14 @@ class NestedTest(Compared):
             want = torch.cat(parts)
             for one, other in zip(found, [want.detach(), *torch.autograd.grad(want.pow(2).sum(), values)]):
                 self.near(one, other)
+
+    def test_lengths_that_are_known(self):
+        """The device is not waited for then: the longest sequence is what the tensors say."""
+        values = draw(14, 4, 32)
+        known, unknown = self.nested(values, min_seqlen=0, max_seqlen=6), self.nested(values)
+        with unittest.mock.patch("torch.stack", side_effect=AssertionError):
+            o = ours(known, known, known)
+        self.assertTrue(torch.equal(o.values(), ours(unknown, unknown, unknown).values()))
 
     def test_refusals(self):
         one, other = (self.nested(draw(9, 4, 32), torch.tensor(offsets)) for offsets in ([0, 3, 9], [0, 5, 9]))

@@ -114,6 +114,15 @@ def refuse_nested(*operands):
         check_dense(name, x)
 
 
+def _longest(query, key, rows, keys):
+    """Rows and keys of the longest sequences; the device is waited for once where the tensors do not know."""
+    known = [getattr(x, "_maybe_max_seqlen", None) for x in (query, key)]
+    if None not in known:
+        return known
+    import torch
+    return torch.stack([x.diff().max() for x in (rows, keys)]).tolist()
+
+
 def attend_jagged(query, key, value, is_causal, dropout_p, scale):
     """Of PyTorch's nested tensors [batch, num_heads, rows of each, head_dim], layout jagged: sequences end to end. Gradients as of those."""
     import torch
@@ -127,7 +136,7 @@ def attend_jagged(query, key, value, is_causal, dropout_p, scale):
     is_same = keys is rows or torch.equal(keys, rows)
     if is_causal and not is_same:
         raise ValueError("is_causal is True of nested tensors whose rows and keys differ; accepted are equal offsets()")
-    begins, longest = rows.int(), [int(x.diff().max()) for x in (rows, keys)]
+    begins, longest = rows.int(), _longest(query, key, rows, keys)
     o = flash_attn_varlen_func(*(x.transpose(1, 2).values() for x in operands), begins, begins if is_same else keys.int(), *longest,
                                dropout_p=dropout_p, softmax_scale=scale, causal=is_causal)
     return torch.nested.nested_tensor_from_jagged(o, offsets=rows).transpose(1, 2)
