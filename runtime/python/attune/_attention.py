@@ -15,7 +15,7 @@ from ._operands import Layout
 from ._padding import cut, is_between, widened_arguments
 from ._problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale, v_layout_of, window_sides, word)
 from ._scores import scores_of
-from ._sdpa_operands import fitted, subclass_of
+from ._sdpa_operands import fitted, refuse_nested, subclass_of
 from ._torch import capturing, in_graphs, needs_op, ordinal_of, records_gradients, refuse_gradients, stream_address, tell_written, untraced
 
 # What is settled for operands of the same shapes, strides and choices.
