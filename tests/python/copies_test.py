@@ -77,7 +77,7 @@ class Compared(unittest.TestCase):
 class CopiedTest(Compared):
     def test_operands(self):
         """Eager, compiled, traced and recorded calls, where any of the three is such a view."""
-        for name, x in VIEWS.items():
+        for number, (name, x) in enumerate(VIEWS.items()):
             for place in range(3):
                 given = [draw(2, 3, 8, 16) for _ in range(3)]
                 given[place] = x
@@ -86,8 +86,9 @@ class CopiedTest(Compared):
                     for _ in range(2):  # the second call may be a known one
                         self.near(ours(*given), want)
                         self.near(flex_attention(*given), want)
-                    torch._dynamo.reset()
-                    self.near(torch.compile(lambda q, k, v: ours(q, k, v), backend="aot_eager", fullgraph=True)(*given), want)
+                    if place == number % 3:  # graphs take a second each
+                        torch._dynamo.reset()
+                        self.near(torch.compile(lambda q, k, v: ours(q, k, v), backend="aot_eager", fullgraph=True)(*given), want)
                     leaves = [each.clone().requires_grad_() for each in given]
                     leaves[place] = x.detach().requires_grad_()
                     found, wanted = (torch.autograd.grad(function(*leaves).square().sum(), leaves) for function in (ours, theirs))
