@@ -137,6 +137,22 @@ class TransformersTest(Compared):
                     given[place] = x.detach().requires_grad_()
                     self.near(self.attend(*given), theirs(*given))
 
+    def test_sequences_end_to_end(self):
+        """Packed rows and keys, which the kernels of caches serve."""
+        ends, ids = torch.tensor([0, 3, 8], dtype=torch.int32), torch.tensor([0] * 3 + [1] * 5)
+        seen, packed = (ids[:, None] == ids) & torch.ones(8, 8, dtype=torch.bool).tril(), dict(cu_seq_lens_q=ends, cu_seq_lens_k=ends, max_length_q=5, max_length_k=5)
+        for name, x in VIEWS.items():
+            for place in range(3):
+                with self.subTest(name, place=place):
+                    given = [draw(1, 3, 8, 16) for _ in range(3)]
+                    given[place] = x[:1]
+                    o = attention_forward(types.SimpleNamespace(is_causal=True), *given, None, **packed)[0]
+                    self.near(o.transpose(1, 2), theirs(*given, seen))
+
+    def test_a_negative_mask(self):
+        given, mask = [draw(2, 3, 8, 16) for _ in range(3)], torch._neg_view(draw(2, 1, 8, 8))
+        self.near(attention_forward(self.MODULE, *given, mask)[0].transpose(1, 2), theirs(*given, mask))
+
     def test_head_dims_of_wider_copies(self):
         for head_dim in (8, 20):
             q, k, v = (draw(2, 3, 8, 32)[..., :head_dim] + i for i in range(3))

@@ -110,7 +110,7 @@ def _of_tensor(mask, keys, position_bias):
         found = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, torch.Tensor) else type(mask).__name__
         raise ValueError(f"attention_mask is {found}; accepted are None, what attune's mask function made, and a bool or float tensor [batch, "
                          "num_heads, seqlen_q, seqlen_kv]")
-    mask = mask[..., :keys] if mask.shape[3] > keys else mask
+    mask = (mask[..., :keys] if mask.shape[3] > keys else mask).resolve_neg()
     if mask.dtype is torch.bool:
         return {"mask_tensor": mask}, position_bias
     return {}, mask if position_bias is None else mask + position_bias

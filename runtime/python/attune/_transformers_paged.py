@@ -4,6 +4,7 @@ to 5.22 call implementations named "paged|NAME", and leave the cache to them. La
 it alone."""
 import functools
 
+from ._copies import readable
 from ._kvcache import attention_kvcache
 
 
@@ -15,7 +16,7 @@ def _of_layer(window, given):
 def attend_packed(query, key, value, cu_seq_lens_q, cu_seq_lens_k, most_rows, most_keys, window, scaling, softcap=None, s_aux=None):
     """query: [1, num_heads, rows, head_dim], key, value: [1, num_heads_kv, keys, ..], of all requests end to end, the last row of each at its last key;
     window: keys that a row sees, or None. Returns [1, rows, num_heads, head_dim_v]."""
-    q, k, v = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
+    q, k, v = (readable(x).squeeze(0).transpose(0, 1) for x in (query, key, value))
     o = attention_kvcache(q, k, v, q_begins=cu_seq_lens_q.int(), seqlen_q=int(most_rows), kv_begins=cu_seq_lens_k.int(),
                           seqlen_kv=min(int(most_keys), k.shape[0]), is_causal=True, window=None if window is None else (window - 1, None), scale=scaling,
                           softcap=softcap or None, sinks=None if s_aux is None else s_aux.detach())
