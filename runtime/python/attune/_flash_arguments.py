@@ -6,6 +6,7 @@ import operator
 import re
 
 from ._known import marked_constant, settled, tell_ignored
+from ._library import Error
 from ._programs import mask_mod
 from ._torch import needs_op
 
@@ -39,12 +40,12 @@ _SAID = r"(?= (?:is|has|are|overlap|requires|of no less)\b| \(| and \w+ (?:are|o
 
 
 def renamed(error, names):
-    """Returns the error with arguments by the names that the caller knows; `names`: of attune's own ones."""
+    """Returns the error, with arguments by the names that the caller knows; `names`: of attune's own ones."""
     text = str(error)
     for own, theirs in names.items():
-        if own != theirs:
-            text = re.sub(rf"\b{own}\b{_SAID if own in _WORDS else ''}", theirs, text)
-    return type(error)(text)
+        text = re.sub(rf"(?:\bcache\.)?\b{own}\b{_SAID if own in _WORDS else ''}", theirs, text)  # the library's lists are members of a struct
+    error.args = (text,)
+    return error
 
 
 def named(names, function, *given, **choices):
@@ -54,7 +55,7 @@ def named(names, function, *given, **choices):
         return function(*given, **choices)
     try:
         return function(*given, **choices)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, Error) as error:
         raise renamed(error, names) from None
 
 
@@ -88,19 +89,6 @@ def refuse_program(what):
 def host_sees(numbers):
     """Whether the host reads a list without waiting for a device, and nothing records the call."""
     return numbers.device.type == "cpu" and not is_recorded(numbers)
-
-
-def check_pages(name, table, lengths, num_pages, page_size):
-    """Checks the pages that requests of so many keys have, where the host sees the table. Entries behind those may hold anything."""
-    import torch
-    if not host_sees(table) or table.numel() == 0:
-        return
-    used = torch.arange(table.shape[1])[None] * page_size < torch.as_tensor(lengths)[:, None]
-    wrong = ((table < 0) | (table >= num_pages)) & used
-    if wrong.any():
-        row, column = wrong.nonzero()[0].tolist()
-        raise ValueError(f"{name}[{row}, {column}] is {int(table[row, column])} and request {row} has {int(lengths[row])} keys; must be 0 to {num_pages - 1}, pages of the "
-                         "cache, for each page that keys of a request stand in")
 
 
 def check_lengths(name, lengths, room, why):

@@ -173,13 +173,12 @@ def _check_places(cache, before, counts, cache_leftpad, cache_batch_idx, table, 
     """Checks where keys stand, of lists that the host sees. `table`: its name, and the tensor as given; `picks`: cache_batch_idx names rows of it."""
     lengths = [cache.room] * cache.batch if before is None else (before + counts).tolist()
     arguments.check_lengths("cache_leftpad", cache_leftpad, lengths, "keys of the request begin there, and end at cache_seqlens with those that come")
-    if cache_batch_idx is not None:
-        places, what = (table[1].shape[0], f"rows of {table[0]}") if picks else (cache.k.shape[0], "slots of the cache")
-        for request, (place, length) in enumerate(zip(cache_batch_idx.tolist(), lengths)):
-            if length and not 0 <= place < places:
-                raise ValueError(f"cache_batch_idx[{request}] is {place} and request {request} has {length} keys; must be 0 to {places - 1}, {what}, of a request with keys")
-    if cache.block_table is not None:
-        arguments.check_pages(table[0], cache.block_table, lengths, *cache.k.shape[:2])
+    if cache_batch_idx is None or not picks and cache_leftpad is None:  # of slots the library looks itself
+        return
+    places, what = (table[1].shape[0], f"rows of {table[0]}") if picks else (cache.k.shape[0], "slots of the cache")
+    for request, (place, length) in enumerate(zip(cache_batch_idx.tolist(), lengths)):
+        if length and not 0 <= place < places:
+            raise ValueError(f"cache_batch_idx[{request}] is {place} and request {request} has {length} keys; must be 0 to {places - 1}, {what}")
 
 
 def _check_room(cache, new, before, rotary_seqlens, rotary_cos, *of_places):

@@ -86,7 +86,6 @@ def _check_lists(call):
         room = call.table.shape[1] * call.k.shape[1]
         arguments.check_lengths("seqused_k" if call.cu_k is None or call.used_k is not None else "keys of cu_seqlens_k", _counts(call.cu_k, call.used_k), room,
                                 f"{call.names['page_table']} has room for as many keys")
-        arguments.check_pages(call.names["page_table"], call.table, _counts(call.cu_k, call.used_k), *call.k.shape[:2])
 
 
 def _end_to_end(name, x, cu_seqlens, most):
