@@ -3,6 +3,7 @@
 """attune.flash.cute, FlashAttention 4's signatures: windows with sides below 0 against float64, dense, end to end and over pages, with gradients and without;
 and that the signatures of versions 2 and 3 refuse such sides. On PyTorch's tensors, on the device named by the first argument. Skips aloud (status 77)
 without PyTorch or that device."""
+import subprocess
 import sys
 import unittest
 import warnings
@@ -189,6 +190,13 @@ class CuteTest(unittest.TestCase):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             cute.flash_attn_varlen_func(q, k, v, min_seqlen_k=7, scheduler_metadata=cute.get_scheduler_metadata(1, 2), seqlen_k_per_split=4, disable_scheduler_metadata=True)
+
+    def test_is_found_without_an_import_of_its_own(self):
+        code = "import attune; print(attune.flash.cute.flash_attn_func.__module__)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.stdout.strip(), "attune.flash.cute", done.stderr)
+        with self.assertRaisesRegex(AttributeError, "has no attribute 'cut'"):
+            attune.flash.cut
 
     def test_combine(self):
         states = draw(3, 2, 5, 4, 64, seed=7).float(), draw(3, 2, 5, 4, seed=8).float()

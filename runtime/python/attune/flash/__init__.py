@@ -118,6 +118,14 @@ def flash_attn_kvpacked_func(q, kv, dropout_p=0.0, softmax_scale=None, causal=Fa
     return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
 
 
+def __getattr__(name):
+    """cute.py is imported when it is asked for."""
+    if name != "cute":
+        raise AttributeError(f"module 'attune.flash' has no attribute {name!r}")
+    import importlib
+    return importlib.import_module(".cute", __name__)
+
+
 def _unpacked(name, packed, parts):
     if packed.dim() != 5 or packed.shape[2] != parts:
         raise ValueError(f"{name} has {packed.dim()} dimensions; accepted are 5: [batch, seqlen, {parts}, num_heads, head_dim]")
