@@ -64,6 +64,13 @@ def on_host(values):
     return torch.as_tensor(values, device="cpu")
 
 
+def write_buffers(places):
+    """Writes lists, tensors on any device or not, into the places of a caller's buffers."""
+    import torch
+    for place, values in places:
+        place.copy_(torch.as_tensor(values))
+
+
 def device_of(workspace, *lists):
     """Returns the workspace's device, where there is one; else a GPU where one of the lists is there."""
     if hasattr(workspace, "device"):

@@ -49,11 +49,11 @@ def mask_of(custom_mask, packed_custom_mask, rows, keys, device, room=0):
 
 
 def packed_of(lists, sizes):
-    """Returns (bytes, where each request's begin) of a mask that mask_of() made."""
+    """Returns (bytes, where each request's begin) of a mask that mask_of() made, on its device."""
     import torch
     from .quantization import segment_packbits
     begins = torch.nn.functional.pad(sizes.cumsum(0), (1, 0)).int()
-    return segment_packbits(lists["mask"].cpu()[:int(sizes.sum())], begins, "little")
+    return segment_packbits(lists["mask"][:int(sizes.sum())], begins, "little")
 
 
 def program_of(lists):

@@ -130,8 +130,7 @@ class Wrapper:
         self._types, self._least, self._device = made_types, least, device
         self._window, self._sm_scale = choices.pop("window"), choices.pop("scale")
         self._choices = dict(choices, is_causal=causal, batch_invariant=invariant)
-        for place, values in buffers:
-            place.copy_(lists.on_host(values))
+        lists.write_buffers(buffers)
 
     def _choices_of(self, pos_encoding_mode, looks_ahead, window_left, logits_soft_cap, sm_scale, num_qo_heads, device):
         """Returns what plan() and forward() choose, by the names that attention_kvcache() has."""

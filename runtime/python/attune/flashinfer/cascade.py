@@ -138,8 +138,7 @@ class MultiLevelCascadeAttentionWrapper:
         for name, buffer, values in places:
             if len(values) > buffer.shape[0]:
                 raise ValueError(f"{name} has a tensor of {buffer.shape[0]} elements and plan() has {len(values)} for it; must be as many or more")
-        for _, buffer, values in places:
-            buffer[:len(values)].copy_(lists.on_host(values))
+        lists.write_buffers((buffer[:len(values)], values) for _, buffer, values in places)
 
     def _given(self, q, paged_kv_cache):
         if self._levels is None:

@@ -35,8 +35,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         buffers = self._room_in_buffers(qo_indptr=qo_indptr, kv_indptr=kv_indptr, kv_indices=kv_indices, kv_len_arr=kv_len_arr)
         self._hold(made)
         self._choices, self._expected, self._types, self._least = choices, expected, (*types, None), (int(begins[-1]), pages)
-        for place, values in buffers:
-            place.copy_(lists.on_host(values))
+        lists.write_buffers(buffers)
 
     def run(self, q_nope, q_pe, ckv_cache, kpe_cache, out=None, lse=None, return_lse=False, profiler_buffer=None, kv_len=None, page_table=None,
             return_lse_base_on_e=False, o_scale=None, *, ckv_scale=None, ckv_scale_arr=None, kpe_scale=None):
