@@ -91,16 +91,17 @@ def outcomes(given, folder, place):
     job = dict(peer=given.peer, folder=str(folder), given=str(given.tests.resolve()), files=given.files, only=given.only, seed=given.seed, sample=given.sample,
                device=given.device, longest=given.longest, lines=str(place / "lines"), done=[])
     while True:
+        before = len(written(place / "lines"))
         status = run_session(given, job, place)
         lines = written(place / "lines")
-        open_test = lines[-1]["id"] if lines and lines[-1]["what"] == "begin" else None
-        if open_test is None:
-            if not any(line["what"] == "chosen" for line in lines):
-                sys.exit((place / "pytest.log").read_text()[-3000:] + f"\nno test was collected: pytest ended with {status}")
+        if any(line["what"] == "finished" for line in lines[before:]):
             return lines
-        words = f"took more than {given.seconds} s" if status is None else f"the process ended with {status}"
-        with (place / "lines").open("a") as file:
-            file.write(json.dumps(dict(what="end", id=open_test, outcome="error", words=words, died=True)) + "\n")
+        if not any(line["what"] == "begin" for line in lines[before:]):
+            sys.exit((place / "pytest.log").read_text()[-3000:] + f"\nno test was run: pytest ended with {status}")
+        if lines[-1]["what"] == "begin":
+            words = f"took more than {given.seconds} s" if status is None else f"the process ended with {status}"
+            with (place / "lines").open("a") as file:
+                file.write(json.dumps(dict(what="end", id=lines[-1]["id"], outcome="error", words=words, died=True)) + "\n")
         job["done"] = [line["id"] for line in written(place / "lines") if line["what"] == "end"]
 
 

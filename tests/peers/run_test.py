@@ -45,6 +45,10 @@ def test_has_an_error_of_its_own():
     raise ValueError("of the test")
 
 
+def test_leaves_no_device():
+    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+
 def test_calls_what_is_absent():
     flashinfer.trtllm.batch_decode()
 
@@ -137,12 +141,12 @@ class RunTest(unittest.TestCase):
             return found.returncode, found.stdout
 
     def test_outcomes(self):
-        status, text = self.run_on("flashinfer", FLASHINFER, "--longest", "100", "--seconds", "40")
+        status, text = self.run_on("flashinfer", FLASHINFER, "--longest", "100", "--seconds", "60")
         self.assertEqual(status, 1, text)
-        for part in ("13 of 14 tests, 1 longer ones left out", "not collected: tests/attention/test_cannot_be_read.py", "no_such_module",
-                     "passed 5  refused 1  wrong 1  error 5  skipped 1", "refused 1: ValueError: kv_layout is 'DHN'", "wrong 1: AssertionError: Tensor-likes are not close",
-                     "error 1: ValueError: of the test", "error 1: Absent: attune has no flashinfer.trtllm.batch_decode", "unexpected keyword argument 'no_such_argument'",
-                     "error 1: the process ended with -6", "error 1: took more than 40 s", "skipped 1: Skipped: for a reason",
+        for part in ("14 of 15 tests, 1 longer ones left out", "not collected: tests/attention/test_cannot_be_read.py", "no_such_module",
+                     "passed 5  refused 1  wrong 1  error 6  skipped 1", "refused 1: ValueError: kv_layout is 'DHN'", "wrong 1: AssertionError: Tensor-likes are not close",
+                     "error 1: ValueError: of the test", "an illegal memory access", "error 1: Absent: attune has no flashinfer.trtllm.batch_decode", "unexpected keyword argument 'no_such_argument'",
+                     "error 1: the process ended with -6", "error 1: took more than 60 s", "skipped 1: Skipped: for a reason",
                      "tests/attention/test_made_up.py::test_is_wrong"):
             self.assertIn(part, text)
 

@@ -2,6 +2,7 @@
 """One run of pytest for run.py, in a process of its own: chooses the sample, and writes a line of JSON before and behind each test."""
 import json
 import linecache
+import os
 import pathlib
 import random
 import sys
@@ -12,7 +13,9 @@ import pytest
 import stand_ins
 
 ATTUNE = (ValueError, TypeError, RuntimeError, NotImplementedError, OverflowError)  # kinds of attune's own refusals
-NO_DEVICE = ("no NVIDIA driver", "No CUDA", "not compiled with CUDA", "CUDA is not available", "Torch not compiled", "_cuda_", "requires CUDA", "CUDA driver version is insufficient")
+NO_DEVICE = ("no NVIDIA driver", "No CUDA", "not compiled with CUDA", "CUDA is not available", "Torch not compiled", "_cuda_", "requires CUDA",
+             "CUDA driver version is insufficient")
+NO_CONTEXT = ("illegal memory access", "device-side assert", "misaligned address", "unspecified launch failure")  # behind which a GPU runs nothing for the process
 
 
 def is_refusal(error, folder):
@@ -90,6 +93,11 @@ class Recorder:
         self.write("begin", item.nodeid)
         yield
         self.write("end", item.nodeid, outcome=self.outcome[0], words=self.outcome[1])
+        if any(part in self.outcome[1] for part in NO_CONTEXT):
+            os._exit(1)
+
+    def pytest_sessionfinish(self):
+        self.write("finished", "")
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item, call):
