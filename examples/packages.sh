@@ -5,7 +5,7 @@
 # What the library and the program are built with.
 attune_build_packages="build-essential cmake ninja-build git pkg-config libsqlite3-dev libfmt-dev libcli11-dev \
 nlohmann-json3-dev libxxhash-dev libsodium-dev python3-dev"
-# The CPU target: clang and LLVM in process (LLVM's static parts want zlib and zstd). Without them everything but the CPU target works.
+# What compiles CPU kernels: clang and LLVM in process (LLVM's static parts want zlib and zstd). Without them all else works.
 attune_cpu_packages="llvm-19-dev libclang-19-dev zlib1g-dev libzstd-dev"
 # What only the tests use.
 attune_test_packages="libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev bats python3 python3-venv"

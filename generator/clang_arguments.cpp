@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// How clang is called. Part of the toolchain digest, so the CPU plugin needs it without clang; see
+// How clang is called. Part of the toolchain digest, so it is known without clang; see
 // clang_compiler.hpp.
-#include <llvm/Config/llvm-config.h>
-#include <llvm/TargetParser/Host.h>
-
 #include "generator/clang_compiler.hpp"
 
 namespace attune {
+namespace {
 
-std::string clang_version() { return "clang " LLVM_VERSION_STRING; }
+// Part of every stored key, so it does not depend on the LLVM that compiles.
+#if defined(__x86_64__)
+constexpr const char* kTriple = "x86_64-pc-linux-gnu";
+#else
+constexpr const char* kTriple = "aarch64-unknown-linux-gnu";
+#endif
+
+}  // namespace
 
 std::vector<std::string> clang_arguments(const Arch& arch) {
   std::vector<std::string> arguments{
-      "-triple", llvm::sys::getProcessTriple(), "-x", "c++", "-std=c++20", "-O3",
+      "-triple", kTriple, "-x", "c++", "-std=c++20", "-O3",
       // One rounding for a * b + c where the target has it; no errno, no exceptions, no unwind
       // tables.
       "-ffp-contract=fast", "-fno-rounding-math", "-mrelocation-model", "pic", "-pic-level", "2",

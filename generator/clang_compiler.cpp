@@ -9,6 +9,7 @@
 #include <clang/Frontend/TextDiagnosticPrinter.h>
 #include <clang/Lex/PreprocessorOptions.h>
 #include <fmt/format.h>
+#include <llvm/Config/llvm-config.h>
 #include <llvm/Support/MemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
@@ -24,6 +25,8 @@
 
 namespace attune {
 namespace {
+
+constexpr const char* kVersion = "clang " LLVM_VERSION_STRING;
 
 // Runs clang -cc1 on a source that exists in memory only. False when clang refuses it; `log` holds
 // the diagnostics.
@@ -81,7 +84,7 @@ void compile(const Source& source, const Arch& arch, KernelImage* image) {
       throw Error(ErrorCode::kCompile,
                   fmt::format("{} was compiling in another thread of the process that this one was "
                               "forked from; it is not used here",
-                              clang_version()));
+                              kVersion));
   process = getpid();
   const auto start = std::chrono::steady_clock::now();
   llvm::SmallVector<char, 0> object;
@@ -96,11 +99,11 @@ void compile(const Source& source, const Arch& arch, KernelImage* image) {
   if (failure)
     throw Error(ErrorCode::kCompile,
                 fmt::format("{} failed in this process: {}; it is not used again before a restart",
-                            clang_version(), failure));
+                            kVersion, failure));
   if (!compiled || object.empty())
     throw Error(ErrorCode::kCompile,
-                fmt::format("{} refused {} for {}: {}", clang_version(), source.file_name,
-                            arch.name(), first_errors(image->log)));
+                fmt::format("{} refused {} for {}: {}", kVersion, source.file_name, arch.name(),
+                            first_errors(image->log)));
   image->format = ImageFormat::kHostObject;
   image->bytes.assign(object.data(), object.size());
   image->compile_ms =
@@ -110,7 +113,8 @@ void compile(const Source& source, const Arch& arch, KernelImage* image) {
 }  // namespace
 }  // namespace attune
 
-extern "C" __attribute__((visibility("default"))) void attune_clang_compile_1(
-    const attune::Source& source, const attune::Arch& arch, attune::KernelImage* image) {
-  attune::compile(source, arch, image);
+extern "C" __attribute__((visibility("default"))) const attune::ClangPlugin*
+attune_clang_plugin_2() {
+  static constexpr attune::ClangPlugin plugin{attune::kVersion, &attune::compile};
+  return &plugin;
 }

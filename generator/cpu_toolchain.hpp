@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU target as the rest of the project sees it: compile a Source with clang, load the object, run it. It lives in the
-// plugin libattune_cpu.so, the only part that needs LLVM, opened at run time; without it everything else still works.
+// The CPU target as the rest of the project sees it: which CPU this is, load an object and run it, compile a Source with clang.
+// All but compiling is here and needs no LLVM. clang lives in the plugin libattune_clang.so, which is opened for the first
+// compile; without it, kernels of bundles and stores still run.
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "generator/compiler.hpp"
 #include "templates/shared/kernel_arguments.h"
@@ -24,27 +25,26 @@ class HostKernel {
 
 class CpuToolchain {
  public:
-  virtual ~CpuToolchain() = default;
-  virtual Arch host_arch()
-      const = 0;  // this machine: LLVM cpu name, its real features, vector width
-  virtual const Compiler& compiler() const = 0;  // loads clang on its first compile, not before
-  // Loads object code without running clang. Throws kInvalidArgument for bytes that are not a host object with all `entries`.
-  virtual std::unique_ptr<HostKernel> load(std::string_view object,
-                                           const std::vector<std::string>& entries) const = 0;
-  // read_image_info (generator/image_info.hpp) with LLVM's reader of object files.
-  virtual std::optional<ImageInfo> image_info(std::string_view elf,
-                                              std::string_view entry) const = 0;
-  // Whether LLVM has an x86-64 or AArch64 CPU of this name.
-  virtual bool knows_cpu(std::string_view name) const = 0;
+  CpuToolchain();
+  // This machine: LLVM's name of its CPU, its real features, its vector width.
+  const Arch& host_arch() const { return host_arch_; }
+  // Opens the plugin on its first compile, not before.
+  const Compiler& compiler() const { return *compiler_; }
+  // Loads object code. Throws kInvalidArgument for bytes that are not a host object with all `entries`.
+  std::unique_ptr<HostKernel> load(std::string_view object,
+                                   const std::vector<std::string>& entries) const;
+  // True if LLVM has an x86-64 or AArch64 CPU of this name.
+  bool knows_cpu(std::string_view name) const;
+
+ private:
+  const Arch host_arch_;
+  const std::unique_ptr<const Compiler> compiler_;
 };
 
-// What the plugin exports under this name; the object lives as long as the process. The number is raised when an interface
-// that crosses the plugin's border changes, so that a plugin of another build is refused.
-inline constexpr const char* kCpuToolchainSymbol = "attune_cpu_toolchain_4";
-using CpuToolchainFunction = const CpuToolchain* (*)();
-
-// Opens the plugin once (next to the program or library, then the loader's path). nullptr when it cannot be opened:
-// `why`, if given, then says what was tried and how to get it.
-const CpuToolchain* open_cpu_toolchain(std::string* why = nullptr);
+// This process's. It is there on every machine.
+const CpuToolchain& cpu_toolchain();
+// Returns it where the plugin is found, so that it can compile; else nullptr, and why in `why`. Does not open the plugin where
+// its file is seen.
+const CpuToolchain* compiling_toolchain(std::string* why = nullptr);
 
 }  // namespace attune

@@ -10,7 +10,7 @@
 namespace attune {
 
 struct ImageInfo {
-  int registers = -1;  // per thread; -1 = not known (CPU, or no reader built in)
+  int registers = -1;  // per thread; -1 = not known (CPU)
   int static_shared_bytes = -1;
   int stack_bytes = -1;
   int spill_store_bytes = -1;  // from the compiler's log
@@ -19,10 +19,9 @@ struct ImageInfo {
 };
 
 // Reads registers, shared memory and stack of `entry` from a cubin's .nv.info sections, or stack use from a host object.
-// Returns nullopt when the bytes are not an ELF file with that entry, or when there is no LLVM to
-// read it (cpu_toolchain.hpp): the compiler's log then says what it used (add_log_info).
+// Returns nullopt when the bytes are not an ELF file with that entry.
 std::optional<ImageInfo> read_image_info(std::string_view elf, std::string_view entry);
-// Adds registers, stack, spills and warning codes found in a ptxas log (image_log.cpp; needs no LLVM).
+// Adds registers, stack, spills and warning codes found in a ptxas log (image_log.cpp).
 void add_log_info(std::string_view log, ImageInfo* info);
 // Why an image with this info must not be measured ("spills 24 bytes", "C7510: wgmma serialised"), or nullopt.
 std::optional<std::string> image_fault(const ImageInfo& info);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ptxas says about a kernel, and which of it forbids measuring; see image_info.hpp. Reading the ELF file itself needs
-// LLVM and stands in image_info.cpp.
+// What ptxas says about a kernel, and which of it forbids measuring; see image_info.hpp. Reading the ELF file itself
+// stands in image_info.cpp.
 #include <fmt/format.h>
 
 #include <algorithm>

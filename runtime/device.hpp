@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device: where kernels run, as the engine and the tuner see it. cuda/ implements it over the
-// dlopen'd driver, cpu/ over the thread pool and the CPU plugin; tests implement a fake. A Device
+// dlopen'd driver, cpu/ over the thread pool and the loader of host objects; tests implement a fake. A Device
 // is used by any number of threads.
 #pragma once
 

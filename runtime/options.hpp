@@ -40,7 +40,7 @@ inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
     {"ATTUNE_CHECK_WORKSPACE", "1 = refuse a dirty workspace (slow)",       "0"},
     {"ATTUNE_NVRTC",           "path of libnvrtc",                          "searched"},
     {"ATTUNE_NVRTC_FOLDERS",   "folders that may hold it, split by ':'",    "none"},
-    {"ATTUNE_CPU_PLUGIN",      "path of libattune_cpu.so",                  "beside libattune"},
+    {"ATTUNE_CPU_PLUGIN",      "path of libattune_clang.so",                "beside libattune"},
     {"ATTUNE_LIBRARY",         "path of libattune.so, for Python",          "beside the module"},
     {"ATTUNE_PYTHON_MODULE",   "0 = Python calls by ctypes alone",          "1"},
 };

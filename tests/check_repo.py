@@ -21,7 +21,7 @@ ROOT_ENTRIES = {"generator", "templates", "tuner", "runtime", "cache", "tests", 
 FOREIGN_HOMES = {
     r"sqlite3\.h": [r"cache/sqlite\.cpp", r"tests/cache/.*\.cpp"],
     r"(cuda|nvrtc|cuda_runtime|cuda_fp16|cuda_bf16)\.h": [r"tests/runtime/.*\.cpp", r"examples/cuda_.*\.cpp"],
-    r"(llvm|clang|lld)/.*": [r"generator/clang_.*\.cpp", r"runtime/cpu/.*\.cpp"],
+    r"(llvm|clang|lld)/.*": [r"generator/clang_(compiler|thread)\.cpp", r"runtime/cpu/no_polly\.cpp", r"tests/generator/cpu/llvm_names_test\.cpp"],
     r"nlohmann/.*": [r".*\.(cpp)", r"tuner/.*\.hpp"],
     r"CLI/.*": [r"tuner/cli/command_line\.cpp"],
     r"sodium\.h": [r"generator/core/digest\.cpp"],
@@ -29,7 +29,7 @@ FOREIGN_HOMES = {
 }
 # Each PTX instruction is wrapped once: in ptx/, or in the part that writes wgmma operand lists. The CPU's spin-wait hint has
 # no builtin on ARM; the peak that benchmarks compare with is a loop the compiler must not touch.
-ASM_HOMES = [r"templates/cuda/ptx/.*", r"generator/.*wgmma.*", r"runtime/cpu/thread_pool\.cpp", r"tests/bench/fma_peak\.cpp"]
+ASM_HOMES = [r"templates/cuda/ptx/.*", r"generator/.*wgmma.*", r"runtime/cpu/thread_pool\.cpp", r"generator/cpu/host_arch\.cpp", r"tests/bench/fma_peak\.cpp"]
 ASM = re.compile(r"\b(asm|__asm__|__asm)\b\s*(volatile|__volatile__)?\s*\(")
 # What an op is stands in its description, its oracle and its kernels; nothing else asks which op it has.
 OP_HOMES = [r"generator/core/ops/.*", r"tuner/oracles/.*", r"generator/families/.*", r"templates/.*", r"tests/.*"]

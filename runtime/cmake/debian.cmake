@@ -17,7 +17,7 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PYTHON_PACKAGE_SECTION python)
-if(TARGET attune_cpu)  # of its own: it brings LLVM and clang
+if(TARGET attune_clang)  # of its own: it brings LLVM and clang
   list(APPEND CPACK_COMPONENTS_ALL cpu)
   set(CPACK_DEBIAN_CPU_PACKAGE_NAME libattune-cpu)
   set(CPACK_DEBIAN_CPU_PACKAGE_SECTION libs)
@@ -55,5 +55,5 @@ set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "Runs tuned attention kernels on NVIDIA 
 set(CPACK_COMPONENT_DEV_DESCRIPTION "C and C++ headers, the CMake package and the pkg-config file of libattune.")
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION "The program attune tunes, checks, measures, exports and explains kernels.")
 set(CPACK_COMPONENT_PYTHON_DESCRIPTION "Calls libattune from Python 3, on NumPy's arrays and PyTorch's tensors.")
-set(CPACK_COMPONENT_CPU_DESCRIPTION "Compiles and loads kernels for this machine's CPU through clang and LLVM.")
+set(CPACK_COMPONENT_CPU_DESCRIPTION "Compiles kernels for this machine's CPU through clang and LLVM.")
 include(CPack)

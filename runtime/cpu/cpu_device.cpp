@@ -37,6 +37,7 @@ int64_t last_level_cache_bytes() {
 
 std::string marketing_name() {
   std::ifstream cpuinfo("/proc/cpuinfo");
+  cpuinfo.exceptions(std::ios::badbit);  // no memory is no other CPU
   for (std::string line; std::getline(cpuinfo, line);)
     if (line.starts_with("model name"))
       return line.substr(std::min(line.find(": ") + 2, line.size()));
@@ -180,10 +181,7 @@ std::shared_ptr<const Device> open_cpu_device(std::optional<int> threads) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("target is \"cpu:{}\"; accepted are 1 to {} threads", *threads,
                             kMaxCpuThreads));
-  std::string why;
-  const CpuToolchain* toolchain = open_cpu_toolchain(&why);
-  if (!toolchain) throw Error(ErrorCode::kCompile, why);
-  return std::make_shared<CpuDevice>(*toolchain, threads.value_or(usable_cores()));
+  return std::make_shared<CpuDevice>(cpu_toolchain(), threads.value_or(usable_cores()));
 }
 
 }  // namespace attune

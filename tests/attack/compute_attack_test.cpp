@@ -50,7 +50,7 @@ void check(const HostConfig& host, const AttentionCase& c, const std::string& tr
 
 TEST(ComputeAttack, RandomProblemsBetweenGuardPages) {
   std::string why;
-  const CpuToolchain* toolchain = open_cpu_toolchain(&why);
+  const CpuToolchain* toolchain = compiling_toolchain(&why);
   if (toolchain == nullptr) GTEST_SKIP() << why;
   const std::shared_ptr<const Device> device = open_device("cpu:3");
   const Arch arch = toolchain->host_arch();

@@ -165,7 +165,7 @@ nlohmann::json measure_features(const attune::Compiler& compiler, const Arch& ar
 int run(const Options& options) {
   if (options.target == "cpu") {
     std::string why;
-    const attune::CpuToolchain* toolchain = attune::open_cpu_toolchain(&why);
+    const attune::CpuToolchain* toolchain = attune::compiling_toolchain(&why);
     if (toolchain == nullptr) return std::fprintf(stderr, "%s\n", why.c_str()), 4;
     compile_once(
         toolchain->compiler(),

@@ -61,7 +61,7 @@ double best_gflops(const attune::HostKernel& kernel, int vector_bytes, int threa
 
 int main(int argc, char** argv) {
   std::string why;
-  const attune::CpuToolchain* toolchain = attune::open_cpu_toolchain(&why);
+  const attune::CpuToolchain* toolchain = attune::compiling_toolchain(&why);
   if (toolchain == nullptr) {
     std::fprintf(stderr, "%s\n", why.c_str());
     return 1;

@@ -36,11 +36,11 @@ export PKG_CONFIG_PATH=$library/pkgconfig
 LD_LIBRARY_PATH=$library "$scratch/by_pkg_config"
 echo "pkg-config $(pkg-config --modversion attune): works"
 
-if [ -e "$library/libattune_cpu.so" ]; then
+if [ -e "$library/libattune_clang.so" ]; then
   # shellcheck disable=SC2046
   "${CC:-cc}" -std=c11 -O1 "$2/examples/prefill.c" $(pkg-config --cflags --libs attune) -lm -o "$scratch/prefill"
   LD_LIBRARY_PATH=$library ATTUNE_STORE=$scratch/store.db "$scratch/prefill" >"$scratch/prefill.log"
   echo "a kernel compiled and run from the installed tree: works"
 else
-  echo "SKIP: a kernel from the installed tree: there is no CPU target in this build."
+  echo "SKIP: a kernel from the installed tree: this build compiles no CPU kernels."
 fi

@@ -85,7 +85,7 @@ if not eval(sys.argv[1]): sys.exit("false: " + sys.argv[1] + "\n" + text[:2000])
 has_gpu() { nvidia-smi -L >/dev/null 2>&1; }
 # A skip needs doctor's own word that the thing is missing: a program that does not run fails its tests.
 doctor_says() { "$ATTUNE" doctor --json 2>/dev/null | grep -q "$1"; }
-need_cpu_target() { ! doctor_says '"cpu_target_found": false' || skip "libattune_cpu cannot be opened: built without LLVM and clang 19"; }
+need_cpu_target() { ! doctor_says '"cpu_target_found": false' || skip "libattune_clang cannot be opened: built without LLVM and clang 19"; }
 need_nvrtc() { ! doctor_says '"nvrtc_found": false' || skip "no NVRTC on this machine"; }
 
 # Gives the test a store in which $problem is tuned. It is tuned once for each file of contracts.

@@ -29,5 +29,5 @@ load contract
 
 @test "a CPU plugin that is not there" {
   ATTUNE_CPU_PLUGIN=/nosuch.so attune check --target cpu --problem $problem
-  refused 4 "ATTUNE_CPU_PLUGIN is /nosuch.so, and there is no such file; accepted is the path of libattune_cpu.so"
+  refused 4 "ATTUNE_CPU_PLUGIN is /nosuch.so, and there is no such file; it must be the path of libattune_clang.so"
 }

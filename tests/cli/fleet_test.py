@@ -229,7 +229,7 @@ def main():
     arguments = parser.parse_args()
     doctor = subprocess.run([arguments.attune, "doctor", "--json"], text=True, capture_output=True, check=False).stdout
     if '"cpu_target_found": false' in doctor:
-        skip("libattune_cpu cannot be opened: built without LLVM and clang 19")
+        skip("libattune_clang cannot be opened: built without LLVM and clang 19")
     with tempfile.TemporaryDirectory(prefix="attune-fleet-") as folder:
         PARTS[arguments.part](Fleet(os.path.abspath(arguments.attune), os.path.abspath(arguments.library), pathlib.Path(folder)))
 

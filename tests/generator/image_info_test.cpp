@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resources read from ELF files and from ptxas logs. Cubins come from NVRTC, which needs no GPU;
-// without it, or without the CPU plugin that reads ELF, those cases skip aloud.
+// Resources read from ELF files and from ptxas logs. Cubins come from NVRTC, which needs no GPU,
+// host objects from clang; without them those cases skip aloud.
 #include "generator/image_info.hpp"
 
 #include <gmock/gmock.h>
@@ -62,7 +62,7 @@ class ImageInfoElf : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string why;
-    toolchain_ = open_cpu_toolchain(&why);
+    toolchain_ = compiling_toolchain(&why);
     if (toolchain_ == nullptr) GTEST_SKIP() << why;
   }
   std::string host_object(const std::string& body) const {
@@ -110,7 +110,7 @@ TEST_F(ImageInfoElf, DamagedFilesAreSurvived) {
   }
 }
 
-TEST_F(ImageInfoElf, CubinTellsWhatPtxasSaid) {
+TEST(ImageInfoCubin, CubinTellsWhatPtxasSaid) {
   const Compiler* nvrtc = open_nvrtc_compiler();
   if (nvrtc == nullptr) GTEST_SKIP() << nvrtc_advice();
   const std::string text =

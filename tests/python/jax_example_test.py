@@ -85,7 +85,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         os.environ.update(ATTUNE_STORE="", JAX_PLATFORMS="cpu")
-        if "libattune_cpu" in (why := output(sys.executable, "-c", "import attune\ntry: attune.Context('cpu')\nexcept attune.Error as e: print(e)")):
+        if "libattune_clang" in (why := output(sys.executable, "-c", "import attune\ntry: attune.Context('cpu').plan('dtype=fp32,head_dim=64,heads=4,seqlen=128')\nexcept attune.Error as e: print(e)")):
             skip(why)
         python = python_with_jax(folder)
         include = output(python, "-c", "import jax; print(jax.ffi.include_dir())")

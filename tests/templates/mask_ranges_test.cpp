@@ -56,7 +56,7 @@ class MaskRanges : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string why;
-    toolchain_ = open_cpu_toolchain(&why);
+    toolchain_ = compiling_toolchain(&why);
     if (toolchain_ == nullptr) GTEST_SKIP() << why;
   }
   std::vector<int> run(std::span<const Program> programs, const std::vector<ScoreArgs>& args,

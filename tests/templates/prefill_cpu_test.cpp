@@ -22,7 +22,7 @@ class PrefillCpu : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string why;
-    toolchain_ = open_cpu_toolchain(&why);
+    toolchain_ = compiling_toolchain(&why);
     if (toolchain_ == nullptr) GTEST_SKIP() << why;
     arch_ = toolchain_->host_arch();
   }

@@ -37,7 +37,7 @@ class Cpu : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string why;
-    toolchain_ = open_cpu_toolchain(&why);
+    toolchain_ = compiling_toolchain(&why);
     if (toolchain_ == nullptr) GTEST_SKIP() << why;
   }
   auto runner(JobForm form = JobForm::kWhole, size_t* near = nullptr) {

@@ -14,7 +14,8 @@ constexpr size_t kCount = 2 * 33 * 3 * 64;
 
 TEST(Toy, RunsThroughTheCInterface) {
   std::string why;
-  ASSERT_NE(attune::open_cpu_toolchain(&why), nullptr) << why;  // it is built here, as this test is
+  ASSERT_NE(attune::compiling_toolchain(&why), nullptr)
+      << why;  // it is built here, as this test is
   attune_context_options options;
   attune_context_options_init(&options);
   options.target = "cpu:2";

@@ -27,7 +27,7 @@ class TuneCpuTest : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string why;
-    if (open_cpu_toolchain(&why) == nullptr) GTEST_SKIP() << "the CPU target is not here: " << why;
+    if (compiling_toolchain(&why) == nullptr) GTEST_SKIP() << "the CPU target is not here: " << why;
     std::filesystem::create_directory(folder_);
     std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
     device_ = open_device("cpu");

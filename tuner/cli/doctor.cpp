@@ -80,14 +80,17 @@ Finding nvrtc_finding() {
 }
 
 Finding cpu_finding() {
-  Finding finding{"cpu_target", false, "", "no kernel is compiled for or runs on the CPU"};
-  std::string why;
-  const CpuToolchain* toolchain = open_cpu_toolchain(&why);
-  finding.found = toolchain != nullptr;
-  finding.detail = finding.found
-                       ? fmt::format("{}, vectors of {} bytes", toolchain->host_arch().name(),
-                                     toolchain->host_arch().vector_bytes)
-                       : why;
+  Finding finding{"cpu_target", false, "",
+                  "no kernel can be compiled for the CPU here; stored and exported ones run"};
+  const CpuToolchain& toolchain = cpu_toolchain();
+  finding.detail = fmt::format("{}, vectors of {} bytes; ", toolchain.host_arch().name(),
+                               toolchain.host_arch().vector_bytes);
+  try {
+    finding.detail += toolchain.compiler().version();
+    finding.found = true;
+  } catch (const Error& error) {
+    finding.detail += error.what();
+  }
   return finding;
 }
 

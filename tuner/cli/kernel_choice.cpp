@@ -39,8 +39,7 @@ std::shared_ptr<const Device> device_with(const Arch& arch) {
   std::shared_ptr<const Device> device;
   if (arch.target == Target::kCuda)
     device = try_open_cuda(nullptr);
-  else if (const CpuToolchain* toolchain = open_cpu_toolchain();
-           toolchain != nullptr && toolchain->host_arch().name() == arch.name())
+  else if (cpu_toolchain().host_arch().name() == arch.name())
     device = open_machine("cpu");
   if (device == nullptr) return nullptr;
   for (const Arch& here : device->archs())
@@ -103,16 +102,16 @@ std::vector<std::string> slow_kernel_notes(const std::vector<Problem>& problems,
 
 namespace {
 
-// Names of CPUs are LLVM's, which need not be here: then whatever compiles for one says so.
+// Names of CPUs are LLVM's.
 Arch checked_arch(const std::string& name) {
   Arch arch = parse_arch(name);
   if (arch.target != Target::kCpu) return arch;
-  const CpuToolchain* toolchain = open_cpu_toolchain();
-  if (toolchain != nullptr && !toolchain->knows_cpu(arch.cpu))
+  const CpuToolchain& toolchain = cpu_toolchain();
+  if (!toolchain.knows_cpu(arch.cpu))
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("arch is \"{}\", and LLVM has no CPU of this name; accepted are those "
                             "that it has, such as {}, this machine's",
-                            name, toolchain->host_arch().name()));
+                            name, toolchain.host_arch().name()));
   return arch;
 }
 
@@ -123,14 +122,7 @@ Arch arch_by_name(const std::string& name) {
   if (name == "auto") {
     if (const auto device = try_open_cuda(nullptr)) return device->archs().front();
   }
-  std::string why;
-  const CpuToolchain* toolchain = open_cpu_toolchain(&why);
-  if (toolchain == nullptr)
-    throw Error(ErrorCode::kCompile, fmt::format("arch is \"{}\", but this machine has neither a "
-                                                 "GPU driver nor the CPU target ({}); name an "
-                                                 "arch such as sm_90a",
-                                                 name, why));
-  return toolchain->host_arch();
+  return cpu_toolchain().host_arch();
 }
 
 std::vector<Arch> archs_by_name(const std::string& list) {
@@ -200,10 +192,7 @@ const Compiler& compiler_for(const Arch& arch) {
     if (compiler == nullptr) throw Error(ErrorCode::kCompile, nvrtc_advice());
     return *compiler;
   }
-  std::string why;
-  const CpuToolchain* toolchain = open_cpu_toolchain(&why);
-  if (toolchain == nullptr) throw Error(ErrorCode::kCompile, why);
-  return toolchain->compiler();
+  return cpu_toolchain().compiler();
 }
 
 std::vector<std::string> split_list(const std::string& text, const std::string& option) {

@@ -115,10 +115,13 @@ void nvrtc(Report* report) {
 }
 
 void cpu_plugin(Report* report) {
-  std::string why;
-  const bool opened = open_cpu_toolchain(&why) != nullptr;
-  report->detail = opened ? fs::absolute(report->value).string() : why;
-  if (!opened) report->state = VariableState::kPassedOver;
+  try {
+    cpu_toolchain().compiler().open();
+    report->detail = fs::absolute(report->value).string();
+  } catch (const Error& error) {
+    report->detail = error.what();
+    report->state = VariableState::kPassedOver;
+  }
 }
 
 // The variables that name files. The words of the others are judged by whoever reads them.

@@ -10,9 +10,12 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
+#include <random>
 #include <thread>
 
 #include "generator/core/error.hpp"
+#include "generator/core/narrow_float.hpp"
 #include "generator/cpu_toolchain.hpp"
 
 namespace attune {
@@ -27,13 +30,13 @@ std::string memory_map() {
 }
 
 // Compiles `text` in a child; its object code comes through a pipe. Empty when that failed.
-std::string compile_elsewhere(const CpuToolchain& toolchain, const std::string& text) {
+std::string compile_elsewhere(const CpuToolchain& toolchain, const std::string& text,
+                              const Arch& arch) {
   int ends[2];
   if (::pipe(ends) != 0) return {};
   const pid_t child = ::fork();
   if (child == 0) {
-    const std::string bytes =
-        toolchain.compiler().compile({text, "sample.cpp"}, toolchain.host_arch()).bytes;
+    const std::string bytes = toolchain.compiler().compile({text, "sample.cpp"}, arch).bytes;
     const bool written =
         ::write(ends[1], bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
     ::_exit(written ? 0 : 1);
@@ -53,14 +56,19 @@ class ObjectLoader : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string why;
-    toolchain_ = open_cpu_toolchain(&why);
+    toolchain_ = compiling_toolchain(&why);
     if (toolchain_ == nullptr) GTEST_SKIP() << why;
   }
   std::string object(const std::string& body, const std::string& before = "") const {
+    return object_for(toolchain_->host_arch(), body, before);
+  }
+  std::string object_for(const Arch& arch, const std::string& body,
+                         const std::string& before = "") const {
     const std::string made = compile_elsewhere(
-        *toolchain_, before +
-                         "extern \"C\" void attune_kernel(int* args, int thread, int threads) { " +
-                         body + " }\n");
+        *toolchain_,
+        before + "extern \"C\" void attune_kernel(int* args, int thread, int threads) { " + body +
+            " }\n",
+        arch);
     EXPECT_FALSE(made.empty());
     return made;
   }
@@ -120,6 +128,51 @@ TEST_F(ObjectLoader, MemoryFunctionsAndExpfAreThere) {
       "__builtin_memcpy(args, x, 4 * threads); *args = (int)(1000 * "
       "__builtin_expf((float)thread));");
   EXPECT_EQ(first_int(*toolchain_->load(bytes, {"attune_kernel"}), 1), 2718);
+}
+
+#if defined(__x86_64__)
+// A CPU before F16C calls the compiler's functions, which are ours here.
+TEST_F(ObjectLoader, ConversionsOfFp16AreThere) {
+  Arch oldest = parse_arch("cpu:x86-64");
+  oldest.vector_bytes = 16;
+  const std::string bytes = object_for(
+      oldest,
+      "float x; __builtin_memcpy(&x, &thread, 4); const _Float16 narrow = (_Float16)x;"
+      "unsigned short bits; __builtin_memcpy(&bits, &narrow, 2);"
+      "const float wide = (float)narrow; __builtin_memcpy(args, &wide, 4); args[1] = bits;");
+  ASSERT_NE(bytes.find("__truncsfhf2"), std::string::npos);
+  const auto kernel = toolchain_->load(bytes, {"attune_kernel"});
+  for (const float x :
+       {0.0F, -0.0F, 1.0F, -2.5F, 0.1F, 65504.0F, 65519.0F, 65520.0F, 1e30F, 6e-8F, 3e-8F, 2e-8F,
+        -6.1e-5F, 1.0009765F, std::numeric_limits<float>::infinity()}) {
+    KernelArguments args{};
+    int bits = 0, result[2];
+    std::memcpy(&bits, &x, sizeof bits);
+    kernel->function()(&args, bits, 1);
+    std::memcpy(result, &args, sizeof result);
+    float wide = 0;
+    std::memcpy(&wide, result, sizeof wide);
+    EXPECT_EQ(result[1], to_fp16(x)) << x;
+    EXPECT_EQ(wide, from_fp16(to_fp16(x))) << x;
+  }
+}
+#endif
+
+// What a disk made of it: it is refused, or loads; it never ends the process. The code does not run.
+TEST_F(ObjectLoader, DamagedObjectsDoNoHarm) {
+  const std::string sound = object(
+      "__builtin_memcpy(args, table, 4 * threads); *args += (int)"
+      "__builtin_expf((float)thread);",
+      "extern \"C\" { int table[9] = {1}; }\n");
+  std::mt19937 random(1);
+  size_t refused = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string damaged = sound;
+    for (unsigned flips = random() % 4 + 1; flips > 0; --flips)
+      damaged[random() % damaged.size()] ^= static_cast<char>(1U << random() % 8);
+    refused += refusal(damaged) != "loaded";
+  }
+  EXPECT_GT(refused, 1000U);
 }
 
 TEST_F(ObjectLoader, OtherSymbolsAreRefused) {

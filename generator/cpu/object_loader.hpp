@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Object code -> runnable code in this process, through LLVM's ORC and JITLink. Part of the CPU
-// plugin.
+// Object code -> runnable code in this process. Used by cpu_toolchain.cpp.
 #pragma once
 
 #include <memory>
@@ -14,7 +13,8 @@ namespace attune {
 
 // Throws kInvalidArgument for bytes that are not an object of this machine that defines all of
 // `entries`, or that refer to anything but memcpy, memmove, memset, expf, logf and the compiler's
-// own conversions of fp16.
+// own conversions of fp16. Throws kOutOfMemory and kUnsupported where the system grants no memory
+// for code.
 std::unique_ptr<HostKernel> load_object(std::string_view object,
                                         const std::vector<std::string>& entries);
 

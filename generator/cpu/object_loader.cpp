@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// One mapping a kernel, first written, then made executable, never both; see object_loader.hpp.
+#include "generator/cpu/object_loader.hpp"
+
+#include <elf.h>
+#include <fmt/format.h>
+#include <math.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+#include "generator/core/error.hpp"
+#include "generator/core/narrow_float.hpp"
+#include "generator/cpu/elf_link.hpp"
+
+namespace attune {
+namespace {
+
+#if defined(__x86_64__)
+constexpr uint16_t kMachine = EM_X86_64;
+
+// The compiler's conversions of fp16, which x86 CPUs before F16C need. An fp16 is passed and returned in
+// the low half of xmm0, which is where a whole register of SSE is.
+float extend_half(__m128 half) {
+  return from_fp16(static_cast<uint16_t>(_mm_cvtsi128_si32(_mm_castps_si128(half))));
+}
+__m128 truncate_to_half(float value) { return _mm_castsi128_ps(_mm_cvtsi32_si128(to_fp16(value))); }
+#else
+constexpr uint16_t kMachine = EM_AARCH64;
+#endif
+
+// What kernels may call: what a compiler calls without being asked to, and the two functions that
+// reference_cpu needs.
+std::span<const LibraryFunction> library_functions() {
+  const auto address = [](auto* function) { return reinterpret_cast<uint64_t>(function); };
+  static const LibraryFunction functions[] = {
+    {"memcpy", address(&::memcpy)},
+    {"memmove", address(&::memmove)},
+    {"memset", address(&::memset)},
+    {"expf", address(static_cast<float (*)(float)>(&::expf))},
+    {"logf", address(static_cast<float (*)(float)>(&::logf))},
+#if defined(__x86_64__)
+    {"__extendhfsf2", address(&extend_half)},
+    {"__truncsfhf2", address(&truncate_to_half)},
+#endif
+  };
+  return functions;
+}
+
+class Mapping {
+ public:
+  explicit Mapping(size_t bytes) : bytes_(bytes) {
+    void* const memory =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+      throw Error(ErrorCode::kOutOfMemory, fmt::format("cannot map {} bytes for code", bytes));
+    memory_ = static_cast<char*>(memory);
+  }
+  ~Mapping() { ::munmap(memory_, bytes_); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  char* memory() const { return memory_; }
+  void protect(const LinkedObject::Segment& segment, int protection) const {
+    if (segment.size > 0 && ::mprotect(memory_ + segment.begin, segment.size, protection) != 0)
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("the system does not let this process run code that it loads: {}",
+                              ::strerror(errno)));
+  }
+
+ private:
+  const size_t bytes_;
+  char* memory_;
+};
+
+class LoadedObject final : public HostKernel {
+ public:
+  LoadedObject(const LinkedObject& linked, const std::vector<std::string>& entries)
+      : mapping_(linked.bytes()) {
+    char* const memory = mapping_.memory();
+    for (const std::string& entry : entries)
+      functions_.push_back(reinterpret_cast<Function>(memory + linked.function(entry)));
+    linked.write(memory, reinterpret_cast<uint64_t>(memory));
+    __builtin___clear_cache(memory, memory + linked.bytes());
+    mapping_.protect(linked.segment(LinkedObject::kCode), PROT_READ | PROT_EXEC);
+    mapping_.protect(linked.segment(LinkedObject::kConstants), PROT_READ);
+  }
+  Function function(size_t entry) const override { return functions_.at(entry); }
+
+ private:
+  const Mapping mapping_;
+  std::vector<Function> functions_;
+};
+
+}  // namespace
+
+std::unique_ptr<HostKernel> load_object(std::string_view object,
+                                        const std::vector<std::string>& entries) {
+  try {
+    const auto page_bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+    const LinkedObject linked(object, kMachine, library_functions(), page_bytes);
+    static_cast<void>(linked.function(entries.at(0)));
+    return std::make_unique<LoadedObject>(linked, entries);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    throw Error(error.code(),
+                fmt::format("object is not one of this machine with the entry \"{}\": {}",
+                            entries.at(0), error.what()));
+  }
+}
+
+}  // namespace attune

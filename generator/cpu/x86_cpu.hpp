@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names an x86-64 CPU and its features as LLVM 19 does, from what the CPUID instruction answers. Stored
+// kernels are found by these names, so they stay LLVM's. Used by host_arch.cpp.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace attune {
+
+// The registers that name and features stand in: leaf (and subleaf), register.
+enum class CpuidWord {
+  k1Eax,  // family, model, stepping
+  k1Ecx,
+  k1Edx,
+  k7Ebx,
+  k7Ecx,
+  k7Edx,
+  k7_1Eax,
+  k7_1Edx,
+  kD_1Eax,
+  k14Ebx,
+  k19Ebx,
+  kExtended1Ecx,  // leaf 80000001
+  kExtended1Edx,
+  kExtended8Ebx,
+  kXcr0,  // not CPUID: what the operating system saves (XGETBV)
+  kCount
+};
+
+struct Cpuid {
+  std::string vendor;  // "GenuineIntel"
+  // Zero where the CPU does not have the leaf.
+  std::array<uint32_t, static_cast<size_t>(CpuidWord::kCount)> words{};
+  uint32_t operator[](CpuidWord word) const { return words[static_cast<size_t>(word)]; }
+};
+
+// Returns the features that CPU and operating system grant, without "+", in no order. Without those of
+// AVX10, which say again what the features of AVX-512 say one by one.
+std::vector<std::string> x86_features(const Cpuid& cpuid);
+// Returns LLVM's name: "znver4"; "generic" for a CPU that it does not know.
+std::string x86_cpu_name(const Cpuid& cpuid);
+
+}  // namespace attune
