@@ -10,6 +10,7 @@
 #include "cache/schema.hpp"
 #include "generator/core/error.hpp"
 #include "generator/core/json_text.hpp"
+#include "generator/core/json_value.hpp"
 
 namespace attune {
 namespace {
@@ -52,6 +53,19 @@ Effort read_effort(const Json& json) {
   return named(json, "effort", {Effort::kQuick, Effort::kNormal, Effort::kExhaustive}, effort_name);
 }
 
+// Written by hand where libattune.so keeps an image: a list of nlohmann's allocates in its destructor.
+std::string text_of(const ImageInfo& info) {
+  std::string warnings;
+  for (const std::string& warning : info.warnings)
+    warnings += (warnings.empty() ? "" : ",") +
+                Json(warning).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return fmt::format(
+      R"({{"registers":{},"spill_load_bytes":{},"spill_store_bytes":{},"stack_bytes":{},)"
+      R"("static_shared_bytes":{},"warnings":[{}]}})",
+      info.registers, info.spill_load_bytes, info.spill_store_bytes, info.stack_bytes,
+      info.static_shared_bytes, warnings);
+}
+
 Json to_json(const ImageInfo& info) {
   return {{"registers", info.registers},
           {"static_shared_bytes", info.static_shared_bytes},
@@ -61,14 +75,19 @@ Json to_json(const ImageInfo& info) {
           {"warnings", info.warnings}};
 }
 
-ImageInfo read_info(const Json& json) {
+// `AnyJson`: nlohmann's, or a JsonValue.
+template <class AnyJson>
+ImageInfo read_info(const AnyJson& json) {
   ImageInfo info;
   info.registers = json_integer(json, "registers");
   info.static_shared_bytes = json_integer(json, "static_shared_bytes");
   info.stack_bytes = json_integer(json, "stack_bytes");
   info.spill_store_bytes = json_integer(json, "spill_store_bytes");
   info.spill_load_bytes = json_integer(json, "spill_load_bytes");
-  info.warnings = json.at("warnings").get<std::vector<std::string>>();
+  for (const AnyJson& warning : json_list(json, "warnings")) {
+    if (!warning.is_string()) refuse_json("warnings", warning.dump(), "lists of texts");
+    info.warnings.push_back(warning.template get<std::string>());
+  }
   return info;
 }
 
@@ -155,11 +174,9 @@ TuningKey read_key(const Json& json) {
 
 }  // namespace
 
-std::string info_text(const ImageInfo& info) { return to_json_text(to_json(info)); }
+std::string info_text(const ImageInfo& info) { return text_of(info); }
 
-ImageInfo parse_info_text(std::string_view text) {
-  return reading([&] { return read_info(parse_object(text)); });
-}
+ImageInfo parse_info_text(std::string_view text) { return read_info(JsonValue::parse(text)); }
 
 std::string header_line(size_t rows) {
   return to_json_text(Json{{"kind", "attune_store"}, {"rows", rows}, {"schema", kSchemaVersion}});

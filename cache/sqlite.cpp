@@ -117,9 +117,13 @@ Database::~Database() {
   if (!handle_ || pid_ == getpid()) return;
   // Closing here would release nothing of ours, but could roll back the parent's open transaction.
   sqlite3* inherited = handle_.release();
-  log(LogCode::kStoreOfParent,
-      fmt::format("store {}: connection {} of the parent process is left alone", name_,
-                  static_cast<const void*>(inherited)));
+  try {
+    log(LogCode::kStoreOfParent,
+        fmt::format("store {}: connection {} of the parent process is left alone", name_,
+                    static_cast<const void*>(inherited)));
+  } catch (...) {
+    // no memory for the sentence
+  }
 }
 
 sqlite3* Database::handle() const {
@@ -222,14 +226,19 @@ void Statement::read_one(int column, int64_t& value) const {
 }
 
 Transaction::Transaction(Database& database, Kind kind) : database_(database) {
+  if (database_.in_transaction()) database_.execute("ROLLBACK");  // one that could not end
   database_.execute(kind == Kind::kWrite ? "BEGIN IMMEDIATE" : "BEGIN");
 }
 
 Transaction::~Transaction() {
   try {
-    if (database_.in_transaction()) database_.execute("ROLLBACK");
-  } catch (const Error& error) {
-    log(LogCode::kStoreNotRolledBack, error.what());
+    try {
+      if (database_.in_transaction()) database_.execute("ROLLBACK");
+    } catch (const Error& error) {
+      log(LogCode::kStoreNotRolledBack, error.what());
+    }
+  } catch (...) {
+    // no memory for the sentence; the next transaction rolls back
   }
 }
 

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -17,6 +16,7 @@
 #include "generator/core/arch.hpp"
 #include "generator/core/device_facts.hpp"
 #include "generator/core/kernel_spec.hpp"
+#include "generator/core/made_once.hpp"
 #include "generator/core/problem_fields.hpp"
 #include "generator/launch_plan.hpp"
 #include "generator/search_space.hpp"
@@ -133,8 +133,7 @@ class KernelTemplate {
   // runtime/operand_check.
   virtual std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const = 0;
 
-  mutable std::once_flag digest_made_;
-  mutable std::string digest_;
+  MadeOnce<std::string> digest_;
 };
 
 }  // namespace attune

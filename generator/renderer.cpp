@@ -322,9 +322,7 @@ std::string make_digest(const KernelTemplate& kernel_template) {
 }  // namespace
 
 const std::string& template_digest(const KernelTemplate& kernel_template) {
-  std::call_once(kernel_template.digest_made_,
-                 [&] { kernel_template.digest_ = make_digest(kernel_template); });
-  return kernel_template.digest_;
+  return kernel_template.digest_.get([&] { return make_digest(kernel_template); });
 }
 
 }  // namespace attune

@@ -9,12 +9,13 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/json_text.hpp"
+#include "generator/core/json_value.hpp"
 #include "generator/core/log.hpp"
 
 namespace attune {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;  // of what is written
 
 const char* format_name(ImageFormat format) {
   return format == ImageFormat::kCubin ? "cubin" : "host_object";
@@ -54,7 +55,7 @@ Effort effort_of(int number) {
   return static_cast<Effort>(number);
 }
 
-WinnerRecord parse_winner(const Json& json, const ManifestEntry& entry) {
+WinnerRecord parse_winner(const JsonValue& json, const ManifestEntry& entry) {
   const Problem problem = parse_written_problem(json_string(json, "problem"));
   WinnerRecord winner;
   winner.spec = entry.key.spec;
@@ -118,7 +119,7 @@ std::string plain_name(const std::string& name) {
   return name;
 }
 
-ManifestEntry parse_entry(const Json& json) {
+ManifestEntry parse_entry(const JsonValue& json) {
   ManifestEntry entry;
   if (json.contains("offset")) {
     entry.offset = json_integer<uint64_t>(json, "offset", 0);
@@ -140,7 +141,7 @@ ManifestEntry parse_entry(const Json& json) {
   entry.key.config = parse_config(json_string(json, "config"));
   if (json.contains("source_digest"))  // earlier bundles have none, and are found no more
     entry.key.source_digest = json_string(json, "source_digest");
-  for (const Json& winner : json_list(json, "winners"))
+  for (const JsonValue& winner : json_list(json, "winners"))
     entry.winners.push_back(parse_winner(winner, entry));
   return entry;
 }
@@ -160,9 +161,9 @@ Json programs_json(const std::vector<ManifestEntry>& entries) {
 }
 
 // Earlier bundles have none. One that is not what its digest says takes no kernel along: images need no text.
-void adopt_programs(const Json& manifest, const std::string& path) {
+void adopt_programs(const JsonValue& manifest, const std::string& path) {
   if (!manifest.contains("programs")) return;
-  for (const Json& json : json_list(manifest, "programs")) try {
+  for (const JsonValue& json : json_list(manifest, "programs")) try {
       adopt({parse_program_digest(json_string(json, "digest")),
              json_string(json, "gives") == "mask" ? score::Kind::kMask : score::Kind::kScore,
              json_string(json, "text")});
@@ -186,7 +187,7 @@ std::string manifest_text(const std::vector<ManifestEntry>& entries, ManifestTim
 
 std::vector<ManifestEntry> parse_manifest(const std::string& text, const std::string& path) {
   try {
-    const Json manifest = parse_json<Json>(text);
+    const JsonValue manifest = JsonValue::parse(text);
     const int version = json_integer(manifest, "attune_bundle");
     if (version != kBundleVersion)
       throw Error(ErrorCode::kInvalidArgument,
@@ -194,7 +195,7 @@ std::vector<ManifestEntry> parse_manifest(const std::string& text, const std::st
                               kBundleVersion));
     adopt_programs(manifest, path);
     std::vector<ManifestEntry> entries;
-    for (const Json& kernel : json_list(manifest, "kernels")) try {
+    for (const JsonValue& kernel : json_list(manifest, "kernels")) try {
         entries.push_back(parse_entry(kernel));
       } catch (const Error& error) {
         throw Error(error.code(), fmt::format("kernels[{}]: {}", entries.size(), error.what()));

@@ -27,12 +27,11 @@ void keep_as_last_error(const char* message) noexcept {
 }  // namespace
 
 const attune_plan::Texts& attune_plan::texts() const {
-  std::call_once(once_, [this] {
-    texts_ = {std::string(plan->kernel_template->name()), plan->arch.name(), plan->config.to_text(),
-              plan->explain(asked),
-              std::string(plan->kernel_template->name()) + " " + to_text(asked)};
+  return texts_.get([this]() -> Texts {
+    return {std::string(plan->kernel_template->name()), plan->arch.name(), plan->config.to_text(),
+            plan->explain(asked),
+            std::string(plan->kernel_template->name()) + " " + to_text(asked)};
   });
-  return texts_;
 }
 
 extern "C" const char* attune_last_error(void) { return last_error; }

@@ -16,6 +16,7 @@
 #include "attune/attune.h"
 #include "generator/core/error.hpp"
 #include "generator/core/log.hpp"
+#include "generator/core/made_once.hpp"
 #include "runtime/engine.hpp"
 
 struct attune_context {
@@ -42,8 +43,7 @@ struct attune_plan {
   const Texts& texts() const;  // made at the first question
 
  private:
-  mutable std::once_flag once_;
-  mutable Texts texts_;
+  attune::MadeOnce<Texts> texts_;
 };
 
 namespace attune::c_api {

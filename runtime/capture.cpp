@@ -18,15 +18,20 @@
 namespace attune {
 namespace {
 
-// Programs stand in a problem's text by their digests alone, so they come with it.
+// Programs stand in a problem's text by their digests alone, so they come with it. Written by hand: an
+// object of nlohmann's allocates in its destructor, which ends a process whose memory is gone.
 std::string line_of(const Problem& problem, const std::string& text) {
-  nlohmann::ordered_json line{{"problem", text}};
+  const auto quoted = [](const std::string& value) {
+    return to_json_text(nlohmann::json(value), -1, JsonLetters::kAscii);
+  };
+  std::string line = "{\"problem\":" + quoted(text);
   const auto add = [&](const char* field, const ProgramDigest& digest) {
-    if (const UserProgram* program = find_user_program(digest)) line[field] = program->text;
+    if (const UserProgram* program = find_user_program(digest))
+      line += fmt::format(",\"{}\":{}", field, quoted(program->text));
   };
   add("score_mod", problem.score_mod);
   add("mask_mod", problem.mask_mod);
-  return to_json_text(line, -1, JsonLetters::kAscii) + "\n";
+  return line + "}\n";
 }
 
 // Returns "", or why the file did not take the whole line.

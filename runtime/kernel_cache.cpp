@@ -31,8 +31,8 @@ CachedKernel KernelCache::get(const std::string& key, const std::function<Cached
   }
   if (theirs.valid()) return theirs.get();
   try {
-    CachedKernel made = make();
-    promise.set_value(made);
+    CachedKernel made = make(), kept = made;
+    promise.set_value(std::move(kept));  // a copy made in there could throw, see MadeOnce
     return made;
   } catch (...) {
     promise.set_exception(std::current_exception());

@@ -5,6 +5,9 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <mutex>
+#include <optional>
+
 #include "generator/core/error.hpp"
 
 namespace attune {
@@ -18,7 +21,6 @@ struct Library {
   size_t (*compress_bound)(size_t bytes);
   size_t (*decompress)(void* to, size_t capacity, const void* from, size_t bytes);
   unsigned (*is_error)(size_t result);
-  bool whole = false;
 };
 
 template <class Function>
@@ -27,31 +29,39 @@ bool find(void* library, const char* name, Function* function) {
   return *function != nullptr;
 }
 
-const Library& zstd() {
-  static const Library opened = [] {
-    Library found;
-    void* const library = dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
-    found.whole = library && find(library, "ZSTD_compress", &found.compress) &&
-                  find(library, "ZSTD_compressBound", &found.compress_bound) &&
-                  find(library, "ZSTD_decompress", &found.decompress) &&
-                  find(library, "ZSTD_isError", &found.is_error);
-    return found;
-  }();
-  return opened;
+std::optional<Library> open_zstd() {
+  Library found;
+  void* const library = dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library || !find(library, "ZSTD_compress", &found.compress) ||
+      !find(library, "ZSTD_compressBound", &found.compress_bound) ||
+      !find(library, "ZSTD_decompress", &found.decompress) ||
+      !find(library, "ZSTD_isError", &found.is_error))
+    return std::nullopt;
+  return found;
+}
+
+// Returns nullptr where it is not found. It is looked for again then: memory may have been short.
+const Library* zstd() {
+  static std::mutex mutex;
+  static std::optional<Library> opened;
+  const std::lock_guard lock(mutex);
+  if (!opened) opened = open_zstd();
+  return opened ? &*opened : nullptr;
 }
 
 const Library& usable() {
   std::string why;
   if (!zstd_is_here(&why)) throw Error(ErrorCode::kUnsupported, why);
-  return zstd();
+  return *zstd();
 }
 
 }  // namespace
 
 bool zstd_is_here(std::string* why) {
-  if (!zstd().whole && why)
+  const bool is_here = zstd() != nullptr;
+  if (!is_here && why)
     *why = "images packed by Zstandard need libzstd.so.1, which is not found (package libzstd1)";
-  return zstd().whole;
+  return is_here;
 }
 
 std::string zstd_packed(std::string_view bytes) {

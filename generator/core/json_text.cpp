@@ -20,6 +20,11 @@ std::string json_fault(std::string_view complaint) {
   return "not JSON, " + json_excerpt(complaint);
 }
 
+void refuse_json_depth() {
+  throw Error(ErrorCode::kInvalidArgument,
+              "JSON nests deeper than " + std::to_string(kMaxJsonDepth) + " levels");
+}
+
 std::string json_excerpt(std::string_view value) {
   std::string text(value.substr(0, kLongest));
   if (value.size() > kLongest) text += "...";

@@ -2,6 +2,7 @@
 // The one way in which JSON is read and written: manifests, imported lines, captures, configs.
 // nlohmann's parser takes any depth, but copying and printing a value recurses. So parsing refuses
 // what nests deeply. nlohmann's printer throws for bytes that are not UTF-8; ours replaces them.
+// What libattune.so reads is read into a JsonValue (json_value.hpp).
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@ inline constexpr int kMaxJsonDepth = 64;
 
 // "not JSON, at line 3, column 5: ..." from a parser's complaint; long tokens in it are cut.
 std::string json_fault(std::string_view complaint);
+[[noreturn]] void refuse_json_depth();
 // The beginning of a long value, with "...".
 std::string json_excerpt(std::string_view value);
 
@@ -26,9 +28,7 @@ std::string json_excerpt(std::string_view value);
 template <class Json>
 Json parse_json(std::string_view text) {
   const auto refuse_depth = [](int depth, typename Json::parse_event_t, Json&) {
-    if (depth > kMaxJsonDepth)
-      throw Error(ErrorCode::kInvalidArgument,
-                  "JSON nests deeper than " + std::to_string(kMaxJsonDepth) + " levels");
+    if (depth > kMaxJsonDepth) refuse_json_depth();
     return true;
   };
   try {
@@ -52,9 +52,8 @@ std::string to_json_text(const Json& json, int indent = -1,
 template <class Json>
 const Json& json_member(const Json& json, const char* key) {
   if (!json.is_object())
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        json_excerpt(to_json_text(json)) + " stands where an object with " + key + " is accepted");
+    throw Error(ErrorCode::kInvalidArgument,
+                json_excerpt(json.dump()) + " stands where an object with " + key + " is accepted");
   const auto found = json.find(key);
   if (found == json.end()) throw Error(ErrorCode::kInvalidArgument, std::string("has no ") + key);
   return *found;
@@ -67,28 +66,28 @@ const Json& json_member(const Json& json, const char* key) {
 template <class Json>
 std::string json_string(const Json& json, const char* key) {
   const Json& value = json_member(json, key);
-  if (!value.is_string()) refuse_json(key, to_json_text(value), "texts");
+  if (!value.is_string()) refuse_json(key, value.dump(), "texts");
   return value.template get<std::string>();
 }
 
 template <class Json>
 double json_number(const Json& json, const char* key) {
   const Json& value = json_member(json, key);
-  if (!value.is_number()) refuse_json(key, to_json_text(value), "numbers");
+  if (!value.is_number()) refuse_json(key, value.dump(), "numbers");
   return value.template get<double>();
 }
 
 template <class Json>
 bool json_flag(const Json& json, const char* key) {
   const Json& value = json_member(json, key);
-  if (!value.is_boolean()) refuse_json(key, to_json_text(value), "true and false");
+  if (!value.is_boolean()) refuse_json(key, value.dump(), "true and false");
   return value.template get<bool>();
 }
 
 template <class Json>
 const Json& json_list(const Json& json, const char* key) {
   const Json& value = json_member(json, key);
-  if (!value.is_array()) refuse_json(key, to_json_text(value), "lists");
+  if (!value.is_array()) refuse_json(key, value.dump(), "lists");
   return value;
 }
 
@@ -102,7 +101,7 @@ Integer json_integer(const Json& json, const char* key, int64_t lowest = -1) {
                         ? value.template get<uint64_t>() <= kHighest
                         : value.is_number_integer() && value.template get<int64_t>() >= lowest;
   if (!fits)
-    refuse_json(key, to_json_text(value),
+    refuse_json(key, value.dump(),
                 "integers from " + std::to_string(lowest) + " to " + std::to_string(kHighest));
   return static_cast<Integer>(value.template get<int64_t>());
 }

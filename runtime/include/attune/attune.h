@@ -24,7 +24,8 @@
  * pass the size that the caller compiled; they never write beyond it, and nothing at a size below 8
  * or above 65536, which functions with a status refuse.
  * Threads: contexts and plans may be used from any thread at once; attune_run takes no lock and
- * allocates nothing. Compiling for a CPU runs on a thread of its own with a stack of 8 MB.
+ * allocates nothing. Compiling for a CPU runs on a thread of its own with a stack of 8 MB; clang may
+ * end the process where memory is gone meanwhile. Kernels of bundles and stores need no clang.
  * Fork: a child may run the CPU plans that it holds, on one thread, and release them. It may call
  * everything else if no other thread of the parent was inside attune when it forked; a GPU is, as
  * with CUDA itself, for the process that opened it.

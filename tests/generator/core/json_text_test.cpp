@@ -8,20 +8,30 @@
 
 #include <nlohmann/json.hpp>
 
+#include "generator/core/json_value.hpp"
+
 namespace attune {
 namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-std::string refusal(const std::string& text) {
+template <class Read>
+std::string refusal_of(const Read& read) {
   try {
-    parse_json<nlohmann::json>(text);
+    read();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
     return error.what();
   }
   return "accepted";
+}
+
+// Both ways to read give the same sentence.
+std::string refusal(const std::string& text) {
+  const std::string said = refusal_of([&] { parse_json<nlohmann::json>(text); });
+  EXPECT_EQ(refusal_of([&] { JsonValue::parse(text); }), said);
+  return said;
 }
 
 std::string nested(int levels) { return std::string(levels, '[') + std::string(levels, ']'); }
@@ -37,6 +47,39 @@ TEST(JsonText, BytesThatAreNotUtf8AreReplaced) {
   EXPECT_EQ(to_json_text(json), "{\"name\":\"H200 \xef\xbf\xbd\"}");
   EXPECT_EQ(to_json_text(json, -1, JsonLetters::kAscii), R"({"name":"H200 \ufffd"})");
   EXPECT_EQ(to_json_text(nlohmann::json{{"a", 1}}, 1), "{\n \"a\": 1\n}");
+}
+
+TEST(JsonValue, TheTreeIsThatOfNlohmann) {
+  const std::string text =
+      R"({"b":[1,-2,2.5,null,true,[],{}],"a":"x\u00e4\n\"","u":18446744073709551615,"n":-9223372036854775808})";
+  const JsonValue tree = JsonValue::parse(text);
+  EXPECT_EQ(tree.dump(), nlohmann::ordered_json::parse(text).dump());
+  EXPECT_EQ(json_string(tree, "a"), "x\u00e4\n\"");
+  EXPECT_EQ(json_integer<uint64_t>(tree, "u"), UINT64_MAX);
+  EXPECT_EQ(json_list(tree, "b").items().size(), 7U);
+  EXPECT_EQ(json_number(JsonValue::parse(R"({"k":1,"k":2})"), "k"), 2) << "the last one counts";
+  EXPECT_FALSE(tree.contains("c"));
+  EXPECT_FALSE(JsonValue::parse("[1]").contains("c"));
+  EXPECT_EQ(JsonValue::parse("[]").begin(), JsonValue::parse("[]").end());
+}
+
+// The same sentence for each wrong member, whichever tree it stands in.
+TEST(JsonValue, MembersAreRefusedAlike) {
+  for (const std::string text :
+       {R"({"k":"x"})", R"({"k":1.5})", R"({"k":-7})", R"({"k":[1,{"a":null}]})", R"({"k":true})",
+        R"({"k":99999999999})", R"({"k":null})", R"({})", R"([3])", R"("x")"}) {
+    const auto tree = JsonValue::parse(text);
+    const auto json = nlohmann::ordered_json::parse(text);
+    const auto same = [&](const auto& read) {
+      EXPECT_EQ(refusal_of([&] { read(tree); }), refusal_of([&] { read(json); })) << text;
+    };
+    same([](const auto& in) { json_string(in, "k"); });
+    same([](const auto& in) { json_number(in, "k"); });
+    same([](const auto& in) { json_flag(in, "k"); });
+    same([](const auto& in) { json_list(in, "k"); });
+    same([](const auto& in) { json_integer(in, "k"); });
+    same([](const auto& in) { json_integer<int64_t>(in, "k", 0); });
+  }
 }
 
 TEST(JsonText, DepthIsBounded) {
