@@ -57,8 +57,8 @@ void adopt(const StoredProgram& program) {
                             to_text(program.digest), to_text(made.digest)));
 }
 
-std::string utc_now() {
-  const auto now = std::chrono::system_clock::now();
+std::string utc_now(int days_ago) {
+  const auto now = std::chrono::system_clock::now() - std::chrono::hours(24) * days_ago;
   const auto seconds = std::chrono::floor<std::chrono::seconds>(now);
   const auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(now - seconds).count();
   const std::time_t since_1970 = std::chrono::system_clock::to_time_t(seconds);

@@ -120,7 +120,7 @@ std::vector<StoredProgram> programs_of(const SpecFields& spec);
 // Lets this process know the program. Throws kInvalidArgument where the text cannot be read, or its digest is another one.
 void adopt(const StoredProgram& program);
 
-// Now as ISO 8601 UTC with milliseconds, "2026-05-01T12:00:00.000Z": texts sort by time.
-std::string utc_now();
+// Now, or so many days ago, as ISO 8601 UTC with milliseconds, "2026-05-01T12:00:00.000Z": texts sort by time.
+std::string utc_now(int days_ago = 0);
 
 }  // namespace attune

@@ -28,6 +28,10 @@ using ProblemFilter = std::function<bool(const std::string& problem_text)>;
 
 struct MergePlan;      // exchange.hpp
 struct StoreContents;  // exchange.hpp
+class Database;        // sqlite.hpp
+// True for rows of this key, measured with this toolchain at this time (utc_now()).
+using RowFilter = std::function<bool(const TuningKey& key, const ToolchainIdentity& toolchain,
+                                     const std::string& created)>;
 
 // Thread-safe: calls on one Store are serialised. Not usable in a child after fork: every call then
 // throws kStore.
@@ -97,9 +101,13 @@ class Store {
   // templates that no longer exist (keep = current template digests; an empty list keeps all; pins
   // stay), then vacuums. Returns what was deleted.
   StoreStats collect_garbage(const std::vector<std::string>& keep_template_digests);
+  // Deletes the trials and winners that the filter takes, and what nothing names without them, then
+  // vacuums; pins stay. Returns what was deleted.
+  StoreStats remove(const RowFilter& takes);
 
  private:
   struct Impl;
+  StoreStats shrink(const std::function<void(Database&)>& work);
   explicit Store(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -71,6 +71,19 @@ void delete_unused(Database& database) {
       "program.digest) > 0)");
 }
 
+// Deletes the rows of a key that were measured with the toolchain at one time.
+void delete_rows(Database& database, const char* table, const char* more, const TuningKey& key,
+                 const ToolchainIdentity& toolchain, const std::string& created) {
+  const auto ids = find_key(database, key);
+  const auto toolchain_id = find_toolchain(database, toolchain);
+  if (!ids || !toolchain_id) return;
+  Statement remove(
+      database, fmt::format("DELETE FROM {} WHERE problem_id = ? AND shape_id = ? AND "
+                            "device_id = ? AND policy = ? AND toolchain_id = ? AND created = ?{}",
+                            table, more));
+  remove.bind(ids->problem, ids->shape, ids->device, key.policy.text, *toolchain_id, created).run();
+}
+
 StoreStats difference(const StoreStats& before, const StoreStats& after) {
   StoreStats d;
   d.trials = before.trials - after.trials;
@@ -105,14 +118,15 @@ std::vector<std::string> Store::verify() const {
   return problems;
 }
 
-StoreStats Store::collect_garbage(const std::vector<std::string>& keep_template_digests) {
+// Deletes by `work`, then what nothing names any more.
+StoreStats Store::shrink(const std::function<void(Database&)>& work) {
   if (const std::vector<std::string> faults = verify(); !faults.empty())
     throw Error(ErrorCode::kIo,
                 fmt::format("{}: the store is damaged, and nothing of it was deleted: {}",
                             impl_->path.string(), faults.front()));
   const StoreStats before = stats();
   impl_->write([&](Database& database) {
-    if (!keep_template_digests.empty()) delete_dead_templates(database, keep_template_digests);
+    work(database);
     delete_unused(database);
   });
   {
@@ -120,6 +134,25 @@ StoreStats Store::collect_garbage(const std::vector<std::string>& keep_template_
     impl_->connected().execute("VACUUM");  // cannot run inside a transaction
   }
   return difference(before, stats());
+}
+
+StoreStats Store::collect_garbage(const std::vector<std::string>& keep_template_digests) {
+  return shrink([&](Database& database) {
+    if (!keep_template_digests.empty()) delete_dead_templates(database, keep_template_digests);
+  });
+}
+
+StoreStats Store::remove(const RowFilter& takes) {
+  return shrink([&](Database& database) {
+    for (const StoredTrial& row : read_all_trials(database))
+      if (takes(row.key, row.trial.toolchain, row.trial.created))
+        delete_rows(database, "trial", "", row.key, row.trial.toolchain, row.trial.created);
+    for (const WinnerRecord& row : read_all_winners(database)) {
+      const TuningKey key{row.spec, row.shape, row.device, row.policy};
+      if (!row.pinned && takes(key, row.toolchain, row.created))
+        delete_rows(database, "winner", " AND pinned = 0", key, row.toolchain, row.created);
+    }
+  });
 }
 
 }  // namespace attune

@@ -140,13 +140,50 @@ END
   json 'len(o["winners"]) == 1'
 }
 
+@test "rm deletes what is named, and nothing else" {
+  tuned
+  local other=${problem/seqlen=128/seqlen=32}
+  attune tune --target cpu --problem $other --effort quick --budget 20
+  expect 0
+  attune db rm --json
+  refused 1 "must be one or more of --problem, --device, --template and --older-than"
+  attune db rm --older-than 1
+  refused 2 "has no trial and no winner of these"
+  attune db rm --problem $other --dry-run --json
+  expect 0
+  json 'o["winners"] == 1 and o["trials"] > 0 and o["dry_run"]'
+  attune db rm --problem ${other/causal_bottom_right/causal_top_left} --json  # in another form
+  expect 0
+  json 'o["winners"] == 1 and o["trials"] > 0 and not o["dry_run"]'
+  attune db ls --json
+  json 'len(o["winners"]) == 1'
+  attune explain --target cpu --problem $problem --json
+  json 'o["rung"] == "exact"'
+  attune db show --problem $other
+  refused 2 seqlen
+  "${PYTHON:-python3}" - "$ATTUNE_STORE" <<'END'
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+for table in ("trial", "winner"):
+    connection.execute(f"update {table} set created = '2020' || substr(created, 5)")
+connection.commit()
+END
+  attune db rm --older-than 365 --device nothing
+  refused 2 "has no trial and no winner"
+  attune db rm --older-than 365
+  expect 0
+  [[ $output == "deleted "*" trials, 1 winners and "*" images" ]]
+  attune db verify
+  expect 0
+}
+
 @test "a store below a folder that may not be entered is not said to be missing" {
   attune db ls --store "$dir/$(printf 'x%.0s' {1..300}).db"
   refused 5 "File name too long"
 }
 
 @test "no store" {
-  for name in ls stats verify gc; do
+  for name in ls stats verify gc "rm --older-than 1"; do
     attune db $name
     refused 5 "$ATTUNE_STORE" "attune tune"
   done

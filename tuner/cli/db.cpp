@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `attune db`: looks into the store and keeps it. Frame and registration; the subcommands are in
-// db_read.cpp, db_show.cpp and db_exchange.cpp.
+// db_read.cpp, db_show.cpp, db_remove.cpp and db_exchange.cpp.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -66,7 +66,8 @@ void add_db_filter(Command command, DbOptions* options) {
 
 void add_db(Command program, int* exit_code) {
   Command db = program.add_command(
-      "db", "Look into the store and keep it: ls, show, stats, verify, gc, export, import, merge");
+      "db",
+      "Look into the store and keep it: ls, show, stats, verify, gc, rm, export, import, merge");
   db.require_command();
   db.add_footer("Example:\n  attune db ls");
   add_db_ls(db, exit_code);
@@ -74,6 +75,7 @@ void add_db(Command program, int* exit_code) {
   add_db_stats(db, exit_code);
   add_db_verify(db, exit_code);
   add_db_gc(db, exit_code);
+  add_db_rm(db, exit_code);
   add_db_export(db, exit_code);
   add_db_import(db, exit_code);
   add_db_merge(db, exit_code);

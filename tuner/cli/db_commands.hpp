@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The subcommands of `attune db`: reading (db_read.cpp, db_show.cpp), upkeep and exchange (db_exchange.cpp).
+// The subcommands of `attune db`: reading (db_read.cpp, db_show.cpp), deleting (db_remove.cpp), upkeep and exchange (db_exchange.cpp).
 // Registered by db.cpp.
 #pragma once
 
@@ -26,6 +26,8 @@ Store open_db(const DbOptions& options);
 // Whether rows of this device and template are asked for (--device, --template).
 bool matches(const DbOptions& options, const DeviceIdentity& device,
              const ToolchainIdentity& toolchain);
+// True for rows of this spec and shape that are of the problem, in whatever form they were stored.
+bool is_of(const Problem& problem, const KernelSpec& spec, const Shape& shape);
 // A subcommand of db with --json and --store.
 Command add_db_command(Command db, const std::string& name, const std::string& what,
                        const std::string& example, DbOptions* options);
@@ -37,6 +39,7 @@ void add_db_show(Command db, int* exit_code);
 void add_db_stats(Command db, int* exit_code);
 void add_db_verify(Command db, int* exit_code);
 void add_db_gc(Command db, int* exit_code);
+void add_db_rm(Command db, int* exit_code);
 void add_db_export(Command db, int* exit_code);
 void add_db_import(Command db, int* exit_code);
 void add_db_merge(Command db, int* exit_code);

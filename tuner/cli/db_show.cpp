@@ -69,12 +69,6 @@ void sort_rows(std::vector<Row>* rows) {
                    [&](const Row& a, const Row& b) { return rank(a) < rank(b); });
 }
 
-// Whether rows of this spec and shape are of the problem, in whatever form they were stored.
-bool is_of(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
-  return to_text(shape) == to_text(shape_of(problem)) &&
-         spec_of(canonical(problem_of(spec, shape))) == spec_of(canonical(problem));
-}
-
 std::vector<Group> groups_of(const Store& store, const DbOptions& options, const Problem& problem) {
   std::map<std::string, Group> groups;
   for (StoredTrial& row : store.all_trials()) {
@@ -228,6 +222,11 @@ int show(const DbOptions& options, const std::string& problem_text) {
 }
 
 }  // namespace
+
+bool is_of(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
+  return to_text(shape) == to_text(shape_of(problem)) &&
+         spec_of(canonical(problem_of(spec, shape))) == spec_of(canonical(problem));
+}
 
 void add_db_show(Command db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
