@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "cache/records.hpp"
 #include "cache/schema.hpp"
 #include "generator/core/error.hpp"
+#include "generator/core/file_lock.hpp"
 #include "generator/core/log.hpp"
 #include "generator/core/open_file.hpp"
 #include "generator/core/private_path.hpp"
@@ -106,8 +106,12 @@ fs::path set_aside(const fs::path& path, const FileId& id) {
   // successor.
   const FileDescriptor directory(
       ::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory || ::flock(directory.get(), LOCK_EX) != 0)
-    fail(path, fmt::format("its directory cannot be locked: {}", std::strerror(errno)));
+  const LockResult result = directory ? lock_file(directory.get(), {}) : LockResult::kFailed;
+  if (result != LockResult::kHeld)
+    fail(path,
+         fmt::format("its directory cannot be locked: {}",
+                     result == LockResult::kFailed ? std::strerror(errno)
+                                                   : lock_holder(directory.get()) + " holds it"));
   if (!(file_id(path) == id)) return {};
   std::string stamp = utc_now();
   std::replace(stamp.begin(), stamp.end(), ':', '-');

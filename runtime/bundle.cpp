@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +14,7 @@
 #include "generator/core/digest.hpp"
 #include "generator/core/error.hpp"
 #include "generator/core/file_descriptor.hpp"
+#include "generator/core/file_lock.hpp"
 #include "generator/core/log.hpp"
 #include "generator/core/private_path.hpp"
 #include "generator/core/read_file.hpp"
@@ -75,9 +75,13 @@ void check_contents(const fs::path& folder) {
 // Held until the manifest is written, so that of two writers each adds to what the other wrote.
 FileDescriptor locked(const fs::path& folder) {
   FileDescriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!directory || ::flock(directory.get(), LOCK_EX) != 0)
-    io_error(folder, fmt::format("cannot be locked: {}", std::strerror(errno)).c_str());
-  return directory;
+  const LockResult result = directory ? lock_file(directory.get(), {}) : LockResult::kFailed;
+  if (result == LockResult::kHeld) return directory;
+  io_error(folder,
+           fmt::format("cannot be locked: {}", result == LockResult::kFailed
+                                                   ? std::strerror(errno)
+                                                   : lock_holder(directory.get()) + " holds it")
+               .c_str());
 }
 
 std::string kernel_identity(const ManifestEntry& entry) {

@@ -9,11 +9,12 @@
 // it. That gives them nothing new: whoever may run here can delay or disturb a measurement.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <string>
 
-#include "generator/core/unique_handle.hpp"
+#include "generator/core/file_descriptor.hpp"
 
 namespace attune {
 
@@ -22,25 +23,23 @@ std::filesystem::path lock_folder();
 
 class DeviceLock {
  public:
+  static constexpr std::chrono::minutes kMost{10};  // of a wait that nobody chose
   struct Waiting {
     std::function<bool()> stop{};  // asked often; true: goes on without the lock
     std::function<void(const std::string&)>
-        notice{};  // "waiting for pid 17 (attune tune ...)", once
+        notice{};  // "waiting for pid 17 (attune tune ...) of user joe ...", once
+    std::chrono::milliseconds most{kMost};
   };
-  // `hardware`: Device::hardware(). Waits for as long as another process has the device. Where the
-  // folder cannot hold the lock, it logs a warning and measuring goes on.
+  // `hardware`: Device::hardware(). Waits while another process has the device, but not for
+  // ever: anybody may hold this lock. After that time, or where the folder cannot hold the lock, it
+  // logs a warning (kTuneNotLocked) and measuring goes on.
   DeviceLock(const std::string& hardware, const std::filesystem::path& folder,
              const Waiting& waiting);
   bool held() const { return static_cast<bool>(file_); }
   bool stopped_waiting() const { return stopped_waiting_; }
 
  private:
-  struct FdTraits {
-    using Handle = int;
-    static Handle none() { return -1; }
-    static void close(Handle fd) noexcept;
-  };
-  UniqueHandle<FdTraits> file_;
+  FileDescriptor file_;
   bool stopped_waiting_ = false;
 };
 

@@ -80,3 +80,19 @@ load contract
   attune bench --target cpu --problem dtype=fp32,head_dim=100,heads=4,seqlen=64
   refused 1 head_dim 100
 }
+
+@test "a lock that another process keeps delays a tune by --wait, and no longer" {
+  : >"$dir/attune-cpu.lock"
+  flock "$dir/attune-cpu.lock" sh -c 'echo $$ >"$1"; exec sleep 300' sh "$dir/held" 3>&- &
+  until [ -s "$dir/held" ]; do sleep 0.05; done
+  for command in "tune --effort quick --budget 20" "bench --time 0.1"; do
+    # shellcheck disable=SC2086 # words of a command
+    attune $command --target cpu --problem $problem --wait 0.3
+    expect 0
+    [[ $errors == *"waiting for pid "*" of user "*"at most 0.3 s"* ]]
+    [[ $errors == *"AT502: "*"has held it for 0.3 s): another tune on this device would disturb this one"* ]]
+  done
+  attune tune --target cpu --problem $problem --wait -1
+  refused 1 --wait
+  kill "$(<"$dir/held")"
+}

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <pwd.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -94,7 +95,27 @@ TEST_F(DeviceLockTest, AKilledHolderIsNamedAndLetsGo) {
   ASSERT_EQ(notices.size(), 1U) << "once, however long it takes";
   EXPECT_THAT(notices[0], HasSubstr("waiting for pid " + std::to_string(holder)));
   EXPECT_THAT(notices[0], HasSubstr("device_lock_test"));
-  EXPECT_THAT(notices[0], HasSubstr("gpu 0000:3b:00.0"));
+  EXPECT_THAT(notices[0], HasSubstr("gpu 0000:3b:00.0, at most 600 s"));
+  const struct passwd* user = ::getpwuid(::getuid());
+  EXPECT_THAT(notices[0], HasSubstr(std::string(") of user ") + (user ? user->pw_name : "")));
+}
+
+// Anybody may hold the lock for ever: then measuring goes on, with a warning that names who.
+TEST_F(DeviceLockTest, WaitingHasABound) {
+  const pid_t holder = start_holder();
+  const auto began = std::chrono::steady_clock::now();
+  int notices = 0;
+  const DeviceLock lock(
+      "gpu 0000:3b:00.0", folder_,
+      {{}, [&](const std::string&) { ++notices; }, std::chrono::milliseconds(300)});
+  EXPECT_FALSE(lock.held());
+  EXPECT_FALSE(lock.stopped_waiting()) << "measuring goes on";
+  EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(300));
+  EXPECT_EQ(notices, 1);
+  EXPECT_THAT(logged_, HasSubstr("AT502: "));
+  EXPECT_THAT(logged_, HasSubstr("cannot be locked (pid " + std::to_string(holder)));
+  EXPECT_THAT(logged_, HasSubstr("has held it for 0.3 s): another tune"));
+  kill_hard(holder);
 }
 
 TEST_F(DeviceLockTest, WaitingEndsWhenAsked) {

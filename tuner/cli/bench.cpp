@@ -32,6 +32,7 @@ struct Options : RunOptions {
   double time_s = 1.5;
   double fail_if_slower = -1;  // percent; negative: never
   bool no_standard = false;
+  double wait_s = kDeviceWaitS;
 };
 
 enum Lane : int { kTuned, kDefault, kStandard };
@@ -270,7 +271,7 @@ int bench(const Options& options) {
   EngineOptions no_store;
   no_store.use_store = false;
   Engine untuned(device, no_store);
-  const DeviceLock device_lock = lock_device(*device);
+  const DeviceLock device_lock = lock_device(*device, options.wait_s);
   std::vector<Row> rows;
   for (const Problem& problem : workload.problems)
     rows.push_back(bench_one(engine, untuned, problem, options));
@@ -319,6 +320,7 @@ void add_bench(Command program, int* exit_code) {
       .add_option("--fail-if-slower", options->fail_if_slower,
                   "Exit code 7 when tuned is slower than default by more than this many percent")
       .not_negative();
+  add_wait_option(command, &options->wait_s);
   command.add_flag("--no-standard", options->no_standard, "Leave standard attention out");
   command.callback([options, exit_code] { *exit_code = bench(*options); });
 }

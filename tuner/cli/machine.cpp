@@ -29,9 +29,20 @@ std::shared_ptr<const Device> open_machine(const std::string& target) {
   return open_device(target);
 }
 
-DeviceLock lock_device(const Device& device, const std::function<bool()>& stop) {
+void add_wait_option(Command command, double* wait_s) {
+  command
+      .add_option("--wait", *wait_s,
+                  "Seconds to wait, at most, while another process measures on the device; then "
+                  "this one measures too, and says so. 0: does not wait")
+      .not_negative()
+      .shows_default();
+}
+
+DeviceLock lock_device(const Device& device, double wait_s, const std::function<bool()>& stop) {
   const auto notice = [](const std::string& text) { print_notice("attune: " + text); };
-  return {device.hardware(), lock_folder(), {stop, notice}};
+  constexpr double kYearS = 365.0 * 24 * 3600;  // more does not fit a clock
+  const std::chrono::milliseconds most(static_cast<int64_t>(1000 * std::min(wait_s, kYearS)));
+  return {device.hardware(), lock_folder(), {stop, notice, most}};
 }
 
 Target target_of(const std::string& target) {

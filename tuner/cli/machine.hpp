@@ -3,6 +3,7 @@
 // looks up kernels.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -29,8 +30,12 @@ void add_machine_options(Command command, MachineOptions* options);
 // "cuda", "cpu", or "auto": CUDA if a driver answers, else the CPU. Throws kDriver or kCompile
 // saying what is missing.
 std::shared_ptr<const Device> open_machine(const std::string& target);
-// Held while the device is measured. Says on stderr, once, which process it waits for.
-DeviceLock lock_device(const Device& device, const std::function<bool()>& stop = {});
+// --wait S, for commands that measure.
+void add_wait_option(Command command, double* wait_s);
+// Held while the device is measured. Waits at most `wait_s` seconds, and says on stderr, once, for
+// which process.
+DeviceLock lock_device(const Device& device, double wait_s, const std::function<bool()>& stop = {});
+inline constexpr double kDeviceWaitS = std::chrono::duration<double>(DeviceLock::kMost).count();
 // The kind that open_machine would open, without opening it.
 Target target_of(const std::string& target);
 // nullptr when no driver answers; `why`, if given, then says so.

@@ -32,6 +32,7 @@ namespace {
 struct Options : RunOptions {
   std::string effort = "normal";
   std::string budget;
+  double wait_s = kDeviceWaitS;
   bool refresh = false;
   bool retry_failed = false;
   bool dry_run = false;
@@ -269,7 +270,8 @@ int tune_command(const Options& options) {
   const DeviceTarget target(device, only);
   IsolatedBackend backend(own_worker_command(options.machine.target, *device));
   stop_on_signals();
-  const DeviceLock device_lock = lock_device(*device, [] { return interrupted.load(); });
+  const DeviceLock device_lock =
+      lock_device(*device, options.wait_s, [] { return interrupted.load(); });
   TuneTrace trace;
   TuneOptions settings = settings_of(options);
   if (!options.trace.empty()) {
@@ -315,8 +317,9 @@ void add_tune(Command program, int* exit_code) {
       fmt::format("Wall clock for everything, compiling included: 90, 90s, 10m, 1h (default: by "
                   "effort). When it ends, what was measured is kept, the same command goes on from "
                   "there, and the exit code is 6; a measuring process that hangs is ended {:g} s "
-                  "later. Waiting for another tune on the device does not count",
+                  "later. Waiting for another tune on the device (--wait) does not count",
                   kGraceSeconds));
+  add_wait_option(command, &options->wait_s);
   add_jobs_option(command, &options->jobs);
   command
       .add_option("--verify", options->verify,
