@@ -32,6 +32,16 @@ class WordsTest(unittest.TestCase):
         with self.assertRaisesRegex(kind, sentence):
             self.attend(**choices)
 
+    def test_names_that_others_use_are_explained(self):
+        cases = {"causal": 'causal is mask="causal" or is_causal=True here', "attn_mask": r"attn_mask is mask_tensor \(bool", "softmax_scale": "softmax_scale is scale here",
+                 "window_size": "window_size is window here", "dropout": "dropout is dropout_p here"}
+        for name, hint in cases.items():
+            self.refused(f"attention.* unexpected keyword argument '{name}'; {hint}", TypeError, **{name: None})
+            with self.assertRaisesRegex(TypeError, f"unexpected keyword argument '{name}'; {hint}"):
+                attune.prepare(self.q, self.k, self.v, **{name: None})
+        with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'no_such_word'$"):
+            self.attend(no_such_word=1)
+
     def test_scales_of_every_kind(self):
         want = self.attend(scale=0.125)
         self.assertGreater(np.abs(want - self.attend()).max(), 1e-3)

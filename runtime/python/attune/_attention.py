@@ -10,6 +10,7 @@ from ._context import SCALES, context_of, refuse_capture
 from ._copies import in_order_of, order_of, readable, strides_in_order
 from ._dropout import seed_for
 from ._flags import flag, flag_or_none, is_deterministic
+from ._habits import explained, explains
 from ._library import module
 from ._operands import Layout
 from ._padding import cut, is_between, widened_arguments
@@ -207,12 +208,14 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
 
     context: an attune.Context, or its target: "cpu:4" takes 4 threads, where by default all cores that the process may use are taken
     (torch.set_num_threads and OMP_NUM_THREADS have no effect). Inside a CUDA graph's capture: call prepare() before."""
-    if out is not None:
-        result = _attend(q, k, v, mask, window, scale, out, return_lse, **choices)
-        tell_written(out)
+    if out is not None or choices:
+        try:
+            result = _attend(q, k, v, mask, window, scale, out, return_lse, **choices)
+        except TypeError as error:
+            raise explained(error, choices) from None
+        if out is not None:
+            tell_written(out)
         return result
-    if choices:
-        return _attend(q, k, v, mask, window, scale, out, return_lse, **choices)
     return _attend(q, k, v, mask, window, scale, out, return_lse)
 
 
@@ -290,6 +293,7 @@ attend_heads_first = _entry(_heads_first, "attend_heads_first", untraced(_train_
 attend_from_heads_first = _entry(_from_heads_first, "attend_from_heads_first")
 
 
+@explains
 def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
             v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
             softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
