@@ -29,7 +29,7 @@ class FlashRegistryTest(unittest.TestCase):
         import attune.torch
         from attune import _flash_registry
         self.registry = _flash_registry
-        self.registry._reasons.clear()
+        self.registry._forget()
         self.original = mock.Mock(return_value="PyTorch's own")
         self.q, self.k, self.v = draw(2, 4, 33, 64), draw(2, 4, 33, 64), draw(2, 4, 33, 64)
 
@@ -65,6 +65,30 @@ class FlashRegistryTest(unittest.TestCase):
                 del torch.library.get_kernel
                 with self.assertRaisesRegex(RuntimeError, "gives out no kernels"):
                     attune.torch.activate()
+
+    @unittest.skipUnless(HAS_REGISTRY, "this PyTorch has no registry")
+    def test_activate_warns_without_a_gpu_and_says_whether_it_is_on(self):
+        import warnings
+        registry = mock.Mock()
+        for there in (False, True):
+            with mock.patch.object(self.registry, "_registry", return_value=registry), mock.patch.object(torch.cuda, "is_available", return_value=there), \
+                    warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                attune.torch.activate()
+            self.assertEqual(["no effect here: PyTorch finds no CUDA device" in str(one.message) for one in caught], [] if there else [True])
+        self.assertFalse(attune.torch.active())
+        with mock.patch.object(torch.nn.attention, "current_flash_attention_impl", return_value="attune"):
+            self.assertTrue(attune.torch.active())
+
+    def test_calls_taken_and_left_are_counted(self):
+        run = self.registry.sdpa_kernel(self.original)
+        run(self.q, self.k, self.v)
+        run(self.q, self.k, self.v, 0.0, True)
+        run(self.q, self.k, self.v, 0.5)
+        name = "_scaled_dot_product_flash_attention"
+        self.assertEqual(attune.torch.calls(), {"taken": {name: 2}, "left": {name: {"dropout_p is not 0": 1}}})
+        self.registry._forget()
+        self.assertEqual(attune.torch.calls(), {"taken": {}, "left": {}})
 
     def test_scaled_dot_product(self):
         run = self.registry.sdpa_kernel(self.original)

@@ -2,8 +2,10 @@
 """attune under PyTorch's own operators of flash attention (torch.nn.attention.register_flash_attention_impl), so that models which call
 scaled_dot_product_attention run and train on attune unchanged. Only after activate(), on CUDA. What attune refuses goes to the kernels that
 PyTorch had before; a forward of the one and a backward of the other fit each other. Used by torch.py."""
+import collections
 import contextlib
 import logging
+import warnings
 
 import torch
 
@@ -15,6 +17,7 @@ _FORWARD = "_flash_attention_forward"
 _SDPA = "_scaled_dot_product_flash_attention"
 _BACKWARD, _SDPA_BACKWARD = "_flash_attention_backward", "_scaled_dot_product_flash_attention_backward"
 _reasons = set()  # logged
+_taken, _left = collections.Counter(), collections.Counter()  # calls by operator, and by (operator, reason)
 
 
 def _registry():
@@ -49,6 +52,7 @@ def _refusal(dropout_p, return_debug_mask, unserved):
 
 
 def _say(op, reason):
+    _left[op, reason] += 1
     if (op, reason) not in _reasons:
         _reasons.add((op, reason))
         _log.info("%s runs on PyTorch's own kernel: %s (said once)", op, reason)
@@ -78,6 +82,7 @@ def sdpa_kernel(original):
                 with torch.no_grad():  # autograd stands above this
                     _, lse = _attention.attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2),
                                                   "causal_bottom_right" if is_causal else None, scale=scale, out=out.transpose(1, 2), return_lse=True)
+                _taken[_SDPA] += 1
                 return (out, lse, None, None, query.shape[2], key.shape[2], *_auxiliary(query))
             except (ValueError, RuntimeError) as error:  # attune.Error is one
                 reason = str(error)
@@ -104,6 +109,7 @@ def forward_kernel(original):
                     o, lse = _attention.attention(query, key, value, "causal_bottom_right" if is_causal else None,
                                                   (window_size_left, window_size_right), scale, return_lse=True, alibi_slopes=alibi_slopes,
                                                   key_lengths=seqused_k)
+                _taken[_FORWARD] += 1
                 return (o, lse, *_auxiliary(query))
             except (ValueError, RuntimeError) as error:
                 reason = str(error)
@@ -127,6 +133,7 @@ def _differentiated(op, reason, heads_first, dout, query, key, value, out, lse, 
             found = [turn(torch.empty_like(turn(x))) for x in (query, key, value)]  # memory as the operator's fake kernel has it
             _backward.attention_backward_checked(*map(turn, (dout, query, key, value, out)), lse, out=tuple(map(turn, found)),
                                                  mask="causal_bottom_right" if is_causal else None, window=window, scale=scale)
+            _taken[op] += 1
             return tuple(found)
         except (ValueError, RuntimeError) as error:
             reason = str(error)
@@ -172,7 +179,12 @@ class _Handle:
 
     def remove(self):
         self.library._destroy()
-        _reasons.clear()
+        _forget()
+
+
+def _forget():
+    for each in (_reasons, _taken, _left):
+        each.clear()
 
 
 def register():
@@ -186,10 +198,28 @@ def activate():
     (16 bits, no attn_mask), and so in models and libraries that call it; its backward too. Calls that attune refuses run on
     PyTorch's own kernels, with one line in the log "attune" for each reason. Causal calls see the last query at the
     last key, as in FlashAttention; scaled_dot_product_attention hands over none of unequal lengths. lse is fp32 [batch, num_heads_q,
-    seqlen_q]; states of random generators are zero. Raises RuntimeError where PyTorch has no such registry. restore() ends it."""
+    seqlen_q]; states of random generators are zero. Raises RuntimeError where PyTorch has no such registry, and warns where there is no CUDA
+    device. active() and calls() say what it does; restore() ends it."""
     registry = _registry()
+    if not torch.cuda.is_available():
+        warnings.warn("attune.torch.activate() has no effect here: PyTorch finds no CUDA device, and attune takes over PyTorch's flash attention "
+                      "on CUDA alone. Call attune.sdpa.scaled_dot_product_attention in the model instead", RuntimeWarning, stacklevel=2)
     registry.register_flash_attention_impl(NAME, register_fn=_Handle)
     registry.activate_flash_attention_impl(NAME)
+
+
+def active():
+    """True between activate() and restore(), as long as no other implementation was activated."""
+    return getattr(torch.nn.attention, "current_flash_attention_impl", lambda: None)() == NAME
+
+
+def calls():
+    """How many calls of PyTorch's flash attention attune took since activate(), and how many it left to PyTorch's own kernels:
+    {"taken": {operator: calls}, "left": {operator: {reason: calls}}}. restore() begins anew."""
+    left = {}
+    for (op, reason), count in list(_left.items()):
+        left.setdefault(op, {})[reason] = count
+    return {"taken": dict(_taken), "left": left}
 
 
 def restore():

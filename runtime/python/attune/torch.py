@@ -16,11 +16,11 @@ from . import block_map as _maps
 from ._block_map import GRANULE_KEYS, GRANULE_ROWS, BlockMap
 from ._copies import aligned
 from ._eager import hidden, shorten, wanted_recipes
-from ._flash_registry import activate, register as _register_flash, restore
+from ._flash_registry import activate, active, calls, register as _register_flash, restore
 from ._spec import captures_of, mods_of, parse_spec, spec
 from ._torch import autocast_dtype, refuse_gradients
 
-__all__ = ["activate", "captures_of", "restore", "spec"]
+__all__ = ["activate", "active", "calls", "captures_of", "restore", "spec"]
 
 _MASKS = "Tensor? mask_tensor=None, Tensor? key_lengths=None, Tensor? documents_q=None, Tensor? documents_kv=None, Tensor? prefix=None"
 _FEATURES = f"Tensor? bias=None, Tensor? relative_bias=None, Tensor? alibi_slopes=None, {_MASKS}, Tensor? sinks=None, Tensor? block_map=None"
