@@ -180,6 +180,17 @@ SchemaState examine_schema(Database& database) {
   return version < kSchemaVersion ? SchemaState::kOlder : SchemaState::kNewer;
 }
 
+void renew_views(Database& database) {
+  constexpr const char* kCount =
+      "SELECT count(*) FROM sqlite_schema WHERE type = 'view' AND name IN ('v_winner', 'v_trial') "
+      "AND instr(sql, ' AS noisy') > 0";
+  constexpr int kViewsWithNoise = 2;
+  if (database.integer(kCount) == kViewsWithNoise) return;
+  Transaction transaction(database, Transaction::Kind::kWrite);
+  database.execute(kViews);
+  transaction.commit();
+}
+
 void migrate_schema(Database& database, int version) {
   for (int next = schema_version(database) + 1; next <= version; ++next) {
     Transaction transaction(database, Transaction::Kind::kWrite);

@@ -23,5 +23,7 @@ SchemaState examine_schema(Database& database);
 // Brings an empty or older store up to `version`, one transaction a step; concurrent callers do
 // each step once.
 void migrate_schema(Database& database, int version = kSchemaVersion);
+// Makes the views of a current store anew where they lack a column that came later.
+void renew_views(Database& database);
 
 }  // namespace attune

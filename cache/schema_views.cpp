@@ -25,7 +25,9 @@ SELECT w.id AS winner_id, p.text AS problem, s.text AS shape, d.name AS device,
        w.driver AS driver, c.compiler AS compiler, c.template_digest AS template_digest,
        w.policy AS policy, w.created AS created,
        julianday('now') - julianday(w.created) AS age_days,
-       nullif(w.power_limit_w, 0) AS power_limit_w
+       nullif(w.power_limit_w, 0) AS power_limit_w,
+       w.hi_us - w.lo_us > 0.2 * w.median_us AS noisy,
+       w.default_hi_us - w.default_lo_us > 0.2 * w.default_median_us AS default_noisy
 FROM winner w
 JOIN problem p ON p.id = w.problem_id
 JOIN shape s ON s.id = w.shape_id
@@ -52,7 +54,8 @@ SELECT t.id AS trial_id, p.text AS problem, s.text AS shape, d.name AS device,
             THEN CAST(substr(t.info, instr(t.info, '"spill_load_bytes":') + 19) AS INTEGER) END AS spill_bytes,
        t.shared_bytes AS shared_bytes, t.error_max AS error_max, t.sm_clock_mhz AS sm_clock_mhz,
        t.driver AS driver, c.compiler AS compiler, c.template_digest AS template_digest,
-       t.policy AS policy, t.created AS created, nullif(t.power_limit_w, 0) AS power_limit_w
+       t.policy AS policy, t.created AS created, nullif(t.power_limit_w, 0) AS power_limit_w,
+       t.hi_us - t.lo_us > 0.2 * t.median_us AS noisy
 FROM trial t
 JOIN problem p ON p.id = t.problem_id
 JOIN shape s ON s.id = t.shape_id

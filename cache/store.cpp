@@ -83,6 +83,7 @@ void Store::Impl::open_for_writing() {
       migrate_schema(*database);
       break;
     case SchemaState::kCurrent:
+      renew_views(*database);
       break;
   }
 }

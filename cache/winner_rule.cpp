@@ -80,6 +80,14 @@ std::vector<size_t> by_time(const std::vector<TrialRecord>& trials) {
 
 }  // namespace
 
+bool is_noisy(const Timing& timing) {
+  return half_width(timing.lo_us, timing.hi_us) > kNoisyWidth * timing.median_us;
+}
+
+bool is_noisy(const WinnerRecord& winner) {
+  return is_noisy(winner.timing) || is_noisy(winner.default_timing);
+}
+
 bool ties_with(const TrialRecord& fastest, const TrialRecord& trial) {
   const Timing& f = fastest.timing;
   const Timing& t = trial.timing;

@@ -15,6 +15,13 @@ namespace attune {
 
 // Below this share of the fastest median no difference is worth leaving the default for.
 inline constexpr double kTieBand = 0.01;
+// An interval wider than this share of its median says little about the time: it is noisy.
+inline constexpr double kNoisyWidth = 0.2;
+
+// True if the 95 % interval of `timing` is wider than kNoisyWidth of its median.
+bool is_noisy(const Timing& timing);
+// True if the times of the winner or of the default in its final are noisy.
+bool is_noisy(const WinnerRecord& winner);
 
 struct WinnerChoice {
   size_t index = 0;    // into the trials given

@@ -137,6 +137,21 @@ TEST_F(SchemaTest, NewerStoreThatCannotBeReadIsAnError) {
   error_of(ErrorCode::kStore, [&] { reader().trials(sample_key()); });
 }
 
+// A store of this schema whose views were made before a column was added to them.
+TEST_F(SchemaTest, OlderViewsGetTheirNewColumnsFromAWriter) {
+  const auto columns = [&] {
+    return raw().integer(
+        "SELECT count(*) FROM sqlite_schema WHERE name = 'v_winner' AND instr(sql, ' AS noisy') > "
+        "0");
+  };
+  { const Store store = Store::open(file(), StoreMode::kReadWrite); }
+  EXPECT_EQ(columns(), 1);
+  raw().execute("DROP VIEW v_winner; CREATE VIEW v_winner AS SELECT id AS winner_id FROM winner");
+  EXPECT_EQ(columns(), 0);
+  { const Store store = Store::open(file(), StoreMode::kReadWrite); }
+  EXPECT_EQ(columns(), 1);
+}
+
 TEST_F(SchemaTest, FailedStepLeavesTheOldSchema) {
   make_version_1();
   {

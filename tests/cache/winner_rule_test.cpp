@@ -174,6 +174,19 @@ TEST(WinnerRule, DefaultInTheBandAlwaysWins) {
   });
 }
 
+TEST(WinnerRule, AnIntervalWiderThanAFifthOfTheMedianIsNoisy) {
+  EXPECT_FALSE(is_noisy(Timing{.median_us = 100, .lo_us = 91, .hi_us = 110}));
+  EXPECT_TRUE(is_noisy(Timing{.median_us = 100, .lo_us = 91, .hi_us = 112}));
+  EXPECT_TRUE(is_noisy(Timing{.median_us = 2357.7, .lo_us = 2357.7, .hi_us = 3513.2}));
+  EXPECT_FALSE(is_noisy(Timing{})) << "no time at all";
+  WinnerRecord winner;
+  winner.timing = {.median_us = 100, .lo_us = 99, .hi_us = 101};
+  winner.default_timing = winner.timing;
+  EXPECT_FALSE(is_noisy(winner));
+  winner.default_timing.hi_us = 200;
+  EXPECT_TRUE(is_noisy(winner)) << "no gain is known";
+}
+
 TEST(WinnerRule, FailedTrialsDoNotMatter) {
   check_property("removing failed trials does not change the winner", [] {
     const std::vector<TrialRecord> trials = random_trials();
