@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/winner_rule.hpp"
 #include "generator/core/error.hpp"
 #include "generator/core/log.hpp"
 #include "generator/core/recognised_programs.hpp"
@@ -44,7 +45,8 @@ Plan plan_of(const Problem& problem, const Choice& choice,
   plan.winner = choice.winner;
   plan.distance = choice.distance;
   if (choice.winner && (choice.rung == Rung::kPinned || choice.rung == Rung::kExact) &&
-      !choice.winner->created.empty() && measured_on(*choice.winner, device->identity()))
+      !choice.winner->created.empty() && measured_on(*choice.winner, device->identity()) &&
+      !is_noisy(choice.winner->timing))
     plan.expected_us = choice.winner->timing.median_us;
   return plan;
 }
@@ -86,6 +88,7 @@ struct Engine::Impl {
   void tune(const Problem& asked, const Serving& serving);
   Plan first_plan(const Problem& asked, const std::optional<std::string>& no_tensor_maps,
                   Kernels kernels);
+  std::string unpinned_text(const Plan& plan) const;
   void note_refusals(const Serving& serving, Plan* plan) const;
   void tell_of_rung(const Problem& asked, const Plan& plan) const;
   void take(CachedKernel kernel, Plan* plan);
@@ -186,6 +189,8 @@ Plan Engine::Impl::first_plan(const Problem& asked,
         take(images.foresee(choice), &plan);
       plan.passed_over = std::move(rungs.passed_over);
       note_refusals(serving, &plan);
+      if (const std::string text = unpinned_text(plan); !text.empty())
+        plan.warnings.push_back(text);
       return plan;
     } catch (const Error& error) {
       rungs.passed_over.push_back(fmt::format("{}: {}", what, error.what()));
@@ -206,10 +211,22 @@ Plan Engine::Impl::first_plan(const Problem& asked,
                                            : tune_advice(asked, options, images.stores())));
 }
 
+// Ranks with equal pins may still run different kernels for problems that no pin names. "" where there is no pin file, or one names it.
+std::string Engine::Impl::unpinned_text(const Plan& plan) const {
+  if (options.pin.empty() || plan.rung == Rung::kPinned || useful_flops(plan.problem) <= 0)
+    return "";
+  return fmt::format("pin file {} does not name {} on this device, so rung \"{}\" says what runs",
+                     options.pin.string(), to_text(plan.problem), rung_name(plan.rung));
+}
+
 // Once for each key, since a plan is made once. Ops that are bound by memory are seldom tuned.
 void Engine::Impl::tell_of_rung(const Problem& asked, const Plan& plan) const {
   const bool bound_by_memory = useful_flops(plan.problem) <= 0;
   if (bound_by_memory || plan.rung <= Rung::kExact) return;
+  if (const std::string text = unpinned_text(plan); !text.empty()) {
+    log(LogCode::kNotTuned, text + "; tune it, and write the pin file anew with `attune pin`");
+    return;
+  }
   log(plan.rung == Rung::kBucket ? LogCode::kTunedElsewhere : LogCode::kNotTuned,
       fmt::format("{} runs {} by rung \"{}\"; {}", to_text(asked), plan.kernel_template->name(),
                   rung_name(plan.rung),

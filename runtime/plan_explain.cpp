@@ -5,6 +5,7 @@
 #include <cmath>
 #include <ctime>
 
+#include "cache/winner_rule.hpp"
 #include "runtime/ladder.hpp"
 #include "runtime/launch_text.hpp"
 #include "runtime/plan.hpp"
@@ -20,16 +21,21 @@ std::string age_of(const std::string& created) {
                   : fmt::format("{:.0f} day{} ago", std::floor(days), days < 2 ? "" : "s");
 }
 
+std::string interval_text(const Timing& timing) {
+  return fmt::format("{:.1f} us (95 %: {:.1f} to {:.1f}{})", timing.median_us, timing.lo_us,
+                     timing.hi_us, is_noisy(timing) ? ", noisy" : "");
+}
+
 std::string measured_text(const WinnerRecord& winner, const Device& device) {
   if (winner.created.empty()) return "not known: a pin file says what runs, not how long it takes";
-  std::string text = fmt::format(
-      "{:.1f} us (95 %: {:.1f} to {:.1f}), default {:.1f} us; measured {}, effort {}, {} "
-      "candidates",
-      winner.timing.median_us, winner.timing.lo_us, winner.timing.hi_us,
-      winner.default_timing.median_us, age_of(winner.created), effort_name(winner.effort),
-      winner.candidates);
+  std::string text =
+      fmt::format("{}, default {}; measured {}, effort {}, {} candidates",
+                  interval_text(winner.timing), interval_text(winner.default_timing),
+                  age_of(winner.created), effort_name(winner.effort), winner.candidates);
   if (winner.timing.sm_clock_mhz > 0)
     text += fmt::format("; at {} MHz", winner.timing.sm_clock_mhz);
+  if (is_noisy(winner)) text += "; noisy: `attune tune` measures it anew";
+  if (is_noisy(winner.timing)) text += ", and programs get no expected time";
   if (!measured_on(winner, device.identity())) return text + "; on " + winner.device.title();
   const std::string changed = difference(winner.conditions, device.conditions(), "{}, now {}");
   if (!changed.empty())

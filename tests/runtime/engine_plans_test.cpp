@@ -117,5 +117,18 @@ TEST_F(EnginePlansTest, PlansInUseOutliveTheirPlaceInTheCache) {
   EXPECT_EQ(engine.plan(at_length(200, "")), held.back());
 }
 
+TEST_F(EnginePlansTest, ANoisyTimeIsNotExpected) {
+  WinnerRecord row = put_winner(problem_);
+  row.timing.lo_us = 88;
+  row.timing.hi_us = 130;
+  Store::open(folder_ / "store.db", StoreMode::kReadWrite)
+      .put_winner({row.spec, row.shape, device_->identity(), {"test"}}, row);
+  const auto plan = engine(options()).plan(problem_);
+  EXPECT_EQ(plan->rung, Rung::kExact);
+  EXPECT_EQ(plan->expected_us, 0);
+  EXPECT_THAT(plan->explain(), HasSubstr("90.0 us (95 %: 88.0 to 130.0, noisy), default "));
+  EXPECT_THAT(plan->explain(), HasSubstr("`attune tune` measures it anew"));
+}
+
 }  // namespace
 }  // namespace attune

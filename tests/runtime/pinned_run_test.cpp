@@ -52,7 +52,12 @@ TEST_F(PinnedRunTest, WhatThePinNamesIsRun) {
   EXPECT_EQ(plan->config, row.config);
   EXPECT_EQ(plan->expected_us, 0) << "a pin file knows no times";
   EXPECT_THAT(plan->explain(), HasSubstr("a pin file says what runs, not how long it takes"));
-  EXPECT_EQ(engine.plan(longer())->rung, Rung::kNearest) << "from the pin, by the ladder's rule";
+  EXPECT_THAT(plan->warnings, ::testing::IsEmpty());
+  const auto other = engine.plan(longer());
+  EXPECT_EQ(other->rung, Rung::kNearest) << "from the pin, by the ladder's rule";
+  EXPECT_THAT(other->warnings, ::testing::Contains(::testing::AllOf(
+                                   HasSubstr("site.pin does not name "),
+                                   HasSubstr("so rung \"nearest\" says what runs"))));
 }
 
 // The first one reads the former text from a pipe, and comes to its end when the second one has

@@ -36,7 +36,8 @@ typedef struct attune_plan_info {
   const char* kernel_template; /* texts live as long as the plan */
   const char* arch;
   const char* config;
-  double expected_us;     /* as tuned here for this very shape; 0 = not known */
+  double expected_us;     /* as tuned here for this very shape; 0 = not known, or noisy: the
+                             95 % interval is wider than 20 % of the median */
   size_t workspace_bytes; /* what attune_run needs; 256-byte aligned, on the device */
   int64_t shared_bytes;   /* dynamic shared memory of a block */
   size_t zeroed_bytes; /* the workspace's first bytes, which attune_workspace_init zeroes and every

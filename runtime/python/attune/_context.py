@@ -69,7 +69,7 @@ def parse(text):
 class Plan(object if module is None else module.PlanBase):
     """What will be launched for one problem; immutable. Made by Context.plan().
 
-    rung, kernel_template, arch, config, expected_us (None: not tuned), registers, shared_bytes, workspace_bytes: what was chosen.
+    rung, kernel_template, arch, config, expected_us (None: not tuned, or too noisy a time), registers, shared_bytes, workspace_bytes: what was chosen.
     target: cpu or cuda:N, where the operands of its runs must be. explain() says why it was chosen."""
 
     def __init__(self, handle, problem, text):
