@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cache/winner_rule.hpp"
 #include "generator/core/error.hpp"
 
 namespace attune {
@@ -51,6 +52,8 @@ bool ShapeTuner::step(const std::vector<TuneCandidate>& hints, double deadline) 
 bool ShapeTuner::begin(const std::vector<TuneCandidate>& hints) {
   if (has_begun_) return true;
   has_begun_ = true;
+  if (const auto stored = trials_.book().stored_winner(); stored && is_noisy(*stored))
+    trials_.book().forget_noisy();
   const std::vector<TuneCandidate> first = explorer_.first_wave(hints);
   if (first.empty()) {
     report_.note =
@@ -118,10 +121,11 @@ std::optional<WinnerRecord> ShapeTuner::former_winner() const {
 }
 
 // The stored winner when the search came to its end before, and would begin with nothing new.
-// (Hints of other shapes do not count: those move with every tune of theirs.)
+// (Hints of other shapes do not count: those move with every tune of theirs.) A noisy one settles nothing.
 std::optional<WinnerRecord> ShapeTuner::settled() const {
   std::optional<WinnerRecord> winner = former_winner();
-  if (!winner || !winner->complete || !trials_.unknown(explorer_.first_wave({})).empty())
+  if (!winner || !winner->complete || is_noisy(*winner) ||
+      !trials_.unknown(explorer_.first_wave({})).empty())
     return std::nullopt;
   return winner;
 }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "cache/winner_rule.hpp"
+
 namespace attune {
 namespace {
 
@@ -37,6 +39,10 @@ const TrialRecord* TrialBook::find(const TuneCandidate& candidate,
 void TrialBook::recall(const std::vector<TrialRecord>& trials) {
   for (const TrialRecord& trial : trials)
     trials_[identity(trial.toolchain, trial.arch, trial.config)] = trial;
+}
+
+void TrialBook::forget_noisy() {
+  std::erase_if(trials_, [](const auto& one) { return is_noisy(one.second.timing); });
 }
 
 void TrialBook::put(const TrialRecord& trial) {

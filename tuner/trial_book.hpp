@@ -27,6 +27,8 @@ class TrialBook {
   // Adds trials of this tune that the store may lack (there is none, or its disk is full).
   void recall(const std::vector<TrialRecord>& trials);
   const TrialRecord* find(const TuneCandidate& candidate, const ToolchainIdentity& toolchain) const;
+  // Leaves out the trials of earlier tunes whose times are noisy: they are measured anew.
+  void forget_noisy();
   void put(const TrialRecord& trial);
   void put_winner(const WinnerRecord& winner);
   void put_image(const TrialRecord& trial, const std::string& source_digest,

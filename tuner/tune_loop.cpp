@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "cache/winner_rule.hpp"
 #include "generator/core/visibility.hpp"
 #include "tuner/oracles/reference_kernels.hpp"
 #include "tuner/shape_tuner.hpp"
@@ -312,7 +313,15 @@ class TuneLoop {
     given_up_ = given_up_ || (found.error && budget_is_over());
     const bool is_news = !shape.report || merge(&found, *shape.report);
     shape.report = std::move(found);
+    note_noise(&*shape.report);
     if (is_news && options_.finished) options_.finished(*shape.report, index, shares_.num_shapes());
+  }
+
+  static void note_noise(ShapeReport* shape) {
+    if (!shape->winner || !is_noisy(*shape->winner)) return;
+    shape->note += shape->note.empty() ? "" : "; ";
+    shape->note +=
+        "noisy: its times vary too much to tell kernels apart; a later tune measures it anew";
   }
 
   // What an earlier pass knew, added to what a later one found; true when it is another winner.

@@ -3,6 +3,9 @@
 // what load, and a launch that stands alone, costs them: what counts is the time under load.
 #include "tuner/final_race.hpp"
 
+#include <gmock/gmock.h>
+
+#include "cache/winner_rule.hpp"
 #include "tests/tuner/simulated_tune.hpp"
 
 namespace attune::testing {
@@ -109,6 +112,27 @@ TEST(FinalRace, LessThanAPercentKeepsTheDefault) {
     EXPECT_TRUE(run.report.shapes.at(0).winner->default_is_winner)
         << seed << " " << run.report.shapes[0].winner->why;
   }
+}
+
+// A busy machine: samples spread so far that no time means much. The tune says so, and the next one measures anew.
+TEST_F(TuneStoreTest, ATuneThatFoundOnlyNoiseSaysSoAndIsMeasuredAnew) {
+  const World busy({.seed = 14, .noise = 0.9}), quiet({.seed = 14});
+  Store store = open_store();
+  const ShapeReport first = tune_simulated(busy, {llama_problem(1024)}, 1, &store).report.shapes[0];
+  ASSERT_TRUE(first.winner);
+  ASSERT_TRUE(is_noisy(*first.winner))
+      << first.winner->timing.lo_us << " to " << first.winner->timing.hi_us;
+  EXPECT_THAT(first.note, ::testing::HasSubstr("noisy: its times vary too much"));
+  const ShapeReport second =
+      tune_simulated(quiet, {llama_problem(1024)}, 2, &store).report.shapes[0];
+  EXPECT_FALSE(second.already_tuned);
+  EXPECT_GT(second.measured, 0);
+  ASSERT_TRUE(second.winner);
+  EXPECT_FALSE(is_noisy(*second.winner));
+  EXPECT_THAT(second.note, ::testing::Not(::testing::HasSubstr("noisy")));
+  EXPECT_LT(regret(quiet, second), 0.05);
+  EXPECT_TRUE(
+      tune_simulated(quiet, {llama_problem(1024)}, 3, &store).report.shapes[0].already_tuned);
 }
 
 }  // namespace
