@@ -79,7 +79,7 @@ def run_session(given, job, place):
             lines = written(place / "lines")
             if len(lines) != before:
                 before, since = len(lines), time.monotonic()
-            if time.monotonic() - since > given.seconds and lines and lines[-1]["what"] == "begin":
+            if time.monotonic() - since > 2 * given.seconds and lines and lines[-1]["what"] == "begin":  # the session has not ended it
                 process.kill()
                 process.wait()
                 return None
@@ -89,7 +89,7 @@ def run_session(given, job, place):
 def outcomes(given, folder, place):
     """Runs sessions until each test of the sample has an outcome. Returns the lines that they wrote."""
     job = dict(peer=given.peer, folder=str(folder), given=str(given.tests.resolve()), files=given.files, only=given.only, seed=given.seed, sample=given.sample,
-               device=given.device, longest=given.longest, lines=str(place / "lines"), done=[])
+               device=given.device, longest=given.longest, seconds=given.seconds, lines=str(place / "lines"), done=[])
     while True:
         before = len(written(place / "lines"))
         status = run_session(given, job, place)
@@ -99,7 +99,7 @@ def outcomes(given, folder, place):
         if not any(line["what"] == "begin" for line in lines[before:]):
             sys.exit((place / "pytest.log").read_text()[-3000:] + f"\nno test was run: pytest ended with {status}")
         if lines[-1]["what"] == "begin":
-            words = f"took more than {given.seconds} s" if status is None else f"the process ended with {status}"
+            words = f"took more than {2 * given.seconds} s" if status is None else f"the process ended with {status}"
             with (place / "lines").open("a") as file:
                 file.write(json.dumps(dict(what="end", id=lines[-1]["id"], outcome="error", words=words, died=True)) + "\n")
         job["done"] = [line["id"] for line in written(place / "lines") if line["what"] == "end"]

@@ -5,6 +5,7 @@ import linecache
 import os
 import pathlib
 import random
+import signal
 import sys
 import types
 
@@ -91,7 +92,9 @@ class Recorder:
     def pytest_runtest_protocol(self, item):
         self.outcome = "passed", ""
         self.write("begin", item.nodeid)
+        signal.alarm(self.job["seconds"])
         yield
+        signal.alarm(0)
         self.write("end", item.nodeid, outcome=self.outcome[0], words=self.outcome[1])
         if any(part in self.outcome[1] for part in NO_CONTEXT):
             os._exit(1)
@@ -110,6 +113,10 @@ class Recorder:
             self.outcome = judged(call.excinfo.value, self.attune)
 
 
+def end_test(signal_number, frame):
+    raise TimeoutError("took more time than --seconds")
+
+
 def without_gpu():
     """Answers of torch.cuda that tests ask for while they are collected, on a machine without a GPU."""
     import torch
@@ -126,6 +133,7 @@ def main():
     sys.path[:0] = [str(parent) for parent in (folder, *folder.parents) if parent.is_relative_to(top)]
     if job["device"] == "cpu":
         without_gpu()
+    signal.signal(signal.SIGALRM, end_test)
     stand_ins.put(job["peer"], job["given"])
     files = [str(file) for file in sorted(folder.glob(job["files"]))]
     options = ["-q", "-p", "no:cacheprovider", "--noconftest", "--continue-on-collection-errors", f"--rootdir={top}", "--import-mode=importlib"]
