@@ -19,10 +19,9 @@
  *   attune_context_destroy(context);
  *
  * No function throws, aborts or exits, nor prints but AT106: see attune_context_options.log. Each
- * returns a status; attune_last_error() has the sentence. Every struct starts with its size: a program
- * built against an older header keeps working. So functions that fill structs are macros here, which
- * pass the size that the caller compiled; they never write beyond it, and nothing at a size below 8
- * or above 65536, which functions with a status refuse.
+ * returns a status; attune_last_error() has the sentence. Every struct starts with its size: programs
+ * built against an older header keep working. Functions that fill structs are macros that pass the
+ * size which the caller compiled. A size below 8 or above 65536 is refused, or nothing is written.
  * Threads: contexts and plans may be used from any thread at once; attune_run takes no lock and
  * allocates nothing. Compiling for a CPU runs on a thread of its own with a stack of 8 MB; clang may
  * end the process where memory is gone meanwhile. Kernels of bundles and stores need no clang.
