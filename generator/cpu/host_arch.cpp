@@ -19,34 +19,30 @@
 namespace attune {
 namespace {
 
+// Each name stands between spaces.
 // clang-format off
-constexpr std::string_view kX86Names[] = {
-    "alderlake", "amdfam10", "arrowlake", "arrowlake-s", "athlon-fx", "athlon64", "athlon64-sse3", "atom",
-    "barcelona", "bdver1", "bdver2", "bdver3", "bdver4", "bonnell", "broadwell", "btver1", "btver2",
-    "cannonlake", "cascadelake", "clearwaterforest", "cooperlake", "core-avx-i", "core-avx2", "core2",
-    "corei7", "corei7-avx", "emeraldrapids", "goldmont", "goldmont-plus", "gracemont", "grandridge",
-    "graniterapids", "graniterapids-d", "haswell", "icelake-client", "icelake-server", "ivybridge", "k8",
-    "k8-sse3", "knl", "knm", "lunarlake", "meteorlake", "nehalem", "nocona", "opteron", "opteron-sse3",
-    "pantherlake", "penryn", "raptorlake", "rocketlake", "sandybridge", "sapphirerapids", "sierraforest",
-    "silvermont", "skx", "skylake", "skylake-avx512", "slm", "tigerlake", "tremont", "westmere", "x86-64",
-    "x86-64-v2", "x86-64-v3", "x86-64-v4", "znver1", "znver2", "znver3", "znver4", "znver5",
-};
-constexpr std::string_view kAarch64Names[] = {
-    "a64fx", "ampere1", "ampere1a", "ampere1b", "apple-a10", "apple-a11", "apple-a12", "apple-a13",
-    "apple-a14", "apple-a15", "apple-a16", "apple-a17", "apple-a7", "apple-a8", "apple-a9", "apple-m1",
-    "apple-m2", "apple-m3", "apple-m4", "apple-s4", "apple-s5", "carmel", "cobalt-100", "cortex-a34",
-    "cortex-a35", "cortex-a510", "cortex-a520", "cortex-a520ae", "cortex-a53", "cortex-a55", "cortex-a57",
-    "cortex-a65", "cortex-a65ae", "cortex-a710", "cortex-a715", "cortex-a72", "cortex-a720",
-    "cortex-a720ae", "cortex-a725", "cortex-a73", "cortex-a75", "cortex-a76", "cortex-a76ae", "cortex-a77",
-    "cortex-a78", "cortex-a78ae", "cortex-a78c", "cortex-r82", "cortex-r82ae", "cortex-x1", "cortex-x1c",
-    "cortex-x2", "cortex-x3", "cortex-x4", "cortex-x925", "cyclone", "exynos-m3", "exynos-m4", "exynos-m5",
-    "falkor", "generic", "grace", "kryo", "neoverse-512tvb", "neoverse-e1", "neoverse-n1", "neoverse-n2",
-    "neoverse-n3", "neoverse-v1", "neoverse-v2", "neoverse-v3", "neoverse-v3ae", "oryon-1", "saphira",
-    "thunderx", "thunderx2t99", "thunderx3t110", "thunderxt81", "thunderxt83", "thunderxt88", "tsv110",
-};
+constexpr std::string_view kX86Names =
+    " alderlake amdfam10 arrowlake arrowlake-s athlon-fx athlon64 athlon64-sse3 atom barcelona "
+    "bdver1 bdver2 bdver3 bdver4 bonnell broadwell btver1 btver2 cannonlake cascadelake "
+    "clearwaterforest cooperlake core-avx-i core-avx2 core2 corei7 corei7-avx emeraldrapids "
+    "goldmont goldmont-plus gracemont grandridge graniterapids graniterapids-d haswell "
+    "icelake-client icelake-server ivybridge k8 k8-sse3 knl knm lunarlake meteorlake nehalem "
+    "nocona opteron opteron-sse3 pantherlake penryn raptorlake rocketlake sandybridge "
+    "sapphirerapids sierraforest silvermont skx skylake skylake-avx512 slm tigerlake tremont "
+    "westmere x86-64 x86-64-v2 x86-64-v3 x86-64-v4 znver1 znver2 znver3 znver4 znver5 ";
+constexpr std::string_view kAarch64Names =
+    " a64fx ampere1 ampere1a ampere1b apple-a10 apple-a11 apple-a12 apple-a13 apple-a14 "
+    "apple-a15 apple-a16 apple-a17 apple-a7 apple-a8 apple-a9 apple-m1 apple-m2 apple-m3 "
+    "apple-m4 apple-s4 apple-s5 carmel cobalt-100 cortex-a34 cortex-a35 cortex-a510 cortex-a520 "
+    "cortex-a520ae cortex-a53 cortex-a55 cortex-a57 cortex-a65 cortex-a65ae cortex-a710 "
+    "cortex-a715 cortex-a72 cortex-a720 cortex-a720ae cortex-a725 cortex-a73 cortex-a75 "
+    "cortex-a76 cortex-a76ae cortex-a77 cortex-a78 cortex-a78ae cortex-a78c cortex-r82 "
+    "cortex-r82ae cortex-x1 cortex-x1c cortex-x2 cortex-x3 cortex-x4 cortex-x925 cyclone "
+    "exynos-m3 exynos-m4 exynos-m5 falkor generic grace kryo neoverse-512tvb neoverse-e1 "
+    "neoverse-n1 neoverse-n2 neoverse-n3 neoverse-v1 neoverse-v2 neoverse-v3 neoverse-v3ae "
+    "oryon-1 saphira thunderx thunderx2t99 thunderx3t110 thunderxt81 thunderxt83 thunderxt88 "
+    "tsv110 ";
 // clang-format on
-static_assert(std::is_sorted(std::begin(kX86Names), std::end(kX86Names)));
-static_assert(std::is_sorted(std::begin(kAarch64Names), std::end(kAarch64Names)));
 
 #if defined(__x86_64__)
 // Returns what this CPU answers.
@@ -137,9 +133,11 @@ Arch detect_host_arch() {
 }
 
 bool is_cpu_name(std::string_view name) {
-  return std::binary_search(std::begin(kX86Names), std::end(kX86Names), name) ||
-         std::binary_search(std::begin(kAarch64Names), std::end(kAarch64Names), name) ||
-         name == read_host_cpu().name;
+  const std::string word = " " + std::string(name) + " ";
+  const bool is_word = !name.empty() && name.find(' ') == std::string_view::npos;
+  return is_word &&
+         (kX86Names.find(word) != std::string_view::npos ||
+          kAarch64Names.find(word) != std::string_view::npos || name == read_host_cpu().name);
 }
 
 }  // namespace attune

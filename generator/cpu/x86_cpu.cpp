@@ -13,12 +13,12 @@ namespace {
 using Word = CpuidWord;
 
 // What the operating system must save for a feature's registers.
-enum class Saved { kAny, kAvx, kAvx512, kAmx };
+enum class Saved : uint8_t { kAny, kAvx, kAvx512, kAmx };
 
-struct Feature {
-  const char* name;
+struct Feature {  // with its name inside: a pointer costs a relocation, too
+  char name[20];
   Word word;
-  int bit;
+  uint8_t bit;
   Saved saved = Saved::kAny;
 };
 
@@ -157,14 +157,15 @@ bool has(const Cpuid& cpuid, const Feature& feature) {
 }
 
 bool has(const Cpuid& cpuid, std::string_view name) {
-  const auto* const found = std::find_if(std::begin(kFeatures), std::end(kFeatures),
-                                         [&](const Feature& f) { return f.name == name; });
+  const auto* const found =
+      std::find_if(std::begin(kFeatures), std::end(kFeatures),
+                   [&](const Feature& f) { return std::string_view(f.name) == name; });
   return found != std::end(kFeatures) && has(cpuid, *found);
 }
 
 struct Models {
-  int first, last;
-  const char* name;
+  uint8_t first, last;
+  char name[18];
 };
 
 const char* name_in(const Models* begin, const Models* end, int model) {

@@ -11,7 +11,7 @@
 namespace attune {
 
 // The registers that name and features stand in: leaf (and subleaf), register.
-enum class CpuidWord {
+enum class CpuidWord : uint8_t {
   k1Eax,  // family, model, stepping
   k1Ecx,
   k1Edx,

@@ -21,6 +21,8 @@
 #include "generator/core/score/parse.hpp"
 #include "generator/core/score/source_text.hpp"
 #include "generator/core/score/text.hpp"
+#include "generator/cpu/elf_link.hpp"
+#include "generator/elf_file.hpp"
 #include "generator/image_info.hpp"
 #include "runtime/bundle.hpp"
 #include "runtime/bundle_manifest.hpp"
@@ -164,11 +166,23 @@ void read_peers(std::string_view text) {
   read_peer_times(file.path());
 }
 
-// The log of ptxas, from which resources are read where there is no reader of ELF.
+// The log of ptxas, from which resources are read.
 void read_log(std::string_view text) {
   ImageInfo info;
   add_log_info(text, &info);
   image_fault(info);
+}
+
+// A host object of either machine, linked for a place where nothing runs.
+void read_object(std::string_view bytes) {
+  constexpr LibraryFunction kFunctions[] = {{"memcpy", 0x1000}, {"expf", 0x2000}};
+  read_image_info(bytes, "entry");
+  const std::optional<ElfFile> elf = ElfFile::open(bytes);
+  const uint16_t machine = elf && elf->header().e_machine == EM_AARCH64 ? EM_AARCH64 : EM_X86_64;
+  const LinkedObject linked(bytes, machine, kFunctions, 4096);
+  std::string memory(linked.bytes(), '\0');
+  linked.write(memory.data(), uint64_t{0x7f0000000000});
+  linked.function("entry");
 }
 
 }  // namespace
@@ -178,7 +192,7 @@ const Parser kParsers[] = {
     {"shape", read_shape},     {"score", read_score},     {"program", read_program},
     {"export", read_export},   {"pins", read_pins},       {"manifest", read_manifest},
     {"bundle", read_bundle},   {"capture", read_capture}, {"model", read_model},
-    {"peers", read_peers},     {"log", read_log}};
+    {"peers", read_peers},     {"log", read_log},         {"object", read_object}};
 const int kNumParsers = sizeof kParsers / sizeof kParsers[0];
 
 }  // namespace attune::testing
