@@ -73,7 +73,7 @@ Pin parse_line(std::string_view line) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("has {} columns; a pin has {}, with tabs between them", columns.size(),
                             kColumns));
-  const Problem problem = parse_written_problem(columns[0]);
+  const Problem problem = parse_problem(columns[0]);
   Pin pin{spec_of(problem),
           shape_of(problem),
           columns[1],

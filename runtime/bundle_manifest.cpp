@@ -56,7 +56,7 @@ Effort effort_of(int number) {
 }
 
 WinnerRecord parse_winner(const JsonValue& json, const ManifestEntry& entry) {
-  const Problem problem = parse_written_problem(json_string(json, "problem"));
+  const Problem problem = parse_problem(json_string(json, "problem"));
   WinnerRecord winner;
   winner.spec = entry.key.spec;
   winner.shape = shape_of(problem);
@@ -137,7 +137,7 @@ ManifestEntry parse_entry(const JsonValue& json) {
   entry.key.arch = json_string(json, "arch");
   entry.key.toolchain = {json_string(json, "template"), json_string(json, "template_digest"),
                          json_string(json, "compiler"), json_string(json, "options")};
-  entry.key.spec = spec_of(parse_written_problem(json_string(json, "problem")));
+  entry.key.spec = spec_of(parse_problem(json_string(json, "problem")));
   entry.key.config = parse_config(json_string(json, "config"));
   if (json.contains("source_digest"))  // earlier bundles have none, and are found no more
     entry.key.source_digest = json_string(json, "source_digest");

@@ -44,7 +44,7 @@ PeerTimes read_peer_times(const std::filesystem::path& path) {
     for (const Json& row : json.at("rows")) {
       const auto times = times_of(row.at("timings"));
       if (times.empty()) continue;
-      const Problem problem = parse_written_problem(row.at("problem").get<std::string>());
+      const Problem problem = parse_problem(row.at("problem").get<std::string>());
       for (const auto& [name, us] : times) found.of[to_text(canonical(problem))][name] = us;
     }
   } catch (const Json::exception& error) {

@@ -197,7 +197,7 @@ Problem captured_problem(const std::string& line, const std::string& where) {
     for (const auto& [field, kind] :
          {std::pair{"score_mod", score::Kind::kScore}, {"mask_mod", score::Kind::kMask}})
       if (json.contains(field)) read_user_program(program_text(json, field), kind, field);
-    return parse_written_problem(json.at("problem").get<std::string>());
+    return parse_problem(json.at("problem").get<std::string>());
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", where, error.what()));
   }
@@ -253,8 +253,9 @@ Workload workload_from_problems(const std::vector<std::string>& texts, const Sha
   Workload workload{"problems", {}, {}, {}};
   std::set<std::string> seen;
   for (const std::string& text : texts) {
-    Problem given = read_problem(
-        text, choice.seqlens.empty() ? TextLengths::kRequired : TextLengths::kOptional);
+    Problem given =
+        read_problem(text, choice.seqlens.empty() ? TextLengths::kRequired : TextLengths::kOptional,
+                     TextFiles::kRead);
     if (choice.complete) choice.complete(&given);
     validate(given);
     const std::vector<int64_t> lengths =

@@ -195,17 +195,20 @@ void validate(const Problem& problem);
 
 // kOptional: seqlen_q and seqlen_kv are 0 where the text has none; the caller gives them.
 enum class TextLengths { kRequired, kOptional };
+// kRead: score_mod=@FILE and mask_mod=@FILE read the program that FILE holds. Only a command line asks
+// for it, whose user may read the file. Any other text may come from a client, a bundle, a pin file
+// or a capture, and an error would quote the file.
+enum class TextFiles { kRefused, kRead };
 
 // key=value,... in any order, spaces around commas are fine; problem_keys() in problem_fields.hpp
 // has the keys. heads, the head dims and the lengths must stand there, the rest has the defaults
 // above. An 8-bit dtype makes o bf16 unless dtype_o is given. Unknown or malformed keys, and two
 // that set the same field, throw kInvalidArgument. The result is validated.
-Problem parse_problem(std::string_view text, TextLengths lengths = TextLengths::kRequired);
+Problem parse_problem(std::string_view text, TextLengths lengths = TextLengths::kRequired,
+                      TextFiles files = TextFiles::kRefused);
 // The same before it is validated: of a caller that adds what the text leaves out, and validates that.
-Problem read_problem(std::string_view text, TextLengths lengths = TextLengths::kRequired);
-// The same of a text that stands in a file that others may have written (a bundle, a pin file, a
-// capture): it may not name files (score_mod=@FILE).
-Problem parse_written_problem(std::string_view text);
+Problem read_problem(std::string_view text, TextLengths lengths = TextLengths::kRequired,
+                     TextFiles files = TextFiles::kRefused);
 std::string to_text(const Problem& problem);
 
 // Whether an operand has 8-bit numbers.

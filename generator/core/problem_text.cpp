@@ -118,7 +118,10 @@ std::string canonical_text(const Problem& problem, Part part) {
 void refuse_files(const std::vector<Pair>& pairs) {
   for (const auto& [name, value] : pairs)
     if (value.starts_with('@'))
-      refuse(fmt::format("{} is {}; accepted in a text that was stored is a digest", name, value));
+      refuse(
+          fmt::format("{} is {}; must be a digest: only the program attune reads files, which its "
+                      "command line names",
+                      name, value));
 }
 
 // What `text` says of one part; the caller compares the canonical text of the result with it.
@@ -134,8 +137,9 @@ Problem parse_canonical(std::string_view text, Part part) {
 
 }  // namespace
 
-Problem read_problem(std::string_view text, TextLengths lengths) {
+Problem read_problem(std::string_view text, TextLengths lengths, TextFiles files) {
   std::vector<Pair> pairs = pairs_of(text);
+  if (files == TextFiles::kRefused) refuse_files(pairs);
   // dtype first: dtype_kv and dtype_o say what differs from it.
   std::stable_partition(pairs.begin(), pairs.end(),
                         [](const Pair& pair) { return pair.first == "dtype"; });
@@ -148,15 +152,10 @@ Problem read_problem(std::string_view text, TextLengths lengths) {
   return reader.problem();
 }
 
-Problem parse_problem(std::string_view text, TextLengths lengths) {
-  Problem problem = read_problem(text, lengths);
+Problem parse_problem(std::string_view text, TextLengths lengths, TextFiles files) {
+  Problem problem = read_problem(text, lengths, files);
   validate(problem);
   return problem;
-}
-
-Problem parse_written_problem(std::string_view text) {
-  refuse_files(pairs_of(text));
-  return parse_problem(text);
 }
 
 KernelSpec parse_spec_text(std::string_view text) {

@@ -59,9 +59,11 @@ TEST(ScoreRefusals, OfFields) {
        "the program file /dev/zero cannot be read: it is a device, not a regular file"},
   };
   for (const auto& [text, sentence] : cases)
-    EXPECT_THAT(
-        refusal([&, t = text] { parse_problem(std::string("head_dim=64,heads=2,seqlen=8,") + t); }),
-        HasSubstr(sentence))
+    EXPECT_THAT(refusal([&, t = text] {
+                  parse_problem(std::string("head_dim=64,heads=2,seqlen=8,") + t,
+                                TextLengths::kRequired, TextFiles::kRead);
+                }),
+                HasSubstr(sentence))
         << text;
 }
 

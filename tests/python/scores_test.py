@@ -116,9 +116,10 @@ class ScoresTest(unittest.TestCase):
             bias = self.random.standard_normal((ROWS, KEYS)).astype(np.float32)
             self.compare(lambda s: s + bias, bias=bias)
 
-    def run_plan(self, text, captures=None, scalars=None, **positions):
+    def run_plan(self, text, captures=None, scalars=None, programs=None, **positions):
         q, k, v = operands()
-        plan = attune.Context("cpu").plan(f"dtype=fp32,head_dim={DIM},heads={HEADS}/{HEADS_KV},batch={BATCH},seqlen_q={ROWS},seqlen_kv={KEYS}{text}")
+        plan = attune.Context("cpu").plan(f"dtype=fp32,head_dim={DIM},heads={HEADS}/{HEADS_KV},batch={BATCH},seqlen_q={ROWS},seqlen_kv={KEYS}{text}",
+                                          **programs or {})
         o, lse = np.empty_like(q), np.empty((BATCH, HEADS, ROWS), np.float32)
         plan.run(q, k, v, o, lse, captures=captures, scalars=scalars, **positions)
         again = np.empty_like(q)
@@ -126,11 +127,19 @@ class ScoresTest(unittest.TestCase):
         np.testing.assert_array_equal(o, again)
         return o, lse
 
-    def program(self, text):
-        with tempfile.NamedTemporaryFile("w", suffix=".txt", delete=False) as file:
-            file.write(text)
-        self.addCleanup(os.unlink, file.name)
-        return file.name
+    def test_a_text_reads_no_file(self):
+        """A server may plan what its clients write; an error would quote the file."""
+        text = f"dtype=fp32,head_dim={DIM},heads={HEADS},seqlen=9,"
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("secret")
+            file.flush()
+            for field in ("score_mod", "mask_mod"):
+                for act in (attune.Context("cpu").plan, attune.tune):
+                    with self.assertRaisesRegex((attune.Error, ValueError), f"{field} is @{file.name}; must be a digest") as caught:
+                        act(f"{text}{field}=@{file.name}")
+                    self.assertNotIn("secret", str(caught.exception))
+        with self.assertRaisesRegex(TypeError, "mask_mod is of type int; must be the text of a program"):
+            attune.Context("cpu").plan(text + "batch=1", mask_mod=3)
 
     def test_a_plan_takes_captures_and_scalars_by_name(self):
         bias = self.random.standard_normal((HEADS, ROWS, KEYS)).astype(np.float16)
@@ -140,24 +149,24 @@ class ScoresTest(unittest.TestCase):
         np.testing.assert_array_equal(o, want_o)
         np.testing.assert_array_equal(lse, want_lse)
         table = self.random.standard_normal((KEYS, 2)).astype(np.float32).T[::-1].copy()
-        score = self.program("// capture table: fp32[2]\n// scalar gain: float\nreturn score + gain * table[head % 2][kv_idx];")
-        mask = self.program("// scalar reach: int\nreturn abs(q_idx - kv_idx) <= reach;")
-        o, _ = self.run_plan(f",score_mod=@{score},mask_mod=@{mask}", {"table": table}, {"gain": 0.5, "reach": 9})
+        programs = {"score_mod": "// capture table: fp32[2]\n// scalar gain: float\nreturn score + gain * table[head % 2][kv_idx];",
+                    "mask_mod": "// scalar reach: int\nreturn abs(q_idx - kv_idx) <= reach;"}
+        o, _ = self.run_plan("", {"table": table}, {"gain": 0.5, "reach": 9}, programs)
         seen = np.abs(self.row - self.key) <= 9
         want, _ = expected(*operands(), lambda s: s + 0.5 * table[np.arange(HEADS) % 2][:, None, :], seen)
         self.assertLess(np.abs(o - want).max(), 3e-5)
 
     def test_positions_of_a_plan(self):
-        mask = self.program("// scalar reach: int\nreturn abs(q_idx - kv_idx) <= reach;")
-        o, _ = self.run_plan(f",mask_mod=@{mask}", scalars={"reach": 9}, q_position0=12, kv_position0=2)
+        near = {"mask_mod": "// scalar reach: int\nreturn abs(q_idx - kv_idx) <= reach;"}
+        o, _ = self.run_plan("", scalars={"reach": 9}, programs=near, q_position0=12, kv_position0=2)
         want, _ = expected(*operands(), lambda s: s, np.abs(self.row + 10 - self.key) <= 9)
         self.assertLess(np.abs(o - want).max(), 3e-5)
-        causal = self.program("return kv_idx <= q_idx;")
-        o, _ = self.run_plan(f",mask_mod=@{causal}", q_position0=7, kv_position0=7)
+        causal = {"mask_mod": "return kv_idx <= q_idx;"}
+        o, _ = self.run_plan("", programs=causal, q_position0=7, kv_position0=7)
         want, _ = self.run_plan(",mask=causal_top_left")
         np.testing.assert_array_equal(o, want)
         with self.assertRaisesRegex(attune.Error, "q_position0 is 7 and kv_position0 is 0; accepted are equal ones"):
-            self.run_plan(f",mask_mod=@{causal}", q_position0=7)
+            self.run_plan("", programs=causal, q_position0=7)
 
     def test_tensors_by_row_and_key_are_the_calls_own(self):
         """Wherever the call's rows and keys stand; slopes beside them count from there."""
@@ -185,8 +194,7 @@ class ScoresTest(unittest.TestCase):
 
     def test_what_a_plan_refuses(self):
         bias = np.zeros((ROWS, KEYS), np.float32)
-        score = self.program("// capture t: int32[1]\n// scalar n: int\nreturn score + t[kv_idx] * n;")
-        mod = f",score_mod=@{score}"
+        mod = {"score_mod": "// capture t: int32[1]\n// scalar n: int\nreturn score + t[kv_idx] * n;"}
         good = np.zeros(KEYS, np.int32)
         for kind, message, text, captures, scalars in (
                 (ValueError, "captures has bais; accepted are bias, which", ",bias=fp32", {"bais": bias}, None),
@@ -199,7 +207,7 @@ class ScoresTest(unittest.TestCase):
                 (attune.Error, "scalar n is 0.5; accepted are integers", mod, {"t": good}, {"n": 0.5}),
                 (attune.Error, "has a scalar m, which this plan does not read", mod, {"t": good}, {"n": 1, "m": 2})):
             with self.assertRaisesRegex(kind, message):
-                self.run_plan(text, captures, scalars)
+                self.run_plan("", captures, scalars, text) if text is mod else self.run_plan(text, captures, scalars)
 
     def test_refusals_name_what_came(self):
         q, k, v = operands()

@@ -198,7 +198,7 @@ std::string group_text(const Group& group) {
 }
 
 int show(const DbOptions& options, const std::string& problem_text) {
-  const Problem problem = parse_problem(problem_text);
+  const Problem problem = parse_problem(problem_text, TextLengths::kRequired, TextFiles::kRead);
   const std::vector<Group> groups = groups_of(open_db(options), options, problem);
   if (groups.empty())
     throw Error(ErrorCode::kNotTuned,

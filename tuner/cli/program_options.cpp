@@ -70,7 +70,7 @@ std::function<void(Problem*)> giver_of(const ProgramOptions& options) {
 }
 
 Problem parse_problem_with(const ProgramOptions& options, const std::string& text) {
-  Problem problem = read_problem(text);
+  Problem problem = read_problem(text, TextLengths::kRequired, TextFiles::kRead);
   giver_of(options)(&problem);
   validate(problem);
   return problem;

@@ -73,7 +73,7 @@ ATTUNE_API void attune_problem_init_sized(attune_problem* problem, size_t size);
 #define attune_problem_init(problem) attune_problem_init_sized((problem), sizeof(attune_problem))
 /* dtype=bf16,head_dim=128,heads=32/8,batch=2,seqlen=2048,mask=causal_bottom_right,window=1024:0,
  * scale=0.1; also head_dim_qk, head_dim_v, seqlen_q, seqlen_kv; "-" = an open side of a window.
- * heads, head dims and lengths must be given, and nothing twice. For 8 bits:
+ * heads, head dims and lengths must be given, and nothing twice. No text reads a file. For 8 bits:
  * dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,accuracy=fast,v_layout=transposed,scale_block=128;
  * op=quantise,dtype=bf16,dtype_o=e4m3,rotation=hadamard. To join the results of two calls over
  * different keys, op=merge,dtype=fp32,dtype_kv=bf16: q and q_scale are the first's o and lse (with

@@ -17,6 +17,7 @@ from ._flags import flag
 from ._library import ContextOptions, MemoryBundle, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library, module
 from ._nvrtc import offer_nvrtc_folders
 from ._operands import Layout, factors
+from ._programs import program_of
 from ._recent import Recent
 from ._scores import give_map, named_operands
 from ._torch import capturing, on_stream, refuse_gradients, refuse_recording, stream_address, synchronize, untraced
@@ -334,17 +335,19 @@ class Context:
         check(library.attune_problem_check(self._handle, ctypes.byref(parsed), reasons, len(reasons)))
         return reasons.value.decode()
 
-    def plan(self, problem, layout=None):
+    def plan(self, problem, layout=None, *, score_mod=None, mask_mod=None):
         """The Plan for a problem in text form (problem_text() makes it of tensors); looks up, or compiles. `layout`: a tuple (q, k, v, o)
-        of tensors whose strides the coming runs have; by default contiguous ones."""
+        of tensors whose strides the coming runs have; by default contiguous ones. `score_mod`, `mask_mod`: texts of programs, with their
+        declarations as comments; a problem's text reads no file."""
+        programs = [(kind, program_of(kind, text).handle) for kind, text in (("score_mod", score_mod), ("mask_mod", mask_mod)) if text is not None]
         if layout is None:
-            return self.plan_with_strides(problem, None)
+            return self.plan_with_strides(problem, None, programs)
         transposed = parse(problem).v_layout
         layouts = (tensors.ROWS, tensors.ROWS, transposed, tensors.ROWS)
         for name, tensor, order in zip("qkvo", layout, layouts):
             tensors.signature(name, tensor)  # refuses what is no tensor
             tensors.check_rank(name, tensor, tensors.DIMENSIONS[order])
-        return self.plan_with_strides(problem, [tensors.layout_strides(*of) for of in zip("qkvo", layout, layouts)])
+        return self.plan_with_strides(problem, [tensors.layout_strides(*of) for of in zip("qkvo", layout, layouts)], programs)
 
     def plan_with_strides(self, problem, strides, programs=(), gradients=None):
         """As plan(); `strides` of q, k, v and o over (batch, rows, heads), or None. `programs`: pairs of score_mod or mask_mod and an

@@ -31,6 +31,8 @@ def declared_in(canonical):
 
 @functools.lru_cache(maxsize=1024)
 def program_of(kind, text):
+    if not isinstance(text, str):
+        raise TypeError(f"{kind} is of type {type(text).__name__}; must be the text of a program")
     desc = ProgramDesc(size=ctypes.sizeof(ProgramDesc), text=text.encode(), kind=KINDS.index(kind), name=kind.encode())
     handle = ctypes.c_void_p()
     check(library.attune_program_parse(ctypes.byref(desc), ctypes.byref(handle), None, 0))

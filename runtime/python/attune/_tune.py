@@ -4,6 +4,7 @@ contexts of this process see the winners. _tune_on_first_use.py does the same fo
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -62,14 +63,22 @@ def _is_problem(text):
     return "=" in text and not os.path.exists(text)
 
 
+def _problem_words(text):
+    """Returns the program's arguments for a problem's text. The program would read what the text names; a text may come from a client."""
+    for field, value in re.findall(r"(?:^|,)\s*(\w+)=(@[^,]*)", text):
+        raise ValueError(f"{field} is {value}; must be a digest: only the program attune reads files, which its command line names")
+    return ["--problem", text]
+
+
 def workload(model, folder):
     """The program's arguments for what is to be tuned. Writes configs and captured problems into `folder`."""
     if isinstance(model, (str, os.PathLike)):
-        return ["--problem", model] if _is_problem(os.fspath(model)) else [os.fspath(model)]
+        model = os.fspath(model)
+        return _problem_words(model) if _is_problem(model) else [model]
     if isinstance(model, (list, tuple)):
         if not model or not all(isinstance(text, str) and _is_problem(text) for text in model):
             raise ValueError(f"model is {model!r}; accepted in a list are problems' texts, one at least")
-        return [word for text in model for word in ("--problem", text)]
+        return [word for text in model for word in _problem_words(text)]
     path = pathlib.Path(folder) / "config.json"
     path.write_text(json.dumps(_config_of(model), default=str))
     return [str(path)]

@@ -193,7 +193,7 @@ TEST(ProblemText, OfAnUnknownKeyAndOfOneThatStandsTwiceTheKeyIsNamed) {
   }));
 }
 
-TEST(ProblemText, WhatWasStoredNamesNoFiles) {
+TEST(ProblemText, NamesNoFilesUnlessTheCallerReadsThem) {
   const auto message = [](const auto& parse) -> std::string {
     try {
       parse();
@@ -203,13 +203,13 @@ TEST(ProblemText, WhatWasStoredNamesNoFiles) {
     return "";
   };
   const auto says = ::testing::HasSubstr(
-      "score_mod is @/etc/hostname; accepted in a text that was stored is a digest");
+      "score_mod is @/etc/hostname; must be a digest: only the program attune reads files");
   EXPECT_THAT(message([] { parse_spec_text("score_mod=@/etc/hostname"); }), says);
-  EXPECT_THAT(message([] {
-                parse_written_problem("head_dim=64,heads=1,seqlen=8,score_mod=@/etc/hostname");
-              }),
-              says);
-  EXPECT_EQ(parse_written_problem("head_dim=64,heads=1,seqlen=8").seqlen_q, 8);
+  const std::string text = "head_dim=64,heads=1,seqlen=8,score_mod=@/etc/hostname";
+  EXPECT_THAT(message([&] { parse_problem(text); }), says);
+  EXPECT_THAT(message([&] { read_problem(text, TextLengths::kOptional); }), says);
+  EXPECT_THAT(message([&] { parse_problem(text, TextLengths::kRequired, TextFiles::kRead); }),
+              ::testing::Not(::testing::HasSubstr("must be a digest")));
 }
 
 TEST(ProblemText, GarbageIsRefusedOrRead) {
