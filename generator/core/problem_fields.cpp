@@ -131,7 +131,7 @@ ProblemField heads_field() {
 }
 
 ProblemField mask_field() {
-  ProblemField field = always(one_value(Part::kSpec, "mask", "a causal mask names its alignment",
+  ProblemField field = always(one_value(Part::kSpec, "mask", "plain causal: of equal lengths",
                                         ATTUNE_AT(mask), Mask::kCausalBottomRight),
                               never);
   field.default_is_off = true;

@@ -12,6 +12,7 @@
 
 #include "generator/core/error.hpp"
 #include "generator/core/kernel_spec.hpp"
+#include "generator/core/op.hpp"
 #include "generator/core/problem.hpp"
 #include "generator/core/problem_fields.hpp"
 
@@ -135,6 +136,35 @@ Problem parse_canonical(std::string_view text, Part part) {
   return problem;
 }
 
+// Puts mask=causal_bottom_right in the place of mask=causal and of is_causal=1, as Python's functions take them; true where one stood.
+bool name_alignment(std::vector<Pair>* pairs) {
+  bool is_causal = false;
+  const bool has_mask = std::any_of(pairs->begin(), pairs->end(),
+                                    [](const Pair& pair) { return pair.first == "mask"; });
+  for (auto& [name, value] : *pairs) {
+    if (name == "is_causal") {
+      if (has_mask) refuse("mask and is_causal both set mask; must be one of them");
+      if (value != "0" && value != "1")
+        refuse(fmt::format("is_causal is \"{}\"; must be 0 or 1", value));
+      name = "mask";
+      value = value == "1" ? "causal" : "none";
+    }
+    if (name != "mask" || value != "causal") continue;
+    value = "causal_bottom_right";
+    is_causal = true;
+  }
+  return is_causal;
+}
+
+// Rows over a cache stand at its end; elsewhere "causal" does not say how unequal lengths are aligned.
+void require_one_alignment(const Problem& problem) {
+  if (describe(problem.op).has_cache || problem.seqlen_q == problem.seqlen_kv) return;
+  refuse(fmt::format(
+      "mask is causal, with {} queries and {} keys; must be causal_bottom_right (the last "
+      "query sees all keys) or causal_top_left (query i sees keys 0 to i)",
+      problem.seqlen_q, problem.seqlen_kv));
+}
+
 }  // namespace
 
 Problem read_problem(std::string_view text, TextLengths lengths, TextFiles files) {
@@ -143,8 +173,10 @@ Problem read_problem(std::string_view text, TextLengths lengths, TextFiles files
   // dtype first: dtype_kv and dtype_o say what differs from it.
   std::stable_partition(pairs.begin(), pairs.end(),
                         [](const Pair& pair) { return pair.first == "dtype"; });
+  const bool is_plainly_causal = name_alignment(&pairs);
   TextReader reader;
   for (const Pair& pair : pairs) reader.apply(pair);
+  if (is_plainly_causal) require_one_alignment(reader.problem());
   reader.require({"heads"}, "heads=Q or heads=Q/KV");
   reader.require({"head_dim_qk", "head_dim_v"}, "head_dim=D, or head_dim_qk=D,head_dim_v=D");
   if (lengths == TextLengths::kRequired)

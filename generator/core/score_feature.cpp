@@ -327,9 +327,10 @@ std::vector<score::Scalar> scalars_of(const SpecFields& spec) {
 }
 
 ScoreCaptures score_captures(const Problem& problem) {
-  ScoreCaptures all{.present = has_score_args(problem),
-                    .has_program = is_scored(problem),
-                    .has_stage = has_score_stage(problem)};
+  ScoreCaptures all;
+  all.present = has_score_args(problem);
+  all.has_program = is_scored(problem);
+  all.has_stage = has_score_stage(problem);
   if (all.has_program) {
     const Composed made = compose(problem);
     all.captures = captures_in(made, problem);

@@ -14,6 +14,8 @@ setup() {
 # attune ARGUMENT...: runs the program; $status, $output (stdout) and $errors (stderr) hold the result.
 attune() {
   status=0
+  asked_json=
+  for word; do [ "$word" != --json ] || asked_json=1; done
   output=$(command "$ATTUNE" "$@" 2>"$dir/errors") || status=$?
   errors=$(<"$dir/errors")
 }
@@ -58,9 +60,15 @@ fits() {
   [ "${widest%%:*}" -le "$1" ] || { echo "wider than $1 columns: $widest"; return 1; }
 }
 
-# refused CODE TEXT...: ended with CODE, printed nothing to stdout, and one sentence on stderr that holds every TEXT.
+# refused CODE TEXT...: ended with CODE, printed nothing to stdout, and one sentence on stderr that holds every TEXT. With --json the
+# same sentence stands on stdout, as JSON.
 refused() {
   expect "$1" || return 1
+  if [ -n "$asked_json" ]; then
+    json 'o["schema"] == "attune.error/1" and set(o["error"]) == {"code", "message", "exit_code"} and o["error"]["exit_code"] == '$1 || return 1
+    json '"attune: " + o["error"]["message"] == open("'"$dir/errors"'").read().rstrip("\n")' || return 1
+    output=
+  fi
   shift
   if [ -n "$output" ] || [ "$(wc -l <"$dir/errors")" -ne 1 ]; then
     printf 'expected one line on stderr and nothing on stdout\n--- stdout\n%s\n--- stderr\n%s\n' "$output" "$errors"
@@ -88,6 +96,17 @@ doctor_says() { "$ATTUNE" doctor --json 2>/dev/null | grep -q "$1"; }
 need_cpu_target() { ! doctor_says '"cpu_target_found": false' || skip "libattune_clang cannot be opened: built without LLVM and clang 19"; }
 need_nvrtc() { ! doctor_says '"nvrtc_found": false' || skip "no NVRTC on this machine"; }
 
+# spread SHARE STORE: makes the 95 % interval of every stored time this share of its median, as on a quiet or a busy machine.
+spread() {
+  "${PYTHON:-python3}" - "$@" <<'END'
+import sqlite3, sys
+half = float(sys.argv[1]) / 2
+with sqlite3.connect(sys.argv[2]) as store:
+    for table, prefix in (("trial", ""), ("winner", ""), ("winner", "default_")):
+        store.execute(f"UPDATE {table} SET {prefix}lo_us = {prefix}median_us * (1 - {half}), {prefix}hi_us = {prefix}median_us * (1 + {half})")
+END
+}
+
 # Gives the test a store in which $problem is tuned. It is tuned once for each file of contracts.
 tuned() {
   need_cpu_target
@@ -95,6 +114,7 @@ tuned() {
   if [ ! -e "$kept" ]; then
     attune tune --target cpu --problem $problem --effort quick --budget 120 --store "$BATS_FILE_TMPDIR/tuned/store.db"
     expect 0 || return 1
+    spread 0.02 "$BATS_FILE_TMPDIR/tuned/store.db"  # however busy this machine is
     mv "$BATS_FILE_TMPDIR/tuned/store.db" "$kept"
   fi
   mkdir -p -m 700 "${ATTUNE_STORE%/*}"

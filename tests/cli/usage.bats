@@ -44,6 +44,44 @@ db_commands="ls show stats verify gc export import merge"
   refused 1 '"frobnicate" is no command; commands of attune are doctor,'
 }
 
+@test "--json: an error is JSON on stdout, too" {
+  attune explain --problem dtype=fp32 --json
+  refused 1 "the problem has no heads"
+  attune bench --problem $problem --store "$dir/none.db" --target gpu --json
+  refused 1 'target is "gpu"'
+}
+
+@test "a problem's parts stand apart by commas, a causal mask may be plain, a window has two sides" {
+  attune explain --problem "dtype=bf16 head_dim=128 heads=4 seqlen=64"
+  refused 1 '"dtype=bf16 head_dim=128 heads=4 seqlen=64" ; keys must be separated by commas'
+  attune explain --problem "dtype=bf16,head_dim=128,heads=4,seqlen=64,window=128"
+  refused 1 "128 causal keys are 127:0"
+  attune tune --dry-run --target cuda --problem dtype=bf16,head_dim=128,heads=4,seqlen=64,mask=causal --problem dtype=bf16,head_dim=64,heads=4,seqlen=64,is_causal=1 --json
+  expect 0
+  json 'all("mask=causal_bottom_right" in one for one in o["problems"]) and len(o["problems"]) == 2'
+  attune explain --problem dtype=bf16,head_dim=128,heads=4,seqlen_q=64,seqlen_kv=65,mask=causal
+  refused 1 "mask is causal, with 64 queries and 65 keys" causal_top_left causal_bottom_right
+  attune explain --problem dtype=bf16,head_dim=128,heads=4,seqlen=64,mask=none,is_causal=1
+  refused 1 "mask and is_causal both set mask"
+  attune explain --problem dtype=bf16,head_dim=128,heads=4,seqlen=64,is_causal=yes
+  refused 1 'is_causal is "yes"; must be 0 or 1'
+}
+
+@test "an expression is no program: the error shows one" {
+  attune explain --problem $problem --mask-mod 'kv_idx <= q_idx'
+  refused 1 "--mask-mod is \"kv_idx <= q_idx\"" "'return kv_idx <= q_idx;'"
+}
+
+@test "--dry-run refuses targets that are not there" {
+  for wrong in gpu nonsense cuda:99 cpu:0 cpu:x; do
+    attune tune --dry-run --target $wrong --problem $problem
+    [ "$status" -ne 0 ] || { echo "$wrong is taken"; return 1; }
+    [ -z "$output" ]
+  done
+  attune tune --dry-run --target cuda --problem $problem
+  expect 0
+}
+
 @test "--version prints the version, help the help" {
   attune --version
   expect 0

@@ -48,6 +48,16 @@ class WithStore(unittest.TestCase):
         self.context = attune.Context(TARGET, store=self.store)
 
 
+class Failure(unittest.TestCase):
+    def test_an_error_names_itself_once_whichever_stream_tells_it(self):
+        process = types.SimpleNamespace(returncode=1)
+        told = {"schema": "attune.error/1", "error": {"code": "invalid argument", "message": "heads is 0; must be at least 1", "exit_code": 1}}
+        for output, errors in ((json.dumps(told), None), (json.dumps(told), "attune: note: busy\nattune: heads is 0"), ("", "attune: heads is 0; must be at least 1\n")):
+            with self.assertRaises(attune.Error) as caught:
+                _tune.report(process, output, errors)
+            self.assertTrue(str(caught.exception).endswith("attune tune: heads is 0; must be at least 1"), caught.exception)
+
+
 class Why(WithStore):
     def test_names_kernel_rung_and_the_others(self):
         found = attune.why(*operands(), "causal", softcap=30.0, context=self.context)

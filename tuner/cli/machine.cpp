@@ -3,10 +3,13 @@
 #include "tuner/cli/machine.hpp"
 
 #include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 
 #include "cache/store_stack.hpp"
+#include "cache/winner_rule.hpp"
 #include "generator/core/error.hpp"
 #include "runtime/open_device.hpp"
 #include "runtime/options.hpp"
@@ -45,9 +48,29 @@ DeviceLock lock_device(const Device& device, double wait_s, const std::function<
   return {device.hardware(), lock_folder(), {stop, notice, most}};
 }
 
+// Kernels on a CPU want all of its cores; beside a GPU's the host needs one.
+std::string busy_text(double load, int cores, Target kind) {
+  constexpr double kBusyCpuShare = 0.75;
+  if (cores < 1 || load < (kind == Target::kCpu ? kBusyCpuShare : 1.0) * cores) return "";
+  return fmt::format(
+      "this machine is busy (load average {:.1f} on {} core{}), so times vary; an interval wider "
+      "than {:.0f} % of the median is marked noisy",
+      load, cores, cores == 1 ? "" : "s", 100 * kNoisyWidth);
+}
+
+void note_if_busy(const Device& device) {
+  double load = 0;  // of the last minute
+  if (::getloadavg(&load, 1) != 1) return;
+  const auto cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  if (const std::string text = busy_text(load, cores, device.target()); !text.empty())
+    print_notice("attune: note: " + text);
+}
+
 Target target_of(const std::string& target) {
   if (target == "auto") return cuda_device_count() > 0 ? Target::kCuda : Target::kCpu;
-  return target.rfind("cpu", 0) == 0 ? Target::kCpu : Target::kCuda;
+  if (target == "cpu") return Target::kCpu;
+  if (target == "cuda") return Target::kCuda;  // shown without a GPU, too
+  return open_device(target)->target();        // refuses what is not there
 }
 
 std::shared_ptr<const Device> try_open_cuda(std::string* why) {

@@ -36,7 +36,11 @@ void add_wait_option(Command command, double* wait_s);
 // which process.
 DeviceLock lock_device(const Device& device, double wait_s, const std::function<bool()>& stop = {});
 inline constexpr double kDeviceWaitS = std::chrono::duration<double>(DeviceLock::kMost).count();
-// The kind that open_machine would open, without opening it.
+// Returns a sentence where a load average of `load` threads on `cores` cores disturbs what is timed on such a device; else "".
+std::string busy_text(double load, int cores, Target kind);
+// Says on stderr that this machine is busy, where it is: times vary then.
+void note_if_busy(const Device& device);
+// The kind that open_machine would open. "cuda" need not be there; other words are refused as by open_machine.
 Target target_of(const std::string& target);
 // nullptr when no driver answers; `why`, if given, then says so.
 std::shared_ptr<const Device> try_open_cuda(std::string* why);

@@ -4,6 +4,7 @@
 // command.hpp.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <exception>
 #include <mutex>
@@ -11,7 +12,9 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "generator/core/error.hpp"
 #include "generator/core/log.hpp"
 #include "runtime/options.hpp"
 #include "tuner/cli/command.hpp"
@@ -70,6 +73,19 @@ void start_log() {
   if (!refused.empty()) log(LogCode::kEnvironmentNotUnderstood, refused);
 }
 
+// One sentence on stderr and, for who asked for JSON, the same on stdout.
+int refuse(const std::vector<std::string>& words, int exit_code, const char* code,
+           const std::string& message) {
+  print_notice("attune: " + message);
+  if (std::find(words.begin(), words.end(), "--json") == words.end()) return exit_code;
+  try {
+    print_json("error",
+               {{"error", {{"code", code}, {"message", message}, {"exit_code", exit_code}}}});
+  } catch (const Error&) {  // stdout takes nothing; the exit code and stderr say it
+  }
+  return exit_code;
+}
+
 int run_program(int argc, char** argv) {
   Program program("attune makes attention kernels for the machine it stands on.", "attune",
                   "attune " ATTUNE_VERSION);
@@ -78,17 +94,16 @@ int run_program(int argc, char** argv) {
   commands.add_footer(kFooter);
   int exit_code = kOk;
   add_commands(commands, &exit_code);
+  const std::vector<std::string> words = with_help_option({argv + 1, argv + argc});
   try {
-    const std::vector<std::string> words = with_help_option({argv + 1, argv + argc});
     check_commands(commands, words);
     const Program::Outcome outcome = program.run(words);
     print(outcome.text);
     if (!outcome.fault) return exit_code;
-    print_notice("attune: " + usage_error_text(*outcome.fault));
-    return kUsage;
+    return refuse(words, kUsage, error_code_name(ErrorCode::kInvalidArgument),
+                  usage_error_text(*outcome.fault));
   } catch (const Error& error) {
-    print_notice(fmt::format("attune: {}", error.what()));
-    return exit_code_of(error.code());
+    return refuse(words, exit_code_of(error.code()), error_code_name(error.code()), error.what());
   }
 }
 

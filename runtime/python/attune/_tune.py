@@ -135,7 +135,8 @@ def report(process, output, errors):
         return TuneReport(answer, not answer["partial"])
     status = _STATUS.get(process.returncode, "internal")
     reasons = [f"{shape['problem']}: {shape['note']}" for shape in shapes if not shape["winner"] and shape["note"]]
-    reason = "; ".join(reasons) or (errors or "").strip() or f"it ended with {process.returncode}"
+    told = (answer or {}).get("error", {}).get("message") or (errors or "").strip().removeprefix("attune: ")
+    reason = "; ".join(reasons) or told or f"it ended with {process.returncode}"
     raise Error(STATUS_NAMES.index(status), f"attune tune: {reason}")
 
 
