@@ -7,6 +7,7 @@ load contract
   need_cpu_target
   attune bench --target cpu --problem $problem --time 0.2
   expect 0
+  [[ $output == *" ±"*" %"* && $output == *"not tuned"* && $errors != *AT302* ]]
   [[ $output == *tuned*default*standard* && $output == *"geomean over standard"* ]]
 }
 
@@ -16,6 +17,7 @@ load contract
   expect 0
   json 'o["schema"] == "attune.bench/1" and len(o["rows"]) == 1'
   json 'all(0 < o["rows"][0][k]["lo_s"] <= o["rows"][0][k]["time_s"] <= o["rows"][0][k]["hi_s"] < 1 for k in ("tuned", "default", "standard"))'
+  json 'all(o["rows"][0][k]["noisy"] == (o["rows"][0][k]["hi_s"] - o["rows"][0][k]["lo_s"] > 0.2 * o["rows"][0][k]["time_s"]) for k in ("tuned", "default", "standard"))'
   json 'o["rows"][0]["rung"] == "default_config" and o["geomean_speedup_over_default"] == 1'
 }
 
@@ -46,6 +48,14 @@ load contract
   attune bench --target cpu --problem ${problem/seqlen=128/seqlen=512} --template reference_cpu --fail-if-slower 5 --time 0.5 --no-standard
   expect 7
   [[ $errors == *"slower than default"* ]]
+}
+
+@test "a tune that found noise alone is measured anew" {
+  tuned
+  spread 0.5 "$ATTUNE_STORE"
+  attune tune --target cpu --effort quick --problem $problem --json
+  expect 0
+  json 'not o["shapes"][0]["already_tuned"] and o["shapes"][0]["measured"] > 0'
 }
 
 @test "unknown knob" {

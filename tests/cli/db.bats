@@ -19,6 +19,20 @@ load contract
   [[ $head == *"Final of 20"*"over default"*"winner  "* && $head == *"(default)"* ]]
 }
 
+@test "show --limit leaves rows of exploring out and counts them" {
+  tuned
+  attune db show --problem $problem
+  expect 0
+  local all
+  all=$(wc -l <<<"$output")
+  attune db show --problem $problem --limit 1
+  expect 0
+  [[ $output == *" more rows: without --limit all are shown"* && $output == *"Final of"* ]]
+  [ "$(wc -l <<<"$output")" -lt "$all" ]
+  attune db show --problem $problem --limit=-1
+  refused 1 "--limit is -1; must be 0"
+}
+
 @test "show puts the final first, marks the winner, and compares within a race" {
   tuned
   attune db show --problem $problem --json

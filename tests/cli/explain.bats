@@ -184,6 +184,27 @@ END
   [[ $output == *"runner-up  "*" %: prefill_cpu block_m="* && $output == *"GFLOP/s"*"the peak of this device"* ]]
 }
 
+@test "a noisy time is marked, hands out no expectation, and a faster runner-up is explained" {
+  tuned
+  spread 0.5 "$ATTUNE_STORE"
+  "${PYTHON:-python3}" -c 'import sqlite3, sys
+with sqlite3.connect(sys.argv[1]) as store:
+    store.execute("UPDATE trial SET median_us = median_us / 10 WHERE config <> (SELECT config FROM winner)")
+    store.execute("UPDATE winner SET why = ?", ("tie of 4, default kept",))' "$ATTUNE_STORE"
+  attune explain --target cpu --problem $problem --json
+  expect 0
+  json 'o["winner"]["tuned"]["noisy"] and o["winner"]["default"]["noisy"]'
+  json 'o["expected_time_s"] is None and o["roofline"] is None and o["rung"] == "exact"'
+  json 'o["runner_up"]["distance"] < 0 and o["runner_up"]["why_not"] == "tie of 4, default kept"'
+  attune explain --target cpu --problem $problem
+  [[ $output == *"timing     "*", noisy)"*"measures it anew"* ]]
+  [[ $output == *"runner-up  "*"its median is lower, and it does not win: tie of 4, default kept"* ]]
+  attune db show --problem $problem
+  [[ $output == *" .. "*" noisy"* ]]
+  attune db show --problem $problem --json
+  json 'all(one["timing"]["noisy"] for one in o["trials"] if one["is_winner"])'
+}
+
 @test "a miss: the nearest tuned key, and each field that differs" {
   tuned
   attune explain --target cpu --problem ${problem/head_dim=64/head_dim=128} --json

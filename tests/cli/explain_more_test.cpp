@@ -8,6 +8,8 @@
 
 #include "generator/renderer.hpp"
 #include "generator/template_registry.hpp"
+#include "tuner/cli/machine.hpp"
+#include "tuner/cli/record_output.hpp"
 
 namespace attune::cli {
 namespace {
@@ -37,6 +39,24 @@ TEST(Occupancy, IsLimitedByTheScarcest) {
   EXPECT_EQ(occupancy("sm_80", 65, 128, 0), "7 896 registers")
       << "registers come by eight a thread";
   EXPECT_EQ(occupancy("sm_80", -1, 128, 0), "none") << "registers are not known";
+}
+
+TEST(Busy, AMachineWithLessThanItsCoresLeftIsSaidToBe) {
+  EXPECT_THAT(busy_text(12.04, 2, Target::kCpu),
+              HasSubstr("this machine is busy (load average 12.0 on 2 cores)"));
+  EXPECT_THAT(busy_text(12, 1, Target::kCuda), HasSubstr("on 1 core)"));
+  EXPECT_EQ(busy_text(1.4, 2, Target::kCpu), "");
+  EXPECT_NE(busy_text(1.6, 2, Target::kCpu), "") << "kernels want both cores";
+  EXPECT_EQ(busy_text(1.6, 2, Target::kCuda), "") << "the host of a GPU wants one";
+  EXPECT_EQ(busy_text(0, 0, Target::kCpu), "") << "the number of cores is not known";
+}
+
+TEST(TimeText, ShowsTheIntervalAndSaysWhereItIsNoisy) {
+  EXPECT_EQ(time_text({.median_us = 100, .lo_us = 99.5, .hi_us = 101}), "100.0 us ±1.0 %");
+  EXPECT_EQ(time_text({.median_us = 2357.7, .lo_us = 2357.7, .hi_us = 3513.2}),
+            "2.36 ms ±49.0 % noisy");
+  EXPECT_EQ(time_text({}), "-");
+  EXPECT_TRUE(timing_json({.median_us = 100, .lo_us = 60, .hi_us = 101}).at("noisy"));
 }
 
 class NearestKeyTest : public ::testing::Test {

@@ -20,9 +20,9 @@ quick() { attune tune --target cpu --effort quick "$@"; }
   need_cpu_target
   quick --problem $problem --seqlen 16,24 --budget 60 --json
   expect 0
-  [ "$(wc -l <"$dir/errors")" -eq 2 ]
+  [ "$(grep -vc "this machine is busy" "$dir/errors")" -eq 2 ]
   [[ $errors == *"1/2 "*" tried"*"2/2 "*" tried"* ]]
-  quick --problem $problem --seqlen 16,24 --budget 60 --json
+  spread 0.02 "$ATTUNE_STORE" && quick --problem $problem --seqlen 16,24 --budget 60 --json
   [[ $errors == *"1/2 "*"tuned before"*"2/2 "*"tuned before"* ]]
 }
 
@@ -38,7 +38,7 @@ quick() { attune tune --target cpu --effort quick "$@"; }
 @test "the same command goes on until the search is done, then says tuned before" {
   need_cpu_target
   local last=0 now tries=0
-  until quick --problem $problem --budget 4 --json && json 'o["shapes"][0]["already_tuned"]'; do
+  until quick --problem $problem --budget 4 --json && json 'o["shapes"][0]["already_tuned"] or o["shapes"][0]["complete"] and o["shapes"][0]["noisy"]'; do
     json 'o["shapes"][0]["winner"] and (o["shapes"][0]["complete"] or "budget" in o["shapes"][0]["note"])'
     json '(0 if o["shapes"][0]["complete"] else 6) == '$status
     now=$(grep -o '"trials": [0-9]*' <<<"$output" | grep -o '[0-9]*')
@@ -54,9 +54,9 @@ quick() { attune tune --target cpu --effort quick "$@"; }
   need_cpu_target
   quick --problem $problem --budget 120
   expect 0
-  quick --problem $problem --json
+  spread 0.02 "$ATTUNE_STORE" && quick --problem $problem --json
   expect 0
-  json 'o["shapes"][0]["already_tuned"] and o["shapes"][0]["measured"] == 0'
+  json 'o["shapes"][0]["already_tuned"] and o["shapes"][0]["measured"] == 0 and not o["shapes"][0]["noisy"]'
 }
 
 @test "tune --dtype e4m3 --accuracy fast tunes that mode alone" {

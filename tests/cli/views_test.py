@@ -73,6 +73,11 @@ def check_rows(database):
     count, least = one(database, "SELECT count(*), min(distance) FROM v_runner_up")
     assert count == 6 and least >= 0
     assert one(database, "SELECT count(*) FROM v_flip") == (0,)
+    assert one(database, "SELECT sum(noisy), sum(default_noisy) FROM v_winner") == (0, 0)
+    database.execute("UPDATE winner SET hi_us = lo_us + 0.21 * median_us WHERE id = 1")
+    database.execute("UPDATE trial SET hi_us = lo_us + 0.19 * median_us WHERE id = 1")
+    assert one(database, "SELECT sum(noisy), sum(default_noisy) FROM v_winner") == (1, 0)
+    assert one(database, "SELECT noisy FROM v_trial WHERE trial_id = 1")[0] in (0, None)
 
 
 def check_flip(database):

@@ -70,7 +70,8 @@ Json row_json(const CheckedKernel& row) {
 }
 
 void print_rows(const std::vector<CheckedKernel>& rows) {
-  Table table({"problem", "template", "config", "largest error", "mean error", "result"});
+  Table table(
+      {"problem", "template", "config", "largest / its limit", "mean / its limit", "result"});
   for (const CheckedKernel& row : rows) {
     const auto& fault = row.result.fault;
     table.add(
@@ -79,7 +80,10 @@ void print_rows(const std::vector<CheckedKernel>& rows) {
          fmt::format("{:.2f}", row.result.error_mean),
          fault ? fmt::format("{}: {}", trial_status_name(fault->status), fault->reason) : "ok"});
   }
-  print("errors against the oracle, in units of what is allowed\n" + table.text());
+  print(
+      "errors against the oracle: the largest over what one element may have, the mean over what "
+      "the mean may be\n" +
+      table.text());
 }
 
 bool names_kernels(const Options& options) {

@@ -33,9 +33,8 @@ int ls(const DbOptions& options) {
     table.add({to_text(problem_of(winner.spec, winner.shape)), winner.device.title(),
                winner.toolchain.template_name,
                winner.config.to_text() + (winner.pinned ? " (pinned)" : ""),
-               format_time(winner.timing.median_us),
-               gain_text(winner.timing, winner.default_timing), effort_name(winner.effort),
-               winner.created.substr(0, 10)});
+               time_text(winner.timing), gain_text(winner.timing, winner.default_timing),
+               effort_name(winner.effort), winner.created.substr(0, 10)});
   print(table.empty() ? std::string("no winner in this store\n") : table.text());
   return kOk;
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "cache/winner_rule.hpp"
 #include "generator/core/error.hpp"
 #include "generator/core/foreign_text.hpp"
 #include "generator/core/visibility.hpp"
@@ -129,7 +130,8 @@ std::string config_text(const Row& row) {
 }
 
 std::string interval_text(const Timing& timing) {
-  return fmt::format("{} .. {}", format_time(timing.lo_us), format_time(timing.hi_us));
+  return fmt::format("{} .. {}{}", format_time(timing.lo_us), format_time(timing.hi_us),
+                     is_noisy(timing) ? " noisy" : "");
 }
 
 std::string final_text(const Group& group) {
@@ -151,26 +153,32 @@ std::string final_text(const Group& group) {
                      table.text());
 }
 
-std::string explored_text(const Group& group) {
+// `limit` rows at most; 0: all.
+std::string explored_text(const Group& group, int limit) {
   Table table({"round", "behind its best", "time", "samples", "error", "registers", "template",
                "arch", "config"});
   int round = 0;
   double best_us = 0;
+  int shown = 0, left = 0;
   for (const Row& row : group.rows) {
     const TrialRecord& t = row.stored.trial;
     if (row.round == 0) continue;
     if (row.round != round) best_us = t.timing.median_us;  // the first of its round
     round = row.round;
-    table.add({std::to_string(round),
-               fmt::format("{:.1f} %", 100 * (t.timing.median_us / best_us - 1)),
-               format_time(t.timing.median_us), std::to_string(t.timing.samples),
-               fmt::format("{:.2f}", t.error_max),
-               t.info.registers >= 0 ? std::to_string(t.info.registers) : "-",
-               t.toolchain.template_name, t.arch, config_text(row)});
+    if (limit > 0 && shown == limit) {
+      ++left;
+      continue;
+    }
+    ++shown;
+    table.add(
+        {std::to_string(round), fmt::format("{:.1f} %", 100 * (t.timing.median_us / best_us - 1)),
+         time_text(t.timing), std::to_string(t.timing.samples), fmt::format("{:.2f}", t.error_max),
+         t.info.registers >= 0 ? std::to_string(t.info.registers) : "-", t.toolchain.template_name,
+         t.arch, config_text(row)});
   }
-  return table.empty() ? ""
-                       : "Explored: times of two rounds are of two moments and do not compare\n" +
-                             table.text();
+  if (table.empty()) return "";
+  return "Explored: times of two rounds are of two moments and do not compare\n" + table.text() +
+         (left > 0 ? fmt::format("{} more rows: without --limit all are shown\n", left) : "");
 }
 
 std::string failed_text(const Group& group) {
@@ -182,7 +190,7 @@ std::string failed_text(const Group& group) {
   return table.empty() ? "" : "Failed\n" + table.text();
 }
 
-std::string group_text(const Group& group) {
+std::string group_text(const Group& group, int limit) {
   std::string text = group.device.title();
   if (group.winner)
     text += fmt::format(": {} of {} candidates, {} effort{}", one_line(group.winner->why),
@@ -191,13 +199,16 @@ std::string group_text(const Group& group) {
   else
     text += ": no winner yet";
   text += "\nerror: largest against the oracle, in units of what is allowed\n";
-  for (const std::string& part :
-       {group.winner ? final_text(group) : std::string(), explored_text(group), failed_text(group)})
+  for (const std::string& part : {group.winner ? final_text(group) : std::string(),
+                                  explored_text(group, limit), failed_text(group)})
     if (!part.empty()) text += "\n" + part;
   return text;
 }
 
-int show(const DbOptions& options, const std::string& problem_text) {
+int show(const DbOptions& options, const std::string& problem_text, int limit) {
+  if (limit < 0)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--limit is {}; must be 0 (all rows) or more", limit));
   const Problem problem = parse_problem(problem_text, TextLengths::kRequired, TextFiles::kRead);
   const std::vector<Group> groups = groups_of(open_db(options), options, problem);
   if (groups.empty())
@@ -206,7 +217,7 @@ int show(const DbOptions& options, const std::string& problem_text) {
                             options.path().string(), to_text(problem)));
   if (!options.json) {
     std::string text;
-    for (const Group& group : groups) text += (text.empty() ? "" : "\n") + group_text(group);
+    for (const Group& group : groups) text += (text.empty() ? "" : "\n") + group_text(group, limit);
     if (const std::string programs = program_texts(problem); !programs.empty())
       text += "\n" + programs;
     print(text);
@@ -231,14 +242,18 @@ bool is_of(const Problem& problem, const KernelSpec& spec, const Shape& shape) {
 void add_db_show(Command db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
   const auto problem = std::make_shared<std::string>();
+  const auto limit = std::make_shared<int>(0);
   Command command = add_db_command(
       db, "show", "List every trial of one problem, with the winner and why it is one",
       "attune db show --problem "
       "dtype=fp32,head_dim=128,heads=32/8,seqlen=1024,mask=causal_bottom_right",
       options.get());
   add_problem_option(command, problem.get());
+  command.add_option("--limit", *limit,
+                     "Rows of what was explored to show, the last round first (default: all)");
   add_db_filter(command, options.get());
-  command.callback([options, problem, exit_code] { *exit_code = show(*options, *problem); });
+  command.callback(
+      [options, problem, limit, exit_code] { *exit_code = show(*options, *problem, *limit); });
 }
 
 }  // namespace attune::cli

@@ -10,10 +10,12 @@
 #include <sstream>
 
 #include "cache/store.hpp"
+#include "cache/winner_rule.hpp"
 #include "generator/core/error.hpp"
 #include "generator/renderer.hpp"
 #include "generator/template_registry.hpp"
 #include "runtime/ladder.hpp"
+#include "tuner/cli/record_output.hpp"
 
 namespace attune::cli {
 namespace {
@@ -114,6 +116,18 @@ std::optional<TrialRecord> runner_up_of(const WinnerRecord& winner, const Store&
   return next;
 }
 
+// A runner-up may be the faster one: the rule keeps the default, say, among those that tie.
+std::string runner_up_text(const TrialRecord& trial, const WinnerRecord& winner) {
+  const double distance = trial.timing.median_us / winner.timing.median_us - 1;
+  std::string text = fmt::format(
+      "runner-up  {:.1f} us (95 %: {:.1f} to {:.1f}{}), {:+.1f} %: {} {}", trial.timing.median_us,
+      trial.timing.lo_us, trial.timing.hi_us, is_noisy(trial.timing) ? ", noisy" : "",
+      100 * distance, trial.toolchain.template_name, trial.config.to_text());
+  if (distance < 0)
+    text += fmt::format("; its median is lower, and it does not win: {}", winner.why);
+  return text + "\n";
+}
+
 ImageInfo info_of(const Plan& plan, const Store* store) {
   if (plan.kernel) return plan.kernel->info();
   if (store && plan.winner)
@@ -204,11 +218,7 @@ std::string more_text(const More& more, const Plan& plan) {
         fmt::format("occupancy  {} block{} a multiprocessor, {} of {} threads, limited by {}\n",
                     more.occupancy->blocks, more.occupancy->blocks == 1 ? "" : "s",
                     more.occupancy->threads, threads_per_sm(plan.arch), more.occupancy->limited_by);
-  if (more.runner_up && plan.winner)
-    text +=
-        fmt::format("runner-up  {:.1f} us, {:+.1f} %: {} {}\n", more.runner_up->timing.median_us,
-                    100 * (more.runner_up->timing.median_us / plan.winner->timing.median_us - 1),
-                    more.runner_up->toolchain.template_name, more.runner_up->config.to_text());
+  if (more.runner_up && plan.winner) text += runner_up_text(*more.runner_up, *plan.winner);
   if (more.nearest) {
     text += fmt::format("nearest    {}\n",
                         to_text(problem_of(more.nearest->winner.spec, more.nearest->winner.shape)));
@@ -240,6 +250,10 @@ Json more_json(const More& more, const Plan& plan) {
         {"template", more.runner_up->toolchain.template_name},
         {"config", more.runner_up->config.to_text()},
         {"time_s", more.runner_up->timing.median_us * 1e-6},
+        {"timing", timing_json(more.runner_up->timing)},
+        {"why_not", more.runner_up->timing.median_us < plan.winner->timing.median_us
+                        ? Json(plan.winner->why)
+                        : Json(nullptr)},
         {"distance", more.runner_up->timing.median_us / plan.winner->timing.median_us - 1}};
   if (more.nearest)
     json["nearest_key"] = {

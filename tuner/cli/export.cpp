@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 
@@ -175,9 +176,10 @@ int export_kernels(const Options& options) {
                           {"kept", change.kept},
                           {"unnamed_files", change.unnamed}});
   else
-    print(fmt::format("wrote {} kernels for {} tuned shapes ({}) to {}\n{}", bundled.size(), shapes,
-                      format_bytes(static_cast<double>(bytes)), options.folder,
-                      bundle_change_text(change)));
+    print(fmt::format("wrote {} kernels for {} tuned shapes ({}) to {}{}\n{}", bundled.size(),
+                      shapes, format_bytes(static_cast<double>(bytes)),
+                      std::filesystem::is_directory(options.folder) ? "the folder " : "",
+                      options.folder, bundle_change_text(change)));
   return kOk;
 }
 

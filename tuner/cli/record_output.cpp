@@ -5,12 +5,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "cache/winner_rule.hpp"
+
 namespace attune::cli {
 
 Json timing_json(const Timing& timing) {
   return {{"time_s", timing.median_us * 1e-6}, {"lo_s", timing.lo_us * 1e-6},
           {"hi_s", timing.hi_us * 1e-6},       {"min_s", timing.min_us * 1e-6},
-          {"samples", timing.samples},         {"sm_clock_hz", timing.sm_clock_mhz * 1e6}};
+          {"samples", timing.samples},         {"sm_clock_hz", timing.sm_clock_mhz * 1e6},
+          {"noisy", is_noisy(timing)}};
 }
 
 Json winner_json(const WinnerRecord& winner) {
@@ -47,6 +52,14 @@ Json device_json(const Device& device) {
 
 Json power_limit_json(const Conditions& conditions) {
   return conditions.power_limit_w > 0 ? Json(conditions.power_limit_w) : Json(nullptr);
+}
+
+std::string time_text(const Timing& timing) {
+  if (timing.median_us <= 0) return "-";
+  const double reach =
+      std::max({timing.hi_us - timing.median_us, timing.median_us - timing.lo_us, 0.0});
+  return fmt::format("{} ±{:.1f} %{}", format_time(timing.median_us),
+                     100 * reach / timing.median_us, is_noisy(timing) ? " noisy" : "");
 }
 
 std::string gain_text(const Timing& timing, const Timing& other) {

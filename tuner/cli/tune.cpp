@@ -11,6 +11,7 @@
 #include <csignal>
 #include <memory>
 
+#include "cache/winner_rule.hpp"
 #include "generator/core/environment.hpp"
 #include "generator/core/error.hpp"
 #include "generator/template_registry.hpp"
@@ -121,6 +122,7 @@ Json report_json(const TuneReport& report, const Device& device, const std::file
                       {"reused", shape.reused},
                       {"complete", shape.complete},
                       {"already_tuned", shape.already_tuned},
+                      {"noisy", shape.winner ? Json(is_noisy(*shape.winner)) : Json(nullptr)},
                       {"note", shape.note},
                       {"error", shape.error.has_value()},
                       {"time_s", shape.seconds}});
@@ -149,7 +151,7 @@ std::string report_text(const TuneReport& report, const Device& device,
     std::string note = shape.already_tuned ? "tuned before" : winner.why;
     if (!shape.note.empty()) note += "; " + shape.note;
     table.add({short_text(shape.problem), winner.toolchain.template_name, winner.config.to_text(),
-               format_time(winner.timing.median_us), format_time(winner.default_timing.median_us),
+               time_text(winner.timing), time_text(winner.default_timing),
                gain_text(winner.timing, winner.default_timing), tried, note});
   }
   std::string text = fmt::format("{}\n{}", device.identity().name, table.text());
@@ -178,8 +180,8 @@ void print_finished(const ShapeReport& shape, size_t index, size_t num_shapes) {
   std::string text =
       fmt::format("attune: {}/{} {}: ", index + 1, num_shapes, short_text(shape.problem));
   if (shape.winner)
-    text += fmt::format("{}, default {}, ", format_time(shape.winner->timing.median_us),
-                        format_time(shape.winner->default_timing.median_us));
+    text += fmt::format("{}, default {}, ", time_text(shape.winner->timing),
+                        time_text(shape.winner->default_timing));
   text += shape.already_tuned
               ? "tuned before"
               : fmt::format("{} tried, {:.1f} s", shape.trials.size(), shape.seconds);
@@ -272,6 +274,7 @@ int tune_command(const Options& options) {
   stop_on_signals();
   const DeviceLock device_lock =
       lock_device(*device, options.wait_s, [] { return interrupted.load(); });
+  note_if_busy(*device);
   TuneTrace trace;
   TuneOptions settings = settings_of(options);
   if (!options.trace.empty()) {
