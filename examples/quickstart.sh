@@ -53,7 +53,8 @@ step "Bench: tuned against default against standard attention"
 
 cat <<END
 
-From now on every program on this machine that uses attune gets these kernels, with no compiler at run time. Next:
+From now on every program on this machine that uses attune finds what was tuned here, with no compiler at run time.
+A gain of 1.00x is a good result: no kernel was faster than the one that attune takes untuned. Next:
   cmake --install $build --prefix ~/.local && export PATH=~/.local/bin:\$PATH
   $attune explain --problem dtype=fp32,head_dim=128,heads=32/8,seqlen=1024,mask=causal_bottom_right
   $attune db ls                        # what was tried, how fast, how sure
