@@ -274,13 +274,13 @@ int tune_command(const Options& options) {
   stop_on_signals();
   const DeviceLock device_lock =
       lock_device(*device, options.wait_s, [] { return interrupted.load(); });
-  note_if_busy(*device);
   TuneTrace trace;
   TuneOptions settings = settings_of(options);
   if (!options.trace.empty()) {
     write_file(options.trace, trace.json());  // refused now, not behind a tune of an hour
     settings.trace = &trace;
   }
+  note_if_busy(*device);
   const TuneReport report = run_tune(settings, problems, target, backend, &store);
   if (settings.trace != nullptr) write_file(options.trace, trace.json());
   std::vector<WinnerCheck> repeats;
