@@ -33,6 +33,7 @@ STORED = "store_ds=1,key_block_m=64,split_kv=0,fold_sums=0,dout_slots=1,fuse_dq=
 GRADIENTS = "op=attention_backward," + SCORED
 DROPPED = SCORED + ",dropout=0.3"
 CACHE = "op=attention_kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=5,seqlen_q=3,seqlen_kv=300,mask=causal_bottom_right"
+LENGTHS = f",score_mod=@{os.path.relpath(Path(__file__).resolve().with_name('lengths_program.txt'))}"
 LATENT = "op=attention_kvcache,dtype=bf16,head_dim_qk=576,head_dim_v=512,v_in_k=1,seqlen_kv=300"
 # template, problem, knobs that differ from its default
 CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q=33,seqlen_kv=500", "pack_heads=8"),
@@ -112,6 +113,11 @@ CONFIGS = (("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q
            ("cache_sm90", CACHE + ",page_size=128", "block_m=128,block_n=96,scheduler=2,row_max=1"),
            ("cache_sm90", CACHE + ",packed_q=1,packed_kv=1", "block_m=128,scheduler=2,stages=3,row_max=1"),
            ("cache_sm90", CACHE + ",alibi=1,sinks=fp32,window=50:0", "block_m=128,scheduler=3,min_tiles=2"),
+           # Programs that read the numbers of a request's rows and keys.
+           ("decode_sm80", CACHE + ",page_size=16" + LENGTHS, "loads=2,keys=16,warps=8,team=8,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=1"),
+           ("decode_sm80", CACHE + ",page_size=3,packed_q=1" + LENGTHS, "loads=1,keys=16,warps=8,team=2,heads=2,stages=3,min_blocks=1,min_tiles=2,waits=0"),
+           ("cache_sm90", CACHE + ",page_size=128" + LENGTHS, "block_m=128,block_n=96,scheduler=2,row_max=1"),
+           ("cache_sm90", CACHE + ",packed_q=1,packed_kv=1" + LENGTHS, "block_m=128,scheduler=2,stages=3,row_max=1"),
            # Items cut by their own lengths; rows into a cache.
            ("decode_sm80", CACHE + ",page_size=16,batch_invariant=1", "loads=2,warps=8,heads=2,stages=2,min_blocks=1"),
            *(("mla_sm90", LATENT + field, config) for field, config in (
