@@ -53,7 +53,7 @@ db_commands="ls show stats verify gc export import merge"
 
 @test "a problem's parts stand apart by commas, a causal mask may be plain, a window has two sides" {
   attune explain --problem "dtype=bf16 head_dim=128 heads=4 seqlen=64"
-  refused 1 '"dtype=bf16 head_dim=128 heads=4 seqlen=64" ; keys must be separated by commas'
+  refused 1 '"dtype=bf16 head_dim=128 heads=4 seqlen=64"; keys must be separated by commas'
   attune explain --problem "dtype=bf16,head_dim=128,heads=4,seqlen=64,window=128"
   refused 1 "128 causal keys are 127:0"
   attune tune --dry-run --target cuda --problem dtype=bf16,head_dim=128,heads=4,seqlen=64,mask=causal --problem dtype=bf16,head_dim=64,heads=4,seqlen=64,is_causal=1 --json

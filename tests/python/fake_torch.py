@@ -41,6 +41,7 @@ class device:
 
 class Tensor:
     """`kind`: of the dtype, where the array's does not say it."""
+    is_nested = False
 
     def __init__(self, array, on="cpu", kind=None, requires_grad=False, layout="strided", negative=False, memory=True):
         self.array, self.device, self.requires_grad = array, device(on), requires_grad

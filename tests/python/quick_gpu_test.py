@@ -131,6 +131,7 @@ class QuickGpuTest(unittest.TestCase):
 
         def work(seed):
             q, k, v = operands(64 + 16 * (seed % 4), seed)
+            torch.cuda.synchronize()  # the stream below does not wait for the one that made them
             with torch.cuda.stream(torch.cuda.Stream()):
                 want = checked(q, k, v)[0]
                 for _ in range(200):

@@ -166,7 +166,7 @@ class Meanings(Compared):
             (TypeError, "attn_mask is of type ndarray; accepted are PyTorch tensors", {"attn_mask": mask.cpu().numpy()}),
             (ValueError, "attn_mask has shape .2, 1, 1, 9, 12.; accepted are shapes of at most 4 dimensions",
              {"attn_mask": mask.expand(2, 1, 1, 9, 12), "enable_gqa": True}),
-            (ValueError, "mask_tensor has shape .*; accepted are", {"attn_mask": mask[:4], "enable_gqa": True}),
+            (ValueError, "attn_mask has shape .*; must broadcast to", {"attn_mask": mask[:4], "enable_gqa": True}),
             (ValueError, "mask_tensor is int64; accepted is bool", {"attn_mask": mask.long(), "enable_gqa": True})))
         with self.assertRaisesRegex(ValueError, "1, 1 and 1 dimensions; accepted are 2 and more"):
             sdpa(q[0, 0, 0], k[0, 0, 0], v[0, 0, 0])

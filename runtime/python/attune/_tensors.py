@@ -67,7 +67,7 @@ def _refuse_other_extents(name, tensor):
     """Refuses a tensor of a class of its own that shows other extents than its memory has: kernels would read beyond it."""
     if is_torch(tensor):
         torch = sys.modules["torch"]
-        if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+        if type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter:
             return
         with torch._C.DisableTorchFunctionSubclass():
             held = tuple(torch._C.TensorBase.shape.__get__(tensor)), torch._C.TensorBase.stride(tensor)

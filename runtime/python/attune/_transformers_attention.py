@@ -52,7 +52,9 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
             if position_bias is not None:
                 position_bias = position_bias[..., start:stop]
     else:
-        is_causal = flag("is_causal", getattr(module, "is_causal", True) if is_causal is None else is_causal)
+        is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+        if is_causal is not True and is_causal is not False:
+            is_causal = flag("is_causal", is_causal)
         most = (max_length_q, max_length_k)
         if is_causal and indices is None and None not in most and _finds_sequences(query, key, value, attention_mask, position_bias, dropout, s_aux, cu_seq_lens_q, cu_seq_lens_k):
             return attend_packed(query, key, value, cu_seq_lens_q, cu_seq_lens_k, *most, sliding_window, scaling, softcap, s_aux), None
