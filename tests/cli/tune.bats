@@ -165,7 +165,7 @@ ended() {
     sleep 0.1
     [ $((tries += 1)) -lt 300 ]
   done
-  [[ $(<"$dir/said") == *"waiting for pid $first of user "*" ("*"tune --target cpu"*") that measures on cpu"* ]]
+  [[ $(<"$dir/said") == *"waiting for pid $first ("*"tune --target cpu"*") of user "*" that measures on cpu"* ]]
   sleep 1
   [ ! -s "$dir/second" ] && [ -z "$(pgrep -P $second)" ]
   kill -INT $second
