@@ -53,10 +53,10 @@ END
   ) || status=$?
 }
 
-# fits COLUMNS: no line of what run_on_terminal gathered is wider; a line that is written over counts each time.
+# fits COLUMNS, in characters: no line of what run_on_terminal gathered is wider; a line that is written over counts each time.
 fits() {
   local widest
-  widest=$(printf '%s\n' "$output" | tr '\r' '\n' | sed 's/\x1b\[K//g' | awk '{ if (length($0) > most) { most = length($0); line = $0 } } END { print most ": " line }')
+  widest=$(printf '%s\n' "$output" | tr '\r' '\n' | LC_ALL=C sed 's/\x1b\[K//g; s/[\x80-\xbf]//g' | awk '{ if (length($0) > most) { most = length($0); line = $0 } } END { print most ": " line }')
   [ "${widest%%:*}" -le "$1" ] || { echo "wider than $1 columns: $widest"; return 1; }
 }
 

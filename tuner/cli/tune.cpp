@@ -280,7 +280,7 @@ int tune_command(const Options& options) {
     write_file(options.trace, trace.json());  // refused now, not behind a tune of an hour
     settings.trace = &trace;
   }
-  note_if_busy(*device);
+  if (!interrupted.load()) note_if_busy(*device);
   const TuneReport report = run_tune(settings, problems, target, backend, &store);
   if (settings.trace != nullptr) write_file(options.trace, trace.json());
   std::vector<WinnerCheck> repeats;
