@@ -26,6 +26,7 @@ static void texts_are_refused(void) {
       {"dtype=fp32,head_dim=64,heads=4,seqlen=8,mask=bottom", "mask is \"bottom\""},
       {"dtype=fp32,head_dim=64,heads=4,seqlen_q=8,seqlen_kv=9,mask=causal",
        "must be causal_bottom_right"},
+      {"dtype=fp32,head_dim=64,heads=4,seqlen=8,mask_mod=@/etc/hostname", "@/etc/hostname"},
       {"dtype=fp32,head_dim=64,heads=4,seqlen=8,window=a:b", "window"},
       {"dtype=fp32,head_dim=64,heads=4,seqlen=8,colour=red", "colour"},
       {"dtype=fp32,head_dim=sixty,heads=4,seqlen=8", "sixty"},
