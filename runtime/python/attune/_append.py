@@ -10,7 +10,7 @@ from ._cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from ._cache_padding import append_wide, is_between, readable_table
 from ._context import context_of, refuse_capture
 from ._flags import flag
-from ._kvcache import (_LISTS, _PAGES, _SLOTS, _batch_of, _check_list, _dtypes, _packed_view, rounded)
+from ._kvcache import (_PAGES, _SLOTS, _batch_of, _check_list, _dtypes, rounded)
 from ._library import AppendOperands, CacheOperands, Operands, Tensor
 from ._operands import extent_of, operand_address, share_memory, steps_of
 from ._padding import widened

@@ -86,7 +86,6 @@ def _refuse_other_extents(name, tensor):
 def check_plain(name, tensor):
     """That the memory holds just what the tensor shows. What signature() lets through is asked for."""
     if is_torch(tensor):
-        torch = sys.modules["torch"]
         if type(tensor).__name__ == "FakeTensor":  # its address may be asked for, but it warns
             refuse_without_memory(name, tensor)
         check_dense(name, tensor)
