@@ -48,7 +48,7 @@ bool make_empty(const fs::path& file) {
 void require_file_name(const fs::path& path) {
   if (path.empty() || path == ":memory:")
     throw Error(ErrorCode::kStore,
-                fmt::format("store is \"{}\"; accepted is the name of a file", path.string()));
+                fmt::format("store is \"{}\"; must be the name of a file", path.string()));
 }
 
 }  // namespace

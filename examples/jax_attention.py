@@ -34,17 +34,21 @@ def attention(q, k, v, mask="none"):
     causal_bottom_right. Returns [batch, seqlen_q, num_heads_q, head_dim]."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.ndim != 4:
-            raise ValueError(f"{name} has shape {x.shape}; accepted is [batch, seqlen, num_heads, head_dim]")
+            raise ValueError(f"{name} has shape {x.shape}; must be [batch, seqlen, num_heads, head_dim]")
         if x.dtype.name not in DTYPES or x.dtype != q.dtype:
-            raise ValueError(f"{name} is {x.dtype.name}; accepted are {', '.join(DTYPES)}, the same of q, k and v")
+            raise ValueError(f"{name} is {x.dtype.name}; must be {', '.join(DTYPES)}, the same of q, k and v")
     batch, seqlen_q, heads_q, head_dim = q.shape
     _, seqlen_kv, heads_kv, _ = k.shape
     if k.shape != (batch, seqlen_kv, heads_kv, head_dim) or heads_kv == 0 or heads_q % heads_kv:
-        raise ValueError(f"k has shape {k.shape} and q {q.shape}; accepted are the same batch and head_dim, and heads of k that divide those of q")
+        raise ValueError(
+            f"k has shape {k.shape} and q {q.shape}; must be the same batch and head_dim, and heads of k that divide "
+            f"those of q"
+        )
     if v.shape != k.shape:
-        raise ValueError(f"v has shape {v.shape} and k {k.shape}; accepted is the same")
-    problem = (f"dtype={DTYPES[q.dtype.name]},head_dim={head_dim},heads={heads_q}/{heads_kv},batch={batch},seqlen_q={seqlen_q},"
-               f"seqlen_kv={seqlen_kv},mask={mask}")
+        raise ValueError(f"v has shape {v.shape} and k {k.shape}; must be the same")
+    problem = (
+        f"dtype={DTYPES[q.dtype.name]},head_dim={head_dim},heads={heads_q}/{heads_kv},batch={batch},seqlen_q={seqlen_q},"
+        f"seqlen_kv={seqlen_kv},mask={mask}")
     room = workspace_bytes(problem, "cpu" if jax.default_backend() == "cpu" else "cuda") + 255
     results = jax.ShapeDtypeStruct(q.shape, q.dtype), jax.ShapeDtypeStruct((room,), jnp.uint8)
     return jax.ffi.ffi_call("attune_attention", results, vmap_method="sequential")(q, k, v, problem=problem)[0]

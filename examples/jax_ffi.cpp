@@ -39,7 +39,7 @@ void check(const char* name, const In& buffer, int dtype, const std::vector<int6
 ffi::Error attend(const std::string& target, void* stream, Text problem, const In& q, const In& k,
                   const In& v, Out& o, Out& workspace) try {
   const attune::Problem p{std::string(problem)};
-  if (p.op != ATTUNE_PREFILL) throw std::invalid_argument("op is another; accepted is prefill");
+  if (p.op != ATTUNE_PREFILL) throw std::invalid_argument("op is another; must be prefill");
   check("q", q, p.dtype, {p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_qk});
   check("k", k, p.dtype_kv, {p.batch, p.seqlen_kv, p.num_heads_kv, p.head_dim_qk});
   check("v", v, p.dtype_kv, {p.batch, p.seqlen_kv, p.num_heads_kv, p.head_dim_v});

@@ -20,17 +20,16 @@ std::optional<std::string> SearchSpace::broken(const Config& config) const {
     if (!known) {
       std::vector<std::string> names;
       for (const Knob& knob : knobs_) names.push_back(knob.name);
-      return fmt::format("unknown knob \"{}\"; accepted are {}", name, fmt::join(names, ", "));
+      return fmt::format("unknown knob \"{}\"; must be {}", name, fmt::join(names, ", "));
     }
   }
   for (const Knob& knob : knobs_) {
     if (!config.has(knob.name))
-      return fmt::format("knob \"{}\" is missing; accepted are {}", knob.name,
+      return fmt::format("knob \"{}\" is missing; must be {}", knob.name,
                          fmt::join(knob.values, ", "));
     const int64_t value = config.at(knob.name);
     if (std::find(knob.values.begin(), knob.values.end(), value) == knob.values.end())
-      return fmt::format("{} is {}; accepted are {}", knob.name, value,
-                         fmt::join(knob.values, ", "));
+      return fmt::format("{} is {}; must be {}", knob.name, value, fmt::join(knob.values, ", "));
   }
   for (const Constraint& constraint : constraints_)
     if (auto sentence = constraint.broken(config)) return sentence;

@@ -86,7 +86,7 @@ const KernelTemplate& template_by_name(std::string_view name) {
     known += fmt::format("{}{}", known.empty() ? "" : ", ", candidate->name());
   }
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("template is \"{}\"; accepted are {}", name, known));
+              fmt::format("template is \"{}\"; must be {}", name, known));
 }
 
 const Family* Serving::best() const {

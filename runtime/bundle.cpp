@@ -68,7 +68,7 @@ void check_contents(const fs::path& folder) {
     if (entry.path().filename() != kManifest && !is_image(entry.path()) &&
         entry.path().extension() != ".part")
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("{} holds {}; accepted is an empty folder or a former bundle",
+                  fmt::format("{} holds {}; must be an empty folder or a former bundle",
                               folder.string(), entry.path().filename().string()));
 }
 

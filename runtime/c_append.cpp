@@ -43,7 +43,7 @@ Rotary rotary_of(const attune_rotary* given) {
       read_struct(given, "rotary", kDefaultRotary, kRotarySize, "attune_rotary_init");
   if (c.scaling < ATTUNE_ROTARY_PLAIN || c.scaling > ATTUNE_ROTARY_YARN)
     refuse(
-        fmt::format("rotary.scaling is {}; accepted are ATTUNE_ROTARY_PLAIN, _LINEAR, _LLAMA3 "
+        fmt::format("rotary.scaling is {}; must be ATTUNE_ROTARY_PLAIN, _LINEAR, _LLAMA3 "
                     "and _YARN",
                     c.scaling));
   Rotary rotary{.dim = c.rotary_dim,
@@ -73,7 +73,7 @@ attune_append_operands read_append_operands(const attune_append_operands* given)
 }
 
 bool flag(const char* field, int32_t value) {
-  if (value != 0 && value != 1) refuse(fmt::format("{} is {}; accepted are 0 and 1", field, value));
+  if (value != 0 && value != 1) refuse(fmt::format("{} is {}; must be 0 and 1", field, value));
   return value == 1;
 }
 
@@ -135,12 +135,11 @@ attune_status attune_rotary_table(const attune_rotary* rotary, int64_t first_pos
   return guarded([&] {
     const Rotary asked = rotary_of(rotary);
     if (num_positions < 0 || first_position < 0)
-      refuse(fmt::format("first_position is {} and num_positions is {}; accepted are 0 and more",
+      refuse(fmt::format("first_position is {} and num_positions is {}; must be at least 0",
                          first_position, num_positions));
     if (first_position > kMaxLength - std::min<int64_t>(num_positions, kMaxLength))
-      refuse(fmt::format(
-          "first_position is {} and num_positions is {}; accepted are positions up to {}",
-          first_position, num_positions, kMaxLength));
+      refuse(fmt::format("first_position is {} and num_positions is {}; must be positions up to {}",
+                         first_position, num_positions, kMaxLength));
     if (num_positions == 0) return;
     rotary_table(asked, first_position, num_positions, &not_null(cos, "cos"),
                  &not_null(sin, "sin"));

@@ -30,14 +30,14 @@ int64_t keys_of(const attune_block_map& map) {
 
 void check_one_or_all(const char* argument, const char* field, int64_t given, int64_t all) {
   if (given == 1 || given == all) return;
-  refuse(fmt::format("{}->{} is {}; accepted are {}, those of the problem, and 1, for all of them",
+  refuse(fmt::format("{}->{} is {}; must be {}, those of the problem, and 1, for all of them",
                      argument, field, given, all));
 }
 
 void check_reach(const char* field, int64_t given, int64_t first, int64_t length) {
   if (given >= first + length) return;
   refuse(
-      fmt::format("operands->block_map->{} is {}; accepted are {} and more: the problem has {}, "
+      fmt::format("operands->block_map->{} is {}; must be at least {}: the problem has {}, "
                   "from position {} on",
                   field, given, first + length, length, first));
 }
@@ -51,8 +51,7 @@ Problem problem_for(const Problem& asked, const attune_block_map& map) {
        {std::tuple{"seqlen_q", map.seqlen_q, asked.seqlen_q},
         std::tuple{"seqlen_kv", map.seqlen_kv, asked.seqlen_kv}})
     if (given != wanted)
-      refuse(
-          fmt::format("map->{} is {}; accepted is {}, that of the problem", field, given, wanted));
+      refuse(fmt::format("map->{} is {}; must be {}, that of the problem", field, given, wanted));
   p.batch = map.batch;
   p.num_heads_q = static_cast<int>(map.num_heads);
   p.num_heads_kv = map.num_heads == asked.num_heads_q ? asked.num_heads_kv : 1;
@@ -76,12 +75,12 @@ void check_map(const attune_block_map* given, const Problem& p,
   if (p.block_map == BlockMapUse::kNone) {
     if (given == nullptr) return;
     refuse(
-        "operands->block_map is given, and this plan reads none; accepted is null, or a plan of a "
+        "operands->block_map is given, and this plan reads none; must be null, or a plan of a "
         "problem with block_map");
   }
   if (given == nullptr)
     refuse(
-        fmt::format("operands->block_map is null; accepted is a map, for the plan's problem has "
+        fmt::format("operands->block_map is null; must be a map, for the plan's problem has "
                     "block_map={}",
                     block_map_use_name(p.block_map)));
   const attune_block_map map = read_map(given, "operands->block_map");
@@ -138,7 +137,7 @@ attune_status attune_block_map_build(attune_context* context, const attune_probl
     const Problem p = problem_for(problem_of(problem), known);
     if (scores != nullptr && (scores->q_position0 != 0 || scores->kv_position0 != 0))
       refuse(
-          fmt::format("scores->q_position0 is {} and kv_position0 is {}; accepted is 0: a map "
+          fmt::format("scores->q_position0 is {} and kv_position0 is {}; must be 0: a map "
                       "covers positions from the first on",
                       scores->q_position0, scores->kv_position0));
     const ContextCall engine(context);

@@ -49,22 +49,20 @@ void check_level(const Problem& p, const Problem& last, size_t level, bool is_la
   };
   const OpDescription& op = describe(p.op);
   if (!op.has_cache || op.appends || !p.packed_q)
-    wrong(fmt::format("is of op {} with packed_q {}; accepted is attention_kvcache with packed_q 1",
+    wrong(fmt::format("is of op {} with packed_q {}; must be attention_kvcache with packed_q 1",
                       op.name, p.packed_q ? 1 : 0));
   if (p.dtype_q != last.dtype_q || p.num_heads_q != last.num_heads_q ||
       p.head_dim_qk != last.head_dim_qk || p.head_dim_v != last.head_dim_v)
-    wrong("has another dtype, other heads or head dims than the last; accepted are the same");
+    wrong("has another dtype, other heads or head dims than the last; must be the same");
   if (p.scale() != last.scale() || p.softcap != last.softcap)
-    wrong(
-        fmt::format("has softmax_scale {} and softcap {}; accepted are {} and {}, as the last has",
-                    p.scale(), p.softcap, last.scale(), last.softcap));
-  if (p.window_left >= 0 || p.window_right >= 0) wrong("has a window; accepted is none");
+    wrong(fmt::format("has softmax_scale {} and softcap {}; must be {} and {}, as the last has",
+                      p.scale(), p.softcap, last.scale(), last.softcap));
+  if (p.window_left >= 0 || p.window_right >= 0) wrong("has a window; must be none");
   for (const ScoreFeature* feature : score_features())
     if (feature->is_on(p) && feature->field != "softcap")
-      wrong(
-          fmt::format("has {}; accepted are softcap, and sinks in the last level", feature->field));
+      wrong(fmt::format("has {}; must be softcap, and sinks in the last level", feature->field));
   if (!is_last && (p.mask != Mask::kNone || p.sinks != ScoreTensor::kNone))
-    wrong("has a mask or sinks; accepted are those of the last level alone");
+    wrong("has a mask or sinks; must be those of the last level alone");
 }
 
 }  // namespace
@@ -139,7 +137,7 @@ void check_rows(const attune_cascade& cascade, const attune_operands& operands, 
   const int64_t end = begins[plan.problem.batch];
   if ((is_last && begins[0] != 0) || end > cascade.most_rows)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: cache.q_begins is {} to {}; accepted are 0 to {} at most: rows of "
+                fmt::format("{}: cache.q_begins is {} to {}; must be 0 to {} at most: rows of "
                             "q begin with those of the last level's first request",
                             level_name(level), begins[0], end, cascade.most_rows));
 }
@@ -156,11 +154,11 @@ void empty_states(const attune_cascade& cascade, size_t level, char* workspace, 
 
 void check_workspace(const attune_cascade& cascade, const void* workspace, size_t bytes) {
   if (bytes < cascade.bytes)
-    refuse(fmt::format("workspace_bytes is {}; accepted are {} and more for this cascade", bytes,
+    refuse(fmt::format("workspace_bytes is {}; must be at least {} for this cascade", bytes,
                        cascade.bytes));
   if (cascade.bytes > 0 &&
       (workspace == nullptr || reinterpret_cast<uintptr_t>(workspace) % kAlignment != 0))
-    refuse(fmt::format("workspace is at address {}; accepted are addresses aligned to {} bytes",
+    refuse(fmt::format("workspace is at address {}; must be addresses aligned to {} bytes",
                        workspace, kAlignment));
 }
 
@@ -214,7 +212,7 @@ attune_status attune_cascade_get(attune_context* context, const attune_problem* 
     for (size_t i = 0; i < num_levels; ++i) {  // each stands where those before it say
       problems.push_back(problem_of(level(i)));
       if (level(i)->size != levels->size)
-        refuse(fmt::format("{} has size {}; accepted is {}, that of the first", level_name(i),
+        refuse(fmt::format("{} has size {}; must be {}, that of the first", level_name(i),
                            level(i)->size, levels->size));
     }
     made->last = problems.back();

@@ -53,7 +53,7 @@ std::vector<std::filesystem::path> paths_of(const char* const* paths, size_t cou
 Policy policy_of(int32_t policy) {
   if (policy < ATTUNE_POLICY_DEFAULT || policy > ATTUNE_POLICY_STRICT)
     refuse(
-        fmt::format("options->policy is {}; accepted are ATTUNE_POLICY_FROM_ENVIRONMENT, "
+        fmt::format("options->policy is {}; must be ATTUNE_POLICY_FROM_ENVIRONMENT, "
                     "ATTUNE_POLICY_DEFAULT, "
                     "ATTUNE_POLICY_NEAREST and ATTUNE_POLICY_STRICT",
                     policy));
@@ -92,7 +92,7 @@ void offer_folders(const attune_context_options& c) {
   for (const std::filesystem::path& folder :
        paths_of(c.nvrtc_folders, c.num_nvrtc_folders, "options->nvrtc_folders")) {
     if (!folder.is_absolute())
-      refuse(fmt::format("options->nvrtc_folders has \"{}\"; accepted are absolute folders",
+      refuse(fmt::format("options->nvrtc_folders has \"{}\"; must be absolute folders",
                          folder.string()));
     folders.push_back(folder.string());
   }

@@ -19,7 +19,7 @@ constexpr unsigned kCellKeys = 16;
 
 DropoutArgs args_of(float dropout) {
   if (!(dropout >= 0 && dropout < 1))
-    refuse(fmt::format("dropout is {}; accepted are 0 and more, below 1", dropout));
+    refuse(fmt::format("dropout is {}; must be at least 0, below 1", dropout));
   Problem problem;
   problem.dropout = dropout;
   return dropout_args(problem, nullptr);
@@ -33,9 +33,9 @@ void check_extents(int64_t batch, int64_t num_heads, int64_t seqlen_q, int64_t s
        {std::tuple{"batch", batch}, std::tuple{"num_heads_q", num_heads},
         std::tuple{"seqlen_q", seqlen_q}, std::tuple{"seqlen_kv", seqlen_kv}}) {
     if (extent < 0 || extent > kMost)
-      refuse(fmt::format("{} is {}; accepted are 0 to {}", name, extent, kMost));
+      refuse(fmt::format("{} is {}; must be 0 to {}", name, extent, kMost));
     if (extent > 0 && elements > std::numeric_limits<int64_t>::max() / extent)
-      refuse(fmt::format("{} is {}, with {} elements for each; accepted are masks of 2^63 elements",
+      refuse(fmt::format("{} is {}, with {} elements for each; must be masks of 2^63 elements",
                          name, extent, elements));
     elements *= extent;
   }

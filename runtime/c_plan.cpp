@@ -29,7 +29,7 @@ DropoutArgs dropout_of(const attune_operands* operands) {
   constexpr size_t kDropoutSize = offsetof(attune_dropout_operands, state) + sizeof(void*);
   if (operands->size < kWithDropout || operands->dropout == nullptr)
     refuse(
-        "operands->dropout is null; accepted is the address of a seed, for problems with "
+        "operands->dropout is null; must be the address of a seed, for problems with "
         "dropout");
   const attune_dropout_operands c = read_struct(operands->dropout, "operands->dropout",
                                                 attune_dropout_operands{}, kDropoutSize, "sizeof");
@@ -39,7 +39,7 @@ DropoutArgs dropout_of(const attune_operands* operands) {
         {"state", c.state}})
     if (reinterpret_cast<uintptr_t>(address) % sizeof(uint64_t) != 0)
       refuse(fmt::format(
-          "operands->dropout->{} is at address {}; accepted are addresses aligned to 8 bytes", name,
+          "operands->dropout->{} is at address {}; must be addresses aligned to 8 bytes", name,
           address));
   static_assert(sizeof(uint64_t) == sizeof(unsigned long long));
   DropoutArgs args{};
@@ -59,7 +59,7 @@ CacheArgs cache_of(const attune_operands* operands) {
                                               attune_cache_operands{}, kCacheSize, "sizeof");
   if (c.num_pages < 0 || c.num_pages > INT32_MAX)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("cache.num_pages is {}; accepted are 0 to {}", c.num_pages, INT32_MAX));
+                fmt::format("cache.num_pages is {}; must be 0 to {}", c.num_pages, INT32_MAX));
   return {c.kv_lengths, c.q_begins,          c.page_table,
           c.slots,      c.page_table_stride, static_cast<int>(c.num_pages),
           c.kv_begins};
@@ -70,9 +70,9 @@ AppendArgs append_of(const attune_operands* operands) {
   if (operands->size < kWithAppend || operands->append == nullptr) return {};
   const attune_append_operands c = read_append_operands(operands->append);
   if (c.num_positions > INT32_MAX)
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("append.num_positions is {}; accepted are 0 to {}", c.num_positions,
-                            INT32_MAX));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("append.num_positions is {}; must be 0 to {}", c.num_positions, INT32_MAX));
   AppendArgs args{};
   args.positions = c.positions;
   args.row_slots = c.row_slots;
@@ -97,7 +97,7 @@ bool has_score_features(const Problem& p) {
 // other words are the caller's all the same.
 void refuse_unread_parts(const attune_operands& operands, const Problem& asked, const Plan& plan) {
   const auto refuse_part = [&](const char* name, const char* of) {
-    refuse(fmt::format("operands->{} is given, and the problem {}; accepted is NULL", name, of));
+    refuse(fmt::format("operands->{} is given, and the problem {}; must be NULL", name, of));
   };
   if (asked.dropout == 0 && part_at(operands, offsetof(attune_operands, dropout)) != nullptr)
       [[unlikely]]

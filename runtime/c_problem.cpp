@@ -303,7 +303,7 @@ void refuse_if_cut(const attune_problem& whole, size_t size, const Problem& pars
   }
   if (!same)
     refuse(
-        fmt::format("text asks for what a problem of {} bytes has no fields for; accepted is a "
+        fmt::format("text asks for what a problem of {} bytes has no fields for; must be a "
                     "program that is compiled with a header of attune {}",
                     size, attune_version()));
 }

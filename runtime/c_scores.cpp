@@ -39,11 +39,10 @@ template <class Named, class Wanted>
 void check_names(const char* what, const Named* given, size_t count,
                  const std::vector<Wanted>& wanted) {
   if (given == nullptr && count > 0)
-    refuse(
-        fmt::format("operands->scores->{}s is null; accepted is the address of {}", what, count));
+    refuse(fmt::format("operands->scores->{}s is null; must be the address of {}", what, count));
   for (size_t i = 0; i < count; ++i)
     if (given[i].name != nullptr && by_name(given, i, given[i].name) != nullptr)
-      refuse(fmt::format("operands->scores has two {}s {}; accepted is one", what, given[i].name));
+      refuse(fmt::format("operands->scores has two {}s {}; must be one", what, given[i].name));
   for (size_t i = 0; i < count; ++i)
     if (given[i].name == nullptr ||
         std::none_of(wanted.begin(), wanted.end(),
@@ -63,7 +62,7 @@ ScoreScalar scalar_of(const score::Scalar& declared, double value) {
                         : value >= -2147483648.0 && value <= 2147483647.0 &&
                               value == static_cast<double>(static_cast<int64_t>(value));
   if (!fits)
-    refuse(fmt::format("scalar {} is {}; accepted are {}", declared.name, value,
+    refuse(fmt::format("scalar {} is {}; must be {}", declared.name, value,
                        declared.type == score::Type::kBool ? "0 and 1" : "integers of 32 bits"));
   scalar.i32 = static_cast<int32_t>(value);
   return scalar;
@@ -76,7 +75,7 @@ score::Declarations declarations_of(const attune_program_desc& desc, std::string
   for (size_t i = 0; i < desc.num_captures; ++i) {
     const attune_program_capture& c = (&not_null(desc.captures, "desc->captures"))[i];
     if (c.type < 0 || c.type > ATTUNE_CAPTURE_BOOL)
-      refuse(fmt::format("desc->captures[{}].type is {}; accepted are 0 to {}", i, c.type,
+      refuse(fmt::format("desc->captures[{}].type is {}; must be 0 to {}", i, c.type,
                          static_cast<int>(ATTUNE_CAPTURE_BOOL)));
     all.captures.push_back(
         {&not_null(c.name, "desc->captures[].name"), static_cast<CaptureType>(c.type), c.rank});
@@ -84,7 +83,7 @@ score::Declarations declarations_of(const attune_program_desc& desc, std::string
   for (size_t i = 0; i < desc.num_scalars; ++i) {
     const attune_program_scalar& c = (&not_null(desc.scalars, "desc->scalars"))[i];
     if (c.type < 0 || c.type > ATTUNE_SCALAR_FLOAT)
-      refuse(fmt::format("desc->scalars[{}].type is {}; accepted are 0 to {}", i, c.type,
+      refuse(fmt::format("desc->scalars[{}].type is {}; must be 0 to {}", i, c.type,
                          static_cast<int>(ATTUNE_SCALAR_FLOAT)));
     all.scalars.push_back(
         {&not_null(c.name, "desc->scalars[].name"), static_cast<score::Type>(c.type)});
@@ -132,7 +131,7 @@ void check_names_of_plan(const Plan& plan) {
       if (a.name == b.name && (a.type != b.type || a.extents.size() != b.extents.size() ||
                                a.sized_by_call != b.sized_by_call))
         refuse(
-            fmt::format("the problem has two captures {}, {} {} and {} {}; accepted are other "
+            fmt::format("the problem has two captures {}, {} {} and {} {}; must be other "
                         "names where they are not alike",
                         a.name, element_name(b.type), b.axes, element_name(a.type), a.axes));
     }
@@ -140,7 +139,7 @@ void check_names_of_plan(const Plan& plan) {
   for (size_t i = 0; i < scalars.size(); ++i)
     for (size_t j = 0; j < i; ++j)
       if (scalars[i].name == scalars[j].name && scalars[i].type != scalars[j].type)
-        refuse(fmt::format("the problem has two scalars {}, {} and {}; accepted are other names",
+        refuse(fmt::format("the problem has two scalars {}, {} and {}; must be other names",
                            scalars[i].name, score::type_name(scalars[j].type),
                            score::type_name(scalars[i].type)));
 }
@@ -204,8 +203,7 @@ attune_status attune_program_parse(const attune_program_desc* desc, const attune
         read_struct(desc, "desc", attune_program_desc{}, sizeof(attune_program_desc), "the caller");
     const bool is_mask = c.kind == ATTUNE_MASK_MOD;
     if (!is_mask && c.kind != ATTUNE_SCORE_MOD)
-      refuse(fmt::format("desc->kind is {}; accepted are ATTUNE_SCORE_MOD and ATTUNE_MASK_MOD",
-                         c.kind));
+      refuse(fmt::format("desc->kind is {}; must be ATTUNE_SCORE_MOD and ATTUNE_MASK_MOD", c.kind));
     not_null(c.text, "desc->text");
     const std::string name = c.name != nullptr ? c.name : is_mask ? "mask_mod" : "score_mod";
     const UserProgram& made = add_user_program(

@@ -14,7 +14,7 @@ namespace attune::c_api {
 template <class Value>
 Value checked(const char* field, int32_t value, int32_t first, int32_t last, const char* accepted) {
   if (value < first || value > last)
-    refuse(fmt::format("problem->{} is {}; accepted are {}", field, value, accepted));
+    refuse(fmt::format("problem->{} is {}; must be {}", field, value, accepted));
   return static_cast<Value>(value);
 }
 

@@ -68,7 +68,7 @@ void check_count(const char* argument, size_t count, size_t most) {
 }
 
 void refuse_size(const char* argument, size_t size, size_t smallest, const char* init) {
-  refuse(std::string(argument) + "->size is " + std::to_string(size) + "; accepted are " +
+  refuse(std::string(argument) + "->size is " + std::to_string(size) + "; must be " +
          std::to_string(smallest) + " to " + std::to_string(kLargestStruct) + ", as " + init +
          " sets it");
 }

@@ -32,7 +32,7 @@ std::optional<int> number_after(std::string_view kind, std::string_view target) 
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (error != std::errc() || end != digits.data() + digits.size() || number < 0)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("target is \"{}\"; accepted are {}", target, kAccepted));
+                fmt::format("target is \"{}\"; must be {}", target, kAccepted));
   return number;
 }
 
@@ -45,7 +45,7 @@ std::shared_ptr<const Device> open_device(std::string_view target) {
   if (auto threads = number_after("cpu:", target)) return open_cpu_device(threads);
   if (target != "auto" && !target.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("target is \"{}\"; accepted are {}", target, kAccepted));
+                fmt::format("target is \"{}\"; must be {}", target, kAccepted));
   std::string why_no_cuda;
   if (cuda::open_driver(&why_no_cuda)) return open_cuda(-1);
   try {

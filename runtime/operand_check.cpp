@@ -24,10 +24,10 @@ struct Stride {
 
 [[noreturn]] void refuse_address(const char* name, const void* address, int alignment) {
   if (!address)
-    refuse(fmt::format("{} is a null pointer; accepted is an address aligned to {} bytes", name,
+    refuse(fmt::format("{} is a null pointer; must be an address aligned to {} bytes", name,
                        alignment));
-  refuse(fmt::format("{} is at address {}; accepted are addresses aligned to {} bytes", name,
-                     address, alignment));
+  refuse(fmt::format("{} is at address {}; must be addresses aligned to {} bytes", name, address,
+                     alignment));
 }
 
 bool misaligned(const void* address, int alignment) {
@@ -50,17 +50,17 @@ void check_reach(const char* operand, const Stride& stride) {
 void check_stride(const OperandSpec& x, int element_bytes, const Stride& stride) {
   if (stride.extent <= 1) return;
   if (stride.value < 0)
-    refuse(fmt::format("{}.{} is {}; accepted are strides of 0 and more", x.name, stride.name,
+    refuse(fmt::format("{}.{} is {}; must be strides of 0 and more", x.name, stride.name,
                        stride.value));
   check_reach(x.name, stride);
   if (stride.value * element_bytes % kOperandAlignment != 0)
-    refuse(fmt::format("{}.{} is {} elements; accepted are multiples of {} ({} bytes)", x.name,
+    refuse(fmt::format("{}.{} is {} elements; must be a multiple of {} ({} bytes)", x.name,
                        stride.name, stride.value, kOperandAlignment / element_bytes,
                        kOperandAlignment));
   if (x.written) check_written_once(x.name, stride);
   if (stride.value != 0 && stride.value < x.line())
     refuse(fmt::format(
-        "{}.{} is {} elements and overlaps the head dimension; accepted are {} and more{}", x.name,
+        "{}.{} is {} elements and overlaps the head dimension; must be at least {}{}", x.name,
         stride.name, stride.value, x.line(), x.written ? "" : ", or 0 to repeat one"));
 }
 
@@ -78,9 +78,9 @@ void check_overlap(const char* operand, const char* inner, int64_t line, Stride 
     const Stride& stride = strides[i];
     if (stride.extent <= 1 || stride.value == 0) continue;
     if (stride.value < span)
-      refuse(fmt::format(
-          "{}.{} is {} elements and overlaps {}, which spans {}; accepted are {} and more", operand,
-          stride.name, stride.value, inner, span, span));
+      refuse(
+          fmt::format("{}.{} is {} elements and overlaps {}, which spans {}; must be at least {}",
+                      operand, stride.name, stride.value, inner, span, span));
     if (stride.at_most) continue;
     span = stride.value * (stride.extent - 1) + span;
     inner = stride.name;
@@ -112,7 +112,7 @@ void check_row_sums(const OperandSpec& x, const RowSumsView& given) {
                        {"", 0, 1}};
   for (const Stride& stride : strides) {
     if (stride.extent > 1 && stride.value <= 0)
-      refuse(fmt::format("{}.{} is {}; accepted are {} and more, or both strides 0 for contiguous",
+      refuse(fmt::format("{}.{} is {}; must be at least {}, or both strides 0 for contiguous",
                          x.name, stride.name, stride.value, x.least_rows()));
     check_reach(x.name, stride);
   }
@@ -121,7 +121,7 @@ void check_row_sums(const OperandSpec& x, const RowSumsView& given) {
 
 void check_written_factors(const OperandSpec& x, const ScaleView& view, Stride strides[3]) {
   if (view.heads_per_scale != 1)
-    refuse(fmt::format("{}.heads_per_scale is {}; a factor is written for each head: accepted is 1",
+    refuse(fmt::format("{}.heads_per_scale is {}; a factor is written for each head: must be 1",
                        x.name, view.heads_per_scale));
   for (int i = 0; i < 3; ++i) check_written_once(x.name, strides[i]);
   check_overlap(x.name, "a factor", 1, strides);
@@ -135,7 +135,7 @@ void check_factors(const OperandSpec& x, const ScaleView& view) {
     return;
   }
   if (!x.has_factors())
-    refuse(fmt::format("{} is given, but its tensor is {}; accepted is null, or an 8-bit tensor",
+    refuse(fmt::format("{} is given, but its tensor is {}; must be null, or an 8-bit tensor",
                        x.name, dtype_name(x.dtype)));
   if (reinterpret_cast<uintptr_t>(view.data) % sizeof(float) != 0)
     refuse_address(x.name, view.data, sizeof(float));
@@ -144,12 +144,12 @@ void check_factors(const OperandSpec& x, const ScaleView& view) {
                        {"block_stride", view.block_stride, x.blocks()}};
   for (const Stride& stride : strides) {
     if (stride.value < 0)
-      refuse(fmt::format("{}.{} is {}; accepted are strides of 0 and more", x.name, stride.name,
+      refuse(fmt::format("{}.{} is {}; must be strides of 0 and more", x.name, stride.name,
                          stride.value));
     check_reach(x.name, stride);
   }
   if (view.heads_per_scale < 1 || x.heads % view.heads_per_scale != 0)
-    refuse(fmt::format("{}.heads_per_scale is {}; accepted are divisors of the {} heads", x.name,
+    refuse(fmt::format("{}.heads_per_scale is {}; must be divisors of the {} heads", x.name,
                        view.heads_per_scale, x.heads));
   if (x.written) check_written_factors(x, view, strides);
 }
@@ -158,7 +158,7 @@ void check_factors(const OperandSpec& x, const ScaleView& view) {
 void check_absent(const OperandList& list, const Operands& operands) {
   for (const auto& [role, name] : kFactorRoles)
     if (!list.has(role) && (operands.*factors_of(role)).data)
-      refuse(fmt::format("{} is given; accepted is null: this op has no such operand", name));
+      refuse(fmt::format("{} is given; must be null: this op has no such operand", name));
 }
 
 std::optional<std::string> tensor_map_refusal(const OperandSpec& x, const OperandView& view) {
@@ -203,8 +203,8 @@ void check_workspace(const Plan& plan, const void* workspace, int64_t workspace_
   const int64_t needed = plan.workspace_bytes();
   if (needed == 0) return;
   if (workspace_bytes < needed)
-    refuse(fmt::format("workspace_bytes is {}; accepted are {} and more for this plan",
-                       workspace_bytes, needed));
+    refuse(fmt::format("workspace_bytes is {}; must be at least {} for this plan", workspace_bytes,
+                       needed));
   if (misaligned(workspace, kWorkspaceAlignment))
     refuse_address("workspace", workspace, kWorkspaceAlignment);
 }

@@ -19,9 +19,8 @@ std::optional<std::string> variable(const char* name) {
 }
 
 [[noreturn]] void refuse(const char* name, const std::string& value, const char* accepted) {
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      fmt::format("environment variable {} is \"{}\"; accepted are {}", name, value, accepted));
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("environment variable {} is \"{}\"; must be {}", name, value, accepted));
 }
 
 bool flag(const char* name) {

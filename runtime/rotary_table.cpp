@@ -22,7 +22,7 @@ constexpr float kTwoPi = 6.283185307179586F;
 
 void check_positive(const char* name, float value) {
   if (!(value > 0) || !std::isfinite(value))
-    refuse(fmt::format("rotary.{} is {}; accepted are positive numbers", name, value));
+    refuse(fmt::format("rotary.{} is {}; must be positive numbers", name, value));
 }
 
 bool needs_context(RotaryScaling scaling) {
@@ -64,8 +64,8 @@ float yarn_mscale(float factor, float scale) {
 
 void check_rotary(const Rotary& rotary) {
   if (rotary.dim < 2 || rotary.dim > kMostColumns || rotary.dim % 2 != 0)
-    refuse(fmt::format("rotary.rotary_dim is {}; accepted are even numbers from 2 to {}",
-                       rotary.dim, kMostColumns));
+    refuse(fmt::format("rotary.rotary_dim is {}; must be even numbers from 2 to {}", rotary.dim,
+                       kMostColumns));
   check_positive("base", rotary.base);
   check_positive("factor", rotary.factor);
   if (rotary.factor < 1)
@@ -80,14 +80,14 @@ void check_rotary(const Rotary& rotary) {
     check_positive("low_freq_factor", rotary.low_freq_factor);
     if (!(rotary.high_freq_factor > rotary.low_freq_factor))
       refuse(
-          fmt::format("rotary.high_freq_factor is {}; accepted are numbers above "
+          fmt::format("rotary.high_freq_factor is {}; must be numbers above "
                       "low_freq_factor, {}",
                       rotary.high_freq_factor, rotary.low_freq_factor));
     return;
   }
   check_positive("beta_slow", rotary.beta_slow);
   if (!(rotary.beta_fast >= rotary.beta_slow))
-    refuse(fmt::format("rotary.beta_fast is {}; accepted are numbers from beta_slow, {}, on",
+    refuse(fmt::format("rotary.beta_fast is {}; must be numbers from beta_slow, {}, on",
                        rotary.beta_fast, rotary.beta_slow));
   if (rotary.base == 1) refuse("rotary.base is 1; accepted with yarn are other positive numbers");
 }

@@ -18,14 +18,16 @@ def formatter():
     """The program, or None."""
     for name in ("clang-format-14", "clang-format"):
         program = shutil.which(name)
-        if program and f"version {VERSION}" in subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout:
+        if program and f"version {VERSION}" in subprocess.run([program, "--version"], capture_output=True, text=True,
+                                                              check=False).stdout:
             return program
     return None
 
 
 def unclean(program, paths):
     """Lines "path:line:column: ..." of those that clang-format would change."""
-    run = subprocess.run([program, "--dry-run", "-Werror", *paths], cwd=check_repo.ROOT, capture_output=True, text=True, check=False)
+    run = subprocess.run([program, "--dry-run", "-Werror", *paths], cwd=check_repo.ROOT, capture_output=True, text=True,
+                         check=False)
     found = [line for line in run.stderr.splitlines() if "[-Wclang-format-violations]" in line]
     return found if found or run.returncode == 0 else [run.stderr]
 
@@ -35,7 +37,9 @@ def main():
     if program is None:
         print("SKIP: clang-format 14 is not installed (package clang-format-14); formatting is not checked")
         return 77
-    paths = [path for path in check_repo.files() if pathlib.PurePosixPath(path).suffix in SUFFIXES and check_repo.is_source(path)]
+    paths = [
+        path for path in check_repo.files()
+        if pathlib.PurePosixPath(path).suffix in SUFFIXES and check_repo.is_source(path)]
     if "--mend" in sys.argv:
         return subprocess.run([program, "-i", *paths], cwd=check_repo.ROOT, check=False).returncode
     found = unclean(program, paths)

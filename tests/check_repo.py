@@ -13,34 +13,41 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh", ".py", ".sh", ".bats", ".cmake"}
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 
-ROOT_ENTRIES = {"generator", "templates", "tuner", "runtime", "cache", "tests", "examples", "CMakeLists.txt", "README.md",
-                "CMakePresets.json", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "pyproject.toml", ".ci", ".clang-format", ".clang-tidy",
-                ".gitignore", ".gitattributes"}
+ROOT_ENTRIES = {
+    "generator", "templates", "tuner", "runtime", "cache", "tests", "examples", "CMakeLists.txt", "README.md",
+    "CMakePresets.json", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "pyproject.toml", ".ci", ".clang-format",
+    ".clang-tidy", ".gitignore", ".gitattributes"}
 
 # header pattern -> path patterns that may include it. Nothing but a .cpp may, so no other folder ever sees one.
 FOREIGN_HOMES = {
     r"sqlite3\.h": [r"cache/sqlite\.cpp", r"tests/cache/.*\.cpp"],
     r"(cuda|nvrtc|cuda_runtime|cuda_fp16|cuda_bf16)\.h": [r"tests/runtime/.*\.cpp", r"examples/cuda_.*\.cpp"],
-    r"(llvm|clang|lld)/.*": [r"generator/clang_(compiler|thread)\.cpp", r"runtime/cpu/no_polly\.cpp", r"tests/generator/cpu/llvm_names_test\.cpp"],
+    r"(llvm|clang|lld)/.*": [
+        r"generator/clang_(compiler|thread)\.cpp", r"runtime/cpu/no_polly\.cpp",
+        r"tests/generator/cpu/llvm_names_test\.cpp"],
     r"nlohmann/.*": [r".*\.(cpp)", r"tuner/.*\.hpp"],
     r"CLI/.*": [r"tuner/cli/command_line\.cpp"],
     r"sodium\.h": [r"generator/core/digest\.cpp"],
-    r"xxhash\.h": [r"generator/core/digest\.cpp"],
-}
+    r"xxhash\.h": [r"generator/core/digest\.cpp"], }
 # Each PTX instruction is wrapped once: in ptx/, or in the part that writes wgmma operand lists. The CPU's spin-wait hint has
 # no builtin on ARM; the peak that benchmarks compare with is a loop the compiler must not touch.
-ASM_HOMES = [r"templates/cuda/ptx/.*", r"generator/.*wgmma.*", r"runtime/cpu/thread_pool\.cpp", r"generator/cpu/host_arch\.cpp", r"tests/bench/fma_peak\.cpp"]
+ASM_HOMES = [
+    r"templates/cuda/ptx/.*", r"generator/.*wgmma.*", r"runtime/cpu/thread_pool\.cpp", r"generator/cpu/host_arch\.cpp",
+    r"tests/bench/fma_peak\.cpp"]
 ASM = re.compile(r"\b(asm|__asm__|__asm)\b\s*(volatile|__volatile__)?\s*\(")
 # What an op is stands in its description, its oracle and its kernels; nothing else asks which op it has.
 OP_HOMES = [r"generator/core/ops/.*", r"tuner/oracles/.*", r"generator/families/.*", r"templates/.*", r"tests/.*"]
 OP_NAMED = re.compile(r"\bOp::k[A-Z]")
 # Where the version stands again: each place is to be changed with CMakeLists.txt, and the change log opens with what is new in it.
-VERSIONS = {"pyproject.toml": r"attune-cpu==([0-9.]+)", "runtime/python/cpu/pyproject.toml": r'(?:^version = "|"attune==)([0-9.]+)"',
-            "examples/vllm/pyproject.toml": r'^version = "([0-9.]+)"', "CHANGELOG.md": r"\A.*?^## ([0-9.]+), \d{4}-\d\d-\d\d$"}
+VERSIONS = {
+    "pyproject.toml": r"attune-cpu==([0-9.]+)",
+    "runtime/python/cpu/pyproject.toml": r'(?:^version = "|"attune==)([0-9.]+)"',
+    "examples/vllm/pyproject.toml": r'^version = "([0-9.]+)"', "CHANGELOG.md": r"\A.*?^## ([0-9.]+), \d{4}-\d\d-\d\d$"}
 # What CMakeLists.txt files look for, and the package of examples/packages.sh that has it: a machine with nothing on it builds by these.
-PACKAGES = {"fmt": "libfmt-dev", "nlohmann_json": "nlohmann-json3-dev", "SQLite3": "libsqlite3-dev", "PkgConfig": "pkg-config",
-            "libsodium": "libsodium-dev", "CLI11": "libcli11-dev", "Python3": "python3-dev", "LLVM": "llvm-19-dev", "GTest": "libgtest-dev",
-            "Threads": "build-essential"}
+PACKAGES = {
+    "fmt": "libfmt-dev", "nlohmann_json": "nlohmann-json3-dev", "SQLite3": "libsqlite3-dev", "PkgConfig": "pkg-config",
+    "libsodium": "libsodium-dev", "CLI11": "libcli11-dev", "Python3": "python3-dev", "LLVM": "llvm-19-dev",
+    "GTest": "libgtest-dev", "Threads": "build-essential"}
 SOUGHT = re.compile(r"^\s*(?:find_package|pkg_check_modules)\((\w+)", re.M)
 NOT_NEEDED = {"attune", "CUDAToolkit"}  # itself, from the outside; where there is one
 MACHINE_PATH = re.compile(r"(?<![\w.])/(root|work|home/[a-z])/[\w.]")
@@ -56,7 +63,9 @@ def without_comments(text):
 
 def says_what_it_is(head):
     """Whether a comment of two words or more stands beside the licence line and the interpreter's."""
-    return any(re.match(r'\s*(//|#(?!!|include|pragma|define|if)|"""|/?\*)\W*\w\S*\s+\S', line) for line in head if SPDX not in line)
+    return any(
+        re.match(r'\s*(//|#(?!!|include|pragma|define|if)|"""|/?\*)\W*\w\S*\s+\S', line) for line in head
+        if SPDX not in line)
 
 
 def check_source(path, text):
@@ -101,7 +110,8 @@ def check_packages(read, paths):
 
 def files():
     """Paths of the tree, less what git ignores; everything, where this is no git checkout."""
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False)
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True,
+                            check=False)
     if listed.returncode == 0:
         return sorted(path for path in set(listed.stdout.splitlines()) if (ROOT / path).is_file())
     return sorted(file.relative_to(ROOT).as_posix() for file in ROOT.rglob("*") if file.is_file())
@@ -115,9 +125,13 @@ def is_source(path):
 
 def main():
     paths = files()
-    found = [f"{name}: not a name the root may hold" for name in sorted({path.split("/")[0] for path in paths} - ROOT_ENTRIES)]
+    found = [
+        f"{name}: not a name the root may hold" for name in sorted({path.split("/")[0]
+                                                                    for path in paths} - ROOT_ENTRIES)]
     for path in filter(is_source, paths):
-        found += [f"{path}:{number}: {what}" for number, what in check_source(path, (ROOT / path).read_text(errors="replace"))]
+        found += [
+            f"{path}:{number}: {what}"
+            for number, what in check_source(path, (ROOT / path).read_text(errors="replace"))]
     def read(path):
         return (ROOT / path).read_text()
 

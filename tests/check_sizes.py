@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ["generator", "templates", "cache", "runtime", "tuner", "tests", "examples"]
 CODE = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh"}
 SCRIPTS = {".py", ".sh", ".bats", ".cmake"}
-FILE_LINES = 400
+FILE_LINES = 600  # look again at 400
 PUBLIC_HEADER_LINES = 200
 EXAMPLE_LINES = 80
 FUNCTION_LINES = 60
@@ -99,7 +99,8 @@ def main():
                 used.add(key)
                 if size > ALLOWED.get(key, (limit, ""))[0]:
                     failures.append(f"{key} (line {first or 1}): {size} lines, at most {limit}")
-    failures += [f"{key}: in the allow-list of check_sizes.py, but within the limits now" for key in ALLOWED.keys() - used]
+    failures += [
+        f"{key}: in the allow-list of check_sizes.py, but within the limits now" for key in ALLOWED.keys() - used]
     print("\n".join(failures) if failures else "sizes: all files and functions within their limits")
     return 1 if failures else 0
 

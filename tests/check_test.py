@@ -9,6 +9,7 @@ import check_format
 import check_layers
 import check_repo
 import check_sizes
+import check_words
 import check_tidy
 import check_variables
 
@@ -45,7 +46,8 @@ class Sizes(unittest.TestCase):
         return "namespace a {\nstruct S {\n  int f(int x) const {\n" + "    x += 1;\n" * lines + "    return x;\n  }\n};\n}\n"
 
     def test_long_function_is_found(self):
-        self.assertEqual([key for key, *_ in check_sizes.oversized("generator/a.cpp", self.body(70))], ["generator/a.cpp:f"])
+        self.assertEqual([key for key, *_ in check_sizes.oversized("generator/a.cpp", self.body(70))],
+                         ["generator/a.cpp:f"])
         self.assertEqual(list(check_sizes.oversized("generator/a.cpp", self.body(50))), [])
 
     def test_braces_in_literals_and_lambdas_do_not_count(self):
@@ -57,8 +59,23 @@ class Sizes(unittest.TestCase):
         self.assertEqual(list(check_sizes.oversized("templates/cuda/a.cu", text)), [])
 
     def test_long_file_is_found(self):
-        self.assertEqual(len(list(check_sizes.oversized("tuner/a.cpp", "int x;\n" * 401))), 1)
+        self.assertEqual(len(list(check_sizes.oversized("tuner/a.cpp", "int x;\n" * 601))), 1)
         self.assertEqual(len(list(check_sizes.oversized("examples/a.c", "int x;\n" * 81))), 1)
+
+
+class Words(unittest.TestCase):
+
+    def test_fragments_are_found_in_comments_and_docstrings(self):
+        lines = ["int a;  // Of b", "// Returns a.", "// What it is.", "/* Of a block", " * What goes on */", "", "// Whether."]
+        opening = [(i, bool(check_words.FRAGMENT.match(text))) for i, text in check_words.cpp_blocks(lines)]
+        self.assertEqual(opening, [(2, False), (7, True)])
+        text = '"""Of a module."""\nx = 1  # What\n# Returns x.\n# Where.\n\n# The same.\n'
+        opening = [(i, bool(check_words.FRAGMENT.match(words))) for i, words in check_words.python_blocks(text)]
+        self.assertEqual(sorted(opening), [(1, True), (3, False), (6, True)])
+
+    def test_long_sentences_leave_out_code_tables_and_links(self):
+        text = "one two.\n\n```\n" + "x " * 50 + "\n```\n| " + "y " * 50 + "|\n" + "w " * 40 + "end.\n"
+        self.assertEqual([count for _, count in check_words.sentences(text) if count > 35], [41])
 
 
 class Repo(unittest.TestCase):
@@ -73,12 +90,15 @@ class Repo(unittest.TestCase):
 
     def test_header(self):
         licence = self.GOOD.splitlines()[0] + "\n"
-        for body in ("int x;\nint y;\n", "#include <string>\n#include <vector>\n", "#pragma once\n\n#define A b c d\n", "//\n// x\n"):
+        for body in ("int x;\nint y;\n", "#include <string>\n#include <vector>\n", "#pragma once\n\n#define A b c d\n",
+                     "//\n// x\n"):
             self.assertEqual(self.found("tuner/a.cpp", licence + body), ["no header that says what this file is"], body)
-        self.assertEqual(self.found("tests/a.py", "#!/usr/bin/env python3\n" + licence.replace("//", "#") + "import sys\n"),
-                         ["no header that says what this file is"])
+        self.assertEqual(
+            self.found("tests/a.py", "#!/usr/bin/env python3\n" + licence.replace("//", "#") + "import sys\n"),
+            ["no header that says what this file is"])
         self.assertEqual(self.found("tests/a.py", licence.replace("//", "#") + '"""What this file is."""\n'), [])
-        self.assertEqual(self.found("tests/a.sh", "#!/bin/bash\n" + licence.replace("//", "#") + "# What this file is.\n"), [])
+        self.assertEqual(
+            self.found("tests/a.sh", "#!/bin/bash\n" + licence.replace("//", "#") + "# What this file is.\n"), [])
 
     def test_assembly_has_one_home(self):
         line = 'asm volatile("bar.sync 0;");\n'
@@ -105,12 +125,15 @@ class Repo(unittest.TestCase):
         self.assertEqual(list(check_repo.check_versions(read)), [])
         version = check_repo.re.search(r"attune VERSION ([0-9.]+)", read("CMakeLists.txt")).group(1)
         for behind in check_repo.VERSIONS:
-            found = list(check_repo.check_versions(lambda path: read(path).replace(version, "0.0.9", 1 if path == behind else 0)))
+            found = list(
+                check_repo.check_versions(lambda path: read(path).replace(version, "0.0.9", 1
+                                                                          if path == behind else 0)))
             self.assertEqual([line.split(":")[0] for line in found], [behind], behind)
 
     def test_a_library_that_nothing_installs(self):
         def found(text, packages="libfmt-dev"):
-            files = {"CMakeLists.txt": text, "examples/packages.sh": f'attune_build_packages="build-essential {packages}"\n'}
+            files = {
+                "CMakeLists.txt": text, "examples/packages.sh": f'attune_build_packages="build-essential {packages}"\n'}
             return list(check_repo.check_packages(files.get, ["CMakeLists.txt"]))
         self.assertEqual(found("find_package(fmt REQUIRED)\nfind_package(Threads REQUIRED)\n"), [])
         self.assertEqual(len(found("  pkg_check_modules(libsodium REQUIRED IMPORTED_TARGET libsodium)\n")), 1)
@@ -156,7 +179,8 @@ class Variables(unittest.TestCase):
 
     def test_files_that_are_not_there(self):
         text = "`tuner/a.cpp`\n`tuner/b.cpp` and `tuner/`\n[c](c.md)\n[rules](CONTRIBUTING.md)\n"
-        self.assertEqual(list(check_variables.missing_files("a.md", text, {"tuner", "tuner/a.cpp"})), [(2, "tuner/b.cpp"), (3, "c.md")])
+        self.assertEqual(list(check_variables.missing_files("a.md", text, {"tuner", "tuner/a.cpp"})),
+                         [(2, "tuner/b.cpp"), (3, "c.md")])
 
 
 if __name__ == "__main__":

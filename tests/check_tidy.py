@@ -20,7 +20,9 @@ FOLDERS = ("generator", "cache", "runtime", "tuner")
 # They include LLVM, whose headers take a minute, and which not every machine has.
 LLVM = re.compile(r"generator/clang_(compiler|thread)\.cpp|runtime/cpu/no_polly\.cpp")
 # Without precompiled headers, which belong to another compiler.
-FLAGS = ["-std=c++20", "-I.", "-Itemplates", "-Iruntime/include", '-DATTUNE_VERSION="0"', '-DATTUNE_SITE_FOLDER=""', '-DATTUNE_SHIPPED_FOLDER=""']
+FLAGS = [
+    "-std=c++20", "-I.", "-Itemplates", "-Iruntime/include", '-DATTUNE_VERSION="0"', '-DATTUNE_SITE_FOLDER=""',
+    '-DATTUNE_SHIPPED_FOLDER=""']
 
 
 def tidy_program():
@@ -36,7 +38,8 @@ def sources():
 
 def changed():
     """Of the last commit and the working tree; nothing, where this is no git checkout."""
-    listed = subprocess.run(["git", "diff", "--name-only", "HEAD~1"], cwd=check_repo.ROOT, capture_output=True, text=True, check=False)
+    listed = subprocess.run(["git", "diff", "--name-only", "HEAD~1"], cwd=check_repo.ROOT, capture_output=True,
+                            text=True, check=False)
     return set(listed.stdout.splitlines())
 
 
@@ -48,7 +51,8 @@ def ordered(paths, first):
 
 def findings(program, path):
     """What clang-tidy says of one file, or ""."""
-    run = subprocess.run([program, "--quiet", path, "--", *FLAGS], cwd=check_repo.ROOT, capture_output=True, text=True, check=False)
+    run = subprocess.run([program, "--quiet", path, "--", *FLAGS], cwd=check_repo.ROOT, capture_output=True, text=True,
+                         check=False)
     return run.stdout if run.returncode or ": warning: " in run.stdout else ""
 
 
@@ -70,7 +74,9 @@ def main():
         answers = list(pool.map(look, paths))
     seen = [answer for answer in answers if answer is not None]
     found = [answer for answer in seen if answer]
-    print(f"tidy: {len(seen)} of {len(paths)} files looked at by {pathlib.Path(program).name}, {len(found)} with findings")
+    print(
+        f"tidy: {len(seen)} of {len(paths)} files looked at by {pathlib.Path(program).name}, {len(found)} with findings"
+    )
     return 1 if found else 0
 
 

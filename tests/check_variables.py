@@ -20,8 +20,9 @@ SHELL = [rf"\$\{{{NAME}:?[-?+=]", r"\$\{?(ATTUNE[A-Z_]*)\b"]
 READS = {".c": CPP, ".h": CPP, ".cpp": CPP, ".hpp": CPP, ".py": PYTHON, ".sh": SHELL, ".bash": SHELL, ".bats": SHELL}
 OF_THE_SHELL = {"SECONDS", "BATS_TEST_TMPDIR", "BATS_FILE_TMPDIR"}
 # Tests of the readers themselves have variables of their own.
-OF_ITS_TEST = {"tests/generator/core/environment_test.cpp": {"ATTUNE_TEST_VARIABLE"}, "tests/check_test.py": {"ATTUNE_A"},
-               "tests/python/traced_functions_test.py": {"ATTUNE_TEST_FACTOR", "TORCHINDUCTOR_CACHE_DIR"}}
+OF_ITS_TEST = {
+    "tests/generator/core/environment_test.cpp": {"ATTUNE_TEST_VARIABLE"}, "tests/check_test.py": {"ATTUNE_A"},
+    "tests/python/traced_functions_test.py": {"ATTUNE_TEST_FACTOR", "TORCHINDUCTOR_CACHE_DIR"}}
 ROOTS = "generator|templates|tuner|runtime|cache|tests|examples"
 
 
@@ -37,7 +38,11 @@ def variables_read(path, text):
 def variables_listed(text):
     """Of the table whose head begins with "variable"; one row may hold several."""
     rows = re.search(r"^\| variable \|.*\n\|[-|]+\|\n((?:\|.*\n)*)", text, re.M)
-    return {name for row in (rows.group(1) if rows else "").splitlines() for name in re.findall(rf"`{NAME}`", row.split("|")[1])}
+    return {
+        name
+        for row in (rows.group(1) if rows else "").splitlines()
+        for name in re.findall(rf"`{NAME}`",
+                               row.split("|")[1])}
 
 
 def missing_files(path, text, tree):
@@ -67,7 +72,8 @@ def main():
     tree = set(paths) | {parent.as_posix() for path in paths for parent in pathlib.PurePosixPath(path).parents}
     for path in (path for path in texts if path.endswith(".md")):
         found += [f"{path}:{number}: {name} is not there" for number, name in missing_files(path, texts[path], tree)]
-    print("\n".join(found) if found else f"variables: {len(read)} are read, and {TABLE} has them; .md files name files that are there")
+    print("\n".join(found)
+          if found else f"variables: {len(read)} are read, and {TABLE} has them; .md files name files that are there")
     return 1 if found else 0
 
 

@@ -22,15 +22,16 @@ def script_lines():
 def configure(build, compiler):
     line = next(line for line in script_lines() if line.startswith("cmake -S . -B"))
     options = [word for word in line.split() if word.startswith("-DATTUNE_") and "$" not in word]
-    subprocess.run(["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", *options, f"-DCMAKE_CXX_COMPILER={compiler}"], check=True,
-                   stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", *options, f"-DCMAKE_CXX_COMPILER={compiler}"],
+                   check=True, stdout=subprocess.DEVNULL)
 
 
 def built_files(build):
     line = next(line for line in script_lines() if line.startswith("cmake --build"))
     named = re.search(r"--target((?: [a-z_]+)+)", line)
     targets = named.group(1).split() if named else ["all"]
-    graph = subprocess.run(["ninja", "-C", build, "-t", "graph", *targets], check=True, capture_output=True, text=True).stdout
+    graph = subprocess.run(["ninja", "-C", build, "-t", "graph", *targets], check=True, capture_output=True,
+                           text=True).stdout
     return {str(build / name) for name in re.findall(r'label="([^"]+)"', graph)}
 
 
@@ -50,7 +51,8 @@ def main():
         build = pathlib.Path(folder).resolve() / "build"
         configure(build, arguments.cxx)
         built = built_files(build)
-        wanted = [path for path in wanted_files(build) if not pathlib.Path(path).exists()]  # what is not made by configuring
+        wanted = [
+            path for path in wanted_files(build) if not pathlib.Path(path).exists()]  # what is not made by configuring
     names = {pathlib.Path(path).name for path in wanted}
     if not {"attune", "libattune.so"} <= names:
         sys.exit(f"the install scripts name only {sorted(names)}")

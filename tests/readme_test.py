@@ -47,14 +47,17 @@ class Reader:
         self.arguments = arguments
         self.folder = folder
         self.tree = copy_of_tree(folder) if arguments.fresh else ROOT
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("ATTUNE_") or name == "ATTUNE_NVRTC"}
+        self.environment = {
+            name: value
+            for name, value in os.environ.items() if not name.startswith("ATTUNE_") or name == "ATTUNE_NVRTC"}
         self.environment.update(HOME=str(folder / "home"), ATTUNE_STORE=str(folder / "store/store.db"),
                                 ATTUNE_LOCKS=str(folder))
         (folder / "home").mkdir()
 
     def run(self, command, **options):
         limit = 1500 if self.arguments.fresh else 200
-        done = subprocess.run(command, cwd=self.tree, env=self.environment, text=True, capture_output=True, timeout=limit, check=False, **options)
+        done = subprocess.run(command, cwd=self.tree, env=self.environment, text=True, capture_output=True,
+                              timeout=limit, check=False, **options)
         print(done.stdout[-1500:], end="")
         if done.returncode != 0:
             sys.exit(f"{command!r} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
@@ -89,7 +92,8 @@ class Reader:
 
 
 def copy_of_tree(folder):
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True,
+                            text=True, check=True)
     tree = folder / "attune"
     for name in listed.stdout.split("\0"):
         if name and (ROOT / name).is_file():
@@ -107,14 +111,17 @@ def check_variables(readme):
         for file in files:
             read |= set(re.findall(r'[({]\s*"(ATTUNE_[A-Z_]+)"', file.read_text()))
     if named != read:
-        sys.exit(f"README.md's table of variables: the sources do not read {sorted(named - read)}, it lacks {sorted(read - named)}")
+        sys.exit(
+            f"README.md's table of variables: the sources do not read {sorted(named - read)}, it lacks "
+            f"{sorted(read - named)}"
+        )
 
 
 def use_build(reader, arguments):
     """As if the build were installed: its program, its library and the headers are found."""
     folder = str(pathlib.Path(arguments.library).parent)
-    reader.environment.update(PATH=f"{pathlib.Path(arguments.attune).parent}:{reader.environment['PATH']}", LIBRARY_PATH=folder, LD_LIBRARY_PATH=folder,
-                              CPATH=str(ROOT / "runtime/include"))
+    reader.environment.update(PATH=f"{pathlib.Path(arguments.attune).parent}:{reader.environment['PATH']}",
+                              LIBRARY_PATH=folder, LD_LIBRARY_PATH=folder, CPATH=str(ROOT / "runtime/include"))
 
 
 def main():
@@ -122,7 +129,8 @@ def main():
     for name in ("attune", "library", "build", "cc", "cxx"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--fresh", action="store_true", help="build from nothing too, as the README says")
-    parser.add_argument("--page", default="README.md", help="another page, whose blocks find the build as if it were installed")
+    parser.add_argument("--page", default="README.md",
+                        help="another page, whose blocks find the build as if it were installed")
     arguments = parser.parse_args()
     page, text = arguments.page, (ROOT / arguments.page).read_text()
     if page == "README.md":
@@ -130,8 +138,8 @@ def main():
     blocks = list(code_blocks(text))
     if not blocks:
         sys.exit(f"{page} has no code block: nothing was tested")
-    no_cpu = '"cpu_target_found": false' in subprocess.run([arguments.attune, "doctor", "--json"], text=True, capture_output=True,
-                                                           check=False).stdout
+    no_cpu = '"cpu_target_found": false' in subprocess.run([arguments.attune, "doctor", "--json"], text=True,
+                                                           capture_output=True, check=False).stdout
     with tempfile.TemporaryDirectory() as folder:
         reader = Reader(arguments, pathlib.Path(folder))
         if page != "README.md":
@@ -139,7 +147,10 @@ def main():
         for line, language, how, code in blocks:
             print(f"{page}:{line}: {language or 'no language'}, {how}", flush=True)
             if how not in LANGUAGES.get(language, ()):
-                sys.exit(f"{page}:{line}: the block's comment says '{how}', which does not go with '{language}' (see readme_test.py)")
+                sys.exit(
+                    f"{page}:{line}: the block's comment says '{how}', which does not go with '{language}' (see "
+                    f"readme_test.py)"
+                )
             if no_cpu and how != "fresh":
                 print("SKIP: the CPU target is not built here")
             else:

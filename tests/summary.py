@@ -18,7 +18,8 @@ import xml.etree.ElementTree as ElementTree
 LEFT_OUT = ("full", "whole", "timing", "fresh")
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 # Lines by which test programs say that they skipped one case: GoogleTest, bats, and scripts of ours.
-CASE = re.compile(r"^(?:\[  SKIPPED \] (?P<google>\S+\.\S+) \(|ok \d+ (?P<bats>.*? # skip.*)|(?P<script>SKIP: .*))", re.M)
+CASE = re.compile(r"^(?:\[  SKIPPED \] (?P<google>\S+\.\S+) \(|ok \d+ (?P<bats>.*? # skip.*)|(?P<script>SKIP: .*))",
+                  re.M)
 # The closing line of Python's unittest counts its skipped cases without naming them.
 UNITTEST = re.compile(r"^(?:OK|FAILED) \(.*?skipped=(\d+)", re.M)
 # GoogleTest says why on the line below the place where a case skipped itself.
@@ -36,7 +37,8 @@ class Result:
         why = case.find("skipped")
         if case.get("status") == "run":
             self.status = PASSED
-        elif why is not None and why.get("message", "").startswith("SKIP_"):  # SKIP_RETURN_CODE=77, SKIP_REGULAR_EXPRESSION_MATCHED
+        elif why is not None and why.get(
+                "message", "").startswith("SKIP_"):  # SKIP_RETURN_CODE=77, SKIP_REGULAR_EXPRESSION_MATCHED
             self.status = SKIPPED
         else:  # a program that could not be started and a disabled test among them
             self.status = FAILED
@@ -61,7 +63,8 @@ def results_of(file, labels):
 
 def tests_of(build):
     """Returns the labels of each test that the build tree has, by its name."""
-    listed = subprocess.run(["ctest", "--test-dir", str(build), "--show-only=json-v1"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["ctest", "--test-dir", str(build), "--show-only=json-v1"], capture_output=True, text=True,
+                            check=True).stdout
     labels = {}
     for test in json.loads(listed)["tests"]:
         values = [p["value"] for p in test.get("properties", []) if p["name"] == "LABELS"]
@@ -115,7 +118,9 @@ def main(arguments):
     results = results_of(chosen.results, labels)
     lines = report(results, labels, chosen.slowest)
     print("\n".join(lines[:-1]))
-    wrong = [r.name for r in results if r.status == SKIPPED and (chosen.skips == "none" or chosen.skips == "gpu" and "gpu" not in r.labels)]
+    wrong = [
+        r.name for r in results
+        if r.status == SKIPPED and (chosen.skips == "none" or chosen.skips == "gpu" and "gpu" not in r.labels)]
     if wrong:
         print(f"Skipped, though --skips is {chosen.skips}: {', '.join(wrong)}")
     print(lines[-1])

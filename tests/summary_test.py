@@ -16,11 +16,11 @@ TESTS = {
     "skips_without_torch": ("echo 'SKIP: no PyTorch here'; exit 77", "cpu"),
     "skips_by_its_words": ("echo '[  SKIPPED ] Gpu.Case (0 ms)'; echo '[  PASSED  ] 0 tests.'", "gpu"),
     "skips_silently": ("exit 77", "gpu"),
-    "skips_cases": ("echo '[  SKIPPED ] Suite.Case (0 ms)'; echo 'ok 3 links # skip no compiler'; echo 'OK (skipped=2)'", "cpu"),
+    "skips_cases": (
+        "echo '[  SKIPPED ] Suite.Case (0 ms)'; echo 'ok 3 links # skip no compiler'; echo 'OK (skipped=2)'", "cpu"),
     "skips_parts": ("echo 'SKIP: no Chromium here'", "cpu"),
     "fails": ("exit 1", "cpu"),
-    "takes_long": ("exit 0", "full"),
-}
+    "takes_long": ("exit 0", "full"), }
 
 
 class Summary(unittest.TestCase):
@@ -33,7 +33,8 @@ class Summary(unittest.TestCase):
         for name, (command, label) in TESTS.items():
             lines.append(f'add_test(NAME {name} COMMAND sh -c "{command}")')
             lines.append(f"set_tests_properties({name} PROPERTIES SKIP_RETURN_CODE 77 LABELS {label})")
-        lines.append("set_tests_properties(skips_by_its_words PROPERTIES SKIP_REGULAR_EXPRESSION \"PASSED  . 0 tests\")")
+        lines.append(
+            "set_tests_properties(skips_by_its_words PROPERTIES SKIP_REGULAR_EXPRESSION \"PASSED  . 0 tests\")")
         lines.append("add_test(NAME is_missing COMMAND /no/such/program)")
         (cls.root / "CMakeLists.txt").write_text("\n".join(lines))
         subprocess.run(["cmake", "-S", cls.root, "-B", cls.root / "build"], check=True, capture_output=True)
@@ -41,7 +42,8 @@ class Summary(unittest.TestCase):
     def summary(self, *choice, skips="any"):
         """Returns the status and the lines of summary.py after a run of the tests that `choice` leaves."""
         results = self.root / "results.xml"
-        subprocess.run(["ctest", "--test-dir", self.root / "build", "--output-junit", results, "-LE", "full", *choice], check=False, capture_output=True)
+        subprocess.run(["ctest", "--test-dir", self.root / "build", "--output-junit", results, "-LE", "full", *choice],
+                       check=False, capture_output=True)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             status = summary.main([str(self.root / "build"), str(results), "--skips", skips])
@@ -51,9 +53,10 @@ class Summary(unittest.TestCase):
         status, lines = self.summary()
         self.assertEqual(status, 1)
         self.assertEqual(lines[-1], "3 passed, 2 failed, 9 skipped")  # 3 tests, and 5 cases of tests that passed
-        for line in ("  skips_without_gpu: no GPU here", "  skips_silently: it did not say why", "  skips_cases: Suite.Case",
-                     "  skips_cases: links # skip no compiler", "  skips_cases: a case of unittest (2 times)",
-                     "  skips_parts: SKIP: no Chromium here", "Left out: 1 full"):
+        for line in ("  skips_without_gpu: no GPU here", "  skips_silently: it did not say why",
+                     "  skips_cases: Suite.Case", "  skips_cases: links # skip no compiler",
+                     "  skips_cases: a case of unittest (2 times)", "  skips_parts: SKIP: no Chromium here",
+                     "Left out: 1 full"):
             self.assertIn(line, lines)
 
     def test_skips_that_are_not_allowed_fail(self):

@@ -49,7 +49,7 @@ Json parse_file(const std::filesystem::path& path) {
     if (error.code() != ErrorCode::kInvalidArgument) throw;
     refuse(error.what());
   }
-  if (!json.is_object()) refuse("not a JSON object; accepted is a model's config.json");
+  if (!json.is_object()) refuse("not a JSON object; must be a model's config.json");
   return json;
 }
 
@@ -93,7 +93,7 @@ class ConfigReader {
       const ModelRow* row = find_model_row(read_as);
       if (row == nullptr)
         throw Error(ErrorCode::kInvalidArgument,
-                    fmt::format("--as is \"{}\"; accepted are known model types such as llama, "
+                    fmt::format("--as is \"{}\"; must be known model types such as llama, "
                                 "mistral, gemma2, deepseek_v3, bert, vit, t5",
                                 read_as));
       note(fmt::format("read as {}; its model_type is \"{}\"", read_as, model_->model_type));

@@ -320,7 +320,7 @@ std::vector<std::string> ModelFields::unread_attention_fields() const {
 void ModelFields::refuse(Names names, const std::string& accepted) const {
   std::string name = *names.begin();
   const Json* value = find(names, &name);
-  refuse(fmt::format("\"{}{}\" is {}; accepted is {}", prefix_, name,
+  refuse(fmt::format("\"{}{}\" is {}; must be {}", prefix_, name,
                      value == nullptr ? "missing" : shown(*value), accepted));
 }
 

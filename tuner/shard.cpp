@@ -24,7 +24,7 @@ std::optional<int> whole_number(const std::string& text) {
 
 [[noreturn]] void refuse(const std::string& text, const std::string& why) {
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("--shard is \"{}\"; {}accepted are I/N with I from 0 to N-1, env, and "
+              fmt::format("--shard is \"{}\"; {}must be I/N with I from 0 to N-1, env, and "
                           "env/N",
                           text, why));
 }
@@ -38,9 +38,9 @@ int number_in(const Lookup& variable, const char* name) {
   const std::string text = variable(name).value_or("");
   const std::optional<int> value = whole_number(text);
   if (!value)
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("environment variable {} is \"{}\"; accepted are whole numbers from 0",
-                            name, text));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("environment variable {} is \"{}\"; must be whole numbers from 0", name, text));
   return *value;
 }
 
@@ -121,8 +121,8 @@ std::vector<Problem> problems_of_shard(const std::vector<Problem>& problems, con
                                        int replicate) {
   if (replicate < 1 || replicate > shard.count)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--replicate is {}; accepted are 1 to the number of shards, {}",
-                            replicate, shard.count));
+                fmt::format("--replicate is {}; must be 1 to the number of shards, {}", replicate,
+                            shard.count));
   std::map<std::string, int> place;  // by digest
   for (const Problem& problem : problems) place[sha256_hex(to_text(problem))] = 0;
   int next = 0;

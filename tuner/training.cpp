@@ -45,16 +45,14 @@ Taken add_to(const Training& training, std::vector<Problem>* problems) {
 void add_training(const Training& training, Workload* workload) {
   const Taken taken = add_to(training, &workload->problems);
   if (!taken.training)
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "--training is given, and no problem is one of op prefill; accepted are models, and "
-        "problems of op prefill");
+    throw Error(ErrorCode::kInvalidArgument,
+                "--training is given, and no problem is one of op prefill; must be models, and "
+                "problems of op prefill");
   if (training.dropout != 0 && !taken.dropout)
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "--dropout is given, and no problem takes it: those of 8 bits have no dropout, and "
-        "what others say of theirs stays; accepted is --dropout beside problems of 16 or 32 "
-        "bits without one");
+    throw Error(ErrorCode::kInvalidArgument,
+                "--dropout is given, and no problem takes it: those of 8 bits have no dropout, and "
+                "what others say of theirs stays; must be --dropout beside problems of 16 or 32 "
+                "bits without one");
   for (LayerKind& kind : workload->layer_kinds) add_to(training, &kind.problems);
 }
 

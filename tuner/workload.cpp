@@ -87,7 +87,7 @@ void set_lengths(const AttentionLayer& layer, const BatchAndLength& shape, bool 
   if (shape.batch > kMaxLength / layer.parts)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{}: {} batch entries, each cut into {} windows, are too many; "
-                            "accepted are {} windows in all",
+                            "must be {} windows in all",
                             layer.name, shape.batch, layer.parts, kMaxLength));
   problem->batch = shape.batch * layer.parts;
   problem->seqlen_q = keeps ? layer.fixed_seqlen_q : seqlen;
@@ -149,7 +149,7 @@ void note_padding(const ModelConfig& model, const ShapeChoice& choice,
         "padding (key_lengths=1)");
   if (!here && choice.padded)
     throw Error(ErrorCode::kInvalidArgument,
-                "--padded is given, but the model has no layer that sees padding; accepted are "
+                "--padded is given, but the model has no layer that sees padding; must be "
                 "models with encoders of text or sound");
 }
 
@@ -171,7 +171,7 @@ void add_notes(const LayerKind& kind, Workload* workload) {
 std::string program_text(const nlohmann::json& json, const char* field) {
   if (!json.at(field).is_string())
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is no text; accepted is a program of the score language", field));
+                fmt::format("{} is no text; must be a program of the score language", field));
   return json.at(field).get<std::string>();
 }
 
@@ -180,10 +180,9 @@ nlohmann::json captured_json(const std::string& line) {
   try {
     return parse_json<nlohmann::json>(line);
   } catch (const Error& error) {
-    throw Error(
-        error.code(),
-        fmt::format("{}; accepted is a whole {{\"problem\": \"dtype=bf16,...\"}} on each line",
-                    error.what()));
+    throw Error(error.code(),
+                fmt::format("{}; must be a whole {{\"problem\": \"dtype=bf16,...\"}} on each line",
+                            error.what()));
   }
 }
 
@@ -193,7 +192,7 @@ Problem captured_problem(const std::string& line, const std::string& where) {
     const nlohmann::json json = captured_json(line);
     if (!json.is_object() || !json.contains("problem") || !json.at("problem").is_string())
       throw Error(ErrorCode::kInvalidArgument,
-                  "no \"problem\" text; accepted is {\"problem\": \"dtype=bf16,...\"}");
+                  "no \"problem\" text; must be {\"problem\": \"dtype=bf16,...\"}");
     for (const auto& [field, kind] :
          {std::pair{"score_mod", score::Kind::kScore}, {"mask_mod", score::Kind::kMask}})
       if (json.contains(field)) read_user_program(program_text(json, field), kind, field);
@@ -317,7 +316,7 @@ std::vector<int64_t> parse_length_list(std::string_view argument, std::string_vi
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
     if (error != std::errc() || end != part.data() + part.size() || value < 1)
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("{} is \"{}\"; accepted are integers above 0 with commas between",
+                  fmt::format("{} is \"{}\"; must be integers above 0 with commas between",
                               argument, text));
     values.push_back(value);
   }

@@ -7,5 +7,8 @@ from dask.distributed import Client
 
 folder, shards, address, *workload = sys.argv[1:]
 client = Client(address)
-client.gather(client.map(lambda i: subprocess.run(
-    ["attune", "tune", *workload, "--shard", f"{i}/{shards}", "--store", f"{folder}/{i}.db"], check=True).returncode, range(int(shards))))
+client.gather(
+    client.map(
+        lambda i: subprocess.run([
+            "attune", "tune", *workload, "--shard", f"{i}/{shards}", "--store", f"{folder}/{i}.db"], check=True).
+        returncode, range(int(shards))))

@@ -5,8 +5,11 @@ import torch.distributed as dist
 import attune
 
 dist.init_process_group("gloo")
-mine = torch.tensor(list(attune.pin_digest()), dtype=torch.uint8)  # 32 bytes; as a tensor, gathering them needs no NumPy
+mine = torch.tensor(list(attune.pin_digest()),
+                    dtype=torch.uint8)  # 32 bytes; as a tensor, gathering them needs no NumPy
 digests = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
 dist.all_gather(digests, mine)
-assert all(torch.equal(mine, one) for one in digests), f"ranks would run different kernels: {[bytes(one.tolist()).hex()[:8] for one in digests]}"
+assert all(
+    torch.equal(mine, one)
+    for one in digests), f"ranks would run different kernels: {[bytes(one.tolist()).hex()[:8] for one in digests]}"
 dist.destroy_process_group()

@@ -10,8 +10,8 @@ vLLM's tables, lengths and slots are given to the kernels as they are and read o
 graphs of decoding follow them. A step is two launches: append_kv() writes the new rows, attention_kvcache() attends."""
 import attune
 import torch
-from vllm.v1.attention.backend import (AttentionBackend, AttentionCGSupport, AttentionImpl, AttentionMetadata, AttentionMetadataBuilder, AttentionType,
-                                       MultipleOf)
+from vllm.v1.attention.backend import (AttentionBackend, AttentionCGSupport, AttentionImpl, AttentionMetadata,
+                                       AttentionMetadataBuilder, AttentionType, MultipleOf)
 
 _E4M3 = ("fp8", "fp8_e4m3")
 
@@ -68,7 +68,8 @@ class AttuneBackend(AttentionBackend):
         return (capability.major, capability.minor) >= (8, 0)
 
     @classmethod
-    def supports_combination(cls, head_size, dtype, kv_cache_dtype, block_size, use_mla, has_sink, use_sparse, use_mm_prefix, device_capability):
+    def supports_combination(cls, head_size, dtype, kv_cache_dtype, block_size, use_mla, has_sink, use_sparse,
+                             use_mm_prefix, device_capability):
         """Why not, or None. vLLM asks when it chooses a backend."""
         kv_cache_dtype, capability = kv_cache_dtype or "auto", (device_capability.major, device_capability.minor)
         if kv_cache_dtype.startswith("fp8") and capability < (8, 9):
@@ -76,7 +77,7 @@ class AttuneBackend(AttentionBackend):
         if kv_cache_dtype.startswith("fp8") and head_size % 16:
             return f"head_size is {head_size} with kv_cache_dtype {kv_cache_dtype}; rows of 8 bits are multiples of 16 bytes"
         if kv_cache_dtype in ("float16", "bfloat16") and kv_cache_dtype != str(dtype).rpartition(".")[2]:
-            return f"kv_cache_dtype is {kv_cache_dtype} and the model's dtype {dtype}; accepted is the same"
+            return f"kv_cache_dtype is {kv_cache_dtype} and the model's dtype {dtype}; must be the same"
         return None
 
 
@@ -85,10 +86,12 @@ class AttuneMetadata(AttentionMetadata):
 
     def __init__(self, common):
         if not isinstance(common.causal, bool):
-            raise NotImplementedError("causal is a tensor, one for each request; attune's backend takes one bool for all")
+            raise NotImplementedError(
+                "causal is a tensor, one for each request; attune's backend takes one bool for all")
         self.num_actual_tokens = common.num_actual_tokens
         self.slot_mapping = common.slot_mapping
-        self.lists = dict(kv_lengths=common.seq_lens, page_table=common.block_table_tensor, q_begins=common.query_start_loc, seqlen_q=common.max_query_len)
+        self.lists = dict(kv_lengths=common.seq_lens, page_table=common.block_table_tensor,
+                          q_begins=common.query_start_loc, seqlen_q=common.max_query_len)
         self.is_causal = common.causal
 
 
@@ -112,8 +115,9 @@ class AttuneMetadataBuilder(AttentionMetadataBuilder):
 
 
 class AttuneImpl(AttentionImpl):
-    def __init__(self, num_heads, head_size, scale, num_kv_heads=None, alibi_slopes=None, sliding_window=None, kv_cache_dtype="auto",
-                 logits_soft_cap=None, attn_type=AttentionType.DECODER, kv_sharing_target_layer_name=None, sinks=None, **others):
+    def __init__(self, num_heads, head_size, scale, num_kv_heads=None, alibi_slopes=None, sliding_window=None,
+                 kv_cache_dtype="auto", logits_soft_cap=None, attn_type=AttentionType.DECODER,
+                 kv_sharing_target_layer_name=None, sinks=None, **others):
         if attn_type != AttentionType.DECODER:
             raise NotImplementedError(f"attn_type is {attn_type}; attune's backend serves decoders")
         for name, value in others.items():
@@ -128,7 +132,8 @@ class AttuneImpl(AttentionImpl):
         self.window = None if sliding_window is None else sliding_window - 1
         self.softcap = logits_soft_cap or None
 
-    def forward(self, layer, query, key, value, kv_cache, attn_metadata, output, output_scale=None, output_block_scale=None):
+    def forward(self, layer, query, key, value, kv_cache, attn_metadata, output, output_scale=None,
+                output_block_scale=None):
         """query: [tokens, num_heads, head_size]; key, value: [tokens, num_kv_heads, head_size] or None; kv_cache: see _caches(). Writes output, as query,
         rows of padding left alone; returns it."""
         if output_scale is not None or output_block_scale is not None:
@@ -140,12 +145,15 @@ class AttuneImpl(AttentionImpl):
         k_cache, v_cache = self._caches(kv_cache)
         scales = {} if k_cache.dtype == q.dtype else dict(k_scale=layer._k_scale, v_scale=layer._v_scale)
         if key is not None and value is not None and self.kv_sharing_target_layer_name is None:
-            attune.append_kv(key[:rows], value[:rows], k_cache, v_cache, row_slots=attn_metadata.slot_mapping[:rows], **scales)
+            attune.append_kv(key[:rows], value[:rows], k_cache, v_cache, row_slots=attn_metadata.slot_mapping[:rows],
+                             **scales)
         if self.alibi_slopes is not None and self.alibi_slopes.device != q.device:
             self.alibi_slopes = self.alibi_slopes.to(q.device)
-        window = None if self.window is None else (self.window, 0 if causal else self.window)  # vLLM's windows look both ways where rows see later keys
-        attune.attention_kvcache(q, k_cache, v_cache, out=out, is_causal=causal, window=window, scale=self.scale, softcap=self.softcap,
-                                 alibi_slopes=self.alibi_slopes, sinks=self.sinks, **attn_metadata.lists, **scales)
+        window = None if self.window is None else (self.window, 0 if causal else self.window
+                                                   )  # vLLM's windows look both ways where rows see later keys
+        attune.attention_kvcache(q, k_cache, v_cache, out=out, is_causal=causal, window=window, scale=self.scale,
+                                 softcap=self.softcap, alibi_slopes=self.alibi_slopes, sinks=self.sinks,
+                                 **attn_metadata.lists, **scales)
         return output
 
     def _caches(self, kv_cache):

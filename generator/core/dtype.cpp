@@ -47,9 +47,8 @@ Dtype parse_dtype(std::string_view text) {
     if (row.name == text) return row.dtype;
   for (const Alias& alias : kAliases)
     if (alias.text == text) return alias.dtype;
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      fmt::format("dtype is \"{}\"; accepted are fp32, bf16, fp16, e4m3, e5m2, int8", text));
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("dtype is \"{}\"; must be fp32, bf16, fp16, e4m3, e5m2, int8", text));
 }
 
 bool is_8_bit(Dtype dtype) { return dtype_bytes(dtype) == 1; }
@@ -62,7 +61,7 @@ int parse_word(std::string_view key, std::string_view text, std::string_view fir
   if (text == first) return 0;
   if (text == second) return 1;
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{} is \"{}\"; accepted are {} and {}", key, text, first, second));
+              fmt::format("{} is \"{}\"; must be {} and {}", key, text, first, second));
 }
 
 }  // namespace
@@ -83,7 +82,7 @@ Accuracy parse_accuracy(std::string_view text) {
     if (accuracy_name(accuracy) == text) return accuracy;
   throw Error(
       ErrorCode::kInvalidArgument,
-      fmt::format("accuracy is \"{}\"; accepted are accurate and fast, and split of fp32", text));
+      fmt::format("accuracy is \"{}\"; must be accurate and fast, and split of fp32", text));
 }
 std::string_view v_layout_name(VLayout layout) {
   return layout == VLayout::kTransposed ? "transposed" : "rows";
@@ -114,7 +113,7 @@ Mask parse_mask(std::string_view text) {
   for (const Mask mask : {Mask::kNone, Mask::kCausalTopLeft, Mask::kCausalBottomRight})
     if (mask_name(mask) == text) return mask;
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("mask is \"{}\"; accepted are none, causal_top_left, causal_bottom_right "
+              fmt::format("mask is \"{}\"; must be none, causal_top_left, causal_bottom_right "
                           "(a causal mask names its alignment)",
                           text));
 }

@@ -33,7 +33,7 @@ std::string json_excerpt(std::string_view value) {
 
 void refuse_json(const char* key, const std::string& value, const std::string& accepted) {
   throw Error(ErrorCode::kInvalidArgument,
-              std::string(key) + " is " + json_excerpt(value) + "; accepted are " + accepted);
+              std::string(key) + " is " + json_excerpt(value) + "; must be " + accepted);
 }
 
 }  // namespace attune

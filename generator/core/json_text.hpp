@@ -59,7 +59,7 @@ const Json& json_member(const Json& json, const char* key) {
   return *found;
 }
 
-// "KEY is VALUE; accepted are ACCEPTED"; a long value is cut.
+// "KEY is VALUE; must be ACCEPTED"; a long value is cut.
 [[noreturn]] void refuse_json(const char* key, const std::string& value,
                               const std::string& accepted);
 

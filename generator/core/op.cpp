@@ -38,7 +38,7 @@ const OpDescription& describe(Op op, const char* argument) {
     known +=
         fmt::format("{}{} ({})", known.empty() ? "" : ", ", static_cast<int>(one->op), one->name);
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{} is {}; accepted are {}", argument, static_cast<int>(op), known));
+              fmt::format("{} is {}; must be {}", argument, static_cast<int>(op), known));
 }
 
 std::string_view op_name(Op op) { return describe(op).name; }
@@ -48,8 +48,7 @@ Op parse_op(std::string_view text) {
     if (text == one->name || (!one->alias.empty() && text == one->alias)) return one->op;
   std::string known;
   for (const OpDescription* one : all_ops()) known += (known.empty() ? "" : " or ") + one->name;
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("op is \"{}\"; accepted is {}", text, known));
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("op is \"{}\"; must be {}", text, known));
 }
 
 OperandList operands_of(const Problem& problem) { return describe(problem.op).operands(problem); }

@@ -26,7 +26,7 @@ constexpr double kMaxRows = 0x1p50;  // of 1 KB: strides, tiles and bytes stay w
 
 void check_head_dim(const char* name, int value, int most, const char* where) {
   if (value < kMinHeadDim || value > most || value % kHeadDimStep != 0)
-    refuse(fmt::format("{} is {}; accepted are multiples of {} from {} to {}{}", name, value,
+    refuse(fmt::format("{} is {}; must be a multiple of {} from {} to {}{}", name, value,
                        kHeadDimStep, kMinHeadDim, most, where));
 }
 
@@ -39,21 +39,20 @@ void check_head_dims(const Problem& p) {
 
 void check_length(const char* name, int64_t value) {
   if (value < 0 || value > kMaxLength)
-    refuse(fmt::format("{} is {}; accepted are 0 to {}", name, value, kMaxLength));
+    refuse(fmt::format("{} is {}; must be 0 to {}", name, value, kMaxLength));
 }
 
 void check_rows(const Problem& p, const char* name, int64_t seqlen, int num_heads) {
   if (static_cast<double>(p.batch) * static_cast<double>(seqlen) * num_heads > kMaxRows)
-    refuse(fmt::format(
-        "batch is {}, {} is {} and there are {} heads; accepted are products up to 2^50", p.batch,
-        name, seqlen, num_heads));
+    refuse(fmt::format("batch is {}, {} is {} and there are {} heads; must be products up to 2^50",
+                       p.batch, name, seqlen, num_heads));
 }
 
 void check_heads(const Problem& p) {
   if (p.num_heads_q < 1 || p.num_heads_q > kMaxHeads)
-    refuse(fmt::format("num_heads_q is {}; accepted are 1 to {}", p.num_heads_q, kMaxHeads));
+    refuse(fmt::format("num_heads_q is {}; must be 1 to {}", p.num_heads_q, kMaxHeads));
   if (p.num_heads_kv < 1 || p.num_heads_kv > p.num_heads_q)
-    refuse(fmt::format("num_heads_kv is {}; accepted are 1 to num_heads_q ({})", p.num_heads_kv,
+    refuse(fmt::format("num_heads_kv is {}; must be 1 to num_heads_q ({})", p.num_heads_kv,
                        p.num_heads_q));
   if (p.num_heads_q % p.num_heads_kv != 0)
     refuse(fmt::format(
@@ -66,16 +65,15 @@ constexpr int kMaxScaleBlock = 65536;
 
 void check_scale_block(const char* name, int value) {
   if (value < 0 || value > kMaxScaleBlock || value % kScaleBlockStep != 0)
-    refuse(
-        fmt::format("{} is {}; accepted are multiples of {} up to {}, or 0 for one factor a head",
-                    name, value, kScaleBlockStep, kMaxScaleBlock));
+    refuse(fmt::format("{} is {}; must be a multiple of {} up to {}, or 0 for one factor a head",
+                       name, value, kScaleBlockStep, kMaxScaleBlock));
 }
 
 void check_fp8_options(const Problem& p) {
   check_scale_block("scale_block_q", p.fp8.scale_block_q);
   check_scale_block("scale_block_kv", p.fp8.scale_block_kv);
   if (is_8_bit(p) && p.fp8.accuracy == Accuracy::kSplit)
-    refuse("accuracy is split; with 8-bit operands accepted are accurate and fast");
+    refuse("accuracy is split; with 8-bit operands must be accurate and fast");
   Problem plain = p;
   plain.fp8 = {};
   if (p.dtype_q == Dtype::kFp32) plain.fp8.accuracy = p.fp8.accuracy;
@@ -87,11 +85,11 @@ void check_fp8_options(const Problem& p) {
 
 void check_no_cache(const Problem& p, const std::string& op) {
   if (p.page_size != 0)
-    refuse(fmt::format("page_size is {}; op {} has no cache: accepted is 0", p.page_size, op));
-  if (p.packed_q) refuse(fmt::format("packed_q is 1; op {} has no requests: accepted is 0", op));
-  if (p.packed_kv) refuse(fmt::format("packed_kv is 1; op {} has no requests: accepted is 0", op));
+    refuse(fmt::format("page_size is {}; op {} has no cache: must be 0", p.page_size, op));
+  if (p.packed_q) refuse(fmt::format("packed_q is 1; op {} has no requests: must be 0", op));
+  if (p.packed_kv) refuse(fmt::format("packed_kv is 1; op {} has no requests: must be 0", op));
   if (p.num_pages != 0)
-    refuse(fmt::format("num_pages is {}; op {} has no cache: accepted is 0", p.num_pages, op));
+    refuse(fmt::format("num_pages is {}; op {} has no cache: must be 0", p.num_pages, op));
 }
 
 void check_kv_factors(const Problem& p, const OpDescription& op) {
@@ -101,22 +99,20 @@ void check_kv_factors(const Problem& p, const OpDescription& op) {
   if (p.kv_factors == KvFactors::kHeads) return;
   if (!op.has_cache || !is_8_bit(p.dtype_kv))
     refuse(fmt::format(
-        "kv_factors is {} and dtype_kv {} of op {}; accepted is heads: other factors are those "
+        "kv_factors is {} and dtype_kv {} of op {}; must be heads: other factors are those "
         "of caches of 8 bits",
         kv_factors_name(p.kv_factors), dtype_name(p.dtype_kv), op.name));
   if (p.kv_factors == KvFactors::kMade && !op.appends)
-    refuse(fmt::format("kv_factors is made; op {} reads factors: accepted are heads and keys",
-                       op.name));
+    refuse(fmt::format("kv_factors is made; op {} reads factors: must be heads and keys", op.name));
 }
 
 void check_no_rotary(const Problem& p, const std::string& op) {
   if (p.rotary != ScoreTensor::kNone)
-    refuse(fmt::format("rotary is {}; op {} turns nothing: accepted is none",
+    refuse(fmt::format("rotary is {}; op {} turns nothing: must be none",
                        score_tensor_name(p.rotary), op));
   if (p.rotary_dim != 0 || p.rotary_interleaved || p.rotary_q)
     refuse(fmt::format(
-        "rotary_dim, rotary_interleaved or rotary_q is given; op {} turns nothing: accepted is 0",
-        op));
+        "rotary_dim, rotary_interleaved or rotary_q is given; op {} turns nothing: must be 0", op));
 }
 
 }  // namespace
@@ -139,46 +135,45 @@ void validate(const Problem& p) {
     refuse(fmt::format("gradients is {}; op {} has none to choose", gradients_text(p.gradients),
                        op.name));
   if (!op.has_gradients && p.score_gradient != ScoreGradient::kNone)
-    refuse(fmt::format("score_gradient is {}; op {} has none: accepted is none",
+    refuse(fmt::format("score_gradient is {}; op {} has none: must be none",
                        score_gradient_name(p.score_gradient), op.name));
   if (!op.has_gradients && p.accumulate)
-    refuse(fmt::format("accumulate is 1; op {} has no gradients: accepted is 0", op.name));
+    refuse(fmt::format("accumulate is 1; op {} has no gradients: must be 0", op.name));
   if (!op.has_gradients && p.deterministic)
     refuse(
         fmt::format("deterministic is 1; op {} has no gradients, and gives the same bits in every "
-                    "run as it is: accepted is 0",
+                    "run as it is: must be 0",
                     op.name));
   if (p.score_gradient == ScoreGradient::kNone && p.repeats != Repeats::kNone)
-    refuse(fmt::format("repeats is {} and score_gradient none; accepted is none",
+    refuse(fmt::format("repeats is {} and score_gradient none; must be none",
                        repeats_text(p.repeats)));
   if (!is_of_load(p.score_gradient) && p.load != 0)
-    refuse(fmt::format("load is {} and score_gradient {}; accepted is 0", p.load,
+    refuse(fmt::format("load is {} and score_gradient {}; must be 0", p.load,
                        score_gradient_name(p.score_gradient)));
   if (!op.has_cache) check_no_cache(p, op.name);
   if (!op.appends) check_no_rotary(p, op.name);
   check_kv_factors(p, op);
   if (p.batch_invariant && (!op.has_cache || op.appends))
-    refuse(fmt::format("batch_invariant is 1; op {} does not take it: accepted is 0", op.name));
+    refuse(fmt::format("batch_invariant is 1; op {} does not take it: must be 0", op.name));
   if (p.v_in_k && (!op.has_cache || op.appends))
-    refuse(fmt::format("v_in_k is 1; op {} does not take it: accepted is 0", op.name));
+    refuse(fmt::format("v_in_k is 1; op {} does not take it: must be 0", op.name));
   if (p.v_in_k && p.head_dim_v > p.head_dim_qk)
-    refuse(fmt::format("v_in_k is 1 and head_dim_v {}; accepted are up to {}, head_dim_qk",
-                       p.head_dim_v, p.head_dim_qk));
+    refuse(fmt::format("v_in_k is 1 and head_dim_v {}; must be up to {}, head_dim_qk", p.head_dim_v,
+                       p.head_dim_qk));
   check_fp8_options(p);
   if (!(p.dropout >= 0 && p.dropout < 1))
-    refuse(fmt::format("dropout is {}; accepted are 0 and more, below 1", p.dropout));
+    refuse(fmt::format("dropout is {}; must be at least 0, below 1", p.dropout));
   if (p.dropout > 0 && !op.has_dropout) refuse(fmt::format("op {} takes no dropout", op.name));
   for (const ScoreFeature* feature : score_features())
     if (feature->validate != nullptr) feature->validate(p);
   if (p.window_left > kMaxLength)
-    refuse(fmt::format("window_left is {}; accepted are 0 to {}, or a negative number for open",
+    refuse(fmt::format("window_left is {}; must be 0 to {}, or a negative number for open",
                        p.window_left, kMaxLength));
   if (p.window_right > kMaxLength)
-    refuse(fmt::format("window_right is {}; accepted are 0 to {}, or a negative number for open",
+    refuse(fmt::format("window_right is {}; must be 0 to {}, or a negative number for open",
                        p.window_right, kMaxLength));
   if (p.softmax_scale && (!std::isfinite(*p.softmax_scale) || *p.softmax_scale <= 0))
-    refuse(
-        fmt::format("softmax_scale is {}; accepted are finite numbers above 0", *p.softmax_scale));
+    refuse(fmt::format("softmax_scale is {}; must be finite numbers above 0", *p.softmax_scale));
 }
 
 namespace {
@@ -197,7 +192,7 @@ std::string_view score_tensor_name(ScoreTensor tensor) {
 ScoreTensor parse_score_tensor(std::string_view text) {
   for (size_t i = 0; i < std::size(kScoreTensors); ++i)
     if (text == kScoreTensors[i]) return static_cast<ScoreTensor>(i);
-  refuse(fmt::format("\"{}\" is no type of a bias; accepted are none, fp32, bf16 and fp16", text));
+  refuse(fmt::format("\"{}\" is no type of a bias; must be none, fp32, bf16 and fp16", text));
 }
 
 std::string_view block_map_use_name(BlockMapUse use) {
@@ -207,7 +202,7 @@ std::string_view block_map_use_name(BlockMapUse use) {
 BlockMapUse parse_block_map_use(std::string_view text) {
   for (size_t i = 0; i < std::size(kBlockMapUses); ++i)
     if (text == kBlockMapUses[i]) return static_cast<BlockMapUse>(i);
-  refuse(fmt::format("block_map is \"{}\"; accepted are none, skips and hides", text));
+  refuse(fmt::format("block_map is \"{}\"; must be none, skips and hides", text));
 }
 
 std::string_view kv_factors_name(KvFactors factors) {
@@ -217,7 +212,7 @@ std::string_view kv_factors_name(KvFactors factors) {
 KvFactors parse_kv_factors(std::string_view text) {
   for (size_t i = 0; i < std::size(kKvFactors); ++i)
     if (text == kKvFactors[i]) return static_cast<KvFactors>(i);
-  refuse(fmt::format("kv_factors is \"{}\"; accepted are heads, keys and made", text));
+  refuse(fmt::format("kv_factors is \"{}\"; must be heads, keys and made", text));
 }
 
 std::string gradients_text(Gradients asked) {
@@ -231,7 +226,7 @@ std::string gradients_text(Gradients asked) {
 Gradients parse_gradients(std::string_view text) {
   for (int bits = 0; bits < 7; ++bits)
     if (text == gradients_text(static_cast<Gradients>(bits))) return static_cast<Gradients>(bits);
-  refuse(fmt::format("gradients is \"{}\"; accepted are q, k, v, qk, qv, kv and qkv", text));
+  refuse(fmt::format("gradients is \"{}\"; must be q, k, v, qk, qv, kv and qkv", text));
 }
 
 std::string_view score_gradient_name(ScoreGradient gradient) {
@@ -242,7 +237,7 @@ ScoreGradient parse_score_gradient(std::string_view text) {
   for (size_t i = 0; i < std::size(kScoreGradients); ++i)
     if (text == kScoreGradients[i]) return static_cast<ScoreGradient>(i);
   refuse(
-      fmt::format("score_gradient is \"{}\"; accepted are none, bias, relative_bias, alibi, sinks, "
+      fmt::format("score_gradient is \"{}\"; must be none, bias, relative_bias, alibi, sinks, "
                   "load and load_diagonals",
                   text));
 }
@@ -260,7 +255,7 @@ Repeats parse_repeats(std::string_view text) {
   for (int bits = 0; bits <= kAllRepeats; ++bits)
     if (text == repeats_text(static_cast<Repeats>(bits))) return static_cast<Repeats>(bits);
   refuse(
-      fmt::format("repeats is \"{}\"; accepted are none and letters of bhqk in this order: "
+      fmt::format("repeats is \"{}\"; must be none and letters of bhqk in this order: "
                   "batch, heads, rows of q, keys",
                   text));
 }

@@ -40,7 +40,7 @@ std::vector<Pair> pairs_of(std::string_view text) {
     const std::string_view pair = trimmed(text.substr(0, comma));
     const size_t equals = pair.find('=');
     if (equals == std::string_view::npos)
-      refuse(fmt::format("problem part \"{}\" has no '='; accepted is key=value", pair));
+      refuse(fmt::format("problem part \"{}\" has no '='; must be key=value", pair));
     const std::string_view value = pair.substr(equals + 1);
     const size_t next = value.rfind('=');
     if (next != std::string_view::npos && value.find(' ') < next && !value.starts_with('@'))
@@ -57,7 +57,7 @@ const ProblemKey& key_named(std::string_view name) {
     if (key.name == name) return key;
     known.push_back(key.name);
   }
-  refuse(fmt::format("problem key is \"{}\"; accepted are {}", name, fmt::join(known, ", ")));
+  refuse(fmt::format("problem key is \"{}\"; must be {}", name, fmt::join(known, ", ")));
 }
 
 // Reads the pairs of a problem's text and keeps which key set which field.
@@ -73,7 +73,7 @@ class TextReader {
   void require(std::initializer_list<std::string_view> fields, std::string_view accepted) const {
     for (const std::string_view field : fields)
       if (set_by_.count(field) == 0)
-        refuse(fmt::format("the problem has no {}; accepted is {}", field, accepted));
+        refuse(fmt::format("the problem has no {}; must be {}", field, accepted));
   }
 
   const Problem& problem() const { return problem_; }
@@ -83,9 +83,8 @@ class TextReader {
     const auto [place, is_new] = set_by_.emplace(field, key);
     if (is_new) return;
     if (place->second == key)
-      refuse(fmt::format("{} stands twice in the problem; accepted is once", key));
-    refuse(
-        fmt::format("{} and {} both set {}; accepted is one of them", place->second, key, field));
+      refuse(fmt::format("{} stands twice in the problem; must be once", key));
+    refuse(fmt::format("{} and {} both set {}; must be one of them", place->second, key, field));
   }
 
   Problem problem_;

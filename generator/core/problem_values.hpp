@@ -17,7 +17,7 @@ namespace attune::problem_values {
 [[noreturn]] inline void refuse(std::string_view key, std::string_view value,
                                 std::string_view accepted) {
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{} is \"{}\"; accepted is {}", key, value, accepted));
+              fmt::format("{} is \"{}\"; must be {}", key, value, accepted));
 }
 
 using Text = std::string_view;

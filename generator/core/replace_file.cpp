@@ -57,7 +57,7 @@ void refuse_link_of_system(const fs::path& path) {
   std::error_code no_link;
   if (fs::read_symlink(path, no_link).native().starts_with("/proc/"))
     throw Error(ErrorCode::kIo, fmt::format("cannot write {}: it is a link of the system to a file "
-                                            "that is open; accepted is that file's own name",
+                                            "that is open; must be that file's own name",
                                             path.string()));
 }
 
@@ -70,7 +70,7 @@ void refuse_store(const fs::path& path, std::string_view bytes) {
   if (!file || ::read(file.get(), begin, sizeof begin) != sizeof begin) return;
   if (std::string_view(begin, sizeof begin) == kMagic && !bytes.starts_with(kMagic))
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("cannot write {}: it is a store; accepted is another file, or that "
+                fmt::format("cannot write {}: it is a store; must be another file, or that "
                             "name when the store is gone",
                             path.string()));
 }

@@ -33,20 +33,20 @@ void check_capture(const CaptureSpec& capture, const CaptureView& view,
   const bool empty = std::count(capture.extents.begin(), capture.extents.end(), 0) > 0;
   if (empty) return;
   if (view.data == nullptr)
-    refuse(fmt::format("{} is null; accepted is the address of {} elements {}", capture.name,
+    refuse(fmt::format("{} is null; must be the address of {} elements {}", capture.name,
                        element_name(capture.type), capture.axes));
   const auto bytes = static_cast<uintptr_t>(capture_bytes(capture.type));
   if (reinterpret_cast<uintptr_t>(view.data) % bytes != 0)
-    refuse(fmt::format("{} is at address {}; accepted are multiples of {} bytes, the size of {}",
+    refuse(fmt::format("{} is at address {}; must be a multiple of {} bytes, the size of {}",
                        capture.name, view.data, bytes, element_name(capture.type)));
   for (size_t i = 0; capture.sized_by_call && i < capture.extents.size(); ++i)
     if (view.extents[i] < 1 || view.extents[i] > std::numeric_limits<int32_t>::max())
-      refuse(fmt::format("{}.extents[{}] is {}; accepted are 1 to {}", capture.name, i,
-                         view.extents[i], std::numeric_limits<int32_t>::max()));
+      refuse(fmt::format("{}.extents[{}] is {}; must be 1 to {}", capture.name, i, view.extents[i],
+                         std::numeric_limits<int32_t>::max()));
   for (size_t i = 0; i < capture.extents.size(); ++i) {
     if (view.strides[i] < 0)
-      refuse(fmt::format("{}.strides[{}] is {}; accepted are 0, to repeat, and more", capture.name,
-                         i, view.strides[i]));
+      refuse(fmt::format("{}.strides[{}] is {}; must be 0, to repeat, and more", capture.name, i,
+                         view.strides[i]));
     const int64_t extent = (capture.sized_by_call ? view.extents[i] : capture.extents[i]) +
                            first_index(capture, view, i, operands);
     if (extent > 1 && view.strides[i] > std::numeric_limits<int64_t>::max() / 64 / extent)
@@ -59,10 +59,10 @@ void check_capture(const CaptureSpec& capture, const CaptureView& view,
 void check_position(const char* name, int64_t first, const char* length_name, int64_t length) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
   if (first < 0 || first > kMost)
-    refuse(fmt::format("{} is {}; accepted are 0 to {}", name, first, kMost));
+    refuse(fmt::format("{} is {}; must be 0 to {}", name, first, kMost));
   if (first > kMaxLength - length)
-    refuse(fmt::format("{} is {}; accepted are 0 to {} where {} is {}", name, first,
-                       kMaxLength - length, length_name, length));
+    refuse(fmt::format("{} is {}; must be 0 to {} where {} is {}", name, first, kMaxLength - length,
+                       length_name, length));
 }
 
 // Tables of distances are a call's own, as its gradients are; programs count distances between positions.
@@ -72,7 +72,7 @@ void check_distances(const CaptureSpec& capture, const CaptureView& view,
   for (size_t i = 0; i < capture.extents.size(); ++i)
     if (capture.along[i] == CallAxis::kDistances && view.extents[i] == 0)
       refuse(fmt::format(
-          "q_position0 is {} and kv_position0 is {}; accepted are equal ones beside {} {}, whose "
+          "q_position0 is {} and kv_position0 is {}; must be equal ones beside {} {}, whose "
           "distances are those between the rows and keys of the call",
           operands.q_position0, operands.kv_position0, capture.name, capture.axes));
 }
@@ -157,14 +157,14 @@ void check_score_operands(const Problem& problem, const ScoreCaptures& wanted,
   const std::vector<CaptureSpec>& captures = wanted.captures;
   const size_t scalars = operands == nullptr ? 0 : operands->num_scalars;
   if (scalars != wanted.scalars.size())
-    refuse(fmt::format("scalars has {} numbers; accepted are {} for this plan", scalars,
+    refuse(fmt::format("scalars has {} numbers; must be {} for this plan", scalars,
                        wanted.scalars.size()));
   const size_t given = operands == nullptr ? 0 : operands->num_captures;
   if (given != captures.size()) {
     std::string names;
     for (const CaptureSpec& capture : captures)
       names += fmt::format("{}{} {}", names.empty() ? "" : ", ", capture.name, capture.axes);
-    refuse(fmt::format("captures has {} tensors; accepted are {} for this plan: {}", given,
+    refuse(fmt::format("captures has {} tensors; must be {} for this plan: {}", given,
                        captures.size(), names));
   }
   if (operands == nullptr) return;
@@ -175,7 +175,7 @@ void check_score_operands(const Problem& problem, const ScoreCaptures& wanted,
   check_position("kv_position0", operands->kv_position0, "seqlen_kv", problem.seqlen_kv);
   if (wanted.has_fixed_masks && operands->q_position0 != operands->kv_position0)
     refuse(fmt::format(
-        "q_position0 is {} and kv_position0 is {}; accepted are equal ones, for the mask program "
+        "q_position0 is {} and kv_position0 is {}; must be equal ones, for the mask program "
         "became a built-in mask, which positions do not move: add a scalar to q_idx in its text "
         "instead, and the program stays one",
         operands->q_position0, operands->kv_position0));

@@ -145,7 +145,7 @@ ProgramDigest parse_program_digest(std::string_view text) {
   if (const auto digest = digest_of(text)) return *digest;
   throw Error(
       ErrorCode::kInvalidArgument,
-      fmt::format("\"{}\" is no digest of a program; accepted are none and 32 hex digits", text));
+      fmt::format("\"{}\" is no digest of a program; must be none and 32 hex digits", text));
 }
 
 const UserProgram& add_user_program(std::string_view text, score::Kind kind,
@@ -191,12 +191,12 @@ const UserProgram& user_program(const ProgramDigest& digest, score::Kind kind, c
     throw Error(
         ErrorCode::kInvalidArgument,
         fmt::format("{} is {}; this process was given no program of that digest, and no store "
-                    "that it read has it; accepted are its text (--{}-mod FILE), and "
+                    "that it read has it; must be its text (--{}-mod FILE), and "
                     "--captured FILE of a run with ATTUNE_CAPTURE=FILE",
                     field, to_text(digest), kind == score::Kind::kScore ? "score" : "mask"));
   if (found->program.kind() != kind)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is a program that gives {}; accepted is one that gives {}", field,
+                fmt::format("{} is a program that gives {}; must be one that gives {}", field,
                             kind == score::Kind::kScore ? "whether a key is seen" : "a score",
                             kind == score::Kind::kScore ? "a score" : "whether a key is seen"));
   return *found;
@@ -218,11 +218,10 @@ score::Declarations declarations_in(std::string_view text, std::string_view name
     if (!capture && !scalar)
       throw Error(
           ErrorCode::kInvalidArgument,
-          fmt::format(
-              "{}:{}: \"{}\" is no declaration; accepted are \"capture NAME: TYPE[RANK]\" with "
-              "fp32, bf16, fp16, int32, int64, uint8 or bool and 0 to 4, and \"scalar "
-              "NAME: float\", int or bool",
-              name, line_number, line));
+          fmt::format("{}:{}: \"{}\" is no declaration; must be \"capture NAME: TYPE[RANK]\" with "
+                      "fp32, bf16, fp16, int32, int64, uint8 or bool and 0 to 4, and \"scalar "
+                      "NAME: float\", int or bool",
+                      name, line_number, line));
     if (capture) all.captures.push_back(*capture);
     if (scalar) all.scalars.push_back(*scalar);
   }

@@ -61,7 +61,7 @@ Constraint tile_fits(const Arch& arch) {
             const int64_t needed = rows * vectors + vectors + 1;
             if (rows * vectors >= kMinSums && needed <= registers) return std::nullopt;
             return fmt::format(
-                "rows {} x vectors {} are {} sums in {} vector registers; accepted are at least {} "
+                "rows {} x vectors {} are {} sums in {} vector registers; must be at least {} "
                 "sums, in {}",
                 rows, vectors, rows * vectors, needed, kMinSums, registers);
           }};
@@ -74,8 +74,8 @@ Constraint whole_panels(const Arch& arch) {
             const int64_t panel = config.at("vectors") * lanes, block_m = config.at("block_m");
             if (block_m % panel == 0 && block_m / panel <= kMaxPanels) return std::nullopt;
             return fmt::format(
-                "block_m is {}; accepted are 1 to {} panels of vectors x {} lanes = {} rows",
-                block_m, kMaxPanels, lanes, panel);
+                "block_m is {}; must be 1 to {} panels of vectors x {} lanes = {} rows", block_m,
+                kMaxPanels, lanes, panel);
           }};
 }
 

@@ -61,7 +61,7 @@ Constraint tile_fits(const Arch& arch) {
               return fmt::format("rows {} x vectors {} needs {} vector registers; the CPU has {}",
                                  rows, vectors, rows * vectors + vectors + 1, registers);
             if (rows > 8 && vectors > 1)
-              return fmt::format("rows {} is for tiles of one vector; accepted are 4, 6, 8", rows);
+              return fmt::format("rows {} is for tiles of one vector; must be 4, 6, 8", rows);
             return std::nullopt;
           }};
 }
@@ -76,7 +76,7 @@ Constraint whole_panels(const Arch& arch) {
             if (block_m % panel == 0 && panels <= kMaxPanels && (panels & (panels - 1)) == 0)
               return std::nullopt;
             return fmt::format(
-                "block_m is {}; accepted are 1, 2, 4 or 8 panels of vectors x {} lanes = {} rows",
+                "block_m is {}; must be 1, 2, 4 or 8 panels of vectors x {} lanes = {} rows",
                 block_m, lanes, panel);
           }};
 }
@@ -228,12 +228,12 @@ std::optional<std::string> cpu_refusal(const KernelSpec& spec, const Arch& arch)
        {std::tuple{"head_dim_qk", spec.head_dim_qk, kMaxHeadDimQk},
         std::tuple{"head_dim_v", spec.head_dim_v, kMaxHeadDimV}}) {
     if (value < 16 || value > most || value % 8 != 0)
-      return fmt::format("{} is {}; accepted are multiples of 8 from 16 to {}", what, value, most);
+      return fmt::format("{} is {}; must be a multiple of 8 from 16 to {}", what, value, most);
   }
   for (const auto& [what, value] :
        {std::pair{"window_left", spec.window_left}, std::pair{"window_right", spec.window_right}}) {
     if (value > kWidestWindow)
-      return fmt::format("{} is {}; accepted are 0 to {}, or -1 for an open side", what, value,
+      return fmt::format("{} is {}; must be 0 to {}, or -1 for an open side", what, value,
                          kWidestWindow);
   }
   return std::nullopt;

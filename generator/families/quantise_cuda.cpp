@@ -34,22 +34,22 @@ Constraint vectors_fill_rows(const KernelSpec& spec) {
   return {"vector", {"vector"}, [spec](const Config& config) -> std::optional<std::string> {
             const int64_t vector = config.at("vector");
             if (spec.head_dim_qk % vector == 0) return std::nullopt;
-            return fmt::format("vector is {}; accepted are divisors of head_dim {}", vector,
+            return fmt::format("vector is {}; must be divisors of head_dim {}", vector,
                                spec.head_dim_qk);
           }};
 }
 
 Constraint rows_fit_blocks(const KernelSpec& spec) {
-  return {
-      "rows", {"fused", "rows"}, [spec](const Config& config) -> std::optional<std::string> {
-        const int64_t rows = config.at("rows");
-        const int64_t block = spec.fp8.scale_block_q;
-        if (config.at("fused") != 0 && rows != block)
-          return fmt::format("rows is {}; one kernel holds the {} rows of a factor", rows, block);
-        if (block > 0 && block % rows != 0)
-          return fmt::format("rows is {}; accepted are divisors of scale_block {}", rows, block);
-        return std::nullopt;
-      }};
+  return {"rows", {"fused", "rows"}, [spec](const Config& config) -> std::optional<std::string> {
+            const int64_t rows = config.at("rows");
+            const int64_t block = spec.fp8.scale_block_q;
+            if (config.at("fused") != 0 && rows != block)
+              return fmt::format("rows is {}; one kernel holds the {} rows of a factor", rows,
+                                 block);
+            if (block > 0 && block % rows != 0)
+              return fmt::format("rows is {}; must be divisors of scale_block {}", rows, block);
+            return std::nullopt;
+          }};
 }
 
 Constraint values_fit_registers(const KernelSpec& spec) {

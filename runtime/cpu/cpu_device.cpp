@@ -178,9 +178,9 @@ class CpuDevice final : public Device {
 
 std::shared_ptr<const Device> open_cpu_device(std::optional<int> threads) {
   if (threads && (*threads < 1 || *threads > kMaxCpuThreads))
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("target is \"cpu:{}\"; accepted are 1 to {} threads", *threads,
-                            kMaxCpuThreads));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("target is \"cpu:{}\"; must be 1 to {} threads", *threads, kMaxCpuThreads));
   return std::make_shared<CpuDevice>(cpu_toolchain(), threads.value_or(usable_cores()));
 }
 

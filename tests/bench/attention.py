@@ -69,7 +69,8 @@ def run_case(case, contexts, names, arguments, rng, failures):
     runners, plans = {}, {}
     others = peer_runners(case, q, k, v, names, failures)
     distance = None
-    o = torch.empty_like(q)  # of all plans: two copies of one kernel differ by up to 2.3 % where each has its own, by 0.3 % over one
+    o = torch.empty_like(
+        q)  # of all plans: two copies of one kernel differ by up to 2.3 % where each has its own, by 0.3 % over one
     for label, context in contexts.items():
         plan, call = attune_runner(context, case, q, k, v, o.fill_(math.nan))
         call()
@@ -89,11 +90,15 @@ def run_case(case, contexts, names, arguments, rng, failures):
     if "default" in plans:
         over_default = {"tuned_over_default": timing.paired_ratio(samples["default"], samples["tuned"]),
                         "tuned_is_default": same_kernel(plans["tuned"], plans["default"])}
-    return {"case": case.name, "problem": case.problem, "flops": case.flops, "timings": timings, "tflops": tflops,
-            "tuned_over_best_peer": tflops["tuned"] / best_peer, **over_default,
-            "distance_to_peer": distance,
-            "extra_bytes": {"tuned": plans["tuned"].workspace_bytes, **{name: extra_bytes(run) for name, run in others.items() if name == "standard"}},
-            "plans": {label: {"template": plan.kernel_template, "config": plan.config, "rung": plan.rung} for label, plan in plans.items()}}
+    return {
+        "case": case.name, "problem": case.problem, "flops": case.flops, "timings": timings, "tflops": tflops,
+        "tuned_over_best_peer": tflops["tuned"] / best_peer, **over_default, "distance_to_peer": distance,
+        "extra_bytes": {
+            "tuned": plans["tuned"].workspace_bytes, **{
+                name: extra_bytes(run)
+                for name, run in others.items() if name == "standard"}}, "plans": {
+                label: {"template": plan.kernel_template, "config": plan.config, "rung": plan.rung}
+                for label, plan in plans.items()}}
 
 
 def same_kernel(a, b):
@@ -124,13 +129,16 @@ def geomean(values):
 
 def summary(rows, gemm, has_default):
     ratios = [row["tuned_over_best_peer"] for row in rows if row["tuned_over_best_peer"] == row["tuned_over_best_peer"]]
-    result = {"geomean_over_best_peer": geomean(ratios), "worst_over_best_peer": min(ratios, default=math.nan), "gemm_8192_tflops": gemm}
+    result = {
+        "geomean_over_best_peer": geomean(ratios), "worst_over_best_peer": min(ratios, default=math.nan),
+        "gemm_8192_tflops": gemm}
     if has_default:
         # Where the default is what tuning chose the ratio is 1: what is measured there is the noise of this run.
         over_default = [1.0 if row["tuned_is_default"] else row["tuned_over_default"] for row in rows]
         copies = [row["tuned_over_default"] for row in rows if row["tuned_is_default"]]
-        result.update(geomean_over_default=geomean(over_default), worst_over_default=min(over_default, default=math.nan),
-                      tuned_is_default=len(copies), worst_between_copies=min((min(ratio, 1 / ratio) for ratio in copies), default=math.nan))
+        result.update(geomean_over_default=geomean(over_default), worst_over_default=min(
+            over_default, default=math.nan), tuned_is_default=len(copies), worst_between_copies=min(
+                (min(ratio, 1 / ratio) for ratio in copies), default=math.nan))
     return result
 
 
@@ -140,8 +148,10 @@ def main():
     parser.add_argument("--peers", default=",".join(peers.DEFAULT))
     parser.add_argument("--only", default="", help="substring of the case's name")
     parser.add_argument("--store", default=None)
-    parser.add_argument("--tuned-only", action="store_true", help="leave the default out: it may be another family's than the tuned kernel")
-    parser.add_argument("--rounds", type=int, default=21, help="samples of each; clocks move by 5 %% within a run, so few tell little")
+    parser.add_argument("--tuned-only", action="store_true",
+                        help="leave the default out: it may be another family's than the tuned kernel")
+    parser.add_argument("--rounds", type=int, default=21,
+                        help="samples of each; clocks move by 5 %% within a run, so few tell little")
     parser.add_argument("--sample-us", type=float, default=3000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", default=None)
@@ -160,12 +170,15 @@ def main():
         print(f"{reason}: not measured")
     print(f"{'TFLOP/s':32s} {' '.join(f'{name:>8s}' for name in columns)}   tuned / best peer")
     gemm, rows, failures = [timing.gemm_tflops()], [], []
-    facts = {"schema": "attune.bench.attention.4", "command": timing.command(), **timing.facts(), "attune": attune.version(),
-             "peers": peers.versions(names), "missing_peers": missing}
+    facts = {
+        "schema": "attune.bench.attention.4", "command": timing.command(), **timing.facts(), "attune": attune.version(),
+        "peers": peers.versions(names), "missing_peers": missing}
 
     def write():
         if arguments.out:
-            timing.write_result(arguments.out, {**facts, "summary": summary(rows, gemm, "default" in contexts), "failures": failures, "rows": rows})
+            timing.write_result(
+                arguments.out,
+                {**facts, "summary": summary(rows, gemm, "default" in contexts), "failures": failures, "rows": rows})
 
     for index, case in enumerate(chosen):
         if index == len(chosen) // 2:

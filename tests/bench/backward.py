@@ -33,10 +33,12 @@ GRID = ("d64", "d128", "d256")
 def all_cases():
     """The grid of three head dims, full and causal, four lengths; then grouped heads and windows."""
     grid = cases.squares((64, 128, 256), (1024, 2048, 4096, 16384))
-    more = [cases.Case("gqa 32/8 d128 causal 8192", 2, 8192, 8192, 32, 8, 128, True),
-            cases.Case("d256 full 8192", 2, 8192, 8192, 8, 8, 256), cases.Case("d256 causal 8192", 2, 8192, 8192, 8, 8, 256, True),
-            cases.Case("window 128 d64 causal 8192", 2, 8192, 8192, 32, 32, 64, True, 127),
-            cases.Case("window 1024 d128 causal 8192", 2, 8192, 8192, 16, 16, 128, True, 1023)]
+    more = [
+        cases.Case("gqa 32/8 d128 causal 8192", 2, 8192, 8192, 32, 8, 128, True),
+        cases.Case("d256 full 8192", 2, 8192, 8192, 8, 8, 256),
+        cases.Case("d256 causal 8192", 2, 8192, 8192, 8, 8, 256, True),
+        cases.Case("window 128 d64 causal 8192", 2, 8192, 8192, 32, 32, 64, True, 127),
+        cases.Case("window 1024 d128 causal 8192", 2, 8192, 8192, 16, 16, 128, True, 1023)]
     return grid + more
 
 
@@ -51,7 +53,8 @@ def peer_runner(name, case, q, k, v, dout):
     if deterministic:
         from flash_attn.cute import flash_attn_func
         window = (case.window_left, 0) if case.window_left >= 0 else (None, None)
-        result = flash_attn_func(*leaves, causal=case.causal and case.window_left < 0, window_size=window, deterministic=True)
+        result = flash_attn_func(*leaves, causal=case.causal and case.window_left < 0, window_size=window,
+                                 deterministic=True)
     else:
         run = peers.PEERS[base](case, *leaves)
         if run is None:
@@ -95,7 +98,8 @@ def run_case(case, context, arguments, rng, failures):
         gradients = [torch.full_like(x, math.nan) for x in (q, k, v)]
         given = {"mask": mask, "window": window, "out": tuple(gradients), "context": context}
         ours = lambda: attune.attention_backward(dout, q, k, v, o, lse, deterministic=False, **given)  # noqa: E731
-        ours_in_order = lambda: attune.attention_backward(dout, q, k, v, o, lse, deterministic=True, **given)  # noqa: E731
+        ours_in_order = lambda: attune.attention_backward(dout, q, k, v, o, lse, deterministic=True, **given
+                                                          )  # noqa: E731
         ours_in_order()
         first = [x.clone() for x in gradients]
         ours_in_order()
@@ -107,16 +111,20 @@ def run_case(case, context, arguments, rng, failures):
     others = peer_runners(case, arguments.peers, (q, k, v, dout), failures)
     distance = distances(case, gradients, next(iter(others.values()))()) if others else None
     runners = {"attune": ours, "attune deterministic": ours_in_order, **others}
-    timings = timing.interleaved_us({name: timing.graph_sampler(run, arguments.sample_us) for name, run in runners.items()}, arguments.rounds, rng)
+    timings = timing.interleaved_us(
+        {name: timing.graph_sampler(run, arguments.sample_us)
+         for name, run in runners.items()}, arguments.rounds, rng)
     tflops = {name: 2.5 * case.flops / row["median_us"] / 1e6 for name, row in timings.items()}
     plan, in_order = (context.plan(problem_of(case, more)) for more in ("", ",deterministic=1"))
     free = {name: speed for name, speed in tflops.items() if name != "attune" and "deterministic" not in name}
     bound = tflops.get("flash4 deterministic")
-    return {"case": case.name, "problem": problem_of(case), "flops": 2.5 * case.flops, "timings": timings, "tflops": tflops,
-            "over_best_peer": tflops["attune"] / max(free.values()) if free else None,
-            "over_deterministic_peer": tflops["attune deterministic"] / bound if bound else None, "distance_to_peer": distance,
-            "workspace_bytes": plan.workspace_bytes, "plan": {"template": plan.kernel_template, "config": plan.config, "rung": plan.rung},
-            "deterministic_plan": {"template": in_order.kernel_template, "config": in_order.config, "rung": in_order.rung}}
+    return {
+        "case": case.name, "problem": problem_of(case), "flops": 2.5 * case.flops, "timings": timings, "tflops": tflops,
+        "over_best_peer": tflops["attune"] / max(free.values()) if free else None,
+        "over_deterministic_peer": tflops["attune deterministic"] / bound if bound else None,
+        "distance_to_peer": distance, "workspace_bytes": plan.workspace_bytes, "plan": {
+            "template": plan.kernel_template, "config": plan.config, "rung": plan.rung}, "deterministic_plan": {
+                "template": in_order.kernel_template, "config": in_order.config, "rung": in_order.rung}}
 
 
 def short(name):
@@ -128,9 +136,11 @@ def summary(rows, gemm):
     def over(name, chosen):
         return [row[name] for row in chosen if row[name]]
     grid = [row for row in rows if row["case"].split()[0] in GRID and not row["case"].endswith(" 8192")]
-    return {"points": len(grid), "geomean_over_best_peer": forward.geomean(over("over_best_peer", grid)),
-            "worst_over_best_peer": min(over("over_best_peer", grid), default=math.nan),
-            "geomean_over_deterministic_peer": forward.geomean(over("over_deterministic_peer", rows)), "gemm_8192_tflops": gemm}
+    return {
+        "points": len(grid),
+        "geomean_over_best_peer": forward.geomean(over("over_best_peer", grid)), "worst_over_best_peer": min(
+            over("over_best_peer", grid), default=math.nan), "geomean_over_deterministic_peer": forward.geomean(
+                over("over_deterministic_peer", rows)), "gemm_8192_tflops": gemm}
 
 
 def join(files):
@@ -167,8 +177,9 @@ def main():
     torch.manual_seed(1)
     rng = random.Random(1)
     context = attune.Context(target="cuda", store=arguments.store)
-    facts = {"schema": "attune.bench.backward.2", "command": timing.command(), **timing.facts(), "attune": attune.version(),
-             "peers": peers.versions([name for name in arguments.peers if " " not in name]), "missing_peers": missing}
+    facts = {
+        "schema": "attune.bench.backward.2", "command": timing.command(), **timing.facts(), "attune": attune.version(),
+        "peers": peers.versions([name for name in arguments.peers if " " not in name]), "missing_peers": missing}
     gemm, rows, failures = [timing.gemm_tflops()], [], []
     names = ["attune", "attune deterministic", *arguments.peers]
     print(f"{'TFLOP/s':32s} {' '.join(f'{short(name):>8s}' for name in names)}   attune / best peer")
@@ -176,13 +187,18 @@ def main():
         row = run_case(case, context, arguments, rng, failures)
         rows.append(row)
         speeds = " ".join(f"{row['tflops'].get(name, math.nan):8.1f}" for name in names)
-        print(f"{case.name:32s} {speeds}   x{row['over_best_peer'] or math.nan:.3f}  {row['plan']['template']} {row['plan']['rung']}", flush=True)
+        print(
+            f"{case.name:32s} {speeds}   x{row['over_best_peer'] or math.nan:.3f}  {row['plan']['template']} "
+            f"{row['plan']['rung']}",
+            flush=True)
         if arguments.out:
-            timing.write_result(arguments.out, {**facts, "summary": summary(rows, gemm), "failures": failures, "rows": rows})
+            timing.write_result(arguments.out,
+                                {**facts, "summary": summary(rows, gemm), "failures": failures, "rows": rows})
         torch.cuda.empty_cache()
     gemm.append(timing.gemm_tflops())
     if arguments.out:
-        timing.write_result(arguments.out, {**facts, "summary": summary(rows, gemm), "failures": failures, "rows": rows})
+        timing.write_result(arguments.out,
+                            {**facts, "summary": summary(rows, gemm), "failures": failures, "rows": rows})
     print(json.dumps(summary(rows, gemm)))
 
 

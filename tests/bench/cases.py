@@ -105,7 +105,9 @@ def fp8():
     return grid() + [dataclasses.replace(case, dtype=f"e4m3,accuracy={mode}") for mode in FP8_MODES for case in grid()]
 
 
-SETS = {"grid": grid, "head_dims": head_dims, "models": models, "windows": windows, "chunked": chunked, "rows": rows, "repeat": repeat}  # of attention.py
+SETS = {
+    "grid": grid, "head_dims": head_dims, "models": models, "windows": windows, "chunked": chunked, "rows": rows,
+    "repeat": repeat}  # of attention.py
 
 if __name__ == "__main__":
     print("\n".join(case.problem for name in sys.argv[1:] for case in {**SETS, "fp8": fp8}[name]()))

@@ -37,22 +37,30 @@ def compare(contexts, text, arguments, rng):
     plans = {name: context.plan(text) for name, context in contexts.items()}
     operands = tensors(plans["first"].problem)
     torch.cuda.synchronize()
-    samplers = {name: timing.graph_sampler(plan.launcher(*operands, stream=timing.stream().cuda_stream), arguments.sample_us)
-                for name, plan in plans.items()}
+    samplers = {
+        name: timing.graph_sampler(plan.launcher(*operands, stream=timing.stream().cuda_stream), arguments.sample_us)
+        for name, plan in plans.items()}
     for _ in range(WARM_ROUNDS):
         for sample in samplers.values():
             sample()
     samples = timing.interleaved_samples(samplers, arguments.rounds, rng)
-    return {"problem": text, "timings": timing.medians_us(samples), "first_over_second": timing.paired_ratio(samples["first"], samples["second"]),
-            "configs": {name: plan.config for name, plan in plans.items()}, "rungs": {name: plan.rung for name, plan in plans.items()},
-            "same_config": plans["first"].config == plans["second"].config}
+    return {
+        "problem": text, "timings": timing.medians_us(samples), "first_over_second": timing.paired_ratio(
+            samples["first"], samples["second"]), "configs": {name: plan.config
+                                                              for name, plan in plans.items()},
+        "rungs": {name: plan.rung
+                  for name, plan in plans.items()}, "same_config": plans["first"].config == plans["second"].config}
 
 
 def summary(rows):
     """Largest distance from 1, among problems for which the stores chose differently and among the others."""
     def worst(same):
-        return max((max(r["first_over_second"], 1 / r["first_over_second"]) - 1 for r in rows if r["same_config"] == same), default=0.0)
-    return {"problems": len(rows), "same_config": sum(r["same_config"] for r in rows), "worst_other_config": worst(False), "worst_same_config": worst(True)}
+        return max((max(r["first_over_second"], 1 / r["first_over_second"]) - 1
+                    for r in rows if r["same_config"] == same), default=0.0)
+
+    return {
+        "problems": len(rows), "same_config": sum(r["same_config"] for r in rows), "worst_other_config": worst(False),
+        "worst_same_config": worst(True)}
 
 
 def main():
@@ -66,19 +74,27 @@ def main():
     parser.add_argument("--out", required=True)
     arguments = parser.parse_args()
     rng = random.Random(1)
-    contexts = {"first": attune.Context("cuda", store=arguments.first), "second": attune.Context("cuda", store=arguments.second)}
+    contexts = {
+        "first": attune.Context("cuda", store=arguments.first), "second": attune.Context(
+            "cuda", store=arguments.second)}
     rows = []
     problems = arguments.problem + [case.problem for case in (cases.SETS[arguments.set]() if arguments.set else [])]
     if not problems:
         parser.error("give --problem or --set")
     for text in problems:
         rows.append(compare(contexts, text, arguments, rng))
-        print(f"{rows[-1]['first_over_second']:.4f} {'same config' if rows[-1]['same_config'] else 'other config'}  {text}", flush=True)
+        print(
+            f"{rows[-1]['first_over_second']:.4f} {'same config' if rows[-1]['same_config'] else 'other config'}  "
+            f"{text}",
+            flush=True)
     totals = summary(rows)
-    print(f"{totals['problems']} problems, {totals['same_config']} with one config; worst difference {100 * totals['worst_other_config']:.2f} % "
-          f"(copies of one kernel: {100 * totals['worst_same_config']:.2f} %)")
-    result = {"schema": "attune.bench.compare_stores.2", "command": timing.command(), **timing.facts(), "attune": attune.version(),
-              "summary": totals, "rows": rows}
+    print(
+        f"{totals['problems']} problems, {totals['same_config']} with one config; worst difference "
+        f"{100 * totals['worst_other_config']:.2f} % "
+        f"(copies of one kernel: {100 * totals['worst_same_config']:.2f} %)")
+    result = {
+        "schema": "attune.bench.compare_stores.2", "command": timing.command(),
+        **timing.facts(), "attune": attune.version(), "summary": totals, "rows": rows}
     timing.write_result(arguments.out, result)
 
 

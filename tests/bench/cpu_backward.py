@@ -42,9 +42,11 @@ def run_case(case, context, arguments, rng):
         return attune.attention_backward(dout.transpose(1, 2), *ours, our_o, lse, mask=mask, context=context)
 
     for name, found, wanted in zip("qkv", run_attune(), run_torch()):
-        distance = (found.transpose(1, 2).float() - wanted.float()).abs().max().item() / wanted.float().abs().max().item()
+        distance = (found.transpose(1, 2).float() -
+                    wanted.float()).abs().max().item() / wanted.float().abs().max().item()
         if not distance < 10 * TOLERANCE[arguments.dtype]:
-            raise SystemExit(f"{case['name']}: d{name} of attune and of PyTorch differ by {distance:.3g} of its largest element")
+            raise SystemExit(
+                f"{case['name']}: d{name} of attune and of PyTorch differ by {distance:.3g} of its largest element")
     runners = {"torch": run_torch, "attune": run_attune}
     samplers = {name: timing.host_sampler(run, arguments.sample_us) for name, run in runners.items()}
     best = {name: float("inf") for name in samplers}
@@ -79,17 +81,20 @@ def main():
             if arguments.only not in case["name"]:
                 continue
             rows.append(row := run_case(case, context, arguments, rng))
-            print(f"{threads} threads {row['case']:18s} torch {row['least_us']['torch'] / 1e3:8.2f} ms, attune "
-                  f"{row['least_us']['attune'] / 1e3:8.2f} ms, {row['over_torch']:.3f} x  {row['plan']['config']}", flush=True)
+            print(
+                f"{threads} threads {row['case']:18s} torch {row['least_us']['torch'] / 1e3:8.2f} ms, attune "
+                f"{row['least_us']['attune'] / 1e3:8.2f} ms, {row['over_torch']:.3f} x  {row['plan']['config']}",
+                flush=True)
         ratios = [row["over_torch"] for row in rows]
         summary = {"geomean_over_torch": geomean(ratios), "worst_over_torch": min(ratios)}
         print(json.dumps(summary))
         results.append({"threads": threads, "summary": summary, "rows": rows})
     if arguments.out:
-        timing.write_result(arguments.out, {
-            "schema": "attune.bench.cpu_backward.1", "command": " ".join(sys.argv), "processor": processor(), "torch": torch.__version__,
-            "attune": attune.version(), "dtype": arguments.dtype, "results": results,
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")})
+        timing.write_result(
+            arguments.out, {
+                "schema": "attune.bench.cpu_backward.1", "command": " ".join(sys.argv), "processor": processor(),
+                "torch": torch.__version__, "attune": attune.version(), "dtype": arguments.dtype, "results": results,
+                "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")})
 
 
 if __name__ == "__main__":

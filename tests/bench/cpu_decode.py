@@ -33,7 +33,8 @@ def make_case(context, dtype, page_size, length):
     shape = (BATCH, length, HEADS_KV, HEAD_DIM)
     k, v = (torch.randn(shape).to(DTYPES[dtype]) for _ in range(2))
     q = torch.randn(BATCH, 1, HEADS, HEAD_DIM).to(DTYPES[dtype])
-    want = functional.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), enable_gqa=True).transpose(1, 2)
+    want = functional.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), enable_gqa=True).transpose(
+        1, 2)
     keywords = {}
     if page_size:
         pages = BATCH * length // page_size
@@ -62,16 +63,21 @@ def run_case(context, dtype, page_size, arguments, rng):
             start = time.perf_counter()
             runners[name]()
             least[name] = min(least[name], time.perf_counter() - start)
-    rates = {name: nbytes / seconds / 1e9 for name, seconds in least.items()}  # the copy reads K's bytes and writes as many
-    return {"dtype": dtype, "page_size": page_size, "seqlen_kv": LENGTHS[dtype] // arguments.shorten, "bytes": nbytes,
-            "least_us": {name: seconds * 1e6 for name, seconds in least.items()}, "gb_per_s": rates, "share_of_copy": rates["decode"] / rates["copy"]}
+    rates = {name: nbytes / seconds / 1e9
+             for name, seconds in least.items()}  # the copy reads K's bytes and writes as many
+    return {
+        "dtype": dtype, "page_size": page_size,
+        "seqlen_kv": LENGTHS[dtype] // arguments.shorten, "bytes": nbytes, "least_us": {
+            name: seconds * 1e6
+            for name, seconds in least.items()}, "gb_per_s": rates, "share_of_copy": rates["decode"] / rates["copy"]}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", default=f"1,{len(os.sched_getaffinity(0))}")
     parser.add_argument("--dtype", default="", choices=["", *sorted(DTYPES)])
-    parser.add_argument("--page-size", type=int, default=None, help="0: slots; slots and pages of 16 if it is not given")
+    parser.add_argument("--page-size", type=int, default=None,
+                        help="0: slots; slots and pages of 16 if it is not given")
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--shorten", type=int, default=1, help="divides the length of requests, for a try")
     parser.add_argument("--out", default=None)
@@ -85,14 +91,18 @@ def main():
         for dtype in [arguments.dtype] if arguments.dtype else ["fp32", "bf16"]:
             for page_size in (0, 16) if arguments.page_size is None else (arguments.page_size,):
                 rows.append(row := {"threads": threads, **run_case(context, dtype, page_size, arguments, rng)})
-                print(f"{threads} threads, {dtype}, {f'pages of {page_size}' if page_size else 'slots'}: decode {row['gb_per_s']['decode']:.1f} GB/s, "
-                      f"copy {row['gb_per_s']['copy']:.1f}, share {row['share_of_copy']:.2f}", flush=True)
+                print(
+                    f"{threads} threads, {dtype}, {f'pages of {page_size}' if page_size else 'slots'}: decode "
+                    f"{row['gb_per_s']['decode']:.1f} GB/s, "
+                    f"copy {row['gb_per_s']['copy']:.1f}, share {row['share_of_copy']:.2f}", flush=True)
     print(f"lowest share {min(row['share_of_copy'] for row in rows):.3f}")
     if arguments.out:
-        timing.write_result(arguments.out, {
-            "schema": "attune.bench.cpu_decode.1", "command": timing.command(), "processor": processor(), "batch": BATCH, "heads": [HEADS, HEADS_KV],
-            "head_dim": HEAD_DIM, "torch": torch.__version__, "attune": attune.version(), "rows": rows,
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")})
+        timing.write_result(
+            arguments.out, {
+                "schema": "attune.bench.cpu_decode.1", "command": timing.command(), "processor": processor(),
+                "batch": BATCH, "heads": [HEADS, HEADS_KV], "head_dim": HEAD_DIM, "torch": torch.__version__,
+                "attune": attune.version(), "rows": rows, "date": datetime.datetime.now(
+                    datetime.timezone.utc).isoformat(timespec="seconds")})
 
 
 if __name__ == "__main__":

@@ -49,11 +49,15 @@ def run_case(context, dtype, head_dim, seqlen, arguments, rng):
         runners[name] = lambda given=given: attune.attention(q, k, v, is_causal=True, out=o, context=context, **given)
     entries = [x.view(DOCUMENTS, seqlen // DOCUMENTS, HEADS, head_dim) for x in (q, k, v, o)]
     runners["batch"] = lambda: attune.attention(*entries[:3], is_causal=True, out=entries[3], context=context)
-    timings = timing.interleaved_us({name: timing.host_sampler(run, arguments.sample_us) for name, run in runners.items()}, arguments.rounds, rng)
+    timings = timing.interleaved_us(
+        {name: timing.host_sampler(run, arguments.sample_us)
+         for name, run in runners.items()}, arguments.rounds, rng)
     plain = timings["plain"]["median_us"]
-    return {"case": f"{dtype} d{head_dim} causal {seqlen}", "timings": timings,
-            "share_of_plain": {name: plain * visible[name] / row["median_us"] for name, row in timings.items() if name in visible and name != "plain"},
-            "documents_of_batch": timings["batch"]["median_us"] / timings["documents"]["median_us"]}
+    return {
+        "case": f"{dtype} d{head_dim} causal {seqlen}", "timings": timings, "share_of_plain": {
+            name: plain * visible[name] / row["median_us"]
+            for name, row in timings.items() if name in visible and name != "plain"},
+        "documents_of_batch": timings["batch"]["median_us"] / timings["documents"]["median_us"]}
 
 
 def main():
@@ -79,10 +83,11 @@ def main():
     lowest = min(share for row in rows for share in row["share_of_plain"].values())
     print(f"lowest share {lowest:.3f}")
     if arguments.out:
-        timing.write_result(arguments.out, {
-            "schema": "attune.bench.cpu_scores.1", "command": timing.command(), "processor": cpu_sdpa.processor(), "threads": arguments.threads,
-            "torch": torch.__version__, "attune": attune.version(), "rows": rows,
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")})
+        timing.write_result(
+            arguments.out, {
+                "schema": "attune.bench.cpu_scores.1", "command": timing.command(), "processor": cpu_sdpa.processor(),
+                "threads": arguments.threads, "torch": torch.__version__, "attune": attune.version(), "rows": rows,
+                "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")})
 
 
 if __name__ == "__main__":

@@ -38,8 +38,10 @@ def cases(dtype):
         for causal in (False, True):
             for seqlen in (512, 1024, 2048, 4096):
                 mask = "causal_bottom_right" if causal else "none"
-                yield {"name": f"d{head_dim} {'causal' if causal else 'full'} {seqlen}", "head_dim": head_dim, "causal": causal,
-                       "seqlen": seqlen, "problem": f"dtype={dtype},head_dim={head_dim},heads={HEADS},seqlen={seqlen},mask={mask}"}
+                yield {
+                    "name": f"d{head_dim} {'causal' if causal else 'full'} {seqlen}", "head_dim": head_dim,
+                    "causal": causal, "seqlen": seqlen,
+                    "problem": f"dtype={dtype},head_dim={head_dim},heads={HEADS},seqlen={seqlen},mask={mask}"}
 
 
 def flops(case):
@@ -56,7 +58,8 @@ def run_case(case, contexts, arguments, rng):
     plans = {}
     for label, context in contexts.items():
         o = torch.full_like(q, float("nan"))
-        operands = [tensor.transpose(1, 2) for tensor in (q, k, v, o)]  # the same memory, read as [batch, seqlen, heads, head_dim]
+        operands = [tensor.transpose(1, 2)
+                    for tensor in (q, k, v, o)]  # the same memory, read as [batch, seqlen, heads, head_dim]
         plans[label] = context.plan(case["problem"], layout=operands)
         runners[label] = plans[label].launcher(*operands)
         runners[label]()
@@ -109,25 +112,35 @@ def main():
     results = []
     for threads in thread_counts:
         torch.set_num_threads(threads)
-        contexts = {"tuned": attune.Context(f"cpu:{threads}", store=arguments.store), "default": attune.Context(f"cpu:{threads}", store="")}
+        contexts = {
+            "tuned": attune.Context(f"cpu:{threads}", store=arguments.store), "default": attune.Context(
+                f"cpu:{threads}", store="")}
         peak = peaks.get(threads, math.nan)
-        print(f"{arguments.dtype}, {threads} threads, FMA peak {peak:.1f} GFLOP/s\n{'GFLOP/s':20s}   torch default   tuned  tuned/torch  of peak")
+        print(
+            f"{arguments.dtype}, {threads} threads, FMA peak {peak:.1f} GFLOP/s\n{'GFLOP/s':20s}   torch default   "
+            f"tuned  tuned/torch  of peak"
+        )
         rows = []
         for case in cases(arguments.dtype):
             if arguments.only not in case["name"]:
                 continue
             rows.append(row := run_case(case, contexts, arguments, rng))
-            print(f"{row['case']:20s} {row['gflops']['torch']:7.1f} {row['gflops']['default']:7.1f} {row['gflops']['tuned']:7.1f} "
-                  f"{row['tuned_over_torch']:12.3f} {row['gflops']['tuned'] / peak:8.1%}", flush=True)
+            print(
+                f"{row['case']:20s} {row['gflops']['torch']:7.1f} {row['gflops']['default']:7.1f} "
+                f"{row['gflops']['tuned']:7.1f} "
+                f"{row['tuned_over_torch']:12.3f} {row['gflops']['tuned'] / peak:8.1%}", flush=True)
         ratios = [row["tuned_over_torch"] for row in rows]
-        summary = {"geomean_over_torch": geomean(ratios), "worst_over_torch": min(ratios), "fma_peak_gflops": None if math.isnan(peak) else peak,
-                   "default_geomean_over_torch": geomean([row["default_over_torch"] for row in rows])}
+        summary = {
+            "geomean_over_torch": geomean(ratios), "worst_over_torch": min(ratios),
+            "fma_peak_gflops": None if math.isnan(peak) else peak, "default_geomean_over_torch": geomean([
+                row["default_over_torch"] for row in rows])}
         print(json.dumps(summary))
         results.append({"threads": threads, "summary": summary, "rows": rows})
     if arguments.out:
-        result = {"schema": "attune.bench.cpu_sdpa.1", "command": " ".join(sys.argv), "processor": processor(), "torch": torch.__version__,
-                  "attune": attune.version(), "dtype": arguments.dtype, "results": results,
-                  "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
+        result = {
+            "schema": "attune.bench.cpu_sdpa.1", "command": " ".join(sys.argv), "processor": processor(),
+            "torch": torch.__version__, "attune": attune.version(), "dtype": arguments.dtype, "results": results,
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
         timing.write_result(arguments.out, result)
 
 

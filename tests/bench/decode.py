@@ -52,38 +52,54 @@ class Case:
 
     @property
     def bytes(self):
-        return sum(self.lengths) * self.heads_kv * self.head_dim * (1 if self.head_dim_v else 2) * (1 if self.dtype_kv else 2)
+        return sum(
+            self.lengths) * self.heads_kv * self.head_dim * (1 if self.head_dim_v else 2) * (1 if self.dtype_kv else 2)
 
     @property
     def flops(self):
         """Of what rows see: all keys up to their own."""
         rows = self.lengths if self.packed else (self.rows,) * len(self.lengths)
-        return sum(n * k - n * (n - 1) / 2 for n, k in zip(rows, self.lengths)) * self.heads * (self.head_dim + (self.head_dim_v or self.head_dim)) * 2
+        return sum(n * k - n * (n - 1) / 2
+                   for n, k in zip(rows, self.lengths)) * self.heads * (self.head_dim +
+                                                                        (self.head_dim_v or self.head_dim)) * 2
 
     @property
     def problem(self):
-        return (f"op=attention_kvcache,dtype=bf16{self.dtype_kv and ',dtype_kv=' + self.dtype_kv}{self.by_key * ',kv_factors=keys'},{f'head_dim_qk={self.head_dim},head_dim_v={self.head_dim_v}' if self.head_dim_v else f'head_dim={self.head_dim}'},heads={self.heads}/{self.heads_kv},batch={len(self.lengths)},"
-                f"seqlen_q={self.longest if self.packed else self.rows},seqlen_kv={self.longest},mask={'causal_bottom_right' if self.rows > 1 or self.packed else 'none'}"
-                + (f",page_size={self.page}" if self.page else "") + (",packed_q=1,packed_kv=1" if self.packed else "") + (",v_in_k=1" if self.head_dim_v else ""))
+        return (
+            f"op=attention_kvcache,dtype=bf16{self.dtype_kv and ',dtype_kv=' + self.dtype_kv}{self.by_key * ',kv_factors=keys'},{f'head_dim_qk={self.head_dim},head_dim_v={self.head_dim_v}' if self.head_dim_v else f'head_dim={self.head_dim}'},heads={self.heads}/{self.heads_kv},batch={len(self.lengths)},"
+            f"seqlen_q={self.longest if self.packed else self.rows},seqlen_kv={self.longest},mask={'causal_bottom_right' if self.rows > 1 or self.packed else 'none'}"
+            + (f",page_size={self.page}" if self.page else "") + (",packed_q=1,packed_kv=1" if self.packed else "") +
+            (",v_in_k=1" if self.head_dim_v else ""))
 
 
 def all_cases():
     """The eleven points of a grid of batch and length, then pages, ragged batches, several tokens and other ratios of heads."""
-    grid = [(1, 1024), (1, 8192), (1, 32768), (1, 131072), (8, 1024), (8, 8192), (8, 32768), (32, 1024), (32, 8192), (128, 1024), (128, 8192)]
+    grid = [(1, 1024), (1, 8192), (1, 32768), (1, 131072), (8, 1024), (8, 8192), (8, 32768), (32, 1024), (32, 8192),
+            (128, 1024), (128, 8192)]
     cases = [Case(f"b{b} kv{n}", (n,) * b) for b, n in grid]
     cases += [Case(f"b32 kv8192 page{page}", (8192,) * 32, page=page) for page in (64, 16, 1)]
-    cases += [Case("17 x 8192", (8192,) * 17), Case("1 x 65536, 31 x 4096", (65536,) + (4096,) * 31, page=16),
-              Case("8 tokens b8 kv8192 64/8", (8192,) * 8, 64, rows=8), Case("8 tokens b8 kv32768 64/8", (32768,) * 8, 64, rows=8),
-              Case("b64 kv4096 28/4", (4096,) * 64, 28, 4)]
-    cases += [Case("chunk 256 b1 kv32768 8/1", (32768,), 8, 1, 256, 16), Case("chunk 1024 b1 kv32768 8/1", (32768,), 8, 1, 1024, 16),
-              Case("chunk 512 b4 kv8192 32/8", (8192,) * 4, 32, 8, 512, 16), Case("prompts 2 x 4096 32/8", (4096,) * 2, 32, 8, 4096, 16)]
-    cases += [Case(f"b{b} kv{n} page16 {dtype_kv or 'bf16'}", (n,) * b, page=16, dtype_kv=dtype_kv) for b, n in ((32, 8192), (8, 32768))
-              for dtype_kv in ("", "e4m3", "int8")]
-    cases += [Case(f"b{b} kv{n} page16 {dtype_kv} keys", (n,) * b, page=16, dtype_kv=dtype_kv, by_key=True) for b, n in ((32, 8192), (8, 32768))
-              for dtype_kv in ("e4m3", "int8")]
+    cases += [
+        Case("17 x 8192", (8192, ) * 17),
+        Case("1 x 65536, 31 x 4096", (65536, ) + (4096, ) * 31, page=16),
+        Case("8 tokens b8 kv8192 64/8", (8192, ) * 8, 64, rows=8),
+        Case("8 tokens b8 kv32768 64/8", (32768, ) * 8, 64, rows=8),
+        Case("b64 kv4096 28/4", (4096, ) * 64, 28, 4)]
+    cases += [
+        Case("chunk 256 b1 kv32768 8/1", (32768, ), 8, 1, 256, 16),
+        Case("chunk 1024 b1 kv32768 8/1", (32768, ), 8, 1, 1024, 16),
+        Case("chunk 512 b4 kv8192 32/8", (8192, ) * 4, 32, 8, 512, 16),
+        Case("prompts 2 x 4096 32/8", (4096, ) * 2, 32, 8, 4096, 16)]
+    cases += [
+        Case(f"b{b} kv{n} page16 {dtype_kv or 'bf16'}", (n, ) * b, page=16, dtype_kv=dtype_kv)
+        for b, n in ((32, 8192), (8, 32768)) for dtype_kv in ("", "e4m3", "int8")]
+    cases += [
+        Case(f"b{b} kv{n} page16 {dtype_kv} keys", (n, ) * b, page=16, dtype_kv=dtype_kv, by_key=True)
+        for b, n in ((32, 8192), (8, 32768)) for dtype_kv in ("e4m3", "int8")]
     cases += [Case(f"latent b{b} kv{n} {heads}/1", (n,) * b, heads, 1, page=64, head_dim=576, head_dim_v=512)
               for b, n, heads in ((128, 4096, 128), (16, 32768, 16), (32, 4096, 16), (1, 32768, 16), (16, 16384, 32))]
-    cases.append(Case("latent b64 kv8192 16/1 on the same pages", (8192,) * 64, 16, 1, page=64, head_dim=576, head_dim_v=512, shared=True))
+    cases.append(
+        Case("latent b64 kv8192 16/1 on the same pages", (8192, ) * 64, 16, 1, page=64, head_dim=576, head_dim_v=512,
+             shared=True))
     return cases + [Case("prompts 64 x 16..8192 32/8", prompts(), packed=True)]
 
 
@@ -104,12 +120,17 @@ class Sets:
         l2 = l2 or torch.cuda.get_device_properties(0).L2_cache_size
         count = max(1, -(-2 * l2 // case.bytes)) + 1 if case.bytes < 2 * l2 else 1
         self.begins = torch.tensor([0, *itertools.accumulate(case.lengths)], device=device, dtype=torch.int32)
-        self.q = torch.randn(*((sum(case.lengths),) if case.packed else (batch, case.rows)), case.heads, case.head_dim, device=device, dtype=torch.bfloat16)
+        self.q = torch.randn(*((sum(case.lengths), ) if case.packed else (batch, case.rows)), case.heads, case.head_dim,
+                             device=device, dtype=torch.bfloat16)
         shape = shape[1:] if case.packed else shape
-        dtype_kv = {"": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "int8": torch.int8}[case.dtype_kv]
+        dtype_kv = {"": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2,
+                    "int8": torch.int8}[case.dtype_kv]
         unit = 32 if case.dtype_kv == "int8" else 1  # of what factors turn into normal numbers
-        self.caches = [tuple((torch.randn(shape, device=device, dtype=torch.bfloat16) * unit).to(dtype_kv) for _ in "kv") for _ in range(count)]
-        self.factors = [torch.full(shape[:-1], 1 / unit, device=device) if case.by_key else 1 / unit for _ in range(count)]
+        self.caches = [
+            tuple((torch.randn(shape, device=device, dtype=torch.bfloat16) * unit).to(dtype_kv) for _ in "kv")
+            for _ in range(count)]
+        self.factors = [
+            torch.full(shape[:-1], 1 / unit, device=device) if case.by_key else 1 / unit for _ in range(count)]
         if case.head_dim_v:
             self.caches = [(k, k[..., :case.head_dim_v]) for k, _ in self.caches]
         self.lengths = torch.tensor(case.lengths, device=device, dtype=torch.int32)
@@ -142,7 +163,8 @@ def ours(case, sets, context):
         causal = case.rows > 1 or case.packed
         if case.dtype_kv:
             given["k_scale"] = given["v_scale"] = sets.factors[sets.number]
-        return attune.attention_kvcache(sets.q, k, v, None if case.packed else sets.lengths, is_causal=causal, out=out, context=context, **given)
+        return attune.attention_kvcache(sets.q, k, v, None if case.packed else sets.lengths, is_causal=causal, out=out,
+                                        context=context, **given)
     return run
 
 
@@ -157,7 +179,8 @@ def cudnn(case, sets):
     def run():
         k, v = sets.take()
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-            found = torch.nn.functional.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (sets.q, k, v)), enable_gqa=True, **options)
+            found = torch.nn.functional.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (sets.q, k, v)),
+                                                                     enable_gqa=True, **options)
         return found.transpose(1, 2)
     return run
 
@@ -167,11 +190,13 @@ def flash3(case, sets):
     if case.dtype_kv:
         return None
     if case.packed:
-        return lambda: flash_attn_varlen_func(sets.q, *sets.take(), sets.begins, sets.begins, case.longest, case.longest, causal=True)
+        return lambda: flash_attn_varlen_func(sets.q, *sets.take(), sets.begins, sets.begins, case.longest, case.
+                                              longest, causal=True)
 
     def run():
         k, v = sets.take()
-        return flash_attn_with_kvcache(sets.q, k, v, cache_seqlens=sets.lengths, page_table=sets.table, causal=case.rows > 1)
+        return flash_attn_with_kvcache(sets.q, k, v, cache_seqlens=sets.lengths, page_table=sets.table, causal=case.rows
+                                       > 1)
     return run
 
 
@@ -182,11 +207,14 @@ def flash2(case, sets):
 
     def run():
         k, v = sets.take()
-        return torch.ops.aten._flash_attention_forward(sets.q, k, v, sets.begins, sets.begins, case.longest, case.longest, 0.0, True, False)[0]
+        return torch.ops.aten._flash_attention_forward(sets.q, k, v, sets.begins, sets.begins, case.longest,
+                                                       case.longest, 0.0, True, False)[0]
     return run
 
 
-PEERS = {"cudnn": cudnn, "flash2": flash2, "flash3": flash3, "flashinfer_fa2": flashinfer_peer.fa2, "flashinfer_fa3": flashinfer_peer.fa3}
+PEERS = {
+    "cudnn": cudnn, "flash2": flash2, "flash3": flash3, "flashinfer_fa2": flashinfer_peer.fa2,
+    "flashinfer_fa3": flashinfer_peer.fa3}
 
 
 def sampler(run, sets, sample_us):
@@ -198,7 +226,8 @@ def sampler(run, sets, sample_us):
     count = len(sets.caches)
     first = timing.capture(run, count)
     timing.replay_us(first, count)
-    launches = count * max(1, min(timing.MAX_LAUNCHES // count, round(sample_us / max(timing.replay_us(first, count) * count, 1e-3))))
+    launches = count * max(
+        1, min(timing.MAX_LAUNCHES // count, round(sample_us / max(timing.replay_us(first, count) * count, 1e-3))))
     graph = timing.capture(run, launches)
     timing.replay_us(graph, launches)
     return lambda: timing.replay_us(graph, launches)
@@ -213,7 +242,9 @@ def agreeing(case, sets, runners, failures):
     for name, found in results.items():
         difference = peers.distance(results["attune"], found)
         if not difference < 0.01:
-            failures.append({"case": case.name, "peer": name, "error": f"attune and it differ by {difference:.3g} of the norm", "differs": True})
+            failures.append({
+                "case": case.name, "peer": name, "error": f"attune and it differ by {difference:.3g} of the norm",
+                "differs": True})
     wrong = {row["peer"] for row in failures if row["case"] == case.name and row.get("differs")}
     return {name: run for name, run in runners.items() if name == "attune" or name not in wrong}
 
@@ -231,29 +262,48 @@ def run_case(case, context, arguments, rng, failures):
         except Exception as error:  # whatever a peer raises is its own failure, to be told and not to end the run
             failures.append({"case": case.name, "peer": name, "error": timing.first_line(error)})
     runners = agreeing(case, sets, runners, failures)
-    plan_us = {name: timing.enqueue_us(run.plan) for name, run in runners.items() if hasattr(run, "plan")}  # ahead of captures, which keep a plan's tensors
-    timings = timing.interleaved_us({name: sampler(run, sets, arguments.sample_us) for name, run in runners.items()}, arguments.rounds, rng)
+    plan_us = {name: timing.enqueue_us(run.plan)
+               for name, run in runners.items()
+               if hasattr(run, "plan")}  # ahead of captures, which keep a plan's tensors
+    timings = timing.interleaved_us({name: sampler(run, sets, arguments.sample_us)
+                                     for name, run in runners.items()}, arguments.rounds, rng)
     us = {name: row["median_us"] for name, row in timings.items()}
     best = min((value for name, value in us.items() if name != "attune"), default=None)
     plan = context.plan(case.problem)
-    return {"case": case.name, "problem": case.problem, "bytes": case.bytes, "bytes_us": case.bytes / MEMORY_RATE * 1e6, "flops": case.flops, "timings": timings,
-            "tb_per_s": {name: case.bytes / value / 1e6 for name, value in us.items()},
-            "tflops": {name: case.flops / value / 1e6 for name, value in us.items()}, "over_best_peer": best and best / us["attune"], "plan_us": plan_us,
-            "copies": len(sets.caches), "plan": {"template": plan.kernel_template, "config": plan.config, "rung": plan.rung}}
+    return {
+        "case": case.name, "problem": case.problem, "bytes": case.bytes, "bytes_us": case.bytes / MEMORY_RATE * 1e6,
+        "flops": case.flops, "timings": timings, "tb_per_s": {
+            name: case.bytes / value / 1e6
+            for name, value in us.items()}, "tflops": {name: case.flops / value / 1e6
+                                                       for name, value in us.items()}, "over_best_peer": best and
+        best / us["attune"], "plan_us": plan_us, "copies": len(sets.caches), "plan": {
+            "template": plan.kernel_template, "config": plan.config, "rung": plan.rung}}
 
 
 def summary(rows):
     """The grid's points over the best peer of each, pages over the best peer on slots, and what caches of 8 bits bring to each."""
-    grid, us = {case.name for case in all_cases()[:11]}, {row["case"]: {name: row["timings"][name]["median_us"] for name in row["timings"]} for row in rows}
+    grid, us = {case.name
+                for case in all_cases()[:11]}, {
+                    row["case"]: {name: row["timings"][name]["median_us"]
+                                  for name in row["timings"]}
+                    for row in rows}
     ratios = [row["over_best_peer"] for row in rows if row["case"] in grid and row["over_best_peer"]]
     slots = min((value for name, value in us.get("b32 kv8192", {}).items() if name != "attune"), default=None)
     paged = {case: us[case] for case in (f"b32 kv8192 page{page}" for page in (64, 16, 1)) if slots and case in us}
-    of_bf16 = {case: case.partition("page16 ")[0] + "page16 bf16" for case in us if case.endswith((" e4m3", " int8", " keys"))}
+    of_bf16 = {
+        case: case.partition("page16 ")[0] + "page16 bf16"
+        for case in us if case.endswith((" e4m3", " int8", " keys"))}
     eight = {case: (us[wide], us[case]) for case, wide in of_bf16.items() if wide in us}
-    return {"points": len(ratios), "geomean_over_best_peer": math.exp(statistics.fmean(map(math.log, ratios))) if ratios else None,
-            "worst_over_best_peer": min(ratios, default=None),
-            "pages_over_best_peer_on_slots": {case: {name: slots / value for name, value in row.items()} for case, row in paged.items()},
-            "8_bits_over_bf16": {case: {name: wide[name] / narrow[name] for name in narrow if name in wide} for case, (wide, narrow) in eight.items()}}
+    return {
+        "points": len(ratios),
+        "geomean_over_best_peer": math.exp(statistics.fmean(map(math.log, ratios))) if ratios else None,
+        "worst_over_best_peer": min(ratios, default=None), "pages_over_best_peer_on_slots": {
+            case: {name: slots / value
+                   for name, value in row.items()}
+            for case, row in paged.items()}, "8_bits_over_bf16": {
+                case: {name: wide[name] / narrow[name]
+                       for name in narrow if name in wide}
+                for case, (wide, narrow) in eight.items()}}
 
 
 def main():
@@ -278,12 +328,17 @@ def main():
     torch.manual_seed(1)
     rng, rows, failures = random.Random(1), [], []
     context = attune.Context(target="cuda", store=arguments.store or "")
-    facts = {"command": timing.command(), **timing.facts(), "peers": peers.versions(arguments.peers), "missing_peers": missing}
+    facts = {
+        "command": timing.command(), **timing.facts(), "peers": peers.versions(arguments.peers),
+        "missing_peers": missing}
     for case in chosen:
         rows.append(run_case(case, context, arguments, rng, failures))
         row = rows[-1]
-        print(f"{case.name:28s} {row['plan']['config']:70s} " + "  ".join(
-            f"{name} {row['timings'][name]['median_us']:.1f} us {row['tb_per_s'][name]:.2f} TB/s {row['tflops'][name]:.0f} TFLOP/s" for name in row["timings"]), flush=True)
+        print(
+            f"{case.name:28s} {row['plan']['config']:70s} " + "  ".join(
+                f"{name} {row['timings'][name]['median_us']:.1f} us {row['tb_per_s'][name]:.2f} TB/s "
+                f"{row['tflops'][name]:.0f} TFLOP/s"
+                for name in row["timings"]), flush=True)
         if arguments.out:  # after each case: a run that is cut short keeps what it has
             timing.write_result(arguments.out, {**facts, "summary": summary(rows), "failures": failures, "rows": rows})
         torch.cuda.empty_cache()

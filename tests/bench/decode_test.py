@@ -33,10 +33,12 @@ def expected(case, sets):
     k_cache, v_cache = sets.caches[0]
     if case.packed:
         parts = [slice(begin, begin + n) for begin, n in zip(sets.begins.tolist(), case.lengths)]
-        return torch.cat([attend(sets.q[part], k_cache[part], v_cache[part], case.head_dim**-0.5, True) for part in parts])
+        return torch.cat([
+            attend(sets.q[part], k_cache[part], v_cache[part], case.head_dim**-0.5, True) for part in parts])
     found = []
     for request, n in enumerate(case.lengths):
-        k, v = (x[sets.table[request].long()].flatten(0, 1)[:n] if case.page else x[request, :n] for x in (k_cache, v_cache))
+        k, v = (x[sets.table[request].long()].flatten(0, 1)[:n] if case.page else x[request, :n]
+                for x in (k_cache, v_cache))
         found.append(attend(sets.q[request], k, v, case.head_dim**-0.5, case.rows > 1))
     return torch.stack(found)
 
@@ -46,7 +48,8 @@ class Wrapper:
     backends = ("fa2",)
 
     def __init__(self, float_workspace_buffer, kv_layout="NHD", *, backend="auto"):
-        assert float_workspace_buffer.dtype == torch.uint8 and not float_workspace_buffer.any() and kv_layout == "NHD" and backend in self.backends
+        assert float_workspace_buffer.dtype == torch.uint8 and not float_workspace_buffer.any(
+        ) and kv_layout == "NHD" and backend in self.backends
         self.plans = 0
 
     def planned(self, *arrays, **given):
@@ -63,8 +66,12 @@ class Wrapper:
         batch = len(self.indptr) - 1
         assert len(self.last_page_len) == batch == len(begins) - 1 and len(self.indices) == self.indptr[-1]
         assert self.last_page_len.min() >= 1 and self.last_page_len.max() <= self.page_size
-        assert q.shape == (begins[-1], self.num_qo_heads, self.head_dim) == out.shape and (q.dtype, out.dtype) == (self.q_type, self.q_type)
-        assert len(cache) == 2 and all(x.shape[1:] == (self.page_size, self.num_kv_heads, self.head_dim) and x.dtype == self.kv_type for x in cache)
+        assert q.shape == (begins[-1], self.num_qo_heads, self.head_dim) == out.shape and (q.dtype,
+                                                                                           out.dtype) == (self.q_type,
+                                                                                                          self.q_type)
+        assert len(cache) == 2 and all(
+            x.shape[1:] == (self.page_size, self.num_kv_heads, self.head_dim) and x.dtype == self.kv_type
+            for x in cache)
         for request in range(batch):
             rows = slice(int(begins[request]), int(begins[request + 1]))
             out[rows] = attend(q[rows], *(self.keys(x, request) for x in cache), self.head_dim**-0.5, causal)
@@ -76,9 +83,11 @@ class Decode(Wrapper):
         super().__init__(float_workspace_buffer, kv_layout, backend=backend)
         assert use_tensor_cores
 
-    def plan(self, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, *, q_data_type, kv_data_type):
-        self.planned(indptr, indices, last_page_len, indptr=indptr, indices=indices, last_page_len=last_page_len, num_qo_heads=num_qo_heads,
-                     num_kv_heads=num_kv_heads, head_dim=head_dim, page_size=page_size, q_type=q_data_type, kv_type=kv_data_type)
+    def plan(self, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, *, q_data_type,
+             kv_data_type):
+        self.planned(indptr, indices, last_page_len, indptr=indptr, indices=indices, last_page_len=last_page_len,
+                     num_qo_heads=num_qo_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, page_size=page_size,
+                     q_type=q_data_type, kv_type=kv_data_type)
 
     def run(self, q, paged_kv_cache, *, out):
         return self.paged(q, paged_kv_cache, out, range(len(self.indptr)), False)
@@ -87,11 +96,12 @@ class Decode(Wrapper):
 class Prefill(Wrapper):
     backends = ("fa2", "fa3")
 
-    def plan(self, qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, num_qo_heads, num_kv_heads, head_dim_qk, page_size, *, causal,
-             q_data_type, kv_data_type):
-        self.planned(qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, begins=qo_indptr, indptr=paged_kv_indptr,
-                     indices=paged_kv_indices, last_page_len=paged_kv_last_page_len, num_qo_heads=num_qo_heads, num_kv_heads=num_kv_heads,
-                     head_dim=head_dim_qk, page_size=page_size, causal=causal, q_type=q_data_type, kv_type=kv_data_type)
+    def plan(self, qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, num_qo_heads, num_kv_heads,
+             head_dim_qk, page_size, *, causal, q_data_type, kv_data_type):
+        self.planned(qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, begins=qo_indptr,
+                     indptr=paged_kv_indptr, indices=paged_kv_indices, last_page_len=paged_kv_last_page_len,
+                     num_qo_heads=num_qo_heads, num_kv_heads=num_kv_heads, head_dim=head_dim_qk, page_size=page_size,
+                     causal=causal, q_type=q_data_type, kv_type=kv_data_type)
 
     def run(self, q, paged_kv_cache, *, out):
         return self.paged(q, paged_kv_cache, out, self.begins, self.causal)
@@ -101,12 +111,14 @@ class Ragged(Wrapper):
     backends = ("fa2", "fa3")
 
     def plan(self, qo_indptr, kv_indptr, num_qo_heads, num_kv_heads, head_dim_qk, *, causal, q_data_type, kv_data_type):
-        self.planned(qo_indptr, kv_indptr, begins=qo_indptr, kv_begins=kv_indptr, num_qo_heads=num_qo_heads, num_kv_heads=num_kv_heads, causal=causal,
-                     head_dim=head_dim_qk, q_type=q_data_type, kv_type=kv_data_type)
+        self.planned(qo_indptr, kv_indptr, begins=qo_indptr, kv_begins=kv_indptr, num_qo_heads=num_qo_heads,
+                     num_kv_heads=num_kv_heads, causal=causal, head_dim=head_dim_qk, q_type=q_data_type,
+                     kv_type=kv_data_type)
 
     def run(self, q, k, v, *, out):
         assert q.shape == out.shape == (self.begins[-1], self.num_qo_heads, self.head_dim) and q.dtype == self.q_type
-        assert k.shape == v.shape == (self.kv_begins[-1], self.num_kv_heads, self.head_dim) and k.dtype == v.dtype == self.kv_type
+        assert k.shape == v.shape == (self.kv_begins[-1], self.num_kv_heads,
+                                      self.head_dim) and k.dtype == v.dtype == self.kv_type
         for begin, end, first, last in zip(self.begins, self.begins[1:], self.kv_begins, self.kv_begins[1:]):
             out[begin:end] = attend(q[begin:end], k[first:last], v[first:last], self.head_dim**-0.5, self.causal)
         return out
@@ -118,29 +130,37 @@ class Latent(Wrapper):
     def __init__(self, float_workspace_buffer, *, backend="auto"):
         super().__init__(float_workspace_buffer, backend=backend)
 
-    def plan(self, qo_indptr, kv_indptr, kv_indices, kv_len_arr, num_heads, head_dim_ckv, head_dim_kpe, page_size, causal, sm_scale, q_data_type, kv_data_type):
+    def plan(self, qo_indptr, kv_indptr, kv_indices, kv_len_arr, num_heads, head_dim_ckv, head_dim_kpe, page_size,
+             causal, sm_scale, q_data_type, kv_data_type):
         assert (head_dim_ckv, head_dim_kpe, q_data_type, kv_data_type) == (512, 64, torch.bfloat16, torch.bfloat16)
-        self.planned(qo_indptr, kv_indptr, kv_indices, kv_len_arr, begins=qo_indptr, indptr=kv_indptr, indices=kv_indices, num_heads=num_heads,
-                     last_page_len=(kv_len_arr - 1) % page_size + 1, page_size=page_size, causal=causal, sm_scale=sm_scale)
+        self.planned(qo_indptr, kv_indptr, kv_indices, kv_len_arr, begins=qo_indptr, indptr=kv_indptr,
+                     indices=kv_indices, num_heads=num_heads, last_page_len=(kv_len_arr - 1) % page_size + 1,
+                     page_size=page_size, causal=causal, sm_scale=sm_scale)
 
     def run(self, q_nope, q_pe, ckv_cache, kpe_cache, *, out):
-        assert q_nope.shape == out.shape == (self.begins[-1], self.num_heads, 512) and q_pe.shape == (self.begins[-1], self.num_heads, 64)
-        assert ckv_cache.shape[1:] == (self.page_size, 512) and kpe_cache.shape[1:] == (self.page_size, 64) and len(self.indices) == self.indptr[-1]
+        assert q_nope.shape == out.shape == (self.begins[-1], self.num_heads, 512) and q_pe.shape == (self.begins[-1],
+                                                                                                      self.num_heads,
+                                                                                                      64)
+        assert ckv_cache.shape[1:] == (self.page_size, 512) and kpe_cache.shape[1:] == (self.page_size, 64) and len(
+            self.indices) == self.indptr[-1]
         for request in range(len(self.indptr) - 1):
             rows = slice(int(self.begins[request]), int(self.begins[request + 1]))
             latent, turned = self.keys(ckv_cache, request), self.keys(kpe_cache, request)
-            out[rows] = attend(torch.cat((q_nope[rows], q_pe[rows]), -1), torch.cat((latent, turned), -1)[:, None], latent[:, None], self.sm_scale, self.causal)
+            out[rows] = attend(torch.cat((q_nope[rows], q_pe[rows]), -1),
+                               torch.cat((latent, turned), -1)[:, None], latent[:, None], self.sm_scale, self.causal)
         return out
 
 
 STAND_IN = types.SimpleNamespace(BatchDecodeWithPagedKVCacheWrapper=Decode, BatchPrefillWithPagedKVCacheWrapper=Prefill,
-                                 BatchPrefillWithRaggedKVCacheWrapper=Ragged, mla=types.SimpleNamespace(BatchMLAPagedAttentionWrapper=Latent))
+                                 BatchPrefillWithRaggedKVCacheWrapper=Ragged,
+                                 mla=types.SimpleNamespace(BatchMLAPagedAttentionWrapper=Latent))
 # The kinds of all_cases(), small: name, lengths, heads, heads_kv, rows, page and more of decode.Case; the backends that serve.
-CASES = [(("slots", (48,) * 3), "fa2"), (("one request", (1024,), 32, 8), "fa2"), (("pages of 1", (37, 5, 64), 8, 2, 1, 1), "fa2"),
-         (("pages of 16, ragged", (33, 16, 1), 8, 2, 1, 16), "fa2"), (("groups of 7", (32,) * 2, 28, 4), "fa2"), (("tokens", (48,) * 2, 16, 2, 8), "fa2 fa3"),
-         (("chunk", (80,), 8, 1, 32, 16), "fa2 fa3"), (("e4m3", (40, 64), 8, 2, 1, 16, 128, "e4m3"), "fa2"),
-         (("latent", (70, 128), 16, 1, 1, 64, 576, "", False, False, 512), "fa2 fa3"), (("prompts", (16, 40, 1), 8, 2, 1, 0, 128, "", False, True), "fa2 fa3"),
-         (("no pages", (17,) * 2), "")]
+CASES = [(("slots", (48, ) * 3), "fa2"), (("one request", (1024, ), 32, 8), "fa2"),
+         (("pages of 1", (37, 5, 64), 8, 2, 1, 1), "fa2"), (("pages of 16, ragged", (33, 16, 1), 8, 2, 1, 16), "fa2"),
+         (("groups of 7", (32, ) * 2, 28, 4), "fa2"), (("tokens", (48, ) * 2, 16, 2, 8), "fa2 fa3"),
+         (("chunk", (80, ), 8, 1, 32, 16), "fa2 fa3"), (("e4m3", (40, 64), 8, 2, 1, 16, 128, "e4m3"), "fa2"),
+         (("latent", (70, 128), 16, 1, 1, 64, 576, "", False, False, 512), "fa2 fa3"),
+         (("prompts", (16, 40, 1), 8, 2, 1, 0, 128, "", False, True), "fa2 fa3"), (("no pages", (17, ) * 2), "")]
 
 
 class FlashInferPeerTest(unittest.TestCase):
@@ -171,7 +191,8 @@ class FlashInferPeerTest(unittest.TestCase):
         for case in decode.all_cases():
             if case.by_key or case.dtype_kv == "int8":
                 continue
-            with mock.patch.multiple(flashinfer_peer, latent=mock.Mock(), end_to_end=mock.Mock(), over_pages=mock.Mock()):
+            with mock.patch.multiple(flashinfer_peer, latent=mock.Mock(), end_to_end=mock.Mock(),
+                                     over_pages=mock.Mock()):
                 self.assertIsNotNone(flashinfer_peer.fa2(case, None), case.name)
 
     def test_runs_take_every_copy(self):
@@ -194,17 +215,28 @@ class ResultTest(unittest.TestCase):
     def test_a_peer_that_differs_is_dropped_and_told(self):
         case, sets, failures = decode.Case("one", (16,)), types.SimpleNamespace(number=1), []
         ones = torch.ones(4)
-        left = decode.agreeing(case, sets, {"attune": lambda: ones, "cudnn": lambda: ones * 1.001, "flashinfer_fa2": lambda: ones * 2}, failures)
+        left = decode.agreeing(
+            case, sets, {"attune": lambda: ones, "cudnn": lambda: ones * 1.001, "flashinfer_fa2": lambda: ones * 2},
+            failures)
         self.assertEqual((list(left), [row["peer"] for row in failures]), (["attune", "cudnn"], ["flashinfer_fa2"]))
 
     def test_summary(self):
         def row(case, over=None, **us):
-            return {"case": case, "over_best_peer": over, "timings": {name: {"median_us": value} for name, value in us.items()}}
-        found = decode.summary([row("b32 kv8192", 1.25, attune=8.0, cudnn=10.0, flashinfer_fa2=12.0), row("b32 kv8192 page1", 1.5, attune=20.0, flashinfer_fa2=40.0),
-                                row("b32 kv8192 page16 bf16", 1.5, attune=20.0, flashinfer_fa2=30.0), row("b32 kv8192 page16 e4m3", 1.5, attune=10.0, flashinfer_fa2=20.0)])
-        self.assertEqual(found, {"points": 1, "geomean_over_best_peer": 1.25, "worst_over_best_peer": 1.25,
-                                 "pages_over_best_peer_on_slots": {"b32 kv8192 page1": {"attune": 0.5, "flashinfer_fa2": 0.25}},
-                                 "8_bits_over_bf16": {"b32 kv8192 page16 e4m3": {"attune": 2.0, "flashinfer_fa2": 1.5}}})
+            return {
+                "case": case, "over_best_peer": over, "timings": {
+                    name: {"median_us": value}
+                    for name, value in us.items()}}
+
+        found = decode.summary([
+            row("b32 kv8192", 1.25, attune=8.0, cudnn=10.0, flashinfer_fa2=12.0),
+            row("b32 kv8192 page1", 1.5, attune=20.0, flashinfer_fa2=40.0),
+            row("b32 kv8192 page16 bf16", 1.5, attune=20.0, flashinfer_fa2=30.0),
+            row("b32 kv8192 page16 e4m3", 1.5, attune=10.0, flashinfer_fa2=20.0)])
+        self.assertEqual(
+            found, {
+                "points": 1, "geomean_over_best_peer": 1.25, "worst_over_best_peer": 1.25,
+                "pages_over_best_peer_on_slots": {"b32 kv8192 page1": {"attune": 0.5, "flashinfer_fa2": 0.25}},
+                "8_bits_over_bf16": {"b32 kv8192 page16 e4m3": {"attune": 2.0, "flashinfer_fa2": 1.5}}})
 
 
 if __name__ == "__main__":

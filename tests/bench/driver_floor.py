@@ -20,8 +20,9 @@ class _Attribute(ctypes.Structure):  # CUlaunchAttribute
 
 
 class _Config(ctypes.Structure):  # CUlaunchConfig
-    _fields_ = [("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared_bytes", ctypes.c_uint), ("stream", ctypes.c_void_p),
-                ("attributes", ctypes.POINTER(_Attribute)), ("num_attributes", ctypes.c_uint)]
+    _fields_ = [("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared_bytes", ctypes.c_uint),
+                ("stream", ctypes.c_void_p), ("attributes", ctypes.POINTER(_Attribute)),
+                ("num_attributes", ctypes.c_uint)]
 
 
 def _check(status, call):
@@ -30,7 +31,8 @@ def _check(status, call):
 
 
 def _empty_kernel(driver):
-    text = _PTX % ", ".join(f".param .align {64 if size % 64 == 0 else 8} .b8 p{i}[{size}]" for i, size in enumerate(PARAMETERS))
+    text = _PTX % ", ".join(f".param .align {64 if size % 64 == 0 else 8} .b8 p{i}[{size}]"
+                            for i, size in enumerate(PARAMETERS))
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     _check(driver.cuModuleLoadData(ctypes.byref(module), text.encode()), "cuModuleLoadData")
     _check(driver.cuModuleGetFunction(ctypes.byref(function), module, b"nothing"), "cuModuleGetFunction")
@@ -48,12 +50,15 @@ def runners():
     attribute = _Attribute(_EARLY, 0, 1)
     configs = [_Config((8, 1, 1), (384, 1, 1), 0, None, ctypes.pointer(attribute), count) for count in (1, 0)]
     launch, nothing = driver.cuLaunchKernelEx, libc.memccpy  # of no bytes
-    early, late, aim = ctypes.c_void_p(ctypes.addressof(configs[0])), ctypes.c_void_p(ctypes.addressof(configs[1])), ctypes.c_void_p(ctypes.addressof(parameters))
+    early, late, aim = ctypes.c_void_p(ctypes.addressof(configs[0])), ctypes.c_void_p(ctypes.addressof(
+        configs[1])), ctypes.c_void_p(ctypes.addressof(parameters))
     keep = (memory, parameters, attribute, configs)
     for config in (early, late):
         _check(launch(config, function, aim, None), "cuLaunchKernelEx")
-    return {"driver launch": lambda keep=keep: launch(early, function, aim, None), "driver launch, not early": lambda: launch(late, function, aim, None),
-            "ctypes call, four arguments": lambda: nothing(early, function, aim, None)}
+    return {
+        "driver launch": lambda keep=keep: launch(early, function, aim, None),
+        "driver launch, not early": lambda: launch(late, function, aim, None),
+        "ctypes call, four arguments": lambda: nothing(early, function, aim, None)}
 
 
 def launch_us(costs):

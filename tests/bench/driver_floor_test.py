@@ -24,8 +24,9 @@ class DriverFloorTest(unittest.TestCase):
             before = launches[place]
             self.assertEqual(runners[name](), 0)
             config = (ctypes.c_uint * 7).in_dll(stub, "attune_stub_config")
-            self.assertEqual((launches[place] - before, ctypes.c_int.in_dll(stub, "attune_stub_attribute").value, list(config)),
-                             (1, attribute, [8, 1, 1, 384, 1, 1, 0]))
+            self.assertEqual(
+                (launches[place] - before, ctypes.c_int.in_dll(stub, "attune_stub_attribute").value, list(config)),
+                (1, attribute, [8, 1, 1, 384, 1, 1, 0]))
         before = list(launches)
         self.assertFalse(runners["ctypes call, four arguments"]())
         self.assertEqual(list(launches), before)
@@ -38,9 +39,12 @@ class DriverFloorTest(unittest.TestCase):
         self.assertEqual((sum(sizes[field] for field in fields), len(fields)), (driver_floor.PARAMETERS[0], 16))
 
     def test_what_is_beyond_the_launch(self):
-        row = {"launcher": {"loop": 4.0, "idle": 5.0}, "driver launch": {"loop": 3.5, "idle": 4.0}, "ctypes call, four arguments": {"loop": 0.5, "idle": 1.0}}
-        self.assertEqual(python_overhead.beyond_driver(row), {"the driver's launch": {"loop": 3.0, "idle": 3.0},
-                                                              "launcher, beyond the driver": {"loop": 1.0, "idle": 2.0}})
+        row = {
+            "launcher": {"loop": 4.0, "idle": 5.0}, "driver launch": {"loop": 3.5, "idle": 4.0},
+            "ctypes call, four arguments": {"loop": 0.5, "idle": 1.0}}
+        self.assertEqual(python_overhead.beyond_driver(row), {
+            "the driver's launch": {"loop": 3.0, "idle": 3.0}, "launcher, beyond the driver": {
+                "loop": 1.0, "idle": 2.0}})
         self.assertEqual(python_overhead.beyond_driver({"launcher": {"loop": 4.0, "idle": 5.0}}), {})
 
 

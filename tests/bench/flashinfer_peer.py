@@ -64,7 +64,8 @@ def over_pages(case, sets, backend):
     shared = (first_pages, indices, last_page, case.heads, case.heads_kv, case.head_dim, size)
     types = {"q_data_type": sets.q.dtype, "kv_data_type": sets.caches[0][0].dtype}
     if case.rows == 1:
-        wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace(sets.q.device), "NHD", use_tensor_cores=True, backend=backend)
+        wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace(sets.q.device), "NHD", use_tensor_cores=True,
+                                                                backend=backend)
         arguments = shared
     else:
         wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(workspace(sets.q.device), "NHD", backend=backend)
@@ -80,10 +81,12 @@ def over_pages(case, sets, backend):
 def end_to_end(case, sets, backend):
     """Prompts, causal."""
     import flashinfer
-    wrapper, out, first = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(workspace(sets.q.device), "NHD", backend=backend), result(case, sets), begins(case.lengths)
+    wrapper, out, first = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(workspace(
+        sets.q.device), "NHD", backend=backend), result(case, sets), begins(case.lengths)
 
     def plan():
-        wrapper.plan(first, first, case.heads, case.heads_kv, case.head_dim, causal=True, q_data_type=sets.q.dtype, kv_data_type=sets.caches[0][0].dtype)
+        wrapper.plan(first, first, case.heads, case.heads_kv, case.head_dim, causal=True, q_data_type=sets.q.dtype,
+                     kv_data_type=sets.caches[0][0].dtype)
     return Runner(plan, lambda: wrapper.run(sets.q, *sets.take(), out=out))
 
 
@@ -91,12 +94,13 @@ def latent(case, sets, backend):
     """One row of each request; the latent part and the rotated one are slices of one row of q and of the cache."""
     import flashinfer
     size, first_pages, indices = pages(case, sets)
-    wrapper, out, wide = flashinfer.mla.BatchMLAPagedAttentionWrapper(workspace(sets.q.device), backend=backend), result(case, sets), case.head_dim_v
+    wrapper, out, wide = flashinfer.mla.BatchMLAPagedAttentionWrapper(workspace(
+        sets.q.device), backend=backend), result(case, sets), case.head_dim_v
     q = sets.q[:, 0]
 
     def plan():
-        wrapper.plan(begins([1] * len(case.lengths)), first_pages, indices, ints(case.lengths), case.heads, wide, case.head_dim - wide, size, False,
-                     1 / math.sqrt(case.head_dim), q.dtype, q.dtype)
+        wrapper.plan(begins([1] * len(case.lengths)), first_pages, indices, ints(case.lengths), case.heads, wide,
+                     case.head_dim - wide, size, False, 1 / math.sqrt(case.head_dim), q.dtype, q.dtype)
 
     def run():
         k = sets.take()[0][:, :, 0]

@@ -116,9 +116,13 @@ def once_us(run):
 def time_all(runners, arguments, rng):
     first = {name: once_us(run) for name, run in runners.items()}
     fastest = min(first.values())
-    samplers = {name: timing.graph_sampler(run, arguments.sample_us) for name, run in runners.items() if first[name] <= SLOW * fastest}
+    samplers = {
+        name: timing.graph_sampler(run, arguments.sample_us)
+        for name, run in runners.items() if first[name] <= SLOW * fastest}
     timings = timing.interleaved_us(samplers, arguments.rounds, rng)
-    return {name: timings.get(name, {"median_us": first[name], "min_us": first[name], "max_us": first[name], "samples": 1}) for name in runners}
+    return {
+        name: timings.get(name, {"median_us": first[name], "min_us": first[name], "max_us": first[name], "samples": 1})
+        for name in runners}
 
 
 def run_case(case, context, arguments, rng):
@@ -145,18 +149,25 @@ def run_case(case, context, arguments, rng):
     timings = time_all(runners, arguments, rng)
     best = min(peers, key=lambda name: timings[name]["median_us"])
     best_us = timings[best]["median_us"]
-    return {"case": case.name, "problem": case.problem("fast"), "flops": case.flops, "timings": timings, "errors": found, "refused": refused,
-            "tflops": {name: case.flops / row["median_us"] / 1e6 for name, row in timings.items()},
-            "best_of_pytorch": best, "over_pytorch": {mode: best_us / timings[mode]["median_us"] for mode in MODES},
-            "plans": {mode: {"template": plan.kernel_template, "config": plan.config, "rung": plan.rung} for mode, plan in plans.items()}}
+    return {
+        "case": case.name, "problem": case.problem("fast"), "flops": case.flops, "timings": timings,
+        "errors": found, "refused": refused, "tflops": {
+            name: case.flops / row["median_us"] / 1e6
+            for name, row in timings.items()}, "best_of_pytorch": best, "over_pytorch": {
+                mode: best_us / timings[mode]["median_us"]
+                for mode in MODES}, "plans": {
+                    mode: {"template": plan.kernel_template, "config": plan.config, "rung": plan.rung}
+                    for mode, plan in plans.items()}}
 
 
 def print_row(row):
     for name, tflops in row["tflops"].items():
         ratio = f"  {row['over_pytorch'][name]:5.2f} x {row['best_of_pytorch']}" if name in MODES else ""
         error = row["errors"][name]
-        print(f"{row['case']:18s} {name:22s} {row['timings'][name]['median_us']:10.1f} us {tflops:7.1f} TFLOP/s  error rms {error['rms']:.1e} "
-              f"max {error['max']:.1e}{ratio}", flush=True)
+        print(
+            f"{row['case']:18s} {name:22s} {row['timings'][name]['median_us']:10.1f} us {tflops:7.1f} TFLOP/s  error "
+            f"rms {error['rms']:.1e} "
+            f"max {error['max']:.1e}{ratio}", flush=True)
 
 
 def main():
@@ -175,7 +186,9 @@ def main():
     torch.manual_seed(1)
     rng = random.Random(1)
     context = attune.Context(target="cuda", store=arguments.store)
-    result = {"schema": "attune.bench.fp32.1", "command": timing.command(), **timing.facts(), "attune": attune.version(), "rows": []}
+    result = {
+        "schema": "attune.bench.fp32.1", "command": timing.command(), **timing.facts(), "attune": attune.version(),
+        "rows": []}
     for case in chosen:
         result["rows"].append(run_case(case, context, arguments, rng))
         print_row(result["rows"][-1])

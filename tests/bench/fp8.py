@@ -34,7 +34,8 @@ def fp8_runner(context, case, mode, q8, k8, v8):
     o = torch.full(q8.shape, float("nan"), device="cuda", dtype=torch.bfloat16)
     plan = context.plan(dataclasses.replace(case, dtype=f"e4m3,accuracy={mode}").problem)
     torch.cuda.synchronize()
-    return plan, o, plan.launcher(q8, k8, v8, o, q_scale=1.0, k_scale=1.0, v_scale=1.0, stream=timing.stream().cuda_stream)
+    return plan, o, plan.launcher(q8, k8, v8, o, q_scale=1.0, k_scale=1.0, v_scale=1.0,
+                                  stream=timing.stream().cuda_stream)
 
 
 def run_case(case, context, with_flash3, arguments, rng):
@@ -53,16 +54,20 @@ def run_case(case, context, with_flash3, arguments, rng):
         run()
     torch.cuda.synchronize()
     want = outputs["bf16"].float()
-    distances = {name: ((o.float() - want).norm() / want.norm()).item() for name, o in outputs.items() if name != "bf16"}
+    distances = {
+        name: ((o.float() - want).norm() / want.norm()).item()
+        for name, o in outputs.items() if name != "bf16"}
     if not max(distances.values()) < 0.1:
         raise SystemExit(f"{case.name}: 8 bits are {distances} of the norm from bf16, which is no rounding")
     samplers = {name: timing.graph_sampler(run, arguments.sample_us) for name, run in runners.items()}
     timings = timing.interleaved_us(samplers, arguments.rounds, rng)
     tflops = {name: case.flops / row["median_us"] / 1e6 for name, row in timings.items()}
-    return {"case": case.name, "flops": case.flops, "gemm_tflops": timing.gemm_tflops(), "timings": timings, "tflops": tflops,
-            "distance_to_bf16": distances,
-            "workspace_bytes": plans["accurate"].workspace_bytes,
-            "plans": {name: {"template": plan.kernel_template, "config": plan.config, "rung": plan.rung} for name, plan in plans.items()}}
+    return {
+        "case": case.name, "flops": case.flops, "gemm_tflops": timing.gemm_tflops(), "timings": timings,
+        "tflops": tflops, "distance_to_bf16": distances, "workspace_bytes": plans["accurate"].workspace_bytes,
+        "plans": {
+            name: {"template": plan.kernel_template, "config": plan.config, "rung": plan.rung}
+            for name, plan in plans.items()}}
 
 
 def over(rows, mode, other, chosen):
@@ -79,9 +84,13 @@ def summary(rows):
     found = {"gemm_8192_tflops": gemm}
     for mode in MODES:
         over_flash3 = over(rows, mode, "flash3", wide)
-        found[mode] = {"over_flash3_fp8_d128_d256": {"geomean": attention.geomean(over_flash3), "lowest": min(over_flash3, default=None)},
-                       "over_own_bf16": {f"d{dim} from 4096": attention.geomean(over(rows, mode, "bf16", long(dim))) for dim in (64, 128, 256)},
-                       "over_gemm_16384_full": {row["case"]: row["tflops"][mode] / gemm for row in rows if row["case"].endswith("full 16384")}}
+        found[mode] = {
+            "over_flash3_fp8_d128_d256": {
+                "geomean": attention.geomean(over_flash3), "lowest": min(over_flash3, default=None)}, "over_own_bf16": {
+                    f"d{dim} from 4096": attention.geomean(over(rows, mode, "bf16", long(dim)))
+                    for dim in (64, 128, 256)}, "over_gemm_16384_full": {
+                        row["case"]: row["tflops"][mode] / gemm
+                        for row in rows if row["case"].endswith("full 16384")}}
     return found
 
 
@@ -107,8 +116,10 @@ def main():
     columns = ("accurate", "fast", "bf16", "cudnn", "flash3")
     missing = peers.missing(["flash3"])
     print(f"{'TFLOP/s':20s} {' '.join(f'{name:>8s}' for name in columns)}   over flash3 (accurate, fast)")
-    facts = {"schema": "attune.bench.fp8.2", "command": timing.command(), **timing.facts(), "attune": attune.version(),
-             "peers": peers.versions([name for name in ("cudnn", "flash3") if name not in missing]), "missing_peers": missing}
+    facts = {
+        "schema": "attune.bench.fp8.2", "command": timing.command(),
+        **timing.facts(), "attune": attune.version(), "peers": peers.versions([
+            name for name in ("cudnn", "flash3") if name not in missing]), "missing_peers": missing}
     rows = []
     for case in cases.grid():
         if arguments.only not in case.name:

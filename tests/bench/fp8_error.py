@@ -36,8 +36,9 @@ DISTRIBUTIONS = ("normal", "outliers", "mean")
 MEAN_SEQLENS = {"cpu": (1024, 4096), "cuda": (4096, 16384)}  # sums are fp32 on a CPU
 PUBLISHED = {"flash3": 9.1e-3, "flash3_per_tensor_baseline": 2.4e-2}
 # Rows that share a factor in q and k, their rotation, rows that share a factor in v.
-METHODS = {"head": (0, "none", 0), "head, rotated": (0, "hadamard", 0), "block": (SCALE_BLOCK, "none", SCALE_BLOCK),
-           "block, rotated": (SCALE_BLOCK, "hadamard", SCALE_BLOCK), "block, rotated, v by head": (SCALE_BLOCK, "hadamard", 0)}
+METHODS = {
+    "head": (0, "none", 0), "head, rotated": (0, "hadamard", 0), "block": (SCALE_BLOCK, "none", SCALE_BLOCK),
+    "block, rotated": (SCALE_BLOCK, "hadamard", SCALE_BLOCK), "block, rotated, v by head": (SCALE_BLOCK, "hadamard", 0)}
 
 
 def draw(shape, distribution, generator, device, mean=0):
@@ -71,7 +72,8 @@ def e4m3_p(p):
 def attend(q, k, v, scale_block, rotation, v_block, accuracy):
     (q8, q_scale), (k8, k_scale) = (attune.quantise(x, scale_block=scale_block, rotation=rotation) for x in (q, k))
     v8, v_scale = attune.quantise(v, scale_block=v_block)
-    return attune.attention(q8, k8, v8, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, scale_block=scale_block, accuracy=accuracy)
+    return attune.attention(q8, k8, v8, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, scale_block=scale_block,
+                            accuracy=accuracy)
 
 
 def squared_errors(head_dim, seqlen, distribution, seed, device):
@@ -93,15 +95,24 @@ def run_case(head_dim, seqlen, distribution, device):
     runs, losses = zip(*(squared_errors(head_dim, seqlen, distribution, seed, device) for seed in SEEDS))
     rmse = {name: math.sqrt(sum(run[name] for run in runs) / len(runs)) for name in runs[0]}
     output = rmse.pop("output")
-    row = {"head_dim": head_dim, "seqlen": seqlen, "distribution": distribution, "output_rms": output, "rmse": rmse,
-           "relative": {name: error / output for name, error in rmse.items()}, "over_twin": {name: error / rmse["twin"] for name, error in rmse.items()},
-           "loss": {name: sum(run[name] for run in losses) / len(losses) for name in losses[0]}}
-    print(f"{head_dim:4d} {seqlen:6d} {row['distribution']:9s} rms {output:.3e}  " + "  ".join(f"{name} {error:.2e}" for name, error in rmse.items()), flush=True)
+    row = {
+        "head_dim": head_dim, "seqlen": seqlen, "distribution": distribution, "output_rms": output, "rmse": rmse,
+        "relative": {name: error / output
+                     for name, error in rmse.items()}, "over_twin": {
+                         name: error / rmse["twin"]
+                         for name, error in rmse.items()}, "loss": {
+                             name: sum(run[name] for run in losses) / len(losses)
+                             for name in losses[0]}}
+    print(
+        f"{head_dim:4d} {seqlen:6d} {row['distribution']:9s} rms {output:.3e}  " +
+        "  ".join(f"{name} {error:.2e}" for name, error in rmse.items()), flush=True)
     return row
 
 
 def cases(device):
-    return [*itertools.product(HEAD_DIMS, SEQLENS, DISTRIBUTIONS[:2]), *itertools.product(HEAD_DIMS, MEAN_SEQLENS[device], DISTRIBUTIONS[2:])]
+    return [
+        *itertools.product(HEAD_DIMS, SEQLENS, DISTRIBUTIONS[:2]),
+        *itertools.product(HEAD_DIMS, MEAN_SEQLENS[device], DISTRIBUTIONS[2:])]
 
 
 def summary(rows):
@@ -109,10 +120,14 @@ def summary(rows):
     means = {}
     for distribution in DISTRIBUTIONS:
         chosen = [row["over_twin"] for row in rows if row["distribution"] == distribution]
-        means[distribution] = {name: math.exp(sum(math.log(row[name]) for row in chosen) / len(chosen)) for name in chosen[0]}
+        means[distribution] = {
+            name: math.exp(sum(math.log(row[name]) for row in chosen) / len(chosen))
+            for name in chosen[0]}
     of_mean = [row["loss"] for row in rows if row["distribution"] == "mean"]
     lost = {name: max(row[name] for row in of_mean) for name in of_mean[0]}
-    return {"over_twin": means, "largest_loss": lost, "published": PUBLISHED, "published_over_its_baseline": PUBLISHED["flash3"] / PUBLISHED["flash3_per_tensor_baseline"]}
+    return {
+        "over_twin": means, "largest_loss": lost, "published": PUBLISHED,
+        "published_over_its_baseline": PUBLISHED["flash3"] / PUBLISHED["flash3_per_tensor_baseline"]}
 
 
 def main():

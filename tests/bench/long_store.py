@@ -57,13 +57,15 @@ def scaled(timing, factor):
 
 def rows_of(attune, folder, winners):
     """Lines of an export: a winner and TRIALS trials for each of so many lengths."""
-    run(attune, "tune", "--target", "cpu", "--problem", PROBLEM, "--effort", "quick", "--budget", 30, "--store", folder / "one.db")
+    run(attune, "tune", "--target", "cpu", "--problem", PROBLEM, "--effort", "quick", "--budget", 30, "--store",
+        folder / "one.db")
     lines = [json.loads(line) for line in run(attune, "db", "export", "-", "--store", folder / "one.db").splitlines()]
     winner = next(line for line in lines if line["kind"] == "winner")
     trials = [line for line in lines if line["kind"] == "trial"]
     trials = [copy.deepcopy(trials[i % len(trials)]) for i in range(TRIALS)]
     for number, trial in enumerate(trials):  # configs differ
-        trial["config"] = trial["config"].replace("block_m=", f"block_m={1 + number}", 1) if number >= len(lines) - 2 else trial["config"]
+        trial["config"] = trial["config"].replace("block_m=", f"block_m={1 + number}",
+                                                  1) if number >= len(lines) - 2 else trial["config"]
     yield {**lines[0], "rows": winners * (TRIALS + 1)}
     for length in range(1, winners + 1):
         for row in (winner, *trials):
@@ -81,8 +83,9 @@ def main():
     parser.add_argument("--out", default=None)
     arguments = parser.parse_args()
     attune = arguments.build.resolve() / "bin/attune"
-    environment = {**os.environ, "ATTUNE_STORE": "", "ATTUNE_LIBRARY": str(arguments.build.resolve() / "lib/libattune.so"),
-                   "PYTHONPATH": str(ROOT / "runtime/python")}
+    environment = {
+        **os.environ, "ATTUNE_STORE": "", "ATTUNE_LIBRARY": str(arguments.build.resolve() / "lib/libattune.so"),
+        "PYTHONPATH": str(ROOT / "runtime/python")}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with open(folder / "rows.jsonl", "w") as file:
@@ -92,16 +95,23 @@ def main():
         imported = best(1, lambda: run(attune, "db", "import", folder / "rows.jsonl", "--store", store))
         stats = json.loads(run(attune, "db", "stats", "--json", "--store", store))
         opening = [run(sys.executable, "-c", OPENING, store, env=environment).split() for _ in range(7)]
-        measured = {"import_s": imported, "open_context_s": min(float(one[0]) for one in opening), "first_plan_s": min(float(one[1]) for one in opening),
-                    "rung": opening[0][2],
-                    "db_ls_s": best(5, lambda: run(attune, "db", "ls", "--store", store)), "db_stats_s": best(5, lambda: run(attune, "db", "stats", "--store", store)),
-                    "explain_s": best(5, lambda: run(attune, "explain", "--target", "cpu", "--problem", PROBLEM, "--store", store)),
-                    "report_s": best(2, lambda: run(attune, "report", "--target", "cpu", "--store", store, "--out", folder / "report.html")),
-                    "report_bytes": (folder / "report.html").stat().st_size}
-        result = {"command": f"tests/bench/long_store.py BUILD --winners {arguments.winners}", "device": next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine()), "cores": os.cpu_count(),
-                  "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-                  "attune": json.loads(run(attune, "version", "--json")).get("version"), "winners": stats["winners"], "trials": stats["trials"],
-                  "file_bytes": stats["file_bytes"], **measured}
+        measured = {
+            "import_s": imported, "open_context_s": min(float(one[0]) for one in opening), "first_plan_s": min(
+                float(one[1]) for one in opening), "rung": opening[0][2], "db_ls_s": best(
+                    5, lambda: run(attune, "db", "ls", "--store", store)), "db_stats_s": best(
+                        5, lambda: run(attune, "db", "stats", "--store", store)), "explain_s": best(
+                            5,
+                            lambda: run(attune, "explain", "--target", "cpu", "--problem", PROBLEM, "--store", store)),
+            "report_s": best(
+                2, lambda: run(attune, "report", "--target", "cpu", "--store", store, "--out", folder / "report.html")),
+            "report_bytes": (folder / "report.html").stat().st_size}
+        result = {
+            "command": f"tests/bench/long_store.py BUILD --winners {arguments.winners}", "device": next(
+                (line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
+                platform.machine()), "cores": os.cpu_count(),
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "attune": json.loads(
+                run(attune, "version", "--json")).get("version"), "winners": stats["winners"],
+            "trials": stats["trials"], "file_bytes": stats["file_bytes"], **measured}
     print(json.dumps(result, indent=1))
     if arguments.out:
         Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")

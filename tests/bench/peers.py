@@ -93,9 +93,14 @@ def standard(case, q, k, v):
 
 PEERS = {"cudnn": cudnn, "flash2": flash2, "flash3": flash3, "flash4": flash4, "flex": flex, "standard": standard}
 DEFAULT = ("cudnn", "flash2", "flash3", "flash4", "flex")
-PACKAGES = {"flash3": "fa3-fwd", "flash4": "flash-attn-4", "flashinfer_fa2": "flashinfer-python", "flashinfer_fa3": "flashinfer-python"}  # the others are PyTorch's
-MODULES = {"flash3": "fa3_fwd_interface", "flash4": "flash_attn.cute", "flashinfer_fa2": "flashinfer", "flashinfer_fa3": "flashinfer"}
-ROWS_BEFORE_HEADS = ("flash3", "flash4")  # results [batch, seqlen, heads, head_dim]; the others' are [batch, heads, seqlen, head_dim]
+PACKAGES = {
+    "flash3": "fa3-fwd", "flash4": "flash-attn-4", "flashinfer_fa2": "flashinfer-python",
+    "flashinfer_fa3": "flashinfer-python"}  # the others are PyTorch's
+MODULES = {
+    "flash3": "fa3_fwd_interface", "flash4": "flash_attn.cute", "flashinfer_fa2": "flashinfer",
+    "flashinfer_fa3": "flashinfer"}
+ROWS_BEFORE_HEADS = (
+    "flash3", "flash4")  # results [batch, seqlen, heads, head_dim]; the others' are [batch, heads, seqlen, head_dim]
 
 
 def as_bshd(name, result):

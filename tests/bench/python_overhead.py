@@ -69,23 +69,32 @@ class Torch:
         import attune.flash, attune.sdpa, attune.torch
         op, spec = self.torch.ops.attune.attention.default, attune.torch.spec(mask="causal")
         views = [x.transpose(1, 2) for x in (q, k, v)]
-        compiled = self.torch.compile(lambda q, k, v: attune.attention(q, k, v, mask="causal"), fullgraph=True, backend="aot_eager")
-        return {"torch.ops": lambda: op(q, k, v, spec=spec, return_lse=False), "torch.ops, with lse": lambda: op(q, k, v, spec=spec),
-                "attune.sdpa": lambda: attune.sdpa.scaled_dot_product_attention(*views), "attune.flash": lambda: attune.flash.flash_attn_func(q, k, v, causal=True),
-                "compiled (aot_eager)": lambda: compiled(q, k, v), **self.training("attune", attune.sdpa.scaled_dot_product_attention, q, k, v)}
+        compiled = self.torch.compile(lambda q, k, v: attune.attention(q, k, v, mask="causal"), fullgraph=True,
+                                      backend="aot_eager")
+        return {
+            "torch.ops": lambda: op(q, k, v, spec=spec, return_lse=False),
+            "torch.ops, with lse": lambda: op(q, k, v, spec=spec),
+            "attune.sdpa": lambda: attune.sdpa.scaled_dot_product_attention(*views),
+            "attune.flash": lambda: attune.flash.flash_attn_func(q, k, v, causal=True),
+            "compiled (aot_eager)": lambda: compiled(q, k, v),
+            **self.training("attune", attune.sdpa.scaled_dot_product_attention, q, k, v)}
 
     def training(self, label, sdpa, q, k, v):
         """Forward and backward of a call that autograd records; with dropout, a seed is drawn too."""
         views = [x.detach().transpose(1, 2).requires_grad_() for x in (q, k, v)]
         dout = self.torch.zeros_like(views[0])
         step = lambda rate: self.torch.autograd.grad(sdpa(*views, dropout_p=rate), views, dout)
-        return {f"{label}.sdpa, forward and backward": lambda: step(0.0), f"{label}.sdpa, forward and backward, dropout": lambda: step(0.1)}
+        return {
+            f"{label}.sdpa, forward and backward": lambda: step(0.0),
+            f"{label}.sdpa, forward and backward, dropout": lambda: step(0.1)}
 
     def peers(self, q):
-        sdpa, view, out = self.torch.nn.functional.scaled_dot_product_attention, q.transpose(1, 2), self.torch.empty_like(q)
-        return {"torch.empty": lambda: self.torch.empty(q.shape, dtype=q.dtype, device=q.device), "torch.add": lambda: self.torch.add(q, q),
-                "torch.add, out": lambda: self.torch.add(q, q, out=out), "torch.sdpa": lambda: sdpa(view, view, view),
-                **self.training("torch", sdpa, q, q, q)}
+        sdpa, view, out = self.torch.nn.functional.scaled_dot_product_attention, q.transpose(
+            1, 2), self.torch.empty_like(q)
+        return {
+            "torch.empty": lambda: self.torch.empty(q.shape, dtype=q.dtype, device=q.device),
+            "torch.add": lambda: self.torch.add(q, q), "torch.add, out": lambda: self.torch.add(q, q, out=out),
+            "torch.sdpa": lambda: sdpa(view, view, view), **self.training("torch", sdpa, q, q, q)}
 
 
 def runners(arguments, library, attune):
@@ -99,13 +108,15 @@ def runners(arguments, library, attune):
         raise ImportError(f"no target: {error}") from error
     plan = context.plan(attune.problem_text(q, k, v), layout=(q, k, v, o))
     ctypes_call = attune._library.library.attune_abi_version
-    return {"launcher": plan.launcher(q, k, v, o), "plan.run": lambda: plan.run(q, k, v, o),
-            "attention": lambda: attune.attention(q, k, v), "attention, causal": lambda: attune.attention(q, k, v, mask="causal"),
-            "attention, two features": lambda: attune.attention(q, k, v, key_lengths=lengths, alibi_slopes=slopes),
-            "attention, out": lambda: attune.attention(q, k, v, out=o),
-            "attention, a Context": lambda: attune.attention(q, k, v, context=context), **of_caches(arguments, library, attune, context),
-            "ctypes call": ctypes_call, **library.surfaces(attune, q, k, v),
-            **library.peers(q), **(floor() if arguments.target == "cuda" else {})}
+    return {
+        "launcher": plan.launcher(
+            q, k, v, o), "plan.run": lambda: plan.run(q, k, v, o), "attention": lambda: attune.attention(q, k, v),
+        "attention, causal": lambda: attune.attention(q, k, v, mask="causal"),
+        "attention, two features": lambda: attune.attention(q, k, v, key_lengths=lengths, alibi_slopes=slopes),
+        "attention, out": lambda: attune.attention(q, k, v, out=o),
+        "attention, a Context": lambda: attune.attention(q, k, v, context=context), **of_caches(
+            arguments, library, attune, context), "ctypes call": ctypes_call, **library.surfaces(attune, q, k, v),
+        **library.peers(q), **(floor() if arguments.target == "cuda" else {})}
 
 
 def of_caches(arguments, library, attune, context):
@@ -153,16 +164,25 @@ def check_hits(name, run, module):
     after = module.counters()
     wanted = 0 if name == "launcher" else 10
     if (after["hits"] - before["hits"], after["misses"] - before["misses"]) != (wanted, 0):
-        raise SystemExit(f"{name}: of 10 known calls {after['hits'] - before['hits']} ran in the C module and {after['misses'] - before['misses']} did not")
+        raise SystemExit(
+            f"{name}: of 10 known calls {after['hits'] - before['hits']} ran in the C module and "
+            f"{after['misses'] - before['misses']} did not"
+        )
 
 
 def beyond_driver(row):
     """What of a cost is not the driver's launch."""
     if "driver launch" not in row:
         return {}
-    floors = {kind: driver_floor.launch_us({name: costs[kind] for name, costs in row.items()}) for kind in ("loop", "idle")}
-    return {"the driver's launch": floors, **{f"{name}, beyond the driver": {kind: row[name][kind] - floor for kind, floor in floors.items()}
-                                             for name in LAUNCHING if name in row}}
+    floors = {
+        kind: driver_floor.launch_us({name: costs[kind]
+                                      for name, costs in row.items()})
+        for kind in ("loop", "idle")}
+    return {
+        "the driver's launch": floors, **{
+            f"{name}, beyond the driver": {kind: row[name][kind] - floor
+                                           for kind, floor in floors.items()}
+            for name in LAUNCHING if name in row}}
 
 
 def measure(arguments):
@@ -194,7 +214,8 @@ def measure(arguments):
 
 def start(arguments, way):
     command = [sys.executable, __file__, "--child", "--target", arguments.target, "--library", arguments.library]
-    child = subprocess.Popen(command, env={**os.environ, "ATTUNE_PYTHON_MODULE": way}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(command, env={**os.environ, "ATTUNE_PYTHON_MODULE": way}, stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, text=True)
     first = child.stdout.readline()
     if not first:
         raise SystemExit(child.wait())
@@ -219,8 +240,11 @@ def rounds(arguments):
     for child in children.values():
         child.stdin.close()
         child.wait()
-    summary = {what: {kind: {"median_us": round(statistics.median(costs), 3), "min_us": round(min(costs), 3)} for kind, costs in kinds.items()}
-               for what, kinds in samples.items()}
+    summary = {
+        what: {
+            kind: {"median_us": round(statistics.median(costs), 3), "min_us": round(min(costs), 3)}
+            for kind, costs in kinds.items()}
+        for what, kinds in samples.items()}
     return facts["module"], summary
 
 
@@ -236,13 +260,15 @@ def show(summary):
     kinds = list(next(iter(summary.values())))
     print(f"{'us a call, median (lowest)':30s}" + "".join(f"{kind:>22s}" for kind in kinds))
     for what, costs in summary.items():
-        print(f"{what:30s}" + "".join(f"{costs[kind]['median_us']:12.2f} ({costs[kind]['min_us']:7.2f})" for kind in kinds))
+        print(f"{what:30s}" + "".join(f"{costs[kind]['median_us']:12.2f} ({costs[kind]['min_us']:7.2f})"
+                                      for kind in kinds))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--library", default=None, choices=("numpy", "torch"), help="by default NumPy on the CPU, PyTorch on CUDA")
+    parser.add_argument("--library", default=None, choices=("numpy", "torch"),
+                        help="by default NumPy on the CPU, PyTorch on CUDA")
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--unlimited", action="store_true", help="no limits, as on a machine that others use")
     parser.add_argument("--out", default=None)
@@ -260,11 +286,14 @@ def main():
     if arguments.out:
         part = Path(arguments.out + ".part")
         date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        result = {"schema": "attune.bench.python_overhead.1", "command": f"tests/bench/python_overhead.py --target {arguments.target} --library {arguments.library}",
-                  "python": platform.python_version(), "date": date, **facts, "rounds": arguments.rounds, "costs": summary}
+        result = {
+            "schema": "attune.bench.python_overhead.1",
+            "command": f"tests/bench/python_overhead.py --target {arguments.target} --library {arguments.library}",
+            "python": platform.python_version(), "date": date, **facts, "rounds": arguments.rounds, "costs": summary}
         part.write_text(json.dumps(result, indent=1) + "\n")
         part.replace(arguments.out)
-    found = [] if arguments.unlimited or (arguments.library, arguments.target) != ("numpy", "cpu") else list(over_limits(summary))
+    found = [] if arguments.unlimited or (arguments.library, arguments.target) != ("numpy", "cpu") else list(
+        over_limits(summary))
     print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0
 

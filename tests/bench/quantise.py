@@ -19,8 +19,9 @@ import attune
 import timing
 
 SHAPES = ((1, 16384, 16, 128), (1, 2048, 16, 128), (1, 16384, 32, 64), (1, 16384, 8, 256))
-OPTIONS = ({"scale_block": 128}, {"scale_block": 128, "rotation": "hadamard"}, {"scale_block": 128, "v_layout": "transposed"},
-           {"scale_block": 64}, {"scale_block": 0}, {"scale_block": 0, "rotation": "hadamard"})
+OPTIONS = ({"scale_block": 128}, {"scale_block": 128, "rotation": "hadamard"}, {
+    "scale_block": 128, "v_layout": "transposed"}, {"scale_block": 64}, {"scale_block": 0}, {
+        "scale_block": 0, "rotation": "hadamard"})
 MAX_SETS = 24
 
 
@@ -39,19 +40,28 @@ def in_turn(call, sets):
 
 def run_case(shape, options, rng, arguments):
     bytes_in = 2 * shape[0] * shape[1] * shape[2] * shape[3]
-    sets = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(min(MAX_SETS, 160_000_000 // bytes_in + 2))]
+    sets = [
+        torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+        for _ in range(min(MAX_SETS, 160_000_000 // bytes_in + 2))]
     attune.prepare_quantise(sets[0], **options)  # the runs are captured
-    runners = {"quantise": in_turn(lambda x: attune.quantise(x, **options), sets), "cast": in_turn(lambda x: x.to(torch.float8_e4m3fn), sets)}
+    runners = {
+        "quantise": in_turn(lambda x: attune.quantise(x, **options), sets), "cast": in_turn(
+            lambda x: x.to(torch.float8_e4m3fn), sets)}
     if options.get("rotation") == "hadamard":
         matrix, plain = hadamard(shape[3]), {key: value for key, value in options.items() if key != "rotation"}
         attune.prepare_quantise(sets[0], **plain)
         runners["rotate, then quantise"] = in_turn(lambda x: attune.quantise(x @ matrix, **plain), sets)
     samplers = {name: timing.graph_sampler(run, 3000) for name, run in runners.items()}
     us = {name: row["median_us"] for name, row in timing.interleaved_us(samplers, arguments.rounds, rng).items()}
-    row = {"shape": shape, "options": options, "us": us, "gb_per_s": {name: 1.5 * bytes_in / time / 1e3 for name, time in us.items()}}
+    row = {
+        "shape": shape, "options": options, "us": us, "gb_per_s": {
+            name: 1.5 * bytes_in / time / 1e3
+            for name, time in us.items()}}
     if "rotate, then quantise" in us:
         row["fused_speedup"] = us["rotate, then quantise"] / us["quantise"]
-    print(f"{str(shape):24s} {str(options):48s} " + "  ".join(f"{name} {time:.2f} us {row['gb_per_s'][name]:.0f} GB/s" for name, time in us.items()), flush=True)
+    print(
+        f"{str(shape):24s} {str(options):48s} " + "  ".join(f"{name} {time:.2f} us {row['gb_per_s'][name]:.0f} GB/s"
+                                                            for name, time in us.items()), flush=True)
     return row
 
 
@@ -64,7 +74,9 @@ def main():
     rng = random.Random(1)
     rows = [run_case(shape, options, rng, arguments) for shape, options in itertools.product(SHAPES, OPTIONS)]
     if arguments.out:
-        result = {"schema": "attune.bench.quantise.1", "command": timing.command(), **timing.facts(), "attune": attune.version(), "rows": rows}
+        result = {
+            "schema": "attune.bench.quantise.1", "command": timing.command(),
+            **timing.facts(), "attune": attune.version(), "rows": rows}
         timing.write_result(arguments.out, result)
 
 

@@ -11,12 +11,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results"
-BEGIN, FP8_BEGIN = ("<!-- begin generated: tests/bench/readme_table.py -->", "<!-- begin generated: tests/bench/readme_table.py, 8 bits -->")
+BEGIN, FP8_BEGIN = ("<!-- begin generated: tests/bench/readme_table.py -->",
+                    "<!-- begin generated: tests/bench/readme_table.py, 8 bits -->")
 END = "<!-- end generated -->"
 SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
 
 
-NAMES = {"cudnn": "cuDNN", "flash2": "FlashAttention-2", "flash3": "FlashAttention-3", "flash4": "FlashAttention-4", "flex": "FlexAttention"}
+NAMES = {
+    "cudnn": "cuDNN", "flash2": "FlashAttention-2", "flash3": "FlashAttention-3", "flash4": "FlashAttention-4",
+    "flex": "FlexAttention"}
 
 
 def lowest(ratio):
@@ -45,7 +48,8 @@ def absent_text(result):
 
 
 def versions_text(result):
-    packages = dict.fromkeys(version for name, version in result["peers"].items() if not version.startswith("torch ") and name in measured_peers(result))
+    packages = dict.fromkeys(version for name, version in result["peers"].items()
+                             if not version.startswith("torch ") and name in measured_peers(result))
     return f"PyTorch {result['torch']}, cuDNN {result['cudnn']}" + "".join(f", {package}" for package in packages)
 
 
@@ -72,18 +76,24 @@ def fp8_cell(row):
 
 
 def cpu_line(cpu):
-    runs = [f"{run['threads']} thread{'s' if run['threads'] > 1 else ''} {run['summary']['geomean_over_torch']:.2f} times (lowest "
-            f"{lowest(run['summary']['worst_over_torch'])})" for run in cpu["results"]]
-    return (f"On a CPU ({cpu['processor']}, {cpu['dtype']}, head_dim 64 and 128, full and causal, 512 to 4096) against PyTorch {cpu['torch']} SDPA with the same "
-            f"threads: {', '.join(runs)}.")
+    runs = [
+        f"{run['threads']} thread{'s' if run['threads'] > 1 else ''} {run['summary']['geomean_over_torch']:.2f} times "
+        f"(lowest "
+        f"{lowest(run['summary']['worst_over_torch'])})" for run in cpu["results"]]
+    return (
+        f"On a CPU ({cpu['processor']}, {cpu['dtype']}, head_dim 64 and 128, full and causal, 512 to 4096) against "
+        f"PyTorch {cpu['torch']} SDPA with the same "
+        f"threads: {', '.join(runs)}.")
 
 
 def xeon_line(fp32, fp16, bf16):
     """An Intel CPU with AMX, which PyTorch uses for 16 bits and attune does not."""
     runs = [f"{result['dtype']} {result['results'][0]['summary']['geomean_over_torch']:.2f} times (lowest "
             f"{lowest(result['results'][0]['summary']['worst_over_torch'])})" for result in (fp32, fp16, bf16)]
-    return (f" On an {fp32['processor'].replace('(R)', '')} with AMX, 2 threads, not tuned, {fp32['date'][:10]}: {', '.join(runs)}; PyTorch's bf16 runs on AMX there, attune has "
-            "no kernel for it.")
+    return (
+        f" On an {fp32['processor'].replace('(R)', '')} with AMX, 2 threads, not tuned, {fp32['date'][:10]}: "
+        f"{', '.join(runs)}; PyTorch's bf16 runs on AMX there, attune has "
+        "no kernel for it.")
 
 
 def over_peers(result, usual=None):
@@ -96,42 +106,64 @@ def over_peers(result, usual=None):
 
 
 def text():
-    grid, models, chunked, windows, head_dims, sm80 = (load(name) for name in ("grid", "models", "chunked", "windows", "head_dims", "sm80_grid"))
+    grid, models, chunked, windows, head_dims, sm80 = (load(name) for name in ("grid", "models", "chunked", "windows",
+                                                                               "head_dims", "sm80_grid"))
     gemm = ", ".join(f"{speed:.0f}" for speed in grid["summary"]["gemm_8192_tflops"])
-    lines = [f"TFLOP/s of visible elements, bf16 forward, on one {grid['device']}: **attune, tuned** / the best of {listed(NAMES[n] for n in measured_peers(grid))} at that "
-             "point, timed as captured graphs in one process on the same tensors, interleaved (batch × seqlen = 16384, heads × head_dim = 2048):", ""]
+    lines = [
+        f"TFLOP/s of visible elements, bf16 forward, on one {grid['device']}: **attune, tuned** / the best of "
+        f"{listed(NAMES[n] for n in measured_peers(grid))} at that "
+        "point, timed as captured graphs in one process on the same tensors, interleaved (batch × seqlen = 16384, "
+        "heads × head_dim = 2048):",
+        ""]
     lines += grid_table(grid, bf16_cell)
-    others = [("model shapes", models), ("head dims 80 to 192", head_dims), ("chunked prefill", chunked), ("sliding windows", windows)]
-    lines += ["",
-              f"Over the best peer, geomean of the table: {over_peers(grid)}; " + "; ".join(f"{what} {over_peers(result, grid)}" for what, result in others) +
-              f". The mma.sync family alone, against FlashAttention-2 ({sm80['date'][:10]}): {over_peers(sm80)}. An 8192³ bf16 product in the same run: {gemm}."]
+    others = [("model shapes", models), ("head dims 80 to 192", head_dims), ("chunked prefill", chunked),
+              ("sliding windows", windows)]
+    lines += [
+        "", f"Over the best peer, geomean of the table: {over_peers(grid)}; " +
+        "; ".join(f"{what} {over_peers(result, grid)}" for what, result in others) +
+        f". The mma.sync family alone, against FlashAttention-2 ({sm80['date'][:10]}): {over_peers(sm80)}. An 8192³ "
+        f"bf16 product in the same run: {gemm}."
+    ]
     if (RESULTS / "grid_h100.json").exists():
         h100 = load("grid_h100")
-        lines[-1] += (f" The table's shapes on one {h100['device']}, tuned there: {over_peers(h100)}; over its own default configs "
-                      f"{h100['summary']['geomean_over_default']:.2f} ({grid['summary']['geomean_over_default']:.2f} on the {grid['device'].split()[-1]}).")
-    lines += ["",
-              cpu_line(load("cpu")) + xeon_line(*(load(name) for name in ("cpu_xeon", "cpu_xeon_fp16", "cpu_xeon_bf16"))),
-              "",
-              f"{grid['date'][:10]}, driver {grid['driver']}, CUDA {grid['cuda']}, {versions_text(grid)}.{absent_text(grid)} Repeat with "
-              "`tests/bench/run_gpu.sh`; all numbers, their spread and what a call costs the host: `tests/bench/results/`.",
-              "", "![tuned attune and its peers over sequence length](tests/bench/results/grid.svg)"]
+        lines[-1] += (
+            f" The table's shapes on one {h100['device']}, tuned there: {over_peers(h100)}; over its own default "
+            f"configs "
+            f"{h100['summary']['geomean_over_default']:.2f} ({grid['summary']['geomean_over_default']:.2f} on the "
+            f"{grid['device'].split()[-1]})."
+        )
+    lines += [
+        "",
+        cpu_line(load("cpu")) + xeon_line(*(load(name) for name in ("cpu_xeon", "cpu_xeon_fp16", "cpu_xeon_bf16"))), "",
+        f"{grid['date'][:10]}, driver {grid['driver']}, CUDA {grid['cuda']}, {versions_text(grid)}.{absent_text(grid)} "
+        f"Repeat with "
+        "`tests/bench/run_gpu.sh`; all numbers, their spread and what a call costs the host: `tests/bench/results/`.",
+        "", "![tuned attune and its peers over sequence length](tests/bench/results/grid.svg)"]
     return "\n".join(lines)
 
 
 def fp8_text():
     speeds, errors = load("fp8"), load("fp8_error")
-    lines = [f"TFLOP/s on one {speeds['device']}, tuned, the transposition of V included: **accurate** / fast / attune's own bf16 (the shapes of the table above, "
-             "interleaved in one process):", ""]
+    lines = [
+        f"TFLOP/s on one {speeds['device']}, tuned, the transposition of V included: **accurate** / fast / attune's "
+        f"own bf16 (the shapes of the table above, "
+        "interleaved in one process):", ""]
     lines += grid_table(speeds, fp8_cell)
     summary, over_twin = speeds["summary"], errors["summary"]["over_twin"]
     over = {mode: summary[mode]["over_flash3_fp8_d128_d256"] for mode in ("accurate", "fast")}
-    lines += ["",
-              f"Over FlashAttention-3's e4m3 kernels ({speeds['peers']['flash3']}, same tensors, same run), head_dim 128 and 256: accurate "
-              f"{over['accurate']['geomean']:.2f} times (lowest {lowest(over['accurate']['lowest'])}), fast {over['fast']['geomean']:.2f} (lowest {lowest(over['fast']['lowest'])}). "
-              f"Root mean square error over a kernel with one factor a tensor, accurate: "
-              f"{over_twin['normal']['head']:.2f} on N(0,1); with outliers {over_twin['outliers']['head, rotated']:.2f} with a factor a head and a rotation, "
-              f"{over_twin['outliers']['block, rotated']:.2f} with blocks and a rotation "
-              f"([all](tests/bench/results/fp8_error.json)). {speeds['date'][:10]}, driver {speeds['driver']}; repeat with `tests/bench/run_gpu.sh BUILD OUT fp8`."]
+    lines += [
+        "",
+        f"Over FlashAttention-3's e4m3 kernels ({speeds['peers']['flash3']}, same tensors, same run), head_dim 128 and "
+        f"256: accurate "
+        f"{over['accurate']['geomean']:.2f} times (lowest {lowest(over['accurate']['lowest'])}), fast "
+        f"{over['fast']['geomean']:.2f} (lowest {lowest(over['fast']['lowest'])}). "
+        f"Root mean square error over a kernel with one factor a tensor, accurate: "
+        f"{over_twin['normal']['head']:.2f} on N(0,1); with outliers {over_twin['outliers']['head, rotated']:.2f} with "
+        f"a factor a head and a rotation, "
+        f"{over_twin['outliers']['block, rotated']:.2f} with blocks and a rotation "
+        f"([all](tests/bench/results/fp8_error.json)). {speeds['date'][:10]}, driver {speeds['driver']}; repeat with "
+        f"`tests/bench/run_gpu.sh BUILD OUT fp8`."
+    ]
     return "\n".join(lines)
 
 
@@ -140,14 +172,17 @@ def put_between(readme, begin, text):
     return head + begin + "\n" + text + "\n" + END + rest.split(END, 1)[1]
 
 
-COLOURS = {"tuned": "#c0392b", "cudnn": "#2e7d32", "flash3": "#8e24aa", "flash2": "#1565c0", "flash4": "#00838f", "flex": "#ef6c00"}
+COLOURS = {
+    "tuned": "#c0392b", "cudnn": "#2e7d32", "flash3": "#8e24aa", "flash2": "#1565c0", "flash4": "#00838f",
+    "flex": "#ef6c00"}
 
 
 def polyline(rows, name, x0, y0, width, height, top):
     points = []
     for index, row in enumerate(rows):
         if name in row["tflops"]:
-            points.append(f"{x0 + index * width / (len(rows) - 1):.1f},{y0 + height * (1 - row['tflops'][name] / top):.1f}")
+            points.append(
+                f"{x0 + index * width / (len(rows) - 1):.1f},{y0 + height * (1 - row['tflops'][name] / top):.1f}")
     return f'<polyline fill="none" stroke="{COLOURS[name]}" stroke-width="{2.5 if name == "tuned" else 1.5}" points="{" ".join(points)}"/>'
 
 
@@ -155,8 +190,9 @@ def plot(grid):
     """Six panels (head_dim x mask), TFLOP/s over seqlen, as plain SVG."""
     rows = {row["case"]: row for row in grid["rows"]}
     top, width, height = 900, 240, 150
-    parts = ['<svg xmlns="http://www.w3.org/2000/svg" width="900" height="470" font-family="sans-serif" font-size="11">',
-             '<rect width="900" height="470" fill="white"/>']
+    parts = [
+        '<svg xmlns="http://www.w3.org/2000/svg" width="900" height="470" font-family="sans-serif" font-size="11">',
+        '<rect width="900" height="470" fill="white"/>']
     for column, dim in enumerate((64, 128, 256)):
         for line, mask in enumerate(("full", "causal")):
             x0, y0 = 45 + column * 290, 30 + line * 210
@@ -164,15 +200,21 @@ def plot(grid):
             parts.append(f'<text x="{x0}" y="{y0 - 8}" font-weight="bold">head_dim {dim}, {mask}</text>')
             for level in (0, 300, 600, 900):
                 y = y0 + height * (1 - level / top)
-                parts.append(f'<line x1="{x0}" x2="{x0 + width}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/><text x="{x0 - 28}" y="{y + 4:.1f}">{level}</text>')
+                parts.append(
+                    f'<line x1="{x0}" x2="{x0 + width}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/><text x="{x0 - 28}" y="{y + 4:.1f}">{level}</text>'
+                )
             for index, seqlen in enumerate(SEQLENS):
                 label = str(seqlen) if seqlen < 1024 else f"{seqlen // 1024}k"
                 parts.append(f'<text x="{x0 + index * width / 5 - 8:.1f}" y="{y0 + height + 15}">{label}</text>')
-            parts += [polyline(panel, name, x0, y0, width, height, top) for name in COLOURS if any(name in row["tflops"] for row in panel)]
+            parts += [
+                polyline(panel, name, x0, y0, width, height, top) for name in COLOURS
+                if any(name in row["tflops"] for row in panel)]
     present = [name for name in COLOURS if name == "tuned" or name in measured_peers(grid)]
     for index, (name, label) in enumerate((name, NAMES.get(name, "attune, tuned")) for name in present):
         x = 45 + index * 145
-        parts.append(f'<line x1="{x}" x2="{x + 24}" y1="450" y2="450" stroke="{COLOURS[name]}" stroke-width="3"/><text x="{x + 30}" y="454">{label}</text>')
+        parts.append(
+            f'<line x1="{x}" x2="{x + 24}" y1="450" y2="450" stroke="{COLOURS[name]}" stroke-width="3"/><text x="{x + 30}" y="454">{label}</text>'
+        )
     parts.append(f'<text x="770" y="454">TFLOP/s, {grid["device"]}</text></svg>')
     return "\n".join(parts) + "\n"
 
@@ -184,7 +226,8 @@ def main():
     picture = plot(load("grid"))
     if "--check" in sys.argv:
         stale = new != old or (RESULTS / "grid.svg").read_text() != picture
-        sys.exit("README.md or grid.svg is not what tests/bench/results gives; run tests/bench/readme_table.py" if stale else 0)
+        sys.exit("README.md or grid.svg is not what tests/bench/results gives; run tests/bench/readme_table.py"
+                 if stale else 0)
     readme.write_text(new)
     (RESULTS / "grid.svg").write_text(picture)
 

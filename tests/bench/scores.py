@@ -58,8 +58,9 @@ class Case:
         return self.head_dim_v or self.head_dim
 
     def problem(self, folder):
-        text = (f"dtype=bf16,head_dim_qk={self.head_dim},head_dim_v={self.width_v},heads={self.heads[0]}/{self.heads[1]},batch={self.batch},"
-                f"seqlen={self.seqlen},mask={'causal_bottom_right' if self.causal else 'none'}")
+        text = (
+            f"dtype=bf16,head_dim_qk={self.head_dim},head_dim_v={self.width_v},heads={self.heads[0]}/{self.heads[1]},batch={self.batch},"
+            f"seqlen={self.seqlen},mask={'causal_bottom_right' if self.causal else 'none'}")
         if self.window >= 0:
             text += f",window={self.window}:0"
         return text + (FEATURES[self.feature].field(self, folder) if self.feature else "")
@@ -99,7 +100,8 @@ def causal_mod():
 
 def map_of(case, **masks):
     """A map of the case's masks. It reads nothing of q and k but their shapes."""
-    q, k = (torch.empty(case.batch, case.seqlen, heads, case.head_dim, device="cuda", dtype=torch.bfloat16) for heads in case.heads)
+    q, k = (torch.empty(case.batch, case.seqlen, heads, case.head_dim, device="cuda", dtype=torch.bfloat16)
+            for heads in case.heads)
     return attune.block_map.build(q, k, **masks)
 
 
@@ -109,32 +111,43 @@ def document_elements(case):
 
 FEATURES = {
     "softcap": Feature(lambda case, _: f",softcap={case.value:g}", lambda case: {"softcap": case.value}),
-    "alibi": Feature(lambda case, _: ",alibi=1",
-                     lambda case: {"alibi_slopes": torch.tensor(attune.alibi_slopes(case.heads[0]), dtype=torch.float32, device="cuda")}),
-    "bias": Feature(lambda case, _: ",bias=bf16",
-                    lambda case: {"bias": torch.randn(1, case.heads[0], case.seqlen, case.seqlen, device="cuda", dtype=torch.bfloat16)}),
-    "relative_bias": Feature(lambda case, _: ",relative_bias=fp32",
-                             lambda case: {"relative_bias": torch.randn(case.heads[0], 2 * case.seqlen - 1, device="cuda")}),
-    "sinks": Feature(lambda case, _: ",sinks=bf16", lambda case: {"sinks": torch.randn(case.heads[0], device="cuda", dtype=torch.bfloat16)}),
-    "documents": Feature(lambda case, _: ",documents=1", lambda case: {"documents": documents_of(case)}, document_elements),
+    "alibi": Feature(
+        lambda case, _: ",alibi=1", lambda case: {
+            "alibi_slopes": torch.tensor(attune.alibi_slopes(case.heads[0]), dtype=torch.float32, device="cuda")}),
+    "bias": Feature(
+        lambda case, _: ",bias=bf16", lambda case: {
+            "bias": torch.randn(1, case.heads[0], case.seqlen, case.seqlen, device="cuda", dtype=torch.bfloat16)}),
+    "relative_bias": Feature(
+        lambda case, _: ",relative_bias=fp32",
+        lambda case: {"relative_bias": torch.randn(case.heads[0], 2 * case.seqlen - 1, device="cuda")}),
+    "sinks": Feature(lambda case, _: ",sinks=bf16",
+                     lambda case: {"sinks": torch.randn(case.heads[0], device="cuda", dtype=torch.bfloat16)}),
+    "documents": Feature(lambda case, _: ",documents=1", lambda case: {"documents": documents_of(case)},
+                         document_elements),
     "documents as a program": Feature(program("documents"),
-                                      lambda case: {"mask_mod": attune.mask_mod(SAME_DOCUMENT, ids=documents_of(case))}, document_elements),
+                                      lambda case: {"mask_mod": attune.mask_mod(SAME_DOCUMENT, ids=documents_of(case))},
+                                      document_elements),
     "causal as a program": Feature(program("causal"), lambda case: {"mask_mod": attune.mask_mod(CAUSAL, shift=0)},
                                    lambda case: case.seqlen * (case.seqlen + 1) // 2),
-    "documents by a map": Feature(lambda *_: ",documents=1,block_map=skips",
-                                  lambda case: {"documents": documents_of(case), "block_map": map_of(case, documents=documents_of(case))}, document_elements),
-    "causal by a map": Feature(lambda case, folder: program("causal")(case, folder) + ",block_map=skips",
-                               lambda case: {"mask_mod": causal_mod(), "block_map": map_of(case, mask_mod=causal_mod())},
-                               lambda case: case.seqlen * (case.seqlen + 1) // 2),
-    "block list": Feature(lambda *_: ",block_map=hides",
-                          lambda case: {"block_map": attune.block_map.from_blocks(blocks_of(case)[None, None], BLOCK_ROWS, BLOCK_KEYS, case.seqlen,
-                                                                                  case.seqlen)},
-                          lambda case: int(blocks_of(case).sum()) * BLOCK_ROWS * BLOCK_KEYS),
+    "documents by a map": Feature(
+        lambda *_: ",documents=1,block_map=skips",
+        lambda case: {"documents": documents_of(case), "block_map": map_of(case, documents=documents_of(case))},
+        document_elements),
+    "causal by a map": Feature(
+        lambda case, folder: program("causal")(case, folder) + ",block_map=skips",
+        lambda case: {"mask_mod": causal_mod(), "block_map": map_of(case, mask_mod=causal_mod())},
+        lambda case: case.seqlen * (case.seqlen + 1) // 2),
+    "block list": Feature(
+        lambda *_: ",block_map=hides", lambda case: {
+            "block_map": attune.block_map.from_blocks(
+                blocks_of(case)[None, None], BLOCK_ROWS, BLOCK_KEYS, case.seqlen, case.seqlen)},
+        lambda case: int(blocks_of(case).sum()) * BLOCK_ROWS * BLOCK_KEYS),
     "block-sparse": Feature(program("blocks"),
                             lambda case: {"mask_mod": attune.mask_mod(SEEN_BLOCK, seen=blocks_of(case))},
-                            lambda case: int(blocks_of(case).sum()) * BLOCK_ROWS * BLOCK_KEYS),
-}
-PROGRAMS = {"documents": ("capture ids: int32[2]", SAME_DOCUMENT), "causal": ("scalar shift: int", CAUSAL), "blocks": ("capture seen: uint8[2]", SEEN_BLOCK)}
+                            lambda case: int(blocks_of(case).sum()) * BLOCK_ROWS * BLOCK_KEYS), }
+PROGRAMS = {
+    "documents": ("capture ids: int32[2]", SAME_DOCUMENT), "causal": ("scalar shift: int", CAUSAL),
+    "blocks": ("capture seen: uint8[2]", SEEN_BLOCK)}
 
 CASES = (
     Case("softcap d64 full 2048", "softcap", 64, (32, 32), 2048, 8, value=50.0),
@@ -147,14 +160,16 @@ CASES = (
     Case("sinks d64 64/8 causal 8192", "sinks", 64, (64, 8), 8192, 1, True),
     Case("sinks d64 64/8 window 128 8192", "sinks", 64, (64, 8), 8192, 1, True, 127),
     Case("documents d128 causal 16384", "documents", 128, (32, 32), 16384, 1, True),
-    Case("documents as a program d128 causal 16384", "documents as a program", 128, (32, 32), 16384, 1, True, built_in="documents"),
+    Case("documents as a program d128 causal 16384", "documents as a program", 128, (32, 32), 16384, 1, True,
+         built_in="documents"),
     Case("causal as a program d128 8192", "causal as a program", 128, (8, 8), 8192, 8, twin_causal=True),
     Case("documents by a map d128 causal 16384", "documents by a map", 128, (32, 32), 16384, 1, True),
     Case("causal by a map d128 8192", "causal by a map", 128, (8, 8), 8192, 8, twin_causal=True),
     Case("block-sparse d128 32768", "block-sparse", 128, (16, 16), 32768),
     Case("block-sparse of a list d128 32768", "block list", 128, (16, 16), 32768),
     *(Case(f"window 1024 d64 64/8 {s}", "", 64, (64, 8), s, 2, True, 1023) for s in (2048, 4096, 8192, 16384, 32768)),
-    *(Case(f"d192/128 128 heads causal {s}", "", 192, (128, 128), s, 1, True, head_dim_v=128) for s in (2048, 4096, 8192)),
+    *(Case(f"d192/128 128 heads causal {s}", "", 192, (128, 128), s, 1, True, head_dim_v=128)
+      for s in (2048, 4096, 8192)),
     Case("d512 32/4 causal 8192", "", 512, (32, 4), 8192, 1, True),
 )
 
@@ -234,7 +249,8 @@ def run_case(case, context, arguments, rng):
     plans, runners, given = {}, {}, tensors_of(case)
     with torch.cuda.stream(timing.stream()):
         for label, which in of.items():
-            plans[label], runners[label] = attune_runner(context, which, given if which is case else tensors_of(which), q, k, v, o)
+            plans[label], runners[label] = attune_runner(context, which, given if which is case else tensors_of(which),
+                                                         q, k, v, o)
         runners["with" if case.feature else "plain"]()
         made, refused = peer_runners(case, given, q, k, v, o, arguments.peers)
         runners.update(made)
@@ -243,8 +259,10 @@ def run_case(case, context, arguments, rng):
     timings = timing.medians_us(samples)
     work = {name: flops(case.plain if name == "plain" and case.feature else case) for name in timings}
     tflops = {name: work[name] / row["median_us"] / 1e6 for name, row in timings.items()}
-    row = {"case": case.name, "problem": case.problem(""), "flops": work, "timings": timings, "tflops": tflops,
-           "plans": {label: {"template": plan.kernel_template, "config": plan.config, "rung": plan.rung} for label, plan in plans.items()}}
+    row = {
+        "case": case.name, "problem": case.problem(""), "flops": work, "timings": timings, "tflops": tflops, "plans": {
+            label: {"template": plan.kernel_template, "config": plan.config, "rung": plan.rung}
+            for label, plan in plans.items()}}
     if refused:
         row["refused"] = refused
     made = map_us(runners["with"]) if case.feature else None
@@ -293,10 +311,12 @@ def flex(case, given, q, k, v):
     if case.feature == "sinks" or case.head_dim > 256:
         return None
     masked = case.causal or ids is not None or seen is not None or case.feature.startswith("causal")
-    mask = create_block_mask(shown, None, None, case.seqlen, case.seqlen, device="cuda", _compile=True) if masked else None
+    mask = create_block_mask(shown, None, None, case.seqlen, case.seqlen, device="cuda",
+                             _compile=True) if masked else None
     compiled = torch.compile(flex_attention, dynamic=False)
     qt, kt, vt = (x.transpose(1, 2) for x in (q, k, v))
-    return lambda: compiled(qt, kt, vt, score_mod=scores.get(case.feature), block_mask=mask, enable_gqa=case.heads[0] != case.heads[1])
+    return lambda: compiled(qt, kt, vt, score_mod=scores.get(case.feature), block_mask=mask, enable_gqa=case.heads[0] !=
+                            case.heads[1])
 
 
 def cudnn(case, tensors, q, k, v):
@@ -307,7 +327,8 @@ def cudnn(case, tensors, q, k, v):
 
     def run():
         with peers.sdpa_kernel(peers.SDPBackend.CUDNN_ATTENTION):
-            return torch.nn.functional.scaled_dot_product_attention(qt, kt, vt, enable_gqa=case.heads[0] != case.heads[1], **given)
+            return torch.nn.functional.scaled_dot_product_attention(qt, kt, vt, enable_gqa=case.heads[0]
+                                                                    != case.heads[1], **given)
     return run
 
 
@@ -317,7 +338,9 @@ PEERS = {"flash4": flash4, "flex": flex, "cudnn": cudnn}
 def print_problems(folder, chosen):
     for name, (declared, text) in PROGRAMS.items():
         (Path(folder) / f"{name}.txt").write_text(f"// {declared}\n{text}\n", encoding="utf-8")
-    print("\n".join(dict.fromkeys(which.problem(folder) for case in chosen for which in ((case, case.plain) if case.feature else (case,)))))
+    print("\n".join(
+        dict.fromkeys(
+            which.problem(folder) for case in chosen for which in ((case, case.plain) if case.feature else (case, )))))
 
 
 def main():
@@ -340,8 +363,9 @@ def main():
     torch.manual_seed(1)
     rng = random.Random(1)
     context = attune.Context(target="cuda", store=arguments.store)
-    facts = {"schema": "attune.bench.scores.1", "command": timing.command(), **timing.facts(), "attune": attune.version(),
-             "peers": peers.versions(arguments.peers), "missing_peers": missing}
+    facts = {
+        "schema": "attune.bench.scores.1", "command": timing.command(), **timing.facts(), "attune": attune.version(),
+        "peers": peers.versions(arguments.peers), "missing_peers": missing}
     rows, failures = [], []
     for case in chosen:
         try:
@@ -351,12 +375,15 @@ def main():
             print(f"{case.name:44s} failed: {failures[-1]['error'][:160]}", flush=True)
             continue
         row = rows[-1]
-        print(f"{case.name:44s} " + "  ".join(f"{name} {row['timings'][name]['median_us']:9.1f} us {row['tflops'][name]:6.0f}" for name in row["timings"]) +
-              (f"  share {row['share_of_plain']:.3f}" if case.feature else "") +
-              (f"  of built in {row['share_of_built_in']:.3f}" if case.built_in else "") +
-              (f"  map {row['map_us']:.1f} us" if "map_us" in row else "") +
-              (f"  built in {row['build_us']:.1f} us" if row.get("build_us") else "") +
-              "".join(f"  {name} refused: {why[:80]}" for name, why in row.get("refused", {}).items()) + f"  {row['plans'].get('with', row['plans']['plain'])['rung']}", flush=True)
+        print(
+            f"{case.name:44s} " +
+            "  ".join(f"{name} {row['timings'][name]['median_us']:9.1f} us {row['tflops'][name]:6.0f}"
+                      for name in row["timings"]) + (f"  share {row['share_of_plain']:.3f}" if case.feature else "") +
+            (f"  of built in {row['share_of_built_in']:.3f}" if case.built_in else "") +
+            (f"  map {row['map_us']:.1f} us" if "map_us" in row else "") +
+            (f"  built in {row['build_us']:.1f} us" if row.get("build_us") else "") +
+            "".join(f"  {name} refused: {why[:80]}" for name, why in row.get("refused", {}).items()) +
+            f"  {row['plans'].get('with', row['plans']['plain'])['rung']}", flush=True)
         if arguments.out:
             timing.write_result(arguments.out, {**facts, "failures": failures, "rows": rows})
         torch.cuda.empty_cache()

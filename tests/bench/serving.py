@@ -47,12 +47,15 @@ class Cascade:
 
     def problems(self):
         text = f"op=attention_kvcache,dtype=bf16,head_dim={HEAD_DIM},heads={HEADS}/{HEADS_KV},page_size={PAGE},mask=none,"
-        shared = [text + f"packed_q=1,batch={groups},seqlen_q={self.requests // groups},seqlen_kv={keys}" for groups, keys in self.levels]
+        shared = [
+            text + f"packed_q=1,batch={groups},seqlen_q={self.requests // groups},seqlen_kv={keys}"
+            for groups, keys in self.levels]
         return [*shared, text + f"batch={self.requests},seqlen_q=1,seqlen_kv={self.keys}"]
 
 
 CASCADES = (Cascade("64 requests share 8192 of 8448 keys", 64, ((1, 8192), (64, 256))),
-            Cascade("32 requests share 4096, groups of 8 share 2048 more, of 6400 keys", 32, ((1, 4096), (4, 2048), (32, 256))))
+            Cascade("32 requests share 4096, groups of 8 share 2048 more, of 6400 keys", 32,
+                    ((1, 4096), (4, 2048), (32, 256))))
 
 
 def run_cascade(case, context, rounds, rng):
@@ -63,24 +66,30 @@ def run_cascade(case, context, rounds, rng):
     for groups, keys in case.levels:
         used, order = order[:groups * keys // PAGE].reshape(groups, -1).contiguous(), order[groups * keys // PAGE:]
         share = case.requests // groups
-        levels.append(dict(k_cache=k, v_cache=v, q_begins=ints(range(0, case.requests + 1, share)), seqlen_q=share, kv_lengths=ints([keys] * groups), page_table=used))
+        levels.append(
+            dict(k_cache=k, v_cache=v, q_begins=ints(range(0, case.requests + 1, share)), seqlen_q=share,
+                 kv_lengths=ints([keys] * groups), page_table=used))
         columns.append(used.repeat_interleave(share, 0))
     together, lengths = torch.cat(columns, 1).contiguous(), ints([case.keys] * case.requests)
     count = case.requests * case.keys // PAGE
     own_k, own_v = pages_of(count)
     apart = torch.randperm(count, device="cuda").int().reshape(case.requests, -1)
     attune.prepare_cascade(q, levels, context=context)
-    runners = {"cascade": lambda: attune.cascade(q, levels, context=context),
-               "not_shared": lambda: attune.attention_kvcache(q[:, None], own_k, own_v, lengths, page_table=apart, context=context),
-               "not_shared_same_pages": lambda: attune.attention_kvcache(q[:, None], k, v, lengths, page_table=together, context=context)}
+    runners = {
+        "cascade": lambda: attune.cascade(q, levels, context=context), "not_shared": lambda: attune.attention_kvcache(
+            q[:, None], own_k, own_v, lengths, page_table=apart, context=context), "not_shared_same_pages": lambda:
+        attune.attention_kvcache(q[:, None], k, v, lengths, page_table=together, context=context)}
     error = (runners["cascade"]().float() - runners["not_shared_same_pages"]()[:, 0].float()).abs().max().item()
     if not error < 0.01:
         raise SystemExit(f"{case.name}: results differ by {error:.3g}")
-    timings = timing.interleaved_us({name: timing.graph_sampler(run, 5000) for name, run in runners.items()}, rounds, rng)
+    timings = timing.interleaved_us({name: timing.graph_sampler(run, 5000)
+                                     for name, run in runners.items()}, rounds, rng)
     us = {name: row["median_us"] for name, row in timings.items()}
     over = {name: value / us["cascade"] for name, value in us.items() if name != "cascade"}
-    print(f"{case.name}: " + "  ".join(f"{name} {value:.1f} us" for name, value in us.items()) + f"  over not shared {over['not_shared']:.2f}, "
-          f"{over['not_shared_same_pages']:.2f} on the same pages", flush=True)
+    print(
+        f"{case.name}: " + "  ".join(f"{name} {value:.1f} us"
+                                     for name, value in us.items()) + f"  over not shared {over['not_shared']:.2f}, "
+        f"{over['not_shared_same_pages']:.2f} on the same pages", flush=True)
     return {"case": case.name, "levels": case.levels, "timings": timings, "over": over}
 
 
@@ -98,14 +107,16 @@ class Append:
         return rows * (kv * (2 + (1 if self.dtype_kv else 2)) + (2 * 2 * HEADS * HEAD_DIM if self.turned else 0))
 
 
-APPENDS = (Append("64 rows", 64, 1), Append("64 rows, turned with q", 64, 1, True), Append("8192 rows", 4, 2048), Append("8192 rows, turned with q", 4, 2048, True),
-           Append("8192 rows, turned with q, e4m3", 4, 2048, True, "e4m3"))
+APPENDS = (Append("64 rows", 64, 1), Append("64 rows, turned with q", 64, 1, True), Append(
+    "8192 rows", 4, 2048), Append("8192 rows, turned with q", 4, 2048,
+                                  True), Append("8192 rows, turned with q, e4m3", 4, 2048, True, "e4m3"))
 
 
 def run_append(case, context, rounds, rng):
     """Tensors of a call's own lie apart by more than the L2 in as many copies as that takes."""
     room = 8192
-    copies = max(1, 120_000_000 // case.bytes + 1) if case.bytes > 4_000_000 else 1  # what one token a request takes comes from L2 in engines too
+    copies = max(1, 120_000_000 // case.bytes +
+                 1) if case.bytes > 4_000_000 else 1  # what one token a request takes comes from L2 in engines too
     options = {}
     if case.turned:
         options["cos"], options["sin"] = attune.rotary_table(room, HEAD_DIM, like=torch.empty(0, device="cuda"))
@@ -117,7 +128,8 @@ def run_append(case, context, rounds, rng):
     sets = []
     for number in range(copies):
         k, v = (torch.randn(case.batch, case.rows, HEADS_KV, HEAD_DIM, device="cuda").bfloat16() for _ in "kv")
-        rows = {"q": torch.randn(case.batch, case.rows, HEADS, HEAD_DIM, device="cuda").bfloat16()} if case.turned else {}
+        rows = {"q": torch.randn(case.batch, case.rows, HEADS, HEAD_DIM, device="cuda").bfloat16()
+                } if case.turned else {}
         if rows:
             rows["q_out"] = torch.empty_like(rows["q"])
         sets.append(((k, v, k_cache, v_cache, ints([room - number % 4 * case.rows] * case.batch)), rows))
@@ -131,7 +143,9 @@ def run_append(case, context, rounds, rng):
     timings = timing.interleaved_us({"append_kv": timing.graph_sampler(run, 3000)}, rounds, rng)
     us = timings["append_kv"]["median_us"]
     print(f"append {case.name}: {us:.2f} us, {case.bytes / us / 1e3:.0f} GB/s", flush=True)
-    return {"case": case.name, "batch": case.batch, "rows": case.rows, "bytes": case.bytes, "copies": copies, "timings": timings, "gb_per_s": case.bytes / us / 1e3}
+    return {
+        "case": case.name, "batch": case.batch, "rows": case.rows, "bytes": case.bytes, "copies": copies,
+        "timings": timings, "gb_per_s": case.bytes / us / 1e3}
 
 
 def run_invariant(case, context, rounds, rng):
@@ -139,18 +153,27 @@ def run_invariant(case, context, rounds, rng):
 
     def runner(own):
         out = torch.empty_like(sets.q)
-        return lambda: attune.attention_kvcache(sets.q, *sets.take(), sets.lengths, out=out, context=context, batch_invariant=own)
-    samples = timing.interleaved_samples({name: decode.sampler(runner(name == "batch_invariant"), sets, 3000) for name in ("free", "batch_invariant")}, rounds, rng)
+        return lambda: attune.attention_kvcache(sets.q, *sets.take(), sets.lengths, out=out, context=context,
+                                                batch_invariant=own)
+
+    samples = timing.interleaved_samples(
+        {name: decode.sampler(runner(name == "batch_invariant"), sets, 3000)
+         for name in ("free", "batch_invariant")}, rounds, rng)
     timings, ratio = timing.medians_us(samples), timing.paired_ratio(samples["free"], samples["batch_invariant"])
-    print(f"{case.name}: " + "  ".join(f"{name} {row['median_us']:.1f} us" for name, row in timings.items()) + f"  {ratio:.3f}", flush=True)
-    return {"case": case.name, "timings": timings, "of_free": ratio, "config": context.plan(invariant_problem(case)).config}
+    print(
+        f"{case.name}: " + "  ".join(f"{name} {row['median_us']:.1f} us"
+                                     for name, row in timings.items()) + f"  {ratio:.3f}", flush=True)
+    return {
+        "case": case.name, "timings": timings, "of_free": ratio, "config": context.plan(invariant_problem(case)).config}
 
 
 def invariant_problem(case):
     return case.problem + ",batch_invariant=1"
 
 
-PARTS = {"cascade": (CASCADES, run_cascade), "append": (APPENDS, run_append), "batch_invariant": (decode.all_cases()[:11], run_invariant)}
+PARTS = {
+    "cascade": (CASCADES, run_cascade), "append": (APPENDS, run_append),
+    "batch_invariant": (decode.all_cases()[:11], run_invariant)}
 
 
 def main():
@@ -163,7 +186,10 @@ def main():
     arguments = parser.parse_args()
     if arguments.problems:
         problems = [problem for case in CASCADES for problem in case.problems()]
-        print("\n".join(dict.fromkeys(problems + [text for case in PARTS["batch_invariant"][0] for text in (case.problem, invariant_problem(case))])))
+        print("\n".join(
+            dict.fromkeys(
+                problems +
+                [text for case in PARTS["batch_invariant"][0] for text in (case.problem, invariant_problem(case))])))
         return
     torch.manual_seed(1)
     rng, context = random.Random(1), attune.Context(target="cuda", store=arguments.store or "")
@@ -175,10 +201,13 @@ def main():
             result[name].append(run(case, context, arguments.rounds, rng))
             torch.cuda.empty_cache()
     ratios = [row["of_free"] for row in result.get("batch_invariant", [])]
-    summary = {"batch_invariant_of_free": {"geomean": math.exp(statistics.fmean(map(math.log, ratios))), "lowest": min(ratios)}} if ratios else {}
+    summary = {
+        "batch_invariant_of_free": {
+            "geomean": math.exp(statistics.fmean(map(math.log, ratios))), "lowest": min(ratios)}} if ratios else {}
     print(json.dumps(summary))
     if arguments.out:
-        timing.write_result(arguments.out, {"command": timing.command(), **timing.facts(), "summary": summary, **result})
+        timing.write_result(arguments.out,
+                            {"command": timing.command(), **timing.facts(), "summary": summary, **result})
 
 
 if __name__ == "__main__":

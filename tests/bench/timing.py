@@ -108,8 +108,11 @@ def interleaved_us(samplers: dict, rounds: int, rng: random.Random) -> dict:
 
 
 def medians_us(samples: dict) -> dict:
-    return {name: {"median_us": statistics.median(values), "min_us": min(values), "max_us": max(values), "samples": len(values)}
-            for name, values in samples.items()}
+    return {
+        name: {
+            "median_us": statistics.median(values), "min_us": min(values), "max_us": max(values),
+            "samples": len(values)}
+        for name, values in samples.items()}
 
 
 def gemm_tflops() -> float:
@@ -147,7 +150,8 @@ def write_result(path, result: dict) -> None:
 
 
 def facts() -> dict:
-    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False)
+    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True,
+                            text=True, check=False)
     return {"device": torch.cuda.get_device_name(), "driver": driver.stdout.strip(), "torch": torch.__version__,
             "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}

@@ -53,8 +53,10 @@ class Model(torch.nn.Module):
 
     def __init__(self, attention, causal, layers, dim, heads, rows, batch, words, dropout):
         super().__init__()
-        self.words, self.places = torch.nn.Embedding(words + 1, dim), torch.nn.Embedding(rows, dim)  # the last word hides one
-        self.layers = torch.nn.Sequential(*(Layer(dim, heads, causal, ATTENTION[attention], dropout) for _ in range(layers)))
+        self.words, self.places = torch.nn.Embedding(words + 1, dim), torch.nn.Embedding(rows,
+                                                                                         dim)  # the last word hides one
+        self.layers = torch.nn.Sequential(*(Layer(dim, heads, causal, ATTENTION[attention], dropout)
+                                            for _ in range(layers)))
         self.norm, self.logits = torch.nn.LayerNorm(dim), torch.nn.Linear(dim, words)
         for weight in (self.words.weight, self.places.weight):
             torch.nn.init.normal_(weight, std=0.02)
@@ -129,7 +131,9 @@ class Run:
             torch.cuda.synchronize()
         times = [begin.elapsed_time(end) if self.device == "cuda" else (end - begin) * 1e3 for begin, end in self.times]
         times = times[len(times) // 10:]
-        return {"losses": [round(loss.item(), 5) for loss in self.losses], "step_ms": statistics.median(times), "least_step_ms": min(times)}
+        return {
+            "losses": [round(loss.item(), 5) for loss in self.losses], "step_ms": statistics.median(times),
+            "least_step_ms": min(times)}
 
 
 class CapturedRun(Run):
@@ -184,8 +188,9 @@ def smooth(losses, width):
 
 def compare(name, config, given):
     steps, kind = given.steps, CapturedRun if given.captured else Run
-    runs = {label: kind(attention, config, seed, steps, given.device)
-            for label, attention, seed in (("sdpa", "sdpa", 1), ("attune", "attune", 1), ("sdpa, another seed", "sdpa", 2))}
+    runs = {
+        label: kind(attention, config, seed, steps, given.device)
+        for label, attention, seed in (("sdpa", "sdpa", 1), ("attune", "attune", 1), ("sdpa, another seed", "sdpa", 2))}
     order = random.Random(0)
     for _ in range(steps):
         for run in order.sample(list(runs.values()), len(runs)):
@@ -194,11 +199,15 @@ def compare(name, config, given):
     width = max(1, steps // 15)
     curves = {label: smooth(one["losses"], width) for label, one in found.items()}
     apart = lambda other: max(abs(x - y) for x, y in zip(curves["sdpa"], curves[other]))
-    result = {"model": name, "config": config, "runs": found, "apart": apart("attune"), "apart_by_seed": apart("sdpa, another seed"),
-              "speed": found["sdpa"]["step_ms"] / found["attune"]["step_ms"]}
-    print(f"{name}: loss {curves['sdpa'][0]:.3f} to {curves['sdpa'][-1]:.3f} (SDPA), {curves['attune'][-1]:.3f} (attune); curves apart by at most "
-          f"{result['apart']:.4f}, of another seed {result['apart_by_seed']:.4f}; step {found['sdpa']['step_ms']:.2f} ms (SDPA), "
-          f"{found['attune']['step_ms']:.2f} ms (attune): {result['speed']:.3f} times as fast", flush=True)
+    result = {
+        "model": name, "config": config, "runs": found, "apart": apart("attune"),
+        "apart_by_seed": apart("sdpa, another seed"), "speed": found["sdpa"]["step_ms"] / found["attune"]["step_ms"]}
+    print(
+        f"{name}: loss {curves['sdpa'][0]:.3f} to {curves['sdpa'][-1]:.3f} (SDPA), {curves['attune'][-1]:.3f} "
+        f"(attune); curves apart by at most "
+        f"{result['apart']:.4f}, of another seed {result['apart_by_seed']:.4f}; step {found['sdpa']['step_ms']:.2f} ms "
+        f"(SDPA), "
+        f"{found['attune']['step_ms']:.2f} ms (attune): {result['speed']:.3f} times as fast", flush=True)
     return result
 
 
@@ -217,11 +226,14 @@ def main():
     if given.device == "cuda" and not torch.cuda.is_available():
         print("SKIP: there is no GPU here")
         sys.exit(77)
-    results = [compare(name, {**config, **(SMALL if given.small else {}), "dropout": given.dropout}, given) for name, config in MODELS.items()
-               if given.only in (None, name)]
+    results = [
+        compare(name, {**config, **(SMALL if given.small else {}), "dropout": given.dropout}, given)
+        for name, config in MODELS.items() if given.only in (None, name)]
     device = torch.cuda.get_device_name() if given.device == "cuda" else platform.processor()
-    report = {"device": device, "date": datetime.date.today().isoformat(), "torch": torch.__version__, "attune": attune.version(), "steps": given.steps,
-              "captured": given.captured, "dropout": given.dropout, "dtype": "bf16 autocast", "models": results}
+    report = {
+        "device": device, "date": datetime.date.today().isoformat(), "torch": torch.__version__,
+        "attune": attune.version(), "steps": given.steps, "captured": given.captured, "dropout": given.dropout,
+        "dtype": "bf16 autocast", "models": results}
     if given.out:
         Path(given.out).write_text(json.dumps(report, indent=1) + "\n")
     sys.exit(any(one["apart"] > 2 * one["apart_by_seed"] for one in results))

@@ -9,18 +9,21 @@ import transformers
 LENGTHS = ((2048, 4), (4096, 2), (8192, 1))  # prefill: tokens, batch
 
 # The published configs, less their layers.
-LLAMA = dict(hidden_size=4096, intermediate_size=14336, num_attention_heads=32, num_key_value_heads=8, vocab_size=128256,
-             max_position_embeddings=131072)
+LLAMA = dict(hidden_size=4096, intermediate_size=14336, num_attention_heads=32, num_key_value_heads=8,
+             vocab_size=128256, max_position_embeddings=131072)
 QWEN = dict(hidden_size=3584, intermediate_size=18944, num_attention_heads=28, num_key_value_heads=4, vocab_size=152064,
             max_position_embeddings=32768)
-GEMMA = dict(hidden_size=3584, intermediate_size=14336, num_attention_heads=16, num_key_value_heads=8, head_dim=256, vocab_size=256000,
-             sliding_window=4096, attn_logit_softcapping=50.0, final_logit_softcapping=30.0, query_pre_attn_scalar=256)
-GPT_OSS = dict(hidden_size=2880, intermediate_size=2880, num_attention_heads=64, num_key_value_heads=8, head_dim=64, vocab_size=201088,
-               sliding_window=128, num_local_experts=32, num_experts_per_tok=4, max_position_embeddings=131072)
+GEMMA = dict(hidden_size=3584, intermediate_size=14336, num_attention_heads=16, num_key_value_heads=8, head_dim=256,
+             vocab_size=256000, sliding_window=4096, attn_logit_softcapping=50.0, final_logit_softcapping=30.0,
+             query_pre_attn_scalar=256)
+GPT_OSS = dict(hidden_size=2880, intermediate_size=2880, num_attention_heads=64, num_key_value_heads=8, head_dim=64,
+               vocab_size=201088, sliding_window=128, num_local_experts=32, num_experts_per_tok=4,
+               max_position_embeddings=131072)
 BERT = dict(hidden_size=1024, intermediate_size=4096, num_attention_heads=16, vocab_size=30522)
 VIT = dict(hidden_size=1024, intermediate_size=4096, num_attention_heads=16, image_size=384, patch_size=16)
-WHISPER = dict(d_model=1280, encoder_attention_heads=20, decoder_attention_heads=20, encoder_ffn_dim=5120, decoder_ffn_dim=5120, num_mel_bins=128,
-               vocab_size=51866, max_source_positions=1500, max_target_positions=448)
+WHISPER = dict(d_model=1280, encoder_attention_heads=20, decoder_attention_heads=20, encoder_ffn_dim=5120,
+               decoder_ffn_dim=5120, num_mel_bins=128, vocab_size=51866, max_source_positions=1500,
+               max_target_positions=448)
 
 
 @dataclass(frozen=True)
@@ -56,13 +59,15 @@ CASES = (
 
 def _decoder(name, config, numbers, **given):
     def build(layers):
-        made = getattr(transformers, f"{config}Config")(**numbers, num_hidden_layers=layers, pad_token_id=0, bos_token_id=1, eos_token_id=2, **given)
+        made = getattr(transformers, f"{config}Config")(**numbers, num_hidden_layers=layers, pad_token_id=0,
+                                                        bos_token_id=1, eos_token_id=2, **given)
         return getattr(transformers, name)(made)
     return build
 
 
 def _whisper(layers):
-    return transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(**WHISPER, encoder_layers=2 * layers, decoder_layers=layers))
+    return transformers.WhisperForConditionalGeneration(
+        transformers.WhisperConfig(**WHISPER, encoder_layers=2 * layers, decoder_layers=layers))
 
 
 BUILD = {
@@ -71,9 +76,9 @@ BUILD = {
     "gemma-2-9b": _decoder("Gemma2ForCausalLM", "Gemma2", GEMMA),
     "gpt-oss-20b": _decoder("GptOssForCausalLM", "GptOss", GPT_OSS),
     "bert-large": _decoder("BertModel", "Bert", BERT),
-    "vit-large-patch16-384": lambda layers: transformers.ViTModel(transformers.ViTConfig(**VIT, num_hidden_layers=layers)),
-    "whisper-large-v3": _whisper,
-}
+    "vit-large-patch16-384": lambda layers: transformers.ViTModel(
+        transformers.ViTConfig(**VIT, num_hidden_layers=layers)),
+    "whisper-large-v3": _whisper, }
 DECODERS = ("Llama-3.1-8B", "gemma-2-9b", "Qwen2.5-7B", "gpt-oss-20b")
 
 
@@ -90,7 +95,8 @@ def build(name, layers, dtype, device):
     with torch.no_grad():
         for which, weights in model.named_parameters():
             if "sinks" in which or (weights.dim() > 1 and "experts" in which):
-                weights.normal_(0.0, 1.0 if "sinks" in which else 0.02)  # what a config's own drawing leaves as it found it
+                weights.normal_(0.0,
+                                1.0 if "sinks" in which else 0.02)  # what a config's own drawing leaves as it found it
     return model.requires_grad_(False)
 
 
@@ -98,10 +104,15 @@ def inputs(case, dtype, device):
     """Keywords of a forward pass."""
     torch.manual_seed(2)
     if case.model.startswith("vit"):
-        return {"pixel_values": torch.randn(case.batch, 3, VIT["image_size"], VIT["image_size"], device=device, dtype=dtype)}
+        return {
+            "pixel_values": torch.randn(case.batch, 3, VIT["image_size"], VIT["image_size"], device=device,
+                                        dtype=dtype)}
     if case.model.startswith("whisper"):
-        return {"input_features": torch.randn(case.batch, WHISPER["num_mel_bins"], 2 * case.seqlen, device=device, dtype=dtype),
-                "decoder_input_ids": torch.randint(3, 50000, (case.batch, WHISPER["max_target_positions"]), device=device), "use_cache": False}
+        return {
+            "input_features": torch.randn(case.batch, WHISPER["num_mel_bins"], 2 * case.seqlen, device=device,
+                                          dtype=dtype), "decoder_input_ids": torch.randint(
+                                              3, 50000, (case.batch, WHISPER["max_target_positions"]), device=device),
+            "use_cache": False}
     given = {"input_ids": torch.randint(3, 30000, (case.batch, case.seqlen), device=device)}
     if case.padded:
         mask = torch.ones_like(given["input_ids"])

@@ -39,7 +39,9 @@ def costs(device="cuda"):
     rows = [x.transpose(1, 2) for x in (q, k, k)]
     with torch.inference_mode():
         call()
-        found = {"attention": _us(lambda: attune.attention(*rows, scale=0.125, mask="causal_bottom_right"), 100, wait), "with_adapter": _us(call, 100, wait)}
+        found = {
+            "attention": _us(lambda: attune.attention(*rows, scale=0.125, mask="causal_bottom_right"), 100, wait),
+            "with_adapter": _us(call, 100, wait)}
         real, ours.attend_from_heads_first = ours.attend_from_heads_first, lambda q, *_, **__: q
         try:
             found["adapter"] = _us(call)

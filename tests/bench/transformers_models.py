@@ -94,9 +94,13 @@ def time_case(case, model, arguments, rng, until, failures):
     samples = timing.interleaved_samples(samplers, arguments.rounds, rng)
     timings = timing.medians_us(samples)
     found = [name for name in runners if name in case.peers]
-    row = {"case": case.name, "model": case.model, "layers": case.layers, "seqlen": case.seqlen, "batch": case.batch, "padded": case.padded,
-           "timings": timings, "distance_to_attune": {name: distance(outputs["attune"], outputs[name]) for name in found},
-           "attention_share": {name: 1.0 - timing.paired_ratio(samples["without"], samples[name]) for name in runners if name != "without"}}
+    row = {
+        "case": case.name, "model": case.model, "layers": case.layers, "seqlen": case.seqlen, "batch": case.batch,
+        "padded": case.padded, "timings": timings, "distance_to_attune": {
+            name: distance(outputs["attune"], outputs[name])
+            for name in found}, "attention_share": {
+                name: 1.0 - timing.paired_ratio(samples["without"], samples[name])
+                for name in runners if name != "without"}}
     if found:
         best = min(found, key=lambda name: timings[name]["median_us"])
         row.update(best_peer=best, over_best_peer=timing.paired_ratio(samples[best], samples["attune"]))
@@ -109,18 +113,22 @@ def print_row(row):
     times = "  ".join(f"{name} {of['median_us'] / 1000:8.3f} ms" for name, of in row["timings"].items())
     ratios = "  ".join(f"{name} {row[name]:.3f}" for name in ("over_sdpa", "over_best_peer") if name in row)
     share = row["attention_share"].get("attune")
-    print(f"{row['case']:38s} {times}  {ratios}  attention {share:.2f} of attune's" if share is not None else row["case"], flush=True)
+    print(
+        f"{row['case']:38s} {times}  {ratios}  attention {share:.2f} of attune's" if share is not None else row["case"],
+        flush=True)
 
 
 def generated(model, implementation, given, **choices):
     model.set_attn_implementation(implementation)
-    return model.generate(**given, max_new_tokens=TOKENS, min_new_tokens=TOKENS, do_sample=False, disable_compile=True, **choices)
+    return model.generate(**given, max_new_tokens=TOKENS, min_new_tokens=TOKENS, do_sample=False, disable_compile=True,
+                          **choices)
 
 
 def check_model(name, layers):
     """Logits and tokens of one model beside its reference implementation, on two sequences, one of them padded."""
     reference = "sdpa" if "sdpa" in next(case.peers for case in configs.CASES if case.model == name) else "eager"
-    case = configs.Case(name, layers, PROMPT, 2, padded=0.3 if name not in ("vit-large-patch16-384", "whisper-large-v3") else 0.0)
+    case = configs.Case(name, layers, PROMPT, 2,
+                        padded=0.3 if name not in ("vit-large-patch16-384", "whisper-large-v3") else 0.0)
     if name.startswith("whisper"):
         case = configs.Case(name, layers, 1500, 2)
     row = {"model": name, "layers": layers, "reference": reference, "prompt": PROMPT}
@@ -132,12 +140,17 @@ def check_model(name, layers):
         if name in configs.DECODERS:
             prompt = {key: given[key] for key in ("input_ids", "attention_mask")}
             for cache in ("dynamic", "static"):
-                ours, theirs = (generated(model, each, prompt, cache_implementation=cache) for each in ("attune", reference))
+                ours, theirs = (generated(model, each, prompt, cache_implementation=cache)
+                                for each in ("attune", reference))
                 row[f"same_tokens_{cache}"] = torch.equal(ours, theirs)
         model.to(torch.bfloat16)
-        half = {key: value.to(torch.bfloat16) if value.is_floating_point() else value for key, value in given.items() if torch.is_tensor(value)}
+        half = {
+            key: value.to(torch.bfloat16) if value.is_floating_point() else value
+            for key, value in given.items() if torch.is_tensor(value)}
         half = {**given, **half}
-        row["bf16_distance_to_fp32"] = {each: distance(last(runner(model, each, half)())[:, -1], outputs[reference]) for each in (reference, "attune")}
+        row["bf16_distance_to_fp32"] = {
+            each: distance(last(runner(model, each, half)())[:, -1], outputs[reference])
+            for each in (reference, "attune")}
     return row
 
 
@@ -173,8 +186,10 @@ def main():
     parser.add_argument("--only", default="", help="substring of the case's name")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--sample-us", type=float, default=20000)
-    parser.add_argument("--seconds", type=float, default=1e9, help="no case and no check begins after so many; what was left out is named")
-    parser.add_argument("--flex-seconds", type=float, default=60, help="of --seconds that must be left for FlexAttention to be compiled for a case")
+    parser.add_argument("--seconds", type=float, default=1e9,
+                        help="no case and no check begins after so many; what was left out is named")
+    parser.add_argument("--flex-seconds", type=float, default=60,
+                        help="of --seconds that must be left for FlexAttention to be compiled for a case")
     parser.add_argument("--once", action="store_true", help="runs each case once on attune and ends")
     parser.add_argument("--check", action="store_true", help="also checks logits and tokens")
     parser.add_argument("--check-layers", type=int, default=2)
@@ -187,14 +202,18 @@ def main():
         run_once(arguments)
         return
     until, rng, rows, checks, failures = time.monotonic() + arguments.seconds, random.Random(1), [], [], []
-    facts = {"schema": "attune.bench.transformers.1", "command": timing.command(), **timing.facts(), "attune": attune.version(),
-             "transformers": transformers.__version__, "store": "tuned" if os.environ.get("ATTUNE_STORE") else "untuned", "missing_peers": arguments.missing,
-             "host": host.costs()}
+    facts = {
+        "schema": "attune.bench.transformers.1", "command": timing.command(),
+        **timing.facts(), "attune": attune.version(), "transformers": transformers.__version__,
+        "store": "tuned" if os.environ.get("ATTUNE_STORE") else "untuned", "missing_peers": arguments.missing,
+        "host": host.costs()}
     print(json.dumps(facts["host"]))
 
     def write():
         if arguments.out:
-            timing.write_result(arguments.out, {**facts, "summary": summary(rows), "failures": failures, "rows": rows, "checks": checks})
+            timing.write_result(
+                arguments.out,
+                {**facts, "summary": summary(rows), "failures": failures, "rows": rows, "checks": checks})
 
     for (name, layers), cases in groups(arguments).items():
         model = None

@@ -7,10 +7,12 @@ import transformers
 from transformers.masking_utils import AttentionMaskInterface
 from transformers.utils import is_flash_attn_2_available
 
-MODULES = {"fa3": "fa3_fwd_interface", "fa4": "flash_attn.cute"}  # transformers takes names with "flash" in them for its own
+MODULES = {"fa3": "fa3_fwd_interface",
+           "fa4": "flash_attn.cute"}  # transformers takes names with "flash" in them for its own
 
 
-def no_mask(batch_size, q_length=None, kv_length=None, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None, **_):
+def no_mask(batch_size, q_length=None, kv_length=None, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None,
+            **_):
     """None, where the module's own word on causality says all."""
     if attention_mask is not None and not bool(attention_mask.all()):
         raise ValueError("there is padding, which this peer would need other tensors for")
@@ -18,9 +20,11 @@ def no_mask(batch_size, q_length=None, kv_length=None, q_offset=0, kv_offset=0, 
 
 
 def _flash(name):
-    def forward(module, query, key, value, attention_mask, scaling=None, sliding_window=None, softcap=None, s_aux=None, is_causal=None, **_):
+    def forward(module, query, key, value, attention_mask, scaling=None, sliding_window=None, softcap=None, s_aux=None,
+                is_causal=None, **_):
         flash = importlib.import_module(MODULES[name]).flash_attn_func
-        given = {"softmax_scale": scaling, "causal": getattr(module, "is_causal", True) if is_causal is None else is_causal}
+        given = {
+            "softmax_scale": scaling, "causal": getattr(module, "is_causal", True) if is_causal is None else is_causal}
         if softcap is not None:
             given["softcap"] = softcap
         if sliding_window is not None and sliding_window < key.shape[2]:

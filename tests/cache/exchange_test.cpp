@@ -103,7 +103,7 @@ TEST_F(ExchangeTest, BadLinesAreRefusedWhole) {
               HasSubstr("status is \"fine\""));
   EXPECT_THAT(refusal(changed("block_m=", "block_m")), HasSubstr("knob=integer"));
   EXPECT_THAT(refusal(changed("head_dim_qk=128", "head_dim_qk=128x")),
-              HasSubstr("head_dim_qk is \"128x\"; accepted is"));
+              HasSubstr("head_dim_qk is \"128x\"; must be"));
   EXPECT_THAT(refusal(changed("\"effort\":\"normal\",", "")), HasSubstr("effort"));
 }
 

@@ -94,7 +94,7 @@ TEST_F(StorePathTest, SqlitesNamesForNoFileAreRefused) {
   fs::current_path(folder_);
   for (const char* name : {":memory:", ""})
     EXPECT_THAT(error_of(ErrorCode::kStore, [&] { Store::open(name, StoreMode::kReadWrite); }),
-                HasSubstr("accepted is the name of a file"));
+                HasSubstr("must be the name of a file"));
   fs::current_path(former);
   EXPECT_TRUE(fs::is_empty(folder_));
 }

@@ -57,7 +57,8 @@ def printed(text, include, cc):
 
 
 def exported(library):
-    lines = subprocess.run(["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True).stdout.splitlines()
+    lines = subprocess.run(["nm", "-D", "--defined-only", library], check=True, capture_output=True,
+                           text=True).stdout.splitlines()
     return {line.split()[-1].split("@")[0] for line in lines}
 
 
@@ -103,8 +104,9 @@ def self_test():
     before = {"function attune_a": "void attune_a(void)", "constant ATTUNE_X": "1", "struct attune_s": "16",
               "field attune_s.size": "8 at 0", "struct attune_t": "8"}
     cases = [({"struct attune_s": "24", "field attune_s.more": "8 at 16"}, 0, 2), ({"struct attune_s": "8"}, 1, 0),
-             ({"struct attune_t": "16"}, 1, 0), ({"constant ATTUNE_X": "2"}, 1, 0), ({"function attune_a": "int attune_a(void)"}, 1, 0),
-             ({"field attune_s.size": "8 at 8"}, 1, 0), ({"function attune_b": "void attune_b(void)"}, 0, 1), ({}, 0, 0)]
+             ({"struct attune_t": "16"}, 1, 0), ({"constant ATTUNE_X": "2"}, 1, 0),
+             ({"function attune_a": "int attune_a(void)"}, 1, 0), ({"field attune_s.size": "8 at 8"}, 1, 0),
+             ({"function attune_b": "void attune_b(void)"}, 0, 1), ({}, 0, 0)]
     for change, broken, new in cases:
         found = differences(before, {**before, **change})
         if tuple(map(len, found)) != (broken, new):
@@ -138,7 +140,10 @@ def main():
     broken, new = differences({name: value for name, value in before.items() if name != "abi"}, now)
     tag, listed = released(LIST.parent)
     if listed.get("abi") == version:
-        broken += [f"{line} (since {tag})" for line in differences({name: value for name, value in listed.items() if name != "abi"}, now)[0]]
+        broken += [
+            f"{line} (since {tag})"
+            for line in differences({name: value
+                                     for name, value in listed.items() if name != "abi"}, now)[0]]
     other = before["abi"] != version  # a new ABI, with a soname of its own: everything may differ
     for line in broken:
         print(f"{'differs' if other else 'breaks programs built before'}: {line}")
@@ -150,7 +155,8 @@ def main():
         return write_list(version, now)
     if broken or new or other:
         sys.exit("run this again with ATTUNE_ACCEPT_ABI=1, and look at what changes in tests/capi/abi.txt")
-    print(f"ABI {version}: {len(now)} functions, constants, structs and fields are as in abi.txt" + (f" and {tag}" if tag else "; no version is tagged here"))
+    print(f"ABI {version}: {len(now)} functions, constants, structs and fields are as in abi.txt" +
+          (f" and {tag}" if tag else "; no version is tagged here"))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ static void texts_are_refused(void) {
   } kTable[] = {
       {"dtype=float31,head_dim=64,heads=4,seqlen=8", "float31"},
       {"dtype=fp32,head_dim=100,heads=4,seqlen=8",
-       "head_dim_qk is 100; accepted are multiples of 8 from 16 to 576"},
+       "head_dim_qk is 100; must be a multiple of 8 from 16 to 576"},
       {"dtype=fp32,head_dim_qk=64,head_dim_v=520,heads=4,seqlen=8", "head_dim_v is 520"},
       {"dtype=fp32,head_dim=64,heads=6/4,seqlen=8", "num_heads_kv must divide num_heads_q"},
       {"dtype=fp32,head_dim=64,heads=0,seqlen=8", "num_heads_q is 0"},
@@ -31,14 +31,14 @@ static void texts_are_refused(void) {
       {"dtype=fp32,head_dim=64,heads=4,seqlen=8,colour=red", "colour"},
       {"dtype=fp32,head_dim=sixty,heads=4,seqlen=8", "sixty"},
       {"nonsense", "nonsense"},
-      {"dtype=fp32,head_dim=64,heads=4", "no seqlen_q; accepted is seqlen=N"},
+      {"dtype=fp32,head_dim=64,heads=4", "no seqlen_q; must be seqlen=N"},
       {"dtype=fp32,heads=4,seqlen=8", "no head_dim_qk"},
       {"dtype=fp32,head_dim=64,seqlen=8", "no heads"},
       {"dtype=fp32,head_dim=64,head_dim_v=64,heads=4,seqlen=8", "both set head_dim_v"},
       {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,accuracy=exact", "accurate and fast"},
       {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,v_layout=columns", "rows and transposed"},
       {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,scale_block=100",
-       "scale_block_q is 100; accepted are multiples of 16 up to 65536"},
+       "scale_block_q is 100; must be a multiple of 16 up to 65536"},
       {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,rotation=hadamard", "rotation is hadamard"},
       {"dtype=bf16,head_dim=64,heads=4,seqlen=8,accuracy=fast", "are for 8-bit operands"},
       {"op=decode,head_dim=64,heads=4,seqlen=8", "op is \"decode\""},
@@ -86,27 +86,27 @@ static void fields_are_refused(attune_context* context) {
   problem = good;                 \
   problem.field = value;          \
   problem_is_refused(context, &problem, words)
-  WITH(head_dim_qk, 100, "head_dim_qk is 100; accepted are multiples of 8 from 16 to 576");
+  WITH(head_dim_qk, 100, "head_dim_qk is 100; must be a multiple of 8 from 16 to 576");
   WITH(head_dim_v, 0, "head_dim_v is 0");
   WITH(num_heads_kv, 3, "num_heads_kv is 3; num_heads_kv must divide num_heads_q");
   WITH(num_heads_q, -4, "num_heads_q is -4");
   WITH(batch, -1, "batch is -1");
   WITH(seqlen_q, -5, "seqlen_q is -5");
   WITH(seqlen_kv, INT64_MAX, "seqlen_kv is 9223372036854775807");
-  WITH(softmax_scale, NAN, "softmax_scale is nan; accepted are finite numbers above 0");
+  WITH(softmax_scale, NAN, "softmax_scale is nan; must be finite numbers above 0");
   WITH(softmax_scale, -1.0f, "softmax_scale is -1");
-  WITH(dtype, 7, "problem->dtype is 7; accepted are ATTUNE_FP32");
-  WITH(mask, -2, "problem->mask is -2; accepted are ATTUNE_MASK_NONE");
-  WITH(size, 0, "problem->size is 0; accepted are");
-  WITH(op, 9, "problem->op is 9; accepted are 0 (prefill), 1 (quantise), 2 (block_map)");
-  WITH(dtype_kv, 9, "problem->dtype_kv is 9; accepted are ATTUNE_FP32");
-  WITH(dtype_o, -2, "problem->dtype_o is -2; accepted are ATTUNE_FP32");
+  WITH(dtype, 7, "problem->dtype is 7; must be ATTUNE_FP32");
+  WITH(mask, -2, "problem->mask is -2; must be ATTUNE_MASK_NONE");
+  WITH(size, 0, "problem->size is 0; must be");
+  WITH(op, 9, "problem->op is 9; must be 0 (prefill), 1 (quantise), 2 (block_map)");
+  WITH(dtype_kv, 9, "problem->dtype_kv is 9; must be ATTUNE_FP32");
+  WITH(dtype_o, -2, "problem->dtype_o is -2; must be ATTUNE_FP32");
   WITH(accuracy, 3,
-       "problem->accuracy is 3; accepted are ATTUNE_ACCURATE, ATTUNE_FAST and ATTUNE_SPLIT");
-  WITH(v_layout, -1, "problem->v_layout is -1; accepted are ATTUNE_V_ROWS");
-  WITH(rotation, 5, "problem->rotation is 5; accepted are ATTUNE_ROTATION_NONE");
-  WITH(scale_block_q, 17, "scale_block_q is 17; accepted are multiples of 16");
-  WITH(scale_block_kv, -16, "scale_block_kv is -16; accepted are multiples of 16");
+       "problem->accuracy is 3; must be ATTUNE_ACCURATE, ATTUNE_FAST and ATTUNE_SPLIT");
+  WITH(v_layout, -1, "problem->v_layout is -1; must be ATTUNE_V_ROWS");
+  WITH(rotation, 5, "problem->rotation is 5; must be ATTUNE_ROTATION_NONE");
+  WITH(scale_block_q, 17, "scale_block_q is 17; must be a multiple of 16");
+  WITH(scale_block_kv, -16, "scale_block_kv is -16; must be a multiple of 16");
   problem_is_refused(context, NULL, "problem");
 #undef WITH
 }
@@ -190,7 +190,7 @@ static void sizes_that_nobody_has_are_refused(attune_context* context) {
                   "operands->size is");
     attune_plan_release(plan);
     problem.size = kSizes[i];
-    problem_is_refused(context, &problem, "accepted are 76 to 65536");
+    problem_is_refused(context, &problem, "must be 76 to 65536");
     attune_context_options_init(&options);
     options.size = kSizes[i];
     CHECK_REFUSED(attune_context_create(&options, &none), ATTUNE_INVALID_ARGUMENT,
@@ -206,13 +206,13 @@ static void options_are_refused(void) {
   options.store = "";
   options.target = "gpu7";
   CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
-                "target is \"gpu7\"; accepted are auto, cuda");
+                "target is \"gpu7\"; must be auto, cuda");
   CHECK(context == NULL);
   options.target = "cpu:many";
   CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT, "cpu:many");
   options.target = "cpu:0";
   CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
-                "target is \"cpu:0\"; accepted are 1 to 1024 threads");
+                "target is \"cpu:0\"; must be 1 to 1024 threads");
   options.target = "cpu";
   options.policy = 9;
   CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
@@ -232,7 +232,7 @@ static void options_are_refused(void) {
   options.nvrtc_folders = relative;
   options.num_nvrtc_folders = 1;
   CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
-                "options->nvrtc_folders has \"nvidia/lib\"; accepted are absolute folders");
+                "options->nvrtc_folders has \"nvidia/lib\"; must be absolute folders");
   options.num_nvrtc_folders = 0;
   options.size = 3;
   CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
@@ -268,8 +268,8 @@ static void operands_are_refused(attune_context* context) {
   bad.field = value;              \
   run_is_refused(plan, &bad, workspace, info.workspace_bytes, words)
   WITH(q.data, NULL, "q is a null pointer");
-  WITH(k.data, k + 4, "accepted are addresses aligned to 16 bytes");
-  WITH(v.row_stride, 130, "v.row_stride is 130 elements; accepted are multiples of 4");
+  WITH(k.data, k + 4, "must be addresses aligned to 16 bytes");
+  WITH(v.row_stride, 130, "v.row_stride is 130 elements; must be a multiple of 4");
   WITH(o.row_stride, 64, "o.row_stride is 64 elements and overlaps");
   WITH(o.head_stride, 0, "o.head_stride is 0");
   WITH(q.batch_stride, -4096, "q.batch_stride is -4096");
@@ -318,11 +318,11 @@ static void narrow_operands_are_refused(attune_context* context) {
   bad = good;                     \
   bad.field = value;              \
   run_is_refused(plan, &bad, workspace, info.workspace_bytes, words)
-  WITH(q.row_stride, 328, "q.row_stride is 328 elements; accepted are multiples of 16");
+  WITH(q.row_stride, 328, "q.row_stride is 328 elements; must be a multiple of 16");
   WITH(v.row_stride, 16, "v.row_stride is 16 elements and overlaps");
   WITH(k_scale.data, (float*)((char*)factors + 1), "k_scale is at address");
   WITH(k_scale.block_stride, -1, "k_scale.block_stride is -1");
-  WITH(k_scale.heads_per_scale, 3, "k_scale.heads_per_scale is 3; accepted are divisors of the 2");
+  WITH(k_scale.heads_per_scale, 3, "k_scale.heads_per_scale is 3; must be divisors of the 2");
   WITH(o_scale.data, factors, "o_scale is given");
 #undef WITH
   attune_plan_release(plan);

@@ -108,13 +108,13 @@ static void runs_are_those_without_a_map(attune_context* context, const attune_b
 #define REFUSES(words) \
   CHECK_REFUSED(attune_run(plan, &operands, workspace, bytes, NULL), ATTUNE_INVALID_ARGUMENT, words)
   other.num_heads = 5;
-  REFUSES("operands->block_map->num_heads is 5; accepted are 2, those of the problem, and 1");
+  REFUSES("operands->block_map->num_heads is 5; must be 2, those of the problem, and 1");
   other.num_heads = 1;
   other.batch = 3;
-  REFUSES("operands->block_map->batch is 3; accepted are 1");
+  REFUSES("operands->block_map->batch is 3; must be 1");
   other.batch = 1;
   other.seqlen_q = kRows - 1;
-  REFUSES("operands->block_map->seqlen_q is 129; accepted are 130 and more");
+  REFUSES("operands->block_map->seqlen_q is 129; must be at least 130");
   other.seqlen_q = kRows;
   other.data = NULL;
   REFUSES("block_map is null");
@@ -142,10 +142,10 @@ static void what_has_no_map_is_refused(attune_context* context, attune_block_map
   BUILD_REFUSES("no capture documents_kv");
   scores.num_captures = 2;
   map.seqlen_kv = 7;
-  BUILD_REFUSES("map->seqlen_kv is 7; accepted is 90");
+  BUILD_REFUSES("map->seqlen_kv is 7; must be 90");
   map.seqlen_kv = kKeys;
   map.num_heads = 3;
-  BUILD_REFUSES("map->num_heads is 3; accepted are 2");
+  BUILD_REFUSES("map->num_heads is 3; must be 2");
   map.num_heads = 1;
   map.data = (char*)map.data + 1;
   BUILD_REFUSES("block_map is at address");

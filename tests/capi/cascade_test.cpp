@@ -169,7 +169,7 @@ void looks_where_rows_begin(const attune::Context& context) {
     cascade.run({&shared.operands, &own.operands}, workspace.data, cascade.workspace_bytes());
     CHECK(!"an exception");
   } catch (const attune::Error& error) {
-    CHECK(std::strstr(error.what(), "cache.q_begins is 9 to 15; accepted are 0 to 12 at most"));
+    CHECK(std::strstr(error.what(), "cache.q_begins is 9 to 15; must be 0 to 12 at most"));
   }
 }
 
@@ -192,7 +192,7 @@ void counts_levels(const attune::Cascade& cascade) {
     } catch (const attune::Error& error) {
       CHECK(error.status() == ATTUNE_INVALID_ARGUMENT);
       CHECK(error.what() ==
-            "levels has " + std::to_string(count) + " operands; accepted are 2, one of each level");
+            "levels has " + std::to_string(count) + " operands; must be 2, one of each level");
     }
 }
 
@@ -219,9 +219,9 @@ int main() try {
   refuses(context, {level_of(4, 0, kShared, ",window=3:0").problem, own.problem},
           "levels[0] has a window");
   refuses(context, {level_of(4, 0, kShared, ",scale=0.5").problem, own.problem},
-          "levels[0] has softmax_scale 0.5 and softcap 0; accepted are");
+          "levels[0] has softmax_scale 0.5 and softcap 0; must be");
   refuses(context, {level_of(4, 0, kShared, ",softcap=30").problem, own.problem},
-          "and softcap 30; accepted are");
+          "and softcap 30; must be");
   std::vector<attune_problem> torn{all.problem, own.problem};
   torn[0].size = size_t{1} << 40;
   refuses(context, torn, "size is 1099511627776");

@@ -21,7 +21,7 @@ static void rates(void) {
   for (int i = 0; i < 3; ++i) {
     const float bad[] = {-0.1f, 1.0f, NAN};
     CHECK(attune_dropout_rate(bad[i]) == -1);
-    CHECK(strstr(attune_last_error(), "accepted are 0 and more, below 1") != NULL);
+    CHECK(strstr(attune_last_error(), "must be at least 0, below 1") != NULL);
   }
 }
 
@@ -51,7 +51,7 @@ static void masks(void) {
   CHECK_REFUSED(attune_dropout_mask(0.3f, 5, 9, 1, 1, 1, 1, NULL), ATTUNE_INVALID_ARGUMENT,
                 "keep is a null pointer");
   CHECK_REFUSED(attune_dropout_mask(1, 5, 9, 1, 1, 1, 1, a), ATTUNE_INVALID_ARGUMENT,
-                "dropout is 1; accepted are");
+                "dropout is 1; must be");
   CHECK_REFUSED(attune_dropout_mask(0.3f, 5, 9, 1, -1, 1, 1, a), ATTUNE_INVALID_ARGUMENT,
                 "num_heads_q is -1");
   CHECK_REFUSED(attune_dropout_mask(0.3f, 5, 9, 1 << 30, 1 << 30, 1 << 30, 1, a),

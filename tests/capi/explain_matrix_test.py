@@ -19,7 +19,8 @@ import tempfile
 TUNED = "dtype=fp32,head_dim=16,heads=2,seqlen=32"
 PROBLEMS = {"tuned": TUNED, "bucket": TUNED.replace("seqlen=32", "seqlen=30"),
             "another shape": TUNED.replace("seqlen=32", "seqlen=900"), "another spec": TUNED + ",mask=causal_top_left"}
-EXIT_OF = {"invalid argument": 1, "unsupported": 2, "not tuned": 2, "would compile": 4, "compile": 4, "file": 5, "store": 5}
+EXIT_OF = {
+    "invalid argument": 1, "unsupported": 2, "not tuned": 2, "would compile": 4, "compile": 4, "file": 5, "store": 5}
 
 
 def edit(path, statement):
@@ -35,13 +36,13 @@ STORES = {
     "no images": lambda path: edit(path, "DELETE FROM image"),
     "damaged images": lambda path: edit(path, "UPDATE image SET bytes = x'00112233'"),
     "pinned": lambda path: edit(path, "UPDATE winner SET pinned = 1"),
-    "tuned by another template": lambda path: edit(path, "UPDATE toolchain SET digest = 'none', template_digest = 'none'"),
+    "tuned by another template": lambda path: edit(path,
+                                                   "UPDATE toolchain SET digest = 'none', template_digest = 'none'"),
     "newer": lambda path: edit(path, "PRAGMA user_version = 9999"),
     "of another program": lambda path: edit(path, "PRAGMA application_id = 77"),
     "no database": lambda path: path.write_text("name:x:0:0:no database\n" * 100),
     "others may write": lambda path: path.chmod(0o666),
-    "missing": lambda path: path.unlink(),
-}
+    "missing": lambda path: path.unlink(), }
 
 
 class Machine:
@@ -49,18 +50,20 @@ class Machine:
         self.attune, self.probe, self.folder = attune, probe, folder
         self.base = {name: value for name, value in os.environ.items() if not name.startswith("ATTUNE")}
         self.tuned = folder / "tuned" / "store.db"
-        self.bundles = {"none": None, "good": folder / "good", "damaged": folder / "damaged", "missing": folder / "nowhere"}
+        self.bundles = {
+            "none": None, "good": folder / "good", "damaged": folder / "damaged", "missing": folder / "nowhere"}
 
     def call(self, command, **environment):
-        return subprocess.run([str(word) for word in command], env={**self.base, **environment}, capture_output=True, text=True,
-                              timeout=200, check=False)
+        return subprocess.run([str(word) for word in command], env={**self.base, **environment}, capture_output=True,
+                              text=True, timeout=200, check=False)
 
     def prepare(self):
         """False when there is no CPU target."""
         if '"cpu_target_found": false' in self.call([self.attune, "doctor", "--json"]).stdout:
             return False
-        for command in ([self.attune, "tune", "--target", "cpu", "--problem", TUNED, "--effort", "quick", "--budget", "60", "--store",
-                         self.tuned], [self.attune, "export", self.bundles["good"], "--store", self.tuned]):
+        for command in ([
+                self.attune, "tune", "--target", "cpu", "--problem", TUNED, "--effort", "quick", "--budget", "60",
+                "--store", self.tuned], [self.attune, "export", self.bundles["good"], "--store", self.tuned]):
             done = self.call(command)
             if done.returncode not in (0, 6):
                 sys.exit(f"{command}: {done.stderr}")
@@ -91,10 +94,12 @@ def program_answer(done):
     if fields["status"] != "ok":
         return {"exit": EXIT_OF[fields["status"]], "message": fields["message"]}
     # What a program meets when it keeps the kernel it has just compiled, explain does not meet.
-    warnings = [text for text in lines_of(done.stdout, "warning") if "is not kept" not in text and "was renamed" not in text]
-    return {"exit": 0, "rung": fields["rung"], "template": fields["template"], "config": fields["config"],
-            "image": re.sub(", when.*", "", lines_of(done.stdout, "image")[0]), "passed_over": lines_of(done.stdout, "not taken"),
-            "warnings": warnings}
+    warnings = [
+        text for text in lines_of(done.stdout, "warning") if "is not kept" not in text and "was renamed" not in text]
+    return {
+        "exit": 0, "rung": fields["rung"], "template": fields["template"], "config": fields["config"], "image": re.sub(
+            ", when.*", "",
+            lines_of(done.stdout, "image")[0]), "passed_over": lines_of(done.stdout, "not taken"), "warnings": warnings}
 
 
 def explain_answer(done):
@@ -111,8 +116,8 @@ def cases():
         if problem == "bucket" and store != "tuned":
             continue
         yield policy, store, no_jit, "none", problem
-    for policy, store, no_jit, bundle in itertools.product([None, "strict"], ["off", "tuned", "damaged images"], [None, "1"],
-                                                           ["good", "damaged", "missing"]):
+    for policy, store, no_jit, bundle in itertools.product([None, "strict"], ["off", "tuned", "damaged images"],
+                                                           [None, "1"], ["good", "damaged", "missing"]):
         yield policy, store, no_jit, bundle, "tuned"
         yield policy, store, no_jit, bundle, "another shape"
     for policy, no_jit in ((word, None) for word in ("", "default", "tune_on_miss", "fastest")):
@@ -137,7 +142,8 @@ def main():
             text = PROBLEMS[problem]
             before = pathlib.Path(environment["ATTUNE_STORE"] or os.devnull)
             bytes_before = before.read_bytes() if before.is_file() else None
-            explained = explain_answer(machine.call([attune, "explain", "--target", "cpu", "--problem", text, "--json"], **environment))
+            explained = explain_answer(
+                machine.call([attune, "explain", "--target", "cpu", "--problem", text, "--json"], **environment))
             if (before.read_bytes() if before.is_file() else None) != bytes_before:
                 sys.exit(f"explain changed the store: {environment}")
             got = program_answer(machine.call([probe, text], **environment))
@@ -145,8 +151,10 @@ def main():
             seen.add((got.get("exit"), got.get("rung"), got.get("image", "").split(" ")[-1], bool(got.get("warnings"))))
             if got != explained:
                 wrong += 1
-                print(f"policy {policy}, store {store}, no_jit {no_jit}, bundle {bundle}, problem {problem}:\n  program {got}\n"
-                      f"  explain {explained}")
+                print(
+                    f"policy {policy}, store {store}, no_jit {no_jit}, bundle {bundle}, problem {problem}:\n  program "
+                    f"{got}\n"
+                    f"  explain {explained}")
     print(f"{count} environments, {len(seen)} kinds of answer, {wrong} told apart")
     if len(seen) < 8:  # the matrix must reach what it is for
         sys.exit(f"only {sorted(map(str, seen))}")

@@ -14,8 +14,8 @@ def output(*command):
 def faults(file):
     dynamic = output("readelf", "-dW", file)
     for path in re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", dynamic):
-        yield from (f"looks for libraries in \"{folder}\", which is below the current directory" for folder in path.split(":")
-                    if not folder.startswith(("/", "$ORIGIN")))
+        yield from (f"looks for libraries in \"{folder}\", which is below the current directory"
+                    for folder in path.split(":") if not folder.startswith(("/", "$ORIGIN")))
     if not re.search(r"\(FLAGS\).*BIND_NOW|\(FLAGS_1\).*\bNOW\b", dynamic):
         yield "is bound while it runs (no -z now)"
     if "GNU_RELRO" not in output("readelf", "-lW", file):

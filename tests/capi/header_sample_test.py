@@ -49,9 +49,12 @@ def sample(header, comment):
 
 def check_warnings(include, cc, cxx):
     """Under what strict programs ask of their compilers, whose headers are not of the system."""
-    strict = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Wsign-conversion", "-Werror", "-fsyntax-only", f"-I{include}", "-"]
-    for compiler, header in (([cc, "-std=c11", "-x", "c"], "attune.h"), ([cc, "-std=c11", "-x", "c"], "attune_cascade.h"),
-                             ([cxx, "-std=c++17", "-Wold-style-cast", "-x", "c++"], "attune.hpp")):
+    strict = [
+        "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Wsign-conversion", "-Werror", "-fsyntax-only",
+        f"-I{include}", "-"]
+    for compiler, header in (([cc, "-std=c11", "-x",
+                               "c"], "attune.h"), ([cc, "-std=c11", "-x", "c"], "attune_cascade.h"), ([
+                                   cxx, "-std=c++17", "-Wold-style-cast", "-x", "c++"], "attune.hpp")):
         subprocess.run(compiler + strict, input=f"#include <attune/{header}>\n", text=True, check=True)
 
 
@@ -67,9 +70,14 @@ def main():
             code = sample(pathlib.Path(include) / "attune" / header, comment)
             (folder / source).write_text(f"#include <attune/{header}>\n" + YOURS % code)
             program = folder / "sample"
-            subprocess.run(compiler + ["-Wall", "-Wextra", "-Werror", "-Wno-unused-function", f"-I{include}", str(folder / source),
-                                       "-o", str(program), str(library), f"-Wl,-rpath,{library.parent}"], check=True)
-            done = subprocess.run([str(program)], env=environment, capture_output=True, text=True, timeout=200, check=False)
+            subprocess.run(
+                compiler + [
+                    "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", f"-I{include}",
+                    str(folder / source), "-o",
+                    str(program),
+                    str(library), f"-Wl,-rpath,{library.parent}"], check=True)
+            done = subprocess.run([str(program)], env=environment, capture_output=True, text=True, timeout=200,
+                                  check=False)
             if "needs clang" in done.stderr or "no CPU kernel can be compiled here" in done.stderr:
                 print(f"SKIP: {header}: there is no device here")
                 sys.exit(77)

@@ -14,5 +14,7 @@ def c_program(fields):
     lines = []
     for struct, names in fields.items():
         lines.append(f'printf("{struct} %zu 0\\n", sizeof({struct}));')
-        lines += [f'printf("{struct}.{name} %zu %zu\\n", sizeof((({struct}*)0)->{name}), offsetof({struct}, {name}));' for name in names]
+        lines += [
+            f'printf("{struct}.{name} %zu %zu\\n", sizeof((({struct}*)0)->{name}), offsetof({struct}, {name}));'
+            for name in names]
     return "#include <attune/attune.h>\n#include <stdio.h>\nint main(void) {\n" + "\n".join(lines) + "\nreturn 0;\n}\n"

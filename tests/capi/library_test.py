@@ -8,7 +8,8 @@ import subprocess
 import sys
 import tempfile
 
-ALLOWED_LIBRARIES = {"libsqlite3", "libstdc++", "libm", "libgcc_s", "libc", "libdl", "libpthread", "ld-linux-x86-64", "ld-linux-aarch64"}
+ALLOWED_LIBRARIES = {
+    "libsqlite3", "libstdc++", "libm", "libgcc_s", "libc", "libdl", "libpthread", "ld-linux-x86-64", "ld-linux-aarch64"}
 
 
 def output(*command):
@@ -39,7 +40,10 @@ def main():
     size, limit = stripped_bytes(library), int(sys.argv[3]) if len(sys.argv) > 3 else None
     print(f"{size} bytes stripped; the limit is {limit}")
     if limit and size > limit:
-        print("it is too large: bloaty or `nm -SC --size-sort` say what grew; compile what is off the way of a call for size (-Os)")
+        print(
+            "it is too large: bloaty or `nm -SC --size-sort` say what grew; compile what is off the way of a call for "
+            "size (-Os)"
+        )
         return 1
     return 1 if strangers or unwanted or declared != exported else 0
 

@@ -142,7 +142,7 @@ static void refusals_have_sentences(const attune_plan* plan, attune_operands* op
   REFUSES("q_position0 is -1");
   scores.q_position0 = 0;
   operands->scores = NULL;
-  REFUSES("accepted are");
+  REFUSES("must be");
 }
 
 static void a_program_runs(attune_context* context) {

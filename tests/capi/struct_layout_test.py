@@ -13,14 +13,16 @@ import tempfile
 from attune import _library
 from header_structs import c_program, structs
 
-MIRRORS = {"attune_context_options": _library.ContextOptions, "attune_memory_bundle": _library.MemoryBundle,
-           "attune_problem": _library.Problem, "attune_tensor": _library.Tensor,
-           "attune_scale": _library.Scale, "attune_operands": _library.Operands, "attune_plan_info": _library.PlanInfo,
-           "attune_capture": _library.Capture, "attune_scalar": _library.Scalar, "attune_score_operands": _library.ScoreOperands,
-           "attune_program_desc": _library.ProgramDesc, "attune_program_capture": _library.ProgramCapture,
-           "attune_program_scalar": _library.ProgramScalar, "attune_block_map": _library.BlockMapStruct,
-           "attune_append_operands": _library.AppendOperands, "attune_rotary": _library.Rotary,
-           "attune_cache_operands": _library.CacheOperands, "attune_dropout_operands": _library.DropoutOperands, "attune_gradient_operands": _library.GradientOperands}
+MIRRORS = {
+    "attune_context_options": _library.ContextOptions, "attune_memory_bundle": _library.MemoryBundle,
+    "attune_problem": _library.Problem, "attune_tensor": _library.Tensor, "attune_scale": _library.Scale,
+    "attune_operands": _library.Operands, "attune_plan_info": _library.PlanInfo, "attune_capture": _library.Capture,
+    "attune_scalar": _library.Scalar, "attune_score_operands": _library.ScoreOperands,
+    "attune_program_desc": _library.ProgramDesc, "attune_program_capture": _library.ProgramCapture,
+    "attune_program_scalar": _library.ProgramScalar, "attune_block_map": _library.BlockMapStruct,
+    "attune_append_operands": _library.AppendOperands, "attune_rotary": _library.Rotary,
+    "attune_cache_operands": _library.CacheOperands, "attune_dropout_operands": _library.DropoutOperands,
+    "attune_gradient_operands": _library.GradientOperands}
 
 
 def mirrored():
@@ -34,12 +36,14 @@ def mirrored():
 
 def main():
     include, cc = sys.argv[1:]
-    fields = structs("".join(header.read_text() for header in sorted((pathlib.Path(include) / "attune").glob("attune_*types.h"))))
+    fields = structs("".join(
+        header.read_text() for header in sorted((pathlib.Path(include) / "attune").glob("attune_*types.h"))))
     if sum(map(len, fields.values())) < 60:
         sys.exit(f"the header's structs were not understood: {fields}")
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder) / "layout"
-        subprocess.run([cc, "-std=c11", f"-I{include}", "-x", "c", "-", "-o", str(program)], input=c_program(fields), text=True, check=True)
+        subprocess.run([cc, "-std=c11", f"-I{include}", "-x", "c", "-", "-o",
+                        str(program)], input=c_program(fields), text=True, check=True)
         in_c = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout.splitlines()
     in_python = list(mirrored())
     different = sorted(set(in_c) ^ set(in_python))

@@ -11,13 +11,17 @@ import subprocess
 import tempfile
 import time
 
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage", "--remote-debugging-pipe", "--no-first-run"]
-KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "Space": 32, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage",
+    "--remote-debugging-pipe", "--no-first-run"]
+KEYS = {
+    "Tab": 9, "Enter": 13, "Escape": 27, "Space": 32, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 TEXTS = {"Enter": "\r", "Space": " "}  # what a key types
 
 
 def find():
-    return next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+    return next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))),
+                None)
 
 
 class Chromium:
@@ -25,11 +29,13 @@ class Chromium:
 
     def __init__(self, seconds=60):
         self.seconds, self.number, self.rest, self.events = seconds, 0, b"", []
-        self.home = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # processes beside the one that is killed end a little later
+        self.home = tempfile.TemporaryDirectory(
+            ignore_cleanup_errors=True)  # processes beside the one that is killed end a little later
         read, self.write_end = os.pipe()  # Chromium reads its third file and writes its fourth
         self.read_end, write = os.pipe()
         command = shlex.join([find(), *FLAGS, f"--user-data-dir={self.home.name}", "about:blank"])
-        self.process = subprocess.Popen(["bash", "-c", f"exec {command} 3<&{read} 4>&{write}"], pass_fds=(read, write), stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(["bash", "-c", f"exec {command} 3<&{read} 4>&{write}"], pass_fds=(read, write),
+                                        stderr=subprocess.DEVNULL)
         os.close(read)
         os.close(write)
         page = self.ask("Target.createTarget", url="about:blank")["targetId"]
@@ -80,8 +86,10 @@ class Chromium:
             self.events.append(self.message(end))
 
     def open(self, page, width, height=900, scheme="light", media="screen"):
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
-        self.ask("Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width
+                 < 600)
+        self.ask("Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme",
+                                                                       "value": scheme}])
         self.events.clear()
         self.ask("Page.navigate", url=f"file://{page}")
         self.wait_for("Page.loadEventFired")
@@ -107,7 +115,8 @@ class Chromium:
         """PNG of the whole page."""
         size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": scale}
-        return base64.b64decode(self.ask("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)["data"])
+        return base64.b64decode(
+            self.ask("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)["data"])
 
     def printed(self):
         """PDF."""

@@ -107,7 +107,7 @@ load contract
 
 @test "--zstd without --out" {
   attune compile --arch cpu --problem $problem --zstd
-  refused 1 "--zstd is given without --out; accepted is --zstd beside --out"
+  refused 1 "--zstd is given without --out; must be --zstd beside --out"
 }
 
 @test "a window beyond all lengths hides nothing, as elsewhere" {
@@ -122,5 +122,5 @@ load contract
   attune check --target cpu --problem $plain,window=2000000000:2000000000
   expect 0
   attune compile --arch cpu --problem $plain,window=2147483647:0 --out "$dir/kernels"
-  refused 1 "window_left is 2147483647; accepted are 0 to 2147418111"
+  refused 1 "window_left is 2147483647; must be 0 to 2147418111"
 }

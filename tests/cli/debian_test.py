@@ -120,7 +120,8 @@ def check_files(debs):
                 sys.exit(f"{package}: {line}")
             if mode[0] != "d" and owner.setdefault(path.split(" -> ")[0], package) != package:
                 sys.exit(f"{path} is in {package} and {owner[path]}")
-    for path in ("./usr/bin/attune", "./usr/lib/libattune.so", "./usr/include/attune/attune.h", "./usr/lib/pkgconfig/attune.pc"):
+    for path in ("./usr/bin/attune", "./usr/lib/libattune.so", "./usr/include/attune/attune.h",
+                 "./usr/lib/pkgconfig/attune.pc"):
         if path not in owner:
             sys.exit(f"no package has {path}")
 
@@ -134,9 +135,10 @@ def use(root, build, cc):
     environment = {**os.environ, "PKG_CONFIG_LIBDIR": f"{root}/usr/lib/pkgconfig"}
     flags = run("pkg-config", "--cflags", "--libs", "attune", env=environment).split()
     source = pathlib.Path(root, "example.c")
-    source.write_text('#include <attune/attune.h>\n#include <stdio.h>\nint main(void) { attune_problem p; attune_status s ='
-                      ' attune_problem_parse("dtype=bf16,head_dim=64,heads=2,seqlen=64", &p);\n'
-                      'return puts(attune_version()) < 0 || s != ATTUNE_OK || p.head_dim_v != 64; }\n')
+    source.write_text(
+        '#include <attune/attune.h>\n#include <stdio.h>\nint main(void) { attune_problem p; attune_status s ='
+        ' attune_problem_parse("dtype=bf16,head_dim=64,heads=2,seqlen=64", &p);\n'
+        'return puts(attune_version()) < 0 || s != ATTUNE_OK || p.head_dim_v != 64; }\n')
     run(cc, "-std=c11", source, *flags, "-o", root / "example")
     if "libattune.so.0" not in run("readelf", "-d", root / "example"):
         sys.exit("a program does not ask for libattune.so.0")
@@ -171,7 +173,8 @@ def main():
         print(f"{', '.join(sorted(debs))}: installed over {len(packages)} packages that they need")
         inside = use(root, arguments.build, arguments.cc)
         if "libattune-cpu" in debs:
-            inside("attune", "check", "--target", "cpu", "--problem", "dtype=fp32,head_dim=64,heads=2,seqlen=33", "--sample", "1")
+            inside("attune", "check", "--target", "cpu", "--problem", "dtype=fp32,head_dim=64,heads=2,seqlen=33",
+                   "--sample", "1")
             print("a kernel for the CPU compiles and runs there")
         run("dpkg", f"--root={root}", "--purge", *debs)
         left = [str(path) for path in (root / "usr").rglob("*attune*") if path.is_file()]

@@ -22,8 +22,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FLEET = ROOT / "examples/fleet"
 SKIPPED = 77
 # Kernels that compile and run in no time.
-PROBLEMS = [f"op=quantise,dtype=fp32,dtype_o=e4m3,heads=2,seqlen={seqlen},head_dim=16" for seqlen in (1, 3, 9, 20, 40, 100)]
-WORKLOAD = [word for problem in PROBLEMS for word in ("--problem", problem)] + ["--target", "cpu:1", "--effort", "quick", "--jobs", "1"]
+PROBLEMS = [
+    f"op=quantise,dtype=fp32,dtype_o=e4m3,heads=2,seqlen={seqlen},head_dim=16" for seqlen in (1, 3, 9, 20, 40, 100)]
+WORKLOAD = [word for problem in PROBLEMS
+            for word in ("--problem", problem)] + ["--target", "cpu:1", "--effort", "quick", "--jobs", "1"]
 
 
 class Fleet:
@@ -34,8 +36,9 @@ class Fleet:
         bin_folder = folder / "bin"
         bin_folder.mkdir()
         (bin_folder / "attune").symlink_to(attune)
-        self.environment = dict(os.environ, PATH=f"{bin_folder}:{os.environ['PATH']}", ATTUNE_LOCKS=str(folder), ATTUNE_SITE_STORES="",
-                                ATTUNE_STORE="", ATTUNE_LIBRARY=library, PYTHONPATH=str(ROOT / "runtime/python"))
+        self.environment = dict(os.environ, PATH=f"{bin_folder}:{os.environ['PATH']}", ATTUNE_LOCKS=str(folder),
+                                ATTUNE_SITE_STORES="", ATTUNE_STORE="", ATTUNE_LIBRARY=library, PYTHONPATH=str(
+                                    ROOT / "runtime/python"))
         for name in ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "JOB_COMPLETION_INDEX"):
             self.environment.pop(name, None)
 
@@ -89,10 +92,11 @@ def kills(fleet, seed=3, shards=3, lengths=range(1, 91)):
     def start(index):
         locks = fleet.folder / f"locks{index}"
         locks.mkdir(mode=0o700, exist_ok=True)
-        return subprocess.Popen([fleet.attune, "tune", *WORKLOAD[-6:], "--problem", PROBLEMS[0],
-                                 "--seqlen", ",".join(map(str, lengths)), "--shard", f"{index}/{shards}", "--replicate", "2",
-                                 "--store", str(fleet.stores / f"{index}.db")],
-                                env=dict(fleet.environment, ATTUNE_LOCKS=str(locks)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        return subprocess.Popen([
+            fleet.attune, "tune", *WORKLOAD[-6:], "--problem", PROBLEMS[0], "--seqlen", ",".join(map(str, lengths)),
+            "--shard", f"{index}/{shards}", "--replicate", "2", "--store",
+            str(fleet.stores / f"{index}.db")], env=dict(fleet.environment, ATTUNE_LOCKS=str(locks)),
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     running = {index: start(index) for index in range(shards)}
     killed, seen = 0, {index: set() for index in range(shards)}
     while running:
@@ -137,8 +141,9 @@ def check_failures(fleet):
     program.chmod(0o755)
     path, folder = f"{programs}:{fleet.environment['PATH']}", fleet.folder / "failed"
     for first, second, status in ((0, 0, 0), (5, 5, 5), (4, 0, 4), (0, 6, 6), (4, 6, 6), (6, 4, 6)):
-        fleet.run("bash", FLEET / "node.sh", folder, 2, *WORKLOAD, PATH=path, FIRST=str(first), SECOND=str(second), status=status)
-    assert "NUM_GPUS is 0; accepted is 1 and more" in fleet.run("bash", FLEET / "node.sh", folder, 0, *WORKLOAD, status=1)
+        fleet.run("bash", FLEET / "node.sh", folder, 2, *WORKLOAD, PATH=path, FIRST=str(first), SECOND=str(second),
+                  status=status)
+    assert "NUM_GPUS is 0; must be at least 1" in fleet.run("bash", FLEET / "node.sh", folder, 0, *WORKLOAD, status=1)
     fleet.run("bash", FLEET / "slurm.sh", folder, *WORKLOAD, PATH=path, FIRST="4", SLURM_ARRAY_TASK_ID="0", status=4)
     fleet.run("bash", FLEET / "join.sh", folder, PATH=path, FIRST="5", status=5)
 
@@ -146,8 +151,8 @@ def check_failures(fleet):
 def glue(fleet):
     folder = fleet.folder / "array"
     for task in (1, 2):  # sbatch --array=1-2
-        fleet.run("bash", FLEET / "slurm.sh", folder, *WORKLOAD, SLURM_ARRAY_TASK_ID=str(task), SLURM_ARRAY_TASK_COUNT="2",
-                  SLURM_ARRAY_TASK_MIN="1", SLURM_PROCID="0", SLURM_NTASKS="1")
+        fleet.run("bash", FLEET / "slurm.sh", folder, *WORKLOAD, SLURM_ARRAY_TASK_ID=str(task),
+                  SLURM_ARRAY_TASK_COUNT="2", SLURM_ARRAY_TASK_MIN="1", SLURM_PROCID="0", SLURM_NTASKS="1")
     fleet.stores = folder
     by_slurm = fleet.joined().read_text()
     fleet.stores = fleet.folder / "nodes"
@@ -197,10 +202,14 @@ def dask(fleet):
     if importlib.util.find_spec("distributed") is None:
         skip("there is no dask.distributed here")
     address_file = fleet.folder / "scheduler.json"
-    commands = [["scheduler", "--port", "0", "--scheduler-file", str(address_file), "--no-dashboard"],
-                ["worker", "--scheduler-file", str(address_file), "--nthreads", "1", "--nworkers", "1", "--no-dashboard"]]
-    cluster = [subprocess.Popen([sys.executable, "-m", "dask", *command], env=fleet.environment, cwd=fleet.folder, stdout=subprocess.DEVNULL,
-                                stderr=subprocess.DEVNULL) for command in commands]
+    commands = [["scheduler", "--port", "0", "--scheduler-file",
+                 str(address_file), "--no-dashboard"],
+                [
+                    "worker", "--scheduler-file",
+                    str(address_file), "--nthreads", "1", "--nworkers", "1", "--no-dashboard"]]
+    cluster = [
+        subprocess.Popen([sys.executable, "-m", "dask", *command], env=fleet.environment, cwd=fleet.folder,
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for command in commands]
     try:
         end = time.monotonic() + 60
         while not (address_file.exists() and address_file.stat().st_size) and time.monotonic() < end:
@@ -231,7 +240,8 @@ def main():
     if '"cpu_target_found": false' in doctor:
         skip("libattune_clang cannot be opened: built without LLVM and clang 19")
     with tempfile.TemporaryDirectory(prefix="attune-fleet-") as folder:
-        PARTS[arguments.part](Fleet(os.path.abspath(arguments.attune), os.path.abspath(arguments.library), pathlib.Path(folder)))
+        PARTS[arguments.part](Fleet(os.path.abspath(arguments.attune), os.path.abspath(arguments.library),
+                                    pathlib.Path(folder)))
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ load contract
   json 'len(o["problems"]) > 0'
   [[ $errors == *"attune: shard 1 of 3: "* ]]
   attune tune --problem $problem --target cpu --shard 3/3 --dry-run
-  refused 1 '--shard is "3/3"; accepted are I/N'
+  refused 1 '--shard is "3/3"; must be I/N'
   attune tune --problem $problem --target cpu --shard env --dry-run
   refused 1 "none of RANK"
   attune tune --problem $problem --target cpu --replicate 2 --dry-run

@@ -36,7 +36,8 @@ def run(*command):
 def make_store(folder, name, *arguments):
     (folder / name).mkdir(mode=0o700)
     store = folder / name / "store.db"
-    run(sys.executable, pathlib.Path(__file__).parent / "sample_store.py", "--attune", ATTUNE, "--store", store, *arguments)
+    run(sys.executable,
+        pathlib.Path(__file__).parent / "sample_store.py", "--attune", ATTUNE, "--store", store, *arguments)
     return store
 
 
@@ -45,7 +46,8 @@ def report(folder, name, *arguments):
     said = json.loads(run(ATTUNE, "report", *arguments, "--out", page, "--json"))
     text = page.read_text()
     assert said["bytes"] == len(text.encode()), said
-    assert not re.search(r'(src|href)="?(https?:)?//', text) and "@import" not in text and "fetch(" not in text, "the page asks the network"
+    assert not re.search(r'(src|href)="?(https?:)?//',
+                         text) and "@import" not in text and "fetch(" not in text, "the page asks the network"
     return page, text
 
 
@@ -127,7 +129,8 @@ def check_looks(browser, page, shots, name):
             faint = browser.value(FAINT)
             assert not faint, f"{name}, {device}, {scheme}: {faint}"
             mean, spread = brightness(browser.picture(scale=0.125))
-            assert (mean > 0.8 if scheme == "light" else mean < 0.25) and spread > 0.02, (name, device, scheme, mean, spread)
+            assert (mean > 0.8 if scheme == "light" else mean < 0.25) and spread > 0.02, (name, device, scheme, mean,
+                                                                                          spread)
             if shots:
                 (shots / f"{name}_{device}_{scheme}.png").write_bytes(browser.picture())
 
@@ -151,7 +154,8 @@ def check_keyboard(browser, page):
     browser.press("Enter")
     most = browser.value(first)
     browser.press("Space")
-    assert browser.value("document.querySelector('#runs th[aria-sort]').getAttribute('aria-sort')") == "ascending" and browser.value(first) != most
+    assert browser.value("document.querySelector('#runs th[aria-sort]').getAttribute('aria-sort')"
+                         ) == "ascending" and browser.value(first) != most
     browser.value("document.querySelector('#runs input').focus()")
     browser.write("d256")
     assert browser.value("[...document.querySelectorAll('#runs tbody tr')].every(r => r.textContent.includes('d256'))")
@@ -170,8 +174,10 @@ def check_keyboard(browser, page):
 
 def check_print(browser, page, folder):
     browser.open(page, 1280, scheme="dark", media="print")
-    look = browser.value("(s => [s(document.body).backgroundColor, s(document.querySelector('nav')).display, s(document.querySelector('h2')).color])"
-                         "(e => getComputedStyle(e))")
+    look = browser.value(
+        "(s => [s(document.body).backgroundColor, s(document.querySelector('nav')).display, "
+        "s(document.querySelector('h2')).color])"
+        "(e => getComputedStyle(e))")
     assert look == ["rgb(255, 255, 255)", "none", "rgb(27, 36, 48)"], look
     pdf = browser.printed()
     assert pdf.startswith(b"%PDF") and len(pdf) > 20000
@@ -220,8 +226,10 @@ def check_diff(folder, store, browser):
 
 def check_peers(folder, store, text, browser):
     """Times of others beside ours, where they were taken on our device."""
-    rows = [{"problem": one["p"], "timings": {"tuned": {"median_us": 1}, "cudnn": {"median_us": 1.5 * one["t"][0]}, HOSTILE: {"median_us": 3 * one["t"][0]}}}
-            for one in data_of(text)["winners"]]
+    rows = [{
+        "problem": one["p"], "timings": {
+            "tuned": {"median_us": 1}, "cudnn": {"median_us": 1.5 * one["t"][0]}, HOSTILE: {
+                "median_us": 3 * one["t"][0]}}} for one in data_of(text)["winners"]]
     file = folder / "peers.json"
     for device, shown in (("NVIDIA H200", True), ("NVIDIA H100", False)):
         file.write_text(json.dumps({"device": device, "rows": rows}))
@@ -231,18 +239,22 @@ def check_peers(folder, store, text, browser):
         if shown:
             assert all(set(one["peers"]) == {"cudnn", HOSTILE} for one in data["winners"])
             found = browser and without_scripts(dom_of(browser, page))
-            assert not browser or ('data-peers="2"' in found and "1.50× cudnn" in found and "<title>attune report</title>" in dom_of(browser, page))
-    for bad, why in (("[]", "is not a file of timings"), ('{"rows": [{"problem": "x", "timings": {"a": {"median_us": 1}}}]}', "peers.json"),
-                     ('{"rows": [{"problem": "", "timings": {"a": {"median_us": -1}}}]}', "accepted is a time")):
+            assert not browser or ('data-peers="2"' in found and "1.50× cudnn" in found and
+                                   "<title>attune report</title>" in dom_of(browser, page))
+    for bad, why in (("[]", "is not a file of timings"),
+                     ('{"rows": [{"problem": "x", "timings": {"a": {"median_us": 1}}}]}', "peers.json"),
+                     ('{"rows": [{"problem": "", "timings": {"a": {"median_us": -1}}}]}', "must be a time")):
         file.write_text(bad)
-        done = subprocess.run([ATTUNE, "report", "--store", store, "--peers", file, "--out", folder / "x.html"], capture_output=True, text=True, check=False)
+        done = subprocess.run([ATTUNE, "report", "--store", store, "--peers", file, "--out", folder / "x.html"],
+                              capture_output=True, text=True, check=False)
         assert done.returncode == 1 and why in done.stderr and not (folder / "x.html").exists(), (bad, done.stderr)
 
 
 def check_refusals(folder, store):
     for words, text in ((["--store", folder / "none.db"], "no store at"), (["--diff", store], "--diff"),
                         (["model", "--diff", store, store], "MODEL is model")):
-        done = subprocess.run([ATTUNE, "report", *words, "--out", folder / "x.html"], capture_output=True, text=True, check=False)
+        done = subprocess.run([ATTUNE, "report", *words, "--out", folder / "x.html"], capture_output=True, text=True,
+                              check=False)
         assert done.returncode != 0 and text in done.stderr and not (folder / "x.html").exists(), (words, done.stderr)
 
 
@@ -268,7 +280,8 @@ def check_all(folder, browser):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as name, chromium.Chromium() if CHROMIUM else contextlib.nullcontext() as browser:
+    with tempfile.TemporaryDirectory() as name, chromium.Chromium() if CHROMIUM else contextlib.nullcontext(
+    ) as browser:
         check_all(pathlib.Path(name), browser)
     print("reports are drawn, and run nothing of a store's texts")
 

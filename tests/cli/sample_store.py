@@ -13,19 +13,23 @@ import subprocess
 import tempfile
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">'\"&\u2028"
-KNOBS = {"block_m": [64, 128, 192, 256], "block_n": [64, 96, 128, 176, 256], "stages": [2, 3, 4], "overlap": [0, 1], "ping_pong": [0, 1],
-         "kv_splits": [1]}
+KNOBS = {
+    "block_m": [64, 128, 192, 256], "block_n": [64, 96, 128, 176, 256], "stages": [2, 3, 4], "overlap": [0, 1],
+    "ping_pong": [0, 1], "kv_splits": [1]}
 POLICY = "v2 cold-l2 interleaved, final under load"
 
 
 def device(hostile):
-    return {"arch": "sm_90", "sm_count": 132, "shared_bytes_per_block": 232448, "registers_per_sm": 65536, "l2_bytes": 50 << 20,
-            "memory_bus_bits": 6144, "memory_clock_khz": 3201000, "slice": "", "name": "NVIDIA H200" + hostile}
+    return {
+        "arch": "sm_90", "sm_count": 132, "shared_bytes_per_block": 232448, "registers_per_sm": 65536,
+        "l2_bytes": 50 << 20, "memory_bus_bits": 6144, "memory_clock_khz": 3201000, "slice": "",
+        "name": "NVIDIA H200" + hostile}
 
 
 def timing(median, samples=30):
-    return {"median_us": median, "lo_us": median * 0.995, "hi_us": median * 1.006, "min_us": median * 0.98, "samples": samples,
-            "sm_clock_mhz": 1830}
+    return {
+        "median_us": median, "lo_us": median * 0.995, "hi_us": median * 1.006, "min_us": median * 0.98,
+        "samples": samples, "sm_clock_mhz": 1830}
 
 
 def time_of(config, flops):
@@ -45,24 +49,28 @@ def rows_of_key(number, arguments, digest, rng):
     seqlen, batch = 256 << (number // 6 % 7), 1 + number // 42
     flops = 4.0 * batch * 32 * seqlen * seqlen * head_dim / (2 if "causal" in mask else 1)
     stale = number % 2 and number > 1
-    key = {"problem": f"op=prefill,dtype_q=bf16,dtype_kv=bf16,dtype_o=bf16,head_dim_qk={head_dim},head_dim_v={head_dim},gqa_ratio=4,mask={mask},"
-                      "window=-1:-1",
-           "shape": f"batch={batch},seqlen_q={seqlen},seqlen_kv={seqlen},heads=32/8", "device": device(hostile), "policy": POLICY,
-           "driver": "550.54" if stale else "580.126", "power_limit_w": 600 if number == 0 else 700, "effort": "normal", "arch": "sm_90a",
-           "toolchain": {"template": "prefill_sm90", "template_digest": "0" * 32 if stale else digest, "compiler": "nvrtc 13.0",
-                         "options": "-std=c++20" + hostile}}
+    key = {
+        "problem": f"op=prefill,dtype_q=bf16,dtype_kv=bf16,dtype_o=bf16,head_dim_qk={head_dim},head_dim_v={head_dim},gqa_ratio=4,mask={mask},"
+        "window=-1:-1", "shape": f"batch={batch},seqlen_q={seqlen},seqlen_kv={seqlen},heads=32/8",
+        "device": device(hostile), "policy": POLICY, "driver": "550.54" if stale else "580.126",
+        "power_limit_w": 600 if number == 0 else 700, "effort": "normal", "arch": "sm_90a", "toolchain": {
+            "template": "prefill_sm90", "template_digest": "0" * 32 if stale else digest, "compiler": "nvrtc 13.0",
+            "options": "-std=c++20" + hostile}}
     created = f"2026-{4 if stale else 11:02}-{1 + number % 20:02}T12:00:{number % 60:02}"
     configs = [{knob: rng.choice(values) for knob, values in KNOBS.items()} for _ in range(arguments.trials)]
     configs[0] = dict(block_m=128, block_n=128, stages=2, overlap=1, ping_pong=1, kv_splits=1)
     configs = list({text_of(one): one for one in configs}.values())
     rows, good = [], []
     for place, config in enumerate(configs):
-        row = {**key, "kind": "trial", "config": text_of(config), "is_default": place == 0, "status": "ok", "reason": "", "error_max": 0.3,
-               "error_mean": 0.01, "shared_bytes": 98304, "timing": timing(math.nan, 0), "created": f"{created}.{place % 9 + 1:03}Z",
-               "info": {"registers": 168, "static_shared_bytes": 0, "stack_bytes": 0, "spill_store_bytes": 0, "spill_load_bytes": 0,
-                        "warnings": []}}
+        row = {
+            **key, "kind": "trial", "config": text_of(config), "is_default": place == 0,
+            "status": "ok", "reason": "", "error_max": 0.3, "error_mean": 0.01, "shared_bytes": 98304, "timing": timing(
+                math.nan, 0), "created": f"{created}.{place % 9 + 1:03}Z", "info": {
+                    "registers": 168, "static_shared_bytes": 0, "stack_bytes": 0, "spill_store_bytes": 0,
+                    "spill_load_bytes": 0, "warnings": []}}
         if config["block_m"] * config["block_n"] >= 192 * 256 and place:
-            row.update(status="compile_failed", reason=f"ptxas spills 128 bytes{hostile}\nsecond line", error_max=math.nan, error_mean=math.nan)
+            row.update(status="compile_failed", reason=f"ptxas spills 128 bytes{hostile}\nsecond line",
+                       error_max=math.nan, error_mean=math.nan)
         else:
             row["timing"] = timing(time_of(config, flops) * rng.uniform(0.99, 1.03) * arguments.faster)
             good.append(row)
@@ -71,9 +79,11 @@ def rows_of_key(number, arguments, digest, rng):
     for row in good[:3] + rows[:1]:
         row["created"] = created + ".000Z"  # the final
     best = good[0]
-    rows.append({**key, "kind": "winner", "config": best["config"], "timing": best["timing"], "default_config": rows[0]["config"],
-                 "default_timing": rows[0]["timing"], "default_is_winner": best is rows[0], "candidates": len(good), "complete": True,
-                 "why": "fastest by 1.0 %" + hostile, "created": created + ".000Z", "pinned": False})
+    rows.append({
+        **key, "kind": "winner", "config": best["config"], "timing": best["timing"],
+        "default_config": rows[0]["config"], "default_timing": rows[0]["timing"], "default_is_winner": best is rows[0],
+        "candidates": len(good), "complete": True, "why": "fastest by 1.0 %" + hostile, "created": created + ".000Z",
+        "pinned": False})
     return rows
 
 
@@ -93,7 +103,8 @@ def make(arguments):
         file.write(json.dumps({"kind": "attune_store", "rows": len(rows), "schema": 7}) + "\n")
         file.writelines(json.dumps(plain(row)) + "\n" for row in rows)
         file.flush()
-        subprocess.run([arguments.attune, "db", "import", file.name, "--store", arguments.store], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([arguments.attune, "db", "import", file.name, "--store", arguments.store], check=True,
+                       stdout=subprocess.DEVNULL)
     return len(rows)
 
 

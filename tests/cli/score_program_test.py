@@ -32,13 +32,16 @@ def main():
         mask.write_text(MASK)
 
         def run(*words, code=0, **variables):
-            done = subprocess.run([program, *words], env=dict(environment, **variables), capture_output=True, text=True, timeout=250, check=False)
+            done = subprocess.run([program, *words], env=dict(environment, **variables), capture_output=True, text=True,
+                                  timeout=250, check=False)
             if done.returncode != code:
                 sys.exit(f"{words} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
             return json.loads(done.stdout) if "--json" in words else done.stdout + done.stderr
 
-        problems = [f"{BASE},mask=none,score_mod=@{score},mask_mod=@{mask}", f"{BASE},mask=causal_bottom_right,score_mod=@{score}",
-                    f"{BASE},softcap=30,alibi=1,bias=bf16,key_lengths=1,window=40:5"]
+        problems = [
+            f"{BASE},mask=none,score_mod=@{score},mask_mod=@{mask}",
+            f"{BASE},mask=causal_bottom_right,score_mod=@{score}",
+            f"{BASE},softcap=30,alibi=1,bias=bf16,key_lengths=1,window=40:5"]
         for problem in problems:
             about = ("--target", "cpu", "--problem", problem)
             rows = run("check", *about, "--sample", "4", "--json")["rows"]
@@ -58,15 +61,19 @@ def main():
 
         # Options say what @FILE says, and a text may stand in a file's place.
         plain = ("--target", "cpu", "--problem", f"{BASE},mask=none")
-        assert run("explain", *plain, "--score-mod", str(score), "--mask-mod", MASK, "--json")["problem"] == chosen["problem"]
+        assert run("explain", *plain, "--score-mod", str(score), "--mask-mod", MASK,
+                   "--json")["problem"] == chosen["problem"]
         refused = run("explain", *about, "--score-mod", str(score), code=1)
-        assert "--score-mod is given" in refused and "accepted is one of them" in refused, refused
-        assert "score_mod:1:16: 'slops' is not declared" in run("explain", *plain, "--score-mod", "return score - slops[head];", code=1)
+        assert "--score-mod is given" in refused and "must be one of them" in refused, refused
+        assert "score_mod:1:16: 'slops' is not declared" in run("explain", *plain, "--score-mod",
+                                                                "return score - slops[head];", code=1)
 
         # Problems that are valid with a program alone.
-        for more, *given in ((",block_map=skips", "--mask-mod", MASK), (",op=attention_backward,score_gradient=load", "--score-mod", str(score))):
+        for more, *given in ((",block_map=skips", "--mask-mod", MASK), (",op=attention_backward,score_gradient=load",
+                                                                        "--score-mod", str(score))):
             alone = ("--problem", BASE + ",mask=none" + more)
-            assert all(row["status"] == "ok" for row in run("check", "--target", "cpu", *alone, *given, "--json")["rows"])
+            assert all(
+                row["status"] == "ok" for row in run("check", "--target", "cpu", *alone, *given, "--json")["rows"])
             run("emit", "--arch", "cpu", *alone, *given)
             assert more.split(",")[-1] in run("explain", "--target", "cpu", *alone, *given, "--json")["problem"]
             run("check", "--target", "cpu", *alone, code=1)
@@ -78,8 +85,8 @@ def main():
         run("db", "export", lines)
         run("db", "import", lines, ATTUNE_STORE=other)
         run("export", bundle)
-        for texts in (run("db", "show", *stored), run("emit", "--arch", "cpu", *stored, "--tuned"), run("explain", "--target", "cpu", *stored),
-                      run("db", "show", *stored, ATTUNE_STORE=other),
+        for texts in (run("db", "show", *stored), run("emit", "--arch", "cpu", *stored, "--tuned"),
+                      run("explain", "--target", "cpu", *stored), run("db", "show", *stored, ATTUNE_STORE=other),
                       run("explain", "--target", "cpu", *stored, ATTUNE_STORE="", ATTUNE_BUNDLE=bundle)):
             assert "Less for far keys" in texts and "kv_idx % 7 != 3" in texts, texts
 
@@ -89,12 +96,14 @@ def main():
         assert run("compile", "--arch", "cpu", *stored, "--json")["failed"] == 0
         assert "score_element" in run("emit", "--arch", "cpu", *stored)
         strange = ("--problem", f"{BASE},mask=none,score_mod={'12' * 16}")
-        for command in (("tune", "--target", "cpu"), ("compile", "--arch", "cpu"), ("emit", "--arch", "cpu"), ("check", "--target", "cpu")):
+        for command in (("tune", "--target", "cpu"), ("compile", "--arch", "cpu"), ("emit", "--arch", "cpu"),
+                        ("check", "--target", "cpu")):
             refused = run(*command, *strange, code=1)
-            assert "no store that it read has it; accepted are its text (--score-mod FILE)" in refused and "compiled" not in refused, refused
+            assert "no store that it read has it; must be its text (--score-mod FILE)" in refused and "compiled" not in refused, refused
 
         # A mask program that is a causal mask is one.
-        causal = run("emit", "--arch", "cpu", *plain[2:], "--mask-mod", "return kv_idx <= q_idx + seqlen_kv - seqlen_q;")
+        causal = run("emit", "--arch", "cpu", *plain[2:], "--mask-mod",
+                     "return kv_idx <= q_idx + seqlen_kv - seqlen_q;")
         assert "score_element" not in causal and "Mask kMask = Mask::kCausalBottomRight" in causal, causal
 
         # Random kernels, and random operands of one problem with programs.
@@ -102,8 +111,9 @@ def main():
         assert done["cases"] >= 12 and done["failures"] == 0 and not done["list"], done
         done = run("check", "--fuzz", "5", *plain, "--score-mod", str(score), "--mask-mod", MASK, "--json")
         assert done["cases"] == 5 and done["kernels"] == 1 and done["failures"] == 0, done
-        assert "5 cases of 1 kernels (prefill_cpu 1), 0 failed" in run("check", "--fuzz", "5", *plain, "--score-mod", str(score))
-        assert "--fuzz is -1; accepted are 0" in run("check", "--fuzz", "-1", *plain, code=1)
+        assert "5 cases of 1 kernels (prefill_cpu 1), 0 failed" in run("check", "--fuzz", "5", *plain, "--score-mod",
+                                                                       str(score))
+        assert "--fuzz is -1; must be 0" in run("check", "--fuzz", "-1", *plain, code=1)
 
         # The same program by other words has the same winner; another has none.
         score.write_text(SCORE.replace("int far", "int away").replace("far ", "away ").replace("* far", "* away"))

@@ -24,7 +24,9 @@ FILE = (ROOT / "runtime/share/datasette.yml").read_text()
 def make_store(folder, *arguments):
     store = pathlib.Path(folder) / "private/store.db"
     store.parent.mkdir(mode=0o700, exist_ok=True)
-    subprocess.run([sys.executable, ROOT / "tests/cli/sample_store.py", "--attune", ATTUNE, "--store", store, *arguments], check=True)
+    subprocess.run(
+        [sys.executable, ROOT / "tests/cli/sample_store.py", "--attune", ATTUNE, "--store", store, *arguments],
+        check=True)
     return store
 
 
@@ -56,19 +58,22 @@ def check_queries(database):
 def check_rows(database):
     assert one(database, "SELECT count(*) FROM v_winner") == one(database, "SELECT count(*) FROM winner")
     assert one(database, "SELECT count(*) FROM v_trial") == one(database, "SELECT count(*) FROM trial")
-    gain, lo, hi, expected = one(database, "SELECT gain, gain_lo, gain_hi, default_median_us / median_us FROM v_winner ORDER BY gain DESC")
+    gain, lo, hi, expected = one(
+        database, "SELECT gain, gain_lo, gain_hi, default_median_us / median_us FROM v_winner ORDER BY gain DESC")
     assert gain == expected and lo < gain < hi and gain > 1
     failed = one(database, "SELECT count(*) FROM trial WHERE status <> 0")[0]
     assert failed > 0 and one(database, "SELECT sum(trials), count(*) FROM v_failure") == (failed, 1)
     assert one(database, "SELECT reason FROM v_failure") == ("ptxas spills 128 bytes",)
-    assert one(database, "SELECT min(to_best), count(*) FILTER (WHERE to_best = 1) FROM v_trial WHERE status = 'ok'") == (1, 6)
+    assert one(database,
+               "SELECT min(to_best), count(*) FILTER (WHERE to_best = 1) FROM v_trial WHERE status = 'ok'") == (1, 6)
     # keys 3 and 5 of six are of an older text, and an older driver; key 0 was measured under another power limit
     digest = one(database, "SELECT max(template_digest) FROM v_trial")[0]
     assert database.execute("SELECT reason, was, now, count(*) FROM v_stale GROUP BY 1, 2").fetchall() == \
         [("power_limit", "600 W", "700 W", 1), ("template", "0" * 32, digest, 2)]
     assert one(database, "SELECT power_limit_w, count(*) FROM v_winner GROUP BY 1") == (600, 1)
     assert one(database, "SELECT min(power_limit_w), max(power_limit_w) FROM v_trial") == (600, 700)
-    assert one(database, "SELECT sum(trials) FROM v_knob_effect WHERE knob = 'block_m'") == one(database, "SELECT count(*) FROM trial")
+    assert one(database, "SELECT sum(trials) FROM v_knob_effect WHERE knob = 'block_m'") == one(
+        database, "SELECT count(*) FROM trial")
     assert one(database, "SELECT count(DISTINCT knob), min(least_to_best) FROM v_knob_effect") == (6, 1)
     count, least = one(database, "SELECT count(*), min(distance) FROM v_runner_up")
     assert count == 6 and least >= 0
@@ -82,13 +87,20 @@ def check_rows(database):
 
 def check_flip(database):
     """The same problem with a later toolchain and another config: one flip, whose intervals do not overlap."""
-    database.execute("INSERT INTO toolchain SELECT 99, 'later', template_name, 'later', compiler, options FROM toolchain WHERE id = 1")
+    database.execute(
+        "INSERT INTO toolchain SELECT 99, 'later', template_name, 'later', compiler, options FROM toolchain WHERE id = "
+        "1"
+    )
     columns = [row[1] for row in database.execute("PRAGMA table_info(winner)") if row[1] != "id"]
-    new = {"toolchain_id": "99", "config": "'block_m=1'", "median_us": "median_us * 2", "lo_us": "median_us * 1.9", "hi_us": "median_us * 2.1",
-           "created": "'2027-01-01T00:00:00.000Z'"}
-    database.execute(f"INSERT INTO winner ({','.join(columns)}) SELECT {','.join(new.get(column, column) for column in columns)} FROM winner"
-                     " WHERE id = 1")
-    assert one(database, "SELECT to_config, overlap, round(to_median_us / from_median_us) FROM v_flip") == ("block_m=1", 0, 2)
+    new = {
+        "toolchain_id": "99", "config": "'block_m=1'", "median_us": "median_us * 2", "lo_us": "median_us * 1.9",
+        "hi_us": "median_us * 2.1", "created": "'2027-01-01T00:00:00.000Z'"}
+    database.execute(
+        f"INSERT INTO winner ({','.join(columns)}) SELECT {','.join(new.get(column, column) for column in columns)} "
+        f"FROM winner"
+        " WHERE id = 1")
+    assert one(database,
+               "SELECT to_config, overlap, round(to_median_us / from_median_us) FROM v_flip") == ("block_m=1", 0, 2)
     assert one(database, "SELECT count(*) FROM v_flip") == (1,)
     assert one(database, "SELECT count(*) FROM v_stale WHERE reason = 'template' AND now = 'later'")[0] > 0
 
@@ -101,7 +113,8 @@ def check_damage(database):
 
 
 def tool(*command):
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True, timeout=120).stdout
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True,
+                          timeout=120).stdout
 
 
 def check_tools(store):

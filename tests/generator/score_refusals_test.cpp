@@ -28,20 +28,20 @@ std::string refusal(const std::function<void()>& call) {
 
 TEST(ScoreRefusals, OfFields) {
   const std::pair<const char*, const char*> cases[] = {
-      {"softcap=-1", "softcap is -1; accepted are finite numbers above 0, and 0 for none"},
-      {"softcap=nan", "softcap is nan; accepted are finite numbers above 0"},
-      {"softcap=inf", "softcap is inf; accepted are finite numbers above 0"},
-      {"softcap=much", "softcap is \"much\"; accepted is a number"},
-      {"chunk=-4", "chunk is -4; accepted are numbers of keys above 0, and 0 for none"},
+      {"softcap=-1", "softcap is -1; must be finite numbers above 0, and 0 for none"},
+      {"softcap=nan", "softcap is nan; must be finite numbers above 0"},
+      {"softcap=inf", "softcap is inf; must be finite numbers above 0"},
+      {"softcap=much", "softcap is \"much\"; must be a number"},
+      {"chunk=-4", "chunk is -4; must be numbers of keys above 0, and 0 for none"},
       {"prefix=1,mask=causal_top_left",
        "prefix is given and mask is causal_top_left; must be none beside prefix, which is causal "
        "and "
        "shows keys that a causal mask hides"},
-      {"alibi=2", "alibi is \"2\"; accepted is 0 or 1"},
-      {"documents=yes", "documents is \"yes\"; accepted is 0 or 1"},
+      {"alibi=2", "alibi is \"2\"; must be 0 or 1"},
+      {"documents=yes", "documents is \"yes\"; must be 0 or 1"},
       {"bias=int8", "\"int8\""},
       {"sinks=e4m3", "\"e4m3\""},
-      {"block_map=maybe", "block_map is \"maybe\"; accepted are none, skips and hides"},
+      {"block_map=maybe", "block_map is \"maybe\"; must be none, skips and hides"},
       {"block_map=skips,softcap=3", "block_map is skips, and there is nothing to skip"},
       {"op=block_map", "op block_map has nothing to map"},
       {"op=block_map,documents=1,softcap=2", "op block_map takes masks alone"},
@@ -50,8 +50,8 @@ TEST(ScoreRefusals, OfFields) {
        "block_map is skips; op block_map makes such maps"},
       {"op=block_map,documents=1,scale=2", "scale is given; op block_map has no softmax"},
       {"op=block_map,documents=1,dtype=fp16",
-       "dtype is fp16; op block_map has operands of none: accepted is bf16"},
-      {"score_mod=123", "\"123\" is no digest of a program; accepted are none and 32 hex digits"},
+       "dtype is fp16; op block_map has operands of none: must be bf16"},
+      {"score_mod=123", "\"123\" is no digest of a program; must be none and 32 hex digits"},
       {"mask_mod=@/nowhere/mask.txt",
        "the program file /nowhere/mask.txt cannot be read: No such file or directory"},
       {"mask_mod=@/", "the program file / cannot be read: it is a folder"},
@@ -77,10 +77,10 @@ TEST(ScoreRefusals, OfProgramsThatAreNotThere) {
       read_user_program("return kv_idx != 3;", score::Kind::kMask, "m").digest;
   const ProgramDigest mod = read_user_program("return score * 3;", score::Kind::kScore, "s").digest;
   EXPECT_THAT(refusal([&] { user_program(mask, score::Kind::kScore, "score_mod"); }),
-              HasSubstr("score_mod is a program that gives whether a key is seen; accepted is one "
+              HasSubstr("score_mod is a program that gives whether a key is seen; must be one "
                         "that gives a score"));
   EXPECT_THAT(refusal([&] { user_program(mod, score::Kind::kMask, "mask_mod"); }),
-              HasSubstr("accepted is one that gives whether a key is seen"));
+              HasSubstr("must be one that gives whether a key is seen"));
 }
 
 TEST(ScoreRefusals, OfDeclarations) {
@@ -141,43 +141,41 @@ class OperandRefusals : public ::testing::Test {
 TEST_F(OperandRefusals, EachHasItsSentence) {
   EXPECT_EQ(refused([](ScoreOperands*) {}), "nothing was refused");
   EXPECT_THAT(refusal([&] { check_score_operands(problem_, wanted_, nullptr); }),
-              HasSubstr("scalars has 0 numbers; accepted are 1 for this plan"));
+              HasSubstr("scalars has 0 numbers; must be 1 for this plan"));
   EXPECT_THAT(refused([](ScoreOperands* o) { o->num_scalars = 2; }),
-              HasSubstr("scalars has 2 numbers; accepted are 1"));
+              HasSubstr("scalars has 2 numbers; must be 1"));
   EXPECT_THAT(refused([](ScoreOperands* o) { o->num_captures = 1; }),
-              HasSubstr("captures has 1 tensors; accepted are 3 for this plan: "));
-  EXPECT_THAT(
-      refused([&](ScoreOperands* o) { view(o, "bias")->data = nullptr; }),
-      HasSubstr("bias is null; accepted is the address of fp32 elements [batch, num_heads_q, "
-                "seqlen_q, seqlen_kv]"));
+              HasSubstr("captures has 1 tensors; must be 3 for this plan: "));
+  EXPECT_THAT(refused([&](ScoreOperands* o) { view(o, "bias")->data = nullptr; }),
+              HasSubstr("bias is null; must be the address of fp32 elements [batch, num_heads_q, "
+                        "seqlen_q, seqlen_kv]"));
   EXPECT_THAT(refused([&](ScoreOperands* o) {
                 view(o, "t")->data = reinterpret_cast<const char*>(numbers_) + 1;
               }),
-              HasSubstr("accepted are multiples of 2 bytes, the size of bf16"));
+              HasSubstr("must be a multiple of 2 bytes, the size of bf16"));
   EXPECT_THAT(refused([&](ScoreOperands* o) { view(o, "bias")->strides[2] = -8; }),
-              HasSubstr("bias.strides[2] is -8; accepted are 0, to repeat, and more"));
+              HasSubstr("bias.strides[2] is -8; must be 0, to repeat, and more"));
   EXPECT_THAT(refused([&](ScoreOperands* o) { view(o, "t")->extents[0] = 0; }),
-              HasSubstr("t.extents[0] is 0; accepted are 1 to 2147483647"));
+              HasSubstr("t.extents[0] is 0; must be 1 to 2147483647"));
   EXPECT_THAT(refused([&](ScoreOperands* o) { view(o, "t")->extents[0] = int64_t{1} << 31; }),
-              HasSubstr("t.extents[0] is 2147483648; accepted are 1 to"));
+              HasSubstr("t.extents[0] is 2147483648; must be 1 to"));
   EXPECT_THAT(refused([](ScoreOperands* o) { o->q_position0 = -1; }),
-              HasSubstr("q_position0 is -1; accepted are 0 to"));
+              HasSubstr("q_position0 is -1; must be 0 to"));
   EXPECT_THAT(refused([](ScoreOperands* o) { o->kv_position0 = std::numeric_limits<int>::max(); }),
-              HasSubstr("kv_position0 is 2147483647; accepted are 0 to"));
+              HasSubstr("kv_position0 is 2147483647; must be 0 to"));
   problem_.seqlen_q = 2000000000, problem_.seqlen_kv = 1500000000;
   EXPECT_THAT(
       refused([](ScoreOperands* o) { o->q_position0 = 147418112; }),
-      HasSubstr(
-          "q_position0 is 147418112; accepted are 0 to 147418111 where seqlen_q is 2000000000"));
+      HasSubstr("q_position0 is 147418112; must be 0 to 147418111 where seqlen_q is 2000000000"));
   EXPECT_THAT(refused([](ScoreOperands* o) { o->kv_position0 = 1000000000; }),
-              HasSubstr("kv_position0 is 1000000000; accepted are 0 to 647418111 where seqlen_kv "
+              HasSubstr("kv_position0 is 1000000000; must be 0 to 647418111 where seqlen_kv "
                         "is 1500000000"));
   EXPECT_EQ(
       refused([](ScoreOperands* o) { o->q_position0 = 147418111, o->kv_position0 = 647418111; }),
       "nothing was refused");
   wanted_.has_fixed_masks = true;
   EXPECT_THAT(refused([](ScoreOperands* o) { o->q_position0 = 5; }),
-              HasSubstr("q_position0 is 5 and kv_position0 is 0; accepted are equal ones"));
+              HasSubstr("q_position0 is 5 and kv_position0 is 0; must be equal ones"));
   EXPECT_EQ(refused([](ScoreOperands* o) { o->q_position0 = o->kv_position0 = 5; }),
             "nothing was refused");
 }
@@ -194,7 +192,7 @@ TEST(ScoreOperandsTest, TablesOfDistancesTakeEqualPositions) {
   EXPECT_EQ(refused(), "nothing was refused");
   operands.kv_position0 = 4;
   EXPECT_EQ(refused(),
-            "q_position0 is 5 and kv_position0 is 4; accepted are equal ones beside relative_bias "
+            "q_position0 is 5 and kv_position0 is 4; must be equal ones beside relative_bias "
             "[num_heads_q, seqlen_q + seqlen_kv - 1], whose distances are those between the rows "
             "and keys of the call");
 }

@@ -74,7 +74,7 @@ TEST(SearchSpace, SaysWhatIsBroken) {
   const SearchSpace space = small_space();
   EXPECT_FALSE(space.broken(parse_config("m=4,n=1")));
   EXPECT_EQ(*space.broken(parse_config("m=4,n=2")), "m * n is above 4");
-  EXPECT_NE(space.broken(parse_config("m=3,n=1"))->find("m is 3; accepted are 1, 2, 4"),
+  EXPECT_NE(space.broken(parse_config("m=3,n=1"))->find("m is 3; must be 1, 2, 4"),
             std::string::npos);
   EXPECT_NE(space.broken(parse_config("m=1"))->find("\"n\" is missing"), std::string::npos);
   EXPECT_NE(space.broken(parse_config("m=1,n=1,k=2"))->find("unknown knob \"k\""),

@@ -20,22 +20,29 @@ HERE = pathlib.Path(__file__).resolve().parent
 PEERS = ("flash_attn2", "flash_attn3", "flash_attn4", "flashinfer", "transformers")
 OUTCOMES = ("passed", "refused", "wrong", "error", "skipped")
 CUDA = [(r"""(["'])cuda(:0)?\1""", r"\1cpu\1"), (r"\.cuda\(\)", ".cpu()"), (r"\.to\(0\)", '.to("cpu")')]
-ATTUNE = [(r"""attn_implementation=(["'])sdpa\1""", r"attn_implementation=\1attune\1")]  # of transformers, whose names stay
+ATTUNE = [
+    (r"""attn_implementation=(["'])sdpa\1""", r"attn_implementation=\1attune\1")]  # of transformers, whose names stay
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--peer", required=True, choices=PEERS)
-    parser.add_argument("--tests", required=True, type=pathlib.Path, metavar="FOLDER", help="the folder of the peer's tests")
+    parser.add_argument("--tests", required=True, type=pathlib.Path, metavar="FOLDER",
+                        help="the folder of the peer's tests")
     parser.add_argument("--files", default="test_*.py", metavar="PATTERN", help="files in it (default: %(default)s)")
     parser.add_argument("--only", default="", metavar="WORDS", help="tests whose names fit pytest's -k")
     parser.add_argument("--seed", type=int, default=1, help="of the sample (default: %(default)s)")
-    parser.add_argument("--sample", type=int, default=100, metavar="N", help="how many tests to run, as many of each function (default: %(default)s)")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: in a copy of the files the device is the CPU")
-    parser.add_argument("--longest", type=int, default=0, metavar="N", help="leaves out tests with a parameter of a length above N")
-    parser.add_argument("--seconds", type=int, default=300, metavar="N", help="ends a test that takes longer (default: %(default)s)")
+    parser.add_argument("--sample", type=int, default=100, metavar="N",
+                        help="how many tests to run, as many of each function (default: %(default)s)")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda",
+                        help="cpu: in a copy of the files the device is the CPU")
+    parser.add_argument("--longest", type=int, default=0, metavar="N",
+                        help="leaves out tests with a parameter of a length above N")
+    parser.add_argument("--seconds", type=int, default=300, metavar="N",
+                        help="ends a test that takes longer (default: %(default)s)")
     parser.add_argument("--log", type=pathlib.Path, metavar="FILE", help="keeps what pytest prints")
-    parser.add_argument("--show", type=int, default=8, metavar="N", help="most kinds of each outcome that are printed (default: %(default)s)")
+    parser.add_argument("--show", type=int, default=8, metavar="N",
+                        help="most kinds of each outcome that are printed (default: %(default)s)")
     given = parser.parse_args()
     if not given.tests.is_dir():
         parser.error(f"--tests is {given.tests}; must be a folder")
@@ -71,15 +78,19 @@ def run_session(given, job, place):
     """Runs pytest once. Returns its process's status, None where a test took too long."""
     (place / "job.json").write_text(json.dumps(job))
     with (place / "pytest.log").open("a") as log:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(pathlib.Path(one).resolve()) for one in sys.path[1:] if one)}
-        process = subprocess.Popen([sys.executable, HERE / "session.py", place / "job.json"], stdout=log, stderr=log, cwd=place, env=environment)
+        environment = {
+            **os.environ, "PYTHONPATH": os.pathsep.join(
+                str(pathlib.Path(one).resolve()) for one in sys.path[1:] if one)}
+        process = subprocess.Popen([sys.executable, HERE / "session.py", place / "job.json"], stdout=log, stderr=log,
+                                   cwd=place, env=environment)
         before, since = 0, time.monotonic()
         while process.poll() is None:
             time.sleep(0.1)
             lines = written(place / "lines")
             if len(lines) != before:
                 before, since = len(lines), time.monotonic()
-            if time.monotonic() - since > 2 * given.seconds and lines and lines[-1]["what"] == "begin":  # the session has not ended it
+            if time.monotonic(
+            ) - since > 2 * given.seconds and lines and lines[-1]["what"] == "begin":  # the session has not ended it
                 process.kill()
                 process.wait()
                 return None
@@ -88,8 +99,9 @@ def run_session(given, job, place):
 
 def outcomes(given, folder, place):
     """Runs sessions until each test of the sample has an outcome. Returns the lines that they wrote."""
-    job = dict(peer=given.peer, folder=str(folder), given=str(given.tests.resolve()), files=given.files, only=given.only, seed=given.seed, sample=given.sample,
-               device=given.device, longest=given.longest, seconds=given.seconds, lines=str(place / "lines"), done=[])
+    job = dict(peer=given.peer, folder=str(folder), given=str(given.tests.resolve()), files=given.files,
+               only=given.only, seed=given.seed, sample=given.sample, device=given.device, longest=given.longest,
+               seconds=given.seconds, lines=str(place / "lines"), done=[])
     while True:
         before = len(written(place / "lines"))
         status = run_session(given, job, place)
@@ -101,7 +113,8 @@ def outcomes(given, folder, place):
         if lines[-1]["what"] == "begin":
             words = f"took more than {2 * given.seconds} s" if status is None else f"the process ended with {status}"
             with (place / "lines").open("a") as file:
-                file.write(json.dumps(dict(what="end", id=lines[-1]["id"], outcome="error", words=words, died=True)) + "\n")
+                file.write(
+                    json.dumps(dict(what="end", id=lines[-1]["id"], outcome="error", words=words, died=True)) + "\n")
         job["done"] = [line["id"] for line in written(place / "lines") if line["what"] == "end"]
 
 

@@ -142,24 +142,29 @@ class RunTest(unittest.TestCase):
             (folder / "test_made_up.py").write_text(text)
             (folder / "test_cannot_be_read.py").write_text("import no_such_module\n")
             (folder / "conftest.py").write_text("raise ImportError('the conftest of a peer is left out')\n")
-            found = subprocess.run([sys.executable, RUN, "--peer", peer, "--tests", folder, "--device", "cpu", *more], capture_output=True, text=True, check=False)
+            found = subprocess.run([sys.executable, RUN, "--peer", peer, "--tests", folder, "--device", "cpu", *more],
+                                   capture_output=True, text=True, check=False)
             self.assertEqual(found.stderr, "")
             return found.returncode, found.stdout
 
     def test_outcomes(self):
         status, text = self.run_on("flashinfer", FLASHINFER, "--longest", "100", "--seconds", "45")
         self.assertEqual(status, 1, text)
-        for part in ("15 of 16 tests, 1 longer ones left out", "not collected: tests/attention/test_cannot_be_read.py", "no_such_module",
-                     "passed 5  refused 1  wrong 1  error 7  skipped 1", "refused 1: ValueError: kv_layout is 'DHN'", "wrong 1: AssertionError: Tensor-likes are not close",
-                     "error 1: ValueError: of the test", "an illegal memory access", "error 1: Absent: attune has no flashinfer.trtllm.batch_decode", "unexpected keyword argument 'no_such_argument'",
-                     "error 1: the process ended with -6", "error 1: took more than 90 s", "error 1: TimeoutError: took more time than --seconds", "skipped 1: Skipped: for a reason",
-                     "tests/attention/test_made_up.py::test_is_wrong"):
+        for part in ("15 of 16 tests, 1 longer ones left out", "not collected: tests/attention/test_cannot_be_read.py",
+                     "no_such_module", "passed 5  refused 1  wrong 1  error 7  skipped 1",
+                     "refused 1: ValueError: kv_layout is 'DHN'", "wrong 1: AssertionError: Tensor-likes are not close",
+                     "error 1: ValueError: of the test", "an illegal memory access",
+                     "error 1: Absent: attune has no flashinfer.trtllm.batch_decode",
+                     "unexpected keyword argument 'no_such_argument'", "error 1: the process ended with -6",
+                     "error 1: took more than 90 s", "error 1: TimeoutError: took more time than --seconds",
+                     "skipped 1: Skipped: for a reason", "tests/attention/test_made_up.py::test_is_wrong"):
             self.assertIn(part, text)
 
     def test_samples(self):
         sys.path.insert(0, str(RUN.parent))
         from session import chosen
-        items = [(f"test_{letter}[{n}]", f"{letter}{n}") for letter, most in (("a", 100), ("b", 2), ("c", 30)) for n in range(most)]
+        items = [(f"test_{letter}[{n}]", f"{letter}{n}") for letter, most in (("a", 100), ("b", 2), ("c", 30))
+                 for n in range(most)]
         found = chosen(items, 1, 12)
         self.assertEqual(found, chosen(items[::-1], 1, 12))
         self.assertNotEqual(found, chosen(items, 2, 12))
@@ -175,7 +180,8 @@ class RunTest(unittest.TestCase):
     def test_flash_attention_4(self):
         status, text = self.run_on("flash_attn4", CUTE)
         self.assertIn("passed 1  refused 0  wrong 0  error 1  skipped 0", text)
-        self.assertIn("error 1: Absent: attune has no flash_attn.cute.interface._flash_attn_fwd.compile_cache.clear", text)
+        self.assertIn("error 1: Absent: attune has no flash_attn.cute.interface._flash_attn_fwd.compile_cache.clear",
+                      text)
         self.assertEqual(status, 0)
 
     @unittest.skipIf(importlib.util.find_spec("transformers") is None, "there is no transformers here")
@@ -185,7 +191,8 @@ class RunTest(unittest.TestCase):
         self.assertEqual(status, 0)
 
     def test_folders_that_are_none(self):
-        found = subprocess.run([sys.executable, RUN, "--peer", "flashinfer", "--tests", "/no/such/folder"], capture_output=True, text=True, check=False)
+        found = subprocess.run([sys.executable, RUN, "--peer", "flashinfer", "--tests", "/no/such/folder"],
+                               capture_output=True, text=True, check=False)
         self.assertEqual(found.returncode, 2)
         self.assertIn("--tests is /no/such/folder; must be a folder", found.stderr)
 

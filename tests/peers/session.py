@@ -14,9 +14,10 @@ import pytest
 import stand_ins
 
 ATTUNE = (ValueError, TypeError, RuntimeError, NotImplementedError, OverflowError)  # kinds of attune's own refusals
-NO_DEVICE = ("no NVIDIA driver", "No CUDA", "not compiled with CUDA", "CUDA is not available", "Torch not compiled", "_cuda_", "requires CUDA",
-             "CUDA driver version is insufficient")
-NO_CONTEXT = ("illegal memory access", "device-side assert", "misaligned address", "unspecified launch failure")  # behind which a GPU runs nothing for the process
+NO_DEVICE = ("no NVIDIA driver", "No CUDA", "not compiled with CUDA", "CUDA is not available", "Torch not compiled",
+             "_cuda_", "requires CUDA", "CUDA driver version is insufficient")
+NO_CONTEXT = ("illegal memory access", "device-side assert", "misaligned address", "unspecified launch failure"
+              )  # behind which a GPU runs nothing for the process
 
 
 def is_refusal(error, folder):
@@ -25,7 +26,8 @@ def is_refusal(error, folder):
     while last.tb_next is not None:
         last = last.tb_next
     file = last.tb_frame.f_code.co_filename
-    own = pathlib.Path(file).is_relative_to(folder) and linecache.getline(file, last.tb_lineno).strip().startswith("raise ")
+    own = pathlib.Path(file).is_relative_to(folder) and linecache.getline(file,
+                                                                          last.tb_lineno).strip().startswith("raise ")
     return own and (isinstance(error, ATTUNE) or type(error).__module__.startswith("attune"))
 
 
@@ -33,7 +35,8 @@ def judged(error, folder):
     """Returns (outcome, words) of a test that ended with an error."""
     words = f"{type(error).__name__}: {' '.join(str(error).split())}"
     if isinstance(error, AssertionError):
-        others = "pattern did not match" in words.lower() or "Traceback (most recent" in words  # of words, or of a process that the test started
+        others = "pattern did not match" in words.lower(
+        ) or "Traceback (most recent" in words  # of words, or of a process that the test started
         return ("error" if others else "wrong"), words
     if is_refusal(error, folder):
         return "refused", words
@@ -73,7 +76,8 @@ class Recorder:
     def is_long(self, item):
         values = getattr(item, "callspec", None)
         return self.job["longest"] and values is not None and any(
-            isinstance(value, int) and value > self.job["longest"] for name, value in values.params.items() if "len" in name or "seq" in name)
+            isinstance(value, int) and value > self.job["longest"]
+            for name, value in values.params.items() if "len" in name or "seq" in name)
 
     def pytest_collectreport(self, report):
         if report.failed and not self.job["done"]:
@@ -108,7 +112,8 @@ class Recorder:
         if self.outcome[0] != "passed" or report.passed and not hasattr(report, "wasxfail"):
             return
         if report.skipped or hasattr(report, "wasxfail"):
-            self.outcome = "skipped", str(report.longrepr[2] if isinstance(report.longrepr, tuple) else getattr(report, "wasxfail", ""))
+            self.outcome = "skipped", str(
+                report.longrepr[2] if isinstance(report.longrepr, tuple) else getattr(report, "wasxfail", ""))
         elif call.excinfo is not None:
             self.outcome = judged(call.excinfo.value, self.attune)
 
@@ -121,8 +126,9 @@ def without_gpu():
     """Answers of torch.cuda that tests ask for while they are collected, on a machine without a GPU."""
     import torch
     name = types.SimpleNamespace(total_memory=80 << 30, multi_processor_count=132, name="CPU", major=9, minor=0)
-    for function, value in (("get_device_capability", (9, 0)), ("get_device_properties", name), ("synchronize", None), ("empty_cache", None), ("current_device", 0),
-                            ("get_device_name", "CPU"), ("device_count", 1)):
+    for function, value in (("get_device_capability", (9, 0)), ("get_device_properties", name), ("synchronize", None),
+                            ("empty_cache", None), ("current_device", 0), ("get_device_name", "CPU"), ("device_count",
+                                                                                                       1)):
         setattr(torch.cuda, function, lambda *args, value=value, **choices: value)
 
 
@@ -136,7 +142,9 @@ def main():
     signal.signal(signal.SIGALRM, end_test)
     stand_ins.put(job["peer"], job["given"])
     files = [str(file) for file in sorted(folder.glob(job["files"]))]
-    options = ["-q", "-p", "no:cacheprovider", "--noconftest", "--continue-on-collection-errors", f"--rootdir={top}", "--import-mode=importlib"]
+    options = [
+        "-q", "-p", "no:cacheprovider", "--noconftest", "--continue-on-collection-errors", f"--rootdir={top}",
+        "--import-mode=importlib"]
     return pytest.main([*options, *(["-k", job["only"]] if job["only"] else []), *files], plugins=[Recorder(job)])
 
 

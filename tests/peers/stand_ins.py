@@ -72,7 +72,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.sources, self.tops = sources, {name.partition(".")[0] for name in sources}
 
     def find_spec(self, name, path=None, target=None):
-        return importlib.util.spec_from_loader(name, self, is_package=True) if name.partition(".")[0] in self.tops else None
+        return importlib.util.spec_from_loader(name, self,
+                                               is_package=True) if name.partition(".")[0] in self.tops else None
 
     def create_module(self, spec):
         return StandIn(spec.name, self.sources.get(spec.name, ()))
@@ -101,8 +102,10 @@ def _of_flash_attn2(folder):
     from attune import flash
     rotary = {"apply_rotary_emb": turned}
     private = {"_get_block_size_n": lambda device, head_dim, is_dropout, is_causal: 128, "USE_TRITON_ROCM": False}
-    return {"flash_attn": (flash,), "flash_attn.bert_padding": (flash,), "flash_attn.flash_attn_interface": (private, flash), "flash_attn.layers": (),
-            "flash_attn.layers.rotary": (rotary,)}
+    return {
+        "flash_attn": (flash, ), "flash_attn.bert_padding": (flash, ),
+        "flash_attn.flash_attn_interface": (private, flash), "flash_attn.layers": (),
+        "flash_attn.layers.rotary": (rotary, )}
 
 
 def _of_flash_attn3(folder):
@@ -114,15 +117,18 @@ def _of_flash_attn4(folder):
     try:
         cute = importlib.import_module("attune.flash.cute")
     except ImportError as error:
-        raise SystemExit(f"attune.flash.cute, which has the signatures of FlashAttention 4, cannot be imported: {error}") from error
-    sources = {"flash_attn": (), "flash_attn.cute": (cute,), "flash_attn.cute.interface": (cute,), "flash_attn.layers": (),
-               "flash_attn.layers.rotary": ({"apply_rotary_emb": turned},)}
+        raise SystemExit(
+            f"attune.flash.cute, which has the signatures of FlashAttention 4, cannot be imported: {error}") from error
+    sources = {
+        "flash_attn": (), "flash_attn.cute": (cute, ), "flash_attn.cute.interface": (cute, ), "flash_attn.layers": (),
+        "flash_attn.layers.rotary": ({"apply_rotary_emb": turned}, )}
     for parent in pathlib.Path(folder).resolve().parents:
         file = parent / "flash_attn" / "cute" / "testing.py"
         if file.is_file():
             sources["flash_attn.cute.testing"] = (_loaded("peer_testing", file),)
             return sources
-    raise SystemExit(f"{folder} stands in no checkout with flash_attn/cute/testing.py, whose references the tests import")
+    raise SystemExit(
+        f"{folder} stands in no checkout with flash_attn/cute/testing.py, whose references the tests import")
 
 
 def _loaded(name, file):
@@ -135,7 +141,9 @@ def _loaded(name, file):
 def _of_flashinfer(folder):
     from attune import flashinfer
     modules = ("attention", "cascade", "decode", "mla", "page", "prefill", "quantization", "rope")
-    device = {"get_compute_capability": lambda device: (9, 0), "is_sm90a_supported": lambda device: True, "has_flashinfer_jit_cache": lambda: True}
+    device = {
+        "get_compute_capability": lambda device: (9, 0), "is_sm90a_supported": lambda device: True,
+        "has_flashinfer_jit_cache": lambda: True}
     found = {f"flashinfer.{name}": (importlib.import_module(f"attune.flashinfer.{name}"),) for name in modules}
     return {"flashinfer": (flashinfer,), "flashinfer.utils": (device,), **found}
 
@@ -146,7 +154,9 @@ def _of_transformers(folder):
     return {}
 
 
-PEERS = {"flash_attn2": _of_flash_attn2, "flash_attn3": _of_flash_attn3, "flash_attn4": _of_flash_attn4, "flashinfer": _of_flashinfer, "transformers": _of_transformers}
+PEERS = {
+    "flash_attn2": _of_flash_attn2, "flash_attn3": _of_flash_attn3, "flash_attn4": _of_flash_attn4,
+    "flashinfer": _of_flashinfer, "transformers": _of_transformers}
 
 
 def put(peer, folder):

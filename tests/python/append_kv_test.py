@@ -49,7 +49,8 @@ class AppendTest(unittest.TestCase):
         np.testing.assert_allclose(numbers(got), want, rtol=LIMIT, atol=LIMIT)
 
     def test_pages_of_all_sizes_turned_in_every_way(self):
-        for page, pairs, interleaved, hnd in ((16, 32, False, False), (1, 16, True, True), (3, 10, False, True), (8, 5, True, False), (64, 0, False, False)):
+        for page, pairs, interleaved, hnd in ((16, 32, False, False), (1, 16, True, True), (3, 10, False, True),
+                                              (8, 5, True, False), (64, 0, False, False)):
             with self.subTest(page=page, pairs=pairs, interleaved=interleaved):
                 self.check_pages(page, pairs, interleaved, hnd)
 
@@ -78,12 +79,15 @@ class AppendTest(unittest.TestCase):
                 own = numbers(k[request][row:row + 1])
                 if pairs:
                     own = turned(own, cos, sin, [position], interleaved)
-                    self.close(out[request][row:row + 1], turned(numbers(q[request][row:row + 1]), cos, sin, [position], interleaved))
+                    self.close(out[request][row:row + 1],
+                               turned(numbers(q[request][row:row + 1]), cos, sin, [position], interleaved))
                 self.close(caches[0][at][None], own)
                 np.testing.assert_array_equal(numbers(caches[1][at]), numbers(v[request][row]))
         for cache in caches:
             empty = np.isnan(numbers(cache)).all((2, 3))
-            self.assertEqual({tuple(at) for at in np.argwhere(~empty)}, {tuple(map(int, at)) for at in written}, "nothing else is written")
+            self.assertEqual({tuple(at)
+                              for at in np.argwhere(~empty)}, {tuple(map(int, at))
+                                                               for at in written}, "nothing else is written")
 
     def test_slots_and_packed_rows(self):
         rows, lengths, slots = [3, 0, 1, 2], [9, 4, 1, 20], [2, 0, 4, 1]
@@ -94,7 +98,8 @@ class AppendTest(unittest.TestCase):
         for request in range(4):
             of = slice(lengths[request] - rows[request], lengths[request])
             for cache, new in ((k_cache, k), (v_cache, v)):
-                np.testing.assert_array_equal(numbers(cache[slots[request]][of]), numbers(new[begins[request]:begins[request + 1]]))
+                np.testing.assert_array_equal(numbers(cache[slots[request]][of]),
+                                              numbers(new[begins[request]:begins[request + 1]]))
         self.assertEqual(int((~np.isnan(numbers(k_cache)).all((2, 3))).sum()), 6)
 
     def test_places_of_rows(self):
@@ -104,7 +109,8 @@ class AppendTest(unittest.TestCase):
             k, v, q = self.draw(6, 2, 64), self.draw(6, 2, 64), self.draw(6, 4, 64)
             k_cache, v_cache = filled((10, 4, 2, 64)), filled((10, 4, 2, 64))
             cos, sin = attune.rotary_table(10, 64, like=k)
-            out = attune.append_kv(k, v, k_cache, v_cache, row_slots=ints(slots, dtype), positions=ints(positions, dtype), cos=cos, sin=sin, q=q, q_out=q)
+            out = attune.append_kv(k, v, k_cache, v_cache, row_slots=ints(slots, dtype), positions=ints(
+                positions, dtype), cos=cos, sin=sin, q=q, q_out=q)
             self.assertIs(out, q)
             flat = numbers(k_cache).reshape(40, 2, 64)
             for row in (0, 2, 3):
@@ -119,14 +125,19 @@ class AppendTest(unittest.TestCase):
         scale = np.array([[0.5, 0.01]], np.float32)
         given = scale if torch is None else torch.from_numpy(scale).to(DEVICE)
         shape = (3, 8, 2, 64)
-        caches = [np.zeros(shape, np.uint8) if torch is None else torch.zeros(shape, dtype=torch.uint8, device=DEVICE) for _ in range(2)]
+        caches = [
+            np.zeros(shape, np.uint8) if torch is None else torch.zeros(shape, dtype=torch.uint8, device=DEVICE)
+            for _ in range(2)]
         if torch is not None:
             caches = [cache.view(torch.float8_e4m3fn) for cache in caches]
-        attune.append_kv(k, v, *caches, ints([8, 1, 3]), k_scale=given, v_scale=0.25, dtype_kv="e4m3" if torch is None else None)
+        attune.append_kv(k, v, *caches, ints([8, 1, 3]), k_scale=given, v_scale=0.25,
+                         dtype_kv="e4m3" if torch is None else None)
         if torch is None:  # exact values: 2 / 0.5 = 4 is 0x48, 100 / 0.01 is beyond 448
-            attune.append_kv(k * 0 + np.float16(2), v * 0 + np.float16(100), *caches, ints([8, 1, 3]), k_scale=0.5, v_scale=0.01, dtype_kv="e4m3")
+            attune.append_kv(k * 0 + np.float16(2), v * 0 + np.float16(100), *caches, ints([8, 1, 3]), k_scale=0.5,
+                             v_scale=0.01, dtype_kv="e4m3")
             for request, length in enumerate((8, 1, 3)):
-                self.assertEqual((set(caches[0][request, length - 1].flat), set(caches[1][request, length - 1].flat)), ({0x48}, {0x7e}))
+                self.assertEqual((set(caches[0][request, length - 1].flat), set(caches[1][request, length - 1].flat)),
+                                 ({0x48}, {0x7e}))
             return
         for request, length in enumerate((8, 1, 3)):
             for cache, new, by in ((caches[0], k, given[0][:, None]), (caches[1], v, 0.25)):
@@ -137,7 +148,8 @@ class AppendTest(unittest.TestCase):
         k, v = self.draw(4, 1, 2, 32), self.draw(4, 1, 2, 32)
         k_cache, v_cache = filled((3, 4, 2, 32)), filled((3, 4, 2, 32))
         table = ints([[0, 1], [7, 2], [-5, 2], [2, 1]])
-        attune.append_kv(k, v, k_cache, v_cache, ints([9, 3, 2, 3]), page_table=table)  # beyond the table, pages 7 and -5, page 2
+        attune.append_kv(k, v, k_cache, v_cache, ints([9, 3, 2, 3]),
+                         page_table=table)  # beyond the table, pages 7 and -5, page 2
         self.assertEqual([tuple(at) for at in np.argwhere(~np.isnan(numbers(k_cache)).all((2, 3)))], [(2, 2)])
 
     def test_check_mode_names_what_is_outside(self):
@@ -146,28 +158,34 @@ class AppendTest(unittest.TestCase):
         caches, table = (filled((3, 4, 2, 64)), filled((3, 4, 2, 64))), ints([[0, 1], [2, 7]])
         attune.append_kv(k, v, *caches, ints([8, 4]), page_table=table, context=context)
         angles = dict(zip(("cos", "sin"), attune.rotary_table(20, 64, like=k)))
-        attune.append_kv(k, v, *caches, ints([20, 7]), row_slots=ints([[1], [2]]), context=context, **angles)  # longer than a page
-        for message, call in ((r"cache.page_table\[1\]\[1\] is 7; accepted are 0 to 2", lambda: attune.append_kv(
-                                  k, v, *caches, ints([8, 5]), page_table=table, context=context)),
-                              (r"cache.kv_lengths\[0\] is 9; accepted are 0 to 8", lambda: attune.append_kv(
-                                  k, v, *caches, ints([9, 4]), page_table=table, context=context)),
-                              (r"append.row_slots\[1\] is 12; accepted are -1 to 11", lambda: attune.append_kv(
-                                  k, v, *caches, row_slots=ints([[-1], [12]]), context=context)),
-                              (r"cache.kv_lengths\[1\] is 21; accepted are 0 to 20", lambda: attune.append_kv(  # beyond the angles
-                                  k, v, *caches, ints([20, 21]), row_slots=ints([[1], [2]]), context=context, **angles)),
-                              (r"cache.slots\[1\] is -2; accepted are 0 to 2", lambda: attune.append_kv(
-                                  k, v, *caches, ints([1, 4]), slots=ints([0, -2]), context=context)),
-                              (r"cache.page_table\[1\]\[1\] is 7", lambda: attune.attention_kvcache(
-                                  q, *caches, ints([8, 5]), page_table=table, context=context))):
+        attune.append_kv(k, v, *caches, ints([20, 7]), row_slots=ints([[1], [2]]), context=context,
+                         **angles)  # longer than a page
+        for message, call in (
+            (r"cache.page_table\[1\]\[1\] is 7; must be 0 to 2",
+             lambda: attune.append_kv(k, v, *caches, ints([8, 5]), page_table=table, context=context)),
+            (r"cache.kv_lengths\[0\] is 9; must be 0 to 8",
+             lambda: attune.append_kv(k, v, *caches, ints([9, 4]), page_table=table, context=context)),
+            (r"append.row_slots\[1\] is 12; must be -1 to 11",
+             lambda: attune.append_kv(k, v, *caches, row_slots=ints([[-1], [12]]), context=context)),
+            (
+                r"cache.kv_lengths\[1\] is 21; must be 0 to 20",
+                lambda: attune.append_kv(  # beyond the angles
+                    k, v, *caches, ints([20, 21]), row_slots=ints([[1], [2]]), context=context, **angles)),
+            (r"cache.slots\[1\] is -2; must be 0 to 2",
+             lambda: attune.append_kv(k, v, *caches, ints([1, 4]), slots=ints([0, -2]), context=context)),
+            (r"cache.page_table\[1\]\[1\] is 7",
+             lambda: attune.attention_kvcache(q, *caches, ints([8, 5]), page_table=table, context=context))):
             with self.subTest(message=message), self.assertRaisesRegex(attune.Error, message):
                 call()
         # Packed keys of which requests have less than stand there.
         rows, keys = self.draw(2, 1, 4, 64), self.draw(200, 2, 64)
-        attune.attention_kvcache(rows, keys, keys, ints([5, 7]), kv_begins=ints([0, 100, 200]), seqlen_kv=8, context=context)
+        attune.attention_kvcache(rows, keys, keys, ints([5, 7]), kv_begins=ints([0, 100, 200]), seqlen_kv=8,
+                                 context=context)
         if DEVICE != "cuda":  # whose lists the host looks at before
             return
-        with self.assertRaisesRegex(attune.Error, r"cache.kv_begins\[1\] is 195; accepted are 0 to 193"):
-            attune.attention_kvcache(rows, keys, keys, ints([5, 7]), kv_begins=ints([0, 195, 200]), seqlen_kv=8, context=context)
+        with self.assertRaisesRegex(attune.Error, r"cache.kv_begins\[1\] is 195; must be 0 to 193"):
+            attune.attention_kvcache(rows, keys, keys, ints([5, 7]), kv_begins=ints([0, 195, 200]), seqlen_kv=8,
+                                     context=context)
 
     @unittest.skipIf(torch is None, "autograd is of PyTorch")
     def test_autograd_hears_of_what_is_written(self):
@@ -183,23 +201,28 @@ class AppendTest(unittest.TestCase):
         k, q = self.draw(5, 2, 64), self.draw(5, 4, 64)
         cos, sin = attune.rotary_table(8, 64, like=k)
         caches = [filled((2, 8, 2, 64)), filled((2, 8, 2, 64))]
-        turned_q = attune.append_kv(k, k, *caches, ints([4, 5]), q_begins=ints([0, 1, 2]), seqlen_q=1, cos=cos, sin=sin, q=q)
+        turned_q = attune.append_kv(k, k, *caches, ints([4, 5]), q_begins=ints([0, 1, 2]), seqlen_q=1, cos=cos, sin=sin,
+                                    q=q)
         self.assertEqual([tuple(at) for at in np.argwhere(~np.isnan(numbers(caches[1])).all((2, 3)))], [(0, 3), (1, 4)])
-        np.testing.assert_allclose(numbers(turned_q[:2]), turned(numbers(q[:2]), cos, sin, [3, 4], False), rtol=LIMIT, atol=LIMIT)
+        np.testing.assert_allclose(numbers(turned_q[:2]), turned(numbers(q[:2]), cos, sin, [3, 4], False), rtol=LIMIT,
+                                   atol=LIMIT)
 
     def test_rows_ahead_of_the_first_request(self):
         """Are of none either: a part of a batch has a part of its list. Such rows were taken for the first ones, and the last not written."""
         cos, sin = attune.rotary_table(8, 64, like=self.draw(1))
         for first, counts in ((1, [1, 1]), (7, [1, 1, 1]), (90, [2, 0, 3])):
             begins, batch = first + np.concatenate([[0], np.cumsum(counts)]), len(counts)
-            k, v, q = self.draw(begins[-1] + 2, 2, 64), self.draw(begins[-1] + 2, 2, 64), self.draw(begins[-1] + 2, 4, 64)
+            k, v, q = self.draw(begins[-1] + 2, 2, 64), self.draw(begins[-1] + 2, 2, 64), self.draw(
+                begins[-1] + 2, 4, 64)
             own = slice(first, begins[-1])
             given = dict(cos=cos, sin=sin, seqlen_q=max(counts))
             with self.subTest(first=first):
                 moved, plain = ([filled((batch, 8, 2, 64)) for _ in "kv"] for _ in range(2))
                 lengths = ints(4 + np.arange(batch))
-                turned_q = attune.append_kv(k, v, *moved, lengths, q_begins=ints(begins), q=q, context=checking_context(), **given)
-                want_q = attune.append_kv(k[own], v[own], *plain, lengths, q_begins=ints(begins - first), q=q[own], **given)
+                turned_q = attune.append_kv(k, v, *moved, lengths, q_begins=ints(begins), q=q,
+                                            context=checking_context(), **given)
+                want_q = attune.append_kv(k[own], v[own], *plain, lengths, q_begins=ints(begins - first), q=q[own],
+                                          **given)
                 for one, other in zip((*moved, turned_q[own]), (*plain, want_q)):
                     np.testing.assert_array_equal(numbers(one), numbers(other))
                 self.assertEqual((~np.isnan(numbers(moved[1])).all((2, 3))).sum(), sum(counts))
@@ -215,22 +238,29 @@ class AppendTest(unittest.TestCase):
         k, v, cache = self.draw(2, 1, 2, 64), self.draw(2, 1, 2, 64), filled((4, 8, 2, 64))
         lengths, other = ints([3, 4]), filled((4, 8, 2, 64))
         cos, sin = attune.rotary_table(8, 64, like=k)
-        for message, call in ((r"cos and sin go together", dict(cos=cos)), ("q is given without cos and sin", dict(q=k)),
-                              ("interleaved is true without cos and sin", dict(interleaved=True)),
-                              ("row_slots and page_table|page_table and row_slots", dict(page_table=ints([[0], [1]]), row_slots=ints([[0], [1]]))),
-                              ("q_begins and seqlen_q go together", dict(q_begins=ints([0, 1]))),
+        for message, call in ((r"cos and sin go together", dict(cos=cos)),
+                              ("q is given without cos and sin", dict(q=k)), ("interleaved is true without cos and sin",
+                                                                              dict(interleaved=True)),
+                              ("row_slots and page_table|page_table and row_slots",
+                               dict(page_table=ints([[0], [1]]), row_slots=ints([[0], [
+                                   1]]))), ("q_begins and seqlen_q go together", dict(q_begins=ints([0, 1]))),
                               (r"row_slots has shape \(2,\)", dict(row_slots=ints([0, 1]))),
-                              ("row_slots is given with cos and sin, without positions and kv_lengths", dict(row_slots=ints([[0], [1]]), kv_lengths=None,
-                                                                                                             cos=cos, sin=sin)),
-                              ("positions and row_slots are of different types", dict(row_slots=ints([[0], [1]]), positions=ints([[0], [1]], np.int64))),
-                              (r"accepted are 1 to 32 columns", dict(cos=self.draw(8, 40), sin=self.draw(8, 40)))):
+                              ("row_slots is given with cos and sin, without positions and kv_lengths",
+                               dict(row_slots=ints([[0], [1]]), kv_lengths=None, cos=cos,
+                                    sin=sin)), ("positions and row_slots are of different types",
+                                                dict(row_slots=ints([[0], [1]]), positions=ints(
+                                                    [[0], [1]], np.int64))), (r"must be 1 to 32 columns",
+                                                                              dict(cos=self.draw(8, 40), sin=self.draw(
+                                                                                  8, 40)))):
             with self.subTest(message=message), self.assertRaisesRegex(ValueError, message):
                 attune.append_kv(k, v, cache, other, **{"kv_lengths": lengths, **call})
         if torch is not None:
-            with self.assertRaisesRegex(ValueError, "cos is a NumPy array and k is a PyTorch tensor; accepted are operands of one library"):
+            with self.assertRaisesRegex(
+                    ValueError, "cos is a NumPy array and k is a PyTorch tensor; must be operands of one library"):
                 attune.append_kv(k, v, cache, other, lengths, cos=numbers(cos), sin=sin)
             from attune.torch import spec
-            with self.assertRaisesRegex(ValueError, "interleaved is true without cos and sin"):  # as graphs of PyTorch have it
+            with self.assertRaisesRegex(ValueError,
+                                        "interleaved is true without cos and sin"):  # as graphs of PyTorch have it
                 torch.ops.attune.append_kv(k, v, cache, other, spec=spec(interleaved=True), kv_lengths=lengths)
         with self.assertRaisesRegex(ValueError, "interleaved is true without cos and sin"):
             attune.prepare_append_kv(k, v, cache, other, lengths, interleaved=True)
@@ -246,7 +276,8 @@ class AppendTest(unittest.TestCase):
         for begin, end in ((0, 16), (16, 17), (17, 21)):
             lengths = ints([end])
             attune.append_kv(k[:, begin:end], v[:, begin:end], k_cache, v_cache, lengths, page_table=table)
-            outs.append(attune.attention_kvcache(q[:, begin:end], k_cache, v_cache, lengths, page_table=table, is_causal=True))
+            outs.append(
+                attune.attention_kvcache(q[:, begin:end], k_cache, v_cache, lengths, page_table=table, is_causal=True))
         want = attune.attention(q, k, v, is_causal=True)
         self.close(np.concatenate([numbers(o) for o in outs], 1), numbers(want))
 
@@ -266,7 +297,8 @@ class RotaryTableTest(unittest.TestCase):
 
     def test_llama3(self):
         """Its definition, in float64: waves longer than 8192 are divided by 8, those below 2048 stay."""
-        scaling = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
+        scaling = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                       original_max_position_embeddings=8192)
         cos, sin = attune.rotary_table(2, 128, base=500000.0, scaling=scaling)
         plain = 1 / 500000.0 ** (np.arange(64) / 64)
         wave = 2 * np.pi / plain
@@ -291,9 +323,12 @@ class RotaryTableTest(unittest.TestCase):
     def test_frequencies_and_errors(self):
         own = attune.rotary_table(5, 6, frequencies=[1.0, 0.5, 0.25])
         np.testing.assert_allclose(own[1], np.sin(np.arange(5)[:, None] * [1.0, 0.5, 0.25]), atol=1e-6)
-        for message, call in (("rotary_dim is 7", dict(rotary_dim=7)), ("rope_type 'longrope'", dict(rotary_dim=8, scaling={"rope_type": "longrope"})),
-                              ("frequencies has 2 numbers; accepted are 4", dict(rotary_dim=8, frequencies=[1, 2])),
-                              ("original_max_position is 0", dict(rotary_dim=8, scaling={"rope_type": "yarn", "factor": 2.0}))):
+        for message, call in (("rotary_dim is 7", dict(rotary_dim=7)), ("rope_type 'longrope'",
+                                                                        dict(rotary_dim=8, scaling={
+                                                                            "rope_type": "longrope"})),
+                              ("frequencies has 2 numbers; must be 4", dict(rotary_dim=8, frequencies=[
+                                  1, 2])), ("original_max_position is 0",
+                                            dict(rotary_dim=8, scaling={"rope_type": "yarn", "factor": 2.0}))):
             with self.assertRaisesRegex((ValueError, attune.Error), message):
                 attune.rotary_table(4, **call)
 

@@ -46,18 +46,24 @@ class NumpyTest(unittest.TestCase):
 
     def test_masks_and_shapes(self):
         i, j = np.arange(33)[:, None], np.arange(40)[None]
-        for keywords, seen in (({}, None), ({"mask": "causal_top_left"}, j <= i), ({"mask": "causal_bottom_right", "window": (6, 0)}, (j <= i + 7) & (j >= i + 1)),
-                               ({"mask_tensor": (i * j) % 3 != 0}, (i * j) % 3 != 0)):
+        for keywords, seen in (({}, None), ({"mask": "causal_top_left"}, j <= i), ({
+                "mask": "causal_bottom_right", "window": (6, 0)}, (j <= i + 7) & (j >= i + 1)), ({
+                    "mask_tensor": (i * j) % 3 != 0}, (i * j) % 3 != 0)):
             with self.subTest(keywords=list(keywords)):
                 q, k, v = draw(2, 33, 6, 32), draw(2, 40, 2, 32), draw(2, 40, 2, 24)
                 o, lse = attune.attention(q, k, v, return_lse=True, **keywords, **PLACE)
                 dout, dlse = draw(*o.shape), draw(*lse.shape)
                 dlse[lse == -np.inf] = 0
-                self.compare(attune.attention_backward(dout, q, k, v, o, lse, dlse=dlse, **keywords, **PLACE), wanted(q, k, v, dout, dlse, seen))
-                self.compare(attune.attention_backward(dout.astype(np.float32), q, k, v, o, lse, gradients="k", **keywords, **PLACE), wanted(q, k, v, dout, None, seen))
+                self.compare(attune.attention_backward(dout, q, k, v, o, lse, dlse=dlse, **keywords, **PLACE),
+                             wanted(q, k, v, dout, dlse, seen))
+                self.compare(
+                    attune.attention_backward(dout.astype(np.float32), q, k, v, o, lse, gradients="k", **keywords,
+                                              **PLACE), wanted(q, k, v, dout, None, seen))
 
     def test_half_precision_and_layouts(self):
-        q, k, v = np.swapaxes(draw(2, 4, 33, 32, dtype=np.float16), 1, 2), draw(2, 40, 3, 2, 32, dtype=np.float16)[:, :, 1], draw(2, 40, 2, 32, dtype=np.float16)
+        q, k, v = np.swapaxes(draw(2, 4, 33, 32, dtype=np.float16), 1, 2), draw(2, 40, 3, 2, 32,
+                                                                                dtype=np.float16)[:, :, 1], draw(
+                                                                                    2, 40, 2, 32, dtype=np.float16)
         o, lse = attune.attention(q, k, v, return_lse=True, **PLACE)
         dout = np.broadcast_to(np.float16(0.5), o.shape)  # strides of 0
         found = attune.attention_backward(dout, q, k, v, o, lse, **PLACE)
@@ -73,10 +79,16 @@ class NumpyTest(unittest.TestCase):
         found = attune.attention_backward(dout, q, k, v, o, lse, out=out, **PLACE)
         self.assertTrue(all(x is y for x, y in zip(found, out)))
         self.compare(out, wanted(q, k, v, dout))
-        for kind, sentence, given, keywords in (
-                (TypeError, "dout is of type list", (dout.tolist(), q, k, v, o, lse), {}), (ValueError, "dout is float64; accepted is fp32", (dout.astype(np.float64), q, k, v, o, lse), {}),
-                (ValueError, r"o has shape \(2, 33, 4, 16\)", (dout, q, k, v, o[..., :16], lse), {}), (ValueError, "lse has 4 dimensions", (dout, q, k, v, o, o), {}),
-                (ValueError, "gradients is 'x'", (dout, q, k, v, o, lse), {"gradients": "x"}), (ValueError, "dv and dout overlap", (dout, q, k, v, o, lse), {"out": (*out[:2], dout.reshape(-1)[:5120].reshape(2, 40, 2, 32))})):
+        for kind, sentence, given, keywords in ((TypeError, "dout is of type list", (dout.tolist(), q, k, v, o, lse),
+                                                 {}), (ValueError, "dout is float64; must be fp32", (dout.astype(
+                                                     np.float64), q, k, v, o, lse),
+                                                       {}), (ValueError, r"o has shape \(2, 33, 4, 16\)",
+                                                             (dout, q, k, v, o[..., :16], lse), {}),
+                                                (ValueError, "lse has 4 dimensions", (dout, q, k, v, o, o),
+                                                 {}), (ValueError, "gradients is 'x'", (dout, q, k, v, o, lse), {
+                                                     "gradients": "x"}),
+                                                (ValueError, "dv and dout overlap", (dout, q, k, v, o, lse), {
+                                                    "out": (*out[:2], dout.reshape(-1)[:5120].reshape(2, 40, 2, 32))})):
             with self.assertRaisesRegex(kind, sentence):
                 attune.attention_backward(*given, **keywords)
         frozen = np.zeros_like(q)
@@ -85,8 +97,12 @@ class NumpyTest(unittest.TestCase):
             attune.attention_backward(dout, q, k, v, o, lse, out=(frozen, *out[1:]), **PLACE)
 
     def test_plans_of_the_op(self):
-        plan = attune.Context("cpu:1", store="").plan("op=attention_backward,dtype=fp32,head_dim=32,heads=4,seqlen=33,gradients=kv")
-        with self.assertRaisesRegex(ValueError, r"this plan is of op attention_backward; accepted is one of attention \(attune.attention_backward\(\) runs"):
+        plan = attune.Context(
+            "cpu:1", store="").plan("op=attention_backward,dtype=fp32,head_dim=32,heads=4,seqlen=33,gradients=kv")
+        with self.assertRaisesRegex(
+                ValueError,
+                r"this plan is of op attention_backward; must be one of attention \(attune.attention_backward\(\) runs"
+        ):
             plan.run(*(draw(1, 33, 4, 32) for _ in range(4)))
 
 

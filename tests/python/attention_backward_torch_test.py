@@ -18,17 +18,23 @@ class BackwardTest(GradientsTest):
 
     def setUp(self):
         self.q, self.k, self.v = draw(2, 33, 4, 32), draw(2, 40, 2, 32), draw(2, 40, 2, 32)
-        self.o, self.lse = attune.attention(self.q, self.k, self.v, mask="causal_bottom_right", return_lse=True, **PLACE)
+        self.o, self.lse = attune.attention(self.q, self.k, self.v, mask="causal_bottom_right", return_lse=True,
+                                            **PLACE)
         self.dout, self.dlse = draw(*self.o.shape), draw(*self.lse.shape)
 
     def backward(self, dout=None, **keywords):
         dout = self.dout if dout is None else dout
-        return attune.attention_backward(dout, self.q, self.k, self.v, self.o, self.lse, **{"mask": "causal_bottom_right", "deterministic": True, **PLACE, **keywords})
+        return attune.attention_backward(dout, self.q, self.k, self.v, self.o, self.lse, **{
+            "mask": "causal_bottom_right", "deterministic": True, **PLACE, **keywords})
 
     def test_each_gradient_alone(self):
         want = self.backward(dlse=self.dlse)
-        self.assertNear(want, wanted(self.q, self.k, self.v, self.dout, self.dlse, seen=grids.visible(33, 40, "bottom_right", device=DEVICE)), 2e-5)
-        for asked in ("q", "k", "v", "qk", "qv", "kv", (True, False, True)) if WHOLE else ("q", "kv", (True, False, True)):
+        self.assertNear(
+            want,
+            wanted(self.q, self.k, self.v, self.dout, self.dlse, seen=grids.visible(33, 40, "bottom_right",
+                                                                                    device=DEVICE)), 2e-5)
+        for asked in ("q", "k", "v", "qk", "qv", "kv", (True, False, True)) if WHOLE else ("q", "kv", (True, False,
+                                                                                                       True)):
             found = self.backward(dlse=self.dlse, gradients=asked)
             letters = asked if isinstance(asked, str) else "qv"
             self.assertEqual([x is not None for x in found], [name in letters for name in "qkv"])
@@ -39,9 +45,11 @@ class BackwardTest(GradientsTest):
         for name, gradient in zip("qkv", found):
             x = getattr(self, name)
             direction = torch.nn.functional.normalize(draw(x.numel() + 1)[:-1], dim=0).view(x.shape)
-            at = lambda move: (attune.attention(*(y + move * direction if y is x else y for y in (self.q, self.k, self.v)), mask="causal_bottom_right",
-                                                **PLACE).double() * self.dout.double()).sum()
-            self.assertAlmostEqual(((at(step) - at(-step)) / (2 * step)).item(), (gradient.double() * direction).sum().item(), delta=2e-3)
+            at = lambda move: (attune.attention(
+                *(y + move * direction if y is x else y for y in
+                  (self.q, self.k, self.v)), mask="causal_bottom_right", **PLACE).double() * self.dout.double()).sum()
+            self.assertAlmostEqual(((at(step) - at(-step)) / (2 * step)).item(),
+                                   (gradient.double() * direction).sum().item(), delta=2e-3)
 
     def test_laws(self):
         dq, dk, dv = (x.double() for x in self.backward())
@@ -51,13 +59,17 @@ class BackwardTest(GradientsTest):
             self.assertTrue(torch.equal(twice, 2 * once))
         self.assertTrue(all(not x.any() for x in self.backward(torch.zeros_like(self.dout))))
         dq, dk, dv = self.backward(torch.zeros_like(self.dout), dlse=self.dlse)  # of lse alone
-        self.assertNear((dq, dk, dv), wanted(self.q, self.k, self.v, 0 * self.dout, self.dlse, seen=grids.visible(33, 40, "bottom_right", device=DEVICE)), 2e-5)
+        self.assertNear((dq, dk, dv),
+                        wanted(self.q, self.k, self.v, 0 * self.dout, self.dlse, seen=grids.visible(
+                            33, 40, "bottom_right", device=DEVICE)), 2e-5)
         self.assertFalse(dv.any())
 
     def test_laws_of_random_problems(self):
         """Whatever the features: sum of dv = sum of dout, <q, dq> = <k, dk>, and equal keys or equal values leave nothing to choose."""
-        features = ({}, {"softcap": 2.0}, {"bias": BIAS}, {"relative_bias": RELATIVE}, {"alibi_slopes": SLOPES}, {"window": (7, 4)}, {"mask": "causal_top_left"},
-                    {"chunk": 16}, {"key_lengths": torch.tensor([7, 40], dtype=torch.int32, device=DEVICE)}, {"score_mod": lambda s, b, h, i, j: s + SLOPES[h] * (i - j)})
+        features = ({}, {"softcap": 2.0}, {"bias": BIAS}, {"relative_bias": RELATIVE}, {"alibi_slopes": SLOPES}, {
+            "window": (7, 4)}, {"mask": "causal_top_left"}, {"chunk": 16}, {
+                "key_lengths": torch.tensor([7, 40], dtype=torch.int32, device=DEVICE)}, {
+                    "score_mod": lambda s, b, h, i, j: s + SLOPES[h] * (i - j)})
         for number in range(len(features) if WHOLE else 5):
             chance = random.Random(number)
             given = {**features[number], **chance.choice(features[:5])}
@@ -82,8 +94,9 @@ class BackwardTest(GradientsTest):
         return *(x.double() for x in found), (lse != -torch.inf).transpose(1, 2)[..., None]
 
     def test_strides_of_dlse(self):
-        for name, dlse in (("of sum()", torch.ones((), device=DEVICE).expand(2, 4, 33)), ("transposed", draw(2, 33, 4).transpose(1, 2)),
-                           ("of one head", draw(2, 1, 33).expand(2, 4, 33)), ("between others", draw(2, 4, 40)[..., 3:36])):
+        for name, dlse in (("of sum()", torch.ones((), device=DEVICE).expand(
+                2, 4, 33)), ("transposed", draw(2, 33, 4).transpose(1, 2)), ("of one head", draw(2, 1, 33).expand(
+                    2, 4, 33)), ("between others", draw(2, 4, 40)[..., 3:36])):
             with self.subTest(name):
                 for x, y in zip(self.backward(dlse=dlse), self.backward(dlse=dlse.contiguous())):
                     self.assertTrue(torch.equal(x, y))
@@ -103,7 +116,7 @@ class BackwardTest(GradientsTest):
             self.backward(out=(out[0], self.k, out[2]))
         with self.assertRaisesRegex(ValueError, "dv and dk overlap in memory"):
             self.backward(out=(out[0], out[1], out[1]))
-        with self.assertRaisesRegex(ValueError, r"dq has shape \(2, 33, 4, 16\); accepted is \(2, 33, 4, 32\)"):
+        with self.assertRaisesRegex(ValueError, r"dq has shape \(2, 33, 4, 16\); must be \(2, 33, 4, 32\)"):
             self.backward(out=(out[0][..., :16], *out[1:]))
 
     def test_out_of_padded_head_dims(self):
@@ -111,7 +124,8 @@ class BackwardTest(GradientsTest):
         k, v = k + 1, v + 2
         o, lse = attune.attention(q, k, v, return_lse=True, pad_head_dim=True, **PLACE)
         dout = draw(*o.shape) + 3
-        backward = lambda out, **choices: attune.attention_backward(dout, q, k, v, o, lse, out=out, pad_head_dim=True, deterministic=True, **PLACE, **choices)
+        backward = lambda out, **choices: attune.attention_backward(dout, q, k, v, o, lse, out=out, pad_head_dim=True,
+                                                                    deterministic=True, **PLACE, **choices)
         want, empty = backward(None), torch.empty_like
         packed = torch.empty(2, 18, 3, 4, 20, device=DEVICE).unbind(2)
         for out in ((empty(q), empty(k), empty(v)), packed):
@@ -121,12 +135,15 @@ class BackwardTest(GradientsTest):
         self.assertTrue(alone[0] is None and torch.equal(packed[1], want[1]))
         kept = [x.clone() for x in (q, dout, lse)]
         for sentence, out in (
-                (r"dq is fp32 of shape \(2, 18, 4, 16\), .*; accepted is dq of fp32 and shape \(2, 18, 4, 20\)", (empty(q)[..., :16], empty(k), empty(v))),
-                ("dk is float64 of shape .*; accepted is dk of fp32", (empty(q), empty(k).double(), empty(v))),
-                ("dv is on meta and q is on", (empty(q), empty(k), empty(v).to("meta"))),
-                ("dq and q overlap in memory; accepted is dq with memory of its own", (q, empty(k), empty(v))),
-                ("dk and dq overlap in memory", (packed[0], packed[0], packed[2])), ("dv and dout overlap in memory", (empty(q), empty(k), dout)),
-                ("dq and lse overlap in memory", (lse.as_strided(q.shape, (0, 0, 0, 1)), empty(k), empty(v)))):
+            (r"dq is fp32 of shape \(2, 18, 4, 16\), .*; must be dq of fp32 and shape \(2, 18, 4, 20\)",
+             (empty(q)[..., :16], empty(k), empty(v))), ("dk is float64 of shape .*; must be dk of fp32",
+                                                         (empty(q), empty(k).double(), empty(v))),
+            ("dv is on meta and q is on", (empty(q), empty(k), empty(v).to("meta"))),
+            ("dq and q overlap in memory; must be dq with memory of its own",
+             (q, empty(k), empty(v))), ("dk and dq overlap in memory", (packed[0], packed[0], packed[2])),
+            ("dv and dout overlap in memory", (empty(q), empty(k),
+                                               dout)), ("dq and lse overlap in memory", (lse.as_strided(
+                                                   q.shape, (0, 0, 0, 1)), empty(k), empty(v)))):
             with self.assertRaisesRegex(ValueError, sentence):
                 backward(out)
         self.assertTrue(all(torch.equal(x, y) for x, y in zip((q, dout, lse), kept)))
@@ -135,7 +152,8 @@ class BackwardTest(GradientsTest):
         out = [torch.empty_like(x) for x in (self.q, self.k, self.v)]
         with torch.utils.flop_counter.FlopCounterMode(display=False):
             self.assertTrue(torch.equal(self.backward(out=out)[0], self.backward()[0]))
-            for sentence, wrong in ((r"dq is torch.float32 of shape \(2, 33, 4, 16\); accepted is", out[0][..., :16]), ("dq is torch.float64", out[0].double())):
+            for sentence, wrong in ((r"dq is torch.float32 of shape \(2, 33, 4, 16\); must be", out[0][..., :16]),
+                                    ("dq is torch.float64", out[0].double())):
                 with self.assertRaisesRegex(ValueError, sentence):
                     self.backward(out=(wrong, *out[1:]))
 
@@ -148,16 +166,19 @@ class BackwardTest(GradientsTest):
             sums = [torch.zeros(x.shape, dtype=torch.float32, device=DEVICE) for x in (q, k, v)]
             for part in (slice(0, 20), slice(20, 48)):
                 out = (sums[0], sums[1][:, part], sums[2][:, part])
-                found = attune.attention_backward(dout, q, k[:, part], v[:, part], o, lse, out=out, accumulate=True, **PLACE)
+                found = attune.attention_backward(dout, q, k[:, part], v[:, part], o, lse, out=out, accumulate=True,
+                                                  **PLACE)
                 self.assertTrue(all(x is y for x, y in zip(found, out)))
             self.assertNear(sums, wanted(q, k, v, dout), gradient_cases.ALLOWED[dtype])
             once = [x.clone() for x in sums]
-            attune.attention_backward(dout, q, k, v, o, lse, out=(sums[0], None, None), gradients="q", accumulate=True, **PLACE)
+            attune.attention_backward(dout, q, k, v, o, lse, out=(sums[0], None, None), gradients="q", accumulate=True,
+                                      **PLACE)
             self.assertNear((sums[0],), (2 * once[0].double(),), 1e-5)
-        with self.assertRaisesRegex(ValueError, "accumulate is True and out is None; accepted are fp32 tensors"):
+        with self.assertRaisesRegex(ValueError, "accumulate is True and out is None; must be fp32 tensors"):
             self.backward(accumulate=True)
-        with self.assertRaisesRegex(ValueError, "dq is bf16; accepted is fp32"):
-            attune.attention_backward(dout, q, k, v, o, lse, out=(torch.empty_like(q), None, None), gradients="q", accumulate=True, **PLACE)
+        with self.assertRaisesRegex(ValueError, "dq is bf16; must be fp32"):
+            attune.attention_backward(dout, q, k, v, o, lse, out=(torch.empty_like(q), None, None), gradients="q",
+                                      accumulate=True, **PLACE)
 
     def test_lengths_of_zero(self):
         for rows, keys in ((0, 9), (9, 0)):
@@ -167,34 +188,45 @@ class BackwardTest(GradientsTest):
 
     def test_refusals(self):
         q, k, v, o, lse = self.q, self.k, self.v, self.o, self.lse
-        backward = lambda dout=self.dout, q=q, k=k, v=v, o=o, lse=lse, **keywords: attune.attention_backward(dout, q, k, v, o, lse, **keywords)
-        for sentence, call in (
-                ("gradients is 'vq'; accepted are q, k, v, qk", lambda: backward(gradients="vq")),
-                ("gradients is ''; accepted", lambda: backward(gradients="")),
-                (r"gradients is \(False, False, False\); accepted", lambda: backward(gradients=(False,) * 3)),
-                (r"dout has shape \(2, 33, 4, 16\); accepted is \(2, 33, 4, 32\)", lambda: backward(self.dout[..., :16].contiguous())),
-                ("dout is fp16; accepted is fp32", lambda: backward(self.dout.half())),
-                ("dout has 3 dimensions", lambda: backward(self.dout[0])),
-                (r"o has shape \(2, 33, 2, 32\); accepted is", lambda: backward(o=o[:, :, :2])),
-                ("o is bf16; accepted is fp32", lambda: backward(o=o.bfloat16())),
-                (r"lse has shape \(2, 4, 1\); accepted is \(2, 4, 33\)", lambda: backward(lse=lse[..., :1])),
-                ("lse is bf16; accepted is fp32", lambda: backward(lse=lse.bfloat16())),
-                (r"dlse has shape \(2, 33, 4\); accepted is \(2, 4, 33\)", lambda: backward(dlse=lse.transpose(1, 2).contiguous())),
-                ("k is fp16 and q is fp32", lambda: backward(k=k.half())),
-                ("dout requires a gradient, and attune gives none of it here; accepted is dout.detach", lambda: backward(leaf(self.dout))),
-                ("bias requires a gradient", lambda: backward(bias=leaf(BIAS))),
-                ("mask is 'diagonal'; accepted", lambda: backward(mask="diagonal")),
-                ("out is int; accepted are None and a tuple", lambda: backward(out=3))):
+        backward = lambda dout=self.dout, q=q, k=k, v=v, o=o, lse=lse, **keywords: attune.attention_backward(
+            dout, q, k, v, o, lse, **keywords)
+        for sentence, call in (("gradients is 'vq'; must be q, k, v, qk", lambda: backward(gradients="vq")),
+                               ("gradients is ''; accepted",
+                                lambda: backward(gradients="")), (r"gradients is \(False, False, False\); accepted",
+                                                                  lambda: backward(gradients=(False, ) * 3)),
+                               (r"dout has shape \(2, 33, 4, 16\); must be \(2, 33, 4, 32\)",
+                                lambda: backward(self.dout[..., :16].contiguous())),
+                               ("dout is fp16; must be fp32",
+                                lambda: backward(self.dout.half())), ("dout has 3 dimensions",
+                                                                      lambda: backward(self.dout[0])),
+                               (r"o has shape \(2, 33, 2, 32\); must be",
+                                lambda: backward(o=o[:, :, :2])), ("o is bf16; must be fp32",
+                                                                   lambda: backward(o=o.bfloat16())),
+                               (r"lse has shape \(2, 4, 1\); must be \(2, 4, 33\)",
+                                lambda: backward(lse=lse[..., :1])), ("lse is bf16; must be fp32",
+                                                                      lambda: backward(lse=lse.bfloat16())),
+                               (r"dlse has shape \(2, 33, 4\); must be \(2, 4, 33\)",
+                                lambda: backward(dlse=lse.transpose(1, 2).contiguous())),
+                               ("k is fp16 and q is fp32", lambda: backward(k=k.half())),
+                               ("dout requires a gradient, and attune gives none of it here; must be dout.detach",
+                                lambda: backward(leaf(self.dout))), ("bias requires a gradient",
+                                                                     lambda: backward(bias=leaf(BIAS))),
+                               ("mask is 'diagonal'; accepted",
+                                lambda: backward(mask="diagonal")), ("out is int; must be None and a tuple",
+                                                                     lambda: backward(out=3))):
             with self.assertRaisesRegex(ValueError, sentence):
                 call()
         stopped = lambda score, b, h, q_idx, kv_idx: score.detach() * 0.5  # noqa: E731
         for score_mod in (stopped, attune.score_mod(stopped)):
-            for run in (backward, torch.compile(backward, backend="eager"), torch.compile(backward, backend="eager", fullgraph=True)):
+            for run in (backward, torch.compile(
+                    backward, backend="eager"), torch.compile(backward, backend="eager", fullgraph=True)):
                 torch._dynamo.reset()
-                with self.assertRaisesRegex(Exception, "score_mod computes with the score behind detach"):  # fullgraph puts it into words of its own
+                with self.assertRaisesRegex(
+                        Exception,
+                        "score_mod computes with the score behind detach"):  # fullgraph puts it into words of its own
                     run(score_mod=score_mod)
             self.assertIsNone(torch.compile(backward, backend="eager")(score_mod=score_mod, gradients="v")[0])
-        with self.assertRaisesRegex(TypeError, r"attention_backward\(\) has no keyword dropout; accepted are softcap, bias"):
+        with self.assertRaisesRegex(TypeError, r"attention_backward\(\) has no keyword dropout; must be softcap, bias"):
             backward(dropout=0.1)
         with self.assertRaisesRegex(TypeError, "lse is of type NoneType"):
             backward(lse=None)

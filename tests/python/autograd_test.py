@@ -54,19 +54,23 @@ class RandomTest(GradientsTest):
         dtype = chance.choice(list(ALLOWED))
         rows, keys = chance.choice(((33, 33), (64, 64), (17, 40), (40, 17), (1, 30), (65, 128)))
         heads_kv = chance.choice((1, 2))
-        heads, dim, dim_v = heads_kv * chance.choice((1, 3)), *chance.choice(((32, 32), (64, 64), (48, 32), (40, 24), (59, 59)))
+        heads, dim, dim_v = heads_kv * chance.choice((1, 3)), *chance.choice(
+            ((32, 32), (64, 64), (48, 32), (40, 24), (59, 59)))
         causal = chance.choice((None, "top_left", "bottom_right"))
         window = chance.choice((None, (5, None), (3, 2), (None, 4)))
         scale = chance.choice((None, 0.3))
-        kinds = [list(layouts(*of, dtype)) for of in ((rows, heads, dim), (keys, heads_kv, dim), (keys, heads_kv, dim_v))]
+        kinds = [
+            list(layouts(*of, dtype)) for of in ((rows, heads, dim), (keys, heads_kv, dim), (keys, heads_kv, dim_v))]
         names, given = zip(*(chance.choice(kind) for kind in kinds))
-        needs = chance.choice(((True, True, True), (True, False, False), (False, True, True), (False, False, True), (True, True, False)))
+        needs = chance.choice(
+            ((True, True, True), (True, False, False), (False, True, True), (False, False, True), (True, True, False)))
         q, k, v = (leaf(x) if need else x for x, need in zip(given, needs))
         what = f"{dtype} {rows}x{keys} heads {heads}/{heads_kv} dims {dim}/{dim_v} {causal} {window} {names} {needs}"
         with_lse = chance.random() < 0.5
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # head dim 59 is padded
-            found = attune.attention(q, k, v, causal and f"causal_{causal}", window, scale, return_lse=with_lse, **PLACE)
+            found = attune.attention(q, k, v, causal and f"causal_{causal}", window, scale, return_lse=with_lse,
+                                     **PLACE)
             o, lse = found if with_lse else (found, None)
             kind, dout = chance.choice(list(douts(o)))
             seen = grids.visible(rows, keys, causal, window, device=DEVICE)
@@ -100,7 +104,8 @@ class RandomTest(GradientsTest):
 
 
 KEEP = draw(2, 1, 33, 40) > 0
-LENGTHS, PREFIX = torch.tensor([7, 40], dtype=torch.int32, device=DEVICE), torch.tensor([3, 20], dtype=torch.int32, device=DEVICE)
+LENGTHS, PREFIX = torch.tensor([7, 40], dtype=torch.int32, device=DEVICE), torch.tensor([3, 20], dtype=torch.int32,
+                                                                                        device=DEVICE)
 ROWS = torch.arange(66, dtype=torch.int32, device=DEVICE).view(2, 33) % 33 // 9
 KEYS = torch.arange(80, dtype=torch.int32, device=DEVICE).view(2, 40) % 40 // 9
 I, J = torch.arange(33, device=DEVICE)[:, None], torch.arange(40, device=DEVICE)[None]
@@ -118,9 +123,11 @@ def features():
     yield {"prefix": PREFIX}, {"seen": ((J <= I + 7) | (J < PREFIX[:, None, None]))[:, None]}
     yield {"sinks": TABLE}, {"sinks": TABLE}
     yield {"score_mod": SCORE}, {"score_mod": lambda s, b, h, i, j: s - SLOPES[h] * (i - j).abs()}
-    yield {"score_mod": lambda s, b, h, i, j: s * s * 0.3 + TABLE[h]}, {"score_mod": lambda s, b, h, i, j: s * s * 0.3 + TABLE[h]}
+    yield {"score_mod": lambda s, b, h, i, j: s * s * 0.3 + TABLE[h]}, {
+        "score_mod": lambda s, b, h, i, j: s * s * 0.3 + TABLE[h]}
     yield {"mask_mod": lambda b, h, i, j: (i - j) % 3 != 1}, {"seen": (I - J) % 3 != 1}
-    yield {"softcap": 3.0, "bias": BIAS, "mask": "causal_bottom_right"}, {"softcap": 3.0, "bias": BIAS, "seen": grids.visible(33, 40, "bottom_right", device=DEVICE)}
+    yield {"softcap": 3.0, "bias": BIAS, "mask": "causal_bottom_right"}, {
+        "softcap": 3.0, "bias": BIAS, "seen": grids.visible(33, 40, "bottom_right", device=DEVICE)}
 
 
 class FeaturesTest(GradientsTest):
@@ -138,7 +145,8 @@ class FeaturesTest(GradientsTest):
         found = attune.block_map.build(q.detach(), k.detach(), mask_mod=causal)
         o = attune.attention(q, k, v, mask_mod=causal, block_map=found, **PLACE)
         dout = draw(*o.shape)
-        self.assertNear(torch.autograd.grad(o, (q, k, v), dout), wanted(q, k, v, dout, seen=grids.visible(200, 300, "bottom_right", device=DEVICE)), 3e-5)
+        self.assertNear(torch.autograd.grad(o, (q, k, v), dout),
+                        wanted(q, k, v, dout, seen=grids.visible(200, 300, "bottom_right", device=DEVICE)), 3e-5)
         blocks = attune.BlockMap(torch.ones((1, 1, 4, 19), dtype=torch.uint8, device=DEVICE), 200, 300)
         blocks.granules[..., 3:7] = 0
         o = attune.attention(q, k, v, block_map=blocks, **PLACE)
@@ -152,16 +160,22 @@ class SignaturesTest(GradientsTest):
     def test_sdpa(self):
         q, k, v = leaf(draw(2, 4, 33, 32)), leaf(draw(2, 2, 33, 32)), leaf(draw(2, 2, 33, 32))
         theirs = torch.nn.functional.scaled_dot_product_attention
-        for keywords in ({}, {"is_causal": True}, {"attn_mask": draw(33, 33)}, {"attn_mask": draw(1, 1, 33, 33) > -1, "scale": 0.2}):
+        for keywords in ({}, {"is_causal": True}, {"attn_mask": draw(33, 33)}, {
+                "attn_mask": draw(1, 1, 33, 33) > -1, "scale": 0.2}):
             dout = draw(2, 4, 33, 32)
-            found = torch.autograd.grad(attune.sdpa.scaled_dot_product_attention(q, k, v, enable_gqa=True, **keywords), (q, k, v), dout)
+            found = torch.autograd.grad(attune.sdpa.scaled_dot_product_attention(q, k, v, enable_gqa=True, **keywords),
+                                        (q, k, v), dout)
             doubled = [leaf(x.double()) for x in (q, k, v)]
             if keywords.get("attn_mask") is not None and keywords["attn_mask"].is_floating_point():
                 keywords = {"attn_mask": keywords["attn_mask"].double()}
-            self.assertNear(found, torch.autograd.grad(theirs(*doubled, enable_gqa=True, **keywords), doubled, dout.double()), 3e-5)
+            self.assertNear(found,
+                            torch.autograd.grad(theirs(*doubled, enable_gqa=True, **keywords), doubled, dout.double()),
+                            3e-5)
         flat = [leaf(draw(2, 33, 32)) for _ in range(3)]
-        self.assertEqual(torch.autograd.grad(attune.sdpa.scaled_dot_product_attention(*flat).sum(), flat)[0].shape, (2, 33, 32))
-        dropped = attune.sdpa.scaled_dot_product_attention(q, k, v, dropout_p=1.0, enable_gqa=True)  # PyTorch takes it, and nothing is left
+        self.assertEqual(
+            torch.autograd.grad(attune.sdpa.scaled_dot_product_attention(*flat).sum(), flat)[0].shape, (2, 33, 32))
+        dropped = attune.sdpa.scaled_dot_product_attention(q, k, v, dropout_p=1.0,
+                                                           enable_gqa=True)  # PyTorch takes it, and nothing is left
         self.assertEqual(dropped.abs().max().item(), 0.0)
         with self.assertRaisesRegex(ValueError, "dropout_p is 1.5"):
             attune.sdpa.scaled_dot_product_attention(q, k, v, dropout_p=1.5, enable_gqa=True)
@@ -169,9 +183,13 @@ class SignaturesTest(GradientsTest):
     def test_any_of_them_may_be_learned(self):
         """Calls whose q is not learned, but k or v, were refused by attune.sdpa: as of a frozen query, or of a learned prefix."""
         shown = lambda x: x.transpose(1, 2)
-        calls = (lambda q, k, v: shown(attune.sdpa.scaled_dot_product_attention(*map(shown, (q, k, v)), is_causal=True, scale=0.2)),
-                 lambda q, k, v: shown(attune.sdpa.scaled_dot_product_attention(*map(shown, (q, k, v)), torch.zeros(9, 9, device=DEVICE))),
-                 lambda q, k, v: attune.flash.flash_attn_func(q, k, v, causal=True), lambda q, k, v: shown(attune.flex.flex_attention(*map(shown, (q, k, v)))))
+        calls = (lambda q, k, v: shown(
+            attune.sdpa.scaled_dot_product_attention(*map(shown, (q, k, v)), is_causal=True, scale=0.2)),
+                 lambda q, k, v: shown(
+                     attune.sdpa.scaled_dot_product_attention(*map(shown,
+                                                                   (q, k, v)), torch.zeros(9, 9, device=DEVICE))),
+                 lambda q, k, v: attune.flash.flash_attn_func(q, k, v, causal=True),
+                 lambda q, k, v: shown(attune.flex.flex_attention(*map(shown, (q, k, v)))))
         given = [draw(2, 9, 3, 64) for _ in "qkv"]
         for number, call in enumerate(calls):
             every = [leaf(x) for x in given]
@@ -185,10 +203,12 @@ class SignaturesTest(GradientsTest):
 
     def test_flash(self):
         q, k, v = leaf(draw(2, 33, 4, 32)), leaf(draw(2, 40, 2, 32)), leaf(draw(2, 40, 2, 32))
-        o, lse = attune.flash.flash_attn_func(q, k, v, causal=True, window_size=(9, -1), alibi_slopes=SLOPES, return_lse=True, deterministic=True)
+        o, lse = attune.flash.flash_attn_func(q, k, v, causal=True, window_size=(9, -1), alibi_slopes=SLOPES,
+                                              return_lse=True, deterministic=True)
         dout, dlse = draw(*o.shape), draw(*lse.shape)
         found = torch.autograd.grad((o, lse), (q, k, v), (dout, dlse))
-        of_reference = {"seen": grids.visible(33, 40, "bottom_right", (9, None), device=DEVICE), "alibi": SLOPES.expand(2, 4)}
+        of_reference = {
+            "seen": grids.visible(33, 40, "bottom_right", (9, None), device=DEVICE), "alibi": SLOPES.expand(2, 4)}
         self.assertNear(found, wanted(q, k, v, dout, dlse, **of_reference), 3e-5)
         qkv = leaf(draw(2, 33, 3, 4, 32))
         attune.flash.flash_attn_qkvpacked_func(qkv, causal=True).backward(dout)
@@ -202,8 +222,8 @@ class SignaturesTest(GradientsTest):
         o = attune.flex.flex_attention(q, k, v, SCORE, mask, enable_gqa=True)
         dout = draw(*o.shape)
         found = torch.autograd.grad(o, (q, k, v), dout)
-        want = wanted(*(x.transpose(1, 2) for x in (q, k, v)), dout.transpose(1, 2), seen=grids.visible(200, 200, "top_left", device=DEVICE),
-                      score_mod=lambda s, b, h, i, j: s - SLOPES[h] * (i - j).abs())
+        want = wanted(*(x.transpose(1, 2) for x in (q, k, v)), dout.transpose(1, 2), seen=grids.visible(
+            200, 200, "top_left", device=DEVICE), score_mod=lambda s, b, h, i, j: s - SLOPES[h] * (i - j).abs())
         self.assertNear([x.transpose(1, 2) for x in found], want, 3e-5)
 
 
@@ -214,16 +234,20 @@ class AutogradTest(GradientsTest):
     def test_what_has_no_gradient_is_refused(self):
         q, k, v = self.q, self.k, self.v
         learnt = leaf(TABLE)
-        with self.assertRaisesRegex(ValueError, r"learnt requires a gradient, and attune gives none of it here; accepted is learnt.detach\(\)"):
+        with self.assertRaisesRegex(
+                ValueError, r"learnt requires a gradient, and attune gives none of it here; must be learnt.detach\(\)"):
             attune.attention(q, k, v, mask_mod=lambda b, h, i, j: learnt[h] > j)
-        with self.assertRaisesRegex(ValueError, r"bias requires a gradient, and attune gives none of it here; accepted is bias.detach\(\)"):
-            attune.attention(q.detach(), k.detach(), v.detach(), bias=leaf(BIAS), out=torch.empty(2, 33, 4, 32, device=DEVICE))
-        with self.assertRaisesRegex(ValueError, "q requires a gradient.*accepted is q.detach"):
+        with self.assertRaisesRegex(
+                ValueError, r"bias requires a gradient, and attune gives none of it here; must be bias.detach\(\)"):
+            attune.attention(q.detach(), k.detach(), v.detach(), bias=leaf(BIAS), out=torch.empty(
+                2, 33, 4, 32, device=DEVICE))
+        with self.assertRaisesRegex(ValueError, "q requires a gradient.*must be q.detach"):
             attune.attention(q, k, v, out=torch.empty(2, 33, 4, 32, device=DEVICE))
         for name in ("q", "k", "v"):
             given = {one: getattr(self, one).detach().to(torch.float8_e4m3fn) for one in "qkv"}
             given[name].requires_grad_()
-            with self.assertRaisesRegex(ValueError, "is torch.float8_e4m3fn in a call that autograd records; accepted are bf16, fp16 and fp32"):
+            with self.assertRaisesRegex(
+                    ValueError, "is torch.float8_e4m3fn in a call that autograd records; must be bf16, fp16 and fp32"):
                 attune.attention(**given, q_scale=1.0, k_scale=1.0, v_scale=1.0)
         with self.assertRaisesRegex(ValueError, "k is a NumPy array and q is a PyTorch tensor"):
             attune.attention(q.cpu(), k.detach().cpu().numpy(), v.cpu())
@@ -233,7 +257,9 @@ class AutogradTest(GradientsTest):
         for call in (attune.attention, lambda *given, **_: torch.ops.attune.attention(*given)[0]):
             first, = torch.autograd.grad(call(q, k, v, **PLACE).square().sum(), q, create_graph=True)
             self.assertGreater(first.abs().max().item(), 0)
-            with self.assertRaisesRegex(RuntimeError, "gradients of attention are differentiated, and attune has no second derivative; accepted is one"):
+            with self.assertRaisesRegex(
+                    RuntimeError,
+                    "gradients of attention are differentiated, and attune has no second derivative; must be one"):
                 first.sum().backward()
 
     def test_the_op(self):
@@ -263,9 +289,12 @@ class AutogradTest(GradientsTest):
         plain = [x.detach() for x in (self.q, self.k, self.v)]
         o, lse = attune.attention(*plain, return_lse=True)
         of_caches = [x if DEVICE == "cpu" else x.half() for x in plain]  # on GPUs they have 16 bits at most
-        for like, write in ((o, lambda x: attune.attention(*plain, out=x)), (of_caches[0], lambda x: attune.attention_kvcache(*of_caches, out=x)),
+        for like, write in ((o, lambda x: attune.attention(*plain, out=x)),
+                            (of_caches[0], lambda x: attune.attention_kvcache(*of_caches, out=x)),
                             (o, lambda x: attune.merge(x, lse, o, lse, out=x)),
-                            (o, lambda x: attune.attention_backward(o, *plain, o, lse, out=(x, *(torch.empty_like(y) for y in plain[1:]))))):
+                            (o,
+                             lambda x: attune.attention_backward(o, *plain, o, lse, out=(x, *(torch.empty_like(y)
+                                                                                              for y in plain[1:]))))):
             x = torch.zeros_like(like)
             kept = (x * torch.ones((), device=x.device, requires_grad=True)).sum()
             write(x)
@@ -285,11 +314,14 @@ class AutogradTest(GradientsTest):
     @unittest.skipIf(module is None, "there is no C module here")
     def test_known_calls_run_in_the_module(self):
         q, k, v = (x.transpose(1, 2) for x in (self.q, self.k, self.v))
-        calls = (lambda: attune.attention(self.q, self.k, self.v, bias=BIAS), lambda: attune.attention(self.q, self.k, self.v, dropout_p=0.5),
-                 lambda: attune.sdpa.scaled_dot_product_attention(q, k, v, enable_gqa=True, dropout_p=0.25).transpose(1, 2))
+        calls = (
+            lambda: attune.attention(self.q, self.k, self.v, bias=BIAS),
+            lambda: attune.attention(self.q, self.k, self.v, dropout_p=0.5),
+            lambda: attune.sdpa.scaled_dot_product_attention(q, k, v, enable_gqa=True, dropout_p=0.25).transpose(1, 2))
         for call in calls:
             for turn in range(3):
-                runs = [call() for _ in range(3)]  # forward and backward share a workspace, which the first of each in a row prepares
+                runs = [call() for _ in range(3)
+                        ]  # forward and backward share a workspace, which the first of each in a row prepares
                 before = module.counters()["hits"]
                 found = [torch.autograd.grad(o, (self.q, self.k, self.v), torch.ones_like(o)) for o in runs]
                 of_gradients = module.counters()["hits"] - before
@@ -297,7 +329,8 @@ class AutogradTest(GradientsTest):
                 self.assertTrue(turn == 0 or of_gradients >= 2, of_gradients)
                 self.assertTrue(turn == 0 or module.counters()["hits"] - before - of_gradients >= 2)
                 self.assertEqual([o.requires_grad for o in again], [True] * 3)
-            self.assertEqual(call is calls[0], torch.equal(found[0][0], found[1][0]))  # each call with dropout draws its own seed
+            self.assertEqual(call is calls[0], torch.equal(found[0][0],
+                                                           found[1][0]))  # each call with dropout draws its own seed
 
     @unittest.skipIf(module is None, "there is no C module here")
     def test_known_calls_under_autocast(self):
@@ -316,12 +349,14 @@ class AutogradTest(GradientsTest):
     def test_calls_and_ops_have_equal_gradients(self):
         """The short way of calls in eager mode against the op's own autograd, bit for bit."""
         learned = leaf(BIAS)
-        for features in ({}, {"bias": learned}, {"key_lengths": LENGTHS, "softcap": 3.0}, {"dropout_p": 0.3, "seed": torch.tensor(5, device=DEVICE), "offset": 2}):
+        for features in ({}, {"bias": learned}, {"key_lengths": LENGTHS, "softcap": 3.0}, {
+                "dropout_p": 0.3, "seed": torch.tensor(5, device=DEVICE), "offset": 2}):
             inputs = (self.q, self.k, self.v, *([learned] if "bias" in features else []))
             dout, dlse = draw(2, 33, 4, 32), draw(2, 4, 33)
             runs = []
             for call in (attune.attention, _graph.attend, attune.attention):
-                o, lse = call(self.q, self.k, self.v, window=(9, 30), return_lse=True, deterministic=True, **features, **PLACE)
+                o, lse = call(self.q, self.k, self.v, window=(9, 30), return_lse=True, deterministic=True, **features,
+                              **PLACE)
                 runs.append((o, lse, *torch.autograd.grad((o, lse), inputs, (dout, dlse))))
             for run in runs[1:]:
                 self.assertTrue(all(torch.equal(x, y) for x, y in zip(run, runs[0])), list(features))
@@ -330,10 +365,12 @@ class AutogradTest(GradientsTest):
 
     @unittest.skipUnless(DEVICE == "cuda", "streams and graphs are a GPU's")
     def test_streams_and_replays_have_equal_bits(self):
-        q, k, v, bias = draw(2, 300, 4, 64, dtype=torch.bfloat16), draw(2, 400, 2, 64, dtype=torch.bfloat16), draw(2, 400, 2, 64, dtype=torch.bfloat16), draw(300, 400)
+        q, k, v, bias = draw(2, 300, 4, 64, dtype=torch.bfloat16), draw(2, 400, 2, 64, dtype=torch.bfloat16), draw(
+            2, 400, 2, 64, dtype=torch.bfloat16), draw(300, 400)
         o, lse = attune.attention(q, k, v, bias=bias, return_lse=True)
         dout = draw(*o.shape, dtype=torch.bfloat16)
-        run = lambda: (*attune.attention_backward(dout, q, k, v, o, lse, bias=bias, deterministic=True), attune.score_gradient("bias", dout, q, k, v, o, lse, bias=bias))
+        run = lambda: (*attune.attention_backward(dout, q, k, v, o, lse, bias=bias, deterministic=True),
+                       attune.score_gradient("bias", dout, q, k, v, o, lse, bias=bias))
         want = run()
         torch.cuda.synchronize()
         streams = [torch.cuda.Stream() for _ in range(3)]
@@ -358,7 +395,9 @@ class AutogradTest(GradientsTest):
         torch.use_deterministic_algorithms(True)
         try:
             q, k, v = (leaf(draw(2, 130, heads, 64, dtype=torch.bfloat16)) for heads in (4, 2, 2))
-            runs = [torch.autograd.grad(attune.attention(q, k, v, mask="causal").square().sum(), (q, k, v)) for _ in range(4)]
+            runs = [
+                torch.autograd.grad(attune.attention(q, k, v, mask="causal").square().sum(), (q, k, v))
+                for _ in range(4)]
         finally:
             torch.use_deterministic_algorithms(before)
         for run in runs[1:]:
@@ -379,13 +418,15 @@ class AutogradTest(GradientsTest):
         given = [draw(1, 9, 2, 32, dtype=torch.bfloat16) for _ in "qkv"]  # GPUs have no caches in fp32
         flash, op = attune.flash.flash_attn_func, lambda *given: torch.ops.attune.attention(*given)[0]
         sdpa = lambda *given: attune.sdpa.scaled_dot_product_attention(*(x.transpose(1, 2) for x in given))
-        for number, call in enumerate((flash, sdpa, op, lambda *given: attune.attention_kvcache(*given, is_causal=True))):
+        for number, call in enumerate(
+            (flash, sdpa, op, lambda *given: attune.attention_kvcache(*given, is_causal=True))):
             want = [call(*given) for _ in range(3)][0]
             with torch.autograd.forward_ad.dual_level():
                 self.assertTrue(torch.equal(call(*given), want))
                 for place, name in enumerate("qkv"):
                     dual = [torch.autograd.forward_ad.make_dual(x, x) if i == place else x for i, x in enumerate(given)]
-                    with self.subTest(call=number, name=name), self.assertRaisesRegex(ValueError, f"{name}.* has a tangent, of torch.autograd.forward_ad"):
+                    with self.subTest(call=number, name=name), self.assertRaisesRegex(
+                            ValueError, f"{name}.* has a tangent, of torch.autograd.forward_ad"):
                         call(*dual)
             self.assertTrue(torch.equal(call(*given), want))
 

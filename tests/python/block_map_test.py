@@ -42,7 +42,8 @@ def granules_of(seen):
 
 
 class BlockMapTest(unittest.TestCase):
-    documents = (np.sort(random.integers(0, 3, (BATCH, ROWS))).astype(np.int32), np.sort(random.integers(0, 3, (BATCH, KEYS))).astype(np.int32))
+    documents = (np.sort(random.integers(0, 3, (BATCH, ROWS))).astype(
+        np.int32), np.sort(random.integers(0, 3, (BATCH, KEYS))).astype(np.int32))
     by_document = (documents[0][:, :, None] == documents[1][:, None, :])[:, None]
 
     def check_masks(self, seen, extents, **masks):
@@ -61,22 +62,25 @@ class BlockMapTest(unittest.TestCase):
         self.check_masks(bools[None], (BATCH, HEADS), mask_tensor=bools)
         lengths = np.array([70, 300], np.int32)
         self.check_masks(KEY[None, None] < lengths[:, None, None, None], (BATCH, 1), key_lengths=lengths)
-        self.check_masks((KEY - ROW - (KEYS - ROWS) <= 0) & ((KEY // 64) == (ROW + KEYS - ROWS) // 64), (1, 1), chunk=64, mask_mod=lambda b, h, q, k:
-                         k - q <= KEYS - ROWS)
+        self.check_masks((KEY - ROW - (KEYS - ROWS) <= 0) & ((KEY // 64) == (ROW + KEYS - ROWS) // 64), (1, 1),
+                         chunk=64, mask_mod=lambda b, h, q, k: k - q <= KEYS - ROWS)
 
     def test_maps_of_programs(self):
         self.check_masks((KEY <= ROW)[None, None], (1, 1), mask_mod=lambda b, h, q_idx, kv_idx: kv_idx <= q_idx)
         head = np.arange(HEADS)[:, None, None]
-        self.check_masks(((ROW * 7 + KEY) % 5 != head)[None], (1, HEADS), mask_mod=lambda b, h, q_idx, kv_idx: (q_idx * 7 + kv_idx) % 5 != h)
+        self.check_masks(((ROW * 7 + KEY) % 5 != head)[None], (1, HEADS), mask_mod=lambda b, h, q_idx, kv_idx:
+                         (q_idx * 7 + kv_idx) % 5 != h)
         self.check_masks(np.zeros((1, 1, ROWS, KEYS), bool), (1, 1), mask_mod=lambda b, h, q_idx, kv_idx: kv_idx < 0)
 
     def test_a_map_beside_a_built_in_mask(self):
         found = attune.block_map.build(Q, K, documents=self.documents)
         o = attune.attention(Q, K, V, mask="causal_bottom_right", documents=self.documents, block_map=found)
-        np.testing.assert_array_equal(o, attune.attention(Q, K, V, mask="causal_bottom_right", documents=self.documents))
+        np.testing.assert_array_equal(o, attune.attention(Q, K, V, mask="causal_bottom_right",
+                                                          documents=self.documents))
 
     def test_blocks_are_a_mask(self):
-        for rows, keys, extents in ((64, 16, (BATCH, HEADS)), (128, 128, (1, HEADS)), (192, 48, (1, 1)), (256, 512, (BATCH, 1))):
+        for rows, keys, extents in ((64, 16, (BATCH, HEADS)), (128, 128, (1, HEADS)), (192, 48, (1, 1)), (256, 512,
+                                                                                                          (BATCH, 1))):
             blocks = random.random((*extents, -(-ROWS // rows), -(-KEYS // keys))) < 0.4
             seen = blocks.repeat(rows, 2).repeat(keys, 3)[:, :, :ROWS, :KEYS]
             found = attune.block_map.from_blocks(blocks, rows, keys, ROWS, KEYS)
@@ -92,7 +96,8 @@ class BlockMapTest(unittest.TestCase):
         for order in ("little", "big"):
             bits = np.packbits(tiles, axis=3, bitorder=order)
             found = attune.block_map.from_cudnn(bits, ROWS, KEYS, bit_order=order)
-            np.testing.assert_array_equal(found.granules, attune.block_map.from_blocks(tiles, 128, 128, ROWS, KEYS).granules)
+            np.testing.assert_array_equal(found.granules,
+                                          attune.block_map.from_blocks(tiles, 128, 128, ROWS, KEYS).granules)
 
     def test_a_map_of_a_longer_sequence_serves_a_part_of_it(self):
         """The last rows of a sequence, whose positions the map has."""
@@ -100,13 +105,15 @@ class BlockMapTest(unittest.TestCase):
         found = attune.block_map.from_blocks(seen, 64, 16, ROWS, KEYS)
         first = ROWS - 72
         context = attune.Context("cpu")
-        plan = context.plan(f"dtype=fp32,head_dim={DIM},heads={HEADS}/{HEADS_KV},batch={BATCH},seqlen_q=72,seqlen_kv={KEYS},block_map=hides")
+        plan = context.plan(
+            f"dtype=fp32,head_dim={DIM},heads={HEADS}/{HEADS_KV},batch={BATCH},seqlen_q=72,seqlen_kv={KEYS},block_map=hides"
+        )
         q = np.ascontiguousarray(Q[:, first:])
         o = np.empty_like(q)
         plan.run(q, K, V, o, block_map=found, q_position0=first)
         want = expected(seen.repeat(64, 2).repeat(16, 3)[:, :, :ROWS, :KEYS])[:, first:]
         self.assertLess(np.abs(o - want).max(), 3e-5)
-        with self.assertRaisesRegex(attune.Error, r"operands->block_map->seqlen_q is 200; accepted are 201 and more"):
+        with self.assertRaisesRegex(attune.Error, r"operands->block_map->seqlen_q is 200; must be at least 201"):
             plan.run(q, K, V, o, block_map=found, q_position0=first + 1)
 
     def test_refusals(self):
@@ -115,27 +122,35 @@ class BlockMapTest(unittest.TestCase):
         small = from_blocks(np.ones((1, 1, 1, 1), bool), 128, 128, 100, 100)
         three = from_blocks(np.ones((3, 1, 2, 3), bool), 128, 128, ROWS, KEYS)
         heads = from_blocks(np.ones((1, 2, 2, 3), bool), 128, 128, ROWS, KEYS)
-        plain = attune.Context("cpu").plan(f"dtype=fp32,head_dim={DIM},heads={HEADS}/{HEADS_KV},batch={BATCH},seqlen_q={ROWS},seqlen_kv={KEYS}")
+        plain = attune.Context("cpu").plan(
+            f"dtype=fp32,head_dim={DIM},heads={HEADS}/{HEADS_KV},batch={BATCH},seqlen_q={ROWS},seqlen_kv={KEYS}")
         for wanted, kind, call in (
-                ("no mask is given", ValueError, lambda: build(Q, K)),
-                ("is one word|accepted is one word", ValueError, lambda: build(Q, K, mask="a,b", chunk=4)),
-                ("block_map tells what masks show, and none is given", ValueError, lambda: attune.attention(Q, K, V, block_map=built)),
-                ("block_map is of type ndarray", TypeError, lambda: attune.attention(Q, K, V, block_map=built.granules)),
-                ("block_map->seqlen_q is 100; accepted are 200", attune.Error, lambda: attune.attention(Q, K, V, block_map=small)),
-                ("block_map->batch is 3; accepted are 2", attune.Error, lambda: attune.attention(Q, K, V, block_map=three)),
-                ("block_map->num_heads is 2; accepted are 4", attune.Error, lambda: attune.attention(Q, K, V, block_map=heads)),
-                ("this plan reads none", attune.Error, lambda: plain.run(Q, K, V, np.empty_like(Q), block_map=small)),
-                ("block_rows is 32; accepted are multiples of 64", ValueError, lambda: from_blocks(blocks, 32, 128, ROWS, KEYS)),
-                ("block_keys is 24; accepted are multiples of 16", ValueError, lambda: from_blocks(blocks, 64, 24, ROWS, KEYS)),
-                (r"blocks has \(2, 3\) blocks.*accepted are \(4, 3\)", ValueError, lambda: from_blocks(blocks, 64, 128, ROWS, KEYS)),
-                ("blocks is fp32; accepted are bool and uint8", ValueError, lambda: from_blocks(blocks.astype(np.float32), 128, 128, ROWS, KEYS)),
-                ("block_mask is int32; accepted is uint8", ValueError, lambda: from_cudnn(blocks.astype(np.int32), ROWS, KEYS)),
-                ("block_mask has 3 bytes of keys", ValueError, lambda: from_cudnn(blocks.astype(np.uint8), ROWS, KEYS)),
-                ("bit_order is 'msb'", ValueError, lambda: from_cudnn(np.ones((1, 1, 2, 1), np.uint8), ROWS, KEYS, bit_order="msb")),
-                ("granules is bool; accepted is uint8", ValueError, lambda: attune.BlockMap(blocks, ROWS, KEYS)),
-                ("granules has shape", ValueError, lambda: attune.BlockMap(blocks.astype(np.uint8), ROWS, KEYS)),
-                ("hides is 1", TypeError, lambda: attune.BlockMap(built.granules, ROWS, KEYS, hides=1)),
-                ("block_mask is of type str without kv_num_blocks", TypeError, lambda: attune.block_map.from_flex("mask"))):
+            ("no mask is given", ValueError, lambda: build(Q, K)), ("is one word|must be one word", ValueError,
+                                                                    lambda: build(Q, K, mask="a,b", chunk=4)),
+            ("block_map tells what masks show, and none is given", ValueError,
+             lambda: attune.attention(Q, K, V, block_map=built)),
+            ("block_map is of type ndarray", TypeError, lambda: attune.attention(Q, K, V, block_map=built.granules)),
+            ("block_map->seqlen_q is 100; must be 200", attune.Error,
+             lambda: attune.attention(Q, K, V, block_map=small)), ("block_map->batch is 3; must be 2", attune.Error,
+                                                                   lambda: attune.attention(Q, K, V, block_map=three)),
+            ("block_map->num_heads is 2; must be 4", attune.Error, lambda: attune.attention(Q, K, V, block_map=heads)),
+            ("this plan reads none", attune.Error, lambda: plain.run(Q, K, V, np.empty_like(Q), block_map=small)),
+            ("block_rows is 32; must be a multiple of 64", ValueError,
+             lambda: from_blocks(blocks, 32, 128, ROWS, KEYS)),
+            ("block_keys is 24; must be a multiple of 16", ValueError,
+             lambda: from_blocks(blocks, 64, 24, ROWS, KEYS)), (r"blocks has \(2, 3\) blocks.*must be \(4, 3\)",
+                                                                ValueError,
+                                                                lambda: from_blocks(blocks, 64, 128, ROWS, KEYS)),
+            ("blocks is fp32; must be bool and uint8", ValueError,
+             lambda: from_blocks(blocks.astype(np.float32), 128, 128, ROWS, KEYS)),
+            ("block_mask is int32; must be uint8", ValueError, lambda: from_cudnn(blocks.astype(np.int32), ROWS, KEYS)),
+            ("block_mask has 3 bytes of keys", ValueError, lambda: from_cudnn(blocks.astype(np.uint8), ROWS, KEYS)),
+            ("bit_order is 'msb'", ValueError, lambda: from_cudnn(np.ones(
+                (1, 1, 2, 1), np.uint8), ROWS, KEYS, bit_order="msb")), ("granules is bool; must be uint8", ValueError,
+                                                                         lambda: attune.BlockMap(blocks, ROWS, KEYS)),
+            ("granules has shape", ValueError, lambda: attune.BlockMap(blocks.astype(np.uint8), ROWS, KEYS)),
+            ("hides is 1", TypeError, lambda: attune.BlockMap(built.granules, ROWS, KEYS, hides=1)),
+            ("block_mask is of type str without kv_num_blocks", TypeError, lambda: attune.block_map.from_flex("mask"))):
             with self.assertRaisesRegex(kind, wanted):
                 call()
 

@@ -40,7 +40,8 @@ def first_keys(b, h, q_idx, kv_idx):
 
 class BlockMapTorchTest(unittest.TestCase):
     def setUp(self):
-        self.q, self.k, self.v = draw(BATCH, ROWS, HEADS, DIM), draw(BATCH, KEYS, HEADS_KV, DIM), draw(BATCH, KEYS, HEADS_KV, DIM)
+        self.q, self.k, self.v = draw(BATCH, ROWS, HEADS, DIM), draw(BATCH, KEYS, HEADS_KV, DIM), draw(
+            BATCH, KEYS, HEADS_KV, DIM)
         self.row, self.key = torch.arange(ROWS, device=DEVICE)[:, None], torch.arange(KEYS, device=DEVICE)[None, :]
         self.kind = (torch.arange(KEYS, device=DEVICE) // 90).to(torch.int32)
 
@@ -51,7 +52,8 @@ class BlockMapTorchTest(unittest.TestCase):
                 lambda b, h, q_idx, kv_idx: (kv_idx - 100 * h <= q_idx) & (kv_idx > 40 * b))
 
     def seen_by(self, mask):
-        batch, head = torch.arange(BATCH, device=DEVICE).view(-1, 1, 1, 1), torch.arange(HEADS, device=DEVICE).view(1, -1, 1, 1)
+        batch, head = torch.arange(BATCH, device=DEVICE).view(-1, 1, 1, 1), torch.arange(HEADS, device=DEVICE).view(
+            1, -1, 1, 1)
         return torch.broadcast_to(mask(batch, head, self.row, self.key), (BATCH, HEADS, ROWS, KEYS))
 
     def attend(self, **given):
@@ -73,11 +75,14 @@ class BlockMapTorchTest(unittest.TestCase):
             built = attune.block_map.build(self.q, self.k, mask_mod=mask)
             flex = attune.block_map.from_flex(self.flex(mask, (64, 16)), hides=False)
             granules = torch.broadcast_to(built.granules, flex.granules.shape)
-            whole = (..., slice(ROWS // 64), slice(KEYS // 16))  # a granule that ends early is never full for FlexAttention
-            self.assertTrue(torch.equal(granules[whole], flex.granules[whole]), "as FlexAttention finds them by looking at each element")
+            whole = (..., slice(ROWS // 64), slice(
+                KEYS // 16))  # a granule that ends early is never full for FlexAttention
+            self.assertTrue(torch.equal(granules[whole], flex.granules[whole]),
+                            "as FlexAttention finds them by looking at each element")
             first, second = (self.attend(mask_mod=mask, block_map=built) for _ in range(2))
             self.assertTrue(torch.equal(first, second))
-            self.assertLess((first.double() - expected(self.q, self.k, self.v, self.seen_by(mask))).abs().max().item(), ALLOWED)
+            self.assertLess((first.double() - expected(self.q, self.k, self.v, self.seen_by(mask))).abs().max().item(),
+                            ALLOWED)
 
     def test_a_list_of_full_blocks_stands_alone(self):
         blocks = torch.rand(BATCH, HEADS, 3, 6, generator=torch.Generator().manual_seed(1)).to(DEVICE) < 0.4
@@ -97,13 +102,16 @@ class BlockMapTorchTest(unittest.TestCase):
         heads_first = [x.transpose(1, 2) for x in (self.q, self.k, self.v)]
         for size in (128, 32, (64, 100)):
             rows, keys = (size, size) if isinstance(size, int) else size
-            blocks = torch.rand(BATCH, 1, -(-ROWS // rows), -(-KEYS // keys), generator=torch.Generator().manual_seed(3)).to(DEVICE) < 0.4
-            lists = blocks.sum(-1).to(torch.int32), torch.argsort(blocks.int(), dim=-1, descending=True, stable=True).to(torch.int32)
+            blocks = torch.rand(BATCH, 1, -(-ROWS // rows), -(-KEYS // keys),
+                                generator=torch.Generator().manual_seed(3)).to(DEVICE) < 0.4
+            lists = blocks.sum(-1).to(torch.int32), torch.argsort(blocks.int(), dim=-1, descending=True,
+                                                                  stable=True).to(torch.int32)
             seen = blocks.repeat_interleave(rows, 2).repeat_interleave(keys, 3)[:, :, :ROWS, :KEYS]
             for mask in (None, causal):
                 listed = BlockMask.from_kv_blocks(*lists, BLOCK_SIZE=size, mask_mod=mask, seq_lengths=(ROWS, KEYS))
                 with self.subTest(size=size, mask=mask):
-                    got = attune.flex.flex_attention(*heads_first, block_mask=listed, enable_gqa=True).transpose(1, 2).double()
+                    got = attune.flex.flex_attention(*heads_first, block_mask=listed,
+                                                     enable_gqa=True).transpose(1, 2).double()
                     want = expected(self.q, self.k, self.v, seen if mask is None else seen & self.seen_by(mask))
                     self.assertLess((got - want).abs().max().item(), ALLOWED)
 
@@ -117,9 +125,12 @@ class BlockMapTorchTest(unittest.TestCase):
         for again in (copy.deepcopy(mask), pickle.loads(pickle.dumps(mask)), copy.copy(mask)):
             self.assertTrue(torch.equal(attend(again), want))
         built = attune.block_map.build(self.q, self.k, mask_mod=first_keys)
-        self.assertTrue(torch.equal(self.attend(mask_mod=first_keys, block_map=copy.deepcopy(built)), self.attend(mask_mod=first_keys, block_map=built)))
+        self.assertTrue(
+            torch.equal(self.attend(mask_mod=first_keys, block_map=copy.deepcopy(built)),
+                        self.attend(mask_mod=first_keys, block_map=built)))
         ones = torch.ones(1, 1, 3, dtype=torch.int32, device=DEVICE)
-        listed = BlockMask.from_kv_blocks(ones, torch.zeros(1, 1, 3, 6, dtype=torch.int32, device=DEVICE), BLOCK_SIZE=128, seq_lengths=(ROWS, KEYS))
+        listed = BlockMask.from_kv_blocks(ones, torch.zeros(1, 1, 3, 6, dtype=torch.int32, device=DEVICE),
+                                          BLOCK_SIZE=128, seq_lengths=(ROWS, KEYS))
         for _ in range(3):
             before = attend(listed)
             self.assertGreater((before - want).abs().max().item(), 1e-3)
@@ -129,10 +140,14 @@ class BlockMapTorchTest(unittest.TestCase):
             for block in (5, 2):  # the second may stand where the first list stood
                 listed.kv_indices = torch.full((1, 1, 3, 6), block, dtype=torch.int32, device=DEVICE)
             found = attend(listed).transpose(1, 2).double()
-            self.assertLess((found - expected(self.q, self.k, self.v, self.key // 128 == 2)).abs().max().item(), ALLOWED)
+            self.assertLess((found - expected(self.q, self.k, self.v, self.key // 128 == 2)).abs().max().item(),
+                            ALLOWED)
             listed.kv_indices = torch.zeros(1, 1, 3, 6, dtype=torch.int32, device=DEVICE)
-        for sentence, wrong in ((r"block_mask is of 3 batch entries and 1 heads; accepted are 1, and those of query: 2 and 4", (3, 1, ROWS, KEYS)),
-                                (r"block_mask is of 300 rows and 650 keys; accepted are those of query and key, 300 and 700", (1, 1, ROWS, 650))):
+        for sentence, wrong in ((
+                r"block_mask is of 3 batch entries and 1 heads; must be 1, and those of query: 2 and 4", (3, 1, ROWS,
+                                                                                                          KEYS)),
+                                (r"block_mask is of 300 rows and 650 keys; must be those of query and key, 300 and 700",
+                                 (1, 1, ROWS, 650))):
             with self.assertRaisesRegex(ValueError, sentence):
                 attend(create_block_mask(first_keys, *wrong, device=DEVICE))
 
@@ -149,7 +164,7 @@ class BlockMapTorchTest(unittest.TestCase):
         mask = self.masks()[1]
         with self.assertRaisesRegex(ValueError, "block_map tells what masks show, and none is given"):
             self.attend(block_map=attune.block_map.from_flex(self.flex(mask)))
-        with self.assertRaisesRegex(ValueError, "block_keys is 8; accepted are multiples of 16"):
+        with self.assertRaisesRegex(ValueError, "block_keys is 8; must be a multiple of 16"):
             attune.block_map.from_flex(self.flex(mask, (64, 8)))
         broken = self.flex(mask)
         broken.kv_indices = broken.kv_indices + 100

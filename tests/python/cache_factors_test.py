@@ -63,8 +63,9 @@ class CacheFactorsTest(unittest.TestCase):
         return ("int8", "e4m3") if torch is None else ("int8", "e4m3", "e5m2")
 
     def attend(self, q, k, v, k_scale, v_scale, dtype, **keywords):
-        return attune.attention_kvcache(q, k, v, ints(KEYS), page_table=ints(TABLE), k_scale=k_scale, v_scale=v_scale, is_causal=True, return_lse=True,
-                                        dtype_kv=dtype if torch is None else None, **keywords)
+        return attune.attention_kvcache(q, k, v, ints(KEYS), page_table=ints(TABLE), k_scale=k_scale, v_scale=v_scale,
+                                        is_causal=True, return_lse=True, dtype_kv=dtype if torch is None else None,
+                                        **keywords)
 
     def check(self, q, k, v, k_scale, v_scale, dtype):
         """Against float64 over what the cache holds. Scales are tensors, [pages, keys, heads] or with ones."""
@@ -73,7 +74,8 @@ class CacheFactorsTest(unittest.TestCase):
             keys, values = (of_request(b, codes(x, dtype), numbers(s)) for x, s in ((k, k_scale), (v, v_scale)))
             rows = min(q.shape[1], KEYS[b])
             want, want_lse = expected(numbers(q)[b], keys, values, causal=True)
-            np.testing.assert_allclose(numbers(o)[b][-rows:], want[-rows:], atol=LIMIT * np.abs(values).max(), rtol=LIMIT)
+            np.testing.assert_allclose(
+                numbers(o)[b][-rows:], want[-rows:], atol=LIMIT * np.abs(values).max(), rtol=LIMIT)
             np.testing.assert_allclose(numbers(lse)[b][:, -rows:], want_lse[:, -rows:], atol=1e-2)
         return o
 
@@ -81,13 +83,14 @@ class CacheFactorsTest(unittest.TestCase):
         for dtype in self.types():
             with self.subTest(dtype=dtype):
                 rows, d, dv = max(KEYS), 64, 48
-                magnitudes = np.exp(self.random.normal(size=(len(KEYS), rows, HEADS, 1)) * 2)  # rows of very different sizes
+                magnitudes = np.exp(
+                    self.random.normal(size=(len(KEYS), rows, HEADS, 1)) * 2)  # rows of very different sizes
                 new_k, new_v = self.draw(len(KEYS), rows, HEADS, d), self.draw(len(KEYS), rows, HEADS, dv) * magnitudes
                 new_v[0, -2, 1] = 0
                 k, v = filled((PAGES, PAGE, HEADS, d), dtype), filled((PAGES, PAGE, HEADS, dv), dtype)
                 scales = [floats(np.full((PAGES, PAGE, HEADS), np.nan)) for _ in "kv"]
-                attune.append_kv(half(new_k), half(new_v), k, v, ints(KEYS), page_table=ints(TABLE), k_scale=scales[0], v_scale=scales[1], make_scales=True,
-                                 dtype_kv=dtype if torch is None else None)
+                attune.append_kv(half(new_k), half(new_v), k, v, ints(KEYS), page_table=ints(TABLE), k_scale=scales[0],
+                                 v_scale=scales[1], make_scales=True, dtype_kv=dtype if torch is None else None)
                 for cache, scale, new in ((k, scales[0], new_k), (v, scales[1], new_v)):
                     for b, length in enumerate(KEYS):
                         given = np.float16(new[b, rows - length:]).astype(np.float64)
@@ -98,7 +101,8 @@ class CacheFactorsTest(unittest.TestCase):
                         held = of_request(b, codes(cache, dtype), numbers(scale))
                         step = {"int8": 0.5, "e4m3": 16, "e5m2": 4096}[dtype]  # of the largest codes
                         self.assertTrue((np.abs(held - given) <= 1.001 * step * factor[..., None]).all())
-                self.check(half(self.draw(len(KEYS), 3, 3 * HEADS, d)), k, v, *scales, dtype)  # factors behind the last key are NaN
+                self.check(half(self.draw(len(KEYS), 3, 3 * HEADS, d)), k, v, *scales,
+                           dtype)  # factors behind the last key are NaN
 
     def test_factors_of_pages_and_of_part_of_the_axes(self):
         for dtype in self.types():
@@ -128,8 +132,8 @@ class CacheFactorsTest(unittest.TestCase):
                     caches.append(whole[..., :d])
                     scales.append(memory[..., d:d + 4].view(np.float32 if torch is None else torch.float32)[..., 0])
                 new = [half(self.draw(len(KEYS), max(KEYS), HEADS, d)) for _ in "kv"]
-                attune.append_kv(*new, *caches, ints(KEYS), page_table=ints(TABLE), k_scale=scales[0], v_scale=scales[1], make_scales=True,
-                                 dtype_kv=dtype if torch is None else None)
+                attune.append_kv(*new, *caches, ints(KEYS), page_table=ints(TABLE), k_scale=scales[0],
+                                 v_scale=scales[1], make_scales=True, dtype_kv=dtype if torch is None else None)
                 self.check(half(self.draw(len(KEYS), 1, 2 * HEADS, d)), *caches, *scales, dtype)
 
     def test_rows_take_no_harm_from_others(self):
@@ -139,8 +143,8 @@ class CacheFactorsTest(unittest.TestCase):
         scales = [floats(np.full((PAGES, PAGE, HEADS), np.nan)) for _ in "kv"]
         new = [self.draw(len(KEYS), max(KEYS), HEADS, d) * size for size in (1, 1e-3)]
         new[1][0, 5:7] = 0
-        attune.append_kv(*(half(x) for x in new), k, v, ints(KEYS), page_table=ints(TABLE), k_scale=scales[0], v_scale=scales[1], make_scales=True,
-                         dtype_kv="int8" if torch is None else None)
+        attune.append_kv(*(half(x) for x in new), k, v, ints(KEYS), page_table=ints(TABLE), k_scale=scales[0],
+                         v_scale=scales[1], make_scales=True, dtype_kv="int8" if torch is None else None)
         self.check(half(self.draw(len(KEYS), 3, 3 * HEADS, d)), k, v, *scales, "int8")
         q = half(self.draw(len(KEYS), 3, HEADS, d))
         good, _ = self.attend(q, k, v, *scales, "int8")
@@ -163,23 +167,30 @@ class CacheFactorsTest(unittest.TestCase):
         def native(x):
             return x if torch is None else torch.from_numpy(x).to(DEVICE)
 
-        o = attune.attention_kvcache(q, native(k), native(v), q_begins=ints(range(len(KEYS) + 1)), seqlen_q=1, kv_begins=ints(begins), seqlen_kv=max(KEYS),
-                                     k_scale=floats(k_scale), v_scale=floats(v_scale))
+        o = attune.attention_kvcache(q, native(k), native(v), q_begins=ints(range(len(KEYS) + 1)), seqlen_q=1,
+                                     kv_begins=ints(begins), seqlen_kv=max(KEYS), k_scale=floats(k_scale),
+                                     v_scale=floats(v_scale))
         slots = [np.zeros((len(KEYS), max(KEYS), *x.shape[1:]), x.dtype) for x in (k, v, k_scale, v_scale)]
         for b, length in enumerate(KEYS):
             here = slice(begins[b], begins[b + 1])
             for slot, x in zip(slots, (k, v, k_scale, v_scale)):
                 slot[b, :length] = x[here]
-            want, _ = expected(numbers(q)[b][None], k[here] * k_scale[here][..., None].astype(np.float64), v[here] * v_scale[here][..., None].astype(np.float64))
+            want, _ = expected(
+                numbers(q)[b][None], k[here] * k_scale[here][..., None].astype(np.float64),
+                v[here] * v_scale[here][..., None].astype(np.float64))
             np.testing.assert_allclose(numbers(o)[b], want[0], atol=LIMIT * np.abs(want).max(), rtol=LIMIT)
         for wrong in (k_scale[..., None], k_scale[None]):
-            with self.assertRaisesRegex(ValueError, r"k_scale has shape .*; accepted are .*\[keys of all requests, num_heads_kv\]"):
-                attune.attention_kvcache(q[:1], native(k), native(v), q_begins=ints([0, 1]), seqlen_q=1, kv_begins=ints([0, total]), seqlen_kv=int(total),
-                                         k_scale=floats(wrong), v_scale=1.0)
-        none = attune.attention_kvcache(q[:1], native(k[:0]), native(v[:0]), q_begins=ints([0, 1]), seqlen_q=1, kv_begins=ints([0, 0]), seqlen_kv=0,
-                                        k_scale=floats(k_scale[:0]), v_scale=floats(v_scale[:0]))
+            with self.assertRaisesRegex(ValueError,
+                                        r"k_scale has shape .*; must be .*\[keys of all requests, num_heads_kv\]"):
+                attune.attention_kvcache(q[:1],
+                                         native(k), native(v), q_begins=ints([0, 1]), seqlen_q=1, kv_begins=ints([
+                                             0, total]), seqlen_kv=int(total), k_scale=floats(wrong), v_scale=1.0)
+        none = attune.attention_kvcache(q[:1], native(k[:0]), native(v[:0]), q_begins=ints([0, 1]), seqlen_q=1,
+                                        kv_begins=ints([0, 0]), seqlen_kv=0, k_scale=floats(k_scale[:0]),
+                                        v_scale=floats(v_scale[:0]))
         self.assertTrue((numbers(none) == 0).all())
-        of_slots = attune.attention_kvcache(q[:, None], native(slots[0]), native(slots[1]), ints(KEYS), k_scale=floats(slots[2]), v_scale=floats(slots[3]))
+        of_slots = attune.attention_kvcache(q[:, None], native(slots[0]), native(slots[1]), ints(KEYS),
+                                            k_scale=floats(slots[2]), v_scale=floats(slots[3]))
         np.testing.assert_allclose(numbers(of_slots)[:, 0], numbers(o), atol=2e-3 * np.abs(numbers(o)).max())
 
     def test_laws(self):
@@ -187,8 +198,8 @@ class CacheFactorsTest(unittest.TestCase):
         d = 128
         k, v = (filled((PAGES, PAGE, HEADS, d), "int8", 0) for _ in "kv")
         ones = floats(np.full((1, 1, 1), 0.02))
-        attune.append_kv(*(half(self.draw(len(KEYS), max(KEYS), HEADS, d)) for _ in "kv"), k, v, ints(KEYS), page_table=ints(TABLE), k_scale=ones, v_scale=ones,
-                         dtype_kv="int8" if torch is None else None)
+        attune.append_kv(*(half(self.draw(len(KEYS), max(KEYS), HEADS, d)) for _ in "kv"), k, v, ints(KEYS),
+                         page_table=ints(TABLE), k_scale=ones, v_scale=ones, dtype_kv="int8" if torch is None else None)
         q, alike = half(self.draw(len(KEYS), 1, HEADS, d)), floats(np.full((PAGES, PAGE, HEADS), 0.02))
         each, lse = self.attend(q, k, v, alike, alike, "int8")
         one, one_lse = self.attend(q, k, v, 0.02, 0.02, "int8")
@@ -199,7 +210,8 @@ class CacheFactorsTest(unittest.TestCase):
             small, _ = self.attend(q, k, v, alike, floats(scales * 2.0 ** -8), "int8")
             scaled, _ = self.attend(q, k, v, alike, floats(scales * 2.0 ** -8 * factor), "int8")
             if factor == 2.0 ** -12:  # what fp16 holds of it
-                np.testing.assert_allclose(numbers(scaled) / factor, numbers(small), atol=1e-3 * np.abs(numbers(small)).max())
+                np.testing.assert_allclose(
+                    numbers(scaled) / factor, numbers(small), atol=1e-3 * np.abs(numbers(small)).max())
             else:
                 self.assertTrue(np.isfinite(numbers(scaled)).all())
         zero, _ = self.attend(q, k, v, floats(np.zeros((PAGES, PAGE, 1))), floats(np.zeros((PAGES, PAGE, 1))), "int8")
@@ -210,28 +222,36 @@ class CacheFactorsTest(unittest.TestCase):
         k, v = (filled((PAGES, PAGE, HEADS, d), "int8", 0) for _ in "kv")
         q, new = half(self.draw(len(KEYS), 1, HEADS, d)), half(self.draw(len(KEYS), 1, HEADS, d))
         good = floats(np.ones((PAGES, PAGE, HEADS)))
-        for scale, error in ((floats(np.ones((PAGES + 1, 1, 1))), r"k_scale has shape \(21, 1, 1\); accepted are \[num_pages, page_size, num_heads_kv\]"),
-                             (floats(np.ones(2)), r"k_scale has shape \(2,\); accepted are \[\], \[1, num_heads_kv\], of"),
-                             (floats(np.ones((2, HEADS))), r"k_scale has shape \(2, .\); accepted are \[\], \[1, num_heads_kv\], of"),
-                             (floats(np.ones((PAGES, PAGE, HEADS + 1))), "a divisor for the heads"), (half(np.ones((PAGES, PAGE, 1))), "k_scale is fp16")):
+        for scale, error in ((floats(np.ones(
+            (PAGES + 1, 1,
+             1))), r"k_scale has shape \(21, 1, 1\); must be \[num_pages, page_size, num_heads_kv\]"), (floats(
+                 np.ones(2)), r"k_scale has shape \(2,\); must be \[\], \[1, num_heads_kv\], of"), (floats(
+                     np.ones(
+                         (2, HEADS))), r"k_scale has shape \(2, .\); must be \[\], \[1, num_heads_kv\], of"), (floats(
+                             np.ones((PAGES, PAGE, HEADS + 1))), "a divisor for the heads"), (half(
+                                 np.ones((PAGES, PAGE, 1))), "k_scale is fp16")):
             with self.assertRaisesRegex(ValueError, error):
                 self.attend(q, k, v, scale, 1.0, "int8")
         append = dict(page_table=ints(TABLE), make_scales=True, dtype_kv="int8" if torch is None else None)
-        with self.assertRaisesRegex(ValueError, "v_scale has shape .* and make_scales is true; accepted is a float32 tensor"):
+        with self.assertRaisesRegex(ValueError,
+                                    "v_scale has shape .* and make_scales is true; must be a float32 tensor"):
             attune.append_kv(new, new, k, v, ints(KEYS), k_scale=good, v_scale=1.0, **append)
         with self.assertRaisesRegex(ValueError, "v_scale and k_scale overlap in memory"):
             attune.append_kv(new, new, k, v, ints(KEYS), k_scale=good, v_scale=good, **append)
         for small in (floats(np.ones((PAGES, 1, HEADS))), floats(np.ones((PAGES, PAGE, 1)))):
-            with self.assertRaisesRegex(ValueError, "k_scale has shape .*, and the call writes it; accepted is"):
+            with self.assertRaisesRegex(ValueError, "k_scale has shape .*, and the call writes it; must be"):
                 attune.append_kv(new, new, k, v, ints(KEYS), k_scale=small, v_scale=good, **append)
         shape, strides = (PAGES, PAGE, HEADS), (HEADS, HEADS, 1)
         small = floats(np.ones(shape))
-        small = np.lib.stride_tricks.as_strided(small, shape, [4 * n for n in strides]) if torch is None else small.as_strided(shape, strides)
+        small = np.lib.stride_tricks.as_strided(
+            small, shape, [4 * n for n in strides]) if torch is None else small.as_strided(shape, strides)
         with self.assertRaisesRegex(attune.Error, "k_scale.*stride is .* elements and overlaps"):
             attune.append_kv(new, new, k, v, ints(KEYS), k_scale=small, v_scale=good, **append)
-        with self.assertRaisesRegex(ValueError, "k_scale is given, and the cache is fp16; factors are for 8-bit caches"):
+        with self.assertRaisesRegex(ValueError,
+                                    "k_scale is given, and the cache is fp16; factors are for 8-bit caches"):
             wide = half(self.draw(PAGES, PAGE, HEADS, d))
-            attune.append_kv(new, new, wide, half(self.draw(PAGES, PAGE, HEADS, d)), ints(KEYS), page_table=ints(TABLE), k_scale=good, v_scale=good, make_scales=True)
+            attune.append_kv(new, new, wide, half(self.draw(PAGES, PAGE, HEADS, d)), ints(KEYS), page_table=ints(TABLE),
+                             k_scale=good, v_scale=good, make_scales=True)
 
 
 if __name__ == "__main__":

@@ -33,25 +33,33 @@ class HeadDimsTest(unittest.TestCase):
                 for choices in ({}, {"is_causal": True}, {"window": (5, 1), "softcap": 4.0}):
                     with self.subTest(d=d, dv=dv, page=page, choices=choices):
                         out = self.draw(3, 2, heads, dv)
-                        o, lse = attune.attention_kvcache(q, cache.k, cache.v, **cache.given, **choices, return_lse=True)
+                        o, lse = attune.attention_kvcache(q, cache.k, cache.v, **cache.given, **choices,
+                                                          return_lse=True)
                         into = attune.attention_kvcache(q, cache.k, cache.v, **cache.given, **choices, out=out)
                         self.assertIs(into, out)
                         np.testing.assert_array_equal(numbers(into), numbers(o))
                         for b in range(3):
-                            named = {"causal" if name == "is_causal" else name: value for name, value in choices.items()}
-                            want, want_lse = expected(numbers(q[b]), numbers(tensor(cache.keys[b])), numbers(tensor(cache.values[b])), **named)
+                            named = {
+                                "causal" if name == "is_causal" else name: value
+                                for name, value in choices.items()}
+                            want, want_lse = expected(numbers(q[b]), numbers(tensor(cache.keys[b])),
+                                                      numbers(tensor(cache.values[b])), **named)
                             self.close(o[b], want)
                             self.close(lse[b], want_lse)
 
     def test_packed_rows_and_programs(self):
         d, lengths, rows = 8, [20, 1, 32], [2, 0, 3]
         cache, q, ends = Cache(2, lengths, 32, 2, d, d, 8), self.draw(5, 4, d), ints([0, 2, 2, 5])
-        o, lse = attune.attention_kvcache(q, cache.k, cache.v, **cache.given, q_begins=ends, seqlen_q=3, is_causal=True, return_lse=True)
+        o, lse = attune.attention_kvcache(q, cache.k, cache.v, **cache.given, q_begins=ends, seqlen_q=3, is_causal=True,
+                                          return_lse=True)
         k, v = (tensor(np.concatenate([numbers(tensor(x)) for x in of])) for of in (cache.keys, cache.values))
-        again = attune.attention_kvcache(q, k, v, kv_begins=ints(np.cumsum([0, *lengths])), seqlen_kv=32, q_begins=ends, seqlen_q=3, is_causal=True)
-        scaled = attune.attention_kvcache(q, cache.k, cache.v, **cache.given, q_begins=ends, seqlen_q=3, is_causal=True, score_mod="return score * sqrt(float(head_dim));", scale=1 / d)
+        again = attune.attention_kvcache(q, k, v, kv_begins=ints(np.cumsum([0, *lengths])), seqlen_kv=32, q_begins=ends,
+                                         seqlen_q=3, is_causal=True)
+        scaled = attune.attention_kvcache(q, cache.k, cache.v, **cache.given, q_begins=ends, seqlen_q=3, is_causal=True,
+                                          score_mod="return score * sqrt(float(head_dim));", scale=1 / d)
         for b, (first, n) in enumerate(zip([0, 2, 2], rows)):
-            want, want_lse = expected(numbers(q[first:first + n]), numbers(tensor(cache.keys[b])), numbers(tensor(cache.values[b])), causal=True)
+            want, want_lse = expected(numbers(q[first:first + n]), numbers(tensor(cache.keys[b])),
+                                      numbers(tensor(cache.values[b])), causal=True)
             self.close(o[first:first + n], want)
             self.close(again[first:first + n], want)
             self.close(scaled[first:first + n], want)
@@ -66,9 +74,11 @@ class HeadDimsTest(unittest.TestCase):
                 before = [np.array(numbers(x)) for x in (cache.k, cache.v)]
                 angles = {}
                 if pairs:
-                    angles = dict(zip(("cos", "sin"), (tensor(self.random.standard_normal((40, pairs))) for _ in "cs")), q=q, interleaved=pairs == 2)
+                    angles = dict(zip(("cos", "sin"), (tensor(self.random.standard_normal((40, pairs))) for _ in "cs")),
+                                  q=q, interleaved=pairs == 2)
                 made = attune.append_kv(k, v, cache.k, cache.v, ints(lengths), slots=cache.given["slots"], **angles)
-                turn = lambda x, n: turned(numbers(x), *(numbers(angles[name])[n - new:n] for name in ("cos", "sin")), pairs == 2) if pairs else numbers(x)  # noqa: E731
+                turn = lambda x, n: turned(numbers(x), *(numbers(angles[name])[n - new:n] for name in ("cos", "sin")),
+                                           pairs == 2) if pairs else numbers(x)  # noqa: E731
                 slots = [int(slot) for slot in cache.given["slots"]]
                 for b, (slot, n) in enumerate(zip(slots, lengths)):
                     before[0][slot, n - new:n], before[1][slot, n - new:n] = turn(k[b], n), numbers(v[b])
@@ -79,10 +89,14 @@ class HeadDimsTest(unittest.TestCase):
                     self.close(cache.v, before[1])
                     if pairs:
                         own = self.draw(3, new, 4, d)
-                        self.assertIs(attune.append_kv(k, v, cache.k, cache.v, ints(lengths), slots=cache.given["slots"], q_out=own, **angles), own)
+                        self.assertIs(
+                            attune.append_kv(k, v, cache.k, cache.v, ints(lengths), slots=cache.given["slots"],
+                                             q_out=own, **angles), own)
                         np.testing.assert_array_equal(numbers(own), numbers(made))
                         own = q + 0
-                        self.assertIs(attune.append_kv(k, v, cache.k, cache.v, ints(lengths), slots=cache.given["slots"], q_out=own, **{**angles, "q": own}), own)
+                        self.assertIs(
+                            attune.append_kv(k, v, cache.k, cache.v, ints(lengths), slots=cache.given["slots"],
+                                             q_out=own, **{**angles, "q": own}), own)
                         np.testing.assert_array_equal(numbers(own), numbers(made))
 
     def test_angles_whose_rows_begin_anywhere(self):
@@ -93,7 +107,8 @@ class HeadDimsTest(unittest.TestCase):
             packed = [x + 0 for x in good]
             strided = [tensor(np.zeros((40, 2 * pairs)))[:, ::2] for _ in good]
             if torch is not None:
-                packed, strided = [x.contiguous() for x in good], [torch.zeros(40, 2 * pairs, device=DEVICE)[:, ::2] for _ in good]
+                packed, strided = [x.contiguous() for x in good], [
+                    torch.zeros(40, 2 * pairs, device=DEVICE)[:, ::2] for _ in good]
             for to, x in zip(strided, good):
                 to[...] = x
             want = [self.draw(1, 16, 2, 64) * 0 for _ in "kv"]
@@ -116,17 +131,23 @@ class HeadDimsTest(unittest.TestCase):
         cache, q = Cache(6, [4, 9], 16, 2, 8, 8), self.draw(2, 1, 2, 8)
         attune._padding._told.clear()
         warnings.simplefilter("always", UserWarning)
-        with self.assertWarnsRegex(UserWarning, "attune copies caches of head dims 8 and 8 into wider tensors at each call") as caught:
+        with self.assertWarnsRegex(
+                UserWarning, "attune copies caches of head dims 8 and 8 into wider tensors at each call") as caught:
             attune.attention_kvcache(q, cache.k, cache.v, **cache.given)
         self.assertTrue(caught.filename.endswith("cache_head_dims_test.py"))
         k, kind = self.draw(2, 1, 2, 8), {"float32": "fp32", "float16": "fp16"}[DTYPE]
         wide = tensor(np.zeros((40, 5)))
-        for message, call in ((rf"out is {kind} of shape \(2, 1, 2, 16\); must be {kind} of shape \(2, 1, 2, 8\)",
-                               lambda: attune.attention_kvcache(q, cache.k, cache.v, **cache.given, out=self.draw(2, 1, 2, 16))),
-                              ("out and q overlap in memory", lambda: attune.attention_kvcache(q, cache.k, cache.v, **cache.given, out=q)),
-                              (r"cos has shape \(40, 5\); must have 1 to 4 columns", lambda: attune.append_kv(k, k, cache.k, cache.v, **cache.given, cos=wide, sin=wide)),
-                              ("k_cache and v overlap in memory", lambda: attune.append_kv(k, cache.k[:2, :1], cache.k, cache.v, **cache.given)),
-                              ("k_cache has shape .* q ", lambda: attune.attention_kvcache(self.draw(2, 1, 2, 4), cache.k, cache.v, **cache.given))):
+        for message, call in (
+            (rf"out is {kind} of shape \(2, 1, 2, 16\); must be {kind} of shape \(2, 1, 2, 8\)",
+             lambda: attune.attention_kvcache(q, cache.k, cache.v, **cache.given, out=self.draw(2, 1, 2, 16))),
+            ("out and q overlap in memory",
+             lambda: attune.attention_kvcache(q, cache.k, cache.v, **cache.given, out=q)),
+            (r"cos has shape \(40, 5\); must have 1 to 4 columns",
+             lambda: attune.append_kv(k, k, cache.k, cache.v, **cache.given, cos=wide, sin=wide)),
+            ("k_cache and v overlap in memory",
+             lambda: attune.append_kv(k, cache.k[:2, :1], cache.k, cache.v, **cache.given)),
+            ("k_cache has shape .* q ",
+             lambda: attune.attention_kvcache(self.draw(2, 1, 2, 4), cache.k, cache.v, **cache.given))):
             with self.subTest(message), self.assertRaisesRegex((ValueError, attune.Error), message):
                 call()
 

@@ -59,7 +59,8 @@ def reference(q, k, v, function, learned, **features):
 
 
 def operands(dtype=torch.float32, dim=32):
-    return draw(BATCH, ROWS, HEADS, dim, dtype=dtype), draw(BATCH, KEYS, 2, dim, dtype=dtype), draw(BATCH, KEYS, 2, dim, dtype=dtype)
+    return draw(BATCH, ROWS, HEADS, dim, dtype=dtype), draw(BATCH, KEYS, 2, dim, dtype=dtype), draw(
+        BATCH, KEYS, 2, dim, dtype=dtype)
 
 
 def drawn(shapes, dtype=torch.float32):
@@ -76,7 +77,8 @@ class CaptureGradientTest(GradientsTest):
         shapes, function = FUNCTIONS[name]
         q, k, v = operands(dtype, dim)
         learned = drawn(shapes, dtype)
-        o, lse = attune.attention(q, k, v, mask="causal_bottom_right", return_lse=True, score_mod=mod_of(function, learned), **features, **PLACE)
+        o, lse = attune.attention(q, k, v, mask="causal_bottom_right", return_lse=True, score_mod=mod_of(
+            function, learned), **features, **PLACE)
         dout, dlse = draw(*o.shape, dtype=dtype), draw(*lse.shape)
         doubled = [leaf(x.double()) for x in learned]
         want_o, want_lse = reference(q, k, v, function, doubled, **features)
@@ -116,22 +118,27 @@ class CaptureGradientTest(GradientsTest):
         for _ in range(2):
             with torch.no_grad():
                 self.assertIsNone(attune.attention(q, k, v, score_mod=mod, mask="causal_bottom_right", **PLACE).grad_fn)
-            again = attune.attention(q.detach(), k.detach(), v.detach(), score_mod=mod, mask="causal_bottom_right", **PLACE)
+            again = attune.attention(q.detach(), k.detach(), v.detach(), score_mod=mod, mask="causal_bottom_right",
+                                     **PLACE)
             self.assertTrue(torch.equal(torch.autograd.grad(again, a, dout)[0], found[3]))
 
     def test_dropout(self):
         a, = drawn(((4, 73),))
         q, k, v = operands()
         dropped = dict(dropout_p=0.25, seed=7)
-        o = attune.attention(q, k, v, score_mod=lambda s, b, h, i, j: s * a[h, i - j + 40], mask="causal_bottom_right", **dropped, **PLACE)
+        o = attune.attention(q, k, v, score_mod=lambda s, b, h, i, j: s * a[h, i - j + 40], mask="causal_bottom_right",
+                             **dropped, **PLACE)
         mask = attune.dropout_mask((BATCH, HEADS, ROWS, KEYS), 0.25, 7, like=q)
         kept = mask.double() / (1 - attune.dropout_rate(0.25))
         dout, doubled = draw(*o.shape), leaf(a.double())
         want, _ = reference(q, k, v, lambda s, b, h, i, j, a: s * a[h, i - j + 40], [doubled], kept=kept)
-        self.check(torch.autograd.grad(o, a, dout)[0], torch.autograd.grad((want * dout).sum(), doubled)[0], 2e-5, "dropout")
+        self.check(
+            torch.autograd.grad(o, a, dout)[0],
+            torch.autograd.grad((want * dout).sum(), doubled)[0], 2e-5, "dropout")
 
     def test_equal_bits(self):
-        for name in ("scale of a head", "distances", "buckets of distances", "pairs of documents", "two loads of one tensor"):
+        for name in ("scale of a head", "distances", "buckets of distances", "pairs of documents",
+                     "two loads of one tensor"):
             shapes, function = FUNCTIONS[name]
             q, k, v = operands(torch.bfloat16, 64)
             learned = drawn(shapes)
@@ -149,7 +156,9 @@ class CaptureGradientTest(GradientsTest):
         theirs = torch.nn.functional.scaled_dot_product_attention(
             q.double(), k.double(), v.double(), enable_gqa=True,
             attn_mask=doubled[:, torch.arange(ROWS, device=DEVICE)[:, None] - torch.arange(KEYS, device=DEVICE) + 40])
-        self.check(torch.autograd.grad(o, a, dout)[0], torch.autograd.grad(theirs, doubled, dout.double())[0], 2e-5, "flex")
+        self.check(
+            torch.autograd.grad(o, a, dout)[0],
+            torch.autograd.grad(theirs, doubled, dout.double())[0], 2e-5, "flex")
 
     def test_compiled_and_opcheck(self):
         a, = drawn(((4,),))
@@ -164,7 +173,8 @@ class CaptureGradientTest(GradientsTest):
         captures = [a.detach()]
         with torch.no_grad():
             o, lse = torch.ops.attune.attention(q, k, v, spec=spec, captures=captures)
-        torch.library.opcheck(torch.ops.attune.score_gradient.default, (dout, q, k, v, o, lse), {"of": "captures[0]", "spec": spec, "captures": captures},
+        torch.library.opcheck(torch.ops.attune.score_gradient.default, (dout, q, k, v, o, lse),
+                              {"of": "captures[0]", "spec": spec, "captures": captures},
                               test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
 
     def test_by_hand_and_refusals(self):
@@ -172,26 +182,33 @@ class CaptureGradientTest(GradientsTest):
         a = draw(4).abs()
         mod = attune.score_mod("return score * slopes[head];", slopes=a)
         o, lse = attune.attention(q, k, v, score_mod=mod, return_lse=True, **PLACE)
-        call = lambda of="slopes", score_mod=mod: attune.score_gradient(of, o, q, k, v, o, lse, score_mod=score_mod, **PLACE)
+        call = lambda of="slopes", score_mod=mod: attune.score_gradient(of, o, q, k, v, o, lse, score_mod=score_mod, **
+                                                                        PLACE)
         learnt = leaf(a)
-        want, = torch.autograd.grad(attune.attention(q, k, v, score_mod=lambda s, b, h, i, j: s * learnt[h], **PLACE), learnt, o)
+        want, = torch.autograd.grad(attune.attention(q, k, v, score_mod=lambda s, b, h, i, j: s * learnt[h], **PLACE),
+                                    learnt, o)
         self.assertTrue(torch.equal(call(), want))
         self.assertTrue(torch.equal(call("captures[0]"), want))
         if DEVICE == "cpu":
             arrays = [x.numpy() for x in (o, q, k, v, o, lse)]
-            for text, shape in (("score * slopes[head]", (4,)), ("score + slopes[q_idx * kv_idx % 4]", (4,)), ("score + slopes[q_idx][kv_idx]", (33, 40)),
-                                ("score + slopes[q_idx - kv_idx + 40]", (80,)), ("score + slopes[int(floor(sqrt(float(q_idx))))]", (9,))):
+            for text, shape in (("score * slopes[head]", (4, )), ("score + slopes[q_idx * kv_idx % 4]",
+                                                                  (4, )), ("score + slopes[q_idx][kv_idx]", (33, 40)),
+                                ("score + slopes[q_idx - kv_idx + 40]",
+                                 (80, )), ("score + slopes[int(floor(sqrt(float(q_idx))))]", (9, ))):
                 table = draw(*shape)
-                both = [attune.score_gradient("slopes", *given, score_mod=attune.score_mod(f"return {text};", slopes=x), **PLACE)
-                        for given, x in (((o, q, k, v, o, lse), table), (arrays, table.numpy()))]
+                both = [
+                    attune.score_gradient("slopes", *given, score_mod=attune.score_mod(f"return {text};", slopes=x),
+                                          **PLACE)
+                    for given, x in (((o, q, k, v, o, lse), table), (arrays, table.numpy()))]
                 self.assertTrue(torch.allclose(both[0], torch.from_numpy(both[1]), atol=1e-6), text)
         by_score = attune.score_mod("return score + slopes[int(score)];", slopes=a)
-        for sentence, refused in (("of is 'mask'; accepted are bias, relative_bias, alibi_slopes, sinks, slopes", lambda: call("mask")),
-                                  ("score_mod loads by an index that depends on the score", lambda: call(score_mod=by_score)),
-                                  ("table requires a gradient", lambda: attune.attention(q, k, v, mask_mod=attune.mask_mod(
-                                      "return table[kv_idx] > 0.0;", table=leaf(draw(40))), **PLACE)),
-                                  ("learnt requires a gradient", lambda: attune.attention(
-                                      q, k, v, score_mod=lambda s, b, h, i, j: s * learnt[h], out=torch.empty_like(o), **PLACE))):
+        for sentence, refused in (
+            ("of is 'mask'; must be bias, relative_bias, alibi_slopes, sinks, slopes", lambda: call("mask")),
+            ("score_mod loads by an index that depends on the score", lambda: call(score_mod=by_score)),
+            ("table requires a gradient",
+             lambda: attune.attention(q, k, v, mask_mod=attune.mask_mod("return table[kv_idx] > 0.0;", table=leaf(
+                 draw(40))), **PLACE)), ("learnt requires a gradient", lambda: attune.attention(
+                     q, k, v, score_mod=lambda s, b, h, i, j: s * learnt[h], out=torch.empty_like(o), **PLACE))):
             with self.assertRaisesRegex(ValueError, sentence):
                 refused()
 

@@ -53,8 +53,9 @@ class Tree:
                         pages += 1
                     cache[:, table[group, at // page], at % page] = keys[:, at]
             counts = [sum(n for n, g in zip(rows, of[level]) if g == group) for group in range(len(groups))]
-            self.levels.append(dict(q_begins=ints(np.concatenate([[0], np.cumsum(counts)])), seqlen_q=max(counts), kv_lengths=ints(parts[level]),
-                                    page_table=ints(table)))
+            self.levels.append(
+                dict(q_begins=ints(np.concatenate([[0], np.cumsum(counts)])), seqlen_q=max(counts),
+                     kv_lengths=ints(parts[level]), page_table=ints(table)))
         self.cache = [tensor(x) for x in cache]
         for level in self.levels:
             level.update(k_cache=self.cache[0], v_cache=self.cache[1])
@@ -66,16 +67,21 @@ class Tree:
         for request, rows in enumerate(self.rows):
             parts = [self.keys[level][self.of[level][request]] for level in range(len(self.keys))]
             keys, values = (numbers(tensor(x)) for x in np.concatenate(parts, 1))
-            scores = np.einsum("rhd,khd->hrk", q[first:first + rows], np.repeat(keys, q.shape[1] // keys.shape[1], 1)) / np.sqrt(q.shape[2])
+            scores = np.einsum("rhd,khd->hrk", q[first:first + rows], np.repeat(keys, q.shape[1] // keys.shape[1],
+                                                                                1)) / np.sqrt(q.shape[2])
             if causal:
                 scores[:, np.arange(len(keys))[None] > len(keys) - rows + np.arange(rows)[:, None]] = -np.inf
-            sink = np.full((q.shape[1], rows, 1), -np.inf) if sinks is None else np.broadcast_to(numbers(sinks)[:, None, None], (q.shape[1], rows, 1))
+            sink = np.full((q.shape[1], rows, 1), -np.inf) if sinks is None else np.broadcast_to(
+                numbers(sinks)[:, None, None], (q.shape[1], rows, 1))
             whole = np.concatenate([scores, sink], 2)
             largest = np.maximum(whole.max(2, keepdims=True), -1e30)
             weights = np.exp(whole - largest)
             total = weights.sum(2, keepdims=True)
             with np.errstate(divide="ignore", invalid="ignore"):
-                o.append(np.nan_to_num(np.einsum("hrk,khd->rhd", weights[..., :-1] / total, np.repeat(values, q.shape[1] // keys.shape[1], 1))))
+                o.append(
+                    np.nan_to_num(
+                        np.einsum("hrk,khd->rhd", weights[..., :-1] / total,
+                                  np.repeat(values, q.shape[1] // keys.shape[1], 1))))
                 lse.append(np.where(total > 0, np.log(total) + largest, -np.inf)[..., 0])
             first += rows
         return np.concatenate(o), np.concatenate(lse, 1)
@@ -108,7 +114,8 @@ class CascadeTest(unittest.TestCase):
 
     def test_sinks_count_once(self):
         sinks = np.linspace(-1, 3, 8).astype(np.float32)
-        self.compare(Tree(5, [[50], [9, 2]], [[0, 0], [0, 1]], [1, 1]), sinks=sinks if torch is None else torch.from_numpy(sinks).to(DEVICE))
+        self.compare(Tree(5, [[50], [9, 2]], [[0, 0], [0, 1]], [1, 1]),
+                     sinks=sinks if torch is None else torch.from_numpy(sinks).to(DEVICE))
 
     def test_rows_that_a_level_leaves_out_have_the_keys_of_others(self):
         tree, of_one = (Tree(9, [[50], [9, 2, 20, 7]], [[0] * 4, range(4)], [1, 2, 1, 1]) for _ in range(2))
@@ -127,7 +134,8 @@ class CascadeTest(unittest.TestCase):
         tree.q = tensor(np.concatenate([numbers(tree.q)] * 2))
         for levels, left in ((tree.levels, 0), (tree.levels[1:], 7)):
             o, lse = attune.cascade(tree.q, levels, return_lse=True, out=tensor(np.full((6, 8, 64), 7.0)))
-            self.assertTrue((numbers(o)[3:] == left).all() and (numbers(lse)[:, 3:] == -np.inf).all() and (numbers(o)[:3] != left).all())
+            self.assertTrue((numbers(o)[3:] == left).all() and (numbers(lse)[:, 3:] == -np.inf).all() and
+                            (numbers(o)[:3] != left).all())
 
     def test_what_is_wrong_is_refused_by_name(self):
         tree = Tree(6, [[8], [2, 2]], [[0, 0], [0, 1]], [1, 1])
@@ -186,11 +194,14 @@ class FlashInferTest(unittest.TestCase):
     def test_a_refused_plan_changes_nothing(self):
         """The first level's lists were those of the plan whose second level was refused."""
         wrapper = attune.flashinfer.MultiLevelCascadeAttentionWrapper(2, None, use_cuda_graph=True)
-        tree, other = Tree(13, [[40], [6, 9, 0]], [[0] * 3, range(3)], [1] * 3), Tree(14, [[30], [6, 90, 0]], [[0] * 3, range(3)], [1] * 3)
+        tree, other = Tree(13, [[40], [6, 9, 0]], [[0] * 3, range(3)], [1] * 3), Tree(
+            14, [[30], [6, 90, 0]], [[0] * 3, range(3)], [1] * 3)
         cache = torch.stack(tree.cache, 1)
         wrapper.plan(*self.lists(tree), 8, 2, 64, tree.page)
         want = wrapper.run(tree.q, cache)
-        with self.assertRaisesRegex(ValueError, "page_table of this plan is .*; accepted with use_cuda_graph are plans of as many requests"):
+        with self.assertRaisesRegex(
+                ValueError,
+                "page_table of this plan is .*; accepted with use_cuda_graph are plans of as many requests"):
             wrapper.plan(*self.lists(other), 8, 2, 64, tree.page)
         self.assertTrue(torch.equal(wrapper.run(tree.q, cache), want))
 

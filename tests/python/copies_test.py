@@ -88,10 +88,13 @@ class CopiedTest(Compared):
                         self.near(flex_attention(*given), want)
                     if place == number % 3:  # graphs take a second each
                         torch._dynamo.reset()
-                        self.near(torch.compile(lambda q, k, v: ours(q, k, v), backend="aot_eager", fullgraph=True)(*given), want)
+                        self.near(
+                            torch.compile(lambda q, k, v: ours(q, k, v), backend="aot_eager", fullgraph=True)(*given),
+                            want)
                     leaves = [each.clone().requires_grad_() for each in given]
                     leaves[place] = x.detach().requires_grad_()
-                    found, wanted = (torch.autograd.grad(function(*leaves).square().sum(), leaves) for function in (ours, theirs))
+                    found, wanted = (torch.autograd.grad(function(*leaves).square().sum(), leaves)
+                                     for function in (ours, theirs))
                     for one, other in zip(found, wanted):
                         self.near(one, other)
 
@@ -107,12 +110,14 @@ class CopiedTest(Compared):
         """dout in any memory."""
         for name, dout in VIEWS.items():
             leaves = [draw(2, 3, 8, 16).requires_grad_() for _ in range(3)]
-            for one, other in zip(torch.autograd.grad(ours(*leaves), leaves, dout), torch.autograd.grad(theirs(*leaves), leaves, dout)):
+            for one, other in zip(torch.autograd.grad(ours(*leaves), leaves, dout),
+                                  torch.autograd.grad(theirs(*leaves), leaves, dout)):
                 self.near(one, other, name)
 
     def test_head_dims_of_wider_copies(self):
         for head_dim in (8, 20):
-            q, k, v = draw(2, 3, 8, head_dim), draw(2, 3, head_dim, 8).transpose(2, 3), torch._neg_view(draw(2, 3, 8, head_dim))
+            q, k, v = draw(2, 3, 8, head_dim), draw(2, 3, head_dim, 8).transpose(2, 3), torch._neg_view(
+                draw(2, 3, 8, head_dim))
             self.near(ours(q, k, v), theirs(q, k, v))
             self.assertTrue(ours(q, k, v).is_contiguous())
 
@@ -140,7 +145,8 @@ class TransformersTest(Compared):
     def test_sequences_end_to_end(self):
         """Packed rows and keys, which the kernels of caches serve."""
         ends, ids = torch.tensor([0, 3, 8], dtype=torch.int32), torch.tensor([0] * 3 + [1] * 5)
-        seen, packed = (ids[:, None] == ids) & torch.ones(8, 8, dtype=torch.bool).tril(), dict(cu_seq_lens_q=ends, cu_seq_lens_k=ends, max_length_q=5, max_length_k=5)
+        seen, packed = (ids[:, None] == ids) & torch.ones(8, 8, dtype=torch.bool).tril(), dict(
+            cu_seq_lens_q=ends, cu_seq_lens_k=ends, max_length_q=5, max_length_k=5)
         for name, x in VIEWS.items():
             for place in range(3):
                 with self.subTest(name, place=place):
@@ -177,7 +183,9 @@ def _columns(x):
     return x.permute(tuple(reversed(range(x.dim())))).contiguous(), None
 
 
-HOOKS = {"flat": (_flat, lambda pair: pair[0][1:].view(pair[1])), "columns": (_columns, lambda pair: pair[0].permute(tuple(reversed(range(pair[0].dim())))))}
+HOOKS = {
+    "flat": (_flat, lambda pair: pair[0][1:].view(pair[1])),
+    "columns": (_columns, lambda pair: pair[0].permute(tuple(reversed(range(pair[0].dim())))))}
 
 
 class SavedTest(unittest.TestCase):
@@ -188,9 +196,9 @@ class SavedTest(unittest.TestCase):
         "attention with a bias": lambda q, k, v: attune.attention(q, k, v, bias=q.sum((0, 2, 3))[:, None].expand(9, 9)),
         "wider copies": lambda q, k, v: attune.attention(q[..., :12], k[..., :12], v, pad_head_dim=True),
         "sdpa": lambda q, k, v: ours(q, k, v),
-        "varlen": lambda q, k, v: flash_attn_varlen_func(q[0], k[0], v[0], SavedTest.LIST, SavedTest.LIST, 5, 5, causal=True),
-        "score_mod": lambda q, k, v: flex_attention(q, k, v, score_mod=lambda score, b, h, i, j: score * 2),
-    }
+        "varlen": lambda q, k, v: flash_attn_varlen_func(q[0], k[0], v[0], SavedTest.LIST, SavedTest.LIST, 5, 5, causal=
+                                                         True),
+        "score_mod": lambda q, k, v: flex_attention(q, k, v, score_mod=lambda score, b, h, i, j: score * 2), }
 
     def test_backward(self):
         for name, call in self.CALLS.items():
@@ -214,8 +222,10 @@ class SavedTest(unittest.TestCase):
 
 
 ORDERS = {
-    "batch, heads, rows": (0, 1, 2), "batch, rows, heads": (0, 2, 1), "heads, batch, rows": (1, 0, 2), "rows, batch, heads": (2, 0, 1),
-}
+    "batch, heads, rows": (0, 1, 2),
+    "batch, rows, heads": (0, 2, 1),
+    "heads, batch, rows": (1, 0, 2),
+    "rows, batch, heads": (2, 0, 1), }
 
 
 class OrderTest(unittest.TestCase):
@@ -227,10 +237,14 @@ class OrderTest(unittest.TestCase):
             want = theirs(q, k, v).stride()
             self.assertEqual(their_flex(q, k, v).stride(), want)
             leaf, mask = q.detach().requires_grad_(), draw(9, 11)
-            calls = {"sdpa": lambda: ours(q, k, v), "with a mask": lambda: ours(q, k, v, mask), "recorded": lambda: ours(leaf, k, v),
-                     "recorded by the op": lambda: flex_attention(leaf, k, v, score_mod=lambda s, b, h, i, j: s + 1), "flex": lambda: flex_attention(q, k, v),
-                     "compiled": lambda: torch.compile(lambda *given: ours(*given), backend="aot_eager", fullgraph=True)(q, k, v),
-                     "with lse": lambda: flex_attention(q, k, v, return_lse=True)[0], "dropout": lambda: ours(q, k, v, dropout_p=0.5)}
+            calls = {
+                "sdpa": lambda: ours(q, k, v), "with a mask": lambda: ours(q, k, v, mask),
+                "recorded": lambda: ours(leaf, k, v),
+                "recorded by the op": lambda: flex_attention(leaf, k, v, score_mod=lambda s, b, h, i, j: s + 1),
+                "flex": lambda: flex_attention(q, k, v),
+                "compiled": lambda: torch.compile(lambda *given: ours(*given), backend="aot_eager", fullgraph=True)
+                (q, k, v), "with lse": lambda: flex_attention(q, k, v, return_lse=True)[0],
+                "dropout": lambda: ours(q, k, v, dropout_p=0.5)}
             for call, make in calls.items():
                 for _ in range(2):
                     self.assertEqual(make().stride(), want, f"{name}, {call}")
@@ -239,56 +253,76 @@ class OrderTest(unittest.TestCase):
 
     def test_a_view_of_the_result(self):
         q = draw(2, 4, 9, 32)
-        for made in (ours(q, q, q), flex_attention(q, q, q), ours(q[:1], q, q), ours(q[:, :1], q, q), ours(q[..., :20], q[..., :20], q[..., :20])):
+        for made in (ours(q, q, q), flex_attention(q, q, q), ours(q[:1], q, q), ours(
+                q[:, :1], q, q), ours(q[..., :20], q[..., :20], q[..., :20])):
             self.assertEqual(made.view(8, 9, -1).shape[:2], (8, 9))
 
     def test_a_capture_after_prepare(self):
         """prepare() made the plan of an o whose rows stand first; a graph's capture, which makes none, copies that o."""
         q = draw(2, 4, 13, 32)
         attune.prepare(*(x.transpose(1, 2) for x in (q, q, q)))
-        with unittest.mock.patch("attune._attention.capturing", return_value=True), unittest.mock.patch("attune._attention._make_call", side_effect=AssertionError):
+        with unittest.mock.patch("attune._attention.capturing", return_value=True), unittest.mock.patch(
+                "attune._attention._make_call", side_effect=AssertionError):
             o = ours(q, q, q)
         self.assertTrue(o.is_contiguous())
         self.assertTrue(torch.allclose(o, theirs(q, q, q), atol=1e-5))
 
     def test_order_of_axes_that_say_nothing(self):
         o = draw(2, 4, 9, 32)
-        for query in (draw(1, 4, 9, 32).expand(2, -1, -1, -1), draw(2, 1, 9, 32).expand(-1, 4, -1, -1), draw(32)[None, None, None].expand(2, 4, 9, 32),
-                      draw(2, 9, 1, 32).transpose(1, 2)):
+        for query in (draw(1, 4, 9, 32).expand(2, -1, -1, -1), draw(2, 1, 9, 32).expand(
+                -1, 4, -1, -1), draw(32)[None, None, None].expand(2, 4, 9, 32), draw(2, 9, 1, 32).transpose(1, 2)):
             self.assertIs(in_order_of(query, o), o)
 
 
 class NoDenseTensorTest(unittest.TestCase):
     """Nested and sparse tensors are refused by name, wherever they are given."""
     D, LSE, LIST = draw(2, 9, 4, 32), torch.zeros(2, 4, 9), torch.tensor([0, 3, 9], dtype=torch.int32)
-    KINDS = {"jagged": torch.nested.nested_tensor_from_jagged(draw(9, 4, 32), offsets=torch.tensor([0, 3, 9])), "sparse": D.to_sparse(),
-             "nested": torch.nested.nested_tensor([draw(3, 4, 32), draw(6, 4, 32)])}
+    KINDS = {
+        "jagged": torch.nested.nested_tensor_from_jagged(draw(9, 4, 32), offsets=torch.tensor([0, 3, 9])),
+        "sparse": D.to_sparse(), "nested": torch.nested.nested_tensor([draw(3, 4, 32), draw(6, 4, 32)])}
     # By name of the argument: calls of x, a tensor that is not dense, d, a dense one, and lse.
     CALLS = {
-        "q": (lambda x, d, lse: attune.attention(x, x, x), lambda x, d, lse: attune.prepare(x, x, x), lambda x, d, lse: flash.flash_attn_func(x, x, x),
+        "q": (lambda x, d, lse: attune.attention(x, x, x), lambda x, d, lse: attune.prepare(x, x, x),
+              lambda x, d, lse: flash.flash_attn_func(x, x, x),
               lambda x, d, lse: flash_attn_varlen_func(x, x, x, NoDenseTensorTest.LIST, NoDenseTensorTest.LIST, 6, 6),
-              lambda x, d, lse: flash.flash_attn_with_kvcache(x, d, d), lambda x, d, lse: attune.attention_kvcache(x, d, d)),
-        "k": (lambda x, d, lse: attune.attention(d, x, d), lambda x, d, lse: attune.attention(d.clone().requires_grad_(), x, d),
-              lambda x, d, lse: attune.append_kv(x, x, d, d), lambda x, d, lse: attune.attention_backward(d, d, x, d, d, lse)),
-        "bias": (lambda x, d, lse: attune.attention(d, d, d, bias=x),), "out": (lambda x, d, lse: attune.attention(d, d, d, out=x),),
-        "key": (lambda x, d, lse: ours(d.transpose(1, 2), x, x), lambda x, d, lse: flex_attention(d.transpose(1, 2), x, x),
+              lambda x, d, lse: flash.flash_attn_with_kvcache(x, d, d),
+              lambda x, d, lse: attune.attention_kvcache(x, d, d)),
+        "k": (lambda x, d, lse: attune.attention(d, x, d),
+              lambda x, d, lse: attune.attention(d.clone().requires_grad_(), x, d),
+              lambda x, d, lse: attune.append_kv(x, x, d, d),
+              lambda x, d, lse: attune.attention_backward(d, d, x, d, d, lse)),
+        "bias": (lambda x, d, lse: attune.attention(d, d, d, bias=x),
+                 ),
+        "out": (lambda x, d, lse: attune.attention(d, d, d, out=x),
+                ),
+        "key": (lambda x, d, lse: ours(d.transpose(1, 2), x, x),
+                lambda x, d, lse: flex_attention(d.transpose(1, 2), x, x),
                 lambda x, d, lse: attention_forward(TransformersTest.MODULE, d.transpose(1, 2), x, x, None)),
-        "attn_mask": (lambda x, d, lse: ours(d, d, d, x),),
-        "k_cache": (lambda x, d, lse: attune.attention_kvcache(d, x, d), lambda x, d, lse: attune.append_kv(d, d, x, d), lambda x, d, lse: flash.flash_attn_with_kvcache(d, x, d)),
-        "o": (lambda x, d, lse: attune.merge(x, lse, d, lse),), "lse": (lambda x, d, lse: attune.merge(d, x, d, lse),), "x": (lambda x, d, lse: attune.quantise(x),),
-        "dout": (lambda x, d, lse: attune.attention_backward(x, d, d, d, d, lse),),
-    }
+        "attn_mask": (lambda x, d, lse: ours(d, d, d, x),
+                      ),
+        "k_cache": (lambda x, d, lse: attune.attention_kvcache(d, x, d), lambda x, d, lse: attune.append_kv(d, d, x, d),
+                    lambda x, d, lse: flash.flash_attn_with_kvcache(d, x, d)),
+        "o": (lambda x, d, lse: attune.merge(x, lse, d, lse),
+              ),
+        "lse": (lambda x, d, lse: attune.merge(d, x, d, lse),
+                ),
+        "x": (lambda x, d, lse: attune.quantise(x),
+              ),
+        "dout": (lambda x, d, lse: attune.attention_backward(x, d, d, d, d, lse),
+                 ), }
 
     def test_refusals(self):
         for kind, x in self.KINDS.items():
             for name, calls in self.CALLS.items():
                 for number, call in enumerate(calls):
-                    with self.subTest(kind, name=name, number=number), self.assertRaisesRegex(ValueError, f"^{name} (is a nested tensor; |has layout torch.sparse)"):
+                    with self.subTest(kind, name=name, number=number), self.assertRaisesRegex(
+                            ValueError, f"^{name} (is a nested tensor; |has layout torch.sparse)"):
                         call(x, self.D, self.LSE)
 
     def test_in_graphs(self):
         x = self.KINDS["jagged"]
-        for call in (lambda x: attune.attention(x, x, x), lambda x: attune.attention_kvcache(x, x, x), lambda x: attune.quantise(x)):
+        for call in (lambda x: attune.attention(x, x, x), lambda x: attune.attention_kvcache(x, x, x),
+                     lambda x: attune.quantise(x)):
             with self.assertRaisesRegex(ValueError, "is a nested tensor"):
                 torch.compile(call, backend="eager")(x)
 

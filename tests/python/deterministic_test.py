@@ -58,12 +58,15 @@ class DeterministicTest(unittest.TestCase):
         return [leaf(draw(1, rows, 2, head_dim)) for _ in "qkv"]
 
     def test_by_hand(self):
-        for asked, flag, want in ((True, False, True), (False, False, False), (None, False, False), (True, True, True), (False, True, False), (None, True, True)):
+        for asked, flag, want in ((True, False, True), (False, False, False), (None, False, False), (True, True, True),
+                                  (False, True, False), (None, True, True)):
             q, k, v = (x.detach() for x in self.operands())
             o, lse = attune.attention(q, k, v, return_lse=True, bias=draw(1, 2, 1, k.shape[1]), **PLACE)
             with self.subTest(asked=asked, flag=flag), told(flag), planned() as texts:
-                attune.attention_backward(o, q, k, v, o, lse, deterministic=asked, bias=draw(1, 2, 1, k.shape[1]), **PLACE)
-                attune.score_gradient("bias", o, q, k, v, o, lse, deterministic=asked, bias=draw(1, 2, 1, k.shape[1]), **PLACE)
+                attune.attention_backward(o, q, k, v, o, lse, deterministic=asked, bias=draw(1, 2, 1, k.shape[1]),
+                                          **PLACE)
+                attune.score_gradient("bias", o, q, k, v, o, lse, deterministic=asked, bias=draw(1, 2, 1, k.shape[1]),
+                                      **PLACE)
                 attune.score_gradient("slopes", o, q, k, v, o, lse, deterministic=asked, score_mod=attune.score_mod(
                     "return score - slopes[head];", slopes=SLOPES), **PLACE)
                 self.assertAsked(texts, want, 3)
@@ -112,13 +115,15 @@ class DeterministicTest(unittest.TestCase):
         ends = lambda q: torch.tensor([0, q.shape[1]], dtype=torch.int32, device=DEVICE)
         calls = {
             "attention": lambda q, k, v, asked: attune.attention(q, k, v, deterministic=asked, **PLACE),
-            "padded": lambda q, k, v, asked: attune.attention(*(x[..., :29] for x in (q, k, v)), pad_head_dim=True, deterministic=asked, **PLACE),
-            "the op": lambda q, k, v, asked: torch.ops.attune.attention(q, k, v, spec=attune.torch.spec(deterministic=asked))[0],
+            "padded": lambda q, k, v, asked: attune.attention(*(x[..., :29] for x in (q, k, v)), pad_head_dim=True,
+                                                              deterministic=asked, **PLACE),
+            "the op": lambda q, k, v, asked: torch.ops.attune.attention(q, k, v, spec=attune.torch.spec(deterministic=
+                                                                                                        asked))[0],
             "flash": lambda q, k, v, asked: flash.flash_attn_func(q, k, v, deterministic=asked),
-            "flash, packed": lambda q, k, v, asked: flash.flash_attn_kvpacked_func(q, torch.stack((k, v), 2), deterministic=asked),
-            "flash, end to end": lambda q, k, v, asked: flash.flash_attn_varlen_func(*(x[0] for x in (q, k, v)), ends(q), ends(q), q.shape[1], q.shape[1],
-                                                                                     deterministic=asked),
-        }
+            "flash, packed": lambda q, k, v, asked: flash.flash_attn_kvpacked_func(q, torch.stack(
+                (k, v), 2), deterministic=asked),
+            "flash, end to end": lambda q, k, v, asked: flash.flash_attn_varlen_func(
+                *(x[0] for x in (q, k, v)), ends(q), ends(q), q.shape[1], q.shape[1], deterministic=asked), }
         for name, call in calls.items():
             for asked in (True, False):
                 operands = self.operands()
@@ -155,20 +160,25 @@ class DeterministicTest(unittest.TestCase):
             torch.manual_seed(1)
             q, k, v, dout = (torch.randn(8, 1024, 8, head_dim, device=DEVICE, dtype=torch.bfloat16) for _ in range(4))
             o, lse = attune.attention(q, k, v, return_lse=True, **PLACE)
-            run = lambda: attune.attention_backward(dout, q, k, v, o, lse, gradients=gradients, deterministic=True, **PLACE)
+            run = lambda: attune.attention_backward(dout, q, k, v, o, lse, gradients=gradients, deterministic=True, **
+                                                    PLACE)
             first, *others = ([x for x in run() if x is not None] for _ in range(12))
             for other in others:
                 for x, y in zip(first, other):
-                    self.assertTrue(torch.equal(x, y), f"head dim {head_dim}, gradients {gradients}: {int((x != y).sum())} of {x.numel()} differ")
+                    self.assertTrue(
+                        torch.equal(x, y),
+                        f"head dim {head_dim}, gradients {gradients}: {int((x != y).sum())} of {x.numel()} differ")
 
     def test_refuses_what_is_no_answer(self):
         q, k, v = (x.detach() for x in self.operands())
         o, lse = attune.attention(q, k, v, return_lse=True, **PLACE)
-        for call in (lambda: attune.attention(q, k, v, deterministic=1, **PLACE), lambda: attune.attention_backward(o, q, k, v, o, lse, deterministic=1, **PLACE),
+        for call in (lambda: attune.attention(q, k, v, deterministic=1, **PLACE),
+                     lambda: attune.attention_backward(o, q, k, v, o, lse, deterministic=1, **PLACE),
                      lambda: attune.torch.spec(deterministic=1)):
             with self.assertRaisesRegex(TypeError, "deterministic is 1; must be True, False or None"):
                 call()
-        self.assertEqual((attune.torch.spec(deterministic=True), attune.torch.spec(deterministic=False)), ("deterministic=1", "deterministic=0"))
+        self.assertEqual((attune.torch.spec(deterministic=True), attune.torch.spec(deterministic=False)),
+                         ("deterministic=1", "deterministic=0"))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ P = 0.25
 
 def inputs():
     random = np.random.default_rng(1)
-    return [random.standard_normal((2, length, heads, 32)).astype(np.float32) for length, heads in ((19, 4), (45, 2), (45, 2))]
+    return [
+        random.standard_normal((2, length, heads, 32)).astype(np.float32)
+        for length, heads in ((19, 4), (45, 2), (45, 2))]
 
 
 def weights_of(q, k, v, keep, dropout_p):
@@ -40,14 +42,15 @@ def of_groups(x):
 
 class RateAndMaskTest(unittest.TestCase):
     def test_rates(self):
-        for given, rate in ((0, 0), (0.5, 0.5), (0.1, 26 / 256), (0.001, 0), (0.9999, 255 / 256), (np.float32(0.25), 0.25),
-                            (1 - 1e-12, 255 / 256), (1 - 2e-8, 255 / 256)):  # which float32 rounds to 1
+        for given, rate in ((0, 0), (0.5, 0.5), (0.1, 26 / 256), (0.001, 0), (0.9999, 255 / 256),
+                            (np.float32(0.25), 0.25), (1 - 1e-12, 255 / 256), (1 - 2e-8,
+                                                                               255 / 256)):  # which float32 rounds to 1
             self.assertEqual(attune.dropout_rate(given), rate)
         q, k, v = inputs()
         most = attune.attention(q, k, v, dropout_p=0.9999, seed=1)
         self.assertTrue((attune.attention(q, k, v, dropout_p=1 - 2e-8, seed=1) == most).all())
         for bad in (1, -0.1, float("nan"), float("inf")):
-            with self.assertRaisesRegex(ValueError, "dropout_p is .*; accepted are numbers from 0 on, below 1"):
+            with self.assertRaisesRegex(ValueError, "dropout_p is .*; must be numbers from 0 on, below 1"):
                 attune.dropout_rate(bad)
 
     def test_masks(self):
@@ -65,8 +68,11 @@ class RateAndMaskTest(unittest.TestCase):
             self.assertFalse((mask == attune.dropout_mask(SHAPE, P, *other)).all())
 
     def test_refusals(self):
-        for arguments, sentence in ((((2, 4, 3), P, 5), "shape is"), (((2, 4, 3, -1), P, 5), "accepted are extents of 0 and more"),
-                                    ((SHAPE, 1.5, 5), "dropout_p is 1.5"), ((SHAPE, P, 2**64), "seed is 18446744073709551616"), ((SHAPE, P, 1, 0.5), "offset is 0.5")):
+        for arguments, sentence in ((((2, 4, 3), P, 5), "shape is"),
+                                    (((2, 4, 3, -1), P, 5), "must be extents of 0 and more"), ((SHAPE, 1.5, 5),
+                                                                                               "dropout_p is 1.5"),
+                                    ((SHAPE, P, 2**64), "seed is 18446744073709551616"), ((SHAPE, P, 1, 0.5),
+                                                                                          "offset is 0.5")):
             with self.assertRaisesRegex(ValueError, sentence):
                 attune.dropout_mask(*arguments)
 
@@ -116,10 +122,11 @@ class CallTest(unittest.TestCase):
             attune.attention(q, k, v, dropout_p=P)
         with self.assertRaisesRegex(ValueError, "dropout_p is 1.0"):
             attune.attention(q, k, v, dropout_p=1.0, seed=1)
-        with self.assertRaisesRegex(ValueError, r"seed is int32 of shape \(\); accepted are"):
+        with self.assertRaisesRegex(ValueError, r"seed is int32 of shape \(\); must be"):
             attune.attention(q, k, v, dropout_p=P, seed=np.array(1, np.int32))
         with self.assertRaisesRegex(attune.Error, "operands->dropout is null"):
-            attune.Context("cpu", store="").plan(f"{attune.problem_text(q, k, v)},dropout={P}").run(q, k, v, np.empty_like(q))
+            attune.Context("cpu", store="").plan(f"{attune.problem_text(q, k, v)},dropout={P}").run(
+                q, k, v, np.empty_like(q))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,9 @@ def formula(q, k, v, keep, dropout_p, bias=0.0, hidden=None):
 
 
 def inputs(dtype=torch.float32, rows=33, keys=40, heads=(4, 2)):
-    return [leaf(draw(2, length, of, 32, dtype=dtype)) for length, of in ((rows, heads[0]), (keys, heads[1]), (keys, heads[1]))]
+    return [
+        leaf(draw(2, length, of, 32, dtype=dtype))
+        for length, of in ((rows, heads[0]), (keys, heads[1]), (keys, heads[1]))]
 
 
 def shown():
@@ -71,7 +73,9 @@ class MaskTest(GradientsTest):
         self.assertTrue(torch.equal(run(-5, 7), run(2**64 - 5, 7)))
         whole = attune.attention(*given, **PLACE)
         self.assertTrue(torch.equal(whole, attune.attention(*given, dropout_p=0.0, seed=3, **PLACE)))
-        self.assertTrue(torch.equal(*(attune.attention(*given, return_lse=True, dropout_p=p, seed=3, **PLACE)[1] for p in (0.0, 0.5))))
+        self.assertTrue(
+            torch.equal(*(attune.attention(*given, return_lse=True, dropout_p=p, seed=3, **PLACE)[1]
+                          for p in (0.0, 0.5))))
 
     def test_tensors_are_read_when_the_kernel_runs(self):
         given = [x.detach() for x in inputs()]
@@ -140,7 +144,8 @@ class DropoutGradientsTest(GradientsTest):
         self.assertNear(torch.autograd.grad(o, (q, k, v), dout), wanted, 2 * ALLOWED[dtype], str(keywords))
         q, k, v = (x.detach() for x in (q, k, v))
         o, lse = attune.attention(q, k, v, return_lse=True, **given)
-        self.assertNear(attune.attention_backward(dout, q, k, v, o, lse, **given), wanted, 2 * ALLOWED[dtype], f"by hand {keywords}")
+        self.assertNear(attune.attention_backward(dout, q, k, v, o, lse, **given), wanted, 2 * ALLOWED[dtype],
+                        f"by hand {keywords}")
 
     def test_gradients(self):
         hidden = torch.ones(33, 40, device=DEVICE).triu(8).bool()
@@ -159,7 +164,8 @@ class DropoutGradientsTest(GradientsTest):
         o = attune.attention(q, k, v, dropout_p=P, seed=5, pad_head_dim=True, **PLACE)
         want = formula(q, k, v, keep, P)
         dout = draw(*o.shape)
-        self.assertNear(torch.autograd.grad(o, (q, k, v), dout), torch.autograd.grad(want, (q, k, v), dout.double()), 1e-4)
+        self.assertNear(torch.autograd.grad(o, (q, k, v), dout), torch.autograd.grad(want, (q, k, v), dout.double()),
+                        1e-4)
 
     def test_a_graph_that_is_kept_gives_the_same_twice(self):
         q, k, v = inputs()
@@ -202,21 +208,23 @@ class RecomputeTest(GradientsTest):
 
     def test_compiled_checkpoint(self):
         torch._dynamo.reset()
-        run = torch.compile(lambda q, k, v: checkpoint(lambda q, k, v: attend(q * 1, k, v), q, k, v, use_reentrant=False), fullgraph=True,
-                            backend="aot_eager")
+        run = torch.compile(
+            lambda q, k, v: checkpoint(lambda q, k, v: attend(q * 1, k, v), q, k, v, use_reentrant=False),
+            fullgraph=True, backend="aot_eager")
         forward, backward = masks_of(run)
         self.assertTrue(torch.equal(forward, backward))
 
     def test_seeds_of_compiled_functions(self):
         torch._dynamo.reset()
-        compiled = torch.compile(lambda q, k, v, seed, offset: attune.attention(q, k, v, dropout_p=P, seed=seed, offset=offset), fullgraph=True,
-                                 backend="aot_eager")
-        for seed, offset in ((3, 0), (4, 0), (5, 9), (2**63, 2**64 - 1), (-2**63, 2**63 - 1), (torch.tensor(8, device=DEVICE), 2),
-                             (torch.tensor(8, device=DEVICE), torch.tensor(9, device=DEVICE))):
+        compiled = torch.compile(
+            lambda q, k, v, seed, offset: attune.attention(q, k, v, dropout_p=P, seed=seed, offset=offset),
+            fullgraph=True, backend="aot_eager")
+        for seed, offset in ((3, 0), (4, 0), (5, 9), (2**63, 2**64 - 1), (-2**63, 2**63 - 1), (torch.tensor(
+                8, device=DEVICE), 2), (torch.tensor(8, device=DEVICE), torch.tensor(9, device=DEVICE))):
             forward, backward = masks_of(lambda q, k, v: compiled(q, k, v, seed, offset))
             self.assertTrue(torch.equal(forward, attune.dropout_mask((2, 3, 32, 32), P, seed, offset, like=forward)))
             self.assertTrue(torch.equal(forward, backward))
-        with self.assertRaisesRegex(Exception, f"seed is {2**64}; accepted are whole numbers of 64 bits"):
+        with self.assertRaisesRegex(Exception, f"seed is {2**64}; must be whole numbers of 64 bits"):
             compiled(*inputs(), 2**64, 0)
 
     def test_fake_tensors_and_opcheck(self):
@@ -226,16 +234,20 @@ class RecomputeTest(GradientsTest):
             fake = attend(*map(mode.from_tensor, plain))
         self.assertEqual(fake.shape, (2, 33, 4, 32))
         spec = attune.torch.spec(dropout_p=P, context=PLACE.get("context"))
-        tests = ("test_schema", "test_autograd_registration", "test_faketensor") + (("test_aot_dispatch_dynamic",) if WHOLE else ())
+        tests = ("test_schema", "test_autograd_registration", "test_faketensor") + (
+            ("test_aot_dispatch_dynamic", ) if WHOLE else ())
         for seeds in ({"seed": 4, "offset": 1}, {"seed_tensor": torch.tensor(4, device=DEVICE)}):
-            torch.library.opcheck(torch.ops.attune.attention.default, (q, k, v), {"spec": spec, **seeds}, test_utils=tests)
+            torch.library.opcheck(torch.ops.attune.attention.default, (q, k, v), {"spec": spec, **seeds},
+                                  test_utils=tests)
 
 
 class SignaturesTest(GradientsTest):
     def test_sdpa_and_flash(self):
-        functions = {"sdpa": lambda q, k, v: attune.sdpa.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), dropout_p=P).transpose(1, 2),
-                     "flash": lambda q, k, v: attune.flash.flash_attn_func(q, k, v, dropout_p=P),
-                     "packed": lambda q, k, v: attune.flash.flash_attn_qkvpacked_func(torch.stack([q, k, v], 2), P)}
+        functions = {
+            "sdpa": lambda q, k, v: attune.sdpa.scaled_dot_product_attention(*(x.transpose(1, 2) for x in
+                                                                               (q, k, v)), dropout_p=P).transpose(1, 2),
+            "flash": lambda q, k, v: attune.flash.flash_attn_func(q, k, v, dropout_p=P),
+            "packed": lambda q, k, v: attune.flash.flash_attn_qkvpacked_func(torch.stack([q, k, v], 2), P)}
         for name, function in functions.items():
             with self.subTest(name):
                 torch.manual_seed(4)
@@ -246,12 +258,17 @@ class SignaturesTest(GradientsTest):
 
     def test_refusals(self):
         q, k, v = (x.detach() for x in inputs())
-        for keywords, error, sentence in (({"dropout_p": 1.0}, ValueError, "dropout_p is 1.0; accepted are numbers from 0 on, below 1"),
-                                          ({"dropout_p": -0.1}, ValueError, "dropout_p is -0.1"), ({"dropout_p": "0.1"}, ValueError, "dropout_p is '0.1'"),
-                                          ({"dropout_p": P, "seed": 0.5}, ValueError, "seed is 0.5; accepted is a whole number"),
-                                          ({"dropout_p": P, "seed": 2**64}, ValueError, "seed is 18446744073709551616; accepted are whole numbers of 64 bits"),
-                                          ({"dropout_p": P, "seed": torch.zeros(2, dtype=torch.int64, device=DEVICE)}, ValueError, r"seed is int64 of shape \(2,\)"),
-                                          ({"dropout_p": P, "seed": 1, "offset": torch.zeros((), device=DEVICE)}, ValueError, r"offset is fp32 of shape \(\)")):
+        for keywords, error, sentence in (({
+                "dropout_p": 1.0}, ValueError, "dropout_p is 1.0; must be numbers from 0 on, below 1"), ({
+                    "dropout_p": -0.1
+                }, ValueError, "dropout_p is -0.1"), ({"dropout_p": "0.1"}, ValueError, "dropout_p is '0.1'"), ({
+                    "dropout_p": P, "seed": 0.5}, ValueError, "seed is 0.5; must be a whole number"), ({
+                        "dropout_p": P, "seed": 2**64
+                    }, ValueError, "seed is 18446744073709551616; must be whole numbers of 64 bits"), ({
+                        "dropout_p": P, "seed": torch.zeros(
+                            2, dtype=torch.int64, device=DEVICE)}, ValueError, r"seed is int64 of shape \(2,\)"), ({
+                                "dropout_p": P, "seed": 1, "offset": torch.zeros(
+                                    (), device=DEVICE)}, ValueError, r"offset is fp32 of shape \(\)")):
             with self.assertRaisesRegex(error, sentence):
                 attune.attention(q, k, v, **keywords)
         o, lse = attune.attention(q, k, v, return_lse=True)

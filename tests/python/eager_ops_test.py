@@ -63,7 +63,8 @@ class EagerOpsTest(unittest.TestCase):
 
     def assertSame(self, found, want):
         for ours, theirs in zip(found, want, strict=True):
-            self.assertEqual((ours.shape, ours.stride(), ours.dtype, ours.is_contiguous()), (theirs.shape, theirs.stride(), theirs.dtype, True))
+            self.assertEqual((ours.shape, ours.stride(), ours.dtype, ours.is_contiguous()),
+                             (theirs.shape, theirs.stride(), theirs.dtype, True))
             self.assertTrue(torch.equal(ours, theirs))
 
     def test_known_calls_run_in_the_module(self):
@@ -71,10 +72,13 @@ class EagerOpsTest(unittest.TestCase):
             given = {feature: choices[feature] for feature in (*FEATURES, "scale") if feature in choices}
             if "documents" in choices:
                 given["documents_q"], given["documents_kv"] = choices["documents"]
-            words = {word: choices[word] for word in ("mask", "window", "softcap", "chunk", "context") if word in choices}
+            words = {
+                word: choices[word]
+                for word in ("mask", "window", "softcap", "chunk", "context") if word in choices}
             want = attune.attention(Q, K, V, **{**choices, "return_lse": True})
             for wants_lse in (True, False):
-                run = lambda q=Q, given=given, words=words, lse=wants_lse: OP(q, K, v=V, spec=attune.torch.spec(**words), return_lse=lse, **given)
+                run = lambda q=Q, given=given, words=words, lse=wants_lse: OP(q, K, v=V, spec=attune.torch.spec(
+                    **words), return_lse=lse, **given)
                 found = [run() for _ in range(2)]
                 with self.subTest(name, lse=wants_lse):
                     self.assertEqual(hits_of(lambda run=run, found=found: found.append(run(Q.clone()))), 1)
@@ -98,7 +102,8 @@ class EagerOpsTest(unittest.TestCase):
         self.assertEqual(hits_of(call), 1)
 
     def test_traces_have_the_op(self):
-        for graph in (torch.jit.trace(lambda q: call(q)[0], Q, check_trace=False).graph, torch.fx.experimental.proxy_tensor.make_fx(lambda q: call(q)[0])(Q).graph):
+        for graph in (torch.jit.trace(lambda q: call(q)[0], Q, check_trace=False).graph,
+                      torch.fx.experimental.proxy_tensor.make_fx(lambda q: call(q)[0])(Q).graph):
             self.assertIn("attune", str(graph))
         self.assertEqual(hits_of(call), 1)
 
@@ -137,7 +142,8 @@ class EagerOpsTest(unittest.TestCase):
         self.assertEqual(hits_of(call), 1)
 
     def test_wrong_calls_say_what_the_dispatcher_says(self):
-        for wrong in ({"nothing": 1}, {"spec": 3}, {"spec": "mask=causal_top_left,unknown=1"}, {"scale": "x"}, {"k": Q[0]}, {"q": Q.double()}, {"q": None}):
+        for wrong in ({"nothing": 1}, {"spec": 3}, {"spec": "mask=causal_top_left,unknown=1"}, {"scale": "x"}, {
+                "k": Q[0]}, {"q": Q.double()}, {"q": None}):
             with self.subTest(wrong), self.assertRaises(Exception) as short:
                 call(**wrong)
             with self.subTest(wrong), self.assertRaises(type(short.exception)) as long:
@@ -154,7 +160,8 @@ if __name__ == "__main__":
     except attune.Error as error:
         print(f"SKIP: no CPU target: {error}")
         sys.exit(77)
-    if module is None or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__") or attune._quick.guard_maker(torch) is None:
+    if module is None or not hasattr(torch.Tensor,
+                                     "__dlpack_c_exchange_api__") or attune._quick.guard_maker(torch) is None:
         print("SKIP: there is no _attune.abi3.so here, or PyTorch is another one")
         sys.exit(77)
     unittest.main()

@@ -17,9 +17,11 @@ class dtype:
         return f"torch.{self.name}"
 
 
-DTYPES = {name: dtype(name, array) for name, array in (
-    ("float32", "f4"), ("float16", "f2"), ("bfloat16", "u2"), ("float64", "f8"), ("complex64", "c8"), ("int32", "i4"), ("uint8", "u1"),
-    ("bool", "?"), ("float8_e4m3fn", "u1"), ("float8_e5m2", "u1"))}
+DTYPES = {
+    name: dtype(name, array)
+    for name, array in (("float32", "f4"), ("float16", "f2"), ("bfloat16", "u2"), ("float64", "f8"),
+                        ("complex64", "c8"), ("int32", "i4"), ("uint8", "u1"), ("bool", "?"), ("float8_e4m3fn", "u1"),
+                        ("float8_e5m2", "u1"))}
 
 
 class device:
@@ -157,9 +159,10 @@ def install():
     torch.Tensor, torch.strided, torch.empty, torch.no_grad = Tensor, "strided", empty, no_grad
     torch.is_grad_enabled = lambda: State.grad
     torch.cuda = types.SimpleNamespace(
-        Stream=Stream, ExternalStream=lambda handle, device: Stream(handle, device), default_stream=lambda device: Stream(0, device),
-        current_device=lambda: State.device, current_stream=lambda device: Stream(State.stream[device_of(device).index], device),
-        stream=on_stream, is_current_stream_capturing=lambda: (State.device, State.stream[State.device]) in State.captured)
+        Stream=Stream, ExternalStream=lambda handle, device: Stream(handle, device),
+        default_stream=lambda device: Stream(0, device), current_device=lambda: State.device,
+        current_stream=lambda device: Stream(State.stream[device_of(device).index], device), stream=on_stream,
+        is_current_stream_capturing=lambda: (State.device, State.stream[State.device]) in State.captured)
     sys.modules["torch"] = torch
     return torch
 

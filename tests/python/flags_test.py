@@ -34,57 +34,78 @@ def planned(wrapper, *lists, **choices):
 
 
 def ragged(**choices):
-    return planned(flashinfer.BatchPrefillWithRaggedKVCacheWrapper(torch.empty(0)), ints(0, 5), ints(0, 5), 2, 2, 16, q_data_type=torch.float32, **choices)
+    return planned(flashinfer.BatchPrefillWithRaggedKVCacheWrapper(torch.empty(0)), ints(0, 5), ints(0, 5), 2, 2, 16,
+                   q_data_type=torch.float32, **choices)
 
 
 def paged(**choices):
-    return planned(flashinfer.BatchPrefillWithPagedKVCacheWrapper(torch.empty(0)), ints(0, 5), ints(0, 2), ints(0, 1), ints(4), 2, 2, 16, 4, **choices)
+    return planned(flashinfer.BatchPrefillWithPagedKVCacheWrapper(torch.empty(0)), ints(0, 5), ints(0, 2), ints(0, 1),
+                   ints(4), 2, 2, 16, 4, **choices)
 
 
 def decode(**choices):
-    return planned(flashinfer.BatchDecodeWithPagedKVCacheWrapper(torch.empty(0)), ints(0, 2), ints(0, 1), ints(4), 2, 2, 16, 4, **choices)
+    return planned(flashinfer.BatchDecodeWithPagedKVCacheWrapper(torch.empty(0)), ints(0, 2), ints(0, 1), ints(4), 2, 2,
+                   16, 4, **choices)
 
 
 def latent(causal=False):
-    return planned(flashinfer.BatchMLAPagedAttentionWrapper(torch.empty(0)), ints(0, 5), ints(0, 2), ints(0, 1), ints(8), 2, 32, 16, 4, causal, 0.2)
+    return planned(flashinfer.BatchMLAPagedAttentionWrapper(torch.empty(0)), ints(0, 5), ints(0, 2), ints(0, 1),
+                   ints(8), 2, 32, 16, 4, causal, 0.2)
 
 
 def levels(**choices):
-    return planned(flashinfer.MultiLevelCascadeAttentionWrapper(1), [ints(0, 5)], [ints(0, 2)], [ints(0, 1)], [ints(4)], 2, 2, 16, 4, **choices)
+    return planned(flashinfer.MultiLevelCascadeAttentionWrapper(1), [ints(0, 5)], [ints(0, 2)], [ints(0, 1)], [ints(4)],
+                   2, 2, 16, 4, **choices)
 
 
 def shared(causal):
     wrapper = flashinfer.BatchPrefillWithSharedPrefixPagedKVCacheWrapper(torch.empty(0))
-    return planned(wrapper, ints(0, 5), ints(0, 2), ints(0, 1), ints(4), 2, 2, 16, 4).run(rows, rows, rows, page, causal=causal)
+    return planned(wrapper, ints(0, 5), ints(0, 2), ints(0, 1), ints(4), 2, 2, 16, 4).run(
+        rows, rows, rows, page, causal=causal)
 
 
 CALLS = {
-    "attention": (lambda **x: attune.attention(dense, dense, dense, **x), "is_causal return_lse pad_head_dim? deterministic?"),
+    "attention": (lambda **x: attune.attention(dense, dense, dense, **x),
+                  "is_causal return_lse pad_head_dim? deterministic?"),
     "prepare": (lambda **x: attune.prepare(dense, dense, dense, **x), "is_causal return_lse"),
     "problem_text": (lambda **x: attune.problem_text(dense, dense, dense, **x), "is_causal"),
-    "attention_backward": (lambda **x: attune.attention_backward(O, dense, dense, dense, O, LSE, **x), "is_causal accumulate deterministic? pad_head_dim?"),
-    "gradients": (lambda gradients: attune.attention_backward(O, dense, dense, dense, O, LSE, gradients=(True, gradients, True)), "gradients"),
-    "attention_kvcache": (lambda **x: attune.attention_kvcache(dense, cache, cache, **x), "is_causal return_lse batch_invariant"),
-    "prepare_kvcache": (lambda **x: attune.prepare_kvcache(dense, cache, cache, **x), "is_causal return_lse batch_invariant"),
-    "append_kv": (lambda **x: attune.append_kv(dense, dense, cache.clone(), cache.clone(), ints(5), cos=angles, sin=angles, **x), "interleaved"),
-    "make_scales": (lambda **x: attune.append_kv(dense.half(), dense.half(), *(cache.to(torch.float8_e4m3fn) for _ in "kv"), ints(5), k_scale=MADE[0],
-                                                 v_scale=MADE[1], **x), "make_scales"),
+    "attention_backward": (lambda **x: attune.attention_backward(O, dense, dense, dense, O, LSE, **x),
+                           "is_causal accumulate deterministic? pad_head_dim?"),
+    "gradients": (
+        lambda gradients: attune.attention_backward(O, dense, dense, dense, O, LSE, gradients=(True, gradients, True)),
+        "gradients"),
+    "attention_kvcache": (lambda **x: attune.attention_kvcache(dense, cache, cache, **x),
+                          "is_causal return_lse batch_invariant"),
+    "prepare_kvcache": (lambda **x: attune.prepare_kvcache(dense, cache, cache, **x),
+                        "is_causal return_lse batch_invariant"),
+    "append_kv": (
+        lambda **x: attune.append_kv(dense, dense, cache.clone(), cache.clone(), ints(5), cos=angles, sin=angles, **x),
+        "interleaved"),
+    "make_scales": (lambda **x: attune.append_kv(dense.half(), dense.half(
+    ), *(cache.to(torch.float8_e4m3fn) for _ in "kv"), ints(5), k_scale=MADE[0], v_scale=MADE[1], **x), "make_scales"),
     "cascade": (lambda **x: attune.cascade(rows, [LEVEL], **x), "is_causal return_lse"),
     "prepare_cascade": (lambda **x: attune.prepare_cascade(rows, [LEVEL], **x), "is_causal return_lse"),
     "sdpa": (lambda **x: sdpa.scaled_dot_product_attention(first, first, first, **x), "is_causal enable_gqa"),
-    "sdpa of three axes": (lambda **x: sdpa.scaled_dot_product_attention(first[0], first[0], first[0], **x), "is_causal enable_gqa"),
-    "flash": (lambda **x: flash.flash_attn_func(dense, dense, dense, **x), "causal deterministic return_attn_probs return_lse"),
-    "flash packed": (lambda **x: flash.flash_attn_qkvpacked_func(torch.stack((dense,) * 3, 2), **x), "causal deterministic return_attn_probs return_lse"),
+    "sdpa of three axes": (lambda **x: sdpa.scaled_dot_product_attention(first[0], first[0], first[0], **x),
+                           "is_causal enable_gqa"),
+    "flash": (lambda **x: flash.flash_attn_func(dense, dense, dense, **x),
+              "causal deterministic return_attn_probs return_lse"),
+    "flash packed": (lambda **x: flash.flash_attn_qkvpacked_func(torch.stack(
+        (dense, ) * 3, 2), **x), "causal deterministic return_attn_probs return_lse"),
     "flash varlen": (lambda **x: flash.flash_attn_varlen_func(rows, rows, rows, ints(0, 5), ints(0, 5), 5, 5, **x),
                      "causal deterministic return_attn_probs return_lse return_softmax_lse"),
-    "flash kvcache": (lambda **x: flash.flash_attn_with_kvcache(dense, cache, cache, dense, dense, angles, angles, 3, **x),
-                      "causal return_softmax_lse rotary_interleaved"),
-    "flash combine": (lambda **x: flash.flash_attn_combine(O[None], LSE.transpose(1, 2)[None], **x), "return_lse"),
+    "flash kvcache": (
+        lambda **x: flash.flash_attn_with_kvcache(dense, cache, cache, dense, dense, angles, angles, 3, **x),
+        "causal return_softmax_lse rotary_interleaved"),
+    "flash combine": (lambda **x: flash.flash_attn_combine(O[None],
+                                                           LSE.transpose(1, 2)[None], **x), "return_lse"),
     "cute": (lambda **x: cute.flash_attn_func(dense, dense, dense, **x), "causal deterministic return_lse"),
-    "cute varlen": (lambda **x: cute.flash_attn_varlen_func(dense, dense, dense, **x), "causal deterministic return_lse"),
+    "cute varlen": (lambda **x: cute.flash_attn_varlen_func(dense, dense, dense, **x),
+                    "causal deterministic return_lse"),
     "flex": (lambda **x: flex.flex_attention(first, first, first, **x), "enable_gqa return_lse"),
     "diffusers": (lambda **x: diffusers.attention_backend(dense, dense, dense, **x), "is_causal enable_gqa return_lse"),
-    "spec": (lambda **x: attune.torch.spec(**x), "is_causal batch_invariant interleaved pad_head_dim? deterministic? hides?"),
+    "spec": (lambda **x: attune.torch.spec(**x),
+             "is_causal batch_invariant interleaved pad_head_dim? deterministic? hides?"),
     "BlockMap": (lambda **x: attune.BlockMap(torch.full((1, 1, 1, 1), 3, dtype=torch.uint8), 5, 5, **x), "hides"),
     "Context": (lambda **x: attune.Context("cpu:1", store="", **x), "no_jit"),
     "single_prefill": (lambda **x: flashinfer.single_prefill_with_kv_cache(rows, rows, rows, **x), "causal return_lse"),
@@ -98,15 +119,15 @@ CALLS = {
     "decode run": (lambda **x: decode().run(rows[:1], page, **x), "return_lse"),
     "decode": (lambda **x: flashinfer.BatchDecodeWithPagedKVCacheWrapper(torch.empty(0), **x), "use_cuda_graph"),
     "latent plan": (latent, "causal"),
-    "latent run": (lambda **x: latent().run(*ABSORBED, *JOINED, **x),
-                   "return_lse return_lse_base_on_e"),
+    "latent run": (lambda **x: latent().run(*ABSORBED, *JOINED, **x), "return_lse return_lse_base_on_e"),
     "cascade plan": (levels, "causal"),
     "cascade wrapper": (lambda **x: flashinfer.MultiLevelCascadeAttentionWrapper(1, **x), "use_cuda_graph"),
     "shared prefix": (shared, "causal"),
     "rope": (lambda **x: flashinfer.apply_rope_pos_ids(rows, rows, torch.arange(5), **x), "interleave"),
-    "rope by a table": (lambda **x: flashinfer.apply_rope_with_cos_sin_cache(torch.arange(5), rows.flatten(1), rows.flatten(1), 16, torch.cat((angles, angles), -1), **x), "is_neox"),
-}
-NONE_IS_FALSE = ("attention", "prepare", "problem_text", "attention_backward", "attention_kvcache", "prepare_kvcache", "cascade", "prepare_cascade", "spec")
+    "rope by a table": (lambda **x: flashinfer.apply_rope_with_cos_sin_cache(torch.arange(5), rows.flatten(
+        1), rows.flatten(1), 16, torch.cat((angles, angles), -1), **x), "is_neox"), }
+NONE_IS_FALSE = ("attention", "prepare", "problem_text", "attention_backward", "attention_kvcache", "prepare_kvcache",
+                 "cascade", "prepare_cascade", "spec")
 
 
 class FlagsTest(unittest.TestCase):
@@ -122,7 +143,8 @@ class FlagsTest(unittest.TestCase):
                 if value is None and takes_none:
                     call(**{name: None})
                     continue
-                with self.subTest(where, name=name, value=repr(value)), self.assertRaisesRegex(TypeError, rf"^{name} is .*; must be .*True"):
+                with self.subTest(where, name=name, value=repr(value)), self.assertRaisesRegex(
+                        TypeError, rf"^{name} is .*; must be .*True"):
                     call(**{name: value})
 
     def test_bools_of_all_kinds(self):
@@ -132,7 +154,9 @@ class FlagsTest(unittest.TestCase):
                 found = call()
             except (ValueError, attune.Error) as error:
                 return str(error)
-            return [x for x in (found if isinstance(found, (tuple, list)) else (found,)) if isinstance(x, (torch.Tensor, str))]
+            return [
+                x for x in (found if isinstance(found, (tuple, list)) else (found, ))
+                if isinstance(x, (torch.Tensor, str))]
 
         for where, call, name, _ in self.each():
             for value in (True, False):
@@ -142,7 +166,8 @@ class FlagsTest(unittest.TestCase):
                         found = outcome(lambda: call(**{name: other}))
                         self.assertEqual(len(found), len(want))
                         for one, another in zip(found, want):
-                            self.assertTrue(torch.equal(one, another) if isinstance(one, torch.Tensor) else one == another)
+                            self.assertTrue(
+                                torch.equal(one, another) if isinstance(one, torch.Tensor) else one == another)
 
     def test_known_calls(self):
         """What the C module knows of True and False serves nothing else."""
@@ -159,9 +184,13 @@ class FlagsTest(unittest.TestCase):
 
     def test_in_graphs(self):
         """Bools and conditions on lengths are constants of a graph; what is no bool is refused as in eager calls."""
-        calls = {"sdpa": lambda x, f: sdpa.scaled_dot_product_attention(x, x, x, is_causal=f), "flash": lambda x, f: flash.flash_attn_func(x, x, x, causal=f),
-                 "attention": lambda x, f: attune.attention(x, x, x, is_causal=f), "kvcache": lambda x, f: attune.attention_kvcache(x, x, x, is_causal=f),
-                 "flash kvcache": lambda x, f: flash.flash_attn_with_kvcache(x, x, x, causal=f), "flex": lambda x, f: flex.flex_attention(x, x, x, return_lse=f)}
+        calls = {
+            "sdpa": lambda x, f: sdpa.scaled_dot_product_attention(x, x, x, is_causal=f),
+            "flash": lambda x, f: flash.flash_attn_func(x, x, x, causal=f),
+            "attention": lambda x, f: attune.attention(x, x, x, is_causal=f),
+            "kvcache": lambda x, f: attune.attention_kvcache(x, x, x, is_causal=f),
+            "flash kvcache": lambda x, f: flash.flash_attn_with_kvcache(x, x, x, causal=f),
+            "flex": lambda x, f: flex.flex_attention(x, x, x, return_lse=f)}
         x = torch.randn(1, 4, 4, 16)
         for where, call in calls.items():
             with self.subTest(where):
@@ -177,13 +206,16 @@ class FlagsTest(unittest.TestCase):
                     broken(x, "False")
                 torch.testing.assert_close(broken(x, torch.tensor(True)), call(x, True), rtol=1e-5, atol=1e-5)
         torch._dynamo.reset()
-        by_length = torch.compile(lambda x: flash.flash_attn_func(x, x, x, causal=x.shape[1] > 4), backend="aot_eager", fullgraph=True, dynamic=True)
+        by_length = torch.compile(lambda x: flash.flash_attn_func(x, x, x, causal=x.shape[1] > 4), backend="aot_eager",
+                                  fullgraph=True, dynamic=True)
         for length in (3, 4, 6, 7):
             x = torch.randn(1, length, 2, 16)
-            torch.testing.assert_close(by_length(x), flash.flash_attn_func(x, x, x, causal=length > 4), rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(by_length(x), flash.flash_attn_func(x, x, x, causal=length > 4), rtol=1e-5,
+                                       atol=1e-5)
 
     def test_maps_of_blocks(self):
-        blocks = torch.nn.attention.flex_attention.create_block_mask(lambda b, h, i, j: i >= j, None, None, 128, 128, device="cpu")
+        blocks = torch.nn.attention.flex_attention.create_block_mask(lambda b, h, i, j: i >= j, None, None, 128, 128,
+                                                                     device="cpu")
         with self.assertRaisesRegex(TypeError, "hides is 'False'; must be True or False"):
             block_map.from_flex(blocks, hides="False")
 

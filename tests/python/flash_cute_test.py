@@ -22,8 +22,10 @@ from published_grids import reference
 
 KIND = getattr(torch, DTYPE)
 SHAPES = ((16, 16), (7, 20), (20, 7))
-WINDOWS = ((None, -3), (-3, None), (None, -1), (-1, None), (-1, 3), (2, -1), (4, -4), (-4, 4), (None, 0), (3, 2), (-40, None), (None, -40))
-OPEN = ((-3, -1), (-1, -1), (-1, 0), (2, -3), (None, None))  # sides of which none shows a key, which version 4 takes for none
+WINDOWS = ((None, -3), (-3, None), (None, -1), (-1, None), (-1, 3), (2, -1), (4, -4), (-4, 4), (None, 0), (3, 2),
+           (-40, None), (None, -40))
+OPEN = ((-3, -1), (-1, -1), (-1, 0), (2, -3), (None, None)
+        )  # sides of which none shows a key, which version 4 takes for none
 
 
 def draw(*shape, seed=0):
@@ -57,14 +59,16 @@ class CuteTest(unittest.TestCase):
                     want, want_lse = reference(*given, seen)
                     self.near(out, want)
                     self.near(lse, want_lse)
-            out, lse = cute.flash_attn_func(*given, window_size=(-2, None), learnable_sink=sinks, softcap=3.0, softmax_scale=0.2, return_lse=True)
+            out, lse = cute.flash_attn_func(*given, window_size=(-2, None), learnable_sink=sinks, softcap=3.0,
+                                            softmax_scale=0.2, return_lse=True)
             want, want_lse = reference(*given, shown(rows, keys, (-2, None)), sinks=sinks, softcap=3.0, scale=0.2)
             self.near(out, want)
             self.near(lse, want_lse)
 
     def test_causal_ends_at_the_row(self):
         given = self.operands(7, 20)
-        for window, same in (((3, None), (3, 0)), ((3, 5), (3, 0)), ((3, -2), (3, 0)), ((None, -3), (None, 0)), ((-3, None), (None, 0)), (None, (None, 0))):
+        for window, same in (((3, None), (3, 0)), ((3, 5), (3, 0)), ((3, -2), (3, 0)), ((None, -3), (None, 0)),
+                             ((-3, None), (None, 0)), (None, (None, 0))):
             out, lse = cute.flash_attn_func(*given, causal=True, window_size=window)
             self.near(out, reference(*given, shown(7, 20, same))[0])
             self.assertIsNone(lse)
@@ -90,7 +94,8 @@ class CuteTest(unittest.TestCase):
                 for grad in (False, True):
                     packed = [x.flatten(0, 1).clone().requires_grad_(grad) for x in given]
                     with self.subTest(rows=rows, keys=keys, window=window, grad=grad):
-                        out, lse = cute.flash_attn_varlen_func(*packed, None, at_q, at_q if rows == keys else at_k, rows, keys, window_size=window, return_lse=True)
+                        out, lse = cute.flash_attn_varlen_func(*packed, None, at_q, at_q if rows == keys else at_k,
+                                                               rows, keys, window_size=window, return_lse=True)
                         self.near(out.detach().unflatten(0, (2, rows)), want)
                         self.near(lse.detach().unflatten(1, (2, rows)).transpose(0, 1), want_lse)
                 out, lse = cute.flash_attn_varlen_func(*given, window_size=window)
@@ -102,7 +107,8 @@ class CuteTest(unittest.TestCase):
         pages = [x.reshape(6, 4, 2, 64)[[3, 0, 5, 1, 4, 2]] for x in (k, v)]
         table, used = ints([[1, 3, 5], [0, 4, 2]]), [12, 9]
         for window in WINDOWS:
-            out, lse = cute.flash_attn_varlen_func(q, *pages, seqused_k=ints(used), page_table=table, window_size=window, return_lse=True)
+            out, lse = cute.flash_attn_varlen_func(q, *pages, seqused_k=ints(used), page_table=table,
+                                                   window_size=window, return_lse=True)
             for b, n in enumerate(used):
                 want, want_lse = reference(q[b:b + 1], k[b:b + 1, :n], v[b:b + 1, :n], shown(5, n, window))
                 self.near(out[b:b + 1], want)
@@ -113,8 +119,9 @@ class CuteTest(unittest.TestCase):
         given = self.operands(7, 20)
         packed = [x.flatten(0, 1) for x in given]
         at_q, at_k = ints([0, 7, 14]), ints([0, 20, 40])
-        calls = (lambda q, k, v: cute.flash_attn_func(q, k, v, window_size=(2, -1))[0],
-                 lambda q, k, v: cute.flash_attn_varlen_func(q, k, v, None, at_q, at_k, 7, 20, window_size=(None, -3))[0])
+        calls = (
+            lambda q, k, v: cute.flash_attn_func(q, k, v, window_size=(2, -1))[0],
+            lambda q, k, v: cute.flash_attn_varlen_func(q, k, v, None, at_q, at_k, 7, 20, window_size=(None, -3))[0])
         for call, operands in zip(calls, (given, packed)):
             torch._dynamo.reset()
             self.near(torch.compile(call, fullgraph=True, backend="aot_eager")(*operands), call(*operands))
@@ -132,18 +139,25 @@ class CuteTest(unittest.TestCase):
         packed = [x.flatten(0, 1) for x in (q, k, v)]
         for window in ((None, -3), (-3, None), [-2, 1], torch.tensor([1, -2])):
             for name, call in (("dense", lambda: flash.flash_attn_func(q, k, v, window_size=window)),
-                               ("end to end", lambda: flash.flash_attn_varlen_func(*packed, at, at, 7, 7, window_size=window)),
+                               ("end to end",
+                                lambda: flash.flash_attn_varlen_func(*packed, at, at, 7, 7, window_size=window)),
                                ("cache", lambda: flash.flash_attn_with_kvcache(q, k, v, window_size=window)),
-                               ("kvpacked", lambda: flash.flash_attn_kvpacked_func(q, torch.stack((k, v), 2), window_size=window))):
-                with self.subTest(name, window=window), self.assertRaisesRegex(ValueError, r"window_size is .*; must be sides of 0 and more, and -1 or None .*attune.flash.cute"):
+                               ("kvpacked", lambda: flash.flash_attn_kvpacked_func(q, torch.stack(
+                                   (k, v), 2), window_size=window))):
+                with self.subTest(name, window=window), self.assertRaisesRegex(
+                        ValueError,
+                        r"window_size is .*; must be sides of 0 and more, and -1 or None .*attune.flash.cute"):
                     call()
-        for call in (lambda: attune.attention(q, k, v, window=(-3, None)), lambda: attune.attention_kvcache(q, k, v, window=(None, -2))):
+        for call in (lambda: attune.attention(q, k, v, window=(-3, None)),
+                     lambda: attune.attention_kvcache(q, k, v, window=(None, -2))):
             with self.assertRaisesRegex(ValueError, r"window is \(.*; must be sides of 0 and more"):
                 call()
-        self.assertTrue(torch.equal(flash.flash_attn_func(q, k, v, window_size=(-1, None)), flash.flash_attn_func(q, k, v)))
+        self.assertTrue(
+            torch.equal(flash.flash_attn_func(q, k, v, window_size=(-1, None)), flash.flash_attn_func(q, k, v)))
         from attune import flashinfer
         wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(torch.empty(0, device=DEVICE))
-        for call in (lambda: flashinfer.single_prefill_with_kv_cache(*packed, window_left=-2), lambda: flashinfer.single_decode_with_kv_cache(q[0, 0], k[0], v[0], window_left=-2),
+        for call in (lambda: flashinfer.single_prefill_with_kv_cache(*packed, window_left=-2),
+                     lambda: flashinfer.single_decode_with_kv_cache(q[0, 0], k[0], v[0], window_left=-2),
                      lambda: wrapper.plan(at, at, 4, 2, 64, window_left=-2)):
             with self.assertRaisesRegex(ValueError, "window_left is -2; must be -1 or more"):
                 call()
@@ -158,9 +172,11 @@ class CuteTest(unittest.TestCase):
                      lambda window: attune.flash.flash_attn_with_kvcache(q, k, v, window_size=window),
                      lambda window: cute.flash_attn_func(q, k, v, window_size=window)[0]):
             want = call((3, 2))
-            for window in ([3, 2], torch.tensor([3, 2]), torch.tensor([3, 2], dtype=torch.int32), (torch.tensor(3), torch.tensor(2)), torch.tensor([3, 2]).numpy()):
+            for window in ([3, 2], torch.tensor([3, 2]), torch.tensor(
+                [3, 2], dtype=torch.int32), (torch.tensor(3), torch.tensor(2)), torch.tensor([3, 2]).numpy()):
                 self.assertTrue(torch.equal(call(window), want))
-            for window in (torch.tensor([3.0, 2.0]), torch.tensor([3, 2, 1]), torch.tensor([[3, 2]]), torch.tensor(3), "32"):
+            for window in (torch.tensor([3.0, 2.0]), torch.tensor([3, 2,
+                                                                   1]), torch.tensor([[3, 2]]), torch.tensor(3), "32"):
                 with self.assertRaisesRegex(ValueError, "window_size is "):
                     call(window)
 
@@ -189,7 +205,8 @@ class CuteTest(unittest.TestCase):
             cute.flash_attn_varlen_func(q, k, v, mask_mod=seen)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            cute.flash_attn_varlen_func(q, k, v, min_seqlen_k=7, scheduler_metadata=cute.get_scheduler_metadata(1, 2), seqlen_k_per_split=4, disable_scheduler_metadata=True)
+            cute.flash_attn_varlen_func(q, k, v, min_seqlen_k=7, scheduler_metadata=cute.get_scheduler_metadata(1, 2),
+                                        seqlen_k_per_split=4, disable_scheduler_metadata=True)
 
     def test_is_found_without_an_import_of_its_own(self):
         code = "import attune; print(attune.flash.cute.flash_attn_func.__module__)"
@@ -208,8 +225,10 @@ class CuteTest(unittest.TestCase):
             alone, nothing = combine(*states, return_lse=False)
             self.assertTrue(torch.equal(alone, out) and nothing is None)
             self.assertTrue(torch.equal(combine(*states, virtual_batch_idx=ints([1, 0]))[0], out))
-            for message, order in ((r"virtual_batch_idx is torch.int32 of shape \(3,\)", ints([0, 1, 2])), ("virtual_batch_idx is torch.int64", ints([0, 1]).long()),
-                                   *((("virtual_batch_idx is \\[0, 0\\]; must hold each number from 0 to 1 once", ints([0, 0])),) if DEVICE == "cpu" else ())):
+            for message, order in ((r"virtual_batch_idx is torch.int32 of shape \(3,\)", ints([
+                    0, 1, 2])), ("virtual_batch_idx is torch.int64", ints([
+                        0, 1]).long()), *((("virtual_batch_idx is \\[0, 0\\]; must hold each number from 0 to 1 once",
+                                            ints([0, 0])), ) if DEVICE == "cpu" else ())):
                 with self.assertRaisesRegex(ValueError, message):
                     combine(*states, virtual_batch_idx=order)
         with self.assertRaisesRegex(ValueError, "virtual_batch_idx is given for rows end to end"):

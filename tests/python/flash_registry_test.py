@@ -50,7 +50,9 @@ class FlashRegistryTest(unittest.TestCase):
         attune.torch.activate()
         try:
             self.assertEqual(torch.nn.attention.current_flash_attention_impl(), "attune")
-            self.assertTrue(all("_flash_registry.py" in text or "_handle" in text or text != old for text, old in zip(described(), before)))
+            self.assertTrue(
+                all("_flash_registry.py" in text or "_handle" in text or text != old
+                    for text, old in zip(described(), before)))
         finally:
             attune.torch.restore()
         self.assertIsNone(torch.nn.attention.current_flash_attention_impl())
@@ -58,7 +60,8 @@ class FlashRegistryTest(unittest.TestCase):
         attune.torch.restore()  # of nothing
 
     def test_a_pytorch_without_it_is_refused(self):
-        with mock.patch.object(torch.nn, "attention", object()), self.assertRaisesRegex(RuntimeError, "PyTorch .* has no registry .*attune.sdpa"):
+        with mock.patch.object(torch.nn, "attention", object()), self.assertRaisesRegex(
+                RuntimeError, "PyTorch .* has no registry .*attune.sdpa"):
             attune.torch.activate()
         if HAS_REGISTRY:
             with mock.patch.object(torch.library, "get_kernel"):
@@ -75,7 +78,8 @@ class FlashRegistryTest(unittest.TestCase):
                     warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 attune.torch.activate()
-            self.assertEqual(["no effect here: PyTorch finds no CUDA device" in str(one.message) for one in caught], [] if there else [True])
+            self.assertEqual(["no effect here: PyTorch finds no CUDA device" in str(one.message) for one in caught],
+                             [] if there else [True])
         self.assertFalse(attune.torch.active())
         with mock.patch.object(torch.nn.attention, "current_flash_attention_impl", return_value="attune"):
             self.assertTrue(attune.torch.active())
@@ -93,16 +97,20 @@ class FlashRegistryTest(unittest.TestCase):
     def test_scaled_dot_product(self):
         run = self.registry.sdpa_kernel(self.original)
         for causal in (False, True):
-            for given in ((self.q, self.k, self.v), [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (self.q, self.k, self.v)]):
+            for given in ((self.q, self.k, self.v), [
+                    x.transpose(1, 2).contiguous().transpose(1, 2) for x in (self.q, self.k, self.v)]):
                 found = run(*given, 0.0, causal, False, scale=0.2)
                 o, lse, cum_q, cum_k, max_q, max_k, state, offset, mask = found
-                want, want_lse = grids.reference(*(x.transpose(1, 2) for x in given), grids.visible(33, 33, "top_left" if causal else None), scale=0.2)
+                want, want_lse = grids.reference(*(x.transpose(1, 2) for x in given),
+                                                 grids.visible(33, 33, "top_left" if causal else None), scale=0.2)
                 self.assertLess((o.transpose(1, 2).double() - want).abs().max().item(), 2e-2)
                 self.assertLess((lse.double() - want_lse).abs().max().item(), 1e-2)
                 with torch.device("meta"):
-                    fake = torch.ops.aten._scaled_dot_product_flash_attention(*(x.to("meta") for x in given), 0.0, causal, False, scale=0.2)
+                    fake = torch.ops.aten._scaled_dot_product_flash_attention(*(x.to("meta") for x in given), 0.0,
+                                                                              causal, False, scale=0.2)
                 for index in (0, 1, 6, 7, 8):
-                    self.assertEqual((found[index].shape, found[index].stride(), found[index].dtype), (fake[index].shape, fake[index].stride(), fake[index].dtype))
+                    self.assertEqual((found[index].shape, found[index].stride(), found[index].dtype),
+                                     (fake[index].shape, fake[index].stride(), fake[index].dtype))
                 self.assertEqual((cum_q, cum_k, max_q, max_k), (None, None, 33, 33))
                 self.assertEqual((state.tolist(), offset.item(), mask.numel()), ([0, 0], 0, 0))
         self.original.assert_not_called()
@@ -111,8 +119,8 @@ class FlashRegistryTest(unittest.TestCase):
         run = self.registry.forward_kernel(self.original)
         q, k, v = draw(2, 33, 4, 64), draw(2, 50, 2, 64), draw(2, 50, 2, 64)
         slopes, lengths = torch.rand(4), torch.tensor([20, 50], dtype=torch.int32)
-        o, lse, state, offset, mask = run(q, k, v, None, None, 33, 50, 0.0, True, False, window_size_left=9, window_size_right=-1, alibi_slopes=slopes,
-                                          num_splits=None)
+        o, lse, state, offset, mask = run(q, k, v, None, None, 33, 50, 0.0, True, False, window_size_left=9,
+                                          window_size_right=-1, alibi_slopes=slopes, num_splits=None)
         want, want_lse = grids.reference(q, k, v, grids.visible(33, 50, "bottom_right", (9, None)), alibi=slopes)
         self.assertLess((o.double() - want).abs().max().item(), 2e-2)
         self.assertLess((lse.double() - want_lse).abs().max().item(), 1e-2)
@@ -130,15 +138,19 @@ class FlashRegistryTest(unittest.TestCase):
         backward = self.registry.sdpa_backward_kernel(self.original)
         turned = [x.transpose(1, 2) for x in (q, k, v)]
         state = lambda: (None, None, 33, 33, 0.5, False, None, None)
-        cases = (("an input requires a gradient, and PyTorch's backward is not told of alibi_slopes",
-                  lambda: forward(leaf.transpose(1, 2), *turned[1:], None, None, 33, 33, 0.0, False, False, alibi_slopes=torch.rand(4))),
-                 ("dropout_p is not 0", lambda: backward(q, q, k, v, q, torch.zeros(2, 4, 33), *state())), ("dropout_p is not 0", lambda: sdpa(q, k, v, 0.1)),
-                 ("return_debug_mask is True", lambda: sdpa(q, k, v, 0.0, False, True)),
+        cases = (("an input requires a gradient, and PyTorch's backward is not told of alibi_slopes", lambda: forward(
+            leaf.transpose(1, 2), *turned[1:], None, None, 33, 33, 0.0, False, False, alibi_slopes=torch.rand(4))),
+                 ("dropout_p is not 0", lambda: backward(q, q, k, v, q, torch.zeros(2, 4, 33), *state())),
+                 ("dropout_p is not 0", lambda: sdpa(q, k, v, 0.1)), ("return_debug_mask is True",
+                                                                      lambda: sdpa(q, k, v, 0.0, False, True)),
                  ("q is float64; accepted", lambda: sdpa(q.double(), k.double(), v.double())),
-                 ("k is fp16 and q is bf16", lambda: sdpa(q, k.half(), v)),
-                 ("cum_seq_q is given", lambda: forward(q, k, v, rows, rows, 33, 33, 0.0, False, False)),
-                 ("seqused_k is given to a causal call", lambda: forward(q, k, v, None, None, 4, 4, 0.0, True, False, seqused_k=causal_lengths)),
-                 ("block_table is given", lambda: forward(q, k, v, None, None, 4, 4, 0.0, False, False, block_table=rows)))
+                 ("k is fp16 and q is bf16",
+                  lambda: sdpa(q, k.half(), v)), ("cum_seq_q is given",
+                                                  lambda: forward(q, k, v, rows, rows, 33, 33, 0.0, False, False)),
+                 ("seqused_k is given to a causal call",
+                  lambda: forward(q, k, v, None, None, 4, 4, 0.0, True, False, seqused_k=causal_lengths)),
+                 ("block_table is given",
+                  lambda: forward(q, k, v, None, None, 4, 4, 0.0, False, False, block_table=rows)))
         for reason, call in cases:
             with self.subTest(reason=reason), self.assertLogs("attune", logging.INFO) as log:
                 self.assertEqual([call(), call()], ["PyTorch's own"] * 2)
@@ -152,17 +164,21 @@ class FlashRegistryTest(unittest.TestCase):
             given = [draw(2, 33, 4, 64).transpose(1, 2), self.k, self.v]  # heads first, in two orders of memory
             o, lse = registry.sdpa_kernel(self.original)(*given, 0.0, causal, False, scale=0.2)[:2]
             dout = draw(2, 4, 33, 1).expand(2, 4, 33, 64)
-            found = registry.sdpa_backward_kernel(self.original)(dout, *given, o, lse, None, None, 33, 33, 0.0, causal, None, None, scale=0.2)
+            found = registry.sdpa_backward_kernel(self.original)(dout, *given, o, lse, None, None, 33, 33, 0.0, causal,
+                                                                 None, None, scale=0.2)
             doubled = [x.double().requires_grad_() for x in given]
-            want = torch.autograd.grad(torch.nn.functional.scaled_dot_product_attention(*doubled, is_causal=causal, scale=0.2), doubled, dout.double())
+            want = torch.autograd.grad(
+                torch.nn.functional.scaled_dot_product_attention(*doubled, is_causal=causal, scale=0.2), doubled,
+                dout.double())
             for x, y, z in zip(found, want, given):
                 self.assertLess(((x.double() - y).norm() / y.norm()).item(), 2e-2)
                 self.assertEqual((x.stride(), x.dtype), (torch.empty_like(z).stride(), torch.bfloat16))
         q, k, v = draw(2, 33, 4, 64), draw(2, 50, 2, 64), draw(2, 50, 2, 64)
-        o, lse = registry.forward_kernel(self.original)(q, k, v, None, None, 33, 50, 0.0, True, False, window_size_left=9, window_size_right=-1)[:2]
+        o, lse = registry.forward_kernel(self.original)(q, k, v, None, None, 33, 50, 0.0, True, False,
+                                                        window_size_left=9, window_size_right=-1)[:2]
         dout = draw(*o.shape)
-        found = registry.backward_kernel(self.original)(dout, q, k, v, o, lse, None, None, 33, 50, 0.0, True, None, None, window_size_left=9,
-                                                        window_size_right=-1)
+        found = registry.backward_kernel(self.original)(dout, q, k, v, o, lse, None, None, 33, 50, 0.0, True, None,
+                                                        None, window_size_left=9, window_size_right=-1)
         doubled = [x.double().requires_grad_() for x in (q, k, v)]
         want, _ = grids.reference(*doubled, grids.visible(33, 50, "bottom_right", (9, None)))
         for x, y in zip(found, torch.autograd.grad(want, doubled, dout.double())):

@@ -28,10 +28,14 @@ class BuffersTest(unittest.TestCase):
 
     def test_out_and_lse_are_written_whatever_is_returned(self):
         c = Calls()
-        latent = dict(q_nope=c.parts[..., :128], q_pe=c.parts[..., 128:], ckv_cache=c.latent[..., :128], kpe_cache=c.latent[..., 128:])
-        cases = [("decode", c.decode(), dict(q=c.one, paged_kv_cache=c.cache.pages), {}), ("prefill", c.prefill(), dict(q=c.q, paged_kv_cache=c.cache.pages), {}),
-                 ("ragged", c.ragged(), dict(q=c.q, k=c.k, v=c.v), {}), ("mla", c.mla(), latent, {}), ("mla, natural", c.mla(), latent, dict(return_lse_base_on_e=True)),
-                 ("sinks", c.prefill(flashinfer.BatchAttentionWithAttentionSinkWrapper), dict(q=c.q, paged_kv_cache=c.cache.pages, sinks=torch.zeros(4, device=DEVICE)), {})]
+        latent = dict(q_nope=c.parts[..., :128], q_pe=c.parts[..., 128:], ckv_cache=c.latent[..., :128],
+                      kpe_cache=c.latent[..., 128:])
+        cases = [("decode", c.decode(), dict(q=c.one, paged_kv_cache=c.cache.pages), {}),
+                 ("prefill", c.prefill(), dict(q=c.q, paged_kv_cache=c.cache.pages), {}),
+                 ("ragged", c.ragged(), dict(q=c.q, k=c.k, v=c.v), {}), ("mla", c.mla(), latent, {}),
+                 ("mla, natural", c.mla(), latent, dict(return_lse_base_on_e=True)),
+                 ("sinks", c.prefill(flashinfer.BatchAttentionWithAttentionSinkWrapper),
+                  dict(q=c.q, paged_kv_cache=c.cache.pages, sinks=torch.zeros(4, device=DEVICE)), {})]
         for name, wrapper, given, more in cases:
             o, lse = wrapper.run(**given, return_lse=True, **more)
             self.assertFalse((lse == 7).any())
@@ -39,12 +43,14 @@ class BuffersTest(unittest.TestCase):
                 for of_columns in (False, True):  # in memory of their own, and in rows of wider memory
                     with self.subTest(name, returned=returned, of_columns=of_columns):
                         out = torch.full_like(o, 7)
-                        place = torch.full((*lse.shape, 2), 7.0, device=DEVICE)[..., 0] if of_columns else torch.full_like(lse, 7)
+                        place = torch.full(
+                            (*lse.shape, 2), 7.0, device=DEVICE)[..., 0] if of_columns else torch.full_like(lse, 7)
                         found = wrapper.run(**given, out=out, lse=place, return_lse=returned, **more)
                         self.assertIs(found[0] if returned else found, out)
                         self.assertTrue(not returned or found[1] is place)
                         self.assertTrue(torch.equal(out, o) and torch.equal(place, lse))
-            for wrong in (lse[:1], lse.half(), lse.t().contiguous(), torch.zeros(1, 1, device=DEVICE).expand(lse.shape)):
+            for wrong in (lse[:1], lse.half(), lse.t().contiguous(), torch.zeros(1, 1,
+                                                                                 device=DEVICE).expand(lse.shape)):
                 with self.assertRaisesRegex(ValueError, "lse (is|has strides)"):
                     wrapper.run(**given, lse=wrong, **more)
             for wrong in (o[:1], o.double(), torch.zeros(1, 1, 1, dtype=o.dtype, device=DEVICE).expand(o.shape)):
@@ -54,9 +60,13 @@ class BuffersTest(unittest.TestCase):
     def test_plans_write_the_buffers_of_lists(self):
         c, room = Calls(), lambda n, dtype=torch.int32: torch.full((n,), 99, dtype=dtype, device=DEVICE)
         lists = dict(paged_kv_indptr=room(3), paged_kv_indices=room(9), paged_kv_last_page_len=room(2))
-        decode = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, "NHD", True, **{name + "_buffer": buffer for name, buffer in lists.items()})
+        decode = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
+            None, "NHD", True, **{name + "_buffer": buffer
+                                  for name, buffer in lists.items()})
         decode.plan(**c.decode_plan())
-        prompts = dict(qo_indptr_buf=room(3), custom_mask_buf=room(9, torch.uint8), mask_indptr_buf=room(3), **{name + "_buf": buffer.clone() for name, buffer in lists.items()})
+        prompts = dict(qo_indptr_buf=room(3), custom_mask_buf=room(9, torch.uint8), mask_indptr_buf=room(3), **{
+            name + "_buf": buffer.clone()
+            for name, buffer in lists.items()})
         mask = torch.rand(3 * 9 + 2 * 4) < 0.5
         prefill = flashinfer.BatchPrefillWithPagedKVCacheWrapper(None, use_cuda_graph=True, **prompts)
         prefill.plan(**c.prefill_plan(), custom_mask=mask)
@@ -65,28 +75,38 @@ class BuffersTest(unittest.TestCase):
             self.assertEqual(found["paged_kv_indices"].tolist(), [*c.cache.indices.tolist(), *[99] * 5])
             self.assertEqual(found["paged_kv_last_page_len"].tolist(), c.cache.last.tolist())
         packed, at = flashinfer.segment_packbits(mask, torch.tensor([0, 27, 35]), "little")
-        self.assertEqual((prompts["qo_indptr_buf"].tolist(), prompts["mask_indptr_buf"].tolist()), ([0, 3, 5], at.tolist()))
+        self.assertEqual((prompts["qo_indptr_buf"].tolist(), prompts["mask_indptr_buf"].tolist()),
+                         ([0, 3, 5], at.tolist()))
         self.assertEqual(prompts["custom_mask_buf"].tolist(), [*packed.tolist(), *[99] * (9 - packed.numel())])
         levels = dict(qo_indptr_buf_arr=[room(3)], paged_kv_indptr_buf_arr=[room(3)])
         flashinfer.MultiLevelCascadeAttentionWrapper(1, None, **levels).plan(**c.levels_plan())
         self.assertEqual([one[0].tolist() for one in levels.values()], [[0, 3, 5], c.cache.indptr.tolist()])
         mla = [room(3), room(3), room(4), room(2)]
         flashinfer.BatchMLAPagedAttentionWrapper(None, True, *mla).plan(**c.mla_plan())
-        self.assertEqual([one.tolist() for one in mla], [[0, 3, 5], c.cache.indptr.tolist(), c.cache.indices.tolist(), [9, 4]])
+        self.assertEqual(
+            [one.tolist() for one in mla],
+            [[0, 3, 5], c.cache.indptr.tolist(), c.cache.indices.tolist(), [9, 4]])
         other = copy.copy(decode)
         lists["paged_kv_indices"].fill_(5)
         other.plan(**c.decode_plan())
         self.assertTrue((lists["paged_kv_indices"] == 5).all(), "a copy of a wrapper leaves its buffers alone")
         short = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, paged_kv_indices_buffer=room(2))
-        with self.assertRaisesRegex(ValueError, "paged_kv_indices_buffer has 2 elements and plan.. has 4 for it; must be as many or more"):
+        with self.assertRaisesRegex(
+                ValueError, "paged_kv_indices_buffer has 2 elements and plan.. has 4 for it; must be as many or more"):
             short.plan(**c.decode_plan())
 
     def test_tensors_that_end_ahead_of_the_lists(self):
         c = Calls()
         pages = int(c.cache.indices.max()) + 1
-        for wrapper, given in ((c.prefill(), dict(q=c.q[:4], paged_kv_cache=c.cache.pages)), (c.decode(), dict(q=c.one, paged_kv_cache=c.cache.pages[:pages - 1])),
-                               (c.ragged(), dict(q=c.q, k=c.k[:12], v=c.v[:12])), (c.levels(), dict(q=c.q, paged_kv_cache=c.cache.pages[:pages - 1])),
-                               (c.mla(), dict(q_nope=c.parts[..., :128], q_pe=c.parts[..., 128:], ckv_cache=c.latent[:1, :, :128], kpe_cache=c.latent[:1, :, 128:]))):
+        for wrapper, given in ((c.prefill(), dict(
+                q=c.q[:4],
+                paged_kv_cache=c.cache.pages)), (c.decode(), dict(
+                    q=c.one, paged_kv_cache=c.cache.pages[:pages - 1])), (c.ragged(), dict(
+                        q=c.q, k=c.k[:12],
+                        v=c.v[:12])), (c.levels(), dict(q=c.q, paged_kv_cache=c.cache.pages[:pages - 1])),
+                               (c.mla(),
+                                dict(q_nope=c.parts[..., :128], q_pe=c.parts[..., 128:],
+                                     ckv_cache=c.latent[:1, :, :128], kpe_cache=c.latent[:1, :, 128:]))):
             with self.assertRaisesRegex(ValueError, r"q has \d rows and .* (pages|keys); must be \d+ and \d+ or more"):
                 wrapper.run(**given)
         with self.assertRaisesRegex(ValueError, "indices has a page -1; must be 0 or more"):
@@ -118,7 +138,8 @@ class MasksTest(unittest.TestCase):
             return wrapper.run(q, cache.given, *more)
 
         def with_sinks(**given):
-            return paged(flashinfer.BatchAttentionWithAttentionSinkWrapper, torch.full((4,), -math.inf, device=DEVICE), **given)
+            return paged(flashinfer.BatchAttentionWithAttentionSinkWrapper, torch.full((4, ), -math.inf, device=DEVICE),
+                         **given)
 
         for call in (one, ragged, paged, with_sinks):
             pair = cache.keys[0] if call in (paged, with_sinks) else (k, v)
@@ -126,23 +147,30 @@ class MasksTest(unittest.TestCase):
             for right in (mask, mask.flatten(), mask.int(), mask.to(torch.uint8).flatten(), mask.t().contiguous().t()):
                 self.near(call(custom_mask=right), want)
             self.near(call(packed_custom_mask=packed), want)
-            for message, wrong in ((r"custom_mask has shape \(20, 10\); must be \(200,\)", mask.t()), ("custom_mask has shape", mask.t().contiguous()),
-                                   ("custom_mask has shape", mask[:, :15]), ("custom_mask has shape", mask.repeat(2, 1)), ("custom_mask has shape", mask.view(20, 10)),
-                                   ("custom_mask is torch.float32; must be of bools", bias), ("custom_mask is torch.float32", mask.float()),
-                                   ("custom_mask is torch.int32 with elements other than 0 and 1", mask.int() * 2), ("custom_mask is 'text'", "text")):
+            for message, wrong in ((r"custom_mask has shape \(20, 10\); must be \(200,\)",
+                                    mask.t()), ("custom_mask has shape", mask.t().contiguous()),
+                                   ("custom_mask has shape", mask[:, :15]), ("custom_mask has shape", mask.repeat(
+                                       2, 1)), ("custom_mask has shape", mask.view(
+                                           20, 10)), ("custom_mask is torch.float32; must be of bools", bias),
+                                   ("custom_mask is torch.float32",
+                                    mask.float()), ("custom_mask is torch.int32 with elements other than 0 and 1",
+                                                    mask.int() * 2), ("custom_mask is 'text'", "text")):
                 with self.assertRaisesRegex(ValueError, message):
                     call(custom_mask=wrong)
-            for message, wrong in (("has 24 bytes; must be 25", packed[:-1]), ("is torch.float32", packed.float()), ("is torch.bool", packed.bool()),
-                                   (r"is torch.uint8 of shape \(5, 5\)", packed.view(5, 5))):
+            for message, wrong in (("has 24 bytes; must be 25", packed[:-1]), ("is torch.float32", packed.float()),
+                                   ("is torch.bool", packed.bool()), (r"is torch.uint8 of shape \(5, 5\)",
+                                                                      packed.view(5, 5))):
                 with self.assertRaisesRegex(ValueError, f"packed_custom_mask {message}"):
                     call(packed_custom_mask=wrong)
-            with self.assertRaisesRegex(ValueError, "custom_mask and packed_custom_mask are given; must be one of them"):
+            with self.assertRaisesRegex(ValueError,
+                                        "custom_mask and packed_custom_mask are given; must be one of them"):
                 call(custom_mask=mask, packed_custom_mask=packed)
 
     def test_masks_of_alike_requests_and_of_rows(self):
         random = np.random.default_rng(5)
         q, k, v = drawn(random, 6, 4, D), drawn(random, 10, 2, D), drawn(random, 10, 2, D)
-        mask, ragged = torch.from_numpy(random.random((2, 3, 5)) < 0.6), flashinfer.BatchPrefillWithRaggedKVCacheWrapper()
+        mask, ragged = torch.from_numpy(random.random((2, 3,
+                                                       5)) < 0.6), flashinfer.BatchPrefillWithRaggedKVCacheWrapper()
         results = []
         for given in (mask, mask.flatten()):
             ragged.plan(begins_of([3, 3]), begins_of([5, 5]), 4, 2, D, custom_mask=given)
@@ -151,15 +179,23 @@ class MasksTest(unittest.TestCase):
         for wrong in (mask.transpose(1, 2), mask.view(6, 5), mask.transpose(0, 1)):
             with self.assertRaisesRegex(ValueError, r"custom_mask has shape .*; must be \(30,\), or \(2, 3, 5\)"):
                 ragged.plan(begins_of([3, 3]), begins_of([5, 5]), 4, 2, D, custom_mask=wrong)
-        state = [drawn(random, 6, 4, D), torch.randn(6, 4, device=DEVICE), drawn(random, 6, 4, D), torch.randn(6, 4, device=DEVICE)]
-        for message, wrong in (("mask is torch.float32", torch.zeros(6)), (r"mask has shape \(4,\)", torch.ones(4, dtype=torch.bool)),
-                               (r"mask has shape \(6, 1\)", torch.ones(6, 1, dtype=torch.bool))):
+        state = [
+            drawn(random, 6, 4, D),
+            torch.randn(6, 4, device=DEVICE),
+            drawn(random, 6, 4, D),
+            torch.randn(6, 4, device=DEVICE)]
+        for message, wrong in (("mask is torch.float32", torch.zeros(6)),
+                               (r"mask has shape \(4,\)", torch.ones(
+                                   4, dtype=torch.bool)), (r"mask has shape \(6, 1\)", torch.ones(
+                                       6, 1, dtype=torch.bool))):
             with self.assertRaisesRegex(ValueError, message):
                 flashinfer.merge_state_in_place(*state, mask=wrong.to(DEVICE))
         for call in (flashinfer.packbits, lambda x: flashinfer.segment_packbits(x, ints([0, 3, 7]))):
             with self.assertRaisesRegex(ValueError, "x is torch.float32; must be of bools"):
                 call(torch.zeros(7, device=DEVICE))
-            self.assertEqual(torch.as_tensor(call(torch.tensor([1, 0, 1, 1, 0, 0, 1], device=DEVICE))[0]).flatten().tolist()[0] >> 5, 5)
+            self.assertEqual(
+                torch.as_tensor(call(torch.tensor([1, 0, 1, 1, 0, 0, 1], device=DEVICE))[0]).flatten().tolist()[0] >> 5,
+                5)
 
 
 class EnginesTest(unittest.TestCase):
@@ -170,7 +206,8 @@ class EnginesTest(unittest.TestCase):
             cache = Cache(61, [5, 0, 3], 1, layout=layout)
             flat = cache.pages[:, :, 0]  # [pages, 2, heads, head_dim]
             q, rows = drawn(cache.random, 3, 4, D), [2, 0, 1]
-            decode, prefill = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, layout), flashinfer.BatchPrefillWithPagedKVCacheWrapper(None, layout)
+            decode, prefill = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
+                None, layout), flashinfer.BatchPrefillWithPagedKVCacheWrapper(None, layout)
             decode.plan(*cache.lists(), 4, 2, D, 1)
             prefill.plan(begins_of(rows), *cache.lists(), 4, 2, D, 1, causal=True)
             for wrapper in (decode, prefill):
@@ -180,7 +217,8 @@ class EnginesTest(unittest.TestCase):
             of, at = flashinfer.get_batch_indices_positions(begins_of([1, 0, 1]), ints(cache.lengths), 2)
             written = torch.zeros_like(flat), torch.zeros_like(cache.given)
             for pages in written:
-                flashinfer.append_paged_kv_cache(cache.keys[0][0, :2], cache.keys[0][1, :2], of, at, pages, cache.indices, cache.indptr, cache.last, layout)
+                flashinfer.append_paged_kv_cache(cache.keys[0][0, :2], cache.keys[0][1, :2], of, at, pages,
+                                                 cache.indices, cache.indptr, cache.last, layout)
             self.assertTrue(torch.equal(written[0].flatten(), written[1].flatten()) and bool(written[0].any()))
             decode.plan(*Cache(62, [5, 0, 3], 2).lists(), 4, 2, D, 2)
             with self.assertRaisesRegex(ValueError, r"page_size is 1 and plan\(\) was told 2"):
@@ -211,16 +249,23 @@ class EnginesTest(unittest.TestCase):
     def test_forward_chooses_again(self):
         c, choices = Calls(), dict(window_left=3, logits_soft_cap=2.0, sm_scale=0.3)
         paged, keys = dict(paged_kv_cache=c.cache.pages), dict(k=c.k, v=c.v)
-        for made, again, given, causal in ((c.decode(), c.decode(), dict(paged, q=c.one), {}), (c.prefill(), c.prefill(), dict(paged, q=c.q), dict(causal=False)),
-                                           (c.ragged(), c.ragged(), dict(keys, q=c.q), dict(causal=False))):
-            plan = {flashinfer.BatchDecodeWithPagedKVCacheWrapper: c.decode_plan, flashinfer.BatchPrefillWithPagedKVCacheWrapper: c.prefill_plan,
-                    flashinfer.BatchPrefillWithRaggedKVCacheWrapper: c.ragged_plan}[type(made)]()
+        for made, again, given, causal in ((c.decode(), c.decode(), dict(
+                paged, q=c.one), {}), (c.prefill(), c.prefill(), dict(
+                    paged, q=c.q), dict(causal=False)), (c.ragged(), c.ragged(), dict(keys,
+                                                                                      q=c.q), dict(causal=False))):
+            plan = {
+                flashinfer.BatchDecodeWithPagedKVCacheWrapper: c.decode_plan,
+                flashinfer.BatchPrefillWithPagedKVCacheWrapper: c.prefill_plan,
+                flashinfer.BatchPrefillWithRaggedKVCacheWrapper: c.ragged_plan}[type(made)]()
             again.plan(**{**plan, **choices, **causal})
             want = again.run_return_lse(**given)
-            for found in (made.forward_return_lse(**given, **choices, **causal), (made.forward(**given, **choices, **causal),), made.run_return_lse(**given)):
+            for found in (made.forward_return_lse(**given, **choices,
+                                                  **causal), (made.forward(**given, **choices,
+                                                                           **causal), ), made.run_return_lse(**given)):
                 for x, y in zip(found, want):
                     self.assertTrue(torch.equal(x, y))
-            self.assertFalse(torch.equal(made.forward(**given), want[0]), "what forward() does not name is as it is by default")
+            self.assertFalse(torch.equal(made.forward(**given), want[0]),
+                             "what forward() does not name is as it is by default")
         with self.assertRaisesRegex(RuntimeError, "called before plan"):
             flashinfer.BatchDecodeWithPagedKVCacheWrapper().forward(c.one, c.cache.pages)
 
@@ -231,28 +276,39 @@ class EnginesTest(unittest.TestCase):
         cache = Cache(64, lengths, 8)
         codes = (drawn(random, cache.pages.shape[0], 8, 576) * 3).to(torch.float8_e4m3fn)
         q, wrapper = drawn(random, 3, 16, 576).to(HALF), flashinfer.BatchMLAPagedAttentionWrapper()
-        wrapper.plan(begins_of(rows), cache.indptr, cache.indices, ints(lengths), 16, 512, 64, 8, True, 0.05, HALF, torch.float8_e4m3fn)
+        wrapper.plan(begins_of(rows), cache.indptr, cache.indices, ints(lengths), 16, 512, 64, 8, True, 0.05, HALF,
+                     torch.float8_e4m3fn)
         parts = q[..., :512], q[..., 512:]
         for ckv, kpe in ((0.25, 0.25), (0.25, 0.5), (0.5, 0.125)):
-            for caches in ((codes[..., :512], codes[..., 512:]), (codes[..., :512].contiguous(), codes[..., 512:].contiguous())):
+            for caches in ((codes[..., :512], codes[...,
+                                                    512:]), (codes[..., :512].contiguous(), codes[...,
+                                                                                                  512:].contiguous())):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     o, lse = wrapper.run(*parts, *caches, return_lse=True, ckv_scale=ckv, kpe_scale=kpe)
-                for begin, n, m, first, end in zip((0, 2), rows, lengths, cache.indptr.tolist(), cache.indptr.tolist()[1:]):
+                for begin, n, m, first, end in zip((0, 2), rows, lengths, cache.indptr.tolist(),
+                                                   cache.indptr.tolist()[1:]):
                     keys = codes[cache.indices[first:end].long()].double().reshape(-1, 1, 576)[:m]
                     keys = torch.cat((keys[..., :512] * ckv, keys[..., 512:] * kpe), -1)
                     want = attended(q[begin:begin + n], keys, keys[..., :512], seen_of(n, m, True, -1), 0.05)
                     self.near(o[begin:begin + n], want[0], 2e-2)
                     self.near(lse[begin:begin + n], want[1], 2e-2)
-        for message, given in (("ckv_scale is -1", dict(ckv_scale=-1.0, kpe_scale=1.0)), ("kpe_scale is None and ckv_cache is torch.float8_e4m3fn; must be a number", dict(ckv_scale=1.0)),
-                               ("ckv_scale_arr is given; must be None: attune takes one ckv_scale", dict(ckv_scale_arr=torch.ones(1)))):
+        for message, given in (("ckv_scale is -1", dict(
+                ckv_scale=-1.0,
+                kpe_scale=1.0)), ("kpe_scale is None and ckv_cache is torch.float8_e4m3fn; must be a number",
+                                  dict(ckv_scale=1.0)),
+                               ("ckv_scale_arr is given; must be None: attune takes one ckv_scale",
+                                dict(ckv_scale_arr=torch.ones(1)))):
             with self.assertRaisesRegex(ValueError, message):
                 wrapper.run(*parts, codes[..., :512], codes[..., 512:], **given)
-        with self.assertWarnsRegex(UserWarning, "copies the pages of all requests at each run, for ckv_cache is torch.float8_e4m3fn"):
+        with self.assertWarnsRegex(
+                UserWarning, "copies the pages of all requests at each run, for ckv_cache is torch.float8_e4m3fn"):
             wrapper.run(*parts, codes[..., :512], codes[..., 512:], ckv_scale=1.0, kpe_scale=1.0)
         wide = Calls()
-        with self.assertRaisesRegex(ValueError, "ckv_scale is given and ckv_cache is .*; must be None: factors are for caches of 8 bits"):
-            wide.mla().run(wide.parts[..., :128], wide.parts[..., 128:], wide.latent[..., :128], wide.latent[..., 128:], ckv_scale=1.0)
+        with self.assertRaisesRegex(
+                ValueError, "ckv_scale is given and ckv_cache is .*; must be None: factors are for caches of 8 bits"):
+            wide.mla().run(wide.parts[..., :128], wide.parts[..., 128:], wide.latent[..., :128], wide.latent[..., 128:],
+                           ckv_scale=1.0)
 
     def test_latent_attention_without_turned_columns(self):
         random, cache = np.random.default_rng(65), Cache(65, [30, 5], 8)
@@ -268,8 +324,10 @@ class EnginesTest(unittest.TestCase):
 
     def test_what_a_wrapper_was_told(self):
         for told in (True, False):
-            self.assertIs(flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, use_tensor_cores=told).use_tensor_cores, told)
-            self.assertIs(flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, use_cuda_graph=told).is_cuda_graph_enabled, told)
+            self.assertIs(
+                flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, use_tensor_cores=told).use_tensor_cores, told)
+            self.assertIs(
+                flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, use_cuda_graph=told).is_cuda_graph_enabled, told)
         if torch.cuda.is_available() == (DEVICE == "cuda"):
             c, plain = Calls(), flashinfer.BatchAttention()  # on a GPU where there is one
             plain.plan(**c.mixed_plan())
@@ -277,7 +335,8 @@ class EnginesTest(unittest.TestCase):
 
     def test_types_that_plans_name(self):
         c, other = Calls(), torch.float16 if DTYPE != torch.float16 else torch.float32
-        for name, message in (("q_data_type", "q_data_type is torch.* and q is torch"), ("kv_data_type", "kv_data_type is torch.* and paged_kv_cache is torch"),
+        for name, message in (("q_data_type", "q_data_type is torch.* and q is torch"),
+                              ("kv_data_type", "kv_data_type is torch.* and paged_kv_cache is torch"),
                               ("data_type", "q_data_type is torch"), ("q_data_type", "q_data_type is torch")):
             wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper()
             wrapper.plan(**{**c.decode_plan(), name: other})

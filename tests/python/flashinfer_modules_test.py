@@ -21,13 +21,17 @@ from attune import flashinfer
 from flashinfer_test import DTYPE, LIMIT, Cache, D, attended, begins_of, drawn, ints, seen_of
 
 NAMES = {
-    "decode": ("BatchDecodeWithPagedKVCacheWrapper", "CUDAGraphBatchDecodeWithPagedKVCacheWrapper", "single_decode_with_kv_cache"),
-    "prefill": ("BatchPrefillWithPagedKVCacheWrapper", "BatchPrefillWithRaggedKVCacheWrapper", "single_prefill_with_kv_cache", "single_prefill_with_kv_cache_return_lse"),
-    "cascade": ("MultiLevelCascadeAttentionWrapper", "BatchDecodeWithSharedPrefixPagedKVCacheWrapper", "BatchPrefillWithSharedPrefixPagedKVCacheWrapper", "merge_state",
-                "merge_state_in_place", "merge_states"),
-    "mla": ("BatchMLAPagedAttentionWrapper",), "attention": ("BatchAttention", "BatchAttentionWithAttentionSinkWrapper"),
+    "decode": ("BatchDecodeWithPagedKVCacheWrapper", "CUDAGraphBatchDecodeWithPagedKVCacheWrapper",
+               "single_decode_with_kv_cache"),
+    "prefill": ("BatchPrefillWithPagedKVCacheWrapper", "BatchPrefillWithRaggedKVCacheWrapper",
+                "single_prefill_with_kv_cache", "single_prefill_with_kv_cache_return_lse"),
+    "cascade": ("MultiLevelCascadeAttentionWrapper", "BatchDecodeWithSharedPrefixPagedKVCacheWrapper",
+                "BatchPrefillWithSharedPrefixPagedKVCacheWrapper", "merge_state", "merge_state_in_place",
+                "merge_states"), "mla": ("BatchMLAPagedAttentionWrapper", ),
+    "attention": ("BatchAttention", "BatchAttentionWithAttentionSinkWrapper"),
     "rope": ("apply_rope", "apply_rope_pos_ids", "apply_llama31_rope", "apply_rope_with_cos_sin_cache_inplace"),
-    "page": ("append_paged_kv_cache", "append_paged_mla_kv_cache", "get_batch_indices_positions", "get_seq_lens"), "quantization": ("packbits", "segment_packbits")}
+    "page": ("append_paged_kv_cache", "append_paged_mla_kv_cache", "get_batch_indices_positions",
+             "get_seq_lens"), "quantization": ("packbits", "segment_packbits")}
 
 
 class ModulesTest(unittest.TestCase):
@@ -47,7 +51,8 @@ class ModulesTest(unittest.TestCase):
                 keys = drawn(cache.random, 2, shared, 2, D)
                 given = keys if layout == "NHD" else keys.transpose(1, 2).contiguous()
                 both = [torch.cat((keys, own), 1) for own in cache.keys]
-                decode, q = flashinfer.BatchDecodeWithSharedPrefixPagedKVCacheWrapper(None, layout), drawn(cache.random, 3, 4, D)
+                decode, q = flashinfer.BatchDecodeWithSharedPrefixPagedKVCacheWrapper(None, layout), drawn(
+                    cache.random, 3, 4, D)
                 decode.begin_forward(*cache.lists(), 4, 2, D, 4)
                 o = decode.forward(q, *given, cache.given, sm_scale=0.2)
                 for i, (k, v) in enumerate(both):
@@ -61,7 +66,11 @@ class ModulesTest(unittest.TestCase):
                     self.near(o[begin:begin + n], attended(q[begin:begin + n], k, v, seen)[0])
         with self.assertRaisesRegex(RuntimeError, "forward.. is called before begin_forward"):
             flashinfer.BatchDecodeWithSharedPrefixPagedKVCacheWrapper(None).forward(q, *given, cache.given)
-        with self.assertRaisesRegex(ValueError, r"q has shape \(9, 2, 64\) and unique_kv_cache pages .*; must be 4 heads over 2 of 64 columns in pages of 4"):
+        with self.assertRaisesRegex(
+                ValueError,
+                r"q has shape \(9, 2, 64\) and unique_kv_cache pages .*; must be 4 heads over 2 of 64 columns in pages "
+                r"of 4"
+        ):
             prefill.forward(q[:, :2], *given, cache.given)
 
     def test_mixed_batches_and_sinks(self):
@@ -80,7 +89,8 @@ class ModulesTest(unittest.TestCase):
             self.near(o[part], 2 * want[0], 3 * LIMIT)
             self.near(lse[part], want[1])
             want, in_base_2 = attended(q[part], k, v, seen_of(n, len(k), True, 6), 0.3)
-            self.near(with_sinks[part], want / (1 + torch.exp(sinks.double().cpu() - in_base_2 / math.log2(math.e)))[..., None])
+            self.near(with_sinks[part],
+                      want / (1 + torch.exp(sinks.double().cpu() - in_base_2 / math.log2(math.e)))[..., None])
         with self.assertRaisesRegex(ValueError, r"logits_soft_cap is 3.0 and plan\(\) was told 5.0"):
             mixed.run(q, cache.given, logits_soft_cap=3.0)
 
@@ -97,7 +107,8 @@ class ModulesTest(unittest.TestCase):
         out = torch.empty_like(q)
         self.assertIs(wrapper.run(q, cache.given, q_len_per_req=3, out=out), out)
         self.assertTrue(torch.equal(out, o))
-        for steps, message in ((2, "q_len_per_req is 2 and q has 9 rows; must be 6 rows"), (0, "q_len_per_req is 0; must be 1 or more")):
+        for steps, message in ((2, "q_len_per_req is 2 and q has 9 rows; must be 6 rows"),
+                               (0, "q_len_per_req is 0; must be 1 or more")):
             with self.assertRaisesRegex(ValueError, message):
                 wrapper.run(q, cache.given, q_len_per_req=steps)
 
@@ -109,14 +120,16 @@ class ModulesTest(unittest.TestCase):
             table[b, :end - first] = cache.indices[first:end].cpu()
         q = drawn(cache.random, 3, 8, D)
         wrong = cache.indices.roll(1)
-        decode, prefill = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None), flashinfer.BatchPrefillWithPagedKVCacheWrapper(None)
+        decode, prefill = flashinfer.BatchDecodeWithPagedKVCacheWrapper(
+            None), flashinfer.BatchPrefillWithPagedKVCacheWrapper(None)
         decode.plan(cache.indptr, wrong, cache.last, 8, 2, D, 4, block_tables=table.to(DEVICE))
-        prefill.plan(begins_of([1, 1, 1]), cache.indptr, wrong, None, 8, 2, D, 4, seq_lens=ints(cache.lengths), block_tables=table.to(DEVICE))
+        prefill.plan(begins_of([1, 1, 1]), cache.indptr, wrong, None, 8, 2, D, 4, seq_lens=ints(cache.lengths),
+                     block_tables=table.to(DEVICE))
         for o in (decode.run(q, cache.given), prefill.run(q, cache.given)):
             for i, pair in enumerate(cache.keys):
                 self.near(o[i:i + 1], attended(q[i:i + 1], *pair)[0])
-        for message, given in ((r"block_tables has shape \(2, 11\); must be \[batch, pages\], of 3 requests", table[:2]),
-                               ("request 0 has 40 keys and 9 pages of 4", table[:, :9])):
+        for message, given in ((r"block_tables has shape \(2, 11\); must be \[batch, pages\], of 3 requests",
+                                table[:2]), ("request 0 has 40 keys and 9 pages of 4", table[:, :9])):
             with self.assertRaisesRegex(ValueError, message):
                 decode.plan(*cache.lists(), 8, 2, D, 4, block_tables=given.to(DEVICE))
 
@@ -124,9 +137,14 @@ class ModulesTest(unittest.TestCase):
         """Rows of 3 requests over pages of 2 were taken."""
         cache = Cache(35, [9, 4], 4)
         for wrapper, lists in ((flashinfer.BatchPrefillWithPagedKVCacheWrapper(None), (*cache.lists(), 4, 2, D, 4)),
-                               (flashinfer.BatchMLAPagedAttentionWrapper(None), (cache.indptr, cache.indices, ints([9, 4]), 4, 128, 64, 4, True, 0.1)),
-                               (flashinfer.BatchAttention(device=DEVICE), (cache.indptr, cache.indices, ints([9, 4]), 4, 2, D, D, 4))):
-            with self.assertRaisesRegex(ValueError, r"qo_indptr has 4 numbers and (paged_)?kv_indptr is of 2 requests; must be n \+ 1 of n"):
+                               (flashinfer.BatchMLAPagedAttentionWrapper(None), (cache.indptr, cache.indices,
+                                                                                 ints([9,
+                                                                                       4]), 4, 128, 64, 4, True, 0.1)),
+                               (flashinfer.BatchAttention(device=DEVICE), (cache.indptr, cache.indices, ints([
+                                   9, 4]), 4, 2, D, D, 4))):
+            with self.assertRaisesRegex(
+                    ValueError,
+                    r"qo_indptr has 4 numbers and (paged_)?kv_indptr is of 2 requests; must be n \+ 1 of n"):
                 wrapper.plan(begins_of([1, 1, 1]), *lists)
 
     def test_types_of_results(self):
@@ -153,16 +171,21 @@ class ModulesTest(unittest.TestCase):
         fresh = lambda: flashinfer.BatchPrefillWithPagedKVCacheWrapper(None)  # noqa: E731
         want = [planned(fresh(), mask).run(q, cache.given) for mask in masks]
         self.assertFalse(torch.equal(*want))
-        for name, of in (("deepcopy", copy.deepcopy), ("copy", copy.copy), ("pickle", lambda x: pickle.loads(pickle.dumps(x)))):
+        for name, of in (("deepcopy", copy.deepcopy), ("copy", copy.copy), ("pickle",
+                                                                            lambda x: pickle.loads(pickle.dumps(x)))):
             with self.subTest(name):
                 first = planned(fresh(), masks[0])
                 second = of(first)
                 self.assertTrue(torch.equal(second.run(q, cache.given), want[0]))
                 planned(second, masks[1])
-                self.assertTrue(torch.equal(second.run(q, cache.given), want[1]) and torch.equal(first.run(q, cache.given), want[0]))
+                self.assertTrue(
+                    torch.equal(second.run(q, cache.given), want[1]) and
+                    torch.equal(first.run(q, cache.given), want[0]))
                 planned(first, masks[1])
                 planned(second, masks[0])
-                self.assertTrue(torch.equal(second.run(q, cache.given), want[0]) and torch.equal(first.run(q, cache.given), want[1]))
+                self.assertTrue(
+                    torch.equal(second.run(q, cache.given), want[0]) and
+                    torch.equal(first.run(q, cache.given), want[1]))
 
     def test_plans_of_inference_mode_and_others(self):
         cache = Cache(40, [9, 4], 4)
@@ -179,7 +202,8 @@ class ModulesTest(unittest.TestCase):
     def test_angles_after_a_graph_was_recorded(self):
         """What a FakeTensorMode made of them was kept for later calls."""
         from torch._subclasses.fake_tensor import FakeTensorMode
-        q, k, at = torch.randn(7, 4, 64, device=DEVICE), torch.randn(7, 2, 64, device=DEVICE), torch.arange(7, device=DEVICE)
+        q, k, at = torch.randn(7, 4, 64, device=DEVICE), torch.randn(7, 2, 64, device=DEVICE), torch.arange(
+            7, device=DEVICE)
         call = lambda *given: flashinfer.apply_rope_pos_ids(*given, rope_theta=12345.0)  # noqa: E731
         with FakeTensorMode() as mode:
             call(*(mode.from_tensor(x) for x in (q, k, at)))
@@ -189,7 +213,8 @@ class ModulesTest(unittest.TestCase):
     def test_latent_vectors_in_tensors_apart(self):
         random, rows, lengths, page_size = np.random.default_rng(37), [2, 1, 3], [30, 5, 16], 8
         cache = Cache(37, lengths, page_size)
-        ckv, kpe = drawn(random, cache.pages.shape[0], page_size, 128), drawn(random, cache.pages.shape[0], page_size, 64)
+        ckv, kpe = drawn(random, cache.pages.shape[0], page_size, 128), drawn(random, cache.pages.shape[0], page_size,
+                                                                              64)
         q_nope, q_pe = drawn(random, sum(rows), 4, 128), drawn(random, sum(rows), 4, 64)
         wrapper = flashinfer.BatchMLAPagedAttentionWrapper(None)
         wrapper.plan(begins_of(rows), cache.indptr, cache.indices, ints(lengths), 4, 128, 64, page_size, True, 0.11)
@@ -201,7 +226,8 @@ class ModulesTest(unittest.TestCase):
             for found, want in zip(apart, wrapper.run(q_nope, q_pe, both[..., :128], both[..., 128:], return_lse=True)):
                 self.near(found, want.double().cpu())
             with self.assertRaisesRegex(ValueError, "sm_scale is None"):  # the plan before stays
-                wrapper.plan(begins_of(rows), cache.indptr, cache.indices, ints([1, 1, 1]), 4, 128, 64, page_size, True, None)
+                wrapper.plan(begins_of(rows), cache.indptr, cache.indices, ints([1, 1, 1]), 4, 128, 64, page_size, True,
+                             None)
             self.near(wrapper.run(q_nope, q_pe, both[..., :128], both[..., 128:]), apart[0].double().cpu())
 
     def test_factors_of_one_element(self):
@@ -227,9 +253,12 @@ class ModulesTest(unittest.TestCase):
         """x [rows, heads, d] in float64, by complex numbers."""
         x, pairs = x.double().cpu(), len(frequencies)
         part = x[..., :2 * pairs]
-        both = torch.complex(part[..., 0::2], part[..., 1::2]) if interleave else torch.complex(part[..., :pairs], part[..., pairs:])
-        both = both * torch.polar(torch.ones(1, dtype=torch.double), torch.tensor(positions, dtype=torch.double)[:, None, None] * frequencies)
-        made = torch.stack((both.real, both.imag), -1).flatten(-2) if interleave else torch.cat((both.real, both.imag), -1)
+        both = torch.complex(part[..., 0::2], part[..., 1::2]) if interleave else torch.complex(
+            part[..., :pairs], part[..., pairs:])
+        both = both * torch.polar(torch.ones(1, dtype=torch.double),
+                                  torch.tensor(positions, dtype=torch.double)[:, None, None] * frequencies)
+        made = torch.stack((both.real, both.imag), -1).flatten(-2) if interleave else torch.cat(
+            (both.real, both.imag), -1)
         return torch.cat((made, x[..., 2 * pairs:]), -1)
 
     def test_rotary_embeddings(self):
@@ -245,9 +274,11 @@ class ModulesTest(unittest.TestCase):
                 kept = 1 if length < 8192 / 4 else 0 if length > 8192 else (8192 / length - 1) / 3
                 smooth.append(kept * frequency + (1 - kept) * frequency / 8)
             of_row, of_request = (ints(positions),), (begins, offsets)
-            for name, at, frequencies, more in (("apply_rope", of_request, plain, {"rope_scale": 2}), ("apply_rope_pos_ids", of_row, plain, {"rope_scale": 2}),
-                                                ("apply_llama31_rope", of_request, torch.tensor(smooth, dtype=torch.double), {}),
-                                                ("apply_llama31_rope_pos_ids", of_row, torch.tensor(smooth, dtype=torch.double), {})):
+            for name, at, frequencies, more in (("apply_rope", of_request, plain, {
+                    "rope_scale": 2}), ("apply_rope_pos_ids", of_row, plain, {
+                        "rope_scale": 2}), ("apply_llama31_rope", of_request, torch.tensor(
+                            smooth, dtype=torch.double), {}), ("apply_llama31_rope_pos_ids", of_row,
+                                                               torch.tensor(smooth, dtype=torch.double), {})):
                 want = [self.turned(x, positions, frequencies, interleave) for x in (q, k)]
                 with self.subTest(name, rotary_dim=rotary_dim, interleave=interleave):
                     found = getattr(flashinfer, name)(q, k, *at, rotary_dim, interleave, **more)
@@ -258,7 +289,8 @@ class ModulesTest(unittest.TestCase):
                         self.assertTrue(torch.equal(x, same))
             angles = torch.arange(16)[:, None] * plain
             table = torch.cat((angles.cos(), angles.sin()), 1).float().to(DEVICE)
-            found = flashinfer.apply_rope_with_cos_sin_cache(ints(positions), q.flatten(1), k.flatten(1), D, table, not interleave)
+            found = flashinfer.apply_rope_with_cos_sin_cache(ints(positions), q.flatten(1), k.flatten(1), D, table,
+                                                             not interleave)
             for x, given in zip(found, (q, k)):
                 self.assertEqual(x.shape, given.flatten(1).shape)
                 self.near(x.view(given.shape), self.turned(given, positions, plain, interleave))
@@ -277,7 +309,8 @@ class ModulesTest(unittest.TestCase):
                 self.assertEqual(found.dtype, torch.uint8)
             x, ends = random.random(40) < 0.5, [3, 12, 12, 13, 36]
             found, begins = flashinfer.segment_packbits(torch.from_numpy(x).to(DEVICE), ints(ends), order)
-            np.testing.assert_array_equal(found.cpu(), np.concatenate([np.packbits(x[a:b], bitorder=order) for a, b in zip(ends, ends[1:])]))
+            np.testing.assert_array_equal(
+                found.cpu(), np.concatenate([np.packbits(x[a:b], bitorder=order) for a, b in zip(ends, ends[1:])]))
             self.assertEqual((begins.tolist(), begins.dtype), ([0, 2, 2, 3, 6], torch.int32))
         with self.assertRaisesRegex(ValueError, "bitorder is 'small'; must be 'big' or 'little'"):
             flashinfer.packbits(torch.ones(3, device=DEVICE), "small")

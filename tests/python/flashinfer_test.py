@@ -47,7 +47,8 @@ def attended(q, k, v, seen=None, scale=None, softcap=None):
     """o and lse in base 2 of q [rows, heads, d] and k, v [keys, heads_kv, d], in float64; seen: bool [rows, keys]."""
     q, k, v = (x.double().cpu() for x in (q, k, v))
     group = q.shape[1] // k.shape[1]
-    scores = torch.einsum("rhd,khd->rhk", q, k.repeat_interleave(group, 1)) * (q.shape[2] ** -0.5 if scale is None else scale)
+    scores = torch.einsum("rhd,khd->rhk", q, k.repeat_interleave(group,
+                                                                 1)) * (q.shape[2]**-0.5 if scale is None else scale)
     if softcap:
         scores = softcap * torch.tanh(scores / softcap)
     if seen is not None:
@@ -94,13 +95,16 @@ class WrapperTest(unittest.TestCase):
 
     def test_decode(self):
         for seed, (page_size, layout, window_left, softcap, scale, factors) in enumerate([
-                (16, "NHD", -1, None, None, {}), (1, "HND", -1, 3.0, 0.2, {}), (5, "NHD", 7, 0.0, None, {"q_scale": 0.5, "k_scale": 2.5, "v_scale": 3.0}),
-                (16, "HND", 0, None, 0.3, {"v_scale": 0.25})]):
+            (16, "NHD", -1, None, None, {}), (1, "HND", -1, 3.0, 0.2, {}),
+            (5, "NHD", 7, 0.0, None, {"q_scale": 0.5, "k_scale": 2.5, "v_scale": 3.0}),
+            (16, "HND", 0, None, 0.3, {"v_scale": 0.25})]):
             cache = Cache(seed, [1, 40, 0, 17, 64], page_size, layout=layout)
             q = drawn(cache.random, 5, 8, D)
             wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(torch.empty(16, device=DEVICE), layout)
-            lists = (x.cpu() for x in cache.lists()) if seed % 2 else cache.lists()  # kernels read them where the workspace is
-            wrapper.plan(*lists, 8, 2, D, page_size, window_left=window_left, logits_soft_cap=softcap, sm_scale=scale, q_data_type=DTYPE)
+            lists = (x.cpu()
+                     for x in cache.lists()) if seed % 2 else cache.lists()  # kernels read them where the workspace is
+            wrapper.plan(*lists, 8, 2, D, page_size, window_left=window_left, logits_soft_cap=softcap, sm_scale=scale,
+                         q_data_type=DTYPE)
             pair = (cache.given[:, 0], cache.given[:, 1])
             o, lse = wrapper.run(q, pair if seed % 2 else cache.given, return_lse=True, **factors)
             self.assertEqual((o.shape, lse.shape, lse.dtype), (q.shape, (5, 8), torch.float32))
@@ -120,11 +124,14 @@ class WrapperTest(unittest.TestCase):
             self.skipTest("e4m3 starts with sm_89")
         rows = [drawn(cache.random, 41, 2, D).to(half) for _ in range(2)]
         of, at = flashinfer.get_batch_indices_positions(begins_of([30, 11]), ints([30, 11]), 41)
-        pages = [torch.zeros(cache.pages.shape, dtype=torch.uint8, device=DEVICE).view(torch.float8_e4m3fn) for _ in range(2)]
+        pages = [
+            torch.zeros(cache.pages.shape, dtype=torch.uint8, device=DEVICE).view(torch.float8_e4m3fn)
+            for _ in range(2)]
         waits = {"aten.nonzero.default", "aten._local_scalar_dense.default", "aten.masked_select.default"}
         for given, new in zip(pages, (rows, [x.to(torch.float8_e4m3fn) for x in rows])):
             with Calls() if new is not rows else contextlib.nullcontext() as calls:
-                flashinfer.append_paged_kv_cache(*new, of, at, (given[:, 0], given[:, 1]), cache.indices, cache.indptr, cache.last)
+                flashinfer.append_paged_kv_cache(*new, of, at, (given[:, 0], given[:, 1]), cache.indices, cache.indptr,
+                                                 cache.last)
         self.assertTrue(calls.names and not waits & calls.names, "of rows that are codes: a graph can capture it")
         self.assertTrue(torch.equal(pages[0].view(torch.uint8), pages[1].view(torch.uint8)))
         q, wrapper = drawn(cache.random, 2, 4, D).to(half), flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
@@ -136,24 +143,30 @@ class WrapperTest(unittest.TestCase):
 
     def test_decode_by_slopes_of_alibi(self):
         cache = Cache(5, [33, 9], 4)
-        q, slopes = drawn(cache.random, 2, 8, D), torch.tensor(attune.alibi_slopes(8), dtype=torch.float32, device=DEVICE)
+        q, slopes = drawn(cache.random, 2, 8, D), torch.tensor(attune.alibi_slopes(8), dtype=torch.float32,
+                                                               device=DEVICE)
         wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
         wrapper.plan(*cache.lists(), 8, 2, D, 4, pos_encoding_mode="ALIBI")
         for i, (keys, values) in enumerate(cache.keys):
-            want = attune.attention(q[i:i + 1, None], keys[None], values[None], "causal_bottom_right", alibi_slopes=slopes)
+            want = attune.attention(q[i:i + 1, None], keys[None], values[None], "causal_bottom_right",
+                                    alibi_slopes=slopes)
             self.near(wrapper.run(q, cache.given)[i], want[0, 0].double().cpu())
 
     def test_prefill_over_pages(self):
-        for seed, (page_size, layout, causal, window_left, softcap) in enumerate([
-                (16, "NHD", True, -1, None), (3, "HND", False, -1, 5.0), (1, "NHD", True, 6, None), (8, "HND", False, 4, None)]):
+        for seed, (page_size, layout, causal, window_left, softcap) in enumerate([(16, "NHD", True, -1, None),
+                                                                                  (3, "HND", False, -1, 5.0),
+                                                                                  (1, "NHD", True, 6, None),
+                                                                                  (8, "HND", False, 4, None)]):
             rows, cache = [3, 1, 0, 20, 2], Cache(seed, [40, 1, 9, 33, 0], page_size, layout=layout)
             q, begins = drawn(cache.random, sum(rows), 8, D), begins_of(rows)
             wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(None, layout)
-            wrapper.plan(begins, *cache.lists(), 8, 2, D, page_size, causal=causal, window_left=window_left, logits_soft_cap=softcap)
+            wrapper.plan(begins, *cache.lists(), 8, 2, D, page_size, causal=causal, window_left=window_left,
+                         logits_soft_cap=softcap)
             o, lse = wrapper.run(q, cache.given, return_lse=True)
             self.assertEqual((o.shape, lse.shape), (q.shape, (sum(rows), 8)))
             for begin, n, (keys, values) in zip(begins.tolist(), rows, cache.keys):
-                want = attended(q[begin:begin + n], keys, values, seen_of(n, len(keys), causal, window_left), softcap=softcap)
+                want = attended(q[begin:begin + n], keys, values, seen_of(n, len(keys), causal, window_left),
+                                softcap=softcap)
                 self.near(o[begin:begin + n], want[0])
                 self.near(lse[begin:begin + n], want[1])
 
@@ -162,7 +175,8 @@ class WrapperTest(unittest.TestCase):
         q, begins = drawn(cache.random, sum(rows), 4, D), begins_of(rows)
         masks = [torch.from_numpy(cache.random.random((n, m)) < 0.6) for n, m in zip(rows, cache.lengths)]
         flat = torch.cat([mask.flatten() for mask in masks])
-        packed = torch.from_numpy(np.concatenate([np.packbits(mask.flatten().numpy(), bitorder="little") for mask in masks])).to(DEVICE)
+        packed = torch.from_numpy(
+            np.concatenate([np.packbits(mask.flatten().numpy(), bitorder="little") for mask in masks])).to(DEVICE)
         ragged = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(None)
         paged = flashinfer.BatchPrefillWithPagedKVCacheWrapper(None)
         k, v = (torch.cat([keys[part] for keys in cache.keys]) for part in (0, 1))
@@ -174,9 +188,11 @@ class WrapperTest(unittest.TestCase):
                     want = attended(q[begin:begin + n], keys, values, mask)
                     self.near(o[begin:begin + n], want[0])
                     self.near(lse[begin:begin + n], want[1])
-        paged.plan(begins, *cache.lists(), 4, 2, D, 4, causal=False)  # a plan without a mask forgets that of the one before
+        paged.plan(begins, *cache.lists(), 4, 2, D, 4,
+                   causal=False)  # a plan without a mask forgets that of the one before
         self.near(paged.run(q, cache.given)[:3], attended(q[:3], *cache.keys[0])[0])
-        follows = flashinfer.BatchPrefillWithPagedKVCacheWrapper(None, use_cuda_graph=True)  # one plan's mask in bits, in the tensors of another's
+        follows = flashinfer.BatchPrefillWithPagedKVCacheWrapper(
+            None, use_cuda_graph=True)  # one plan's mask in bits, in the tensors of another's
         for given in ({"custom_mask": flat}, {"packed_custom_mask": packed}):
             follows.plan(begins, *cache.lists(), 4, 2, D, 4, **given)
             self.assertEqual(follows._held["mask"][:flat.numel()].tolist(), flat.tolist())
@@ -188,16 +204,19 @@ class WrapperTest(unittest.TestCase):
 
     def test_prefill_of_ragged_keys(self):
         random = np.random.default_rng(7)
-        for layout, causal, window_left, factors in (("NHD", True, -1, {}), ("HND", False, 5, {"q_scale": 0.5, "k_scale": 3.0, "v_scale": 2.0})):
+        for layout, causal, window_left, factors in (("NHD", True, -1, {}), ("HND", False, 5, {
+                "q_scale": 0.5, "k_scale": 3.0, "v_scale": 2.0})):
             rows, counts = [4, 0, 9, 1], [6, 3, 9, 0]
             q, k, v = drawn(random, sum(rows), 4, D), drawn(random, sum(counts), 2, D), drawn(random, sum(counts), 2, D)
             wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(None, layout)
-            wrapper.plan(begins_of(rows), begins_of(counts), 4, 2, D, causal=causal, window_left=window_left, sm_scale=0.2)
+            wrapper.plan(begins_of(rows), begins_of(counts), 4, 2, D, causal=causal, window_left=window_left,
+                         sm_scale=0.2)
             given = (k, v) if layout == "NHD" else (k.transpose(0, 1).contiguous(), v.transpose(0, 1).contiguous())
             o, lse = wrapper.run(q, *given, return_lse=True, **factors)
             row = key = 0
             for n, m in zip(rows, counts):
-                want = attended(q[row:row + n], k[key:key + m], v[key:key + m], seen_of(n, m, causal, window_left), 0.3 if factors else 0.2)
+                want = attended(q[row:row + n], k[key:key + m], v[key:key + m], seen_of(n, m, causal, window_left),
+                                0.3 if factors else 0.2)
                 self.near(o[row:row + n], want[0] * factors.get("v_scale", 1), 3 * LIMIT)
                 self.near(lse[row:row + n], want[1])
                 row, key = row + n, key + m
@@ -209,7 +228,9 @@ class WrapperTest(unittest.TestCase):
             for counts in ([33, 1], [16, 1]):
                 q, k, v = (drawn(random, sum(counts), 2, D) for _ in range(3))
                 wrapper.plan(begins_of(counts), begins_of(counts), 2, 2, D, causal=True)
-                self.near(wrapper.run(q, k, v)[:counts[0]], attended(*(x[:counts[0]] for x in (q, k, v)), seen_of(counts[0], counts[0], True, -1))[0])
+                self.near(
+                    wrapper.run(q, k, v)[:counts[0]],
+                    attended(*(x[:counts[0]] for x in (q, k, v)), seen_of(counts[0], counts[0], True, -1))[0])
 
     def test_latent_attention(self):
         random, rows, lengths, page_size = np.random.default_rng(8), [2, 1, 3], [30, 5, 16], 8
@@ -217,7 +238,8 @@ class WrapperTest(unittest.TestCase):
         latent = drawn(random, cache.pages.shape[0], page_size, sum(columns))
         q = drawn(random, sum(rows), 4, sum(columns))
         wrapper = flashinfer.BatchMLAPagedAttentionWrapper(None)
-        wrapper.plan(begins_of(rows), cache.indptr, cache.indices, ints(lengths), 4, *columns, page_size, True, 0.11, DTYPE, DTYPE)
+        wrapper.plan(begins_of(rows), cache.indptr, cache.indices, ints(lengths), 4, *columns, page_size, True, 0.11,
+                     DTYPE, DTYPE)
         for parts in ((q[..., :128], q[..., 128:]), (q[..., :128].contiguous(), q[..., 128:].contiguous())):
             o, lse = wrapper.run(*parts, latent[..., :128], latent[..., 128:], return_lse=True)
             row = 0
@@ -228,7 +250,8 @@ class WrapperTest(unittest.TestCase):
                 self.near(o[row:row + n], want[0])
                 self.near(lse[row:row + n], want[1])
                 row += n
-        natural = wrapper.run(*parts, latent[..., :128], latent[..., 128:], return_lse=True, return_lse_base_on_e=True)[1]
+        natural = wrapper.run(*parts, latent[..., :128], latent[..., 128:], return_lse=True,
+                              return_lse_base_on_e=True)[1]
         self.near(natural * math.log2(math.e), lse.double().cpu())
 
     def test_plans_of_as_many_share_tensors(self):
@@ -278,17 +301,20 @@ class WrapperTest(unittest.TestCase):
             wrapper.plan(cache.indptr, cache.indices, cache.last[:1], 4, 2, D, 4)
         with self.assertRaisesRegex(ValueError, "indptr has 3 numbers and there are lengths of 1 requests"):
             wrapper.plan(cache.indptr, cache.indices, None, 4, 2, D, 4, seq_lens=ints([9]))
-        for message, last, given in ((r"last_page_len is \[1, 7\]; must be 0 to 4", ints([1, 7]), {}),
-                                     (r"request 1 has 16 keys and 1 pages of 4; must be 0 to 4 keys", cache.last, {"seq_lens": ints([9, 16])}),
-                                     (r"logits_soft_cap is 5.0 and pos_encoding_mode 'ALIBI'", cache.last, {"logits_soft_cap": 5.0, "pos_encoding_mode": "ALIBI"})):
+        for message, last, given in ((r"last_page_len is \[1, 7\]; must be 0 to 4", ints([
+                1, 7]), {}), (r"request 1 has 16 keys and 1 pages of 4; must be 0 to 4 keys", cache.last, {
+                    "seq_lens": ints([9, 16])}), (r"logits_soft_cap is 5.0 and pos_encoding_mode 'ALIBI'", cache.last, {
+                        "logits_soft_cap": 5.0, "pos_encoding_mode": "ALIBI"})):
             with self.assertRaisesRegex(ValueError, message):
                 wrapper.plan(cache.indptr, cache.indices, last, 4, 2, D, 4, **given)
-        with self.assertRaisesRegex(RuntimeError, "run.. is called before plan"):  # no plan of the refused ones is left, nor a part of it
+        with self.assertRaisesRegex(
+                RuntimeError, "run.. is called before plan"):  # no plan of the refused ones is left, nor a part of it
             wrapper.run(q, cache.given)
         wrapper.plan(*cache.lists(), 4, 2, D, 4)
         before = wrapper.run(q, cache.given)
         with self.assertRaisesRegex(ValueError, "pos_encoding_mode"):
-            wrapper.plan(cache.indptr.flip(0) * 0, cache.indices, cache.last * 0, 4, 2, D, 4, pos_encoding_mode="ROPE_LLAMA")
+            wrapper.plan(
+                cache.indptr.flip(0) * 0, cache.indices, cache.last * 0, 4, 2, D, 4, pos_encoding_mode="ROPE_LLAMA")
         self.assertTrue(torch.equal(before, wrapper.run(q, cache.given)))
         with self.assertRaisesRegex(ValueError, r"page_size is 2 and plan\(\) was told 4"):
             wrapper.run(q, cache.given.unflatten(2, (2, 2)).transpose(1, 2).flatten(0, 1))
@@ -317,12 +343,14 @@ class FunctionsTest(unittest.TestCase):
         for layout in ("NHD", "HND"):
             q, k, v = drawn(random, 6, 8, D), drawn(random, 25, 2, D), drawn(random, 25, 2, D)
             given = (k, v) if layout == "NHD" else (k.transpose(0, 1).contiguous(), v.transpose(0, 1).contiguous())
-            o, lse = flashinfer.single_decode_with_kv_cache(q[0], *given, layout, k_scale=0.5, v_scale=2.0, window_left=9, return_lse=True)
+            o, lse = flashinfer.single_decode_with_kv_cache(q[0], *given, layout, k_scale=0.5, v_scale=2.0,
+                                                            window_left=9, return_lse=True)
             want = attended(q[:1], k, v, seen_of(1, 25, False, 9), 0.5 * D ** -0.5)
             self.near(o[None], 2 * want[0], 3 * LIMIT)
             self.near(lse[None], want[1])
             for causal, softcap in ((True, None), (False, 4.0)):
-                o, lse = flashinfer.single_prefill_with_kv_cache(q, *given, causal=causal, kv_layout=layout, logits_soft_cap=softcap, return_lse=True)
+                o, lse = flashinfer.single_prefill_with_kv_cache(q, *given, causal=causal, kv_layout=layout,
+                                                                 logits_soft_cap=softcap, return_lse=True)
                 want = attended(q, k, v, seen_of(6, 25, causal, -1), softcap=softcap)
                 self.near(o, want[0])
                 self.near(lse, want[1])
@@ -340,8 +368,10 @@ class FunctionsTest(unittest.TestCase):
             lengths = flashinfer.get_seq_lens(cache.indptr, cache.last, page_size)
             self.assertEqual(lengths.tolist(), cache.lengths)
             of, at = flashinfer.get_batch_indices_positions(begins, lengths, sum(new) + 1)
-            self.assertEqual((of.tolist(), at.tolist()), ([0, 0, 2, 2, 2, 2, 2, 2, 3, 3, 3, -1], [7, 8, 0, 1, 2, 3, 4, 5, 14, 15, 16, -1]))
-            flashinfer.append_paged_kv_cache(k, v, of[:-1], at[:-1], (pages[:, 0], pages[:, 1]), cache.indices, cache.indptr, cache.last, layout)
+            self.assertEqual((of.tolist(), at.tolist()),
+                             ([0, 0, 2, 2, 2, 2, 2, 2, 3, 3, 3, -1], [7, 8, 0, 1, 2, 3, 4, 5, 14, 15, 16, -1]))
+            flashinfer.append_paged_kv_cache(k, v, of[:-1], at[:-1], (pages[:, 0], pages[:, 1]), cache.indices,
+                                             cache.indptr, cache.last, layout)
             want = torch.zeros_like(cache.pages)
             for row, (request, key) in enumerate(zip(of.tolist()[:-1], at.tolist())):
                 page = cache.indices[cache.indptr[request] + key // page_size]
@@ -353,7 +383,8 @@ class FunctionsTest(unittest.TestCase):
         latent = torch.zeros(cache.pages.shape[0], 2, 192, dtype=DTYPE, device=DEVICE)
         rows = drawn(cache.random, 3, 192)
         of, at = ints([0, 1, 1]), ints([4, 2, 40])  # the last has no page
-        flashinfer.append_paged_mla_kv_cache(rows[:, :128], rows[:, 128:], of, at, latent[..., :128], latent[..., 128:], cache.indices, cache.indptr, cache.last)
+        flashinfer.append_paged_mla_kv_cache(rows[:, :128], rows[:, 128:], of, at, latent[..., :128], latent[..., 128:],
+                                             cache.indices, cache.indptr, cache.last)
         want = torch.zeros_like(latent)
         want[cache.indices[2], 0], want[cache.indices[4], 0] = rows[0], rows[1]
         self.assertTrue(torch.equal(latent, want))
@@ -367,14 +398,17 @@ class FunctionsTest(unittest.TestCase):
         lses = [lse.to(DEVICE, torch.float32) for _, lse in states]
         want = attended(q, k, v)
         for found in (flashinfer.merge_states(torch.stack(values, 1), torch.stack(lses, 1)),
-                      flashinfer.merge_state(*flashinfer.merge_state(values[0], lses[0], values[2], lses[2]), values[3], lses[3])):
+                      flashinfer.merge_state(*flashinfer.merge_state(values[0], lses[0], values[2], lses[2]), values[3],
+                                             lses[3])):
             self.near(found[0], want[0])
             self.near(found[1], want[1])
         given, kept = torch.stack([x.float() for x in values], 1), torch.stack(lses, 1)
         before = given.clone(), kept.clone()
         flashinfer.merge_states(given, kept)
         one = flashinfer.merge_states(given[:, 1:2], kept[:, 1:2])  # which has seen no key
-        self.assertTrue(torch.equal(given, before[0]) and torch.equal(kept, before[1]) and (one[0] == 0).all() and (one[1] == -math.inf).all())
+        self.assertTrue(
+            torch.equal(given, before[0]) and torch.equal(kept, before[1]) and (one[0] == 0).all() and
+            (one[1] == -math.inf).all())
         mask = torch.arange(7, device=DEVICE) % 2 == 0
         o, lse = values[0].clone(), lses[0].clone()
         flashinfer.merge_state_in_place(o, lse, values[2], lses[2], mask)

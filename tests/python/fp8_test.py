@@ -102,8 +102,10 @@ class NumpyTest(unittest.TestCase):
         self.attend(accuracy="fast", v_layout="transposed", tolerance=0.05)
 
     def test_every_shape_of_factors(self):
-        q, k, v = (np.random.default_rng(3).integers(0x20, 0x40, (2, 24, heads, 64)).astype(np.uint8) for heads in (4, 2, 2))
-        call = lambda q_scale=1.0, k_scale=1, v_scale=np.float32(1): attune.attention(q, k, v, dtype="e4m3", q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
+        q, k, v = (np.random.default_rng(3).integers(0x20, 0x40, (2, 24, heads, 64)).astype(np.uint8)
+                   for heads in (4, 2, 2))
+        call = lambda q_scale=1.0, k_scale=1, v_scale=np.float32(1): attune.attention(
+            q, k, v, dtype="e4m3", q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
         per_head = np.float32([[1.5, 0.5]])  # of q: one for each group of heads
         scalar = np.float32(2)
         got = call(q_scale=per_head, k_scale=0.25, v_scale=np.array(scalar))
@@ -124,47 +126,53 @@ class NumpyTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "needs the name of its type"):
             attune.attention(q8, q8, q8)
         ones = {"k_scale": 1.0, "v_scale": 1.0}
-        with self.assertRaisesRegex(ValueError, r"q_scale has shape \(1, 2, 2\); accepted are"):
+        with self.assertRaisesRegex(ValueError, r"q_scale has shape \(1, 2, 2\); must be"):
             attune.attention(q8, q8, q8, dtype="e4m3", q_scale=scale, **ones)
         with self.assertRaisesRegex(ValueError, "k_scale is float64"):
             attune.attention(q8, q8, q8, dtype="e4m3", q_scale=1.0, k_scale=np.float64([[1.0]]))
-        with self.assertRaisesRegex(ValueError, r"v_scale is missing; 8-bit tensors need the factors that quantise\(\) gave"):
+        with self.assertRaisesRegex(ValueError,
+                                    r"v_scale is missing; 8-bit tensors need the factors that quantise\(\) gave"):
             attune.attention(q8, q8, q8, dtype="e4m3", q_scale=scale, k_scale=scale, scale_block=16)
         x = draw(1, 32, 2, 64)
-        with self.assertRaisesRegex(ValueError, "q_scale is given, and its tensor is fp32; factors are for 8-bit tensors"):
+        with self.assertRaisesRegex(ValueError,
+                                    "q_scale is given, and its tensor is fp32; factors are for 8-bit tensors"):
             attune.attention(x, x, x, q_scale=scale)
         with self.assertRaisesRegex(attune.Error, "options .* are for 8-bit operands"):
             attune.attention(x, x, x, scale_block=16)
         with self.assertRaisesRegex(attune.Error, "takes powers of two"):
             attune.quantise(draw(1, 32, 2, 80), rotation="hadamard")
-        with self.assertRaisesRegex(attune.Error, "accuracy is \"high\"; accepted are accurate and fast"):
+        with self.assertRaisesRegex(attune.Error, "accuracy is \"high\"; must be accurate and fast"):
             attune.attention(q8, q8, q8, dtype="e4m3", accuracy="high", q_scale=1.0, **ones)
-        with self.assertRaisesRegex(ValueError, "accuracy is 'fast,scale_block_q=16'; accepted is one word"):
+        with self.assertRaisesRegex(ValueError, "accuracy is 'fast,scale_block_q=16'; must be one word"):
             attune.attention(q8, q8, q8, dtype="e4m3", accuracy="fast,scale_block_q=16", q_scale=1.0, **ones)
-        with self.assertRaisesRegex(ValueError, "rotation is 'none,head_dim_v=16'; accepted is one word"):
+        with self.assertRaisesRegex(ValueError, "rotation is 'none,head_dim_v=16'; must be one word"):
             attune.quantise(x, rotation="none,head_dim_v=16")
         with self.assertRaisesRegex(ValueError, "dtype says fp16; dtype names the type of uint8 arrays"):
             attune.attention(x, x, x, dtype="fp16")
-        with self.assertRaisesRegex(ValueError, "k is fp32 and dtype_kv says e4m3; dtype_kv names the type of uint8 arrays"):
+        with self.assertRaisesRegex(ValueError,
+                                    "k is fp32 and dtype_kv says e4m3; dtype_kv names the type of uint8 arrays"):
             attune.attention(x, x, x, dtype_kv="e4m3")
         cache = np.zeros((1, 8, 1, 16), np.float32)
-        with self.assertRaisesRegex(ValueError, "k_cache is fp32 and dtype_kv says e4m3; dtype_kv names the type of uint8 arrays"):
-            attune.attention_kvcache(np.zeros((1, 1, 1, 16), np.float32), cache, cache, kv_lengths=np.array([4], np.int32), dtype_kv="e4m3")
+        with self.assertRaisesRegex(ValueError,
+                                    "k_cache is fp32 and dtype_kv says e4m3; dtype_kv names the type of uint8 arrays"):
+            attune.attention_kvcache(np.zeros((1, 1, 1, 16), np.float32), cache, cache,
+                                     kv_lengths=np.array([4], np.int32), dtype_kv="e4m3")
 
 
 @unittest.skipIf(torch is None, "there is no PyTorch here")
 class TorchTest(unittest.TestCase):
     def check(self, device):
         torch.manual_seed(7)
-        q, k, v = (torch.randn(2, rows, heads, 128, device=device, dtype=torch.bfloat16) for rows, heads in ((96, 4), (130, 2), (130, 2)))
+        q, k, v = (torch.randn(2, rows, heads, 128, device=device, dtype=torch.bfloat16)
+                   for rows, heads in ((96, 4), (130, 2), (130, 2)))
         want = expected(*(x.double().cpu().numpy() for x in (q, k, v)))
         for block, layout, out_dtype in ((0, "rows", torch.bfloat16), (64, "transposed", torch.float16)):
             q8, q_scale = attune.quantise(q, torch.float8_e4m3fn, scale_block=block, rotation="hadamard")
             k8, k_scale = attune.quantise(k, torch.float8_e4m3fn, scale_block=block, rotation="hadamard")
             v8, v_scale = attune.quantise(v, torch.float8_e4m3fn, scale_block=block, v_layout=layout)
             self.assertEqual((q8.dtype, q8.shape, v8.shape[-1]), (torch.float8_e4m3fn, q.shape, 130 if block else 128))
-            o, lse = attune.attention(q8, k8, v8, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, scale_block=block, v_layout=layout,
-                                      out_dtype=out_dtype, return_lse=True)
+            o, lse = attune.attention(q8, k8, v8, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, scale_block=block,
+                                      v_layout=layout, out_dtype=out_dtype, return_lse=True)
             self.assertEqual((o.dtype, o.device), (out_dtype, q.device))
             self.assertTrue(torch.isfinite(lse).all().item())
             self.assertLess(rms(o.double().cpu().numpy() - want) / rms(want), 0.08)

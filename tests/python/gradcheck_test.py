@@ -19,7 +19,9 @@ STEP = dict(eps=1e-2, atol=2e-3, rtol=2e-2, nondet_tol=0.0)
 
 
 def operands():
-    return [leaf(draw(BATCH, extent, heads, DIM)) for extent, heads in ((ROWS, HEADS), (KEYS, HEADS // 2), (KEYS, HEADS // 2))]
+    return [
+        leaf(draw(BATCH, extent, heads, DIM))
+        for extent, heads in ((ROWS, HEADS), (KEYS, HEADS // 2), (KEYS, HEADS // 2))]
 
 
 def small(*shape):
@@ -32,12 +34,14 @@ CASES = {
     "causal": ({"mask": "causal_bottom_right"}, {}),
     "softcap": ({"softcap": 2.0}, {}),
     "dropout": ({"dropout_p": 0.25, "seed": 3}, {}),
-    "key lengths": ({"key_lengths": torch.full((BATCH,), KEYS - 1, dtype=torch.int32, device=DEVICE)}, {}),
-    "biases": ({"mask": "causal_bottom_right"}, {"bias": (HEADS, ROWS, KEYS), "relative_bias": (HEADS, ROWS + KEYS - 1)}),
-    "slopes and sinks": ({}, {"alibi_slopes": (BATCH, HEADS), "sinks": (HEADS,)}),
-}
+    "key lengths": ({"key_lengths": torch.full((BATCH, ), KEYS - 1, dtype=torch.int32, device=DEVICE)}, {}),
+    "biases": ({"mask": "causal_bottom_right"}, {
+        "bias": (HEADS, ROWS, KEYS), "relative_bias": (HEADS, ROWS + KEYS - 1)}),
+    "slopes and sinks": ({}, {"alibi_slopes": (BATCH, HEADS), "sinks": (HEADS, )}), }
 if WHOLE:
-    CASES.update({"top left": ({"mask": "causal_top_left"}, {}), "window": ({"window": (1, 1)}, {}), "one row for all": ({}, {"bias": (1, KEYS)})})
+    CASES.update({
+        "top left": ({"mask": "causal_top_left"}, {}), "window": ({"window": (1, 1)}, {}), "one row for all": ({}, {
+            "bias": (1, KEYS)})})
 
 
 class GradcheckTest(GradientsTest):

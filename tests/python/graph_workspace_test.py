@@ -101,7 +101,8 @@ class GraphWorkspaceTest(unittest.TestCase):
     def test_plans_of_a_graph_share_it(self):
         many = caches(3, requests=40, length=700)
         want = attune.attention_kvcache(*many)
-        graph, found = captured([self.call, lambda: attune.attention_kvcache(*many), self.call, lambda: attune.attention_kvcache(*many)])
+        graph, found = captured([
+            self.call, lambda: attune.attention_kvcache(*many), self.call, lambda: attune.attention_kvcache(*many)])
         for _ in range(3):
             graph.replay()
         torch.cuda.synchronize()

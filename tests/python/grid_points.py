@@ -15,7 +15,8 @@ from attune._dropout import drawn_seed
 
 SDPA = ("SDPA_CPU", "SDPA_CPU_MASK", "SDPA_FLASH", "SDPA_EFFICIENT", "SDPA_EFFICIENT_MASK")
 FLASH = ("FLASH_2", "FLASH_2_PACKED", "FLASH_4")
-TOLERANCE = {torch.float32: 3e-5, torch.bfloat16: 2.5e-2, torch.float16: 4e-3}  # of o, whose elements are about 1 and less
+TOLERANCE = {torch.float32: 3e-5, torch.bfloat16: 2.5e-2,
+             torch.float16: 4e-3}  # of o, whose elements are about 1 and less
 LONGEST = 2048           # of masks of dropout that are kept
 MOST_SCORES = 1 << 25    # of one step of the reference: 256 MB of float64, several times
 SHORTEST_WINDOW = 203    # windows are shorter than that
@@ -37,8 +38,9 @@ def kernel_of(name, index):
     flash = name in FLASH
     mask = ("bool" if p["bool_mask"] else "float") if "mask_shape" in p else None
     diagonal = ("bottom_right" if flash else "top_left") if p.get("causal") else None
-    return (p["dtype"], p["head_dim"], p.get("head_dim_v") or p["head_dim"], p.get("kind", "mha"), diagonal, p.get("local", False), p.get("softcap", 0.0),
-            p.get("alibi", False), p.get("sink", False), p.get("dropout_p", 0.0), mask)
+    return (p["dtype"], p["head_dim"], p.get("head_dim_v") or
+            p["head_dim"], p.get("kind", "mha"), diagonal, p.get("local", False), p.get(
+                "softcap", 0.0), p.get("alibi", False), p.get("sink", False), p.get("dropout_p", 0.0), mask)
 
 
 def reference(q, k, v, **rest):
@@ -50,7 +52,8 @@ def reference(q, k, v, **rest):
     if of_heads:
         k, v = (x.repeat_interleave(heads // x.shape[2], 2) for x in (k, v))
     halves = [_part(q, k, v, rest, of_heads, part) for part in (slice(0, count // 2), slice(count // 2, count))]
-    return torch.cat([o for o, _ in halves], 2 if of_heads else 0), torch.cat([lse for _, lse in halves], 1 if of_heads else 0)
+    return torch.cat([o for o, _ in halves], 2 if of_heads else 0), torch.cat([lse for _, lse in halves],
+                                                                              1 if of_heads else 0)
 
 
 def _part(q, k, v, rest, of_heads, part):
@@ -131,8 +134,8 @@ class Points:
         dtype, rows = p["dtype"], p["seqlen_q"]
         keys, heads, causal = p.get("seqlen_kv", rows), p.get("heads", 4), p.get("causal", False)
         x = self.draw(p["batch"], rows, 3, heads, p["head_dim"], dtype=dtype) if keys == rows else None
-        q, k, v = x.unbind(2) if keys == rows else (self.draw(p["batch"], length, heads, p["head_dim"], dtype=dtype, seed=i)
-                                                    for i, length in enumerate((rows, keys, keys)))
+        q, k, v = x.unbind(2) if keys == rows else (self.draw(p["batch"], length, heads, p["head_dim"], dtype=dtype,
+                                                              seed=i) for i, length in enumerate((rows, keys, keys)))
         scale = 1 / p["head_dim"] if p.get("scale") else None
         mask, features = None, {}
         if "mask_shape" in p:
@@ -140,8 +143,8 @@ class Points:
             mask = self.draw(*(extents[axis] for axis in p["mask_shape"]), dtype=dtype)
             mask = mask > 0 if p["bool_mask"] else mask
             features = {"seen": mask} if p["bool_mask"] else {"bias": mask}
-        call = lambda: attune.sdpa.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, p.get("dropout_p", 0.0),
-                                                                causal, scale)
+        call = lambda: attune.sdpa.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
+                                                                mask, p.get("dropout_p", 0.0), causal, scale)
         if dtype == torch.float64:
             return self._refused(call)
         seen = features.pop("seen", grids.visible(rows, keys, "top_left" if causal else None, device=self.device))
@@ -172,8 +175,8 @@ class Points:
         window = (pick.randrange(SHORTEST_WINDOW), pick.randrange(SHORTEST_WINDOW)) if p["local"] else (-1, -1)
         slopes = self.draw(batch, heads, seed=3).abs() * 0.3 if p.get("alibi") else None
         sinks = self.draw(heads, dtype=dtype, seed=4) if p.get("sink") else None
-        choices = dict(dropout_p=p.get("dropout_p", 0.0), causal=p["causal"], window_size=window, alibi_slopes=slopes, return_attn_probs=True,
-                       softcap=p.get("softcap", 0.0))
+        choices = dict(dropout_p=p.get("dropout_p", 0.0), causal=p["causal"], window_size=window, alibi_slopes=slopes,
+                       return_attn_probs=True, softcap=p.get("softcap", 0.0))
         if "kind" not in p:  # packed
             qkv = self.draw(batch, rows, 3, heads, p["head_dim"], dtype=dtype)
             q, k, v = qkv.unbind(2)

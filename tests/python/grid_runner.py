@@ -82,7 +82,10 @@ class Run:
             now = time.monotonic()
             if now - told >= every:
                 told = now
-                tell(f"{now - begun:.0f} s: {self.ran} points ran, {self.left()} left, {self.next} of {len(self.groups)} kernels begun, {len(self.failures)} failed")
+                tell(
+                    f"{now - begun:.0f} s: {self.ran} points ran, {self.left()} left, {self.next} of "
+                    f"{len(self.groups)} kernels begun, {len(self.failures)} failed"
+                )
             if now > self.end + GRACE:
                 for worker in list(self.workers.values()):
                     worker.kill()
@@ -143,7 +146,9 @@ class Run:
             self._note(tuple(points[0]), f"the process ended with status {status} before its first point")
             return None, points[1:]
         if status != SPENT or not failed:
-            self._note(at, "it did not return" if time.monotonic() > self.end + GRACE else f"its process ended with status {status}")
+            self._note(
+                at, "it did not return" if time.monotonic() > self.end +
+                GRACE else f"its process ended with status {status}")
         with self.lock:
             self.ran += 1
         return None, points[1:]

@@ -34,7 +34,8 @@ def is_alive():
 
 def run_of(points, seconds=30, jobs=3, start=0, kernel_of=lambda name, index: index // 4):
     groups = grid_runner.in_order(points, kernel_of, 5)
-    return groups, grid_runner.Run([sys.executable, __file__, "--worker"], groups, seconds, jobs, start).go(tell=lambda _: None)
+    return groups, grid_runner.Run([sys.executable, __file__, "--worker"], groups, seconds, jobs,
+                                   start).go(tell=lambda _: None)
 
 
 class GridRunnerTest(unittest.TestCase):

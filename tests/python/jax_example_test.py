@@ -34,7 +34,7 @@ for changed, words in ((dict(k=zeros(1, 10, 2, 64), v=zeros(1, 10, 2, 64)), ("k 
                        (dict(k=zeros(2, 10, 3, 64), v=zeros(2, 10, 3, 64)), ("k has shape (2, 10, 3, 64)", "accepted")),
                        (dict(v=zeros(2, 5, 2, 64)), ("v has shape (2, 5, 2, 64)", "accepted")),
                        (dict(v=zeros(2, 10, 2, 64, dtype=jnp.bfloat16)), ("v is bfloat16", "accepted")),
-                       (dict(q=zeros(2, 10, 4, 64, dtype=jnp.int32)), ("q is int32", "accepted are float32, bfloat16, float16")),
+                       (dict(q=zeros(2, 10, 4, 64, dtype=jnp.int32)), ("q is int32", "must be float32, bfloat16, float16")),
                        (dict(k=zeros(2, 10, 64)), ("k has shape (2, 10, 64)", "accepted"))):
     given = {**dict(q=q, k=k, v=k), **changed}
     refused(lambda: jax_attention.attention(**given), *words)
@@ -76,7 +76,8 @@ def python_with_jax(folder):
         return sys.executable
     venv.create(folder / "jax", symlinks=True, with_pip=True)
     python = folder / "jax/bin/python"
-    if subprocess.run([python, "-m", "pip", "install", "--quiet", "jax"], capture_output=True, check=False).returncode != 0:
+    if subprocess.run([python, "-m", "pip", "install", "--quiet", "jax"], capture_output=True,
+                      check=False).returncode != 0:
         skip("this interpreter has no JAX, and pip cannot install it")
     return python
 
@@ -85,13 +86,18 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         os.environ.update(ATTUNE_STORE="", JAX_PLATFORMS="cpu")
-        if "libattune_clang" in (why := output(sys.executable, "-c", "import attune\ntry: attune.Context('cpu').plan('dtype=fp32,head_dim=64,heads=4,seqlen=128')\nexcept attune.Error as e: print(e)")):
+        if "libattune_clang" in (why := output(
+                sys.executable, "-c",
+                "import attune\ntry: attune.Context('cpu').plan('dtype=fp32,head_dim=64,heads=4,seqlen=128')\nexcept "
+                "attune.Error as e: print(e)"
+        )):
             skip(why)
         python = python_with_jax(folder)
         include = output(python, "-c", "import jax; print(jax.ffi.include_dir())")
         module = folder / "libattune_jax.so"
-        output(sys.argv[1], "-std=c++17", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", ROOT / "examples/jax_ffi.cpp", "-o", module,
-               "-I", ROOT / "runtime/include", "-isystem", include, output(python, "-m", "attune", "--library"))
+        output(sys.argv[1], "-std=c++17", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror",
+               ROOT / "examples/jax_ffi.cpp", "-o", module, "-I", ROOT / "runtime/include", "-isystem", include,
+               output(python, "-m", "attune", "--library"))
         said = output(python, ROOT / "examples/jax_attention.py", module)
         print(said)
         if not said.startswith("cpu: largest difference"):

@@ -85,11 +85,14 @@ class JitTraceTest(unittest.TestCase):
         q, k, v = operands()
         plan = attune.Context("cpu", store="").plan("dtype=fp32,head_dim=32,heads=4,batch=1,seqlen=8")
         by_plan = lambda q, k, v, o: plan.run(q, k, v, o) or o  # noqa: E731
-        with_map = lambda q, k, v: attune.block_map.build(q, k, key_lengths=torch.tensor([5], dtype=torch.int32)).granules  # noqa: E731
+        with_map = lambda q, k, v: attune.block_map.build(q, k, key_lengths=torch.tensor([5], dtype=torch.int32)
+                                                          ).granules  # noqa: E731
         for _ in range(3):
             by_plan(q, k, v, torch.empty_like(q))
-        for name, function, given in (("Plan.run", by_plan, (q, k, v, torch.empty_like(q))), ("block_map.build", with_map, (q, k, v))):
-            with self.assertRaisesRegex(ValueError, rf"{name}\(\) is called while torch.jit.trace records, and has no op"):
+        for name, function, given in (("Plan.run", by_plan, (q, k, v, torch.empty_like(q))), ("block_map.build",
+                                                                                              with_map, (q, k, v))):
+            with self.assertRaisesRegex(ValueError,
+                                        rf"{name}\(\) is called while torch.jit.trace records, and has no op"):
                 traced(function, *given)
             with self.assertRaisesRegex(ValueError, rf"{name}\(\) is called while make_fx records, and has no op"):
                 torch.fx.experimental.proxy_tensor.make_fx(function)(*given)

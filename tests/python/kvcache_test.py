@@ -16,17 +16,19 @@ class KvCacheTest(unittest.TestCase):
         """q: [batch, rows, heads, d] in the library's tensors."""
         o, lse = attune.attention_kvcache(q, cache.k, cache.v, return_lse=True, **cache.given, **keywords)
         for request in range(len(cache.lengths)):
-            want = expected(numbers(q)[request], cache.keys[request], cache.values[request], causal=keywords.get("is_causal", False),
-                            window=keywords.get("window") or (None, None), slopes=return_also, softcap=keywords.get("softcap"))
+            want = expected(
+                numbers(q)[request], cache.keys[request], cache.values[request], causal=keywords.get(
+                    "is_causal", False), window=keywords.get("window") or (None, None), slopes=return_also,
+                softcap=keywords.get("softcap"))
             close(o[request], want[0])
             close(lse[request], want[1])
         return o
 
     def test_pages_and_slots(self):
         random = np.random.default_rng(1)
-        for number, (page, heads, heads_kv, rows, d, dv, hnd) in enumerate((
-                (16, 8, 2, 1, 64, 64, False), (1, 7, 1, 1, 128, 128, False), (3, 12, 2, 4, 80, 64, True), (64, 4, 4, 2, 128, 128, True),
-                (0, 8, 2, 1, 128, 128, False), (0, 6, 1, 3, 64, 96, True))):
+        for number, (page, heads, heads_kv, rows, d, dv, hnd) in enumerate(
+            ((16, 8, 2, 1, 64, 64, False), (1, 7, 1, 1, 128, 128, False), (3, 12, 2, 4, 80, 64, True),
+             (64, 4, 4, 2, 128, 128, True), (0, 8, 2, 1, 128, 128, False), (0, 6, 1, 3, 64, 96, True))):
             lengths = [200, 0, 1, 17, 199, 64]
             cache = Cache(number, lengths, 200, heads_kv, d, dv, page, hnd)
             q = tensor(random.standard_normal((len(lengths), rows, heads, d)))
@@ -48,10 +50,13 @@ class KvCacheTest(unittest.TestCase):
                 if DEVICE == "cuda":
                     self.assertEqual(plan.kernel_template, "mla_sm90")
                 else:  # the same numbers as of values with memory of their own
-                    own = attune.attention_kvcache(q, cache.k, tensor(numbers(cache.v)), is_causal=rows > 1, **cache.given)
-                    close(own, numbers(attune.attention_kvcache(q, cache.k, cache.v, is_causal=rows > 1, **cache.given)))
+                    own = attune.attention_kvcache(q, cache.k, tensor(numbers(cache.v)), is_causal=rows > 1,
+                                                   **cache.given)
+                    close(own, numbers(attune.attention_kvcache(q, cache.k, cache.v, is_causal=rows > 1,
+                                                                **cache.given)))
         shifted = cache.k[..., 64:576]
-        self.assertEqual(attune.prepare_kvcache(q, cache.k, shifted, is_causal=True, **cache.given).problem.v_in_k, 0) if DEVICE != "cuda" else None
+        self.assertEqual(attune.prepare_kvcache(q, cache.k, shifted, is_causal=True, **cache.given).problem.v_in_k,
+                         0) if DEVICE != "cuda" else None
 
     def test_masks_and_scores(self):
         random = np.random.default_rng(2)
@@ -84,8 +89,9 @@ class KvCacheTest(unittest.TestCase):
             rows[at] = q
             for window in (None, (1000, 0)):
                 for context in contexts:
-                    o, lse = attune.attention_kvcache(tensor(rows), cache.k, cache.v, return_lse=True, is_causal=True, window=window, context=context,
-                                                      batch_invariant=True, **cache.given)
+                    o, lse = attune.attention_kvcache(tensor(rows), cache.k, cache.v, return_lse=True, is_causal=True,
+                                                      window=window, context=context, batch_invariant=True,
+                                                      **cache.given)
                     got = (numbers(o[at]), numbers(lse[at]))
                     want = cuts.setdefault(window, got)
                     for mine, first in zip(got, want):
@@ -108,15 +114,18 @@ class KvCacheTest(unittest.TestCase):
         cache = Cache(3, lengths, 160, 2, 64, 64, 16)
         q = tensor(random.standard_normal((3, rows, 8, 64)))
         given = tree if torch is None else torch.from_numpy(tree).to(DEVICE)
-        o, lse = attune.attention_kvcache(q, cache.k, cache.v, return_lse=True, mask_mod=attune.tree_mask(given, cache.given["kv_lengths"]), **cache.given)
+        o, lse = attune.attention_kvcache(q, cache.k, cache.v, return_lse=True, mask_mod=attune.tree_mask(
+            given, cache.given["kv_lengths"]), **cache.given)
         for request, length in enumerate(lengths):
             for node in range(rows):
                 own = np.flatnonzero(np.concatenate([np.ones(length - rows, bool), tree[request, node]]))
-                want = expected(numbers(q)[request, node:node + 1], cache.keys[request][own], cache.values[request][own])
+                want = expected(
+                    numbers(q)[request, node:node + 1], cache.keys[request][own], cache.values[request][own])
                 close(o[request, node:node + 1], want[0])
                 close(lse[request][:, node:node + 1], want[1])
-        for message, call in (("tree is int32 of shape", lambda: attune.tree_mask(ints(tree), cache.given["kv_lengths"])),
-                              (r"accepted is int32 \[3\]", lambda: attune.tree_mask(given, cache.given["kv_lengths"][:2]))):
+        for message, call in (("tree is int32 of shape",
+                               lambda: attune.tree_mask(ints(tree), cache.given["kv_lengths"])),
+                              (r"must be int32 \[3\]", lambda: attune.tree_mask(given, cache.given["kv_lengths"][:2]))):
             with self.assertRaisesRegex(ValueError, message):
                 call()
 
@@ -149,13 +158,15 @@ class KvCacheTest(unittest.TestCase):
     def test_caches_of_8_bits(self):
         """Every code but NaN and infinity, with a factor for each head; values that no request uses are NaN."""
         random = np.random.default_rng(20)
-        for name, page, rows, d, dv, dtype in (("e4m3", 16, 1, 128, 128, "float16"), ("e5m2", 0, 2, 64, 80, "float16"), ("e4m3", 3, 3, 80, 64, "bfloat16")):
+        for name, page, rows, d, dv, dtype in (("e4m3", 16, 1, 128, 128, "float16"), ("e5m2", 0, 2, 64, 80, "float16"),
+                                               ("e4m3", 3, 3, 80, 64, "bfloat16")):
             if torch is None and dtype == "bfloat16":
                 continue  # NumPy has none
             lengths, heads_kv = [200, 0, 1, 17], 2
             values = values_of_codes(name)
             used = np.flatnonzero(np.abs(values) <= 8.0)
-            k_factors, v_factors = random.uniform(0.1, 0.4, (1, heads_kv)).astype(np.float32), random.uniform(0.5, 2, (1, heads_kv)).astype(np.float32)
+            k_factors, v_factors = random.uniform(0.1, 0.4, (1, heads_kv)).astype(np.float32), random.uniform(
+                0.5, 2, (1, heads_kv)).astype(np.float32)
             size = page or 200
             per = -(-200 // size)
             order = random.permutation(len(lengths) * per).reshape(len(lengths), per)
@@ -169,7 +180,9 @@ class KvCacheTest(unittest.TestCase):
                 caches.append(held)
                 of_requests.append([values[codes] for codes in rows_of])
             q = random.standard_normal((len(lengths), rows, 8, d))
-            keywords = {"kv_lengths": ints(lengths), "is_causal": rows > 1, **({"page_table": ints(order)} if page else {"slots": ints(order[:, 0])})}
+            keywords = {
+                "kv_lengths": ints(lengths), "is_causal": rows > 1,
+                **({"page_table": ints(order)} if page else {"slots": ints(order[:, 0])})}
             if torch is None:
                 q = q.astype(dtype)
                 scales = {"k_scale": k_factors, "v_scale": v_factors, "dtype_kv": name}
@@ -177,7 +190,9 @@ class KvCacheTest(unittest.TestCase):
                 q = torch.from_numpy(q).to(DEVICE, getattr(torch, dtype))
                 native = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[name]
                 caches = [torch.from_numpy(cache).to(DEVICE).view(native) for cache in caches]
-                scales = {"k_scale": torch.from_numpy(k_factors).to(DEVICE), "v_scale": torch.from_numpy(v_factors).to(DEVICE)}
+                scales = {
+                    "k_scale": torch.from_numpy(k_factors).to(DEVICE),
+                    "v_scale": torch.from_numpy(v_factors).to(DEVICE)}
             with self.subTest(name, page=page, dtype=dtype):
                 limit = 2e-2 if dtype == "bfloat16" else 3e-3
                 o, lse = attune.attention_kvcache(q, *caches, return_lse=True, **keywords, **scales)
@@ -185,17 +200,19 @@ class KvCacheTest(unittest.TestCase):
                 plain = attune.attention_kvcache(q, *caches, **keywords, **{**scales, "k_scale": 0.25, "v_scale": 1.0})
                 np.testing.assert_allclose(numbers(one), 1.5 * numbers(plain), rtol=limit, atol=limit)
                 for request in range(len(lengths)):
-                    keys, held = of_requests[0][request] * k_factors[0][:, None], of_requests[1][request] * v_factors[0][:, None]
+                    keys, held = of_requests[0][request] * k_factors[0][:, None], of_requests[1][request] * v_factors[
+                        0][:, None]
                     want = expected(numbers(q)[request], keys, held, causal=rows > 1)
                     np.testing.assert_allclose(numbers(o)[request], want[0], rtol=limit, atol=limit)
                     np.testing.assert_allclose(numbers(lse)[request], want[1], rtol=2e-3, atol=2e-3)
-                for sentence, change in (("k_scale is missing", {"k_scale": None}), ("v_scale is -1", {"v_scale": -1.0}),
-                                         (r"k_scale has shape \(4, 2\)", {"k_scale": scales["k_scale"].repeat(4, 0) if torch is None else
-                                                                           scales["k_scale"].repeat(4, 1)})):
+                for sentence, change in (("k_scale is missing", {"k_scale": None}), ("v_scale is -1", {
+                        "v_scale": -1.0
+                }), (r"k_scale has shape \(4, 2\)",
+                     {"k_scale": scales["k_scale"].repeat(4, 0) if torch is None else scales["k_scale"].repeat(4, 1)})):
                     with self.assertRaisesRegex(ValueError, sentence):
                         attune.attention_kvcache(q, *caches, **keywords, **{**scales, **change})
                 codes = caches if torch is None else [cache.view(torch.uint8) for cache in caches]
-                with self.assertRaisesRegex(ValueError, "k_cache is uint8; accepted is uint8 with dtype_kv"):
+                with self.assertRaisesRegex(ValueError, "k_cache is uint8; must be uint8 with dtype_kv"):
                     attune.attention_kvcache(q, *codes, **keywords, **{**scales, "dtype_kv": None})
                 named = attune.attention_kvcache(q, *codes, **keywords, **{**scales, "dtype_kv": name})
                 np.testing.assert_array_equal(numbers(named), numbers(o))
@@ -210,15 +227,15 @@ class KvCacheTest(unittest.TestCase):
         lengths = cache.given["kv_lengths"]
         wide = lengths.astype(np.int64) if torch is None else lengths.long()
         for sentence, change in (
-                ("kv_lengths is int64; accepted is int32", {"kv_lengths": wide}),
-                (r"kv_lengths has shape \(1,\); accepted is \[batch\], of 2 requests", {"kv_lengths": lengths[:1]}),
+                ("kv_lengths is int64; must be int32", {"kv_lengths": wide}),
+                (r"kv_lengths has shape \(1,\); must be \[batch\], of 2 requests", {"kv_lengths": lengths[:1]}),
                 ("page_table and slots are given", {"slots": lengths}),
                 ("q_begins and seqlen_q go together", {"seqlen_q": 3}),
-                ("seqlen_kv is 33; accepted are 0 to 32", {"seqlen_kv": 33}),
+                ("seqlen_kv is 33; must be 0 to 32", {"seqlen_kv": 33}),
                 ("k_cache has 3 dimensions", {"k_cache": cache.k[0]}),
-                ("accepted are caches alike", {"v_cache": cache.v[:2]}),
-                ("mask is 'tree'; accepted are", {"mask": "tree"}),
-                ("mask is 'none' and is_causal is True; accepted is one of the two", {"mask": "none", "is_causal": True}),
+                ("must be caches alike", {"v_cache": cache.v[:2]}),
+                ("mask is 'tree'; must be", {"mask": "tree"}),
+                ("mask is 'none' and is_causal is True; must be one of the two", {"mask": "none", "is_causal": True}),
                 ("out has shape", {"out": tensor(np.zeros((2, 1, 4, 32)))}), ("softcap is -1", {"softcap": -1.0}),
                 ("mask is causal_top_left; op attention_kvcache takes", {"mask": "causal_top_left"})):
             with self.subTest(sentence), self.assertRaisesRegex((ValueError, TypeError, attune.Error), sentence):
@@ -227,7 +244,8 @@ class KvCacheTest(unittest.TestCase):
             table = numbers(cache.given["page_table"]).astype(np.int64)
             for id in (7, 99, -1):
                 table[0, 1] = id
-                with self.assertRaisesRegex(attune.Error, rf"page_table\[0\]\[1\] is {id}; must be 0 to 6, the last page"):
+                with self.assertRaisesRegex(attune.Error,
+                                            rf"page_table\[0\]\[1\] is {id}; must be 0 to 6, the last page"):
                     attune.attention_kvcache(**{**call, "page_table": ints(table)})
             slots = Cache(10, [20, 3], 32, 2, 64, 64)
             with self.assertRaisesRegex(attune.Error, r"slots\[1\] is 5; must be 0 to 4, the last slot"):
@@ -248,8 +266,9 @@ class FlashTest(unittest.TestCase):
         cos, sin = (x.to(DEVICE, getattr(torch, DTYPE)) for x in (angle.cos(), angle.sin()))
         for interleaved in (False, True):
             kc, vc = k_cache.clone(), v_cache.clone()
-            out, lse = attune.flash.flash_attn_with_kvcache(q, kc, vc, k, v, cos, sin, before, block_table=table, causal=True,
-                                                            rotary_interleaved=interleaved, return_softmax_lse=True)
+            out, lse = attune.flash.flash_attn_with_kvcache(q, kc, vc, k, v, cos, sin, before, block_table=table,
+                                                            causal=True, rotary_interleaved=interleaved,
+                                                            return_softmax_lse=True)
             for b in range(batch):
                 length = int(before[b]) + new
                 row = lambda cache: torch.cat([cache[page_id] for page_id in table[b].tolist()])[:length]  # noqa: E731
@@ -268,13 +287,19 @@ class FlashTest(unittest.TestCase):
         q = torch.randn(3, 1, 8, 64, generator=random).to(DEVICE, torch.bfloat16)
         before = torch.tensor([30, 0, 7], dtype=torch.int32, device=DEVICE)
         factors = torch.tensor([[0.5, 2.0]], device=DEVICE)
-        out = attune.flash.flash_attn_with_kvcache(q, kc, vc, k, v, cache_seqlens=before, k_descale=factors.expand(3, 2), v_descale=factors)
+        out = attune.flash.flash_attn_with_kvcache(q, kc, vc, k, v, cache_seqlens=before, k_descale=factors.expand(
+            3, 2), v_descale=factors)
         for b, n in enumerate((31, 1, 8)):
             self.assertTrue(torch.equal(kc[b, n - 1].view(torch.uint8), k[b, 0].view(torch.uint8)))
             keys, values = (numbers(cache[b, :n].float() * factors[0][:, None]) for cache in (kc, vc))
             np.testing.assert_allclose(numbers(out[b]), expected(numbers(q[b]), keys, values)[0], rtol=2e-2, atol=2e-2)
-        with self.assertRaisesRegex(ValueError, r"k_descale has shape \(3, 2\); accepted beside block_table are factors of heads that all requests share"):
-            attune.flash.flash_attn_with_kvcache(q, kc, vc, k_descale=factors.repeat(3, 1), block_table=torch.zeros(3, 1, dtype=torch.int32, device=DEVICE))
+        with self.assertRaisesRegex(
+                ValueError,
+                r"k_descale has shape \(3, 2\); accepted beside block_table are factors of heads that all requests "
+                r"share"
+        ):
+            attune.flash.flash_attn_with_kvcache(q, kc, vc, k_descale=factors.repeat(3, 1), block_table=torch.zeros(
+                3, 1, dtype=torch.int32, device=DEVICE))
         each = torch.rand(3, 2, generator=random).to(DEVICE) + 0.5
         for slots, of in ((None, (0, 1, 2)), ([2, 0, 1], (2, 0, 1)), ([1, 2], (1, 2))):
             given = dict(cache_seqlens=before[:len(of)] + 1, k_descale=each[:len(of)], v_descale=each[:len(of)] * 2)
@@ -282,12 +307,17 @@ class FlashTest(unittest.TestCase):
             out = attune.flash.flash_attn_with_kvcache(q[:len(of)], kc, vc, cache_batch_idx=index, **given)
             for b, slot in enumerate(of):
                 keys, values = (numbers(cache[slot, :before[b] + 1].float() * each[b][:, None]) for cache in (kc, vc))
-                np.testing.assert_allclose(numbers(out[b]), expected(numbers(q[b]), keys, 2 * values)[0], rtol=2e-2, atol=4e-2)
+                np.testing.assert_allclose(numbers(out[b]),
+                                           expected(numbers(q[b]), keys, 2 * values)[0], rtol=2e-2, atol=4e-2)
         k16, v16 = k.bfloat16(), v.bfloat16()
-        attune.flash.flash_attn_with_kvcache(q, kc, vc, k16, v16, cache_seqlens=before, k_descale=factors, v_descale=factors)
+        attune.flash.flash_attn_with_kvcache(q, kc, vc, k16, v16, cache_seqlens=before, k_descale=factors,
+                                             v_descale=factors)
         for b, n in enumerate((31, 1, 8)):
-            self.assertTrue(torch.equal(kc[b, n - 1].view(torch.uint8), (k16[b, 0].float() / factors[0][:, None]).to(kc.dtype).view(torch.uint8)))
-        with self.assertRaisesRegex(ValueError, "k is torch.float32, q is torch.bfloat16 and the cache torch.float8_e4m3fn"):
+            self.assertTrue(
+                torch.equal(kc[b, n - 1].view(torch.uint8),
+                            (k16[b, 0].float() / factors[0][:, None]).to(kc.dtype).view(torch.uint8)))
+        with self.assertRaisesRegex(ValueError,
+                                    "k is torch.float32, q is torch.bfloat16 and the cache torch.float8_e4m3fn"):
             attune.flash.flash_attn_with_kvcache(q, kc, vc, k.float(), v.float(), cache_seqlens=before)
 
     @staticmethod
@@ -295,7 +325,8 @@ class FlashTest(unittest.TestCase):
         """A pair of columns as a complex number times e^(i angle)."""
         c, s = (t[first:first + x.shape[0], None].float() for t in (cos, sin))
         part, rest = x[..., :32].float(), x[..., 32:].float()
-        pairs = part.reshape(*part.shape[:2], 16, 2) if interleaved else torch.stack((part[..., :16], part[..., 16:]), -1)
+        pairs = part.reshape(*part.shape[:2], 16, 2) if interleaved else torch.stack(
+            (part[..., :16], part[..., 16:]), -1)
         real, imaginary = pairs[..., 0] * c - pairs[..., 1] * s, pairs[..., 0] * s + pairs[..., 1] * c
         made = torch.stack((real, imaginary), -1).flatten(-2) if interleaved else torch.cat((real, imaginary), -1)
         return torch.cat((made, rest), -1)
@@ -307,7 +338,8 @@ class FlashTest(unittest.TestCase):
         cu = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=DEVICE)
         total = sum(lengths)
         q, k, v = draw(total, 8, 64), draw(total, 2, 64), draw(total, 2, 64)
-        out, lse, _ = attune.flash.flash_attn_varlen_func(q, k, v, cu, cu.clone(), 90, 90, causal=True, return_attn_probs=True)
+        out, lse, _ = attune.flash.flash_attn_varlen_func(q, k, v, cu, cu.clone(), 90, 90, causal=True,
+                                                          return_attn_probs=True)
         packed = attune.flash.flash_attn_varlen_kvpacked_func(q, torch.stack((k, v), 1), cu, cu, 90, 90, causal=True)
         torch.testing.assert_close(out, packed, atol=LIMIT, rtol=LIMIT)
         for begin, length in zip(cu.tolist(), lengths):
@@ -325,7 +357,8 @@ class FlashTest(unittest.TestCase):
         q, k, v = draw(sum(rows), 8, 64), draw(sum(keys) + 9, 2, 64), draw(sum(keys) + 9, 2, 64)
         k[sum(keys):] = v[sum(keys):] = float("nan")
         for causal, window in ((False, (-1, -1)), (True, (-1, -1)), (True, (20, 0))):
-            out, lse, _ = attune.flash.flash_attn_varlen_func(q, k, v, cu_q, cu_k, 70, 260, causal=causal, window_size=window, return_attn_probs=True)
+            out, lse, _ = attune.flash.flash_attn_varlen_func(q, k, v, cu_q, cu_k, 70, 260, causal=causal,
+                                                              window_size=window, return_attn_probs=True)
             for i in range(len(rows)):
                 of, seen = slice(cu_q[i], cu_q[i + 1]), slice(cu_k[i], cu_k[i + 1])
                 if not rows[i]:
@@ -333,7 +366,8 @@ class FlashTest(unittest.TestCase):
                 if not keys[i]:
                     self.assertTrue(bool((out[of] == 0).all()) and bool(torch.isneginf(lse[:, of]).all()))
                     continue
-                want = expected(numbers(q[of]), numbers(k[seen]), numbers(v[seen]), causal=causal, window=[None if w < 0 else w for w in window])
+                want = expected(numbers(q[of]), numbers(k[seen]), numbers(v[seen]), causal=causal, window=[
+                    None if w < 0 else w for w in window])
                 close(out[of], want[0], 2)
                 close(lse[:, of], want[1], 2)
 
@@ -350,15 +384,22 @@ class FlashTest(unittest.TestCase):
             out.fill_(float("nan"))
             graph.replay()
             for request, n in enumerate(lengths):
-                close(out[request], expected(numbers(q)[request], cache.keys[request][:n], cache.values[request][:n])[0])
+                close(out[request],
+                      expected(numbers(q)[request], cache.keys[request][:n], cache.values[request][:n])[0])
 
-    @unittest.skipIf(DEVICE != "cuda" or not hasattr(torch.cuda, "_compile_kernel") or torch.cuda.get_device_capability()[0] < 9, "of sm_90, by a kernel of PyTorch")
+    @unittest.skipIf(
+        DEVICE != "cuda" or not hasattr(torch.cuda, "_compile_kernel") or torch.cuda.get_device_capability()[0] < 9,
+        "of sm_90, by a kernel of PyTorch")
     def test_lists_that_the_kernel_ahead_writes(self):
         """It lets the next one start long before it writes. Each family, way of loading, and more requests than a warp keeps."""
         late = torch.cuda._compile_kernel(LATE_WRITER, "late")
-        for page, heads, heads_kv, d, rows, batch, family in ((16, 8, 2, 128, 1, 3, "decode_sm80"), (1, 16, 8, 128, 1, 40, "decode_sm80"), (3, 6, 2, 80, 1, 5, "decode_sm80"),
-                                                              (0, 8, 2, 64, 1, 4, "decode_sm80"), (16, 32, 2, 128, 3, 3, "cache_sm90"), (0, 32, 2, 128, 3, 33, "cache_sm90"),
-                                                              (64, 16, 1, 576, 1, 4, "mla_sm90")):
+        for page, heads, heads_kv, d, rows, batch, family in ((16, 8, 2, 128, 1, 3, "decode_sm80"),
+                                                              (1, 16, 8, 128, 1, 40, "decode_sm80"), (3, 6, 2, 80, 1, 5,
+                                                                                                      "decode_sm80"),
+                                                              (0, 8, 2, 64, 1, 4, "decode_sm80"), (16, 32, 2, 128, 3, 3,
+                                                                                                   "cache_sm90"),
+                                                              (0, 32, 2, 128, 3, 33, "cache_sm90"), (64, 16, 1, 576, 1,
+                                                                                                     4, "mla_sm90")):
             cache = Cache(page + d, [700 - 3 * i for i in range(batch)], 704, heads_kv, d, d, page)
             if family == "mla_sm90":
                 cache.v = cache.k[..., :512]
@@ -366,11 +407,14 @@ class FlashTest(unittest.TestCase):
             plan = attune.prepare_kvcache(q, cache.k, cache.v, is_causal=True, **cache.given)
             given = dict(cache.given)
             first = {name: found.clone() for name, found in given.items()}
-            changes = [first, *({**first, "kv_lengths": lengths} for lengths in (first["kv_lengths"] - 400, first["kv_lengths"] * 0 + 1))]
+            changes = [
+                first, *({**first, "kv_lengths": lengths}
+                         for lengths in (first["kv_lengths"] - 400, first["kv_lengths"] * 0 + 1))]
             changes += [{name: found.roll(step, 0) for name, found in first.items()} for step in (1, 2)]
 
             def step(change, last, wait=lambda: None):
-                for name in sorted(change, key=lambda name: name == last):  # those before have ended when that one starts
+                for name in sorted(change,
+                                   key=lambda name: name == last):  # those before have ended when that one starts
                     late((1, 1, 1), (256, 1, 1), (given[name], change[name].contiguous(), change[name].numel()))
                 wait()
                 return attune.attention_kvcache(q, cache.k, cache.v, is_causal=True, **cache.given)

@@ -20,7 +20,8 @@ MAX_IMPORT_S = 0.060
 
 
 def output(*command, **options):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120, check=False, **options)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120, check=False,
+                          **options)
     if done.returncode != 0:
         raise AssertionError(f"{command}: {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -31,7 +32,8 @@ class Installed:
 
     def __init__(self, folder, python, packages):
         self.python, self.packages = python, packages
-        self.environment = {"HOME": str(folder), "PATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "ATTUNE_STORE": ""}
+        self.environment = {
+            "HOME": str(folder), "PATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "ATTUNE_STORE": ""}
 
     def run(self, *arguments, **more):
         return output(self.python, *arguments, env=self.environment | more)
@@ -55,20 +57,21 @@ class AsWheel(unittest.TestCase):
 
     def test_finds_its_parts(self):
         own = self.installed.packages / "attune"
-        for option, want in (("--library", own / "libattune.so"), ("--program", own / "attune"), ("--includedir", own / "include")):
+        for option, want in (("--library", own / "libattune.so"), ("--program", own / "attune"), ("--includedir",
+                                                                                                  own / "include")):
             self.assertEqual(self.installed.run("-m", "attune", option).strip(), str(want.resolve()), option)
         self.assertIn("--cmakedir", self.installed.run("-m", "attune"))
         self.assertRegex(self.installed.run("-m", "attune", "--version"), r"^\d+\.\d+\.\d+\n$")
-        failed = subprocess.run([self.installed.python, "-m", "attune", "--cmakedir"], env=self.installed.environment, capture_output=True,
-                                text=True, check=False)
+        failed = subprocess.run([self.installed.python, "-m", "attune", "--cmakedir"], env=self.installed.environment,
+                                capture_output=True, text=True, check=False)
         self.assertEqual(failed.returncode, 1)
         self.assertIn("attuneConfig.cmake is not beside", failed.stderr)
 
     def test_an_unknown_option_is_named(self):
-        failed = subprocess.run([self.installed.python, "-m", "attune", "--foo"], env=self.installed.environment, capture_output=True, text=True,
-                                check=False)
+        failed = subprocess.run([self.installed.python, "-m", "attune", "--foo"], env=self.installed.environment,
+                                capture_output=True, text=True, check=False)
         self.assertEqual((failed.returncode, failed.stdout), (1, ""))
-        self.assertIn("--foo is no option; accepted are --cmakedir, ", failed.stderr)
+        self.assertIn("--foo is no option; must be --cmakedir, ", failed.stderr)
 
     def test_other_arguments_go_to_the_program(self):
         self.assertEqual(self.installed.run("-m", "attune", "version"), output(PROGRAM, "version"))
@@ -76,7 +79,8 @@ class AsWheel(unittest.TestCase):
         self.assertEqual(self.installed.run("-c", entry), output(PROGRAM, "version"))
 
     def test_imports_nothing_large(self):
-        found = self.installed.run("-c", f"import sys, attune; print(*[name for name in {LARGE} if name in sys.modules])")
+        found = self.installed.run("-c",
+                                   f"import sys, attune; print(*[name for name in {LARGE} if name in sys.modules])")
         self.assertEqual(found.split(), [])
 
     def test_import_time(self):
@@ -89,9 +93,10 @@ class AsWheel(unittest.TestCase):
         for place in ("nvidia/cuda_nvrtc/lib", "nvidia/cu13/lib"):
             (self.installed.packages / place).mkdir(parents=True, exist_ok=True)
         folders = self.installed.run("-c", "from attune._nvrtc import nvrtc_folders; print(*nvrtc_folders())").split()
-        self.assertEqual(folders, [str(self.installed.packages / place) for place in ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib")])
-        report = subprocess.run([self.installed.python, "-m", "attune", "doctor"], env=self.installed.environment, capture_output=True,
-                                text=True, check=False).stdout
+        self.assertEqual(
+            folders, [str(self.installed.packages / place) for place in ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib")])
+        report = subprocess.run([self.installed.python, "-m", "attune", "doctor"], env=self.installed.environment,
+                                capture_output=True, text=True, check=False).stdout
         self.assertIn(f"python   folders that may hold NVRTC: {', '.join(folders)}", report)
         self.assertIn(f"ATTUNE_NVRTC_FOLDERS={':'.join(folders)}", report)
 
@@ -103,11 +108,13 @@ class AsInstalledTree(unittest.TestCase):
             output("cmake", "--install", BUILD, "--prefix", prefix)
             installed = Installed(folder, sys.executable, None)
             installed.environment["PYTHONPATH"] = str(prefix / "share/attune/python")
-            for option, want in (("--library", "libattune.so"), ("--program", "bin/attune"), ("--includedir", "include/attune/attune.h"),
-                                 ("--cmakedir", "attuneConfig.cmake"), ("--pkgconfigdir", "attune.pc")):
+            for option, want in (("--library", "libattune.so"), ("--program", "bin/attune"),
+                                 ("--includedir", "include/attune/attune.h"), ("--cmakedir", "attuneConfig.cmake"),
+                                 ("--pkgconfigdir", "attune.pc")):
                 found = pathlib.Path(installed.run("-m", "attune", option).strip())
                 self.assertEqual(found.parts[:len(prefix.parts)], prefix.parts, option)
-                self.assertTrue(found.exists() and str(want).split("/")[-1] in str(sorted(found.glob("**/*")) or found), (option, found))
+                self.assertTrue(found.exists() and str(want).split("/")[-1] in str(sorted(found.glob("**/*")) or found),
+                                (option, found))
 
 
 if __name__ == "__main__":

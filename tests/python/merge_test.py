@@ -64,7 +64,9 @@ class Merge(unittest.TestCase):
         random = np.random.default_rng(2)
         o, lse = draw(random, 1, 64, 2, 32, "fp32")
         other_o, other_lse = draw(random, 1, 64, 2, 32, "fp16")
-        for rows, of, part in ((slice(0, 9), lse, o), (slice(20, 30), other_lse, other_o), (slice(40, 50), lse, o), (slice(45, 60), other_lse, other_o)):
+        for rows, of, part in ((slice(0, 9), lse, o), (slice(20,
+                                                             30), other_lse, other_o), (slice(40, 50), lse, o), (slice(
+                                                                 45, 60), other_lse, other_o)):
             of[:, :, rows] = -INF
             part[:, rows] = float("nan")  # never looked at
         got = attune.merge(o, lse, other_o, other_lse)
@@ -91,8 +93,10 @@ class Merge(unittest.TestCase):
         whole, whole_lse = attune.attention(q, k, v, mask_tensor=seen, return_lse=True)
         state = None
         for begin, end in ((100, 150), (0, 37), (37, 100)):  # rows see nothing of the first
-            part = attune.attention(q, k[:, begin:end], v[:, begin:end], mask_tensor=seen[..., begin:end] if torch is None else
-                                    seen[..., begin:end].contiguous(), return_lse=True)
+            part = attune.attention(
+                q, k[:, begin:end], v[:, begin:end],
+                mask_tensor=seen[..., begin:end] if torch is None else seen[...,
+                                                                            begin:end].contiguous(), return_lse=True)
             state = part if state is None else attune.merge(*state, *part, out=state[0], lse_out=state[1])
         np.testing.assert_allclose(numbers(state[0]), numbers(whole), atol=2e-6 if dtype == "fp32" else 0.02)
         np.testing.assert_allclose(numbers(state[1]), numbers(whole_lse), atol=1e-5 if dtype == "fp32" else 2e-3)
@@ -120,18 +124,22 @@ class Merge(unittest.TestCase):
         random = np.random.default_rng(8)
         o, lse = draw(random, 1, 8, 2, 32, "fp32")
         other, other_lse = draw(random, 1, 8, 2, 32, "fp16")
-        for arguments, words in (
-                ((o, lse, other[:, :7], other_lse), "other_o has shape"), ((o, lse, other, other_lse[:, :1]), "other_lse has shape"),
-                ((o, lse, other, tensor(numbers(other_lse), "fp16")), "other_lse is fp16"), ((o, None, other, other_lse), "lse is"),
-                ((o[0], lse, other, other_lse), "o has 3 dimensions"), ((o, lse, o, lse, o[:, ::-1] if torch is None else o.transpose(2, 3)), "out has"),
-                ((o, lse, other, other_lse, other), "out and other_o overlap"), ((o, lse, other, lse, None, lse.reshape(1, 2, 8)[:, :, :]), None)):
+        for arguments, words in (((o, lse, other[:, :7], other_lse),
+                                  "other_o has shape"), ((o, lse, other, other_lse[:, :1]), "other_lse has shape"),
+                                 ((o, lse, other, tensor(numbers(other_lse), "fp16")), "other_lse is fp16"),
+                                 ((o, None, other, other_lse), "lse is"), ((o[0], lse, other, other_lse),
+                                                                           "o has 3 dimensions"),
+                                 ((o, lse, o, lse, o[:, ::-1] if torch is None else o.transpose(2, 3)),
+                                  "out has"), ((o, lse, other, other_lse, other), "out and other_o overlap"),
+                                 ((o, lse, other, lse, None, lse.reshape(1, 2, 8)[:, :, :]), None)):
             with self.subTest(words=words):
                 if words is None:
                     self.assertRaises(ValueError, attune.merge, *arguments)  # lse_out is lse, and so is other_lse
                 else:
                     self.assertRaisesRegex((ValueError, TypeError), words, attune.merge, *arguments)
         if torch is not None:
-            with self.assertRaisesRegex(ValueError, "other_o is a NumPy array and o is a PyTorch tensor; accepted are operands of one library"):
+            with self.assertRaisesRegex(
+                    ValueError, "other_o is a NumPy array and o is a PyTorch tensor; must be operands of one library"):
                 attune.merge(o, lse, numbers(other), other_lse)
         with self.assertRaisesRegex(attune.Error, "head_dim_qk is 33|accepted"):
             attune.merge(*draw(random, 1, 8, 2, 33, "fp32"), *draw(random, 1, 8, 2, 33, "fp32"))

@@ -45,7 +45,8 @@ def expected(q, k, v, mask="none", window=(-1, -1), scale=None):
 def operands(batch=2, seqlen_q=33, seqlen_kv=47, heads=4, heads_kv=2, head_dim=64, head_dim_v=64, dtype=np.float32):
     random = np.random.default_rng(7)
     draw = lambda *shape: random.standard_normal(shape).astype(dtype)
-    return draw(batch, seqlen_q, heads, head_dim), draw(batch, seqlen_kv, heads_kv, head_dim), draw(batch, seqlen_kv, heads_kv, head_dim_v)
+    return draw(batch, seqlen_q, heads, head_dim), draw(batch, seqlen_kv, heads_kv, head_dim), draw(
+        batch, seqlen_kv, heads_kv, head_dim_v)
 
 
 class NumpyTest(unittest.TestCase):
@@ -70,7 +71,8 @@ class NumpyTest(unittest.TestCase):
 
         q, k, v = operands()
         for kind in (Longer, Wider):
-            with self.assertRaisesRegex(ValueError, f"q is a {kind.__name__} that shows shape .*; must be those of its memory, "):
+            with self.assertRaisesRegex(ValueError,
+                                        f"q is a {kind.__name__} that shows shape .*; must be those of its memory, "):
                 attune.attention(q.view(kind), k, v)
         np.testing.assert_array_equal(attune.attention(q.view(Plain), k, v), attune.attention(q, k, v))
 
@@ -117,7 +119,8 @@ class NumpyTest(unittest.TestCase):
         q, k, v = operands(seqlen_kv=33, heads_kv=4, head_dim=20, head_dim_v=20)
         want = attune.attention(q, k, v, pad_head_dim=True)
         for name, out in (("k", k), ("v", v)):
-            with self.assertRaisesRegex(ValueError, f"out and {name} overlap in memory; accepted is out with memory of its own"):
+            with self.assertRaisesRegex(ValueError,
+                                        f"out and {name} overlap in memory; must be out with memory of its own"):
                 attune.attention(q, k, v, out=out, pad_head_dim=True)
         self.assertTrue((attune.attention(q, k, v, out=q, pad_head_dim=True) == want).all())  # in its very place
 

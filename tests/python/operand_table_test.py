@@ -44,7 +44,8 @@ def expected(q, k, v):
 
 def another_problem(case):
     """Fewer rows of q and of out, or of k and of v, fit each other; so do fewer columns, which are computed in wider copies."""
-    less, narrow = ([name for name in NAMES if case[name].name == text] for text in ("a row less", "half of the last dimension"))
+    less, narrow = ([name for name in NAMES if case[name].name == text]
+                    for text in ("a row less", "half of the last dimension"))
     return less in (["q", "out"], ["k", "v"]) or narrow in (["q", "k"], ["v", "out"])
 
 
@@ -66,7 +67,8 @@ class Library:
             self.elsewhere = ("cpu", "cuda:1") if name == "fake_cuda" else ("cuda:0",)
             make = self.fake
         self.make = make
-        self.variants, self.factors = variants.torch_variants(make, self.elsewhere), variants.torch_factors(make, self.elsewhere)
+        self.variants, self.factors = variants.torch_variants(make, self.elsewhere), variants.torch_factors(
+            make, self.elsewhere)
 
     def fake(self, array, **keywords):
         return fake_torch.Tensor(array, keywords.pop("on", self.target), **keywords)
@@ -123,21 +125,28 @@ class Table:
     def cases(self):
         if self.entry == "factors":
             choices = variants.FACTORS + self.library.factors
-            return [triple for a, b in itertools.product(choices, repeat=2) for triple in ((a, b, choices[0]), (a, choices[0], b), (choices[0], a, b))]
+            return [
+                triple for a, b in itertools.product(choices, repeat=2)
+                for triple in ((a, b, choices[0]), (a, choices[0], b), (choices[0], a, b))]
         if self.entry == "quantise":
-            return [(choice,) for choice in self.library.choices() if choice.name != "a NumPy array"]  # right, where it is all there is
+            return [(choice, ) for choice in self.library.choices()
+                    if choice.name != "a NumPy array"]  # right, where it is all there is
         names = NAMES[:4] if self.entry == "attention" else NAMES
         plain, every = variants.LAYOUTS[0], self.library.choices()
-        return [{**dict.fromkeys(NAMES, plain), a: x, b: y} for a, b in itertools.combinations(names, 2) for x in every for y in every]
+        return [{**dict.fromkeys(NAMES, plain), a: x, b: y} for a, b in itertools.combinations(names, 2) for x in every
+                for y in every]
 
     def run(self, case):
         if self.entry == "factors":
             return self.run_factors(case)
         if self.entry == "quantise":
             return self.run_quantise(case[0])
-        fits = all(ROLES[name] in choice.ok for name, choice in case.items()) or (self.entry == "attention" and another_problem(case))
+        fits = all(ROLES[name] in choice.ok
+                   for name, choice in case.items()) or (self.entry == "attention" and another_problem(case))
         given = {name: self.operand(name, choice) for name, choice in case.items()}
-        names = [alias for name, choice in case.items() if choice.name != "plain" for alias in OTHER_NAMES.get(name, (name,))]
+        names = [
+            alias for name, choice in case.items() if choice.name != "plain"
+            for alias in OTHER_NAMES.get(name, (name, ))]
         names += ["q"] * (case["q"].name == "plain")  # the others are compared with it
         o_before = self.memory(given["out"]), self.memory(given["lse"])
         result = self.outcome(lambda: call(self.entry, self.plan, self.context, given), fits, names)
@@ -160,10 +169,13 @@ class Table:
         from attune import attention
         heads = (4, 2, 2)
         fits = all(choice[2] for choice in case)
-        q, k, v = (np.random.default_rng(i).integers(0x28, 0x40, SHAPES[name]).astype(np.uint8) for i, name in enumerate("qkv"))
+        q, k, v = (np.random.default_rng(i).integers(0x28, 0x40, SHAPES[name]).astype(np.uint8)
+                   for i, name in enumerate("qkv"))
         given = {name: self.library.make(variants.placed(x)) for name, x in zip("qkv", (q, k, v))}
         scales = {f"{name}_scale": choice[1](h, self.library.make) for name, choice, h in zip("qkv", case, heads)}
-        result = self.outcome(lambda: attention(**given, **scales, dtype="e4m3", out_dtype="fp16", context=self.context), fits, list(scales))
+        result = self.outcome(
+            lambda: attention(**given, **scales, dtype="e4m3", out_dtype="fp16", context=self.context), fits,
+            list(scales))
         if result is not None:
             decoded = [(8 + (x & 7)) * 2.0 ** ((x >> 3).astype(int) - 10) for x in (q, k, v)]
             self.compare(self.library.array(result), expected(*decoded)[0], 0.2)
@@ -171,13 +183,14 @@ class Table:
     def run_quantise(self, choice):
         from attune import quantise
         x = choice.build(values_of("k"), self.library.make)
-        shaped = choice.name in ("a row less", "empty", "float16", "half of the last dimension")  # any shape will do, but head_dim 8
+        shaped = choice.name in (
+            "a row less", "empty", "float16", "half of the last dimension")  # any shape will do, but head_dim 8
         fits = "in" in choice.ok or (shaped and choice.name != "half of the last dimension")
         result = self.outcome(lambda: quantise(x, context=self.context), fits, ["x", "q"])
         if result is not None and self.library.name != "torch":
             codes, scale = (np.array(self.library.array(part)) for part in result)
             sign, size = np.where(codes < 128, 1, -1), codes & 127
-            decoded = sign * np.where(size < 8, size * 2.0 ** -9, (8 + (size & 7)) * 2.0 ** ((size >> 3).astype(int) - 10))
+            decoded = sign * np.where(size < 8, size * 2.0**-9, (8 + (size & 7)) * 2.0**((size >> 3).astype(int) - 10))
             self.compare(decoded * scale[:, None, :, None], np.array(self.library.array(x), np.float64), 0.2)
 
     def outcome(self, body, fits, names):
@@ -237,14 +250,17 @@ class OperandTable(unittest.TestCase):
         faults, start = [], 0
         for _ in range(10):  # children
             read, write = os.memfd_create("number"), None
-            child = subprocess.run(["bash", "-c", f'exec "$0" "$@" 3<>/proc/{os.getpid()}/fd/{read}', sys.executable, __file__, library, entry,
-                                    str(start)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            child = subprocess.run([
+                "bash", "-c", f'exec "$0" "$@" 3<>/proc/{os.getpid()}/fd/{read}', sys.executable, __file__, library,
+                entry,
+                str(start)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             number = int(os.pread(read, 10, 0) or -1)
             os.close(read)
             faults += child.stdout.splitlines()
             if child.returncode == 0:
                 return faults
-            faults.append(f"case {number} of {library} {entry} ended the process with {child.returncode}: {child.stderr[-2000:]}")
+            faults.append(
+                f"case {number} of {library} {entry} ended the process with {child.returncode}: {child.stderr[-2000:]}")
             start = number + 1
         return faults
 

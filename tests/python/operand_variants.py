@@ -53,22 +53,22 @@ class Subclass(np.ndarray):
 ANY = ("in", "out", "lse")
 LAYOUTS = [
     Variant("plain", lambda a, kind: kind(placed(a)), ANY),
-    Variant("padded rows", lambda a, kind: kind(placed(a, extra=(0,) * (a.ndim - 1) + (4,))), ANY),
-    Variant("another order of dimensions", lambda a, kind: kind(placed(a, order=(0, 2, 1, 3) if a.ndim == 4 else (1, 0, 2))),
-            ANY),
-    Variant("repeated head", lambda a, kind: kind(repeated(a)), ("in",)),
+    Variant("padded rows", lambda a, kind: kind(placed(a, extra=(0, ) * (a.ndim - 1) + (4, ))), ANY),
+    Variant("another order of dimensions",
+            lambda a, kind: kind(placed(a, order=(0, 2, 1, 3) if a.ndim == 4 else (1, 0, 2))), ANY),
+    Variant("repeated head", lambda a, kind: kind(repeated(a)), ("in", )),
     Variant("every second element", lambda a, kind: kind(placed(np.repeat(a, 2, -1))[..., ::2]), ()),
-    Variant("rows of an odd length", lambda a, kind: kind(placed(a, extra=(0,) * (a.ndim - 1) + (1,))), ("lse",)),
-    Variant("4 bytes off", lambda a, kind: kind(placed(a, offset=4)), ("lse",)),
+    Variant("rows of an odd length", lambda a, kind: kind(placed(a, extra=(0, ) * (a.ndim - 1) + (1, ))), ("lse", )),
+    Variant("4 bytes off", lambda a, kind: kind(placed(a, offset=4)), ("lse", )),
     Variant("2 bytes off", lambda a, kind: kind(placed(a, offset=2)), ()),
     Variant("overlapping rows", lambda a, kind: kind(restrided(a, (4096, 16, *(16, 4)[4 - a.ndim:]))), ()),
     Variant("no dimensions", lambda a, kind: kind(placed(a).reshape(-1)[:1].reshape(())), ()),
     Variant("a dimension less", lambda a, kind: kind(placed(a)[0]), ()),
     Variant("a dimension more", lambda a, kind: kind(placed(a)[None]), ()),
     Variant("a row less", lambda a, kind: kind(placed(a)[:, 1:]), ()),
-    Variant("half of the last dimension", lambda a, kind: kind(placed(a, extra=(0,) * (a.ndim - 1) + (16,))[..., :a.shape[-1] // 2]), ()),
-    Variant("empty", lambda a, kind: kind(placed(a)[:0]), ()),
-]
+    Variant("half of the last dimension",
+            lambda a, kind: kind(placed(a, extra=(0, ) * (a.ndim - 1) + (16, ))[..., :a.shape[-1] // 2]), ()),
+    Variant("empty", lambda a, kind: kind(placed(a)[:0]), ()), ]
 
 
 def _of_dtype(name):
@@ -77,25 +77,28 @@ def _of_dtype(name):
 
 DTYPES = [_of_dtype(name) for name in ("float16", "float64", "int32", "uint8", "bool", "complex64")]
 NUMPY = [
-    _of_dtype(">f4"), Variant("objects", lambda a, kind: a.astype(object), ()),
+    _of_dtype(">f4"),
+    Variant("objects", lambda a, kind: a.astype(object), ()),
     Variant("a field of records", lambda a, kind: field(a), ()),
     Variant("reversed rows", lambda a, kind: placed(a[:, ::-1])[:, ::-1], ()),
-    Variant("read-only", lambda a, kind: frozen(a), ("in",)),
-    Variant("over bytes", lambda a, kind: np.frombuffer(b"\0" * 64 + a.tobytes(), np.uint8)[64:].view("f4").reshape(a.shape), ("in",)),
+    Variant("read-only", lambda a, kind: frozen(a), ("in", )),
+    Variant("over bytes",
+            lambda a, kind: np.frombuffer(b"\0" * 64 + a.tobytes(), np.uint8)[64:].view("f4").reshape(a.shape),
+            ("in", )),
     Variant("masked", lambda a, kind: np.ma.masked_array(placed(a)), ()),
     Variant("a subclass", lambda a, kind: placed(a).view(Subclass), ANY),
     Variant("a list", lambda a, kind: a.tolist(), ()),
     Variant("a memoryview", lambda a, kind: memoryview(a), ()),
     Variant("a number", lambda a, kind: 1.0, ()),
-    Variant("a text", lambda a, kind: "q", ()),
-]
+    Variant("a text", lambda a, kind: "q", ()), ]
 
 
 def torch_variants(kind, numpy_kind):
     """Those of PyTorch's tensors; `kind` makes one (fake or real), with keywords of fake_torch.Tensor."""
     variants = [Variant("a NumPy array", lambda a, _: placed(a), ()), Variant("a list", lambda a, _: a.tolist(), ())]
-    for name, keywords in (("needs a gradient", {"requires_grad": True}), ("without memory", {"memory": False}),
-                           ("sparse", {"layout": "sparse"}), ("negative bit", {"negative": True}), ("on meta", {"on": "meta"})):
+    for name, keywords in (("needs a gradient", {"requires_grad": True}), ("without memory", {
+            "memory": False}), ("sparse", {"layout": "sparse"}), ("negative bit", {"negative": True}), ("on meta", {
+                "on": "meta"})):
         variants.append(Variant(name, lambda a, _, keywords=keywords: kind(placed(a), **keywords), ()))
     for on in numpy_kind:
         variants.append(Variant(f"on {on}", lambda a, _, on=on: kind(placed(a), on=on), ()))
@@ -108,14 +111,20 @@ def _ones(heads, blocks=None, dtype=np.float32):
 
 
 FACTORS = [
-    ("1.0", lambda h, kind: 1.0, True), ("an int", lambda h, kind: 1, True), ("NumPy's number", lambda h, kind: np.float64(1), True),
+    ("1.0", lambda h, kind: 1.0, True),
+    ("an int", lambda h, kind: 1, True),
+    ("NumPy's number", lambda h, kind: np.float64(1), True),
     ("a tensor without dimensions", lambda h, kind: kind(placed(_ones(h))[0, 0:1].reshape(())), True),
     ("a factor a head", lambda h, kind: kind(placed(_ones(h))), True),
     ("one for all heads", lambda h, kind: kind(placed(_ones(1))), True),
     ("with blocks", lambda h, kind: kind(placed(_ones(h, 1))), True),
     ("repeated", lambda h, kind: kind(np.lib.stride_tricks.as_strided(placed(_ones(1)), (2, h), (4, 0))), True),
-    ("missing", lambda h, kind: None, False), ("a text", lambda h, kind: "1", False), ("a list", lambda h, kind: [1.0], False),
-    ("True", lambda h, kind: True, False), ("NaN", lambda h, kind: float("nan"), False), ("below 0", lambda h, kind: -1.0, False),
+    ("missing", lambda h, kind: None, False),
+    ("a text", lambda h, kind: "1", False),
+    ("a list", lambda h, kind: [1.0], False),
+    ("True", lambda h, kind: True, False),
+    ("NaN", lambda h, kind: float("nan"), False),
+    ("below 0", lambda h, kind: -1.0, False),
     ("float64", lambda h, kind: kind(placed(_ones(h, dtype=np.float64))), False),
     ("float16", lambda h, kind: kind(placed(_ones(h, dtype=np.float16))), False),
     ("one dimension", lambda h, kind: kind(placed(_ones(h))[0]), False),
@@ -123,15 +132,16 @@ FACTORS = [
     ("too many batches", lambda h, kind: kind(placed(_ones(h).repeat(2, 0))), False),
     ("too many blocks", lambda h, kind: kind(placed(_ones(h, 2))), False),
     ("no heads", lambda h, kind: kind(placed(_ones(h))[:, :0]), False),
-    ("2 bytes off", lambda h, kind: kind(placed(_ones(h), offset=2)), False),
-]
-NUMPY_FACTORS = [
-    ("reversed", lambda h, kind: placed(_ones(h))[:, ::-1], False), (">f4", lambda h, kind: _ones(h, dtype=">f4"), False),
-    ("read-only", lambda h, kind: frozen(_ones(h)), True), ("a field of records", lambda h, kind: field(_ones(h)), False),
-    ("masked", lambda h, kind: np.ma.masked_array(_ones(h)), False)]
+    ("2 bytes off", lambda h, kind: kind(placed(_ones(h), offset=2)), False), ]
+NUMPY_FACTORS = [("reversed", lambda h, kind: placed(_ones(h))[:, ::-1], False),
+                 (">f4", lambda h, kind: _ones(h, dtype=">f4"), False),
+                 ("read-only", lambda h, kind: frozen(_ones(h)), True),
+                 ("a field of records", lambda h, kind: field(_ones(h)), False),
+                 ("masked", lambda h, kind: np.ma.masked_array(_ones(h)), False)]
 
 
 def torch_factors(kind, elsewhere):
-    return [("needs a gradient", lambda h, _: kind(_ones(h), requires_grad=True), False), ("a NumPy array", lambda h, _: _ones(h), False),
+    return [("needs a gradient", lambda h, _: kind(_ones(h), requires_grad=True), False),
+            ("a NumPy array", lambda h, _: _ones(h), False),
             ("without memory", lambda h, _: kind(_ones(h), memory=False), False)] + [
                 (f"on {on}", lambda h, _, on=on: kind(_ones(h), on=on), False) for on in elsewhere]

@@ -16,7 +16,8 @@ class PackedRowsTest(unittest.TestCase):
         rows = [2, 1, 0, 3]
         begins = np.concatenate([[0], np.cumsum(rows)])
         q = tensor(random.standard_normal((begins[-1], 4, 64)))
-        o, lse = attune.attention_kvcache(q, cache.k, cache.v, q_begins=ints(begins), seqlen_q=3, is_causal=True, return_lse=True, **cache.given)
+        o, lse = attune.attention_kvcache(q, cache.k, cache.v, q_begins=ints(begins), seqlen_q=3, is_causal=True,
+                                          return_lse=True, **cache.given)
         self.assertEqual((tuple(o.shape), tuple(lse.shape)), ((6, 4, 64), (4, 6)))
         for request in range(4):
             of = slice(begins[request], begins[request + 1])
@@ -37,8 +38,10 @@ class PackedRowsTest(unittest.TestCase):
         if torch is not None:
             cos, sin = (torch.from_numpy(np.asarray(x)).to(DEVICE) for x in (cos, sin))
         cache = [tensor(np.zeros((3, 16, 2, 64))) for _ in range(4)]
-        turned = [attune.append_kv(k, v, *cache[2 * i:2 * i + 2], ints([4, 1, 9]), q_begins=begins, seqlen_q=9, q=q, cos=cos, sin=sin)
-                  for i, (q, k, v) in enumerate((apart, [tensor(np.ascontiguousarray(numbers(x))) for x in apart]))]
+        turned = [
+            attune.append_kv(k, v, *cache[2 * i:2 * i + 2], ints([4, 1, 9]), q_begins=begins, seqlen_q=9, q=q, cos=cos,
+                             sin=sin)
+            for i, (q, k, v) in enumerate((apart, [tensor(np.ascontiguousarray(numbers(x))) for x in apart]))]
         close(turned[0], numbers(turned[1]))
         for one, other in zip(cache[:2], cache[2:]):
             close(one, numbers(other))
@@ -46,13 +49,15 @@ class PackedRowsTest(unittest.TestCase):
     def test_a_single_row_may_be_anywhere(self):
         """Rows and keys [num_heads, 1, head_dim] in memory, and a row whose own stride, which nothing steps by, is no vector's."""
         random = np.random.default_rng(10)
-        q, k, v, wide = random.standard_normal((8, 1, 64)), *random.standard_normal((2, 2, 1, 64)), random.standard_normal((2, 8 * 64 + 1))
+        q, k, v, wide = random.standard_normal((8, 1, 64)), *random.standard_normal(
+            (2, 2, 1, 64)), random.standard_normal((2, 8 * 64 + 1))
         lists = dict(q_begins=ints([0, 1, 1]), seqlen_q=4, kv_begins=ints([0, 1, 1]), seqlen_kv=4)
         plain = [tensor(np.ascontiguousarray(x.swapaxes(0, 1))) for x in (q, k, v)]
         apart, out = [tensor(x).swapaxes(0, 1) for x in (q, k, v)], tensor(np.zeros((8, 1, 64))).swapaxes(0, 1)
         want = numbers(attune.attention_kvcache(*plain, **lists))
         close(attune.attention_kvcache(*apart, out=out, **lists), want)
-        odd = tensor(wide)[:, :8 * 64].reshape(2, 8, 64) if torch is None else tensor(wide).as_strided((2, 8, 64), (8 * 64 + 1, 64, 1))
+        odd = tensor(wide)[:, :8 * 64].reshape(2, 8, 64) if torch is None else tensor(wide).as_strided(
+            (2, 8, 64), (8 * 64 + 1, 64, 1))
         close(attune.attention_kvcache(odd[:1], *plain[1:], **lists),
               numbers(attune.attention_kvcache(tensor(wide[:1, :8 * 64].reshape(1, 8, 64)), *plain[1:], **lists)))
         cache = [tensor(np.zeros((2, 16, 2, 64))) for _ in range(4)]
@@ -72,7 +77,9 @@ class PackedRowsTest(unittest.TestCase):
         q, k = tensor(random.standard_normal((2, 4, 64))), tensor(random.standard_normal((30, 2, 64)))
         want = attune.attention_kvcache(q, k, k, q_begins=ints([0, 2]), seqlen_q=2, kv_begins=begins, seqlen_kv=30)
         for seqlen_q, seqlen_kv in ((999, 30), (2, 64), (2, 100000)):
-            close(attune.attention_kvcache(q, k, k, q_begins=ints([0, 2]), seqlen_q=seqlen_q, kv_begins=begins, seqlen_kv=seqlen_kv), numbers(want))
+            close(
+                attune.attention_kvcache(q, k, k, q_begins=ints([0, 2]), seqlen_q=seqlen_q, kv_begins=begins,
+                                         seqlen_kv=seqlen_kv), numbers(want))
 
     def test_no_keys_of_8_bits(self):
         """Of a head_dim whose rows of 8 bits are no multiple of 16 bytes, which CPUs take."""
@@ -82,8 +89,8 @@ class PackedRowsTest(unittest.TestCase):
         q = like.astype(np.float16) if torch is None else like.half()
         k = np.zeros((0, 2, 40), np.uint8)
         k = k if torch is None else torch.from_numpy(k).to(DEVICE)
-        o = attune.attention_kvcache(q, k, k, q_begins=ints([0, 2]), seqlen_q=2, kv_begins=ints([0, 0]), seqlen_kv=0, k_scale=1.0, v_scale=1.0,
-                                     dtype_kv="int8")
+        o = attune.attention_kvcache(q, k, k, q_begins=ints([0, 2]), seqlen_q=2, kv_begins=ints([0, 0]), seqlen_kv=0,
+                                     k_scale=1.0, v_scale=1.0, dtype_kv="int8")
         close(o, np.zeros((2, 4, 40)))
 
 

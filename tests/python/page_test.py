@@ -18,7 +18,8 @@ except (ImportError, attune.Error) as error:
     print(f"SKIP: {error}")
     sys.exit(77)
 text = Path(page).read_text(encoding="utf-8")
-blocks = [(text.count("\n", 0, found.start(1)), found.group(1)) for found in re.finditer(r"^```python\n(.*?)^```$", text, re.M | re.S)]
+blocks = [(text.count("\n", 0, found.start(1)), found.group(1))
+          for found in re.finditer(r"^```python\n(.*?)^```$", text, re.M | re.S)]
 if not blocks:
     sys.exit(f"{page} has no Python block")
 scope = {"__name__": "page"}

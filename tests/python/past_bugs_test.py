@@ -46,23 +46,30 @@ class LengthTest(unittest.TestCase):
         q = draw(begins[-1], 8, 64)
         for window in (None, (700, 0)):
             out = nans(begins[-1], 8, 64)
-            o, lse = attune.attention_kvcache(q, cache.k, cache.v, q_begins=ints(begins), seqlen_q=5, is_causal=True, window=window, return_lse=True,
-                                              out=out, **cache.given)
+            o, lse = attune.attention_kvcache(q, cache.k, cache.v, q_begins=ints(begins), seqlen_q=5, is_causal=True,
+                                              window=window, return_lse=True, out=out, **cache.given)
             self.assertIs(o, out)
             for request in range(len(rows)):
                 of = slice(begins[request], begins[request + 1])
-                want = expected(numbers(q)[of], cache.keys[request], cache.values[request], causal=True, window=window or (None, None))
+                want = expected(
+                    numbers(q)[of], cache.keys[request], cache.values[request], causal=True, window=window or
+                    (None, None))
                 close(o[of], want[0])
                 close(lse[:, of], want[1])
 
     def test_lengths_beside_every_block(self):
         """Rules for a number of blocks were wrong at one number."""
-        lengths = sorted({n * block + more for block in (16, 32, 64, 96, 128) for n in range(1, 7) for more in (-1, 0, 1)})
+        lengths = sorted({
+            n * block + more
+            for block in (16, 32, 64, 96, 128)
+            for n in range(1, 7)
+            for more in (-1, 0, 1)})
         for page in (16, 1):
             cache = Cache(2, lengths, max(lengths), 1, 64, 64, page)
             for rows in (1, 3):
                 q = draw(len(lengths), rows, 4, 64)
-                o, lse = attune.attention_kvcache(q, cache.k, cache.v, return_lse=True, is_causal=rows > 1, **cache.given)
+                o, lse = attune.attention_kvcache(q, cache.k, cache.v, return_lse=True, is_causal=rows > 1,
+                                                  **cache.given)
                 check(cache, q, o, lse, causal=rows > 1)
 
     def test_many_requests(self):
@@ -77,14 +84,17 @@ class LengthTest(unittest.TestCase):
     def test_nothing_at_all(self):
         for lengths, page in (([0, 0, 0], 16), ([0], 0)):
             cache = Cache(4, lengths, 32, 2, 64, 64, page)
-            o, lse = attune.attention_kvcache(draw(len(lengths), 2, 4, 64), cache.k, cache.v, return_lse=True, is_causal=True, **cache.given)
+            o, lse = attune.attention_kvcache(draw(len(lengths), 2, 4, 64), cache.k, cache.v, return_lse=True,
+                                              is_causal=True, **cache.given)
             self.assertTrue((numbers(o) == 0).all() and (numbers(lse) == -np.inf).all())
-        o, lse = attune.attention_kvcache(draw(0, 8, 64), cache.k, cache.v, q_begins=ints([0, 0]), seqlen_q=1, return_lse=True, **cache.given)
+        o, lse = attune.attention_kvcache(draw(0, 8, 64), cache.k, cache.v, q_begins=ints([0, 0]), seqlen_q=1,
+                                          return_lse=True, **cache.given)
         self.assertEqual((tuple(o.shape), tuple(lse.shape)), ((0, 8, 64), (8, 0)))
         begins = ints([0, 2, 3])
         for keys in (0, 5):  # the second request has none
-            o, lse = attune.attention_kvcache(draw(3, 8, 64), draw(keys, 2, 64), draw(keys, 2, 64), q_begins=begins, seqlen_q=2, kv_begins=ints([0, keys, keys]),
-                                              seqlen_kv=keys, return_lse=True)
+            o, lse = attune.attention_kvcache(draw(3, 8, 64), draw(keys, 2, 64),
+                                              draw(keys, 2, 64), q_begins=begins, seqlen_q=2, kv_begins=ints([
+                                                  0, keys, keys]), seqlen_kv=keys, return_lse=True)
             self.assertEqual(numbers(lse)[:, 2].tolist(), [-np.inf] * 8)
             self.assertEqual(bool(numbers(o)[:2].any()), keys > 0)
             self.assertFalse(numbers(o)[2].any())
@@ -96,8 +106,8 @@ class LengthTest(unittest.TestCase):
             cache = Cache(13, lengths, 48, 2, 64, 64, 16)
             cache.v[...] = junk
             for invariant in (False, True):
-                o, lse = attune.attention_kvcache(draw(3, rows, 8, 64), cache.k, cache.v, is_causal=True, return_lse=True, batch_invariant=invariant,
-                                                  **cache.given)
+                o, lse = attune.attention_kvcache(draw(3, rows, 8, 64), cache.k, cache.v, is_causal=True,
+                                                  return_lse=True, batch_invariant=invariant, **cache.given)
                 for request, length in enumerate(lengths):
                     empty = max(0, rows - length)
                     self.assertTrue((numbers(o)[request, :empty] == 0).all())
@@ -107,7 +117,7 @@ class LengthTest(unittest.TestCase):
 
     def test_too_many_heads_are_refused_by_name(self):
         """Numbers of heads and pieces were packed into words that were too narrow."""
-        with self.assertRaisesRegex(Exception, "num_heads_q is 131072; accepted are 1 to 65536"):
+        with self.assertRaisesRegex(Exception, "num_heads_q is 131072; must be 1 to 65536"):
             attune.attention_kvcache(draw(1, 1, 131072, 16), draw(1, 8, 1, 16), draw(1, 8, 1, 16), ints([8]))
 
 
@@ -115,14 +125,18 @@ class LengthTest(unittest.TestCase):
     def test_lists_that_the_host_sees_are_looked_at(self):
         """Rows beyond q were written, and rows beyond seqlen_q stayed as they were."""
         cache = Cache(6, [9, 12], 16, 2, 64, 64, 16)
-        for message, begins, most in ((r"q_begins\[2\] is 70000; accepted are 3 to 5: .*no more rows than there are", [0, 3, 70000], 70000),
-                                      (r"q_begins\[2\] is 1; accepted are 3 to 5", [0, 3, 1], 5), (r"q_begins\[0\] is -3; accepted are 0 to 5", [-3, 3, 5], 9),
-                                      (r"q_begins\[1\] - q_begins\[0\] is 3 and seqlen_q is 2", [0, 3, 5], 2)):
+        for message, begins, most in ((r"q_begins\[2\] is 70000; must be 3 to 5: .*no more rows than there are", [
+                0, 3, 70000], 70000), (r"q_begins\[2\] is 1; must be 3 to 5", [
+                    0, 3, 1], 5), (r"q_begins\[0\] is -3; must be 0 to 5", [
+                        -3, 3, 5], 9), (r"q_begins\[1\] - q_begins\[0\] is 3 and seqlen_q is 2", [0, 3, 5], 2)):
             with self.subTest(message=message), self.assertRaisesRegex(ValueError, message):
-                attune.attention_kvcache(draw(5, 8, 64), cache.k, cache.v, q_begins=ints(begins), seqlen_q=most, is_causal=True, **cache.given)
+                attune.attention_kvcache(draw(5, 8, 64), cache.k, cache.v, q_begins=ints(begins), seqlen_q=most,
+                                         is_causal=True, **cache.given)
         for length in (17, -1):  # was cut, and rows then stood elsewhere
-            with self.assertRaisesRegex(ValueError, rf"kv_lengths\[1\] is {length}; accepted are 0 to 16, keys that there is room for"):
-                attune.attention_kvcache(draw(2, 1, 8, 64), cache.k, cache.v, **{**cache.given, "kv_lengths": ints([9, length])})
+            with self.assertRaisesRegex(ValueError,
+                                        rf"kv_lengths\[1\] is {length}; must be 0 to 16, keys that there is room for"):
+                attune.attention_kvcache(draw(2, 1, 8, 64), cache.k, cache.v,
+                                         **{**cache.given, "kv_lengths": ints([9, length])})
 
 
 class GroupTest(unittest.TestCase):
@@ -175,14 +189,17 @@ class MemoryTest(unittest.TestCase):
             if DEVICE == "cpu":
                 self.skipTest("PyTorch has no memory that is not there")
             owner = torch.empty((pages - 1) * stride + 2 * of_page, dtype=getattr(torch, DTYPE), device=DEVICE)
-            k, v = (owner[which * of_page:].as_strided((pages, page, heads, d), (stride, heads * d, d, 1), which * of_page) for which in (0, 1))
+            k, v = (owner[which * of_page:].as_strided((pages, page, heads, d), (stride, heads * d, d, 1),
+                                                       which * of_page) for which in (0, 1))
         for at in range(length):
             k[chosen[at // page], at % page], v[chosen[at // page], at % page] = tensor(keys[at]), tensor(values[at])
         q, table = draw(1, 1, 8, d), ints([chosen])
         o = attune.attention_kvcache(q, k, v, ints([length]), page_table=table)
         rounded = [numbers(tensor(x)) for x in (keys, values)]
         close(o[0], expected(numbers(q)[0], *rounded)[0])
-        attune.append_kv(tensor(keys[None, -1:]) * 0 + 1, tensor(values[None, -1:]) * 0 + 2, k, v, ints([length + 1]), page_table=table)
+        attune.append_kv(
+            tensor(keys[None, -1:]) * 0 + 1,
+            tensor(values[None, -1:]) * 0 + 2, k, v, ints([length + 1]), page_table=table)
         self.assertTrue((numbers(k[21, 12]) == 1).all() and (numbers(v[21, 12]) == 2).all())
         del owner
 
@@ -198,7 +215,8 @@ class MemoryTest(unittest.TestCase):
                 stored[0] = junk
             table = np.vectorize(lambda p: place.get(p, p))(table)
             q = draw(3, 1, 8, 64)
-            o, lse = attune.attention_kvcache(q, cache.k, cache.v, cache.given["kv_lengths"], page_table=ints(np.maximum(table, 0)), return_lse=True)
+            o, lse = attune.attention_kvcache(q, cache.k, cache.v, cache.given["kv_lengths"], page_table=ints(
+                np.maximum(table, 0)), return_lse=True)
             check(cache, q, o, lse)
 
     @unittest.skipIf(torch is not None, "memory that cannot be touched is NumPy's here")
@@ -225,10 +243,11 @@ class MemoryTest(unittest.TestCase):
         counts, counts_memory = before_a_guard(np.array(lengths, np.int32))
         q, q_memory = before_a_guard(DRAW.standard_normal((3, 1, 4, d)).astype(DTYPE))
         for invariant in (False, True):
-            o, lse = attune.attention_kvcache(q, *caches, counts, page_table=table, window=window, is_causal=True, return_lse=True,
-                                              batch_invariant=invariant)
+            o, lse = attune.attention_kvcache(q, *caches, counts, page_table=table, window=window, is_causal=True,
+                                              return_lse=True, batch_invariant=invariant)
             for request, n in enumerate(lengths):
-                want = expected(q[request].astype(np.float64), keys[request], values[request], causal=True, window=window)
+                want = expected(q[request].astype(np.float64), keys[request], values[request], causal=True,
+                                window=window)
                 close(o[request], want[0])
                 close(lse[request], want[1])
         del memory, table_memory, counts_memory, q_memory
@@ -240,7 +259,8 @@ class MemoryTest(unittest.TestCase):
         q = draw(3, 2, 4, 64)
         for lengths in ([4000, 3000, 90], [1, 0, 2], [17, 3000, 0], [4000, 1, 90]):
             own = {**cache.given, "kv_lengths": ints(lengths)}
-            o, lse = attune.attention_kvcache(q, cache.k, cache.v, is_causal=True, return_lse=True, context=context, **own)
+            o, lse = attune.attention_kvcache(q, cache.k, cache.v, is_causal=True, return_lse=True, context=context,
+                                              **own)
             for request, n in enumerate(lengths):
                 want = expected(numbers(q)[request], cache.keys[request][:n], cache.values[request][:n], causal=True)
                 close(o[request], want[0])
@@ -265,7 +285,8 @@ class AppendTest(unittest.TestCase):
             (cos, one), (sin, two) = before_a_guard(cos), before_a_guard(sin)
         caches = [nans(1, 8, 2, 64) for _ in range(2)]
         k, v, q = draw(1, 4, 2, 64), draw(1, 4, 2, 64), draw(1, 4, 4, 64)
-        out = attune.append_kv(k, v, *caches, ints([8]), page_table=ints([[0]]), cos=cos, sin=sin, q=q)  # positions 4 to 7
+        out = attune.append_kv(k, v, *caches, ints([8]), page_table=ints([[0]]), cos=cos, sin=sin,
+                               q=q)  # positions 4 to 7
         written = ~np.isnan(numbers(caches[0])[0]).all((1, 2))
         self.assertEqual(written.tolist(), [False] * 4 + [True] * 2 + [False] * 2)
         self.assertTrue((numbers(out)[0, 2:] == 0).all() and numbers(out)[0, :2].any())

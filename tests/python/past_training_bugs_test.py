@@ -31,7 +31,8 @@ DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float32
 
 
 def operands(rows, keys, heads=4, heads_kv=2, dim=64, batch=1):
-    return draw(batch, rows, heads, dim, dtype=DTYPE), draw(batch, keys, heads_kv, dim, dtype=DTYPE), draw(batch, keys, heads_kv, dim, dtype=DTYPE)
+    return draw(batch, rows, heads, dim, dtype=DTYPE), draw(batch, keys, heads_kv, dim, dtype=DTYPE), draw(
+        batch, keys, heads_kv, dim, dtype=DTYPE)
 
 
 def gradients(q, k, v, dout, **keywords):
@@ -42,7 +43,8 @@ def gradients(q, k, v, dout, **keywords):
 def of_torch(q, k, v, dout):
     """Those of PyTorch's SDPA."""
     leaves = [leaf(x) for x in (q, k, v)]
-    o = torch.nn.functional.scaled_dot_product_attention(*(x.transpose(1, 2) for x in leaves), enable_gqa=True).transpose(1, 2)
+    o = torch.nn.functional.scaled_dot_product_attention(*(x.transpose(1, 2) for x in leaves),
+                                                         enable_gqa=True).transpose(1, 2)
     return torch.autograd.grad(o, leaves, dout)
 
 
@@ -75,7 +77,10 @@ class PastTest(GradientsTest):
         far = torch.empty(stride + 64 * 4 * 64, dtype=DTYPE, device=DEVICE).as_strided(o.shape, (stride, 256, 64, 1))
         far.copy_(dout)
         want = attune.attention_backward(dout, q, k, v, o, lse, deterministic=True)
-        self.assertTrue(all(torch.equal(x, y) for x, y in zip(attune.attention_backward(far, q, k, v, o, lse, deterministic=True), want)))
+        self.assertTrue(
+            all(
+                torch.equal(x, y)
+                for x, y in zip(attune.attention_backward(far, q, k, v, o, lse, deterministic=True), want)))
         out = (far, torch.empty_like(k), torch.empty_like(v))
         attune.attention_backward(dout, q, k, v, o, lse, out=out, deterministic=True)
         self.assertTrue(torch.equal(out[0], want[0]))
@@ -116,7 +121,8 @@ class PastTest(GradientsTest):
         for cap in (15.0, 50.0, 1.0):
             q, k, v = operands(70, 70)
             dout = draw(*q.shape, dtype=DTYPE)
-            self.near(gradients(q, k, v, dout, softcap=cap, mask="causal"), q, k, v, dout, f"softcap {cap}", softcap=cap, seen=seen)
+            self.near(gradients(q, k, v, dout, softcap=cap, mask="causal"), q, k, v, dout, f"softcap {cap}",
+                      softcap=cap, seen=seen)
 
     def test_softcap_stands_ahead_of_biases(self):
         q, k, v = operands(70, 90)
@@ -141,8 +147,9 @@ class PastTest(GradientsTest):
 
     def test_backward_sees_what_forward_sees(self):
         """A window was ignored: with a dout of one row, dv is that row of P."""
-        for keywords in ({}, {"mask": "causal_bottom_right"}, {"window": (9, 3)}, {"mask": "causal_top_left", "window": (20, 0)}, {"chunk": 16},
-                         {"key_lengths": torch.tensor([31], dtype=torch.int32, device=DEVICE)}):
+        for keywords in ({}, {"mask": "causal_bottom_right"}, {"window": (9, 3)}, {
+                "mask": "causal_top_left", "window": (20, 0)}, {"chunk": 16}, {
+                    "key_lengths": torch.tensor([31], dtype=torch.int32, device=DEVICE)}):
             q, k, _ = operands(50, 60, 1, 1)
             identity = torch.eye(60, 64, dtype=DTYPE, device=DEVICE)[None, :, None]
             forward = attune.attention(q, k, identity, **keywords, **PLACE)[0, :, 0, :60].double()
@@ -150,7 +157,8 @@ class PastTest(GradientsTest):
                 dout = torch.zeros(1, 50, 1, 64, dtype=DTYPE, device=DEVICE)
                 dout[0, row, 0, 3] = 1
                 weights = gradients(q, k, identity, dout, **keywords)[2][0, :, 0, 3].double()
-                self.assertLess((weights - forward[row]).abs().max().item(), 1e-5 if DTYPE == torch.float32 else 4e-3, keywords)
+                self.assertLess((weights - forward[row]).abs().max().item(), 1e-5 if DTYPE == torch.float32 else 4e-3,
+                                keywords)
                 self.assertTrue(torch.equal(weights != 0, forward[row] != 0), keywords)
 
     def test_packed_sequences_without_queries_or_keys(self):
@@ -158,8 +166,10 @@ class PastTest(GradientsTest):
         import attune.flash
         lengths_q, lengths_k = (5, 0, 9, 3), (7, 6, 0, 4)
         begins = lambda lengths: torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device=DEVICE)
-        q, k, v = (leaf(draw(sum(lengths), heads, 64, dtype=DTYPE)) for lengths, heads in ((lengths_q, 4), (lengths_k, 2), (lengths_k, 2)))
-        o = attune.flash.flash_attn_varlen_func(q, k, v, begins(lengths_q), begins(lengths_k), max(lengths_q), max(lengths_k))
+        q, k, v = (leaf(draw(sum(lengths), heads, 64, dtype=DTYPE))
+                   for lengths, heads in ((lengths_q, 4), (lengths_k, 2), (lengths_k, 2)))
+        o = attune.flash.flash_attn_varlen_func(q, k, v, begins(lengths_q), begins(lengths_k), max(lengths_q),
+                                                max(lengths_k))
         dout = draw(*o.shape, dtype=DTYPE)
         found = torch.autograd.grad(o, (q, k, v), dout)
         self.assertTrue(all(x.isfinite().all() for x in found))
@@ -167,7 +177,8 @@ class PastTest(GradientsTest):
         at = lambda x, lengths, number: x.detach()[sum(lengths[:number]):sum(lengths[:number + 1])][None]
         for number in (0, 3):
             of = [at(x, lengths, number) for x, lengths in ((q, lengths_q), (k, lengths_k), (v, lengths_k))]
-            self.near([at(x, lengths, number) for x, lengths in zip(found, (lengths_q, lengths_k, lengths_k))], *of, at(dout, lengths_q, number))
+            self.near([at(x, lengths, number) for x, lengths in zip(found, (lengths_q, lengths_k, lengths_k))], *of,
+                      at(dout, lengths_q, number))
 
     def test_large_and_negative_scores(self):
         """P of keys beyond the end is exp(-lse), which may be infinite. Of large scores delta, from an o of 16 bits, is what errors come from:

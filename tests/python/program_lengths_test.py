@@ -28,7 +28,8 @@ def expected(q, keys, values, masked):
     seen = (key <= position) & ((not masked) | (key + 40 * rows >= length) | (position - key > 90))
     for head in range(heads):
         of = head // (heads // heads_kv)
-        score = q[:, head] @ keys[:, of].T / np.sqrt(d) * np.log(length + 2) - 0.25 * np.where(key >= length - 5, rows, 0)
+        score = q[:, head] @ keys[:, of].T / np.sqrt(d) * np.log(length + 2) - 0.25 * np.where(
+            key >= length - 5, rows, 0)
         for row in np.flatnonzero(seen.any(1)):
             own = score[row][seen[row]]
             weights = np.exp(own - own.max())
@@ -63,9 +64,11 @@ class ProgramLengthsTest(unittest.TestCase):
             cache = Cache(number, [200, rows, 117, 0, 160], 240, heads_kv, d, d, page)
             q = tensor(random.standard_normal((5, rows, heads, d)))
             with self.subTest(page=page, rows=rows, d=d):
-                o, lse = attune.attention_kvcache(q, cache.k, cache.v, is_causal=True, return_lse=True, **programs(rows), **cache.given)
+                o, lse = attune.attention_kvcache(q, cache.k, cache.v, is_causal=True, return_lse=True,
+                                                  **programs(rows), **cache.given)
                 for request in range(5):
-                    self.check(o[request], lse[request], q[request], cache.keys[request], cache.values[request], rows <= 4)
+                    self.check(o[request], lse[request], q[request], cache.keys[request], cache.values[request], rows
+                               <= 4)
 
     def test_packed_rows_and_keys(self):
         random = np.random.default_rng(2)
@@ -77,10 +80,11 @@ class ProgramLengthsTest(unittest.TestCase):
             q = tensor(random.standard_normal((begins[-1], heads, d)))
             packed = [tensor(np.concatenate(held)) for held in (cache.keys, cache.values)]
             ends = {"kv_begins": ints(np.cumsum([0, *lengths])), "seqlen_kv": max(lengths)}
-            for k, v, lists in ((cache.k, cache.v, cache.given), (*packed, ends), (*packed, {**ends, "seqlen_kv": max(lengths) + 77})):
+            for k, v, lists in ((cache.k, cache.v, cache.given), (*packed, ends),
+                                (*packed, {**ends, "seqlen_kv": max(lengths) + 77})):
                 with self.subTest(page=page, rows=most, d=d, packed=k is packed[0]):
-                    o, lse = attune.attention_kvcache(q, k, v, is_causal=True, return_lse=True, q_begins=ints(begins), seqlen_q=most + number, **programs(most),
-                                                      **lists)
+                    o, lse = attune.attention_kvcache(q, k, v, is_causal=True, return_lse=True, q_begins=ints(begins),
+                                                      seqlen_q=most + number, **programs(most), **lists)
                     for request in range(4):
                         of = slice(begins[request], begins[request + 1])
                         self.check(o[of], lse[:, of], q[of], cache.keys[request], cache.values[request], most <= 4)
@@ -93,11 +97,14 @@ class ProgramLengthsTest(unittest.TestCase):
             q = tensor(random.standard_normal((3, rows, heads, d)))
             k, v, table = places_changed(cache, random)
             alone = {name: of[:1] for name, of in cache.given.items()}
-            calls = [(q, cache.k, cache.v, cache.given), *((q, cache.k, cache.v, wider(cache, more)) for more in (1, 40)),
+            calls = [(q, cache.k, cache.v, cache.given),
+                     *((q, cache.k, cache.v, wider(cache, more)) for more in (1, 40)),
                      (q, k, v, {**cache.given, "page_table": table}), (q[:1], cache.k, cache.v, alone)]
             for invariant in (False, True):
-                results = [numbers(attune.attention_kvcache(q, k, v, is_causal=True, batch_invariant=invariant, **programs(rows), **lists)[0])
-                           for q, k, v, lists in calls]
+                results = [
+                    numbers(
+                        attune.attention_kvcache(q, k, v, is_causal=True, batch_invariant=invariant, **programs(rows),
+                                                 **lists)[0]) for q, k, v, lists in calls]
                 for result in results[1:]:
                     with self.subTest(page=page, rows=rows, invariant=invariant):
                         if invariant:
@@ -112,8 +119,9 @@ class ProgramLengthsTest(unittest.TestCase):
         q = tensor(random.standard_normal((2, 3, 4, 64)))
         given = slopes if torch is None else torch.from_numpy(slopes).to(DEVICE)
         by_field = attune.attention_kvcache(q, cache.k, cache.v, is_causal=True, alibi_slopes=given, **cache.given)
-        by_text = attune.attention_kvcache(q, cache.k, cache.v, is_causal=True, **cache.given,
-                                           score_mod=attune.score_mod("return score - slopes[head] * abs(q_idx - kv_idx);", slopes=given))
+        by_text = attune.attention_kvcache(
+            q, cache.k, cache.v, is_causal=True, **cache.given, score_mod=attune.score_mod(
+                "return score - slopes[head] * abs(q_idx - kv_idx);", slopes=given))
         np.testing.assert_allclose(numbers(by_field), numbers(by_text), rtol=LIMIT, atol=LIMIT)
 
     def test_caches_of_8_bits(self):
@@ -123,9 +131,11 @@ class ProgramLengthsTest(unittest.TestCase):
         k, v = codes if torch is None else torch.from_numpy(codes).to(DEVICE)
         q = random.standard_normal((2, 2, 8, 64)).astype(np.float16)
         q = q if torch is None else torch.from_numpy(q).to(DEVICE)
-        o, lse = attune.attention_kvcache(q, k, v, ints(lengths), page_table=ints(table), is_causal=True, return_lse=True, k_scale=factor, v_scale=factor, **programs(2))
+        o, lse = attune.attention_kvcache(q, k, v, ints(lengths), page_table=ints(table), is_causal=True,
+                                          return_lse=True, k_scale=factor, v_scale=factor, **programs(2))
         for request, length in enumerate(lengths):
-            keys, values = (held[table[request]].reshape(-1, 2, 64)[:length] * factor for held in codes.astype(np.float64))
+            keys, values = (held[table[request]].reshape(-1, 2, 64)[:length] * factor
+                            for held in codes.astype(np.float64))
             want = expected(numbers(q[request]), keys, values, True)
             np.testing.assert_allclose(numbers(o[request]), want[0], rtol=4e-3, atol=4e-3)
             np.testing.assert_allclose(numbers(lse[request]), want[1], rtol=4e-3, atol=4e-3)
@@ -136,7 +146,8 @@ class ProgramLengthsTest(unittest.TestCase):
         cache = Cache(60, [130, 3, 64], 192, 1, 576, 512, 64)
         cache.values, cache.v = [keys[..., :512] for keys in cache.keys], cache.k[..., :512]
         q = tensor(random.standard_normal((3, 2, 16, 576)))
-        o, lse = attune.attention_kvcache(q, cache.k, cache.v, is_causal=True, return_lse=True, **programs(2), **wider(cache, 3))
+        o, lse = attune.attention_kvcache(q, cache.k, cache.v, is_causal=True, return_lse=True, **programs(2),
+                                          **wider(cache, 3))
         for request in range(3):
             self.check(o[request], lse[request], q[request], cache.keys[request], cache.values[request], True)
 
@@ -152,7 +163,8 @@ class ProgramLengthsTest(unittest.TestCase):
             cache.given["kv_lengths"].copy_(ints(lengths))
             graph.replay()
             for request, n in enumerate(lengths):
-                close(out[request], expected(numbers(q)[request], cache.keys[request][:n], cache.values[request][:n], True)[0], 4)
+                close(out[request],
+                      expected(numbers(q)[request], cache.keys[request][:n], cache.values[request][:n], True)[0], 4)
 
     @unittest.skipIf(torch is None or DEVICE != "cuda", "of GPUs")
     def test_families(self):
@@ -163,7 +175,9 @@ class ProgramLengthsTest(unittest.TestCase):
         for page, rows, heads, heads_kv, d in SHAPES:
             cache = Cache(80, [200, 90], 208, heads_kv, d, d, page)
             q = tensor(np.zeros((2, rows, heads, d)))
-            found.add(attune.prepare_kvcache(q, cache.k, cache.v, is_causal=True, **programs(rows), **cache.given).kernel_template)
+            found.add(
+                attune.prepare_kvcache(q, cache.k, cache.v, is_causal=True, **programs(rows),
+                                       **cache.given).kernel_template)
         self.assertEqual(found, {"decode_sm80", "cache_sm90"})
 
 

@@ -40,7 +40,8 @@ def parse():
     parser.add_argument("--start", type=int, default=0, metavar="N", help="leaves out the first N kernels of the order")
     parser.add_argument("--grid", action="append", choices=GRIDS, help="only these grids")
     parser.add_argument("--largest", type=int, default=None, help="leaves out points of more scores of a head")
-    parser.add_argument("--store", default=None, help="where kernels are kept, to be used again by the next run; by default they are not")
+    parser.add_argument("--store", default=None,
+                        help="where kernels are kept, to be used again by the next run; by default they are not")
     parser.add_argument("--point", default=None, metavar="GRID:INDEX")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -62,12 +63,15 @@ class PublishedGridsTest(unittest.TestCase):
         """What grid_points.reference() makes part by part is what it makes at once."""
         draw = grid_points.Points(self.device).draw
         q, k, v = draw(3, 5, 4, 16), draw(3, 7, 2, 16, seed=1), draw(3, 7, 2, 16, seed=2)
-        rests = ({"seen": grids.visible(5, 7, "bottom_right", device=self.device), "alibi": draw(3, 4, seed=3), "sinks": draw(4, seed=4), "kept": draw(3, 4, 5, 7)},
-                 {"seen": draw(3, 1, 5, 7) > 0, "bias": draw(1, 4, 5, 7)}, {"bias": draw(3, 4, 1, 7)}, {"bias": draw(5, 7), "softcap": 3.0})
+        rests = ({
+            "seen": grids.visible(5, 7, "bottom_right", device=self.device), "alibi": draw(3, 4, seed=3), "sinks": draw(
+                4, seed=4), "kept": draw(3, 4, 5, 7)}, {"seen": draw(3, 1, 5, 7) > 0, "bias": draw(1, 4, 5, 7)}, {
+                    "bias": draw(3, 4, 1, 7)}, {"bias": draw(5, 7), "softcap": 3.0})
         most, grid_points.MOST_SCORES = grid_points.MOST_SCORES, 1
         try:
             for rest in rests:
-                for part, whole in zip(grid_points.reference(q, k, v, **rest), grids.reference(q, k, v, **rest), strict=True):
+                for part, whole in zip(grid_points.reference(q, k, v, **rest), grids.reference(q, k, v, **rest),
+                                       strict=True):
                     self.assertTrue(torch.allclose(part, whole, rtol=1e-12, atol=1e-12, equal_nan=True))
         finally:
             grid_points.MOST_SCORES = most
@@ -78,21 +82,26 @@ class PublishedGridsTest(unittest.TestCase):
         for name in ("SDPA_FLASH", "SDPA_EFFICIENT"):
             for index, _ in enumerate(grid_points.points_of(name)):
                 seen.setdefault(grid_points.kernel_of(name, index), set()).add(name)
-        self.assertEqual(sum(len(names) == 2 for names in seen.values()), 7 * 2 * 2 * 2)  # head dims, causal or not, dtypes, dropout of 0 and 0.22
+        self.assertEqual(sum(len(names) == 2 for names in seen.values()),
+                         7 * 2 * 2 * 2)  # head dims, causal or not, dtypes, dropout of 0 and 0.22
         runtime = {"batch", "seqlen_q", "seqlen_kv", "lengths", "scale", "heads", "mask_shape", "kvpacked"}
-        named = {"dtype", "head_dim", "head_dim_v", "kind", "causal", "local", "softcap", "alibi", "sink", "dropout_p", "bool_mask"}
+        named = {
+            "dtype", "head_dim", "head_dim_v", "kind", "causal", "local", "softcap", "alibi", "sink", "dropout_p",
+            "bool_mask"}
         for name in GRIDS:
             self.assertLessEqual(set(getattr(grids, name)), runtime | named)
 
 
 def whole(arguments):
-    wanted = [(name, index) for name in arguments.grid or GRIDS for index, point in enumerate(grid_points.points_of(name))
+    wanted = [(name, index) for name in arguments.grid or GRIDS
+              for index, point in enumerate(grid_points.points_of(name))
               if arguments.largest is None or grids.size_of(point) <= arguments.largest]
     groups = grid_runner.in_order(wanted, grid_points.kernel_of, arguments.seed)
     print(f"{len(wanted)} points of {len(groups)} kernels", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ATTUNE_STORE"] = arguments.store or os.path.join(folder, "store.db")
-        run = grid_runner.Run([sys.executable, __file__, arguments.device, "--worker", "--jobs", str(arguments.jobs)], groups, arguments.seconds, arguments.jobs, arguments.start)
+        run = grid_runner.Run([sys.executable, __file__, arguments.device, "--worker", "--jobs",
+                               str(arguments.jobs)], groups, arguments.seconds, arguments.jobs, arguments.start)
         run.go(tell=lambda line: print(line, flush=True))
     script = os.path.relpath(__file__)
     line_of = lambda point: f"python3 {script} {arguments.device} --point {point[0]}:{point[1]}  # {grid_points.points_of(point[0])[point[1]]}"

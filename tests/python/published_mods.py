@@ -112,7 +112,8 @@ def activation(score, b, h, q_idx, kv_idx):
 def rope_score(q_parts, k_parts):
     """What the rotary parts of latent attention add; two elements of each."""
     def score(score, b, h, q_idx, kv_idx):
-        return score + (q_parts[b, h, q_idx, 0] * k_parts[b, kv_idx, 0] + q_parts[b, h, q_idx, 1] * k_parts[b, kv_idx, 1]) * 0.125
+        return score + (q_parts[b, h, q_idx, 0] * k_parts[b, kv_idx, 0] +
+                        q_parts[b, h, q_idx, 1] * k_parts[b, kv_idx, 1]) * 0.125
     return score
 
 

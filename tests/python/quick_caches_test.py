@@ -73,8 +73,9 @@ class QuickCachesTest(unittest.TestCase):
         q, k, v = values(1, 2, 2, 32), values(1, 24, 1, 32), values(1, 24, 1, 32)
         for _ in range(2):
             self.close(attune.attention_kvcache(q, k, v, context=CONTEXT), expected(q, k, v)[0])
-            self.close(attune.attention_kvcache(q, k, v, scale=2 * 32 ** -0.5, context=CONTEXT), expected(2 * q, k, v)[0])
-            self.close(attune.attention(q, k, v, context=CONTEXT), expected(q, k, v)[0])  # of the same arguments, in the same table
+            self.close(attune.attention_kvcache(q, k, v, scale=2 * 32**-0.5, context=CONTEXT), expected(2 * q, k, v)[0])
+            self.close(attune.attention(q, k, v, context=CONTEXT),
+                       expected(q, k, v)[0])  # of the same arguments, in the same table
             last = attune.attention_kvcache(q, k, v, is_causal=True, context=CONTEXT)
             self.close(last[:, :1], expected(q[:, :1], k[:, :23], v[:, :23])[0])
 
@@ -83,7 +84,8 @@ class QuickCachesTest(unittest.TestCase):
         latent = values(1, 64, 1, 576)
         apart = np.ascontiguousarray(np.repeat(values(1, 64, 1, 576), 1, 0))
         for _ in range(3):  # of equal shapes and strides: only addresses tell them apart
-            self.close(attune.attention_kvcache(q, latent, latent[..., :512]), expected(q, latent, latent[..., :512])[0])
+            self.close(attune.attention_kvcache(q, latent, latent[..., :512]),
+                       expected(q, latent, latent[..., :512])[0])
             self.close(attune.attention_kvcache(q, latent, apart[..., :512]), expected(q, latent, apart[..., :512])[0])
 
     def test_values_that_are_the_keys(self):
@@ -101,7 +103,7 @@ class QuickCachesTest(unittest.TestCase):
     def test_a_mask_beside_is_causal(self):
         q, k = values(1, 2, 2, 32), values(1, 24, 1, 32)
         for mask in ("causal_top_left", "causal_bottom_right", "none of these"):
-            with self.assertRaisesRegex(ValueError, f"mask is '{mask}' and is_causal is True; accepted is one of the two"):
+            with self.assertRaisesRegex(ValueError, f"mask is '{mask}' and is_causal is True; must be one of the two"):
                 attune.attention_kvcache(q, k, k, mask=mask, is_causal=True)
 
     def test_what_is_forgotten_during_a_call(self):
@@ -115,7 +117,8 @@ class QuickCachesTest(unittest.TestCase):
             context.reload()
             return enqueue(plan, *arguments)
 
-        for call in (lambda: attune.attention_kvcache(q, k, k, context=context), lambda: attune.attention(q, k, k, context=context)):
+        for call in (lambda: attune.attention_kvcache(q, k, k, context=context),
+                     lambda: attune.attention(q, k, k, context=context)):
             with mock.patch.object(attune.Plan, "enqueue", reloading):
                 call()
             before = module.counters()["hits"]
@@ -171,7 +174,8 @@ class QuickCachesTest(unittest.TestCase):
 
     def test_known_appends_turn_rows_of_q(self):
         cos, sin = values(32, 16), values(32, 16)
-        k_cache, v_cache, k, v = np.zeros((1, 32, 1, 32), np.float32), np.zeros((1, 32, 1, 32), np.float32), values(1, 1, 1, 32), values(1, 1, 1, 32)
+        k_cache, v_cache, k, v = np.zeros((1, 32, 1, 32), np.float32), np.zeros((1, 32, 1, 32), np.float32), values(
+            1, 1, 1, 32), values(1, 1, 1, 32)
         lengths = np.array([1], np.int32)
         for into in (None, values(1, 1, 2, 32)):
             for length in (1, 7, 32):

@@ -63,20 +63,33 @@ def features(make):
     ids_q, ids_kv = make(rng.integers(0, 2, (2, 5)).astype(np.int32)), make(rng.integers(0, 2, (2, 7)).astype(np.int32))
     keep = make(rng.random((2, 1, 5, 7)) < 0.7)
     return {
-        "plain": {}, "causal": {"mask": "causal_bottom_right"}, "scaled": {"scale": 0.25}, "window": {"window": (2, 0)},
-        "open window": {"window": (None, 1)}, "named context": {"context": "cpu:1"}, "lse": {"return_lse": True}, "softcap": {"softcap": 3.0},
-        "bias": {"bias": bias}, "bias, lengths": {"bias": bias[:, :1], "key_lengths": lengths}, "chunk": {"chunk": 3},
-        "alibi": {"alibi_slopes": make(rng.random(4).astype(np.float32))}, "documents": {"documents": (ids_q, ids_kv)},
-        "mask_tensor": {"mask_tensor": keep}, "relative_bias": {"relative_bias": make(rng.standard_normal((4, 11)).astype(np.float32))},
-        "sinks": {"sinks": make(rng.standard_normal(4).astype(np.float32))}, "prefix": {"prefix": make(np.array([1, 4], np.int32))},
-        "all at once": {"softcap": 2.0, "bias": bias, "mask_tensor": keep, "sinks": make(np.ones(4, np.float32)), "mask": "causal_top_left"},
-    }
+        "plain": {},
+        "causal": {"mask": "causal_bottom_right"},
+        "scaled": {"scale": 0.25},
+        "window": {"window": (2, 0)},
+        "open window": {"window": (None, 1)},
+        "named context": {"context": "cpu:1"},
+        "lse": {"return_lse": True},
+        "softcap": {"softcap": 3.0},
+        "bias": {"bias": bias},
+        "bias, lengths": {"bias": bias[:, :1], "key_lengths": lengths},
+        "chunk": {"chunk": 3},
+        "alibi": {"alibi_slopes": make(rng.random(4).astype(np.float32))},
+        "documents": {"documents": (ids_q, ids_kv)},
+        "mask_tensor": {"mask_tensor": keep},
+        "relative_bias": {"relative_bias": make(rng.standard_normal((4, 11)).astype(np.float32))},
+        "sinks": {"sinks": make(rng.standard_normal(4).astype(np.float32))},
+        "prefix": {"prefix": make(np.array([1, 4], np.int32))},
+        "all at once": {
+            "softcap": 2.0, "bias": bias, "mask_tensor": keep, "sinks": make(np.ones(4, np.float32)),
+            "mask": "causal_top_left"}, }
 
 
 def digest(result):
     parts = result if isinstance(result, tuple) else (result,)
     arrays = [np.asarray(part) for part in parts if part is not None]
-    return " ".join(f"{a.dtype}{a.shape}{a.strides}{hashlib.sha1(np.ascontiguousarray(a).tobytes()).hexdigest()[:12]}" for a in arrays)
+    return " ".join(f"{a.dtype}{a.shape}{a.strides}{hashlib.sha1(np.ascontiguousarray(a).tobytes()).hexdigest()[:12]}"
+                    for a in arrays)
 
 
 def outcome(call, *arguments, **choices):
@@ -97,13 +110,16 @@ def twice_and_others(known, others):
 def wrong_scalars(q, k, v):
     """Choices beside those of a call that is known; some are equal to its by ==, and must not be taken for it."""
     base = {"window": (2, 0), "scale": 1.0, "mask": "none"}
-    changes = [{"window": (2, False)}, {"window": (2.0, 0)}, {"window": (2, 0, 0)}, {"window": [2, 0]}, {"window": (3, 0)}, {"scale": 1}, {"scale": True},
-               {"scale": -1.0}, {"scale": np.array(0.5)}, {"scale": np.array(0.7)}, {"scale": np.float32(0.6)}, {"mask": "causal"}, {"mask": "nothing"},
-               {"mask": 1}, {"is_causal": True}, {"is_causal": 1}, {"accuracy": "fast"}, {"accuracy": None}, {"dtype": "fp32"}, {"dtype": "fp16"},
-               {"return_lse": True}, {"softcap": 0.0}, {"chunk": 2}, {"chunk": 1 << 70}, {"context": 3}, {"context": "nowhere"}, {"q_scale": 1.0},
-               {"pad_head_dim": False}, {"scale_block": 16}, {"v_layout": "columns"}, {"unknown": 1}, {"mask": "n" * 500}]
+    changes = [{"window": (2, False)}, {"window": (2.0, 0)}, {"window": (2, 0, 0)}, {"window": [2, 0]}, {
+        "window": (3, 0)}, {"scale": 1}, {"scale": True}, {"scale": -1.0}, {"scale": np.array(0.5)}, {
+            "scale": np.array(0.7)}, {"scale": np.float32(0.6)}, {"mask": "causal"}, {"mask": "nothing"}, {"mask": 1}, {
+                "is_causal": True}, {"is_causal": 1}, {"accuracy": "fast"}, {"accuracy": None}, {"dtype": "fp32"}, {
+                    "dtype": "fp16"}, {"return_lse": True}, {"softcap": 0.0}, {"chunk": 2}, {"chunk": 1 << 70}, {
+                        "context": 3}, {"context": "nowhere"}, {"q_scale": 1.0}, {"pad_head_dim": False}, {
+                            "scale_block": 16}, {"v_layout": "columns"}, {"unknown": 1}, {"mask": "n" * 500}]
     known = lambda: outcome(attune.attention, q, k, v, **base)
-    return twice_and_others(known, [lambda change=change: outcome(attune.attention, q, k, v, **{**base, **change}) for change in changes])
+    return twice_and_others(
+        known, [lambda change=change: outcome(attune.attention, q, k, v, **{**base, **change}) for change in changes])
 
 
 def wrong_tensors(tensors, variants):

@@ -35,7 +35,9 @@ def hits(run):
     return module.counters()["hits"] - before
 
 
-CHOICES = {"plain": {}, "causal": {"mask": "causal"}, "window": {"mask": "causal_bottom_right", "window": (100, 0)}, "softcap": {"softcap": 20.0}}
+CHOICES = {
+    "plain": {}, "causal": {"mask": "causal"}, "window": {"mask": "causal_bottom_right", "window": (100, 0)},
+    "softcap": {"softcap": 20.0}}
 
 
 class QuickGpuTest(unittest.TestCase):
@@ -49,7 +51,8 @@ class QuickGpuTest(unittest.TestCase):
                     got = []
                     self.assertEqual(hits(lambda: got.append(attune.attention(q, k, v, return_lse=True, **choices))), 1)
                     self.assertTrue(same(got[0][0], want) and same(got[0][1], want_lse))
-                    self.assertEqual((got[0][0].dtype, got[0][0].stride(), got[0][0].device), (want.dtype, want.stride(), want.device))
+                    self.assertEqual((got[0][0].dtype, got[0][0].stride(), got[0][0].device),
+                                     (want.dtype, want.stride(), want.device))
 
     def test_runs_and_launchers(self):
         q, k, v = operands()
@@ -183,7 +186,8 @@ class QuickGpuTest(unittest.TestCase):
         q, k, v = operands()
         attune.attention(q, k, v), attune.attention(q, k, v)
         for wrong, sentence in ((k.cpu(), "k is on cpu and q is on cuda:0"), (k.half(), "k is fp16 and q is bf16"),
-                                (torch._neg_view(k), "k is a view of its negative"), (k[:, :-1], "v has shape"), (k.to("meta"), "k is on meta")):
+                                (torch._neg_view(k), "k is a view of its negative"), (k[:, :-1], "v has shape"),
+                                (k.to("meta"), "k is on meta")):
             with self.assertRaisesRegex(ValueError, sentence):
                 attune.attention(q, wrong, v)
         self.assertEqual(hits(lambda: attune.attention(q, k, v)), 1)

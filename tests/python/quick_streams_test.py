@@ -32,9 +32,10 @@ CPU, CUDA = 1, 2
 
 
 class DlpackTensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("rank", ctypes.c_int32),
-                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p),
-                ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("rank", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+                ("byte_offset", ctypes.c_uint64)]
 
 
 @ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DlpackTensor))
@@ -44,8 +45,9 @@ def tensor_from_object(tensor, out):
     array, rank = tensor.array, tensor.array.ndim
     tensor.kept = (ctypes.c_int64 * rank)(*array.shape), (ctypes.c_int64 * rank)(*tensor.stride())
     on_cuda = tensor.device.type == "cuda"
-    out[0] = DlpackTensor(array.ctypes.data, CUDA if on_cuda else CPU, tensor.device.index or 0, rank, CODES[array.dtype.kind], 8 * array.itemsize, 1,
-                          ctypes.addressof(tensor.kept[0]), ctypes.addressof(tensor.kept[1]), 0)
+    out[0] = DlpackTensor(array.ctypes.data, CUDA if on_cuda else CPU, tensor.device.index or 0, rank,
+                          CODES[array.dtype.kind], 8 * array.itemsize, 1, ctypes.addressof(tensor.kept[0]),
+                          ctypes.addressof(tensor.kept[1]), 0)
     return 0
 
 
@@ -56,13 +58,16 @@ def current_stream(device_type, device, out):
 
 
 class Exchange(ctypes.Structure):
-    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("previous", ctypes.c_void_p), *((name, ctypes.c_void_p) for name in (
-        "allocate", "managed_from_object", "managed_to_object", "tensor_from_object", "current_stream"))]
+    _fields_ = [
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("previous", ctypes.c_void_p),
+        *((name, ctypes.c_void_p)
+          for name in ("allocate", "managed_from_object", "managed_to_object", "tensor_from_object", "current_stream"))]
 
 
 def offer_exchange():
     """As PyTorch from 2.10 on. The newest table is of a version that nobody knows yet."""
-    known = Exchange(1, 3, None, None, None, None, *(ctypes.cast(one, ctypes.c_void_p) for one in (tensor_from_object, current_stream)))
+    known = Exchange(1, 3, None, None, None, None,
+                     *(ctypes.cast(one, ctypes.c_void_p) for one in (tensor_from_object, current_stream)))
     newest = Exchange(2, 0, ctypes.addressof(known))
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
@@ -70,7 +75,9 @@ def offer_exchange():
     fake_torch.Tensor.__dlpack_c_exchange_api__ = new(ctypes.addressof(newest), ctypes.addressof(name), None)
     fake_torch.Tensor.untyped_storage = lambda self: types.SimpleNamespace(resize_=lambda size: None)
     torch.empty_like = lambda x: torch.empty(x.shape, x.dtype, x.device)
-    torch._C = types.SimpleNamespace(_len_torch_dispatch_stack=lambda: 0, _is_tracing=lambda: False, _is_any_autocast_enabled=lambda: State.autocast, _disabled_torch_dispatch_impl=None)
+    torch._C = types.SimpleNamespace(_len_torch_dispatch_stack=lambda: 0, _is_tracing=lambda: False,
+                                     _is_any_autocast_enabled=lambda: State.autocast,
+                                     _disabled_torch_dispatch_impl=None)
     torch.is_autocast_enabled = lambda kind: False  # for this kind of device
     return known, newest, name
 
@@ -148,7 +155,8 @@ class QuickStreamsTest(unittest.TestCase):
     def test_a_workspace_is_zeroed_and_grows_in_python(self):
         workspace = _workspace.shared(self.plan, 0)
         self.assertGreater(self.plan.zeroed_bytes, 0)
-        for change in ({"zero_bytes": 0}, {"zero_bytes": self.plan.zeroed_bytes - 1}, {"size": self.plan.workspace_bytes - 1}):
+        for change in ({"zero_bytes": 0}, {"zero_bytes": self.plan.zeroed_bytes - 1}, {
+                "size": self.plan.workspace_bytes - 1}):
             for name, value in change.items():
                 setattr(workspace, name, value)
             self.assertFalse(self.ran_quickly(self.attend), change)

@@ -41,21 +41,26 @@ def variants():
     frozen = aligned(cases.SHAPES["out"])
     frozen.flags.writeable = False
     wide = np.repeat(V, 2, axis=3)
-    found = [("out", frozen), ("out", Q), ("out", aligned((2, 5, 4, 32))[..., ::2]), ("out", aligned((2, 6, 4, 16))[:, 1:]), ("out", None), ("out", K[:, :5])]
+    found = [("out", frozen), ("out", Q), ("out", aligned((2, 5, 4, 32))[..., ::2]),
+             ("out", aligned((2, 6, 4, 16))[:, 1:]), ("out", None), ("out", K[:, :5])]
     for name in "qkv":
         x = TENSORS[name]
         moved = aligned(x.shape, offset=4)
         moved[...] = x
-        found += [(name, y) for y in (
-            moved, x.astype(np.float16), x.astype(np.float64), x.view(np.int32), x[0], x[:, ::-1], np.asfortranarray(x), x[..., ::2], x[:, :0], x[:1],
-            np.ma.masked_array(x, x > 0), x.view(Sub), x.tolist(), None, x.astype(">f4"), np.broadcast_to(x[:1], x.shape), x.astype(object))]
+        found += [
+            (name, y)
+            for y in (moved, x.astype(np.float16), x.astype(np.float64), x.view(np.int32), x[0], x[:, ::-1],
+                      np.asfortranarray(x), x[..., ::2], x[:, :0], x[:1], np.ma.masked_array(x, x > 0), x.view(Sub),
+                      x.tolist(), None, x.astype(">f4"), np.broadcast_to(x[:1], x.shape), x.astype(object))]
     return found + [("v", wide[..., :16]), ("v", wide[..., ::2])]
 
 
 def outcomes():
     found = {"scalars": cases.wrong_scalars(Q, K, V), "tensors": cases.wrong_tensors(TENSORS, variants())}
-    lse = [("lse", None), ("lse", aligned((2, 4, 6))[..., :5]), ("lse", aligned((2, 4, 5), np.float64)), ("lse", TENSORS["out"].reshape(-1)[:40].reshape(2, 4, 5))]
-    found["runs"] = cases.runs(TENSORS, [(name, x) for name, x in variants() if not (name == "out" and (x is None or not x.flags.writeable))] + lse)
+    lse = [("lse", None), ("lse", aligned((2, 4, 6))[..., :5]), ("lse", aligned((2, 4, 5), np.float64)),
+           ("lse", TENSORS["out"].reshape(-1)[:40].reshape(2, 4, 5))]
+    found["runs"] = cases.runs(TENSORS, [
+        (name, x) for name, x in variants() if not (name == "out" and (x is None or not x.flags.writeable))] + lse)
     for name, choices in cases.features(lambda array: array).items():
         call = lambda choices=choices: cases.outcome(attune.attention, Q, K, V, **choices)
         found[name] = [call() for _ in range(3)]
@@ -63,15 +68,17 @@ def outcomes():
             if isinstance(value, np.ndarray):
                 off = aligned(value.shape, value.dtype, 1)  # its elements are not aligned
                 off[...] = value
-                for wrong in (value[..., :1], value[None], value.astype(np.float64), value.copy(order="F"), off, value[..., ::-1]):
+                for wrong in (value[..., :1], value[None], value.astype(
+                        np.float64), value.copy(order="F"), off, value[..., ::-1]):
                     found[name] += [cases.outcome(attune.attention, Q, K, V, **{**choices, keyword: wrong}), call()]
     return found
 
 
 def by(way):
     """outcomes() in a process of its own, with the C module ("1") or without ("0")."""
-    child = subprocess.run([sys.executable, "-X", "dev", __file__, "--outcomes"], env={**os.environ, "ATTUNE_PYTHON_MODULE": way}, stdout=subprocess.PIPE,
-                           check=True, text=True)
+    child = subprocess.run([sys.executable, "-X", "dev", __file__, "--outcomes"],
+                           env={**os.environ, "ATTUNE_PYTHON_MODULE": way}, stdout=subprocess.PIPE, check=True,
+                           text=True)
     return json.loads(child.stdout)
 
 
@@ -83,7 +90,8 @@ class Counted:
         return self
 
     def __exit__(self, *_):
-        self.hits, self.misses, self.kept = (module.counters()[name] - self.before[name] for name in ("hits", "misses", "kept"))
+        self.hits, self.misses, self.kept = (module.counters()[name] - self.before[name]
+                                             for name in ("hits", "misses", "kept"))
 
 
 class QuickTest(unittest.TestCase):
@@ -93,11 +101,13 @@ class QuickTest(unittest.TestCase):
                 first = attune.attention(Q, K, V, **choices)
                 with Counted() as counted:
                     for _ in range(3):
-                        self.assertEqual(cases.digest(attune.attention(Q.copy(), k=K, v=V.copy(), **choices)), cases.digest(first))
+                        self.assertEqual(cases.digest(attune.attention(Q.copy(), k=K, v=V.copy(), **choices)),
+                                         cases.digest(first))
                 self.assertEqual((counted.hits, counted.misses), (3, 0))
 
     def test_runs_and_launchers(self):
-        plan, out, lse = attune.Context("cpu:1", store="").plan(cases.PROBLEM), aligned(cases.SHAPES["out"]), aligned(cases.SHAPES["lse"])
+        plan, out, lse = attune.Context("cpu:1", store="").plan(cases.PROBLEM), aligned(cases.SHAPES["out"]), aligned(
+            cases.SHAPES["lse"])
         want = attune.attention(Q, K, V, return_lse=True)
         launch = plan.launcher(Q, K, V, out)
         for call in (lambda: plan.run(Q, K, V, out), lambda: plan.run(Q, K, v=V, o=out, lse=lse), launch):
@@ -147,12 +157,17 @@ class QuickTest(unittest.TestCase):
     def test_nothing_leaks(self):
         documents, out = cases.features(lambda array: array)["documents"]["documents"], TENSORS["out"]
         plan = attune.Context("cpu:1", store="").plan(cases.PROBLEM)
-        calls = [lambda: attune.attention(Q, K, V, return_lse=True), lambda: attune.attention(Q, K, V, documents=documents, window=(3, 1)),
-                 lambda: attune.attention(Q, K, V, out=out, context="cpu:1"), lambda: plan.run(Q, K, V, out), plan.launcher(Q, K, V, out),
-                 lambda: cases.outcome(attune.attention, Q, K, V[:, 1:]), lambda: plan.launcher(Q, K, V, out)()]
+        calls = [
+            lambda: attune.attention(Q, K, V, return_lse=True),
+            lambda: attune.attention(Q, K, V, documents=documents, window=(3, 1)),
+            lambda: attune.attention(Q, K, V, out=out, context="cpu:1"), lambda: plan.run(Q, K, V, out),
+            plan.launcher(Q, K, V, out), lambda: cases.outcome(attune.attention, Q, K, V[:, 1:]),
+            lambda: plan.launcher(Q, K, V, out)()]
         for call in calls:
             call(), call()
-            objects = [Q, K, V, out, *documents, attune.attention, *((None, False) if sys.version_info < (3, 12) else ())]  # later they do not count
+            objects = [
+                Q, K, V, out, *documents, attune.attention, *((None, False) if sys.version_info < (3, 12) else
+                                                              ())]  # later they do not count
             gc.collect()
             counts = [sys.getrefcount(x) for x in objects]
             tracemalloc.start()
@@ -163,8 +178,11 @@ class QuickTest(unittest.TestCase):
                 gc.collect()
                 taken.append(tracemalloc.take_snapshot())
             tracemalloc.stop()
-            grown = [{str(line.traceback) for line in after.compare_to(before, "lineno") if line.count_diff > 100}  # in blocks: tables grow by one at times
-                     for before, after in zip(taken, taken[1:])]
+            grown = [
+                {str(line.traceback)
+                 for line in after.compare_to(before, "lineno")
+                 if line.count_diff > 100}  # in blocks: tables grow by one at times
+                for before, after in zip(taken, taken[1:])]
             self.assertEqual(set.intersection(*grown), set(), calls.index(call))
             for x, count in zip(objects, counts):
                 self.assertLess(abs(sys.getrefcount(x) - count), 100, repr(x)[:40])
@@ -172,7 +190,8 @@ class QuickTest(unittest.TestCase):
     def test_tables_are_bounded(self):
         table, want, long = module.Table(8), [], values("q", (2, 30, 4, 16))
         signature = attune._quick.parameters_of(attune._attention._checked)
-        call = module.function("attention", "", *signature[:2], signature[2], signature[3], signature[0].index("context"), attune._attention._checked, table)
+        call = module.function("attention", "", *signature[:2], signature[2], signature[3],
+                               signature[0].index("context"), attune._attention._checked, table)
         for turn in range(3):
             for rows in range(1, 30):
                 found = cases.digest(call(long[:, :rows], K, V))
@@ -206,7 +225,8 @@ class QuickTest(unittest.TestCase):
             q, expected = want[shape]
             for i in range(100):
                 other = want[shapes[i % 16]]
-                if not ((attune.attention(q, q, q, mask="causal") == expected).all() and (attune.attention(*3 * other[:1], mask="causal") == other[1]).all()):
+                if not ((attune.attention(q, q, q, mask="causal") == expected).all() and
+                        (attune.attention(*3 * other[:1], mask="causal") == other[1]).all()):
                     wrong.append(shape)
         threads = [threading.Thread(target=work, args=(shape,)) for shape in shapes]
         for thread in threads:
@@ -243,11 +263,13 @@ for _ in range(50): attune.attention(x, x, x, context="cpu:1")
 """
         for way in "10":  # with the C module and without; kernels are compiled anew, which the end of a process must not cut short
             environment = {**os.environ, "ATTUNE_PYTHON_MODULE": way, "ATTUNE_STORE": ""}
-            child = subprocess.run([sys.executable, "-X", "dev", "-c", program], env=environment, stderr=subprocess.PIPE, text=True, check=False, timeout=120)
+            child = subprocess.run([sys.executable, "-X", "dev", "-c", program], env=environment,
+                                   stderr=subprocess.PIPE, text=True, check=False, timeout=120)
             self.assertEqual(child.returncode, 0, child.stderr)
 
     def test_errors_of_the_library(self):
-        launch = module.launcher(-1, attune.Context("cpu:1", store="").plan(cases.PROBLEM).handle.value, 0, 0, 0, 0, None)
+        launch = module.launcher(-1,
+                                 attune.Context("cpu:1", store="").plan(cases.PROBLEM).handle.value, 0, 0, 0, 0, None)
         with self.assertRaisesRegex(attune.Error, "operands"):
             launch()
 
@@ -255,16 +277,20 @@ for _ in range(50): attune.attention(x, x, x, context="cpu:1")
         """What Python hands over is checked before it is used: a mistake there is an exception, and no stray write."""
         blob = bytes(64)
         good = (None, 1, -1, 0, 0, -1, blob, (), ((0, (8,), 0, 0),), (), ())
-        wrong = [good[:-1], (*good[:8], ((3, (8,), 0, 0),), (), ()), (*good[:8], ((0, (60,), 0, 0),), (), ()), (*good[:8], ((0, (-8,), 0, 0),), (), ()),
-                 (*good[:7], ((0, 64),), (), (), ()), (*good[:7], ((0,),), (), (), ()), (*good[:9], ((((print, ()),), (99,), 4),), ()), (*good[:9], (((), (), 4),), ()),
-                 (*good[:9], ((((print, ()),) * 3, (), 4),), ()), (*good[:9], ((((print, []),), (), 4),), ()), (*good[:10], (1,)),
-                 (*good[:10], (-1,)), (*good[:6], bytes(1 << 16), (), (), (), ()), 5, (*good[:8], (None,), (), ())]
+        wrong = [
+            good[:-1], (*good[:8], ((3, (8, ), 0, 0), ), (), ()), (*good[:8], ((0, (60, ), 0, 0), ), (), ()),
+            (*good[:8], ((0, (-8, ), 0, 0), ), (), ()), (*good[:7], ((0, 64), ), (), (), ()),
+            (*good[:7], ((0, ), ), (), (), ()), (*good[:9], ((((print, ()), ), (99, ), 4), ), ()),
+            (*good[:9], (((), (), 4), ), ()), (*good[:9], ((((print, ()), ) * 3, (), 4), ), ()),
+            (*good[:9], ((((print, []), ), (), 4), ), ()), (*good[:10], (1, )), (*good[:10], (-1, )),
+            (*good[:6], bytes(1 << 16), (), (), (), ()), 5, (*good[:8], (None, ), (), ())]
         said, before = [], sys.unraisablehook
         sys.unraisablehook = lambda what: said.append(what.exc_type)
         try:
             for recipe in wrong:
                 table = module.Table(4)
-                call = module.function("f", "", ("x", "context"), (None,), 1, 2, 1, lambda *_, recipe=recipe: (7, lambda: recipe), table)
+                call = module.function("f", "", ("x", "context"), (None, ), 1, 2, 1, lambda *_, recipe=recipe:
+                                       (7, lambda: recipe), table)
                 self.assertEqual(call(Q), 7)
                 self.assertEqual(len(table), 0)
         finally:

@@ -48,18 +48,23 @@ def fake(x):
 
 def variants():
     """Tensors that stand in for those of a call that is known."""
-    found = [("out", Q), ("out", torch.zeros(2, 5, 4, 32)[..., ::2]), ("out", torch.zeros(2, 6, 4, 16)[:, 1:]), ("out", None), ("out", TENSORS["lse"]),
-             ("out", torch.zeros(2, 5, 4, 16).requires_grad_()), ("out", torch.zeros(2, 5, 4, 16, device="meta"))]
+    found = [("out", Q), ("out", torch.zeros(2, 5, 4, 32)[..., ::2]), ("out", torch.zeros(2, 6, 4, 16)[:, 1:]),
+             ("out", None), ("out", TENSORS["lse"]), ("out", torch.zeros(2, 5, 4, 16).requires_grad_()),
+             ("out", torch.zeros(2, 5, 4, 16, device="meta"))]
     for name in "qkv":
         x = TENSORS[name]
         moved = torch.zeros(x.numel() + 1)[1:].view(x.shape).copy_(x)
         zero = torch.zeros(x.shape, dtype=torch.complex64)
-        makers = (lambda: moved, lambda: x.bfloat16(), lambda: x.half(), lambda: x.double(), lambda: x.int(), lambda: x[0], lambda: x[None], lambda: x[:, :0],
-                  lambda: x[:1], lambda: x.transpose(1, 2).contiguous().transpose(1, 2), lambda: x[:1].expand(x.shape), lambda: x.to_sparse(), lambda: x.to("meta"),
-                  lambda: torch._neg_view(x), lambda: zero.conj().imag, lambda: zero, lambda: fake(x), lambda: x.as_subclass(Sub), lambda: torch.nn.Parameter(x),
-                  lambda: torch.nn.Parameter(x, requires_grad=False), lambda: x.clone().requires_grad_(), lambda: x.clone().requires_grad_() * 2,
-                  lambda: x.clone().requires_grad_().detach(), lambda: x.numpy(), lambda: x.tolist(), lambda: None, lambda: torch.nested.nested_tensor([x[0]]),
-                  lambda: x.to(torch.float8_e4m3fn), lambda: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), lambda: x.contiguous(memory_format=torch.channels_last))
+        makers = (lambda: moved, lambda: x.bfloat16(), lambda: x.half(), lambda: x.double(), lambda: x.int(),
+                  lambda: x[0], lambda: x[None], lambda: x[:, :0], lambda: x[:1],
+                  lambda: x.transpose(1, 2).contiguous().transpose(1, 2), lambda: x[:1].expand(x.shape),
+                  lambda: x.to_sparse(), lambda: x.to("meta"), lambda: torch._neg_view(x), lambda: zero.conj().imag,
+                  lambda: zero, lambda: fake(x), lambda: x.as_subclass(Sub), lambda: torch.nn.Parameter(x),
+                  lambda: torch.nn.Parameter(x, requires_grad=False), lambda: x.clone().requires_grad_(),
+                  lambda: x.clone().requires_grad_() * 2, lambda: x.clone().requires_grad_().detach(),
+                  lambda: x.numpy(), lambda: x.tolist(), lambda: None, lambda: torch.nested.nested_tensor([x[0]]),
+                  lambda: x.to(torch.float8_e4m3fn), lambda: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+                  lambda: x.contiguous(memory_format=torch.channels_last))
         found += [(name, with_memory(make)) for make in makers]
     return found
 
@@ -82,8 +87,9 @@ def scopes():
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             return function(*args, **(kwargs or {}))
 
-    return {"no_grad": torch.no_grad, "enable_grad": torch.enable_grad, "inference": torch.inference_mode, "meta by default": lambda: default_device("meta"),
-            "functions": Functions, "dispatches": Dispatches}
+    return {
+        "no_grad": torch.no_grad, "enable_grad": torch.enable_grad, "inference": torch.inference_mode,
+        "meta by default": lambda: default_device("meta"), "functions": Functions, "dispatches": Dispatches}
 
 
 def in_scopes():
@@ -92,9 +98,10 @@ def in_scopes():
         for q in (Q, Q.clone().requires_grad_()):
             call = lambda q=q, scope=scope: cases.outcome(within, scope, attune.attention, q, K, V)
             yield f"{name} {q.requires_grad}", [call(), call(), call()]
-    yield "transforms", [cases.outcome(lambda: torch.func.vmap(lambda x: attune.attention(x, x, x))(torch.ones(3, 1, 4, 2, 16))),
-                         cases.outcome(lambda: torch.func.grad(lambda x: attune.attention(x, K, V).sum())(Q)),
-                         cases.outcome(lambda: torch.func.functionalize(lambda x: attune.attention(x, K, V))(Q))]
+    yield "transforms", [
+        cases.outcome(lambda: torch.func.vmap(lambda x: attune.attention(x, x, x))(torch.ones(3, 1, 4, 2, 16))),
+        cases.outcome(lambda: torch.func.grad(lambda x: attune.attention(x, K, V).sum())(Q)),
+        cases.outcome(lambda: torch.func.functionalize(lambda x: attune.attention(x, K, V))(Q))]
 
 
 def within(scope, call, *arguments):
@@ -116,15 +123,17 @@ def outcomes():
         found[name] = [call() for _ in range(3)]
         for keyword, value in choices.items():
             if isinstance(value, torch.Tensor):
-                for wrong in (value[..., :1], value[None], value.double(), value.to("meta"), value.float().clone().requires_grad_(), value.to_sparse()):
+                for wrong in (value[..., :1], value[None], value.double(), value.to("meta"),
+                              value.float().clone().requires_grad_(), value.to_sparse()):
                     found[name] += [cases.outcome(attune.attention, Q, K, V, **{**choices, keyword: wrong}), call()]
     found.update(in_scopes())
     return found
 
 
 def by(way):
-    child = subprocess.run([sys.executable, "-W", "ignore", __file__, "--outcomes"], env={**os.environ, "ATTUNE_PYTHON_MODULE": way}, stdout=subprocess.PIPE,
-                           check=True, text=True)
+    child = subprocess.run([sys.executable, "-W", "ignore", __file__, "--outcomes"],
+                           env={**os.environ, "ATTUNE_PYTHON_MODULE": way}, stdout=subprocess.PIPE, check=True,
+                           text=True)
     return json.loads(child.stdout)
 
 
@@ -152,17 +161,22 @@ class QuickTorchTest(unittest.TestCase):
 
     def test_a_first_call_under_autocast(self):
         """What PyTorch says of tensors there decides nothing for later calls."""
-        code = ("import torch, attune; from attune._library import module; q = torch.zeros(1, 4, 2, 32, dtype=torch.bfloat16)\n"
-                "with torch.autocast('cpu', torch.bfloat16):\n    [attune.attention(q, q, q) for _ in range(3)]\n"
-                "[attune.attention(q, q, q) for _ in range(3)]; print(module.counters()['hits'])")
+        code = (
+            "import torch, attune; from attune._library import module; q = torch.zeros(1, 4, 2, 32, "
+            "dtype=torch.bfloat16)\n"
+            "with torch.autocast('cpu', torch.bfloat16):\n    [attune.attention(q, q, q) for _ in range(3)]\n"
+            "[attune.attention(q, q, q) for _ in range(3)]; print(module.counters()['hits'])")
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         self.assertEqual((result.stdout.strip(), result.returncode), ("4", 0), result.stderr)
 
     def test_heads_first(self):
         """Known calls give what the first one did, in the same strides, whatever axes have one entry."""
-        for shape, shape_kv in ((Q.shape, K.shape), ((1, 5, 1, 16), (1, 7, 1, 16)), ((2, 1, 4, 16), (2, 7, 2, 16)), ((0, 5, 4, 16), (0, 7, 2, 16))):
-            q, k, v = (torch.from_numpy(cases.values(name, of)).transpose(1, 2) for name, of in zip("qkv", (shape, shape_kv, shape_kv)))
-            for entry, turned in ((attune._attention.attend_heads_first, True), (attune._attention.attend_from_heads_first, False)):
+        for shape, shape_kv in ((Q.shape, K.shape), ((1, 5, 1, 16), (1, 7, 1, 16)), ((2, 1, 4, 16), (2, 7, 2, 16)),
+                                ((0, 5, 4, 16), (0, 7, 2, 16))):
+            q, k, v = (torch.from_numpy(cases.values(name, of)).transpose(1, 2)
+                       for name, of in zip("qkv", (shape, shape_kv, shape_kv)))
+            for entry, turned in ((attune._attention.attend_heads_first, True),
+                                  (attune._attention.attend_from_heads_first, False)):
                 want = attune.attention(*(x.transpose(1, 2) for x in (q, k, v)), mask="causal_bottom_right")
                 want = want.transpose(1, 2) if turned else want
                 for turn in range(3):
@@ -180,8 +194,9 @@ class QuickTorchTest(unittest.TestCase):
         heads_first, module = [x.transpose(1, 2) for x in (Q, K, V)], torch.nn.Module()
         op, rule = torch.ops.attune.attention.default, {"is_causal": False, "scaling": 0.25}
         for name, call, most in (("attention", lambda: attune.attention(Q, K, V), 1), ("op", lambda: op(Q, K, V), 1),
-                                 ("sdpa", lambda: attune.sdpa.scaled_dot_product_attention(*heads_first, enable_gqa=True), 3),
-                                 ("flash", lambda: attune.flash.flash_attn_func(Q, K, V), 3),
+                                 ("sdpa",
+                                  lambda: attune.sdpa.scaled_dot_product_attention(*heads_first, enable_gqa=True),
+                                  3), ("flash", lambda: attune.flash.flash_attn_func(Q, K, V), 3),
                                  ("transformers", lambda: attention_forward(module, *heads_first, None, **rule), 3)):
             call(), call()
             frames, before = [], module_hits()
@@ -199,8 +214,10 @@ class QuickTorchTest(unittest.TestCase):
             q, k, v = (x.to(dtype) for x in (Q, K, V))
             first = attune.attention(q, k, v)
             before = module.counters()["hits"]
-            got, parameter = attune.attention(q, k, v), attune.attention(torch.nn.Parameter(q, requires_grad=False), k, v)
-            self.assertEqual((got.dtype, type(got), type(parameter), got.stride()), (dtype, torch.Tensor, torch.Tensor, first.stride()))
+            got, parameter = attune.attention(q, k, v), attune.attention(torch.nn.Parameter(q, requires_grad=False), k,
+                                                                         v)
+            self.assertEqual((got.dtype, type(got), type(parameter), got.stride()),
+                             (dtype, torch.Tensor, torch.Tensor, first.stride()))
             self.assertTrue(torch.equal(got, first) and torch.equal(parameter, first))
             self.assertGreater(module.counters()["hits"], before)
 
@@ -215,8 +232,9 @@ class QuickTorchTest(unittest.TestCase):
     def test_references(self):
         plan = attune.Context("cpu:1", store="").plan(cases.PROBLEM)
         out, bias = TENSORS["out"], torch.zeros(4, 5, 7)
-        for call in (lambda: attune.attention(Q, K, V, return_lse=True), lambda: attune.attention(Q, K, V, bias=bias), lambda: plan.run(Q, K, V, out),
-                     lambda: attune.attention(Q, K, V, out=out), plan.launcher(Q, K, V, out)):
+        for call in (lambda: attune.attention(Q, K, V, return_lse=True), lambda: attune.attention(Q, K, V, bias=bias),
+                     lambda: plan.run(Q, K, V, out), lambda: attune.attention(Q, K, V, out=out),
+                     plan.launcher(Q, K, V, out)):
             call(), call()
             gc.collect()
             counts = [sys.getrefcount(x) for x in (Q, K, V, out, bias, torch.Tensor)]
@@ -228,7 +246,8 @@ class QuickTorchTest(unittest.TestCase):
     def test_results_own_their_memory(self):
         results = [attune.attention(Q, K, V) for _ in range(3)]
         self.assertEqual(len({x.data_ptr() for x in results}), 3)
-        self.assertEqual({(x.untyped_storage().nbytes(), x.requires_grad, x._base) for x in results}, {(Q.numel() * 4, False, None)})
+        self.assertEqual({(x.untyped_storage().nbytes(), x.requires_grad, x._base)
+                          for x in results}, {(Q.numel() * 4, False, None)})
         results[0].resize_(0)  # as of any tensor of PyTorch's own
 
 

@@ -21,8 +21,10 @@ DISTANCE = (I + KEYS - ROWS - J).abs()
 # A slope's gradient is a sum of terms of both signs, each of the distance: rounding of o in 16 bits is felt more.
 ALLOWED = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
 ALLOWED_OF_SLOPES = {torch.float32: 1e-4, torch.bfloat16: 0.15}
-SHAPES = {"bias": ((2, 4, 33, 40), (4, 33, 40), (2, 1, 33, 40), (1, 1, 33, 40), (33, 40), (2, 4, 1, 40), (2, 1, 1, 40), (40,)),
-          "relative_bias": ((4, 72), (1, 72), (72,)), "alibi_slopes": ((2, 4), (4,), (2, 1), (1,)), "sinks": ((4,), (1,))}
+SHAPES = {
+    "bias": ((2, 4, 33, 40), (4, 33, 40), (2, 1, 33, 40), (1, 1, 33, 40), (33, 40), (2, 4, 1, 40), (2, 1, 1, 40),
+             (40, )), "relative_bias": ((4, 72), (1, 72), (72, )), "alibi_slopes": ((2, 4), (4, ), (2, 1), (1, )),
+    "sinks": ((4, ), (1, ))}
 
 
 def reference(q, k, v, bias=None, relative_bias=None, alibi_slopes=None, sinks=None):
@@ -45,7 +47,8 @@ def reference(q, k, v, bias=None, relative_bias=None, alibi_slopes=None, sinks=N
 
 
 def operands(dtype=torch.float32, dim=32):
-    return draw(2, ROWS, HEADS, dim, dtype=dtype), draw(2, KEYS, 2, dim, dtype=dtype), draw(2, KEYS, 2, dim, dtype=dtype)
+    return draw(2, ROWS, HEADS, dim, dtype=dtype), draw(2, KEYS, 2, dim, dtype=dtype), draw(
+        2, KEYS, 2, dim, dtype=dtype)
 
 
 def learned(name, shape, dtype):
@@ -60,7 +63,8 @@ class ScoreGradientTest(GradientsTest):
 
     def one(self, dtype, dim, with_dlse, **given):
         q, k, v = operands(dtype, dim)
-        o, lse = attune.attention(q, k, v, mask="causal_bottom_right", return_lse=True, pad_head_dim=True, **given, **PLACE)
+        o, lse = attune.attention(q, k, v, mask="causal_bottom_right", return_lse=True, pad_head_dim=True, **given,
+                                  **PLACE)
         dout, dlse = draw(*o.shape, dtype=dtype), draw(*lse.shape)
         doubled = {name: leaf(x.double()) for name, x in given.items()}
         want_o, want_lse = reference(q, k, v, **doubled)
@@ -80,17 +84,20 @@ class ScoreGradientTest(GradientsTest):
                     self.one(dtype, (32, 64)[number % 2], number % 2 == 1, **{name: learned(name, shape, dtype)})
 
     def test_16_bits(self):
-        self.one(torch.bfloat16, 64, False, bias=learned("bias", (1, 4, 33, 40), torch.bfloat16), sinks=learned("sinks", (4,), torch.bfloat16))
+        self.one(torch.bfloat16, 64, False, bias=learned("bias", (1, 4, 33, 40), torch.bfloat16), sinks=learned(
+            "sinks", (4, ), torch.bfloat16))
 
     def test_several_at_once_and_head_dims_between(self):
-        self.one(torch.float32, 24, True, bias=learned("bias", (33, 40), torch.float32), relative_bias=learned("relative_bias", (4, 72), torch.float32),
-                 alibi_slopes=learned("alibi_slopes", (4,), torch.float32), sinks=learned("sinks", (4,), torch.float32))
+        self.one(torch.float32, 24, True, bias=learned("bias", (33, 40), torch.float32), relative_bias=learned(
+            "relative_bias", (4, 72), torch.float32), alibi_slopes=learned("alibi_slopes", (4, ), torch.float32),
+                 sinks=learned("sinks", (4, ), torch.float32))
 
     def test_beside_those_of_q_k_and_v(self):
         q, k, v = map(leaf, operands())
         bias = learned("bias", (4, 33, 40), torch.float32)
         dout = draw(2, ROWS, HEADS, 32)
-        known = attune.attention(q.detach(), k.detach(), v.detach(), bias=bias.detach(), mask="causal_bottom_right", **PLACE)
+        known = attune.attention(q.detach(), k.detach(), v.detach(), bias=bias.detach(), mask="causal_bottom_right",
+                                 **PLACE)
         o = attune.attention(q, k, v, bias=bias, mask="causal_bottom_right", **PLACE)
         self.assertTrue(torch.equal(o, known))
         of_all = torch.autograd.grad(o, (q, k, v, bias), dout)
@@ -99,12 +106,15 @@ class ScoreGradientTest(GradientsTest):
             self.assertTrue(torch.equal(x, y))
         # Calls that are known without history, and then have one.
         for _ in range(3):
-            self.assertIsNone(attune.attention(q.detach(), k.detach(), v.detach(), bias=bias.detach(), mask="causal_bottom_right", **PLACE).grad_fn)
+            self.assertIsNone(
+                attune.attention(q.detach(), k.detach(), v.detach(), bias=bias.detach(), mask="causal_bottom_right",
+                                 **PLACE).grad_fn)
             o = attune.attention(q.detach(), k.detach(), v.detach(), bias=bias, mask="causal_bottom_right", **PLACE)
             self.assertTrue(torch.equal(torch.autograd.grad(o, bias, dout)[0], of_all[3]))
 
     def test_equal_bits(self):
-        for name, shape in (("bias", (1, 1, 33, 40)), ("bias", (40,)), ("relative_bias", (1, 72)), ("alibi_slopes", (1,)), ("sinks", (1,))):
+        for name, shape in (("bias", (1, 1, 33, 40)), ("bias", (40, )), ("relative_bias", (1, 72)),
+                            ("alibi_slopes", (1, )), ("sinks", (1, ))):
             q, k, v = operands(torch.bfloat16, 64)
             x = learned(name, shape, torch.float32)
             o = attune.attention(q, k, v, **{name: x}, **PLACE)
@@ -145,15 +155,18 @@ class ScoreGradientTest(GradientsTest):
         dout, step = draw(*o.shape), 1e-2
         found, = torch.autograd.grad(o, bias, dout)
         direction = torch.nn.functional.normalize(draw(4, 33, 41)[..., :40].flatten(), dim=0).view(4, 33, 40)
-        at = lambda move: (attune.attention(q, k, v, bias=bias.detach() + move * direction, dropout_p=0.25, seed=7, **PLACE).double() * dout.double()).sum()
-        self.assertAlmostEqual(((at(step) - at(-step)) / (2 * step)).item(), (found.double() * direction).sum().item(), delta=2e-3)
+        at = lambda move: (attune.attention(q, k, v, bias=bias.detach() + move * direction, dropout_p=0.25, seed=7, **
+                                            PLACE).double() * dout.double()).sum()
+        self.assertAlmostEqual(((at(step) - at(-step)) / (2 * step)).item(), (found.double() * direction).sum().item(),
+                               delta=2e-3)
 
     def test_sdpa(self):
         q, k, v = (draw(2, heads, 33, 32) for heads in (4, 4, 4))
         ours, theirs = (learned("bias", (33, 33), torch.float32) for _ in range(2))
         dout = draw(*q.shape)
         attune.sdpa.scaled_dot_product_attention(q, k, v, attn_mask=ours).backward(dout)
-        torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), attn_mask=theirs.double()).backward(dout.double())
+        torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(),
+                                                         attn_mask=theirs.double()).backward(dout.double())
         self.check(ours.grad, theirs.grad, 2e-5, "attn_mask")
 
     def test_compiled_and_opcheck(self):
@@ -162,29 +175,35 @@ class ScoreGradientTest(GradientsTest):
         function = lambda q, k, v, bias, sinks: attune.attention(q, k, v, bias=bias, sinks=sinks, is_causal=False) * 2
         dout = draw(2, ROWS, HEADS, 32)
         want = torch.autograd.grad(function(q, k, v, bias, sinks), (bias, sinks), dout)
-        found = torch.autograd.grad(torch.compile(function, fullgraph=True, backend="aot_eager")(q, k, v, bias, sinks), (bias, sinks), dout)
+        found = torch.autograd.grad(
+            torch.compile(function, fullgraph=True, backend="aot_eager")(q, k, v, bias, sinks), (bias, sinks), dout)
         for x, y in zip(found, want):
             self.assertTrue(torch.allclose(x, y, atol=1e-5))
         with torch.no_grad():
             o, lse = torch.ops.attune.attention(q, k, v, bias=bias)
-        torch.library.opcheck(torch.ops.attune.score_gradient.default, (dout, q, k, v, o, lse), {"of": "bias", "bias": bias.detach()},
+        torch.library.opcheck(torch.ops.attune.score_gradient.default, (dout, q, k, v, o, lse),
+                              {"of": "bias", "bias": bias.detach()},
                               test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
 
     def test_by_hand_and_refusals(self):
         q, k, v = operands()
         bias = draw(4, 33, 40)
         o, lse = attune.attention(q, k, v, bias=bias, return_lse=True, **PLACE)
-        call = lambda of="bias", **more: attune.score_gradient(of, o, q, k, v, o, lse, **{"bias": bias, **more}, **PLACE)
+        call = lambda of="bias", **more: attune.score_gradient(of, o, q, k, v, o, lse, **{"bias": bias, **more}, **PLACE
+                                                               )
         want, learnt = call(), leaf(bias)
-        self.assertTrue(torch.equal(want, torch.autograd.grad(attune.attention(q, k, v, bias=learnt, **PLACE), learnt, o)[0]))
+        self.assertTrue(
+            torch.equal(want,
+                        torch.autograd.grad(attune.attention(q, k, v, bias=learnt, **PLACE), learnt, o)[0]))
         if DEVICE == "cpu":
             arrays = [x.numpy() for x in (o, q, k, v, o, lse)]
             self.assertTrue((attune.score_gradient("bias", *arrays, bias=bias.numpy(), **PLACE) == want.numpy()).all())
-        for sentence, refused in (("of is 'mask'; accepted are bias, relative_bias", lambda: call("mask")),
+        for sentence, refused in (("of is 'mask'; must be bias, relative_bias", lambda: call("mask")),
                                   ("of is 'sinks', and sinks is not given", lambda: call("sinks")),
-                                  ("bias has 5 dimensions; accepted are at most 4", lambda: call(bias=bias[None, None])),
+                                  ("bias has 5 dimensions; must be at most 4", lambda: call(bias=bias[None, None])),
                                   ("bias has shape", lambda: call(bias=bias[:, :5])),
-                                  ("o requires a gradient", lambda: attune.score_gradient("bias", o, q, k, v, leaf(o), lse, bias=bias))):
+                                  ("o requires a gradient",
+                                   lambda: attune.score_gradient("bias", o, q, k, v, leaf(o), lse, bias=bias))):
             with self.assertRaisesRegex(ValueError, sentence):
                 refused()
         with self.assertRaisesRegex(TypeError, r"score_gradient\(\) has no keyword dropout"):

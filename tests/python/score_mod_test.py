@@ -23,8 +23,8 @@ except ImportError:
 
 import attune
 from attune import _programs
-from published_mods import (activation, batchify, flamingo, jagged, morton_natten, natten, noop, paged, rope_score, sliding_tile, soft_window,
-                            stand_alone_self_attention, tiled_natten, transfusion)
+from published_mods import (activation, batchify, flamingo, jagged, morton_natten, natten, noop, paged, rope_score,
+                            sliding_tile, soft_window, stand_alone_self_attention, tiled_natten, transfusion)
 
 BATCH, HEADS, HEADS_KV, LENGTH, DIM = 2, 4, 2, 45, 64
 DRAW = np.random.default_rng(7)
@@ -142,13 +142,15 @@ class ScoreModTest(unittest.TestCase):
         lengths = [7, 20, 1, LENGTH - 28]
         document, offsets = np.repeat(np.arange(4), lengths), np.cumsum([0, *lengths[:-1]])
         inner = lambda b, h, q_idx, kv_idx: (q_idx >= kv_idx) & (kv_idx < 9)
-        for mask in (natten(9, 5, 3), natten(5, 9, 5), tiled_natten(8, 6, 3, 2), morton_natten(8, 8, 5), sliding_tile(6, 3, 2),
-                     stand_alone_self_attention(9, 3), transfusion(starts, ends), flamingo(np.sort(image // 4), 9), jagged(document, offsets, inner),
-                     batchify(causal, np.array([20, 45])), paged(pages, 8, causal)):
+        for mask in (natten(9, 5, 3), natten(5, 9, 5), tiled_natten(8, 6, 3, 2), morton_natten(
+                8, 8, 5), sliding_tile(6, 3, 2), stand_alone_self_attention(
+                    9, 3), transfusion(starts, ends), flamingo(np.sort(image // 4), 9), jagged(
+                        document, offsets, inner), batchify(causal, np.array([20, 45])), paged(pages, 8, causal)):
             self.compare(mask_mod=mask)
 
     def test_published_scores(self):
-        parts = DRAW.standard_normal((BATCH, HEADS, LENGTH, 2)).astype(np.float32), DRAW.standard_normal((BATCH, LENGTH, 2)).astype(np.float32)
+        parts = DRAW.standard_normal((BATCH, HEADS, LENGTH, 2)).astype(np.float32), DRAW.standard_normal(
+            (BATCH, LENGTH, 2)).astype(np.float32)
         for score in (noop, activation, rope_score(*parts), soft_window(SLOPES)):
             self.compare(score_mod=score)
 
@@ -173,10 +175,12 @@ class ScoreModTest(unittest.TestCase):
         self.compare(score_mod=score, one_by_one=True)
 
     def test_operators(self):
-        for score in (lambda s, b, h, q, k: s ** 2 - s ** 3 / 7 + 2.0 ** -abs(q - k) + (1 + abs(s)) ** -2 + np.sqrt(s * s) + s ** 0,
-                      lambda s, b, h, q, k: s + (q - k) // 4 + (q - k) % 5 + (k - q) / 4 + -s * 0.5 + (s // 0.5) % 2,
-                      lambda s, b, h, q, k: np.minimum(s, 0.5) + np.maximum(0.25, s) + np.clip(s, -1, 1) + np.floor(s) + np.ceil(s) + np.trunc(s),
-                      lambda s, b, h, q, k: np.exp(-s * s) + np.exp2(-s * s) + np.log(s * s + 1) + np.log2(s * s + 1) + (s > 0) * 2.0,
+        for score in (lambda s, b, h, q, k: s**2 - s**3 / 7 + 2.0**-abs(q - k) +
+                      (1 + abs(s))**-2 + np.sqrt(s * s) + s**0, lambda s, b, h, q, k: s + (q - k) // 4 + (q - k) % 5 +
+                      (k - q) / 4 + -s * 0.5 + (s // 0.5) % 2, lambda s, b, h, q, k: np.minimum(s, 0.5) + np.maximum(
+                          0.25, s) + np.clip(s, -1, 1) + np.floor(s) + np.ceil(s) + np.trunc(s),
+                      lambda s, b, h, q, k: np.exp(-s * s) + np.exp2(-s * s) + np.log(s * s + 1) + np.log2(s * s + 1) +
+                      (s > 0) * 2.0,
                       lambda s, b, h, q, k: np.where(np.logical_or(q < 3, np.logical_not(k < 9)) ^ (h == 1), s, s + 1),
                       lambda s, b, h, q, k: s + ((q & 3) | (k << 1) ^ 5) * 0.25 + (~q >> 1) * 0.125):
             self.compare(score_mod=score)
@@ -185,7 +189,8 @@ class ScoreModTest(unittest.TestCase):
         def both(*masks):
             return lambda *at: functools.reduce(lambda a, b: a & b, [mask(*at) for mask in masks])
         self.compare(mask_mod=both(causal, sliding_window(6), document_mask(causal)), one_by_one=True)
-        self.compare(mask_mod=functools.partial(lambda window, b, h, q_idx, kv_idx, step=GLOBAL_STEP: abs(q_idx - kv_idx) < window + step, 4))
+        self.compare(mask_mod=functools.partial(
+            lambda window, b, h, q_idx, kv_idx, step=GLOBAL_STEP: abs(q_idx - kv_idx) < window + step, 4))
 
     def test_other_numbers_and_tensors_need_no_other_program(self):
         programs = set()
@@ -240,7 +245,8 @@ class ScoreModTest(unittest.TestCase):
             return score + score_of.table[kv_idx]
 
         score_of = score
-        for mask.window, score.table in ((3, DRAW.standard_normal((LENGTH,)).astype(np.float32)), (8, SLOPES[np.arange(LENGTH) % HEADS])):
+        for mask.window, score.table in ((3, DRAW.standard_normal(
+            (LENGTH, )).astype(np.float32)), (8, SLOPES[np.arange(LENGTH) % HEADS])):
             self.compare(mask_mod=mask)
             self.compare(score, want=(lambda s, b, h, q, k: s + score.table[k], None))
 
@@ -251,7 +257,8 @@ class ScoreModTest(unittest.TestCase):
             self.compare(mod, want=(lambda s, b, h, q, k: s + SLOPES[h] * (k - q) * factor, None))
         self.compare(mask_mod="return kv_idx <= q_idx;", want=(None, causal))
         first, second = (DRAW.standard_normal((LENGTH,)).astype(np.float32) for _ in range(2))
-        self.compare(attune.score_mod("return score + t[kv_idx];", t=first), attune.mask_mod("return t[kv_idx] < limit;", t=second, limit=0.5),
+        self.compare(attune.score_mod("return score + t[kv_idx];", t=first),
+                     attune.mask_mod("return t[kv_idx] < limit;", t=second, limit=0.5),
                      want=(lambda s, b, h, q, k: s + first[k], lambda b, h, q, k: second[k] < 0.5))
 
     def test_a_function_made_into_a_mod_is_still_that_function(self):
@@ -277,43 +284,54 @@ class ScoreModTest(unittest.TestCase):
             return -score
         line = branches.__code__.co_firstlineno + 1
         self.refused(rf"score_mod_test\.py:{line}: a Python if.*use torch\.where", score_mod=branches)
-        for mask in (lambda b, h, q, k: q >= k and k > 3, lambda b, h, q, k: q >= k or k > 3, lambda b, h, q, k: not q >= k,
-                     lambda b, h, q, k: 0 <= q - k < 5, lambda b, h, q, k: max(q, k) > 3):
+        for mask in (lambda b, h, q, k: q >= k and k > 3, lambda b, h, q, k: q >= k or k > 3,
+                     lambda b, h, q, k: not q >= k, lambda b, h, q, k: 0 <= q - k < 5,
+                     lambda b, h, q, k: max(q, k) > 3):
             self.refused(r"score_mod_test\.py:\d+: a Python if", mask_mod=mask)
         self.refused("known when the function is traced", mask_mod=lambda b, h, q, k: [1, 2, 3][q] > k)
 
     def test_what_the_language_has_not(self):
         table, wide, lists = np.zeros((HEADS, LENGTH), np.float32), np.zeros((LENGTH,)), np.zeros((1,) * 5, np.float32)
-        for message, score in ((r"numpy\.sin is not in the score language; functions are abs", lambda s, *at: np.sin(s)),
-                               (r"numpy\.cumsum is not", lambda s, *at: np.cumsum(s)),
-                               ("table has 2 dimensions, shape .* and gets 3 indices", lambda s, b, h, q, k: s + table[b, h, k]),
-                               ("what is computed of table with none of its 1 indices is no value yet", lambda s, b, h, q, k: s + table[h]),
-                               ("table is indexed by slice", lambda s, b, h, q, k: s + table[:, k]),
+        for message, score in ((r"numpy\.sin is not in the score language; functions are abs",
+                                lambda s, *at: np.sin(s)), (r"numpy\.cumsum is not", lambda s, *at: np.cumsum(s)),
+                               ("table has 2 dimensions, shape .* and gets 3 indices",
+                                lambda s, b, h, q, k: s + table[b, h, k]),
+                               ("what is computed of table with none of its 1 indices is no value yet",
+                                lambda s, b, h, q, k: s + table[h]), ("table is indexed by slice",
+                                                                      lambda s, b, h, q, k: s + table[:, k]),
                                ("table is indexed by a value of type float", lambda s, b, h, q, k: s + table[h, s]),
-                               ("wide is float64; accepted are tensors of fp32", lambda s, b, h, q, k: s + wide[k]),
-                               ("lists has 5 dimensions", lambda s, b, h, q, k: s + lists[0, 0, 0, 0, 0]),
+                               ("wide is float64; must be tensors of fp32",
+                                lambda s, b, h, q, k: s + wide[k]), ("lists has 5 dimensions",
+                                                                     lambda s, b, h, q, k: s + lists[0, 0, 0, 0, 0]),
                                ("condition of where is of type int", lambda s, b, h, q, k: np.where(q, s, 0.0)),
-                               ("'&' takes bools or ints, not a float", lambda s, b, h, q, k: s & 1),
-                               ("exponent 0.3", lambda s, b, h, q, k: s ** 0.3), ("score_mod returns None", lambda s, *at: None),
-                               (r"called with \(score, b, h, q_idx, kv_idx\)", lambda s, b: s),
-                               ("does not fit in an int of 32 bits", lambda s, b, h, q, k: s + (q + 2 ** 40)),
-                               ("functions of math", lambda s, *at: math.exp(s))):
+                               ("'&' takes bools or ints, not a float",
+                                lambda s, b, h, q, k: s & 1), ("exponent 0.3",
+                                                               lambda s, b, h, q, k: s**0.3), ("score_mod returns None",
+                                                                                               lambda s, *at: None),
+                               (r"called with \(score, b, h, q_idx, kv_idx\)",
+                                lambda s, b: s), ("does not fit in an int of 32 bits", lambda s, b, h, q, k: s +
+                                                  (q + 2**40)), ("functions of math", lambda s, *at: math.exp(s))):
             self.refused(message, score_mod=score)
         self.refused(r"\.item of a value of type float", AttributeError, score_mod=lambda s, *at: s.item())
         self.refused("mask_mod returns a value of type int", mask_mod=lambda b, h, q, k: q - k)
-        self.refused("window is 1099511627776; accepted for mask_mod are ints of 32 bits", ValueError, mask_mod=sliding_window(2 ** 40))
-        self.refused("ids holds 4294967297; accepted for mask_mod are ints of 32 bits", ValueError, mask_mod=same_of(np.array([1, 2 ** 32 + 1] * 23)))
+        self.refused("window is 1099511627776; accepted for mask_mod are ints of 32 bits", ValueError,
+                     mask_mod=sliding_window(2**40))
+        self.refused("ids holds 4294967297; accepted for mask_mod are ints of 32 bits", ValueError, mask_mod=same_of(
+            np.array([1, 2**32 + 1] * 23)))
         self.refused("mask_mod is of type int", mask_mod=3)
         self.refused("mask_mod is what attune.score_mod", ValueError, mask_mod=attune.score_mod(alibi))
 
     def test_text_that_is_refused(self):
         self.refused(r"score_mod:1:16: 'slops' is not declared", attune.Error, score_mod="return score + slops[head];")
-        for message, kind, text, given in (("reads t, which is not given", ValueError, "// capture t: fp32[1]\nreturn score + t[head];", {}),
+        for message, kind, text, given in (("reads t, which is not given", ValueError,
+                                            "// capture t: fp32[1]\nreturn score + t[head];", {}),
                                            ("t is float64", ValueError, "return score + t[head];", {"t": np.zeros(3)}),
-                                           ("t is fp32 with 1 dimensions; score_mod declares fp32 with 2", ValueError,
-                                            "// capture t: fp32[2]\nreturn score + t[head][0];", {"t": SLOPES}),
-                                           ("t is of type list", TypeError, "return score + t[head];", {"t": [1, 2]}),
-                                           ("t has shape", ValueError, "return score + t[head];", {"t": SLOPES[::-1]})):
+                                           ("t is fp32 with 1 dimensions; score_mod declares fp32 with 2",
+                                            ValueError, "// capture t: fp32[2]\nreturn score + t[head][0];", {
+                                                "t": SLOPES
+                                            }), ("t is of type list", TypeError, "return score + t[head];", {
+                                                "t": [1, 2]}), ("t has shape", ValueError, "return score + t[head];", {
+                                                    "t": SLOPES[::-1]})):
             with self.assertRaisesRegex(kind, re.escape(message)):
                 attune.score_mod(text, **given)
         with self.assertRaisesRegex(TypeError, "captures of a text"):
@@ -328,31 +346,38 @@ class TorchTest(unittest.TestCase):
         import warnings
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
         q, k, v = map(torch.from_numpy, operands())
-        block_mask = None if mask_mod is None else create_block_mask(mask_mod, BATCH, HEADS, LENGTH, LENGTH, device="cpu")
+        block_mask = None if mask_mod is None else create_block_mask(mask_mod, BATCH, HEADS, LENGTH, LENGTH,
+                                                                     device="cpu")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that it is slow
-            want = flex_attention(*(x.transpose(1, 2) for x in (q, k, v)), score_mod, block_mask, enable_gqa=True).transpose(1, 2)
+            want = flex_attention(*(x.transpose(1, 2) for x in (q, k, v)), score_mod, block_mask,
+                                  enable_gqa=True).transpose(1, 2)
         o = attune.attention(q, k, v, score_mod=score_mod, mask_mod=mask_mod)
         self.assertLess((o - want).abs().max().item(), 3e-5)
 
     def test_scores(self):
-        slopes, table, cap = torch.from_numpy(SLOPES), torch.randn(HEADS, LENGTH, dtype=torch.bfloat16), torch.tensor(1.5)
+        slopes, table, cap = torch.from_numpy(SLOPES), torch.randn(HEADS, LENGTH,
+                                                                   dtype=torch.bfloat16), torch.tensor(1.5)
         tables = {"slopes": slopes}
-        for score in (lambda score, b, h, q_idx, kv_idx: score + slopes[h] * (kv_idx - q_idx),
-                      lambda score, b, h, q_idx, kv_idx: 20.0 * torch.tanh(score / 20.0),
+        for score in (lambda score, b, h, q_idx, kv_idx: score + slopes[h] *
+                      (kv_idx - q_idx), lambda score, b, h, q_idx, kv_idx: 20.0 * torch.tanh(score / 20.0),
                       lambda score, b, h, q_idx, kv_idx: cap * (score / cap).tanh(),
                       lambda score, b, h, q_idx, kv_idx: torch.where(q_idx >= kv_idx, score, -float("inf")),
                       lambda score, b, h, q_idx, kv_idx: torch.where(q_idx >= kv_idx, score, torch.tensor(-1.0)),
-                      lambda score, b, h, q_idx, kv_idx: score + table[h, kv_idx] - torch.exp2(-((h + 1) * 8.0 / HEADS)) * (q_idx - kv_idx).abs(),
-                      lambda score, b, h, q_idx, kv_idx: torch.nn.functional.relu(score) + tables["slopes"][h] * q_idx.to(torch.float32),
-                      lambda score, b, h, q_idx, kv_idx: torch.sigmoid(score) + score.clamp(min=0) + torch.rsqrt(1 + score * score).to(torch.float32)):
+                      lambda score, b, h, q_idx, kv_idx: score + table[h, kv_idx] - torch.exp2(-(
+                          (h + 1) * 8.0 / HEADS)) * (q_idx - kv_idx).abs(),
+                      lambda score, b, h, q_idx, kv_idx: torch.nn.functional.relu(score) + tables["slopes"][
+                          h] * q_idx.to(torch.float32), lambda score, b, h, q_idx, kv_idx: torch.sigmoid(
+                              score) + score.clamp(min=0) + torch.rsqrt(1 + score * score).to(torch.float32)):
             self.compare(score_mod=score)
 
     def test_a_tensor_in_the_place_of_a_dtype(self):
         """x.to(other) stayed of x's type."""
         counts = torch.arange(LENGTH)
-        for score in (lambda score, b, h, q_idx, kv_idx: score + (score * 3).to(q_idx), lambda score, b, h, q_idx, kv_idx: score + (score * 3).to(counts),
-                      lambda score, b, h, q_idx, kv_idx: score + (score * 3).type_as(counts) + kv_idx.to(score) / 8):
+        for score in (lambda score, b, h, q_idx, kv_idx: score +
+                      (score * 3).to(q_idx), lambda score, b, h, q_idx, kv_idx: score +
+                      (score * 3).to(counts), lambda score, b, h, q_idx, kv_idx: score +
+                      (score * 3).type_as(counts) + kv_idx.to(score) / 8):
             self.compare(score_mod=score)
 
     def test_masks(self):
@@ -360,7 +385,8 @@ class TorchTest(unittest.TestCase):
         documents, prefix = torch.from_numpy(DOCUMENTS), torch.tensor([3, 30], dtype=torch.int32)
         same = lambda b, h, q_idx, kv_idx: documents[b, q_idx] == documents[b][kv_idx]
         in_prefix = lambda b, h, q_idx, kv_idx: kv_idx < prefix[b]
-        for mask in (causal, same, and_masks(causal, same), or_masks(causal, in_prefix), and_masks(causal, sliding_window(7)),
+        for mask in (causal, same, and_masks(causal, same), or_masks(causal,
+                                                                     in_prefix), and_masks(causal, sliding_window(7)),
                      lambda b, h, q_idx, kv_idx: torch.logical_and(q_idx >= kv_idx, (q_idx - kv_idx) % 3 == 0)):
             self.compare(mask_mod=mask)
 
@@ -378,9 +404,11 @@ class TorchTest(unittest.TestCase):
     def test_refusals(self):
         given = [torch.from_numpy(x) for x in operands()]
         table = torch.zeros(LENGTH, requires_grad=True)
-        for kind, message, score in ((TypeError, r"score_mod_test\.py:\d+: torch\.sin is not in the score language", lambda s, *at: torch.sin(s)),
-                                     (TypeError, r"torch\.where is in .* not with these arguments", lambda s, *at: torch.where(s > 0)),
-                                     (TypeError, "a conversion to fp16", lambda s, *at: s.to(torch.float16)),
+        for kind, message, score in ((TypeError, r"score_mod_test\.py:\d+: torch\.sin is not in the score language",
+                                      lambda s, *at: torch.sin(s)),
+                                     (TypeError, r"torch\.where is in .* not with these arguments",
+                                      lambda s, *at: torch.where(s > 0)), (TypeError, "a conversion to fp16",
+                                                                           lambda s, *at: s.to(torch.float16)),
                                      (TypeError, r"torch\.softmax is not", lambda s, *at: torch.softmax(s, 0))):
             with self.assertRaisesRegex(kind, message):
                 attune.attention(*given, score_mod=score)

@@ -32,7 +32,8 @@ def expected(q, k, v, score, seen=True):
     weights = np.exp(scores)
     total = weights.sum(-1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.einsum("bhij,bjhd->bihd", np.where(total[..., None] > 0, weights / total[..., None], 0), v), np.log(total)
+        return np.einsum("bhij,bjhd->bihd", np.where(total[..., None] > 0, weights / total[..., None], 0),
+                         v), np.log(total)
 
 
 class ScoresTest(unittest.TestCase):
@@ -50,7 +51,8 @@ class ScoresTest(unittest.TestCase):
         self.compare(lambda s: 1.5 * np.tanh(s / 1.5), softcap=1.5)
 
     def test_bias_of_any_broadcast(self):
-        for shape in ((BATCH, HEADS, ROWS, KEYS), (HEADS, ROWS, KEYS), (1, HEADS, 1, KEYS), (BATCH, 1, ROWS, 1), (KEYS,)):
+        for shape in ((BATCH, HEADS, ROWS, KEYS), (HEADS, ROWS, KEYS), (1, HEADS, 1, KEYS), (BATCH, 1, ROWS, 1),
+                      (KEYS, )):
             bias = self.random.standard_normal(shape).astype(np.float32)
             self.compare(lambda s: s + bias, bias=bias)
             self.compare(lambda s: s + bias.astype(np.float16).astype(np.float64), bias=bias.astype(np.float16))
@@ -84,10 +86,12 @@ class ScoresTest(unittest.TestCase):
         self.compare(seen=keep, mask_tensor=keep)
         lengths = np.array([20, KEYS], np.int32)
         self.compare(seen=self.key < lengths[:, None, None, None], key_lengths=lengths)
-        rows, keys = self.random.integers(0, 3, (BATCH, ROWS)).astype(np.int32), self.random.integers(0, 3, (BATCH, KEYS)).astype(np.int32)
+        rows, keys = self.random.integers(0, 3, (BATCH, ROWS)).astype(np.int32), self.random.integers(
+            0, 3, (BATCH, KEYS)).astype(np.int32)
         self.compare(seen=(rows[:, :, None] == keys[:, None, :])[:, None], documents=(rows, keys))
         prefix = np.array([0, 30], np.int32)
-        self.compare(seen=(self.key <= self.row + KEYS - ROWS) | (self.key < prefix[:, None, None, None]), prefix=prefix)
+        self.compare(seen=(self.key <= self.row + KEYS - ROWS) | (self.key < prefix[:, None, None, None]),
+                     prefix=prefix)
         self.compare(seen=(self.row + KEYS - ROWS) // 16 == self.key // 16, chunk=16)
 
     def test_sinks(self):
@@ -108,8 +112,8 @@ class ScoresTest(unittest.TestCase):
         lengths = np.array([50, 9], np.int32)
         slopes = np.array(attune.alibi_slopes(HEADS), np.float32)
         distance = np.abs(self.row + KEYS - ROWS - self.key)
-        self.compare(lambda s: 2 * np.tanh(s / 2) + bias - slopes[:, None, None] * distance, self.key < lengths[:, None, None, None],
-                     softcap=2.0, bias=bias, alibi_slopes=slopes, key_lengths=lengths)
+        self.compare(lambda s: 2 * np.tanh(s / 2) + bias - slopes[:, None, None] * distance, self.key
+                     < lengths[:, None, None, None], softcap=2.0, bias=bias, alibi_slopes=slopes, key_lengths=lengths)
 
     def test_the_same_call_with_other_tensors(self):
         for _ in range(3):
@@ -118,8 +122,9 @@ class ScoresTest(unittest.TestCase):
 
     def run_plan(self, text, captures=None, scalars=None, programs=None, **positions):
         q, k, v = operands()
-        plan = attune.Context("cpu").plan(f"dtype=fp32,head_dim={DIM},heads={HEADS}/{HEADS_KV},batch={BATCH},seqlen_q={ROWS},seqlen_kv={KEYS}{text}",
-                                          **programs or {})
+        plan = attune.Context("cpu").plan(
+            f"dtype=fp32,head_dim={DIM},heads={HEADS}/{HEADS_KV},batch={BATCH},seqlen_q={ROWS},seqlen_kv={KEYS}{text}",
+            **programs or {})
         o, lse = np.empty_like(q), np.empty((BATCH, HEADS, ROWS), np.float32)
         plan.run(q, k, v, o, lse, captures=captures, scalars=scalars, **positions)
         again = np.empty_like(q)
@@ -135,7 +140,8 @@ class ScoresTest(unittest.TestCase):
             file.flush()
             for field in ("score_mod", "mask_mod"):
                 for act in (attune.Context("cpu").plan, attune.tune):
-                    with self.assertRaisesRegex((attune.Error, ValueError), f"{field} is @{file.name}; must be a digest") as caught:
+                    with self.assertRaisesRegex((attune.Error, ValueError),
+                                                f"{field} is @{file.name}; must be a digest") as caught:
                         act(f"{text}{field}=@{file.name}")
                     self.assertNotIn("secret", str(caught.exception))
         with self.assertRaisesRegex(TypeError, "mask_mod is of type int; must be the text of a program"):
@@ -149,8 +155,9 @@ class ScoresTest(unittest.TestCase):
         np.testing.assert_array_equal(o, want_o)
         np.testing.assert_array_equal(lse, want_lse)
         table = self.random.standard_normal((KEYS, 2)).astype(np.float32).T[::-1].copy()
-        programs = {"score_mod": "// capture table: fp32[2]\n// scalar gain: float\nreturn score + gain * table[head % 2][kv_idx];",
-                    "mask_mod": "// scalar reach: int\nreturn abs(q_idx - kv_idx) <= reach;"}
+        programs = {
+            "score_mod": "// capture table: fp32[2]\n// scalar gain: float\nreturn score + gain * table[head % 2][kv_idx];",
+            "mask_mod": "// scalar reach: int\nreturn abs(q_idx - kv_idx) <= reach;"}
         o, _ = self.run_plan("", {"table": table}, {"gain": 0.5, "reach": 9}, programs)
         seen = np.abs(self.row - self.key) <= 9
         want, _ = expected(*operands(), lambda s: s + 0.5 * table[np.arange(HEADS) % 2][:, None, :], seen)
@@ -165,23 +172,27 @@ class ScoresTest(unittest.TestCase):
         o, _ = self.run_plan("", programs=causal, q_position0=7, kv_position0=7)
         want, _ = self.run_plan(",mask=causal_top_left")
         np.testing.assert_array_equal(o, want)
-        with self.assertRaisesRegex(attune.Error, "q_position0 is 7 and kv_position0 is 0; accepted are equal ones"):
+        with self.assertRaisesRegex(attune.Error, "q_position0 is 7 and kv_position0 is 0; must be equal ones"):
             self.run_plan("", programs=causal, q_position0=7)
 
     def test_tensors_by_row_and_key_are_the_calls_own(self):
         """Wherever the call's rows and keys stand; slopes beside them count from there."""
         slopes = np.full((BATCH, HEADS), 0.2, np.float32)
         far = np.abs(self.row + 12 - 2 + KEYS - ROWS - self.key) * 0.2
-        ids = self.random.integers(0, 3, (BATCH, ROWS)).astype(np.int32), self.random.integers(0, 3, (BATCH, KEYS)).astype(np.int32)
-        bias, shared = self.random.standard_normal((BATCH, HEADS, ROWS, KEYS)).astype(np.float32), self.random.random((ROWS, KEYS)) < 0.5
-        for text, captures, more, seen in (
-                ("bias=fp32", {"bias": bias}, bias, True),
-                ("bias=fp32", {"bias": bias[:, :, :1]}, bias[:, :, :1], True),
-                ("bias=fp32", {"bias": bias[:, :, :, ::2].repeat(2, 3)[..., :KEYS].transpose(3, 2, 1, 0).copy().transpose(3, 2, 1, 0)},
-                 bias[:, :, :, ::2].repeat(2, 3)[..., :KEYS], True),
-                ("mask_tensor=1", {"mask_tensor": shared}, 0, shared),
-                ("documents=1", dict(zip(("documents_q", "documents_kv"), ids)), 0, (ids[0][:, :, None] == ids[1][:, None])[:, None])):
-            o, _ = self.run_plan(f",alibi=1,{text}", dict(captures, alibi_slopes=slopes), q_position0=12, kv_position0=2)
+        ids = self.random.integers(0, 3, (BATCH, ROWS)).astype(np.int32), self.random.integers(
+            0, 3, (BATCH, KEYS)).astype(np.int32)
+        bias, shared = self.random.standard_normal((BATCH, HEADS, ROWS, KEYS)).astype(np.float32), self.random.random(
+            (ROWS, KEYS)) < 0.5
+        for text, captures, more, seen in (("bias=fp32", {"bias": bias}, bias, True), ("bias=fp32", {
+                "bias": bias[:, :, :1]}, bias[:, :, :1], True), ("bias=fp32", {
+                    "bias": bias[:, :, :, ::2].repeat(2, 3)[..., :KEYS].transpose(3, 2, 1, 0).copy().transpose(
+                        3, 2, 1, 0)}, bias[:, :, :, ::2].repeat(2, 3)[..., :KEYS], True), ("mask_tensor=1", {
+                            "mask_tensor": shared
+                        }, 0, shared), ("documents=1", dict(zip(
+                            ("documents_q", "documents_kv"), ids)), 0, (ids[0][:, :, None] == ids[1][:, None])[:,
+                                                                                                               None])):
+            o, _ = self.run_plan(f",alibi=1,{text}", dict(captures, alibi_slopes=slopes), q_position0=12,
+                                 kv_position0=2)
             want, _ = expected(*operands(), lambda s: s + more - far, seen)
             self.assertLess(np.abs(o - want).max(), 3e-5, (text, [x.shape for x in captures.values()]))
 
@@ -189,7 +200,8 @@ class ScoresTest(unittest.TestCase):
         table = {"relative_bias": self.random.standard_normal((HEADS, ROWS + KEYS - 1)).astype(np.float32)}
         o, _ = self.run_plan(",relative_bias=fp32", table, q_position0=9, kv_position0=9)
         np.testing.assert_array_equal(o, self.run_plan(",relative_bias=fp32", table)[0])
-        with self.assertRaisesRegex(attune.Error, "q_position0 is 9 and kv_position0 is 0; accepted are equal ones beside relative_bias"):
+        with self.assertRaisesRegex(attune.Error,
+                                    "q_position0 is 9 and kv_position0 is 0; must be equal ones beside relative_bias"):
             self.run_plan(",relative_bias=fp32", table, q_position0=9)
 
     def test_what_a_plan_refuses(self):
@@ -197,29 +209,35 @@ class ScoresTest(unittest.TestCase):
         mod = {"score_mod": "// capture t: int32[1]\n// scalar n: int\nreturn score + t[kv_idx] * n;"}
         good = np.zeros(KEYS, np.int32)
         for kind, message, text, captures, scalars in (
-                (ValueError, "captures has bais; accepted are bias, which", ",bias=fp32", {"bais": bias}, None),
-                (ValueError, "bias is fp32 with 2 dimensions; accepted is bf16", ",bias=bf16", {"bias": bias}, None),
-                (ValueError, r"bias has shape \(5, 53\)", ",bias=fp32", {"bias": bias[:5]}, None),
-                (ValueError, "t is int32 with 2 dimensions; accepted is int32 with 1", mod, {"t": np.zeros((1, KEYS), np.int32)}, {"n": 1}),
-                (ValueError, "captures has t; accepted are none", "", {"t": good}, None),
-                (attune.Error, "has no capture t, which this plan reads", mod, {}, {"n": 1}),
-                (attune.Error, "has no scalar n, which this plan reads", mod, {"t": good}, None),
-                (attune.Error, "scalar n is 0.5; accepted are integers", mod, {"t": good}, {"n": 0.5}),
-                (attune.Error, "has a scalar m, which this plan does not read", mod, {"t": good}, {"n": 1, "m": 2})):
+            (ValueError, "captures has bais; must be bias, which", ",bias=fp32",
+             {"bais": bias}, None), (ValueError, "bias is fp32 with 2 dimensions; must be bf16", ",bias=bf16", {
+                 "bias": bias}, None), (ValueError, r"bias has shape \(5, 53\)", ",bias=fp32", {
+                     "bias": bias[:5]}, None), (ValueError, "t is int32 with 2 dimensions; must be int32 with 1", mod, {
+                         "t": np.zeros(
+                             (1, KEYS), np.int32)}, {"n": 1}), (ValueError, "captures has t; must be none", "", {
+                                 "t": good}, None), (attune.Error, "has no capture t, which this plan reads", mod, {}, {
+                                     "n": 1}), (attune.Error, "has no scalar n, which this plan reads", mod, {
+                                         "t": good}, None), (attune.Error, "scalar n is 0.5; must be integers", mod, {
+                                             "t": good}, {"n": 0.5}),
+            (attune.Error, "has a scalar m, which this plan does not read", mod, {"t": good}, {"n": 1, "m": 2})):
             with self.assertRaisesRegex(kind, message):
                 self.run_plan("", captures, scalars, text) if text is mod else self.run_plan(text, captures, scalars)
 
     def test_refusals_name_what_came(self):
         q, k, v = operands()
-        for message, features in (("softcap is -1.0", dict(softcap=-1.0)), ("softcap is nan", dict(softcap=float("nan"))),
-                                  ("bias has shape (5, 53)", dict(bias=np.zeros((5, KEYS), np.float32))),
-                                  ("bias is float64", dict(bias=np.zeros((ROWS, KEYS)))),
-                                  ("a float mask is a bias", dict(mask_tensor=np.zeros((ROWS, KEYS), np.float32))),
-                                  ("key_lengths is int64", dict(key_lengths=np.array([3, 4]))),
-                                  ("chunk is 0", dict(chunk=0)), ("alibi_slopes has shape (3,)", dict(alibi_slopes=np.zeros(3, np.float32))),
-                                  ("documents is a tuple of 3; must be a tensor of PyTorch or an array of NumPy, or a pair", dict(documents=(1, 2, 3))),
-                                  ("alibi_slopes is a list of 2; must be a tensor", dict(alibi_slopes=[1.0, 2.0]))):
-            with self.assertRaisesRegex((ValueError, TypeError), message.replace("(", r"\(").replace(")", r"\)").replace("[", r"\[")):
+        for message, features in (
+            ("softcap is -1.0", dict(softcap=-1.0)), ("softcap is nan", dict(softcap=float("nan"))),
+            ("bias has shape (5, 53)", dict(bias=np.zeros((5, KEYS), np.float32))), ("bias is float64",
+                                                                                     dict(bias=np.zeros((ROWS, KEYS)))),
+            ("a float mask is a bias",
+             dict(mask_tensor=np.zeros((ROWS, KEYS), np.float32))), ("key_lengths is int64",
+                                                                     dict(key_lengths=np.array([3, 4]))),
+            ("chunk is 0", dict(chunk=0)), ("alibi_slopes has shape (3,)", dict(alibi_slopes=np.zeros(3, np.float32))),
+            ("documents is a tuple of 3; must be a tensor of PyTorch or an array of NumPy, or a pair",
+             dict(documents=(1, 2, 3))), ("alibi_slopes is a list of 2; must be a tensor",
+                                          dict(alibi_slopes=[1.0, 2.0]))):
+            with self.assertRaisesRegex((ValueError, TypeError),
+                                        message.replace("(", r"\(").replace(")", r"\)").replace("[", r"\[")):
                 attune.attention(q, k, v, **features)
         with self.assertRaisesRegex(attune.Error, "prefix is given and mask is causal_top_left; must be none"):
             attune.attention(q, k, v, mask="causal_top_left", prefix=np.array([1, 2], np.int32))

@@ -42,8 +42,10 @@ FIVE = [draw(2, 3, 4, 9, 32) + i / 4 for i in range(3)]
 MASK = (draw(9, 9) > -0.5) | torch.eye(9, dtype=torch.bool)
 # By name: query, key and value, and the rest of the call.
 CALLS = {
-    "head_dim strided": ((Q.transpose(2, 3).contiguous().transpose(2, 3), K.transpose(2, 3).contiguous().transpose(2, 3), V), {}),
-    "rows between multiples of 16 bytes": (tuple(draw(2, 4, 9, 35)[..., :32] + 0 for _ in range(2)) + (draw(2, 4, 9, 35)[..., :32],), {}),
+    "head_dim strided": ((Q.transpose(2, 3).contiguous().transpose(2, 3), K.transpose(2, 3).contiguous().transpose(
+        2, 3), V), {}),
+    "rows between multiples of 16 bytes": (tuple(draw(2, 4, 9, 35)[..., :32] + 0
+                                                 for _ in range(2)) + (draw(2, 4, 9, 35)[..., :32], ), {}),
     "head_dim of 33 strided": ((draw(2, 4, 33, 9).transpose(2, 3), draw(2, 4, 9, 33), draw(2, 4, 9, 33)), {}),
     "first element between multiples of 16 bytes": ((draw(2, 4, 9, 36)[..., 1:33], K, V), {}),
     "a batch of 1": ((Q, K[:1], V[:1]), {}),
@@ -67,10 +69,10 @@ CALLS = {
     "five axes and a mask of some": (FIVE, {"attn_mask": draw(3, 4, 9, 9)}),
     "five axes in groups": ((FIVE[0], FIVE[1][:, :, :2], FIVE[2][:, :, :2]), {"enable_gqa": True, "attn_mask": MASK}),
     "other ranks": ((Q, K[0], V[0, 0]), {}),
-    "all weights dropped": ((Q, K, V), {"dropout_p": 1.0}),
-}
-CAUSAL = {"upper left": (bias.causal_upper_left(5, 9), (Q[:, :, :5], K, V)), "lower right": (bias.causal_lower_right(5, 9), (Q[:, :, :5], K, V)),
-          "lower right of a square": (bias.causal_lower_right(9, 9), (Q, K, V))}
+    "all weights dropped": ((Q, K, V), {"dropout_p": 1.0}), }
+CAUSAL = {
+    "upper left": (bias.causal_upper_left(5, 9), (Q[:, :, :5], K, V)), "lower right": (bias.causal_lower_right(
+        5, 9), (Q[:, :, :5], K, V)), "lower right of a square": (bias.causal_lower_right(9, 9), (Q, K, V))}
 
 
 def gradients(function, operands, given):
@@ -96,7 +98,8 @@ class SdpaTest(Compared):
                     self.near(found, want)
 
     def test_in_graphs(self):
-        for name in ("head_dim strided", "a batch of 1", "fewer heads of value", "two axes", "five axes and a mask of some", "all weights dropped"):
+        for name in ("head_dim strided", "a batch of 1", "fewer heads of value", "two axes",
+                     "five axes and a mask of some", "all weights dropped"):
             operands, given = CALLS[name]
             torch._dynamo.reset()
             compiled = torch.compile(lambda *operands: ours(*operands, **given), fullgraph=True, backend="aot_eager")
@@ -107,28 +110,36 @@ class SdpaTest(Compared):
             want = theirs(*operands, mask._materialize())
             self.near(ours(*operands, mask), want, name)
             self.near(ours(*operands, attn_mask=mask), theirs(*operands, attn_mask=mask), name)
-            self.near(torch.compile(lambda *given: ours(*given), fullgraph=True, backend="eager")(*operands, mask), want, name)
-            for found, other in zip(gradients(lambda *given: ours(*given, mask), operands, {}), gradients(theirs, operands, {"attn_mask": mask._materialize()})):
+            self.near(
+                torch.compile(lambda *given: ours(*given), fullgraph=True, backend="eager")(*operands, mask), want,
+                name)
+            for found, other in zip(gradients(lambda *given: ours(*given, mask), operands, {}),
+                                    gradients(theirs, operands, {"attn_mask": mask._materialize()})):
                 self.near(found, other, name)
         mask = bias.causal_lower_right(5, 9)
         with self.assertRaisesRegex(ValueError, "attn_mask is given and is_causal is True"):
             ours(Q[:, :, :5], K, V, mask, is_causal=True)
-        with self.assertRaisesRegex(ValueError, "attn_mask is a CausalBias of 5 rows and 9 keys; accepted is one of query's and key's: 9 and 9"):
+        with self.assertRaisesRegex(
+                ValueError,
+                "attn_mask is a CausalBias of 5 rows and 9 keys; must be one of query's and key's: 9 and 9"):
             ours(Q, K, V, mask)
 
     def test_masks_that_are_classes_are_refused(self):
         rows_first = [x.transpose(1, 2) for x in (Q, K, V)]
-        for mask, name in ((bias.causal_lower_right(9, 9), "CausalBias"), (torch.zeros(9, 9).as_subclass(Hidden), "Hidden")):
+        for mask, name in ((bias.causal_lower_right(9, 9), "CausalBias"), (torch.zeros(
+                9, 9).as_subclass(Hidden), "Hidden")):
             for keyword in ("bias", "mask_tensor"):
                 for q in (rows_first[0], rows_first[0].clone().requires_grad_()):
-                    with self.assertRaisesRegex(ValueError, f"{keyword} is a {name}, a class with a __torch_function__ of its own"):
+                    with self.assertRaisesRegex(ValueError,
+                                                f"{keyword} is a {name}, a class with a __torch_function__ of its own"):
                         attune.attention(q, *rows_first[1:], **{keyword: mask})
         with self.assertRaisesRegex(ValueError, "bias is a Hidden"):
             ours(Q, K, V, torch.zeros(9, 9).as_subclass(Hidden))
 
     def test_subclasses_stay(self):
-        for operands, mask in (((Q.as_subclass(Named), K, V), None), ((Q, K[:1].as_subclass(Named), V), None), ((Q, K, V), MASK.as_subclass(Named)),
-                               ((Q.clone().requires_grad_().as_subclass(Named), K, V), None)):
+        for operands, mask in (((Q.as_subclass(Named), K, V), None), ((Q, K[:1].as_subclass(Named), V), None),
+                               ((Q, K, V), MASK.as_subclass(Named)), ((Q.clone().requires_grad_().as_subclass(Named), K,
+                                                                       V), None)):
             found, want = ours(*operands, mask), theirs(*operands, mask)
             self.assertIs(type(found), Named)
             self.near(found.as_subclass(torch.Tensor), want.as_subclass(torch.Tensor))
@@ -136,7 +147,9 @@ class SdpaTest(Compared):
 
     def test_refusals(self):
         for operands in ([x.double() for x in (Q, K, V)], [x.double().requires_grad_() for x in (Q, K, V)]):
-            with self.assertRaisesRegex(ValueError, "is float64, and attune computes in fp32 at most; accepted are .*functional.scaled_dot_product"):
+            with self.assertRaisesRegex(
+                    ValueError,
+                    "is float64, and attune computes in fp32 at most; must be .*functional.scaled_dot_product"):
                 ours(*operands)
         for operands in ((Q, K[:, :2], V), (Q, K, V[:, :2])):
             with self.assertRaisesRegex(ValueError, "accepted"):
@@ -157,8 +170,10 @@ class NestedTest(Compared):
             self.assertEqual((nested[0] + o).shape, nested[0].shape)  # of the same ragged axis
             o = o.transpose(1, 2).values()
             found = [o.detach(), *torch.autograd.grad(o.pow(2).sum(), values)]
-            parts = [theirs(*(x[a:b].transpose(0, 1) for x in values), is_causal=is_causal, enable_gqa=True).transpose(0, 1)
-                     for a, b in zip(self.OFFSETS.tolist(), self.OFFSETS.tolist()[1:])]
+            parts = [
+                theirs(*(x[a:b].transpose(0, 1) for x in values), is_causal=is_causal, enable_gqa=True).transpose(0, 1)
+                for a, b in zip(self.OFFSETS.tolist(),
+                                self.OFFSETS.tolist()[1:])]
             want = torch.cat(parts)
             for one, other in zip(found, [want.detach(), *torch.autograd.grad(want.pow(2).sum(), values)]):
                 self.near(one, other)
@@ -175,11 +190,13 @@ class NestedTest(Compared):
         one, other = (self.nested(draw(9, 4, 32), torch.tensor(offsets)) for offsets in ([0, 3, 9], [0, 5, 9]))
         self.assertEqual(ours(one, other, other).shape, one.shape)
         strided = torch.nested.nested_tensor([draw(4, 3, 32), draw(4, 5, 32)])
-        for operands, given, sentence in (((one, other, other), {"is_causal": True}, "is_causal is True of nested tensors whose rows and keys differ"),
-                                          ((one, one, other), {}, "key and value are nested tensors of other lengths"),
-                                          ((one, one, one), {"attn_mask": MASK}, "attn_mask is given beside nested tensors"),
-                                          ((one, K, V), {}, r"query is a nested .*flash_attn_varlen_func\(q, k, v, cu_seqlens_q, ..\) of x.values"),
-                                          ((Q, one, one), {}, "key is a nested"), ((strided, strided, strided), {}, "query is a nested")):
+        for operands, given, sentence in (
+            ((one, other, other), {
+                "is_causal": True}, "is_causal is True of nested tensors whose rows and keys differ"),
+            ((one, one, other), {}, "key and value are nested tensors of other lengths"), ((one, one, one), {
+                "attn_mask": MASK}, "attn_mask is given beside nested tensors"),
+            ((one, K, V), {}, r"query is a nested .*flash_attn_varlen_func\(q, k, v, cu_seqlens_q, ..\) of x.values"),
+            ((Q, one, one), {}, "key is a nested"), ((strided, strided, strided), {}, "query is a nested")):
             with self.subTest(sentence), self.assertRaisesRegex(ValueError, sentence):
                 ours(*operands, **given)
 

@@ -24,7 +24,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import attune
 
 WHOLE = "whole" in sys.argv and sys.argv.remove("whole") is None
-BACKENDS = ("aot_eager", *(("inductor",) if shutil.which("g++") or shutil.which("c++") else ()), *(("eager",) if WHOLE else ()))
+BACKENDS = ("aot_eager", *(("inductor", ) if shutil.which("g++") or shutil.which("c++") else
+                           ()), *(("eager", ) if WHOLE else ()))
 LENGTHS = ((5, 9), (17, 30), (64, 2), (33, 8))
 SCORE = attune.score_mod(lambda score, b, h, q_idx, kv_idx: score * 2 + h)
 
@@ -51,23 +52,29 @@ COS, SIN = attune.rotary_table(64, 32, like=torch.zeros(1))
 
 def turned(q, k, v, k_cache, v_cache, table, lengths):
     """In slots; with lse, out and a program."""
-    q = attune.append_kv(k, v, k_cache, v_cache, lengths // 4 + 1, slots=table[:, 0].contiguous(), cos=COS, sin=SIN, q=q)
+    q = attune.append_kv(k, v, k_cache, v_cache, lengths // 4 + 1, slots=table[:, 0].contiguous(), cos=COS, sin=SIN,
+                         q=q)
     out = torch.empty_like(q)
-    found, lse = attune.attention_kvcache(q, k_cache, v_cache, lengths // 4, slots=table[:, 0].contiguous(), window=(9, 0), softcap=5.0, score_mod=SCORE,
-                                          sinks=torch.arange(4.0), out=out, return_lse=True, context="cpu:1", batch_invariant=True)
+    found, lse = attune.attention_kvcache(q, k_cache, v_cache, lengths // 4, slots=table[:, 0].contiguous(),
+                                          window=(9, 0), softcap=5.0, score_mod=SCORE, sinks=torch.arange(4.0), out=out,
+                                          return_lse=True, context="cpu:1", batch_invariant=True)
     return found + lse.transpose(1, 2)[..., None].exp(), out
 
 
 def packed(q, k, v, k_cache, v_cache, table, lengths):
     q, begins = q.flatten(0, 1), ints(0, 1, 4)
-    attune.append_kv(k.flatten(0, 1), v.flatten(0, 1), k_cache, v_cache, lengths, page_table=table, q_begins=begins, seqlen_q=3)
-    return attune.attention_kvcache(q, k_cache, v_cache, lengths, page_table=table, q_begins=begins, seqlen_q=3, return_lse=True)
+    attune.append_kv(k.flatten(0, 1), v.flatten(0, 1), k_cache, v_cache, lengths, page_table=table, q_begins=begins,
+                     seqlen_q=3)
+    return attune.attention_kvcache(q, k_cache, v_cache, lengths, page_table=table, q_begins=begins, seqlen_q=3,
+                                    return_lse=True)
 
 
 def in_eight_bits(q, k, v, k_cache, v_cache, table, lengths):
     scales = [torch.ones(8, 16, 2) for _ in "kv"]
-    attune.append_kv(k, v, k_cache, v_cache, lengths, page_table=table, k_scale=scales[0], v_scale=scales[1], make_scales=True)
-    return attune.attention_kvcache(q, k_cache, v_cache, lengths, page_table=table, k_scale=scales[0], v_scale=scales[1]), *scales
+    attune.append_kv(k, v, k_cache, v_cache, lengths, page_table=table, k_scale=scales[0], v_scale=scales[1],
+                     make_scales=True)
+    return attune.attention_kvcache(q, k_cache, v_cache, lengths, page_table=table, k_scale=scales[0],
+                                    v_scale=scales[1]), *scales
 
 
 def with_numbers(q, k, v, k_cache, v_cache, table, lengths):
@@ -77,14 +84,18 @@ def with_numbers(q, k, v, k_cache, v_cache, table, lengths):
 
 def of_levels(q, k, v, k_cache, v_cache, table, lengths):
     common = dict(k_cache=k_cache, v_cache=v_cache)
-    return attune.cascade(q.flatten(0, 1), [dict(common, q_begins=ints(0, 4), seqlen_q=4, kv_lengths=ints(16), page_table=ints(7)[None]),
-                                            dict(common, q_begins=ints(0, 2, 4), seqlen_q=2, kv_lengths=lengths, page_table=table),
-                                            dict(common, q_begins=ints(0, 3, 4), seqlen_q=3, kv_lengths=ints(9, 4), slots=ints(1, 6))], is_causal=True, return_lse=True)
+    return attune.cascade(q.flatten(0, 1), [
+        dict(common, q_begins=ints(0, 4), seqlen_q=4, kv_lengths=ints(16), page_table=ints(7)[None]),
+        dict(common, q_begins=ints(0, 2, 4), seqlen_q=2, kv_lengths=lengths, page_table=table),
+        dict(common, q_begins=ints(0, 3, 4), seqlen_q=3, kv_lengths=ints(9, 4), slots=ints(1, 6))], is_causal=True,
+                          return_lse=True)
 
 
-CASES = {"step": (step, {}), "turned": (turned, {}), "packed": (packed, {}), "levels": (of_levels, dict(dtype=torch.bfloat16)),
-         "made factors": (in_eight_bits, dict(dtype=torch.bfloat16, cache=torch.int8)),
-         "numbers": (with_numbers, dict(dtype=torch.bfloat16, cache=torch.float8_e4m3fn))}
+CASES = {
+    "step": (step, {}), "turned": (turned, {}), "packed": (packed, {}),
+    "levels": (of_levels, dict(dtype=torch.bfloat16)),
+    "made factors": (in_eight_bits, dict(dtype=torch.bfloat16, cache=torch.int8)),
+    "numbers": (with_numbers, dict(dtype=torch.bfloat16, cache=torch.float8_e4m3fn))}
 
 
 def flat(result):
@@ -108,13 +119,15 @@ class ServingGraphsTest(unittest.TestCase):
             found, want = [*flat(call(*ours)), *ours], [*flat(function(*eager)), *eager]
             for number, (one, other) in enumerate(zip(found, want, strict=True)):
                 self.assertEqual((one.dtype, one.shape), (other.dtype, other.shape))
-                self.assertTrue(torch.allclose(one.float(), other.float(), rtol=1e-5, atol=1e-6), f"{number} of {now}")  # exp of inductor is another
+                self.assertTrue(torch.allclose(one.float(), other.float(), rtol=1e-5, atol=1e-6),
+                                f"{number} of {now}")  # exp of inductor is another
 
     def test_make_fx(self):
         for name, (function, given) in CASES.items():
             for mode in ("real", "fake", "symbolic"):
                 with self.subTest(name, mode=mode):
-                    graph = make_fx(function, tracing_mode=mode, _allow_non_fake_inputs=True)(*operands(LENGTHS[0], **given))
+                    graph = make_fx(function, tracing_mode=mode,
+                                    _allow_non_fake_inputs=True)(*operands(LENGTHS[0], **given))
                     self.assertIn("torch.ops.attune.attention_kvcache", graph.code)
                     self.same(graph, function, **given)
 
@@ -127,7 +140,8 @@ class ServingGraphsTest(unittest.TestCase):
 
     def test_compile(self):
         for backend in BACKENDS:
-            for name, (function, given) in CASES.items() if WHOLE or backend == "aot_eager" else list(CASES.items())[:1]:
+            for name, (function,
+                       given) in CASES.items() if WHOLE or backend == "aot_eager" else list(CASES.items())[:1]:
                 torch._dynamo.reset()
                 counter = CompileCounterWithBackend(backend)
                 with self.subTest(name, backend=backend):
@@ -145,8 +159,8 @@ class ServingGraphsTest(unittest.TestCase):
                     self.same(torch.export.load(file).module(), function, **given)
 
     def test_other_batches_and_longest_requests_compile_twice(self):
-        function = lambda q, cache, lengths, longest: attune.attention_kvcache(q, cache, cache, lengths, q_begins=lengths.new_tensor([0, 1, longest + 1]),
-                                                                               seqlen_q=longest)  # noqa: E731
+        function = lambda q, cache, lengths, longest: attune.attention_kvcache(
+            q, cache, cache, lengths, q_begins=lengths.new_tensor([0, 1, longest + 1]), seqlen_q=longest)  # noqa: E731
         counter = CompileCounterWithBackend("aot_eager")
         call = torch.compile(function, fullgraph=True, backend=counter)
         for number, longest in enumerate((3, 4, 6, 9)):
@@ -157,17 +171,19 @@ class ServingGraphsTest(unittest.TestCase):
 
     def test_lists_that_are_not_there_are_refused_when_the_graph_runs(self):
         torch._dynamo.reset()
-        read = lambda q, k, v, k_cache, v_cache, table, lengths: attune.attention_kvcache(q, k_cache, v_cache, lengths, page_table=table)  # noqa: E731
+        read = lambda q, k, v, k_cache, v_cache, table, lengths: attune.attention_kvcache(
+            q, k_cache, v_cache, lengths, page_table=table)  # noqa: E731
         call = torch.compile(read, fullgraph=True, backend="aot_eager")
         call(*operands((3, 4)))
-        with self.assertRaisesRegex(ValueError, r"kv_lengths\[1\] is 65; accepted are 0 to 64"):
+        with self.assertRaisesRegex(ValueError, r"kv_lengths\[1\] is 65; must be 0 to 64"):
             call(*operands((3, 65)))
 
     def test_what_no_op_carries_is_refused_by_name(self):
         own, given = attune.Context("cpu", store=""), operands((3, 4))
         table = torch.rand(4)
         cases = ((dict(context=own), "context is .*Context.* accepted in a spec are targets"),
-                 (dict(score_mod=lambda s, b, h, i, j: s * table[h]), r"score_mod is a function that reads table; accepted in a graph is what attune.score_mod\(\)"))
+                 (dict(score_mod=lambda s, b, h, i, j: s * table[h]),
+                  r"score_mod is a function that reads table; accepted in a graph is what attune.score_mod\(\)"))
         for choices, message in cases:
             torch._dynamo.reset()
             function = lambda q, k, v, k_cache, v_cache, pages, lengths: attune.attention_kvcache(  # noqa: E731
@@ -191,21 +207,26 @@ class ServingGraphsTest(unittest.TestCase):
         q, k, v, k_cache, v_cache, table, lengths = operands((3, 4))
         latent, rows = torch.randn(8, 16, 96), dict(q_begins=ints(0, 1, 4), seqlen_q=3)
         common, ops = dict(kv_lengths=lengths, page_table=table), torch.ops.attune
-        for op, given, more in ((ops.attention_kvcache, (q, k_cache, v_cache), {}), (ops.attention_kvcache, (q.flatten(0, 1), k_cache, v_cache), rows),
-                                (ops.attention_kvcache_out, (q, k_cache, v_cache), dict(o=torch.empty_like(q), lse=torch.empty(2, 4, 2))),
-                                (ops.append_kv, (k, v, k_cache, v_cache), dict(q=q, q_out=q.clone(), cos=COS, sin=SIN)),
-                                (ops.attention_latent, (torch.randn(4, 4, 64), torch.randn(4, 4, 32), latent[..., :64], latent[..., 64:]), rows)):
+        for op, given, more in ((ops.attention_kvcache, (q, k_cache, v_cache), {}), (ops.attention_kvcache, (q.flatten(
+                0, 1), k_cache, v_cache), rows), (ops.attention_kvcache_out, (q, k_cache, v_cache),
+                                                  dict(o=torch.empty_like(q), lse=torch.empty(2, 4, 2))),
+                                (ops.append_kv, (k, v, k_cache, v_cache), dict(
+                                    q=q, q_out=q.clone(), cos=COS, sin=SIN)), (ops.attention_latent, (torch.randn(
+                                        4, 4, 64), torch.randn(4, 4, 32), latent[..., :64], latent[..., 64:]), rows)):
             torch.library.opcheck(op, given, {**common, **more})
 
     def test_words_of_other_ops_are_refused(self):
         q, k, v, k_cache, v_cache, table, lengths = operands((3, 4))
         import attune.torch
-        for spec, op in ((attune.torch.spec(chunk=4), "attention_kvcache"), (attune.torch.spec(mask="causal_bottom_right"), "append_kv"),
+        for spec, op in ((attune.torch.spec(chunk=4),
+                          "attention_kvcache"), (attune.torch.spec(mask="causal_bottom_right"), "append_kv"),
                          (attune.torch.spec(batch_invariant=True), "attention")):
-            call = {"attention": lambda spec: torch.ops.attune.attention(q, k, v, spec=spec),
-                    "append_kv": lambda spec: torch.ops.attune.append_kv(k, v, k_cache, v_cache, spec=spec),
-                    "attention_kvcache": lambda spec: torch.ops.attune.attention_kvcache(q, k_cache, v_cache, spec=spec)}[op]
-            with self.assertRaisesRegex(ValueError, f"spec has .*; accepted are .*= of {op}, each once"):
+            call = {
+                "attention": lambda spec: torch.ops.attune.attention(q, k, v, spec=spec),
+                "append_kv": lambda spec: torch.ops.attune.append_kv(k, v, k_cache, v_cache, spec=spec),
+                "attention_kvcache": lambda spec: torch.ops.attune.attention_kvcache(q, k_cache, v_cache, spec=spec)
+            }[op]
+            with self.assertRaisesRegex(ValueError, f"spec has .*; must be .*= of {op}, each once"):
                 call(spec)
 
     def test_gradients_are_refused(self):

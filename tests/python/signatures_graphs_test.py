@@ -31,32 +31,40 @@ attend, varlen = attune.flash.flash_attn_with_kvcache, attune.flash.flash_attn_v
 # Of q, k, v, both caches, a table and lengths, as operands() makes them.
 OVER_CACHES = {
     "read": lambda q, k, v, kc, vc, table, n: attend(q, kc, vc, cache_seqlens=n, block_table=table, causal=True),
-    "write": lambda q, k, v, kc, vc, table, n: attend(q, kc, vc, k, v, cache_seqlens=n - 2, block_table=table, causal=True, return_softmax_lse=True),
-    "turned": lambda q, k, v, kc, vc, table, n: attend(q, kc, vc, k, v, COS, SIN, n - 2, block_table=table, causal=True, softcap=3.0, alibi_slopes=SLOPES,
-                                                       window_size=(9, 0)),
+    "write": lambda q, k, v, kc, vc, table, n: attend(q, kc, vc, k, v, cache_seqlens=n - 2, block_table=table, causal=
+                                                      True, return_softmax_lse=True),
+    "turned": lambda q, k, v, kc, vc, table, n: attend(q, kc, vc, k, v, COS, SIN, n - 2, block_table=table, causal=True,
+                                                       softcap=3.0, alibi_slopes=SLOPES, window_size=(9, 0)),
     "turned alike": lambda q, k, v, kc, vc, table, n: attend(q, kc, vc, k, v, COS, SIN, n - 2, block_table=table),
-    "slots": lambda q, k, v, kc, vc, table, n: attend(q, kc, vc, k, v, cache_seqlens=n // 8, cache_batch_idx=table[:, 0].contiguous(), causal=True),
-    "padding ahead": lambda q, k, v, kc, vc, table, n: attend(q, kc, vc, k, v, COS, SIN, n // 8 + 3, cache_leftpad=ints(1, 3), causal=True),
-    "a number": lambda q, k, v, kc, vc, table, n: attend(q, kc, vc, k, v, cache_seqlens=5, block_table=table, causal=True),
-    "end to end": lambda q, k, v, kc, vc, table, n: attend(q.flatten(0, 1), kc, vc, cache_seqlens=n, page_table=table, cu_seqlens_q=ints(0, 1, 4), max_seqlen_q=3,
-                                                           causal=True, attention_chunk=8),
-}
+    "slots": lambda q, k, v, kc, vc, table, n: attend(q, kc, vc, k, v, cache_seqlens=n // 8, cache_batch_idx=table[:, 0]
+                                                      .contiguous(), causal=True),
+    "padding ahead": lambda q, k, v, kc, vc, table, n: attend(q, kc, vc, k, v, COS, SIN, n // 8 + 3, cache_leftpad=ints(
+        1, 3), causal=True),
+    "a number": lambda q, k, v, kc, vc, table, n: attend(q, kc, vc, k, v, cache_seqlens=5, block_table=table, causal=
+                                                         True),
+    "end to end": lambda q,
+    k, v, kc, vc, table, n: attend(q.flatten(0, 1), kc, vc, cache_seqlens=n, page_table=table, cu_seqlens_q=ints(
+        0, 1, 4), max_seqlen_q=3, causal=True, attention_chunk=8), }
 NARROW = {
     "rounded": OVER_CACHES["write"],
-    "codes": lambda q, k, v, kc, vc, table, n: attend(q, kc, vc, k.to(kc.dtype), v.to(vc.dtype), cache_seqlens=n - 2, block_table=table, causal=True),
-}
+    "codes": lambda q, k, v, kc, vc, table, n: attend(q, kc, vc, k.to(kc.dtype), v.to(vc.dtype), cache_seqlens=n - 2,
+                                                      block_table=table, causal=True), }
 # Of q, k, v, two lists alike, and the longest.
 OF_SEQUENCES = {
-    "two lists": lambda q, k, v, cu, other, most: varlen(q, k, v, cu, other, most, most, causal=True, softcap=3.0, alibi_slopes=SLOPES, return_lse=True),
-    "one list": lambda q, k, v, cu, other, most: varlen(q, k, v, cu, cu, most, most, causal=True, return_attn_probs=True)[:2],
+    "two lists": lambda q, k, v, cu, other, most: varlen(q, k, v, cu, other, most, most, causal=True, softcap=3.0,
+                                                         alibi_slopes=SLOPES, return_lse=True),
+    "one list": lambda q, k, v, cu, other, most: varlen(q, k, v, cu, cu, most, most, causal=True, return_attn_probs=True
+                                                        )[:2],
     "without a mask": lambda q, k, v, cu, other, most: varlen(q, k, v, cu, cu, most, most),
-    "slopes of each": lambda q, k, v, cu, other, most: varlen(q, k, v, cu, cu, most, most, causal=True, alibi_slopes=SLOPES_OF_EACH),
+    "slopes of each": lambda q, k, v, cu, other, most: varlen(q, k, v, cu, cu, most, most, causal=True, alibi_slopes=
+                                                              SLOPES_OF_EACH),
     "chunks": lambda q, k, v, cu, other, most: varlen(q, k, v, cu, cu, most, most, causal=True, attention_chunk=4),
-    "pages": lambda q, k, v, cu, other, most: varlen(q, k.new_ones(4, 16, 2, 32), v.new_ones(4, 16, 2, 32), cu, other, most, most, causal=True,
-                                                     block_table=ints(0, 1, 2, 3).view(2, 2)),
-    "some keys": lambda q, k, v, cu, other, most: varlen(q, k, v, cu, other, most, most, causal=True, seqused_k=(other[1:] - other[:-1]) - 1),
-    "into out": lambda q, k, v, cu, other, most: varlen(q, k, v, cu, other, most, most, causal=True, out=torch.empty_like(q)),
-}
+    "pages": lambda q, k, v, cu, other, most: varlen(q, k.new_ones(4, 16, 2, 32), v.new_ones(4, 16, 2, 32), cu, other,
+                                                     most, most, causal=True, block_table=ints(0, 1, 2, 3).view(2, 2)),
+    "some keys": lambda q, k, v, cu, other, most: varlen(q, k, v, cu, other, most, most, causal=True, seqused_k=(other[
+        1:] - other[:-1]) - 1),
+    "into out": lambda q, k, v, cu, other, most: varlen(q, k, v, cu, other, most, most, causal=True, out=torch.
+                                                        empty_like(q)), }
 LENGTHS = ((5, 9), (17, 30), (60, 2), (33, 8))
 COUNTS = ((5, 9), (7, 8), (6, 5), (9, 2), (3, 4))
 
@@ -72,29 +80,32 @@ PAGES, LATENT = torch.randn(12, 2, 16, 2, 32), torch.randn(12, 16, 96)
 
 def lists_of(lengths):
     counts = [-(-n // 16) for n in lengths]
-    return ints(0, counts[0], sum(counts)), torch.arange(12).flip(0)[:sum(counts)].int(), ints(*((n - 1) % 16 + 1 for n in lengths))
+    return ints(0, counts[0],
+                sum(counts)), torch.arange(12).flip(0)[:sum(counts)].int(), ints(*((n - 1) % 16 + 1 for n in lengths))
 
 
 def decoding():
     wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(use_cuda_graph=True, most_pages=4)
-    return lambda n: wrapper.plan(*lists_of(n), 4, 2, 32, 16), lambda q: wrapper.run(q, PAGES), lambda n: [torch.randn(2, 4, 32)]
+    return lambda n: wrapper.plan(*lists_of(n), 4, 2, 32, 16), lambda q: wrapper.run(q, PAGES), lambda n: [
+        torch.randn(2, 4, 32)]
 
 
 def prompts():
     wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper()
-    return (lambda n: wrapper.plan(ints(0, 3, 5), *lists_of(n), 4, 2, 32, 16, causal=True), lambda q: wrapper.run_return_lse(q, PAGES),
-            lambda n: [torch.randn(5, 4, 32)])
+    return (lambda n: wrapper.plan(ints(0, 3, 5), *lists_of(n), 4, 2, 32, 16, causal=True),
+            lambda q: wrapper.run_return_lse(q, PAGES), lambda n: [torch.randn(5, 4, 32)])
 
 
 def masked():
     wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper()
-    return (lambda n: wrapper.plan(ints(0, 3, 5), *lists_of(n), 4, 2, 32, 16, custom_mask=torch.rand(3 * n[0] + 2 * n[1]) > 0.3), lambda q: wrapper.run(q, PAGES),
-            lambda n: [torch.randn(5, 4, 32)])
+    return (lambda n: wrapper.plan(ints(0, 3, 5), *lists_of(n), 4, 2, 32, 16, custom_mask=torch.rand(3 * n[0] + 2 * n[
+        1]) > 0.3), lambda q: wrapper.run(q, PAGES), lambda n: [torch.randn(5, 4, 32)])
 
 
 def ragged():
     wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper()
-    return (lambda n: wrapper.plan(ints(0, 3, 5), ints(0, n[0], sum(n)), 4, 2, 32, causal=True), lambda q, k, v: wrapper.run(q, k, v, return_lse=True),
+    return (lambda n: wrapper.plan(ints(0, 3, 5), ints(0, n[0], sum(n)), 4, 2, 32, causal=True),
+            lambda q, k, v: wrapper.run(q, k, v, return_lse=True),
             lambda n: [torch.randn(5, 4, 32), *(torch.randn(sum(n), 2, 32) for _ in "kv")])
 
 
@@ -107,8 +118,10 @@ def levels():
 
 def latent():
     wrapper = flashinfer.BatchMLAPagedAttentionWrapper()
-    return (lambda n: wrapper.plan(ints(0, 1, 2), *lists_of(n)[:2], ints(*n), 4, 64, 32, 16, False, 0.1),
-            lambda q, r: wrapper.run(q, r, LATENT[..., :64], LATENT[..., 64:], return_lse=True), lambda n: [torch.randn(2, 4, 64), torch.randn(2, 4, 32)])
+    return (lambda n: wrapper.plan(ints(0, 1, 2),
+                                   *lists_of(n)[:2], ints(*n), 4, 64, 32, 16, False, 0.1),
+            lambda q, r: wrapper.run(q, r, LATENT[..., :64], LATENT[..., 64:], return_lse=True),
+            lambda n: [torch.randn(2, 4, 64), torch.randn(2, 4, 32)])
 
 
 def latent_apart():
@@ -137,10 +150,13 @@ class SignaturesGraphsTest(unittest.TestCase):
     def test_caches_and_tables_of_any_size_share_a_graph(self):
         """Words of refusals made their extents constants of the graph."""
         q, k = torch.randn(2, 1, 4, 32), torch.randn(2, 1, 2, 32)
-        calls = {"slots": (lambda q, c, n: attend(q, c, c, cache_seqlens=n, causal=True), lambda i: (q, torch.randn(2, 20 + i, 2, 32), ints(5, 9))),
-                 "new keys": (lambda q, c, n, k: attend(q, c, c.clone(), k, k, cache_seqlens=n), lambda i: (q, torch.randn(2, 40, 2, 32), ints(5, 9), k.expand(2, i, 2, 32))),
-                 "pages": (lambda q, c, n, t: attend(q, c, c, cache_seqlens=n, block_table=t), lambda i: (q, torch.randn(40, 4, 2, 32), ints(5, 9),
-                                                                                                torch.arange(2 * (3 + i)).int().view(2, -1)))}
+        calls = {
+            "slots": (lambda q, c, n: attend(q, c, c, cache_seqlens=n, causal=True), lambda i:
+                      (q, torch.randn(2, 20 + i, 2, 32), ints(5, 9))),
+            "new keys": (lambda q, c, n, k: attend(q, c, c.clone(), k, k, cache_seqlens=n), lambda i:
+                         (q, torch.randn(2, 40, 2, 32), ints(5, 9), k.expand(2, i, 2, 32))),
+            "pages": (lambda q, c, n, t: attend(q, c, c, cache_seqlens=n, block_table=t), lambda i:
+                      (q, torch.randn(40, 4, 2, 32), ints(5, 9), torch.arange(2 * (3 + i)).int().view(2, -1)))}
         for name, (function, operands_of) in calls.items():
             torch._dynamo.reset()
             counter = CompileCounterWithBackend("aot_eager")
@@ -155,14 +171,18 @@ class SignaturesGraphsTest(unittest.TestCase):
             def forward(self, q, cu):
                 rows = q.flatten(0, 1)
                 return varlen(rows, rows, rows, cu, cu, q.shape[1], q.shape[1], causal=True)
-        exported = torch.export.export(Sequences(), (torch.randn(2, 20, 4, 32), ints(0, 20, 40)), dynamic_shapes=({1: torch.export.Dim("S", max=99)}, None))
+
+        exported = torch.export.export(Sequences(), (torch.randn(2, 20, 4, 32), ints(0, 20, 40)), dynamic_shapes=({
+            1: torch.export.Dim("S", max=99)}, None))
         q, cu = torch.randn(2, 31, 4, 32), ints(0, 31, 62)
         self.near([exported.module()(q, cu)], [Sequences()(q, cu)], "31")
 
     def test_lengths_of_pages(self):
         lengths = lambda a, b: flashinfer.get_seq_lens(a, b, 16)  # noqa: E731
         given = ints(0, 2, 3), ints(5, 16)
-        self.assertEqual(torch.compile(lengths, fullgraph=True, backend="aot_eager")(*given).tolist(), lengths(*given).tolist())
+        self.assertEqual(
+            torch.compile(lengths, fullgraph=True, backend="aot_eager")(*given).tolist(),
+            lengths(*given).tolist())
 
     def test_over_caches(self):
         for backend in BACKENDS:
@@ -223,25 +243,29 @@ class SignaturesGraphsTest(unittest.TestCase):
             two = choices.pop("two", False)
             given = sequences((5, 9))
             given[0].requires_grad_(gradients)
-            function = lambda q, k, v, cu, other, most: varlen(q, k, v, cu, other if two else cu, most, most, **choices)  # noqa: E731
+            function = lambda q, k, v, cu, other, most: varlen(q, k, v, cu, other
+                                                               if two else cu, most, most, **choices)  # noqa: E731
             with self.assertRaisesRegex(Exception, message):
                 self.compiled(function, "aot_eager")[0](*given)
-        refused("score_mod of sequences end to end would be a program that reads tensors of the graph", score_mod=lambda s, b, h, i, j: s * 2)
-        refused("alibi_slopes of each sequence, with gradients, would be", True, alibi_slopes=SLOPES_OF_EACH, causal=True)
+
+        refused("score_mod of sequences end to end would be a program that reads tensors of the graph",
+                score_mod=lambda s, b, h, i, j: s * 2)
+        refused("alibi_slopes of each sequence, with gradients, would be", True, alibi_slopes=SLOPES_OF_EACH,
+                causal=True)
         refused("attention_chunk with gradients, would be a program", True, attention_chunk=4, causal=True)
         refused("cu_seqlens_q and cu_seqlens_k are two tensors, with gradients", True, causal=True, two=True)
 
     def test_lengths_that_are_not_there_are_refused_when_the_graph_runs(self):
         call, _ = self.compiled(OVER_CACHES["write"], "aot_eager")
         call(*operands((5, 9)))
-        with self.assertRaisesRegex(ValueError, r"kv_lengths\[0\] is 65; accepted are 0 to 64"):
+        with self.assertRaisesRegex(ValueError, r"kv_lengths\[0\] is 65; must be 0 to 64"):
             call(*operands((65, 9)))
-        with self.assertRaisesRegex(ValueError, r"kv_lengths\[1\] is -1; accepted are 0 to 64"):
+        with self.assertRaisesRegex(ValueError, r"kv_lengths\[1\] is -1; must be 0 to 64"):
             call(*operands((9, 1)))
         call, _ = self.compiled(OF_SEQUENCES["two lists"], "aot_eager")
         *given, most = sequences((5, 9))
         given[3] = ints(0, 15, 14)
-        with self.assertRaisesRegex(ValueError, r"q_begins\[1\] is 15; accepted are 0 to 14"):
+        with self.assertRaisesRegex(ValueError, r"q_begins\[1\] is 15; must be 0 to 14"):
             call(*given, most)
 
     def test_wrappers(self):
@@ -254,7 +278,9 @@ class SignaturesGraphsTest(unittest.TestCase):
                     plan(lengths)
                     now = given(lengths)
                     self.near(flat(call(*now)), flat(run(*now)), lengths)
-                self.assertLessEqual(counter.frame_count, 3 if make is masked else 2)  # sizes of masks, powers of two, are numbers of programs
+                self.assertLessEqual(
+                    counter.frame_count,
+                    3 if make is masked else 2)  # sizes of masks, powers of two, are numbers of programs
 
 
 if __name__ == "__main__":

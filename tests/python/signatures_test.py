@@ -48,13 +48,17 @@ class RandomCalls(Compared):
     """Mask kinds, softcap, sinks, windows, groups of heads, lengths, strides and dtypes, drawn."""
 
     def draw_operands(self, pick):
-        dtype = pick.choice((torch.float32, torch.bfloat16, torch.float16)) if DEVICE == "cpu" else pick.choice((torch.bfloat16, torch.float16))
-        batch, heads, group, head_dim = pick.choice((1, 2, 3)), pick.choice((1, 2, 3)), pick.choice((1, 2, 4)), pick.choice((16, 64, 128))
+        dtype = pick.choice((torch.float32, torch.bfloat16, torch.float16)) if DEVICE == "cpu" else pick.choice(
+            (torch.bfloat16, torch.float16))
+        batch, heads, group, head_dim = pick.choice((1, 2, 3)), pick.choice((1, 2, 3)), pick.choice(
+            (1, 2, 4)), pick.choice((16, 64, 128))
         rows, keys = pick.choice((1, 7, 64, 129)), pick.choice((1, 33, 128, 200))
-        layouts = (lambda *s: draw(*s, dtype=dtype, seed=pick.random()), lambda b, n, h, d: draw(b, h, n, d, dtype=dtype, seed=pick.random()).transpose(1, 2),
+        layouts = (lambda *s: draw(*s, dtype=dtype, seed=pick.random()),
+                   lambda b, n, h, d: draw(b, h, n, d, dtype=dtype, seed=pick.random()).transpose(1, 2),
                    lambda b, n, h, d: draw(b, n, h, d + 16, dtype=dtype, seed=pick.random())[..., :d],
                    lambda b, n, h, d: draw(b, n, 1, d, dtype=dtype, seed=pick.random()).expand(b, n, h, d))
-        q, k, v = (pick.choice(layouts)(batch, length, n, head_dim) for length, n in ((rows, heads * group), (keys, heads), (keys, heads)))
+        q, k, v = (pick.choice(layouts)(batch, length, n, head_dim)
+                   for length, n in ((rows, heads * group), (keys, heads), (keys, heads)))
         return dtype, q, k, v
 
     def test_sdpa(self):
@@ -62,18 +66,24 @@ class RandomCalls(Compared):
         for _ in range(200 if WHOLE else 2):
             dtype, q, k, v = self.draw_operands(pick)
             rows, keys, kind = q.shape[1], k.shape[1], pick.choice(("none", "causal", "bool", "float"))
-            shape = tuple(extent if pick.random() < 0.6 else 1 for extent in (q.shape[0], q.shape[2], rows, keys))[pick.choice((0, 0, 2)):]
+            shape = tuple(extent if pick.random() < 0.6 else 1
+                          for extent in (q.shape[0], q.shape[2], rows, keys))[pick.choice((0, 0, 2)):]
             mask, scale = draw(*shape, seed=7), pick.choice((None, 0.2))
-            given = {"none": None, "causal": None, "bool": mask > -0.5, "float": mask.masked_fill(mask < -1, -torch.inf)}[kind]
+            given = {
+                "none": None, "causal": None, "bool": mask > -0.5, "float": mask.masked_fill(mask < -1,
+                                                                                             -torch.inf)}[kind]
             with self.subTest(kind=kind, q=q.shape, k=k.shape, dtype=dtype, mask=shape):
-                got = attune.sdpa.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), given, is_causal=kind == "causal",
-                                                               scale=scale, enable_gqa=True)
-                want, _ = grids.reference(q, k, v, given if kind == "bool" else grids.visible(rows, keys, "top_left" if kind == "causal" else None, device=DEVICE),
-                                          given if kind == "float" else None, scale=scale)
+                got = attune.sdpa.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(
+                    1, 2), given, is_causal=kind == "causal", scale=scale, enable_gqa=True)
+                want, _ = grids.reference(
+                    q, k, v, given if kind == "bool" else grids.visible(
+                        rows, keys, "top_left" if kind == "causal" else None, device=DEVICE),
+                    given if kind == "float" else None, scale=scale)
                 self.compare(got.transpose(1, 2), want, dtype)
                 if kind != "float" and DEVICE == "cpu":  # PyTorch's own, where a row that sees nothing is 0 in all its versions
-                    theirs = torch.nn.functional.scaled_dot_product_attention(*(x.double().transpose(1, 2) for x in (q, k, v)), given, is_causal=kind == "causal",
-                                                                              scale=scale, enable_gqa=True).transpose(1, 2)
+                    theirs = torch.nn.functional.scaled_dot_product_attention(
+                        *(x.double().transpose(1, 2) for x in (q, k, v)), given, is_causal=kind == "causal",
+                        scale=scale, enable_gqa=True).transpose(1, 2)
                     self.assertLess((theirs.nan_to_num() - want).abs().max().item(), 1e-9)
 
     def test_flash(self):
@@ -85,10 +95,12 @@ class RandomCalls(Compared):
             sinks = draw(q.shape[2], seed=8) if pick.random() < 0.4 else None
             slopes = draw(q.shape[2], seed=9).abs() if pick.random() < 0.4 else None
             with self.subTest(q=q.shape, k=k.shape, dtype=dtype, causal=causal, window=window, softcap=softcap):
-                got, lse = attune.flash.flash_attn_func(q, k, v, softmax_scale=scale, causal=causal, window_size=window, softcap=softcap, alibi_slopes=slopes,
-                                                        learnable_sink=sinks, return_lse=True)
-                want, want_lse = grids.reference(q, k, v, grids.visible(q.shape[1], k.shape[1], "bottom_right" if causal else None, window, DEVICE),
-                                                 softcap=softcap, scale=scale, alibi=slopes, sinks=sinks)
+                got, lse = attune.flash.flash_attn_func(q, k, v, softmax_scale=scale, causal=causal, window_size=window,
+                                                        softcap=softcap, alibi_slopes=slopes, learnable_sink=sinks,
+                                                        return_lse=True)
+                want, want_lse = grids.reference(
+                    q, k, v, grids.visible(q.shape[1], k.shape[1], "bottom_right" if causal else None, window, DEVICE),
+                    softcap=softcap, scale=scale, alibi=slopes, sinks=sinks)
                 self.compare(got, want, dtype)
                 self.assertTrue(torch.equal(lse == -torch.inf, want_lse == -torch.inf))
 
@@ -105,15 +117,16 @@ class RandomCalls(Compared):
             dtype, q, k, v = self.draw_operands(pick)
             rows, keys = q.shape[1], k.shape[1]
             kinds, slopes = torch.arange(max(rows, keys), device=DEVICE) // 30, draw(q.shape[2], seed=3)
-            masks = (None, lambda b, h, i, j: i >= j, lambda b, h, i, j: kinds[i] == kinds[j], lambda b, h, i, j: (i - j).abs() < 20 + 3 * h)
+            masks = (None, lambda b, h, i, j: i >= j, lambda b, h, i, j: kinds[i] == kinds[j], lambda b, h, i, j:
+                     (i - j).abs() < 20 + 3 * h)
             mask, mod = pick.choice(masks), pick.choice((None, lambda s, b, h, i, j: s + slopes[h] * (j - i) * 0.1))
             block = create_block_mask(mask, None, q.shape[2], rows, keys, device=DEVICE, BLOCK_SIZE=pick.choice((128, (64, 32), (32, 32)))) \
                 if mask is not None else None
             index = [torch.arange(extent, device=DEVICE).view([-1 if axis == i else 1 for axis in range(4)])
                      for i, extent in enumerate((q.shape[0], q.shape[2], rows, keys))]
             with self.subTest(q=q.shape, k=k.shape, dtype=dtype, mask=mask and masks.index(mask), mod=mod is not None):
-                got, aux = attune.flex.flex_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mod, block, enable_gqa=True,
-                                                      return_aux=AuxRequest(lse=True))
+                got, aux = attune.flex.flex_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mod,
+                                                      block, enable_gqa=True, return_aux=AuxRequest(lse=True))
                 want, want_lse = grids.reference(q, k, v, None if mask is None else mask(*index), score_mod=mod)
                 self.compare(got.transpose(1, 2), want, dtype)
                 self.assertTrue(torch.equal(aux.lse == -torch.inf, want_lse == -torch.inf))
@@ -129,24 +142,32 @@ class Meanings(Compared):
 
     def test_diagonals(self):
         q, k, v = self.q, self.k, self.v
-        got = attune.sdpa.scaled_dot_product_attention(*self.heads_first, is_causal=True, enable_gqa=True).transpose(1, 2)
+        got = attune.sdpa.scaled_dot_product_attention(*self.heads_first, is_causal=True, enable_gqa=True).transpose(
+            1, 2)
         self.compare(got, grids.reference(q, k, v, grids.visible(9, 12, "top_left", device=DEVICE))[0], torch.float32)
         got = attune.flash.flash_attn_func(q, k, v, causal=True, window_size=(2, 5))
-        self.compare(got, grids.reference(q, k, v, grids.visible(9, 12, "bottom_right", (2, 0), DEVICE))[0], torch.float32)
-        got, lse = attune.flash.flash_attn_func(k, q[:, :, :2], q[:, :, :2], causal=True, return_lse=True)  # more rows than keys: the first see none
-        want, want_lse = grids.reference(k, q[:, :, :2], q[:, :, :2], grids.visible(12, 9, "bottom_right", device=DEVICE))
+        self.compare(got,
+                     grids.reference(q, k, v, grids.visible(9, 12, "bottom_right", (2, 0), DEVICE))[0], torch.float32)
+        got, lse = attune.flash.flash_attn_func(k, q[:, :, :2], q[:, :, :2], causal=True,
+                                                return_lse=True)  # more rows than keys: the first see none
+        want, want_lse = grids.reference(k, q[:, :, :2], q[:, :, :2], grids.visible(12, 9, "bottom_right",
+                                                                                    device=DEVICE))
         self.compare(got, want, torch.float32)
-        self.assertTrue((lse[..., :3] == -torch.inf).all().item() and torch.equal(lse == -torch.inf, want_lse == -torch.inf))
+        self.assertTrue((lse[..., :3] == -torch.inf).all().item() and
+                        torch.equal(lse == -torch.inf, want_lse == -torch.inf))
 
     def test_windows_wider_than_any_sequence(self):
-        flash = lambda window, **choices: attune.flash.flash_attn_func(self.q, self.k, self.v, window_size=window, **choices)
+        flash = lambda window, **choices: attune.flash.flash_attn_func(self.q, self.k, self.v, window_size=window, **
+                                                                       choices)
         for wide in (2**31 - 2**16, 2**31 - 1, 2**63):
-            for window, same in (((wide, wide), (-1, -1)), ((wide, 0), (-1, 0)), ((2, wide), (2, -1)), ((np.int64(3), 1), (3, 1))):
+            for window, same in (((wide, wide), (-1, -1)), ((wide, 0), (-1, 0)), ((2, wide), (2, -1)), ((np.int64(3),
+                                                                                                         1), (3, 1))):
                 self.assertTrue(torch.equal(flash(window), flash(same)), window)
             self.assertTrue(torch.equal(flash((wide, wide), causal=True), flash((-1, -1), causal=True)))
             begins = torch.tensor([0, 4, 9], dtype=torch.int32, device=DEVICE)
             rows = self.q[0] if DEVICE == "cpu" else self.q[0].half()
-            packed = lambda window: attune.flash.flash_attn_varlen_func(rows, rows, rows, begins, begins, 5, 5, window_size=window)
+            packed = lambda window: attune.flash.flash_attn_varlen_func(rows, rows, rows, begins, begins, 5, 5,
+                                                                        window_size=window)
             self.assertTrue(torch.equal(packed((wide, 0)), packed((-1, 0))))
 
     def table(self, function, operands, cases):
@@ -160,15 +181,15 @@ class Meanings(Compared):
         mask = torch.ones(9, 12, dtype=torch.bool, device=DEVICE)
         self.table(sdpa, (q, k, v), (
             (ValueError, "query has 4 heads and key 2; .*enable_gqa=True", {}),
-            (ValueError, "dropout_p is 1.5; accepted are numbers from 0 on, below 1", {"dropout_p": 1.5}),
-            (ValueError, "scale is 0.0; accepted are numbers above 0", {"scale": 0.0, "enable_gqa": True}),
+            (ValueError, "dropout_p is 1.5; must be numbers from 0 on, below 1", {"dropout_p": 1.5}),
+            (ValueError, "scale is 0.0; must be numbers above 0", {"scale": 0.0, "enable_gqa": True}),
             (ValueError, "attn_mask is given and is_causal is True", {"attn_mask": mask, "is_causal": True}),
-            (TypeError, "attn_mask is of type ndarray; accepted are PyTorch tensors", {"attn_mask": mask.cpu().numpy()}),
-            (ValueError, "attn_mask has shape .2, 1, 1, 9, 12.; accepted are shapes of at most 4 dimensions",
+            (TypeError, "attn_mask is of type ndarray; must be PyTorch tensors", {"attn_mask": mask.cpu().numpy()}),
+            (ValueError, "attn_mask has shape .2, 1, 1, 9, 12.; must be shapes of at most 4 dimensions",
              {"attn_mask": mask.expand(2, 1, 1, 9, 12), "enable_gqa": True}),
             (ValueError, "attn_mask has shape .*; must broadcast to", {"attn_mask": mask[:4], "enable_gqa": True}),
-            (ValueError, "mask_tensor is int64; accepted is bool", {"attn_mask": mask.long(), "enable_gqa": True})))
-        with self.assertRaisesRegex(ValueError, "1, 1 and 1 dimensions; accepted are 2 and more"):
+            (ValueError, "mask_tensor is int64; must be bool", {"attn_mask": mask.long(), "enable_gqa": True})))
+        with self.assertRaisesRegex(ValueError, "1, 1 and 1 dimensions; must be at least 2"):
             sdpa(q[0, 0, 0], k[0, 0, 0], v[0, 0, 0])
         learnt = torch.zeros(9, 12, device=DEVICE, requires_grad=True)
         sdpa(q, k, v, learnt, enable_gqa=True).square().sum().backward()
@@ -183,21 +204,21 @@ class Meanings(Compared):
 
     def test_flash(self):
         flash, given = attune.flash.flash_attn_func, (self.q, self.k, self.v)
-        self.table(flash, given, (
-            (ValueError, "dropout_p is None; accepted are numbers from 0 on, below 1 .*softmax_scale", {"dropout_p": None}),
-            (ValueError, "dropout_p is -0.125; accepted are", {"dropout_p": -0.125}),
-            (ValueError, "qv has shape .*; accepted is that of q with the columns of v", {"qv": self.k}),
-            (TypeError, "learnable_sink is ", {"learnable_sink": 3}),
-            (ValueError, "softmax_scale is -1", {"softmax_scale": -1.0}),
-            (ValueError, "attention_chunk is -2", {"attention_chunk": -2}),
-            (ValueError, "aux_tensors is given; accepted is None: .*closures", {"aux_tensors": [self.q]}),
-            (ValueError, "block_sparse_tensors is given; .*block_map", {"block_sparse_tensors": 1}),
-            (ValueError, "window_size is 4; must be a pair", {"window_size": 4}),
-            (ValueError, "window_size is 1.5; accepted is a whole number", {"window_size": (1.5, 2)}),
-            (ValueError, "window_size is -1.5; accepted is a whole number", {"window_size": (2, -1.5)}),
-            (TypeError, "causal is 0.3; must be True or False", {"causal": 0.3}),
-            (ValueError, "q_descale is given, and q is torch.float32; accepted are factors of 8-bit tensors", {"q_descale": draw(2, 2)})))
-        with self.assertRaisesRegex(ValueError, "qkv has 4 dimensions; accepted are 5"):
+        self.table(flash, given,
+                   ((ValueError, "dropout_p is None; must be numbers from 0 on, below 1 .*softmax_scale", {
+                       "dropout_p": None}), (ValueError, "dropout_p is -0.125; must be", {"dropout_p": -0.125}),
+                    (ValueError, "qv has shape .*; must be that of q with the columns of v", {"qv": self.k}),
+                    (TypeError, "learnable_sink is ", {"learnable_sink": 3}), (ValueError, "softmax_scale is -1", {
+                        "softmax_scale": -1.0}), (ValueError, "attention_chunk is -2", {"attention_chunk": -2}),
+                    (ValueError, "aux_tensors is given; must be None: .*closures", {"aux_tensors": [self.q]}),
+                    (ValueError, "block_sparse_tensors is given; .*block_map", {"block_sparse_tensors": 1}),
+                    (ValueError, "window_size is 4; must be a pair", {"window_size": 4}),
+                    (ValueError, "window_size is 1.5; must be a whole number", {"window_size": (1.5, 2)}),
+                    (ValueError, "window_size is -1.5; must be a whole number", {"window_size": (2, -1.5)}),
+                    (TypeError, "causal is 0.3; must be True or False", {"causal": 0.3}),
+                    (ValueError, "q_descale is given, and q is torch.float32; must be factors of 8-bit tensors", {
+                        "q_descale": draw(2, 2)})))
+        with self.assertRaisesRegex(ValueError, "qkv has 4 dimensions; must be 5"):
             attune.flash.flash_attn_qkvpacked_func(self.q)
 
     def test_hints_warn_once(self):
@@ -207,17 +228,22 @@ class Meanings(Compared):
             first = attune.flash.flash_attn_func(self.q, self.k, self.v, num_splits=3, pack_gqa=True, sm_margin=8)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            self.assertTrue(torch.equal(first, attune.flash.flash_attn_func(self.q, self.k, self.v, num_splits=4, pack_gqa=False, deterministic=True)))
+            self.assertTrue(
+                torch.equal(
+                    first,
+                    attune.flash.flash_attn_func(self.q, self.k, self.v, num_splits=4, pack_gqa=False,
+                                                 deterministic=True)))
         with self.assertWarnsRegex(UserWarning, r"flex_attention ignores kernel_options=\['BLOCK_M'\]"):
             attune.flex.flex_attention(*self.heads_first, enable_gqa=True, kernel_options={"BLOCK_M": 64})
 
     def test_flex(self):
         from torch.nn.attention.flex_attention import AuxRequest
         flex = attune.flex.flex_attention
-        self.table(flex, self.heads_first, (
-            (ValueError, "query has 4 heads and key 2", {}),
-            (ValueError, "return_aux asks for max_scores", {"return_aux": AuxRequest(max_scores=True)}),
-            (ValueError, "return_lse is True and return_aux is given", {"return_lse": True, "return_aux": AuxRequest(lse=True)})))
+        self.table(flex, self.heads_first,
+                   ((ValueError, "query has 4 heads and key 2", {}),
+                    (ValueError, "return_aux asks for max_scores", {"return_aux": AuxRequest(max_scores=True)}),
+                    (ValueError, "return_lse is True and return_aux is given", {
+                        "return_lse": True, "return_aux": AuxRequest(lse=True)})))
 
     def test_flex_of_masks_made_in_inference_mode(self):
         from torch.nn.attention.flex_attention import create_block_mask
@@ -230,28 +256,34 @@ class Meanings(Compared):
             torch.testing.assert_close(one, want, atol=1e-5, rtol=1e-5)
 
     def test_programs_of_texts_go_to_other_processes(self):
-        made = attune.score_mod("return score - slopes[head] + torch_like;", slopes=torch.ones(2, device=DEVICE), torch_like=0.5)
+        made = attune.score_mod("return score - slopes[head] + torch_like;", slopes=torch.ones(2, device=DEVICE),
+                                torch_like=0.5)
         script = ("import pickle, sys, torch, attune\n"
                   f"q = torch.ones(1, 8, 2, 64, device='{DEVICE}')\n"
                   "mod = pickle.load(sys.stdin.buffer)\n"
                   "print(attune.attention(q, q, q, score_mod=mod, return_lse=True)[1].sum().item())")
-        found = subprocess.run([sys.executable, "-c", script], input=pickle.dumps(made), capture_output=True, timeout=120)
+        found = subprocess.run([sys.executable, "-c", script], input=pickle.dumps(made), capture_output=True,
+                               timeout=120)
         self.assertEqual(found.returncode, 0, found.stderr.decode())
         q = torch.ones(1, 8, 2, 64, device=DEVICE)
-        self.assertAlmostEqual(float(found.stdout), attune.attention(q, q, q, score_mod=made, return_lse=True)[1].sum().item(), places=4)
+        self.assertAlmostEqual(float(found.stdout),
+                               attune.attention(q, q, q, score_mod=made, return_lse=True)[1].sum().item(), places=4)
 
     def test_sums_of_numbers_with_alpha(self):
         q = torch.randn(1, 8, 2, 64, device=DEVICE)
         want = attune.attention(q, q, q, score_mod=lambda s, b, h, i, j: s * (1.5 * 2 + 1))
-        found = attune.attention(q, q, q, score_mod=lambda s, b, h, i, j: s * torch.add(torch.add(s * 0, 1.5, alpha=2), 1))
+        found = attune.attention(q, q, q,
+                                 score_mod=lambda s, b, h, i, j: s * torch.add(torch.add(s * 0, 1.5, alpha=2), 1))
         torch.testing.assert_close(found, want)
 
     def test_eight_bits(self):
         q, k, v = draw(1, 64, 4, 64), draw(1, 64, 2, 64), draw(1, 64, 2, 64)
         codes = [attune.quantise(x) for x in (q, k, v)]
         per_kv = torch.full((1, 2), 0.5, device=DEVICE)
-        o = attune.flash.flash_attn_func(*(x for x, _ in codes), q_descale=per_kv, k_descale=codes[1][1], v_descale=codes[2][1])
-        want = grids.reference(codes[0][0].double() * 0.5, *(x.double() * s.double()[:, None, :, None] for x, s in codes[1:]))[0]
+        o = attune.flash.flash_attn_func(*(x for x, _ in codes), q_descale=per_kv, k_descale=codes[1][1],
+                                         v_descale=codes[2][1])
+        want = grids.reference(codes[0][0].double() * 0.5,
+                               *(x.double() * s.double()[:, None, :, None] for x, s in codes[1:]))[0]
         self.compare(o, want, torch.bfloat16)
 
 

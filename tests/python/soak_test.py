@@ -30,7 +30,8 @@ def main():
                     world.check_unused()
             world.check_unused()
         except BaseException:
-            print(f"failed in step {step}; again: soak_test.py {DEVICE} --seed {seed} --steps {step + 1} --seconds 600", file=sys.stderr, flush=True)
+            print(f"failed in step {step}; again: soak_test.py {DEVICE} --seed {seed} --steps {step + 1} --seconds 600",
+                  file=sys.stderr, flush=True)
             raise
         for name, count in world.counts.items():
             total[name] = total.get(name, 0) + count

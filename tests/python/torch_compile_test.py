@@ -24,7 +24,9 @@ WHOLE = "whole" in sys.argv and sys.argv.remove("whole") is None
 
 def operands(seqlen_q=33, seqlen_kv=None, batch=2, dtype=torch.float32):
     torch.manual_seed(7)
-    return [torch.randn(batch, rows, heads, 32).to(dtype) for rows, heads in ((seqlen_q, 4), (seqlen_kv or seqlen_q, 2), (seqlen_kv or seqlen_q, 2))]
+    return [
+        torch.randn(batch, rows, heads, 32).to(dtype)
+        for rows, heads in ((seqlen_q, 4), (seqlen_kv or seqlen_q, 2), (seqlen_kv or seqlen_q, 2))]
 
 
 BIAS, SLOPES = torch.randn(4, 1, 1), torch.rand(4)
@@ -61,11 +63,13 @@ def in_eight_bits(q, k, v):
 
 
 def as_sdpa(q, k, v):
-    return attune.sdpa.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True, enable_gqa=True)
+    return attune.sdpa.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
+                                                    is_causal=True, enable_gqa=True)
 
 
 def as_flash(q, k, v):
-    return attune.flash.flash_attn_func(q, k, v, causal=True, window_size=(10, -1), softcap=3.0, alibi_slopes=SLOPES, return_lse=True)[0]
+    return attune.flash.flash_attn_func(q, k, v, causal=True, window_size=(10, -1), softcap=3.0, alibi_slopes=SLOPES,
+                                        return_lse=True)[0]
 
 
 def as_flex(q, k, v):
@@ -80,7 +84,8 @@ def of_two_layers(q, k, v):
     return attune.attention(attune.attention(q, k, v, is_causal=True), k, v, window=(5, 5), softcap=4.0)
 
 
-FUNCTIONS = (of_two_layers,) + ((with_state, with_programs, half, with_a_function, into_out, as_sdpa, as_flash, as_flex, merged) if WHOLE else ())
+FUNCTIONS = (of_two_layers, ) + (
+    (with_state, with_programs, half, with_a_function, into_out, as_sdpa, as_flash, as_flex, merged) if WHOLE else ())
 
 
 class CompileTest(unittest.TestCase):
@@ -96,7 +101,8 @@ class CompileTest(unittest.TestCase):
             torch._dynamo.reset()
             call, counter = self.compiled(function)
             for number, rows in enumerate((20, 33, 34, 57, 64, 19)):
-                with self.subTest(function=function.__name__, rows=rows), torch._dynamo.config.patch(error_on_recompile=number >= 2):
+                with self.subTest(function=function.__name__,
+                                  rows=rows), torch._dynamo.config.patch(error_on_recompile=number >= 2):
                     given = operands(rows)
                     self.assertLess((call(*given) - function(*given)).abs().max().item(), 1e-5)
             self.assertEqual(counter.frame_count, 2, function.__name__)
@@ -121,7 +127,8 @@ class CompileTest(unittest.TestCase):
 
     def test_numbers_that_are_symbols(self):
         """With dynamic=True PyTorch takes defaults for numbers that change, too: no call compiled. Nor did a softcap or window of another call."""
-        flash = lambda q, k, v, dropout_p, softcap, window: attune.flash.flash_attn_func(q, k, v, dropout_p, softcap=softcap, window_size=window)
+        flash = lambda q, k, v, dropout_p, softcap, window: attune.flash.flash_attn_func(
+            q, k, v, dropout_p, softcap=softcap, window_size=window)
         for dynamic in (True, None):
             torch._dynamo.reset()
             call, _ = self.compiled(flash, dynamic=dynamic)
@@ -131,7 +138,8 @@ class CompileTest(unittest.TestCase):
                 torch.manual_seed(1)
                 self.assertTrue(torch.equal(found, flash(*operands(), *given)))
         half_of_them = lambda q, k, v: attune.flash.flash_attn_func(q, k, v, window_size=(q.shape[1] // 2, 0))
-        masked = lambda q, k, v: attune.sdpa.scaled_dot_product_attention(q, k, v, torch.ones(q.shape[2], k.shape[2]), enable_gqa=True)
+        masked = lambda q, k, v: attune.sdpa.scaled_dot_product_attention(q, k, v, torch.ones(q.shape[2], k.shape[2]),
+                                                                          enable_gqa=True)
         of_lengths, with_mask = (self.compiled(function, dynamic=True)[0] for function in (half_of_them, masked))
         for rows in (20, 33):
             self.assertTrue(torch.equal(of_lengths(*operands(rows)), half_of_them(*operands(rows))))
@@ -152,7 +160,8 @@ class CompileTest(unittest.TestCase):
         self.assertTrue(torch.equal(second, function(*given)))
 
     def test_other_programs_make_other_graphs(self):
-        programs = [attune.score_mod(f"return score * {factor};") for factor in (0.5, 2.0)] + ["return score * 0.25;", None]
+        programs = [attune.score_mod(f"return score * {factor};")
+                    for factor in (0.5, 2.0)] + ["return score * 0.25;", None]
         function = lambda q, k, v, program: attune.attention(q, k, v, score_mod=program)
         call, _ = self.compiled(function)
         for program in (*programs, *programs):
@@ -161,14 +170,20 @@ class CompileTest(unittest.TestCase):
     def test_functions_that_read_tensors_are_refused(self):
         table = torch.rand(4)
         call, _ = self.compiled(lambda q, k, v, mod: attune.attention(q, k, v, score_mod=mod))
-        with self.assertRaisesRegex(Exception, r"score_mod is a function that reads table; accepted in a graph is what attune.score_mod\(\) makes of it"):
+        with self.assertRaisesRegex(
+                Exception,
+                r"score_mod is a function that reads table; accepted in a graph is what attune.score_mod\(\) makes of "
+                r"it"
+        ):
             call(*operands(), lambda score, b, h, q_idx, kv_idx: score * table[h])
 
     @unittest.skipUnless(WHOLE, "takes long")
     def test_block_masks(self):
         from torch.nn.attention.flex_attention import create_block_mask
         given = [x.transpose(1, 2) for x in operands(200)]
-        masks = [create_block_mask(mod, None, None, 200, 200, device="cpu") for mod in (MASK, lambda b, h, q_idx, kv_idx: q_idx >= kv_idx)]
+        masks = [
+            create_block_mask(mod, None, None, 200, 200, device="cpu")
+            for mod in (MASK, lambda b, h, q_idx, kv_idx: q_idx >= kv_idx)]
         function = lambda q, k, v, mask: attune.flex.flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
         call, _ = self.compiled(function)
         with self.assertRaisesRegex(Exception, r"block_mask has no map yet.*attune.flex.prepare|Observed exception"):
@@ -210,7 +225,8 @@ class CompileTest(unittest.TestCase):
     @unittest.skipUnless(shutil.which("g++") or shutil.which("c++"), "inductor needs a C++ compiler")
     def test_inductor(self):
         call, counter = self.compiled(with_state, "inductor", dynamic=True)
-        counts = []  # the first length's is 2 where inductor finds nothing in its cache: it makes scalars constants, and PyTorch traces again
+        counts = [
+        ]  # the first length's is 2 where inductor finds nothing in its cache: it makes scalars constants, and PyTorch traces again
         for number, rows in enumerate((20, 33, 57)):
             given = operands(rows)
             with torch._dynamo.config.patch(error_on_recompile=number >= 1):

@@ -18,7 +18,8 @@ except ImportError:
 
 def operands(dtype=torch.float32, seqlen_q=33, seqlen_kv=33):
     torch.manual_seed(7)
-    return [torch.randn(2, rows, heads, 64).to(dtype) for rows, heads in ((seqlen_q, 4), (seqlen_kv, 2), (seqlen_kv, 2))]
+    return [
+        torch.randn(2, rows, heads, 64).to(dtype) for rows, heads in ((seqlen_q, 4), (seqlen_kv, 2), (seqlen_kv, 2))]
 
 
 def sdpa(q, k, v, **choices):
@@ -65,7 +66,7 @@ class TorchCpuTest(unittest.TestCase):
                 attune.Context("cpu").plan(attune.problem_text(q, k, v)).run(q, fakes[1], v, torch.empty_like(q))
         with self.assertRaisesRegex(ValueError, "k is on meta and q is on cpu"):
             attune.attention(q, k.to("meta"), v)
-        with self.assertRaisesRegex(ValueError, "v has layout torch.sparse_coo; accepted are dense"):
+        with self.assertRaisesRegex(ValueError, "v has layout torch.sparse_coo; must be dense"):
             attune.attention(q, k, v.to_sparse())
         with self.assertRaisesRegex(ValueError, "v is a view of its negative"):
             attune.attention(q, k, torch._neg_view(v))
@@ -81,29 +82,38 @@ class TorchCpuTest(unittest.TestCase):
     def test_transforms_are_named(self):
         q, k, v = operands(seqlen_kv=33)
         of_sdpa = lambda x: attune.sdpa.scaled_dot_product_attention(*(y.transpose(1, 2) for y in (x, x, x)))
-        for name, call in (("q", lambda x: attune.attention(x, x, x)), ("k", lambda x: attune.attention(q, x[..., :2, :], v)), ("q", of_sdpa),
+        for name, call in (("q", lambda x: attune.attention(x, x, x)),
+                           ("k", lambda x: attune.attention(q, x[..., :2, :], v)), ("q", of_sdpa),
                            ("q", lambda x: attune.attention(x[..., :20], x[..., :20], x[..., :20], pad_head_dim=True)),
                            ("bias", lambda x: attune.attention(q, k, v, bias=x[:, :, 0, :33]))):
-            with self.assertRaisesRegex(RuntimeError, f"{name} is inside a torch.func transform .*vmap, grad, jvp.*; accepted are plain tensors: fold a mapped axis"):
+            with self.assertRaisesRegex(
+                    RuntimeError,
+                    f"{name} is inside a torch.func transform .*vmap, grad, jvp.*; must be plain tensors: fold a "
+                    f"mapped axis"
+            ):
                 torch.func.vmap(call)(torch.stack([q, q]))
 
     def test_default_device_is_not_that_of_memory_for_the_host(self):
         from attune import flashinfer
         q, k, v = operands()
         ints = lambda *values: torch.tensor(values, dtype=torch.int32)
-        cache, page, lists = torch.randn(3, 2, 4, 2, 64), torch.randn(7, 4, 64), (ints(0, 2, 3), ints(2, 0, 1), ints(3, 4))
+        cache, page, lists = torch.randn(3, 2, 4, 2, 64), torch.randn(7, 4, 64), (ints(0, 2, 3), ints(2, 0,
+                                                                                                      1), ints(3, 4))
         begins, seen = ints(0, 3, 7), torch.rand(3 * 7 + 4 * 4) < 0.7
-        packed = torch.tensor([sum(1 << j for j, bit in enumerate(part[i:i + 8]) if bit) for part in (seen[:21].tolist(), seen[21:].tolist())
-                               for i in range(0, len(part), 8)], dtype=torch.uint8)
+        packed = torch.tensor([
+            sum(1 << j for j, bit in enumerate(part[i:i + 8]) if bit)
+            for part in (seen[:21].tolist(), seen[21:].tolist()) for i in range(0, len(part), 8)], dtype=torch.uint8)
 
         def masked(**given):
             wrapper = flashinfer.BatchPrefillWithPagedKVCacheWrapper(None)
             wrapper.plan(begins, *lists, 4, 2, 64, 4, **given)
             return wrapper.run(page, cache)
 
-        calls = (lambda: attune.dropout_mask((1, 2, 33, 33), 0.5, 3, like=q), lambda: attune.attention(q, k, v, dropout_p=0.5, seed=3),
-                 lambda: attune.rotary_table(0, 32, like=q)[0], lambda: attune.rotary_table(5, 32, like=q)[0], lambda: masked(custom_mask=seen),
-                 lambda: masked(packed_custom_mask=packed), lambda: masked(causal=True))
+        calls = (lambda: attune.dropout_mask(
+            (1, 2, 33, 33), 0.5, 3, like=q), lambda: attune.attention(q, k, v, dropout_p=0.5, seed=3),
+                 lambda: attune.rotary_table(0, 32, like=q)[0], lambda: attune.rotary_table(5, 32, like=q)[0],
+                 lambda: masked(custom_mask=seen), lambda: masked(packed_custom_mask=packed),
+                 lambda: masked(causal=True))
         for number, call in enumerate(calls):
             want = call()
             with torch.device("meta"):

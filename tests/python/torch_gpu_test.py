@@ -91,7 +91,8 @@ class TorchTest(unittest.TestCase):
             graph.replay()
             torch.cuda.synchronize()
             self.compare(o, expected(q, k, v, causal=True)[0], 2e-2)
-            values = codes.double() * scale.double().repeat_interleave(128, 2)[:, :, :q.shape[1]].transpose(1, 2)[..., None]
+            values = codes.double() * scale.double().repeat_interleave(128, 2)[:, :, :q.shape[1]].transpose(1, 2)[...,
+                                                                                                                  None]
             self.compare(values, q.double(), 0.07 * q.abs().max().item())
 
     def test_a_capture_that_was_not_prepared_is_refused(self):
@@ -138,7 +139,7 @@ class TorchTest(unittest.TestCase):
             attune.attention(q, k, v.float().cpu().numpy())
         cpu = [x.float().cpu() for x in (q, k, v)]
         plan = attune.Context("cuda", store="").plan(attune.problem_text(q, k, v))
-        with self.assertRaisesRegex(ValueError, "q is on cpu; accepted are tensors on cuda:0"):
+        with self.assertRaisesRegex(ValueError, "q is on cpu; must be tensors on cuda:0"):
             plan.run(*cpu, torch.empty_like(cpu[0]))
         if torch.cuda.device_count() > 1:
             with self.assertRaisesRegex(ValueError, "k is on cuda:1 and q is on cuda:0"):

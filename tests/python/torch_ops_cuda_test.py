@@ -89,13 +89,15 @@ class TorchOpsCudaTest(unittest.TestCase):
             self.assertTrue(torch.equal(attune.attention(q, k, v, bias=bias), want))
             self.assertTrue(torch.equal(OP(q, k.bfloat16(), v, bias=bias)[0], want))
         with torch.no_grad(), torch.autocast("cuda", torch.float16):
-            self.assertEqual(torch.compile(lambda q, k, v: attune.attention(q, k, v), fullgraph=True)(q, k, v).dtype, torch.float16)
+            self.assertEqual(
+                torch.compile(lambda q, k, v: attune.attention(q, k, v), fullgraph=True)(q, k, v).dtype, torch.float16)
 
     @unittest.skipUnless(hasattr(torch.nn.attention, "register_flash_attention_impl"), "this PyTorch has no registry")
     def test_models_that_call_sdpa(self):
         def attend(q, k, v, **given):
             with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
-                return torch.nn.functional.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **given).transpose(1, 2)
+                return torch.nn.functional.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2),
+                                                                        v.transpose(1, 2), **given).transpose(1, 2)
 
         q, k, v = operands(heads_kv=8)
         theirs = attend(q, k, v, is_causal=True, scale=0.05)
@@ -112,8 +114,9 @@ class TorchOpsCudaTest(unittest.TestCase):
             with self.assertNoLogs("attune", logging.INFO):  # the backward runs on attune, too
                 attend(leaf, k, v, is_causal=True).backward(dout)
             doubled = q.double().requires_grad_()
-            torch.nn.functional.scaled_dot_product_attention(*(x.double().transpose(1, 2) if x is not q else doubled.transpose(1, 2) for x in (q, k, v)),
-                                                             is_causal=True).transpose(1, 2).backward(dout.double())
+            torch.nn.functional.scaled_dot_product_attention(
+                *(x.double().transpose(1, 2) if x is not q else doubled.transpose(1, 2) for x in (q, k, v)),
+                is_causal=True).transpose(1, 2).backward(dout.double())
             self.assertLess(((leaf.grad - doubled.grad).norm() / doubled.grad.norm()).item(), 2e-2)
             with self.assertLogs("attune", logging.INFO) as log:
                 attend(q, k, v, dropout_p=0.5)

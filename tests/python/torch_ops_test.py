@@ -31,7 +31,8 @@ def draw(*shape, dtype=torch.float32):
 
 
 def operands(dtype=torch.float32, seqlen_q=33, seqlen_kv=40, head_dim=32):
-    return draw(2, seqlen_q, 4, head_dim, dtype=dtype), draw(2, seqlen_kv, 2, head_dim, dtype=dtype), draw(2, seqlen_kv, 2, head_dim + 16, dtype=dtype)[..., :head_dim]
+    return draw(2, seqlen_q, 4, head_dim, dtype=dtype), draw(2, seqlen_kv, 2, head_dim, dtype=dtype), draw(
+        2, seqlen_kv, 2, head_dim + 16, dtype=dtype)[..., :head_dim]
 
 
 TABLE = draw(4)
@@ -39,13 +40,15 @@ SCORE = attune.score_mod("return score - slopes[head] * abs(q_idx - kv_idx);", s
 MASK = attune.mask_mod(lambda b, h, q_idx, kv_idx: (q_idx - kv_idx) % 3 != 1)
 
 # Keywords of attention(): each is a spec, tensors, programs, or several.
-CALLS = (
-    {"mask": "causal_bottom_right"}, {"mask": "causal_top_left", "window": (4, None)}, {"window": (3, 2), "scale": 0.3},
-    {"softcap": 20.0}, {"chunk": 16, "mask": "causal_bottom_right"}, {"bias": draw(4, 33, 40)}, {"relative_bias": draw(4, 72)},
-    {"alibi_slopes": draw(4).abs()}, {"mask_tensor": draw(2, 1, 33, 40) > 0}, {"key_lengths": torch.tensor([7, 40], dtype=torch.int32)},
-    {"documents": (torch.arange(66, dtype=torch.int32).view(2, 33) // 9, torch.arange(80, dtype=torch.int32).view(2, 40) // 9)},
-    {"prefix": torch.tensor([3, 20], dtype=torch.int32)}, {"sinks": draw(4)}, {"score_mod": SCORE}, {"mask_mod": MASK},
-    {"score_mod": SCORE, "mask_mod": MASK, "softcap": 9.0, "bias": draw(33, 40)})
+CALLS = ({"mask": "causal_bottom_right"}, {"mask": "causal_top_left", "window": (4, None)}, {
+    "window": (3, 2), "scale": 0.3}, {"softcap": 20.0}, {"chunk": 16, "mask": "causal_bottom_right"}, {
+        "bias": draw(4, 33, 40)}, {"relative_bias": draw(4, 72)}, {"alibi_slopes": draw(4).abs()}, {
+            "mask_tensor": draw(2, 1, 33, 40) > 0}, {"key_lengths": torch.tensor([7, 40], dtype=torch.int32)}, {
+                "documents": (torch.arange(66, dtype=torch.int32).view(2, 33) // 9,
+                              torch.arange(80, dtype=torch.int32).view(2, 40) // 9)}, {
+                                  "prefix": torch.tensor([3, 20], dtype=torch.int32)}, {"sinks": draw(4)}, {
+                                      "score_mod": SCORE}, {"mask_mod": MASK}, {
+                                          "score_mod": SCORE, "mask_mod": MASK, "softcap": 9.0, "bias": draw(33, 40)})
 TENSORS = ("bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "prefix", "sinks")
 
 
@@ -57,7 +60,9 @@ def op_arguments(keywords):
     programs = {name: keywords[name] for name in ("score_mod", "mask_mod") if name in keywords}
     captures, scalars = attune.torch.captures_of(**programs)
     words = {name: keywords[name] for name in ("mask", "window", "softcap", "chunk") if name in keywords}
-    return {**given, "spec": attune.torch.spec(**words, **programs, context="cpu:1"), "captures": captures or None, "scalars": scalars or None}
+    return {
+        **given, "spec": attune.torch.spec(**words, **programs, context="cpu:1"), "captures": captures or None,
+        "scalars": scalars or None}
 
 
 class OpsTest(unittest.TestCase):
@@ -89,18 +94,25 @@ class OpsTest(unittest.TestCase):
         torch.library.opcheck(OP, (q, k, v), {"spec": "context=cpu:1", "return_lse": False})
         out = {"o": torch.empty(2, 33, 4, 32), "lse": torch.empty(2, 4, 33), "spec": "context=cpu:1"}
         torch.library.opcheck(torch.ops.attune.attention_out.default, (q, k, v), out)
-        torch.library.opcheck(torch.ops.attune.merge.default, (draw(2, 5, 4, 16), draw(2, 4, 5), draw(2, 5, 4, 16), draw(2, 4, 5)))
+        torch.library.opcheck(torch.ops.attune.merge.default,
+                              (draw(2, 5, 4, 16), draw(2, 4, 5), draw(2, 5, 4, 16), draw(2, 4, 5)))
         for layout in ("rows", "transposed"):
             for block in (0, 16):
-                self.compare_fake(torch.ops.attune.quantise.default, (draw(2, 35, 4, 24),), {"v_layout": layout, "scale_block": block})
+                self.compare_fake(torch.ops.attune.quantise.default, (draw(2, 35, 4, 24), ),
+                                  {"v_layout": layout, "scale_block": block})
 
     def compare_fake(self, op, given, keywords):
         """Shapes, strides and dtypes of the fake kernel against the real one's, where opcheck cannot compare elements of 8 bits."""
         real = op(*given, **keywords)
         with FakeTensorMode() as mode:
-            fake = op(*(mode.from_tensor(x) for x in given), **{name: mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for name, x in keywords.items()})
-        for a, b in zip((real,) if isinstance(real, torch.Tensor) else real, (fake,) if isinstance(fake, torch.Tensor) else fake):
-            self.assertEqual((a.shape, a.stride(), a.dtype, a.device.type), (b.shape, b.stride(), b.dtype, b.device.type))
+            fake = op(
+                *(mode.from_tensor(x) for x in given), **{
+                    name: mode.from_tensor(x) if isinstance(x, torch.Tensor) else x
+                    for name, x in keywords.items()})
+        for a, b in zip((real, ) if isinstance(real, torch.Tensor) else real,
+                        (fake, ) if isinstance(fake, torch.Tensor) else fake):
+            self.assertEqual((a.shape, a.stride(), a.dtype, a.device.type),
+                             (b.shape, b.stride(), b.dtype, b.device.type))
 
     def test_fake_kernels(self):
         q, k, v = operands()
@@ -110,9 +122,11 @@ class OpsTest(unittest.TestCase):
                 warnings.simplefilter("ignore")  # head dim 59 is padded
                 self.compare_fake(OP, given, {"spec": "context=cpu:1"})
                 self.compare_fake(OP, given, {"spec": "context=cpu:1", "return_lse": False})
-        for masks in ({"key_lengths": torch.tensor([7, 40], dtype=torch.int32)}, {"mask_tensor": draw(1, 1, 33, 40) > 0}, {"spec": "chunk=16"},
-                      {"documents_q": torch.zeros(2, 33, dtype=torch.int32), "documents_kv": torch.zeros(2, 40, dtype=torch.int32)},
-                      {"spec": attune.torch.spec(mask_mod=MASK)}, {"spec": attune.torch.spec(mask_mod="return kv_idx <= q_idx + head;")}):
+        for masks in ({"key_lengths": torch.tensor([7, 40], dtype=torch.int32)}, {
+                "mask_tensor": draw(1, 1, 33, 40) > 0}, {"spec": "chunk=16"}, {
+                    "documents_q": torch.zeros(2, 33, dtype=torch.int32), "documents_kv": torch.zeros(
+                        2, 40, dtype=torch.int32)}, {"spec": attune.torch.spec(mask_mod=MASK)}, {
+                            "spec": attune.torch.spec(mask_mod="return kv_idx <= q_idx + head;")}):
             self.compare_fake(torch.ops.attune.block_map.default, (q, k), masks)
 
     def test_fake_tensors_and_modes_go_to_the_op(self):
@@ -144,7 +158,7 @@ class OpsTest(unittest.TestCase):
         self.assertIsNone(torch.ops.attune.attention_out(q, k, v, o=o, lse=lse, spec="context=cpu:1"))
         want = OP(q, k, v, spec="context=cpu:1")
         self.assertTrue(torch.equal(o, want[0]) and torch.equal(lse, want[1]))
-        with self.assertRaisesRegex(ValueError, r"lse is torch.float64 .* accepted is torch.float32 of shape \(2, 4, 33\)"):
+        with self.assertRaisesRegex(ValueError, r"lse is torch.float64 .* must be torch.float32 of shape \(2, 4, 33\)"):
             torch.ops.attune.attention_out(q, k, v, o=o, lse=lse.double())
 
     def test_maps(self):
@@ -172,10 +186,13 @@ class OpsTest(unittest.TestCase):
     def test_transforms_and_gradients_that_are_not_there_are_refused(self):
         q, k, v = operands(head_dim=32)
         for transform in (lambda f: torch.func.vmap(f)(q[None]), lambda f: torch.func.grad(lambda x: f(x).sum())(q)):
-            with self.assertRaisesRegex(RuntimeError, r"torch.ops.attune.attention is called inside a torch.func transform .*vmap, grad, jvp"):
+            with self.assertRaisesRegex(
+                    RuntimeError,
+                    r"torch.ops.attune.attention is called inside a torch.func transform .*vmap, grad, jvp"):
                 transform(lambda x: OP(x, k, v)[0])
         leaf = q.clone().requires_grad_()
-        for wrong in (lambda: torch.ops.attune.attention_out(leaf, k, v, o=torch.empty(2, 33, 4, 32)), lambda: torch.ops.attune.merge(leaf, draw(2, 4, 33), q, draw(2, 4, 33)),
+        for wrong in (lambda: torch.ops.attune.attention_out(leaf, k, v, o=torch.empty(2, 33, 4, 32)),
+                      lambda: torch.ops.attune.merge(leaf, draw(2, 4, 33), q, draw(2, 4, 33)),
                       lambda: torch.ops.attune.quantise(leaf)):
             with self.assertRaisesRegex(ValueError, "(q|o|x) requires a gradient, and attune gives none of it here"):
                 wrong()
@@ -197,42 +214,54 @@ class OpsTest(unittest.TestCase):
                 for call in (OP, attune.attention):
                     with self.assertRaisesRegex((NotImplementedError, RuntimeError), "attune.attention.default"):
                         call(*shared)
-                    with self.assertRaisesRegex((NotImplementedError, RuntimeError), "attune.attention.default.*(mixed|shard)|(mixed|shard).*attune.attention.default"):
+                    with self.assertRaisesRegex(
+                        (NotImplementedError, RuntimeError),
+                            "attune.attention.default.*(mixed|shard)|(mixed|shard).*attune.attention.default"):
                         call(q, *shared[1:])
-                self.assertTrue(torch.equal(attune.attention(*(x.to_local() for x in shared)), attune.attention(q, k, v)))
+                self.assertTrue(
+                    torch.equal(attune.attention(*(x.to_local() for x in shared)), attune.attention(q, k, v)))
             finally:
                 torch.distributed.destroy_process_group()
 
     def test_specs_are_checked(self):
         q, k, v = operands()
-        for sentence, text in (("spec has 'seqlen=5'; accepted are mask=", "seqlen=5"), ("spec has 'mask=none'; .* each once", "mask=none,mask=none"),
-                               ("spec has 'chunk=x'; accepted are values", "chunk=x"), ("spec has a program of 'mod'", "\n=== mod\nreturn score;"),
-                               ("spec has 'block_map=no'", "block_map=no"), ("mask is of type|mask is 'diagonal'", "mask=diagonal")):
+        for sentence, text in (("spec has 'seqlen=5'; must be mask=",
+                                "seqlen=5"), ("spec has 'mask=none'; .* each once", "mask=none,mask=none"),
+                               ("spec has 'chunk=x'; must be values", "chunk=x"), ("spec has a program of 'mod'",
+                                                                                   "\n=== mod\nreturn score;"),
+                               ("spec has 'block_map=no'", "block_map=no"), ("mask is of type|mask is 'diagonal'",
+                                                                             "mask=diagonal")):
             with self.assertRaisesRegex(ValueError, sentence):
                 OP(q, k, v, spec=text)
-        with self.assertRaisesRegex(ValueError, "captures has 0 tensors and scalars 0 numbers; the spec's programs declare 1 and 0"):
+        with self.assertRaisesRegex(
+                ValueError, "captures has 0 tensors and scalars 0 numbers; the spec's programs declare 1 and 0"):
             OP(q, k, v, spec=attune.torch.spec(score_mod=SCORE))
         with self.assertRaisesRegex(ValueError, "one of documents_q and documents_kv is given"):
             OP(q, k, v, documents_q=torch.zeros(2, 33, dtype=torch.int32))
-        for name, value in (("window", 5), ("softcap", "x"), ("chunk", 1.5), ("mask", 3), ("pad_head_dim", 1), ("context", "a b"), ("v_layout", "x")):
+        for name, value in (("window", 5), ("softcap", "x"), ("chunk", 1.5), ("mask", 3), ("pad_head_dim", 1),
+                            ("context", "a b"), ("v_layout", "x")):
             with self.assertRaisesRegex((ValueError, TypeError), f"{name} is "):
                 attune.torch.spec(**{name: value})
 
     def test_merge(self):
         q, k, v = operands(seqlen_kv=60)
         for dtype, allowed in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2), (torch.float16, 2e-3)):
-            parts = [attune.attention(*(x.to(dtype) for x in (q, k[:, rows], v[:, rows])), return_lse=True) for rows in (slice(0, 25), slice(25, 60))]
+            parts = [
+                attune.attention(*(x.to(dtype) for x in (q, k[:, rows], v[:, rows])), return_lse=True)
+                for rows in (slice(0, 25), slice(25, 60))]
             o, lse = torch.ops.attune.merge(*parts[0], *parts[1])
             want_o, want_lse = grids.reference(*(x.to(dtype) for x in (q, k, v)))
             self.assertLess((o.double() - want_o).abs().max().item(), allowed)
             self.assertLess((lse.double() - want_lse).abs().max().item(), allowed)
-        parts[0][1][..., 0], parts[1][1][..., 1] = -math.inf, -math.inf  # rows that saw nothing, in one and in the other
+        parts[0][1][..., 0], parts[1][1][...,
+                                         1] = -math.inf, -math.inf  # rows that saw nothing, in one and in the other
         o, lse = torch.ops.attune.merge(*parts[0], *parts[1])
         self.assertTrue(torch.equal(o[:, 0], parts[1][0][:, 0]) and torch.equal(lse[..., 0], parts[1][1][..., 0]))
         self.assertTrue(torch.equal(o[:, 1], parts[0][0][:, 1]) and torch.equal(lse[..., 1], parts[0][1][..., 1]))
         with FakeTensorMode() as mode:
             fake = attune.merge(*(mode.from_tensor(x) for x in (*parts[0], *parts[1])))
-        self.assertEqual([(x.shape, x.stride(), x.dtype) for x in fake], [(x.shape, x.stride(), x.dtype) for x in (o, lse)])
+        self.assertEqual([(x.shape, x.stride(), x.dtype) for x in fake],
+                         [(x.shape, x.stride(), x.dtype) for x in (o, lse)])
 
 
 if __name__ == "__main__":

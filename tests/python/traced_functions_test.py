@@ -24,7 +24,9 @@ import attune
 
 ROWS, HEADS = 12, 2
 Q, K, V = (draw(1, ROWS, HEADS, 16 + i)[..., :16].contiguous() for i in range(3))
-PLACES = [torch.arange(n).reshape([-1 if axis == at else 1 for axis in range(4)]) for at, n in enumerate((1, HEADS, ROWS, ROWS))]
+PLACES = [
+    torch.arange(n).reshape([-1 if axis == at else 1 for axis in range(4)])
+    for at, n in enumerate((1, HEADS, ROWS, ROWS))]
 attend = functools.partial(attune.attention, **PLACE)
 
 
@@ -48,7 +50,8 @@ class MeaningTest(TracedTest):
     def test_the_method_where_has_other_arguments_than_the_function(self):
         self.same(mask_mod=lambda b, h, i, j: (i >= j).where(j % 3 == 0, j % 2 == 0))
         for score in (lambda s, b, h, i, j: s.where(i > j, -s), lambda s, b, h, i, j: torch.tensor(1.0).where(i > j, s),
-                      lambda s, b, h, i, j: torch.where(i > j, s, -s), lambda s, b, h, i, j: s.where(condition=i > j, other=j * 0.5)):
+                      lambda s, b, h, i, j: torch.where(i > j, s, -s),
+                      lambda s, b, h, i, j: s.where(condition=i > j, other=j * 0.5)):
             self.same(score)
 
     def test_rsub_has_alpha_and_other_names_with_an_r_are_refused(self):
@@ -61,8 +64,10 @@ class MeaningTest(TracedTest):
         for number in (8, 3):
             self.same(lambda s, b, h, i, j: s * {8: 2.0, 5: 3.0}.get(number, 1.0))
             self.same(lambda s, b, h, i, j: s * (2.0 if number in {8, 9} else 1.0))
-        for message, mask in (("a set, and a dict that is asked for a key, need a value now", lambda b, h, i, j: (i >= j) if h in {0} else (i <= j)),
-                              ("with none of its 4 indices is no value", lambda b, h, i, j: i >= {PLACES[1]: 1}.get(PLACES[1], 2))):
+        for message, mask in (("a set, and a dict that is asked for a key, need a value now", lambda b, h, i, j:
+                               (i >= j)
+                               if h in {0} else (i <= j)), ("with none of its 4 indices is no value",
+                                                            lambda b, h, i, j: i >= {PLACES[1]: 1}.get(PLACES[1], 2))):
             with self.assertRaisesRegex(TypeError, message):
                 attend(Q, K, V, mask_mod=mask)
 
@@ -76,13 +81,17 @@ class MeaningTest(TracedTest):
     def test_padded_head_dims_are_those_of_the_caller(self):
         q, k, v = (draw(1, ROWS, HEADS, 20) for _ in range(3))
         own = draw(HEADS).abs()
-        for text in ("return score * (head_dim == 20 ? 2.0 : 1.0);", attune.score_mod("return score * (head_dim == 20 ? 2.0 : t[head]);", t=own)):
+        for text in ("return score * (head_dim == 20 ? 2.0 : 1.0);",
+                     attune.score_mod("return score * (head_dim == 20 ? 2.0 : t[head]);", t=own)):
             o, lse = attend(q, k, v, score_mod=text, pad_head_dim=True, return_lse=True)
             self.near(o, attend(q * 2, k, v, pad_head_dim=True))
             found = attune.attention_backward(o, q, k, v, o, lse, score_mod=text, pad_head_dim=True, **PLACE)
-            for gradient, other, factor in zip(found, attune.attention_backward(o, q * 2, k, v, o, lse, pad_head_dim=True, **PLACE), (2, 1, 1)):
+            for gradient, other, factor in zip(
+                    found, attune.attention_backward(o, q * 2, k, v, o, lse, pad_head_dim=True, **PLACE), (2, 1, 1)):
                 self.near(gradient, other * factor)
-        self.assertEqual(attune.score_gradient("t", o, q, k, v, o, lse, score_mod=text, pad_head_dim=True, **PLACE).abs().max().item(), 0)
+        self.assertEqual(
+            attune.score_gradient("t", o, q, k, v, o, lse, score_mod=text, pad_head_dim=True,
+                                  **PLACE).abs().max().item(), 0)
         self.near(attend(q, k, v, mask_mod="return kv_idx * 2 < head_dim;", pad_head_dim=True),
                   attend(q, k, v, mask_mod="return kv_idx < 10;", pad_head_dim=True))
 
@@ -93,7 +102,8 @@ class FunctionsTest(TracedTest):
     def with_gradients(self, score, *tables, like=None):
         """score(s, b, h, i, j, *tables): results, and gradients of q and the tables. like: the same for indices with axes."""
         learned = [leaf(Q), *map(leaf, tables)]
-        mod, other = (lambda s, b, h, i, j, function=one: function(s, b, h, i, j, *learned[1:]) for one in (score, like or score))
+        mod, other = (lambda s, b, h, i, j, function=one: function(s, b, h, i, j, *learned[1:])
+                      for one in (score, like or score))
         found, want = attend(learned[0], K, V, score_mod=lambda *at: mod(*at)), wanted(other, q=learned[0])
         self.near(found, want)
         for one, other in zip(*(torch.autograd.grad(o.pow(2).sum(), learned) for o in (found, want))):
@@ -102,8 +112,9 @@ class FunctionsTest(TracedTest):
     def test_composed_functions(self):
         functional = torch.nn.functional
         for score in (lambda s, b, h, i, j: s * torch.sign(s + 0.1) + torch.sign(i - j) * 0.5 + (s > 0).sign() * 0.1,
-                      lambda s, b, h, i, j: torch.log1p(s * s) + torch.log1p(s * s * 1e-4) * 1e3 + torch.log1p(torch.sigmoid(s) * -0.9),
-                      lambda s, b, h, i, j: functional.softplus(s) + functional.softplus(s * 30, beta=0.5, threshold=10) * 0.1,
+                      lambda s, b, h, i, j: torch.log1p(s * s) + torch.log1p(s * s * 1e-4) * 1e3 + torch.log1p(
+                          torch.sigmoid(s) * -0.9), lambda s, b, h, i, j: functional.softplus(s) + functional.softplus(
+                              s * 30, beta=0.5, threshold=10) * 0.1,
                       lambda s, b, h, i, j: torch.erf(s) + torch.special.erf(s * 3) + (s - 5).erf(),
                       lambda s, b, h, i, j: functional.gelu(s) + functional.gelu(s * 2, approximate="tanh"),
                       lambda s, b, h, i, j: s + s.new_full((), 2.5) * j):
@@ -111,18 +122,25 @@ class FunctionsTest(TracedTest):
         ends = torch.tensor([-1e30, -9.0, -4.0, -1.0, -0.0, 1.0, 4.0, 9.0, 1e30])
         for function in (torch.erf, torch.sign, functional.softplus):
             self.same(lambda s, b, h, i, j: s + function(ends[(i + j) % 9]).clamp(max=20))
-        with self.assertRaisesRegex(TypeError, r"torch\.cos is not in the score language; .*take a tensor of cos\(\)s that they index"):
+        with self.assertRaisesRegex(
+                TypeError, r"torch\.cos is not in the score language; .*take a tensor of cos\(\)s that they index"):
             attend(Q, K, V, score_mod=lambda s, b, h, i, j: s * torch.cos(j * 0.1))
 
     def test_whole_tensors(self):
         heads, table, ones = draw(HEADS), draw(HEADS, ROWS), draw(1, ROWS)
         self.with_gradients(lambda s, b, h, i, j, t: s * (t * 2)[h] + (1 - t.abs()).exp()[h], heads)
-        self.with_gradients(lambda s, b, h, i, j, t: s + torch.maximum(t, t * j)[h], heads, like=lambda s, b, h, i, j, t: s + torch.maximum(t[h], t[h] * j))
-        self.with_gradients(lambda s, b, h, i, j, t: s + (t[h] * 0.5)[j] + (t.clamp(min=0) / 2)[h][i] + (t.float() * s)[h, j], table,
-                            like=lambda s, b, h, i, j, t: s + t[h, j] * 0.5 + t[h, i].clamp(min=0) / 2 + t[h, j] * s)
+        self.with_gradients(lambda s, b, h, i, j, t: s + torch.maximum(t, t * j)[h], heads,
+                            like=lambda s, b, h, i, j, t: s + torch.maximum(t[h], t[h] * j))
+        self.with_gradients(
+            lambda s, b, h, i, j, t: s + (t[h] * 0.5)[j] + (t.clamp(min=0) / 2)[h][i] + (t.float() * s)[h, j], table,
+            like=lambda s, b, h, i, j, t: s + t[h, j] * 0.5 + t[h, i].clamp(min=0) / 2 + t[h, j] * s)
         self.with_gradients(lambda s, b, h, i, j, t, u: s + (t * u)[h, j] + torch.where(t > u, t, u)[h, i], table, ones)
-        self.with_gradients(lambda s, b, h, i, j, t, u: s + t.expand(HEADS, ROWS)[h, j] * u.expand(3, -1, -1)[b, h, i] + t.expand_as(u)[h, i], ones, table)
-        with self.assertRaisesRegex(TypeError, "heads with none of its 1 indices is expanded to .3, 5., which its shape .2,. does not repeat to"):
+        self.with_gradients(
+            lambda s, b, h, i, j, t, u: s + t.expand(HEADS, ROWS)[h, j] * u.expand(3, -1, -1)[b, h, i] + t.expand_as(u)[
+                h, i], ones, table)
+        with self.assertRaisesRegex(
+                TypeError,
+                "heads with none of its 1 indices is expanded to .3, 5., which its shape .2,. does not repeat to"):
             attend(Q, K, V, score_mod=lambda s, b, h, i, j: s + heads.expand(3, 5)[h, j])
         with self.assertRaisesRegex(TypeError, "what is computed of heads with none of its 1 indices is no value yet"):
             attend(Q, K, V, score_mod=lambda s, b, h, i, j: s + heads * 2)
@@ -139,22 +157,28 @@ class FunctionsTest(TracedTest):
     def test_indices_below_0_count_from_the_end(self):
         table = draw(HEADS, ROWS + 3)
         buckets = torch.arange(ROWS * 2) % 7 - 3
-        for score in (lambda s, b, h, i, j, t: s + t[-1, j] + t[h, -2], lambda s, b, h, i, j, t: s + t[h, j - 1] * t[h - 1, i],
-                      lambda s, b, h, i, j, t: s + t[h, i - j + 2], lambda s, b, h, i, j, t: s + t[h, -j], lambda s, b, h, i, j, t: s + t[h, buckets[i + j]],
-                      lambda s, b, h, i, j, t: s + (t * 2)[-1, j - 2] + t[h, torch.minimum(j - 4, i)]):
+        for score in (lambda s, b, h, i, j, t: s + t[-1, j] + t[h, -2],
+                      lambda s, b, h, i, j, t: s + t[h, j - 1] * t[h - 1, i],
+                      lambda s, b, h, i, j, t: s + t[h, i - j + 2], lambda s, b, h, i, j, t: s + t[h, -j],
+                      lambda s, b, h, i, j, t: s + t[h, buckets[i + j]], lambda s, b, h, i, j, t: s +
+                      (t * 2)[-1, j - 2] + t[h, torch.minimum(j - 4, i)]):
             self.with_gradients(score, table)
         self.same(mask_mod=lambda b, h, i, j: (buckets[j - 3] >= 0) | (i == j))
         mod = attune.score_mod(lambda s, b, h, i, j: s + table[h, j - 1])
         want = wanted(lambda s, b, h, i, j: s + table[h, j - 1])
         self.near(torch.compile(lambda q: attend(q, K, V, score_mod=mod), fullgraph=True, backend="eager")(Q), want)
-        texts = {attune.score_mod(lambda s, b, h, i, j: s + table[h, j - 1]).text for table in (table, draw(HEADS, 40), draw(HEADS, 50))}
+        texts = {
+            attune.score_mod(lambda s, b, h, i, j: s + table[h, j - 1]).text
+            for table in (table, draw(HEADS, 40), draw(HEADS, 50))}
         self.assertEqual(len(texts), 1)  # extents are numbers of the call: other ones need no new kernel
 
     def test_indices_that_are_never_below_0_cost_nothing(self):
         table, ids = draw(HEADS, 40), torch.arange(40, dtype=torch.uint8)
-        for index in (lambda i, j: j, lambda i, j: i + j, lambda i, j: (j + 1) // 2 - 0, lambda i, j: (i - j) % 7, lambda i, j: (i - j).abs(),
-                      lambda i, j: torch.clamp(i - j, 0, 9), lambda i, j: torch.clamp(j - i, min=1) - 1, lambda i, j: torch.where(i > j, i * 2, j),
-                      lambda i, j: ids[j], lambda i, j: (i > j).int(), lambda i, j: (i - j) & 7, lambda i, j: (i + 3) % 5 + (j >> 1)):
+        for index in (lambda i, j: j, lambda i, j: i + j, lambda i, j: (j + 1) // 2 - 0, lambda i, j:
+                      (i - j) % 7, lambda i, j:
+                      (i - j).abs(), lambda i, j: torch.clamp(i - j, 0, 9), lambda i, j: torch.clamp(j - i, min=1) - 1,
+                      lambda i, j: torch.where(i > j, i * 2, j), lambda i, j: ids[j], lambda i, j:
+                      (i > j).int(), lambda i, j: (i - j) & 7, lambda i, j: (i + 3) % 5 + (j >> 1)):
             self.assertNotIn("scalar", attune.score_mod(lambda s, b, h, i, j: s + table[h, index(i, j)]).text)
 
 
@@ -197,7 +221,8 @@ class ChangesTest(TracedTest):
             return s * factor
 
         scores = (by_module, by_name, lambda s, b, h, i, j: s * float(os.environ["ATTUNE_TEST_FACTOR"]),
-                  lambda s, b, h, i, j: s * float(os.getenv("ATTUNE_TEST_FACTOR")), lambda s, b, h, i, j: s * globals()["GLOBAL_FACTOR"],
+                  lambda s, b, h, i, j: s * float(os.getenv("ATTUNE_TEST_FACTOR")),
+                  lambda s, b, h, i, j: s * globals()["GLOBAL_FACTOR"],
                   lambda s, b, h, i, j: s * sys.modules["attune_test_settings"].factor)
         with mock.patch.dict(sys.modules, attune_test_settings=settings), mock.patch.dict(os.environ):
             for settings.factor in (2.0, 5.0):
@@ -220,15 +245,18 @@ class GradientsTest(TracedTest):
                 own = table[h] * 2
             return s + own
 
-        of_score = (lambda s, b, h, i, j: s + s.detach(), lambda s, b, h, i, j: s * torch.detach(s * 0.5), lambda s, b, h, i, j: s + fixed(s))
-        of_table = (lambda s, b, h, i, j: s + table[h].detach(), lambda s, b, h, i, j: s * table.detach()[h], with_scope)
+        of_score = (lambda s, b, h, i, j: s + s.detach(), lambda s, b, h, i, j: s * torch.detach(s * 0.5),
+                    lambda s, b, h, i, j: s + fixed(s))
+        of_table = (lambda s, b, h, i, j: s + table[h].detach(), lambda s, b, h, i, j: s * table.detach()[h],
+                    with_scope)
         for score in (*of_score, *of_table):
             with torch.no_grad():
                 self.same(score)
         for given, refused, label in ((q, of_score, "the score"), (Q, of_table, "table"), (q, of_table, "table")):
             for score in refused:
                 for mod in (score, attune.score_mod(score)):
-                    with self.assertRaisesRegex(ValueError, f"score_mod computes with {label} behind detach or torch.no_grad"):
+                    with self.assertRaisesRegex(ValueError,
+                                                f"score_mod computes with {label} behind detach or torch.no_grad"):
                         attend(given, K, V, score_mod=mod)
         with self.assertRaisesRegex(Exception, "score_mod computes with the score behind detach"):
             torch.compile(lambda q: attend(q, K, V, score_mod=of_score[0]), fullgraph=True, backend="eager")(q)
@@ -241,7 +269,8 @@ class GradientsTest(TracedTest):
 
     def test_a_detach_that_stops_no_gradient_is_the_identity(self):
         table, rows = leaf(draw(HEADS)), draw(ROWS)
-        for score in (lambda s, b, h, i, j: s * (i * 0.5).detach() + j.detach(), lambda s, b, h, i, j: torch.where(s.detach() > 0, s, s * table[h]),
+        for score in (lambda s, b, h, i, j: s * (i * 0.5).detach() + j.detach(),
+                      lambda s, b, h, i, j: torch.where(s.detach() > 0, s, s * table[h]),
                       lambda s, b, h, i, j: s * rows.detach()[j] + rows[i].detach() * table[h]):
             q = leaf(Q)
             found = torch.autograd.grad(attend(q, K, V, score_mod=score).pow(2).sum(), (q, table), allow_unused=True)

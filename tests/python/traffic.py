@@ -61,7 +61,9 @@ class World:
         self.scales = {}
         if self.narrow:
             shape = (self.count, self.page, self.heads_kv) if self.by_key else (1, self.heads_kv)
-            factors = [np.full(shape, np.nan, np.float32) if self.by_key else random.uniform(0.04, 0.06, shape).astype(np.float32) for _ in range(2)]
+            factors = [
+                np.full(shape, np.nan, np.float32)
+                if self.by_key else random.uniform(0.04, 0.06, shape).astype(np.float32) for _ in range(2)]
             self.factors = [f if torch is None else torch.from_numpy(f).to(DEVICE) for f in factors]
             self.scales = dict(zip(("k_scale", "v_scale"), self.factors))
             if torch is None:
@@ -78,8 +80,10 @@ class World:
         self.counts = {}
 
     def __str__(self):
-        return (f"page {self.page}, {self.heads}/{self.heads_kv} heads, d {self.d}/{self.dv}, {self.dtype}, cache {self.narrow or self.dtype}{' with factors of keys' * self.by_key}, "
-                f"turned {self.turned}{' interleaved' if self.interleaved else ''}, window {self.window}, room {self.room}")
+        return (
+            f"page {self.page}, {self.heads}/{self.heads_kv} heads, d {self.d}/{self.dv}, {self.dtype}, cache "
+            f"{self.narrow or self.dtype}{' with factors of keys' * self.by_key}, "
+            f"turned {self.turned}{' interleaved' if self.interleaved else ''}, window {self.window}, room {self.room}")
 
     # The cache.
 
@@ -90,7 +94,8 @@ class World:
         codes = np.full(shape, POISON, np.uint8)
         if torch is None:
             return codes.view(np.int8) if self.narrow == "int8" else codes
-        return torch.from_numpy(codes).to(DEVICE).view({"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "int8": torch.int8}[self.narrow])
+        return torch.from_numpy(codes).to(DEVICE).view({
+            "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "int8": torch.int8}[self.narrow])
 
     def bits(self, which):
         """The cache in a type whose rows can be copied and assigned."""
@@ -112,7 +117,8 @@ class World:
     def take_page(self, slot):
         """A page that nobody has, for the request of `slot`; moves others out, or ends them, until there is one."""
         while not self.free:
-            other = self.random.choice([i for i, r in enumerate(self.requests) if r is not None and i not in (slot, self.source)])
+            other = self.random.choice([
+                i for i, r in enumerate(self.requests) if r is not None and i not in (slot, self.source)])
             self.move_out(other) if self.random.random() < 0.7 else self.leave(other)
         page = int(self.free.pop())
         self.users[page] = 1
@@ -218,16 +224,21 @@ class World:
             q = attune.append_kv(k, v, *self.caches, self.lengths, q=q, **lists, **self.tables, **self.scales, **makes)
         else:
             attune.append_kv(k, v, *self.caches, self.lengths, **lists, **self.scales, **makes)
-        return q, *attune.attention_kvcache(q, *self.caches, self.lengths, is_causal=True, window=self.window, return_lse=True, **lists, **self.scales)
+        return q, *attune.attention_kvcache(q, *self.caches, self.lengths, is_causal=True, window=self.window,
+                                            return_lse=True, **lists, **self.scales)
 
     def step_alike(self, count):
         """Every request whose prompt has come gets `count` rows; on a GPU a captured graph of the first such step serves all."""
-        rows = {slot: count for slot, r in enumerate(self.requests) if r is not None and r.prompt == 0 and r.length + count <= self.room}
+        rows = {
+            slot: count
+            for slot, r in enumerate(self.requests)
+            if r is not None and r.prompt == 0 and r.length + count <= self.room}
         if not rows:
             return
         self.make_room(rows)
         self.show(rows)
-        shapes = [(self.slots, count, n, m) for n, m in ((self.heads, self.d), (self.heads_kv, self.d), (self.heads_kv, self.dv))]
+        shapes = [(self.slots, count, n, m)
+                  for n, m in ((self.heads, self.d), (self.heads_kv, self.d), (self.heads_kv, self.dv))]
         new = [self.draw(*shape) for shape in shapes]
         if DEVICE == "cuda":
             result = self.replay(count, new)
@@ -277,8 +288,11 @@ class World:
         self.show(rows)
         counts = np.array([rows.get(slot, 0) for slot in range(self.slots)])
         begins = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        new = [self.draw(begins[-1], n, m) for n, m in ((self.heads, self.d), (self.heads_kv, self.d), (self.heads_kv, self.dv))]
-        q, o, lse = (on_host(x) for x in self.kernels(*new, q_begins=on_device(begins, "int32"), seqlen_q=int(counts.max())))
+        new = [
+            self.draw(begins[-1], n, m)
+            for n, m in ((self.heads, self.d), (self.heads_kv, self.d), (self.heads_kv, self.dv))]
+        q, o, lse = (on_host(x)
+                     for x in self.kernels(*new, q_begins=on_device(begins, "int32"), seqlen_q=int(counts.max())))
         given = [on_host(x) for x in new]
         for slot, count in rows.items():
             of = slice(begins[slot], begins[slot + 1])
@@ -316,7 +330,8 @@ class World:
         at = [(request.pages[p // self.page], p % self.page) for p in range(request.length + count)]
         page, row = (np.array(x) for x in zip(*at))
         held = []
-        for which, (old, new) in enumerate(((request.keys, self.turn(given[1], positions)), (request.values, given[2]))):
+        for which, (old, new) in enumerate(((request.keys, self.turn(given[1],
+                                                                     positions)), (request.values, given[2]))):
             cache = on_host(self.bits(which)[page, row])
             if self.narrow:
                 factors = self.factors_at(which, page, row)

@@ -32,7 +32,8 @@ def leaves(rows=33):
 
 
 def attend(q, k, v):
-    return attune.attention(q * 2, k, v, mask="causal_bottom_right", deterministic=True) * 0.5  # gradients are compared by bits
+    return attune.attention(q * 2, k, v, mask="causal_bottom_right",
+                            deterministic=True) * 0.5  # gradients are compared by bits
 
 
 def with_state(q, k, v):
@@ -45,7 +46,8 @@ def of_two_layers(q, k, v):
 
 
 def as_sdpa(q, k, v):
-    return attune.sdpa.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True, enable_gqa=True)
+    return attune.sdpa.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
+                                                    is_causal=True, enable_gqa=True)
 
 
 def gradients(function, given, dout=None):
@@ -97,12 +99,12 @@ class CompileTest(unittest.TestCase):
             o, lse = torch.ops.attune.attention(q, k, v, spec=spec)
         given = [o + 1, *(x.detach() for x in (q, k, v)), o, lse]
         for asked in ("qkv", "k"):
-            torch.library.opcheck(torch.ops.attune.attention_backward.default, given, {"spec": spec, "gradients": asked, "dlse": lse + 1},
-                                  test_utils=tests)
+            torch.library.opcheck(torch.ops.attune.attention_backward.default, given,
+                                  {"spec": spec, "gradients": asked, "dlse": lse + 1}, test_utils=tests)
 
     def test_strides_of_fake_gradients(self):
-        for turn in (lambda x: x, lambda x: x.transpose(1, 2).contiguous().transpose(1, 2), lambda x: torch.stack([x, x], 2)[:, :, 1],
-                     lambda x: x[:1].expand(2, -1, -1, -1)):
+        for turn in (lambda x: x, lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+                     lambda x: torch.stack([x, x], 2)[:, :, 1], lambda x: x[:1].expand(2, -1, -1, -1)):
             q, k, v = (turn(x.detach()) for x in leaves())
             o, lse = attune.attention(q, k, v, return_lse=True)
             real = attune.attention_backward(o, q, k, v, o, lse)
@@ -193,7 +195,8 @@ def batches(steps, batch=4, rows=32, words=29):
         text = [torch.randint(words, (batch,), generator=chance)]
         for _ in range(rows):
             noise = torch.rand(batch, generator=chance) < 0.1
-            text.append(torch.where(noise, torch.randint(words, (batch,), generator=chance), (3 * text[-1] + 1) % words))
+            text.append(
+                torch.where(noise, torch.randint(words, (batch, ), generator=chance), (3 * text[-1] + 1) % words))
         yield torch.stack(text, 1).to(DEVICE)
 
 
@@ -223,7 +226,8 @@ def on_two_processes(rank, file, results):
 class LoopTest(unittest.TestCase):
     def test_losses_are_those_of_pytorch(self):
         steps = 200 if WHOLE or DEVICE == "cuda" else 40
-        ours, theirs = trained(attune.sdpa.scaled_dot_product_attention, steps), trained(torch.nn.functional.scaled_dot_product_attention, steps)
+        ours, theirs = trained(attune.sdpa.scaled_dot_product_attention, steps), trained(
+            torch.nn.functional.scaled_dot_product_attention, steps)
         self.assertLess(sum(ours[-10:]), 0.8 * sum(ours[:10]))
         self.assertLess(max(abs(x - y) for x, y in zip(ours[:20], theirs)), 2e-3)  # before rounding grows
         self.assertLess(abs(sum(ours[-10:]) - sum(theirs[-10:])) / 10, 0.05)

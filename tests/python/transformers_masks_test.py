@@ -34,7 +34,8 @@ def rule(rows, keys=None, **given):
     """What attune_mask() gives, in the words of the installed transformers."""
     sizes = {"batch_size": given.pop("batch", 2), "kv_length": rows if keys is None else keys}
     if FROM_POSITIONS:
-        return attune_mask(cache_position=torch.arange(rows, device=DEVICE) + given.pop("q_offset", 0), **sizes, **given)
+        return attune_mask(cache_position=torch.arange(rows, device=DEVICE) + given.pop("q_offset", 0), **sizes,
+                           **given)
     return attune_mask(q_length=rows, device=DEVICE, **sizes, **given)
 
 
@@ -60,7 +61,8 @@ def images(ids):
 
 
 def untraceable(batch, head, q_idx, kv_idx):
-    return torch.isclose(((q_idx - kv_idx) % 3).double(), torch.zeros((), dtype=torch.float64, device=q_idx.device)) & (kv_idx <= q_idx)
+    return torch.isclose(((q_idx - kv_idx) % 3).double(), torch.zeros(
+        (), dtype=torch.float64, device=q_idx.device)) & (kv_idx <= q_idx)
 
 
 class FeaturesTest(unittest.TestCase):
@@ -77,14 +79,16 @@ class FeaturesTest(unittest.TestCase):
         self.check(rule(9, 64, q_offset=torch.tensor(11)), ["mask"], (0, 20))
         self.check(rule(1, 64, q_offset=63), [])
         self.check(rule(1, 64, q_offset=20), [], (0, 21))
-        on_device = attune_mask(2, q_length=1, kv_length=64, q_offset=torch.tensor(20), device="cpu")  # a static cache of transformers 5
+        on_device = attune_mask(2, q_length=1, kv_length=64, q_offset=torch.tensor(20),
+                                device="cpu")  # a static cache of transformers 5
         self.assertEqual(self.check(on_device, ["key_lengths"])["key_lengths"].tolist(), [21, 21])
 
     def test_windows(self):
         self.assertEqual(self.check(rule(9, mask_function=window(4)), ["mask", "window"])["window"], (3, None))
         self.check(rule(9, mask_function=window(9)), ["mask"])    # hides nothing
         self.check(rule(1, 64, q_offset=63, mask_function=window(4)), [], (60, 64))
-        self.check(rule(2, 5, q_offset=10, kv_offset=7, mask_function=window(4)), ["mask", "window"])  # a cache of the last 3
+        self.check(rule(2, 5, q_offset=10, kv_offset=7, mask_function=window(4)),
+                   ["mask", "window"])  # a cache of the last 3
         both = getattr(masks, "sliding_window_bidirectional_mask_function", None)
         if both:
             self.assertEqual(self.check(rule(9, mask_function=both(3)), ["window"])["window"], (3, 3))
@@ -92,18 +96,22 @@ class FeaturesTest(unittest.TestCase):
     def test_padding(self):
         left, right, holes = keep(2, 9, slice(0, 3)), keep(2, 9, slice(6, 9)), keep(2, 9, slice(4, 6))
         self.check(rule(9, attention_mask=torch.ones(2, 9, dtype=torch.bool)), ["mask"])
-        self.assertEqual(self.check(rule(9, attention_mask=right), ["key_lengths", "mask"])["key_lengths"].tolist(), [9, 6])
+        self.assertEqual(
+            self.check(rule(9, attention_mask=right), ["key_lengths", "mask"])["key_lengths"].tolist(), [9, 6])
         self.assertIn("starts", self.check(rule(9, attention_mask=left), ["mask", "mask_mod"])["mask_mod"].text)
         self.check(rule(9, attention_mask=left & right), ["key_lengths", "mask", "mask_mod"])
-        self.assertEqual(self.check(rule(9, attention_mask=holes), ["mask", "mask_tensor"])["mask_tensor"].shape, (2, 1, 1, 9))
-        self.check(rule(9, 64, attention_mask=right), ["key_lengths", "mask"], (0, 9))  # of a static cache nothing else is there
+        self.assertEqual(
+            self.check(rule(9, attention_mask=holes), ["mask", "mask_tensor"])["mask_tensor"].shape, (2, 1, 1, 9))
+        self.check(rule(9, 64, attention_mask=right), ["key_lengths", "mask"],
+                   (0, 9))  # of a static cache nothing else is there
         self.check(rule(1, 9, q_offset=8, attention_mask=right.flip(1)), ["mask_mod"])
 
     def test_chunks(self):
         zeros = torch.zeros(2, dtype=torch.int64)
         self.assertEqual(self.check(rule(9, mask_function=chunked(4, zeros)), ["chunk", "mask"])["chunk"], 4)
         self.check(rule(9, mask_function=chunked(9, zeros)), ["mask"])
-        self.check(rule(9, mask_function=chunked(4, torch.tensor([0, 3])), attention_mask=keep(2, 9, slice(0, 3))), ["mask", "mask_mod"])
+        self.check(rule(9, mask_function=chunked(4, torch.tensor([0, 3])), attention_mask=keep(2, 9, slice(0, 3))),
+                   ["mask", "mask_mod"])
         self.check(rule(1, 9, q_offset=8, mask_function=chunked(4, zeros)), [], (8, 9))
 
     def test_documents_and_programs(self):
@@ -111,16 +119,22 @@ class FeaturesTest(unittest.TestCase):
         positions = torch.tensor([[0, 1, 2, 0, 1, 2, 3, 0, 1]] * 2)
         packed = masks.and_masks(masks.causal_mask_function, masks.packed_sequence_mask_function(ids))
         self.check(rule(9, mask_function=packed), ["documents", "mask"])
-        self.check(rule(9, mask_function=masks.and_masks(masks.causal_mask_function, masks.packed_sequence_mask_function(ids * 0))), ["mask"])
+        self.check(
+            rule(
+                9, mask_function=masks.and_masks(masks.causal_mask_function,
+                                                 masks.packed_sequence_mask_function(ids * 0))), ["mask"])
         if hasattr(masks, "packed_sequence_compatibility_function"):
-            self.check(rule(9, mask_function=masks.packed_sequence_compatibility_function(window(2), positions, ids)), ["documents", "mask", "window"])
+            self.check(rule(9, mask_function=masks.packed_sequence_compatibility_function(window(2), positions, ids)),
+                       ["documents", "mask", "window"])
         self.check(rule(9, mask_function=images(ids)), ["mask_mod"])
         self.check(rule(9, mask_function=untraceable), ["mask_tensor"])
 
     def test_bidirectional(self):
         if hasattr(masks, "bidirectional_mask_function"):
             self.check(rule(5, 9, mask_function=masks.bidirectional_mask_function), [])
-            self.check(rule(5, 9, mask_function=masks.bidirectional_mask_function, attention_mask=keep(2, 9, slice(6, 9))), ["key_lengths"])
+            self.check(
+                rule(5, 9, mask_function=masks.bidirectional_mask_function, attention_mask=keep(2, 9, slice(6, 9))),
+                ["key_lengths"])
 
     def test_what_a_rule_is(self):
         one = rule(9, attention_mask=keep(2, 9, slice(6, 9)))
@@ -135,13 +149,20 @@ class FeaturesTest(unittest.TestCase):
         one = rule(9, attention_mask=keep(2, 9, slice(6, 9)))
         seen = (torch.ones(9, 9, dtype=torch.bool).tril() & keep(2, 9, slice(6, 9))[:, None, None]).clone()
         other, bias = torch.rand(2, 1, 9, 9) < 0.5, torch.randn(2, 4, 9, 9)
-        uses = {"index": lambda x: x[:, 0, :, :3], "invert": lambda x: ~x, "and": lambda x: x & other, "and, behind": lambda x: other & x, "or": lambda x: other | x,
-                "equal": lambda x: x == True, "repeat": lambda x: x.repeat(1, 4, 1, 1), "expand": lambda x: x.expand(2, 4, 9, 9), "negated": lambda x: x.logical_not(),
-                "cat": lambda x: torch.cat([x, other, x], -1), "where": lambda x: torch.where(x, 0.0, -1.0), "all": lambda x: torch.all(~x, dim=2), "float": lambda x: x.to(torch.float32),
-                "pad": lambda x: torch.nn.functional.pad(x, (0, 3)), "fill": lambda x: bias.masked_fill(x, 2.0), "fill in place": lambda x: bias.clone().masked_fill_(x, 2.0),
-                "named": lambda x: torch.logical_and(input=x, other=other), "a sum of masks": lambda x: x + x, "product": lambda x: 2.0 * x, "len": lambda x: torch.tensor(len(x)),
-                "kind": lambda x: torch.tensor((x.dtype == torch.bool, x.is_floating_point(), x.numel(), x.size(-1), x.dim())), "any": lambda x: x.any(-1), "float method": lambda x: x.float(),
-                "copy": lambda x: x.clone().fill_(False), "dtype and device": lambda x: x.to("cpu", torch.float16), "unsqueeze": lambda x: torch.unsqueeze(x, 0), "rows": lambda x: list(x)[1]}
+        uses = {
+            "index": lambda x: x[:, 0, :, :3], "invert": lambda x: ~x, "and": lambda x: x & other,
+            "and, behind": lambda x: other & x, "or": lambda x: other | x, "equal": lambda x: x == True,
+            "repeat": lambda x: x.repeat(1, 4, 1, 1), "expand": lambda x: x.expand(2, 4, 9, 9),
+            "negated": lambda x: x.logical_not(), "cat": lambda x: torch.cat([x, other, x], -1),
+            "where": lambda x: torch.where(x, 0.0, -1.0), "all": lambda x: torch.all(~x, dim=2),
+            "float": lambda x: x.to(torch.float32), "pad": lambda x: torch.nn.functional.pad(x, (0, 3)),
+            "fill": lambda x: bias.masked_fill(x, 2.0), "fill in place": lambda x: bias.clone().masked_fill_(x, 2.0),
+            "named": lambda x: torch.logical_and(input=x, other=other), "a sum of masks": lambda x: x + x,
+            "product": lambda x: 2.0 * x, "len": lambda x: torch.tensor(len(x)), "kind": lambda x: torch.tensor(
+                (x.dtype == torch.bool, x.is_floating_point(), x.numel(), x.size(-1), x.dim())),
+            "any": lambda x: x.any(-1), "float method": lambda x: x.float(), "copy": lambda x: x.clone().fill_(False),
+            "dtype and device": lambda x: x.to("cpu", torch.float16), "unsqueeze": lambda x: torch.unsqueeze(x, 0),
+            "rows": lambda x: list(x)[1]}
         for name, use in uses.items():
             with self.subTest(name):
                 found = use(one)
@@ -166,23 +187,30 @@ class FeaturesTest(unittest.TestCase):
     def test_a_rule_beside_a_bias(self):
         """Models with position biases of their own add their mask to those (BEiT)."""
         bias = torch.randn(1, 4, 9, 9)
-        for given in ({}, {"attention_mask": keep(2, 9, slice(0, 3))}, {"attention_mask": keep(2, 9, slice(6, 9)), "mask_function": window(4)}):
+        for given in ({}, {"attention_mask": keep(2, 9, slice(0, 3))}, {
+                "attention_mask": keep(2, 9, slice(6, 9)), "mask_function": window(4)}):
             one = rule(9, **given)
-            seen = masks.sdpa_mask(2, **({"cache_position": torch.arange(9)} if FROM_POSITIONS else {"q_length": 9}), kv_length=9, allow_is_causal_skip=False, **given)
+            seen = masks.sdpa_mask(2, **({"cache_position": torch.arange(9)} if FROM_POSITIONS else {"q_length": 9}),
+                                   kv_length=9, allow_is_causal_skip=False, **given)
             written = bias.expand(seen.shape[0], -1, -1, -1).clone()
             written += one
             for added in (bias + one, one + bias, torch.add(bias, one), written):
-                self.assertTrue(torch.equal(added, bias + torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)))
+                self.assertTrue(
+                    torch.equal(added, bias + torch.zeros(seen.shape).masked_fill(~seen,
+                                                                                  torch.finfo(torch.float32).min)))
         all_seen = rule(1, 9, q_offset=8)
         self.assertIs(bias + all_seen, bias)
 
     def test_models_that_ask_for_block_masks(self):
         """They get a tensor. This finds those that a release of transformers adds."""
-        tensor = rule(9, config=types.SimpleNamespace(model_type="doge"), q_offset=2, keys=11, attention_mask=keep(2, 11, slice(0, 3)))
+        tensor = rule(9, config=types.SimpleNamespace(model_type="doge"), q_offset=2, keys=11, attention_mask=keep(
+            2, 11, slice(0, 3)))
         want = torch.ones(9, 11, dtype=torch.bool).tril(2) & keep(2, 11, slice(0, 3))[:, None, None, :]
         self.assertTrue(torch.equal(tensor, want))
         models = pathlib.Path(masks.__file__).parent / "models"
-        asking = {file.parent.name for file in models.glob("*/model*.py") if re.search(r"isinstance\(.*BlockMask", file.read_text())}
+        asking = {
+            file.parent.name
+            for file in models.glob("*/model*.py") if re.search(r"isinstance\(.*BlockMask", file.read_text())}
         self.assertLessEqual(asking, ASK_FOR_BLOCK_MASKS)
 
 
@@ -199,7 +227,8 @@ class CallsTest(unittest.TestCase):
         return attention_forward(self.module, self.q if q is None else q, self.k, self.v, mask, **given)[0]
 
     def sdpa(self, **given):
-        return torch.nn.functional.scaled_dot_product_attention(self.q, self.k, self.v, enable_gqa=True, **given).transpose(1, 2)
+        return torch.nn.functional.scaled_dot_product_attention(self.q, self.k, self.v, enable_gqa=True,
+                                                                **given).transpose(1, 2)
 
     def near(self, got, want):
         self.assertLess((got - want).abs().max().item(), 2e-5)
@@ -228,9 +257,10 @@ class CallsTest(unittest.TestCase):
             self.near(self.run_with(mask), want)
         bias = torch.randn(1, 4, 9, 9)
         for mask in (seen, added):
-            self.near(self.run_with(mask, position_bias=bias), self.sdpa(attn_mask=bias.masked_fill(~seen, float("-inf"))))
+            self.near(self.run_with(mask, position_bias=bias),
+                      self.sdpa(attn_mask=bias.masked_fill(~seen, float("-inf"))))
         for wrong in (seen[0], seen.long(), torch.ones(1, 9), "causal"):
-            with self.assertRaisesRegex(ValueError, "attention_mask is .*; accepted are None"):
+            with self.assertRaisesRegex(ValueError, "attention_mask is .*; must be None"):
                 self.run_with(wrong)
 
     def test_a_mask_of_one_key_is_that_of_all(self):
@@ -251,18 +281,21 @@ class CallsTest(unittest.TestCase):
         want = self.sdpa(attn_mask=seen) * seen.any(-1)[0, 0, :, None, None]
         self.near(self.run_with(indices=indices), want)
         padded = keep(1, 9, slice(6, 9))
-        for mask in (rule(9, batch=1), torch.ones(9, 9, dtype=torch.bool).tril()[None, None], torch.zeros(1, 1, 9, 9).masked_fill(~torch.ones(9, 9, dtype=torch.bool).tril(), -1e38)):
+        for mask in (rule(9, batch=1), torch.ones(9, 9, dtype=torch.bool).tril()[None, None], torch.zeros(
+                1, 1, 9, 9).masked_fill(~torch.ones(9, 9, dtype=torch.bool).tril(), -1e38)):
             self.near(self.run_with(mask, indices=indices.int()), want)
         cut = rule(9, 12, batch=1, attention_mask=padded)
         self.assertIsNotNone(cut.keys)
         self.k, self.v = (torch.nn.functional.pad(x, (0, 0, 0, 3), value=3.0) for x in (self.k, self.v))
         seen = torch.nn.functional.pad(seen & padded[:, None, None], (0, 3))
-        self.near(self.run_with(cut, indices=indices), self.sdpa(attn_mask=seen).nan_to_num(0) * seen.any(-1)[0, 0, :, None, None])
+        self.near(self.run_with(cut, indices=indices),
+                  self.sdpa(attn_mask=seen).nan_to_num(0) * seen.any(-1)[0, 0, :, None, None])
 
     def test_refusals(self):
-        for given, sentence in (({"dropout": 1.5}, "dropout_p is 1.5"), ({"output_attentions": True}, "output_attentions is set"),
-                                ({"head_mask": torch.ones(4)}, "head_mask is given"),
-                                ({"block_indices": torch.ones(4)}, "block_indices is given")):
+        for given, sentence in (({
+                "dropout": 1.5}, "dropout_p is 1.5"), ({"output_attentions": True}, "output_attentions is set"), ({
+                    "head_mask": torch.ones(4)}, "head_mask is given"), ({
+                        "block_indices": torch.ones(4)}, "block_indices is given")):
             with self.assertRaisesRegex(ValueError, sentence):
                 self.run_with(**given)
         with self.assertRaisesRegex(ValueError, "key has 9 positions and the attention mask is of 12"):
@@ -285,36 +318,41 @@ class RandomTest(unittest.TestCase):
         side = rng.choice(("none", "left", "right", "both", "holes")) if kind != "packed" else "none"
         padding = self.padding(rng, side, batch, row0 + rows)
         if kind == "chunked":
-            left = torch.zeros(batch, dtype=torch.int64, device=DEVICE) if padding is None else (padding.cumsum(1) == 0).sum(1)
+            left = torch.zeros(batch, dtype=torch.int64, device=DEVICE) if padding is None else (padding.cumsum(1)
+                                                                                                 == 0).sum(1)
             mask_function = chunked(13, left)
         as_tensor = "static" in place and rng.random() < 0.5
-        given = rule(rows, keys, batch=batch, q_offset=torch.tensor(row0, device=DEVICE) if as_tensor else row0, kv_offset=key0, mask_function=mask_function,
-                     attention_mask=padding)
+        given = rule(rows, keys, batch=batch, q_offset=torch.tensor(row0, device=DEVICE) if as_tensor else row0,
+                     kv_offset=key0, mask_function=mask_function, attention_mask=padding)
         seen = self.seen(batch, rows, keys, row0, key0, mask_function, padding)
         dtype = rng.choice(tuple(TOLERANCE))
-        q, k, v = (self.operand(rng, drawn, (batch, h, s, head_dim), dtype) for h, s in ((heads, rows), (heads_kv, keys), (heads_kv, keys)))
+        q, k, v = (self.operand(rng, drawn, (batch, h, s, head_dim), dtype)
+                   for h, s in ((heads, rows), (heads_kv, keys), (heads_kv, keys)))
         scores = {"scaling": rng.choice((None, 0.2))}
         if rng.random() < 0.3:
             scores["softcap"] = 3.0
         if rng.random() < 0.3:
             scores["s_aux"] = torch.randn(heads, generator=drawn).to(DEVICE, dtype)
         if rng.random() < 0.3:
-            scores["position_bias"] = torch.randn(rng.choice((1, batch)), heads, rows, keys, generator=drawn).to(DEVICE, dtype)
+            scores["position_bias"] = torch.randn(rng.choice((1, batch)), heads, rows, keys, generator=drawn).to(
+                DEVICE, dtype)
         got, weights = attention_forward(torch.nn.Module(), q, k, v, given, sliding_window=7, **scores)
         self.assertIsNone(weights)
         want = self.want(q, k, v, seen, **scores)
         what = f"{kind}, {place}, padded {side}, {rows} rows, {keys} keys, {dtype}, {', '.join(scores)}: {given}"
         self.assertEqual((got.shape, got.dtype, got.is_contiguous()), (want.shape, dtype, True), what)
-        self.assertLess((got.double() - want).abs().max().item(), TOLERANCE[dtype] * max(1.0, want.abs().max().item()), what)
+        self.assertLess((got.double() - want).abs().max().item(), TOLERANCE[dtype] * max(1.0,
+                                                                                         want.abs().max().item()), what)
 
     def mask(self, rng, drawn, place, batch, rows):
         row0 = {"prefill": 0, "static": rng.choice((0, 9))}.get(place, rng.randint(1, 50))
         key0 = rng.randint(1, row0) if place == "window cache" else 0
         keys = row0 + rows - key0 + (rng.randint(1, 40) if "static" in place else 0)
         ids = torch.randint(0, 3, (batch, key0 + keys), generator=drawn).to(DEVICE)
-        kinds = {"causal": masks.causal_mask_function, "window": window(rng.choice((1, 8, 500))), "chunked": None, "images": images(ids),
-                 "program": masks.and_masks(masks.causal_mask_function, lambda b, h, q, k: (q - k) % 3 != 1),
-                 "untraceable": untraceable}
+        kinds = {
+            "causal": masks.causal_mask_function, "window": window(rng.choice(
+                (1, 8, 500))), "chunked": None, "images": images(ids), "program": masks.and_masks(
+                    masks.causal_mask_function, lambda b, h, q, k: (q - k) % 3 != 1), "untraceable": untraceable}
         if place == "prefill":
             kinds["packed"] = masks.and_masks(masks.packed_sequence_mask_function(ids.sort(1)[0]), window(6))
             if hasattr(masks, "bidirectional_mask_function"):
@@ -338,8 +376,10 @@ class RandomTest(unittest.TestCase):
         return mask.to(DEVICE)
 
     def seen(self, batch, rows, keys, row0, key0, mask_function, padding):
-        at = lambda start, count, axis: (torch.arange(count, device=DEVICE) + start).view([-1 if i == axis else 1 for i in range(4)])
-        seen = mask_function(at(0, batch, 0), at(0, 1, 1), at(row0, rows, 2), at(key0, keys, 3)).expand(batch, 1, rows, keys)
+        at = lambda start, count, axis: (torch.arange(count, device=DEVICE) + start).view([
+            -1 if i == axis else 1 for i in range(4)])
+        seen = mask_function(at(0, batch, 0), at(0, 1, 1), at(row0, rows, 2), at(key0, keys, 3)).expand(
+            batch, 1, rows, keys)
         if padding is not None:
             whole = torch.nn.functional.pad(padding, (0, max(0, key0 + keys - padding.shape[1])))
             seen = seen & whole[:, None, None, key0:key0 + keys]
@@ -350,7 +390,8 @@ class RandomTest(unittest.TestCase):
         layout = rng.choice(("heads first", "rows first", "fused"))
         if layout == "heads first":
             return torch.randn(shape, generator=drawn).to(DEVICE, dtype)
-        wide = torch.randn(batch, rows, heads * (3 if layout == "fused" else 1), head_dim, generator=drawn).to(DEVICE, dtype)
+        wide = torch.randn(batch, rows, heads * (3 if layout == "fused" else 1), head_dim, generator=drawn).to(
+            DEVICE, dtype)
         return wide[:, :, :heads].transpose(1, 2)
 
     def want(self, q, k, v, seen, scaling=None, softcap=None, s_aux=None, position_bias=None):

@@ -26,25 +26,30 @@ NAME = "paged|attune" if paged.takes_prefix() else "attune_flash"
 
 
 COUNT = 10
-PROMPTS = [torch.randint(1, tiny.VOCABULARY, (count,), generator=torch.Generator().manual_seed(count)) for count in (5, 1, 30, 17)]
+PROMPTS = [
+    torch.randint(1, tiny.VOCABULARY, (count, ), generator=torch.Generator().manual_seed(count))
+    for count in (5, 1, 30, 17)]
 
 
 def made(build, implementation):
     torch.manual_seed(2)
-    model = tiny.with_scores_that_differ(build().eval().to(DEVICE or "cpu", torch.float16 if DEVICE == "cuda" else None))
+    model = tiny.with_scores_that_differ(build().eval().to(DEVICE or "cpu",
+                                                           torch.float16 if DEVICE == "cuda" else None))
     model.set_attn_implementation(implementation)
     return model
 
 
 def each_alone(model):
     choices = dict(max_new_tokens=COUNT, do_sample=False, eos_token_id=None, pad_token_id=0)
-    return [model.generate(prompt[None].to(model.device), attention_mask=torch.ones_like(prompt[None]).to(model.device), **choices)[0, len(prompt):].tolist()
-            for prompt in PROMPTS]
+    return [
+        model.generate(prompt[None].to(model.device), attention_mask=torch.ones_like(prompt[None]).to(model.device),
+                       **choices)[0, len(prompt):].tolist() for prompt in PROMPTS]
 
 
 def together(model):
     choices = transformers.GenerationConfig(max_new_tokens=COUNT, do_sample=False, eos_token_id=-1, pad_token_id=0)
-    found = model.generate_batch(inputs=[prompt.tolist() for prompt in PROMPTS], generation_config=choices, progress_bar=False)
+    found = model.generate_batch(inputs=[prompt.tolist() for prompt in PROMPTS], generation_config=choices,
+                                 progress_bar=False)
     return [found[name].generated_tokens for name in sorted(found)]
 
 

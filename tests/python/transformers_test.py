@@ -35,7 +35,8 @@ def made(model, implementation, dtype=torch.float32):
     one.set_attn_implementation(implementation)
     for module in one.modules():
         if isinstance(module, transformers.PreTrainedModel) and module.config._attn_implementation != implementation:
-            raise unittest.SkipTest(f"{type(module).__name__} of transformers {transformers.__version__} does not take {implementation}")
+            raise unittest.SkipTest(
+                f"{type(module).__name__} of transformers {transformers.__version__} does not take {implementation}")
     return one
 
 
@@ -76,11 +77,14 @@ class LogitsTest(unittest.TestCase):
                 one, other = made(model, "attune"), made(model, model.reference)
                 ids, cut = tiny.tokens(1), 17
                 positions = torch.cat([torch.arange(cut), torch.arange(tiny.ROWS - cut)])[None]
-                packed, reference = (each(input_ids=ids, position_ids=positions, use_cache=False).logits for each in (one, other))
+                packed, reference = (each(input_ids=ids, position_ids=positions, use_cache=False).logits
+                                     for each in (one, other))
                 limit = 3e-5 * packed.abs().max().item()
                 self.assertLess((packed - reference).abs().max().item(), limit)
-                alone = torch.cat([one(input_ids=part, use_cache=False).logits for part in (ids[:, :cut], ids[:, cut:])], 1)
-                if model.name != "GptOss" and not (model.name == "Llama4" and transformers.__version__.startswith("4.")):
+                alone = torch.cat(
+                    [one(input_ids=part, use_cache=False).logits for part in (ids[:, :cut], ids[:, cut:])], 1)
+                if model.name != "GptOss" and not (model.name == "Llama4" and
+                                                   transformers.__version__.startswith("4.")):
                     self.assertLess((packed - alone).abs().max().item(), limit)
 
 
@@ -99,8 +103,8 @@ class GenerateTest(unittest.TestCase):
         given, _ = tiny.inputs(model, None if model.kind == "audio" else "left")
         given.pop("decoder_input_ids", None)
         with torch.no_grad():
-            return made(model, implementation).generate(**given, max_new_tokens=COUNT, min_new_tokens=COUNT, do_sample=False,
-                                                        cache_implementation=cache)
+            return made(model, implementation).generate(**given, max_new_tokens=COUNT, min_new_tokens=COUNT,
+                                                        do_sample=False, cache_implementation=cache)
 
     def test_chunked_prefill(self):
         """A second part of several rows on a cache: the mask's diagonal ends at the last key."""
@@ -118,7 +122,9 @@ class CompileTest(unittest.TestCase):
     """torch.compile traces the functions that attune registers whole, here around a stand-in for attend_from_heads_first(), with features in the
     place of masks, and compiles again for the second length alone. Without a cache and an attention_mask, transformers takes every
     sequence that it traces for a packed one."""
-    WANTED = {"Llama": {"mask", "documents"}, "Mistral": {"mask", "window", "documents"}, "Bert": set(), "Llama4": {"mask", "mask_tensor", "documents"}}
+    WANTED = {
+        "Llama": {"mask", "documents"}, "Mistral": {"mask", "window", "documents"}, "Bert": set(), "Llama4": {
+            "mask", "mask_tensor", "documents"}}
 
     def compiled(self, model, lengths, stand_in):
         """How often it was."""
@@ -128,7 +134,8 @@ class CompileTest(unittest.TestCase):
             one, counter = made(model, "attune"), CompileCounter()
             compiled = torch.compile(one, backend=counter, fullgraph=True)
             for rows in lengths:
-                given = {"input_ids": tiny.tokens(rows=rows), **({} if model.kind == "encoder" else {"use_cache": False})}
+                given = {
+                    "input_ids": tiny.tokens(rows=rows), **({} if model.kind == "encoder" else {"use_cache": False})}
                 compiled(**given)
         return counter.frame_count
 
@@ -145,7 +152,8 @@ class CompileTest(unittest.TestCase):
                     found.clear()
                     self.compiled(model, [40], recorded)
                     self.assertEqual(set().union(*found) - {"scale"}, self.WANTED[model.name])
-                    self.assertEqual(self.compiled(model, [40, 30, 25, 21], lambda q, k, v, **_: q.transpose(1, 2).contiguous()), 2)
+                    self.assertEqual(
+                        self.compiled(model, [40, 30, 25, 21], lambda q, k, v, **_: q.transpose(1, 2).contiguous()), 2)
 
 
 class RefusalTest(unittest.TestCase):
@@ -177,7 +185,8 @@ class RefusalTest(unittest.TestCase):
             self.assertGreater((outputs[0] - other).abs().max().item(), 1e-4)
 
     def test_attention_weights(self):
-        with torch.no_grad(), self.assertRaisesRegex(ValueError, "output_attentions is set|attn_implementation.*eager|output_attentions"):
+        with torch.no_grad(), self.assertRaisesRegex(
+                ValueError, "output_attentions is set|attn_implementation.*eager|output_attentions"):
             self.model(**self.given, output_attentions=True)
 
     def test_names(self):
@@ -191,8 +200,12 @@ class RefusalTest(unittest.TestCase):
 
     def test_an_import_that_fails_is_told(self):
         """transformers is there, and something that it needs is not."""
-        code = ("import sys\nclass Broken:\n    def find_spec(self, name, path=None, target=None):\n        if name == 'httpx': raise ImportError(\"No module named 'httpx'\")\n"
-                "sys.meta_path.insert(0, Broken())\nsys.modules.pop('httpx', None)\n{more}import attune\ntry: attune.register_transformers()\nexcept ImportError as error: print(error)")
+        code = (
+            "import sys\nclass Broken:\n    def find_spec(self, name, path=None, target=None):\n        if name == "
+            "'httpx': raise ImportError(\"No module named 'httpx'\")\n"
+            "sys.meta_path.insert(0, Broken())\nsys.modules.pop('httpx', None)\n{more}import attune\ntry: "
+            "attune.register_transformers()\nexcept ImportError as error: print(error)"
+        )
         fails = "class Fails:\n    def find_spec(self, name, path=None, target=None):\n        if name == 'transformers': import httpx\nsys.meta_path.insert(0, Fails())\n"
         missing = "class Fails:\n    def find_spec(self, name, path=None, target=None):\n        if name == 'transformers': raise ModuleNotFoundError(\"No module named 'transformers'\", name='transformers')\nsys.meta_path.insert(0, Fails())\n"
         for more, sentence in ((fails, "its import fails: No module named 'httpx'"), (missing, "none is installed")):
@@ -203,7 +216,8 @@ class RefusalTest(unittest.TestCase):
         """Bloom adds masks itself: the same numbers as by transformers' own mask."""
         if not hasattr(sys.modules[transformers.BloomForCausalLM.__module__], "create_causal_mask"):
             self.skipTest("this transformers' Bloom makes its masks too")
-        one = transformers.BloomForCausalLM(transformers.BloomConfig(hidden_size=64, n_layer=1, n_head=4, vocab_size=tiny.VOCABULARY)).eval()
+        one = transformers.BloomForCausalLM(
+            transformers.BloomConfig(hidden_size=64, n_layer=1, n_head=4, vocab_size=tiny.VOCABULARY)).eval()
         outputs = []
         for name in ("eager", "attune"):
             one.config._attn_implementation_internal = name
@@ -236,17 +250,22 @@ class OthersTest(unittest.TestCase):
     def test_biases_of_positions(self):
         pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
         for shared in (False, True):
-            config = transformers.BeitConfig(**self.SIZES, image_size=32, patch_size=8, use_relative_position_bias=not shared,
+            config = transformers.BeitConfig(**self.SIZES, image_size=32, patch_size=8,
+                                             use_relative_position_bias=not shared,
                                              use_shared_relative_position_bias=shared)
             self.near(self.outputs(transformers.BeitModel(config), lambda one: one(pixels).last_hidden_state))
 
     def test_a_mask_that_the_model_combines(self):
         if not hasattr(transformers, "DogeForCausalLM"):
             self.skipTest("this transformers has no Doge")
-        model = transformers.DogeForCausalLM(transformers.DogeConfig(**self.SIZES, num_key_value_heads=2, vocab_size=tiny.VOCABULARY))
+        model = transformers.DogeForCausalLM(
+            transformers.DogeConfig(**self.SIZES, num_key_value_heads=2, vocab_size=tiny.VOCABULARY))
         mask = tiny.padding("left")
         self.near(self.outputs(model, lambda one: one(tiny.tokens(), attention_mask=mask).logits[mask.bool()]))
-        self.assertTrue(torch.equal(*self.outputs(model, lambda one: one.generate(tiny.tokens(), attention_mask=mask, max_new_tokens=4, do_sample=False))))
+        self.assertTrue(
+            torch.equal(*self.outputs(
+                model,
+                lambda one: one.generate(tiny.tokens(), attention_mask=mask, max_new_tokens=4, do_sample=False))))
 
     def test_masks_that_models_take_apart(self):
         """They index, repeat, concatenate and negate the mask, or fill a bias by it; the tensor is made then, and only then."""
@@ -254,28 +273,37 @@ class OthersTest(unittest.TestCase):
         speech = dict(**self.SIZES, num_key_value_heads=4, num_mel_bins=16, subsampling_conv_channels=16)
         seeded = lambda *shape: torch.randn(shape, generator=torch.Generator().manual_seed(1))
         mask, frames = tiny.padding("left"), torch.arange(120) < torch.tensor([[120], [70]])
-        pixels = dict(pixel_attention_mask=torch.arange(16) < torch.tensor([[16], [10]]), spatial_shapes=torch.tensor([[4, 4], [2, 5]]))
+        pixels = dict(pixel_attention_mask=torch.arange(16) < torch.tensor([[16], [10]]), spatial_shapes=torch.tensor([[
+            4, 4], [2, 5]]))
 
         def t5gemma2():
-            sizes = dict(**text, num_key_value_heads=2, head_dim=16, sliding_window=tiny.WINDOW, layer_types=["sliding_attention", "full_attention"])
-            encoder = transformers.T5Gemma2EncoderConfig(text_config=sizes, vision_config=dict(**self.SIZES, image_size=32, patch_size=8), mm_tokens_per_image=4)
-            config = transformers.T5Gemma2Config(encoder=encoder, decoder=transformers.T5Gemma2DecoderConfig(**sizes), image_token_index=96)
+            sizes = dict(**text, num_key_value_heads=2, head_dim=16, sliding_window=tiny.WINDOW, layer_types=[
+                "sliding_attention", "full_attention"])
+            encoder = transformers.T5Gemma2EncoderConfig(
+                text_config=sizes, vision_config=dict(**self.SIZES, image_size=32, patch_size=8), mm_tokens_per_image=4)
+            config = transformers.T5Gemma2Config(encoder=encoder, decoder=transformers.T5Gemma2DecoderConfig(**sizes),
+                                                 image_token_index=96)
             return transformers.T5Gemma2ForConditionalGeneration(config)
 
-        axk2 = dict(q_lora_rank=24, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=16, num_key_value_heads=4, n_routed_experts=4, n_group=1,
-                    num_experts_per_tok=2, topk_group=1, moe_intermediate_size=32, first_k_dense_replace=1, index_topk=8, index_n_heads=4, index_head_dim=16)
+        axk2 = dict(q_lora_rank=24, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=16,
+                    num_key_value_heads=4, n_routed_experts=4, n_group=1, num_experts_per_tok=2, topk_group=1,
+                    moe_intermediate_size=32, first_k_dense_replace=1, index_topk=8, index_n_heads=4, index_head_dim=16)
         models = {
-            "Siglip2VisionModel": (lambda: transformers.Siglip2VisionModel(transformers.Siglip2VisionConfig(**self.SIZES, num_patches=16, patch_size=4)),
+            "Siglip2VisionModel": (lambda: transformers.Siglip2VisionModel(
+                transformers.Siglip2VisionConfig(**self.SIZES, num_patches=16, patch_size=4)),
                                    lambda one: one(seeded(2, 16, 48), **pixels).pooler_output),
-            "LasrEncoder": (lambda: transformers.LasrEncoder(transformers.LasrEncoderConfig(**speech, conv_kernel_size=8)),
-                            lambda one: one(seeded(2, 120, 16), attention_mask=frames).last_hidden_state[0]),
-            "NemotronAsrStreamingEncoder": (lambda: transformers.NemotronAsrStreamingEncoder(transformers.NemotronAsrStreamingEncoderConfig(**speech)),
-                                            lambda one: one(seeded(2, 120, 16), attention_mask=frames).last_hidden_state[0]),
+            "LasrEncoder": (
+                lambda: transformers.LasrEncoder(transformers.LasrEncoderConfig(**speech, conv_kernel_size=8)),
+                lambda one: one(seeded(2, 120, 16), attention_mask=frames).last_hidden_state[0]),
+            "NemotronAsrStreamingEncoder": (
+                lambda: transformers.NemotronAsrStreamingEncoder(
+                    transformers.NemotronAsrStreamingEncoderConfig(**speech)),
+                lambda one: one(seeded(2, 120, 16), attention_mask=frames).last_hidden_state[0]),
             "AXK2ForCausalLM": (lambda: transformers.AXK2ForCausalLM(transformers.AXK2Config(**text, **axk2)),
                                 lambda one: one(tiny.tokens(), attention_mask=mask).logits[mask.bool()]),
-            "T5Gemma2ForConditionalGeneration": (t5gemma2, lambda one: one(input_ids=tiny.tokens().clamp(max=90), attention_mask=mask,
-                                                                           decoder_input_ids=tiny.tokens(rows=21).clamp(max=90)).logits),
-        }
+            "T5Gemma2ForConditionalGeneration": (
+                t5gemma2, lambda one: one(input_ids=tiny.tokens().clamp(max=90), attention_mask=mask, decoder_input_ids=
+                                          tiny.tokens(rows=21).clamp(max=90)).logits), }
         for name, (build, call) in models.items():
             with self.subTest(name):
                 if not hasattr(transformers, name):
@@ -286,17 +314,20 @@ class OthersTest(unittest.TestCase):
         """JetMoe calls .view() on what the attention function gives."""
         if not hasattr(transformers, "JetMoeForCausalLM"):
             self.skipTest("this transformers has no JetMoe")
-        config = transformers.JetMoeConfig(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_key_value_heads=2, kv_channels=12, num_local_experts=4,
+        config = transformers.JetMoeConfig(hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+                                           num_key_value_heads=2, kv_channels=12, num_local_experts=4,
                                            num_experts_per_tok=2, vocab_size=tiny.VOCABULARY)
         self.near(self.outputs(transformers.JetMoeForCausalLM(config), lambda one: one(tiny.tokens()).logits))
 
     def test_layers_without_keys_ahead(self):
         if not hasattr(transformers, "MiniMaxForCausalLM"):
             self.skipTest("this transformers has no MiniMax")
-        config = transformers.MiniMaxConfig(**self.SIZES, num_key_value_heads=2, vocab_size=tiny.VOCABULARY, num_local_experts=2, block_size=8,
-                                            layer_types=["linear_attention", "full_attention"])
-        self.assertTrue(torch.equal(*self.outputs(transformers.MiniMaxForCausalLM(config),
-                                                  lambda one: one.generate(tiny.tokens(), max_new_tokens=4, do_sample=False))))
+        config = transformers.MiniMaxConfig(**self.SIZES, num_key_value_heads=2, vocab_size=tiny.VOCABULARY,
+                                            num_local_experts=2, block_size=8, layer_types=[
+                                                "linear_attention", "full_attention"])
+        self.assertTrue(
+            torch.equal(*self.outputs(transformers.MiniMaxForCausalLM(config),
+                                      lambda one: one.generate(tiny.tokens(), max_new_tokens=4, do_sample=False))))
 
     def test_jit_trace(self):
         one, given = made(next(model for model in tiny.MODELS if model.name == "Bert"), "attune"), tiny.tokens()
@@ -311,7 +342,8 @@ if __name__ == "__main__":
     asked = [one for one in sys.argv[1:] if one == "all" or one in [model.name for model in tiny.MODELS]]
     sys.argv = [one for one in sys.argv if one not in asked]
     if asked:
-        CHOSEN, SIDES, COUNT = [model.name for model in tiny.MODELS if model.name in asked or asked == ["all"]], ("left", "right", "both", "holes"), 64
+        CHOSEN, SIDES, COUNT = [model.name for model in tiny.MODELS
+                                if model.name in asked or asked == ["all"]], ("left", "right", "both", "holes"), 64
     try:
         attune.Context("cpu", store="")
     except attune.Error as error:

@@ -23,8 +23,9 @@ import attune
 from attune import _tune, _why
 
 TARGET = "cpu:1"
-SMALL = {"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,
-         "torch_dtype": "float32", "max_position_embeddings": 64}
+SMALL = {
+    "model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "torch_dtype": "float32", "max_position_embeddings": 64}
 
 
 def operands(seqlen=20, head_dim=32):
@@ -51,17 +52,22 @@ class WithStore(unittest.TestCase):
 class Failure(unittest.TestCase):
     def test_an_error_names_itself_once_whichever_stream_tells_it(self):
         process = types.SimpleNamespace(returncode=1)
-        told = {"schema": "attune.error/1", "error": {"code": "invalid argument", "message": "heads is 0; must be at least 1", "exit_code": 1}}
-        for output, errors in ((json.dumps(told), None), (json.dumps(told), "attune: note: busy\nattune: heads is 0"), ("", "attune: heads is 0; must be at least 1\n")):
+        told = {
+            "schema": "attune.error/1", "error": {
+                "code": "invalid argument", "message": "heads is 0; must be at least 1", "exit_code": 1}}
+        for output, errors in ((json.dumps(told), None), (json.dumps(told), "attune: note: busy\nattune: heads is 0"),
+                               ("", "attune: heads is 0; must be at least 1\n")):
             with self.assertRaises(attune.Error) as caught:
                 _tune.report(process, output, errors)
-            self.assertTrue(str(caught.exception).endswith("attune tune: heads is 0; must be at least 1"), caught.exception)
+            self.assertTrue(
+                str(caught.exception).endswith("attune tune: heads is 0; must be at least 1"), caught.exception)
 
 
 class Why(WithStore):
     def test_names_kernel_rung_and_the_others(self):
         found = attune.why(*operands(), "causal", softcap=30.0, context=self.context)
-        self.assertEqual((found.rung, found.kernel_template, found.tuned, found.error), ("default_config", "prefill_cpu", False, None))
+        self.assertEqual((found.rung, found.kernel_template, found.tuned, found.error),
+                         ("default_config", "prefill_cpu", False, None))
         self.assertIn("cp.async", found.reasons["prefill_sm80"])
         self.assertIsNone(found.reasons["prefill_cpu"])
         text = str(found)
@@ -105,7 +111,7 @@ class Why(WithStore):
             attune.why(q, k, v, "diagonal", context=self.context)
         with self.assertRaisesRegex(TypeError, "mask twice"):
             attune.why(q, k, v, "none", mask="none")
-        with self.assertRaisesRegex(TypeError, "accepted are q, k, v, mask, window, scale, out, return_lse"):
+        with self.assertRaisesRegex(TypeError, "must be q, k, v, mask, window, scale, out, return_lse"):
             attune.why(q, k, v, None, None, None, None, False, False)
 
 
@@ -116,7 +122,8 @@ class RefusedStore(WithStore):
             file.write(b"anything")
         os.chmod(self.store, 0o666)
         code = f"import attune; [attune.Context('cpu:1', store=store) for store in (None, {self.store!r})]"
-        ran = subprocess.run([sys.executable, "-c", code], env={**os.environ, "ATTUNE_STORE": self.store}, capture_output=True, text=True, check=True)
+        ran = subprocess.run([sys.executable, "-c", code], env={**os.environ, "ATTUNE_STORE": self.store},
+                             capture_output=True, text=True, check=True)
         self.assertEqual(ran.stderr.count("AT106: "), 1, ran.stderr)
         self.assertIn(f"store {self.store}: its file {self.store} has mode 0666, so others can write it", ran.stderr)
 
@@ -126,7 +133,8 @@ class Tune(WithStore):
         q, k, v = operands()
         held = attune.prepare(q, k, v, context=self.context)
         want = attune.attention(q, k, v, context=self.context)
-        done = attune.tune("dtype=fp32,head_dim=32,heads=2/1,seqlen=20", target=TARGET, store=self.store, effort="quick", budget_s=2)
+        done = attune.tune("dtype=fp32,head_dim=32,heads=2/1,seqlen=20", target=TARGET, store=self.store,
+                           effort="quick", budget_s=2)
         self.assertEqual(len(done.shapes), 1)
         self.assertEqual(done.shapes[0]["winner"]["template"], "prefill_cpu")
         self.assertEqual(done.store, self.store)
@@ -168,10 +176,11 @@ class Tune(WithStore):
             self.assertEqual(_tune.workload("dtype=fp32,heads=1", folder), ["--problem", "dtype=fp32,heads=1"])
             self.assertEqual(_tune.workload(["a=1", "b=2"], folder), ["--problem", "a=1", "--problem", "b=2"])
             self.assertEqual(_tune.workload(pathlib.Path(path), folder), [path])
-            self.assertEqual(_tune.options("quick", None, None, None, training=True, deterministic=True), ["--effort", "quick", "--training", "--deterministic"])
+            self.assertEqual(_tune.options("quick", None, None, None, training=True, deterministic=True),
+                             ["--effort", "quick", "--training", "--deterministic"])
             self.assertEqual(_tune.options("quick", None, None, None), ["--effort", "quick"])
             for wrong in (3, None, object()):
-                with self.assertRaisesRegex(TypeError, "accepted are a transformers config or model"):
+                with self.assertRaisesRegex(TypeError, "must be a transformers config or model"):
                     _tune.workload(wrong, folder)
             for wrong in ([], ["config.json"], [1]):
                 with self.assertRaisesRegex(ValueError, "accepted in a list are problems' texts"):
@@ -179,18 +188,20 @@ class Tune(WithStore):
 
     def test_a_model(self):
         done = attune.tune(SMALL, seqlen=16, dtype="fp32", target=TARGET, store=self.store, effort="quick", budget_s=2)
-        self.assertEqual({shape["problem"].partition(",batch")[0] for shape in done.shapes}, {"dtype=fp32,head_dim=32,heads=2/1"})
+        self.assertEqual({shape["problem"].partition(",batch")[0]
+                          for shape in done.shapes}, {"dtype=fp32,head_dim=32,heads=2/1"})
 
     def test_wrong_words(self):
-        for keywords, words in (({"effort": "hard"}, "effort is 'hard'; accepted are quick, normal, exhaustive"),
-                                ({"budget_s": 0}, "budget_s is 0; accepted are seconds above 0"),
-                                ({"budget_s": True}, "budget_s is True"), ({"seqlen": -1}, "seqlen is -1; accepted are a whole number"),
-                                ({"batch": []}, "batch is \\[\\]; accepted are")):
+        for keywords, words in (({"effort": "hard"}, "effort is 'hard'; must be quick, normal, exhaustive"), ({
+                "budget_s": 0}, "budget_s is 0; must be seconds above 0"), ({"budget_s": True}, "budget_s is True"), ({
+                    "seqlen": -1}, "seqlen is -1; must be a whole number"), ({
+                        "batch": []}, "batch is \\[\\]; must be")):
             with self.assertRaisesRegex(ValueError, words):
                 attune.tune("dtype=fp32,head_dim=32,heads=1,seqlen=8", store=self.store, **keywords)
-        with unittest.mock.patch.dict(os.environ, ATTUNE_STORE=""), self.assertRaisesRegex(ValueError, "nowhere to keep what is tuned"):
+        with unittest.mock.patch.dict(os.environ, ATTUNE_STORE=""), self.assertRaisesRegex(
+                ValueError, "nowhere to keep what is tuned"):
             attune.tune("dtype=fp32,head_dim=32,heads=1,seqlen=8")
-        with self.assertRaisesRegex(attune.Error, "head_dim_qk is 7; accepted are multiples of 8") as caught:
+        with self.assertRaisesRegex(attune.Error, "head_dim_qk is 7; must be a multiple of 8") as caught:
             attune.tune("dtype=fp32,head_dim=7,heads=1,seqlen=8", target=TARGET, store=self.store)
         self.assertEqual(caught.exception.status, "invalid_argument")
 
@@ -198,8 +209,10 @@ class Tune(WithStore):
 class FirstUse(WithStore):
     def test_beside_what_runs(self):
         q, k, v = operands()
-        with tempfile.TemporaryDirectory(suffix=",a") as folder, unittest.mock.patch.object(tempfile, "tempdir", folder):
-            first_use = attune.tune_on_first_use(budget_s=20)  # a comma would end the name of a program's file in a problem's text
+        with tempfile.TemporaryDirectory(suffix=",a") as folder, unittest.mock.patch.object(
+                tempfile, "tempdir", folder):
+            first_use = attune.tune_on_first_use(
+                budget_s=20)  # a comma would end the name of a program's file in a problem's text
         with first_use:
             with self.assertRaisesRegex(RuntimeError, "is on already"):
                 attune.tune_on_first_use()
@@ -209,7 +222,8 @@ class FirstUse(WithStore):
             attune.attention(q, k, v, context=attune.Context(TARGET, store=""))  # nowhere to keep it
             self.assertTrue(first_use.wait(250))
             self.assertEqual((len(first_use.done), first_use.failures), (1, {}))
-            self.assertEqual(attune.why(q, k, v, score_mod=bent, context=self.context).rung, "default_config")  # not within a step
+            self.assertEqual(attune.why(q, k, v, score_mod=bent, context=self.context).rung,
+                             "default_config")  # not within a step
             self.assertTrue(first_use.step())
             self.assertEqual(attune.why(q, k, v, score_mod=bent, context=self.context).rung, "exact")
             np.testing.assert_allclose(attune.attention(q, k, v, score_mod=bent, context=self.context), want, atol=2e-5)
@@ -233,7 +247,8 @@ class FirstUse(WithStore):
             def register_forward_pre_hook(self, hook):
                 self.hook = hook
 
-        cuda = types.SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True, is_current_stream_capturing=lambda: True)
+        cuda = types.SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True,
+                                     is_current_stream_capturing=lambda: True)
         module = Module()
         with attune.tune_on_first_use(budget_s=20) as first_use:
             first_use.attach(module)
@@ -261,13 +276,15 @@ class FirstUse(WithStore):
                 "while first_use._process is None: time.sleep(0.01)\n"
                 "time.sleep(float(sys.argv[2])); print(first_use._process.pid)\n")
         for delay_s in (0, 0.3):
-            done = subprocess.run([sys.executable, "-c", code, self.store, str(delay_s)], capture_output=True, text=True, timeout=60, check=True)
+            done = subprocess.run(
+                [sys.executable, "-c", code, self.store, str(delay_s)], capture_output=True, text=True, timeout=60,
+                check=True)
             self.assertEqual(done.stderr, "")
             self.assertFalse(pathlib.Path(f"/proc/{int(done.stdout)}").exists())
 
     def test_wrong_words(self):
-        for keywords, words in (({"budget_s": -1}, "budget_s is -1"), ({"budget_s": None}, "budget_s is None"),
-                                ({"effort": "x"}, "effort is 'x'"), ({"between_steps": 1}, "between_steps is 1; must be True or False")):
+        for keywords, words in (({"budget_s": -1}, "budget_s is -1"), ({"budget_s": None}, "budget_s is None"), ({
+                "effort": "x"}, "effort is 'x'"), ({"between_steps": 1}, "between_steps is 1; must be True or False")):
             with self.assertRaisesRegex((TypeError, ValueError), words):
                 attune.tune_on_first_use(**keywords)
 

@@ -53,10 +53,11 @@ except ImportError:
     VLLM = False
     for package in ("vllm", "vllm.v1", "vllm.v1.attention", "vllm.v1.attention.backends"):
         module(package)
-    module("vllm.v1.attention.backend", AttentionBackend=object, AttentionImpl=object, AttentionMetadata=object, AttentionMetadataBuilder=Builder,
-           AttentionType=AttentionType, MultipleOf=MultipleOf, AttentionCGSupport=enum.Enum("AttentionCGSupport", "NEVER UNIFORM_BATCH ALWAYS"))
-    module("vllm.v1.attention.backends.registry", AttentionBackendEnum=enum.Enum("AttentionBackendEnum", "FLASH_ATTN CUSTOM"),
-           register_backend=register_backend)
+    module("vllm.v1.attention.backend", AttentionBackend=object, AttentionImpl=object, AttentionMetadata=object,
+           AttentionMetadataBuilder=Builder, AttentionType=AttentionType, MultipleOf=MultipleOf,
+           AttentionCGSupport=enum.Enum("AttentionCGSupport", "NEVER UNIFORM_BATCH ALWAYS"))
+    module("vllm.v1.attention.backends.registry", AttentionBackendEnum=enum.Enum(
+        "AttentionBackendEnum", "FLASH_ATTN CUSTOM"), register_backend=register_backend)
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "vllm"))
 import attune_vllm  # noqa: E402
 
@@ -85,15 +86,19 @@ class Step:
         for n in new:
             begins.append(begins[-1] + n)
         draw = lambda *shape: torch.randn(*shape, generator=self.random).to(DEVICE, DTYPE)  # noqa: E731
-        self.q, self.k, self.v = draw(rows + padding, HEADS, D), draw(rows + padding, heads_kv, D), draw(rows + padding, heads_kv, D)
-        old_shape, shape = attune_vllm.AttuneBackend.get_kv_cache_shape(PAGES, PAGE, heads_kv, D), (PAGES, heads_kv, PAGE, 2 * D)
+        self.q, self.k, self.v = draw(rows + padding, HEADS, D), draw(rows + padding, heads_kv, D), draw(
+            rows + padding, heads_kv, D)
+        old_shape, shape = attune_vllm.AttuneBackend.get_kv_cache_shape(PAGES, PAGE, heads_kv,
+                                                                        D), (PAGES, heads_kv, PAGE, 2 * D)
         ordered = old_shape if layout is None else tuple(shape[i] for i in layout)
         narrow = cache_dtype != DTYPE
-        self.cache = torch.full(ordered, 0x7F if narrow else float("nan"), dtype=torch.uint8 if narrow else DTYPE, device=DEVICE)
+        self.cache = torch.full(ordered, 0x7F if narrow else float("nan"), dtype=torch.uint8 if narrow else DTYPE,
+                                device=DEVICE)
         if layout is not None:
             self.cache = self.cache.permute([layout.index(i) for i in range(4)])
         # [K or V, page, key of the page, head, column], whatever the layout
-        places = self.cache.unbind(1) if layout is None else [self.cache[..., of].transpose(1, 2) for of in (slice(0, D), slice(D, 2 * D))]
+        places = self.cache.unbind(1) if layout is None else [
+            self.cache[..., of].transpose(1, 2) for of in (slice(0, D), slice(D, 2 * D))]
         self.old = draw(2, len(before), max(max(before), 1), heads_kv, D)
         if narrow:
             self.old = self.old.to(cache_dtype).to(DTYPE)
@@ -101,17 +106,23 @@ class Step:
             for at in range(n):
                 for which in (0, 1):
                     row = self.old[which, request, at]
-                    places[which][self.table[request][at // PAGE], at % PAGE] = row.to(cache_dtype).view(torch.uint8) if narrow else row
-        slots = [self.table[r][p // PAGE] * PAGE + p % PAGE for r, (b, n) in enumerate(zip(before, new)) for p in range(b, b + n)]
-        self.common = types.SimpleNamespace(num_actual_tokens=rows, slot_mapping=ints(slots + [-1] * padding, torch.int64), seq_lens=ints(self.lengths),
-                                            block_table_tensor=ints(self.table), query_start_loc=ints(begins), max_query_len=max(new), causal=causal)
+                    places[which][self.table[request][at // PAGE],
+                                  at % PAGE] = row.to(cache_dtype).view(torch.uint8) if narrow else row
+        slots = [
+            self.table[r][p // PAGE] * PAGE + p % PAGE for r, (b, n) in enumerate(zip(before, new))
+            for p in range(b, b + n)]
+        self.common = types.SimpleNamespace(num_actual_tokens=rows, slot_mapping=ints(
+            slots + [-1] * padding, torch.int64), seq_lens=ints(self.lengths), block_table_tensor=ints(self.table),
+                                            query_start_loc=ints(begins), max_query_len=max(new), causal=causal)
         self.begins = begins
 
     def keys(self, request, cache_dtype=DTYPE):
         """float64 keys and values of a request, the new ones as the cache holds them."""
         of = slice(self.begins[request], self.begins[request + 1])
         new = [x[of] if cache_dtype == DTYPE else x[of].to(cache_dtype).to(DTYPE) for x in (self.k, self.v)]
-        return [torch.cat([self.old[which, request, :self.before[request]], new[which]]).double().cpu().numpy() for which in (0, 1)]
+        return [
+            torch.cat([self.old[which, request, :self.before[request]], new[which]]).double().cpu().numpy()
+            for which in (0, 1)]
 
 
 LAYER = types.SimpleNamespace(_k_scale=torch.tensor(1.0, device=DEVICE), _v_scale=torch.tensor(1.0, device=DEVICE))
@@ -134,7 +145,8 @@ class BackendTest(unittest.TestCase):
         self.assertTrue((output[step.rows:] == 7).all(), "rows of padding are nobody's")
         for request in range(len(step.new)):
             of = slice(step.begins[request], step.begins[request + 1])
-            want, lse = expected(step.q[of].double().cpu().numpy(), *step.keys(request, cache_dtype), causal=causal, **of_oracle)
+            want, lse = expected(step.q[of].double().cpu().numpy(), *step.keys(request, cache_dtype), causal=causal,
+                                 **of_oracle)
             if sinks is not None:
                 want *= (1 / (1 + np.exp(sinks[:, None] - lse))).T[:, :, None]
             np.testing.assert_allclose(output[of].double().cpu().numpy(), want, rtol=LIMIT, atol=LIMIT)
@@ -143,23 +155,30 @@ class BackendTest(unittest.TestCase):
         attune_vllm.register()
         self.assertEqual(registered, {"CUSTOM": "attune_vllm.AttuneBackend"})
         backend = attune_vllm.AttuneBackend
-        self.assertTrue(backend.supports_head_size(80) and not backend.supports_head_size(100) and not backend.supports_head_size(512))
+        self.assertTrue(
+            backend.supports_head_size(80) and not backend.supports_head_size(100) and
+            not backend.supports_head_size(512))
 
     def reason(self, capability=(9, 0), **changed):
         """As vLLM asks where it chooses."""
-        asked = dict(head_size=64, dtype=torch.bfloat16, kv_cache_dtype="auto", block_size=None, use_mla=False, has_sink=False, use_sparse=False,
-                     use_mm_prefix=False, device_capability=types.SimpleNamespace(major=capability[0], minor=capability[1]))
+        asked = dict(head_size=64, dtype=torch.bfloat16, kv_cache_dtype="auto", block_size=None, use_mla=False,
+                     has_sink=False, use_sparse=False, use_mm_prefix=False, device_capability=types.SimpleNamespace(
+                         major=capability[0], minor=capability[1]))
         return attune_vllm.AttuneBackend.supports_combination(**{**asked, **changed})
 
     def test_caches_that_a_device_does_not_serve_are_refused_where_a_backend_is_chosen(self):
-        for served in (dict(), dict(kv_cache_dtype=None), dict(kv_cache_dtype="bfloat16"), dict(capability=(8, 0)), dict(capability=(8, 9), kv_cache_dtype="fp8"),
-                       dict(kv_cache_dtype="fp8_e5m2", capability=(12, 0)), dict(head_size=72)):
+        for served in (dict(), dict(kv_cache_dtype=None), dict(kv_cache_dtype="bfloat16"), dict(capability=(8, 0)),
+                       dict(capability=(8, 9), kv_cache_dtype="fp8"), dict(kv_cache_dtype="fp8_e5m2",
+                                                                           capability=(12, 0)), dict(head_size=72)):
             self.assertIsNone(self.reason(**served))
         for name in ("fp8", "fp8_e4m3", "fp8_e5m2"):
             for capability in ((8, 0), (8, 6)):
-                self.assertRegex(self.reason(capability, kv_cache_dtype=name), rf"kv_cache_dtype is {name} on compute capability 8\.{capability[1]}; .* from 8\.9 on")
+                self.assertRegex(
+                    self.reason(capability, kv_cache_dtype=name),
+                    rf"kv_cache_dtype is {name} on compute capability 8\.{capability[1]}; .* from 8\.9 on")
         self.assertRegex(self.reason(head_size=72, kv_cache_dtype="fp8"), "head_size is 72 with kv_cache_dtype fp8")
-        self.assertRegex(self.reason(kv_cache_dtype="float16"), "kv_cache_dtype is float16 and the model's dtype torch.bfloat16; accepted is the same")
+        self.assertRegex(self.reason(kv_cache_dtype="float16"),
+                         "kv_cache_dtype is float16 and the model's dtype torch.bfloat16; must be the same")
 
     @unittest.skipUnless(VLLM, "vLLM is not installed")
     def test_vllm_chooses_it(self):
@@ -167,12 +186,17 @@ class BackendTest(unittest.TestCase):
         from vllm.v1.attention.selector import AttentionSelectorConfig
 
         def reasons(capability=(9, 0), **changed):
-            config = AttentionSelectorConfig(**{**dict(head_size=128, dtype=torch.bfloat16, kv_cache_dtype="auto", block_size=16), **changed})
-            return attune_vllm.AttuneBackend.validate_configuration(device_capability=DeviceCapability(*capability), **config._asdict())
-        for served in (dict(), dict(has_sink=True), dict(has_sliding_window=True), dict(use_non_causal=True), dict(kv_cache_dtype="fp8"), dict(capability=(8, 0))):
+            config = AttentionSelectorConfig(
+                **{**dict(head_size=128, dtype=torch.bfloat16, kv_cache_dtype="auto", block_size=16), **changed})
+            return attune_vllm.AttuneBackend.validate_configuration(device_capability=DeviceCapability(*capability),
+                                                                    **config._asdict())
+
+        for served in (dict(), dict(has_sink=True), dict(has_sliding_window=True), dict(use_non_causal=True),
+                       dict(kv_cache_dtype="fp8"), dict(capability=(8, 0))):
             self.assertEqual(reasons(**served), [])
-        for refused in (dict(capability=(8, 0), kv_cache_dtype="fp8"), dict(use_mla=True), dict(use_dcp=True), dict(use_batch_invariant=True),
-                        dict(attn_type="encoder_only"), dict(use_mm_prefix=True), dict(use_rswa=True)):
+        for refused in (dict(capability=(8, 0), kv_cache_dtype="fp8"), dict(use_mla=True), dict(use_dcp=True),
+                        dict(use_batch_invariant=True), dict(attn_type="encoder_only"), dict(use_mm_prefix=True),
+                        dict(use_rswa=True)):
             self.assertEqual(len(reasons(**refused)), 1, refused)
 
     def test_chunks_and_tokens_in_one_batch(self):
@@ -181,16 +205,19 @@ class BackendTest(unittest.TestCase):
     def test_layouts_of_caches(self):
         for layout in (None, (0, 1, 2, 3), (1, 0, 2, 3)):
             self.check(Step(BEFORE, NEW, layout=layout), built())
-            self.check(Step(BEFORE, NEW, layout=layout, cache_dtype=torch.float8_e4m3fn), built(kv_cache_dtype="fp8"), cache_dtype=torch.float8_e4m3fn)
+            self.check(Step(BEFORE, NEW, layout=layout, cache_dtype=torch.float8_e4m3fn), built(kv_cache_dtype="fp8"),
+                       cache_dtype=torch.float8_e4m3fn)
         self.check(Step(BEFORE, NEW, heads_kv=1), built(heads_kv=1))
 
     def test_block_sizes_are_asked_with_and_without_the_cache(self):
         for given in ((), (None,), (object(),)):
-            self.assertEqual([size.base for size in attune_vllm.AttuneBackend.get_supported_kernel_block_sizes(*given)], [8])
+            self.assertEqual([size.base for size in attune_vllm.AttuneBackend.get_supported_kernel_block_sizes(*given)],
+                             [8])
 
     def test_rows_that_see_later_keys(self):
         """Drafts of several tokens at once; windows look both ways then."""
-        self.assertTrue(attune_vllm.AttuneBackend.supports_sliding_window() and attune_vllm.AttuneBackend.supports_non_causal())
+        self.assertTrue(attune_vllm.AttuneBackend.supports_sliding_window() and
+                        attune_vllm.AttuneBackend.supports_non_causal())
         step = Step(BEFORE, NEW, causal=False)
         self.check(step, built(), causal=False)
         self.check(step, built(sliding_window=6), causal=False, window=(5, 5))
@@ -223,15 +250,18 @@ class BackendTest(unittest.TestCase):
 
     def test_a_run_that_measures_memory(self):
         step = Step([3], [1])
-        self.assertFalse(built().forward(LAYER, step.q, step.k, step.v, step.cache, None, torch.ones_like(step.q)).any())
+        self.assertFalse(built().forward(LAYER, step.q, step.k, step.v, step.cache, None,
+                                         torch.ones_like(step.q)).any())
 
     def test_what_it_does_not_serve_is_refused(self):
-        for keywords, message in ((dict(attn_type=AttentionType.ENCODER), "attn_type"), (dict(some_new_field=3), "some_new_field is 3")):
+        for keywords, message in ((dict(attn_type=AttentionType.ENCODER), "attn_type"), (dict(some_new_field=3),
+                                                                                         "some_new_field is 3")):
             with self.assertRaisesRegex(NotImplementedError, message):
                 built(**keywords)
         step = Step([3], [1])
         with self.assertRaisesRegex(NotImplementedError, "output_scale"):
-            built().forward(LAYER, step.q, step.k, step.v, step.cache, metadata(step), step.q, output_scale=torch.ones(1))
+            built().forward(LAYER, step.q, step.k, step.v, step.cache, metadata(step), step.q,
+                            output_scale=torch.ones(1))
 
     def test_tables_are_exchanged(self):
         step = Step(BEFORE, NEW)
@@ -255,7 +285,9 @@ class BackendTest(unittest.TestCase):
         step.common.slot_mapping.copy_(ints(slots, torch.int64))
         graph.replay()
         for request, before in enumerate((30, 0, 9)):
-            keys = [torch.cat([step.old[w, request, :before], x[request:request + 1]]).double().cpu().numpy() for w, x in ((0, step.k), (1, step.v))]
+            keys = [
+                torch.cat([step.old[w, request, :before], x[request:request + 1]]).double().cpu().numpy()
+                for w, x in ((0, step.k), (1, step.v))]
             want = expected(step.q[request:request + 1].double().cpu().numpy(), *keys, causal=True)[0]
             np.testing.assert_allclose(output[request:request + 1].double().cpu().numpy(), want, rtol=LIMIT, atol=LIMIT)
 

@@ -18,7 +18,9 @@ import venv
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUTSIDE = ROOT / "tests/capi/outside"
 MAX_WHEEL_BYTES = {"attune": 5e6, "attune_cpu": 60e6}
-SYSTEM_LIBRARIES = {"libc.so.6", "libgcc_s.so.1", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+SYSTEM_LIBRARIES = {
+    "libc.so.6", "libgcc_s.so.1", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2",
+    "ld-linux-aarch64.so.1"}
 ATTENTION = """
 import sys, attune
 assert not {"torch", "numpy"} & set(sys.modules)
@@ -44,7 +46,8 @@ print(torch.__file__)
 
 
 def output(*command, **options):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=3600, check=False, **options)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=3600, check=False,
+                          **options)
     if done.returncode != 0:
         raise AssertionError(f"{command}: {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -77,7 +80,9 @@ class Wheels(unittest.TestCase):
     def run_in(self, python, *arguments, **more):
         """Without a compiler on PATH, and nothing of this process's variables."""
         environment = {"HOME": str(self.folder / "home"), "PATH": str(python.parent)}
-        return output(*arguments, env=environment | more) if str(arguments[0]).startswith("/") else output(python, *arguments, env=environment | more)
+        return output(*arguments, env=environment
+                      | more) if str(arguments[0]).startswith("/") else output(python, *arguments, env=environment
+                                                                               | more)
 
     def test_tags_sizes_and_needs(self):
         self.assertEqual(set(self.wheels), set(MAX_WHEEL_BYTES))
@@ -95,19 +100,22 @@ class Wheels(unittest.TestCase):
             self.assertLessEqual(max(tuple(map(int, version)) for version in versions), (2, 28), path.name)
 
     def test_without_cpu_target_without_numpy(self):
-        self.run_in(self.bare, "-c", "import attune, sys; assert not {'numpy', 'torch'} & set(sys.modules); print(attune.version())")
+        self.run_in(self.bare, "-c",
+                    "import attune, sys; assert not {'numpy', 'torch'} & set(sys.modules); print(attune.version())")
         kernel = self.run_in(self.bare, self.bare.parent / "attune", "emit", "--arch", "sm_90a", "--problem",
                              "dtype=bf16,head_dim=128,heads=32/8,seqlen=4096")
         self.assertIn("attune_kernel", kernel)
         with self.assertRaisesRegex(AssertionError, "attune-cpu"):
-            self.run_in(self.bare, "-c", "import attune; attune.Context('cpu').plan('dtype=fp32,head_dim=64,heads=4,seqlen=70')", ATTUNE_STORE="")
+            self.run_in(self.bare, "-c",
+                        "import attune; attune.Context('cpu').plan('dtype=fp32,head_dim=64,heads=4,seqlen=70')",
+                        ATTUNE_STORE="")
 
     def test_cpu_target_without_compiler_then_without_compiling(self):
         store = {"ATTUNE_STORE": str(self.folder / "own/store.db")}
         self.assertIn("from the compiler clang", self.run_in(self.numpy, "-c", ATTENTION, **store))
         self.assertIn("from the store", self.run_in(self.numpy, "-c", ATTENTION, ATTUNE_NO_JIT="1", **store))
-        self.run_in(self.numpy, self.numpy.parent / "attune", "tune", "--target", "cpu:1", "--effort", "quick", "--problem",
-                    "dtype=fp32,head_dim=64,heads=4,seqlen=70,mask=causal_bottom_right", **store)
+        self.run_in(self.numpy, self.numpy.parent / "attune", "tune", "--target", "cpu:1", "--effort", "quick",
+                    "--problem", "dtype=fp32,head_dim=64,heads=4,seqlen=70,mask=causal_bottom_right", **store)
         self.assertIn("rung       exact", self.run_in(self.numpy, "-c", ATTENTION, ATTUNE_NO_JIT="1", **store))
 
     def test_what_the_cpu_target_throws_is_caught_in_the_library(self):
@@ -124,18 +132,23 @@ class Wheels(unittest.TestCase):
         hollow = whole[:64] + bytes(len(whole) - 64)
         kernel.write_bytes(hollow)
         manifest = (bundle / "manifest.json").read_text()
-        (bundle / "manifest.json").write_text(manifest.replace(hashlib.sha256(whole).hexdigest(), hashlib.sha256(hollow).hexdigest()))
+        (bundle / "manifest.json").write_text(
+            manifest.replace(hashlib.sha256(whole).hexdigest(),
+                             hashlib.sha256(hollow).hexdigest()))
         said = self.run_in(self.numpy, program, "explain", *problem, ATTUNE_BUNDLE=str(bundle), ATTUNE_STORE="")
         self.assertIn("from a bundle is not used: object is not one of this machine", said)
 
     def test_programs_are_built_against_it(self):
-        folder = {name: self.run_in(self.numpy, "-m", "attune", f"--{name}").strip() for name in ("cmakedir", "pkgconfigdir", "library")}
+        folder = {
+            name: self.run_in(self.numpy, "-m", "attune", f"--{name}").strip()
+            for name in ("cmakedir", "pkgconfigdir", "library")}
         build = self.folder / "outside"
         output("cmake", "-S", OUTSIDE, "-B", build, f"-Dattune_DIR={folder['cmakedir']}")
         output("cmake", "--build", build)
         for program in ("outside_c", "outside_cpp"):
             output(build / program)
-        flags = output("pkg-config", "--cflags", "--libs", "attune", env=os.environ | {"PKG_CONFIG_PATH": folder["pkgconfigdir"]}).split()
+        flags = output("pkg-config", "--cflags", "--libs", "attune",
+                       env=os.environ | {"PKG_CONFIG_PATH": folder["pkgconfigdir"]}).split()
         output("cc", "-std=c11", OUTSIDE / "outside.c", *flags, "-o", self.folder / "by_pkg_config")
         output(self.folder / "by_pkg_config", env={"LD_LIBRARY_PATH": os.path.dirname(folder["library"])})
 
@@ -151,7 +164,11 @@ class Wheels(unittest.TestCase):
         self.assertIn(str(packages), self.run_in(python, "-c", TORCH))
         if list(packages.glob("nvidia/*/lib/libnvrtc.so.1[23]")):
             report = self.run_in(python, "-m", "attune", "doctor")
-            self.assertRegex(report, rf"found    nvrtc .* in {packages}/nvidia/\w+/lib/libnvrtc.so.1[23], from ATTUNE_NVRTC_FOLDERS; compiled")
+            self.assertRegex(
+                report,
+                rf"found    nvrtc .* in {packages}/nvidia/\w+/lib/libnvrtc.so.1[23], from ATTUNE_NVRTC_FOLDERS; "
+                rf"compiled"
+            )
 
     def test_sdist_holds_what_the_build_reads(self):
         self.assertLess(self.sdist.stat().st_size, 3e6)
@@ -159,7 +176,8 @@ class Wheels(unittest.TestCase):
             archive.extractall(self.folder / "sdist")
         source, = (self.folder / "sdist").iterdir()
         build = self.folder / "from_sdist"
-        output("cmake", "-S", source, "-B", build, "-G", "Ninja", "-DATTUNE_WHEEL=attune", "-DATTUNE_CPU=OFF", "-DATTUNE_TESTS=OFF")
+        output("cmake", "-S", source, "-B", build, "-G", "Ninja", "-DATTUNE_WHEEL=attune", "-DATTUNE_CPU=OFF",
+               "-DATTUNE_TESTS=OFF")
         inputs = output("ninja", "-C", build, "-t", "inputs", "all").splitlines()
         sources = [pathlib.Path(path) for path in inputs if path.startswith(str(source))]
         self.assertGreater(len(sources), 200)
@@ -167,8 +185,9 @@ class Wheels(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 and subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", tempfile.mkdtemp(),
-                                             "scikit-build-core"], capture_output=True, check=False).returncode != 0:
+    if len(sys.argv) < 2 and subprocess.run([
+            sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest",
+            tempfile.mkdtemp(), "scikit-build-core"], capture_output=True, check=False).returncode != 0:
         print("SKIP: pip finds no index here")
         sys.exit(77)
     unittest.main(argv=[sys.argv[0], *sys.argv[2:]])

@@ -42,7 +42,8 @@ class OnCpu(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "stream is 2, cudaStreamPerThread"):
             attune._torch.stream_address(2, 0)
         q, k, v = (fake_torch.Tensor(placed(np.ones((2, n, 2, 64), np.float32)), "cuda:0") for n in (1, 600, 600))
-        with fake_torch.on_stream(fake_torch.Stream(2)), self.assertRaisesRegex(ValueError, "the current stream is 2, cudaStreamPerThread"):
+        with fake_torch.on_stream(fake_torch.Stream(2)), self.assertRaisesRegex(
+                ValueError, "the current stream is 2, cudaStreamPerThread"):
             attune.attention_kvcache(q, k, v)
 
     def test_plans_that_dirty_each_others_workspace(self):
@@ -64,8 +65,9 @@ class OnCpu(unittest.TestCase):
         self.assertLess(other.zeroed_bytes, plan.zeroed_bytes)
         self.assertIs(_workspace.shared(other, None), workspace)
         workspace.ready(other, None)
-        np.ctypeslib.as_array(_workspace.ctypes.cast(workspace.address, _workspace.ctypes.POINTER(_workspace.ctypes.c_ubyte)),
-                              (plan.zeroed_bytes,))[:] = 255  # as `other` may
+        np.ctypeslib.as_array(
+            _workspace.ctypes.cast(workspace.address, _workspace.ctypes.POINTER(_workspace.ctypes.c_ubyte)),
+            (plan.zeroed_bytes, ))[:] = 255  # as `other` may
         plan.run(q, k, v, o)
         np.testing.assert_allclose(o, expected(q, k, v)[0], atol=2e-5)
 
@@ -88,7 +90,8 @@ class OnCpu(unittest.TestCase):
         np.testing.assert_allclose(o, expected(q, k, v)[0], atol=2e-5)
         frozen = memory[:]
         frozen.flags.writeable = False
-        for wrong in (memory[:8], memory[1:], memory.view("f4"), memory[::2], frozen, memory.reshape(1, -1), memory.astype(object)):
+        for wrong in (memory[:8], memory[1:], memory.view("f4"), memory[::2], frozen, memory.reshape(
+                1, -1), memory.astype(object)):
             with self.assertRaisesRegex(ValueError, "workspace (is|has) "):
                 plan.run(q, k, v, o, workspace=wrong)
         for wrong in (True, b"x" * plan.workspace_bytes, 1.5, [1]):
@@ -115,7 +118,8 @@ class OnCpu(unittest.TestCase):
             cuda.install()
 
     def test_memory_over_many_lengths(self):
-        child = subprocess.run([sys.executable, __file__, "--lengths", str(MANY_LENGTHS)], stdout=subprocess.PIPE, text=True, check=True)
+        child = subprocess.run(
+            [sys.executable, __file__, "--lengths", str(MANY_LENGTHS)], stdout=subprocess.PIPE, text=True, check=True)
         self.assertLess(float(child.stdout.split()[-1]) / MANY_LENGTHS, BYTES_OF_A_LENGTH, child.stdout)
 
 
@@ -150,10 +154,10 @@ class OnCuda(unittest.TestCase):
         run = lambda stream: self.plan.run(self.q, self.k, self.v, self.o, stream=stream)
         run(fake_torch.Stream(0x10))
         self.assertEqual(cuda.launches[-1][1], 0x10)
-        with self.assertRaisesRegex(ValueError, "stream is of cuda:1; accepted are those of cuda:0"):
+        with self.assertRaisesRegex(ValueError, "stream is of cuda:1; must be those of cuda:0"):
             run(fake_torch.Stream(0x10, 1))
         for wrong in ("0", True, -1, 1.5):
-            with self.assertRaisesRegex(TypeError, "stream is .*; accepted are a torch.cuda.Stream"):
+            with self.assertRaisesRegex(TypeError, "stream is .*; must be a torch.cuda.Stream"):
                 run(wrong)
 
     def test_devices(self):
@@ -161,11 +165,11 @@ class OnCuda(unittest.TestCase):
             attune.attention(self.q, *on("cuda:1", "k", "v"), context=self.context)
         with self.assertRaisesRegex(ValueError, "v is on cpu and q is on cuda:0"):
             attune.attention(self.q, self.k, *on("cpu", "v"), context=self.context)
-        with self.assertRaisesRegex(ValueError, "q is on cuda:1; accepted are tensors on cuda:0, which the plan is for"):
+        with self.assertRaisesRegex(ValueError, "q is on cuda:1; must be tensors on cuda:0, which the plan is for"):
             attune.attention(*on("cuda:1", "q", "k", "v"), context=self.context)
-        with self.assertRaisesRegex(ValueError, "q is on cpu; accepted are tensors on cuda:0"):
+        with self.assertRaisesRegex(ValueError, "q is on cpu; must be tensors on cuda:0"):
             self.plan.run(*on("cpu", "q", "k", "v"), self.o)
-        with self.assertRaisesRegex(ValueError, "q is on meta; accepted are tensors on cpu and cuda"):
+        with self.assertRaisesRegex(ValueError, "q is on meta; must be tensors on cpu and cuda"):
             attune.attention(*on("meta", "q", "k", "v"))
         with self.assertRaisesRegex(ValueError, "x is on meta"):
             attune.quantise(*on("meta", "q"))
@@ -176,7 +180,9 @@ class OnCuda(unittest.TestCase):
     def test_gradients(self):
         for tensor, name in ((self.q, "q"), (self.k, "k"), (self.v, "v"), (self.o, "out")):
             tensor.requires_grad = True
-            with self.assertRaisesRegex(ValueError, rf"{name} requires a gradient, .*none of it here; accepted is {name}.detach\(\), .*no_grad"):
+            with self.assertRaisesRegex(
+                    ValueError,
+                    rf"{name} requires a gradient, .*none of it here; must be {name}.detach\(\), .*no_grad"):
                 self.attend(out=self.o)
             with self.assertRaisesRegex(ValueError, f"{name[0]}.* requires a gradient"):
                 self.plan.run(self.q, self.k, self.v, self.o)
@@ -238,7 +244,9 @@ class OnCuda(unittest.TestCase):
         captured = [address for address, _ in cuda.launches[-3:]]
         self.assertEqual(captured[:2], [self.plan.graph_workspace.address, plan.graph_workspace.address])
         self.assertNotIn(eager, captured)
-        self.assertEqual(len({self.plan.graph_workspace.address, plan.graph_workspace.address, quantising.graph_workspace.address}), 3)
+        self.assertEqual(
+            len({self.plan.graph_workspace.address, plan.graph_workspace.address, quantising.graph_workspace.address}),
+            3)
         want = expected(*(values_of(name) for name in "qkv"))[0]
         for got in (o, self.o):
             np.testing.assert_allclose(got.array, want, atol=2e-5)
@@ -271,7 +279,8 @@ def grow_over_lengths(count):
     few = placed(np.ones((1, 3, 1, 16), np.float32))
     for length in range(1, count + 1):
         long = rows[:, :length]
-        attune.attention(few, long, long, mask="causal_bottom_right") if length % 2 else attune.attention(long, few, few)
+        attune.attention(few, long, long, mask="causal_bottom_right") if length % 2 else attune.attention(
+            long, few, few)
         if length == 100:
             before = resident()
     print(resident() - before)

@@ -44,8 +44,7 @@ TEST(AppendCheck, RowsBeyondThoseOfRequests) {
   AppendArgs append{};
   append.num_rows = 100;
   append.row_slots = list;
-  EXPECT_THAT(refusal_of(text, cache, append),
-              HasSubstr("append.num_rows is 100; accepted are 0 to 6"));
+  EXPECT_THAT(refusal_of(text, cache, append), HasSubstr("append.num_rows is 100; must be 0 to 6"));
   cache.q_begins = list;
   EXPECT_EQ(refusal_of(text, cache, append), "accepted");
 }

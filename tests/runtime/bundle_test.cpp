@@ -252,7 +252,7 @@ TEST_F(BundleTest, BadManifestsAreRefusedWithTheirPath) {
   write_manifest(R"({"attune_bundle": 2, "kernels": []})");
   EXPECT_THAT(refusal(), HasSubstr("attune_bundle is 2; this library reads version 1"));
   write_manifest(R"({"attune_bundle": 1, "kernels": [{"file": "../../etc/passwd"}]})");
-  EXPECT_THAT(refusal(), HasSubstr("accepted are plain names inside the bundle"));
+  EXPECT_THAT(refusal(), HasSubstr("must be plain names inside the bundle"));
   write_manifest(R"({"attune_bundle": 1, "kernels": [{"file": "a.cubin"}]})");
   EXPECT_THAT(refusal(), HasSubstr("kernels[0]: has no sha256"));
 }
@@ -270,17 +270,17 @@ TEST_F(BundleTest, AManifestsFieldOfAnotherTypeIsNamed) {
     if (name == "created") continue;  // for people alone
     nlohmann::json changed = sound;
     changed[name] = nlohmann::json::object();
-    EXPECT_THAT(refusal_of(changed), HasSubstr(name + " is {}; accepted are ")) << name;
+    EXPECT_THAT(refusal_of(changed), HasSubstr(name + " is {}; must be ")) << name;
   }
   for (const auto& [name, value] : sound["kernels"][0].items()) {
     nlohmann::json changed = sound;
     changed["kernels"][0][name] = nlohmann::json::object();
-    EXPECT_THAT(refusal_of(changed), HasSubstr("kernels[0]: " + name + " is {}; accepted are "));
+    EXPECT_THAT(refusal_of(changed), HasSubstr("kernels[0]: " + name + " is {}; must be "));
   }
   for (const auto& [name, value] : sound["kernels"][0]["winners"][0].items()) {
     nlohmann::json changed = sound;
     changed["kernels"][0]["winners"][0][name] = nlohmann::json::array();
-    EXPECT_THAT(refusal_of(changed), HasSubstr("kernels[0]: " + name + " is []; accepted are "));
+    EXPECT_THAT(refusal_of(changed), HasSubstr("kernels[0]: " + name + " is []; must be "));
   }
   nlohmann::json changed = sound;
   changed["kernels"][0]["winners"] = {3};

@@ -42,7 +42,8 @@ class ForeignCode(unittest.TestCase):
         self.environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder)}
 
     def test_the_foreign_library_can_be_seen(self):
-        said = output(ATTUNE, "doctor", env=self.environment | {"ATTUNE_CPU_PLUGIN": str(self.evil / "libattune_clang.so")})
+        said = output(ATTUNE, "doctor",
+                      env=self.environment | {"ATTUNE_CPU_PLUGIN": str(self.evil / "libattune_clang.so")})
         self.assertIn(FOREIGN_TEXT, said)
 
     def test_argv0_does_not_say_where_the_plugin_is(self):
@@ -63,8 +64,9 @@ class ForeignCode(unittest.TestCase):
                     environment["LD_LIBRARY_PATH"] = loader_path
                 said = output(sys.executable, "-c", OPEN_CONTEXT, str(self.evil), cwd=own, env=environment)
                 self.assertNotIn(FOREIGN_TEXT, said, (plugins, loader_path))
-                self.assertIn("opened" if plugins and pathlib.Path(LIBRARY).with_name("libattune_clang.so").exists() else
-                              "no CPU kernel can be compiled here", said)
+                self.assertIn(
+                    "opened" if plugins and pathlib.Path(LIBRARY).with_name("libattune_clang.so").exists() else
+                    "no CPU kernel can be compiled here", said)
 
     def test_a_setuid_program_ignores_its_callers_environment(self):
         if os.geteuid() != 0:

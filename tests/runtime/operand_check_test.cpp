@@ -61,12 +61,12 @@ TEST_F(OperandCheck, NullIsNamed) {
 TEST_F(OperandCheck, MisalignedAddressIsNamed) {
   operands_.q.data = at(0x1008);
   EXPECT_THAT(refusal(),
-              HasSubstr("q is at address 0x1008; accepted are addresses aligned to 16 bytes"));
+              HasSubstr("q is at address 0x1008; must be addresses aligned to 16 bytes"));
 }
 
 TEST_F(OperandCheck, StrideOfPartVectorIsNamed) {
   operands_.k.row_stride = 132;
-  EXPECT_THAT(refusal(), HasSubstr("k.row_stride is 132 elements; accepted are multiples of 8"));
+  EXPECT_THAT(refusal(), HasSubstr("k.row_stride is 132 elements; must be a multiple of 8"));
 }
 
 TEST_F(OperandCheck, StrideInsideTheHeadDimensionOverlaps) {
@@ -103,7 +103,7 @@ TEST_F(OperandCheck, LseOverlapIsNamed) {
   operands_.lse_head_stride = 4;
   EXPECT_THAT(refusal(), HasSubstr("lse.head_stride is 4 elements and overlaps"));
   operands_.lse_head_stride = 0;
-  EXPECT_THAT(refusal(), HasSubstr("lse.head_stride is 0; accepted are 5 and more"));
+  EXPECT_THAT(refusal(), HasSubstr("lse.head_stride is 0; must be at least 5"));
 }
 
 TEST_F(OperandCheck, LseStridesBeyondAddressesAreNamed) {
@@ -171,8 +171,7 @@ TEST_F(OperandCheck, WorkspaceIsChecked) {
     }
     return "accepted";
   };
-  EXPECT_EQ(text(at(0x100), 1023),
-            "workspace_bytes is 1023; accepted are 1024 and more for this plan");
+  EXPECT_EQ(text(at(0x100), 1023), "workspace_bytes is 1023; must be at least 1024 for this plan");
   EXPECT_THAT(text(nullptr, 1024), HasSubstr("workspace is a null pointer"));
   EXPECT_THAT(text(at(0x110), 1024), HasSubstr("aligned to 256 bytes"));
 }
@@ -205,9 +204,9 @@ TEST_F(NarrowOperandCheck, CachesHaveFactorsOfHeadsAlone) {
     }
     return std::string("accepted");
   };
-  EXPECT_THAT(of_cache(), HasSubstr("k_scale.batch_stride is 6; accepted is 0"));
+  EXPECT_THAT(of_cache(), HasSubstr("k_scale.batch_stride is 6; must be 0"));
   operands_.k_scale.batch_stride = 0;
-  EXPECT_THAT(of_cache(), HasSubstr("k_scale.block_stride is 1; accepted is 0"));
+  EXPECT_THAT(of_cache(), HasSubstr("k_scale.block_stride is 1; must be 0"));
   operands_.k_scale.block_stride = 0;
   EXPECT_EQ(of_cache(), "accepted");
   operands_.v_scale.batch_stride = 2;
@@ -222,10 +221,10 @@ TEST_F(NarrowOperandCheck, CachesHaveFactorsOfHeadsAlone) {
   operands_.v_scale = {factors_, 0, 1, 0, 1};
   EXPECT_EQ(refusal(), "accepted");
   operands_.q_scale = {factors_, 0, 1, 0, 1};
-  EXPECT_THAT(refusal(), HasSubstr("q_scale is given; accepted is null"));
+  EXPECT_THAT(refusal(), HasSubstr("q_scale is given; must be null"));
   problem_.dtype_kv = Dtype::kBf16;
   operands_.q_scale = {};
-  EXPECT_THAT(refusal(), HasSubstr("v_scale is given; accepted is null"));
+  EXPECT_THAT(refusal(), HasSubstr("v_scale is given; must be null"));
 }
 
 // Kernels count pages, slots and rows of packed keys in an int: more than it holds became a cache without keys.
@@ -282,7 +281,7 @@ TEST(CacheCheck, StridesOfACallsPagesAreNamed) {
   };
   EXPECT_EQ(refusal(), "accepted");
   cache.num_pages = 2;
-  EXPECT_THAT(refusal(), HasSubstr("v.batch_stride is 2049 elements; accepted are multiples of 8"));
+  EXPECT_THAT(refusal(), HasSubstr("v.batch_stride is 2049 elements; must be a multiple of 8"));
   operands.v.batch_stride = 2048;
   EXPECT_EQ(refusal(), "accepted");
 }
@@ -323,7 +322,7 @@ TEST_F(NarrowOperandCheck, NoFactorsPass) {
 
 TEST_F(NarrowOperandCheck, StridesCountBytes) {
   operands_.k.row_stride = 168;
-  EXPECT_THAT(refusal(), HasSubstr("k.row_stride is 168 elements; accepted are multiples of 16"));
+  EXPECT_THAT(refusal(), HasSubstr("k.row_stride is 168 elements; must be a multiple of 16"));
 }
 
 TEST_F(NarrowOperandCheck, TransposedValuesHoldAllKeys) {
@@ -336,7 +335,7 @@ TEST_F(NarrowOperandCheck, TransposedValuesHoldAllKeys) {
 
 TEST_F(NarrowOperandCheck, BadFactorsAreNamed) {
   operands_.k_scale.data = reinterpret_cast<float*>(at(0x1002));
-  EXPECT_THAT(refusal(), HasSubstr("k_scale is at address 0x1002; accepted are addresses aligned"));
+  EXPECT_THAT(refusal(), HasSubstr("k_scale is at address 0x1002; must be addresses aligned"));
   operands_.k_scale.data = factors_;
   operands_.k_scale.block_stride = -1;
   EXPECT_THAT(refusal(), HasSubstr("k_scale.block_stride is -1"));
@@ -351,7 +350,7 @@ TEST_F(NarrowOperandCheck, BadFactorsAreNamed) {
   EXPECT_THAT(refusal(), HasSubstr("v_scale.batch_stride is 9223372036854775807; with 2 steps"));
   operands_.v_scale.batch_stride = 0;
   operands_.q_scale.heads_per_scale = 3;
-  EXPECT_THAT(refusal(), HasSubstr("q_scale.heads_per_scale is 3; accepted are divisors of the 4"));
+  EXPECT_THAT(refusal(), HasSubstr("q_scale.heads_per_scale is 3; must be divisors of the 4"));
   operands_.q_scale.heads_per_scale = 0;
   EXPECT_THAT(refusal(), HasSubstr("q_scale.heads_per_scale is 0"));
 }

@@ -59,14 +59,13 @@ TEST_F(PackedOperands, LseHasTheRowsOfTheCall) {
     }
   operands_.lse_head_stride = 0;
   EXPECT_EQ(refusal(),
-            "lse.head_stride is 0; accepted are 1 and more, or both strides 0 for contiguous");
+            "lse.head_stride is 0; must be at least 1, or both strides 0 for contiguous");
   problem_.packed_q = false;
   operands_ = contiguous_operands(problem_, at(0x10000), at(0x20000), at(0x30000), at(0x40000),
                                   static_cast<float*>(at(0x50000)));
   operands_.lse_head_stride = 3, operands_.lse_batch_stride = 16;
-  EXPECT_EQ(
-      refusal(),
-      "lse.head_stride is 3 elements and overlaps rows, which spans 4; accepted are 4 and more");
+  EXPECT_EQ(refusal(),
+            "lse.head_stride is 3 elements and overlaps rows, which spans 4; must be at least 4");
 }
 
 }  // namespace

@@ -280,7 +280,7 @@ TEST_F(PrefillCpu, IllegalConfigsAndSpecsAreRefusedInASentence) {
   };
   EXPECT_THAT(broken("rows", 12), ::testing::HasSubstr("rows"));
   EXPECT_THAT(broken("pack_kv", 0), ::testing::HasSubstr("pack_kv is 0"));
-  EXPECT_THAT(broken("block_n", 100), ::testing::HasSubstr("block_n is 100; accepted are"));
+  EXPECT_THAT(broken("block_n", 100), ::testing::HasSubstr("block_n is 100; must be"));
   KernelSpec wide = spec;
   wide.head_dim_v = 520;
   EXPECT_THAT(prefill_cpu().refuses(wide, arch_).value_or(""),

@@ -20,7 +20,8 @@ def main():
         environment = dict(os.environ, ATTUNE_STORE=str(pathlib.Path(folder) / "store/store.db"), ATTUNE_LOCKS=folder)
 
         def run(*words, code=0):
-            done = subprocess.run([program, *words], env=environment, capture_output=True, text=True, timeout=200, check=False)
+            done = subprocess.run([program, *words], env=environment, capture_output=True, text=True, timeout=200,
+                                  check=False)
             if done.returncode != code:
                 sys.exit(f"{words} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
             return json.loads(done.stdout) if "--json" in words else done.stdout + done.stderr

@@ -119,7 +119,7 @@ TEST_F(ConfigFile, AnUnknownTypeCanBeReadAsAKnownOne) {
   EXPECT_THAT(falcon.notes.front(), HasSubstr("read as falcon; its model_type is \"new\""));
   EXPECT_EQ(to_text(workload_of(config, "bert").problems.front()),
             problem_text("head_dim=128,heads=32/1,mask=none"));
-  EXPECT_THAT(refusal(config, "lama"), HasSubstr("--as is \"lama\"; accepted are"));
+  EXPECT_THAT(refusal(config, "lama"), HasSubstr("--as is \"lama\"; must be"));
 }
 
 TEST_F(ConfigFile, ALengthIsForLayersWhoseLengthIsOpen) {
@@ -209,7 +209,7 @@ TEST_F(ConfigFile, HostileConfigsAreRefusedInOneSentence) {
   EXPECT_THAT(refused(R"({"model_type":"llama","num_attention_heads":")" + wide + "\"}"),
               HasSubstr("..."));
   EXPECT_THAT(refused(R"({"model_type":"llama","hidden_size":64,"num_hidden_layers":2000000000})"),
-              HasSubstr("accepted is an integer from 1 to 4096"));
+              HasSubstr("must be an integer from 1 to 4096"));
   EXPECT_THAT(refused(std::string(17 << 20, ' ')), HasSubstr("larger than 16777216 bytes"));
   EXPECT_THAT(refused(R"({"model_type": "llama"})"),
               HasSubstr("\"num_attention_heads\" is missing"));

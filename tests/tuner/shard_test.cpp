@@ -38,7 +38,7 @@ TEST(Shard, TextsAreRead) {
   for (const char* bad : {"", "/", "8/8", "-1/8", "1", "1/", "/8", "1/0", "a/8", "1/8x", "1/8/9",
                           "env/0", "env/x", "99999999999/8", "0/1000001"})
     EXPECT_THAT(refusal(bad, {{"RANK", "0"}, {"WORLD_SIZE", "1"}}),
-                HasSubstr(std::string("--shard is \"") + bad + "\"; accepted are I/N"))
+                HasSubstr(std::string("--shard is \"") + bad + "\"; must be I/N"))
         << bad;
 }
 

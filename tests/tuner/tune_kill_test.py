@@ -86,8 +86,9 @@ class Attack:
                                 stderr=subprocess.DEVNULL)
 
     def command(self, number, lengths):
-        return [self.attune, "tune", "--target", "cpu:1", "--effort", "quick", "--jobs", "1", "--problem", PROBLEMS[number],
-                "--seqlen", ",".join(map(str, lengths))]
+        return [
+            self.attune, "tune", "--target", "cpu:1", "--effort", "quick", "--jobs", "1", "--problem", PROBLEMS[number],
+            "--seqlen", ",".join(map(str, lengths))]
 
     def kill_worker(self, tune):
         for worker in children(tune.pid):
@@ -121,11 +122,12 @@ class Attack:
             assert is_sound(self.store), "the store is damaged"
 
     def goes_on(self):
-        done = subprocess.run(self.command(0, self.lengths[:1]) + ["--json"], text=True, capture_output=True, check=False,
-                              timeout=120, env=dict(os.environ, ATTUNE_STORE=str(self.store), ATTUNE_LOCKS=str(self.folder)))
+        done = subprocess.run(
+            self.command(0, self.lengths[:1]) + ["--json"], text=True, capture_output=True, check=False, timeout=120,
+            env=dict(os.environ, ATTUNE_STORE=str(self.store), ATTUNE_LOCKS=str(self.folder)))
         assert done.returncode == 0, done.stderr
-        verified = subprocess.run([self.attune, "db", "verify", "--store", str(self.store)], capture_output=True, text=True,
-                                  check=False)
+        verified = subprocess.run(
+            [self.attune, "db", "verify", "--store", str(self.store)], capture_output=True, text=True, check=False)
         assert verified.returncode == 0, verified.stdout + verified.stderr
         left = [path.name for path in self.folder.iterdir() if ".corrupt-" in path.name]
         assert not left, f"a kill was taken for damage: {left}"

@@ -174,41 +174,41 @@ TEST_F(TemporaryFile, MalformedConfigsAreRefused) {
       {"{}", "\"num_attention_heads\" is missing"},
       {R"({"model_type": "mamba", "hidden_size": 64})", "model_type is \"mamba\""},
       {R"({"num_attention_heads": "32", "hidden_size": 4096})",
-       "\"num_attention_heads\" is \"32\"; accepted is an integer above 0"},
+       "\"num_attention_heads\" is \"32\"; must be an integer above 0"},
       {R"({"num_attention_heads": 0, "hidden_size": 4096})", "\"num_attention_heads\" is 0"},
       {R"({"num_attention_heads": -4, "hidden_size": 4096})", "\"num_attention_heads\" is -4"},
       {R"({"num_attention_heads": 32})", "\"hidden_size\" is missing"},
       {R"({"num_attention_heads": 32, "hidden_size": 4095})",
-       "\"hidden_size\" is 4095; accepted is a multiple of num_attention_heads (32)"},
+       "\"hidden_size\" is 4095; must be a multiple of num_attention_heads (32)"},
       {R"({"num_attention_heads": 32, "num_key_value_heads": 5, "hidden_size": 4096})",
-       "\"num_key_value_heads\" is 5; accepted is a divisor of num_attention_heads (32)"},
+       "\"num_key_value_heads\" is 5; must be a divisor of num_attention_heads (32)"},
       {R"({"num_attention_heads": 32, "head_dim": 100})", "head_dim_qk is 100"},
       {R"({"num_attention_heads": 32, "head_dim": 128, "torch_dtype": "int3"})",
-       "\"torch_dtype\" is \"int3\"; accepted is float32"},
+       "\"torch_dtype\" is \"int3\"; must be float32"},
       {R"({"num_attention_heads": 32, "head_dim": 128, "sliding_window": "big"})",
        "\"sliding_window\" is \"big\""},
       {R"({"num_attention_heads": 32, "head_dim": 128, "sliding_window": 64, "use_sliding_window": 1})",
-       "accepted is true or false"},
+       "must be true or false"},
       {R"({"_class_name": "UNet2DConditionModel"})", "\"block_out_channels\" is missing"},
       {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320, 640], "attention_head_dim": [5], "sample_size": 64,
           "down_block_types": ["DownBlock2D", "DownBlock2D"]})",
-       "\"attention_head_dim\" is [5]; accepted is 2 integers"},
+       "\"attention_head_dim\" is [5]; must be 2 integers"},
       {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320, 640], "attention_head_dim": 8, "sample_size": 64,
           "down_block_types": ["DownBlock2D", "DownBlock2D"], "mid_block_type": "UNetMidBlock2D"})",
-       "accepted is a list with a CrossAttn block"},
+       "must be a list with a CrossAttn block"},
       {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320], "attention_head_dim": 8, "sample_size": 46341,
           "down_block_types": ["CrossAttnDownBlock2D"]})",
-       "\"sample_size\" is 46341; accepted is a size of up to 46340"},
+       "\"sample_size\" is 46341; must be a size of up to 46340"},
       {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320], "attention_head_dim": 8, "sample_size": 64,
           "down_block_types": ["CrossAttnDownBlock2D"], "layers_per_block": 1073741823})",
-       "\"layers_per_block\" is 1073741823; accepted is a number with which the model has up to"},
+       "\"layers_per_block\" is 1073741823; must be a number with which the model has up to"},
       {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320], "attention_head_dim": 8, "sample_size": 64,
           "down_block_types": ["CrossAttnDownBlock2D"], "transformer_layers_per_block": 2147483647})",
-       "\"transformer_layers_per_block\" is 2147483647; accepted is a number with which"},
+       "\"transformer_layers_per_block\" is 2147483647; must be a number with which"},
       {R"({"_class_name": "SD3Transformer2DModel", "attention_head_dim": 64, "sample_size": 2147483647})",
-       "\"sample_size\" is 2147483647; accepted is a size of up to"},
+       "\"sample_size\" is 2147483647; must be a size of up to"},
       {R"({"_class_name": "FluxTransformer2DModel", "attention_head_dim": 64, "num_layers": 2, "num_single_layers": 2147483646})",
-       "\"num_single_layers\" is 2147483646; accepted is a number with which the model has"},
+       "\"num_single_layers\" is 2147483646; must be a number with which the model has"},
   };
   for (const auto& [text, sentence] : table)
     EXPECT_THAT(model_error(text), HasSubstr(sentence)) << text;
@@ -256,10 +256,9 @@ TEST_F(TemporaryFile, CapturedProblemsAreReadLineByLine) {
   };
   EXPECT_THAT(error_of("{\"problem\": \"head_dim=64,heads=8,seqlen=3\"}\n{oops\n"),
               HasSubstr("line 2: not JSON"));
-  EXPECT_THAT(
-      error_of("{\"problem\": \"head_dim=64,heads=8,seqlen=3\"}\n{\"problem\": \"head_d"),
-      AllOf(HasSubstr(path_.string() + ", line 2: not JSON"),
-            HasSubstr("; accepted is a whole {\"problem\": \"dtype=bf16,...\"} on each line")));
+  EXPECT_THAT(error_of("{\"problem\": \"head_dim=64,heads=8,seqlen=3\"}\n{\"problem\": \"head_d"),
+              AllOf(HasSubstr(path_.string() + ", line 2: not JSON"),
+                    HasSubstr("; must be a whole {\"problem\": \"dtype=bf16,...\"} on each line")));
   EXPECT_THAT(error_of("{\"problem\": \"head_dim=64,heads=8/3,seqlen=3\"}\n"),
               HasSubstr("line 1: num_heads_q is 8 and num_heads_kv is 3"));
   EXPECT_THAT(error_of("{\"text\": 3}\n"), HasSubstr("line 1: no \"problem\" text"));
@@ -279,8 +278,8 @@ TEST(Workload, ListsOfLengths) {
       parse_length_list("--seqlen", bad);
       FAIL() << bad;
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("--seqlen is \"" + std::string(bad) +
-                                          "\"; accepted are integers above 0"));
+      EXPECT_THAT(error.what(),
+                  HasSubstr("--seqlen is \"" + std::string(bad) + "\"; must be integers above 0"));
     }
   }
   EXPECT_EQ(parse_dtype_list("bf16,fp16"), (std::vector<Dtype>{Dtype::kBf16, Dtype::kFp16}));

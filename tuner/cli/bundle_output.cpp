@@ -60,8 +60,7 @@ BundleChange write_kernels(const std::string& place, const std::vector<BundledKe
   if (ending != ".o" && packing != Packing::kNone)
     throw Error(
         ErrorCode::kInvalidArgument,
-        fmt::format("--zstd is given for the folder {}; accepted are NAME.attune and NAME.o",
-                    place));
+        fmt::format("--zstd is given for the folder {}; must be NAME.attune and NAME.o", place));
   if (ending != ".o") {
     check_folder_name(place);
     return write_bundle(place, kernels);

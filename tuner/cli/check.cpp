@@ -103,18 +103,18 @@ int fuzz(const Options& options) {
       options.config.empty() ? first_given(options.workload) : std::string("--config");
   if (!has_problems(options.workload) && !given.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is given with --fuzz and no problem; accepted is {} beside "
+                fmt::format("{} is given with --fuzz and no problem; must be {} beside "
                             "--problem or MODEL: without one, problems are drawn",
                             given, given));
   if (options.workload.dropout != 0 || options.workload.deterministic)
     throw Error(ErrorCode::kInvalidArgument,
-                "--fuzz is given with --dropout or --deterministic; accepted is --fuzz without "
+                "--fuzz is given with --dropout or --deterministic; must be --fuzz without "
                 "them: with --training it draws both");
   if (!options.workload.training)
     return check_fuzz({options.fuzz, options.config}, options, device);
   if (has_problems(options.workload))
     throw Error(ErrorCode::kInvalidArgument,
-                "--fuzz is given with --training and a problem, a model or --config; accepted are "
+                "--fuzz is given with --training and a problem, a model or --config; must be "
                 "--fuzz and --training alone, or --sample beside problems");
   return check_random_gradients(options.fuzz, options, device);
 }
@@ -122,10 +122,10 @@ int fuzz(const Options& options) {
 int check(const Options& options) {
   if (options.sample < 0)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--sample is {}; accepted are 0 (off) and more", options.sample));
+                fmt::format("--sample is {}; must be 0 (off) and more", options.sample));
   if (options.fuzz < 0)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--fuzz is {}; accepted are 0 (off) and more", options.fuzz));
+                fmt::format("--fuzz is {}; must be 0 (off) and more", options.fuzz));
   if (!options.template_name.empty()) template_by_name(options.template_name);  // or a list of all
   if (options.fuzz > 0) return fuzz(options);
   read_stored_programs(options.machine, options.workload.problems);

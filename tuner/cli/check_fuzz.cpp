@@ -44,9 +44,8 @@ void run_problems(const FuzzOptions& options, const RunOptions& run, const Engin
   for (const Problem& problem : workload_of(run.workload, device.target()).problems) {
     const Op attention = Problem{}.op;  // what the cases are of
     if (problem.op != attention)
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("--fuzz is given with op={}; accepted is op={}", op_name(problem.op),
-                              op_name(attention)));
+      throw Error(ErrorCode::kUnsupported, fmt::format("--fuzz is given with op={}; must be op={}",
+                                                       op_name(problem.op), op_name(attention)));
     if (run.template_name.empty() && options.config.empty()) {  // the kernel that a call runs
       const Plan plan = engine.choose(problem);
       for (int i = 0; i < options.count && !fuzz->is_device_lost(); ++i)

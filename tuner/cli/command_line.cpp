@@ -30,7 +30,7 @@ CLI::Validator number_above(double bound, bool or_equal) {
             double value = 0;
             const bool is_below = CLI::detail::lexical_cast(text, value) &&
                                   (or_equal ? value < bound : value <= bound);
-            return is_below ? fmt::format("{} is too small; accepted are numbers {} {}", text,
+            return is_below ? fmt::format("{} is too small; must be numbers {} {}", text,
                                           or_equal ? "from" : "above", bound)
                             : std::string();
           },

@@ -178,7 +178,7 @@ void print_jobs(const std::vector<Job>& jobs) {
 int compile(const Options& options) {
   if (options.zstd && options.out.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                "--zstd is given without --out; accepted is --zstd beside --out NAME.attune: a "
+                "--zstd is given without --out; must be --zstd beside --out NAME.attune: a "
                 "store keeps images as they are");
   Workload workload;
   std::vector<Job> jobs = jobs_for(options, &workload);

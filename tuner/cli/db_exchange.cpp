@@ -78,7 +78,7 @@ int export_rows(const DbOptions& options, const std::string& file) {
   const bool lines = file == "-" || has_suffix(file, ".jsonl");
   if (!lines && !has_suffix(file, ".db"))
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("FILE is \"{}\"; accepted are names that end in .jsonl (rows as JSON "
+                fmt::format("FILE is \"{}\"; must be names that end in .jsonl (rows as JSON "
                             "lines) or .db (rows and images), and - "
                             "for JSON lines on stdout",
                             file));

@@ -220,12 +220,12 @@ void check_place(const Options& options, size_t num_archs) {
   if (!options.out.empty() || options.json || options.what == "resources") return;
   if (num_archs > 1)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--arch names {} archs; accepted are one, or --out FOLDER, which gets "
+                fmt::format("--arch names {} archs; must be one, or --out FOLDER, which gets "
                             "a file for each, or --what resources",
                             num_archs));
   if (options.what == "image" && ::isatty(STDOUT_FILENO) == 1)
     throw Error(ErrorCode::kInvalidArgument,
-                "--what is \"image\", and stdout is a terminal; accepted is --out FILE, or stdout "
+                "--what is \"image\", and stdout is a terminal; must be --out FILE, or stdout "
                 "to a file or pipe");
 }
 

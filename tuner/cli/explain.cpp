@@ -65,11 +65,11 @@ Json layers_json(const EngineOptions& settings) {
 void check_subject(const Options& options) {
   const bool of_model = !options.model.model.empty();
   if (of_model == !options.problem.empty())
-    throw Error(ErrorCode::kInvalidArgument, "accepted is one of MODEL and --problem");
+    throw Error(ErrorCode::kInvalidArgument, "must be one of MODEL and --problem");
   if (const std::string given = first_given(options.model); !of_model && !given.empty())
     throw Error(
         ErrorCode::kInvalidArgument,
-        fmt::format("{0} is given without MODEL; accepted is {0} beside MODEL: --problem says it",
+        fmt::format("{0} is given without MODEL; must be {0} beside MODEL: --problem says it",
                     given));
 }
 

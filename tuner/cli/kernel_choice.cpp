@@ -109,7 +109,7 @@ Arch checked_arch(const std::string& name) {
   const CpuToolchain& toolchain = cpu_toolchain();
   if (!toolchain.knows_cpu(arch.cpu))
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("arch is \"{}\", and LLVM has no CPU of this name; accepted are those "
+                fmt::format("arch is \"{}\", and LLVM has no CPU of this name; must be those "
                             "that it has, such as {}, this machine's",
                             name, toolchain.host_arch().name()));
   return arch;
@@ -204,7 +204,7 @@ std::vector<std::string> split_list(const std::string& text, const std::string& 
     part.erase(part.find_last_not_of(' ') + 1);
     if (part.empty())
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("{} is \"{}\"; accepted is a list such as a,b without empty parts",
+                  fmt::format("{} is \"{}\"; must be a list such as a,b without empty parts",
                               option, text));
     parts.push_back(std::move(part));
     start = end + 1;

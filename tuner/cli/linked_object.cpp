@@ -124,7 +124,7 @@ std::string symbol_name(const std::string& file) {
                          });
   if (!is_c_name || is_taken_in_c(name))
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("the object is named \"{}\"; accepted are names in C that are no words "
+                fmt::format("the object is named \"{}\"; must be names in C that are no words "
                             "of its own, such as "
                             "my_kernels.o, because its symbols have that name",
                             file));

@@ -60,13 +60,13 @@ void check_options(const Options& options) {
     throw Error(ErrorCode::kInvalidArgument, sentence);
   };
   if (!options.check && options.target != "auto")
-    refuse("--target is given without --check; accepted is --target beside --check");
+    refuse("--target is given without --check; must be --target beside --check");
   if (!options.check && options.json && options.file == "-")
-    refuse("--json is given, and FILE is -, stdout, which the pins take; accepted is one of them");
+    refuse("--json is given, and FILE is -, stdout, which the pins take; must be one of them");
   const bool filters = !options.device.empty() || !options.template_name.empty();
   if (options.check && options.store.empty() && filters)
     refuse(
-        fmt::format("{} is given with --check and without --store; accepted is it beside "
+        fmt::format("{} is given with --check and without --store; must be it beside "
                     "--store, whose winners it chooses",
                     options.device.empty() ? "--template" : "--device"));
 }

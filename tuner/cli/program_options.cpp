@@ -41,7 +41,7 @@ void give(const ProgramDigest& digest, const char* name, ProgramDigest SpecField
   if (problem->*field)
     throw Error(
         ErrorCode::kInvalidArgument,
-        fmt::format("--{0}-mod is given, and problem {1} has {0}_mod={2}; accepted is one of them",
+        fmt::format("--{0}-mod is given, and problem {1} has {0}_mod={2}; must be one of them",
                     name, to_text(*problem), to_text(problem->*field)));
   problem->*field = digest;
 }

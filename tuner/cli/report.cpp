@@ -79,17 +79,16 @@ Json head(const std::string& kind) {
 Json diff_data(const Options& options) {
   if (options.diff.size() != 2)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--diff names {} stores; accepted are two, the one before and the one "
+                fmt::format("--diff names {} stores; must be two, the one before and the one "
                             "after",
                             options.diff.size()));
   if (!options.model.model.empty())
     throw Error(
         ErrorCode::kInvalidArgument,
-        fmt::format("MODEL is {}, beside --diff; accepted is one of both", options.model.model));
+        fmt::format("MODEL is {}, beside --diff; must be one of both", options.model.model));
   if (!options.peers.empty())
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("--peers is {}, beside --diff; accepted is one of both", options.peers));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--peers is {}, beside --diff; must be one of both", options.peers));
   Json data = head("diff");
   data["stores"] = options.diff;
   data.update(report_diff(existing(options.diff[0]), existing(options.diff[1])));
@@ -112,7 +111,7 @@ int report(const Options& options) {
   if (const std::string given = first_given(options.model);
       options.model.model.empty() && !given.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{0} is given without MODEL; accepted is {0} beside MODEL", given));
+                fmt::format("{0} is given without MODEL; must be {0} beside MODEL", given));
   const Json data = options.diff.empty() ? store_data(options) : diff_data(options);
   const std::string page = report_page(data);
   write_file(options.out, page);

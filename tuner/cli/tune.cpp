@@ -79,7 +79,7 @@ double seconds_of(const std::string& text) {
   const double seconds = value * factor;
   if (error != std::errc() || at != end || !(seconds > 0) || seconds > kMost)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--budget is \"{}\"; accepted are decimal seconds above 0, as in 90, "
+                fmt::format("--budget is \"{}\"; must be decimal seconds above 0, as in 90, "
                             "90s, 10m or 1h, up to {:.0f}s",
                             text, kMost));
   return seconds;
@@ -242,7 +242,7 @@ void take_shard(const Options& options, Workload* workload) {
   if (options.shard.empty()) {
     if (options.replicate != 1)
       throw Error(ErrorCode::kInvalidArgument,
-                  "--replicate is given without --shard; accepted is --replicate beside --shard");
+                  "--replicate is given without --shard; must be --replicate beside --shard");
     return;
   }
   const Shard shard = parse_shard(options.shard, environment_variable);
@@ -256,7 +256,7 @@ int tune_command(const Options& options) {
   seconds_of(options.budget);
   if (options.verify < 0)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--verify is {}; accepted are 0 (off) and more", options.verify));
+                fmt::format("--verify is {}; must be 0 (off) and more", options.verify));
   read_stored_programs(options.machine, options.workload.problems);
   Workload workload = workload_of(options.workload, target_of(options.machine.target));
   take_shard(options, &workload);

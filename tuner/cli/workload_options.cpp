@@ -65,7 +65,7 @@ void check_fp8_options(const Fp8Options& chosen, const std::vector<Problem>& pro
   throw Error(
       ErrorCode::kInvalidArgument,
       "--accuracy, --v-layout or --scale-block is given, but no problem has 8-bit operands; "
-      "accepted are these with --dtype e4m3, and --accuracy with --dtype fp32");
+      "must be these with --dtype e4m3, and --accuracy with --dtype fp32");
 }
 
 }  // namespace
@@ -81,16 +81,16 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
                            giver_of(options.programs)};
   if (!options.read_as.empty() && options.model.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                "--as is given without MODEL; accepted is --as beside MODEL");
+                "--as is given without MODEL; must be --as beside MODEL");
   const bool has_shapes =
       !options.seqlens.empty() || !options.batches.empty() || !options.dtypes.empty();
   if (has_shapes && options.model.empty() && options.problems.empty() && !options.captured.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                "--seqlen, --batch or --dtype is given with --captured alone; accepted are these "
+                "--seqlen, --batch or --dtype is given with --captured alone; must be these "
                 "beside MODEL and --problem: captured problems say their own");
   if (options.padded && options.model.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                "--padded is given without MODEL; accepted is --padded beside MODEL, or "
+                "--padded is given without MODEL; must be --padded beside MODEL, or "
                 "key_lengths=1 in --problem");
   std::vector<Workload> parts;
   if (!options.model.empty())
@@ -101,20 +101,18 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
     for (Problem& problem : parts.back().problems) choice.complete(&problem);
   }
   if (parts.empty())
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "no problem was given; accepted are a model's config.json, --problem and --captured");
+    throw Error(ErrorCode::kInvalidArgument,
+                "no problem was given; must be a model's config.json, --problem and --captured");
   Workload workload = join(parts);
   if (options.training)
     add_training({static_cast<float>(options.dropout), options.deterministic}, &workload);
   if (!options.training && options.dropout != 0)
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "--dropout is given without --training; accepted is --dropout beside --training, or "
-        "dropout=N in --problem");
+    throw Error(ErrorCode::kInvalidArgument,
+                "--dropout is given without --training; must be --dropout beside --training, or "
+                "dropout=N in --problem");
   if (!options.training && options.deterministic)
     throw Error(ErrorCode::kInvalidArgument,
-                "--deterministic is given without --training; accepted is --deterministic beside "
+                "--deterministic is given without --training; must be --deterministic beside "
                 "--training, or deterministic=1 in --problem of op attention_backward");
   for (const std::string& note : workload.notes) print_notice("attune: note: " + note);
   if (workload.problems.empty())

@@ -28,7 +28,7 @@ void check_rotary(const Problem& p) {
   }
   if (p.rotary_dim < 0 || p.rotary_dim > p.head_dim_qk || p.rotary_dim % 2 != 0)
     refuse(
-        fmt::format("rotary_dim is {}; accepted are even numbers from 2 to head_dim_qk, {}, or "
+        fmt::format("rotary_dim is {}; must be even numbers from 2 to head_dim_qk, {}, or "
                     "0 for all columns",
                     p.rotary_dim, p.head_dim_qk));
 }

@@ -38,7 +38,7 @@ void check_load(const Problem& p) {
           .size());
   if (p.load < 0 || p.load >= loads)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("load is {}; score_mod has {} loads of floats, and accepted are their "
+                fmt::format("load is {}; score_mod has {} loads of floats, and must be their "
                             "numbers from 0 on",
                             p.load, loads));
 }
@@ -58,12 +58,12 @@ void check_score_gradient(const Problem& p) {
                                                                  : p.sinks != ScoreTensor::kNone;
   if (!there && is_of_load(p.score_gradient))
     refuse(
-        fmt::format("score_gradient is {}, and there is no score_mod; accepted is one that "
+        fmt::format("score_gradient is {}, and there is no score_mod; must be one that "
                     "loads floats",
                     name));
   if (!there)
     refuse(
-        fmt::format("score_gradient is {}, which the problem does not have; accepted are "
+        fmt::format("score_gradient is {}, which the problem does not have; must be "
                     "problems with {}, and none",
                     name, name));
   if (p.accumulate)

@@ -56,7 +56,7 @@ void check(const Problem& p) {
         "are the newest tokens");
   if (p.packed_kv && p.page_size > 0)
     refuse(
-        fmt::format("packed_kv is 1 and page_size is {}; accepted is one of them: packed keys "
+        fmt::format("packed_kv is 1 and page_size is {}; must be one of them: packed keys "
                     "stand in no pages",
                     p.page_size));
 }
@@ -92,11 +92,11 @@ double flops(const Problem& p) {
 void check_cached_problem(const Problem& p, const char* op) {
   check_dtypes(p, op);
   if (p.page_size < 0 || p.page_size > kMaxPageSize)
-    refuse(fmt::format("page_size is {}; accepted are 1 to {}, or 0 for no pages", p.page_size,
+    refuse(fmt::format("page_size is {}; must be 1 to {}, or 0 for no pages", p.page_size,
                        kMaxPageSize));
   if (p.num_pages < 0 || p.num_pages >= kMaxPages)
     refuse(fmt::format(
-        "num_pages is {}; accepted are 1 to {}, or 0 for as many as the requests need at most",
+        "num_pages is {}; must be 1 to {}, or 0 for as many as the requests need at most",
         p.num_pages, kMaxPages - 1));
   if (p.fp8 != Fp8Options{})
     refuse(fmt::format("op {} takes no option of 8-bit operands and no accuracy", op));

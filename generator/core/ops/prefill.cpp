@@ -20,10 +20,10 @@ void check_fp8_dtypes(const Problem& p) {
     refuse(
         fmt::format("dtype_q is {}; with 8-bit operands it must be e4m3", dtype_name(p.dtype_q)));
   if (!is_8_bit(p.dtype_kv))
-    refuse(fmt::format("dtype_kv is {} and dtype_q is e4m3; accepted are e4m3 and e5m2",
+    refuse(fmt::format("dtype_kv is {} and dtype_q is e4m3; must be e4m3 and e5m2",
                        dtype_name(p.dtype_kv)));
   if (is_8_bit(p.dtype_o))
-    refuse(fmt::format("dtype_o is {}; accepted are bf16 and fp16", dtype_name(p.dtype_o)));
+    refuse(fmt::format("dtype_o is {}; must be bf16 and fp16", dtype_name(p.dtype_o)));
 }
 
 void check_dtypes(const Problem& p) {
@@ -40,7 +40,7 @@ void check(const Problem& p) {
   check_dtypes(p);
   if (p.fp8.rotation != Rotation::kNone)
     throw Error(ErrorCode::kInvalidArgument,
-                "rotation is hadamard; accepted is none: the quantise op rotates, attention takes "
+                "rotation is hadamard; must be none: the quantise op rotates, attention takes "
                 "rotated operands as they are");
 }
 

@@ -14,9 +14,9 @@ bool is_on(const SpecFields& spec) { return spec.chunk > 0; }
 
 void check(const Problem& problem) {
   if (problem.chunk < 0)
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("chunk is {}; accepted are numbers of keys above 0, and 0 for none",
-                            problem.chunk));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("chunk is {}; must be numbers of keys above 0, and 0 for none", problem.chunk));
 }
 
 score::Program program(const SpecFields& spec) {

@@ -179,8 +179,8 @@ class Cascade {
            void* stream = nullptr) const {
     if (levels.size() != num_levels_)
       throw Error(ATTUNE_INVALID_ARGUMENT, "levels has " + std::to_string(levels.size()) +
-                                               " operands; accepted are " +
-                                               std::to_string(num_levels_) + ", one of each level");
+                                               " operands; must be " + std::to_string(num_levels_) +
+                                               ", one of each level");
     check(attune_cascade_run(cascade_.get(), levels.data(), workspace, bytes, stream));
   }
 

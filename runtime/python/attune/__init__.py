@@ -44,13 +44,16 @@ from ._tree_mask import tree_mask
 from ._quantise import prepare_quantise as prepare_quantize, quantise as quantize
 
 __version__ = version()
-__all__ = ["BlockMap", "Context", "Error", "Plan", "alibi_slopes", "append_kv", "attention", "attention_backward", "attention_kvcache", "block_map",
-           "cascade", "dropout_mask", "dropout_rate", "mask_mod", "merge", "patch_diffusers", "pin_digest", "prepare", "prepare_append_kv", "prepare_cascade",
-           "prepare_kvcache", "prepare_merge", "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize", "register_transformers",
-           "rotary_table", "score_gradient", "score_mod", "tree_mask", "tune", "tune_on_first_use", "version", "why"]
+__all__ = [
+    "BlockMap", "Context", "Error", "Plan", "alibi_slopes", "append_kv", "attention", "attention_backward",
+    "attention_kvcache", "block_map", "cascade", "dropout_mask", "dropout_rate", "mask_mod", "merge", "patch_diffusers",
+    "pin_digest", "prepare", "prepare_append_kv", "prepare_cascade", "prepare_kvcache", "prepare_merge",
+    "prepare_quantise", "prepare_quantize", "problem_text", "quantise", "quantize", "register_transformers",
+    "rotary_table", "score_gradient", "score_mod", "tree_mask", "tune", "tune_on_first_use", "version", "why"]
 
-_WHEN_USED = {"tune": "_tune", "TuneReport": "_tune", "tune_on_first_use": "_tune_on_first_use", "why": "_why", "Why": "_why",
-              "patch_diffusers": "diffusers", "register_transformers": "transformers"}
+_WHEN_USED = {
+    "tune": "_tune", "TuneReport": "_tune", "tune_on_first_use": "_tune_on_first_use", "why": "_why", "Why": "_why",
+    "patch_diffusers": "diffusers", "register_transformers": "transformers"}
 _MODULES = ("flash", "flashinfer", "flex", "sdpa", "torch")
 
 

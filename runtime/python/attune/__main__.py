@@ -20,8 +20,9 @@ ANSWERS = {
 
 def usage():
     lines = [f"  {name:15} {meaning}" for name, (_, meaning) in ANSWERS.items()]
-    return "\n".join(["python -m attune OPTION", *lines, "  --version       its version", "python -m attune COMMAND ...",
-                      "  as the program: doctor, tune, bench, explain, ... (--help after a command)"])
+    return "\n".join([
+        "python -m attune OPTION", *lines, "  --version       its version", "python -m attune COMMAND ...",
+        "  as the program: doctor, tune, bench, explain, ... (--help after a command)"])
 
 
 def doctor():
@@ -39,13 +40,16 @@ def main(arguments):
         return 0
     if arguments[0] in ANSWERS:
         if len(arguments) > 1:
-            print(f"python -m attune: {arguments[1]} is one argument too many; {arguments[0]} takes none", file=sys.stderr)
+            print(f"python -m attune: {arguments[1]} is one argument too many; {arguments[0]} takes none",
+                  file=sys.stderr)
             return 1
         print(ANSWERS[arguments[0]][0]())
         return 0
     if arguments[0].startswith("-"):
-        print(f"python -m attune: {arguments[0]} is no option; accepted are {', '.join([*ANSWERS, '--version'])}, and --help after a command",
-              file=sys.stderr)
+        print(
+            f"python -m attune: {arguments[0]} is no option; must be {', '.join([*ANSWERS, '--version'])}, and --help "
+            f"after a command",
+            file=sys.stderr)
         return 1
     if arguments == ["doctor"]:
         doctor()

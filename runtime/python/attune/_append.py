@@ -27,23 +27,25 @@ def _check_index(name, tensor, shape, like):
     check_beside(name, tensor, like, "k")
     tensors.check_plain(name, tensor)
     if tuple(tensor.shape) != shape:
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted is {shape}, an integer for each row of k")
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; must be {shape}, an integer for each row of k")
     found = str(tensor.dtype).rpartition(".")[2]
     if found not in ("int32", "int64"):
-        raise ValueError(f"{name} is {found}; accepted are int32 and int64")
+        raise ValueError(f"{name} is {found}; must be int32 and int64")
     wanted, strides = 1, tensors.element_strides(name, tensor)
     for extent, stride in zip(reversed(shape), reversed(tuple(strides))):
         if extent > 1 and stride != wanted:
-            raise ValueError(f"{name} has strides {tuple(strides)}; accepted is a contiguous tensor (a copy is)")
+            raise ValueError(f"{name} has strides {tuple(strides)}; must be a contiguous tensor (a copy is)")
         wanted *= extent
     return 8 if found == "int64" else 4
 
 
 def _check_indices(given, k):
     """Bytes of an integer of positions and row_slots."""
-    found = {name: _check_index(name, given[name], tuple(k.shape[:-2]), k) for name in ("positions", "row_slots") if given[name] is not None}
+    found = {
+        name: _check_index(name, given[name], tuple(k.shape[:-2]), k)
+        for name in ("positions", "row_slots") if given[name] is not None}
     if len(set(found.values())) > 1:
-        raise ValueError("positions and row_slots are of different types; accepted are int32 or int64 of both")
+        raise ValueError("positions and row_slots are of different types; must be int32 or int64 of both")
     return next(iter(found.values()), 4)
 
 
@@ -51,26 +53,32 @@ def _table_text(given):
     """What the problem says of turning."""
     cos, sin, q = given["cos"], given["sin"], given["q"]
     if (cos is None) != (sin is None):
-        raise ValueError("cos and sin go together; accepted are both or none")
+        raise ValueError("cos and sin go together; must be both or none")
     if cos is None:
         if q is not None:
-            raise ValueError("q is given without cos and sin; accepted is q with the angles by which it is turned")
+            raise ValueError("q is given without cos and sin; must be q with the angles by which it is turned")
         if given["interleaved"]:
-            raise ValueError("interleaved is true without cos and sin; accepted is interleaved with the angles whose pairs it says")
+            raise ValueError(
+                "interleaved is true without cos and sin; must be interleaved with the angles whose pairs it says")
         return ""
     for name, table in (("cos", cos), ("sin", sin)):
         check_beside(name, table, given["k"], "k")
         tensors.check_plain(name, table)
         tensors.check_rank(name, table, "[positions, rotary_dim / 2]")
         if tuple(table.shape) != tuple(cos.shape) or tensors.dtype_text(table.dtype) != tensors.dtype_text(cos.dtype):
-            raise ValueError(f"{name} is {tensors.dtype_text(table.dtype)} of shape {tuple(table.shape)} and cos {tensors.dtype_text(cos.dtype)} of "
-                             f"{tuple(cos.shape)}; accepted are tables alike")
+            raise ValueError(
+                f"{name} is {tensors.dtype_text(table.dtype)} of shape {tuple(table.shape)} and cos "
+                f"{tensors.dtype_text(cos.dtype)} of "
+                f"{tuple(cos.shape)}; must be tables alike")
         if tensors.dtype_text(table.dtype) not in ("fp32", "bf16", "fp16"):
-            raise ValueError(f"{name} is {tensors.dtype_text(table.dtype)}; accepted are fp32, bf16 and fp16")
+            raise ValueError(f"{name} is {tensors.dtype_text(table.dtype)}; must be fp32, bf16 and fp16")
     if not 1 <= cos.shape[1] <= given["k"].shape[-1] // 2:
-        raise ValueError(f"cos has shape {tuple(cos.shape)}; accepted are 1 to {given['k'].shape[-1] // 2} columns, half of those that are turned")
-    return (f",rotary={tensors.dtype_text(cos.dtype)},rotary_dim={2 * cos.shape[1]}" + (",rotary_interleaved=1" if given["interleaved"] else "")
-            + ("" if q is None else ",rotary_q=1"))
+        raise ValueError(
+            f"cos has shape {tuple(cos.shape)}; must be 1 to {given['k'].shape[-1] // 2} columns, half of those that "
+            f"are turned"
+        )
+    return (f",rotary={tensors.dtype_text(cos.dtype)},rotary_dim={2 * cos.shape[1]}" +
+            (",rotary_interleaved=1" if given["interleaved"] else "") + ("" if q is None else ",rotary_q=1"))
 
 
 def _check_rows(given):
@@ -83,11 +91,11 @@ def _check_rows(given):
         tensors.check_plain(name, tensor)
         tensors.check_rank(name, tensor, dimensions)
         if tuple(tensor.shape[:-2]) != tuple(k.shape[:-2]):
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)} and k {tuple(k.shape)}; accepted are as many rows")
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)} and k {tuple(k.shape)}; must be as many rows")
     if tuple(v.shape[:-1]) != tuple(k.shape[:-1]):
-        raise ValueError(f"v has shape {tuple(v.shape)} and k {tuple(k.shape)}; accepted is the same but for head_dim")
+        raise ValueError(f"v has shape {tuple(v.shape)} and k {tuple(k.shape)}; must be the same but for head_dim")
     if q is not None and q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"q has shape {tuple(q.shape)} and k {tuple(k.shape)}; accepted is the same head_dim")
+        raise ValueError(f"q has shape {tuple(q.shape)} and k {tuple(k.shape)}; must be the same head_dim")
 
 
 def _problem(given, lists, seqlen_q, dtype_kv, kv_factors):
@@ -96,18 +104,29 @@ def _problem(given, lists, seqlen_q, dtype_kv, kv_factors):
     _check_rows(given)
     by_place, packed = given["row_slots"] is not None, len(k.shape) == 3
     if packed and lists["q_begins"] is None and not by_place:
-        raise ValueError(f"k has shape {tuple(k.shape)}; accepted are {_ROWS}, or {_PACKED_ROWS} with q_begins and seqlen_q, or with row_slots")
+        raise ValueError(
+            f"k has shape {tuple(k.shape)}; must be {_ROWS}, or {_PACKED_ROWS} with q_begins and seqlen_q, or with "
+            f"row_slots"
+        )
     if by_place and packed and lists["q_begins"] is None and given["positions"] is None and given["cos"] is not None:
-        raise ValueError("row_slots is given with cos and sin, without positions and q_begins; accepted is one of them, which says where rows stand")
+        raise ValueError(
+            "row_slots is given with cos and sin, without positions and q_begins; must be one of them, which says "
+            "where rows stand"
+        )
     if by_place and given["cos"] is not None and given["positions"] is None and lists["kv_lengths"] is None:
-        raise ValueError("row_slots is given with cos and sin, without positions and kv_lengths; accepted is one of them, which says where rows stand")
+        raise ValueError(
+            "row_slots is given with cos and sin, without positions and kv_lengths; must be one of them, which says "
+            "where rows stand"
+        )
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
         check_beside(name, tensor, k, "k")
         tensors.check_plain(name, tensor)
         tensors.check_rank(name, tensor, _PAGES if by_place or lists["page_table"] is not None else _SLOTS)
     if tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]) or k_cache.shape[2] != k.shape[-2]:
-        raise ValueError(f"k_cache has shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)} and k {tuple(k.shape)}; accepted are the same heads, "
-                         "and caches alike but for their head_dim")
+        raise ValueError(
+            f"k_cache has shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)} and k {tuple(k.shape)}; must be "
+            f"the same heads, "
+            "and caches alike but for their head_dim")
     dtypes = _dtypes(k, k_cache, v_cache, dtype_kv, "k")
     if not packed:
         batch, rows = k.shape[:2]
@@ -122,12 +141,13 @@ def _problem(given, lists, seqlen_q, dtype_kv, kv_factors):
     longest = lists["page_table"].shape[1] * keys if lists["page_table"] is not None else keys
     heads_kv = k.shape[-2]
     heads = heads_kv if q is None else q.shape[-2]
-    text = (f"op=append_kv,{dtypes},head_dim_qk={k.shape[-1]},head_dim_v={v.shape[-1]},heads={heads}/{heads_kv},batch={batch},seqlen_q={rows},"
-            f"seqlen_kv={longest}")
+    text = (
+        f"op=append_kv,{dtypes},head_dim_qk={k.shape[-1]},head_dim_v={v.shape[-1]},heads={heads}/{heads_kv},batch={batch},seqlen_q={rows},"
+        f"seqlen_kv={longest}")
     if k_cache.shape[0]:
         text += f",num_pages={k_cache.shape[0]}"
     elif batch and longest:
-        raise ValueError("k_cache has no pages or slots; accepted is 1 and more")
+        raise ValueError("k_cache has no pages or slots; must be at least 1")
     text += "" if kv_factors == "heads" else f",kv_factors={kv_factors}"
     return text + (f",page_size={keys}" if has_pages else "") + (",packed_q=1" if packed else "") + _table_text(given)
 
@@ -171,8 +191,9 @@ def _make_call(context, given, lists, seqlen_q, dtype_kv, kv_factors):
 
 def _call_of(context, given, lists, seqlen_q, dtype_kv, kv_factors):
     key = ("append_kv", seqlen_q, dtype_kv, kv_factors, given["interleaved"],
-           *(None if given[name] is None else tensors.signature(name, given[name]) for name in given if name != "interleaved"),
-           *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in lists.items()))
+           *(None if given[name] is None else tensors.signature(name, given[name])
+             for name in given if name != "interleaved"), *(None if tensor is None else tensors.signature(name, tensor)
+                                                            for name, tensor in lists.items()))
     context = context_of(context, tensors.check_device("k", given["k"]))
     recent = context.recent  # reload() puts another in its place
     call = recent.find(key)
@@ -185,10 +206,12 @@ def _call_of(context, given, lists, seqlen_q, dtype_kv, kv_factors):
 def _refuse_overlap(at, extents):
     for i, name in enumerate(("k_cache", "v_cache", "q_out")):
         for other in ("k", "v", "q", *("k_cache", "v_cache")[:i]):
-            if name not in at or other not in at or (name, other) == ("q_out", "q") and (at[name], extents[name]) == (at[other], extents[other]):
+            if name not in at or other not in at or (name, other) == ("q_out", "q") and (at[name], extents[name]) == (
+                    at[other], extents[other]):
                 continue
             if share_memory(at[name] or 0, extents[name], at[other] or 0, extents[other]):
-                raise ValueError(f"{name} and {other} overlap in memory; accepted are caches with memory of their own, and q_out=q")
+                raise ValueError(
+                    f"{name} and {other} overlap in memory; must be caches with memory of their own, and q_out=q")
 
 
 def _bind(call, given, lists):
@@ -204,32 +227,43 @@ def _bind(call, given, lists):
         tables[name] = Tensor.from_buffer_copy(template)
         if given[name] is not None:
             tables[name].data = operand_address(name, given[name])
-    indices = {name: None if given[name] is None else tensors.address(name, given[name]) for name in ("positions", "row_slots")}
+    indices = {
+        name: None if given[name] is None else tensors.address(name, given[name])
+        for name in ("positions", "row_slots")}
     append = AppendOperands(size=ctypes.sizeof(AppendOperands), index_bytes=call.index_bytes, num_rows=call.rows,
-                            num_positions=0 if given["cos"] is None else given["cos"].shape[0], **rows, **tables, **indices)
-    cache = CacheOperands(size=ctypes.sizeof(CacheOperands), page_table_stride=call.stride,
-                          **{name: None if tensor is None else tensors.address(name, tensor) for name, tensor in lists.items()})
+                            num_positions=0 if given["cos"] is None else given["cos"].shape[0], **rows, **tables,
+                            **indices)
+    cache = CacheOperands(
+        size=ctypes.sizeof(CacheOperands), page_table_stride=call.stride, **{
+            name: None if tensor is None else tensors.address(name, tensor)
+            for name, tensor in lists.items()})
     operands.append, operands.cache = ctypes.pointer(append), ctypes.pointer(cache)
     return operands, (append, cache)
 
 
-def _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin, interleaved, q, q_out):
-    given = dict(k=k, v=v, k_cache=k_cache, v_cache=v_cache, row_slots=row_slots, positions=positions, cos=readable_table("cos", cos), sin=readable_table("sin", sin),
-                 interleaved=flag("interleaved", interleaved), q=q, q_out=q_out)
+def _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin,
+           interleaved, q, q_out):
+    given = dict(k=k, v=v, k_cache=k_cache, v_cache=v_cache, row_slots=row_slots, positions=positions,
+                 cos=readable_table("cos", cos), sin=readable_table("sin", sin), interleaved=flag(
+                     "interleaved", interleaved), q=q, q_out=q_out)
     lists = dict(kv_lengths=kv_lengths, q_begins=q_begins, page_table=page_table, slots=slots, kv_begins=None)
     for name, tensor in (*given.items(), *lists.items()):
         if name != "interleaved" and (tensor is not None or name in ("k", "v", "k_cache", "v_cache")):
             tensors.signature(name, tensor)  # refuses what is no tensor
     if (q_begins is None) != (seqlen_q is None):
-        raise ValueError("q_begins and seqlen_q go together: of packed rows the number of rows that the longest request has is known to the caller alone; "
-                         f"accepted are both or none, not {'q_begins' if seqlen_q is None else 'seqlen_q'} alone")
+        raise ValueError(
+            "q_begins and seqlen_q go together: of packed rows the number of rows that the longest request has is "
+            "known to the caller alone; "
+            f"must be both or none, not {'q_begins' if seqlen_q is None else 'seqlen_q'} alone")
     if seqlen_q is not None and whole("seqlen_q", seqlen_q) < 0:
-        raise ValueError(f"seqlen_q is {seqlen_q}; accepted are 0 and more")
-    places = [name for name, tensor in (("page_table", page_table), ("slots", slots), ("row_slots", row_slots)) if tensor is not None]
+        raise ValueError(f"seqlen_q is {seqlen_q}; must be at least 0")
+    places = [
+        name for name, tensor in (("page_table", page_table), ("slots", slots), ("row_slots", row_slots))
+        if tensor is not None]
     if len(places) > 1:
-        raise ValueError(f"{' and '.join(places)} are given; accepted is one of them")
+        raise ValueError(f"{' and '.join(places)} are given; must be one of them")
     if q is None and q_out is not None:
-        raise ValueError("q_out is given without q; accepted is q_out with q, which it takes")
+        raise ValueError("q_out is given without q; must be q_out with q, which it takes")
     if q is not None and q_out is None:
         given["q_out"] = tensors.empty(q, tuple(q.shape), q.dtype)
     return given, lists
@@ -241,29 +275,35 @@ def kind_of_factors(scales, make_scales):
         return "keys" if are_by_key(scales) else "heads"
     for name, scale in scales.items():
         if len(getattr(scale, "shape", ())) != 3:
-            raise ValueError(f"{name} has shape {tuple(getattr(scale, 'shape', ()))} and make_scales is true; accepted is a float32 tensor [num_pages, "
-                             "page_size, num_heads_kv], of slots likewise, which the call writes")
+            raise ValueError(
+                f"{name} has shape {tuple(getattr(scale, 'shape', ()))} and make_scales is true; must be a float32 "
+                f"tensor [num_pages, "
+                "page_size, num_heads_kv], of slots likewise, which the call writes")
     return "made"
 
 
-def _checked(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, row_slots=None, positions=None,
-             cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None, v_scale=None, make_scales=False, dtype_kv=None, context=None):
+def _checked(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None,
+             row_slots=None, positions=None, cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None,
+             v_scale=None, make_scales=False, dtype_kv=None, context=None):
     """append_kv(), and how the C module may repeat it: see _quick.py."""
     arguments = locals()
     graph = needs_op(k, v, k_cache, v_cache, autocast=False, named=("k", "v", "k_cache", "v_cache"))
     if graph is not None:
         return graph.append(**arguments), None
-    refuse_gradients((("k", k), ("v", v), ("k_cache", k_cache), ("v_cache", v_cache), ("q", q), ("cos", cos), ("sin", sin), ("q_out", q_out),
-                      ("k_scale", k_scale), ("v_scale", v_scale)))
+    refuse_gradients((("k", k), ("v", v), ("k_cache", k_cache), ("v_cache", v_cache), ("q", q), ("cos", cos),
+                      ("sin", sin), ("q_out", q_out), ("k_scale", k_scale), ("v_scale", v_scale)))
     if is_between(k, k_cache, v_cache) and v.shape[-1] == v_cache.shape[-1]:
         return append_wide(append_kv, arguments), None
-    given, lists = _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin, interleaved, q, q_out)
+    given, lists = _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots,
+                          positions, cos, sin, interleaved, q, q_out)
     factors = dict(k_scale=k_scale, v_scale=v_scale)
     refuse_beside_wide(factors, k_cache)
     call = _call_of(context, given, lists, seqlen_q, dtype_kv, kind_of_factors(factors, make_scales))
     operands, kept = _bind(call, given, lists)
-    scales = bind_factors(call, operands, k, factors, given, {"k_cache": operands.k.data, "v_cache": operands.v.data},
-                          others={name: tensors.address(name, given[name]) for name in ("k", "v", "q", "q_out") if make_scales and given[name] is not None})
+    scales = bind_factors(
+        call, operands, k, factors, given, {"k_cache": operands.k.data, "v_cache": operands.v.data}, others={
+            name: tensors.address(name, given[name])
+            for name in ("k", "v", "q", "q_out") if make_scales and given[name] is not None})
     stream = stream_address(None, call.plan.ordinal)
     if call.rows:
         call.plan.enqueue(operands, stream)
@@ -297,19 +337,23 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, **choices):
     not begin at multiples of 16 bytes are copied. Returns q_out, or None without q. PyTorch and NumPy (CPU); no gradients.
     Inside a CUDA graph's capture call prepare_append_kv() before."""
     result = _append(k, v, k_cache, v_cache, kv_lengths, **choices)
-    tell_written(k_cache, v_cache, result, *((choices["k_scale"], choices["v_scale"]) if choices.get("make_scales") else ()))
+    tell_written(k_cache, v_cache, result,
+                 *((choices["k_scale"], choices["v_scale"]) if choices.get("make_scales") else ()))
     return result
 
 
 _append = quick.behind(append_kv, _checked)
 
 
-def prepare_append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, row_slots=None,
-                      positions=None, cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None, v_scale=None, make_scales=False, dtype_kv=None,
-                      context=None):
+def prepare_append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None,
+                      seqlen_q=None, row_slots=None, positions=None, cos=None, sin=None, interleaved=False, q=None,
+                      q_out=None, k_scale=None, v_scale=None, make_scales=False, dtype_kv=None, context=None):
     """As prepare(), for append_kv() with these arguments. Returns the plan."""
     if is_between(k, k_cache, v_cache):
-        k, v, k_cache, v_cache = (widened(name, x, k) for name, x in (("k", k), ("v", v), ("k_cache", k_cache), ("v_cache", v_cache)))
+        k, v, k_cache, v_cache = (widened(name, x, k)
+                                  for name, x in (("k", k), ("v", v), ("k_cache", k_cache), ("v_cache", v_cache)))
         q, q_out = None if q is None else widened("q", q, k), None
-    given, lists = _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots, positions, cos, sin, interleaved, q, q_out)
-    return _call_of(context, given, lists, seqlen_q, dtype_kv, kind_of_factors(dict(k_scale=k_scale, v_scale=v_scale), make_scales)).plan
+    given, lists = _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, row_slots,
+                          positions, cos, sin, interleaved, q, q_out)
+    return _call_of(context, given, lists, seqlen_q, dtype_kv,
+                    kind_of_factors(dict(k_scale=k_scale, v_scale=v_scale), make_scales)).plan

@@ -14,7 +14,8 @@ from ._habits import explained, explains
 from ._library import module
 from ._operands import Layout
 from ._padding import cut, is_between, widened_arguments
-from ._problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale, v_layout_of, window_sides, word)
+from ._problem import (causal_flag, check_beside, mask_name, problem_text, scale_blocks, softmax_scale, v_layout_of,
+                       window_sides, word)
 from ._scores import scores_of
 from ._sdpa_operands import fitted, refuse_nested, subclass_of
 from ._torch import capturing, in_graphs, needs_op, ordinal_of, records_gradients, refuse_gradients, stream_address, tell_written, untraced
@@ -25,16 +26,24 @@ _Call = namedtuple("_Call", "plan layout out_shape out_strides out_dtype lse_sha
 
 def _refuse_op(context, **operands):
     """Of a call that only the op can make, which takes no Context."""
-    of_a_kind = [f"{name} is a {type(x).__name__}, " for name, x in operands.items() if type(x).__name__ not in ("Tensor", "Parameter")]
-    raise ValueError(f"{''.join(of_a_kind[:1])}context is {context!r} and the call goes through attune's op; accepted there are targets such as 'cpu:4', and None")
+    of_a_kind = [
+        f"{name} is a {type(x).__name__}, " for name, x in operands.items()
+        if type(x).__name__ not in ("Tensor", "Parameter")]
+    raise ValueError(
+        f"{''.join(of_a_kind[:1])}context is {context!r} and the call goes through attune's op; accepted there are "
+        f"targets such as 'cpu:4', and None"
+    )
 
 
-def choices_of(mask, window, scale, is_causal, dtype=None, dtype_kv=None, out_dtype=None, accuracy="accurate", v_layout="rows", scale_block=0):
+def choices_of(mask, window, scale, is_causal, dtype=None, dtype_kv=None, out_dtype=None, accuracy="accurate",
+               v_layout="rows", scale_block=0):
     """The keywords of problem_text() in one form each, which can be compared; what is not understood is refused."""
-    return (mask if mask is None or type(mask) is str else mask_name(mask, False, 0, 0), None if window is None else window_sides(window),
-            softmax_scale(scale), causal_flag(is_causal), None if dtype is None else tensors.dtype_text(dtype),
-            None if dtype_kv is None else tensors.dtype_text(dtype_kv), None if out_dtype is None else tensors.dtype_text(out_dtype),
-            word("accuracy", accuracy), v_layout_of(v_layout), scale_blocks(scale_block))
+    return (mask if mask is None or type(mask) is str else mask_name(mask, False, 0, 0),
+            None if window is None else window_sides(window), softmax_scale(scale), causal_flag(is_causal),
+            None if dtype is None else tensors.dtype_text(dtype),
+            None if dtype_kv is None else tensors.dtype_text(dtype_kv),
+            None if out_dtype is None else tensors.dtype_text(out_dtype), word(
+                "accuracy", accuracy), v_layout_of(v_layout), scale_blocks(scale_block))
 
 
 def _check_out(out, q, out_dtype):
@@ -47,7 +56,7 @@ def _check_out(out, q, out_dtype):
     else:
         accepted = (own,)
     if found not in accepted:
-        raise ValueError(f"out is {found} and q is {own}; accepted is an out of {' or '.join(accepted)}")
+        raise ValueError(f"out is {found} and q is {own}; must be an out of {' or '.join(accepted)}")
     return found
 
 
@@ -62,7 +71,8 @@ def _strides_like(q, v):
 
 def _empty(q, shape, strides, dtype):
     """A new o; strides: None, or those that it has."""
-    return tensors.empty(q, shape, dtype) if strides is None else sys.modules["torch"].empty_strided(shape, strides, dtype=dtype, device=q.device)
+    return tensors.empty(q, shape, dtype) if strides is None else sys.modules["torch"].empty_strided(
+        shape, strides, dtype=dtype, device=q.device)
 
 
 def _make_call(context, q, k, v, out, o_strides, keywords, scores):
@@ -97,7 +107,8 @@ def _call_of(context, q, k, v, out, o_strides, choices, keywords, scores):
     recent = context.recent  # reload() puts another in its place
     ordered = key if o_strides is None else (*key, o_strides)
     call = recent.find(ordered)
-    if call is None and o_strides is not None and capturing(ordinal_of(target), stream_address(None, ordinal_of(target))):
+    if call is None and o_strides is not None and capturing(ordinal_of(target), stream_address(
+            None, ordinal_of(target))):
         call = recent.find(key)  # what prepare() made: its o is copied into its order
     if call is None:
         call = _make_call(context, q, k, v, out, o_strides, keywords, scores)
@@ -105,18 +116,19 @@ def _call_of(context, q, k, v, out, o_strides, choices, keywords, scores):
     return call
 
 
-def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
-             v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
-             softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
-             chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0,
-             deterministic=None):
+def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None,
+             k_scale=None, v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None,
+             dtype=None, dtype_kv=None, context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None,
+             mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None, score_mod=None, mask_mod=None,
+             sinks=None, block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0, deterministic=None):
     """attention(), and how the C module may repeat it: see _quick.py."""
     return _computed(False, **locals())
 
 
-def _computed(follows_q, q, k, v, mask, window, scale, out, return_lse, is_causal, q_scale, k_scale, v_scale, scale_block, accuracy, v_layout, out_dtype, dtype,
-              dtype_kv, context, softcap, bias, relative_bias, alibi_slopes, mask_tensor, key_lengths, documents, prefix, chunk, score_mod, mask_mod, sinks,
-              block_map, pad_head_dim, dropout_p, seed, offset, deterministic):
+def _computed(follows_q, q, k, v, mask, window, scale, out, return_lse, is_causal, q_scale, k_scale, v_scale,
+              scale_block, accuracy, v_layout, out_dtype, dtype, dtype_kv, context, softcap, bias, relative_bias,
+              alibi_slopes, mask_tensor, key_lengths, documents, prefix, chunk, score_mod, mask_mod, sinks, block_map,
+              pad_head_dim, dropout_p, seed, offset, deterministic):
     """As _checked(). follows_q: a new o has its axes in memory as q has, wherever this function makes it."""
     given = locals()
     del given["follows_q"]
@@ -129,8 +141,8 @@ def _computed(follows_q, q, k, v, mask, window, scale, out, return_lse, is_causa
         if context is not None and not isinstance(context, str):
             _refuse_op(context, q=q, k=k, v=v)
         return graph.attend(**given), None
-    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv, out_dtype=out_dtype,
-                    accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
+    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv,
+                    out_dtype=out_dtype, accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
     scales = (q_scale, k_scale, v_scale)
     if out is None and records_gradients(q, k, v, bias, relative_bias, alibi_slopes, sinks):
         from ._train import train
@@ -139,9 +151,10 @@ def _computed(follows_q, q, k, v, mask, window, scale, out, return_lse, is_causa
                          (q, k, v, out, *scales, bias, relative_bias, alibi_slopes, sinks)))
     if is_between(q, k, v):
         return cut(attention(**widened_arguments(given)), v, out, return_lse), None
-    scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,
-                       key_lengths=key_lengths, documents=documents, prefix=prefix, chunk=chunk, score_mod=score_mod, mask_mod=mask_mod,
-                       sinks=sinks, block_map=block_map, dropout_p=dropout_p, seed=seed_for(q, dropout_p, seed) if dropout_p else None, offset=offset)
+    scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes,
+                       mask_tensor=mask_tensor, key_lengths=key_lengths, documents=documents, prefix=prefix,
+                       chunk=chunk, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks, block_map=block_map,
+                       dropout_p=dropout_p, seed=seed_for(q, dropout_p, seed) if dropout_p else None, offset=offset)
     if out is None and scores is not None and scores.learned():
         from ._train import train
         return train({**given, "return_lse": return_lse}), None
@@ -154,7 +167,8 @@ def _computed(follows_q, q, k, v, mask, window, scale, out, return_lse, is_causa
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
     call.plan.enqueue(operands, stream)
     result = (o, lse) if return_lse else o
-    if score_mod is not None or mask_mod is not None or block_map is not None or (dropout_p and not tensors.is_torch(seed)):
+    if score_mod is not None or mask_mod is not None or block_map is not None or (dropout_p and
+                                                                                  not tensors.is_torch(seed)):
         return result, None  # a seed that is a number is seldom the same again
     return result, lambda **shown: quick.recipe_of_attention(call, operands, given, scores, kept, stream, **shown)
 
@@ -294,11 +308,11 @@ attend_from_heads_first = _entry(_from_heads_first, "attend_from_heads_first")
 
 
 @explains
-def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None, k_scale=None,
-            v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None,
-            softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
-            chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0,
-            deterministic=None):
+def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, *, is_causal=False, q_scale=None,
+            k_scale=None, v_scale=None, scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None,
+            dtype_kv=None, context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None,
+            mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None, score_mod=None, mask_mod=None,
+            sinks=None, block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0, deterministic=None):
     """All that attention() needs with these arguments, made ahead: the kernel is compiled and loaded, and the workspace is there that
     runs inside a CUDA graph's capture use. Computes nothing. Returns the Plan; calls that graphs replay at the same time need
     Plan.run() with workspaces of their own."""
@@ -306,11 +320,12 @@ def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=Fa
     flag("return_lse", return_lse)
     if is_between(q, k, v):
         return prepare(**widened_arguments(given))
-    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv, out_dtype=out_dtype,
-                    accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
-    scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,
-                       key_lengths=key_lengths, documents=documents, prefix=prefix, chunk=chunk, score_mod=score_mod, mask_mod=mask_mod,
-                       sinks=sinks, block_map=block_map, dropout_p=dropout_p, seed=0)
+    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype=dtype, dtype_kv=dtype_kv,
+                    out_dtype=out_dtype, accuracy=accuracy, v_layout=v_layout, scale_block=scale_block)
+    scores = scores_of(softcap=softcap, bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes,
+                       mask_tensor=mask_tensor, key_lengths=key_lengths, documents=documents, prefix=prefix,
+                       chunk=chunk, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks, block_map=block_map,
+                       dropout_p=dropout_p, seed=0)
     call = _call_of(context, q, k, v, out, None, choices_of(**keywords), keywords, scores)
     call.plan.prepare()
     return call.plan

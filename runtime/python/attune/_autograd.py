@@ -42,12 +42,15 @@ def _with(keywords, learned):
 
 def _check_recorded(q, k, v, keywords):
     of_mod = _captures_of_score_mod(keywords)
-    refuse_gradients([(name, tensor) for name, tensor in _tensors_of(keywords) if name not in LEARNED and name not in of_mod],
+    refuse_gradients([
+        (name, tensor) for name, tensor in _tensors_of(keywords) if name not in LEARNED and name not in of_mod],
                      f". attune gives gradients of q, k, v, {', '.join(LEARNED)} and what score_mod reads")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.element_size() == 1:
-            raise ValueError(f"{name} is {tensor.dtype} in a call that autograd records; accepted are bf16, fp16 and fp32: 8-bit operands have no "
-                             "gradients, and run under torch.no_grad()")
+            raise ValueError(
+                f"{name} is {tensor.dtype} in a call that autograd records; must be bf16, fp16 and fp32: 8-bit "
+                f"operands have no "
+                "gradients, and run under torch.no_grad()")
 
 
 class _Recorded(torch.autograd.Function):
@@ -60,7 +63,9 @@ class _Recorded(torch.autograd.Function):
         with hidden():
             o, lse = _below(op, keyset, q, k, v, return_lse=True, **keywords)
         ctx.set_materialize_grads(False)
-        ctx.keywords = {name: value for name, value in keywords.items() if not isinstance(value, torch.Tensor) and name != "captures"}
+        ctx.keywords = {
+            name: value
+            for name, value in keywords.items() if not isinstance(value, torch.Tensor) and name != "captures"}
         named = {name: value for name, value in keywords.items() if isinstance(value, torch.Tensor)}
         ctx.names = tuple(named)
         ctx.save_for_backward(q, k, v, o, lse, *named.values(), *(keywords.get("captures") or ()))
@@ -80,8 +85,9 @@ class _Recorded(torch.autograd.Function):
         found = (None,) * 3
         if asked:
             found = torch.ops.attune.attention_backward(dout, q, k, v, o, lse, dlse=dlse, gradients=asked, **given)
-        of_scores = [torch.ops.attune.score_gradient(dout, q, k, v, o, lse, of=name, dlse=dlse, **given) if needed else None
-                     for name, needed in zip(ctx.learned, ctx.needs_input_grad[4:])]
+        of_scores = [
+            torch.ops.attune.score_gradient(dout, q, k, v, o, lse, of=name, dlse=dlse, **given) if needed else None
+            for name, needed in zip(ctx.learned, ctx.needs_input_grad[4:])]
         return None, *(gradient if name in asked else None for name, gradient in zip("qkv", found)), *of_scores
 
 
@@ -95,15 +101,17 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *_):
-        raise RuntimeError("gradients of attention are differentiated, and attune has no second derivative; accepted is one backward "
-                           "(create_graph=False), or PyTorch's own math attention where a second one is needed")
+        raise RuntimeError(
+            "gradients of attention are differentiated, and attune has no second derivative; must be one backward "
+            "(create_graph=False), or PyTorch's own math attention where a second one is needed")
 
 
 def attention_kernel(op, hidden):
     """For the key Autograd of the op. `hidden`: a scope around a kernel whose call is not to be repeated without autograd."""
     def attention(keyset, q, k, v, *, return_lse=True, **keywords):
         inputs = (q, k, v)
-        recorded = torch.is_grad_enabled() and any(x.requires_grad for x in (*inputs, *(tensor for _, tensor in _tensors_of(keywords))))
+        recorded = torch.is_grad_enabled() and any(x.requires_grad
+                                                   for x in (*inputs, *(tensor for _, tensor in _tensors_of(keywords))))
         if not recorded:
             return _below(op, keyset, q, k, v, return_lse=return_lse, **keywords)
         _check_recorded(q, k, v, keywords)
@@ -118,7 +126,8 @@ def attention_kernel(op, hidden):
 def backward_kernel(op):
     """For the key Autograd of attention_backward."""
     def attention_backward(keyset, *arguments, **keywords):
-        if torch.is_grad_enabled() and any(x.requires_grad for x in (*arguments, *(tensor for _, tensor in _tensors_of(keywords)))):
+        if torch.is_grad_enabled() and any(x.requires_grad
+                                           for x in (*arguments, *(tensor for _, tensor in _tensors_of(keywords)))):
             return _Once.apply((op, keyset, keywords), *arguments)
         return _below(op, keyset, *arguments, **keywords)
 

@@ -19,8 +19,8 @@ from ._scores import scores_of
 from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written, untraced
 
 _GRADIENTS = (("q", "dq"), ("k", "dk"), ("v", "dv"))
-FEATURES = ("softcap", "bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "chunk", "score_mod", "mask_mod",
-             "sinks", "dropout_p", "seed", "offset")
+FEATURES = ("softcap", "bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix",
+            "chunk", "score_mod", "mask_mod", "sinks", "dropout_p", "seed", "offset")
 _OF_TENSORS = ("dout", "dq", "dk", "dv", "dscores")  # of attune_gradient_operands
 _INPUTS = ("q", "k", "v", "o")  # by the names of attune_operands; dout stands among the gradients
 
@@ -31,9 +31,13 @@ def gradients_asked(gradients):
     """The words of attune_problem.gradients for a text such as "qk", or three flags (of q, k and v)."""
     asked = gradients
     if isinstance(gradients, (tuple, list)) and len(gradients) == 3:
-        asked = "".join(name for name, wanted in zip("qkv", gradients) if flag("gradients", wanted, "q, k, v, .. or three flags, each True or False"))
+        asked = "".join(name for name, wanted in zip("qkv", gradients)
+                        if flag("gradients", wanted, "q, k, v, .. or three flags, each True or False"))
     if not isinstance(asked, str) or not asked or "".join(name for name in "qkv" if name in asked) != asked:
-        raise ValueError(f"gradients is {gradients!r}; accepted are q, k, v, qk, qv, kv, qkv and three flags (of q, k and v), one of them True")
+        raise ValueError(
+            f"gradients is {gradients!r}; must be q, k, v, qk, qv, kv, qkv and three flags (of q, k and v), one of "
+            f"them True"
+        )
     return asked
 
 
@@ -54,7 +58,8 @@ def readable_lse(name, tensor):
     if tensor is None or len(tensor.shape) != 3:
         return tensor
     strides = tensors.element_strides(name, tensor)
-    fits = all(extent == 1 or stride > 0 for stride, extent in zip(strides, tensor.shape)) and (strides[2] == 1 or tensor.shape[2] == 1)
+    fits = all(extent == 1 or stride > 0
+               for stride, extent in zip(strides, tensor.shape)) and (strides[2] == 1 or tensor.shape[2] == 1)
     if fits and not (tensors.is_torch(tensor) and tensor.is_neg()):
         return tensor
     made = tensors.empty(tensor, tuple(tensor.shape), tensor.dtype)
@@ -76,7 +81,9 @@ def _extents(problem, target, given):
     p, q = problem, given["q"]
     dtype = tensors.DTYPES[p.dtype]
     rows, keys = (p.batch, p.seqlen_q, p.num_heads_q), (p.batch, p.seqlen_kv, p.num_heads_kv)
-    shapes = {"q": (*rows, p.head_dim_qk), "k": (*keys, p.head_dim_qk), "v": (*keys, p.head_dim_v), "o": (*rows, p.head_dim_v)}
+    shapes = {
+        "q": (*rows, p.head_dim_qk), "k": (*keys, p.head_dim_qk), "v": (*keys, p.head_dim_v),
+        "o": (*rows, p.head_dim_v)}
     shapes.update(dout=shapes["o"], dq=shapes["q"], dk=shapes["k"], dv=shapes["v"])
     of_gradient = "fp32" if p.accumulate else dtype
     found = {name: extent_of(name, given[name], shape, of_gradient if name in ("dq", "dk", "dv") else dtype, target, q)
@@ -107,7 +114,8 @@ def make_call(context, given, asked, keywords, scores, fields=()):
             tensors.check_rank(name, given[name], tensors.DIMENSIONS[tensors.ROWS])
             setattr(strides, name, Tensor(None, *tensors.layout_strides(name, given[name])))
     programs = () if scores is None else scores.programs()
-    plan = context.plan_with_strides(text, [tensors.layout_strides(name, given[name]) for name in _INPUTS], (*programs, *fields), strides)
+    plan = context.plan_with_strides(text, [tensors.layout_strides(name, given[name]) for name in _INPUTS],
+                                     (*programs, *fields), strides)
     extents = _extents(plan.problem, plan.target, given)
     template = Operands(size=ctypes.sizeof(Operands), **{name: _struct_of(extents[name]) for name in _INPUTS})
     template.lse_batch_stride, template.lse_head_stride = extents["lse"].strides[:2]
@@ -141,7 +149,7 @@ def _refuse_overlap(call, at):
     for number, name in enumerate(written):
         for other in (*(each for each in at if each not in written), *written[:number]):
             if share_memory(at[name] or 0, call.extents[name], at[other] or 0, call.extents[other]):
-                raise ValueError(f"{name} and {other} overlap in memory; accepted is {name} with memory of its own")
+                raise ValueError(f"{name} and {other} overlap in memory; must be {name} with memory of its own")
 
 
 def _outputs(out, asked, q, k, v):
@@ -149,18 +157,25 @@ def _outputs(out, asked, q, k, v):
     if out is None:
         return {name: gradient_like(x) if letter in asked else None for (letter, name), x in zip(_GRADIENTS, (q, k, v))}
     if not isinstance(out, (tuple, list)) or len(out) != 3:
-        raise ValueError(f"out is {type(out).__name__}; accepted are None and a tuple (dq, dk, dv), None in it where a gradient is not asked")
+        raise ValueError(
+            f"out is {type(out).__name__}; must be None and a tuple (dq, dk, dv), None in it where a gradient is not "
+            f"asked"
+        )
     for (letter, name), tensor in zip(_GRADIENTS, out):
         if (tensor is None) == (letter in asked):
-            raise ValueError(f"out has {'no ' if tensor is None else ''}{name}, and gradients is {asked!r}; accepted are tensors of those asked, and "
-                             "None for the others")
+            raise ValueError(
+                f"out has {'no ' if tensor is None else ''}{name}, and gradients is {asked!r}; must be tensors of "
+                f"those asked, and "
+                "None for the others")
     return {name: tensor for (_, name), tensor in zip(_GRADIENTS, out)}
 
 
 def _padded(given, dlse, asked, out, choices):
     """Of head dims that kernels take in wider tensors alone: see _padding.py."""
     q, v = given["q"], given["v"]
-    wide = widened_arguments({"out": None, "pad_head_dim": None, "scale": None, **choices, **{name: given[name] for name in "qkv"}})
+    wide = widened_arguments({
+        "out": None, "pad_head_dim": None, "scale": None, **choices, **{name: given[name]
+                                                                        for name in "qkv"}})
     wide_o, wide_dout = (widened(name, check_like_o(name, given[name], q, v), q) for name in ("o", "dout"))
     choices = {name: wide[name] for name in choices}
     outputs = _outputs(out, asked, *(given[name] for name in "qkv"))
@@ -169,7 +184,8 @@ def _padded(given, dlse, asked, out, choices):
             if outputs[name] is not None:
                 check_written(name, outputs[name], given[letter].shape, q, v)
         refuse_overlap(outputs, {**given, "dlse": dlse})
-    found = attention_backward_checked(wide_dout, wide["q"], wide["k"], wide["v"], wide_o, given["lse"], dlse=dlse, gradients=asked, **choices)
+    found = attention_backward_checked(wide_dout, wide["q"], wide["k"], wide["v"], wide_o, given["lse"], dlse=dlse,
+                                       gradients=asked, **choices)
     for made, target in zip(found, outputs.values()):
         if target is not None:
             target[...] = made[..., :target.shape[3]]
@@ -179,13 +195,14 @@ def _padded(given, dlse, asked, out, choices):
 def check_like_o(name, tensor, q, v):
     wanted = (*q.shape[:3], v.shape[3])
     if tuple(tensor.shape) != wanted:
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted is {wanted}, {tensors.DIMENSIONS[tensors.ROWS]}")
+        raise ValueError(
+            f"{name} has shape {tuple(tensor.shape)}; must be {wanted}, {tensors.DIMENSIONS[tensors.ROWS]}")
     return tensor
 
 
-def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, mask=None, window=None, scale=None, is_causal=False,
-                               accuracy="accurate", context=None, block_map=None, pad_head_dim=None, accumulate=False, deterministic=None,
-                               **features):
+def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, mask=None, window=None,
+                               scale=None, is_causal=False, accuracy="accurate", context=None, block_map=None,
+                               pad_head_dim=None, accumulate=False, deterministic=None, **features):
     """attention_backward() of tensors with memory, without history."""
     asked, accumulate = gradients_asked(gradients), flag("accumulate", accumulate)
     _check_accumulate(accumulate, out, q, k, v)
@@ -193,16 +210,22 @@ def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="q
     word("accuracy", accuracy)
     for name in features:
         if name not in FEATURES:
-            raise TypeError(f"attention_backward() has no keyword {name}; accepted are {', '.join(FEATURES)} and those that its text names")
+            raise TypeError(
+                f"attention_backward() has no keyword {name}; must be {', '.join(FEATURES)} and those that its text "
+                f"names"
+            )
     given = dict(dout=dout, q=q, k=k, v=v, o=o, lse=lse)
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal)
     for name, tensor in given.items():
         tensors.signature(name, tensor)
         check_beside(name, tensor, q)
     if is_between(q, k, v):
-        return _padded(given, dlse, asked, out, {**keywords, "context": context, "block_map": block_map, "pad_head_dim": pad_head_dim,
-                                                 "deterministic": deterministic, **features})
-    outputs, _ = _run(given, dlse, asked, out, accumulate, deterministic, keywords, context, scores_of(block_map=block_map, **features))
+        return _padded(
+            given, dlse, asked, out, {
+                **keywords, "context": context, "block_map": block_map, "pad_head_dim": pad_head_dim,
+                "deterministic": deterministic, **features})
+    outputs, _ = _run(given, dlse, asked, out, accumulate, deterministic, keywords, context,
+                      scores_of(block_map=block_map, **features))
     return outputs
 
 
@@ -214,8 +237,9 @@ def _run(given, dlse, asked, out, accumulate, deterministic, keywords, context, 
     check_ranks(q, k, v)
     given.update(_outputs(out, asked, q, k, v))
     fields = f"gradients={asked}{',accumulate=1' if accumulate else ''}{',deterministic=1' if deterministic else ''}"
-    key = ("backward", fields, *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in given.items()),
-           choices_of(**keywords), None if scores is None else scores.key)
+    key = ("backward", fields, *(None if tensor is None else tensors.signature(name, tensor)
+                                 for name, tensor in given.items()), choices_of(**keywords),
+           None if scores is None else scores.key)
     context = context_of(context, tensors.check_device("q", q))
     call = context.recent.find(key)
     if call is None:
@@ -231,9 +255,10 @@ def _run(given, dlse, asked, out, accumulate, deterministic, keywords, context, 
     return tuple(given[name] for _, name in _GRADIENTS), (call, operands, scores, kept, stream)
 
 
-def _checked_gradients(dout, q, k, v, o, lse, dlse=None, gradients="qkv", *, mask=None, window=None, scale=None, is_causal=False, accuracy="accurate",
-                       context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None,
-                       prefix=None, chunk=None, sinks=None, dropout_p=0.0, seed=None, offset=0, deterministic=False):
+def _checked_gradients(dout, q, k, v, o, lse, dlse=None, gradients="qkv", *, mask=None, window=None, scale=None,
+                       is_causal=False, accuracy="accurate", context=None, softcap=None, bias=None, relative_bias=None,
+                       alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None,
+                       sinks=None, dropout_p=0.0, seed=None, offset=0, deterministic=False):
     """The gradients that are asked, as the C module gives them, one or a tuple, and how it may repeat the call: see _quick.py."""
     arguments = locals()
     features = {name: arguments[name] for name in FEATURES if name in arguments}
@@ -242,7 +267,8 @@ def _checked_gradients(dout, q, k, v, o, lse, dlse=None, gradients="qkv", *, mas
     found, made = _run(given, dlse, gradients, None, False, deterministic, keywords, context, scores_of(**features))
     named = {name: gradient for (_, name), gradient in zip(_GRADIENTS, found) if gradient is not None}
     results = tuple(named.values())
-    if not tensors.is_torch(q) or given["dout"] is not dout or given["dlse"] is not dlse or (dropout_p and not tensors.is_torch(seed)):
+    if not tensors.is_torch(q) or given["dout"] is not dout or given["dlse"] is not dlse or (
+            dropout_p and not tensors.is_torch(seed)):
         return results[0] if len(results) == 1 else results, None
     call, operands, scores, kept, stream = made
     recipe = lambda **shown: quick.recipe_of_gradients(call, operands, arguments, scores, kept, stream, named, **shown)
@@ -268,9 +294,10 @@ differentiate, differentiate_heads_first = _quickly(_checked_gradients), _quickl
 
 def _check_accumulate(accumulate, out, q, k, v):
     if accumulate and out is None:
-        raise ValueError("accumulate is True and out is None; accepted are fp32 tensors in out, which are added to")
+        raise ValueError("accumulate is True and out is None; must be fp32 tensors in out, which are added to")
     if accumulate and is_between(q, k, v):
-        raise ValueError(f"accumulate is True for head dims {q.shape[3]} and {v.shape[3]}; accepted are multiples of 8 from 16 on")
+        raise ValueError(
+            f"accumulate is True for head dims {q.shape[3]} and {v.shape[3]}; must be a multiple of 8 from 16 on")
 
 
 def check_ranks(q, k, v):
@@ -303,5 +330,6 @@ def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out
     graph = needs_op(dout, q, k, v, o, lse, autocast=False, named=("dout", "q", "k", "v", "o", "lse"))
     if graph is not None:
         return graph.differentiate(dout, q, k, v, o, lse, **given)
-    refuse_gradients((("dout", dout), ("q", q), ("k", k), ("v", v), ("o", o), ("lse", lse), ("dlse", dlse), *choices.items()))
+    refuse_gradients(
+        (("dout", dout), ("q", q), ("k", k), ("v", v), ("o", o), ("lse", lse), ("dlse", dlse), *choices.items()))
     return attention_backward_checked(dout, q, k, v, o, lse, **given)

@@ -29,28 +29,35 @@ class BlockMap:
         tensors.check_plain("granules", granules)
         tensors.check_rank("granules", granules, "[batch, num_heads_q, seqlen_q / 64, seqlen_kv / 16]")
         if tensors.dtype_text(granules.dtype) != "uint8":
-            raise ValueError(f"granules is {tensors.dtype_text(granules.dtype)}; accepted is uint8")
+            raise ValueError(f"granules is {tensors.dtype_text(granules.dtype)}; must be uint8")
         hides = flag("hides", hides)
         lengths = tuple(whole(name, value) for name, value in (("seqlen_q", seqlen_q), ("seqlen_kv", seqlen_kv)))
         wanted = tuple(-(-length // step) for length, step in zip(lengths, (GRANULE_ROWS, GRANULE_KEYS)))
         if min(lengths) < 1 or tuple(granules.shape[2:]) != wanted or 0 in granules.shape:
-            raise ValueError(f"granules has shape {tuple(granules.shape)}; for seqlen_q {lengths[0]} and seqlen_kv {lengths[1]} accepted is "
-                             f"(batch or 1, num_heads_q or 1, {', '.join(map(str, wanted))})")
+            raise ValueError(
+                f"granules has shape {tuple(granules.shape)}; for seqlen_q {lengths[0]} and seqlen_kv {lengths[1]} "
+                f"must be "
+                f"(batch or 1, num_heads_q or 1, {', '.join(map(str, wanted))})")
         strides = tensors.element_strides("granules", granules)
         if strides[3] != 1 and wanted[1] > 1 or min(strides) < 0:
-            raise ValueError(f"granules has strides {tuple(strides)}; accepted are strides of 0 and more, contiguous in keys (a copy has them)")
+            raise ValueError(
+                f"granules has strides {tuple(strides)}; must be strides of 0 and more, contiguous in keys (a copy has "
+                f"them)"
+            )
         self.granules, self.hides, (self.seqlen_q, self.seqlen_kv) = granules, hides, lengths
         self.wants_masks = not hides
-        self.struct = BlockMapStruct(ctypes.sizeof(BlockMapStruct), tensors.address("granules", granules), *granules.shape[:2], *lengths,
-                                     *strides[:3])
+        self.struct = BlockMapStruct(ctypes.sizeof(BlockMapStruct), tensors.address("granules", granules),
+                                     *granules.shape[:2], *lengths, *strides[:3])
 
     def __reduce__(self):
         """For copies and pickles, also of what holds one: the struct's address is this one's own."""
         return _again, (self.granules, self.seqlen_q, self.seqlen_kv, self.hides, self.wants_masks)
 
     def __repr__(self):
-        return (f"<attune.BlockMap {tuple(self.granules.shape)} on {tensors.target_of(self.granules)} of {self.seqlen_q} rows and "
-                f"{self.seqlen_kv} keys{', a mask by itself' if self.hides else ''}>")
+        return (
+            f"<attune.BlockMap {tuple(self.granules.shape)} on {tensors.target_of(self.granules)} of {self.seqlen_q} "
+            f"rows and "
+            f"{self.seqlen_kv} keys{', a mask by itself' if self.hides else ''}>")
 
 
 def _again(granules, seqlen_q, seqlen_kv, hides, wants_masks):
@@ -62,10 +69,12 @@ def _again(granules, seqlen_q, seqlen_kv, hides, wants_masks):
 def use_of(block_map, has_masks):
     """attune_problem.block_map of a call with this map. `has_masks`: the call has masks that a map may tell of."""
     if not isinstance(block_map, BlockMap):
-        raise TypeError(f"block_map is of type {type(block_map).__name__}; accepted are what attune.block_map makes, and None")
+        raise TypeError(
+            f"block_map is of type {type(block_map).__name__}; must be what attune.block_map makes, and None")
     if has_masks:
         return HIDES if block_map.hides else SKIPS
     if block_map.wants_masks:
-        raise ValueError("block_map tells what masks show, and none is given; accepted are the masks that it was made of, beside it "
-                         "(mask_mod, mask_tensor, key_lengths, documents, prefix, chunk)")
+        raise ValueError(
+            "block_map tells what masks show, and none is given; must be the masks that it was made of, beside it "
+            "(mask_mod, mask_tensor, key_lengths, documents, prefix, chunk)")
     return HIDES

@@ -6,7 +6,8 @@ def write_codes(cache, new, slots):
     """Writes rows [.., num_heads, head_dim] at `slots` (int64 [..]: the place of a page, or of a request's slot, times their keys and the key there; -1:
     nowhere) by PyTorch's operations, which wait for nothing: a graph can capture them."""
     import torch
-    cache, new, slots, keys = cache.view(torch.uint8), new.view(torch.uint8).flatten(0, -3), slots.flatten(), cache.shape[1]
+    cache, new, slots, keys = cache.view(torch.uint8), new.view(torch.uint8).flatten(
+        0, -3), slots.flatten(), cache.shape[1]
     if new.shape[0] == 0 or cache.shape[0] == 0:
         return
     inside = slots >= 0

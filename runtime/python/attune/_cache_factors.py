@@ -32,16 +32,25 @@ def _view_of_keys(name, tensor, cache, like, target, packed, written):
     check_factor_tensor(name, tensor, like, target)
     pages, keys, heads = cache.shape[:3]
     if packed and len(tensor.shape) != 2:
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted are [], [1, num_heads_kv] and {_KEYS}: keys stand in no pages")
+        raise ValueError(
+            f"{name} has shape {tuple(tensor.shape)}; must be [], [1, num_heads_kv] and {_KEYS}: keys stand in no pages"
+        )
     shape = (1, *tensor.shape) if packed else tuple(tensor.shape)
     strides = (0,) * (3 - len(tensor.shape)) + tuple(tensors.element_strides(name, tensor))
     if written and shape != (pages, keys, heads):
-        raise ValueError(f"{name} has shape {shape}, and the call writes it; accepted is {(pages, keys, heads)}, [num_pages, page_size, num_heads_kv]")
+        raise ValueError(
+            f"{name} has shape {shape}, and the call writes it; must be {(pages, keys, heads)}, [num_pages, page_size, "
+            f"num_heads_kv]"
+        )
     if shape[0] not in (1, pages) or shape[1] not in (1, keys) or shape[2] == 0 or heads % shape[2]:
         accepted = f"{_KEYS}, ({keys}, {heads})" if packed else f"{_PAGES}, {(pages, keys, heads)}, or slots and their keys"
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted are {accepted}, where 1 stands for any extent and a divisor for the heads")
+        raise ValueError(
+            f"{name} has shape {tuple(tensor.shape)}; must be {accepted}, where 1 stands for any extent and a divisor "
+            f"for the heads"
+        )
     page, key, head = (stride if steps > 1 else 0 for stride, steps in zip(strides, shape))
-    return Scale(tensors.address(name, tensor), page, head, key, heads // shape[2]), span_of(name, tensor, shape, strides)
+    return Scale(tensors.address(name, tensor), page, head, key, heads // shape[2]), span_of(
+        name, tensor, shape, strides)
 
 
 def _by_key(name, scale, cache, like, target, packed, written):
@@ -62,8 +71,10 @@ def _refuse_other_shapes(name, scale, heads):
     """Of what has no factors by key."""
     shape = getattr(scale, "shape", ())
     if len(shape) not in (0, 2) or (len(shape) == 2 and (shape[0] != 1 or shape[1] == 0 or heads % shape[1])):
-        raise ValueError(f"{name} has shape {tuple(shape)}; accepted are [], [1, num_heads_kv], of {heads} heads or a divisor of them, and {_PAGES}, of slots "
-                         "and their keys likewise, where 1 stands for any extent")
+        raise ValueError(
+            f"{name} has shape {tuple(shape)}; must be [], [1, num_heads_kv], of {heads} heads or a divisor of them, "
+            f"and {_PAGES}, of slots "
+            "and their keys likewise, where 1 stands for any extent")
 
 
 def bind_factors(call, operands, like, scales, given, written, packed_kv=False, others=None):
@@ -76,7 +87,8 @@ def bind_factors(call, operands, like, scales, given, written, packed_kv=False, 
         with on_stream(call.plan.ordinal, stream_address(None, call.plan.ordinal)):
             if p.kv_factors:
                 cache = given["k_cache" if name == "k_scale" else "v_cache"]
-                tensor, view, extent = _by_key(name, scale, cache, like, call.plan.target, packed_kv, p.kv_factors == MADE)
+                tensor, view, extent = _by_key(name, scale, cache, like, call.plan.target, packed_kv,
+                                               p.kv_factors == MADE)
             else:
                 _refuse_other_shapes(name, scale, p.num_heads_kv)
                 tensor, view, extent = factors(name, scale, like, 1, p.num_heads_kv, 1, call.plan.target)
@@ -88,9 +100,12 @@ def bind_factors(call, operands, like, scales, given, written, packed_kv=False, 
             places[name] = (view.data or 0, extent)
             for other, (at, place) in places.items():
                 if other != name and share_memory(view.data or 0, extent, at or 0, place):
-                    raise ValueError(f"{name} and {other} overlap in memory; accepted is {name} with memory of its own, which the call writes")
+                    raise ValueError(
+                        f"{name} and {other} overlap in memory; must be {name} with memory of its own, which the call "
+                        f"writes"
+                    )
         for other, at in written.items():
             inline = p.kv_factors and other in ("k_cache", "v_cache")
             if not inline and share_memory(at or 0, call.extents[other], view.data or 0, extent):
-                raise ValueError(f"{other} and {name} overlap in memory; accepted is {other} with memory of its own")
+                raise ValueError(f"{other} and {name} overlap in memory; must be {other} with memory of its own")
     return kept

@@ -10,17 +10,19 @@ from ._torch import refuse_gradients
 
 _LISTS = "Tensor? kv_lengths=None, Tensor? page_table=None, Tensor? slots=None, Tensor? q_begins=None, SymInt? seqlen_q=None"
 _SCALES = "Tensor? k_scale=None, Tensor? v_scale=None"
-_CHOICES = (f"str spec='', float? scale=None, {_LISTS}, Tensor? kv_begins=None, SymInt? seqlen_kv=None, {_SCALES}, Tensor? alibi_slopes=None, "
-            "Tensor? sinks=None, Tensor[]? captures=None, float[]? scalars=None")
+_CHOICES = (
+    f"str spec='', float? scale=None, {_LISTS}, Tensor? kv_begins=None, SymInt? seqlen_kv=None, {_SCALES}, Tensor? "
+    f"alibi_slopes=None, "
+    "Tensor? sinks=None, Tensor[]? captures=None, float[]? scalars=None")
 SCHEMAS = {
     "attention_kvcache": f"(Tensor q, Tensor k_cache, Tensor v_cache, *, {_CHOICES}, bool return_lse=True) -> (Tensor o, Tensor lse)",
     "attention_kvcache_out": f"(Tensor q, Tensor k_cache, Tensor v_cache, *, {_CHOICES}, Tensor(a!) o, Tensor(b!)? lse=None) -> ()",
     "attention_latent": "(Tensor q_nope, Tensor q_pe, Tensor ckv_cache, Tensor kpe_cache, *, "
-                        f"{_CHOICES}) -> (Tensor o, Tensor lse)",
+    f"{_CHOICES}) -> (Tensor o, Tensor lse)",
     "append_kv": f"(Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache, *, str spec='', {_LISTS}, Tensor? row_slots=None, Tensor? positions=None, "
-                 f"Tensor? cos=None, Tensor? sin=None, {_SCALES}, Tensor(c!)? made_k_scale=None, Tensor(d!)? made_v_scale=None, Tensor? q=None, "
-                 "Tensor(e!)? q_out=None) -> ()",
-}
+    f"Tensor? cos=None, Tensor? sin=None, {_SCALES}, Tensor(c!)? made_k_scale=None, Tensor(d!)? made_v_scale=None, "
+    f"Tensor? q=None, "
+    "Tensor(e!)? q_out=None) -> ()", }
 
 
 def _given(spec, captures, scalars, given):
@@ -31,14 +33,19 @@ def _given(spec, captures, scalars, given):
 def _attend_impl(q, k_cache, v_cache, *, spec="", return_lse=True, captures=None, scalars=None, **given):
     found = attention_kvcache(q, k_cache, v_cache, return_lse=return_lse, **_given(spec, captures, scalars, given))
     o, lse = found if return_lse else (found, q.new_empty((0,)).float())
-    return o.contiguous(), lse.contiguous()  # that of packed rows is a view, and o of head dims that are computed in wider copies
+    return o.contiguous(), lse.contiguous(
+    )  # that of packed rows is a view, and o of head dims that are computed in wider copies
 
 
 def _attend_out_impl(q, k_cache, v_cache, *, o, lse=None, spec="", captures=None, scalars=None, **given):
-    found = attention_kvcache(q, k_cache, v_cache, out=o, return_lse=lse is not None, **_given(spec, captures, scalars, given))
+    found = attention_kvcache(q, k_cache, v_cache, out=o, return_lse=lse is not None,
+                              **_given(spec, captures, scalars, given))
     if lse is not None:
         if lse.shape != found[1].shape or lse.dtype != found[1].dtype:
-            raise ValueError(f"lse is {lse.dtype} of shape {tuple(lse.shape)}; accepted is {found[1].dtype} of shape {tuple(found[1].shape)}")
+            raise ValueError(
+                f"lse is {lse.dtype} of shape {tuple(lse.shape)}; must be {found[1].dtype} of shape "
+                f"{tuple(found[1].shape)}"
+            )
         lse.copy_(found[1])
 
 
@@ -52,8 +59,10 @@ def _check_fake(q, k_cache, v_cache, q_begins, given):
     refuse_gradients((("q", q), ("k_cache", k_cache), ("v_cache", v_cache), *given.items()))
     wanted = 4 if q_begins is None else 3
     if q.dim() != wanted:
-        raise ValueError(f"q has {q.dim()} dimensions; accepted are 4, [batch, seqlen_q, num_heads, head_dim], and beside q_begins 3, [rows of all requests, "
-                         "num_heads, head_dim]")
+        raise ValueError(
+            f"q has {q.dim()} dimensions; must be 4, [batch, seqlen_q, num_heads, head_dim], and beside q_begins 3, "
+            f"[rows of all requests, "
+            "num_heads, head_dim]")
 
 
 def _attend_fake(q, k_cache, v_cache, *, spec="", return_lse=True, q_begins=None, captures=None, scalars=None, **given):
@@ -65,7 +74,7 @@ def _attend_fake(q, k_cache, v_cache, *, spec="", return_lse=True, q_begins=None
 def _attend_out_fake(q, k_cache, v_cache, *, o, lse=None, spec="", q_begins=None, captures=None, scalars=None, **given):
     _check_fake(q, k_cache, v_cache, q_begins, {"o": o, "lse": lse, **given})
     if o.dim() != q.dim() or o.dtype != q.dtype:
-        raise ValueError(f"o is {o.dtype} with {o.dim()} dimensions; accepted is {q.dtype} with {q.dim()}")
+        raise ValueError(f"o is {o.dtype} with {o.dim()} dimensions; must be {q.dtype} with {q.dim()}")
 
 
 def _latent_impl(q_nope, q_pe, ckv_cache, kpe_cache, *, spec="", captures=None, scalars=None, **given):
@@ -74,7 +83,8 @@ def _latent_impl(q_nope, q_pe, ckv_cache, kpe_cache, *, spec="", captures=None, 
 
 
 def _latent_fake(q_nope, q_pe, ckv_cache, kpe_cache, *, spec="", q_begins=None, captures=None, scalars=None, **given):
-    refuse_gradients((("q_nope", q_nope), ("q_pe", q_pe), ("ckv_cache", ckv_cache), ("kpe_cache", kpe_cache), *given.items()))
+    refuse_gradients(
+        (("q_nope", q_nope), ("q_pe", q_pe), ("ckv_cache", ckv_cache), ("kpe_cache", kpe_cache), *given.items()))
     return q_nope.new_empty(q_nope.shape), new_lse(q_nope, q_begins is not None)
 
 
@@ -89,5 +99,6 @@ def _append_fake(k, v, k_cache, v_cache, *, spec="", **given):
     refuse_gradients((("k", k), ("v", v), ("k_cache", k_cache), ("v_cache", v_cache), *given.items()))
 
 
-IMPLS = {"attention_kvcache": (_attend_impl, _attend_fake), "attention_kvcache_out": (_attend_out_impl, _attend_out_fake),
-         "attention_latent": (_latent_impl, _latent_fake), "append_kv": (_append_impl, _append_fake)}
+IMPLS = {
+    "attention_kvcache": (_attend_impl, _attend_fake), "attention_kvcache_out": (_attend_out_impl, _attend_out_fake),
+    "attention_latent": (_latent_impl, _latent_fake), "append_kv": (_append_impl, _append_fake)}

@@ -24,7 +24,9 @@ def is_between(q, k_cache, v_cache):
 
 
 def _tell(k, v):
-    tell_once(("caches", k.shape[-1], v.shape[-1]), f"attune copies caches of head dims {k.shape[-1]} and {v.shape[-1]} into wider tensors at each call; keep them in "
+    tell_once((
+        "caches", k.shape[-1], v.shape[-1]
+    ), f"attune copies caches of head dims {k.shape[-1]} and {v.shape[-1]} into wider tensors at each call; keep them in "
               "tensors whose head dims are multiples of 8 from 16 on, with columns of zeros")
 
 
@@ -33,7 +35,9 @@ def wide_arguments(arguments):
     q, k_cache, v_cache, scale = (arguments[name] for name in ("q", "k_cache", "v_cache", "scale"))
     _tell(k_cache, v_cache)
     wide = {name: widened(name, arguments[name], q) for name in ("q", "k_cache", "v_cache")}
-    return {**arguments, **wide, **programs_of(arguments, q.shape[-1]), "out": None, "scale": q.shape[-1] ** -0.5 if scale is None else softmax_scale(scale)}
+    return {
+        **arguments, **wide, **programs_of(arguments, q.shape[-1]), "out": None,
+        "scale": q.shape[-1]**-0.5 if scale is None else softmax_scale(scale)}
 
 
 def cut(result, arguments):
@@ -42,7 +46,8 @@ def cut(result, arguments):
     o, lse = result if arguments["return_lse"] else (result, None)
     o = o[..., :v_cache.shape[-1]]
     if out is not None:
-        _check_written({"out": (out, (*q.shape[:-1], v_cache.shape[-1]), q.dtype)}, {"q": q, "k_cache": arguments["k_cache"], "v_cache": v_cache})
+        _check_written({"out": (out, (*q.shape[:-1], v_cache.shape[-1]), q.dtype)},
+                       {"q": q, "k_cache": arguments["k_cache"], "v_cache": v_cache})
         out[...] = o
         o = out
     return (o, lse) if arguments["return_lse"] else o
@@ -52,7 +57,10 @@ def _check_written(written, read):
     """Checks tensors into which a part of wider ones is copied. `written`: by name a tensor, and the shape and dtype that it must have."""
     for name, (tensor, shape, dtype) in written.items():
         if tuple(tensor.shape) != tuple(shape) or tensor.dtype != dtype:
-            raise ValueError(f"{name} is {tensors.dtype_text(tensor.dtype)} of shape {tuple(tensor.shape)}; must be {tensors.dtype_text(dtype)} of shape {tuple(shape)}")
+            raise ValueError(
+                f"{name} is {tensors.dtype_text(tensor.dtype)} of shape {tuple(tensor.shape)}; must be "
+                f"{tensors.dtype_text(dtype)} of shape {tuple(shape)}"
+            )
         tensors.check_plain(name, tensor)
         tensors.address(name, tensor, written=True)
     refuse_overlap({name: tensor for name, (tensor, *_) in written.items()}, read)
@@ -63,13 +71,18 @@ def append_wide(append, arguments):
     k, v, k_cache, v_cache, q, q_out = (arguments[name] for name in ("k", "v", "k_cache", "v_cache", "q", "q_out"))
     cos = arguments["cos"]
     if cos is not None and len(cos.shape) == 2 and 2 * cos.shape[1] > k.shape[-1]:
-        raise ValueError(f"cos has shape {tuple(cos.shape)}; must have 1 to {k.shape[-1] // 2} columns, half of those that are turned")
+        raise ValueError(
+            f"cos has shape {tuple(cos.shape)}; must have 1 to {k.shape[-1] // 2} columns, half of those that are "
+            f"turned"
+        )
     _tell(k_cache, v_cache)
     into = {"k_cache": (k_cache, k_cache.shape, k_cache.dtype), "v_cache": (v_cache, v_cache.shape, v_cache.dtype)}
     if q_out is not None and q is not None:
         into["q_out"] = (q_out, q.shape, q.dtype)
     _check_written(into, {"k": k, "v": v, "q": None if q_out is q else q})
-    wide = {name: widened(name, arguments[name], k) for name in ("k", "v", "k_cache", "v_cache", "q") if arguments[name] is not None}
+    wide = {
+        name: widened(name, arguments[name], k)
+        for name in ("k", "v", "k_cache", "v_cache", "q") if arguments[name] is not None}
     turned = append(**{**arguments, **wide, "q_out": None})
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
         if wide[name] is not cache:

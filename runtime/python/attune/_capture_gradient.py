@@ -40,7 +40,8 @@ class CaptureGradient:
         captures, scalars = ([value for _, value in part.values()] for part in (bound.captures, bound.scalars))
         self.extents = _Extents(q.shape[0], q.shape[2], k.shape[2], q.shape[1], k.shape[1], q.shape[3])
         self._handle, self._indices = handle, Indices(handle, q, self.extents, captures, scalars)
-        self.loads = [number for number, node in enumerate(float_loads(handle)) if nodes_of(handle)[node].index == place]
+        self.loads = [
+            number for number, node in enumerate(float_loads(handle)) if nodes_of(handle)[node].index == place]
         library = sys.modules["torch" if tensors.is_torch(q) else "numpy"]
         place = {"device": q.device} if tensors.is_torch(q) else {}
         self._library, self.sum = library, library.zeros(tuple(self.tensor.shape), dtype=library.float32, **place)
@@ -66,13 +67,15 @@ class CaptureGradient:
             self.sum += gradients.sum()
             return
         if all(one.ndim < 4 or one.shape[3] == 1 for one in indices) and gradients.shape[3] != 1:
-            gradients = gradients.sum(3, keepdim=True) if tensors.is_torch(gradients) else gradients.sum(3, keepdims=True)
+            gradients = gradients.sum(3, keepdim=True) if tensors.is_torch(gradients) else gradients.sum(
+                3, keepdims=True)
         if self._add_whole(load, gradients):
             return
         flat = 0
         for one, extent in zip(indices, self.sum.shape):
             flat = flat * extent + one
-        flat = self._library.broadcast_to(flat.reshape((1,) * (4 - flat.ndim) + tuple(flat.shape)), gradients.shape).reshape(-1)
+        flat = self._library.broadcast_to(flat.reshape((1, ) * (4 - flat.ndim) + tuple(flat.shape)),
+                                          gradients.shape).reshape(-1)
         if not tensors.is_torch(gradients):
             self._library.add.at(self.sum.reshape(-1), flat, gradients.reshape(-1))
         elif gradients.is_cuda:  # sorts, and so adds in one order

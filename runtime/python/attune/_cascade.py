@@ -17,13 +17,15 @@ def check_levels(q, levels):
     tensors.check_rank("q", q, _ROWS)
     levels = list(levels)
     if not levels:
-        raise ValueError("levels is empty; accepted are 1 and more, from the keys that most requests share to those of each")
+        raise ValueError("levels is empty; must be at least 1, from the keys that most requests share to those of each")
     for number, level in enumerate(levels):
         missing = [name for name in _KEYS if level.get(name) is None]
         unknown = [name for name in level if name not in (*_KEYS, *_MORE)]
         if missing or unknown:
-            raise ValueError(f"levels[{number}] {'lacks ' + missing[0] if missing else 'has ' + repr(unknown[0])}; accepted are {', '.join(_KEYS)}, and "
-                             f"{', '.join(_MORE)}, as of attention_kvcache()")
+            raise ValueError(
+                f"levels[{number}] {'lacks ' + missing[0] if missing else 'has ' + repr(unknown[0])}; must be "
+                f"{', '.join(_KEYS)}, and "
+                f"{', '.join(_MORE)}, as of attention_kvcache()")
     return levels
 
 
@@ -44,7 +46,8 @@ def _states(o, lse):
 
 @in_graphs("cascade")
 @untraced
-def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None, context=None):
+def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None,
+            context=None):
     """Attention of requests that share prefixes: keys that several have in common are read once for all of them.
 
     q: [rows, num_heads_q, head_dim], the newest tokens of all requests end to end. levels: dicts of what attention_kvcache() takes of packed rows, from
@@ -61,7 +64,8 @@ def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None,
     is_causal, return_lse = causal_flag(is_causal), flag("return_lse", return_lse)
     graph = needs_op(q, autocast=False)
     if graph is not None:
-        return graph.cascade(q, levels, is_causal=is_causal, scale=scale, softcap=softcap, sinks=sinks, return_lse=return_lse, out=out, context=context)
+        return graph.cascade(q, levels, is_causal=is_causal, scale=scale, softcap=softcap, sinks=sinks,
+                             return_lse=return_lse, out=out, context=context)
     refuse_gradients((("q", q), ("out", out), ("sinks", sinks)))
     tensors.signature("q", q)  # refuses what is no tensor
     levels = check_levels(q, levels)
@@ -72,7 +76,8 @@ def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None,
         if state is None:
             state = found
             continue
-        joined = out if number == len(levels) - 1 else tensors.empty(q, tuple(found[0].shape), tensors.native_dtype(q, "fp32"))
+        joined = out if number == len(levels) - 1 else tensors.empty(q, tuple(found[0].shape),
+                                                                     tensors.native_dtype(q, "fp32"))
         if joined is None:
             joined = tensors.empty(q, tuple(found[0].shape), q.dtype)
         o, lse = merge(*_states(*state), *_states(*found), out=joined[None], context=context)
@@ -80,12 +85,15 @@ def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None,
     return state if return_lse else state[0]
 
 
-def prepare_cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None, context=None):
+def prepare_cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None,
+                    context=None):
     """As prepare(), for cascade() with these arguments: plans and workspaces of all levels. Returns the plans."""
     tensors.signature("q", q)
     is_causal, return_lse = causal_flag(is_causal), flag("return_lse", return_lse)
     levels = check_levels(q, levels)
-    plans = [prepare_kvcache(*given, **keywords) for given, keywords in calls_of(q, levels, is_causal, scale, softcap, sinks, None, context)]
+    plans = [
+        prepare_kvcache(*given, **keywords)
+        for given, keywords in calls_of(q, levels, is_causal, scale, softcap, sinks, None, context)]
     fp32, shape = tensors.native_dtype(q, "fp32"), (*q.shape[:2], levels[-1]["v_cache"].shape[-1])
     lse = tensors.empty(q, (q.shape[1], q.shape[0]), fp32)
     before = tensors.empty(q, shape, q.dtype)

@@ -10,7 +10,8 @@ import types
 
 from ._values import is_bool, is_number, is_tensor
 
-_CHANGING = ("os", "sys", "importlib")  # modules of Python's own whose contents programs change: os.environ, sys.modules
+_CHANGING = (
+    "os", "sys", "importlib")  # modules of Python's own whose contents programs change: os.environ, sys.modules
 _LOOKING = {"globals", "locals", "vars", "eval", "exec", "__import__"}  # names of functions that see what no walk sees
 _CONSTANTS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), range, slice)
 
@@ -73,7 +74,8 @@ class Walk:
             return (type(value), repr(value)), constant
         if type(value) in (tuple, list):
             parts = [self._visit(one, f"{label}[{i}]", False) for i, one in enumerate(value)]
-            return (type(value), *(key for key, _ in parts)), lambda trace: type(value)(part(trace) for _, part in parts)
+            return (type(value), *(key for key, _ in parts)), lambda trace: type(value)(part(trace)
+                                                                                        for _, part in parts)
         if type(value) is dict:
             parts = {name: self._visit(one, f"{label}[{name!r}]", False) for name, one in value.items()}
             key = tuple((type(name), repr(name), part[0]) for name, part in parts.items())
@@ -83,9 +85,11 @@ class Walk:
         if type(value) is types.MethodType:
             function, function_rebuild = self._visit(value.__func__, label, False)
             owner, owner_rebuild = self._visit(value.__self__, label, False)
-            return ("method", function, owner), lambda trace: types.MethodType(function_rebuild(trace), owner_rebuild(trace))
+            return ("method", function,
+                    owner), lambda trace: types.MethodType(function_rebuild(trace), owner_rebuild(trace))
         if type(value) is functools.partial:
-            parts = [self._visit(value.func, label, False)] + [self._visit(one, f"an argument of {label}", True) for one in value.args]
+            parts = [self._visit(value.func, label, False)] + [
+                self._visit(one, f"an argument of {label}", True) for one in value.args]
             named = {name: self._visit(one, name, True) for name, one in value.keywords.items()}
             key = ("partial", *(part[0] for part in parts), *((name, part[0]) for name, part in named.items()))
             given = lambda trace: {name: part(trace) for name, (_, part) in named.items()}
@@ -136,7 +140,9 @@ class Walk:
         names = code.co_varnames[:code.co_argcount][code.co_argcount - len(function.__defaults__ or ()):]
         defaults = [self._visit(one, name, True) for name, one in zip(names, function.__defaults__ or ())]
         keywords = {name: self._visit(one, name, True) for name, one in (function.__kwdefaults__ or {}).items()}
-        attributes = {name: self._visit(one, f"{function.__name__}.{name}", True) for name, one in vars(function).items() if name[:2] != "__"}
+        attributes = {
+            name: self._visit(one, f"{function.__name__}.{name}", True)
+            for name, one in vars(function).items() if name[:2] != "__"}
         found = () if is_fixed else [name for name in _global_names(code) if name in function.__globals__]
         globals_ = {name: self._visit(function.__globals__[name], name, False) for name in found}
         named = (*keywords.items(), *globals_.items(), *((f".{name}", part) for name, part in attributes.items()))

@@ -5,10 +5,10 @@ from ._functions import TABLE, as_float, called, lifted
 from ._values import BOOL, refuse
 
 # Of |x| up to 1, erf(x) / x in powers of x * x; of 1 to 4, log(1 - erf(x)) in powers of x - 2. Least greatest errors, fitted in fp64: 1e-9 of each.
-_ERF_NEAR = (1.1283791065216064, -0.3761262595653534, 0.11283600330352783, -0.02685444988310337, 0.0051895445212721825, -0.000802091381046921,
-             7.889343396527693e-05)
-_ERF_FAR = (-5.364941120147705, -4.418159484863281, -0.9237530827522278, -0.016487272456288338, 0.0035436865873634815, -0.0007127177086658776,
-            0.00018557468138169497)
+_ERF_NEAR = (1.1283791065216064, -0.3761262595653534, 0.11283600330352783, -0.02685444988310337, 0.0051895445212721825,
+             -0.000802091381046921, 7.889343396527693e-05)
+_ERF_FAR = (-5.364941120147705, -4.418159484863281, -0.9237530827522278, -0.016487272456288338, 0.0035436865873634815,
+            -0.0007127177086658776, 0.00018557468138169497)
 _ODD_PARTS = (1, 1 / 3, 1 / 5, 1 / 7, 1 / 9, 1 / 11, 1 / 13)  # of log((1 + s) / (1 - s)) / (2 s), in powers of s * s
 
 
@@ -51,14 +51,15 @@ def softplus(input, beta=1.0, threshold=20.0):
 def erf(input):
     value = as_float(*lifted(input))
     size = abs(value)
-    near, far = value * _polynomial(_ERF_NEAR, value * value), 1.0 - TABLE["exp"](_polynomial(_ERF_FAR, TABLE["minimum"](size, 4.0) - 2.0))
+    near, far = value * _polynomial(_ERF_NEAR, value * value), 1.0 - TABLE["exp"](_polynomial(
+        _ERF_FAR, TABLE["minimum"](size, 4.0) - 2.0))
     return _where(size <= 1.0, near, _where(value < 0, -far, far))
 
 
 @called("gelu")
 def gelu(input, approximate="none"):
     if approximate not in ("none", "tanh"):
-        refuse(f"gelu has approximate={approximate!r}; accepted are 'none' and 'tanh'")
+        refuse(f"gelu has approximate={approximate!r}; must be 'none' and 'tanh'")
     value = as_float(*lifted(input))
     if approximate == "none":
         return 0.5 * value * (1.0 + erf(value * 0.5 ** 0.5))

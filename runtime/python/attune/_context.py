@@ -25,7 +25,8 @@ from ._torch import capturing, on_stream, refuse_gradients, refuse_recording, st
 POLICIES = {"environment": -1, "default": 0, "nearest": 1, "strict": 2}
 PLANS_KEPT = 512   # of one context, by shapes and strides; the library keeps its own
 LAYOUTS_KEPT = 64  # of one plan
-OTHER_OPS = {1: "quantise", 3: "merge", 4: "attention_backward", 5: "attention_kvcache", 6: "append_kv"}  # of attune_op, by functions of their names
+OTHER_OPS = {1: "quantise", 3: "merge", 4: "attention_backward", 5: "attention_kvcache",
+             6: "append_kv"}  # of attune_op, by functions of their names
 contexts = weakref.WeakSet()  # all that are open
 plan_made = None              # of _tune_on_first_use.py: called with each context, new plan and its programs
 SCALES = ("q_scale", "k_scale", "v_scale")
@@ -61,7 +62,8 @@ os.register_at_fork(after_in_child=_making_plans.clear)  # whoever made them sta
 
 def parse(text):
     if not isinstance(text, str) or "\0" in text:
-        raise ValueError(f"problem is {text!r}; accepted is a text such as \"dtype=bf16,head_dim=128,heads=32/8,seqlen=4096\"")
+        raise ValueError(
+            f"problem is {text!r}; must be a text such as \"dtype=bf16,head_dim=128,heads=32/8,seqlen=4096\"")
     problem = Problem()
     check(library.attune_problem_parse_sized(text.encode(), ctypes.byref(problem), ctypes.sizeof(problem)))
     return problem
@@ -81,7 +83,10 @@ class Plan(object if module is None else module.PlanBase):
         info = PlanInfo(size=ctypes.sizeof(PlanInfo), device_ordinal=-2)
         check(library.attune_plan_get_info(handle, ctypes.byref(info)))
         if info.device_ordinal == -2:
-            raise ImportError(f"libattune.so {library.attune_version().decode()} is older than this module: its plans do not say their device")
+            raise ImportError(
+                f"libattune.so {library.attune_version().decode()} is older than this module: its plans do not say "
+                f"their device"
+            )
         self.rung = RUNG_NAMES[info.rung]
         self.kernel_template = info.kernel_template.decode()
         self.arch = info.arch.decode()
@@ -102,8 +107,8 @@ class Plan(object if module is None else module.PlanBase):
         """Lines that say which kernel, which rung, how old, why not another."""
         return library.attune_plan_explain(self.handle).decode()
 
-    def operands(self, q, k, v, o, lse=None, q_scale=None, k_scale=None, v_scale=None, captures=None, scalars=None, q_position0=0, kv_position0=0,
-                 block_map=None, seed=None, offset=0):
+    def operands(self, q, k, v, o, lse=None, q_scale=None, k_scale=None, v_scale=None, captures=None, scalars=None,
+                 q_position0=0, kv_position0=0, block_map=None, seed=None, offset=0):
         """The C struct attune_operands of these tensors, checked as run() does; `kept` of it is what it points to beyond the given
         ones."""
         scales = (q_scale, k_scale, v_scale)
@@ -125,7 +130,7 @@ class Plan(object if module is None else module.PlanBase):
         refuse_gradients(zip(("q", "k", "v", "o", "lse", *SCALES), (q, k, v, o, lse, *scales)))
         if self.problem.op in OTHER_OPS:
             op = OTHER_OPS[self.problem.op]
-            raise ValueError(f"this plan is of op {op}; accepted is one of attention (attune.{op}() runs the others)")
+            raise ValueError(f"this plan is of op {op}; must be one of attention (attune.{op}() runs the others)")
         key = tuple(tensors.signature(name, tensor) for name, tensor in (("q", q), ("k", k), ("v", v), ("o", o)))
         key = (*key, None if lse is None else tensors.signature("lse", lse))
         layout = self._layouts.get(key)
@@ -143,9 +148,11 @@ class Plan(object if module is None else module.PlanBase):
         if tensors.DTYPES[p.dtype] not in tensors.FP8_NAMES:
             for name, scale in zip(SCALES, scales):
                 if scale is not None:
-                    raise ValueError(f"{name} is given, and its tensor is {tensors.DTYPES[p.dtype]}; factors are for 8-bit tensors")
+                    raise ValueError(
+                        f"{name} is given, and its tensor is {tensors.DTYPES[p.dtype]}; factors are for 8-bit tensors")
             return operands
-        blocks_q, blocks_kv = tensors.num_blocks(p.seqlen_q, p.scale_block_q), tensors.num_blocks(p.seqlen_kv, p.scale_block_kv)
+        blocks_q, blocks_kv = tensors.num_blocks(p.seqlen_q, p.scale_block_q), tensors.num_blocks(
+            p.seqlen_kv, p.scale_block_kv)
         extents = ((p.num_heads_q, blocks_q), (p.num_heads_kv, blocks_kv), (p.num_heads_kv, blocks_kv))
         kept, read = [], []
         for name, scale, (heads, blocks) in zip(SCALES, scales, extents):
@@ -161,8 +168,8 @@ class Plan(object if module is None else module.PlanBase):
         return operands
 
     @untraced
-    def run(self, q, k, v, o, lse=None, workspace=None, stream=None, q_scale=None, k_scale=None, v_scale=None, captures=None, scalars=None,
-            q_position0=0, kv_position0=0, block_map=None, seed=None, offset=0):
+    def run(self, q, k, v, o, lse=None, workspace=None, stream=None, q_scale=None, k_scale=None, v_scale=None,
+            captures=None, scalars=None, q_position0=0, kv_position0=0, block_map=None, seed=None, offset=0):
         """Computes o (and lse) from q, k and v: enqueues one launch on `stream`, by default PyTorch's current one; on the CPU it returns
         when the work is done.
 
@@ -179,18 +186,19 @@ class Plan(object if module is None else module.PlanBase):
         workspace: by default one that the runs of this thread or stream share. Else a uint8 tensor of workspace_bytes, 256-byte
         aligned: runs that may happen at the same time (graphs that are replayed side by side) each need one. Or the address of memory
         that was given to init_workspace and is large enough, which cannot be checked."""
-        self._checked_run(q, k, v, o, lse, workspace, stream, q_scale, k_scale, v_scale, captures, scalars, q_position0, kv_position0, block_map, seed,
-                          offset)
+        self._checked_run(q, k, v, o, lse, workspace, stream, q_scale, k_scale, v_scale, captures, scalars, q_position0,
+                          kv_position0, block_map, seed, offset)
 
-    def _checked_run(self, q, k, v, o, lse=None, workspace=None, stream=None, q_scale=None, k_scale=None, v_scale=None, captures=None,
-                     scalars=None, q_position0=0, kv_position0=0, block_map=None, seed=None, offset=0):
+    def _checked_run(self, q, k, v, o, lse=None, workspace=None, stream=None, q_scale=None, k_scale=None, v_scale=None,
+                     captures=None, scalars=None, q_position0=0, kv_position0=0, block_map=None, seed=None, offset=0):
         """run(), and how the C module may repeat it: see _quick.py."""
         refuse_recording("Plan.run()")
         scales = (q_scale, k_scale, v_scale)
         layout = self._layout(q, k, v, o, lse, scales)
         address = stream_address(stream, self.ordinal)
         operands = self.bind(layout, q, k, v, o, lse, scales, address)
-        self.enqueue(self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map, seed, offset), address, workspace)
+        self.enqueue(self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map, seed, offset),
+                     address, workspace)
         if workspace is not None or captures or scalars or block_map is not None or seed is not None:
             return None, None
         return None, lambda: quick.recipe_of_run(self, layout, operands, q, k, v, o, lse, scales, stream)
@@ -211,8 +219,8 @@ class Plan(object if module is None else module.PlanBase):
         return check(status)
 
     @untraced
-    def launcher(self, q, k, v, o, lse=None, stream=None, q_scale=None, k_scale=None, v_scale=None, captures=None, scalars=None,
-                 q_position0=0, kv_position0=0, block_map=None, seed=None, offset=0):
+    def launcher(self, q, k, v, o, lse=None, stream=None, q_scale=None, k_scale=None, v_scale=None, captures=None,
+                 scalars=None, q_position0=0, kv_position0=0, block_map=None, seed=None, offset=0):
         """A function without arguments that repeats this very run at the least cost, in a workspace of its own: for benchmarks and graph
         capture. Arguments as of run(). One thread and one stream at a time may call it; keep it as long as a graph that captured it."""
         scales = (q_scale, k_scale, v_scale)
@@ -224,8 +232,10 @@ class Plan(object if module is None else module.PlanBase):
         address = None if workspace is None else workspace.address
         keep = (self, q, k, v, o, lse, operands, workspace)  # the addresses stay good as long as the function
         if module is not None:
-            return module.launcher(self.ordinal, self.handle.value, ctypes.addressof(operands), address or 0, self.workspace_bytes, stream or 0, keep)
-        call = functools.partial(library.attune_run, self.handle, ctypes.byref(operands), address, self.workspace_bytes, stream)
+            return module.launcher(self.ordinal, self.handle.value, ctypes.addressof(operands), address or 0,
+                                   self.workspace_bytes, stream or 0, keep)
+        call = functools.partial(library.attune_run, self.handle, ctypes.byref(operands), address, self.workspace_bytes,
+                                 stream)
 
         def launch(_keep=keep):
             check(call())
@@ -246,7 +256,9 @@ class Plan(object if module is None else module.PlanBase):
     def init_workspace(self, address, stream=None):
         """Zeroes what this plan needs zeroed of the memory at an address: once before its first run there, and again after a run of another
         plan there."""
-        check(library.attune_workspace_init(self.handle, address, self.workspace_bytes, stream_address(stream, self.ordinal)))
+        check(
+            library.attune_workspace_init(self.handle, address, self.workspace_bytes,
+                                          stream_address(stream, self.ordinal)))
 
 
 if module is not None:
@@ -261,17 +273,19 @@ class Context:
     compile. capture_file: problems seen, for `attune tune --captured`. pin: a file of `attune pin`, of which what it names is run or
     refused; "" for none, None for $ATTUNE_PIN."""
 
-    def __init__(self, target="auto", store=None, bundles=(), policy="environment", no_jit=False, capture_file=None, pin=None):
+    def __init__(self, target="auto", store=None, bundles=(), policy="environment", no_jit=False, capture_file=None,
+                 pin=None):
         if policy not in POLICIES:
-            raise ValueError(f"policy is {policy!r}; accepted are {', '.join(POLICIES)}")
+            raise ValueError(f"policy is {policy!r}; must be {', '.join(POLICIES)}")
         if not isinstance(target, str) or "\0" in target:
-            raise ValueError(f"target is {target!r}; accepted are auto, cuda, cuda:N, cpu and cpu:THREADS")
+            raise ValueError(f"target is {target!r}; must be auto, cuda, cuda:N, cpu and cpu:THREADS")
         options = ContextOptions()
         library.attune_context_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
         options.target = target.encode()
         options.store = None if store is None else str(store).encode()
         paths = [str(bundle).encode() for bundle in bundles if not isinstance(bundle, bytes)]
-        self._bundles = [bundle for bundle in bundles if isinstance(bundle, bytes)]  # the library reads them where they are
+        self._bundles = [
+            bundle for bundle in bundles if isinstance(bundle, bytes)]  # the library reads them where they are
         options.bundles, options.num_bundles = (ctypes.c_char_p * len(paths))(*paths) if paths else None, len(paths)
         options.memory_bundles = (MemoryBundle * len(self._bundles))(
             *((ctypes.cast(ctypes.c_char_p(bundle), ctypes.c_void_p), len(bundle)) for bundle in self._bundles))
@@ -302,8 +316,9 @@ class Context:
         return self
 
     def __reduce__(self):
-        raise TypeError("a Context holds a device and its loaded kernels, and cannot be pickled; make one with attune.Context("
-                        f"{self._target!r}) in the process that uses it")
+        raise TypeError(
+            "a Context holds a device and its loaded kernels, and cannot be pickled; make one with attune.Context("
+            f"{self._target!r}) in the process that uses it")
 
     def reload(self):
         """Reads the stores again, for what was tuned since: plans are chosen anew from now on. Those held stay as they are."""
@@ -339,7 +354,8 @@ class Context:
         """The Plan for a problem in text form (problem_text() makes it of tensors); looks up, or compiles. `layout`: a tuple (q, k, v, o)
         of tensors whose strides the coming runs have; by default contiguous ones. `score_mod`, `mask_mod`: texts of programs, with their
         declarations as comments; a problem's text reads no file."""
-        programs = [(kind, program_of(kind, text).handle) for kind, text in (("score_mod", score_mod), ("mask_mod", mask_mod)) if text is not None]
+        programs = [(kind, program_of(kind, text).handle)
+                    for kind, text in (("score_mod", score_mod), ("mask_mod", mask_mod)) if text is not None]
         if layout is None:
             return self.plan_with_strides(problem, None, programs)
         transposed = parse(problem).v_layout
@@ -347,7 +363,8 @@ class Context:
         for name, tensor, order in zip("qkvo", layout, layouts):
             tensors.signature(name, tensor)  # refuses what is no tensor
             tensors.check_rank(name, tensor, tensors.DIMENSIONS[order])
-        return self.plan_with_strides(problem, [tensors.layout_strides(*of) for of in zip("qkvo", layout, layouts)], programs)
+        return self.plan_with_strides(problem, [tensors.layout_strides(*of) for of in zip("qkvo", layout, layouts)],
+                                      programs)
 
     def plan_with_strides(self, problem, strides, programs=(), gradients=None):
         """As plan(); `strides` of q, k, v and o over (batch, rows, heads), or None. `programs`: pairs of score_mod or mask_mod and an
@@ -382,7 +399,9 @@ def context_of(context, target):
     if isinstance(context, Context):
         return context
     if context is not None and not isinstance(context, str):
-        raise TypeError(f"context is of type {type(context).__name__}; accepted are an attune.Context, a target such as 'cpu:4' and None")
+        raise TypeError(
+            f"context is of type {type(context).__name__}; must be an attune.Context, a target such as 'cpu:4' and None"
+        )
     return default_context(target if context is None else context)
 
 
@@ -395,5 +414,8 @@ def pin_digest(context=None):
 def refuse_capture(ordinal, function):
     """A plan may have to be compiled and loaded, which a CUDA graph cannot capture."""
     if ordinal >= 0 and capturing(ordinal, stream_address(None, ordinal)):
-        raise RuntimeError(f"attune.{function}() was not prepared for these tensors, and a CUDA graph is being captured; call "
-                           f"attune.{'prepare' if function == 'attention' else 'prepare_' + function}() with the same arguments before the capture")
+        raise RuntimeError(
+            f"attune.{function}() was not prepared for these tensors, and a CUDA graph is being captured; call "
+            f"attune.{'prepare' if function == 'attention' else 'prepare_' + function}() with the same arguments "
+            f"before the capture"
+        )

@@ -76,7 +76,8 @@ def readable_operand(name, tensor):
     tensors.check_dense(name, tensor)
     if tensors.is_torch(tensor):
         return readable(tensor)
-    if fits(tensor.shape, tensors.element_strides(name, tensor), tensor.itemsize) and (tensors.address(name, tensor) or 0) % _ALIGNMENT == 0:
+    if fits(tensor.shape, tensors.element_strides(name, tensor),
+            tensor.itemsize) and (tensors.address(name, tensor) or 0) % _ALIGNMENT == 0:
         return tensor
     made = tensors.empty(tensor, tuple(tensor.shape), tensor.dtype)
     made[...] = tensor

@@ -16,7 +16,7 @@ def rate_of(dropout_p):
     """A float from 0 on, below 1, also as the library's float32 has it."""
     number = real("dropout_p", dropout_p)
     if not 0 <= number < 1:
-        raise ValueError(f"dropout_p is {number}; accepted are numbers from 0 on, below 1")
+        raise ValueError(f"dropout_p is {number}; must be numbers from 0 on, below 1")
     return min(number, _LAST_RATE)
 
 
@@ -31,7 +31,10 @@ def seed_for(q, dropout_p, seed):
     if rate_of(dropout_p) == 0 or seed is not None:
         return seed
     if tensors.is_numpy(q):
-        raise ValueError("seed is missing; accepted beside dropout_p are whole numbers and int64 arrays of one (PyTorch's tensors get one from its generator)")
+        raise ValueError(
+            "seed is missing; accepted beside dropout_p are whole numbers and int64 arrays of one (PyTorch's tensors "
+            "get one from its generator)"
+        )
     return drawn_seed(q)
 
 
@@ -43,7 +46,7 @@ def _number(name, value):
     """Of 64 bits, also given as a signed one."""
     number = whole(name, value)
     if not -2 ** 63 <= number < _WORD:
-        raise ValueError(f"{name} is {number}; accepted are whole numbers of 64 bits")
+        raise ValueError(f"{name} is {number}; must be whole numbers of 64 bits")
     return number % _WORD
 
 
@@ -57,9 +60,12 @@ def _address(name, tensor, plan):
     tensors.check_plain(name, tensor)
     found = tensors.dtype_text(tensor.dtype)
     if found not in ("int64", "uint64") or tensors.size_of(tensor.shape) != 1:
-        raise ValueError(f"{name} is {found} of shape {tuple(tensor.shape)}; accepted are whole numbers, and int64 tensors of one element")
+        raise ValueError(
+            f"{name} is {found} of shape {tuple(tensor.shape)}; must be whole numbers, and int64 tensors of one element"
+        )
     if tensors.target_of(tensor) != plan.target:
-        raise ValueError(f"{name} is on {tensors.target_of(tensor)}; accepted are tensors on {plan.target}, as q, and whole numbers")
+        raise ValueError(
+            f"{name} is on {tensors.target_of(tensor)}; must be tensors on {plan.target}, as q, and whole numbers")
     return tensors.address(name, tensor)
 
 
@@ -70,7 +76,10 @@ class Seeds:
 
     def __init__(self, seed, offset):
         if seed is None:
-            raise ValueError("seed is missing; accepted beside dropout_p are whole numbers and int64 tensors of one, as the forward call had it")
+            raise ValueError(
+                "seed is missing; accepted beside dropout_p are whole numbers and int64 tensors of one, as the forward "
+                "call had it"
+            )
         self.seed, self.offset = seed, offset
 
     def give(self, operands, plan):
@@ -98,11 +107,13 @@ def dropout_mask(shape, dropout_p, seed, offset=0, like=None):
     seed, offset: whole numbers, or tensors of one, which are read here. like: a tensor of PyTorch, on whose device the result is one; by
     default it is NumPy's. What is kept depends on seed, offset, head of all batch entries, row and key alone."""
     if not isinstance(shape, (tuple, list)) or len(shape) != 4:
-        raise ValueError(f"shape is {shape!r}; accepted are four extents: [batch, num_heads_q, seqlen_q, seqlen_kv]")
+        raise ValueError(f"shape is {shape!r}; must be four extents: [batch, num_heads_q, seqlen_q, seqlen_kv]")
     extents = [whole("shape", extent) for extent in shape]
-    numbers = [_number(name, value.item() if _is_tensor(value) else value) for name, value in (("seed", seed), ("offset", offset))]
+    numbers = [
+        _number(name,
+                value.item() if _is_tensor(value) else value) for name, value in (("seed", seed), ("offset", offset))]
     if any(extent < 0 or extent >= 2 ** 31 for extent in extents):
-        raise ValueError(f"shape is {tuple(extents)}; accepted are extents of 0 and more, below 2^31")
+        raise ValueError(f"shape is {tuple(extents)}; must be extents of 0 and more, below 2^31")
     if like is not None and tensors.is_torch(like):
         torch = sys.modules["torch"]
         made = torch.empty(extents, dtype=torch.bool, device="cpu")
@@ -111,5 +122,7 @@ def dropout_mask(shape, dropout_p, seed, offset=0, like=None):
         import numpy
         made = numpy.empty(extents, dtype=bool)
         address = made.__array_interface__["data"][0]
-    check(library.attune_dropout_mask(rate_of(dropout_p), *numbers, *extents, address if tensors.size_of(extents) else None))
+    check(
+        library.attune_dropout_mask(rate_of(dropout_p), *numbers, *extents,
+                                    address if tensors.size_of(extents) else None))
     return made.to(like.device) if like is not None and tensors.is_torch(like) else made

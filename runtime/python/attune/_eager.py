@@ -29,7 +29,8 @@ def hidden():
         _local.recipes = before
 
 
-_HARMLESS = torch._C.DispatchKeySet(torch._C.DispatchKey.BackendSelect).add(torch._C.DispatchKey.ADInplaceOrView).raw_repr()
+_HARMLESS = torch._C.DispatchKeySet(torch._C.DispatchKey.BackendSelect).add(
+    torch._C.DispatchKey.ADInplaceOrView).raw_repr()
 
 
 def in_plain_scope():
@@ -53,11 +54,18 @@ def shorten(op):
     """Gives an overload the short way. Its handle is private to PyTorch, which puts other callables there itself: without it, and where PyTorch
     makes no guards (guard.h), all calls take the dispatcher's."""
     native, profiler = torch._C, torch.autograd.profiler
-    needed = (native, "_is_torch_function_mode_enabled"), (native, "_dispatch_tls_local_include_set"), (profiler, "_is_profiler_enabled"), (op, "_op")
+    needed = (native,
+              "_is_torch_function_mode_enabled"), (native,
+                                                   "_dispatch_tls_local_include_set"), (profiler,
+                                                                                        "_is_profiler_enabled"), (op,
+                                                                                                                  "_op")
     if module is None or quick.guard_maker(torch) is None or not all(hasattr(*each) for each in needed):
         return
     dispatch, is_watched = op._op, native._is_torch_function_mode_enabled
     arguments = op._schema.arguments
-    required, positional = (sum(not test(one) for one in arguments) for test in (lambda one: one.has_default_value(), lambda one: one.kwarg_only))
-    parameters = tuple(one.name for one in arguments), tuple(one.default_value for one in arguments[required:]), required, positional
-    op._op = quick.function(_checked(dispatch), "attention", parameters, contexts=False, watch=(profiler, "_is_profiler_enabled", is_watched))
+    required, positional = (sum(not test(one) for one in arguments)
+                            for test in (lambda one: one.has_default_value(), lambda one: one.kwarg_only))
+    parameters = tuple(one.name for one in arguments), tuple(
+        one.default_value for one in arguments[required:]), required, positional
+    op._op = quick.function(_checked(dispatch), "attention", parameters, contexts=False,
+                            watch=(profiler, "_is_profiler_enabled", is_watched))

@@ -17,7 +17,8 @@ def _read(name, value, words):
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None and isinstance(value, numpy.bool_):
         return bool(value)
-    if type(value) is getattr(torch, "Tensor", None) and value.dtype is torch.bool and value.dim() == 0 and value.device.type == "cpu":
+    if type(value) is getattr(torch, "Tensor",
+                              None) and value.dtype is torch.bool and value.dim() == 0 and value.device.type == "cpu":
         return bool(value)
     refuse_flag(name, value, words)
 

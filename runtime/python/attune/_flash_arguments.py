@@ -23,14 +23,14 @@ def refusals(**given):
 
 def refuse(pairs):
     for name, instead in pairs:
-        raise ValueError(f"{name} is given; accepted is None: {instead}")
+        raise ValueError(f"{name} is given; must be None: {instead}")
 
 
 def one_of(**named):
     """The value of an argument that has several names."""
     given = [name for name, value in named.items() if value is not None]
     if len(given) > 1:
-        raise ValueError(f"{' and '.join(given)} are given; accepted is one of them: they are names of one thing")
+        raise ValueError(f"{' and '.join(given)} are given; must be one of them: they are names of one thing")
     return named[given[0]] if given else None
 
 
@@ -43,7 +43,8 @@ def renamed(error, names):
     """Returns the error, with arguments by the names that the caller knows; `names`: of attune's own ones."""
     text = str(error)
     for own, theirs in names.items():
-        text = re.sub(rf"(?:\bcache\.)?\b{own}\b{_SAID if own in _WORDS else ''}", theirs, text)  # the library's lists are members of a struct
+        text = re.sub(rf"(?:\bcache\.)?\b{own}\b{_SAID if own in _WORDS else ''}", theirs,
+                      text)  # the library's lists are members of a struct
     error.args = (text,)
     return error
 
@@ -68,9 +69,11 @@ def ignore(function, **hints):
 def check_list(name, tensor, shape, words, q):
     """Of an int32 tensor on q's device; `words`: what its axes are called."""
     import torch
-    if not torch.is_tensor(tensor) or tensor.dtype != torch.int32 or tuple(tensor.shape) != shape or tensor.device != q.device:
-        found = f"{tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}" if torch.is_tensor(tensor) else f"{tensor!r}"
-        raise ValueError(f"{name} is {found}; accepted is a tensor of int32 {words} = {shape} on {q.device}")
+    if not torch.is_tensor(tensor) or tensor.dtype != torch.int32 or tuple(
+            tensor.shape) != shape or tensor.device != q.device:
+        found = f"{tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}" if torch.is_tensor(
+            tensor) else f"{tensor!r}"
+        raise ValueError(f"{name} is {found}; must be a tensor of int32 {words} = {shape} on {q.device}")
 
 
 def is_recorded(tensor):
@@ -83,7 +86,10 @@ def refuse_program(what):
     """Of a program that reads tensors which the graph itself makes."""
     import torch
     if torch.compiler.is_compiling():
-        raise ValueError(f"{what} would be a program that reads tensors of the graph, which torch.compile does not hold; accepted is the call outside")
+        raise ValueError(
+            f"{what} would be a program that reads tensors of the graph, which torch.compile does not hold; must be "
+            f"the call outside"
+        )
 
 
 def host_sees(numbers):
@@ -98,7 +104,7 @@ def check_lengths(name, lengths, room, why):
     for i, length in enumerate(lengths.tolist()):
         most = room if isinstance(room, int) else int(room[i])
         if not 0 <= length <= most:
-            raise ValueError(f"{name}[{i}] is {length}; accepted are 0 to {most}: {why}")
+            raise ValueError(f"{name}[{i}] is {length}; must be 0 to {most}: {why}")
 
 
 def seen_by_kernels(window):
@@ -177,8 +183,10 @@ def _refuse_unlike(descale, made, slots, count):
     """Of requests that share a slot, whose keys have one factor."""
     for slot, own, written in zip(slots.tolist(), descale, made[slots]):
         if slot < count and not own.equal(written):
-            raise ValueError(f"cache_batch_idx has slot {slot} more than once, with unlike factors (k_descale, v_descale); accepted are the same factors of all "
-                             "requests of a slot, whose keys they are")
+            raise ValueError(
+                f"cache_batch_idx has slot {slot} more than once, with unlike factors (k_descale, v_descale); must be "
+                f"the same factors of all "
+                "requests of a slot, whose keys they are")
 
 
 def scales_of(k_cache, spread, **descales):
@@ -194,8 +202,12 @@ def scales_of(k_cache, spread, **descales):
             descale = descale[:1]
         elif descale.dim() == 2 and descale.shape[0] > 1:
             if spread is None:
-                raise ValueError(f"{name} has shape {tuple(descale.shape)}; accepted beside block_table are factors of heads that all requests share: "
-                                 "[1, num_heads_kv], or that with .expand(batch, num_heads_kv); without it those of each request, too")
+                raise ValueError(
+                    f"{name} has shape {tuple(descale.shape)}; accepted beside block_table are factors of heads that "
+                    f"all requests share: "
+                    "[1, num_heads_kv], or that with .expand(batch, num_heads_kv); without it those of each request, "
+                    "too"
+                )
             descale = spread(descale)
         scales[name.replace("descale", "scale")] = descale
     return scales

@@ -11,14 +11,21 @@ def check_second_product(q, qv, k, v, **factors):
         return
     for name, factor in factors.items():
         if factor is not None:
-            raise ValueError(f"{name} is given beside qv; accepted is None: keys and values of latent attention are one tensor")
+            raise ValueError(
+                f"{name} is given beside qv; must be None: keys and values of latent attention are one tensor")
     if v.shape[:-1] != k.shape[:-1]:
-        raise ValueError(f"qv is given and k has shape {tuple(k.shape)} and v {tuple(v.shape)}; must be alike beside qv but for their last dimension")
+        raise ValueError(
+            f"qv is given and k has shape {tuple(k.shape)} and v {tuple(v.shape)}; must be alike beside qv but for "
+            f"their last dimension"
+        )
     if q.dtype.itemsize == 1 or qv.dtype != q.dtype or qv.device != q.device:
-        raise ValueError(f"qv is {qv.dtype} on {qv.device} and q {q.dtype} on {q.device}; accepted is q's dtype, of 16 bits or more, on its device")
+        raise ValueError(
+            f"qv is {qv.dtype} on {qv.device} and q {q.dtype} on {q.device}; must be q's dtype, of 16 bits or more, on "
+            f"its device"
+        )
     wanted = (*q.shape[:-1], v.shape[-1])
     if tuple(qv.shape) != wanted:
-        raise ValueError(f"qv has shape {tuple(qv.shape)}; accepted is that of q with the columns of v: {wanted}")
+        raise ValueError(f"qv has shape {tuple(qv.shape)}; must be that of q with the columns of v: {wanted}")
 
 
 def attend_with(qv, q, k, v, *, return_lse, **choices):

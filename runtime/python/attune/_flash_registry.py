@@ -23,12 +23,16 @@ _taken, _left = collections.Counter(), collections.Counter()  # calls by operato
 def _registry():
     found = torch.nn.attention
     if not hasattr(found, "register_flash_attention_impl"):
-        raise RuntimeError(f"PyTorch {torch.__version__} has no registry of flash attention implementations "
-                           "(torch.nn.attention.register_flash_attention_impl); accepted are versions that have one, 2.11 for instance. Call "
-                           "attune.sdpa.scaled_dot_product_attention in the model instead")
+        raise RuntimeError(
+            f"PyTorch {torch.__version__} has no registry of flash attention implementations "
+            "(torch.nn.attention.register_flash_attention_impl); must be versions that have one, 2.11 for instance. "
+            "Call "
+            "attune.sdpa.scaled_dot_product_attention in the model instead")
     if not hasattr(torch.library, "get_kernel"):
-        raise RuntimeError(f"PyTorch {torch.__version__} gives out no kernels (torch.library.get_kernel), and attune would have none to hand over "
-                           "to what it refuses; accepted are versions that do, 2.11 for instance")
+        raise RuntimeError(
+            f"PyTorch {torch.__version__} gives out no kernels (torch.library.get_kernel), and attune would have none "
+            f"to hand over "
+            "to what it refuses; must be versions that do, 2.11 for instance")
     return found
 
 
@@ -60,8 +64,9 @@ def _say(op, reason):
 
 def _auxiliary(query):
     """The state of a random generator, its offset, and a mask of dropout: there is none."""
-    return (torch.zeros((2,), dtype=torch.uint64, device=query.device), torch.zeros((), dtype=torch.uint64, device=query.device),
-            query.new_empty((0,)))
+    return (torch.zeros((2, ), dtype=torch.uint64,
+                        device=query.device), torch.zeros((), dtype=torch.uint64,
+                                                          device=query.device), query.new_empty((0, )))
 
 
 def _out_like(query, head_dim):
@@ -80,8 +85,9 @@ def sdpa_kernel(original):
             out = _out_like(query, value.shape[3])
             try:
                 with torch.no_grad():  # autograd stands above this
-                    _, lse = _attention.attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2),
-                                                  "causal_bottom_right" if is_causal else None, scale=scale, out=out.transpose(1, 2), return_lse=True)
+                    _, lse = _attention.attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(
+                        1, 2), "causal_bottom_right" if is_causal else None, scale=scale, out=out.transpose(1, 2),
+                                                  return_lse=True)
                 _taken[_SDPA] += 1
                 return (out, lse, None, None, query.shape[2], key.shape[2], *_auxiliary(query))
             except (ValueError, RuntimeError) as error:  # attune.Error is one
@@ -95,11 +101,12 @@ def sdpa_kernel(original):
 def forward_kernel(original):
     """_flash_attention_forward of [batch, seqlen, num_heads, head_dim]; packed sequences go to `original`."""
 
-    def run(query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *, scale=None,
-            window_size_left=None, window_size_right=None, seqused_k=None, alibi_slopes=None, **more):
+    def run(query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *,
+            scale=None, window_size_left=None, window_size_right=None, seqused_k=None, alibi_slopes=None, **more):
         reason = _refusal(dropout_p, return_debug_mask,
                           {"cum_seq_q": cum_seq_q, "cum_seq_k": cum_seq_k, "block_table": more.get("block_table")})
-        if reason is None and seqused_k is not None and (is_causal or window_size_left is not None or window_size_right is not None):
+        if reason is None and seqused_k is not None and (is_causal or window_size_left is not None or
+                                                         window_size_right is not None):
             reason = "seqused_k is given to a causal call, whose diagonal would end there"
         if reason is None and (alibi_slopes is not None or seqused_k is not None) and _is_recorded(query, key, value):
             reason = "an input requires a gradient, and PyTorch's backward is not told of alibi_slopes and seqused_k"
@@ -107,16 +114,16 @@ def forward_kernel(original):
             try:
                 with torch.no_grad():  # autograd stands above this
                     o, lse = _attention.attention(query, key, value, "causal_bottom_right" if is_causal else None,
-                                                  (window_size_left, window_size_right), scale, return_lse=True, alibi_slopes=alibi_slopes,
-                                                  key_lengths=seqused_k)
+                                                  (window_size_left, window_size_right), scale, return_lse=True,
+                                                  alibi_slopes=alibi_slopes, key_lengths=seqused_k)
                 _taken[_FORWARD] += 1
                 return (o, lse, *_auxiliary(query))
             except (ValueError, RuntimeError) as error:
                 reason = str(error)
         _say(_FORWARD, reason)
-        return original(query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, scale=scale,
-                        window_size_left=window_size_left, window_size_right=window_size_right, seqused_k=seqused_k, alibi_slopes=alibi_slopes,
-                        **more)
+        return original(query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask,
+                        scale=scale, window_size_left=window_size_left, window_size_right=window_size_right,
+                        seqused_k=seqused_k, alibi_slopes=alibi_slopes, **more)
 
     return run
 
@@ -130,9 +137,10 @@ def _differentiated(op, reason, heads_first, dout, query, key, value, out, lse, 
     turn = (lambda x: x.transpose(1, 2)) if heads_first else (lambda x: x)
     if reason is None:
         try:
-            found = [turn(torch.empty_like(turn(x))) for x in (query, key, value)]  # memory as the operator's fake kernel has it
-            _backward.attention_backward_checked(*map(turn, (dout, query, key, value, out)), lse, out=tuple(map(turn, found)),
-                                                 mask="causal_bottom_right" if is_causal else None, window=window, scale=scale)
+            found = [turn(torch.empty_like(turn(x)))
+                     for x in (query, key, value)]  # memory as the operator's fake kernel has it
+            _backward.attention_backward_checked(*map(turn, (dout, query, key, value, out)), lse, out=tuple(
+                map(turn, found)), mask="causal_bottom_right" if is_causal else None, window=window, scale=scale)
             _taken[op] += 1
             return tuple(found)
         except (ValueError, RuntimeError) as error:
@@ -144,11 +152,13 @@ def _differentiated(op, reason, heads_first, dout, query, key, value, out, lse, 
 def sdpa_backward_kernel(original):
     """_scaled_dot_product_flash_attention_backward of [batch, num_heads, seqlen, head_dim]."""
 
-    def run(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, philox_seed, philox_offset, *, scale=None):
+    def run(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal,
+            philox_seed, philox_offset, *, scale=None):
         reason = _refusal(dropout_p, False, {"cum_seq_q": cum_seq_q, "cum_seq_k": cum_seq_k})
-        found = _differentiated(_SDPA_BACKWARD, reason, True, grad_out, query, key, value, out, logsumexp, is_causal, scale)
-        return found or original(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, philox_seed,
-                                 philox_offset, scale=scale)
+        found = _differentiated(_SDPA_BACKWARD, reason, True, grad_out, query, key, value, out, logsumexp, is_causal,
+                                scale)
+        return found or original(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k,
+                                 dropout_p, is_causal, philox_seed, philox_offset, scale=scale)
 
     return run
 
@@ -156,13 +166,14 @@ def sdpa_backward_kernel(original):
 def backward_kernel(original):
     """_flash_attention_backward of [batch, seqlen, num_heads, head_dim]; packed sequences go to `original`."""
 
-    def run(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, rng_state, unused, *, scale=None,
-            window_size_left=None, window_size_right=None, **more):
+    def run(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal,
+            rng_state, unused, *, scale=None, window_size_left=None, window_size_right=None, **more):
         reason = _refusal(dropout_p, False, {"cum_seq_q": cum_seq_q, "cum_seq_k": cum_seq_k, **more})
         found = _differentiated(_BACKWARD, reason, False, grad_out, query, key, value, out, logsumexp, is_causal, scale,
                                 (window_size_left, window_size_right))
-        return found or original(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, rng_state,
-                                 unused, scale=scale, window_size_left=window_size_left, window_size_right=window_size_right, **more)
+        return found or original(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k,
+                                 dropout_p, is_causal, rng_state, unused, scale=scale,
+                                 window_size_left=window_size_left, window_size_right=window_size_right, **more)
 
     return run
 
@@ -171,7 +182,9 @@ class _Handle:
     """What PyTorch's registry keeps while attune is active."""
 
     def __init__(self):
-        makers = {_SDPA: sdpa_kernel, _FORWARD: forward_kernel, _SDPA_BACKWARD: sdpa_backward_kernel, _BACKWARD: backward_kernel}
+        makers = {
+            _SDPA: sdpa_kernel, _FORWARD: forward_kernel, _SDPA_BACKWARD: sdpa_backward_kernel,
+            _BACKWARD: backward_kernel}
         kernels = {op: make(_original(op)) for op, make in makers.items()}  # before they are replaced
         self.library = torch.library.Library("aten", "IMPL", "CUDA")
         for op, kernel in kernels.items():
@@ -202,8 +215,11 @@ def activate():
     device. active() and calls() say what it does; restore() ends it."""
     registry = _registry()
     if not torch.cuda.is_available():
-        warnings.warn("attune.torch.activate() has no effect here: PyTorch finds no CUDA device, and attune takes over PyTorch's flash attention "
-                      "on CUDA alone. Call attune.sdpa.scaled_dot_product_attention in the model instead", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            "attune.torch.activate() has no effect here: PyTorch finds no CUDA device, and attune takes over PyTorch's "
+            "flash attention "
+            "on CUDA alone. Call attune.sdpa.scaled_dot_product_attention in the model instead", RuntimeWarning,
+            stacklevel=2)
     registry.register_flash_attention_impl(NAME, register_fn=_Handle)
     registry.activate_flash_attention_impl(NAME)
 

@@ -10,23 +10,34 @@ def _check_order(virtual_batch_idx, out_partial):
     """Checks the order in which version 4's kernels would take batch entries: each of them once."""
     import torch
     if out_partial.dim() == 4:
-        raise ValueError(f"virtual_batch_idx is given for rows end to end, out_partial of shape {tuple(out_partial.shape)}; must be None there")
+        raise ValueError(
+            f"virtual_batch_idx is given for rows end to end, out_partial of shape {tuple(out_partial.shape)}; must be "
+            f"None there"
+        )
     batch = out_partial.shape[1]
     arguments.check_list("virtual_batch_idx", virtual_batch_idx, (batch,), "[batch]", out_partial)
-    if arguments.host_sees(virtual_batch_idx) and not torch.equal(virtual_batch_idx.sort().values, torch.arange(batch, dtype=torch.int32)):
-        raise ValueError(f"virtual_batch_idx is {virtual_batch_idx.tolist()[:16]}; must hold each number from 0 to {batch - 1} once")
+    if arguments.host_sees(virtual_batch_idx) and not torch.equal(virtual_batch_idx.sort().values,
+                                                                  torch.arange(batch, dtype=torch.int32)):
+        raise ValueError(
+            f"virtual_batch_idx is {virtual_batch_idx.tolist()[:16]}; must hold each number from 0 to {batch - 1} once")
 
 
-def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None, *, cu_seqlens=None, seqused=None, virtual_batch_idx=None, return_lse=True):
+def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None, *, cu_seqlens=None, seqused=None,
+                       virtual_batch_idx=None, return_lse=True):
     """Attention over keys that several calls have seen a part of each. out_partial: [splits, batch, seqlen, num_heads, head_dim], or [splits, rows, num_heads,
     head_dim]; lse_partial: fp32 without head_dim, natural logarithms; -inf: saw no key. Sums are fp32, rounded once to out_dtype (None: out_partial's).
     Returns (out, lse), lse fp32 [batch, seqlen, num_heads], or [rows, num_heads]; None in its place without return_lse. cu_seqlens, seqused: all rows are
     joined, those of no sequence too. virtual_batch_idx: int32 [batch], an order of batch entries, which changes no result."""
     import torch
     return_lse = flag("return_lse", return_lse)
-    if out_partial.dim() not in (4, 5) or tuple(lse_partial.shape) != tuple(out_partial.shape[:-1]) or out_partial.shape[0] == 0:
-        raise ValueError(f"out_partial has shape {tuple(out_partial.shape)} and lse_partial {tuple(lse_partial.shape)}; accepted are [splits, batch, seqlen, "
-                         "num_heads, head_dim] or [splits, rows, num_heads, head_dim], of 1 split and more, and the same without head_dim")
+    if out_partial.dim() not in (4, 5) or tuple(lse_partial.shape) != tuple(
+            out_partial.shape[:-1]) or out_partial.shape[0] == 0:
+        raise ValueError(
+            f"out_partial has shape {tuple(out_partial.shape)} and lse_partial {tuple(lse_partial.shape)}; must be "
+            f"[splits, batch, seqlen, "
+            "num_heads, head_dim] or [splits, rows, num_heads, head_dim], of 1 split and more, and the same without "
+            "head_dim"
+        )
     if virtual_batch_idx is not None:
         _check_order(virtual_batch_idx, out_partial)
     packed = out_partial.dim() == 4
@@ -37,7 +48,7 @@ def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None, *, cu
     if out is None:
         found = found.to(out_partial.dtype if out_dtype is None else out_dtype)
     elif out_dtype not in (None, out.dtype):
-        raise ValueError(f"out is {out.dtype} and out_dtype {out_dtype}; accepted are equal ones")
+        raise ValueError(f"out is {out.dtype} and out_dtype {out_dtype}; must be equal ones")
     else:
         found = out.copy_(found)
     return found, lse if return_lse else None
@@ -64,7 +75,10 @@ def index_put_first_axis(values, indices, first_axis_dim):
 def _counted(name, mask, hidden_states):
     """Returns a mask of rows as bools. A float of 0 and -inf, which is added to scores, would be turned around."""
     if mask.is_floating_point() or mask.is_complex() or tuple(mask.shape) != tuple(hidden_states.shape[:2]):
-        raise ValueError(f"{name} is {mask.dtype} of shape {tuple(mask.shape)}; must be bool or int [batch, seqlen] = {tuple(hidden_states.shape[:2])}, 1 for a row that counts")
+        raise ValueError(
+            f"{name} is {mask.dtype} of shape {tuple(mask.shape)}; must be bool or int [batch, seqlen] = "
+            f"{tuple(hidden_states.shape[:2])}, 1 for a row that counts"
+        )
     return mask.bool()
 
 

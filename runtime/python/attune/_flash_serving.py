@@ -15,10 +15,14 @@ from ._tensors import check_dense
 from ._torch import refuse_gradients
 
 _FUNCTION = "flash_attn_with_kvcache"
-_NAMES = {"q_begins": "cu_seqlens_q", "seqlen_q": "max_seqlen_q", "kv_lengths": "cache_seqlens", "slots": "cache_batch_idx", "scale": "softmax_scale",
-          "is_causal": "causal", "k_scale": "k_descale", "v_scale": "v_descale", "cos": "rotary_cos", "sin": "rotary_sin", "mask_mod": "attention_chunk"}
-_NO_BACKWARD = ("flash_attn_with_kvcache(), which has none, as FlashAttention's; must be a forward alone, or flash_attn_varlen_func() and flash_attn_func() "
-                "of keys that are in no cache")
+_NAMES = {
+    "q_begins": "cu_seqlens_q", "seqlen_q": "max_seqlen_q", "kv_lengths": "cache_seqlens", "slots": "cache_batch_idx",
+    "scale": "softmax_scale", "is_causal": "causal", "k_scale": "k_descale", "v_scale": "v_descale",
+    "cos": "rotary_cos", "sin": "rotary_sin", "mask_mod": "attention_chunk"}
+_NO_BACKWARD = (
+    "flash_attn_with_kvcache(), which has none, as FlashAttention's; must be a forward alone, or "
+    "flash_attn_varlen_func() and flash_attn_func() "
+    "of keys that are in no cache")
 _Cache = namedtuple("_Cache", "k v block_table slots room batch")
 _New = namedtuple("_New", "k v cu_seqlens")                           # rows that are written
 _Angles = namedtuple("_Angles", "cos sin interleaved seqlens moves")  # moves: rows of q stand one behind the other
@@ -50,8 +54,10 @@ def _as_pages_of_a_key(cache, lengths, leftpad, scales):
     table = _row_slots(cache, requests, leftpad[:, None] + torch.arange(cache.room, device=leftpad.device)).int()
     lengths = (cache.room if lengths is None else lengths.long()) - leftpad
     count, size = cache.k.shape[:2]
-    by_key = {name: scale.expand(count, size, scale.shape[2]).reshape(-1, 1, scale.shape[2]) if torch.is_tensor(scale) and scale.dim() == 3 else scale
-              for name, scale in scales.items()}
+    by_key = {
+        name: scale.expand(count, size, scale.shape[2]).reshape(-1, 1, scale.shape[2])
+        if torch.is_tensor(scale) and scale.dim() == 3 else scale
+        for name, scale in scales.items()}
     k, v = (x.reshape(-1, 1, *x.shape[2:]) for x in (cache.k, cache.v))
     return _Cache(k, v, table, None, cache.room, cache.batch), lengths.clamp(min=0).int(), by_key
 
@@ -94,13 +100,17 @@ def _append(q, cu_seqlens_q, cache, new, before, angles, scales):
         lengths = before.where(before < 0, lengths)  # nobody sees them yet: ops refuse what is below 0
     if k.dtype == cache.k.dtype and k.dtype.itemsize == 1:
         if angles is not None:
-            raise ValueError(f"rotary_cos is given and k is {k.dtype}; accepted is k of 16 bits, which is turned and then rounded")
+            raise ValueError(
+                f"rotary_cos is given and k is {k.dtype}; must be k of 16 bits, which is turned and then rounded")
         places = _row_slots(cache, *_places_of(k, cu_seqlens_k, before))
         for whole_cache, rows in ((cache.k, k), (cache.v, v)):
             write_codes(whole_cache, rows, places)
         return q, lengths
     if k.dtype != q.dtype:
-        raise ValueError(f"k is {k.dtype}, q is {q.dtype} and the cache {cache.k.dtype}; accepted is k of q's dtype, or of an 8-bit cache's, written as it stands")
+        raise ValueError(
+            f"k is {k.dtype}, q is {q.dtype} and the cache {cache.k.dtype}; must be k of q's dtype, or of an 8-bit "
+            f"cache's, written as it stands"
+        )
     given = dict(kv_lengths=lengths, page_table=cache.block_table, slots=cache.slots)
     if cu_seqlens_k is not None:
         given.update(q_begins=cu_seqlens_k, seqlen_q=k.shape[0])
@@ -111,10 +121,15 @@ def _append(q, cu_seqlens_q, cache, new, before, angles, scales):
         if angles.seqlens is not None:  # angles are not those of the places
             at = _places_of(k, cu_seqlens_k, angles.seqlens)[1]
             places = _row_slots(cache, *_places_of(k, cu_seqlens_k, before))
-            given = {**{name: value for name, value in given.items() if name in ("cos", "sin", "interleaved", "q")}, "row_slots": places, "positions": at.contiguous()}
+            given = {
+                **{name: value
+                   for name, value in given.items() if name in ("cos", "sin", "interleaved", "q")}, "row_slots": places,
+                "positions": at.contiguous()}
     turned = append_kv(k, v, cache.k, cache.v, **given, **scales)
     if angles is not None and not alike:
-        turned = _rotated(q, angles, _places_of(q, cu_seqlens_q, before if angles.seqlens is None else angles.seqlens, angles.moves)[1])
+        turned = _rotated(
+            q, angles,
+            _places_of(q, cu_seqlens_q, before if angles.seqlens is None else angles.seqlens, angles.moves)[1])
     return q if turned is None else turned, lengths
 
 
@@ -133,15 +148,16 @@ def _lengths_of(name, lengths, batch, q):
 
 def _check_pairs(k, v, cos, sin, cu_seqlens_q, max_seqlen_q, cu_seqlens_k_new):
     if (k is None) != (v is None) or (cos is None) != (sin is None):
-        raise ValueError("k and v, and rotary_cos and rotary_sin, go together; accepted are both of a pair or none")
+        raise ValueError("k and v, and rotary_cos and rotary_sin, go together; must be both of a pair or none")
     for name, given in (("rotary_cos", cos), ("cu_seqlens_k_new", cu_seqlens_k_new)):
         if given is not None and k is None:
-            raise ValueError(f"{name} is given without k; accepted is {name} with k and v, which are written")
+            raise ValueError(f"{name} is given without k; must be {name} with k and v, which are written")
     if (cu_seqlens_q is None) != (max_seqlen_q is None):
-        raise ValueError("cu_seqlens_q and max_seqlen_q go together; accepted are both, of rows end to end, or none")
+        raise ValueError("cu_seqlens_q and max_seqlen_q go together; must be both, of rows end to end, or none")
 
 
-def _check_lists(q, k, batch, cache_batch_idx, cache_leftpad, table, cu_seqlens_q, max_seqlen_q, cu_seqlens_k_new, rotary_seqlens):
+def _check_lists(q, k, batch, cache_batch_idx, cache_leftpad, table, cu_seqlens_q, max_seqlen_q, cu_seqlens_k_new,
+                 rotary_seqlens):
     """Checks shapes and types of lists, and where the host sees them the begins of rows. `table`: its name and the tensor, or None."""
     of_batch = {"cache_batch_idx": cache_batch_idx, "cache_leftpad": cache_leftpad, "rotary_seqlens": rotary_seqlens}
     for name, tensor in of_batch.items():
@@ -150,14 +166,16 @@ def _check_lists(q, k, batch, cache_batch_idx, cache_leftpad, table, cu_seqlens_
     for name, tensor in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k_new", cu_seqlens_k_new)):
         if tensor is not None:
             arguments.check_list(name, tensor, (batch + 1,), "[batch + 1]", q)
-    for name, begins, rows, most in (("cu_seqlens_q", cu_seqlens_q, q, max_seqlen_q), ("cu_seqlens_k_new", cu_seqlens_k_new, k, None)):
+    for name, begins, rows, most in (("cu_seqlens_q", cu_seqlens_q, q, max_seqlen_q), ("cu_seqlens_k_new",
+                                                                                       cu_seqlens_k_new, k, None)):
         if begins is not None and arguments.host_sees(begins):
             check_begins(name, begins, "rows", rows.shape[0], "max_seqlen_q", rows.shape[0] if most is None else most)
     if table is not None:
         name, tensor = table
         rows, columns = tensor.shape if getattr(tensor, "ndim", 0) == 2 else (batch, 1)
         alone = cache_batch_idx is None  # which picks rows of it
-        arguments.check_list(name, tensor, (batch if alone else rows, columns), "[batch, pages]" if alone else "[rows, pages]", q)
+        arguments.check_list(name, tensor, (batch if alone else rows, columns),
+                             "[batch, pages]" if alone else "[rows, pages]", q)
 
 
 def _picked(table, cache_batch_idx):
@@ -172,28 +190,38 @@ def _picked(table, cache_batch_idx):
 def _check_places(cache, before, counts, cache_leftpad, cache_batch_idx, table, picks):
     """Checks where keys stand, of lists that the host sees. `table`: its name, and the tensor as given; `picks`: cache_batch_idx names rows of it."""
     lengths = [cache.room] * cache.batch if before is None else (before + counts).tolist()
-    arguments.check_lengths("cache_leftpad", cache_leftpad, lengths, "keys of the request begin there, and end at cache_seqlens with those that come")
+    arguments.check_lengths("cache_leftpad", cache_leftpad, lengths,
+                            "keys of the request begin there, and end at cache_seqlens with those that come")
     if cache_batch_idx is None or not picks and cache_leftpad is None:  # of slots the library looks itself
         return
     places, what = (table[1].shape[0], f"rows of {table[0]}") if picks else (cache.k.shape[0], "slots of the cache")
     for request, (place, length) in enumerate(zip(cache_batch_idx.tolist(), lengths)):
         if length and not 0 <= place < places:
-            raise ValueError(f"cache_batch_idx[{request}] is {place} and request {request} has {length} keys; must be 0 to {places - 1}, {what}")
+            raise ValueError(
+                f"cache_batch_idx[{request}] is {place} and request {request} has {length} keys; must be 0 to "
+                f"{places - 1}, {what}"
+            )
 
 
 def _check_room(cache, new, before, rotary_seqlens, rotary_cos, *of_places):
     """What FlashAttention asks of tables, and where the host sees lists what they say, before anything is written."""
     if rotary_cos is not None and rotary_cos.shape[0] < cache.room:
-        raise ValueError(f"rotary_cos has shape {tuple(rotary_cos.shape)}; accepted are {cache.room} positions and more, which the cache has room for")
+        raise ValueError(
+            f"rotary_cos has shape {tuple(rotary_cos.shape)}; must be {cache.room} positions and more, which the cache "
+            f"has room for"
+        )
     if not arguments.host_sees(cache.k):  # words about extents would make them constants of a graph
         return
-    counts = 0 if new is None else new.k.shape[1] if new.cu_seqlens is None else (new.cu_seqlens[1:] - new.cu_seqlens[:-1])
+    counts = 0 if new is None else new.k.shape[1] if new.cu_seqlens is None else (new.cu_seqlens[1:] -
+                                                                                  new.cu_seqlens[:-1])
     many = counts if isinstance(counts, int) else None
     come = "" if new is None else f", of which {'some' if many is None else many} come"
-    arguments.check_lengths("cache_seqlens", before, cache.room - counts, f"the cache has room for {cache.room} keys of a request{come}")
+    arguments.check_lengths("cache_seqlens", before, cache.room - counts,
+                            f"the cache has room for {cache.room} keys of a request{come}")
     _check_places(cache, before, counts, *of_places)
     if rotary_cos is not None:
-        arguments.check_lengths("rotary_seqlens", rotary_seqlens, rotary_cos.shape[0] - counts, f"rotary_cos has {rotary_cos.shape[0]} positions{come}")
+        arguments.check_lengths("rotary_seqlens", rotary_seqlens, rotary_cos.shape[0] - counts,
+                                f"rotary_cos has {rotary_cos.shape[0]} positions{come}")
 
 
 def _narrows(window, room):
@@ -201,11 +229,13 @@ def _narrows(window, room):
     return any(side is not None and side < room for side in window or ())
 
 
-def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,
-                            cache_leftpad=None, block_table=None, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
-                            rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False, *, page_table=None, cu_seqlens_q=None,
-                            max_seqlen_q=None, cu_seqlens_k_new=None, rotary_seqlens=None, q_descale=None, k_descale=None, v_descale=None, attention_chunk=0,
-                            learnable_sink=None, s_aux=None, out=None, qv=None, scheduler_metadata=None, pack_gqa=None, sm_margin=0, fa_version=None):
+def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None,
+                            cache_batch_idx=None, cache_leftpad=None, block_table=None, softmax_scale=None,
+                            causal=False, window_size=(-1, -1), softcap=0.0, rotary_interleaved=True, alibi_slopes=None,
+                            num_splits=0, return_softmax_lse=False, *, page_table=None, cu_seqlens_q=None,
+                            max_seqlen_q=None, cu_seqlens_k_new=None, rotary_seqlens=None, q_descale=None,
+                            k_descale=None, v_descale=None, attention_chunk=0, learnable_sink=None, s_aux=None,
+                            out=None, qv=None, scheduler_metadata=None, pack_gqa=None, sm_margin=0, fa_version=None):
     """FlashAttention's attention over a cache, of the arguments of its versions 2 and 3; those of 3 by name alone. Tensors of PyTorch; a forward
     alone: a backward raises.
 
@@ -235,39 +265,51 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     table_name = "block_table" if page_table is None else "page_table"
     for name, x in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
         check_dense(name, x)
-    block_table, sinks = arguments.one_of(block_table=block_table, page_table=page_table), arguments.one_of(learnable_sink=learnable_sink, s_aux=s_aux)
-    causal, return_softmax_lse, rotary_interleaved = (flag("causal", causal), flag("return_softmax_lse", return_softmax_lse),
-                                                      flag("rotary_interleaved", rotary_interleaved))
+    block_table, sinks = arguments.one_of(block_table=block_table, page_table=page_table), arguments.one_of(
+        learnable_sink=learnable_sink, s_aux=s_aux)
+    causal, return_softmax_lse, rotary_interleaved = (flag(
+        "causal", causal), flag("return_softmax_lse", return_softmax_lse), flag("rotary_interleaved",
+                                                                                rotary_interleaved))
     arguments.ignore(_FUNCTION, num_splits=num_splits, pack_gqa=pack_gqa, sm_margin=sm_margin)
     refuse_gradients((("k_cache", k_cache), ("v_cache", v_cache)) if k is not None else ())
     _check_pairs(k, v, rotary_cos, rotary_sin, cu_seqlens_q, max_seqlen_q, cu_seqlens_k_new)
     batch = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
     table = None if block_table is None else (table_name, block_table)
-    _check_lists(q, k, batch, cache_batch_idx, cache_leftpad, table, cu_seqlens_q, max_seqlen_q, cu_seqlens_k_new, rotary_seqlens)
+    _check_lists(q, k, batch, cache_batch_idx, cache_leftpad, table, cu_seqlens_q, max_seqlen_q, cu_seqlens_k_new,
+                 rotary_seqlens)
     check_second_product(q, qv, k_cache, v_cache, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     slots, picks = cache_batch_idx, table is not None and cache_batch_idx is not None
     if picks:
         block_table, slots = _picked(block_table, cache_batch_idx), None
-    cache = _Cache(k_cache, v_cache, block_table, slots, k_cache.shape[1] * (1 if block_table is None else block_table.shape[1]), batch)
-    new, lengths = None if k is None else _New(k, v, cu_seqlens_k_new), _lengths_of("cache_seqlens", cache_seqlens, batch, q)
+    cache = _Cache(k_cache, v_cache, block_table, slots,
+                   k_cache.shape[1] * (1 if block_table is None else block_table.shape[1]), batch)
+    new, lengths = None if k is None else _New(k, v, cu_seqlens_k_new), _lengths_of("cache_seqlens", cache_seqlens,
+                                                                                    batch, q)
     before = torch.zeros(batch, dtype=torch.int32, device=q.device) if lengths is None and new is not None else lengths
     _check_room(cache, new, before, rotary_seqlens, rotary_cos, cache_leftpad, cache_batch_idx, table, picks)
     window = window_of(window_size)
-    factors = arguments.scales_of(k_cache, arguments.spread_over_slots(k_cache, block_table, slots), k_descale=k_descale, v_descale=v_descale)
+    factors = arguments.scales_of(k_cache, arguments.spread_over_slots(k_cache, block_table, slots),
+                                  k_descale=k_descale, v_descale=v_descale)
     # else all rows stand at the first new position
-    moves = bool(causal or attention_chunk or _narrows(window, cache.room) or (cu_seqlens_q is None and q.shape[1] == 1))
+    moves = bool(causal or attention_chunk or _narrows(window, cache.room) or
+                 (cu_seqlens_q is None and q.shape[1] == 1))
     angles = None if rotary_cos is None else _Angles(rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens, moves)
     names = {**_NAMES, "page_table": table_name, "sinks": "learnable_sink" if s_aux is None else "s_aux"}
 
     def run():
-        rows, keys, ends, scales = arguments.with_factors(q, q_descale, k_cache.shape[2], cu_seqlens_q), cache, lengths, factors
+        rows, keys, ends, scales = arguments.with_factors(q, q_descale, k_cache.shape[2],
+                                                          cu_seqlens_q), cache, lengths, factors
         if new is not None:
-            rows, ends = arguments.named({**names, "q_begins": "cu_seqlens_k_new"}, _append, rows, cu_seqlens_q, cache, new, before, angles, scales)
+            rows, ends = arguments.named({**names, "q_begins": "cu_seqlens_k_new"}, _append, rows, cu_seqlens_q, cache,
+                                         new, before, angles, scales)
         if cache_leftpad is not None:
             keys, ends, scales = _as_pages_of_a_key(cache, ends, cache_leftpad, scales)
-        return arguments.named(names, attend_with, qv, rows, keys.k, keys.v, kv_lengths=ends, page_table=keys.block_table, slots=keys.slots, q_begins=cu_seqlens_q,
-                      seqlen_q=max_seqlen_q, is_causal=causal, window=window, scale=softmax_scale, return_lse=return_softmax_lse,
-                      softcap=softcap if softcap else None, alibi_slopes=alibi_slopes, sinks=sinks, out=out, mask_mod=arguments.program_of(attention_chunk), **scales)
+        return arguments.named(
+            names, attend_with, qv, rows, keys.k, keys.v, kv_lengths=ends, page_table=keys.block_table,
+            slots=keys.slots, q_begins=cu_seqlens_q, seqlen_q=max_seqlen_q, is_causal=causal, window=window,
+            scale=softmax_scale, return_lse=return_softmax_lse, softcap=softcap if softcap else None,
+            alibi_slopes=alibi_slopes, sinks=sinks, out=out, mask_mod=arguments.program_of(attention_chunk), **scales)
     if out is not None:  # which would lose its history
         return run()
-    return forward_alone(run, _NO_BACKWARD, q, qv, k_cache, v_cache, k, v, rotary_cos, rotary_sin, alibi_slopes, sinks, k_descale, v_descale)
+    return forward_alone(run, _NO_BACKWARD, q, qv, k_cache, v_cache, k, v, rotary_cos, rotary_sin, alibi_slopes, sinks,
+                         k_descale, v_descale)

@@ -18,8 +18,10 @@ from ._tensors import check_dense
 from ._torch import records_gradients
 
 _FUNCTION = "flash_attn_varlen_func"
-_NAMES = {"q_begins": "cu_seqlens_q", "kv_begins": "cu_seqlens_k", "kv_lengths": "seqused_k", "seqlen_q": "max_seqlen_q", "seqlen_kv": "max_seqlen_k", "k_cache": "k",
-          "v_cache": "v", "scale": "softmax_scale", "is_causal": "causal", "k_scale": "k_descale", "v_scale": "v_descale", "chunk": "attention_chunk"}
+_NAMES = {
+    "q_begins": "cu_seqlens_q", "kv_begins": "cu_seqlens_k", "kv_lengths": "seqused_k", "seqlen_q": "max_seqlen_q",
+    "seqlen_kv": "max_seqlen_k", "k_cache": "k", "v_cache": "v", "scale": "softmax_scale", "is_causal": "causal",
+    "k_scale": "k_descale", "v_scale": "v_descale", "chunk": "attention_chunk"}
 _NO_BACKWARD = "flash_attn_varlen_func() beside {}, which has none; must be a forward alone, or q, k and v of 16 bits and more end to end"
 
 
@@ -28,7 +30,8 @@ def _finds_sequences(call):
     import torch
     if call.k.dtype.itemsize == 1 or (call.q.is_cuda and torch.cuda.get_device_capability(call.q.device) == (9, 0)):
         return True
-    if (_has_slopes_of_sequences(call) or call.chunk) and arguments.is_recorded(call.q):  # of which the other way makes programs
+    if (_has_slopes_of_sequences(call) or call.chunk) and arguments.is_recorded(
+            call.q):  # of which the other way makes programs
         return True
     return not _is_one_list(call) and (_looks(call) or not call.q.is_cuda)
 
@@ -52,8 +55,10 @@ def _lines_up(call):
     if _is_one_list(call):
         return True
     if arguments.is_recorded(call.cu_q):
-        raise ValueError("cu_seqlens_q and cu_seqlens_k are two tensors, with gradients or dropout and a mask, window or slopes, and a graph cannot compare them; "
-                         "accepted there is one tensor for both, without seqused_q and seqused_k")
+        raise ValueError(
+            "cu_seqlens_q and cu_seqlens_k are two tensors, with gradients or dropout and a mask, window or slopes, "
+            "and a graph cannot compare them; "
+            "accepted there is one tensor for both, without seqused_q and seqused_k")
     return call.used_q is None and call.used_k is None and torch.equal(call.cu_q, call.cu_k)
 
 
@@ -67,8 +72,12 @@ def _check_lists(call):
     for name, begins in (("cu_seqlens_q", call.cu_q), ("cu_seqlens_k", call.cu_k)):
         if begins is None:
             continue
-        if not hasattr(begins, "dim") or begins.dim() != 1 or begins.shape[0] != batch + 1 or begins.is_floating_point() or begins.device != call.q.device:
-            raise ValueError(f"{name} is {begins!r}; must be int32 [batch + 1] on q's device, {call.q.device}: where sequences begin and where the last one ends")
+        if not hasattr(begins, "dim") or begins.dim() != 1 or begins.shape[0] != batch + 1 or begins.is_floating_point(
+        ) or begins.device != call.q.device:
+            raise ValueError(
+                f"{name} is {begins!r}; must be int32 [batch + 1] on q's device, {call.q.device}: where sequences "
+                f"begin and where the last one ends"
+            )
     for name, used in (("seqused_q", call.used_q), ("seqused_k", call.used_k)):
         if used is not None:
             arguments.check_list(name, used, (batch,), "[batch]", call.q)
@@ -81,10 +90,12 @@ def _check_lists(call):
     arguments.check_lengths("seqused_q", call.used_q, (call.cu_q[1:] - call.cu_q[:-1]).tolist(), "rows of the sequence")
     if call.table is None:
         check_begins("cu_seqlens_k", call.cu_k, "keys", call.k.shape[0], "max_seqlen_k", call.most_k)
-        arguments.check_lengths("seqused_k", call.used_k, (call.cu_k[1:] - call.cu_k[:-1]).tolist(), "keys of the sequence")
+        arguments.check_lengths("seqused_k", call.used_k, (call.cu_k[1:] - call.cu_k[:-1]).tolist(),
+                                "keys of the sequence")
     else:
         room = call.table.shape[1] * call.k.shape[1]
-        arguments.check_lengths("seqused_k" if call.cu_k is None or call.used_k is not None else "keys of cu_seqlens_k", _counts(call.cu_k, call.used_k), room,
+        arguments.check_lengths("seqused_k" if call.cu_k is None or call.used_k is not None else "keys of cu_seqlens_k",
+                                _counts(call.cu_k, call.used_k), room,
                                 f"{call.names['page_table']} has room for as many keys")
 
 
@@ -94,7 +105,10 @@ def _end_to_end(name, x, cu_seqlens, most):
     if cu_seqlens is not None:
         return x, cu_seqlens, x.shape[0] if most is None else most if isinstance(most, torch.SymInt) else int(most)
     if x.dim() != 4:
-        raise ValueError(f"cu_seqlens_{name} is None and {name} has shape {tuple(x.shape)}; accepted without it is [batch, seqlen, num_heads, head_dim]")
+        raise ValueError(
+            f"cu_seqlens_{name} is None and {name} has shape {tuple(x.shape)}; accepted without it is [batch, seqlen, "
+            f"num_heads, head_dim]"
+        )
     begins = torch.arange(x.shape[0] + 1, dtype=torch.int32, device=x.device) * x.shape[1]
     return x.flatten(0, 1), begins, x.shape[1]
 
@@ -121,7 +135,8 @@ def _wider(call, given):
     q, k, v = call.q, call.k, call.v
     if not is_between(q[None], k[None], v[None]):
         return q, k, v
-    wide = widened_arguments({"q": q[None], "k": k[None], "v": v[None], "out": None, "pad_head_dim": None, "scale": given["scale"]})
+    wide = widened_arguments({
+        "q": q[None], "k": k[None], "v": v[None], "out": None, "pad_head_dim": None, "scale": given["scale"]})
     given["scale"] = wide["scale"]
     return tuple(wide[name][0] for name in "qkv")
 
@@ -136,8 +151,8 @@ def _by_lists(call):
     """(out, lse) by kernels that read the lists."""
     import torch
     lengths = _counts(call.cu_k, call.used_k).int()
-    given = dict(call.choices, alibi_slopes=call.slopes, window=arguments.seen_by_kernels(call.window), is_causal=call.causal, sinks=call.sinks,
-                 mask_mod=arguments.program_of(call.chunk, call.window))
+    given = dict(call.choices, alibi_slopes=call.slopes, window=arguments.seen_by_kernels(call.window),
+                 is_causal=call.causal, sinks=call.sinks, mask_mod=arguments.program_of(call.chunk, call.window))
     if call.score_mod is not None:
         arguments.refuse_program("score_mod of sequences end to end")
         given["score_mod"] = _program_of_positions(call, lengths)
@@ -146,16 +161,19 @@ def _by_lists(call):
     if call.table is not None:
         given.update(kv_lengths=lengths, page_table=call.table)
     else:
-        given.update(kv_begins=call.cu_k.int(), seqlen_kv=min(call.most_k, k.shape[0]), kv_lengths=None if call.used_k is None else lengths)
-        spread = lambda descale: descale[arguments.requests_of_rows(call.cu_k, k.shape[0]).clamp(0, descale.shape[0] - 1)]  # noqa: E731
+        given.update(kv_begins=call.cu_k.int(), seqlen_kv=min(call.most_k, k.shape[0]),
+                     kv_lengths=None if call.used_k is None else lengths)
+        spread = lambda descale: descale[arguments.requests_of_rows(call.cu_k, k.shape[0]).clamp(
+            0, descale.shape[0] - 1)]  # noqa: E731
     begins, back = call.cu_q.int(), None
     if call.used_q is not None:
         kept, begins, back = _moved_up(call)
         q, qv = q[kept], None if qv is None else qv[kept]
     q = arguments.with_factors(q, call.q_descale, k.shape[-2], begins)
     own = call.out if back is None and v.shape[-1] == call.v.shape[-1] else None
-    out, lse = attend_with(qv, q, k, v, q_begins=begins, seqlen_q=min(call.most_q, q.shape[0]), return_lse=True, out=own,
-                           **arguments.scales_of(k, spread, k_descale=call.k_descale, v_descale=call.v_descale), **given)
+    out, lse = attend_with(
+        qv, q, k, v, q_begins=begins, seqlen_q=min(call.most_q, q.shape[0]), return_lse=True, out=own,
+        **arguments.scales_of(k, spread, k_descale=call.k_descale, v_descale=call.v_descale), **given)
     if back is not None:
         row, known = back.clamp(min=0), back >= 0
         out, lse = torch.where(known[:, None, None], out[row], 0), torch.where(known, lse[:, row], -float("inf"))
@@ -207,7 +225,8 @@ def _score_of_sequences(call, ids, steps, rows, keys):
 
 def _cut(call, lines_up):
     """(first, end) of the rows, and of the keys, that sequences have, where the host sees the lists; elsewhere all."""
-    found = [(int(begins[0]), int(begins[-1])) if arguments.host_sees(begins) else (0, x.shape[0]) for begins, x in ((call.cu_q, call.q), (call.cu_k, call.k))]
+    found = [(int(begins[0]), int(begins[-1])) if arguments.host_sees(begins) else (0, x.shape[0])
+             for begins, x in ((call.cu_q, call.q), (call.cu_k, call.k))]
     if lines_up:  # what stands behind the last sequence is of none, and would move the diagonal
         end = min(end for _, end in found)
         found = [(first, end) for first, _ in found]
@@ -217,7 +236,8 @@ def _cut(call, lines_up):
 def _seeing_nothing(call):
     """A call whose sequences have no rows, or no keys: nothing looks at positions. Slopes stay for gradients of 0."""
     slopes = None if call.slopes is None or call.slopes.numel() == 0 else call.slopes.reshape(-1)[:1]
-    return SimpleNamespace(**{**vars(call), "causal": False, "window": None, "chunk": 0, "score_mod": None, "slopes": slopes})
+    return SimpleNamespace(
+        **{**vars(call), "causal": False, "window": None, "chunk": 0, "score_mod": None, "slopes": slopes})
 
 
 def _by_documents(call):
@@ -231,7 +251,8 @@ def _by_documents(call):
     needs_steps = call.chunk or call.score_mod is not None or by_sequence or (_looks(call) and not lines_up)
     ids, steps = _documents(call.cu_q, call.used_q, first, end - first, -2, needs_steps)
     is_one = _is_one_list(call) and call.used_q is None and (first, end) == (first_key, end_key)
-    key_ids, keys = (ids, steps) if is_one else _documents(call.cu_k, call.used_k, first_key, end_key - first_key, -3, needs_steps)
+    key_ids, keys = (ids, steps) if is_one else _documents(call.cu_k, call.used_k, first_key, end_key -
+                                                           first_key, -3, needs_steps)
     given = dict(call.choices, sinks=call.sinks, documents=(ids[None], key_ids[None]))
     rows = steps
     if not lines_up and _looks(call):
@@ -244,15 +265,19 @@ def _by_documents(call):
         arguments.refuse_program("a mask or window over unlike lists, and attention_chunk with gradients,")
         given["mask_mod"] = _mask_of_positions(call, rows, keys)
     if call.score_mod is not None or by_sequence:
-        arguments.refuse_program("score_mod of sequences end to end" if call.score_mod is not None else "alibi_slopes of each sequence, with gradients,")
-        own = SimpleNamespace(score_mod=call.score_mod, slopes=call.slopes.expand(call.cu_q.shape[0] - 1, call.q.shape[1]) if by_sequence else None)
+        arguments.refuse_program("score_mod of sequences end to end" if call.
+                                 score_mod is not None else "alibi_slopes of each sequence, with gradients,")
+        own = SimpleNamespace(
+            score_mod=call.score_mod,
+            slopes=call.slopes.expand(call.cu_q.shape[0] - 1, call.q.shape[1]) if by_sequence else None)
         given["score_mod"] = _score_of_sequences(own, ids, steps, rows, keys)
     if not by_sequence:
         given["alibi_slopes"] = call.slopes
     for name, value in (("dropout_p", call.dropout_p or None), ("deterministic", True if call.deterministic else None)):
         if value is not None:
             given[name] = value
-    out, lse = attention(call.q[None, first:end], call.k[None, first_key:end_key], call.v[None, first_key:end_key], return_lse=True, **given)
+    out, lse = attention(call.q[None, first:end], call.k[None, first_key:end_key], call.v[None, first_key:end_key],
+                         return_lse=True, **given)
     out, lse = out[0], lse[0]
     if end - first != call.q.shape[0]:
         behind = call.q.shape[0] - end
@@ -265,20 +290,26 @@ def _attend(call):
     """Returns (out, lse), by what can."""
     operands = call.q, call.k, call.v, call.slopes, call.sinks, call.qv, call.k_descale, call.v_descale, call.q_descale
     recorded, narrow = records_gradients(*operands), call.k.dtype.itemsize == 1
-    alone = [name for name, given in ((call.names["page_table"], call.table is not None), (call.names["qv"], call.qv is not None)) if given]
+    alone = [
+        name
+        for name, given in ((call.names["page_table"], call.table is not None), (call.names["qv"], call.qv is not None))
+        if given]
     if alone and call.dropout_p:
         raise ValueError(f"dropout_p is {call.dropout_p}; must be 0.0 beside {alone[0]}")
     if recorded and not call.dropout_p and (alone or narrow):
         call.out = None  # which would lose its history
-        return forward_alone(lambda: arguments.named(call.names, _by_lists, call), _NO_BACKWARD.format(alone[0] if alone else "tensors of 8 bits"), *operands)
+        return forward_alone(lambda: arguments.named(call.names, _by_lists, call),
+                             _NO_BACKWARD.format(alone[0] if alone else "tensors of 8 bits"), *operands)
     by_lists = alone or not (recorded or call.dropout_p) and _finds_sequences(call)
     return arguments.named(call.names, _by_lists if by_lists else _by_documents, call)
 
 
-def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, dropout_p=0.0, softmax_scale=None, causal=False,
-                           window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False, block_table=None, *,
-                           page_table=None, seqused_q=None, seqused_k=None, learnable_sink=None, s_aux=None, attention_chunk=0, score_mod=None, q_descale=None,
-                           k_descale=None, v_descale=None, out=None, return_lse=False, return_softmax_lse=False, qv=None, q_v=None, aux_tensors=None,
+def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None,
+                           dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+                           alibi_slopes=None, deterministic=False, return_attn_probs=False, block_table=None, *,
+                           page_table=None, seqused_q=None, seqused_k=None, learnable_sink=None, s_aux=None,
+                           attention_chunk=0, score_mod=None, q_descale=None, k_descale=None, v_descale=None, out=None,
+                           return_lse=False, return_softmax_lse=False, qv=None, q_v=None, aux_tensors=None,
                            num_splits=0, pack_gqa=None, sm_margin=0, scheduler_metadata=None, fa_version=None):
     """FlashAttention of sequences end to end, of the arguments of its versions 2, 3 and 4 and of vLLM's; those that version 2 has not by name alone. Tensors of
     PyTorch; gradients of q, k, v, alibi_slopes and learnable_sink without block_table.
@@ -300,33 +331,43 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
     (out, lse, None). deterministic: of gradients, as of flash_attn_func(). num_splits, pack_gqa, sm_margin, scheduler_metadata and fa_version are
     ignored. qv (q_v): as of flash_attn_with_kvcache(), [rows, num_heads_q, head_dim_v]. Refused: aux_tensors."""
     arguments.refuse(arguments.refusals(aux_tensors=aux_tensors))
-    causal, deterministic, return_attn_probs = flag("causal", causal), flag("deterministic", deterministic), flag("return_attn_probs", return_attn_probs)
+    causal, deterministic, return_attn_probs = flag("causal", causal), flag("deterministic", deterministic), flag(
+        "return_attn_probs", return_attn_probs)
     return_lse = flag("return_lse", return_lse) or flag("return_softmax_lse", return_softmax_lse)
     second = arguments.one_of(qv=qv, q_v=q_v)
     check_second_product(q, second, k, v, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     arguments.ignore(_FUNCTION, num_splits=num_splits, pack_gqa=pack_gqa, sm_margin=sm_margin)
     given, table = (q, out), arguments.one_of(block_table=block_table, page_table=page_table)
-    names = {**_NAMES, "page_table": "block_table" if page_table is None else "page_table", "sinks": "learnable_sink" if s_aux is None else "s_aux",
-             "qv": "qv" if q_v is None else "q_v"}
+    names = {
+        **_NAMES, "page_table": "block_table" if page_table is None else "page_table",
+        "sinks": "learnable_sink" if s_aux is None else "s_aux", "qv": "qv" if q_v is None else "q_v"}
     if score_mod is not None and (not callable(score_mod) or hasattr(score_mod, "bind")):
-        raise TypeError(f"score_mod is {type(score_mod).__name__}; accepted is a function (score, b, h, q_idx, kv_idx)")
+        raise TypeError(f"score_mod is {type(score_mod).__name__}; must be a function (score, b, h, q_idx, kv_idx)")
     for name, x in (("q", q), ("k", k), ("v", v)):
         check_dense(name, x)
     q, cu_seqlens_q, most_q = _end_to_end("q", q, cu_seqlens_q, max_seqlen_q)
     if table is None:
-        (k, cu_seqlens_k, most_k), v = _end_to_end("k", k, cu_seqlens_k, max_seqlen_k), v if v.dim() == 3 else v.flatten(0, 1)
+        (k, cu_seqlens_k, most_k), v = _end_to_end("k", k, cu_seqlens_k,
+                                                   max_seqlen_k), v if v.dim() == 3 else v.flatten(0, 1)
     elif cu_seqlens_k is None and seqused_k is None:
-        raise ValueError(f"{names['page_table']} is given without seqused_k and cu_seqlens_k; accepted is one of them, which says how many keys each request has")
+        raise ValueError(
+            f"{names['page_table']} is given without seqused_k and cu_seqlens_k; must be one of them, which says how "
+            f"many keys each request has"
+        )
     else:
         most_k = 0
     window, sinks = window_of(window_size), arguments.one_of(learnable_sink=learnable_sink, s_aux=s_aux)
-    call = SimpleNamespace(q=q, k=k, v=v, cu_q=cu_seqlens_q, cu_k=cu_seqlens_k, used_q=seqused_q, used_k=seqused_k, most_q=most_q, most_k=most_k, table=table,
-                           causal=causal, window=window, chunk=attention_chunk or 0, slopes=alibi_slopes, sinks=sinks, score_mod=score_mod,
-                           dropout_p=dropout_p, deterministic=deterministic, qv=None if second is None else second.flatten(0, -3), names=names, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale,
-                           out=out if out is None or out.dim() == 3 else out.flatten(0, 1), choices=dict(scale=softmax_scale, softcap=softcap if softcap else None))
+    call = SimpleNamespace(
+        q=q, k=k, v=v, cu_q=cu_seqlens_q, cu_k=cu_seqlens_k, used_q=seqused_q, used_k=seqused_k, most_q=most_q,
+        most_k=most_k, table=table, causal=causal, window=window, chunk=attention_chunk or 0, slopes=alibi_slopes,
+        sinks=sinks, score_mod=score_mod, dropout_p=dropout_p, deterministic=deterministic,
+        qv=None if second is None else second.flatten(0, -3), names=names, q_descale=q_descale, k_descale=k_descale,
+        v_descale=v_descale, out=out if out is None or out.dim() == 3 else out.flatten(0, 1), choices=dict(
+            scale=softmax_scale, softcap=softcap if softcap else None))
     _check_lists(call)
     if alibi_slopes is not None:  # here: not all kernels below know a batch
-        refuse_other_extents("alibi_slopes", tuple(alibi_slopes.shape), ("batch", "num_heads_q"), (cu_seqlens_q.shape[0] - 1, q.shape[1]))
+        refuse_other_extents("alibi_slopes", tuple(alibi_slopes.shape), ("batch", "num_heads_q"),
+                             (cu_seqlens_q.shape[0] - 1, q.shape[1]))
     return _shown(*_attend(call), *given, (return_attn_probs, return_lse))
 
 
@@ -340,17 +381,20 @@ def _shown(found, lse, q, out, wanted):
     return (found, lse, None) if wants_probabilities else (found, lse) if wants_lse else found
 
 
-def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
-                                     alibi_slopes=None, deterministic=False, return_attn_probs=False):
+def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, dropout_p=0.0, softmax_scale=None, causal=False,
+                                     window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False,
+                                     return_attn_probs=False):
     """flash_attn_varlen_func() of qkv [rows, 3, num_heads, head_dim], without copies."""
     q, k, v = qkv.unbind(1)
-    return flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal, window_size, softcap,
-                                  alibi_slopes, deterministic, return_attn_probs)
+    return flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale,
+                                  causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
 
 
-def flash_attn_varlen_kvpacked_func(q, kv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None, causal=False,
-                                    window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False):
+def flash_attn_varlen_kvpacked_func(q, kv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0,
+                                    softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+                                    alibi_slopes=None, deterministic=False, return_attn_probs=False):
     """flash_attn_varlen_func() of kv [keys, 2, num_heads_kv, head_dim], without copies."""
     k, v = kv.unbind(1)
-    return flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, window_size,
-                                  softcap, alibi_slopes, deterministic, return_attn_probs)
+    return flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p,
+                                  softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+                                  return_attn_probs)

@@ -56,7 +56,8 @@ def _arithmetic(sign, of_bools=None):
             other = other * alpha if is_number(other) and is_number(alpha) else TABLE["mul"](other, alpha)
         a, b = lifted(input, other)
         if a.type == b.type == BOOL:
-            return _emit(BOOL, f"{{}} {of_bools} {{}}", a, b) if of_bools else refuse(f"'{sign}' takes numbers, not two bools; use ^ or ~")
+            return _emit(BOOL, f"{{}} {of_bools} {{}}", a,
+                         b) if of_bools else refuse(f"'{sign}' takes numbers, not two bools; use ^ or ~")
         a, b, type_ = _numbers(a, b)
         return _emit(type_, f"{{}} {sign} {{}}", a, b)
     return apply
@@ -111,7 +112,7 @@ def power(input, exponent):
     if exponent in (0.5, -0.5):
         return TABLE["sqrt" if exponent > 0 else "rsqrt"](input)
     if exponent != int(exponent) or abs(exponent) > _MAX_POWER:
-        refuse(f"a power has exponent {exponent}; accepted are whole numbers up to {_MAX_POWER}, 0.5 and -0.5")
+        refuse(f"a power has exponent {exponent}; must be whole numbers up to {_MAX_POWER}, 0.5 and -0.5")
     base, type_ = _numbers(input)
     result, times = None, abs(int(exponent))
     while times:
@@ -143,8 +144,8 @@ def _comparison(sign):
     return apply
 
 
-for _names, _sign in ((("lt", "less"), "<"), (("le", "less_equal"), "<="), (("gt", "greater"), ">"), (("ge", "greater_equal"), ">="),
-                      (("eq", "equal"), "=="), (("ne", "not_equal"), "!=")):
+for _names, _sign in ((("lt", "less"), "<"), (("le", "less_equal"), "<="), (("gt", "greater"), ">"),
+                      (("ge", "greater_equal"), ">="), (("eq", "equal"), "=="), (("ne", "not_equal"), "!=")):
     called(*_names)(_comparison(_sign))
 
 
@@ -154,13 +155,15 @@ def _bitwise(sign, of_bools):
         if a.type == b.type == BOOL and of_bools:
             return _emit(BOOL, f"{{}} {of_bools} {{}}", a, b)
         a, b, type_ = _numbers(a, b)
-        return _emit(INT, f"{{}} {sign} {{}}", a, b) if type_ == INT else refuse(f"'{sign}' takes bools or ints, not a float; compare it first")
+        return _emit(INT, f"{{}} {sign} {{}}", a,
+                     b) if type_ == INT else refuse(f"'{sign}' takes bools or ints, not a float; compare it first")
     return apply
 
 
-for _names, _sign, _of_bools in ((("and", "bitwise_and"), "&", "&&"), (("or", "bitwise_or"), "|", "||"), (("xor", "bitwise_xor"), "^", "!="),
-                                 (("lshift", "left_shift", "bitwise_left_shift"), "<<", None),
-                                 (("rshift", "right_shift", "bitwise_right_shift"), ">>", None)):
+for _names, _sign, _of_bools in ((("and", "bitwise_and"), "&", "&&"), (("or", "bitwise_or"), "|",
+                                                                       "||"), (("xor", "bitwise_xor"), "^", "!="),
+                                 (("lshift", "left_shift", "bitwise_left_shift"), "<<",
+                                  None), (("rshift", "right_shift", "bitwise_right_shift"), ">>", None)):
     called(*_names)(_bitwise(_sign, _of_bools))
 
 
@@ -210,14 +213,15 @@ def absolute(input):
 def where(condition, input, other):
     chosen, a, b = lifted(condition, input, other)
     if chosen.type != BOOL:
-        refuse(f"the condition of where is of type {chosen.type}; accepted is a bool: compare it")
+        refuse(f"the condition of where is of type {chosen.type}; must be a bool: compare it")
     type_ = BOOL
     if not a.type == b.type == BOOL:
         a, b, type_ = _numbers(a, b)
     return _emit(type_, "select({}, {}, {})", chosen, a, b)
 
 
-METHODS = {"where": lambda input, condition, other: where(condition, input, other)}  # that take other arguments than the function so called
+METHODS = {"where": lambda input, condition, other: where(condition, input, other)
+           }  # that take other arguments than the function so called
 
 
 @called("masked_fill")
@@ -279,13 +283,14 @@ def truncate(input):
 
 
 def to_dtype(value, dtype):
-    name = {"float64": "fp32", "double": "fp32", "float": "fp32", "int": "int32", "long": "int64"}.get(dtype_text(dtype), dtype_text(dtype))
+    name = {"float64": "fp32", "double": "fp32", "float": "fp32", "int": "int32", "long": "int64"}.get(
+        dtype_text(dtype), dtype_text(dtype))
     if name == "bool":
         return as_bool(value)
     if name == "fp32":
         return as_float(value)
     if name not in ("int32", "int64"):
-        refuse(f"a conversion to {name} is not in the score language; accepted are bool, int32, int64 and float32")
+        refuse(f"a conversion to {name} is not in the score language; must be bool, int32, int64 and float32")
     return value if value.type == INT else _emit(INT, "int({})", value)
 
 
@@ -307,7 +312,8 @@ called("detach")(lambda input: input.detach())
 
 @called("type_as")
 def type_as(input, other):
-    return to_dtype(input, {BOOL: "bool", INT: "int32", FLOAT: "fp32"}[other.type] if isinstance(other, Value) else other.dtype)
+    return to_dtype(
+        input, {BOOL: "bool", INT: "int32", FLOAT: "fp32"}[other.type] if isinstance(other, Value) else other.dtype)
 
 
 OF_FIRST = {convert, type_as}  # of whose other arguments only the dtype counts

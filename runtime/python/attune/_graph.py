@@ -27,10 +27,12 @@ _MASKS = ("mask_tensor", "key_lengths", "documents", "prefix")
 def _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, **given):
     """The spec, a constant of the graph."""
     if dtype is not None or dtype_kv is not None:
-        raise ValueError("dtype and dtype_kv name the types of uint8 arrays; accepted in a graph are PyTorch's float8 tensors")
+        raise ValueError(
+            "dtype and dtype_kv name the types of uint8 arrays; accepted in a graph are PyTorch's float8 tensors")
     if hides is not None and not has_masks and mask_mod is None and given["chunk"] is None:
         if wants_masks:
-            raise ValueError("block_map tells what masks show, and none is given; accepted are the masks that it was made of, beside it")
+            raise ValueError(
+                "block_map tells what masks show, and none is given; must be the masks that it was made of, beside it")
         hides = True
     return _spec_of(score_mod, mask_mod, hides=hides, **given)
 
@@ -41,8 +43,10 @@ def _spec_of(score_mod, mask_mod, **given):
             continue
         bound = bind(kind, program)
         if bound.captures or bound.scalars:
-            raise ValueError(f"{kind} is a function that reads {', '.join(label for label, _ in (*bound.captures.values(), *bound.scalars.values()))}; "
-                             f"accepted in a graph is what attune.{kind}() makes of it, outside")
+            raise ValueError(
+                f"{kind} is a function that reads "
+                f"{', '.join(label for label, _ in (*bound.captures.values(), *bound.scalars.values()))}; "
+                f"accepted in a graph is what attune.{kind}() makes of it, outside")
     return spec(score_mod=score_mod, mask_mod=mask_mod, **given)
 
 
@@ -95,13 +99,15 @@ def _parts(score_mod, mask_mod):
 
 def _factor(q, value):
     """A number as the op takes it."""
-    return value if value is None or isinstance(value, torch.Tensor) else torch.full((), float(value), dtype=torch.float32, device=q.device)
+    return value if value is None or isinstance(value, torch.Tensor) else torch.full(
+        (), float(value), dtype=torch.float32, device=q.device)
 
 
-def _keywords(q, k, *, mask=None, window=None, scale=None, is_causal=False, q_scale=None, k_scale=None, v_scale=None, scale_block=0, accuracy="accurate",
-              v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None, context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None,
-              mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None, score_mod=None, mask_mod=None, sinks=None, block_map=None,
-              pad_head_dim=None, dropout_p=0.0, seed=None, offset=0, deterministic=None):
+def _keywords(q, k, *, mask=None, window=None, scale=None, is_causal=False, q_scale=None, k_scale=None, v_scale=None,
+              scale_block=0, accuracy="accurate", v_layout="rows", out_dtype=None, dtype=None, dtype_kv=None,
+              context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None,
+              key_lengths=None, documents=None, prefix=None, chunk=None, score_mod=None, mask_mod=None, sinks=None,
+              block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0, deterministic=None):
     """Of the ops, for those of attention()."""
     has_masks = not (mask_tensor is None and key_lengths is None and documents is None and prefix is None)
     hides, wants_masks = (None, False) if block_map is None else (block_map.hides, block_map.wants_masks)
@@ -109,14 +115,17 @@ def _keywords(q, k, *, mask=None, window=None, scale=None, is_causal=False, q_sc
     _refuse_stops(q, k, score_mod)
     score_mod, mask_mod, captures, scalars = _parts(score_mod, mask_mod)
     dropout_p = settled_here(dropout_p)
-    text = _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, mask=mask, window=settled_here(window), is_causal=causal_flag(is_causal),
-                 accuracy=accuracy, v_layout=v_layout, out_dtype=out_dtype, scale_block=settled_here(scale_block), softcap=settled_here(softcap),
-                 chunk=settled_here(chunk), pad_head_dim=flag_or_none("pad_head_dim", pad_head_dim), context=context, dropout_p=dropout_p,
-                 deterministic=flag_or_none("deterministic", deterministic))
+    text = _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, mask=mask,
+                 window=settled_here(window), is_causal=causal_flag(is_causal), accuracy=accuracy, v_layout=v_layout,
+                 out_dtype=out_dtype, scale_block=settled_here(scale_block),
+                 softcap=settled_here(softcap), chunk=settled_here(chunk), pad_head_dim=flag_or_none(
+                     "pad_head_dim", pad_head_dim), context=context, dropout_p=dropout_p, deterministic=flag_or_none(
+                         "deterministic", deterministic))
     rows, keys = documents if isinstance(documents, (tuple, list)) else (documents, documents)
-    given = dict(spec=text, scale=scale, q_scale=_factor(q, q_scale), k_scale=_factor(q, k_scale), v_scale=_factor(q, v_scale), bias=bias,
-                 relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor, key_lengths=key_lengths, documents_q=rows,
-                 documents_kv=keys, prefix=prefix, sinks=sinks, block_map=None if block_map is None else block_map.granules, captures=captures or None,
+    given = dict(spec=text, scale=scale, q_scale=_factor(q, q_scale), k_scale=_factor(q, k_scale), v_scale=_factor(
+        q, v_scale), bias=bias, relative_bias=relative_bias, alibi_slopes=alibi_slopes, mask_tensor=mask_tensor,
+                 key_lengths=key_lengths, documents_q=rows, documents_kv=keys, prefix=prefix, sinks=sinks,
+                 block_map=None if block_map is None else block_map.granules, captures=captures or None,
                  scalars=scalars or None, **(_seeds(q, seed, offset) if dropout_p else {}))
     return {name: value for name, value in given.items() if value is not None}
 
@@ -162,7 +171,7 @@ def _tensor_of(name, part):
     if isinstance(part, torch.Tensor):
         return part
     if any(stride < 0 for stride in part.strides):
-        raise ValueError(f"{name} has strides of {part.strides} bytes; accepted are strides of 0 and more (a copy has them)")
+        raise ValueError(f"{name} has strides of {part.strides} bytes; must be strides of 0 and more (a copy has them)")
     if tensors.dtype_text(part.dtype) == "bf16":  # of ml_dtypes, which PyTorch does not know
         return torch.from_numpy(part.copy().view("int16")).view(torch.bfloat16)
     return torch.from_numpy(part.copy())
@@ -225,7 +234,7 @@ def train(**arguments):
 def differentiate(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, accumulate=False, **choices):
     """attention_backward(), of the same arguments."""
     if flag("accumulate", accumulate):
-        raise ValueError("accumulate is True in a graph; accepted is False: add what the op returns")
+        raise ValueError("accumulate is True in a graph; must be False: add what the op returns")
     if choices.get("dropout_p") and choices.get("seed") is None:
         raise ValueError("seed is missing; accepted beside dropout_p is that of the forward call")
     asked = gradients_asked(gradients)
@@ -236,14 +245,19 @@ def differentiate(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None
     found = torch.ops.attune.attention_backward(dout, q, k, v, o, lse, dlse=dlse, gradients=asked, **given)
     found = [gradient if name in asked else None for name, gradient in zip("qkv", found)]
     if out is not None:
-        found = [None if gradient is None else _into(name, target, gradient) for name, target, gradient in zip(("dq", "dk", "dv"), out, found)]
+        found = [
+            None if gradient is None else _into(name, target, gradient)
+            for name, target, gradient in zip(("dq", "dk", "dv"), out, found)]
     return tuple(found)
 
 
 def _into(name, target, made):
     """What copy_() would repeat or round is refused."""
     if target.shape != made.shape or target.dtype != made.dtype:
-        raise ValueError(f"{name} is {target.dtype} of shape {tuple(target.shape)}; accepted is {made.dtype} of shape {tuple(made.shape)}")
+        raise ValueError(
+            f"{name} is {target.dtype} of shape {tuple(target.shape)}; must be {made.dtype} of shape "
+            f"{tuple(made.shape)}"
+        )
     return target.copy_(made)
 
 
@@ -254,7 +268,8 @@ def differentiate_scores(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
     choices["score_mod"] = score_mod = _now("score_mod", choices.get("score_mod"))
     if isinstance(score_mod, Mod) and of in score_mod.graph_labels and choices.get(of) is None:
         of = f"captures[{score_mod.graph_labels.index(of)}]"
-    return torch.ops.attune.score_gradient(dout, q, k, v, o, lse, of=of, dlse=dlse, **_keywords(q, k, **_with_tensors(choices)))
+    return torch.ops.attune.score_gradient(dout, q, k, v, o, lse, of=of, dlse=dlse,
+                                           **_keywords(q, k, **_with_tensors(choices)))
 
 
 def attend_from_heads_first(q, k, v, mask=None, scale=None, **choices):
@@ -278,7 +293,8 @@ def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *
     _check_dense(x=x)
     if context is not None:
         raise ValueError(f"context is {context!r}; accepted in a graph is None: it takes the device of x")
-    return torch.ops.attune.quantise(x, dtype=_name(dtype), scale_block=scale_block, rotation=rotation, v_layout=v_layout)
+    return torch.ops.attune.quantise(x, dtype=_name(dtype), scale_block=scale_block, rotation=rotation,
+                                     v_layout=v_layout)
 
 
 def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
@@ -290,14 +306,17 @@ def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
     return new_out if out is None else out.copy_(new_out), new_lse if lse_out is None else lse_out.copy_(new_lse)
 
 
-def _of_caches(q, *, mask=None, is_causal=False, window=None, softcap=None, context=None, alibi_slopes=None, score_mod=None, mask_mod=None, sinks=None,
-               k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False, **given):
+def _of_caches(q, *, mask=None, is_causal=False, window=None, softcap=None, context=None, alibi_slopes=None,
+               score_mod=None, mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None,
+               batch_invariant=False, **given):
     """What the ops have of the arguments of attention_kvcache(); `given`: those that they take as they are."""
     score_mod, mask_mod, captures, scalars = _parts(_now("score_mod", score_mod), _now("mask_mod", mask_mod))
-    text = _spec_of(score_mod, mask_mod, mask=cache_mask(mask, causal_flag(is_causal)), window=settled_here(window), softcap=settled_here(softcap), context=context,
-                    dtype_kv=dtype_kv, batch_invariant=flag("batch_invariant", batch_invariant))
+    text = _spec_of(score_mod, mask_mod, mask=cache_mask(mask, causal_flag(is_causal)), window=settled_here(window),
+                    softcap=settled_here(softcap), context=context, dtype_kv=dtype_kv, batch_invariant=flag(
+                        "batch_invariant", batch_invariant))
     features = _with_tensors(dict(alibi_slopes=alibi_slopes, sinks=sinks))
-    return dict(given, spec=text, k_scale=_factor(q, k_scale), v_scale=_factor(q, v_scale), captures=captures or None, scalars=scalars or None, **features)
+    return dict(given, spec=text, k_scale=_factor(q, k_scale), v_scale=_factor(q, v_scale), captures=captures or None,
+                scalars=scalars or None, **features)
 
 
 def attend_cache(q, k_cache, v_cache, kv_lengths=None, *, q_begins=None, return_lse=False, out=None, **choices):
@@ -319,10 +338,12 @@ def attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out=None, **choices):
     return o if out is None else out.copy_(o), lse
 
 
-def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None, context=None):
+def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None,
+            context=None):
     """attune.cascade(), of the same arguments: sums are fp32 here too, and rounded once."""
     levels, state, return_lse = check_levels(q, levels), None, flag("return_lse", return_lse)
-    for given, keywords in calls_of(q, levels, is_causal, scale, softcap, sinks, out if len(levels) == 1 else None, context):
+    for given, keywords in calls_of(q, levels, is_causal, scale, softcap, sinks, out if len(levels) == 1 else None,
+                                    context):
         found = attend_cache(*given, **keywords)
         if state is not None:
             o, lse = torch.ops.attune.merge(state[0].float()[None], state[1][None], found[0][None], found[1][None])
@@ -334,18 +355,21 @@ def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None,
     return (o, lse) if return_lse else o
 
 
-def append(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, row_slots=None, positions=None, cos=None,
-           sin=None, interleaved=False, q=None, q_out=None, k_scale=None, v_scale=None, make_scales=False, dtype_kv=None, context=None):
+def append(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None,
+           row_slots=None, positions=None, cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None,
+           v_scale=None, make_scales=False, dtype_kv=None, context=None):
     """append_kv(), of the same arguments."""
     make_scales = flag("make_scales", make_scales)
     _check_dense(k=k, v=v, k_cache=k_cache, v_cache=v_cache)
     kind_of_factors(dict(k_scale=k_scale, v_scale=v_scale), make_scales)
-    scales = dict(made_k_scale=k_scale, made_v_scale=v_scale) if make_scales else dict(k_scale=_factor(k, k_scale), v_scale=_factor(k, v_scale))
+    scales = dict(made_k_scale=k_scale, made_v_scale=v_scale) if make_scales else dict(
+        k_scale=_factor(k, k_scale), v_scale=_factor(k, v_scale))
     if q is not None and q_out is None:
         q_out = q.new_empty(q.shape)
-    torch.ops.attune.append_kv(k, v, k_cache, v_cache, spec=_spec_of(None, None, context=context, dtype_kv=dtype_kv, interleaved=flag("interleaved", interleaved)),
-                               kv_lengths=kv_lengths, page_table=page_table, slots=slots, q_begins=q_begins, seqlen_q=seqlen_q, row_slots=row_slots,
-                               positions=positions, cos=cos, sin=sin, q=q, q_out=q_out, **scales)
+    torch.ops.attune.append_kv(
+        k, v, k_cache, v_cache, spec=_spec_of(None, None, context=context, dtype_kv=dtype_kv, interleaved=flag(
+            "interleaved", interleaved)), kv_lengths=kv_lengths, page_table=page_table, slots=slots, q_begins=q_begins,
+        seqlen_q=seqlen_q, row_slots=row_slots, positions=positions, cos=cos, sin=sin, q=q, q_out=q_out, **scales)
     return q_out
 
 

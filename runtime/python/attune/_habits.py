@@ -2,10 +2,13 @@
 """Names of arguments that people bring from FlashAttention and PyTorch's SDPA, and what they are called here. Used by _attention.py for errors."""
 import functools
 
-WORDS = {"causal": "mask=\"causal\" or is_causal=True", "attn_mask": "mask_tensor (bool, True shows a key) or bias (numbers that are added)",
-         "attention_mask": "mask_tensor (bool, True shows a key) or key_lengths", "softmax_scale": "scale", "sm_scale": "scale",
-         "window_size": "window", "sliding_window": "window=(keys - 1, 0)", "dropout": "dropout_p", "return_softmax_lse": "return_lse",
-         "return_attn_probs": "return_lse", "enable_gqa": "nothing: k and v may have fewer heads than q", "learnable_sink": "sinks"}
+WORDS = {
+    "causal": "mask=\"causal\" or is_causal=True",
+    "attn_mask": "mask_tensor (bool, True shows a key) or bias (numbers that are added)",
+    "attention_mask": "mask_tensor (bool, True shows a key) or key_lengths", "softmax_scale": "scale",
+    "sm_scale": "scale", "window_size": "window", "sliding_window": "window=(keys - 1, 0)", "dropout": "dropout_p",
+    "return_softmax_lse": "return_lse", "return_attn_probs": "return_lse",
+    "enable_gqa": "nothing: k and v may have fewer heads than q", "learnable_sink": "sinks"}
 
 
 def explains(function):

@@ -64,10 +64,12 @@ def _joined_bits(a, b):
 
 
 # By the text of an operation, as _functions.py writes it.
-_RULES = {"{} + {}": _sum, "{} - {}": lambda a, b: _sum(a, _negated(b)), "-{}": _negated, "{} * {}": _product, "{} / {}": _quotient,
-          "floordiv({}, {})": _quotient, "floormod({}, {})": _floor_rest, "{} % {}": _rest, "min({}, {})": _least, "max({}, {})": _most,
-          "abs({})": lambda a: a if _is_position(a) else POSITION, "select({}, {}, {})": _either, "{} & {}": _common_bits, "{} | {}": _joined_bits,
-          "{} ^ {}": _joined_bits, "{} >> {}": lambda a, b: POSITION if _is_position(a) else UNKNOWN}
+_RULES = {
+    "{} + {}": _sum, "{} - {}": lambda a, b: _sum(a, _negated(b)), "-{}": _negated, "{} * {}": _product,
+    "{} / {}": _quotient, "floordiv({}, {})": _quotient, "floormod({}, {})": _floor_rest, "{} % {}": _rest,
+    "min({}, {})": _least, "max({}, {})": _most, "abs({})": lambda a: a
+    if _is_position(a) else POSITION, "select({}, {}, {})": _either, "{} & {}": _common_bits, "{} | {}": _joined_bits,
+    "{} ^ {}": _joined_bits, "{} >> {}": lambda a, b: POSITION if _is_position(a) else UNKNOWN}
 
 
 def of_operation(text, ranges, is_of_bool):

@@ -61,8 +61,10 @@ def _sides_of(window_size):
     sides = _numbers_of(window_size)
     for side in sides:
         if side is not None and side < -1:
-            raise ValueError(f"window_size is {sides}; must be sides of 0 and more, and -1 or None for an open side (attune.flash.cute takes sides below 0, as "
-                             "FlashAttention 4)")
+            raise ValueError(
+                f"window_size is {sides}; must be sides of 0 and more, and -1 or None for an open side "
+                f"(attune.flash.cute takes sides below 0, as "
+                "FlashAttention 4)")
     sides = tuple(None if side is None or not 0 <= side <= _WIDEST else side for side in sides)
     return None if sides == (None, None) else sides
 
@@ -85,5 +87,7 @@ def _sides_of_version_4(window_size, causal):
 def check_heads(query, key, enable_gqa):
     """Of [batch, num_heads, seqlen, head_dim]."""
     if not enable_gqa and query.size(1) != key.size(1):
-        raise ValueError(f"query has {query.shape[1]} heads and key {key.shape[1]}; accepted are equal ones, and with enable_gqa=True heads of key "
-                         "that divide those of query")
+        raise ValueError(
+            f"query has {query.shape[1]} heads and key {key.shape[1]}; must be equal ones, and with enable_gqa=True "
+            f"heads of key "
+            "that divide those of query")

@@ -21,8 +21,9 @@ from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_ad
 _ROWS, _PACKED_ROWS = tensors.DIMENSIONS[tensors.ROWS], "[rows of all requests, num_heads, head_dim]"
 _PACKED_KEYS = "[keys of all requests, num_heads_kv, head_dim]"
 _PAGES, _SLOTS = "[num_pages, page_size, num_heads_kv, head_dim]", "[slots, seqlen_kv, num_heads_kv, head_dim]"
-_LISTS = {"kv_lengths": "[batch]", "q_begins": "[batch + 1]", "page_table": "[batch, pages of the longest request]", "slots": "[batch]",
-          "kv_begins": "[batch + 1]"}
+_LISTS = {
+    "kv_lengths": "[batch]", "q_begins": "[batch + 1]", "page_table": "[batch, pages of the longest request]",
+    "slots": "[batch]", "kv_begins": "[batch + 1]"}
 
 _Call = namedtuple("_Call", "plan template extents stride")
 
@@ -40,7 +41,8 @@ def _of_some_rows(name, tensor, dimensions):
     if tensor.shape[0] > 0:
         return tensor
     step = ALIGNMENT // tensors.item_bytes(tensor)
-    return tensors.empty(tensor, (1, tensor.shape[1], -(-tensor.shape[2] // step) * step), tensor.dtype)[..., :tensor.shape[2]]
+    return tensors.empty(tensor, (1, tensor.shape[1], -(-tensor.shape[2] // step) * step),
+                         tensor.dtype)[..., :tensor.shape[2]]
 
 
 def rounded(count):
@@ -53,9 +55,13 @@ def _check_list(name, tensor, q):
     tensors.check_plain(name, tensor)
     tensors.check_rank(name, tensor, _LISTS[name])
     if tensors.dtype_text(tensor.dtype) != "int32":
-        raise ValueError(f"{name} is {tensors.dtype_text(tensor.dtype)}; accepted is int32, which kernels read on the device")
+        raise ValueError(
+            f"{name} is {tensors.dtype_text(tensor.dtype)}; must be int32, which kernels read on the device")
     if tensors.size_of(tensor.shape) and tensor.shape[-1] > 1 and tensors.element_strides(name, tensor)[-1] != 1:
-        raise ValueError(f"{name} has strides {tuple(tensors.element_strides(name, tensor))}; accepted is 1 in the last dimension (a copy has it)")
+        raise ValueError(
+            f"{name} has strides {tuple(tensors.element_strides(name, tensor))}; must be 1 in the last dimension (a "
+            f"copy has it)"
+        )
 
 
 def _batch_of(q, lists):
@@ -65,10 +71,14 @@ def _batch_of(q, lists):
     else:
         batch = lists["q_begins"].shape[0] - 1
         if batch < 0:
-            raise ValueError("q_begins is empty; accepted is [batch + 1]: where the rows of each request begin, and where the last one's end")
+            raise ValueError(
+                "q_begins is empty; must be [batch + 1]: where the rows of each request begin, and where the last "
+                "one's end"
+            )
     for name, more in (("kv_lengths", 0), ("page_table", 0), ("slots", 0), ("kv_begins", 1)):
         if lists[name] is not None and lists[name].shape[0] != batch + more:
-            raise ValueError(f"{name} has shape {tuple(lists[name].shape)}; accepted is {_LISTS[name]}, of {batch} requests")
+            raise ValueError(
+                f"{name} has shape {tuple(lists[name].shape)}; must be {_LISTS[name]}, of {batch} requests")
     return batch
 
 
@@ -77,16 +87,21 @@ def _dtypes(q, k_cache, v_cache, dtype_kv, name_of_q="q"):
     of_q, caches = tensors.dtype_text(q.dtype), []
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
         if tensors.dtype_text(tensor.dtype) == "uint8" and dtype_kv is None:
-            raise ValueError(f"{name} is uint8; accepted is uint8 with dtype_kv, which says what it holds: \"e4m3\", \"e5m2\" or \"int8\"")
+            raise ValueError(
+                f"{name} is uint8; must be uint8 with dtype_kv, which says what it holds: \"e4m3\", \"e5m2\" or "
+                f"\"int8\""
+            )
         caches.append(tensors.dtype_name(tensor, dtype_kv, name, "dtype_kv"))
     if of_q not in ("fp32", "bf16", "fp16"):
-        raise ValueError(f"{name_of_q} is {of_q}; accepted are bf16, fp16 and fp32")
+        raise ValueError(f"{name_of_q} is {of_q}; must be bf16, fp16 and fp32")
     for name, found in zip(("k_cache", "v_cache"), caches):
         narrow = found in tensors.NARROW_NAMES and of_q != "fp32"
         if found != caches[0] or not (narrow or found == of_q):
             k_too = "" if name == "k_cache" else f", k_cache is {caches[0]}"
-            raise ValueError(f"{name} is {found}{k_too} and {name_of_q} is {of_q}; accepted are bf16, fp16 and fp32, the same of {name_of_q}, k_cache and v_cache, "
-                             "and caches of e4m3, e5m2 or int8 under bf16 and fp16")
+            raise ValueError(
+                f"{name} is {found}{k_too} and {name_of_q} is {of_q}; must be bf16, fp16 and fp32, the same of "
+                f"{name_of_q}, k_cache and v_cache, "
+                "and caches of e4m3, e5m2 or int8 under bf16 and fp16")
     return f"dtype={of_q}" + ("" if caches[0] == of_q else f",dtype_kv={caches[0]}")
 
 
@@ -100,8 +115,10 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
         tensors.check_rank(name, tensor, _PAGES if has_pages else _SLOTS)
     if tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]) or q.shape[3] != k_cache.shape[3]:
-        raise ValueError(f"k_cache has shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)} and q {tuple(q.shape)}; accepted are caches alike "
-                         "but for their head_dim, and k_cache with that of q")
+        raise ValueError(
+            f"k_cache has shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)} and q {tuple(q.shape)}; must be "
+            f"caches alike "
+            "but for their head_dim, and k_cache with that of q")
     batch = _batch_of(q, lists)
     heads, heads_kv = q.shape[2], k_cache.shape[2]
     rows = seqlen_q if packed else q.shape[1]
@@ -111,11 +128,17 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
     if packed_kv:  # as of seqlen_q, more than there are is not too many
         longest = min(longest, room)
     if not 0 <= longest <= room:
-        raise ValueError(f"seqlen_kv is {longest}; accepted are 0 to {room}, which the {'page_table' if has_pages else 'cache'} has room for")
+        raise ValueError(
+            f"seqlen_kv is {longest}; must be 0 to {room}, which the {'page_table' if has_pages else 'cache'} has room "
+            f"for"
+        )
     if has_pages and page_size < 1:
-        raise ValueError("k_cache has pages of no keys; accepted are 1 and more")
+        raise ValueError("k_cache has pages of no keys; must be at least 1")
     if not has_pages and not packed_kv and longest != room:
-        raise ValueError(f"seqlen_kv is {longest} and slots have {room} keys; accepted is None without pages: kv_lengths say how many keys count")
+        raise ValueError(
+            f"seqlen_kv is {longest} and slots have {room} keys; must be None without pages: kv_lengths say how many "
+            f"keys count"
+        )
     if packed_kv:
         longest = rounded(longest)
     if packed:
@@ -123,19 +146,21 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
     left, right = window_sides(keywords["window"])
     mask = mask_name(cache_mask(keywords["mask"], keywords["is_causal"]), False, 0, 0)
     if keywords["mask"] == "none" and mask != "none":
-        raise ValueError("mask is 'none' and is_causal is True; accepted is one of the two")
-    text = (f"op=attention_kvcache,{dtypes},head_dim_qk={q.shape[3]},head_dim_v={v_cache.shape[3]},heads={heads}/{heads_kv},batch={batch},"
-            f"seqlen_q={rows},seqlen_kv={longest},mask={mask}")
+        raise ValueError("mask is 'none' and is_causal is True; must be one of the two")
+    text = (
+        f"op=attention_kvcache,{dtypes},head_dim_qk={q.shape[3]},head_dim_v={v_cache.shape[3]},heads={heads}/{heads_kv},batch={batch},"
+        f"seqlen_q={rows},seqlen_kv={longest},mask={mask}")
     places = k_cache.shape[1 if packed_kv else 0]
     if places:
         text += f",num_pages={rounded(places) if packed_kv else places}"  # calls say how many rows they have
     elif batch and longest:
-        raise ValueError("k_cache has no pages or slots; accepted is 1 and more")
+        raise ValueError("k_cache has no pages or slots; must be at least 1")
     if left >= 0 or right >= 0:
         text += f",window={'-' if left < 0 else left}:{'-' if right < 0 else right}"
     text += (f",page_size={page_size}" if has_pages else "") + (",packed_q=1" if packed else "")
     text += ",kv_factors=keys" if keywords["kv_factors"] else ""
-    text += (",packed_kv=1" if packed_kv else "") + (",batch_invariant=1" if keywords["batch_invariant"] else "") + (",v_in_k=1" if keywords["v_in_k"] else "")
+    text += (",packed_kv=1" if packed_kv else "") + (",batch_invariant=1" if keywords["batch_invariant"] else
+                                                     "") + (",v_in_k=1" if keywords["v_in_k"] else "")
     scale = softmax_scale(keywords["scale"])
     return text if scale is None else f"{text},scale={scale!r}"
 
@@ -156,7 +181,9 @@ def _make_call(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
     rows, keys = tuple(q.shape[:2]), tuple(k_cache.shape[:2])
     shapes = {"q": (*rows, p.num_heads_q, p.head_dim_qk), "k_cache": (*keys, p.num_heads_kv, p.head_dim_qk),
               "v_cache": (*keys, p.num_heads_kv, p.head_dim_v), "out": (*rows, p.num_heads_q, p.head_dim_v)}
-    extents = {name: extent_of(name, tensor, shapes[name], dtypes[name], plan.target, q) for name, tensor in names.items()}
+    extents = {
+        name: extent_of(name, tensor, shapes[name], dtypes[name], plan.target, q)
+        for name, tensor in names.items()}
     steps = {name: steps_of(extents["k_cache" if p.v_in_k and name == "v_cache" else name]) for name in names}
     fields = dict(zip(("q", "k", "v", "o"), (Tensor(None, *steps[name]) for name in names)))
     template = Operands(size=ctypes.sizeof(Operands), **fields)
@@ -185,10 +212,15 @@ def check_begins(name, begins, places, room, most_name, most):
     before = 0
     for i, begin in enumerate(begins.tolist()):
         if not before <= begin <= room:
-            raise ValueError(f"{name}[{i}] is {begin}; accepted are {before} to {room}: no less than what is before it, and no more {places} than there are")
+            raise ValueError(
+                f"{name}[{i}] is {begin}; must be {before} to {room}: no less than what is before it, and no more "
+                f"{places} than there are"
+            )
         if i and begin - before > most:
-            raise ValueError(f"{name}[{i}] - {name}[{i - 1}] is {begin - before} and {most_name} is {most}; accepted is a {most_name} of no less than the "
-                             f"{places} of each request")
+            raise ValueError(
+                f"{name}[{i}] - {name}[{i - 1}] is {begin - before} and {most_name} is {most}; must be a {most_name} "
+                f"of no less than the "
+                f"{places} of each request")
         before = begin
 
 
@@ -196,19 +228,21 @@ def _check_lists(lists, rows, seqlen_q, keys, seqlen_kv, room):
     if lists["kv_lengths"] is not None:
         for i, length in enumerate(lists["kv_lengths"].tolist()):
             if not 0 <= length <= room:
-                raise ValueError(f"kv_lengths[{i}] is {length}; accepted are 0 to {room}, keys that there is room for")
+                raise ValueError(f"kv_lengths[{i}] is {length}; must be 0 to {room}, keys that there is room for")
     if lists["q_begins"] is not None:
         check_begins("q_begins", lists["q_begins"], "rows", rows, "seqlen_q", seqlen_q)
     if lists["kv_begins"] is not None:
-        check_begins("kv_begins", lists["kv_begins"], "keys", keys, "seqlen_kv", keys if lists["kv_lengths"] is not None else seqlen_kv)
+        check_begins("kv_begins", lists["kv_begins"], "keys", keys, "seqlen_kv",
+                     keys if lists["kv_lengths"] is not None else seqlen_kv)
 
 
 def _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
     key = ("kvcache", *(tensors.signature(name, tensor) for name, tensor in given.items()),
-           *(None if tensor is None else tensors.signature(name, tensor) for name, tensor in lists.items()), seqlen_q, seqlen_kv,
-           choices_of(keywords["mask"], keywords["window"], keywords["scale"], keywords["is_causal"], dtype_kv=keywords["dtype_kv"]),
-           keywords["batch_invariant"], keywords["v_in_k"], keywords["kv_factors"],
-           None if scores is None else scores.key)
+           *(None if tensor is None else tensors.signature(name, tensor)
+             for name, tensor in lists.items()), seqlen_q, seqlen_kv,
+           choices_of(keywords["mask"], keywords["window"], keywords["scale"], keywords["is_causal"],
+                      dtype_kv=keywords["dtype_kv"]), keywords["batch_invariant"], keywords["v_in_k"],
+           keywords["kv_factors"], None if scores is None else scores.key)
     context = context_of(context, tensors.check_device("q", given["q"]))
     recent = context.recent  # reload() puts another in its place
     call = recent.find(key)
@@ -224,15 +258,17 @@ def _bind(call, given, lists, lse):
     operands.q.data, operands.k.data, operands.v.data, operands.o.data = at.values()
     for name in ("q", "k_cache", "v_cache"):
         if share_memory(at["out"] or 0, call.extents["out"], at[name] or 0, call.extents[name]):
-            raise ValueError(f"out and {name} overlap in memory; accepted is out with memory of its own")
+            raise ValueError(f"out and {name} overlap in memory; must be out with memory of its own")
     if lse is not None:
         operands.lse = tensors.address("lse", lse, True)
         if lists["q_begins"] is not None:
             operands.lse_head_stride = lse.shape[1]
             operands.lse_batch_stride = lse.shape[0] * lse.shape[1]
     packed_rows = 0 if lists["kv_begins"] is None else given["k_cache"].shape[1]
-    cache = CacheOperands(size=ctypes.sizeof(CacheOperands), page_table_stride=call.stride, num_pages=packed_rows,
-                          **{name: None if tensor is None else tensors.address(name, tensor) for name, tensor in lists.items()})
+    cache = CacheOperands(
+        size=ctypes.sizeof(CacheOperands), page_table_stride=call.stride, num_pages=packed_rows, **{
+            name: None if tensor is None else tensors.address(name, tensor)
+            for name, tensor in lists.items()})
     operands.cache = ctypes.pointer(cache)
     return operands, cache
 
@@ -246,14 +282,19 @@ def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_
         if tensor is not None:
             tensors.signature(name, tensor)
     if (q_begins is None) != (seqlen_q is None):
-        raise ValueError("q_begins and seqlen_q go together: of packed rows the number of rows that the longest request has is known to the caller alone; "
-                         f"accepted are both or none, not {'q_begins' if seqlen_q is None else 'seqlen_q'} alone")
+        raise ValueError(
+            "q_begins and seqlen_q go together: of packed rows the number of rows that the longest request has is "
+            "known to the caller alone; "
+            f"must be both or none, not {'q_begins' if seqlen_q is None else 'seqlen_q'} alone")
     places = [name for name in ("page_table", "slots", "kv_begins") if lists[name] is not None]
     if len(places) > 1:
-        raise ValueError(f"{' and '.join(places)} are given; accepted is one of them")
+        raise ValueError(f"{' and '.join(places)} are given; must be one of them")
     if kv_begins is not None:
         if seqlen_kv is None:
-            raise ValueError("kv_begins is given without seqlen_kv; accepted is seqlen_kv with it: keys of the longest request are known to the caller alone")
+            raise ValueError(
+                "kv_begins is given without seqlen_kv; must be seqlen_kv with it: keys of the longest request are "
+                "known to the caller alone"
+            )
         k_cache, v_cache = (_packed_view(name, _of_some_rows(name, tensor, _PACKED_KEYS), _PACKED_KEYS)
                             for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)))
     if q_begins is None:
@@ -261,7 +302,7 @@ def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_
         rows, made = q, out
     else:
         if whole("seqlen_q", seqlen_q) < 0:
-            raise ValueError(f"seqlen_q is {seqlen_q}; accepted are 0 and more")
+            raise ValueError(f"seqlen_q is {seqlen_q}; must be at least 0")
         rows = _packed_view("q", _of_some_rows("q", q, _PACKED_ROWS))
         made = None if out is None else _packed_view("out", _of_some_rows("out", out, _PACKED_ROWS))
     if made is None:
@@ -278,21 +319,25 @@ def _v_is_in_k(k_cache, v_cache):
     return tuple(tensors.element_strides("v_cache", v_cache)) == tuple(tensors.element_strides("k_cache", k_cache))
 
 
-def _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal, window, scale, out, context,
-              dtype_kv, batch_invariant, scales, features):
-    given, lists = _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, out)
+def _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask,
+              is_causal, window, scale, out, context, dtype_kv, batch_invariant, scales, features):
+    given, lists = _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv,
+                          out)
     scores = scores_of(**features)
     refuse_beside_wide(scales, given["k_cache"])
-    keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal, dtype_kv=dtype_kv, batch_invariant=flag("batch_invariant", batch_invariant),
-                    kv_factors=are_by_key(scales, kv_begins is not None),
-                    v_in_k=all(len(x.shape) == 4 for x in (given["k_cache"], given["v_cache"])) and _v_is_in_k(given["k_cache"], given["v_cache"]))
+    keywords = dict(
+        mask=mask, window=window, scale=scale, is_causal=is_causal, dtype_kv=dtype_kv, batch_invariant=flag(
+            "batch_invariant", batch_invariant), kv_factors=are_by_key(scales, kv_begins is not None),
+        v_in_k=all(len(x.shape) == 4 for x in (given["k_cache"], given["v_cache"])) and
+        _v_is_in_k(given["k_cache"], given["v_cache"]))
     call = _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores)
     return call, given, lists, scores
 
 
-def _checked(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, kv_begins=None, seqlen_kv=None,
-             mask=None, is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None, score_mod=None,
-             mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
+def _checked(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None,
+             kv_begins=None, seqlen_kv=None, mask=None, is_causal=False, window=None, scale=None, return_lse=False,
+             out=None, context=None, softcap=None, alibi_slopes=None, score_mod=None, mask_mod=None, sinks=None,
+             k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
     """attention_kvcache(), and how the C module may repeat it: see _quick.py."""
     arguments = locals()
     return_lse = flag("return_lse", return_lse)
@@ -300,18 +345,20 @@ def _checked(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=Non
     if graph is not None:
         return graph.attend_cache(**arguments), None
     features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
-    refuse_gradients((("q", q), ("k_cache", k_cache), ("v_cache", v_cache), ("out", out), ("k_scale", k_scale), ("v_scale", v_scale),
-                      *features.items()))
+    refuse_gradients((("q", q), ("k_cache", k_cache), ("v_cache", v_cache), ("out", out), ("k_scale", k_scale),
+                      ("v_scale", v_scale), *features.items()))
     if is_between(q, k_cache, v_cache):
         return cut(attention_kvcache(**wide_arguments(arguments)), arguments), None
     factors_of_cache = dict(k_scale=k_scale, v_scale=v_scale)
-    call, given, lists, scores = _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal,
-                                           window, scale, out, context, dtype_kv, batch_invariant, factors_of_cache, features)
+    call, given, lists, scores = _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q,
+                                           kv_begins, seqlen_kv, mask, is_causal, window, scale, out, context, dtype_kv,
+                                           batch_invariant, factors_of_cache, features)
     if call.plan.ordinal < 0:
         _check_lists(lists, q.shape[0], seqlen_q, k_cache.shape[0], seqlen_kv, call.plan.problem.seqlen_kv)
     lse, shown = _rows_of_lse(given["q"], lists, seqlen_q) if return_lse else (None, None)
     operands, cache = _bind(call, given, lists, lse)
-    scales = bind_factors(call, operands, given["q"], factors_of_cache, given, {"out": operands.o.data}, kv_begins is not None)
+    scales = bind_factors(call, operands, given["q"], factors_of_cache, given, {"out": operands.o.data}, kv_begins
+                          is not None)
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
     stream = stream_address(None, call.plan.ordinal)
     if tensors.size_of(q.shape):  # packed rows may be none
@@ -378,14 +425,16 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, out=None, **choic
 _attend = quick.behind(attention_kvcache, _checked)
 
 
-def prepare_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None, kv_begins=None,
-                    seqlen_kv=None, mask=None, is_causal=False, window=None, scale=None, return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None,
-                    score_mod=None, mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
+def prepare_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None,
+                    kv_begins=None, seqlen_kv=None, mask=None, is_causal=False, window=None, scale=None,
+                    return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None, score_mod=None,
+                    mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
     """As prepare(), for attention_kvcache() with these arguments. Returns the plan."""
     arguments = locals()
     flag("return_lse", return_lse)
     if is_between(q, k_cache, v_cache):
         return prepare_kvcache(**wide_arguments(arguments))
     features = dict(softcap=softcap, alibi_slopes=alibi_slopes, score_mod=score_mod, mask_mod=mask_mod, sinks=sinks)
-    return _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask, is_causal, window, scale, out, context,
-                     dtype_kv, batch_invariant, dict(k_scale=k_scale, v_scale=v_scale), features)[0].plan
+    return _prepared(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, mask,
+                     is_causal, window, scale, out, context, dtype_kv, batch_invariant,
+                     dict(k_scale=k_scale, v_scale=v_scale), features)[0].plan

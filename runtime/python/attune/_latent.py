@@ -12,11 +12,14 @@ def _beside(first, second, names):
     columns = first.shape[-1]
     alike = first.shape[:-1] == second.shape[:-1] and first.dtype == second.dtype and first.device == second.device
     if not alike:
-        raise ValueError(f"{names[0]} is {first.dtype} of shape {tuple(first.shape)} and {names[1]} {second.dtype} of shape {tuple(second.shape)}; accepted are "
-                         "tensors alike but for their last dimension")
+        raise ValueError(
+            f"{names[0]} is {first.dtype} of shape {tuple(first.shape)} and {names[1]} {second.dtype} of shape "
+            f"{tuple(second.shape)}; must be "
+            "tensors alike but for their last dimension")
     apart = second.data_ptr() - first.data_ptr()
     steps = [pair for extent, *pair in zip(first.shape[:-1], first.stride(), second.stride()) if extent > 1]
-    if any(one != other for one, other in steps) or first.stride(-1) != 1 or second.stride(-1) != 1 or apart != columns * first.element_size():
+    if any(one != other for one, other in steps) or first.stride(-1) != 1 or second.stride(
+            -1) != 1 or apart != columns * first.element_size():
         return None
     if first.untyped_storage().data_ptr() != second.untyped_storage().data_ptr():
         return None
@@ -26,12 +29,16 @@ def _beside(first, second, names):
 def _joined(ckv_cache, kpe_cache, page_table):
     """The keys of both in one tensor, or the pages that a table names and the table of their places there."""
     import torch
-    warnings.warn("latent attention copies the pages of all requests at each run, for kpe_cache (FlashAttention's k_cache) does not stand behind ckv_cache (its v_cache); "
-                  "keep both as columns of one tensor [pages, page_size, head_dim_ckv + head_dim_kpe], which kernels read once", stacklevel=4)
+    warnings.warn(
+        "latent attention copies the pages of all requests at each run, for kpe_cache (FlashAttention's k_cache) does "
+        "not stand behind ckv_cache (its v_cache); "
+        "keep both as columns of one tensor [pages, page_size, head_dim_ckv + head_dim_kpe], which kernels read once",
+        stacklevel=4)
     if page_table is None:
         return torch.cat((ckv_cache, kpe_cache), -1), None
     pages = page_table.flatten().long().clamp(0, max(ckv_cache.shape[0] - 1, 0))
-    return torch.cat((ckv_cache[pages], kpe_cache[pages]), -1), torch.arange(pages.numel(), dtype=torch.int32, device=pages.device).view(page_table.shape)
+    return torch.cat((ckv_cache[pages], kpe_cache[pages]), -1), torch.arange(pages.numel(), dtype=torch.int32,
+                                                                             device=pages.device).view(page_table.shape)
 
 
 @in_graphs("attend_latent")
@@ -39,14 +46,17 @@ def attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out=None, *, page_table=No
     """Returns (o, lse) of rows q_nope [.., num_heads, head_dim_ckv] and q_pe [.., num_heads, head_dim_kpe] over a cache of one head, [.., head_dim_ckv] and
     [.., head_dim_kpe], best columns of one tensor, or of several heads in the axis before the last. Other axes, and choices: of attention_kvcache()."""
     import torch
-    graph = needs_op(q_nope, q_pe, ckv_cache, kpe_cache, autocast=False, named=("q_nope", "q_pe", "ckv_cache", "kpe_cache"))
+    graph = needs_op(q_nope, q_pe, ckv_cache, kpe_cache, autocast=False,
+                     named=("q_nope", "q_pe", "ckv_cache", "kpe_cache"))
     if graph is not None:
-        return graph.attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out, page_table=page_table, kv_begins=kv_begins, **choices)
+        return graph.attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out, page_table=page_table, kv_begins=kv_begins,
+                                   **choices)
     has_heads = ckv_cache.dim() == (4 if kv_begins is None else 3)
     cache = _beside(ckv_cache, kpe_cache, ("ckv_cache", "kpe_cache"))
     if cache is None:
         cache, page_table = _joined(ckv_cache, kpe_cache, page_table)
     q = _beside(q_nope, q_pe, ("q_nope", "q_pe"))
     cache = cache if has_heads else cache.unsqueeze(-2)
-    return attention_kvcache(torch.cat((q_nope, q_pe), -1) if q is None else q, cache, cache[..., :q_nope.shape[-1]], page_table=page_table, kv_begins=kv_begins,
-                             out=out, return_lse=True, **choices)
+    return attention_kvcache(
+        torch.cat((q_nope, q_pe), -1) if q is None else q, cache, cache[..., :q_nope.shape[-1]], page_table=page_table,
+        kv_begins=kv_begins, out=out, return_lse=True, **choices)

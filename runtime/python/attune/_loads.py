@@ -82,8 +82,11 @@ class Indices:
         self.library = _library_of(like)
 
     def _array(self, values, kind):
-        dtype = {BOOL: self.library.bool if tensors.is_torch(self.like) else bool, INT: self.library.int32, FLOAT: self.library.float32}[kind]
-        return self.library.asarray(values, dtype=dtype, **({"device": self.like.device} if tensors.is_torch(self.like) else {}))
+        dtype = {
+            BOOL: self.library.bool if tensors.is_torch(self.like) else bool, INT: self.library.int32,
+            FLOAT: self.library.float32}[kind]
+        return self.library.asarray(values, dtype=dtype,
+                                    **({"device": self.like.device} if tensors.is_torch(self.like) else {}))
 
     def _range(self, count, axis):
         shape = [1, 1, 1, 1]
@@ -96,13 +99,16 @@ class Indices:
         if diagonals and name in (Q_IDX, KV_IDX):
             return self._range(p.seqlen_q + p.seqlen_kv - 1, 3) if name == KV_IDX else self._array(p.seqlen_q - 1, INT)
         if name in AXES:
-            return self._range({BATCH: p.batch, HEAD: p.num_heads_q, Q_IDX: p.seqlen_q, KV_IDX: p.seqlen_kv}[name], AXES.index(name))
+            return self._range({BATCH: p.batch, HEAD: p.num_heads_q, Q_IDX: p.seqlen_q, KV_IDX: p.seqlen_kv}[name],
+                               AXES.index(name))
         if name == KV_HEAD:
             ratio = p.num_heads_q // p.num_heads_kv
             return self._range(p.num_heads_q, 1) // ratio
         if name == SCORE:
-            raise ValueError("score_mod loads by an index that depends on the score; a gradient of what is loaded so is not given, and accepted are "
-                             "indices of batch, heads and positions")
+            raise ValueError(
+                "score_mod loads by an index that depends on the score; a gradient of what is loaded so is not given, "
+                "and must be "
+                "indices of batch, heads and positions")
         return self._array({SEQLEN_Q: p.seqlen_q, SEQLEN_KV: p.seqlen_kv, HEAD_DIM: p.head_dim}[name], INT)
 
     def _value(self, node, operands, types, diagonals):
@@ -114,7 +120,8 @@ class Indices:
             return self._array(self.scalars[node.index], node.type)
         if node.operation == LOAD:
             tensor = self.captures[node.index]
-            return self._cast(tensor[tuple(self.clamped(one, extent) for one, extent in zip(operands, tensor.shape))], node.type)
+            return self._cast(tensor[tuple(self.clamped(one, extent) for one, extent in zip(operands, tensor.shape))],
+                              node.type)
         if node.operation in (TO_FLOAT, TO_INT):
             return self._cast(operands[0], FLOAT if node.operation == TO_FLOAT else INT)
         return _FUNCTIONS[node.operation](self.library, types[0] if types else node.type, *operands)
@@ -123,8 +130,9 @@ class Indices:
         if kind == INT and tensors.dtype_text(x.dtype) in ("fp32", "fp64"):
             wide = self.library.nan_to_num(x, nan=0.0)  # truncates and saturates; NaN is 0
             x = self.library.trunc(wide).clip(-2.0 ** 31, 2.0 ** 31 - 128)
-        return x.astype(self.library.int32 if kind == INT else self.library.float32 if kind == FLOAT else bool) if not tensors.is_torch(x) else x.to(
-            {BOOL: self.library.bool, INT: self.library.int32, FLOAT: self.library.float32}[kind])
+        return x.astype(self.library.int32 if kind == INT else self.library.float32 if kind ==
+                        FLOAT else bool) if not tensors.is_torch(x) else x.to({
+                            BOOL: self.library.bool, INT: self.library.int32, FLOAT: self.library.float32}[kind])
 
     def clamped(self, index, extent):
         clamped = index.clip(0, extent - 1)
@@ -135,9 +143,11 @@ class Indices:
         nodes, values = nodes_of(self.handle), {}
         for i in needed_by(self.handle, number):
             node = nodes[i]
-            values[i] = self._value(node, [values[one] for one in node.operands], [nodes[one].type for one in node.operands], diagonals)
+            values[i] = self._value(node, [values[one] for one in node.operands],
+                                    [nodes[one].type for one in node.operands], diagonals)
         load = nodes[number]
-        return [self.clamped(values[one], extent) for one, extent in zip(load.operands, self.captures[load.index].shape)]
+        return [
+            self.clamped(values[one], extent) for one, extent in zip(load.operands, self.captures[load.index].shape)]
 
 
 def _constant(node):
@@ -169,12 +179,14 @@ def _named(name):
 
 
 _FUNCTIONS = {
-    NEGATE: _both(operator.neg), ADD: _both(operator.add), SUBTRACT: _both(operator.sub), MULTIPLY: _both(operator.mul), 10: _quotient,
-    11: lambda library, kind, a, b: _rest(library, a, b, False), 12: lambda library, kind, a, b: _quotient(library, INT, a, b, True),
-    13: lambda library, kind, a, b: _rest(library, a, b, True), 14: _both(operator.and_), 15: _both(operator.or_), 16: _both(operator.xor),
-    17: _both(operator.invert), 18: _both(lambda a, b: a << (b & 31)), 19: _both(lambda a, b: a >> (b & 31)), 20: _both(operator.lt),
-    21: _both(operator.le), 22: _both(operator.eq), 23: _both(operator.ne), 24: _both(operator.invert), 25: _both(operator.and_), 26: _both(operator.or_),
-    27: _named("where"), 28: _named("abs"), 29: _named("minimum"), 30: _named("maximum"),
-    31: lambda library, kind, x, low, high: library.minimum(library.maximum(x, low), high), 32: _named("floor"), 33: _named("sqrt"),
-    34: lambda library, kind, x: 1 / library.sqrt(x), 35: _named("exp"), 36: _named("exp2"), 37: _named("log"), 38: _named("log2"), 39: _named("tanh"),
-    40: lambda library, kind, x: 1 / (1 + library.exp(-x))}
+    NEGATE: _both(operator.neg), ADD: _both(operator.add), SUBTRACT: _both(operator.sub), MULTIPLY: _both(
+        operator.mul), 10: _quotient, 11: lambda library, kind, a, b: _rest(library, a, b, False),
+    12: lambda library, kind, a, b: _quotient(library, INT, a, b, True),
+    13: lambda library, kind, a, b: _rest(library, a, b, True), 14: _both(operator.and_), 15: _both(
+        operator.or_), 16: _both(operator.xor), 17: _both(operator.invert), 18: _both(lambda a, b: a << (b & 31)),
+    19: _both(lambda a, b: a >> (b & 31)), 20: _both(operator.lt), 21: _both(operator.le), 22: _both(
+        operator.eq), 23: _both(operator.ne), 24: _both(operator.invert), 25: _both(operator.and_), 26: _both(
+            operator.or_), 27: _named("where"), 28: _named("abs"), 29: _named("minimum"), 30: _named("maximum"),
+    31: lambda library, kind, x, low, high: library.minimum(library.maximum(x, low), high), 32: _named("floor"),
+    33: _named("sqrt"), 34: lambda library, kind, x: 1 / library.sqrt(x), 35: _named("exp"), 36: _named("exp2"),
+    37: _named("log"), 38: _named("log2"), 39: _named("tanh"), 40: lambda library, kind, x: 1 / (1 + library.exp(-x))}

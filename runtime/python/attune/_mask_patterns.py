@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from transformers import masking_utils
 
-_FACTORIES = ("and_masks", "or_masks", "sliding_window_overlay", "sliding_window_bidirectional_overlay", "chunked_overlay", "padding_mask_function",
-              "packed_sequence_mask_function", "remap_positions_for_packed_sequence", "add_offsets_to_mask_function")
+_FACTORIES = ("and_masks", "or_masks", "sliding_window_overlay", "sliding_window_bidirectional_overlay",
+              "chunked_overlay", "padding_mask_function", "packed_sequence_mask_function",
+              "remap_positions_for_packed_sequence", "add_offsets_to_mask_function")
 _FUNCTIONS = ("causal_mask_function", "bidirectional_mask_function")
 
 
@@ -44,9 +45,11 @@ class Pattern:
     causal: bool = False
     window: int = None      # a row sees so many keys, itself the last of them
     distance: int = None    # and keys that are so far away at most, on either side
-    chunks: list = field(default_factory=list)     # (size, left_padding, function): left_padding as transformers counts it, [batch]
+    chunks: list = field(
+        default_factory=list)  # (size, left_padding, function): left_padding as transformers counts it, [batch]
     documents: list = field(default_factory=list)  # ids [batch, seqlen]; rows and keys are the same positions
-    rest: list = field(default_factory=list)       # functions (batch, head, q_idx, kv_idx), which the score language can take
+    rest: list = field(
+        default_factory=list)  # functions (batch, head, q_idx, kv_idx), which the score language can take
 
     def add(self, other):
         self.causal |= other.causal

@@ -8,11 +8,14 @@ try:
 except ImportError:
     _Base = object
 
-_WRITTEN = ("this model writes into its attention mask, and attune's is a rule that layers share; accepted are models that copy it before, as by clone(): load this "
-            "one with attn_implementation=\"eager\" or \"sdpa\"")
+_WRITTEN = (
+    "this model writes into its attention mask, and attune's is a rule that layers share; must be models that copy it "
+    "before, as by clone(): load this "
+    "one with attn_implementation=\"eager\" or \"sdpa\"")
 _ADDITIONS = ("add", "__add__", "__radd__", "add_", "__iadd__")
-_OPERATORS = ("__and__", "__rand__", "__or__", "__ror__", "__xor__", "__rxor__", "__invert__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__",
-              "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__getitem__", "__len__", "__iter__")
+_OPERATORS = ("__and__", "__rand__", "__or__", "__ror__", "__xor__", "__rxor__", "__invert__", "__sub__", "__rsub__",
+              "__mul__", "__rmul__", "__truediv__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__",
+              "__getitem__", "__len__", "__iter__")
 
 
 class MaskRule(_Base):
@@ -51,7 +54,8 @@ class MaskRule(_Base):
     def to(self, *places, **named):
         """The same for layers on another device; of another dtype, the tensor."""
         device = named.get("device", places[0] if places else None)
-        if len(places) > 1 and not isinstance(places[1], bool) or hasattr(device, "is_floating_point") or hasattr(device, "itemsize") or "dtype" in named:
+        if len(places) > 1 and not isinstance(places[1], bool) or hasattr(device, "is_floating_point") or hasattr(
+                device, "itemsize") or "dtype" in named:
             return self.tensor().to(*places, **named)
         if device is None or str(device) == str(self._device):
             return self
@@ -103,7 +107,8 @@ class MaskRule(_Base):
 
     def __getattr__(self, name):
         if name.startswith("_") or not _is_of_tensors(name):
-            raise AttributeError(f"{name}: attune's attention mask is a rule in the place of a tensor, and has no {name}")
+            raise AttributeError(
+                f"{name}: attune's attention mask is a rule in the place of a tensor, and has no {name}")
         if name.endswith("_"):
             raise TypeError(_WRITTEN)
         return getattr(self.tensor(), name)

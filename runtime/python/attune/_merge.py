@@ -26,10 +26,14 @@ def _make_call(context, given):
     dtypes = [tensors.dtype_text(one.dtype) for one in (o, other_o, out)]
     for name, dtype in zip(("o", "other_o", "out"), dtypes):
         if dtype not in ("fp32", "bf16", "fp16"):
-            raise ValueError(f"{name} is {dtype}; accepted are fp32, bf16 and fp16")
-    problem = (f"op=merge,dtype={dtypes[0]},dtype_kv={dtypes[1]},dtype_o={dtypes[2]},head_dim={head_dim},heads={heads},batch={batch},"
-               f"seqlen={seqlen}")
-    strides = [tensors.layout_strides("o", o), tensors.layout_strides("other_o", other_o), (0, 0, 0), tensors.layout_strides("out", out)]
+            raise ValueError(f"{name} is {dtype}; must be fp32, bf16 and fp16")
+    problem = (
+        f"op=merge,dtype={dtypes[0]},dtype_kv={dtypes[1]},dtype_o={dtypes[2]},head_dim={head_dim},heads={heads},batch={batch},"
+        f"seqlen={seqlen}")
+    strides = [
+        tensors.layout_strides("o", o),
+        tensors.layout_strides("other_o", other_o), (0, 0, 0),
+        tensors.layout_strides("out", out)]
     plan = context.plan_with_strides(problem, strides)
     extents = {}
     for name, tensor in given.items():
@@ -38,8 +42,9 @@ def _make_call(context, given):
             extents[name] = extent_of(name, tensor, shape, dtype, plan.target, o)
         else:
             extents[name] = lse_extent(name, tensor, (batch, heads, seqlen), plan.target, o)
-    template = Operands(size=ctypes.sizeof(Operands), q=Tensor(None, *extents["o"].strides[:3]), k=Tensor(None, *extents["other_o"].strides[:3]),
-                        o=Tensor(None, *extents["out"].strides[:3]), q_scale=_scale(extents["lse"]), k_scale=_scale(extents["other_lse"]))
+    template = Operands(size=ctypes.sizeof(Operands), q=Tensor(None, *extents["o"].strides[:3]), k=Tensor(
+        None, *extents["other_o"].strides[:3]), o=Tensor(None, *extents["out"].strides[:3]),
+                        q_scale=_scale(extents["lse"]), k_scale=_scale(extents["other_lse"]))
     template.lse_batch_stride, template.lse_head_stride = extents["lse_out"].strides[:2]
     return _Call(plan, template, extents)
 
@@ -69,8 +74,10 @@ def _refuse_overlap(at, extents):
             if (name, other) in _IN_PLACE and (at[name], extents[name]) == (at[other], extents[other]):
                 continue
             if share_memory(at[name] or 0, extents[name], at[other] or 0, extents[other]):
-                raise ValueError(f"{name} and {other} overlap in memory; accepted are out in the very place of o, lse_out in that of lse, "
-                                 "and memory of their own")
+                raise ValueError(
+                    f"{name} and {other} overlap in memory; must be out in the very place of o, lse_out in that of "
+                    f"lse, "
+                    "and memory of their own")
 
 
 def _given(o, lse, other_o, other_lse, out, lse_out):
@@ -97,7 +104,8 @@ def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
     graph = needs_op(o, other_o, lse, other_lse, autocast=False, named=("o", "other_o", "lse", "other_lse"))
     if graph is not None:
         return graph.merge(o, lse, other_o, other_lse, out, lse_out, context=context)
-    refuse_gradients([("o", o), ("lse", lse), ("other_o", other_o), ("other_lse", other_lse), ("out", out), ("lse_out", lse_out)])
+    refuse_gradients([("o", o), ("lse", lse), ("other_o", other_o), ("other_lse", other_lse), ("out", out),
+                      ("lse_out", lse_out)])
     given = _given(o, lse, other_o, other_lse, out, lse_out)
     call = _call_of(context, given)
     at = {name: operand_address(name, tensor, name == "out") if name in ("o", "other_o", "out") else

@@ -12,7 +12,9 @@ PACKAGES = ("site-packages", "dist-packages")
 
 def nvrtc_folders():
     """Absolute folders below the interpreter's packages that exist, CUDA 13 before 12."""
-    packages = [pathlib.Path(entry) for entry in dict.fromkeys(sys.path) if entry.startswith("/") and entry.rstrip("/").endswith(PACKAGES)]
+    packages = [
+        pathlib.Path(entry) for entry in dict.fromkeys(sys.path)
+        if entry.startswith("/") and entry.rstrip("/").endswith(PACKAGES)]
     folders = [folder / place for place in PLACES for folder in packages]
     return [str(folder) for folder in folders if folder.is_dir()]
 

@@ -23,8 +23,9 @@ def span_of(name, tensor, shape, strides):
         return Extent(strides, shape, item, 0)
     for extent, stride in zip(shape, strides):
         if extent > 1 and stride < 0:
-            raise ValueError(f"{name} has strides {strides}; accepted are strides of 0 and more (a copy has them)")
-    return Extent(strides, shape, item, (sum((extent - 1) * stride for extent, stride in zip(shape, strides)) + 1) * item)
+            raise ValueError(f"{name} has strides {strides}; must be strides of 0 and more (a copy has them)")
+    return Extent(strides, shape, item, (sum(
+        (extent - 1) * stride for extent, stride in zip(shape, strides)) + 1) * item)
 
 
 def steps_of(extent):
@@ -40,16 +41,18 @@ def steps_of(extent):
 def _check_basics(name, tensor, target, like=None):
     tensors.check_plain(name, tensor)
     if like is not None and tensors.is_torch(tensor) != tensors.is_torch(like):
-        raise ValueError(f"{name} is {tensors.kind_text(tensor)} and q is {tensors.kind_text(like)}; accepted are operands of one library")
+        raise ValueError(
+            f"{name} is {tensors.kind_text(tensor)} and q is {tensors.kind_text(like)}; must be operands of one library"
+        )
     found = tensors.check_device(name, tensor)
     if found != target:
-        raise ValueError(f"{name} is on {found}; accepted are tensors on {target}, which the plan is for")
+        raise ValueError(f"{name} is on {found}; must be tensors on {target}, which the plan is for")
 
 
 def _check_dtype(name, tensor, wanted):
     found = tensors.dtype_text(tensor.dtype)
     if found != wanted and not (found == "uint8" and wanted in tensors.NARROW_NAMES):
-        raise ValueError(f"{name} is {found}; accepted is {wanted}, as the plan's problem says")
+        raise ValueError(f"{name} is {found}; must be {wanted}, as the plan's problem says")
 
 
 def extent_of(name, tensor, shape, dtype, target, like, layout=tensors.ROWS):
@@ -59,22 +62,27 @@ def extent_of(name, tensor, shape, dtype, target, like, layout=tensors.ROWS):
     batch, rows, heads, head_dim = shape
     wanted = shape if layout == tensors.ROWS else (batch, heads, head_dim, rows)
     if tuple(tensor.shape) != wanted:
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted is {wanted}, {tensors.DIMENSIONS[layout]}")
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; must be {wanted}, {tensors.DIMENSIONS[layout]}")
     strides = tuple(tensors.element_strides(name, tensor))
     if strides[3] != 1 and wanted[3] > 1 and tensors.size_of(wanted):
         inner = "head_dim" if layout == tensors.ROWS else "seqlen"
-        raise ValueError(f"{name} has stride {strides[3]} in {inner}; accepted is 1 (call .contiguous() on it, or NumPy's .copy())")
+        raise ValueError(
+            f"{name} has stride {strides[3]} in {inner}; must be 1 (call .contiguous() on it, or NumPy's .copy())")
     found = span_of(name, tensor, wanted, strides)
-    if found.span and any(extent > 1 and stride * found.item_bytes % ALIGNMENT for extent, stride in zip(wanted[:3], strides)):
-        raise ValueError(f"{name} has strides {strides} of {found.item_bytes}-byte elements; accepted are multiples of {ALIGNMENT} bytes (a copy "
-                         "has them where head_dim does)")
+    if found.span and any(extent > 1 and stride * found.item_bytes % ALIGNMENT
+                          for extent, stride in zip(wanted[:3], strides)):
+        raise ValueError(
+            f"{name} has strides {strides} of {found.item_bytes}-byte elements; must be a multiple of {ALIGNMENT} "
+            f"bytes (a copy "
+            "has them where head_dim does)")
     return found
 
 
 def operand_address(name, tensor, written=False):
     found = tensors.address(name, tensor, written)
     if found is not None and found % ALIGNMENT:
-        raise ValueError(f"{name} is at address {found:#x}; accepted are addresses aligned to {ALIGNMENT} bytes (a copy has one)")
+        raise ValueError(
+            f"{name} is at address {found:#x}; must be addresses aligned to {ALIGNMENT} bytes (a copy has one)")
     return found
 
 
@@ -84,15 +92,17 @@ def lse_extent(name, lse, shape, target, like):
     _check_dtype(name, lse, "fp32")
     tensors.check_rank(name, lse, "[batch, num_heads_q, seqlen_q]")
     if tuple(lse.shape) != shape:
-        raise ValueError(f"{name} has shape {tuple(lse.shape)}; accepted is {shape}, [batch, num_heads_q, seqlen_q]")
+        raise ValueError(f"{name} has shape {tuple(lse.shape)}; must be {shape}, [batch, num_heads_q, seqlen_q]")
     batch, heads, rows = shape
     strides = tensors.element_strides(name, lse)
     # Strides of a single step count for nothing; the library reads two zeros as contiguous.
     head = strides[1] if heads > 1 else rows
     per_batch = strides[0] if batch > 1 else heads * head
     if tensors.size_of(shape) and (head < 1 or per_batch < 1 or (rows > 1 and strides[2] != 1)):
-        raise ValueError(f"{name} has strides {tuple(strides)}; accepted are 1 in seqlen_q and no overlap (call .contiguous() on it, or NumPy's "
-                         ".copy())")
+        raise ValueError(
+            f"{name} has strides {tuple(strides)}; must be 1 in seqlen_q and no overlap (call .contiguous() on it, or "
+            f"NumPy's "
+            ".copy())")
     return span_of(name, lse, shape, (per_batch, head, 1))
 
 
@@ -105,11 +115,12 @@ class Layout:
         dtype_q, dtype_kv, dtype_o = (tensors.DTYPES[code] for code in (p.dtype, p.dtype_kv, p.dtype_o))
         self.q = extent_of("q", q, (p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_qk), dtype_q, target, q)
         self.k = extent_of("k", k, (p.batch, p.seqlen_kv, p.num_heads_kv, p.head_dim_qk), dtype_kv, target, q)
-        self.v = extent_of("v", v, (p.batch, p.seqlen_kv, p.num_heads_kv, p.head_dim_v), dtype_kv, target, q, p.v_layout)
+        self.v = extent_of("v", v, (p.batch, p.seqlen_kv, p.num_heads_kv, p.head_dim_v), dtype_kv, target, q,
+                           p.v_layout)
         self.o = extent_of(out_name, o, (p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_v), dtype_o, target, q)
         self.lse = None if lse is None else lse_extent("lse", lse, (p.batch, p.num_heads_q, p.seqlen_q), target, q)
-        self.template = Operands(size=ctypes.sizeof(Operands), q=_tensor(self.q), k=_tensor(self.k), v=_tensor(self.v, p.v_layout),
-                                 o=_tensor(self.o))
+        self.template = Operands(size=ctypes.sizeof(Operands), q=_tensor(self.q), k=_tensor(self.k), v=_tensor(
+            self.v, p.v_layout), o=_tensor(self.o))
         if lse is not None:
             self.template.lse_batch_stride, self.template.lse_head_stride = self.lse.strides[:2]
 
@@ -134,9 +145,10 @@ class Layout:
             written.append(("lse", operands.lse, self.lse))
         for i, (name, address, extent) in enumerate(written):
             for other, at, place in others + written[:i]:
-                in_place = other == "q" and i == 0 and (address, extent) == (at, place)  # a row of q is read before its o is written
+                in_place = other == "q" and i == 0 and (address, extent) == (
+                    at, place)  # a row of q is read before its o is written
                 if not in_place and share_memory(address, extent, at, place):
-                    raise ValueError(f"{name} and {other} overlap in memory; accepted is {name} with memory of its own" +
+                    raise ValueError(f"{name} and {other} overlap in memory; must be {name} with memory of its own" +
                                      (", or o in the very place of q" if i == 0 else ""))
 
 
@@ -177,14 +189,16 @@ def factors(name, scale, like, batch, heads, blocks, target):
     """A tensor with the factors of one 8-bit operand, how the kernels find them, and its Extent. `scale`: a number, or float32 of shape
     [], [batch, n] or [batch, n, blocks], where n divides the heads and 1 stands for any extent."""
     if scale is None:
-        raise ValueError(f"{name} is missing; 8-bit tensors need the factors that quantise() gave with them, or {name}=1.0 where they are "
-                         "values as they stand")
+        raise ValueError(
+            f"{name} is missing; 8-bit tensors need the factors that quantise() gave with them, or {name}=1.0 where "
+            f"they are "
+            "values as they stand")
     if not (tensors.is_torch(scale) or tensors.is_numpy(scale)):
         if not isinstance(scale, numbers.Real):
-            raise TypeError(f"{name} is {tensors.kind_text(scale)}; accepted are a number and a float32 tensor")
+            raise TypeError(f"{name} is {tensors.kind_text(scale)}; must be a number and a float32 tensor")
         number = real(name, scale)
         if not 0 <= number < math.inf:
-            raise ValueError(f"{name} is {number}; accepted are finite numbers of 0 and more")
+            raise ValueError(f"{name} is {number}; must be finite numbers of 0 and more")
         if number == 1:
             return None, Scale(), None  # the library's own default
         tensor = tensors.empty(like, (), tensors.native_dtype(like, "fp32"))
@@ -198,17 +212,19 @@ def factors(name, scale, like, batch, heads, blocks, target):
 def check_factor_tensor(name, tensor, like, target):
     _check_basics(name, tensor, target, like)
     if tensors.dtype_text(tensor.dtype) != "fp32":
-        raise ValueError(f"{name} is {tensors.dtype_text(tensor.dtype)}; accepted is a number or a float32 tensor")
+        raise ValueError(f"{name} is {tensors.dtype_text(tensor.dtype)}; must be a number or a float32 tensor")
 
 
 def _scale_view(name, tensor, batch, heads, blocks):
     shape, strides = tuple(tensor.shape), tuple(tensors.element_strides(name, tensor))
     if len(shape) not in (0, 2, 3):
-        raise ValueError(f"{name} has shape {shape}; accepted are [], [batch, heads] and [batch, heads, blocks]")
+        raise ValueError(f"{name} has shape {shape}; must be [], [batch, heads] and [batch, heads, blocks]")
     shape, strides = shape + (1,) * (3 - len(shape)), strides + (0,) * (3 - len(strides))
     if shape[0] not in (1, batch) or shape[1] == 0 or heads % shape[1] != 0 or shape[2] not in (1, blocks):
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted are {batch} batches, a divisor of {heads} heads, {blocks} blocks "
-                         "of rows (scale_block says how many rows share a factor), or 1 of each")
+        raise ValueError(
+            f"{name} has shape {tuple(tensor.shape)}; must be {batch} batches, a divisor of {heads} heads, {blocks} "
+            f"blocks "
+            "of rows (scale_block says how many rows share a factor), or 1 of each")
     extent = span_of(name, tensor, shape, strides)
     batch_stride, head_stride, block_stride = (stride if steps > 1 else 0 for stride, steps in zip(strides, shape))
     return Scale(tensors.address(name, tensor), batch_stride, head_stride, block_stride, heads // shape[1]), extent

@@ -29,8 +29,8 @@ def is_between(q, k, v):
         head_dim, head_dim_v = q.shape[3], v.shape[3]
         if not (is_odd(head_dim) or is_odd(head_dim_v)):
             return False
-        return (k.shape[3] == head_dim > 0 and head_dim_v > 0 and tensors.dtype_text(q.dtype) in ("fp32", "bf16", "fp16")
-                and q.dtype == k.dtype == v.dtype)
+        return (k.shape[3] == head_dim > 0 and head_dim_v > 0 and
+                tensors.dtype_text(q.dtype) in ("fp32", "bf16", "fp16") and q.dtype == k.dtype == v.dtype)
     except (AttributeError, IndexError, TypeError, RuntimeError):  # nested tensors have no shape
         return False
 
@@ -38,10 +38,14 @@ def is_between(q, k, v):
 def _tell(head_dim, head_dim_v, pad):
     wide = f"{_width(head_dim)} (q, k) and {_width(head_dim_v)} (v)"
     if pad is False:
-        raise ValueError(f"head dims are {head_dim} (q, k) and {head_dim_v} (v); accepted without copies are multiples of {_STEP} from "
-                         f"{_LEAST} on, and with pad_head_dim=True these in copies of {wide} columns")
+        raise ValueError(
+            f"head dims are {head_dim} (q, k) and {head_dim_v} (v); accepted without copies are multiples of {_STEP} "
+            f"from "
+            f"{_LEAST} on, and with pad_head_dim=True these in copies of {wide} columns")
     if pad is None:
-        tell_once((head_dim, head_dim_v), f"attune copies q, k and v of head dims {head_dim} and {head_dim_v} into tensors of {wide} columns at each call; keep "
+        tell_once((
+            head_dim, head_dim_v
+        ), f"attune copies q, k and v of head dims {head_dim} and {head_dim_v} into tensors of {wide} columns at each call; keep "
                   "them in such tensors, or say that you know by pad_head_dim=True")
 
 
@@ -87,8 +91,10 @@ def check_written(name, tensor, wanted, q, v):
     tensors.check_plain(name, tensor)
     wanted, own = tuple(wanted), tensors.dtype_text(q.dtype)
     if tuple(tensor.shape) != wanted or tensors.dtype_text(tensor.dtype) != own:
-        raise ValueError(f"{name} is {tensors.dtype_text(tensor.dtype)} of shape {tuple(tensor.shape)}, and q, k and v are {own} of head dims {q.shape[3]} "
-                         f"and {v.shape[3]}; accepted is {name} of {own} and shape {wanted}")
+        raise ValueError(
+            f"{name} is {tensors.dtype_text(tensor.dtype)} of shape {tuple(tensor.shape)}, and q, k and v are {own} of "
+            f"head dims {q.shape[3]} "
+            f"and {v.shape[3]}; must be {name} of {own} and shape {wanted}")
     tensors.address(name, tensor, written=True)
 
 
@@ -107,7 +113,7 @@ def refuse_overlap(written, read):
     for number, name in enumerate(names):
         for other in (*(each for each in places if each not in written), *names[:number]):
             if share_memory(*places[name], *places[other]):
-                raise ValueError(f"{name} and {other} overlap in memory; accepted is {name} with memory of its own")
+                raise ValueError(f"{name} and {other} overlap in memory; must be {name} with memory of its own")
 
 
 def _check_out(out, q, k, v):
@@ -119,7 +125,9 @@ def _check_out(out, q, k, v):
 def programs_of(arguments, head_dim):
     """Those that may name head_dim, which is to be that of the given tensors. Functions have no such name."""
     given = {kind: arguments.get(kind) for kind in KINDS}
-    return {kind: BoundMod(bind(kind, one).of_head_dim(head_dim)) for kind, one in given.items() if one is not None and not callable(one)}
+    return {
+        kind: BoundMod(bind(kind, one).of_head_dim(head_dim))
+        for kind, one in given.items() if one is not None and not callable(one)}
 
 
 def widened_arguments(arguments):
@@ -130,7 +138,9 @@ def widened_arguments(arguments):
         _check_out(out, q, arguments["k"], v)
     wide = {name: widened(name, arguments[name], q) for name in ("q", "k", "v")}
     _tell(q.shape[3], v.shape[3], pad)
-    return {**arguments, **wide, **programs_of(arguments, q.shape[3]), "out": None, "scale": q.shape[3] ** -0.5 if scale is None else softmax_scale(scale)}
+    return {
+        **arguments, **wide, **programs_of(arguments, q.shape[3]), "out": None,
+        "scale": q.shape[3]**-0.5 if scale is None else softmax_scale(scale)}
 
 
 def cut(result, given_v, out, return_lse):

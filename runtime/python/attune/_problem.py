@@ -16,7 +16,7 @@ _ACCEPTED_MASKS = f"None, {', '.join(repr(mask) for mask in MASKS)}; a window co
 def word(name, value):
     """A value of one word, so that it can bring no keys of its own into a problem text. The library knows which words there are."""
     if not isinstance(value, str) or not value.isascii() or not value.isidentifier():
-        raise ValueError(f"{name} is {value!r}; accepted is one word")
+        raise ValueError(f"{name} is {value!r}; must be one word")
     return value
 
 
@@ -27,7 +27,7 @@ def whole(name, value):
             return operator.index(value)
     except TypeError:
         pass
-    raise ValueError(f"{name} is {value!r}; accepted is a whole number")
+    raise ValueError(f"{name} is {value!r}; must be a whole number")
 
 
 def real(name, value):
@@ -42,7 +42,7 @@ def real(name, value):
             return float(value)
         except (TypeError, ValueError, OverflowError):
             pass
-    raise ValueError(f"{name} is {value!r}; accepted is a real number")
+    raise ValueError(f"{name} is {value!r}; must be a real number")
 
 
 def softmax_scale(scale):
@@ -51,7 +51,7 @@ def softmax_scale(scale):
         return None
     number = real("scale", scale)
     if not 0 < ctypes.c_float(number).value < math.inf:
-        raise ValueError(f"scale is {number}; accepted are numbers above 0 within float32, and None for 1 / sqrt(head_dim)")
+        raise ValueError(f"scale is {number}; must be numbers above 0 within float32, and None for 1 / sqrt(head_dim)")
     return number
 
 
@@ -65,18 +65,23 @@ def mask_name(mask, is_causal, seqlen_q, seqlen_kv):
     if mask is None:
         mask = "none"
     if type(mask) is not str:
-        raise ValueError(f"mask is of type {type(mask).__name__}; accepted are {_ACCEPTED_MASKS} (is_causal=True stands for 'causal')")
+        raise ValueError(
+            f"mask is of type {type(mask).__name__}; must be {_ACCEPTED_MASKS} (is_causal=True stands for 'causal')")
     if causal_flag(is_causal):
         if mask not in ("none", "causal"):
-            raise ValueError(f"mask is {mask!r} and is_causal is True; accepted is one of the two")
+            raise ValueError(f"mask is {mask!r} and is_causal is True; must be one of the two")
         mask = "causal"
     if mask != "causal":
         if mask not in MASKS:
-            raise ValueError(f"mask is {mask!r}; accepted are {_ACCEPTED_MASKS}")
+            raise ValueError(f"mask is {mask!r}; must be {_ACCEPTED_MASKS}")
         return mask
     if seqlen_q != seqlen_kv:
-        raise ValueError(f"mask is causal, with {seqlen_q} queries and {seqlen_kv} keys; accepted are 'causal_bottom_right' (the last query "
-                         "sees all keys, as in FlashAttention) and 'causal_top_left' (query i sees keys 0 to i, as PyTorch's is_causal)")
+        raise ValueError(
+            f"mask is causal, with {seqlen_q} queries and {seqlen_kv} keys; must be 'causal_bottom_right' (the last "
+            f"query "
+            "sees all keys, as in FlashAttention) and 'causal_top_left' (query i sees keys 0 to i, as PyTorch's "
+            "is_causal)"
+        )
     return "causal_bottom_right"
 
 
@@ -92,8 +97,10 @@ def window_sides(window):
     if window is None:
         return -1, -1
     if not isinstance(window, (tuple, list)) or len(window) != 2:
-        raise ValueError(f"window is {window!r}; accepted is a pair (left, right): keys visible on each side of the diagonal, None for all. "
-                         "A causal sliding window of W keys is (W - 1, 0)")
+        raise ValueError(
+            f"window is {window!r}; must be a pair (left, right): keys visible on each side of the diagonal, None for "
+            f"all. "
+            "A causal sliding window of W keys is (W - 1, 0)")
     sides = tuple(-1 if side is None else whole("window", side) for side in window)
     if min(sides) < -1:
         raise ValueError(f"window is {window!r}; must be sides of 0 and more, and -1 or None for an open side")
@@ -105,13 +112,13 @@ def scale_blocks(scale_block):
     if not isinstance(scale_block, (tuple, list)):
         return (whole("scale_block", scale_block),) * 2
     if len(scale_block) != 2:
-        raise ValueError(f"scale_block is {scale_block!r}; accepted are a number and a pair (of q, of k and v)")
+        raise ValueError(f"scale_block is {scale_block!r}; must be a number and a pair (of q, of k and v)")
     return tuple(whole("scale_block", block) for block in scale_block)
 
 
 def v_layout_of(v_layout):
     if v_layout not in ("rows", "transposed"):
-        raise ValueError(f"v_layout is {v_layout!r}; accepted are 'rows' and 'transposed'")
+        raise ValueError(f"v_layout is {v_layout!r}; must be 'rows' and 'transposed'")
     return tensors.TRANSPOSED if v_layout == "transposed" else tensors.ROWS
 
 
@@ -120,26 +127,32 @@ def check_beside(name, tensor, like, name_of_like="q"):
     if not (tensors.is_torch(tensor) or tensors.is_numpy(tensor)):
         tensors.refuse_kind(name, tensor)
     if tensors.is_torch(tensor) != tensors.is_torch(like):
-        raise ValueError(f"{name} is {tensors.kind_text(tensor)} and {name_of_like} is {tensors.kind_text(like)}; accepted are operands of one library")
+        raise ValueError(
+            f"{name} is {tensors.kind_text(tensor)} and {name_of_like} is {tensors.kind_text(like)}; must be operands "
+            f"of one library"
+        )
     if tensors.target_of(tensor) != tensors.target_of(like):
-        raise ValueError(f"{name} is on {tensors.target_of(tensor)} and {name_of_like} is on {tensors.target_of(like)}; accepted are operands on one device")
+        raise ValueError(
+            f"{name} is on {tensors.target_of(tensor)} and {name_of_like} is on {tensors.target_of(like)}; must be "
+            f"operands on one device"
+        )
 
 
 def _dtypes(q, k, v, dtype, dtype_kv):
     """Of q, and of k and v, which are as q but for the two 8-bit types."""
     own = tensors.dtype_name(q, dtype)
     if own not in tensors.DTYPES:
-        raise ValueError(f"q is {own}; accepted are {', '.join(tensors.DTYPES)}")
+        raise ValueError(f"q is {own}; must be {', '.join(tensors.DTYPES)}")
     found = []
     for name, tensor in (("k", k), ("v", v)):
         fallback = dtype if tensors.dtype_text(tensor.dtype) == "uint8" else None
         given, argument = (fallback, "dtype") if dtype_kv is None else (dtype_kv, "dtype_kv")
         found.append(tensors.dtype_name(tensor, given, name, argument))
         if found[-1] != own and not (own in tensors.FP8_NAMES and found[-1] in tensors.FP8_NAMES):
-            raise ValueError(f"{name} is {found[-1]} and q is {own}; accepted are operands of one dtype" +
+            raise ValueError(f"{name} is {found[-1]} and q is {own}; must be operands of one dtype" +
                              (", or e4m3 and e5m2" if own in tensors.FP8_NAMES else ""))
     if found[0] != found[1]:
-        raise ValueError(f"v is {found[1]} and k is {found[0]}; accepted are k and v of one dtype")
+        raise ValueError(f"v is {found[1]} and k is {found[0]}; must be k and v of one dtype")
     return own, found[0]
 
 
@@ -150,11 +163,11 @@ def _check_shapes(q, k, v, layout):
     wanted_v = (batch, rows, heads, v.shape[3]) if layout == tensors.ROWS else (batch, heads, v.shape[2], rows)
     wrong = None
     if (k.shape[0], k.shape[3]) != (batch, head_dim):
-        wrong = f"k has shape {tuple(k.shape)} and q {tuple(q.shape)}; accepted are equal batch and head_dim"
+        wrong = f"k has shape {tuple(k.shape)} and q {tuple(q.shape)}; must be equal batch and head_dim"
     elif tuple(v.shape) != wanted_v:
         wrong = f"v has shape {tuple(v.shape)} and k {tuple(k.shape)}; accepted for v is {wanted_v}"
     elif heads < 1 or heads_q % heads:
-        wrong = f"q has {heads_q} heads and k has {heads}; accepted are heads of k that divide those of q"
+        wrong = f"q has {heads_q} heads and k has {heads}; must be heads of k that divide those of q"
     if wrong is None:
         return
     turned = k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0 and v.shape[1:3] == k.shape[1:3]
@@ -169,8 +182,8 @@ def _out_name(q, name, out_dtype):
     return name if name not in tensors.FP8_NAMES else "bf16" if tensors.is_torch(q) else "fp16"
 
 
-def problem_text(q, k, v, mask=None, window=None, scale=None, *, is_causal=False, dtype=None, dtype_kv=None, out_dtype=None,
-                 accuracy="accurate", v_layout="rows", scale_block=0):
+def problem_text(q, k, v, mask=None, window=None, scale=None, *, is_causal=False, dtype=None, dtype_kv=None,
+                 out_dtype=None, accuracy="accurate", v_layout="rows", scale_block=0):
     """The problem that these operands pose, in attune's text form, for Context.plan() and `attune tune --problem`. Operands and
     keywords are those of attention()."""
     layout = v_layout_of(v_layout)
@@ -183,14 +196,18 @@ def problem_text(q, k, v, mask=None, window=None, scale=None, *, is_causal=False
     batch, seqlen_q, heads_q, head_dim_qk = q.shape
     seqlen_kv, heads_kv = k.shape[1:3]
     left, right = window_sides(window)
-    text = (f"dtype={name},head_dim_qk={head_dim_qk},head_dim_v={v.shape[3 if layout == tensors.ROWS else 2]},heads={heads_q}/{heads_kv},"
-            f"batch={batch},seqlen_q={seqlen_q},seqlen_kv={seqlen_kv},mask={mask_name(mask, is_causal, seqlen_q, seqlen_kv)}")
+    text = (
+        f"dtype={name},head_dim_qk={head_dim_qk},head_dim_v={v.shape[3 if layout == tensors.ROWS else 2]},heads={heads_q}/{heads_kv},"
+        f"batch={batch},seqlen_q={seqlen_q},seqlen_kv={seqlen_kv},mask={mask_name(mask, is_causal, seqlen_q, seqlen_kv)}"
+    )
     if left >= 0 or right >= 0:
         text += f",window={'-' if left < 0 else left}:{'-' if right < 0 else right}"
     block_q, block_kv = scale_blocks(scale_block)
     out = _out_name(q, name, out_dtype)
-    if name in tensors.FP8_NAMES or out != name or (accuracy, v_layout, block_q, block_kv) != ("accurate", "rows", 0, 0):
-        text += (f",dtype_kv={name_kv},dtype_o={out},accuracy={word('accuracy', accuracy)},v_layout={v_layout},scale_block_q={block_q},"
-                 f"scale_block_kv={block_kv}")
+    if name in tensors.FP8_NAMES or out != name or (accuracy, v_layout, block_q, block_kv) != ("accurate", "rows", 0,
+                                                                                               0):
+        text += (
+            f",dtype_kv={name_kv},dtype_o={out},accuracy={word('accuracy', accuracy)},v_layout={v_layout},scale_block_q={block_q},"
+            f"scale_block_kv={block_kv}")
     number = softmax_scale(scale)
     return text if number is None else f"{text},scale={number!r}"

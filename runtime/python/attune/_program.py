@@ -35,13 +35,13 @@ def _first(what, *places):
         for place in places:
             for found in sorted(root.glob(place)):
                 return found
-    raise FileNotFoundError(f"{what} is not beside {library_path()}; accepted are the wheel and what `cmake --install` made")
+    raise FileNotFoundError(f"{what} is not beside {library_path()}; must be the wheel and what `cmake --install` made")
 
 
 def program():
     """The program `attune` that belongs to the open library."""
-    return next((path for root in _roots() for path in (root / "attune", root / "bin" / "attune") if path.is_file()), None) or _first(
-        "the program attune", "bin/attune")
+    return next((path for root in _roots() for path in (root / "attune", root / "bin" / "attune") if path.is_file()),
+                None) or _first("the program attune", "bin/attune")
 
 
 def include_folder():

@@ -55,8 +55,10 @@ def _refuse_wide(kind, label, tensor):
 
 
 def refuse_stop(label, of):
-    raise ValueError(f"score_mod computes with {label} behind detach or torch.no_grad, where the gradient of {of} would not stop; accepted for gradients are "
-                     "functions without those, which may read variables that were detached outside")
+    raise ValueError(
+        f"score_mod computes with {label} behind detach or torch.no_grad, where the gradient of {of} would not stop; "
+        f"accepted for gradients are "
+        "functions without those, which may read variables that were detached outside")
 
 
 class Bound:
@@ -74,10 +76,13 @@ class Bound:
             tensors.check_plain(label, tensor)
             found = (_type_name(tensor.dtype), len(tensor.shape))
             if found != wanted:
-                raise ValueError(f"{label} is {found[0]} with {found[1]} dimensions; {kind} declares {wanted[0]} with {wanted[1]}")
+                raise ValueError(
+                    f"{label} is {found[0]} with {found[1]} dimensions; {kind} declares {wanted[0]} with {wanted[1]}")
             if 0 in tensor.shape or min(tensors.element_strides(label, tensor), default=0) < 0:
-                raise ValueError(f"{label} has shape {tuple(tensor.shape)} and strides {tuple(tensors.element_strides(label, tensor))}; accepted "
-                                 f"for {kind} are extents of 1 and more and strides of 0 and more")
+                raise ValueError(
+                    f"{label} has shape {tuple(tensor.shape)} and strides "
+                    f"{tuple(tensors.element_strides(label, tensor))}; accepted "
+                    f"for {kind} are extents of 1 and more and strides of 0 and more")
             if wanted[0] == "int64":
                 _refuse_wide(kind, label, tensor)
         refuse_tangents(self.captures.values())
@@ -100,7 +105,8 @@ class Bound:
             names[name] = next(f"{name}_{i}" for i in range(2, len(words) + 3) if f"{name}_{i}" not in words)
             text = re.sub(rf"\b{name}\b", names[name], text)
         renamed = lambda given: {names.get(name, name): value for name, value in given.items()}
-        return Bound(self.kind, program_of(self.kind, text), renamed(self.captures), renamed(self.scalars), [names.get(name, name) for name in self.stopped])
+        return Bound(self.kind, program_of(self.kind, text), renamed(self.captures), renamed(self.scalars),
+                     [names.get(name, name) for name in self.stopped])
 
     def of_head_dim(self, head_dim):
         """The same with a number of the call in the place of head_dim."""
@@ -110,7 +116,8 @@ class Bound:
             return self
         name = next(f"head_dim_{i}" for i in range(len(words) + 1) if f"head_dim_{i}" not in words)
         text = re.sub(r"\bhead_dim\b", name, text) + f"\n// scalar {name}: int"
-        return Bound(self.kind, program_of(self.kind, text), self.captures, {**self.scalars, name: ("head_dim", head_dim)}, self.stopped)
+        return Bound(self.kind, program_of(self.kind, text), self.captures,
+                     {**self.scalars, name: ("head_dim", head_dim)}, self.stopped)
 
 
 
@@ -143,7 +150,9 @@ def _bind_function(kind, function):
     traced, leaves = trace(kind, function)
     given = lambda leaf: leaves[leaf] if isinstance(leaf, int) else leaf  # noqa: E731
     captures = {name: given(leaf) for name, leaf in traced.captures.items()}
-    scalars = {name: _extent_of(*given(one.capture), one.axis) if isinstance(one, Extent) else given(one) for name, one in traced.scalars.items()}
+    scalars = {
+        name: _extent_of(*given(one.capture), one.axis) if isinstance(one, Extent) else given(one)
+        for name, one in traced.scalars.items()}
     return Bound(kind, program_of(kind, traced.text), captures, scalars, traced.stopped)
 
 
@@ -167,7 +176,7 @@ class FunctionMod(Mod):
 class TextMod(Mod):
     def __init__(self, kind, text, given):
         if "\0" in text:
-            raise ValueError(f"{kind} is {text!r}; accepted is a text in the score language")
+            raise ValueError(f"{kind} is {text!r}; must be a text in the score language")
         self.kind, declared, lines = kind, {name for _, name, _, _ in _DECLARATION.findall(text)}, []
         for name, value in given.items():
             if name not in declared:
@@ -175,8 +184,9 @@ class TextMod(Mod):
         self._program = program_of(kind, "\n".join([text, *lines]))  # behind it: messages count the text's own lines
         missing = [name for name in (*self._program.captures, *self._program.scalars) if name not in given]
         if missing:
-            raise ValueError(f"{kind} reads {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not given; accepted is "
-                             f"attune.{kind}(text, {missing[0]}=...)")
+            raise ValueError(
+                f"{kind} reads {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not given; must be "
+                f"attune.{kind}(text, {missing[0]}=...)")
         self._text, self._given = text, {name: (name, value) for name, value in given.items()}
         self.keep_for_graphs(self.bind())
 
@@ -203,8 +213,10 @@ def _declaration(kind, name, value):
     if is_tensor(value):
         type_ = tensors.dtype_text(value.dtype)
         if type_ not in CAPTURE_TYPES or len(value.shape) > MAX_RANK:
-            raise ValueError(f"{name} is {type_} with {len(value.shape)} dimensions; accepted for {kind} are {', '.join(CAPTURE_TYPES)} with at "
-                             f"most {MAX_RANK}")
+            raise ValueError(
+                f"{name} is {type_} with {len(value.shape)} dimensions; accepted for {kind} are "
+                f"{', '.join(CAPTURE_TYPES)} with at "
+                f"most {MAX_RANK}")
         return f"// capture {name}: {type_}[{len(value.shape)}]"
     if is_bool(value) or is_number(value):
         return f"// scalar {name}: {'bool' if is_bool(value) else 'int' if hasattr(value, '__index__') else 'float'}"
@@ -217,13 +229,16 @@ def made(kind, program, captures):
         return TextMod(kind, program, captures)
     if isinstance(program, Mod):
         if program.kind != kind:
-            raise ValueError(f"{kind} is what attune.{program.kind}() made; accepted is one of attune.{kind}()")
+            raise ValueError(f"{kind} is what attune.{program.kind}() made; must be one of attune.{kind}()")
         return program
     if not callable(program):
-        raise TypeError(f"{kind} is of type {type(program).__name__}; accepted are a function, text and what attune.{kind}() returns")
+        raise TypeError(
+            f"{kind} is of type {type(program).__name__}; must be a function, text and what attune.{kind}() returns")
     if captures:
-        raise TypeError(f"{kind} is a function and {', '.join(captures)} given beside it; accepted are captures of a text, for functions "
-                        "read their variables")
+        raise TypeError(
+            f"{kind} is a function and {', '.join(captures)} given beside it; must be captures of a text, for "
+            f"functions "
+            "read their variables")
     return FunctionMod(kind, program)
 
 

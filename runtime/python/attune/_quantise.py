@@ -24,14 +24,16 @@ def _make_call(context, x, dtype, scale_block, rotation, v_layout):
     tensors.check_rank("x", x, tensors.DIMENSIONS[tensors.ROWS])
     own = tensors.dtype_text(x.dtype)
     if own not in ("fp32", "bf16", "fp16"):
-        raise ValueError(f"x is {own}; accepted are fp32, bf16 and fp16")
+        raise ValueError(f"x is {own}; must be fp32, bf16 and fp16")
     batch, seqlen, heads, head_dim = x.shape
     layout = v_layout_of(v_layout)
     inner = head_dim if layout == tensors.ROWS else seqlen
-    out_shape = (batch, seqlen, heads, _padded(inner)) if layout == tensors.ROWS else (batch, heads, head_dim, _padded(inner))
+    out_shape = (batch, seqlen, heads, _padded(inner)) if layout == tensors.ROWS else (batch, heads, head_dim,
+                                                                                       _padded(inner))
     out_dtype, blocks = tensors.native_dtype(x, dtype), tensors.num_blocks(seqlen, scale_block)
-    problem = (f"op=quantise,dtype={own},dtype_o={dtype},head_dim={head_dim},heads={heads},batch={batch},seqlen={seqlen},"
-               f"scale_block={scale_block},rotation={word('rotation', rotation)},v_layout={v_layout}")
+    problem = (
+        f"op=quantise,dtype={own},dtype_o={dtype},head_dim={head_dim},heads={heads},batch={batch},seqlen={seqlen},"
+        f"scale_block={scale_block},rotation={word('rotation', rotation)},v_layout={v_layout}")
     o = tensors.empty(x, out_shape, out_dtype)[..., :inner]
     strides = (tensors.layout_strides("x", x), (0, 0, 0), (0, 0, 0), tensors.layout_strides("tensor", o, layout))
     plan = context.plan_with_strides(problem, strides)
@@ -45,7 +47,7 @@ def _call_of(context, x, dtype, scale_block, rotation, v_layout):
     dtype, scale_block = word("dtype", tensors.dtype_text(dtype)), whole("scale_block", scale_block)
     key = ("quantise", tensors.signature("x", x), dtype, scale_block, word("rotation", rotation), v_layout_of(v_layout))
     if dtype not in tensors.FP8_NAMES:
-        raise ValueError(f"dtype is {dtype}; accepted are {' and '.join(tensors.FP8_NAMES)}")
+        raise ValueError(f"dtype is {dtype}; must be {' and '.join(tensors.FP8_NAMES)}")
     context = context_of(context, tensors.check_device("x", x))
     call = context.recent.find(key)
     if call is None:

@@ -27,15 +27,17 @@ def _probe(of):
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None and of is numpy.ndarray:
         return _ARRAY
-    if issubclass(of, type) or (numpy is not None and issubclass(of, numpy.dtype)) or of is getattr(torch, "dtype", None):
+    if issubclass(of, type) or (numpy is not None and issubclass(of, numpy.dtype)) or of is getattr(
+            torch, "dtype", None):
         return _IDENTITY
     if torch is not None and of in (torch.Tensor, getattr(getattr(torch, "nn", None), "Parameter", None)):
         capsule = getattr(of, "__dlpack_c_exchange_api__", None)
         if capsule is None:
             return None
-        state = lambda: tuple((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cuda", "cpu"))
-        return (capsule, guard_maker(torch), torch.is_grad_enabled, torch._C._len_torch_dispatch_stack, torch._C._is_tracing,
-                torch._C._is_any_autocast_enabled, state, forward_derivatives(torch))
+        state = lambda: tuple(
+            (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cuda", "cpu"))
+        return (capsule, guard_maker(torch), torch.is_grad_enabled, torch._C._len_torch_dispatch_stack,
+                torch._C._is_tracing, torch._C._is_any_autocast_enabled, state, forward_derivatives(torch))
     return None
 
 
@@ -70,7 +72,8 @@ def guard_maker(torch):
         return guards(*tensors, dynamic_dims_sizes=any_layout, dynamic_dims_strides=any_layout).check
 
     try:
-        with _unrecorded(torch), torch.inference_mode(False), torch.enable_grad(), torch.autocast("cpu", torch.bfloat16, enabled=False):  # the first call may stand in any scope
+        with _unrecorded(torch), torch.inference_mode(False), torch.enable_grad(), torch.autocast(
+                "cpu", torch.bfloat16, enabled=False):  # the first call may stand in any scope
             x = torch.zeros(1, device="cpu")
             check = make(x)
             with torch.autocast("cpu", torch.bfloat16):
@@ -138,9 +141,10 @@ def behind(public, checked):
 def plan_method(entry, checked):
     """As function(), for a method; `entry`: the one in Python that it replaces."""
     names, defaults, required, positional = parameters_of(checked, skip=1)
-    shown = ", ".join([*names[:required], *(f"{name}={default!r}" for name, default in zip(names[required:], defaults))])
-    return module.plan_method(entry.__name__, f"{entry.__name__}($self, {shown})\n--\n\n{entry.__doc__}", names, defaults, required, positional,
-                              checked)
+    shown = ", ".join([
+        *names[:required], *(f"{name}={default!r}" for name, default in zip(names[required:], defaults))])
+    return module.plan_method(entry.__name__, f"{entry.__name__}($self, {shown})\n--\n\n{entry.__doc__}", names,
+                              defaults, required, positional, checked)
 
 
 def _is_operand(value):
@@ -163,7 +167,8 @@ def _span(name, tensor):
     if tensors.size_of(tensor.shape) == 0:
         return 0
     strides = tensors.element_strides(name, tensor)
-    return (sum((extent - 1) * abs(stride) for extent, stride in zip(tensor.shape, strides)) + 1) * tensors.item_bytes(tensor)
+    return (sum(
+        (extent - 1) * abs(stride) for extent, stride in zip(tensor.shape, strides)) + 1) * tensors.item_bytes(tensor)
 
 
 def _at(field, inner=Tensor.data):
@@ -204,8 +209,8 @@ def _numbers(scales):
 def _recipe(plan, keep, stream, blob, pointers, places, fresh, results, indices):
     if sorted(index for index, *_ in places) != sorted(sum(indices.values(), [])):
         return None  # a tensor stands where its value counts, as a scale
-    return (keep, plan.handle.value, plan.ordinal, plan.workspace_bytes, plan.zeroed_bytes, stream, blob, tuple(pointers), tuple(places),
-            tuple(fresh), tuple(results))
+    return (keep, plan.handle.value, plan.ordinal, plan.workspace_bytes, plan.zeroed_bytes, stream, blob,
+            tuple(pointers), tuple(places), tuple(fresh), tuple(results))
 
 
 def recipe_of_run(plan, layout, operands, q, k, v, o, lse, scales, stream):
@@ -240,8 +245,8 @@ def _with_structs(operands):
 
 def _seed_places(indices, begins):
     """Of seed and offset where they are tensors."""
-    return [(indices[name][0], (begins["dropout"] + getattr(DropoutOperands, f"{name}_address").offset,), 0, 0) for name in ("seed", "offset")
-            if name in indices]
+    return [(indices[name][0], (begins["dropout"] + getattr(DropoutOperands, f"{name}_address").offset, ), 0, 0)
+            for name in ("seed", "offset") if name in indices]
 
 
 def _makers(made):
@@ -261,8 +266,8 @@ def _makers(made):
 def _makes_like(make, arguments, wanted):
     try:
         made = make(*arguments)
-        return (type(made), made.shape, made.stride(), made.dtype, made.device.type) == (type(wanted), wanted.shape, wanted.stride(), wanted.dtype,
-                                                                                          wanted.device.type)
+        return (type(made), made.shape, made.stride(), made.dtype,
+                made.device.type) == (type(wanted), wanted.shape, wanted.stride(), wanted.dtype, wanted.device.type)
     except Exception:  # of whatever kind: PyTorch promises nothing of it
         return False
 
@@ -295,7 +300,8 @@ def recipe_of_attention(call, operands, arguments, scores, kept, stream, heads_f
         places += [*_capture_places(indices, scores, begins.get("captures", 0)), *_seed_places(indices, begins)]
     q, fresh, results = arguments["q"], [], []
     if arguments["out"] is None:
-        fresh.append(_new(q, call.out_shape, call.out_dtype, _at("o"), strides=call.out_strides, heads_first=heads_first))
+        fresh.append(
+            _new(q, call.out_shape, call.out_dtype, _at("o"), strides=call.out_strides, heads_first=heads_first))
     results.append(-1 if arguments["out"] is None else indices["out"][0])
     if arguments["return_lse"]:
         fresh.append(_new(q, call.lse_shape, call.lse_dtype, Operands.lse.offset))
@@ -317,7 +323,8 @@ def recipe_of_gradients(call, operands, arguments, scores, kept, stream, found, 
     pointers, blob, begins, _ = _with_structs(operands)
     of_gradients = lambda field, inner: begins["gradients"] + getattr(GradientOperands, field).offset + inner
     places = [(indices[name][0], (_at(name),), 0, _ALIGNED) for name in ("q", "k", "v", "o")]
-    places += [(indices["dout"][0], (of_gradients("dout", Tensor.data.offset),), 0, _ALIGNED), (indices["lse"][0], (Operands.lse.offset,), 0, 0)]
+    places += [(indices["dout"][0], (of_gradients("dout", Tensor.data.offset), ), 0, _ALIGNED),
+               (indices["lse"][0], (Operands.lse.offset, ), 0, 0)]
     if "dlse" in indices:
         places.append((indices["dlse"][0], (of_gradients("dlse", 0),), 0, 0))
     if scores is not None:
@@ -326,7 +333,8 @@ def recipe_of_gradients(call, operands, arguments, scores, kept, stream, found, 
     for name, gradient in found.items():
         made = sys.modules["torch"].empty_like(gradient.transpose(1, 2) if heads_first else gradient)
         fresh.append((_makers(made), (of_gradients(name, Tensor.data.offset),), gradient.dim()))
-    return _recipe(call.plan, (call.plan, kept), -1, blob, pointers, places, fresh, [-1 - number for number in range(len(fresh))], indices)
+    return _recipe(call.plan, (call.plan, kept), -1, blob, pointers, places, fresh,
+                   [-1 - number for number in range(len(fresh))], indices)
 
 
 def _places_beside_caches(indices, begins, arguments):
@@ -348,8 +356,9 @@ def recipe_of_caches(call, operands, arguments, scores, kept, stream):
     beside_k = _WITH_PRIOR if call.plan.problem.v_in_k else _NOT_WITH_PRIOR  # other kernels serve values that are the first columns of keys
     if arguments["v_cache"].shape[-1] == arguments["k_cache"].shape[-1]:
         beside_k = 0
-    places = [(indices[name][0], (_at(field),), call.extents[name].span, flags) for name, field, flags in
-              (("q", "q", _ALIGNED | _GUARDED), ("k_cache", "k", _ALIGNED | _GUARDED), ("v_cache", "v", _ALIGNED | _GUARDED | beside_k))]
+    places = [(indices[name][0], (_at(field), ), call.extents[name].span, flags)
+              for name, field, flags in (("q", "q", _ALIGNED | _GUARDED), ("k_cache", "k", _ALIGNED | _GUARDED),
+                                         ("v_cache", "v", _ALIGNED | _GUARDED | beside_k))]
     places += _places_beside_caches(indices, begins, arguments)
     if scores is not None:
         places += _capture_places(indices, scores, begins.get("captures", 0))
@@ -360,9 +369,11 @@ def recipe_of_caches(call, operands, arguments, scores, kept, stream):
         places.append((indices["out"][0], (_at("o"),), call.extents["out"].span, _ALIGNED | _WRITTEN))
         results = [indices["out"][0]]
     if arguments["return_lse"]:
-        fresh.append(_new(q, (q.shape[0], q.shape[2], q.shape[1]), tensors.native_dtype(q, "fp32"), Operands.lse.offset))
+        fresh.append(_new(q, (q.shape[0], q.shape[2], q.shape[1]), tensors.native_dtype(q, "fp32"),
+                          Operands.lse.offset))
         results.append(-len(fresh))
-    return None if None in fresh else _recipe(call.plan, (call.plan, kept), -1, blob, pointers, places, fresh, results, indices)
+    return None if None in fresh else _recipe(call.plan,
+                                              (call.plan, kept), -1, blob, pointers, places, fresh, results, indices)
 
 
 def recipe_of_append(call, operands, arguments, kept, stream):
@@ -373,9 +384,12 @@ def recipe_of_append(call, operands, arguments, kept, stream):
     pointers, blob, begins, _ = _with_structs(operands)
     of_append = lambda field, inner=0: begins["append"] + getattr(AppendOperands, field).offset + inner
     extents, q = call.extents, arguments["q"]
-    places = [(indices[name][0], (of_append(name, Tensor.data.offset),), extents[name].span, _ALIGNED | _GUARDED) for name in ("k", "v")]
-    places += [(indices[name][0], (_at(field),), extents[name].span, _ALIGNED | _WRITTEN) for name, field in (("k_cache", "k"), ("v_cache", "v"))]
-    places += [(indices[name][0], (of_append(name, Tensor.data.offset),), 0, _ALIGNED) for name in ("cos", "sin") if name in indices]
+    places = [(indices[name][0], (of_append(name, Tensor.data.offset), ), extents[name].span, _ALIGNED | _GUARDED)
+              for name in ("k", "v")]
+    places += [(indices[name][0], (_at(field), ), extents[name].span, _ALIGNED | _WRITTEN)
+               for name, field in (("k_cache", "k"), ("v_cache", "v"))]
+    places += [(indices[name][0], (of_append(name, Tensor.data.offset), ), 0, _ALIGNED) for name in ("cos", "sin")
+               if name in indices]
     places += [(indices[name][0], (of_append(name),), 0, 0) for name in ("positions", "row_slots") if name in indices]
     places += _places_beside_caches(indices, begins, arguments)
     fresh, results = [], []
@@ -386,4 +400,5 @@ def recipe_of_append(call, operands, arguments, kept, stream):
         places.append((indices["q_out"][0], (_at("o"),), extents["q_out"].span, _ALIGNED | _WRITTEN))
     elif q is not None:
         fresh.append(_new(q, tuple(q.shape), q.dtype, _at("o")))
-    return None if None in fresh else _recipe(call.plan, (call.plan, kept), -1, blob, pointers, places, fresh, results, indices)
+    return None if None in fresh else _recipe(call.plan,
+                                              (call.plan, kept), -1, blob, pointers, places, fresh, results, indices)

@@ -9,12 +9,16 @@ from ._library import Rotary, check, library
 from ._problem import real, whole
 
 _SCALINGS = {"default": 0, "linear": 1, "llama3": 2, "yarn": 3, "proportional": 0}
-_NUMBERS = ("factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor")
+_NUMBERS = ("factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
+            "attention_factor")
 # What stands beside those in configs and changes no row of a table: how many columns are turned, which row a column takes, a factor of q.
-_OF_MODELS = ("partial_rotary_factor", "max_position_embeddings", "mrope_section", "mrope_interleaved", "llama_4_scaling_beta")
+_OF_MODELS = ("partial_rotary_factor", "max_position_embeddings", "mrope_section", "mrope_interleaved",
+              "llama_4_scaling_beta")
 _KEYS = ("rope_type", "type", "rope_theta", "original_max_position_embeddings", "truncate", *_NUMBERS, *_OF_MODELS)
-_UNSERVED = {"dynamic": "whose base depends on the longest sequence so far", "longrope": "whose factors depend on the length of the sequence",
-             "axial": "whose angles are those of places in an image"}
+_UNSERVED = {
+    "dynamic": "whose base depends on the longest sequence so far",
+    "longrope": "whose factors depend on the length of the sequence",
+    "axial": "whose angles are those of places in an image"}
 _COLUMNS = 8  # rows of tables begin at multiples of 16 bytes, of 16 bits
 
 
@@ -26,7 +30,10 @@ def _of_layers(scaling, layer_type):
             raise ValueError(f"layer_type is {layer_type!r} and scaling has no tables of layer types; must be None")
         return scaling
     if layer_type not in types:
-        raise ValueError(f"scaling has tables of layer types and layer_type is {layer_type!r}; must be {' or '.join(repr(name) for name in types)}")
+        raise ValueError(
+            f"scaling has tables of layer types and layer_type is {layer_type!r}; must be "
+            f"{' or '.join(repr(name) for name in types)}"
+        )
     if scaling[layer_type] is None:
         raise ValueError(f"scaling[{layer_type!r}] is None: layers of this type are not turned; must be a dictionary")
     return dict(scaling[layer_type])
@@ -41,9 +48,14 @@ def _checked(scaling):
     kind = given.get("rope_type", given.get("type")) or "default"
     if kind not in _SCALINGS:
         why = f", {_UNSERVED[kind]}" if kind in _UNSERVED else ""
-        raise ValueError(f"scaling has rope_type {kind!r}{why}; must be {', '.join(_SCALINGS)}, or give a model's inv_freq as frequencies=")
-    if kind == "yarn" and "factor" not in given and "max_position_embeddings" in given and given.get("original_max_position_embeddings"):
-        given["factor"] = given["max_position_embeddings"] / given["original_max_position_embeddings"]  # as transformers has it
+        raise ValueError(
+            f"scaling has rope_type {kind!r}{why}; must be {', '.join(_SCALINGS)}, or give a model's inv_freq as "
+            f"frequencies="
+        )
+    if kind == "yarn" and "factor" not in given and "max_position_embeddings" in given and given.get(
+            "original_max_position_embeddings"):
+        given["factor"] = given["max_position_embeddings"] / given[
+            "original_max_position_embeddings"]  # as transformers has it
     if kind not in ("default", "proportional") and "factor" not in given:
         raise ValueError(f"scaling has rope_type {kind!r} and no factor; must have one")
     if type(given.get("truncate", True)) is not bool:
@@ -57,20 +69,26 @@ def _rotary_of(rotary_dim, base, kind, given):
     rotary.rotary_dim = whole("rotary_dim", rotary_dim)
     rotary.base = real("base", given.get("rope_theta") or base)
     rotary.scaling = _SCALINGS[kind]
-    rotary.original_max_position = whole("original_max_position_embeddings", given.get("original_max_position_embeddings", 0))
+    rotary.original_max_position = whole("original_max_position_embeddings",
+                                         given.get("original_max_position_embeddings", 0))
     for name in _NUMBERS:
-        if given.get(name) or (name in given and not name.startswith("beta_")):  # a beta of 0 is transformers' default, too
+        if given.get(name) or (name in given and
+                               not name.startswith("beta_")):  # a beta of 0 is transformers' default, too
             setattr(rotary, name, real(name, given[name]))
     return rotary
 
 
 def _proportional(rotary, given):
     """Frequencies of which a part of the pairs, the last ones, is 0: those columns are not turned. rotary_dim is the head dim."""
-    part, factor = real("partial_rotary_factor", given.get("partial_rotary_factor", 1.0)), real("factor", given.get("factor", 1.0))
+    part, factor = real("partial_rotary_factor", given.get("partial_rotary_factor", 1.0)), real(
+        "factor", given.get("factor", 1.0))
     if not 0 <= part <= 1 or not factor > 0:
-        raise ValueError(f"scaling has partial_rotary_factor {part} and factor {factor}; must be from 0 to 1, and above 0")
+        raise ValueError(
+            f"scaling has partial_rotary_factor {part} and factor {factor}; must be from 0 to 1, and above 0")
     turned = int(part * rotary.rotary_dim // 2)
-    return [rotary.base ** (-2 * pair / rotary.rotary_dim) / factor if pair < turned else 0.0 for pair in range(rotary.rotary_dim // 2)]
+    return [
+        rotary.base**(-2 * pair / rotary.rotary_dim) / factor if pair < turned else 0.0
+        for pair in range(rotary.rotary_dim // 2)]
 
 
 def _yarn_between_pairs(rotary):
@@ -98,11 +116,12 @@ def _frequencies_of(rotary, kind, given):
 def _numbers(frequencies, count):
     found = [float(number) for number in (frequencies.tolist() if hasattr(frequencies, "tolist") else frequencies)]
     if len(found) != count:
-        raise ValueError(f"frequencies has {len(found)} numbers; accepted are {count}, rotary_dim / 2")
+        raise ValueError(f"frequencies has {len(found)} numbers; must be {count}, rotary_dim / 2")
     return (ctypes.c_float * count)(*found)
 
 
-def rotary_table(num_positions, rotary_dim, *, base=10000.0, scaling=None, layer_type=None, frequencies=None, first_position=0, like=None):
+def rotary_table(num_positions, rotary_dim, *, base=10000.0, scaling=None, layer_type=None, frequencies=None,
+                 first_position=0, like=None):
     """(cos, sin), float32 [num_positions, rotary_dim / 2] each, of angles position * base^(-2 i / rotary_dim): NumPy arrays, or as `like`, tensors of
     PyTorch on its device. Rows begin at multiples of 16 bytes, in 16-bit copies by .bfloat16() or .half() where rotary_dim is a multiple of 16.
 
@@ -131,7 +150,8 @@ def _as_tensor(table, count, pairs, like):
     columns = -(-pairs // _COLUMNS) * _COLUMNS
     if like is not None and tensors.is_torch(like):
         import torch
-        made = torch.frombuffer(table, dtype=torch.float32).view(count, pairs) if table else torch.empty(0, pairs, device="cpu")
+        made = torch.frombuffer(table, dtype=torch.float32).view(count, pairs) if table else torch.empty(
+            0, pairs, device="cpu")
         whole_rows = torch.zeros(count, columns, dtype=torch.float32, device=like.device)
         whole_rows[:, :pairs] = made.to(like.device)
         return whole_rows[:, :pairs]

@@ -16,7 +16,9 @@ from ._torch import in_graphs, needs_op, refuse_gradients, stream_address, untra
 from . import _tensors as tensors
 
 # Of each: the problem's word, the letters of `repeats` for its axes.
-LEARNED = {"bias": ("bias", "bhqk"), "relative_bias": ("relative_bias", "h"), "alibi_slopes": ("alibi", "bh"), "sinks": ("sinks", "")}
+LEARNED = {
+    "bias": ("bias", "bhqk"), "relative_bias": ("relative_bias", "h"), "alibi_slopes": ("alibi", "bh"),
+    "sinks": ("sinks", "")}
 _OF_LOAD, _OF_DIAGONALS = 5, 6  # of attune_score_gradient
 _REPEATS = {"b": 1, "h": 2, "q": 4}  # of attune_repeats
 _FLOATS = 4  # in 16 bytes: lines of a gradient begin at multiples of these
@@ -30,9 +32,11 @@ def _whole(shape, rank):
 def _axes(name, tensor, q, k):
     """Extents of the tensor's axes, and those of a call."""
     batch, rows, heads, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[1]
-    wanted = {"bias": (batch, heads, rows, keys), "relative_bias": (heads, max(rows + keys - 1, 0)), "alibi_slopes": (batch, heads), "sinks": (heads,)}[name]
+    wanted = {
+        "bias": (batch, heads, rows, keys), "relative_bias": (heads, max(rows + keys - 1, 0)),
+        "alibi_slopes": (batch, heads), "sinks": (heads, )}[name]
     if len(tensor.shape) > len(wanted):
-        raise ValueError(f"{name} has {len(tensor.shape)} dimensions; accepted are at most {len(wanted)}")
+        raise ValueError(f"{name} has {len(tensor.shape)} dimensions; must be at most {len(wanted)}")
     return _whole(tensor.shape, len(wanted)), wanted
 
 
@@ -61,33 +65,41 @@ def _summed(line, extents, shape):
 
 def _padded(name, given, dlse, choices):
     q, v = given["q"], given["v"]
-    wide = widened_arguments({"out": None, "pad_head_dim": None, "scale": None, **choices, **{x: given[x] for x in "qkv"}})
+    wide = widened_arguments({
+        "out": None, "pad_head_dim": None, "scale": None, **choices, **{x: given[x]
+                                                                        for x in "qkv"}})
     wide_o, wide_dout = (widened(x, check_like_o(x, given[x], q, v), q) for x in ("o", "dout"))
     return score_gradient_checked(name, wide_dout, wide["q"], wide["k"], wide["v"], wide_o, given["lse"], dlse=dlse,
                                   **{name: wide[name] for name in choices})
 
 
-def score_gradient_checked(name, dout, q, k, v, o, lse, *, dlse=None, mask=None, window=None, scale=None, is_causal=False, accuracy="accurate", context=None,
-                           block_map=None, pad_head_dim=None, deterministic=None, **features):
+def score_gradient_checked(name, dout, q, k, v, o, lse, *, dlse=None, mask=None, window=None, scale=None,
+                           is_causal=False, accuracy="accurate", context=None, block_map=None, pad_head_dim=None,
+                           deterministic=None, **features):
     """score_gradient() of tensors with memory, without history."""
     capture = None if features.get(name) is not None else find_capture(name, features.get("score_mod"))
     if name not in LEARNED and capture is None:
-        raise ValueError(f"of is {name!r}; accepted are {', '.join((*LEARNED, *names_of(features.get('score_mod'))))}")
+        raise ValueError(f"of is {name!r}; must be {', '.join((*LEARNED, *names_of(features.get('score_mod'))))}")
     deterministic, pad_head_dim = is_deterministic(deterministic), flag_or_none("pad_head_dim", pad_head_dim)
     word("accuracy", accuracy)
     for keyword in features:
         if keyword not in FEATURES:
-            raise TypeError(f"score_gradient() has no keyword {keyword}; accepted are {', '.join(FEATURES)} and those that its text names")
+            raise TypeError(
+                f"score_gradient() has no keyword {keyword}; must be {', '.join(FEATURES)} and those that its text "
+                f"names"
+            )
     if capture is None and features.get(name) is None:
-        raise ValueError(f"of is {name!r}, and {name} is not given; accepted is what attention() was given")
+        raise ValueError(f"of is {name!r}, and {name} is not given; must be what attention() was given")
     given = dict(dout=dout, q=q, k=k, v=v, o=o, lse=lse)
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal)
     for each, x in given.items():
         tensors.signature(each, x)
         check_beside(each, x, q)
     if is_between(q, k, v):
-        return _padded(name, given, dlse, {**keywords, "context": context, "block_map": block_map, "pad_head_dim": pad_head_dim,
-                                           "deterministic": deterministic, **features})
+        return _padded(
+            name, given, dlse, {
+                **keywords, "context": context, "block_map": block_map, "pad_head_dim": pad_head_dim,
+                "deterministic": deterministic, **features})
     tensors.check_rank("dout", dout, tensors.DIMENSIONS[tensors.ROWS])
     check_ranks(q, k, v)
     scores = scores_of(block_map=block_map, **features)
@@ -100,7 +112,8 @@ def _run(context, given, keywords, scores, deterministic, asked, output, fields=
     """Writes the gradient that the problem's fields name, `asked` as a text and `fields` as make_call() has them."""
     given = {**given, "dscores": output}
     asked += ",deterministic=1" if deterministic else ""
-    key = ("score gradient", asked, fields, *(None if x is None else tensors.signature(each, x) for each, x in given.items()), choices_of(**keywords), scores.key)
+    key = ("score gradient", asked, fields, *(None if x is None else tensors.signature(each, x)
+                                              for each, x in given.items()), choices_of(**keywords), scores.key)
     call = context.recent.find(key)
     if call is None:
         call = make_call(context, given, asked, keywords, scores, fields)
@@ -117,7 +130,8 @@ def _of_tensor(name, tensor, q, k, run):
         nothing = tensors.empty(q, tuple(tensor.shape), tensor.dtype)
         tensors.fill(nothing, 0)
         return nothing
-    letters = "".join(letter for letter, found, extent in zip(LEARNED[name][1], extents, wanted) if found == 1 and extent != 1)
+    letters = "".join(
+        letter for letter, found, extent in zip(LEARNED[name][1], extents, wanted) if found == 1 and extent != 1)
     output, line = _memory(name, extents, wanted, q)
     if 0 in output.shape:
         return tensors.empty(q, tuple(tensor.shape), tensor.dtype)
@@ -134,16 +148,19 @@ def _of_capture(bound, name, q, k, run):
         of_diagonals = gradient.has_diagonals(load)
         whole = {"b": extents.batch, "h": extents.num_heads_q, "q": extents.seqlen_q}
         batch, heads, rows = (1 if letter in letters else extent for letter, extent in whole.items())
-        layout, shape = ("relative_bias", (heads, extents.seqlen_q + extents.seqlen_kv - 1)) if of_diagonals else ("bias", (batch, heads, rows, extents.seqlen_kv))
+        layout, shape = ("relative_bias", (heads, extents.seqlen_q + extents.seqlen_kv -
+                                           1)) if of_diagonals else ("bias", (batch, heads, rows, extents.seqlen_kv))
         output, line = _memory(layout, shape, shape, q)
         repeats = sum(_REPEATS[letter] for letter in letters)
-        run("gradients=qkv", output, (("score_gradient", _OF_DIAGONALS if of_diagonals else _OF_LOAD), ("load", load), ("repeats", repeats)))
+        run("gradients=qkv", output,
+            (("score_gradient", _OF_DIAGONALS if of_diagonals else _OF_LOAD), ("load", load), ("repeats", repeats)))
         gradient.add(load, indices, line.reshape(1, heads, 1, shape[-1]) if of_diagonals else line)
     return _in_dtype(gradient.sum, gradient.tensor)
 
 
 def _in_dtype(found, tensor):
-    return found if found.dtype == tensor.dtype else found.to(tensor.dtype) if tensors.is_torch(found) else found.astype(tensor.dtype)
+    return found if found.dtype == tensor.dtype else found.to(
+        tensor.dtype) if tensors.is_torch(found) else found.astype(tensor.dtype)
 
 
 @in_graphs("differentiate_scores")
@@ -164,5 +181,6 @@ def score_gradient(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
     graph = needs_op(dout, q, k, v, o, lse, autocast=False, named=("dout", "q", "k", "v", "o", "lse"))
     if graph is not None:
         return graph.differentiate_scores(of, dout, q, k, v, o, lse, **given)
-    refuse_gradients((("dout", dout), ("q", q), ("k", k), ("v", v), ("o", o), ("lse", lse), ("dlse", dlse), *choices.items()))
+    refuse_gradients(
+        (("dout", dout), ("q", q), ("k", k), ("v", v), ("o", o), ("lse", lse), ("dlse", dlse), *choices.items()))
     return score_gradient_checked(of, dout, q, k, v, o, lse, **given)

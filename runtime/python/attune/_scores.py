@@ -18,14 +18,15 @@ Feature = namedtuple("Feature", "keyword captures axes dtypes")
 _FLOATS = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
 _EACH = ("batch", "num_heads_q", "seqlen_q", "seqlen_kv")
 TENSORS = (
-    Feature("bias", ("bias",), (_EACH,), _FLOATS),
-    Feature("relative_bias", ("relative_bias",), (("num_heads_q", "distances"),), _FLOATS),
-    Feature("alibi_slopes", ("alibi_slopes",), (("batch", "num_heads_q"),), {"fp32": "1"}),
-    Feature("mask_tensor", ("mask_tensor",), (_EACH,), {"bool": "1"}),
-    Feature("key_lengths", ("key_lengths",), (("batch",),), {"int32": "1"}),
-    Feature("documents", ("documents_q", "documents_kv"), (("batch", "seqlen_q"), ("batch", "seqlen_kv")), {"int32": "1"}),
-    Feature("sinks", ("sinks",), (("num_heads_q",),), _FLOATS),
-    Feature("prefix", ("prefix",), (("batch",),), {"int32": "1"}),
+    Feature("bias", ("bias", ), (_EACH, ), _FLOATS),
+    Feature("relative_bias", ("relative_bias", ), (("num_heads_q", "distances"), ), _FLOATS),
+    Feature("alibi_slopes", ("alibi_slopes", ), (("batch", "num_heads_q"), ), {"fp32": "1"}),
+    Feature("mask_tensor", ("mask_tensor", ), (_EACH, ), {"bool": "1"}),
+    Feature("key_lengths", ("key_lengths", ), (("batch", ), ), {"int32": "1"}),
+    Feature("documents", ("documents_q", "documents_kv"), (("batch", "seqlen_q"), ("batch", "seqlen_kv")),
+            {"int32": "1"}),
+    Feature("sinks", ("sinks", ), (("num_heads_q", ), ), _FLOATS),
+    Feature("prefix", ("prefix", ), (("batch", ), ), {"int32": "1"}),
 )
 _FIELDS = {"alibi_slopes": "alibi"}  # where the problem's field has another name
 _BACKWARD, _OF_V = 4, 4                # of attune_op and attune_gradient
@@ -47,7 +48,9 @@ class Scores:
 
     def programs(self):
         """Fields of the problem that are not of its text."""
-        return [*((mod.kind, mod.program.handle) for mod in self.mods), *([("block_map", self.map_use)] if self.map_use else ())]
+        return [
+            *((mod.kind, mod.program.handle) for mod in self.mods), *([("block_map", self.map_use)] if self.map_use else
+                                                                      ())]
 
     def give(self, operands, plan):
         """Into the struct of a call of the plan. Returns what must live until the call is enqueued."""
@@ -64,7 +67,8 @@ class Scores:
         """The C struct, and what must live as long as it does. Checks the shapes against the plan's problem."""
         refuse_gradients(self.learned())
         p = plan.problem
-        if p.op == _BACKWARD and p.gradients != _OF_V and not p.score_gradient and any("score" in mod.stopped for mod in self.mods):
+        if p.op == _BACKWARD and p.gradients != _OF_V and not p.score_gradient and any("score" in mod.stopped
+                                                                                       for mod in self.mods):
             refuse_stop("the score", "q and k")
         extents = problem_extents(plan.problem)
         captures = (Capture * (len(self.captures) + sum(len(mod.captures) for mod in self.mods)))()
@@ -86,13 +90,13 @@ def give_map(operands, block_map, plan):
         return
     found = tensors.target_of(block_map.granules)
     if found != plan.target:
-        raise ValueError(f"block_map is on {found}; accepted are maps on {plan.target}, as q")
+        raise ValueError(f"block_map is on {found}; must be maps on {plan.target}, as q")
     operands.block_map = ctypes.pointer(block_map.struct)
 
 
 def _fill(capture, name, label, tensor, plan):
     if tensors.target_of(tensor) != plan.target:
-        raise ValueError(f"{label} is on {tensors.target_of(tensor)}; accepted are tensors on {plan.target}, as q")
+        raise ValueError(f"{label} is on {tensors.target_of(tensor)}; must be tensors on {plan.target}, as q")
     capture.name, capture.data = name.encode(), tensors.address(label, tensor)
 
 
@@ -101,9 +105,10 @@ def refuse_other_extents(name, shape, axes, extents):
     missing = len(axes) - len(shape)
     wanted = f"[{', '.join(axes)}]".replace("distances", "seqlen_q + seqlen_kv - 1")
     if missing < 0:
-        raise ValueError(f"{name} has shape {shape}; accepted are {wanted}, or less axes, which then repeat")
+        raise ValueError(f"{name} has shape {shape}; must be {wanted}, or less axes, which then repeat")
     if any(found not in (1, extent) for found, extent in zip(shape, extents[missing:])):
-        raise ValueError(f"{name} has shape {shape}; accepted are {wanted} = {tuple(extents)}, where 1 and missing axes in front repeat")
+        raise ValueError(
+            f"{name} has shape {shape}; must be {wanted} = {tuple(extents)}, where 1 and missing axes in front repeat")
 
 
 def _strides(name, tensor, axes, extents):
@@ -113,7 +118,7 @@ def _strides(name, tensor, axes, extents):
     result = [0] * missing
     for found, stride, extent in zip(shape, strides, extents[missing:]):
         if found == extent and stride < 0:
-            raise ValueError(f"{name} has strides {strides}; accepted are strides of 0 and more (a copy has them)")
+            raise ValueError(f"{name} has strides {strides}; must be strides of 0 and more (a copy has them)")
         result.append(stride if found == extent and extent > 1 else 0)
     return result
 
@@ -142,9 +147,12 @@ def _check_wanted(name, tensor, dtype, rank):
     found = tensors.dtype_text(tensor.dtype)
     if found != dtype or (rank is not None and len(tensor.shape) != rank):
         dimensions = "" if rank is None else f" with {rank} dimensions"
-        raise ValueError(f"{name} is {found} with {len(tensor.shape)} dimensions; accepted is {dtype}{dimensions}, as the plan's problem says")
+        raise ValueError(
+            f"{name} is {found} with {len(tensor.shape)} dimensions; must be {dtype}{dimensions}, as the plan's "
+            f"problem says"
+        )
     if 0 in tensor.shape and rank is not None:
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted are extents of 1 and more")
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; must be extents of 1 and more")
 
 
 def named_operands(plan, captures, scalars, q_position0, kv_position0):
@@ -159,7 +167,7 @@ def named_operands(plan, captures, scalars, q_position0, kv_position0):
     for struct, (name, tensor) in zip(structs, captures.items()):
         dtype, shape = wanted.get(name, (None, 0))
         if dtype is None:
-            raise ValueError(f"captures has {name}; accepted are {', '.join(wanted) or 'none'}, which the plan reads")
+            raise ValueError(f"captures has {name}; must be {', '.join(wanted) or 'none'}, which the plan reads")
         rank = shape if isinstance(shape, int) else None
         _check_wanted(name, tensor, dtype, rank)
         _fill(struct, name, name, tensor, plan)
@@ -171,8 +179,9 @@ def named_operands(plan, captures, scalars, q_position0, kv_position0):
     positions = [whole(name, value) for name, value in (("q_position0", q_position0), ("kv_position0", kv_position0))]
     for name, value in zip(("q_position0", "kv_position0"), positions):
         if not -2 ** 31 <= value < 2 ** 31:
-            raise ValueError(f"{name} is {value}; accepted are ints of 32 bits")
-    return ScoreOperands(structs, len(structs), *positions, numbers, len(numbers)), (structs, numbers, list(captures.values()))
+            raise ValueError(f"{name} is {value}; must be ints of 32 bits")
+    return ScoreOperands(structs, len(structs), *positions, numbers,
+                         len(numbers)), (structs, numbers, list(captures.values()))
 
 
 def _tensor(keyword, name, tensor, dtypes):
@@ -184,7 +193,7 @@ def _tensor(keyword, name, tensor, dtypes):
     dtype = tensors.dtype_text(tensor.dtype)
     if dtype not in dtypes:
         hint = "; a float mask is a bias" if keyword == "mask_tensor" else ""
-        raise ValueError(f"{name} is {dtype}; accepted is {' or '.join(dtypes)}{hint}")
+        raise ValueError(f"{name} is {dtype}; must be {' or '.join(dtypes)}{hint}")
     return dtypes[dtype]
 
 
@@ -209,11 +218,11 @@ def scores_of(softcap=None, chunk=None, block_map=None, dropout_p=0.0, seed=None
     if softcap is not None:
         number = real("softcap", softcap)
         if not 0 < ctypes.c_float(number).value < float("inf"):
-            raise ValueError(f"softcap is {number}; accepted are numbers above 0, and None")
+            raise ValueError(f"softcap is {number}; must be numbers above 0, and None")
         text += f",softcap={number!r}"
     if chunk is not None:
         if whole("chunk", chunk) < 1:
-            raise ValueError(f"chunk is {chunk}; accepted are 1 and more, and None")
+            raise ValueError(f"chunk is {chunk}; must be at least 1, and None")
         text += f",chunk={whole('chunk', chunk)}"
     for feature in TENSORS:
         value = given.get(feature.keyword)
@@ -221,8 +230,10 @@ def scores_of(softcap=None, chunk=None, block_map=None, dropout_p=0.0, seed=None
             continue
         parts = value if isinstance(value, (tuple, list)) else (value,) * len(feature.captures)
         if len(parts) != len(feature.captures) or (parts is value and len(parts) == 1):
-            raise ValueError(f"{feature.keyword} is a {type(value).__name__} of {len(parts)}; must be a tensor of PyTorch or an array of NumPy" +
-                             (", or a pair of them (of rows, of keys)" if len(feature.captures) == 2 else ""))
+            raise ValueError(
+                f"{feature.keyword} is a {type(value).__name__} of {len(parts)}; must be a tensor of PyTorch or an "
+                f"array of NumPy"
+                + (", or a pair of them (of rows, of keys)" if len(feature.captures) == 2 else ""))
         fields = [_tensor(feature.keyword, name, part, feature.dtypes) for name, part in zip(feature.captures, parts)]
         text += f",{_FIELDS.get(feature.keyword, feature.keyword)}={fields[0]}"
         captures += list(zip(feature.captures, parts, feature.axes))
@@ -237,7 +248,7 @@ def alibi_slopes(num_heads):
     every other one of the next."""
     heads = whole("num_heads", num_heads)
     if heads < 1:
-        raise ValueError(f"num_heads is {heads}; accepted are 1 and more")
+        raise ValueError(f"num_heads is {heads}; must be at least 1")
     below = 1 << (heads.bit_length() - 1)
     of_power = lambda n, i: 2.0 ** (-8.0 * (i + 1) / n)
     return [of_power(below, i) if i < below else of_power(2 * below, 2 * (i - below)) for i in range(heads)]

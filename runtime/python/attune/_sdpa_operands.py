@@ -25,8 +25,10 @@ def fitted(q, k, v):
     import torch
     refuse_nested(q, k, v)
     if torch.float64 in (q.dtype, k.dtype, v.dtype):
-        raise ValueError("query, key or value is float64, and attune computes in fp32 at most; accepted are fp32, bf16 and fp16, and in float64 "
-                         "torch.nn.functional.scaled_dot_product_attention")
+        raise ValueError(
+            "query, key or value is float64, and attune computes in fp32 at most; must be fp32, bf16 and fp16, and in "
+            "float64 "
+            "torch.nn.functional.scaled_dot_product_attention")
     if not q.dim() == k.dim() == v.dim() == 4:
         return q, k, v
     q, k, v = readable(q), readable(k), readable(v)
@@ -41,7 +43,8 @@ def subclass_of(*given):
     plain = torch.Tensor.__torch_function__.__func__
     for one in given:
         kind = type(one)
-        if isinstance(one, torch.Tensor) and kind is not torch.Tensor and getattr(kind.__torch_function__, "__func__", None) is plain:
+        if isinstance(one, torch.Tensor) and kind is not torch.Tensor and getattr(kind.__torch_function__, "__func__",
+                                                                                  None) is plain:
             return kind
     return None
 
@@ -57,8 +60,10 @@ def mask_of(attn_mask, rows, keys):
     if type(attn_mask).__name__ != "CausalBias" or type(attn_mask).__module__ != "torch.nn.attention.bias":
         return None
     if (attn_mask.seq_len_q, attn_mask.seq_len_kv) != (rows, keys):
-        raise ValueError(f"attn_mask is a CausalBias of {attn_mask.seq_len_q} rows and {attn_mask.seq_len_kv} keys; accepted is one of query's and key's: "
-                         f"{rows} and {keys}")
+        raise ValueError(
+            f"attn_mask is a CausalBias of {attn_mask.seq_len_q} rows and {attn_mask.seq_len_kv} keys; must be one of "
+            f"query's and key's: "
+            f"{rows} and {keys}")
     return "causal_top_left" if attn_mask.variant.name == "UPPER_LEFT" else "causal_bottom_right"
 
 
@@ -71,7 +76,8 @@ class Folding:
         self.rank = max(query.dim(), key.dim(), value.dim())
         self._of_heads = 1 if self.rank > 3 or enable_gqa and self.rank == 3 else 0
         heads = [x.shape[-3] if self._of_heads and x.dim() > 2 else 1 for x in (query, key, value)]
-        self.leading = torch.broadcast_shapes(*(x.shape[:max(x.dim() - 2 - self._of_heads, 0)] for x in (query, key, value)))
+        self.leading = torch.broadcast_shapes(*(x.shape[:max(x.dim() - 2 - self._of_heads, 0)]
+                                                for x in (query, key, value)))
         self.heads = heads[0] if enable_gqa else _common(heads)
         self.batch = math.prod(self.leading)
         self._repeats_heads = not enable_gqa
@@ -82,14 +88,18 @@ class Folding:
         x = x.reshape(*(1,) * (self.rank - x.dim()), *x.shape)
         if self._of_heads and is_query and self._repeats_heads and heads == 1:
             heads = self.heads
-        return x.expand(*self.leading, *(heads,) * self._of_heads, *x.shape[-2:]).reshape(self.batch, heads, *x.shape[-2:])
+        return x.expand(*self.leading,
+                        *(heads, ) * self._of_heads, *x.shape[-2:]).reshape(self.batch, heads, *x.shape[-2:])
 
     def mask(self, mask):
         """Of scores: what repeats stays an axis of 1 wherever that is possible."""
         while mask.dim() > self.rank and mask.shape[0] == 1:
             mask = mask[0]
         if mask.dim() > max(self.rank, 2):
-            raise ValueError(f"attn_mask has shape {tuple(mask.shape)}; accepted are shapes of at most {self.rank} dimensions, which broadcast to the scores'")
+            raise ValueError(
+                f"attn_mask has shape {tuple(mask.shape)}; must be shapes of at most {self.rank} dimensions, which "
+                f"broadcast to the scores'"
+            )
         for extent, wanted in zip(reversed(mask.shape), reversed(self._scores)):
             if extent != 1 and extent != wanted:
                 raise ValueError(f"attn_mask has shape {tuple(mask.shape)}; must broadcast to {tuple(self._scores)}")
@@ -108,9 +118,12 @@ def refuse_nested(*operands):
     """Refuses nested and sparse tensors among query, key and value, which are not all jagged ones that attend_jagged() takes."""
     for name, x in zip(("query", "key", "value"), operands):
         if x.is_nested:
-            raise ValueError(f"{name} is a nested tensor; accepted of those are query, key and value together, of layout torch.jagged, [batch, num_heads, rows of "
-                             "each, head_dim] without holes. For all others: attune.flash.flash_attn_varlen_func(q, k, v, cu_seqlens_q, ..) of x.values() "
-                             "and x.offsets()")
+            raise ValueError(
+                f"{name} is a nested tensor; accepted of those are query, key and value together, of layout "
+                f"torch.jagged, [batch, num_heads, rows of "
+                "each, head_dim] without holes. For all others: attune.flash.flash_attn_varlen_func(q, k, v, "
+                "cu_seqlens_q, ..) of x.values() "
+                "and x.offsets()")
         check_dense(name, x)
 
 
@@ -128,15 +141,17 @@ def attend_jagged(query, key, value, is_causal, dropout_p, scale):
     import torch
     from .flash import flash_attn_varlen_func
     operands = query, key, value
-    if not all(x.layout is torch.jagged and x.dim() == 4 and x._ragged_idx == 2 and x._lengths is None for x in operands):
+    if not all(x.layout is torch.jagged and x.dim() == 4 and x._ragged_idx == 2 and x._lengths is None
+               for x in operands):
         refuse_nested(*operands)
     rows, keys = query.offsets(), key.offsets()
     if value.offsets() is not keys and not torch.equal(value.offsets(), keys):
-        raise ValueError("key and value are nested tensors of other lengths; accepted are those of equal offsets()")
+        raise ValueError("key and value are nested tensors of other lengths; must be those of equal offsets()")
     is_same = keys is rows or torch.equal(keys, rows)
     if is_causal and not is_same:
-        raise ValueError("is_causal is True of nested tensors whose rows and keys differ; accepted are equal offsets()")
+        raise ValueError("is_causal is True of nested tensors whose rows and keys differ; must be equal offsets()")
     begins, longest = rows.int(), _longest(query, key, rows, keys)
-    o = flash_attn_varlen_func(*(x.transpose(1, 2).values() for x in operands), begins, begins if is_same else keys.int(), *longest,
-                               dropout_p=dropout_p, softmax_scale=scale, causal=is_causal)
+    o = flash_attn_varlen_func(*(x.transpose(1, 2).values() for x in operands), begins,
+                               begins if is_same else keys.int(), *longest, dropout_p=dropout_p, softmax_scale=scale,
+                               causal=is_causal)
     return torch.nested.nested_tensor_from_jagged(o, offsets=rows).transpose(1, 2)

@@ -13,9 +13,11 @@ from ._programs import Bound, KINDS, Mod, bind, program_of
 
 _MARK = "\n=== "  # in front of a program's name
 _WORDS = ("mask", "accuracy", "v_layout", "out_dtype")
-_KEYS = (*_WORDS, "window", "scale_block", "softcap", "chunk", "pad_head_dim", "context", "block_map", "dropout_p", "deterministic")
-_KEYS_OF = {"attention": _KEYS, "attention_kvcache": ("mask", "window", "softcap", "context", "dtype_kv", "batch_invariant"),
-            "append_kv": ("context", "dtype_kv", "interleaved")}  # attention: and all that takes what it takes
+_KEYS = (*_WORDS, "window", "scale_block", "softcap", "chunk", "pad_head_dim", "context", "block_map", "dropout_p",
+         "deterministic")
+_KEYS_OF = {
+    "attention": _KEYS, "attention_kvcache": ("mask", "window", "softcap", "context", "dtype_kv", "batch_invariant"),
+    "append_kv": ("context", "dtype_kv", "interleaved")}  # attention: and all that takes what it takes
 _MAP_USES = {"skips": False, "hides": True}
 
 # `keywords`: of attention(). `programs`: by kind. `hides`: of a block map, or None.
@@ -45,7 +47,8 @@ def _fields(given):
             yield name, str(int(given[name]))
     if given["context"] is not None:
         if not isinstance(given["context"], str) or not given["context"].replace(":", "").isalnum():
-            raise ValueError(f"context is {given['context']!r}; accepted in a spec are targets such as 'cpu:4', and None")
+            raise ValueError(
+                f"context is {given['context']!r}; accepted in a spec are targets such as 'cpu:4', and None")
         yield "context", given["context"]
     if given["dropout_p"]:
         yield "dropout_p", repr(rate_of(given["dropout_p"]))
@@ -58,9 +61,9 @@ def _fields(given):
         yield "block_map", "hides" if given["hides"] else "skips"
 
 
-def spec(mask=None, window=None, *, is_causal=False, accuracy=None, v_layout=None, out_dtype=None, scale_block=0, softcap=None, chunk=None,
-         pad_head_dim=None, context=None, hides=None, score_mod=None, mask_mod=None, dropout_p=0.0,
-         deterministic=None, dtype_kv=None, batch_invariant=False, interleaved=False):
+def spec(mask=None, window=None, *, is_causal=False, accuracy=None, v_layout=None, out_dtype=None, scale_block=0,
+         softcap=None, chunk=None, pad_head_dim=None, context=None, hides=None, score_mod=None, mask_mod=None,
+         dropout_p=0.0, deterministic=None, dtype_kv=None, batch_invariant=False, interleaved=False):
     """The spec of torch.ops.attune.attention for these keywords of attention(), which are checked. context: a target, "cpu:4".
     dtype_kv, batch_invariant and interleaved are words of the ops attention_kvcache and append_kv alone, which take mask, window, softcap, context and
     programs beside them as their functions do.
@@ -70,10 +73,12 @@ def spec(mask=None, window=None, *, is_causal=False, accuracy=None, v_layout=Non
     text declares them, those of score_mod first: captures_of() gives both. dropout_p: the op wants a seed then, which it never draws.
     deterministic: of gradients, as of attention_backward(); what is left out is decided when they are computed."""
     mask = mask_name(mask, is_causal, 0, 0) if mask != "causal" and not causal_flag(is_causal) else "causal"
-    given = dict(mask=None if mask == "none" else mask, window=window, accuracy=None if accuracy == "accurate" else accuracy,
-                 v_layout="transposed" if v_layout_of(v_layout or "rows") else None, out_dtype=out_dtype, scale_block=scale_block,
-                 softcap=softcap, chunk=chunk, pad_head_dim=pad_head_dim, context=context, hides=hides, dropout_p=dropout_p,
-                 deterministic=deterministic, dtype_kv=dtype_kv, batch_invariant=batch_invariant, interleaved=interleaved)
+    given = dict(mask=None if mask == "none" else mask, window=window,
+                 accuracy=None if accuracy == "accurate" else accuracy,
+                 v_layout="transposed" if v_layout_of(v_layout or "rows") else None, out_dtype=out_dtype,
+                 scale_block=scale_block, softcap=softcap, chunk=chunk, pad_head_dim=pad_head_dim, context=context,
+                 hides=hides, dropout_p=dropout_p, deterministic=deterministic, dtype_kv=dtype_kv,
+                 batch_invariant=batch_invariant, interleaved=interleaved)
     text = ",".join(f"{key}={value}" for key, value in _fields(given))
     for kind, program in (("score_mod", score_mod), ("mask_mod", mask_mod)):
         if program is not None:
@@ -100,8 +105,11 @@ def _sides(text):
     return tuple(-1 if side == "-" else int(side) for side in text.split(":"))
 
 
-_READ = {"window": _sides, "scale_block": _sides, "softcap": float, "dropout_p": float, "chunk": int, "pad_head_dim": lambda text: text == "1",
-         **{name: lambda text: text == "1" for name in ("deterministic", "batch_invariant", "interleaved")}}
+_READ = {
+    "window": _sides, "scale_block": _sides, "softcap": float, "dropout_p": float, "chunk": int,
+    "pad_head_dim": lambda text: text == "1", **{
+        name: lambda text: text == "1"
+        for name in ("deterministic", "batch_invariant", "interleaved")}}
 
 
 @functools.lru_cache(maxsize=1024)
@@ -112,22 +120,25 @@ def parse_spec(text, op="attention"):
     for field in filter(None, first.split(",")):
         key, equals, value = field.partition("=")
         if key not in keys or not equals or key in keywords:
-            raise ValueError(f"spec has {field!r}; accepted are {', '.join(f'{key}=' for key in keys)} of {op}, each once, as attune.torch.spec() writes them")
+            raise ValueError(
+                f"spec has {field!r}; must be {', '.join(f'{key}=' for key in keys)} of {op}, each once, as "
+                f"attune.torch.spec() writes them"
+            )
         if key == "block_map":
             if value not in _MAP_USES:
-                raise ValueError(f"spec has {field!r}; accepted are block_map=hides and block_map=skips")
+                raise ValueError(f"spec has {field!r}; must be block_map=hides and block_map=skips")
             hides = _MAP_USES[value]
             continue
         try:
             keywords[key] = _READ.get(key, str)(value)
         except ValueError:
-            raise ValueError(f"spec has {field!r}; accepted are values as attune.torch.spec() writes them") from None
+            raise ValueError(f"spec has {field!r}; must be values as attune.torch.spec() writes them") from None
     for section in sections:
         kind, newline, program = section.partition("\n")
         if op == "append_kv":
             raise ValueError(f"spec has a program of {kind!r}; accepted of append_kv is none")
         if kind not in KINDS or not newline or kind in programs:
-            raise ValueError(f"spec has a program of {kind!r}; accepted are {' and '.join(KINDS)}, each once")
+            raise ValueError(f"spec has a program of {kind!r}; must be {' and '.join(KINDS)}, each once")
         programs[kind] = program_of(kind, program)
     return Spec(keywords, {kind: programs[kind] for kind in KINDS if kind in programs}, hides)
 
@@ -147,10 +158,14 @@ class SpecMod(Mod):
 def mods_of(parsed, captures, scalars):
     """Keywords score_mod and mask_mod of attention()."""
     captures, scalars = captures or [], scalars or []
-    wanted = [sum(len(part(program)) for program in parsed.programs.values()) for part in (lambda p: p.captures, lambda p: p.scalars)]
+    wanted = [
+        sum(len(part(program)) for program in parsed.programs.values())
+        for part in (lambda p: p.captures, lambda p: p.scalars)]
     if [len(captures), len(scalars)] != wanted:
-        raise ValueError(f"captures has {len(captures)} tensors and scalars {len(scalars)} numbers; the spec's programs declare {wanted[0]} and "
-                         f"{wanted[1]}")
+        raise ValueError(
+            f"captures has {len(captures)} tensors and scalars {len(scalars)} numbers; the spec's programs declare "
+            f"{wanted[0]} and "
+            f"{wanted[1]}")
     mods = {}
     for kind, program in parsed.programs.items():
         counts = len(program.captures), len(program.scalars)

@@ -25,7 +25,8 @@ class TensorValue(Operators):
 
     def __getitem__(self, index):
         label, rank = self.source.label, self.source.rank
-        indices = self.indices + tuple(self.program.index(label, one) for one in (index if isinstance(index, tuple) else (index,)))
+        indices = self.indices + tuple(
+            self.program.index(label, one) for one in (index if isinstance(index, tuple) else (index, )))
         if len(indices) > rank:
             refuse(f"{label} has {rank} dimensions, shape {tuple(self.source.shape)}, and gets {len(indices)} indices")
         if len(indices) < rank:
@@ -43,7 +44,8 @@ class TensorValue(Operators):
 
     def expand(self, *sizes):
         sizes = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
-        return TensorValue(self.program, Expanded(self, [operator.index(one) for one in sizes]), is_detached=self.is_detached)
+        return TensorValue(self.program, Expanded(self, [operator.index(one) for one in sizes]),
+                           is_detached=self.is_detached)
 
     def expand_as(self, other):
         return self.expand(*other.shape)
@@ -82,7 +84,8 @@ class Captured:
     def __init__(self, program, leaf):
         self.program, self.leaf = program, leaf
         self.label, self._tensor = program.leaves[leaf]
-        self.rank, self.dtype, self.device = len(self._tensor.shape), self._tensor.dtype, getattr(self._tensor, "device", None)
+        self.rank, self.dtype, self.device = len(self._tensor.shape), self._tensor.dtype, getattr(
+            self._tensor, "device", None)
 
     @property
     def shape(self):
@@ -116,7 +119,7 @@ class Computed:
 
     @property
     def dtype(self):
-        refuse(f"{self.label} has no dtype yet; accepted are questions for that of its elements")
+        refuse(f"{self.label} has no dtype yet; must be questions for that of its elements")
 
     @property
     def shape(self):
@@ -147,7 +150,8 @@ class Expanded:
                 extent not in (1, size) and size != -1 for extent, size in zip(tensor.shape, sizes[missing:])):
             refuse(f"{tensor} is expanded to {tuple(sizes)}, which its shape {tuple(tensor.shape)} does not repeat to")
         self._tensor, self._missing, self.rank = tensor, missing, len(sizes)
-        self.shape = (*sizes[:missing], *(extent if size == -1 else size for extent, size in zip(tensor.shape, sizes[missing:])))
+        self.shape = (*sizes[:missing], *(extent if size == -1 else size
+                                          for extent, size in zip(tensor.shape, sizes[missing:])))
         self.label, self.device = tensor.source.label, tensor.device
 
     dtype = property(lambda self: self._tensor.dtype)

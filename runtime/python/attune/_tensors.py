@@ -4,7 +4,8 @@ beside it; imports neither library by itself."""
 import sys
 
 # What parse_dtype does not know: names of PyTorch, NumPy and ml_dtypes.
-_DTYPE_NAMES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+_DTYPE_NAMES = {
+    "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 DTYPES = ("fp32", "bf16", "fp16", "e4m3", "e5m2", "int8")  # by attune_dtype
 FP8_NAMES = ("e4m3", "e5m2")
 NARROW_NAMES = (*FP8_NAMES, "int8")  # int8: of caches
@@ -23,11 +24,12 @@ def is_numpy(tensor):
 
 
 def kind_text(tensor):
-    return "a PyTorch tensor" if is_torch(tensor) else "a NumPy array" if is_numpy(tensor) else f"of type {type(tensor).__name__}"
+    return "a PyTorch tensor" if is_torch(tensor) else "a NumPy array" if is_numpy(
+        tensor) else f"of type {type(tensor).__name__}"
 
 
 def refuse_kind(name, tensor):
-    raise TypeError(f"{name} is {kind_text(tensor)}; accepted are PyTorch tensors and NumPy arrays")
+    raise TypeError(f"{name} is {kind_text(tensor)}; must be PyTorch tensors and NumPy arrays")
 
 
 def check_dense(name, tensor):
@@ -36,9 +38,12 @@ def check_dense(name, tensor):
     if torch is None or not isinstance(tensor, torch.Tensor):
         return
     if tensor.is_nested:
-        raise ValueError(f"{name} is a nested tensor; must be a dense one. Of a jagged tensor attune.flash.flash_attn_varlen_func() takes .values() and .offsets()")
+        raise ValueError(
+            f"{name} is a nested tensor; must be a dense one. Of a jagged tensor attune.flash.flash_attn_varlen_func() "
+            f"takes .values() and .offsets()"
+        )
     if tensor.layout is not torch.strided:
-        raise ValueError(f"{name} has layout {tensor.layout}; accepted are dense tensors")
+        raise ValueError(f"{name} has layout {tensor.layout}; must be dense tensors")
 
 
 def signature(name, tensor):
@@ -49,7 +54,7 @@ def signature(name, tensor):
         try:
             return type(tensor), tensor.dtype, tensor.device, tensor.shape, tensor.stride(), tensor.is_neg()
         except (RuntimeError, NotImplementedError) as error:  # sparse and nested tensors have no strides
-            raise ValueError(f"{name} is no dense tensor ({str(error).splitlines()[0]}); accepted are dense ones") from error
+            raise ValueError(f"{name} is no dense tensor ({str(error).splitlines()[0]}); must be dense ones") from error
     if is_numpy(tensor):
         return type(tensor), tensor.dtype, tensor.shape, tensor.strides
     return refuse_kind(name, tensor)
@@ -58,9 +63,11 @@ def signature(name, tensor):
 def refuse_without_memory(name, tensor):
     native = getattr(getattr(sys.modules.get("torch"), "_C", None), "_functorch", None)
     if native is not None and is_torch(tensor) and native.is_functorch_wrapped_tensor(tensor):
-        raise RuntimeError(f"{name} is inside a torch.func transform (vmap, grad, jvp), for which attune has no rule; accepted are plain tensors: fold a "
-                           "mapped axis into batch, and take gradients by torch.autograd")
-    raise ValueError(f"{name} is a {type(tensor).__name__} without memory; accepted are tensors that hold their elements")
+        raise RuntimeError(
+            f"{name} is inside a torch.func transform (vmap, grad, jvp), for which attune has no rule; must be plain "
+            f"tensors: fold a "
+            "mapped axis into batch, and take gradients by torch.autograd")
+    raise ValueError(f"{name} is a {type(tensor).__name__} without memory; must be tensors that hold their elements")
 
 
 def _refuse_other_extents(name, tensor):
@@ -79,8 +86,10 @@ def _refuse_other_extents(name, tensor):
         held = array.shape.__get__(tensor), array.strides.__get__(tensor)
         shown = tuple(tensor.shape), tuple(tensor.strides)
     if held != shown:
-        raise ValueError(f"{name} is a {type(tensor).__name__} that shows shape {shown[0]} and strides {shown[1]}; must be those of its memory, {held[0]} and "
-                         f"{held[1]}")
+        raise ValueError(
+            f"{name} is a {type(tensor).__name__} that shows shape {shown[0]} and strides {shown[1]}; must be those of "
+            f"its memory, {held[0]} and "
+            f"{held[1]}")
 
 
 def check_plain(name, tensor):
@@ -90,29 +99,33 @@ def check_plain(name, tensor):
             refuse_without_memory(name, tensor)
         check_dense(name, tensor)
         if tensor.is_neg():
-            raise ValueError(f"{name} is a view of its negative; accepted are plain tensors (call .resolve_neg() on it)")
+            raise ValueError(f"{name} is a view of its negative; must be plain tensors (call .resolve_neg() on it)")
         _refuse_other_extents(name, tensor)
         return
     masked = sys.modules.get("numpy.ma")
     if masked is not None and isinstance(tensor, masked.MaskedArray):
-        raise ValueError(f"{name} is a masked array, whose mask would be lost; accepted are plain arrays (call .filled() on it)")
+        raise ValueError(
+            f"{name} is a masked array, whose mask would be lost; must be plain arrays (call .filled() on it)")
     _refuse_other_extents(name, tensor)
 
 
 def refuse_meaning(name, tensor):
     """Of a class whose functions say what it means: its memory may hold anything, as that of PyTorch's CausalBias."""
     torch = sys.modules.get("torch")
-    own = getattr(getattr(type(tensor), "__torch_function__", None), "__func__", None)  # None of those that have it disabled, too
+    own = getattr(getattr(type(tensor), "__torch_function__", None), "__func__",
+                  None)  # None of those that have it disabled, too
     if is_torch(tensor) and own is not None and own is not torch.Tensor.__torch_function__.__func__:
-        raise ValueError(f"{name} is a {type(tensor).__name__}, a class with a __torch_function__ of its own, whose elements need not be what it means; accepted "
-                         "are plain tensors (of a CausalBias mask=\"causal_top_left\" or \"causal_bottom_right\")")
+        raise ValueError(
+            f"{name} is a {type(tensor).__name__}, a class with a __torch_function__ of its own, whose elements need "
+            f"not be what it means; accepted "
+            "are plain tensors (of a CausalBias mask=\"causal_top_left\" or \"causal_bottom_right\")")
 
 
 def check_rank(name, tensor, wanted):
     """`wanted`: the dimensions in words, "[batch, num_heads]"."""
     rank, accepted = len(tensor.shape), wanted.count(",") + 1
     if rank != accepted:
-        raise ValueError(f"{name} has {rank} dimensions, shape {tuple(tensor.shape)}; accepted are {accepted}: {wanted}")
+        raise ValueError(f"{name} has {rank} dimensions, shape {tuple(tensor.shape)}; must be {accepted}: {wanted}")
 
 
 def dtype_text(dtype):
@@ -130,7 +143,8 @@ def dtype_name(tensor, given=None, name="q", argument="dtype"):
             raise ValueError(f"{name} is of uint8, which needs the name of its type: dtype=\"e4m3\" or \"e5m2\"")
         return dtype_text(given)
     if given is not None and dtype_text(given) != own:
-        raise ValueError(f"{name} is {own} and {argument} says {dtype_text(given)}; {argument} names the type of uint8 arrays")
+        raise ValueError(
+            f"{name} is {own} and {argument} says {dtype_text(given)}; {argument} names the type of uint8 arrays")
     return own
 
 
@@ -142,8 +156,9 @@ def element_strides(name, tensor):
     if is_torch(tensor):
         return tensor.stride()
     if any(stride % tensor.itemsize for stride in tensor.strides):
-        raise ValueError(f"{name} has strides of {tensor.strides} bytes; accepted are multiples of its {tensor.itemsize}-byte elements "
-                         "(call .copy() on it)")
+        raise ValueError(
+            f"{name} has strides of {tensor.strides} bytes; must be a multiple of its {tensor.itemsize}-byte elements "
+            "(call .copy() on it)")
     return tuple(stride // tensor.itemsize for stride in tensor.strides)
 
 
@@ -166,7 +181,7 @@ def address(name, tensor, written=False):
         return found or None
     found, read_only = tensor.__array_interface__["data"]
     if written and read_only:
-        raise ValueError(f"{name} is read-only; accepted is an array that may be written")
+        raise ValueError(f"{name} is read-only; must be an array that may be written")
     return found if size_of(tensor.shape) else None
 
 
@@ -185,7 +200,7 @@ def check_device(name, tensor):
     """The target of the tensor, if kernels can reach it there."""
     target = target_of(tensor)
     if target != "cpu" and not (is_torch(tensor) and tensor.is_cuda):
-        raise ValueError(f"{name} is on {target}; accepted are tensors on cpu and cuda")
+        raise ValueError(f"{name} is on {target}; must be tensors on cpu and cuda")
     return target
 
 
@@ -200,7 +215,8 @@ def native_dtype(like, dtype):
     names = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", **names}
     found = getattr(library, names.get(dtype, ""), None)
     if found is None:
-        raise ValueError(f"dtype is {dtype}; accepted here are {', '.join(x for x in names if hasattr(library, names[x]))}")
+        raise ValueError(
+            f"dtype is {dtype}; accepted here are {', '.join(x for x in names if hasattr(library, names[x]))}")
     return found
 
 

@@ -66,8 +66,10 @@ def refuse_recording(name):
     if native._len_torch_dispatch_stack() and native._get_dispatch_mode(native._TorchDispatchModeKey.PROXY) is not None:
         recorder = "make_fx"
     if recorder is not None:
-        raise ValueError(f"{name} is called while {recorder} records, and has no op that could stand in its graph; accepted is the call outside, or "
-                         "attention(), attention_kvcache(), append_kv(), quantise() and merge(), which have one")
+        raise ValueError(
+            f"{name} is called while {recorder} records, and has no op that could stand in its graph; must be the call "
+            f"outside, or "
+            "attention(), attention_kvcache(), append_kv(), quantise() and merge(), which have one")
 
 
 def autocast_dtype(*operands):
@@ -103,7 +105,10 @@ def refuse_tangents(named):
         return
     for name, tensor in named:
         if isinstance(tensor, torch.Tensor) and forward.unpack_dual(tensor).tangent is not None:
-            raise ValueError(f"{name} has a tangent, of torch.autograd.forward_ad, and attune has no forward derivatives; accepted are plain tensors")
+            raise ValueError(
+                f"{name} has a tangent, of torch.autograd.forward_ad, and attune has no forward derivatives; must be "
+                f"plain tensors"
+            )
 
 
 def tell_written(*tensors):
@@ -128,8 +133,10 @@ def refuse_gradients(named, instead=""):
         return
     for name, tensor in named:
         if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-            raise ValueError(f"{name} requires a gradient, and attune gives none of it here; accepted is {name}.detach(), or a call under "
-                             f"torch.no_grad(){instead}")
+            raise ValueError(
+                f"{name} requires a gradient, and attune gives none of it here; must be {name}.detach(), or a call "
+                f"under "
+                f"torch.no_grad(){instead}")
 
 
 def ordinal_of(target):
@@ -148,12 +155,16 @@ def stream_address(stream, ordinal):
         return sys.modules["torch"].cuda.current_stream(ordinal).cuda_stream
     if hasattr(stream, "cuda_stream"):
         if stream.device.index != ordinal:
-            raise ValueError(f"stream is of {stream.device}; accepted are those of cuda:{ordinal}")
+            raise ValueError(f"stream is of {stream.device}; must be those of cuda:{ordinal}")
         stream = stream.cuda_stream
     if isinstance(stream, bool) or not isinstance(stream, int) or stream < 0:
-        raise TypeError(f"stream is {stream!r}; accepted are a torch.cuda.Stream, its handle (an int) and None for the current one")
+        raise TypeError(
+            f"stream is {stream!r}; must be a torch.cuda.Stream, its handle (an int) and None for the current one")
     if stream == PER_THREAD_STREAM:
-        raise ValueError("stream is 2, cudaStreamPerThread; accepted are streams that threads can tell apart: runs of a stream share a workspace")
+        raise ValueError(
+            "stream is 2, cudaStreamPerThread; must be streams that threads can tell apart: runs of a stream share a "
+            "workspace"
+        )
     return stream
 
 

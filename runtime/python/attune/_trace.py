@@ -60,13 +60,19 @@ class Trace:
 
     def call(self, function, args, kwargs):
         name = getattr(function, "__name__", str(function)).strip("_")
-        library = "numpy" if type(function).__name__ == "ufunc" or "numpy" in str(getattr(function, "__module__", "")) else "torch"
+        library = "numpy" if type(function).__name__ == "ufunc" or "numpy" in str(getattr(function, "__module__",
+                                                                                          "")) else "torch"
         name = name.removeprefix("special_")
         operation = (METHODS.get(name) if isinstance(function, types.MethodDescriptorType) else None) or TABLE.get(name)
         if operation is None:
-            angles = f"; of angles that positions have, take a tensor of {name}()s that they index" if name in ("sin", "cos", "tan") else ""
-            refuse(f"{library}.{name} is not in the score language; functions are abs, clamp, erf, exp, exp2, floor, gelu, log, log1p, log2, logical_and, "
-                   f"logical_not, logical_or, maximum, minimum, rsqrt, sigmoid, sign, softplus, sqrt, tanh, where and what is made of them{angles}")
+            angles = f"; of angles that positions have, take a tensor of {name}()s that they index" if name in (
+                "sin", "cos", "tan") else ""
+            refuse(
+                f"{library}.{name} is not in the score language; functions are abs, clamp, erf, exp, exp2, floor, "
+                f"gelu, log, log1p, log2, logical_and, "
+                f"logical_not, logical_or, maximum, minimum, rsqrt, sigmoid, sign, softplus, sqrt, tanh, where and "
+                f"what is made of them{angles}"
+            )
         try:
             signature_of(operation).bind(*args, **kwargs)
         except TypeError as error:
@@ -76,10 +82,12 @@ class Trace:
     def emit(self, type_, text, operands):
         name = f"v{len(self._lines)}"
         self._lines.append(f"{type_} {name} = {text};")
-        known = None if any(one.leaves is None for one in operands) else frozenset().union(*(one.leaves for one in operands))
+        known = None if any(
+            one.leaves is None for one in operands) else frozenset().union(*(one.leaves for one in operands))
         value = Value(self, name, type_, known)
         if type_ == FLOAT:
-            value.live, value.stopped = (frozenset().union(*(getattr(one, part) for one in operands)) for part in ("live", "stopped"))
+            value.live, value.stopped = (frozenset().union(*(getattr(one, part) for one in operands))
+                                         for part in ("live", "stopped"))
         return value if _records() else value.detach()
 
     def lift(self, value):
@@ -95,26 +103,30 @@ class Trace:
         if is_bool(value):
             return Value(self, "true" if value else "false", BOOL, frozenset())
         if not is_number(value):
-            refuse(f"{value!r} is of type {type(value).__name__}; accepted are bools, ints, floats and single elements of tensors")
+            refuse(
+                f"{value!r} is of type {type(value).__name__}; must be bools, ints, floats and single elements of "
+                f"tensors"
+            )
         if hasattr(value, "__index__"):
             return Value(self, _int_text(int(value)), INT, frozenset(), range=of_constant(int(value)))
         return Value(self, _float_text(float(value)), FLOAT, frozenset())
 
     def index(self, label, value):
         if value is None or value is Ellipsis or isinstance(value, slice):
-            refuse(f"{label} is indexed by {value!r}; accepted are values of type int: a program reads single elements")
+            refuse(f"{label} is indexed by {value!r}; must be values of type int: a program reads single elements")
         value = self.lift(value)
         if value.type != INT:
-            refuse(f"{label} is indexed by {value}; accepted are ints" + (" (.int() makes one)" if value.type == FLOAT else ""))
+            refuse(f"{label} is indexed by {value}; must be ints" +
+                   (" (.int() makes one)" if value.type == FLOAT else ""))
         return value
 
     def load(self, leaf, indices):
         label, tensor = self.leaves[leaf]
         type_ = tensors.dtype_text(tensor.dtype)
         if type_ not in CAPTURE_TYPES:
-            refuse(f"{label} is {type_}; accepted are tensors of {', '.join(CAPTURE_TYPES)}")
+            refuse(f"{label} is {type_}; must be tensors of {', '.join(CAPTURE_TYPES)}")
         if len(indices) > MAX_RANK:
-            refuse(f"{label} has {len(indices)} dimensions; accepted are at most {MAX_RANK}")
+            refuse(f"{label} has {len(indices)} dimensions; must be at most {MAX_RANK}")
         name = self._names.get(leaf)
         if name is None:
             name = self._names[leaf] = self._new_name("t")
@@ -164,19 +176,23 @@ class Trace:
         return Value(self, name, type_, frozenset([leaf]))
 
     def run(self, function, num_leaves):
-        arguments = [Value(self, name, FLOAT, live=frozenset([name])) if name == "score" else Value(self, name, INT, range=POSITION)
-                     for name in NAMES[self.kind]]
+        arguments = [
+            Value(self, name, FLOAT, live=frozenset([name])) if name == "score" else Value(
+                self, name, INT, range=POSITION) for name in NAMES[self.kind]]
         try:
             signature_of(function).bind(*arguments)
         except TypeError as error:
             raise TypeError(f"{self.kind} is called with {SIGNATURES[self.kind]}: {error}") from None
         with _indexing(self), _recording():
             result = function(*arguments)
-        if not isinstance(result, (Value, TensorValue)) and not is_number(result) and not is_bool(result) and not is_tensor(result):
-            raise TypeError(f"{self.kind} returns {result!r}; accepted is {'a score' if self.kind == 'score_mod' else 'a bool'}")
+        if not isinstance(
+                result,
+            (Value, TensorValue)) and not is_number(result) and not is_bool(result) and not is_tensor(result):
+            raise TypeError(
+                f"{self.kind} returns {result!r}; must be {'a score' if self.kind == 'score_mod' else 'a bool'}")
         result = self.lift(result)
         if self.kind == "mask_mod" and result.type != BOOL:
-            raise TypeError(f"mask_mod returns {result}; accepted is a bool: compare it, as in x != 0")
+            raise TypeError(f"mask_mod returns {result}; must be a bool: compare it, as in x != 0")
         result = as_float(result) if self.kind == "score_mod" else as_bool(result)
         text = "\n".join([*self._declared, *self._lines, f"return {result.text};"])
         place = lambda leaf: leaf if leaf < num_leaves else self.leaves[leaf]  # noqa: E731

@@ -15,11 +15,14 @@ from ._torch import autocast_dtype
 
 _FEATURES = frozenset(feature.keyword for feature in TENSORS)  # which are tensors, or arrays
 _TENSORS = _FEATURES | {"seed", "offset"}
-_CHOICES = {"mask": None, "window": None, "scale": None, "is_causal": False, "accuracy": "accurate", "context": None, "softcap": None, "chunk": None,
-            "dropout_p": 0.0, "seed": None, "offset": 0, "deterministic": None}
+_CHOICES = {
+    "mask": None, "window": None, "scale": None, "is_causal": False, "accuracy": "accurate", "context": None,
+    "softcap": None, "chunk": None, "dropout_p": 0.0, "seed": None, "offset": 0, "deterministic": None}
 # Where these say other than here, calls take the op.
-_OTHERS = {"q_scale": None, "k_scale": None, "v_scale": None, "scale_block": 0, "v_layout": "rows", "out_dtype": None, "dtype": None, "dtype_kv": None,
-           "score_mod": None, "mask_mod": None, "block_map": None, "pad_head_dim": None, "out": None}
+_OTHERS = {
+    "q_scale": None, "k_scale": None, "v_scale": None, "scale_block": 0, "v_layout": "rows", "out_dtype": None,
+    "dtype": None, "dtype_kv": None, "score_mod": None, "mask_mod": None, "block_map": None, "pad_head_dim": None,
+    "out": None}
 _FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -59,13 +62,17 @@ def _gradients(operands, lse, dlse, needs, given, learned, heads_first):
         given["deterministic"] = is_deterministic(given.get("deterministic"))
     found = {}
     if asked and by_ops:
-        made = [x.transpose(1, 2) if heads_first and x is not None else x for x in _graph.differentiate(*rows, lse, dlse=dlse, gradients=asked, **given)]
+        made = [
+            x.transpose(1, 2) if heads_first and x is not None else x
+            for x in _graph.differentiate(*rows, lse, dlse=dlse, gradients=asked, **given)]
         found = dict(zip("qkv", made))
     elif asked:
-        made = (_backward.differentiate_heads_first if heads_first else _backward.differentiate)(*operands, lse, dlse, asked, **given)
+        made = (_backward.differentiate_heads_first if heads_first else _backward.differentiate)(*operands, lse, dlse,
+                                                                                                 asked, **given)
         found = dict(zip(asked, made if isinstance(made, tuple) else (made,)))
     for name in learned:
-        found[name] = (_graph.differentiate_scores if by_ops else score_gradient_checked)(name, *rows, lse, dlse=dlse, **given)
+        found[name] = (_graph.differentiate_scores if by_ops else score_gradient_checked)(name, *rows, lse, dlse=dlse,
+                                                                                          **given)
     return found
 
 
@@ -104,7 +111,8 @@ def _record(q, k, v, given, return_lse, heads_first):
             if value is not _CHOICES[name]:
                 choices[name] = value
         elif value is not _OTHERS.get(name):
-            raise RuntimeError(f"internal error: attention() is recorded without its {name}, of type {type(value).__name__}")
+            raise RuntimeError(
+                f"internal error: attention() is recorded without its {name}, of type {type(value).__name__}")
     if choices.get("dropout_p") and given.get("seed") is None:
         tensors["seed"] = _attention.seed_for(q, choices["dropout_p"], None)
     choices.pop("seed" if "seed" in tensors else "", None)

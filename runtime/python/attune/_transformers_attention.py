@@ -10,23 +10,27 @@ from ._sdpa_operands import refuse_nested
 from ._transformers_paged import attend_packed
 
 # Keywords of models whose attention is another one, with what they are.
-_REFUSED = {"head_mask": "factors of heads", "block_indices": "chosen blocks of keys", "sinks": "sinks that are no s_aux",
-            "block_table": "a table of pages"}
+_REFUSED = {
+    "head_mask": "factors of heads", "block_indices": "chosen blocks of keys", "sinks": "sinks that are no s_aux",
+    "block_table": "a table of pages"}
 
 
 def _refuse(output_attentions, others):
     if flag_or_none("output_attentions", output_attentions):
-        raise ValueError("output_attentions is set, and attune makes no attention weights; accepted is False: load the model with "
-                         "attn_implementation=\"eager\" to see them")
+        raise ValueError(
+            "output_attentions is set, and attune makes no attention weights; must be False: load the model with "
+            "attn_implementation=\"eager\" to see them")
     for name, what in _REFUSED.items():
         if others.get(name) is not None:
-            raise ValueError(f"{name} is given, {what}, which attune does not serve here; accepted is None: load the model with "
-                             "attn_implementation=\"eager\" or \"sdpa\"")
+            raise ValueError(
+                f"{name} is given, {what}, which attune does not serve here; must be None: load the model with "
+                "attn_implementation=\"eager\" or \"sdpa\"")
 
 
-def attention_forward(module, query, key, value, attention_mask, dropout=0.0, scaling=None, sliding_window=None, softcap=None, s_aux=None,
-                      is_causal=None, position_bias=None, output_attentions=False, cu_seq_lens_q=None, cu_seq_lens_k=None, max_length_q=None,
-                      max_length_k=None, indices=None, **others):
+def attention_forward(module, query, key, value, attention_mask, dropout=0.0, scaling=None, sliding_window=None,
+                      softcap=None, s_aux=None, is_causal=None, position_bias=None, output_attentions=False,
+                      cu_seq_lens_q=None, cu_seq_lens_k=None, max_length_q=None, max_length_k=None, indices=None,
+                      **others):
     """As transformers calls it: query [batch, num_heads, seqlen_q, head_dim], key and value with the heads that they have, attention_mask a
     MaskRule, None, or a tensor [batch, num_heads, seqlen_q, seqlen_kv] that the model made (bool, or a float to be added). Returns
     (o [batch, seqlen_q, num_heads, head_dim_v], None), o without gaps. Operands may lie in memory in any way. A mask, where there is one, says all about who
@@ -44,8 +48,10 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
         if attention_mask.seqlen_kv == 1 == query.shape[2] != key.shape[2]:
             keywords, keys = _of_one_key(attention_mask), None
         elif key.shape[2] != attention_mask.seqlen_kv:
-            raise ValueError(f"key has {key.shape[2]} positions and the attention mask is of {attention_mask.seqlen_kv}; must be as many, or load the model "
-                             "with attn_implementation=\"eager\"")
+            raise ValueError(
+                f"key has {key.shape[2]} positions and the attention mask is of {attention_mask.seqlen_kv}; must be as "
+                f"many, or load the model "
+                "with attn_implementation=\"eager\"")
         if keys is not None:
             start, stop = keys
             key, value = key[:, :, start:stop], value[:, :, start:stop]
@@ -56,13 +62,17 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
         if is_causal is not True and is_causal is not False:
             is_causal = flag("is_causal", is_causal)
         most = (max_length_q, max_length_k)
-        if is_causal and indices is None and None not in most and _finds_sequences(query, key, value, attention_mask, position_bias, dropout, s_aux, cu_seq_lens_q, cu_seq_lens_k):
-            return attend_packed(query, key, value, cu_seq_lens_q, cu_seq_lens_k, *most, sliding_window, scaling, softcap, s_aux), None
-        keywords, position_bias = _without_rule(query, key, attention_mask, is_causal, sliding_window, position_bias, cu_seq_lens_q, cu_seq_lens_k)
+        if is_causal and indices is None and None not in most and _finds_sequences(
+                query, key, value, attention_mask, position_bias, dropout, s_aux, cu_seq_lens_q, cu_seq_lens_k):
+            return attend_packed(query, key, value, cu_seq_lens_q, cu_seq_lens_k, *most, sliding_window, scaling,
+                                 softcap, s_aux), None
+        keywords, position_bias = _without_rule(query, key, attention_mask, is_causal, sliding_window, position_bias,
+                                                cu_seq_lens_q, cu_seq_lens_k)
     choices = dict(keywords)
     if indices is not None:
         _show_chosen(choices, indices, all_keys, slice(None) if keys is None else slice(*keys))
-    for name, given in (("softcap", softcap or None), ("sinks", s_aux), ("bias", position_bias), ("dropout_p", dropout or None)):
+    for name, given in (("softcap", softcap or
+                         None), ("sinks", s_aux), ("bias", position_bias), ("dropout_p", dropout or None)):
         if given is not None:
             choices[name] = given
     if query.dtype is torch.float32 and query.is_cuda:
@@ -78,13 +88,15 @@ def _of_one_key(rule):
 def _show_chosen(choices, indices, count, kept):
     """Adds to the keywords that rows see the keys of these numbers alone, among `count`, of which `kept` are left. A number below 0 is none."""
     places = torch.where(indices < 0, count, indices).long()
-    seen = torch.zeros((*indices.shape[:2], count + 1), dtype=torch.bool, device=indices.device).scatter(-1, places, True)[:, None, :, :count][..., kept]
+    seen = torch.zeros((*indices.shape[:2], count + 1), dtype=torch.bool, device=indices.device).scatter(
+        -1, places, True)[:, None, :, :count][..., kept]
     choices["mask_tensor"] = seen & choices["mask_tensor"] if "mask_tensor" in choices else seen
 
 
 def _finds_sequences(query, key, value, mask, position_bias, dropout, sinks, cu_seq_lens_q, cu_seq_lens_k):
     """Whether kernels take rows and keys of sequences end to end by their lists, which may differ: there, for want of gradients, nothing else is asked."""
-    if mask is not None or position_bias is not None or dropout or cu_seq_lens_q is None or cu_seq_lens_k is None or query.shape[0] != 1:
+    if mask is not None or position_bias is not None or dropout or cu_seq_lens_q is None or cu_seq_lens_k is None or query.shape[
+            0] != 1:
         return False
     return not (torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (query, key, value, sinks)))
 
@@ -96,10 +108,13 @@ def _without_rule(query, key, mask, is_causal, sliding_window, position_bias, cu
         return _of_tensor(mask, keys, position_bias)
     keywords = {}
     if cu_seq_lens_q is not None:
-        keywords["documents"] = _documents(rows, cu_seq_lens_q), _documents(keys, cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k)
+        keywords["documents"] = _documents(rows, cu_seq_lens_q), _documents(
+            keys, cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k)
     if is_causal and (rows > 1 or cu_seq_lens_q is not None) and rows != keys:
-        raise ValueError(f"attention_mask is None for {rows} rows and {keys} keys of a causal module, which does not say who sees whom; accepted "
-                         "are an attention_mask, and as many rows as keys")
+        raise ValueError(
+            f"attention_mask is None for {rows} rows and {keys} keys of a causal module, which does not say who sees "
+            f"whom; accepted "
+            "are an attention_mask, and as many rows as keys")
     if is_causal and rows > 1:
         keywords["mask"] = "causal_bottom_right"
         if sliding_window is not None:
@@ -108,10 +123,13 @@ def _without_rule(query, key, mask, is_causal, sliding_window, position_bias, cu
 
 
 def _of_tensor(mask, keys, position_bias):
-    if not isinstance(mask, torch.Tensor) or mask.dim() != 4 or not (mask.dtype is torch.bool or mask.is_floating_point()):
+    if not isinstance(mask, torch.Tensor) or mask.dim() != 4 or not (mask.dtype is torch.bool or
+                                                                     mask.is_floating_point()):
         found = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, torch.Tensor) else type(mask).__name__
-        raise ValueError(f"attention_mask is {found}; accepted are None, what attune's mask function made, and a bool or float tensor [batch, "
-                         "num_heads, seqlen_q, seqlen_kv]")
+        raise ValueError(
+            f"attention_mask is {found}; must be None, what attune's mask function made, and a bool or float tensor "
+            f"[batch, "
+            "num_heads, seqlen_q, seqlen_kv]")
     mask = (mask[..., :keys] if mask.shape[3] > keys else mask).resolve_neg()
     if mask.dtype is torch.bool:
         return {"mask_tensor": mask}, position_bias

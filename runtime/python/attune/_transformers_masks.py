@@ -69,7 +69,8 @@ class _Mask:
         kept, numbers = given.sum(1), given.to(torch.int32)
         first, end = numbers.argmax(1), count - numbers.flip(1).argmax(1)
         end = torch.where(kept == 0, 0, end)
-        in_one_piece, from_start, to_end = _numbers(((end - first == kept) | (kept == 0)).all(), (first == 0).all(), (end == count).all())
+        in_one_piece, from_start, to_end = _numbers(((end - first == kept) | (kept == 0)).all(), (first == 0).all(),
+                                                    (end == count).all())
         self.may_be_padded_left = self.key0 > 0 or not from_start
         if in_one_piece:
             self.padding = None
@@ -106,7 +107,9 @@ class _Mask:
             self.keywords["mask"] = "causal_bottom_right"
         elif pattern.causal:
             self.rest.append(masking_utils.causal_mask_function)
-        left = min((x for x in (None if pattern.window is None else pattern.window - 1, pattern.distance) if x is not None), default=None)
+        left = min(
+            (x for x in (None if pattern.window is None else pattern.window - 1, pattern.distance) if x is not None),
+            default=None)
         self._add_window(left, None if pattern.causal else pattern.distance, stop, on_diagonal)
         for size, _, function in pattern.chunks:
             if self.key0 + stop <= size:
@@ -148,7 +151,8 @@ class _Mask:
         if self.padding is not None:
             padding = self.padding[:, start:stop]
             hidden = stop - start - padding.shape[1]
-            keywords["mask_tensor"] = (torch.nn.functional.pad(padding, (0, hidden)) if hidden else padding)[:, None, None, :]
+            keywords["mask_tensor"] = (torch.nn.functional.pad(padding, (0, hidden)) if hidden else padding)[:, None,
+                                                                                                             None, :]
         starts = None if self.first.tensor is None else self._of_batch(self.first.tensor - start)
         if self.rest:
             functions = [shifted(all_of(tuple(self.rest)), self.row0, self.key0 + start)]
@@ -191,9 +195,12 @@ def _from(starts):
 
 def _tensor(function, batch, seqlen_q, seqlen_kv, device, use_vmap, **more):
     """bool [batch, 1, seqlen_q, seqlen_kv], by transformers itself."""
-    sizes = {"cache_position": torch.arange(seqlen_q, device=device)} if _TAKES_CACHE_POSITION else {"q_length": seqlen_q, "device": device}
-    return masking_utils.sdpa_mask(**{"batch_size": batch, "kv_length": seqlen_kv, "mask_function": function, "attention_mask": None, "use_vmap": use_vmap,
-                                      "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False, **sizes, **more})
+    sizes = {"cache_position": torch.arange(seqlen_q, device=device)} if _TAKES_CACHE_POSITION else {
+        "q_length": seqlen_q, "device": device}
+    return masking_utils.sdpa_mask(
+        **{
+            "batch_size": batch, "kv_length": seqlen_kv, "mask_function": function, "attention_mask": None,
+            "use_vmap": use_vmap, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False, **sizes, **more})
 
 
 def _extent(number):
@@ -201,8 +208,9 @@ def _extent(number):
     return int(number) if isinstance(number, torch.Tensor) and number.dim() == 0 else number
 
 
-def attune_mask(batch_size, q_length=None, kv_length=None, q_offset=0, kv_offset=0, mask_function=masking_utils.causal_mask_function,
-                attention_mask=None, cache_position=None, device=None, use_vmap=False, config=None, **_):
+def attune_mask(batch_size, q_length=None, kv_length=None, q_offset=0, kv_offset=0,
+                mask_function=masking_utils.causal_mask_function, attention_mask=None, cache_position=None, device=None,
+                use_vmap=False, config=None, **_):
     """The MaskRule of what transformers' create_causal_mask() and its like ask for; a tensor, for models that take a BlockMask, from which a MaskRule must
     come, for another model's mask. transformers 4.5x gives cache_position, later ones q_length and q_offset, which a static cache has on the device: there
     it is read for several rows, and for one never."""
@@ -213,9 +221,11 @@ def attune_mask(batch_size, q_length=None, kv_length=None, q_offset=0, kv_offset
     if cache_position is not None:
         q_length, row0, device = cache_position.shape[0], cache_position[0], cache_position.device
     device = torch.device(device if device is not None else "cpu" if attention_mask is None else attention_mask.device)
-    place = {"cache_position": cache_position} if _TAKES_CACHE_POSITION and cache_position is not None else {} if _TAKES_CACHE_POSITION else {"q_offset": row0}
-    as_tensor = functools.partial(_tensor, mask_function, batch_size, q_length, kv_length, device, use_vmap, attention_mask=attention_mask,
-                                  kv_offset=kv_offset, **place)
+    place = {
+        "cache_position": cache_position
+    } if _TAKES_CACHE_POSITION and cache_position is not None else {} if _TAKES_CACHE_POSITION else {"q_offset": row0}
+    as_tensor = functools.partial(_tensor, mask_function, batch_size, q_length, kv_length, device, use_vmap,
+                                  attention_mask=attention_mask, kv_offset=kv_offset, **place)
     if getattr(config, "model_type", None) in ASK_FOR_BLOCK_MASKS:
         return as_tensor()
     may_read, is_whole = _may_read(device), None

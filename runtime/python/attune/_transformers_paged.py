@@ -13,28 +13,36 @@ def _of_layer(window, given):
     return given["full_attention" if window is None else "sliding_attention"] if isinstance(given, dict) else given
 
 
-def attend_packed(query, key, value, cu_seq_lens_q, cu_seq_lens_k, most_rows, most_keys, window, scaling, softcap=None, s_aux=None):
+def attend_packed(query, key, value, cu_seq_lens_q, cu_seq_lens_k, most_rows, most_keys, window, scaling, softcap=None,
+                  s_aux=None):
     """query: [1, num_heads, rows, head_dim], key, value: [1, num_heads_kv, keys, ..], of all requests end to end, the last row of each at its last key;
     window: keys that a row sees, or None. Returns [1, rows, num_heads, head_dim_v]."""
     q, k, v = (readable(x).squeeze(0).transpose(0, 1) for x in (query, key, value))
-    o = attention_kvcache(q, k, v, q_begins=cu_seq_lens_q.int(), seqlen_q=int(most_rows), kv_begins=cu_seq_lens_k.int(),
-                          seqlen_kv=min(int(most_keys), k.shape[0]), is_causal=True, window=None if window is None else (window - 1, None), scale=scaling,
-                          softcap=softcap or None, sinks=None if s_aux is None else s_aux.detach())
+    o = attention_kvcache(
+        q, k, v, q_begins=cu_seq_lens_q.int(), seqlen_q=int(most_rows), kv_begins=cu_seq_lens_k.int(), seqlen_kv=min(
+            int(most_keys), k.shape[0]), is_causal=True, window=None if window is None else (window - 1, None),
+        scale=scaling, softcap=softcap or None, sinks=None if s_aux is None else s_aux.detach())
     return o[None]
 
 
-def paged_forward(module, query, key, value, attention_mask, cache=None, cu_seq_lens_q=None, cu_seq_lens_k=None, max_seqlen_q=None, max_seqlen_k=None,
-                  block_table=None, read_index=None, write_index=None, dropout=0.0, scaling=None, sliding_window=None, softcap=None, s_aux=None, **others):
+def paged_forward(module, query, key, value, attention_mask, cache=None, cu_seq_lens_q=None, cu_seq_lens_k=None,
+                  max_seqlen_q=None, max_seqlen_k=None, block_table=None, read_index=None, write_index=None,
+                  dropout=0.0, scaling=None, sliding_window=None, softcap=None, s_aux=None, **others):
     """As transformers up to 5.22 calls "paged|NAME": key and value are those of the new rows. Returns (o [1, rows, num_heads, head_dim_v], None)."""
     if cache is None or cu_seq_lens_q is None:
-        raise ValueError("there is no paged cache; accepted is a call of generate_batch(), which brings it: other calls take the name without 'paged|'")
+        raise ValueError(
+            "there is no paged cache; must be a call of generate_batch(), which brings it: other calls take the name "
+            "without 'paged|'"
+        )
     if block_table is not None:
-        raise ValueError("block_table is given; accepted is None: set max_blocks_per_request to 0")
+        raise ValueError("block_table is given; must be None: set max_blocks_per_request to 0")
     window = getattr(module, "sliding_window", None) if sliding_window is None else sliding_window
-    key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, read_index=read_index, write_index=write_index)
+    key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, read_index=read_index,
+                              write_index=write_index)
     key, value = (x.transpose(0, 1)[None] for x in (key, value))
-    return attend_packed(query, key, value, cu_seq_lens_q, _of_layer(window, cu_seq_lens_k), max_seqlen_q, _of_layer(window, max_seqlen_k), window,
-                         module.scaling if scaling is None else scaling, softcap, s_aux), None
+    return attend_packed(query, key, value, cu_seq_lens_q, _of_layer(window, cu_seq_lens_k), max_seqlen_q,
+                         _of_layer(window, max_seqlen_k), window, module.scaling if scaling is None else scaling,
+                         softcap, s_aux), None
 
 
 def takes_prefix():

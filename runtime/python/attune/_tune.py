@@ -44,7 +44,8 @@ class TuneReport:
         lines = [repr(self)[1:-1]]
         for shape in self.shapes:
             winner = shape["winner"]
-            lines.append(f"  {shape['problem']}: " + (f"{winner['template']} {winner['config']}" if winner else shape["note"] or "no winner"))
+            lines.append(f"  {shape['problem']}: " +
+                         (f"{winner['template']} {winner['config']}" if winner else shape["note"] or "no winner"))
         return "\n".join(lines)
 
 
@@ -54,8 +55,10 @@ def _config_of(model):
     if hasattr(config, "to_dict"):
         config = config.to_dict()
     if not isinstance(config, dict):
-        raise TypeError(f"model is of type {type(model).__name__}; accepted are a transformers config or model, a dict of a config.json, its "
-                        "path, a model's name, a problem's text and a list of problems' texts")
+        raise TypeError(
+            f"model is of type {type(model).__name__}; must be a transformers config or model, a dict of a "
+            f"config.json, its "
+            "path, a model's name, a problem's text and a list of problems' texts")
     return config
 
 
@@ -66,7 +69,8 @@ def _is_problem(text):
 def _problem_words(text):
     """Returns the program's arguments for a problem's text. The program would read what the text names; a text may come from a client."""
     for field, value in re.findall(r"(?:^|,)\s*(\w+)=(@[^,]*)", text):
-        raise ValueError(f"{field} is {value}; must be a digest: only the program attune reads files, which its command line names")
+        raise ValueError(
+            f"{field} is {value}; must be a digest: only the program attune reads files, which its command line names")
     return ["--problem", text]
 
 
@@ -87,30 +91,36 @@ def workload(model, folder):
 def _numbers(name, value):
     values = value if isinstance(value, (list, tuple)) else [value]
     if not values or any(isinstance(one, bool) or not isinstance(one, int) or one < 1 for one in values):
-        raise ValueError(f"{name} is {value!r}; accepted are a whole number above 0 and a list of them")
+        raise ValueError(f"{name} is {value!r}; must be a whole number above 0 and a list of them")
     return ",".join(map(str, values))
 
 
-def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None, padded=False, training=False, deterministic=False):
+def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None, padded=False, training=False,
+            deterministic=False):
     """The program's arguments for how it is tuned; refuses in words of Python what it would refuse in its own."""
     if effort not in EFFORTS:
-        raise ValueError(f"effort is {effort!r}; accepted are {', '.join(EFFORTS)}")
-    if budget_s is not None and not (isinstance(budget_s, (int, float)) and not isinstance(budget_s, bool) and 0 < budget_s <= 1e7):
-        raise ValueError(f"budget_s is {budget_s!r}; accepted are seconds above 0, and None for what the effort allows")
+        raise ValueError(f"effort is {effort!r}; must be {', '.join(EFFORTS)}")
+    if budget_s is not None and not (isinstance(budget_s, (int, float)) and not isinstance(budget_s, bool) and
+                                     0 < budget_s <= 1e7):
+        raise ValueError(f"budget_s is {budget_s!r}; must be seconds above 0, and None for what the effort allows")
     words = ["--effort", effort]
-    for name, value in (("budget", None if budget_s is None else f"{budget_s:.3f}s"), ("target", target), ("store", store), ("dtype", dtype)):
+    for name, value in (("budget", None if budget_s is None else f"{budget_s:.3f}s"), ("target", target),
+                        ("store", store), ("dtype", dtype)):
         if value is not None:
             words += [f"--{name}", str(value)]
     for name, value in (("seqlen", seqlen), ("batch", batch)):
         if value is not None:
             words += [f"--{name}", _numbers(name, value)]
-    return words + [f"--{name}" for name, given in (("padded", padded), ("training", training), ("deterministic", deterministic)) if flag(name, given)]
+    return words + [
+        f"--{name}" for name, given in (("padded", padded), ("training", training),
+                                        ("deterministic", deterministic)) if flag(name, given)]
 
 
 def start(words, progress=None):
     """The program, tuning in a process of its own with its own signals: Ctrl-C ends it through us, once."""
-    return subprocess.Popen([str(_program.program()), "tune", "--json", *words], env=_program.program_environment(), stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=None if progress else subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen([str(_program.program()), "tune", "--json", *words], env=_program.program_environment(),
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=None if progress else subprocess.PIPE, text=True, start_new_session=True)
 
 
 def end(process):
@@ -146,8 +156,8 @@ def reload_contexts():
         context.reload()
 
 
-def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=False, deterministic=False, effort="normal", budget_s=None,
-         target="auto", store=None, progress=None):
+def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=False, deterministic=False,
+         effort="normal", budget_s=None, target="auto", store=None, progress=None):
     """Measures kernels on this machine and keeps the winners; the contexts of this process use them from then on. Takes minutes.
 
     model: what is to be tuned: a transformers config or a model that has one, a dict of a config.json, its path, its folder, or a name such
@@ -161,7 +171,8 @@ def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=F
     Do not use the device for other work meanwhile: that is measured too. Returns a TuneReport, whose failures are the problems that cannot
     be tuned; raises attune.Error where none of them can. Ctrl-C keeps what was measured."""
     if store is None and os.environ.get("ATTUNE_STORE") == "":
-        raise ValueError("store is None and ATTUNE_STORE is empty, so there is nowhere to keep what is tuned; accepted is a file")
+        raise ValueError(
+            "store is None and ATTUNE_STORE is empty, so there is nowhere to keep what is tuned; must be a file")
     progress = flag_or_none("progress", progress)
     if progress is None:
         progress = sys.stderr is not None and sys.stderr.isatty()

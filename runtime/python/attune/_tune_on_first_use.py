@@ -23,7 +23,8 @@ SMALLEST_BUDGET_S = 1
 
 def _capturing():
     torch = sys.modules.get("torch")
-    return torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    return torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized(
+    ) and torch.cuda.is_current_stream_capturing()
 
 
 class FirstUse:
@@ -54,7 +55,8 @@ class FirstUse:
         """A plan was made. Called on any thread; only takes note."""
         fields = [field for field, _ in programs]
         store = os.environ.get("ATTUNE_STORE") if context.store is None else context.store
-        if os.getpid() != self._pid or plan.rung not in UNTUNED or store == "" or any(field not in PROGRAMS for field in fields):
+        if os.getpid() != self._pid or plan.rung not in UNTUNED or store == "" or any(field not in PROGRAMS
+                                                                                      for field in fields):
             return
         text = plan._text + "".join(f",{field}=@{self._program_file(handle)}" for field, handle in programs)
         target = context.target if context.target.startswith("cpu") else plan.target
@@ -124,7 +126,8 @@ class FirstUse:
         seconds = min(seconds, report.time_s or seconds)
         if any(shape["winner"] for shape in report.shapes):
             return None, seconds
-        return "; ".join(shape["note"] for shape in report.shapes if shape["note"]) or "it ended without a winner", seconds
+        return "; ".join(shape["note"]
+                         for shape in report.shapes if shape["note"]) or "it ended without a winner", seconds
 
     @untraced
     def step(self):
@@ -151,7 +154,8 @@ class FirstUse:
     def wait(self, timeout_s=None):
         """Until nothing waits any more, or the budget is spent. Returns whether that is so."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
-        while self._thread is not None and self._thread.is_alive() and self.waiting and (end is None or time.monotonic() < end):
+        while self._thread is not None and self._thread.is_alive() and self.waiting and (end is None or
+                                                                                         time.monotonic() < end):
             time.sleep(0.05)
         return not self.waiting or self._left() < SMALLEST_BUDGET_S
 
@@ -186,7 +190,7 @@ def tune_on_first_use(budget_s=120, effort="quick", between_steps=False):
     with block. A process that forks from this one tunes nothing."""
     between_steps = flag("between_steps", between_steps)
     if budget_s is None:
-        raise ValueError("budget_s is None; accepted are seconds above 0")
+        raise ValueError("budget_s is None; must be seconds above 0")
     _tune.options(effort, budget_s, None, None)
     if _context.plan_made is not None:
         raise RuntimeError("attune.tune_on_first_use() is on already; stop() what it returned first")

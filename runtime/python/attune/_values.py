@@ -12,8 +12,10 @@ BOOL, INT, FLOAT = "bool", "int", "float"
 CAPTURE_TYPES = {"fp32": FLOAT, "bf16": FLOAT, "fp16": FLOAT, "int32": INT, "int64": INT, "uint8": INT, "bool": BOOL}
 MAX_RANK = 4
 _LIBRARIES = ("torch", "numpy", "attune", "functools")
-CHOICE = ("a Python if, while, and, or, not, min(), max() or chained comparison asks for a value that is known only in the kernel; use "
-           "torch.where, &, |, ~, torch.minimum and torch.maximum")
+CHOICE = (
+    "a Python if, while, and, or, not, min(), max() or chained comparison asks for a value that is known only in the "
+    "kernel; use "
+    "torch.where, &, |, ~, torch.minimum and torch.maximum")
 
 
 class NeedsValue(BaseException):
@@ -121,17 +123,26 @@ class Value(Operators):
         self._known(CHOICE)
 
     def __hash__(self):
-        self._known("a set, and a dict that is asked for a key, need a value now; accepted are comparisons (h == 0) and tensors that are indexed")
+        self._known(
+            "a set, and a dict that is asked for a key, need a value now; must be comparisons (h == 0) and tensors "
+            "that are indexed"
+        )
 
     def detach(self):
-        return Value(self.program, self.text, self.type, self.leaves, stopped=self.stopped | self.live, range=self.range)
+        return Value(self.program, self.text, self.type, self.leaves, stopped=self.stopped | self.live,
+                     range=self.range)
 
     def __index__(self):
-        self._known("an index or a count in Python must be known when the function is traced; a tensor that is indexed by q_idx and others "
-                    "stands in a variable of the function or around it, not in a list, and is of PyTorch or NumPy")
+        self._known(
+            "an index or a count in Python must be known when the function is traced; a tensor that is indexed by "
+            "q_idx and others "
+            "stands in a variable of the function or around it, not in a list, and is of PyTorch or NumPy")
 
     def __float__(self):
-        self._known("float(), int() and the functions of math need a value now; accepted are torch's and numpy's, and .float(), .int()")
+        self._known(
+            "float(), int() and the functions of math need a value now; must be torch's and numpy's, and .float(), "
+            ".int()"
+        )
 
     __int__ = __round__ = __trunc__ = __iter__ = __len__ = __float__
 

@@ -10,9 +10,10 @@ from ._scores import scores_of
 from ._tensors import check_device
 
 # Keywords of attention() that belong to no problem, and those of score features, which scores_of() takes.
-_OF_THE_CALL = ("out", "return_lse", "q_scale", "k_scale", "v_scale", "context", "pad_head_dim", "seed", "offset", "deterministic")
-_FEATURES = ("softcap", "bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix", "chunk", "score_mod",
-             "mask_mod", "sinks", "block_map", "dropout_p")
+_OF_THE_CALL = ("out", "return_lse", "q_scale", "k_scale", "v_scale", "context", "pad_head_dim", "seed", "offset",
+                "deterministic")
+_FEATURES = ("softcap", "bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix",
+             "chunk", "score_mod", "mask_mod", "sinks", "block_map", "dropout_p")
 _POSITIONAL = ("mask", "window", "scale", "out", "return_lse")
 TUNED = ("pinned", "exact", "bucket", "nearest")
 
@@ -25,7 +26,8 @@ class Why:
     or another shape. explanation: lines of Plan.explain(). reasons: {template: why it does not serve, or None where it does}."""
 
     def __init__(self, problem, plan, error, reasons, programs=(), context=None):
-        self.problem, self.plan, self.error, self.reasons, self._programs = problem, plan, error, reasons, [field for field, _ in programs]
+        self.problem, self.plan, self.error, self.reasons, self._programs = problem, plan, error, reasons, [
+            field for field, _ in programs]
         self._context = context
         for name in ("rung", "kernel_template", "config", "arch", "expected_us"):
             setattr(self, name, getattr(plan, name, None))
@@ -38,13 +40,17 @@ class Why:
     def __str__(self):
         lines = self.explanation or [f"problem    {self.problem}", "kernel     none", f"reason     {self.error}"]
         told = "\n".join(lines)
-        others = [f"{name}: {reason or 'serves this problem'}" for name, reason in self.reasons.items()
-                  if name != self.kernel_template and f"{name}:" not in told and not (reason or "").startswith("op is ")]
-        return "\n".join([*lines, *(f"{'others' if i == 0 else '':10} {text}" for i, text in enumerate(others)), *self.advice()])
+        others = [
+            f"{name}: {reason or 'serves this problem'}" for name, reason in self.reasons.items()
+            if name != self.kernel_template and f"{name}:" not in told and not (reason or "").startswith("op is ")]
+        return "\n".join([
+            *lines, *(f"{'others' if i == 0 else '':10} {text}" for i, text in enumerate(others)), *self.advice()])
 
     def advice(self):
         """What would make it better, if anything would."""
-        if self.plan is None or self.rung in ("pinned", "exact") or "block_map" in self._programs or (self._programs and self.rung == "bucket"):
+        if self.plan is None or self.rung in ("pinned",
+                                              "exact") or "block_map" in self._programs or (self._programs and
+                                                                                            self.rung == "bucket"):
             return []
         if self.rung == "reference":
             return [f"{'advice':10} tuning changes nothing: only the reference kernel serves this here"]
@@ -52,8 +58,13 @@ class Why:
         if store == "" or (store is None and os.environ.get("ATTUNE_STORE") == ""):
             return [f"{'advice':10} give the context a store: without one nothing that was tuned is found"]
         if self._programs:  # which the problem's text has not
-            return [f"{'advice':10} attune.tune_on_first_use() measures the kernels for calls with this {' and '.join(self._programs)}"]
-        words = [repr(self.problem)] + [f"target={target!r}"] * (target not in (None, "auto")) + [f"store={store!r}"] * (store is not None)
+            return [
+                f"{'advice':10} attune.tune_on_first_use() measures the kernels for calls with this "
+                f"{' and '.join(self._programs)}"
+            ]
+        words = [
+            repr(self.problem)
+        ] + [f"target={target!r}"] * (target not in (None, "auto")) + [f"store={store!r}"] * (store is not None)
         return [f"{'advice':10} attune.tune({', '.join(words)}) measures the kernels for this very shape"]
 
 
@@ -62,7 +73,8 @@ def why(q, k, v, *arguments, **keywords):
     the answer. Arguments as of attention(). Runs nothing, but compiles and loads the kernel where no store has it. Where no kernel
     is to be had (policy strict, no_jit, no template serves) the Why says so; arguments that do not fit raise as attention() does."""
     if len(arguments) > len(_POSITIONAL):
-        raise TypeError(f"why() was given {len(arguments) + 3} arguments by position; accepted are q, k, v, {', '.join(_POSITIONAL)}")
+        raise TypeError(
+            f"why() was given {len(arguments) + 3} arguments by position; must be q, k, v, {', '.join(_POSITIONAL)}")
     for name, value in zip(_POSITIONAL, arguments):
         if name in keywords:
             raise TypeError(f"why() was given {name} twice")

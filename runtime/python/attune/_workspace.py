@@ -142,7 +142,10 @@ def shared(plan, stream):
     if plan.ordinal >= 0:
         found = _of_stream.get((plan.ordinal, stream))
         if found is None and stream == PER_THREAD_STREAM:
-            raise ValueError("the current stream is 2, cudaStreamPerThread; accepted are streams that threads can tell apart: runs of a stream share a workspace")
+            raise ValueError(
+                "the current stream is 2, cudaStreamPerThread; must be streams that threads can tell apart: runs of a "
+                "stream share a workspace"
+            )
         return found or _shown(_of_stream.setdefault((plan.ordinal, stream), Workspace()), plan.ordinal, stream)
     try:
         return _of_thread.workspace
@@ -188,7 +191,10 @@ def own(plan, stream, purpose):
     if plan.workspace_bytes == 0:
         return None
     if capturing(plan.ordinal, stream):
-        raise RuntimeError(f"{purpose} needs a workspace, and a CUDA graph is being captured, which cannot make one; call it before the capture")
+        raise RuntimeError(
+            f"{purpose} needs a workspace, and a CUDA graph is being captured, which cannot make one; call it before "
+            f"the capture"
+        )
     workspace = Workspace()
     workspace.ready(plan, stream)
     return workspace
@@ -201,14 +207,17 @@ def given(plan, workspace, stream):
         return workspace
     accepted = f"a uint8 tensor of {plan.workspace_bytes} or more elements in one dimension, {ALIGNMENT}-byte aligned, on {plan.target}"
     if not (tensors.is_torch(workspace) or tensors.is_numpy(workspace)):
-        raise TypeError(f"workspace is {tensors.kind_text(workspace)}; accepted are None, {accepted}, and an address")
+        raise TypeError(f"workspace is {tensors.kind_text(workspace)}; must be None, {accepted}, and an address")
     tensors.check_plain("workspace", workspace)
     tensors.check_rank("workspace", workspace, "[workspace_bytes]")
     dtype, size, target = tensors.dtype_text(workspace.dtype), workspace.shape[0], tensors.target_of(workspace)
     stride = tensors.element_strides("workspace", workspace)[0]
     address = tensors.address("workspace", workspace, written=True) or 0
     if (dtype, target, stride) != ("uint8", plan.target, 1) or size < plan.workspace_bytes or address % ALIGNMENT:
-        raise ValueError(f"workspace is {dtype}, {size} elements with stride {stride} at address {address} on {target}; accepted is {accepted}")
+        raise ValueError(
+            f"workspace is {dtype}, {size} elements with stride {stride} at address {address} on {target}; must be "
+            f"{accepted}"
+        )
     if address:
         check(library.attune_workspace_init(plan.handle, address, size, stream))
     return address

@@ -31,12 +31,15 @@ def _asked(q, k, mask, **masks):
         tensors.check_rank(name, tensor, tensors.DIMENSIONS[tensors.ROWS])
     scores = scores_of(**masks)
     if scores is None:
-        raise ValueError("no mask is given; accepted are mask_mod, mask_tensor, key_lengths, documents, prefix and chunk (mask and window need "
-                         "no map)")
+        raise ValueError(
+            "no mask is given; must be mask_mod, mask_tensor, key_lengths, documents, prefix and chunk (mask and "
+            "window need "
+            "no map)")
     head_dim = max(16, -(-q.shape[3] // 8) * 8)
     diagonal = word("mask", {None: "none", "causal": "causal_bottom_right"}.get(mask, mask))
-    problem = parse(f"head_dim={head_dim},heads={q.shape[2]}/{k.shape[2]},batch={q.shape[0]},seqlen_q={q.shape[1]},seqlen_kv={k.shape[1]},"
-                    f"mask={diagonal}{scores.text}")
+    problem = parse(
+        f"head_dim={head_dim},heads={q.shape[2]}/{k.shape[2]},batch={q.shape[0]},seqlen_q={q.shape[1]},seqlen_kv={k.shape[1]},"
+        f"mask={diagonal}{scores.text}")
     for field, program in scores.programs():
         setattr(problem, field, program)
     layout = BlockMapStruct()
@@ -50,7 +53,8 @@ def axes_of(q, k, *, mask=None, context=None, **masks):
     return layout.batch > 1, layout.num_heads > 1
 
 
-def build(q, k, *, mask=None, mask_mod=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None, context=None):
+def build(q, k, *, mask=None, mask_mod=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
+          chunk=None, context=None):
     """The BlockMap of masks, as attention() takes them, for its calls with the same masks.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim]: tensors whose shapes and device the calls
@@ -59,14 +63,16 @@ def build(q, k, *, mask=None, mask_mod=None, mask_tensor=None, key_lengths=None,
     done. It may compile a kernel, so call it before the capture of a CUDA graph. Raises ValueError where no mask is given."""
     refuse_recording("block_map.build()")
     target = tensors.check_device("q", q)
-    problem, layout, scores = _asked(q, k, mask, mask_mod=mask_mod, mask_tensor=mask_tensor, key_lengths=key_lengths, documents=documents,
-                                     prefix=prefix, chunk=chunk)
+    problem, layout, scores = _asked(q, k, mask, mask_mod=mask_mod, mask_tensor=mask_tensor, key_lengths=key_lengths,
+                                     documents=documents, prefix=prefix, chunk=chunk)
     rows, keys = -(-layout.seqlen_q // GRANULE_ROWS), -(-layout.seqlen_kv // GRANULE_KEYS)
     memory = tensors.empty(q, (layout.batch, layout.num_heads, rows, layout.row_stride), _uint8(q))
     made = BlockMap(memory[..., :keys], layout.seqlen_q, layout.seqlen_kv, hides=False)
     given, kept = scores.operands(_Reader(problem, target))  # lives until the call is enqueued
-    check(library.attune_block_map_build(context_of(context, target)._handle, ctypes.byref(problem), ctypes.byref(given),
-                                         ctypes.byref(made.struct), stream_address(None, ordinal_of(target))))
+    check(
+        library.attune_block_map_build(
+            context_of(context, target)._handle, ctypes.byref(problem), ctypes.byref(given), ctypes.byref(made.struct),
+            stream_address(None, ordinal_of(target))))
     del kept
     return made
 
@@ -80,13 +86,15 @@ def from_blocks(blocks, block_rows, block_keys, seqlen_q, seqlen_kv):
         tensors.refuse_kind("blocks", blocks)
     tensors.check_rank("blocks", blocks, "[batch, num_heads_q, blocks of rows, blocks of keys]")
     if tensors.dtype_text(blocks.dtype) not in ("bool", "uint8"):
-        raise ValueError(f"blocks is {tensors.dtype_text(blocks.dtype)}; accepted are bool and uint8")
-    return _of_blocks("blocks", (blocks != 0) * _like(blocks, _WHOLE), block_rows, block_keys, seqlen_q, seqlen_kv, True)
+        raise ValueError(f"blocks is {tensors.dtype_text(blocks.dtype)}; must be bool and uint8")
+    return _of_blocks("blocks", (blocks != 0) * _like(blocks, _WHOLE), block_rows, block_keys, seqlen_q, seqlen_kv,
+                      True)
 
 
 def shows_all(mask_mod):
     """Whether the mask_mod of a BlockMask is that of one which was made of lists alone."""
-    return mask_mod is None or mask_mod is getattr(sys.modules.get("torch.nn.attention.flex_attention"), "noop_mask", None)
+    return mask_mod is None or mask_mod is getattr(sys.modules.get("torch.nn.attention.flex_attention"), "noop_mask",
+                                                   None)
 
 
 def from_flex(block_mask, hides=True):
@@ -102,7 +110,10 @@ def from_flex(block_mask, hides=True):
     Waits for the device, once. Raises ValueError for other block sizes, and for lists that name a block which is not there."""
     missing = [name for name in _FLEX if not hasattr(block_mask, name)]
     if missing:
-        raise TypeError(f"block_mask is of type {type(block_mask).__name__} without {', '.join(missing)}; accepted is a BlockMask of flex_attention")
+        raise TypeError(
+            f"block_mask is of type {type(block_mask).__name__} without {', '.join(missing)}; must be a BlockMask of "
+            f"flex_attention"
+        )
     rows, keys = block_mask.BLOCK_SIZE
     seqlen_q, seqlen_kv = (int(length) for length in block_mask.seq_lengths)
     blocks = blocks_of(block_mask)
@@ -114,7 +125,8 @@ def from_flex(block_mask, hides=True):
 def blocks_of(block_mask):
     """uint8 [batch or 1, num_heads or 1, blocks of rows, blocks of keys]: what the lists of a BlockMask say of each, as bytes of a map."""
     count = -(-int(block_mask.seq_lengths[1]) // block_mask.BLOCK_SIZE[1])
-    blocks = _listed("kv", block_mask.kv_num_blocks, block_mask.kv_indices, count) * (_WHOLE if shows_all(getattr(block_mask, "mask_mod", block_mask)) else _PART)
+    blocks = _listed("kv", block_mask.kv_num_blocks, block_mask.kv_indices,
+                     count) * (_WHOLE if shows_all(getattr(block_mask, "mask_mod", block_mask)) else _PART)
     if block_mask.full_kv_num_blocks is not None:
         blocks = blocks | _listed("full_kv", block_mask.full_kv_num_blocks, block_mask.full_kv_indices, count) * _WHOLE
     return blocks
@@ -127,12 +139,13 @@ def from_cudnn(block_mask, seqlen_q, seqlen_kv, bit_order="little"):
         tensors.refuse_kind("block_mask", block_mask)
     tensors.check_rank("block_mask", block_mask, "[batch, num_heads_q, seqlen_q / 128, seqlen_kv / 1024]")
     if tensors.dtype_text(block_mask.dtype) != "uint8":
-        raise ValueError(f"block_mask is {tensors.dtype_text(block_mask.dtype)}; accepted is uint8")
+        raise ValueError(f"block_mask is {tensors.dtype_text(block_mask.dtype)}; must be uint8")
     if bit_order not in ("little", "big"):
-        raise ValueError(f"bit_order is {bit_order!r}; accepted are 'little' and 'big'")
+        raise ValueError(f"bit_order is {bit_order!r}; must be 'little' and 'big'")
     seqlen_kv, bytes_ = whole("seqlen_kv", seqlen_kv), block_mask.shape[3]
     if bytes_ != -(-seqlen_kv // 1024):
-        raise ValueError(f"block_mask has {bytes_} bytes of keys; for seqlen_kv {seqlen_kv} accepted are {-(-seqlen_kv // 1024)}")
+        raise ValueError(
+            f"block_mask has {bytes_} bytes of keys; for seqlen_kv {seqlen_kv} must be {-(-seqlen_kv // 1024)}")
     bits = [(block_mask >> (place if bit_order == "little" else 7 - place)) & 1 for place in range(8)]
     stack = sys.modules["torch"].stack if tensors.is_torch(block_mask) else sys.modules["numpy"].stack
     blocks = stack(bits, -1).reshape(*block_mask.shape[:3], bytes_ * 8)[..., :-(-seqlen_kv // 128)]
@@ -158,11 +171,13 @@ def _of_blocks(name, blocks, block_rows, block_keys, seqlen_q, seqlen_kv, hides)
     lengths = whole("seqlen_q", seqlen_q), whole("seqlen_kv", seqlen_kv)
     for what, size, granule in zip(("block_rows", "block_keys"), sizes, (GRANULE_ROWS, GRANULE_KEYS)):
         if size < 1 or size % granule:
-            raise ValueError(f"{what} is {size}; accepted are multiples of {granule}, of which a map is exact")
+            raise ValueError(f"{what} is {size}; must be a multiple of {granule}, of which a map is exact")
     wanted = tuple(-(-length // size) for length, size in zip(lengths, sizes))
     if tuple(blocks.shape[2:]) != wanted:
-        raise ValueError(f"{name} has {tuple(blocks.shape[2:])} blocks; for seqlen_q {lengths[0]} and seqlen_kv {lengths[1]} in blocks of {sizes} "
-                         f"accepted are {wanted}")
+        raise ValueError(
+            f"{name} has {tuple(blocks.shape[2:])} blocks; for seqlen_q {lengths[0]} and seqlen_kv {lengths[1]} in "
+            f"blocks of {sizes} "
+            f"must be {wanted}")
     granules = _repeated(_repeated(blocks, sizes[0] // GRANULE_ROWS, 2), sizes[1] // GRANULE_KEYS, 3)
     granules = granules[:, :, :-(-lengths[0] // GRANULE_ROWS), :-(-lengths[1] // GRANULE_KEYS)]
     return BlockMap(granules.contiguous() if tensors.is_torch(granules) else granules.copy(), *lengths, hides=hides)
@@ -174,7 +189,7 @@ def _listed(name, counts, indices, count):
     places = torch.arange(indices.shape[-1], device=indices.device) < counts[..., None]
     outside = places & ((indices < 0) | (indices >= count))
     if bool(outside.any()):
-        raise ValueError(f"{name}_indices names block {int(indices[outside][0])}; accepted are 0 to {count - 1}")
+        raise ValueError(f"{name}_indices names block {int(indices[outside][0])}; must be 0 to {count - 1}")
     found = torch.zeros((*indices.shape[:-1], count + 1), dtype=torch.uint8, device=indices.device)
     found.scatter_(-1, torch.where(places, indices, count).long(), 1)
     return found[..., :count]

@@ -26,14 +26,17 @@ def patch_diffusers(backends=("native",)):
     try:
         from diffusers.models.attention_dispatch import AttentionBackendName, _AttentionBackendRegistry as registry
     except ImportError as error:
-        raise ImportError("patch_diffusers() needs diffusers with models/attention_dispatch.py, 0.35 or later") from error
+        raise ImportError(
+            "patch_diffusers() needs diffusers with models/attention_dispatch.py, 0.35 or later") from error
     names = (backends,) if isinstance(backends, str) else tuple(backends)
     known = [name.value for name in registry.list_backends()]
     for name in names:
         if name not in known:
-            raise ValueError(f"backends has {name!r}; accepted are {', '.join(known)}")
+            raise ValueError(f"backends has {name!r}; must be {', '.join(known)}")
     members = [AttentionBackendName(name) for name in names]
-    kept = {member: (registry._backends[member], registry._constraints[member], registry._supported_arg_names[member]) for member in members}
+    kept = {
+        member: (registry._backends[member], registry._constraints[member], registry._supported_arg_names[member])
+        for member in members}
     for member in members:
         registry.register(member)(attention_backend)
     logging.getLogger("attune").info("diffusers' attention backend %s runs attune in this scope", ", ".join(names))
@@ -127,42 +130,49 @@ def _say(reason):
     if not torch.compiler.is_compiling() and reason not in _said:
         import logging
         _said.add(reason)
-        logging.getLogger("attune").info("a call of scaled_dot_product_attention in diffusers runs on PyTorch: %s (said once)", reason)
+        logging.getLogger("attune").info(
+            "a call of scaled_dot_product_attention in diffusers runs on PyTorch: %s (said once)", reason)
 
 
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
+                                 enable_gqa=False):
     """That of attune.sdpa, and PyTorch's own where attune does not serve the tensors: what processors of diffusers call inside patch_diffusers(). Calls of four
     axes go to the backend "native" of the scope."""
     import torch
     reason = "a mode of torch functions waits for it" if _is_watched() else _not_served(query, value)
     if reason is not None:
         _say(reason)
-        return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal,
+                                                                scale=scale, enable_gqa=enable_gqa)
     if not query.dim() == key.dim() == value.dim() == 4:
         from .sdpa import attend_checked
         return attend_checked(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, **_accuracy(query))
     if attn_mask is not None and attn_mask.dim() < 4:
-        attn_mask = attn_mask.reshape(*(1,) * (4 - attn_mask.dim()), *attn_mask.shape)  # the backend has another meaning for two axes
+        attn_mask = attn_mask.reshape(*(1, ) * (4 - attn_mask.dim()),
+                                      *attn_mask.shape)  # the backend has another meaning for two axes
     from diffusers.models.attention_dispatch import AttentionBackendName, _AttentionBackendRegistry as registry
-    return registry._backends[AttentionBackendName.NATIVE](*(x.transpose(1, 2) for x in (query, key, value)), attn_mask, dropout_p, is_causal, scale,
-                                                           enable_gqa).transpose(1, 2)
+    return registry._backends[AttentionBackendName.NATIVE](*(x.transpose(1, 2) for x in (query, key, value)), attn_mask,
+                                                           dropout_p, is_causal, scale, enable_gqa).transpose(1, 2)
 
 
-def attention_backend(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False, return_lse=False,
-                      _parallel_config=None):
+def attention_backend(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False,
+                      return_lse=False, _parallel_config=None):
     """As diffusers calls a backend. Returns o [batch, seqlen_q, num_heads, head_dim], with return_lse (o, lse [batch, num_heads, seqlen_q])."""
     from ._flags import flag
     from .sdpa import attend_checked
-    is_causal, enable_gqa, return_lse = flag("is_causal", is_causal), flag("enable_gqa", enable_gqa), flag("return_lse", return_lse)
+    is_causal, enable_gqa, return_lse = flag("is_causal", is_causal), flag("enable_gqa", enable_gqa), flag(
+        "return_lse", return_lse)
     if _parallel_config is not None:
-        raise ValueError("a parallel config is set, and attune does not serve context parallelism here; accepted are models without one")
+        raise ValueError(
+            "a parallel config is set, and attune does not serve context parallelism here; must be models without one")
     if attn_mask is not None and tuple(attn_mask.shape) == (query.shape[0], key.shape[1]):
         attn_mask = attn_mask[:, None, None, :]  # as native reads it, also where batch is seqlen_q
     heads_first = (x.transpose(1, 2) for x in (query, key, value))
     if _is_watched() and not return_lse:
         import torch
         _say("a mode of torch functions waits for it")
-        return torch.nn.functional.scaled_dot_product_attention(*heads_first, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa).transpose(1, 2)
+        return torch.nn.functional.scaled_dot_product_attention(*heads_first, attn_mask, dropout_p, is_causal,
+                                                                scale=scale, enable_gqa=enable_gqa).transpose(1, 2)
     features = {**_accuracy(query), **({"return_lse": True} if return_lse else {})}
     found = attend_checked(*heads_first, attn_mask, dropout_p, is_causal, scale, enable_gqa, **features)
     return (found[0].transpose(1, 2), found[1]) if return_lse else found.transpose(1, 2)

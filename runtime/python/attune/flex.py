@@ -33,7 +33,8 @@ def _of_small_blocks(block_mask):
         return None if maps.shows_all(own) else own
     if maps.shows_all(own):
         return mask_mod(lambda b, h, q_idx, kv_idx: shown[b, h, q_idx // size[0], kv_idx // size[1]])
-    return mask_mod(lambda b, h, q_idx, kv_idx: shown[b, h, q_idx // size[0], kv_idx // size[1]] & own(b, h, q_idx, kv_idx))
+    return mask_mod(
+        lambda b, h, q_idx, kv_idx: shown[b, h, q_idx // size[0], kv_idx // size[1]] & own(b, h, q_idx, kv_idx))
 
 
 def _make(block_mask):
@@ -62,10 +63,16 @@ def _refuse_others(query, key, block_mask):
     """As a call without a map would not."""
     batch, heads = block_mask.kv_num_blocks.shape[:2]
     if batch not in (1, query.shape[0]) or heads not in (1, query.shape[1]):
-        raise ValueError(f"block_mask is of {batch} batch entries and {heads} heads; accepted are 1, and those of query: {query.shape[0]} and {query.shape[1]}")
+        raise ValueError(
+            f"block_mask is of {batch} batch entries and {heads} heads; must be 1, and those of query: "
+            f"{query.shape[0]} and {query.shape[1]}"
+        )
     rows, keys = block_mask.seq_lengths
     if rows < query.shape[2] or keys < key.shape[2]:
-        raise ValueError(f"block_mask is of {rows} rows and {keys} keys; accepted are those of query and key, {query.shape[2]} and {key.shape[2]}, and more")
+        raise ValueError(
+            f"block_mask is of {rows} rows and {keys} keys; must be those of query and key, {query.shape[2]} and "
+            f"{key.shape[2]}, and more"
+        )
 
 
 def _masks_of(query, key, block_mask):
@@ -76,20 +83,23 @@ def _masks_of(query, key, block_mask):
     elif hasattr(block_mask, "_attune_map"):
         kept = block_mask._attune_map
     else:
-        raise ValueError("block_mask has no map yet, and torch.compile traces; accepted is what attune.flex.prepare() returns, called outside")
+        raise ValueError(
+            "block_mask has no map yet, and torch.compile traces; must be what attune.flex.prepare() returns, called "
+            "outside"
+        )
     return {name: value for name, value in (("block_map", kept[2]), ("mask_mod", kept[3])) if value is not None}
 
 
 @marked_constant
 def _check(return_lse, aux):
     if aux is not None and aux[1]:
-        raise ValueError("return_aux asks for max_scores; accepted is AuxRequest(lse=True): attune keeps no maxima")
+        raise ValueError("return_aux asks for max_scores; must be AuxRequest(lse=True): attune keeps no maxima")
     if aux is not None and return_lse:
-        raise ValueError("return_lse is True and return_aux is given; accepted is one of the two")
+        raise ValueError("return_lse is True and return_aux is given; must be one of the two")
 
 
-def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=None, enable_gqa=False, return_lse=False, kernel_options=None, *,
-                   return_aux=None):
+def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=None, enable_gqa=False, return_lse=False,
+                   kernel_options=None, *, return_aux=None):
     """softmax(score_mod(scale * query key^T) where block_mask shows it) value, of FlexAttention's arguments. Gradients of query, key, value and
     of what score_mod reads.
 
@@ -114,8 +124,10 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
         tell_ignored("flex_attention", [f"kernel_options={sorted(kernel_options)}"])
     refuse_nested(query, key, value)
     if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
-        raise ValueError(f"query, key and value have {query.dim()}, {key.dim()} and {value.dim()} dimensions; accepted are 4: [batch, num_heads, "
-                         "seqlen, head_dim]")
+        raise ValueError(
+            f"query, key and value have {query.dim()}, {key.dim()} and {value.dim()} dimensions; must be 4: [batch, "
+            f"num_heads, "
+            "seqlen, head_dim]")
     check_heads(query, key, enable_gqa)
     if key.shape[0] == 1 and query.shape[0] > 1:
         key, value = key.expand(query.shape[0], -1, -1, -1), value.expand(query.shape[0], -1, -1, -1)

@@ -12,18 +12,22 @@ from ._tensors import check_dense
 @marked_constant
 def _check(ranks, has_mask, dropout_p, is_causal):
     if min(ranks) < 2:
-        raise ValueError(f"query, key and value have {ranks[0]}, {ranks[1]} and {ranks[2]} dimensions; accepted are 2 and more: [.., num_heads, seqlen, head_dim]")
+        raise ValueError(
+            f"query, key and value have {ranks[0]}, {ranks[1]} and {ranks[2]} dimensions; must be at least 2: [.., "
+            f"num_heads, seqlen, head_dim]"
+        )
     if dropout_p != 1:
         rate_of(dropout_p)
     if has_mask and is_causal:
-        raise ValueError("attn_mask is given and is_causal is True; accepted is one of the two")
+        raise ValueError("attn_mask is given and is_causal is True; must be one of the two")
 
 
 def _word_of(is_causal):
     return "causal_top_left" if flag("is_causal", is_causal) else None
 
 
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
+                                 enable_gqa=False):
     """softmax(scale * query key^T + attn_mask) value, of PyTorch's arguments. Gradients of query, key, value and a
     float attn_mask.
 
@@ -41,9 +45,11 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     Refused with a sentence: attn_mask beside is_causal, float64 (attune computes in fp32 at most), a scale of 0 or below."""
     if attn_mask is None and not dropout_p and query.dim() == 4 and key.dim() == 4 and value.dim() == 4 and not (
             query.is_nested or key.is_nested or value.is_nested):
-        if value.size(1) == key.size(1) and (enable_gqa is True or enable_gqa is False and query.size(1) == key.size(1)):
-            return attend_heads_first(query, key, value, None if is_causal is False else "causal_top_left" if is_causal is True else _word_of(is_causal),
-                                      scale)
+        if value.size(1) == key.size(1) and (enable_gqa is True or
+                                             enable_gqa is False and query.size(1) == key.size(1)):
+            return attend_heads_first(
+                query, key, value,
+                None if is_causal is False else "causal_top_left" if is_causal is True else _word_of(is_causal), scale)
     is_causal, enable_gqa = flag("is_causal", is_causal), flag("enable_gqa", enable_gqa)
     if query.is_nested or key.is_nested or value.is_nested:
         return _attend_nested(query, key, value, attn_mask, dropout_p, is_causal, scale)
@@ -53,7 +59,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 def attend_checked(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, **features):
     """scaled_dot_product_attention() of dense tensors. features: more keywords of attention(), for adapters; with return_lse it returns (o, lse)."""
     if attn_mask is not None and not hasattr(attn_mask, "is_floating_point"):
-        raise TypeError(f"attn_mask is of type {type(attn_mask).__name__}; accepted are PyTorch tensors and None")
+        raise TypeError(f"attn_mask is of type {type(attn_mask).__name__}; must be PyTorch tensors and None")
     refuse_nested(query, key, value)
     check_dense("attn_mask", attn_mask)
     _check((query.dim(), key.dim(), value.dim()), attn_mask is not None, settled(dropout_p), is_causal)
@@ -85,5 +91,5 @@ def _attend_any(query, key, value, attn_mask, mask, dropout_p, scale, enable_gqa
 
 def _attend_nested(query, key, value, attn_mask, dropout_p, is_causal, scale):
     if attn_mask is not None:
-        raise ValueError("attn_mask is given beside nested tensors; accepted is None, and is_causal")
+        raise ValueError("attn_mask is given beside nested tensors; must be None, and is_causal")
     return attend_jagged(query, key, value, is_causal, dropout_p, scale)

@@ -29,20 +29,21 @@ _PROGRAMS = "Tensor[]? captures=None, float[]? scalars=None"
 _SEEDS = "SymInt? seed=None, SymInt? offset=None, Tensor? seed_tensor=None, Tensor? offset_tensor=None"
 _SCHEMAS = {
     "attention": f"(Tensor q, Tensor k, Tensor v, *, str spec='', float? scale=None, bool return_lse=True, {_SCALES}, {_FEATURES}, "
-                 f"{_PROGRAMS}, {_SEEDS}) -> (Tensor o, Tensor lse)",
+    f"{_PROGRAMS}, {_SEEDS}) -> (Tensor o, Tensor lse)",
     "attention_out": f"(Tensor q, Tensor k, Tensor v, *, str spec='', float? scale=None, {_SCALES}, {_FEATURES}, {_PROGRAMS}, {_SEEDS}, Tensor(a!) o, "
-                     "Tensor(b!)? lse=None) -> ()",
+    "Tensor(b!)? lse=None) -> ()",
     "attention_backward": "(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, *, Tensor? dlse=None, str gradients='qkv', str spec='', "
-                          f"float? scale=None, {_FEATURES}, {_PROGRAMS}, {_SEEDS}) -> (Tensor dq, Tensor dk, Tensor dv)",
+    f"float? scale=None, {_FEATURES}, {_PROGRAMS}, {_SEEDS}) -> (Tensor dq, Tensor dk, Tensor dv)",
     "score_gradient": f"(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, *, str of, Tensor? dlse=None, str spec='', float? scale=None, "
-                      f"{_FEATURES}, {_PROGRAMS}, {_SEEDS}) -> Tensor",
+    f"{_FEATURES}, {_PROGRAMS}, {_SEEDS}) -> Tensor",
     "quantise": "(Tensor x, *, str dtype='e4m3', int scale_block=0, str rotation='none', str v_layout='rows') -> (Tensor tensor, Tensor scale)",
     "block_map": f"(Tensor q, Tensor k, *, str spec='', {_MASKS}, {_PROGRAMS}) -> Tensor granules",
     "merge": "(Tensor o, Tensor lse, Tensor other_o, Tensor other_lse) -> (Tensor out, Tensor lse_out)",
-    **_cache_ops.SCHEMAS,
-}
+    **_cache_ops.SCHEMAS, }
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+_DTYPES = {
+    "bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "e4m3": torch.float8_e4m3fn,
+    "e5m2": torch.float8_e5m2}
 _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
@@ -54,10 +55,11 @@ def _keywords(spec, q, k, captures, scalars, block_map, **given):
     parsed = parse_spec(spec)
     documents = given.pop("documents_q", None), given.pop("documents_kv", None)
     if (documents[0] is None) != (documents[1] is None):
-        raise ValueError("one of documents_q and documents_kv is given; accepted are both, and neither")
+        raise ValueError("one of documents_q and documents_kv is given; must be both, and neither")
     if (block_map is None) != (parsed.hides is None):
-        raise ValueError("one of block_map and the spec's block_map= is given; accepted are both, and neither")
-    if parsed.keywords.get("dropout_p") or any(name in given for name in ("seed", "offset", "seed_tensor", "offset_tensor")):
+        raise ValueError("one of block_map and the spec's block_map= is given; must be both, and neither")
+    if parsed.keywords.get("dropout_p") or any(name in given
+                                               for name in ("seed", "offset", "seed_tensor", "offset_tensor")):
         given.update(_seeds(given))
     keywords = {**parsed.keywords, **{name: tensor for name, tensor in given.items() if tensor is not None}}
     if documents[0] is not None:
@@ -75,10 +77,13 @@ def _seeds(given):
     for name in ("seed", "offset"):
         number, tensor = given.pop(name, None), given.pop(f"{name}_tensor", None)
         if number is not None and tensor is not None:
-            raise ValueError(f"{name} and {name}_tensor are given; accepted is one of them")
+            raise ValueError(f"{name} and {name}_tensor are given; must be one of them")
         found[name] = number if tensor is None else tensor
     if found["seed"] is None:
-        raise ValueError("seed is missing; accepted of a spec with dropout_p are seed, a whole number, and seed_tensor, an int64 tensor of one element")
+        raise ValueError(
+            "seed is missing; accepted of a spec with dropout_p are seed, a whole number, and seed_tensor, an int64 "
+            "tensor of one element"
+        )
     return found
 
 
@@ -88,7 +93,8 @@ def _no_lse(device):
     return torch.empty((0,), dtype=torch.float32, device=device)
 
 
-def _attention_impl(q, k, v, *, spec="", scale=None, return_lse=True, captures=None, scalars=None, block_map=None, **given):
+def _attention_impl(q, k, v, *, spec="", scale=None, return_lse=True, captures=None, scalars=None, block_map=None,
+                    **given):
     given_q, given_k, given_v = q, k, v
     q, k, v = aligned(q), aligned(k), aligned(v)
     if given or captures or scalars or block_map is not None:
@@ -113,7 +119,10 @@ def _attention_out_impl(q, k, v, *, o, lse=None, spec="", captures=None, scalars
     result = _attention.attention(q, k, v, out=o, return_lse=lse is not None, **keywords)
     if lse is not None:
         if lse.shape != result[1].shape or lse.dtype != torch.float32:
-            raise ValueError(f"lse is {lse.dtype} of shape {tuple(lse.shape)}; accepted is torch.float32 of shape {tuple(result[1].shape)}")
+            raise ValueError(
+                f"lse is {lse.dtype} of shape {tuple(lse.shape)}; must be torch.float32 of shape "
+                f"{tuple(result[1].shape)}"
+            )
         lse.copy_(result[1])
 
 
@@ -128,7 +137,7 @@ def _o_and_lse(q, v, spec, return_lse):
 def _check_fake(q, k, v, given):
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4:
-            raise ValueError(f"{name} has {tensor.dim()} dimensions; accepted are 4: [batch, seqlen, num_heads, head_dim]")
+            raise ValueError(f"{name} has {tensor.dim()} dimensions; must be 4: [batch, seqlen, num_heads, head_dim]")
     refuse_gradients((("q", q), ("k", k), ("v", v), *given.items()))
 
 
@@ -140,7 +149,8 @@ def _attention_fake(q, k, v, *, spec="", scale=None, return_lse=True, captures=N
 def _attention_out_fake(q, k, v, *, o, lse=None, spec="", scale=None, captures=None, scalars=None, **given):
     _check_fake(q, k, v, {"o": o, "lse": lse, **given})
     wanted, _ = _o_and_lse(q, v, spec, False)
-    torch._check(o.dim() == 4 and o.dtype == wanted.dtype, lambda: f"o is {o.dtype} with {o.dim()} dimensions; accepted is {wanted.dtype} with 4")
+    torch._check(o.dim() == 4 and o.dtype == wanted.dtype,
+                 lambda: f"o is {o.dtype} with {o.dim()} dimensions; must be {wanted.dtype} with 4")
 
 
 def _backward_keywords(q, k, spec="", captures=None, scalars=None, block_map=None, **given):
@@ -153,14 +163,15 @@ def _backward_keywords(q, k, spec="", captures=None, scalars=None, block_map=Non
 
 def _score_gradient_impl(dout, q, k, v, o, lse, *, of, dlse=None, **given):
     saved = _backward.readable_saved(dout, q, k, v, o, lse)
-    return _score_gradient.score_gradient_checked(of, *saved, dlse=dlse, **_backward_keywords(q, k, **given)).contiguous()
+    return _score_gradient.score_gradient_checked(of, *saved, dlse=dlse, **_backward_keywords(q, k,
+                                                                                              **given)).contiguous()
 
 
 def _score_gradient_fake(dout, q, k, v, o, lse, *, of, **given):
     captures = {f"captures[{number}]": tensor for number, tensor in enumerate(given.get("captures") or ())}
     given = {**given, **captures}
     if given.get(of) is None:
-        raise ValueError(f"of is {of!r}, and {of} is not given; accepted is what attention() was given")
+        raise ValueError(f"of is {of!r}, and {of} is not given; must be what attention() was given")
     return given[of].new_empty(given[of].shape)
 
 
@@ -169,7 +180,9 @@ def _backward_impl(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", **given
     saved = _backward.readable_saved(dout, q, k, v, o, lse)
     found = _backward.attention_backward_checked(*saved, dlse=dlse, gradients=gradients, **keywords)
     given = zip((q, k, v), saved[1:4], found)
-    return tuple(x.new_empty((0,)) if gradient is None else gradient if read is x else _in_strides_of(x, gradient) for x, read, gradient in given)
+    return tuple(
+        x.new_empty((0, )) if gradient is None else gradient if read is x else _in_strides_of(x, gradient)
+        for x, read, gradient in given)
 
 
 def _in_strides_of(x, gradient):
@@ -180,7 +193,9 @@ def _in_strides_of(x, gradient):
 
 def _backward_fake(dout, q, k, v, o, lse, *, gradients="qkv", **given):
     asked = _backward.gradients_asked(gradients)
-    return tuple(_backward.gradient_like(x) if name in asked else x.new_empty((0,)) for name, x in (("q", q), ("k", k), ("v", v)))
+    return tuple(
+        _backward.gradient_like(x) if name in asked else x.new_empty((0, ))
+        for name, x in (("q", q), ("k", k), ("v", v)))
 
 
 def _quantise_impl(x, *, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows"):
@@ -194,14 +209,17 @@ def _quantise_fake(x, *, dtype="e4m3", scale_block=0, rotation="none", v_layout=
     padded = (inner + 15) // 16 * 16  # rows of 8-bit tensors begin at 16 bytes
     shape = (batch, heads, head_dim, padded) if v_layout == "transposed" else (batch, seqlen, heads, padded)
     blocks = ((seqlen + scale_block - 1) // scale_block,) if scale_block > 0 else ()
-    return x.new_empty(shape, dtype=_DTYPES[dtype])[..., :inner], x.new_empty((batch, heads, *blocks), dtype=torch.float32)
+    return x.new_empty(shape, dtype=_DTYPES[dtype])[..., :inner], x.new_empty((batch, heads, *blocks),
+                                                                              dtype=torch.float32)
 
 
 def _map_keywords(spec, q, k, captures, scalars, given):
     keywords = _keywords(spec, q, k, captures, scalars, None, **given)
-    other = set(keywords) - {"mask", "chunk", "context", "mask_mod", "mask_tensor", "key_lengths", "documents", "prefix"}
+    other = set(keywords) - {
+        "mask", "chunk", "context", "mask_mod", "mask_tensor", "key_lengths", "documents", "prefix"}
     if other:
-        raise ValueError(f"spec has {', '.join(sorted(other))}; a map is of masks alone: mask, chunk and mask_mod stand in its spec")
+        raise ValueError(
+            f"spec has {', '.join(sorted(other))}; a map is of masks alone: mask, chunk and mask_mod stand in its spec")
     return keywords
 
 
@@ -215,7 +233,9 @@ def _map_axes(spec, names):
     parsed = parse_spec(spec)
     kinds = {"mask_tensor": torch.bool}
     shapes = {"mask_tensor": (2, 2, 64, 64), "documents_q": (2, 64), "documents_kv": (2, 64)}
-    given = {name: torch.zeros(shapes.get(name, (2,)), dtype=kinds.get(name, torch.int32), device="cpu") for name in names}
+    given = {
+        name: torch.zeros(shapes.get(name, (2, )), dtype=kinds.get(name, torch.int32), device="cpu")
+        for name in names}
     captures = [torch.zeros((1,) * rank, dtype=_MAP_TYPES[type_], device="cpu")
                 for one in parsed.programs.values() for type_, rank in one.captures.values()]
     scalars = [0.0 for one in parsed.programs.values() for _ in one.scalars]
@@ -223,8 +243,9 @@ def _map_axes(spec, names):
     return _maps.axes_of(q, q, **_map_keywords(spec, q, q, captures, scalars, given))
 
 
-_MAP_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "int32": torch.int32, "int64": torch.int64, "bool": torch.bool,
-              "uint8": torch.uint8, "int8": torch.int8, "int16": torch.int16}
+_MAP_TYPES = {
+    "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "int32": torch.int32, "int64": torch.int64,
+    "bool": torch.bool, "uint8": torch.uint8, "int8": torch.int8, "int16": torch.int16}
 
 
 def _block_map_fake(q, k, *, spec="", captures=None, scalars=None, **given):
@@ -233,7 +254,8 @@ def _block_map_fake(q, k, *, spec="", captures=None, scalars=None, **given):
         batch, heads = _map_axes(spec, tuple(name for name, tensor in given.items() if tensor is not None))
     rows, keys = (q.shape[1] + GRANULE_ROWS - 1) // GRANULE_ROWS, (k.shape[1] + GRANULE_KEYS - 1) // GRANULE_KEYS
     line = (keys + 15) // 16 * 16
-    return q.new_empty((q.shape[0] if batch else 1, q.shape[2] if heads else 1, rows, line), dtype=torch.uint8)[..., :keys]
+    return q.new_empty((q.shape[0] if batch else 1, q.shape[2] if heads else 1, rows, line),
+                       dtype=torch.uint8)[..., :keys]
 
 
 def _merge_impl(o, lse, other_o, other_lse):
@@ -243,14 +265,17 @@ def _merge_impl(o, lse, other_o, other_lse):
 def _merge_fake(o, lse, other_o, other_lse):
     refuse_gradients((("o", o), ("lse", lse), ("other_o", other_o), ("other_lse", other_lse)))
     if o.dim() != 4 or lse.dim() != 3:
-        raise ValueError(f"o has {o.dim()} dimensions and lse {lse.dim()}; accepted are 4 and 3: [batch, seqlen, num_heads, head_dim] and [batch, "
-                         "num_heads, seqlen]")
+        raise ValueError(
+            f"o has {o.dim()} dimensions and lse {lse.dim()}; must be 4 and 3: [batch, seqlen, num_heads, head_dim] "
+            f"and [batch, "
+            "num_heads, seqlen]")
     return o.new_empty(o.shape), lse.new_empty(lse.shape)
 
 
 def _cast_first(op):
     """What autocast does: q, k and v get its dtype; bias, scales, sinks and the rest stay."""
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA) | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA) | torch._C.DispatchKeySet(
+        torch._C.DispatchKey.AutocastCPU)
 
     def cast(q, k, v, **rest):
         dtype = autocast_dtype(q, k, v)
@@ -264,15 +289,18 @@ def _cast_first(op):
 
 def _refuse_transform(name):
     def refuse(*_, **__):
-        raise RuntimeError(f"torch.ops.attune.{name} is called inside a torch.func transform (vmap, grad, jvp), and has no rule for it; accepted are "
-                           "plain tensors: fold a mapped axis into batch, and take gradients by torch.autograd")
+        raise RuntimeError(
+            f"torch.ops.attune.{name} is called inside a torch.func transform (vmap, grad, jvp), and has no rule for "
+            f"it; must be "
+            "plain tensors: fold a mapped axis into batch, and take gradients by torch.autograd")
     return refuse
 
 
-_IMPLS = {"attention": (_attention_impl, _attention_fake), "attention_out": (_attention_out_impl, _attention_out_fake),
-          "attention_backward": (_backward_impl, _backward_fake),
-          "score_gradient": (_score_gradient_impl, _score_gradient_fake), "quantise": (_quantise_impl, _quantise_fake), "block_map": (_block_map_impl, _block_map_fake), "merge": (_merge_impl, _merge_fake),
-          **_cache_ops.IMPLS}
+_IMPLS = {
+    "attention": (_attention_impl, _attention_fake), "attention_out": (_attention_out_impl, _attention_out_fake),
+    "attention_backward": (_backward_impl, _backward_fake),
+    "score_gradient": (_score_gradient_impl, _score_gradient_fake), "quantise": (_quantise_impl, _quantise_fake),
+    "block_map": (_block_map_impl, _block_map_fake), "merge": (_merge_impl, _merge_fake), **_cache_ops.IMPLS}
 _library = torch.library.Library("attune", "DEF")  # the definitions live as long as this object
 
 

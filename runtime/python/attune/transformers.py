@@ -18,8 +18,11 @@ def _interfaces():
     except ImportError as error:
         found = getattr(sys.modules.get("transformers"), "__version__", None)
         is_missing = isinstance(error, ModuleNotFoundError) and error.name == "transformers"
-        what = "none is installed" if is_missing else f"found is {found}, " * (found is not None) + f"its import fails: {error}"
-        raise ImportError(f"register_transformers() needs transformers with an AttentionMaskInterface, 4.53 or later; {what}") from error
+        what = "none is installed" if is_missing else f"found is {found}, " * (
+            found is not None) + f"its import fails: {error}"
+        raise ImportError(
+            f"register_transformers() needs transformers with an AttentionMaskInterface, 4.53 or later; {what}"
+        ) from error
     del transformers
     return AttentionInterface, AttentionMaskInterface
 
@@ -41,10 +44,11 @@ def register_transformers(names=("attune",)):
     names = (names,) if isinstance(names, str) else tuple(names)
     for name in names:
         if not isinstance(name, str) or not name or "|" in name or "/" in name:
-            raise ValueError(f"names has {name!r}; accepted are texts without '|' and '/', such as \"attune\"")
+            raise ValueError(f"names has {name!r}; must be texts without '|' and '/', such as \"attune\"")
         taken = name == "eager" or name in attention._global_mapping or name in masks._global_mapping
         if taken and name not in _OURS:
-            raise ValueError(f"names has {name!r}, which transformers has itself; accepted are other names, such as \"attune\"")
+            raise ValueError(
+                f"names has {name!r}, which transformers has itself; must be other names, such as \"attune\"")
     from ._transformers_attention import attention_forward
     from ._transformers_masks import attune_mask
     from . import _transformers_paged as paged

@@ -24,7 +24,7 @@ static PyObject* table_new(PyTypeObject* type, PyObject* arguments, PyObject* ke
   int capacity;
   if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "i:Table", names, &capacity)) return NULL;
   if (capacity < 1 || capacity > 1 << 20) {
-    PyErr_Format(PyExc_ValueError, "capacity is %d; accepted are 1 to 1048576", capacity);
+    PyErr_Format(PyExc_ValueError, "capacity is %d; must be 1 to 1048576", capacity);
     return NULL;
   }
   allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);

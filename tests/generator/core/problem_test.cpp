@@ -148,12 +148,12 @@ TEST(Problem, RefusesGradientsOfWhatIsNotThere) {
     EXPECT_NE(found.find(sentence), std::string::npos) << found;
   };
   expect(of("score_gradient=bias"), "score_gradient is bias, which the problem does not have");
-  expect(of("bias=bf16,score_gradient=sinks"), "accepted are problems with sinks, and none");
+  expect(of("bias=bf16,score_gradient=sinks"), "must be problems with sinks, and none");
   expect(of("sinks=bf16,score_gradient=sinks,repeats=b"),
          "repeats is b; accepted of sinks are letters of none");
   expect(of("alibi=1,score_gradient=alibi,repeats=bq"),
          "repeats is bq; accepted of alibi are letters of bh");
-  expect(of("bias=bf16,score_gradient=bias,repeats=kq"), "repeats is \"kq\"; accepted are none");
+  expect(of("bias=bf16,score_gradient=bias,repeats=kq"), "repeats is \"kq\"; must be none");
   expect(of("bias=bf16,score_gradient=bias,gradients=q"),
          "gradients is q and score_gradient bias; one problem has either");
   expect(of("bias=bf16,score_gradient=bias,accumulate=1"),
@@ -173,10 +173,9 @@ TEST(Problem, RefusesGradientsOfWhatIsNotThere) {
   expect(refusal("head_dim=64,heads=2,seqlen=8,accumulate=1"),
          "accumulate is 1; op prefill has no gradients");
   for (const char* op : {"prefill", "attention_kvcache", "merge"})
-    EXPECT_EQ(
-        refusal(std::string("head_dim=64,heads=2,seqlen=8,deterministic=1,op=") + op),
-        std::string("deterministic is 1; op ") + op +
-            " has no gradients, and gives the same bits in every run as it is: accepted is 0");
+    EXPECT_EQ(refusal(std::string("head_dim=64,heads=2,seqlen=8,deterministic=1,op=") + op),
+              std::string("deterministic is 1; op ") + op +
+                  " has no gradients, and gives the same bits in every run as it is: must be 0");
   expect(of("deterministic=2"), "deterministic is \"2\"");
   EXPECT_EQ(of("bias=bf16,score_gradient=bias,repeats=bhqk"), "accepted");
   EXPECT_EQ(of("accumulate=1"), "accepted");

@@ -6,41 +6,52 @@ from .._attention import attention
 from .._dropout import rate_of
 from .._flags import flag
 from .._flash_arguments import refusals, renamed
-from .._flash_rows import (flash_attn_combine, get_scheduler_metadata, index_first_axis, index_put_first_axis, pad_input, unpad_input)  # noqa: F401
+from .._flash_rows import (flash_attn_combine, get_scheduler_metadata, index_first_axis, index_put_first_axis,
+                           pad_input, unpad_input)  # noqa: F401
 from .._flash_serving import flash_attn_with_kvcache  # noqa: F401
-from .._flash_varlen import (flash_attn_varlen_func, flash_attn_varlen_kvpacked_func, flash_attn_varlen_qkvpacked_func)  # noqa: F401
+from .._flash_varlen import (flash_attn_varlen_func, flash_attn_varlen_kvpacked_func,
+                             flash_attn_varlen_qkvpacked_func)  # noqa: F401
 from .._forward_alone import forward_alone
 from .._known import marked_constant, settled, tell_ignored, window_of
 
 _FUNCTION = "flash_attn_func"
-_NAMES = {"sinks": "learnable_sink", "scale": "softmax_scale", "chunk": "attention_chunk", "q_scale": "q_descale", "k_scale": "k_descale", "v_scale": "v_descale"}
+_NAMES = {
+    "sinks": "learnable_sink", "scale": "softmax_scale", "chunk": "attention_chunk", "q_scale": "q_descale",
+    "k_scale": "k_descale", "v_scale": "v_descale"}
 _NO_BACKWARD = "flash_attn_func() of tensors of 8 bits, which has none; must be a forward alone, or q, k and v of 16 bits and more"
 
 
 @marked_constant
 def _check(dropout_p, refused):
     if dropout_p is None:
-        raise ValueError("dropout_p is None; accepted are numbers from 0 on, below 1 (softmax_scale, which FlashAttention 3 and 4 have in this place, "
-                         "goes by name)")
+        raise ValueError(
+            "dropout_p is None; must be numbers from 0 on, below 1 (softmax_scale, which FlashAttention 3 and 4 have "
+            "in this place, "
+            "goes by name)")
     rate_of(dropout_p)
     for name, instead in refused:
-        raise ValueError(f"{name} is given; accepted is None: {instead}")
+        raise ValueError(f"{name} is given; must be None: {instead}")
 
 
 def _factors(q, k, q_descale, k_descale, v_descale):
     """FlashAttention 3 has one factor for each batch entry and head of k, of q too; none is 1."""
     if q.dtype.itemsize > 1:
-        name = next(name for name, scale in (("q_descale", q_descale), ("k_descale", k_descale), ("v_descale", v_descale)) if scale is not None)
-        raise ValueError(f"{name} is given, and q is {q.dtype}; accepted are factors of 8-bit tensors")
+        name = next(name
+                    for name, scale in (("q_descale", q_descale), ("k_descale", k_descale), ("v_descale", v_descale))
+                    if scale is not None)
+        raise ValueError(f"{name} is given, and q is {q.dtype}; must be factors of 8-bit tensors")
     if q_descale is not None and q_descale.dim() == 2 and q_descale.shape[1] != q.shape[2]:
         q_descale = q_descale.repeat_interleave(q.shape[2] // k.shape[2], 1)
-    return {name: 1.0 if scale is None else scale for name, scale in (("q_scale", q_descale), ("k_scale", k_descale), ("v_scale", v_descale))}
+    return {
+        name: 1.0 if scale is None else scale
+        for name, scale in (("q_scale", q_descale), ("k_scale", k_descale), ("v_scale", v_descale))}
 
 
-def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
-                    deterministic=False, return_attn_probs=False, *, qv=None, q_descale=None, k_descale=None, v_descale=None, attention_chunk=0,
-                    num_splits=0, pack_gqa=None, sm_margin=0, learnable_sink=None, score_mod=None, mask_mod=None, aux_tensors=None,
-                    block_sparse_tensors=None, return_lse=False):
+def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+                    alibi_slopes=None, deterministic=False, return_attn_probs=False, *, qv=None, q_descale=None,
+                    k_descale=None, v_descale=None, attention_chunk=0, num_splits=0, pack_gqa=None, sm_margin=0,
+                    learnable_sink=None, score_mod=None, mask_mod=None, aux_tensors=None, block_sparse_tensors=None,
+                    return_lse=False):
     """FlashAttention, of the arguments of its versions 2, 3 and 4; those of 3 and 4 by name alone. Gradients of q, k and v.
 
     q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv, num_heads_kv, head_dim_v],
@@ -68,13 +79,15 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     if qv is not None:
         if mask_mod is not None:
             raise ValueError("mask_mod is given beside qv; must be None")
-        return flash_attn_varlen_func(q, k, v, None, None, None, None, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
-                                      return_attn_probs, attention_chunk=attention_chunk, learnable_sink=learnable_sink, score_mod=score_mod, q_descale=q_descale,
-                                      k_descale=k_descale, v_descale=v_descale, qv=qv, return_lse=return_lse)
+        return flash_attn_varlen_func(q, k, v, None, None, None, None, dropout_p, softmax_scale, causal, window_size,
+                                      softcap, alibi_slopes, deterministic, return_attn_probs,
+                                      attention_chunk=attention_chunk, learnable_sink=learnable_sink,
+                                      score_mod=score_mod, q_descale=q_descale, k_descale=k_descale,
+                                      v_descale=v_descale, qv=qv, return_lse=return_lse)
     choices = {}  # those that are given: the rest costs more than it says
-    for name, value in (("softcap", softcap or None), ("alibi_slopes", alibi_slopes), ("sinks", learnable_sink), ("chunk", attention_chunk or None),
-                        ("score_mod", score_mod), ("mask_mod", mask_mod), ("dropout_p", dropout_p or None),
-                        ("deterministic", True if deterministic else None)):
+    for name, value in (("softcap", softcap or None), ("alibi_slopes", alibi_slopes), ("sinks", learnable_sink),
+                        ("chunk", attention_chunk or None), ("score_mod", score_mod), ("mask_mod", mask_mod),
+                        ("dropout_p", dropout_p or None), ("deterministic", True if deterministic else None)):
         if value is not None:
             choices[name] = value
     narrow = q.dtype.itemsize == 1
@@ -86,7 +99,8 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
         wants_lse = flag("return_lse", return_lse) or return_attn_probs
     given = q, k, v, "causal_bottom_right" if causal else None, window_of(window_size), softmax_scale, None, wants_lse
     try:
-        result = forward_alone(lambda: attention(*given, **choices), _NO_BACKWARD, *given[:3], *choices.values()) if narrow else attention(*given, **choices)
+        result = forward_alone(lambda: attention(*given, **choices), _NO_BACKWARD, *given[:3], *
+                               choices.values()) if narrow else attention(*given, **choices)
     except (TypeError, ValueError) as error:
         raise renamed(error, _NAMES) from None
     return (*result, None) if return_attn_probs else result
@@ -97,25 +111,31 @@ def _tell_ignored(num_splits, pack_gqa, sm_margin):
     tell_ignored(_FUNCTION, [f"{name}={value}" for name, value, plain in given if value not in plain])
 
 
-def flash_attn_qkvpacked_func(qkv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
-                              deterministic=False, return_attn_probs=False, *, num_heads_q=None, **others):
+def flash_attn_qkvpacked_func(qkv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+                              alibi_slopes=None, deterministic=False, return_attn_probs=False, *, num_heads_q=None,
+                              **others):
     """flash_attn_func() of qkv [batch, seqlen, 3, num_heads, head_dim], without copies; as version 3 has it with num_heads_q of [batch, seqlen, num_heads_q + 2
     num_heads_kv, head_dim]. others: what flash_attn_func() takes by name."""
     if num_heads_q is not None and qkv.dim() == 4:
         heads = qkv.shape[2] - num_heads_q
         if num_heads_q < 1 or heads < 2 or heads % 2:
-            raise ValueError(f"num_heads_q is {num_heads_q} and qkv has {qkv.shape[2]} heads; accepted are num_heads_q + 2 num_heads_kv of them")
+            raise ValueError(
+                f"num_heads_q is {num_heads_q} and qkv has {qkv.shape[2]} heads; must be num_heads_q + 2 num_heads_kv "
+                f"of them"
+            )
         q, k, v = qkv.split((num_heads_q, heads // 2, heads // 2), 2)
     else:
         q, k, v = _unpacked("qkv", qkv, 3)
-    return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs, **others)
+    return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+                           return_attn_probs, **others)
 
 
-def flash_attn_kvpacked_func(q, kv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
-                             deterministic=False, return_attn_probs=False):
+def flash_attn_kvpacked_func(q, kv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+                             alibi_slopes=None, deterministic=False, return_attn_probs=False):
     """flash_attn_func() of kv [batch, seqlen_kv, 2, num_heads_kv, head_dim], without copies."""
     k, v = _unpacked("kv", kv, 2)
-    return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+    return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+                           return_attn_probs)
 
 
 def __getattr__(name):
@@ -128,5 +148,6 @@ def __getattr__(name):
 
 def _unpacked(name, packed, parts):
     if packed.dim() != 5 or packed.shape[2] != parts:
-        raise ValueError(f"{name} has {packed.dim()} dimensions; accepted are 5: [batch, seqlen, {parts}, num_heads, head_dim]")
+        raise ValueError(
+            f"{name} has {packed.dim()} dimensions; must be 5: [batch, seqlen, {parts}, num_heads, head_dim]")
     return packed.unbind(2)

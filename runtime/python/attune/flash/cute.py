@@ -29,7 +29,10 @@ def _refuse(**given):
 
 def _refuse_beside_mask_mod(mask_mod, causal, window):
     if mask_mod is not None and (causal or window is not None):
-        raise ValueError("mask_mod is given beside causal or window_size, which version 4 does not look at then; must be mask_mod alone, with all that it hides")
+        raise ValueError(
+            "mask_mod is given beside causal or window_size, which version 4 does not look at then; must be mask_mod "
+            "alone, with all that it hides"
+        )
 
 
 def _lse_of(lse, qv):
@@ -37,33 +40,41 @@ def _lse_of(lse, qv):
     return lse if lse is None or qv is None else lse.transpose(-1, -2)
 
 
-def flash_attn_func(q, k, v, qv=None, gather_kv_indices=None, softmax_scale=None, causal=False, window_size=(None, None), learnable_sink=None, softcap=0.0,
-                    num_splits=1, pack_gqa=None, deterministic=False, score_mod=None, score_mod_bwd=None, mask_mod=None, aux_tensors=None, aux_scalars=None,
-                    block_sparse_tensors=None, block_sparse_tensors_bwd=None, return_lse=False):
+def flash_attn_func(q, k, v, qv=None, gather_kv_indices=None, softmax_scale=None, causal=False,
+                    window_size=(None, None), learnable_sink=None, softcap=0.0, num_splits=1, pack_gqa=None,
+                    deterministic=False, score_mod=None, score_mod_bwd=None, mask_mod=None, aux_tensors=None,
+                    aux_scalars=None, block_sparse_tensors=None, block_sparse_tensors_bwd=None, return_lse=False):
     """FlashAttention 4's function of the same name. q, k, v, qv and lse: as of attune.flash.flash_attn_func(); beside qv lse is [batch, seqlen_q, num_heads_q].
 
     window_size: as this module's text says. score_mod, mask_mod: as of attune.attention(), which are FlexAttention's, not programs of CuTe; mask_mod goes with
     neither causal nor window_size. num_splits and pack_gqa are ignored, with one warning. Returns (out, lse), lse None without return_lse. Refused with a
     sentence: gather_kv_indices, score_mod_bwd, aux_tensors, aux_scalars, block_sparse_tensors and block_sparse_tensors_bwd."""
-    _refuse(gather_kv_indices=gather_kv_indices, score_mod_bwd=score_mod_bwd, aux_tensors=aux_tensors, aux_scalars=aux_scalars,
-            block_sparse_tensors=block_sparse_tensors, block_sparse_tensors_bwd=block_sparse_tensors_bwd)
+    _refuse(gather_kv_indices=gather_kv_indices, score_mod_bwd=score_mod_bwd, aux_tensors=aux_tensors,
+            aux_scalars=aux_scalars, block_sparse_tensors=block_sparse_tensors,
+            block_sparse_tensors_bwd=block_sparse_tensors_bwd)
     causal, return_lse = flag("causal", causal), flag("return_lse", return_lse)
     window = sides_of_version_4(window_size, causal)
     _refuse_beside_mask_mod(mask_mod, causal, window)
     if window is not None:
-        if score_mod is None and q.shape[1] != k.shape[1] and arguments.is_recorded(q) and not records_gradients(q, k, v, learnable_sink):
-            return flash_attn_varlen_func(q, k, v, qv, softmax_scale=softmax_scale, causal=causal, window_size=window_size, learnable_sink=learnable_sink, softcap=softcap,
-                                          return_lse=return_lse)  # whose programs have no lengths, for which a graph would be made anew
+        if score_mod is None and q.shape[1] != k.shape[1] and arguments.is_recorded(q) and not records_gradients(
+                q, k, v, learnable_sink):
+            return flash_attn_varlen_func(
+                q, k, v, qv, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
+                learnable_sink=learnable_sink, softcap=softcap,
+                return_lse=return_lse)  # whose programs have no lengths, for which a graph would be made anew
         mask_mod = arguments.program_of(window=window, ahead=k.shape[1] - q.shape[1])
-    found = _dense(q, k, v, 0.0, softmax_scale, causal, arguments.seen_by_kernels(window), softcap, None, deterministic, qv=qv, num_splits=num_splits,
-                   pack_gqa=pack_gqa, learnable_sink=learnable_sink, score_mod=score_mod, mask_mod=mask_mod, return_lse=return_lse)
+    found = _dense(q, k, v, 0.0, softmax_scale, causal, arguments.seen_by_kernels(window), softcap, None, deterministic,
+                   qv=qv, num_splits=num_splits, pack_gqa=pack_gqa, learnable_sink=learnable_sink, score_mod=score_mod,
+                   mask_mod=mask_mod, return_lse=return_lse)
     return (found[0], _lse_of(found[1], qv)) if return_lse else (found, None)
 
 
-def flash_attn_varlen_func(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, min_seqlen_k=None, seqused_q=None,
-                           seqused_k=None, gather_kv_indices=None, page_table=None, softmax_scale=None, causal=False, window_size=(None, None),
-                           learnable_sink=None, softcap=0.0, num_splits=1, pack_gqa=None, deterministic=False, score_mod=None, score_mod_bwd=None, mask_mod=None,
-                           block_sparse_tensors=None, aux_tensors=None, aux_scalars=None, return_lse=False, scheduler_metadata=None, seqlen_k_per_split=None,
+def flash_attn_varlen_func(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None,
+                           min_seqlen_k=None, seqused_q=None, seqused_k=None, gather_kv_indices=None, page_table=None,
+                           softmax_scale=None, causal=False, window_size=(None, None), learnable_sink=None, softcap=0.0,
+                           num_splits=1, pack_gqa=None, deterministic=False, score_mod=None, score_mod_bwd=None,
+                           mask_mod=None, block_sparse_tensors=None, aux_tensors=None, aux_scalars=None,
+                           return_lse=False, scheduler_metadata=None, seqlen_k_per_split=None,
                            disable_scheduler_metadata=False):
     """FlashAttention 4's function of the same name. Arguments: as of attune.flash.flash_attn_varlen_func(), over pages with page_table, too; window_size as this
     module's text says. lse: fp32 [num_heads_q, rows], or of q with its batch [batch, num_heads_q, seqlen_q]; beside qv [rows, num_heads_q] or [batch,
@@ -71,17 +82,24 @@ def flash_attn_varlen_func(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=Non
 
     min_seqlen_k, num_splits, pack_gqa, scheduler_metadata, seqlen_k_per_split and disable_scheduler_metadata are not looked at: the tuner chooses what they
     choose. Returns (out, lse), lse None without return_lse. Refused with a sentence: mask_mod and what flash_attn_func() refuses."""
-    _refuse(gather_kv_indices=gather_kv_indices, score_mod_bwd=score_mod_bwd, aux_tensors=aux_tensors, aux_scalars=aux_scalars,
-            block_sparse_tensors=block_sparse_tensors)
+    _refuse(gather_kv_indices=gather_kv_indices, score_mod_bwd=score_mod_bwd, aux_tensors=aux_tensors,
+            aux_scalars=aux_scalars, block_sparse_tensors=block_sparse_tensors)
     if mask_mod is not None:
-        raise ValueError("mask_mod is given for sequences end to end; must be None: attune.attention(documents=, mask_mod=) takes one")
+        raise ValueError(
+            "mask_mod is given for sequences end to end; must be None: attune.attention(documents=, mask_mod=) takes "
+            "one"
+        )
     causal, return_lse = flag("causal", causal), flag("return_lse", return_lse)
-    found = _of_sequences(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, 0.0, softmax_scale, causal, sides_of_version_4(window_size, causal),
-                          softcap, None, deterministic, qv=qv, seqused_q=seqused_q, seqused_k=seqused_k, page_table=page_table,
-                          learnable_sink=learnable_sink, score_mod=score_mod, return_lse=return_lse, num_splits=num_splits, pack_gqa=pack_gqa)
+    found = _of_sequences(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, 0.0, softmax_scale, causal,
+                          sides_of_version_4(window_size,
+                                             causal), softcap, None, deterministic, qv=qv, seqused_q=seqused_q,
+                          seqused_k=seqused_k, page_table=page_table, learnable_sink=learnable_sink,
+                          score_mod=score_mod, return_lse=return_lse, num_splits=num_splits, pack_gqa=pack_gqa)
     return (found[0], _lse_of(found[1], qv)) if return_lse else (found, None)
 
 
-def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None, cu_seqlens=None, seqused=None, virtual_batch_idx=None, return_lse=True):
+def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None, cu_seqlens=None, seqused=None,
+                       virtual_batch_idx=None, return_lse=True):
     """attune.flash.flash_attn_combine(), with all arguments by place."""
-    return _combine(out_partial, lse_partial, out, out_dtype, cu_seqlens=cu_seqlens, seqused=seqused, virtual_batch_idx=virtual_batch_idx, return_lse=return_lse)
+    return _combine(out_partial, lse_partial, out, out_dtype, cu_seqlens=cu_seqlens, seqused=seqused,
+                    virtual_batch_idx=virtual_batch_idx, return_lse=return_lse)

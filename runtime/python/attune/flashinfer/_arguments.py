@@ -140,7 +140,8 @@ def check_integers(name, tensor, wanted, rank=1):
     if not tensors.is_torch(tensor):
         raise ValueError(f"{name} is {tensors.kind_text(tensor)}; must be a tensor of integers, {wanted}")
     if tensor.is_floating_point() or tensor.is_complex() or str(tensor.dtype) == "torch.bool" or tensor.dim() != rank:
-        raise ValueError(f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}; must be a tensor of integers, {wanted}")
+        raise ValueError(
+            f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}; must be a tensor of integers, {wanted}")
 
 
 def bools(name, value, device=None):
@@ -153,7 +154,10 @@ def bools(name, value, device=None):
     if made.dtype == torch.bool:
         return made
     if made.is_floating_point() or made.is_complex():
-        raise ValueError(f"{name} is {made.dtype}; must be of bools, True where a key is seen: a mask of floats is a bias, which attune.attention(bias=) takes")
+        raise ValueError(
+            f"{name} is {made.dtype}; must be of bools, True where a key is seen: a mask of floats is a bias, which "
+            f"attune.attention(bias=) takes"
+        )
     if not bool(((made == 0) | (made == 1)).all()):
         raise ValueError(f"{name} is {made.dtype} with elements other than 0 and 1; must be of bools")
     return made.bool()
@@ -182,7 +186,9 @@ def floats(name, value, wanted, like=None, name_of_like="q"):
     if not tensor(name, value, wanted).is_floating_point():
         raise ValueError(f"{name} is {value.dtype}; must be of floats")
     if like is not None and (value.dtype, value.device) != (like.dtype, like.device):
-        raise ValueError(f"{name} is {value.dtype} on {value.device} and {name_of_like} {like.dtype} on {like.device}; must be alike")
+        raise ValueError(
+            f"{name} is {value.dtype} on {value.device} and {name_of_like} {like.dtype} on {like.device}; must be alike"
+        )
     return value
 
 
@@ -206,7 +212,10 @@ def refuse_short(planned, q, k, name_of_caches):
     rows, places = planned._least
     if q.shape[0] < rows or k.shape[0] < places:
         what = "pages" if k.dim() == 4 else "keys"
-        raise ValueError(f"q has {q.shape[0]} rows and {name_of_caches} {k.shape[0]} {what}; must be {rows} and {places} or more, which the lists of plan() name")
+        raise ValueError(
+            f"q has {q.shape[0]} rows and {name_of_caches} {k.shape[0]} {what}; must be {rows} and {places} or more, "
+            f"which the lists of plan() name"
+        )
 
 
 refuse_short._torchdynamo_inline = _traced
@@ -219,7 +228,10 @@ def buffer(name, value, shape, dtype, device):
     if not tensors.is_torch(value):
         raise TypeError(f"{name} is {tensors.kind_text(value)}; must be a PyTorch tensor, which the call writes")
     if tuple(value.shape) != tuple(shape) or value.dtype != (dtype or value.dtype) or value.device != device:
-        raise ValueError(f"{name} is {value.dtype} of shape {tuple(value.shape)} on {value.device}; must be {dtype} of shape {tuple(shape)} on {device}")
+        raise ValueError(
+            f"{name} is {value.dtype} of shape {tuple(value.shape)} on {value.device}; must be {dtype} of shape "
+            f"{tuple(shape)} on {device}"
+        )
     if any(step == 0 and extent > 1 for step, extent in zip(value.stride(), value.shape)):
         raise ValueError(f"{name} has strides {tuple(value.stride())}; must have a place of its own for each element")
     return value

@@ -24,7 +24,8 @@ def caches_of(paged_kv_cache, kv_layout, name="paged_kv_cache"):
     if isinstance(paged_kv_cache, (tuple, list)):
         k, v = paged_kv_cache if len(paged_kv_cache) == 2 else (None, None)
     else:
-        both = paged_kv_cache if tensors.is_torch(paged_kv_cache) and paged_kv_cache.dim() in (4, 5) and paged_kv_cache.shape[1] == 2 else None
+        both = paged_kv_cache if tensors.is_torch(paged_kv_cache) and paged_kv_cache.dim() in (
+            4, 5) and paged_kv_cache.shape[1] == 2 else None
         k, v = (None, None) if both is None else both.unbind(1)
     if not (tensors.is_torch(k) and tensors.is_torch(v)) or k.dim() not in (3, 4) or v.dim() != k.dim():
         _refuse_caches(paged_kv_cache, kv_layout, name)
@@ -33,8 +34,10 @@ def caches_of(paged_kv_cache, kv_layout, name="paged_kv_cache"):
     elif kv_layout == "HND":
         k, v = k.transpose(1, 2), v.transpose(1, 2)
     if k.shape[:3] != v.shape[:3] or k.dtype != v.dtype or k.device != v.device:
-        raise ValueError(f"{name} has K of {k.dtype}, shape {tuple(k.shape)}, on {k.device} and V of {v.dtype}, {tuple(v.shape)}, on {v.device}; must be alike but "
-                         "for head_dim")
+        raise ValueError(
+            f"{name} has K of {k.dtype}, shape {tuple(k.shape)}, on {k.device} and V of {v.dtype}, {tuple(v.shape)}, "
+            f"on {v.device}; must be alike but "
+            "for head_dim")
     arguments.refuse_other_codes(name, k)
     return k, v
 
@@ -44,8 +47,10 @@ def _refuse_caches(given, kv_layout, name):
         return f"of shape {tuple(x.shape)}" if tensors.is_torch(x) else tensors.kind_text(x)
     found = f"a pair or list of {[words(x) for x in given]}" if isinstance(given, (tuple, list)) else words(given)
     rest = "page_size, num_kv_heads" if kv_layout == "NHD" else "num_kv_heads, page_size"
-    raise ValueError(f"{name} is {found}; must be a tensor [pages, 2, {rest}, head_dim], or a pair of K and V without the second axis; pages of one key may "
-                     "lack the axis of page_size")
+    raise ValueError(
+        f"{name} is {found}; must be a tensor [pages, 2, {rest}, head_dim], or a pair of K and V without the second "
+        f"axis; pages of one key may "
+        "lack the axis of page_size")
 
 
 def heads_last(k, v, kv_layout, names=("k", "v")):
@@ -54,8 +59,10 @@ def heads_last(k, v, kv_layout, names=("k", "v")):
     for name, tensor in zip(names, (k, v)):
         arguments.floats_or_codes(name, tensor, wanted)
     if k.shape[:2] != v.shape[:2] or k.dtype != v.dtype or k.device != v.device:
-        raise ValueError(f"{names[1]} is {v.dtype} of shape {tuple(v.shape)} on {v.device} and {names[0]} {k.dtype} of {tuple(k.shape)} on {k.device}; must be alike "
-                         "but for head_dim")
+        raise ValueError(
+            f"{names[1]} is {v.dtype} of shape {tuple(v.shape)} on {v.device} and {names[0]} {k.dtype} of "
+            f"{tuple(k.shape)} on {k.device}; must be alike "
+            "but for head_dim")
     return (k, v) if kv_layout == "NHD" else (k.transpose(0, 1), v.transpose(0, 1))
 
 
@@ -83,9 +90,13 @@ def lengths_of(indptr, last_page_len, page_size, names=("kv_indptr", "kv_last_pa
     """Returns the keys of each request: all of its pages are full but the last. Both are tensors of one device."""
     counts = indptr[1:] - indptr[:-1]
     if last_page_len.shape != counts.shape:
-        raise ValueError(f"{names[1]} has shape {tuple(last_page_len.shape)} and {names[0]} {tuple(indptr.shape)}; must be [batch] and [batch + 1]")
+        raise ValueError(
+            f"{names[1]} has shape {tuple(last_page_len.shape)} and {names[0]} {tuple(indptr.shape)}; must be [batch] "
+            f"and [batch + 1]"
+        )
     if host_sees(last_page_len) and not all(0 <= n <= page_size for n in last_page_len.tolist()):
-        raise ValueError(f"{names[1]} is {last_page_len.tolist()[:8]}; must be 0 to {page_size}, which a page has room for")
+        raise ValueError(
+            f"{names[1]} is {last_page_len.tolist()[:8]}; must be 0 to {page_size}, which a page has room for")
     return ((counts - 1).clamp(min=0) * page_size + last_page_len) * (counts > 0)
 
 
@@ -96,8 +107,12 @@ def keys_of(indptr, last_page_len, seq_lens, page_size, names):
     lengths = arguments.integers(names[2], seq_lens, "[batch]")
     if last_page_len is not None:
         last = arguments.integers(names[1], last_page_len, "[batch]")
-        if last.shape == lengths.shape and not bool(((last == lengths) | ((lengths - last) % page_size == 0) & (last <= page_size)).all()):
-            raise ValueError(f"{names[1]} is {last.tolist()[:8]} and {names[2]} {lengths.tolist()[:8]}, in pages of {page_size}; must say the same")
+        if last.shape == lengths.shape and not bool(
+            ((last == lengths) | ((lengths - last) % page_size == 0) & (last <= page_size)).all()):
+            raise ValueError(
+                f"{names[1]} is {last.tolist()[:8]} and {names[2]} {lengths.tolist()[:8]}, in pages of {page_size}; "
+                f"must say the same"
+            )
     return lengths
 
 
@@ -107,24 +122,35 @@ def pages_of(indptr, indices, lengths, device, page_size, names=("paged_kv_indpt
     import torch
     requests, name = indptr.numel() - 1, names[0]
     if requests < 0:
-        raise ValueError(f"{name} is empty; must be [batch + 1]: where the pages of each request begin, and where the last one's end")
+        raise ValueError(
+            f"{name} is empty; must be [batch + 1]: where the pages of each request begin, and where the last one's end"
+        )
     if lengths.numel() != requests:
-        raise ValueError(f"{name} has {requests + 1} numbers and there are lengths of {lengths.numel()} requests; must be n + 1 and n")
+        raise ValueError(
+            f"{name} has {requests + 1} numbers and there are lengths of {lengths.numel()} requests; must be n + 1 and "
+            f"n"
+        )
     counts = indptr[1:] - indptr[:-1]
     if requests and (indptr[0] != 0 or counts.min() < 0 or int(indptr[-1]) > indices.numel()):
-        raise ValueError(f"{name} goes from {int(indptr[0])} to {int(indptr[-1])} and {names[1]} has {indices.numel()} pages; must be numbers from 0 on that do not "
-                         "fall, up to as many")
+        raise ValueError(
+            f"{name} goes from {int(indptr[0])} to {int(indptr[-1])} and {names[1]} has {indices.numel()} pages; must "
+            f"be numbers from 0 on that do not "
+            "fall, up to as many")
     _refuse_beyond(lengths, counts, page_size)
     most = int(counts.max()) if requests else 0
     if most_pages and most > most_pages:
-        raise ValueError(f"{name} has a request of {most} pages; must be at most {most_pages}, for which the wrapper was made (most_pages)")
+        raise ValueError(
+            f"{name} has a request of {most} pages; must be at most {most_pages}, for which the wrapper was made "
+            f"(most_pages)"
+        )
     width = most_pages or rounded(most)
     table = torch.full((requests, width), -1, dtype=torch.int32, device="cpu")
     used = indices[:int(indptr[-1])] if requests else indices[:0]
     if used.numel() and int(used.min()) < 0:
         raise ValueError(f"{names[1]} has a page {int(used.min())}; must be 0 or more")
     table[torch.arange(width, device="cpu")[None] < counts[:, None]] = used.int()
-    return dict(kv_lengths=lengths.int().to(device), page_table=table.to(device)), int(used.max()) + 1 if used.numel() else 0
+    return dict(kv_lengths=lengths.int().to(device),
+                page_table=table.to(device)), int(used.max()) + 1 if used.numel() else 0
 
 
 def _refuse_beyond(lengths, pages, page_size):
@@ -132,7 +158,10 @@ def _refuse_beyond(lengths, pages, page_size):
     beyond = (lengths < 0) | (lengths > pages * page_size)
     if beyond.any():
         i = int(beyond.int().argmax())
-        raise ValueError(f"request {i} has {int(lengths[i])} keys and {int(pages[i])} pages of {page_size}; must be 0 to {int(pages[i]) * page_size} keys")
+        raise ValueError(
+            f"request {i} has {int(lengths[i])} keys and {int(pages[i])} pages of {page_size}; must be 0 to "
+            f"{int(pages[i]) * page_size} keys"
+        )
 
 
 def tables_of(block_tables, lengths, device, page_size, most_pages=0):
@@ -141,18 +170,22 @@ def tables_of(block_tables, lengths, device, page_size, most_pages=0):
     arguments.check_integers("block_tables", block_tables, "[batch, pages]", 2)
     columns = block_tables.shape[1]
     if block_tables.shape[0] != lengths.numel():
-        raise ValueError(f"block_tables has shape {tuple(block_tables.shape)}; must be [batch, pages], of {lengths.numel()} requests")
+        raise ValueError(
+            f"block_tables has shape {tuple(block_tables.shape)}; must be [batch, pages], of {lengths.numel()} requests"
+        )
     _refuse_beyond(lengths, torch.full_like(lengths, columns), page_size)
     width = most_pages or rounded(columns)
     if columns > width:
-        raise ValueError(f"block_tables has {columns} columns; must be at most {width}, for which the wrapper was made (most_pages)")
+        raise ValueError(
+            f"block_tables has {columns} columns; must be at most {width}, for which the wrapper was made (most_pages)")
     table = torch.full((lengths.numel(), width), -1, dtype=torch.int32, device=device)
     table[:, :columns] = block_tables
     most = 0
     if host_sees(block_tables) and lengths.numel():
         used = block_tables[torch.arange(columns)[None] * page_size < lengths[:, None]]
         if used.numel() and int(used.min()) < 0:
-            raise ValueError(f"block_tables has a page {int(used.min())} ahead of the end of a request; must be 0 or more")
+            raise ValueError(
+                f"block_tables has a page {int(used.min())} ahead of the end of a request; must be 0 or more")
         most = int(used.max()) + 1 if used.numel() else 0
     return dict(kv_lengths=lengths.int().to(device), page_table=table), most
 
@@ -161,7 +194,8 @@ def rows_of(indptr, device, name, begins, most, requests=None):
     """Returns a list of begins, and the most that any request has, by the names that attention_kvcache() has for them. `indptr` is on the host. `requests`: how
     many there are, and what says so."""
     if requests is not None and indptr.numel() != requests[0] + 1:
-        raise ValueError(f"{name} has {indptr.numel()} numbers and {requests[1]} is of {requests[0]} requests; must be n + 1 of n")
+        raise ValueError(
+            f"{name} has {indptr.numel()} numbers and {requests[1]} is of {requests[0]} requests; must be n + 1 of n")
     if indptr.numel() == 0 or indptr[0] != 0:
         raise ValueError(f"{name} is {indptr.tolist()[:4]}; must be [batch + 1], from 0 on")
     counts = indptr[1:] - indptr[:-1]
@@ -172,7 +206,8 @@ def rows_of(indptr, device, name, begins, most, requests=None):
 
 def check_bounds(most_rows, most_keys, row_counts, key_counts):
     """Refuses bounds of plan() that are below what its lists say: max_token_per_sequence and max_sequence_kv."""
-    for name, most, counts in (("max_token_per_sequence", most_rows, row_counts), ("max_sequence_kv", most_keys, key_counts)):
+    for name, most, counts in (("max_token_per_sequence", most_rows, row_counts), ("max_sequence_kv", most_keys,
+                                                                                   key_counts)):
         found = int(counts.max()) if counts.numel() else 0
         if most is not None and arguments.count(name, most, 0) < found:
             raise ValueError(f"{name} is {most} and a request has {found}; must be as many or more")
@@ -181,7 +216,8 @@ def check_bounds(most_rows, most_keys, row_counts, key_counts):
 def check_counts(name, given, counts, whose):
     """Refuses a list of counts that another list contradicts, `whose`."""
     if given is not None and not torch_equal(arguments.integers(name, given, "[batch]"), counts):
-        raise ValueError(f"{name} says otherwise than {whose}: it must be {counts.tolist()[:8]}" + (" .." if counts.numel() > 8 else ""))
+        raise ValueError(f"{name} says otherwise than {whose}: it must be {counts.tolist()[:8]}" +
+                         (" .." if counts.numel() > 8 else ""))
 
 
 def torch_equal(a, b):
@@ -195,8 +231,10 @@ def goes_into(held, made, follow):
     unlike = [name for name in {**held, **made} if not _fits(held.get(name), made.get(name), follow)]
     if unlike and follow:
         shapes = [getattr(of.get(unlike[0]), "shape", of.get(unlike[0])) for of in (made, held)]
-        raise ValueError(f"{unlike[0]} of this plan is {shapes[0]} and of the first {shapes[1]}; accepted with use_cuda_graph are plans of as many requests, and no "
-                         "more rows, keys and pages than the first had (most_pages makes room), with a mask if that had one")
+        raise ValueError(
+            f"{unlike[0]} of this plan is {shapes[0]} and of the first {shapes[1]}; accepted with use_cuda_graph are "
+            f"plans of as many requests, and no "
+            "more rows, keys and pages than the first had (most_pages makes room), with a mask if that had one")
     return not unlike
 
 
@@ -241,9 +279,12 @@ def scales_of(q, k, sm_scale, q_scale, k_scale, v_scale):
         factors = (("k_scale", k_scale), ("v_scale", v_scale))
         keywords = {name: 1.0 if scale is None else _factor(name, scale) for name, scale in factors}
         k_scale = v_scale = None
-    numbers = [arguments.number(name, factor) for name, factor in (("q_scale", q_scale), ("k_scale", k_scale)) if factor is not None]
+    numbers = [
+        arguments.number(name, factor) for name, factor in (("q_scale", q_scale), ("k_scale", k_scale))
+        if factor is not None]
     if sm_scale is not None or math.prod(numbers) != 1:
-        keywords["scale"] = (q.shape[-1] ** -0.5 if sm_scale is None else arguments.scale_of("sm_scale", sm_scale)) * math.prod(numbers)
+        keywords["scale"] = (q.shape[-1]**-0.5
+                             if sm_scale is None else arguments.scale_of("sm_scale", sm_scale)) * math.prod(numbers)
         if keywords["scale"] <= 0:
             raise ValueError(f"q_scale times k_scale is {math.prod(numbers)}; must be above 0")
     return keywords, 1.0 if v_scale is None else arguments.number("v_scale", v_scale)

@@ -12,7 +12,10 @@ def _bits_of(packed, sizes, name):
     packed = arguments.bytes_of(name, packed, "cpu")
     bytes_of = (sizes + 7) // 8
     if packed.numel() != int(bytes_of.sum()):
-        raise ValueError(f"{name} has {packed.numel()} bytes; must be {int(bytes_of.sum())}: of each request its rows times its keys, in bits, from a byte on")
+        raise ValueError(
+            f"{name} has {packed.numel()} bytes; must be {int(bytes_of.sum())}: of each request its rows times its "
+            f"keys, in bits, from a byte on"
+        )
     bits = (packed[:, None] >> torch.arange(8, dtype=torch.uint8, device="cpu")) & 1
     padding = 8 * (bytes_of.cumsum(0) - bytes_of) - (sizes.cumsum(0) - sizes)  # ahead of each request's
     return bits.flatten()[torch.arange(int(sizes.sum()), device="cpu") + padding.repeat_interleave(sizes)].bool()
@@ -32,7 +35,10 @@ def bools_of(custom_mask, packed_custom_mask, rows, keys, device="cpu"):
         shapes = [(rows.numel(), *one)] + ([one] if rows.numel() == 1 else [])
     if tuple(mask.shape) not in [(total,), *shapes]:
         also = "".join(f", or {shape}" for shape in shapes)
-        raise ValueError(f"custom_mask has shape {tuple(mask.shape)}; must be ({total},){also}: of each request its rows times its keys")
+        raise ValueError(
+            f"custom_mask has shape {tuple(mask.shape)}; must be ({total},){also}: of each request its rows times its "
+            f"keys"
+        )
     return mask.flatten()
 
 
@@ -44,7 +50,8 @@ def mask_of(custom_mask, packed_custom_mask, rows, keys, device, room=0):
         raise ValueError(f"custom_mask has {flat.numel()} elements; must be less than 2^31, which programs count to")
     mask = torch.zeros(max(room, rounded(flat.numel())), dtype=torch.bool, device="cpu")
     mask[:flat.numel()] = flat
-    lists = dict(mask=mask, mask_begins=(sizes.cumsum(0) - sizes).int(), mask_keys=keys.int(), mask_first=(keys - rows).int())
+    lists = dict(mask=mask, mask_begins=(sizes.cumsum(0) - sizes).int(), mask_keys=keys.int(),
+                 mask_first=(keys - rows).int())
     return {name: tensor.to(device) for name, tensor in lists.items()}
 
 

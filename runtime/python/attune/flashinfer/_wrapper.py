@@ -13,14 +13,20 @@ def positions_of(pos_encoding_mode, num_heads, device, looks_ahead, logits_soft_
     if pos_encoding_mode == "NONE":
         return {}
     if pos_encoding_mode == "ALIBI" and logits_soft_cap:
-        raise ValueError(f"logits_soft_cap is {logits_soft_cap} and pos_encoding_mode 'ALIBI'; must be one of them: attune caps scores before slopes, and "
-                         "FlashInfer behind them")
+        raise ValueError(
+            f"logits_soft_cap is {logits_soft_cap} and pos_encoding_mode 'ALIBI'; must be one of them: attune caps "
+            f"scores before slopes, and "
+            "FlashInfer behind them")
     if pos_encoding_mode == "ALIBI" and looks_ahead:
-        raise ValueError("pos_encoding_mode is 'ALIBI' without a causal mask; must be 'NONE' there: attune's distances have no sign behind a row's own place, which "
-                         "FlashInfer's have")
+        raise ValueError(
+            "pos_encoding_mode is 'ALIBI' without a causal mask; must be 'NONE' there: attune's distances have no sign "
+            "behind a row's own place, which "
+            "FlashInfer's have")
     if pos_encoding_mode != "ALIBI":
-        raise ValueError(f"pos_encoding_mode is {pos_encoding_mode!r}; must be 'NONE' or 'ALIBI': append_kv(cos=, sin=, q=) turns k and q by rotary angles when k "
-                         "is written")
+        raise ValueError(
+            f"pos_encoding_mode is {pos_encoding_mode!r}; must be 'NONE' or 'ALIBI': append_kv(cos=, sin=, q=) turns k "
+            f"and q by rotary angles when k "
+            "is written")
     import torch
     return {"alibi_slopes": torch.tensor(alibi_slopes(num_heads), dtype=torch.float32, device=device)}
 
@@ -41,10 +47,13 @@ class Wrapper:
     def __init__(self, workspace, use_cuda_graph, jit_args, most_pages=None, buffers=(), backend="auto"):
         arguments.nothing(jit_args=jit_args)
         arguments.hints(words=(("backend", backend),))
-        self._workspace, self._follows = arguments.workspace("float_workspace_buffer", workspace), arguments.flag("use_cuda_graph", use_cuda_graph)
+        self._workspace, self._follows = arguments.workspace("float_workspace_buffer", workspace), arguments.flag(
+            "use_cuda_graph", use_cuda_graph)
         self._most_pages = 0 if most_pages is None else arguments.count("most_pages", most_pages)
         self._held, self._mask, self._choices, self._expected = None, None, None, None
-        self._buffers = {name: arguments.list_buffer(name, buffer) for name, buffer in dict(buffers).items() if buffer is not None}
+        self._buffers = {
+            name: arguments.list_buffer(name, buffer)
+            for name, buffer in dict(buffers).items() if buffer is not None}
 
     def __getstate__(self):
         """Without the program, which would go on reading the lists of the wrapper that this is a copy of, and without that one's buffers."""
@@ -83,7 +92,8 @@ class Wrapper:
         """Returns lists of keys that seq_lens counts, where it is given, and of pages that block_tables has, likewise; and how many pages a cache must have. `names`:
         those of the first lists."""
         arguments.count("page_size", page_size)
-        indptr, indices = arguments.integers(names[0], indptr), arguments.integers(names[1], indices, "[pages of all requests]")
+        indptr, indices = arguments.integers(names[0], indptr), arguments.integers(names[1], indices,
+                                                                                   "[pages of all requests]")
         seq_lens = lists.keys_of(indptr, last_page_len, seq_lens, page_size, (names[0], *names[2:]))
         most = self._most_pages
         if self._follows and not most and self._held is not None:
@@ -100,7 +110,10 @@ class Wrapper:
             if values is None:
                 continue
             if len(values) > buffer.shape[0]:
-                raise ValueError(f"{name} has {buffer.shape[0]} elements and plan() has {len(values)} for it; must be as many or more")
+                raise ValueError(
+                    f"{name} has {buffer.shape[0]} elements and plan() has {len(values)} for it; must be as many or "
+                    f"more"
+                )
             pairs.append((buffer[:len(values)], values))
         return pairs
 
@@ -116,15 +129,19 @@ class Wrapper:
         elif self._held is not before:
             self._mask = masks.program_of(self._held)
 
-    def _choose(self, made, num_qo_heads, num_kv_heads, head_dims, page_size, *, pos_encoding_mode="NONE", looks_ahead=False, window_left=-1, logits_soft_cap=None,
-                sm_scale=None, invariant=False, device, causal=False, types=(None, None, None), least=(0, 0), buffers=()):
+    def _choose(self, made, num_qo_heads, num_kv_heads, head_dims, page_size, *, pos_encoding_mode="NONE",
+                looks_ahead=False, window_left=-1, logits_soft_cap=None, sm_scale=None, invariant=False, device,
+                causal=False, types=(None, None, None), least=(0, 0), buffers=()):
         """Takes a plan as a whole, or refuses it and keeps the one before. `made`: its lists; `types`: of q, of caches, of out; `least`: rows of q, and pages or
         keys, that there must be; `buffers`: pairs of _room_in_buffers()."""
         arguments.heads(num_qo_heads, num_kv_heads)
         for name, head_dim in zip(("head_dim_qk", "head_dim_vo") if len(head_dims) == 2 else ("head_dim",), head_dims):
             arguments.count(name, head_dim)
-        choices = self._choices_of(pos_encoding_mode, looks_ahead, window_left, logits_soft_cap, sm_scale, num_qo_heads, device)
-        made_types = [arguments.dtype_of(name, given) for name, given in zip(("q_data_type", "kv_data_type", "o_data_type"), types)]
+        choices = self._choices_of(pos_encoding_mode, looks_ahead, window_left, logits_soft_cap, sm_scale, num_qo_heads,
+                                   device)
+        made_types = [
+            arguments.dtype_of(name, given)
+            for name, given in zip(("q_data_type", "kv_data_type", "o_data_type"), types)]
         self._hold(made)
         self._expected = (num_qo_heads, num_kv_heads, head_dims[0], head_dims[-1], page_size)
         self._types, self._least, self._device = made_types, least, device
@@ -136,13 +153,16 @@ class Wrapper:
         """Returns what plan() and forward() choose, by the names that attention_kvcache() has."""
         softcap = arguments.soft_cap(logits_soft_cap)
         positions = positions_of(pos_encoding_mode, num_qo_heads, device, looks_ahead, softcap)
-        return dict(window=arguments.window("window_left", window_left), softcap=softcap, scale=arguments.scale_of("sm_scale", sm_scale), **positions)
+        return dict(window=arguments.window("window_left", window_left), softcap=softcap, scale=arguments.scale_of(
+            "sm_scale", sm_scale), **positions)
 
-    def _rechoose(self, causal, pos_encoding_mode, window_left, logits_soft_cap, sm_scale, rope_scale, rope_theta, looks_ahead=False):
+    def _rechoose(self, causal, pos_encoding_mode, window_left, logits_soft_cap, sm_scale, rope_scale, rope_theta,
+                  looks_ahead=False):
         """Puts the choices of forward() in the place of plan()'s, as FlashInfer does. causal: None leaves that of the plan."""
         self._refuse_unplanned()
         arguments.rotary(rope_scale, rope_theta)
-        choices = self._choices_of(pos_encoding_mode, looks_ahead, window_left, logits_soft_cap, sm_scale, self._expected[0], self._device)
+        choices = self._choices_of(pos_encoding_mode, looks_ahead, window_left, logits_soft_cap, sm_scale,
+                                   self._expected[0], self._device)
         self._window, self._sm_scale = choices.pop("window"), choices.pop("scale")
         kept = {name: self._choices[name] for name in ("is_causal", "batch_invariant")}
         self._choices = {**choices, **kept} if causal is None else {**choices, **kept, "is_causal": causal}
@@ -155,12 +175,16 @@ class Wrapper:
         """Refuses tensors that are not as planned, and buffers that do not fit."""
         self._refuse_unplanned()
         if of_jit:
-            raise ValueError(f"run() is given {len(of_jit)} arguments more than tensors; must be none, which programs of jit_args would take")
+            raise ValueError(
+                f"run() is given {len(of_jit)} arguments more than tensors; must be none, which programs of jit_args "
+                f"would take"
+            )
         arguments.floats("q", q, "[rows, num_qo_heads, head_dim]")
         found = (q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], k.shape[1] if k.dim() == 4 else None)
         if found != self._expected:
             names = ("num_qo_heads", "num_kv_heads", "head_dim", "head_dim of v", "page_size")
-            raise ValueError(", ".join(f"{name} is {a} and plan() was told {b}" for name, a, b in zip(names, found, self._expected) if a != b) +
+            raise ValueError(", ".join(f"{name} is {a} and plan() was told {b}"
+                                       for name, a, b in zip(names, found, self._expected) if a != b) +
                              "; must be tensors as planned")
         self._check_types(q, k, name_of_caches)
         arguments.refuse_short(self, q, k, name_of_caches)
@@ -174,21 +198,26 @@ class Wrapper:
         arguments.check_dtype("q", q, "q_data_type", of_q)
         arguments.check_dtype(name_of_caches, k, "kv_data_type", of_caches)
         if of_out is not None and of_out != q.dtype:
-            raise ValueError(f"o_data_type is {_name_of(of_out)} and q {_name_of(q.dtype)}; must be None or q's dtype, which out has")
+            raise ValueError(
+                f"o_data_type is {_name_of(of_out)} and q {_name_of(q.dtype)}; must be None or q's dtype, which out has"
+            )
         lists_are_on = self._held["kv_lengths" if "kv_lengths" in self._held else "q_begins"].device
         if q.device != lists_are_on:
-            raise ValueError(f"q is on {q.device} and the lists of plan() on {lists_are_on}; must be on one device, which is that of float_workspace_buffer, or of "
-                             "the lists without one")
+            raise ValueError(
+                f"q is on {q.device} and the lists of plan() on {lists_are_on}; must be on one device, which is that "
+                f"of float_workspace_buffer, or of "
+                "the lists without one")
 
-    def _attend(self, q, k, v, given, scales, *, window_left=None, sinks=None, out=None, lse=None, return_lse=False, sm_scale=None, causal=False):
+    def _attend(self, q, k, v, given, scales, *, window_left=None, sinks=None, out=None, lse=None, return_lse=False,
+                sm_scale=None, causal=False):
         """Returns out and lse in base 2, which is None unless it is returned or written. q, out: as attention_kvcache() has them. causal: rows that are not so by
         plan."""
         return_lse = arguments.flag("return_lse", return_lse) or lse is not None
         keywords, factor = lists.scales_of(q, k, self._sm_scale if sm_scale is None else sm_scale, *scales)
         more = {} if self._mask is None else {"mask_mod": self._mask}
         choices = {**self._choices, "is_causal": self._choices["is_causal"] or causal}
-        found = attention_kvcache(q, k, v, window=window_of(self._window if window_left is None else window_left), sinks=sinks, out=out,
-                                  return_lse=return_lse, **given, **choices, **keywords, **more)
+        found = attention_kvcache(q, k, v, window=window_of(self._window if window_left is None else window_left),
+                                  sinks=sinks, out=out, return_lse=return_lse, **given, **choices, **keywords, **more)
         o, natural = found if return_lse else (found, None)
         if factor != 1:
             o.mul_(factor)
@@ -196,4 +225,3 @@ class Wrapper:
             return o, None
         made = lists.in_base_2(natural)
         return o, made if lse is None else lse.copy_(made.reshape(lse.shape))
-

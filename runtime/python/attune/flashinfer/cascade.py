@@ -14,9 +14,15 @@ def _check_state(v, s, names, like=None):
     arguments.floats(name_v, v, _VALUES)
     arguments.floats(name_s, s, _LSES)
     if tuple(s.shape) != tuple(v.shape[:2]) or s.device != v.device:
-        raise ValueError(f"{name_s} has shape {tuple(s.shape)} on {s.device} and {name_v} {tuple(v.shape)} on {v.device}; must be {_LSES} and {_VALUES}")
+        raise ValueError(
+            f"{name_s} has shape {tuple(s.shape)} on {s.device} and {name_v} {tuple(v.shape)} on {v.device}; must be "
+            f"{_LSES} and {_VALUES}"
+        )
     if like is not None and (v.shape, v.device) != (like[0].shape, like[0].device):
-        raise ValueError(f"{name_v} has shape {tuple(v.shape)} on {v.device} and {like[1]} {tuple(like[0].shape)} on {like[0].device}; must be alike")
+        raise ValueError(
+            f"{name_v} has shape {tuple(v.shape)} on {v.device} and {like[1]} {tuple(like[0].shape)} on "
+            f"{like[0].device}; must be alike"
+        )
 
 
 def merge_state(v_a, s_a, v_b, s_b, *, _names=("v_a", "s_a", "v_b", "s_b")):
@@ -47,8 +53,10 @@ def merge_states(v, s):
     arguments.floats("v", v, "[rows, states, num_heads, head_dim]")
     arguments.floats("s", s, "[rows, states, num_heads]")
     if v.shape[1] == 0 or tuple(s.shape) != tuple(v.shape[:3]) or s.device != v.device:
-        raise ValueError(f"v has shape {tuple(v.shape)} on {v.device} and s {tuple(s.shape)} on {s.device}; must be [rows, states, num_heads, head_dim] and "
-                         "[rows, states, num_heads], of 1 state or more")
+        raise ValueError(
+            f"v has shape {tuple(v.shape)} on {v.device} and s {tuple(s.shape)} on {s.device}; must be [rows, states, "
+            f"num_heads, head_dim] and "
+            "[rows, states, num_heads], of 1 state or more")
     o, lse = merge_all(v.transpose(0, 1)[:, None], (s.float() * lists.LN_2).permute(1, 2, 0)[:, None].contiguous())
     return o[0].to(v.dtype), lists.in_base_2(lse)[0]
 
@@ -59,7 +67,8 @@ def _level(qo_indptr, kv_indptr, kv_indices, last_page_len, page_size, device, n
         names, (qo_indptr, kv_indptr, kv_indices), ("[groups + 1]", "[groups + 1]", "[pages of all groups]")))
     lengths = lists.keys_of(pages_begin, last_page_len, None, page_size, (names[1], names[3], None))
     made, pages = lists.pages_of(pages_begin, indices, lengths, device, page_size, names[1:3])
-    made.update(lists.rows_of(begins, device, names[0], "q_begins", "seqlen_q", (made["kv_lengths"].shape[0], names[1])))
+    made.update(lists.rows_of(begins, device, names[0], "q_begins", "seqlen_q",
+                              (made["kv_lengths"].shape[0], names[1])))
     return made, int(begins[-1]), pages
 
 
@@ -73,13 +82,16 @@ class MultiLevelCascadeAttentionWrapper:
 
     num_levels: 1 and more, from the widest prefix to each request. The workspace is not used; plan() writes its lists into buffers that are given. kv_layout: NHD
     or HND. use_cuda_graph: a plan that does not fit the first one's tensors is refused; without it, it gets tensors of its own."""
-
-    def __init__(self, num_levels, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False, qo_indptr_buf_arr=None, paged_kv_indptr_buf_arr=None,
-                 paged_kv_indices_buf_arr=None, paged_kv_last_page_len_buf_arr=None):
+    def __init__(self, num_levels, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False,
+                 qo_indptr_buf_arr=None, paged_kv_indptr_buf_arr=None, paged_kv_indices_buf_arr=None,
+                 paged_kv_last_page_len_buf_arr=None):
         self._layout, self._num_levels = lists.check_layout(kv_layout), arguments.count("num_levels", num_levels)
-        self._workspace, self._follows = arguments.workspace("float_workspace_buffer", float_workspace_buffer), arguments.flag("use_cuda_graph", use_cuda_graph)
+        self._workspace, self._follows = arguments.workspace("float_workspace_buffer",
+                                                             float_workspace_buffer), arguments.flag(
+                                                                 "use_cuda_graph", use_cuda_graph)
         self._levels, self._choices = None, None
-        given = dict(qo_indptr_buf_arr=qo_indptr_buf_arr, paged_kv_indptr_buf_arr=paged_kv_indptr_buf_arr, paged_kv_indices_buf_arr=paged_kv_indices_buf_arr,
+        given = dict(qo_indptr_buf_arr=qo_indptr_buf_arr, paged_kv_indptr_buf_arr=paged_kv_indptr_buf_arr,
+                     paged_kv_indices_buf_arr=paged_kv_indices_buf_arr,
                      paged_kv_last_page_len_buf_arr=paged_kv_last_page_len_buf_arr)
         self._buffers = [(name, self._of_levels(name, buffers)) for name, buffers in given.items()]
         for name, buffers in self._buffers:
@@ -107,21 +119,27 @@ class MultiLevelCascadeAttentionWrapper:
         if arguments.workspace("float_workspace_buffer", float_workspace_buffer) is not None:
             self._workspace = float_workspace_buffer
 
-    def plan(self, qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size,
-             causal=False, pos_encoding_mode="NONE", use_fp16_qk_reduction=False, sm_scale=None, window_left=-1, logits_soft_cap=None, rope_scale=None,
-             rope_theta=None, q_data_type=None, kv_data_type=None):
+    def plan(self, qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len, num_qo_heads,
+             num_kv_heads, head_dim, page_size, causal=False, pos_encoding_mode="NONE", use_fp16_qk_reduction=False,
+             sm_scale=None, window_left=-1, logits_soft_cap=None, rope_scale=None, rope_theta=None, q_data_type=None,
+             kv_data_type=None):
         """Lists of tensors, one a level, as FlashInfer has them: qo_indptr [groups + 1], paged_kv_indptr [groups + 1], paged_kv_indices [pages],
         paged_kv_last_page_len [groups]. causal counts in the last level. Refused: windows, which no level but the last could know, and positions."""
         arguments.hints(flags=(("use_fp16_qk_reduction", use_fp16_qk_reduction),))
         arguments.rotary(rope_scale, rope_theta)
         arguments.heads(num_qo_heads, num_kv_heads)
         if pos_encoding_mode != "NONE" or arguments.window("window_left", window_left) >= 0:
-            raise ValueError(f"pos_encoding_mode is {pos_encoding_mode!r} and window_left {window_left}; must be 'NONE' and -1 over shared prefixes")
+            raise ValueError(
+                f"pos_encoding_mode is {pos_encoding_mode!r} and window_left {window_left}; must be 'NONE' and -1 over "
+                f"shared prefixes"
+            )
         of_levels = [self._of_levels(name, given) for name, given in zip(
             _OF_LEVELS, (qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len))]
-        expected = (num_qo_heads, num_kv_heads, arguments.count("head_dim", head_dim), arguments.count("page_size", page_size))
+        expected = (num_qo_heads, num_kv_heads, arguments.count("head_dim",
+                                                                head_dim), arguments.count("page_size", page_size))
         types = arguments.dtype_of("q_data_type", q_data_type), arguments.dtype_of("kv_data_type", kv_data_type)
-        choices = dict(is_causal=arguments.flag("causal", causal), scale=arguments.scale_of("sm_scale", sm_scale), softcap=arguments.soft_cap(logits_soft_cap))
+        choices = dict(is_causal=arguments.flag("causal", causal), scale=arguments.scale_of("sm_scale", sm_scale),
+                       softcap=arguments.soft_cap(logits_soft_cap))
         device = lists.device_of(self._workspace, *(one for of_level in of_levels for one in of_level))
         made = [_level(*of_level, page_size, device, _OF_LEVELS) for of_level in zip(*of_levels)]
         pairs = list(zip(self._levels or [None] * self._num_levels, (level for level, *_ in made)))
@@ -133,11 +151,14 @@ class MultiLevelCascadeAttentionWrapper:
         self._least = max(rows for _, rows, _ in made), max(pages for *_, pages in made)
 
     def _write_buffers(self, of_levels):
-        places = [(name, buffer, values) for (name, buffers), given in zip(self._buffers, of_levels) for buffer, values in zip(buffers, given)
-                  if buffer is not None]
+        places = [(name, buffer, values) for (name, buffers), given in zip(self._buffers, of_levels)
+                  for buffer, values in zip(buffers, given) if buffer is not None]
         for name, buffer, values in places:
             if len(values) > buffer.shape[0]:
-                raise ValueError(f"{name} has a tensor of {buffer.shape[0]} elements and plan() has {len(values)} for it; must be as many or more")
+                raise ValueError(
+                    f"{name} has a tensor of {buffer.shape[0]} elements and plan() has {len(values)} for it; must be "
+                    f"as many or more"
+                )
         lists.write_buffers((buffer[:len(values)], values) for _, buffer, values in places)
 
     def _given(self, q, paged_kv_cache):
@@ -168,8 +189,10 @@ def _check_expected(q, k, expected, name, of):
     """Refuses tensors of other extents than a plan was told."""
     found = (q.shape[1], k.shape[2], q.shape[2], k.shape[1])
     if found != expected:
-        raise ValueError(f"q has shape {tuple(q.shape)} and {name} pages {tuple(k.shape[1:])}; must be {expected[0]} heads over {expected[1]} of {expected[2]} "
-                         f"columns in pages of {expected[3]}, as {of} was told")
+        raise ValueError(
+            f"q has shape {tuple(q.shape)} and {name} pages {tuple(k.shape[1:])}; must be {expected[0]} heads over "
+            f"{expected[1]} of {expected[2]} "
+            f"columns in pages of {expected[3]}, as {of} was told")
 
 
 class _SharedPrefix:
@@ -188,15 +211,18 @@ class _SharedPrefix:
     def end_forward(self):
         """Nothing, as of FlashInfer."""
 
-    def _plan(self, qo_indptr, kv_indptr, kv_indices, last_page_len, page_size, num_qo_heads, num_kv_heads, head_dim, names, dtype=None):
+    def _plan(self, qo_indptr, kv_indptr, kv_indices, last_page_len, page_size, num_qo_heads, num_kv_heads, head_dim,
+              names, dtype=None):
         arguments.heads(num_qo_heads, num_kv_heads)
-        expected = (num_qo_heads, num_kv_heads, arguments.count("head_dim", head_dim), arguments.count("page_size", page_size))
+        expected = (num_qo_heads, num_kv_heads, arguments.count("head_dim",
+                                                                head_dim), arguments.count("page_size", page_size))
         device = lists.device_of(self._workspace, qo_indptr, kv_indptr, kv_indices)
         unique, rows, pages = _level(qo_indptr, kv_indptr, kv_indices, last_page_len, page_size, device, names)
         shared = lists.rows_of(lists.on_host([0, rows]), device, "rows", "q_begins", "seqlen_q")
         self._levels, self._heads, self._least, self._dtype = (shared, unique), expected, (rows, pages), dtype
 
-    def _run(self, q, k_shared, v_shared, unique_kv_cache, causal, use_fp16_qk_reduction, sm_scale, rope_scale, rope_theta):
+    def _run(self, q, k_shared, v_shared, unique_kv_cache, causal, use_fp16_qk_reduction, sm_scale, rope_scale,
+             rope_theta):
         arguments.hints(flags=(("use_fp16_qk_reduction", use_fp16_qk_reduction),))
         arguments.rotary(rope_scale, rope_theta)
         if self._levels is None:
@@ -208,25 +234,32 @@ class _SharedPrefix:
         _check_expected(q, k_unique, self._heads, "unique_kv_cache", "begin_forward()")
         arguments.refuse_short(self, q, k_unique, "unique_kv_cache")
         if (k.shape[1:], k.dtype) != (k_unique.shape[2:], k_unique.dtype) or v.shape[1:] != v_unique.shape[2:]:
-            raise ValueError(f"k_shared is {k.dtype} of {tuple(k.shape[1:])} and v_shared of {tuple(v.shape[1:])}; must be as unique_kv_cache, {k_unique.dtype} of "
-                             f"{tuple(k_unique.shape[2:])}: heads and columns")
+            raise ValueError(
+                f"k_shared is {k.dtype} of {tuple(k.shape[1:])} and v_shared of {tuple(v.shape[1:])}; must be as "
+                f"unique_kv_cache, {k_unique.dtype} of "
+                f"{tuple(k_unique.shape[2:])}: heads and columns")
         shared, unique = self._levels
         levels = [dict(shared, k_cache=k[None], v_cache=v[None])] if k.shape[0] else []
-        return cascade(q, [*levels, dict(unique, k_cache=k_unique, v_cache=v_unique)], is_causal=causal, scale=arguments.scale_of("sm_scale", sm_scale))
+        return cascade(q, [*levels, dict(unique, k_cache=k_unique, v_cache=v_unique)], is_causal=causal,
+                       scale=arguments.scale_of("sm_scale", sm_scale))
 
 
 class BatchDecodeWithSharedPrefixPagedKVCacheWrapper(_SharedPrefix):
     """FlashInfer's wrapper of the same name: one token of each request."""
 
-    def begin_forward(self, unique_kv_indptr, unique_kv_indices, unique_kv_last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, data_type=None):
+    def begin_forward(self, unique_kv_indptr, unique_kv_indices, unique_kv_last_page_len, num_qo_heads, num_kv_heads,
+                      head_dim, page_size, data_type=None):
         """Lists of pages that are a request's own, as of BatchDecodeWithPagedKVCacheWrapper. data_type: None, or what q must be of."""
         each = list(range(max(arguments.integers("unique_kv_indptr", unique_kv_indptr).numel(), 1)))
-        self._plan(each, unique_kv_indptr, unique_kv_indices, unique_kv_last_page_len, page_size, num_qo_heads, num_kv_heads, head_dim,
-                   ("rows", "unique_kv_indptr", "unique_kv_indices", "unique_kv_last_page_len"), arguments.dtype_of("data_type", data_type))
+        self._plan(each, unique_kv_indptr, unique_kv_indices, unique_kv_last_page_len, page_size, num_qo_heads,
+                   num_kv_heads, head_dim, ("rows", "unique_kv_indptr", "unique_kv_indices", "unique_kv_last_page_len"),
+                   arguments.dtype_of("data_type", data_type))
 
-    def forward(self, q, k_shared, v_shared, unique_kv_cache, use_fp16_qk_reduction=False, sm_scale=None, rope_scale=None, rope_theta=None):
+    def forward(self, q, k_shared, v_shared, unique_kv_cache, use_fp16_qk_reduction=False, sm_scale=None,
+                rope_scale=None, rope_theta=None):
         """q: [batch, num_qo_heads, head_dim]; k_shared, v_shared: [keys, num_kv_heads, head_dim] (HND: [num_kv_heads, keys, head_dim]). Returns as q."""
-        return self._run(q, k_shared, v_shared, unique_kv_cache, False, use_fp16_qk_reduction, sm_scale, rope_scale, rope_theta)
+        return self._run(q, k_shared, v_shared, unique_kv_cache, False, use_fp16_qk_reduction, sm_scale, rope_scale,
+                         rope_theta)
 
     plan, run = begin_forward, forward
 
@@ -234,13 +267,17 @@ class BatchDecodeWithSharedPrefixPagedKVCacheWrapper(_SharedPrefix):
 class BatchPrefillWithSharedPrefixPagedKVCacheWrapper(_SharedPrefix):
     """FlashInfer's wrapper of the same name: rows of requests end to end, all of which see the shared keys."""
 
-    def begin_forward(self, qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size):
+    def begin_forward(self, qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, num_qo_heads,
+                      num_kv_heads, head_dim, page_size):
         """Lists as of BatchPrefillWithPagedKVCacheWrapper, of pages that are a request's own."""
-        self._plan(qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, page_size, num_qo_heads, num_kv_heads, head_dim,
+        self._plan(qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, page_size, num_qo_heads,
+                   num_kv_heads, head_dim,
                    ("qo_indptr", "paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len"))
 
-    def forward(self, q, k_shared, v_shared, unique_kv_cache, causal=False, use_fp16_qk_reduction=False, sm_scale=None, rope_scale=None, rope_theta=None):
+    def forward(self, q, k_shared, v_shared, unique_kv_cache, causal=False, use_fp16_qk_reduction=False, sm_scale=None,
+                rope_scale=None, rope_theta=None):
         """q: [rows, num_qo_heads, head_dim]; the rest as of BatchDecodeWithSharedPrefixPagedKVCacheWrapper. causal counts in a request's own keys."""
-        return self._run(q, k_shared, v_shared, unique_kv_cache, arguments.flag("causal", causal), use_fp16_qk_reduction, sm_scale, rope_scale, rope_theta)
+        return self._run(q, k_shared, v_shared, unique_kv_cache, arguments.flag("causal", causal),
+                         use_fp16_qk_reduction, sm_scale, rope_scale, rope_theta)
 
     plan, run = begin_forward, forward

@@ -20,7 +20,10 @@ def get_batch_indices_positions(append_indptr, seq_lens, nnz, batch_indices=None
     arguments.check_integers("append_indptr", append_indptr, "[batch + 1]")
     arguments.check_integers("seq_lens", seq_lens, "[batch]")
     if seq_lens.numel() != max(append_indptr.numel() - 1, 0):
-        raise ValueError(f"append_indptr has shape {tuple(append_indptr.shape)} and seq_lens {tuple(seq_lens.shape)}; must be [batch + 1] and [batch]")
+        raise ValueError(
+            f"append_indptr has shape {tuple(append_indptr.shape)} and seq_lens {tuple(seq_lens.shape)}; must be "
+            f"[batch + 1] and [batch]"
+        )
     rows = torch.arange(arguments.count("nnz", nnz, 0), device=append_indptr.device, dtype=torch.int64)
     for name, given in (("batch_indices", batch_indices), ("positions", positions)):
         arguments.buffer(name, given, rows.shape, torch.int32, rows.device)
@@ -52,21 +55,30 @@ def _slots_of(batch_indices, positions, kv_indices, kv_indptr, page_size):
 def _check_lists(batch_indices, positions, kv_indices, kv_indptr, kv_last_page_len, rows):
     """Refuses lists of other types and lengths. kv_last_page_len says nothing that is not in the others, and may be None."""
     given = dict(batch_indices=batch_indices, positions=positions, kv_indices=kv_indices, kv_indptr=kv_indptr)
-    for name, values in given.items() if kv_last_page_len is None else (*given.items(), ("kv_last_page_len", kv_last_page_len)):
-        arguments.check_integers(name, values, {"kv_indptr": "[batch + 1]", "kv_indices": "[pages]", "kv_last_page_len": "[batch]"}.get(name, "[nnz]"))
+    for name, values in given.items() if kv_last_page_len is None else (*given.items(), ("kv_last_page_len",
+                                                                                         kv_last_page_len)):
+        arguments.check_integers(name, values, {
+            "kv_indptr": "[batch + 1]", "kv_indices": "[pages]", "kv_last_page_len": "[batch]"}.get(name, "[nnz]"))
     for name in ("batch_indices", "positions"):
         if given[name].shape[0] != rows:
-            raise ValueError(f"{name} has {given[name].shape[0]} elements; must be {rows}, one for each row that is appended")
+            raise ValueError(
+                f"{name} has {given[name].shape[0]} elements; must be {rows}, one for each row that is appended")
     if kv_last_page_len is not None and kv_last_page_len.shape[0] != max(kv_indptr.shape[0] - 1, 0):
-        raise ValueError(f"kv_last_page_len has shape {tuple(kv_last_page_len.shape)} and kv_indptr {tuple(kv_indptr.shape)}; must be [batch] and [batch + 1]")
+        raise ValueError(
+            f"kv_last_page_len has shape {tuple(kv_last_page_len.shape)} and kv_indptr {tuple(kv_indptr.shape)}; must "
+            f"be [batch] and [batch + 1]"
+        )
 
 
 def _check_rows(named, caches):
     """Refuses rows that do not fit the caches they go into, by the names of both."""
     for (name, rows), (name_of_cache, cache) in zip(named.items(), caches.items()):
-        if rows.shape[1:] != cache.shape[2:] or rows.shape[0] != next(iter(named.values())).shape[0] or rows.device != cache.device:
-            raise ValueError(f"{name} has shape {tuple(rows.shape)} on {rows.device} and {name_of_cache} {tuple(cache.shape)} on {cache.device}; must be as many rows, "
-                             "with heads and columns of the cache, on its device")
+        if rows.shape[1:] != cache.shape[2:] or rows.shape[0] != next(iter(
+                named.values())).shape[0] or rows.device != cache.device:
+            raise ValueError(
+                f"{name} has shape {tuple(rows.shape)} on {rows.device} and {name_of_cache} {tuple(cache.shape)} on "
+                f"{cache.device}; must be as many rows, "
+                "with heads and columns of the cache, on its device")
 
 
 def _write(k, v, k_cache, v_cache, batch_indices, positions, kv_indices, kv_indptr):
@@ -81,19 +93,22 @@ def _write(k, v, k_cache, v_cache, batch_indices, positions, kv_indices, kv_indp
     append_kv(k, v, k_cache, v_cache, row_slots=slots, positions=positions.long(), **scales)
 
 
-def append_paged_kv_cache(append_key, append_value, batch_indices, positions, paged_kv_cache, kv_indices, kv_indptr, kv_last_page_len, kv_layout="NHD"):
+def append_paged_kv_cache(append_key, append_value, batch_indices, positions, paged_kv_cache, kv_indices, kv_indptr,
+                          kv_last_page_len, kv_layout="NHD"):
     """Writes rows [nnz, num_kv_heads, head_dim] into the pages of their requests, row i at key positions[i] of request batch_indices[i] (int32 [nnz],
     get_batch_indices_positions() makes both). Pages as of BatchDecodeWithPagedKVCacheWrapper. Into a cache of 8 bits rows of 16 are rounded; rows of its
     own type are written as they stand. A row whose request has no page for it is not written."""
     k_cache, v_cache = lists.caches_of(paged_kv_cache, lists.check_layout(kv_layout))
     for name, rows in (("append_key", append_key), ("append_value", append_value)):
         arguments.floats_or_codes(name, rows, "[nnz, num_kv_heads, head_dim]")
-    _check_rows(dict(append_key=append_key, append_value=append_value), {"K of paged_kv_cache": k_cache, "V of paged_kv_cache": v_cache})
+    _check_rows(dict(append_key=append_key, append_value=append_value),
+                {"K of paged_kv_cache": k_cache, "V of paged_kv_cache": v_cache})
     _check_lists(batch_indices, positions, kv_indices, kv_indptr, kv_last_page_len, append_key.shape[0])
     _write(append_key, append_value, k_cache, v_cache, batch_indices, positions, kv_indices, kv_indptr)
 
 
-def append_paged_mla_kv_cache(append_ckv, append_kpe, batch_indices, positions, ckv_cache, kpe_cache, kv_indices, kv_indptr, kv_last_page_len):
+def append_paged_mla_kv_cache(append_ckv, append_kpe, batch_indices, positions, ckv_cache, kpe_cache, kv_indices,
+                              kv_indptr, kv_last_page_len):
     """append_paged_kv_cache() of latent vectors [nnz, head_dim_ckv] and turned columns [nnz, head_dim_kpe], into ckv_cache and kpe_cache [pages, page_size, ..]."""
     rows, caches = dict(append_ckv=append_ckv, append_kpe=append_kpe), dict(ckv_cache=ckv_cache, kpe_cache=kpe_cache)
     for wanted, named in (("[nnz, columns]", rows), ("[pages, page_size, columns]", caches)):
@@ -101,4 +116,5 @@ def append_paged_mla_kv_cache(append_ckv, append_kpe, batch_indices, positions, 
             arguments.floats_or_codes(name, given, wanted)
     _check_rows(rows, caches)
     _check_lists(batch_indices, positions, kv_indices, kv_indptr, kv_last_page_len, append_ckv.shape[0])
-    _write(append_ckv[:, None], append_kpe[:, None], ckv_cache.unsqueeze(2), kpe_cache.unsqueeze(2), batch_indices, positions, kv_indices, kv_indptr)
+    _write(append_ckv[:, None], append_kpe[:, None], ckv_cache.unsqueeze(2), kpe_cache.unsqueeze(2), batch_indices,
+           positions, kv_indices, kv_indptr)

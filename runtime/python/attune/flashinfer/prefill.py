@@ -22,19 +22,26 @@ def _factors_of_codes(q, scale_q, scale_k, scale_v, o_dtype):
         if scale is not None and q.dtype.itemsize != 1:
             raise ValueError(f"{name} is given and q is {q.dtype}; must be None: factors are for 8-bit tensors")
         if scale is not None and (not hasattr(scale, "dim") or scale.dim() > 1):
-            raise ValueError(f"{name} is {tuple(scale.shape) if hasattr(scale, 'shape') else scale!r}; must be a float32 tensor [num_heads]")
+            raise ValueError(
+                f"{name} is {tuple(scale.shape) if hasattr(scale, 'shape') else scale!r}; must be a float32 tensor "
+                f"[num_heads]"
+            )
     wanted = arguments.dtype_of("o_dtype", o_dtype)
     if q.dtype.itemsize == 1:
-        factors = {f"{name[-1]}_scale": 1.0 if scale is None else scale if scale.dim() == 0 else scale[None] for name, scale in scales}
+        factors = {
+            f"{name[-1]}_scale": 1.0 if scale is None else scale if scale.dim() == 0 else scale[None]
+            for name, scale in scales}
         return dict(factors, out_dtype=wanted)
     if wanted not in (None, q.dtype):
         raise ValueError(f"o_dtype is {wanted} and q is {q.dtype}; must be None or q's dtype")
     return {}
 
 
-def single_prefill_with_kv_cache(q, k, v, scale_q=None, scale_k=None, scale_v=None, o_dtype=None, custom_mask=None, packed_custom_mask=None, causal=False,
-                                 kv_layout="NHD", pos_encoding_mode="NONE", use_fp16_qk_reduction=False, sm_scale=None, window_left=-1, logits_soft_cap=None,
-                                 rope_scale=None, rope_theta=None, backend="auto", return_lse=False, kv_cache_sf=None, k_scale=None, v_scale=None):
+def single_prefill_with_kv_cache(q, k, v, scale_q=None, scale_k=None, scale_v=None, o_dtype=None, custom_mask=None,
+                                 packed_custom_mask=None, causal=False, kv_layout="NHD", pos_encoding_mode="NONE",
+                                 use_fp16_qk_reduction=False, sm_scale=None, window_left=-1, logits_soft_cap=None,
+                                 rope_scale=None, rope_theta=None, backend="auto", return_lse=False, kv_cache_sf=None,
+                                 k_scale=None, v_scale=None):
     """Rows of one request, the last at its last key. q: [rows, num_qo_heads, head_dim], k, v: [keys, num_kv_heads, head_dim], or HND; custom_mask: bool
     [rows, keys], or flat, True: seen, or packed_custom_mask: uint8, the same in bits, lowest first; either is in the place of causal. scale_q, scale_k,
     scale_v: float32 [num_heads] of tensors of 8 bits, whose out is of o_dtype. k_scale, v_scale: numbers that k and v are multiplied by. Returns out
@@ -45,7 +52,8 @@ def single_prefill_with_kv_cache(q, k, v, scale_q=None, scale_k=None, scale_v=No
     arguments.floats_or_codes("q", q, "[rows, num_qo_heads, head_dim]")
     k, v = lists.heads_last(k, v, kv_layout)
     masked = custom_mask is not None or packed_custom_mask is not None
-    causal, return_lse, softcap = arguments.flag("causal", causal) and not masked, arguments.flag("return_lse", return_lse), arguments.soft_cap(logits_soft_cap)
+    causal, return_lse, softcap = arguments.flag("causal", causal) and not masked, arguments.flag(
+        "return_lse", return_lse), arguments.soft_cap(logits_soft_cap)
     more = positions_of(pos_encoding_mode, q.shape[1], q.device, not causal, softcap)
     if masked:
         more["mask_tensor"] = _mask_of_one(custom_mask, packed_custom_mask, q.shape[0], k.shape[0], q.device)
@@ -54,8 +62,8 @@ def single_prefill_with_kv_cache(q, k, v, scale_q=None, scale_k=None, scale_v=No
     if k_scale is not None:
         scale = (q.shape[-1] ** -0.5 if scale is None else scale) * arguments.number("k_scale", k_scale, above=0)
     factor = 1 if v_scale is None else arguments.number("v_scale", v_scale)
-    found = attention(q[None], k[None], v[None], "causal_bottom_right" if causal else None, window_of(window_left), scale, None, return_lse,
-                      softcap=softcap, **more)
+    found = attention(q[None], k[None], v[None], "causal_bottom_right" if causal else None, window_of(window_left),
+                      scale, None, return_lse, softcap=softcap, **more)
     o, lse = found if return_lse else (found, None)
     o = o[0] if factor == 1 else o[0] * factor
     return (o, lists.in_base_2(lse)[0]) if return_lse else o
@@ -78,60 +86,76 @@ class _Prefill(Wrapper):
         wanted = any(name in self._buffers for name in ("custom_mask_buf", "mask_indptr_buf"))
         return False, masks.packed_of(made, row_counts * key_counts) if wanted else (None, None)
 
-    def _of_forward(self, causal, pos_encoding_mode, use_fp16_qk_reduction, window_left, logits_soft_cap, sm_scale, rope_scale, rope_theta):
+    def _of_forward(self, causal, pos_encoding_mode, use_fp16_qk_reduction, window_left, logits_soft_cap, sm_scale,
+                    rope_scale, rope_theta):
         """Takes the choices of forward(). A mask of the plan stays in the place of causal."""
         arguments.hints(flags=(("use_fp16_qk_reduction", use_fp16_qk_reduction),))
         causal = arguments.flag("causal", causal) and self._mask is None
-        self._rechoose(causal, pos_encoding_mode, window_left, logits_soft_cap, sm_scale, rope_scale, rope_theta, not causal)
+        self._rechoose(causal, pos_encoding_mode, window_left, logits_soft_cap, sm_scale, rope_scale, rope_theta,
+                       not causal)
 
 
 class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
     """Several tokens of each request over pages, the last at the request's last key. With use_cuda_graph run() may be captured, and the graph follows later
     plans of as many requests, and of no more rows, pages and elements of a mask than the first has (most_pages: or of as many pages each)."""
-
-    def __init__(self, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False, qo_indptr_buf=None, paged_kv_indptr_buf=None,
-                 paged_kv_indices_buf=None, paged_kv_last_page_len_buf=None, custom_mask_buf=None, mask_indptr_buf=None, backend="auto", jit_args=None,
-                 jit_kwargs=None, *, most_pages=None):
+    def __init__(self, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False, qo_indptr_buf=None,
+                 paged_kv_indptr_buf=None, paged_kv_indices_buf=None, paged_kv_last_page_len_buf=None,
+                 custom_mask_buf=None, mask_indptr_buf=None, backend="auto", jit_args=None, jit_kwargs=None, *,
+                 most_pages=None):
         self._layout = lists.check_layout(kv_layout)
         arguments.nothing(jit_kwargs=jit_kwargs)
-        buffers = dict(qo_indptr_buf=qo_indptr_buf, paged_kv_indptr_buf=paged_kv_indptr_buf, paged_kv_indices_buf=paged_kv_indices_buf,
-                       paged_kv_last_page_len_buf=paged_kv_last_page_len_buf, custom_mask_buf=custom_mask_buf, mask_indptr_buf=mask_indptr_buf)
+        buffers = dict(qo_indptr_buf=qo_indptr_buf, paged_kv_indptr_buf=paged_kv_indptr_buf,
+                       paged_kv_indices_buf=paged_kv_indices_buf, paged_kv_last_page_len_buf=paged_kv_last_page_len_buf,
+                       custom_mask_buf=custom_mask_buf, mask_indptr_buf=mask_indptr_buf)
         super().__init__(float_workspace_buffer, use_cuda_graph, jit_args, most_pages, buffers, backend)
 
-    def plan(self, qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, num_qo_heads, num_kv_heads, head_dim_qk, page_size, head_dim_vo=None,
-             custom_mask=None, packed_custom_mask=None, causal=False, pos_encoding_mode="NONE", use_fp16_qk_reduction=False, sm_scale=None, window_left=-1,
-             logits_soft_cap=None, rope_scale=None, rope_theta=None, q_data_type=None, kv_data_type=None, o_data_type=None, non_blocking=True,
-             prefix_len_ptr=None, token_pos_in_items_ptr=None, token_pos_in_items_len=0, max_item_len_ptr=None, seq_lens=None, seq_lens_q=None,
-             block_tables=None, max_token_per_sequence=None, max_sequence_kv=None, fixed_split_size=None, disable_split_kv=False):
+    def plan(self, qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, num_qo_heads, num_kv_heads,
+             head_dim_qk, page_size, head_dim_vo=None, custom_mask=None, packed_custom_mask=None, causal=False,
+             pos_encoding_mode="NONE", use_fp16_qk_reduction=False, sm_scale=None, window_left=-1, logits_soft_cap=None,
+             rope_scale=None, rope_theta=None, q_data_type=None, kv_data_type=None, o_data_type=None, non_blocking=True,
+             prefix_len_ptr=None, token_pos_in_items_ptr=None, token_pos_in_items_len=0, max_item_len_ptr=None,
+             seq_lens=None, seq_lens_q=None, block_tables=None, max_token_per_sequence=None, max_sequence_kv=None,
+             fixed_split_size=None, disable_split_kv=False):
         """qo_indptr: int32 [batch + 1], where the rows of each request begin; the lists of pages and types as of BatchDecodeWithPagedKVCacheWrapper. custom_mask:
         bool, of each request its rows times its keys, end to end, True: seen; packed_custom_mask: uint8, the same in bits, lowest first, each
         request's from a byte on; either is in the place of causal. seq_lens_q, max_token_per_sequence, max_sequence_kv: rows of each request, and bounds, which
         must not contradict the lists."""
-        arguments.no_items(token_pos_in_items_len, prefix_len_ptr=prefix_len_ptr, token_pos_in_items_ptr=token_pos_in_items_ptr, max_item_len_ptr=max_item_len_ptr)
+        arguments.no_items(token_pos_in_items_len, prefix_len_ptr=prefix_len_ptr,
+                           token_pos_in_items_ptr=token_pos_in_items_ptr, max_item_len_ptr=max_item_len_ptr)
         arguments.hints(flags=(("use_fp16_qk_reduction", use_fp16_qk_reduction), ("non_blocking", non_blocking)))
         arguments.rotary(rope_scale, rope_theta)
         device = lists.device_of(self._workspace, qo_indptr, paged_kv_indptr, paged_kv_indices)
-        made, pages = self._pages(paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, page_size, seq_lens, device, block_tables)
+        made, pages = self._pages(paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, page_size, seq_lens,
+                                  device, block_tables)
         begins, key_counts = arguments.integers("qo_indptr", qo_indptr), lists.on_host(made["kv_lengths"]).long()
-        made.update(lists.rows_of(begins, device, "qo_indptr", "q_begins", "seqlen_q", (key_counts.numel(), "paged_kv_indptr")))
+        made.update(
+            lists.rows_of(begins, device, "qo_indptr", "q_begins", "seqlen_q", (key_counts.numel(), "paged_kv_indptr")))
         row_counts = begins.diff()
         lists.check_counts("seq_lens_q", seq_lens_q, row_counts, "qo_indptr")
         lists.check_bounds(max_token_per_sequence, max_sequence_kv, row_counts, key_counts)
-        causal, (mask_bytes, mask_begins) = self._masked(made, custom_mask, packed_custom_mask, row_counts, key_counts, causal, device)
-        buffers = self._room_in_buffers(qo_indptr_buf=qo_indptr, paged_kv_indptr_buf=paged_kv_indptr, paged_kv_indices_buf=paged_kv_indices,
-                                        paged_kv_last_page_len_buf=paged_kv_last_page_len, custom_mask_buf=mask_bytes, mask_indptr_buf=mask_begins)
-        self._choose(made, num_qo_heads, num_kv_heads, (head_dim_qk, head_dim_qk if head_dim_vo is None else head_dim_vo), page_size,
-                     pos_encoding_mode=pos_encoding_mode, looks_ahead=not causal, window_left=window_left, logits_soft_cap=logits_soft_cap, sm_scale=sm_scale,
-                     invariant=arguments.splits(fixed_split_size, disable_split_kv), device=device, causal=causal, types=(q_data_type, kv_data_type, o_data_type),
-                     least=(int(begins[-1]), pages), buffers=buffers)
+        causal, (mask_bytes, mask_begins) = self._masked(made, custom_mask, packed_custom_mask, row_counts, key_counts,
+                                                         causal, device)
+        buffers = self._room_in_buffers(
+            qo_indptr_buf=qo_indptr, paged_kv_indptr_buf=paged_kv_indptr, paged_kv_indices_buf=paged_kv_indices,
+            paged_kv_last_page_len_buf=paged_kv_last_page_len, custom_mask_buf=mask_bytes, mask_indptr_buf=mask_begins)
+        self._choose(made, num_qo_heads, num_kv_heads,
+                     (head_dim_qk, head_dim_qk if head_dim_vo is None else head_dim_vo), page_size,
+                     pos_encoding_mode=pos_encoding_mode, looks_ahead=not causal, window_left=window_left,
+                     logits_soft_cap=logits_soft_cap, sm_scale=sm_scale, invariant=arguments.splits(
+                         fixed_split_size, disable_split_kv), device=device, causal=causal,
+                     types=(q_data_type, kv_data_type, o_data_type), least=(int(begins[-1]), pages), buffers=buffers)
 
-    def run(self, q, paged_kv_cache, *args, q_scale=None, k_scale=None, v_scale=None, out=None, lse=None, return_lse=False, enable_pdl=None, window_left=None,
-            sinks=None, kv_cache_sf=None, skip_softmax_threshold_scale_factor=None, use_fp16_softmax=None, uses_spcompress=None):
+    def run(self, q, paged_kv_cache, *args, q_scale=None, k_scale=None, v_scale=None, out=None, lse=None,
+            return_lse=False, enable_pdl=None, window_left=None, sinks=None, kv_cache_sf=None,
+            skip_softmax_threshold_scale_factor=None, use_fp16_softmax=None, uses_spcompress=None):
         """q: [rows, num_qo_heads, head_dim_qk]; paged_kv_cache as of BatchDecodeWithPagedKVCacheWrapper. Returns out [rows, num_qo_heads, head_dim_vo];
         with return_lse (out, lse), lse fp32 [rows, num_qo_heads] in base 2. out and lse: tensors that are written, lse without return_lse too."""
-        arguments.hints(flags=(("enable_pdl", enable_pdl), ("use_fp16_softmax", use_fp16_softmax), ("uses_spcompress", uses_spcompress)))
-        arguments.nothing(kv_cache_sf=kv_cache_sf, skip_softmax_threshold_scale_factor=skip_softmax_threshold_scale_factor)
-        return self._over_pages(q, paged_kv_cache, args, (q_scale, k_scale, v_scale), window_left=window_left, sinks=sinks, out=out, lse=lse, return_lse=return_lse)
+        arguments.hints(flags=(("enable_pdl", enable_pdl), ("use_fp16_softmax", use_fp16_softmax), ("uses_spcompress",
+                                                                                                    uses_spcompress)))
+        arguments.nothing(kv_cache_sf=kv_cache_sf,
+                          skip_softmax_threshold_scale_factor=skip_softmax_threshold_scale_factor)
+        return self._over_pages(q, paged_kv_cache, args, (q_scale, k_scale, v_scale), window_left=window_left,
+                                sinks=sinks, out=out, lse=lse, return_lse=return_lse)
 
     def _over_pages(self, q, paged_kv_cache, of_jit, scales, *, out, lse, return_lse, **given):
         k, v = lists.caches_of(paged_kv_cache, self._layout)
@@ -139,17 +163,20 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
         found = self._attend(q, k, v, self._lists(), scales, out=out, lse=lse, return_lse=return_lse, **given)
         return found if return_lse else found[0]
 
-    def forward(self, q, paged_kv_cache, causal=False, pos_encoding_mode="NONE", use_fp16_qk_reduction=False, k_scale=None, v_scale=None, window_left=-1,
-                logits_soft_cap=None, sm_scale=None, rope_scale=None, rope_theta=None, *, _return_lse=False):
+    def forward(self, q, paged_kv_cache, causal=False, pos_encoding_mode="NONE", use_fp16_qk_reduction=False,
+                k_scale=None, v_scale=None, window_left=-1, logits_soft_cap=None, sm_scale=None, rope_scale=None,
+                rope_theta=None, *, _return_lse=False):
         """run() with the choices of its own, which stay for later runs of the plan."""
-        self._of_forward(causal, pos_encoding_mode, use_fp16_qk_reduction, window_left, logits_soft_cap, sm_scale, rope_scale, rope_theta)
+        self._of_forward(causal, pos_encoding_mode, use_fp16_qk_reduction, window_left, logits_soft_cap, sm_scale,
+                         rope_scale, rope_theta)
         return self.run(q, paged_kv_cache, k_scale=k_scale, v_scale=v_scale, return_lse=_return_lse)
 
-    def forward_return_lse(self, q, paged_kv_cache, causal=False, pos_encoding_mode="NONE", use_fp16_qk_reduction=False, k_scale=None, v_scale=None,
-                           window_left=-1, logits_soft_cap=None, sm_scale=None, rope_scale=None, rope_theta=None):
+    def forward_return_lse(self, q, paged_kv_cache, causal=False, pos_encoding_mode="NONE", use_fp16_qk_reduction=False,
+                           k_scale=None, v_scale=None, window_left=-1, logits_soft_cap=None, sm_scale=None,
+                           rope_scale=None, rope_theta=None):
         """forward(), which returns (out, lse)."""
-        return self.forward(q, paged_kv_cache, causal, pos_encoding_mode, use_fp16_qk_reduction, k_scale, v_scale, window_left, logits_soft_cap, sm_scale, rope_scale,
-                            rope_theta, _return_lse=True)
+        return self.forward(q, paged_kv_cache, causal, pos_encoding_mode, use_fp16_qk_reduction, k_scale, v_scale,
+                            window_left, logits_soft_cap, sm_scale, rope_scale, rope_theta, _return_lse=True)
 
     begin_forward = plan
 
@@ -157,41 +184,55 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
 class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
     """Rows of requests end to end, with their keys end to end: in no cache yet."""
 
-    def __init__(self, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False, qo_indptr_buf=None, kv_indptr_buf=None, custom_mask_buf=None,
-                 mask_indptr_buf=None, backend="auto", jit_args=None, jit_kwargs=None):
+    def __init__(self, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False, qo_indptr_buf=None,
+                 kv_indptr_buf=None, custom_mask_buf=None, mask_indptr_buf=None, backend="auto", jit_args=None,
+                 jit_kwargs=None):
         self._layout = lists.check_layout(kv_layout)
         arguments.nothing(jit_kwargs=jit_kwargs)
-        buffers = dict(qo_indptr_buf=qo_indptr_buf, kv_indptr_buf=kv_indptr_buf, custom_mask_buf=custom_mask_buf, mask_indptr_buf=mask_indptr_buf)
+        buffers = dict(qo_indptr_buf=qo_indptr_buf, kv_indptr_buf=kv_indptr_buf, custom_mask_buf=custom_mask_buf,
+                       mask_indptr_buf=mask_indptr_buf)
         super().__init__(float_workspace_buffer, use_cuda_graph, jit_args, None, buffers, backend)
 
-    def plan(self, qo_indptr, kv_indptr, num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo=None, custom_mask=None, packed_custom_mask=None, causal=False,
-             pos_encoding_mode="NONE", use_fp16_qk_reduction=False, window_left=-1, logits_soft_cap=None, sm_scale=None, rope_scale=None, rope_theta=None,
-             q_data_type=None, kv_data_type=None, o_data_type=None, non_blocking=True, prefix_len_ptr=None, token_pos_in_items_ptr=None,
-             token_pos_in_items_len=0, max_item_len_ptr=None, fixed_split_size=None, disable_split_kv=False, seq_lens=None, seq_lens_q=None,
-             max_token_per_sequence=None, max_sequence_kv=None, v_indptr=None, o_indptr=None):
+    def plan(self, qo_indptr, kv_indptr, num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo=None, custom_mask=None,
+             packed_custom_mask=None, causal=False, pos_encoding_mode="NONE", use_fp16_qk_reduction=False,
+             window_left=-1, logits_soft_cap=None, sm_scale=None, rope_scale=None, rope_theta=None, q_data_type=None,
+             kv_data_type=None, o_data_type=None, non_blocking=True, prefix_len_ptr=None, token_pos_in_items_ptr=None,
+             token_pos_in_items_len=0, max_item_len_ptr=None, fixed_split_size=None, disable_split_kv=False,
+             seq_lens=None, seq_lens_q=None, max_token_per_sequence=None, max_sequence_kv=None, v_indptr=None,
+             o_indptr=None):
         """qo_indptr, kv_indptr: int32 [batch + 1], where the rows and the keys of each request begin. Masks, types and bounds as of
         BatchPrefillWithPagedKVCacheWrapper; seq_lens: keys of each request, which kv_indptr says."""
-        arguments.no_items(token_pos_in_items_len, prefix_len_ptr=prefix_len_ptr, token_pos_in_items_ptr=token_pos_in_items_ptr, max_item_len_ptr=max_item_len_ptr)
+        arguments.no_items(token_pos_in_items_len, prefix_len_ptr=prefix_len_ptr,
+                           token_pos_in_items_ptr=token_pos_in_items_ptr, max_item_len_ptr=max_item_len_ptr)
         arguments.nothing(v_indptr=v_indptr, o_indptr=o_indptr)
         arguments.hints(flags=(("use_fp16_qk_reduction", use_fp16_qk_reduction), ("non_blocking", non_blocking)))
         arguments.rotary(rope_scale, rope_theta)
         device = lists.device_of(self._workspace, qo_indptr, kv_indptr)
         begins, key_begins = arguments.integers("qo_indptr", qo_indptr), arguments.integers("kv_indptr", kv_indptr)
-        made = {**lists.rows_of(begins, device, "qo_indptr", "q_begins", "seqlen_q"), **lists.rows_of(key_begins, device, "kv_indptr", "kv_begins", "seqlen_kv")}
+        made = {
+            **lists.rows_of(begins, device, "qo_indptr", "q_begins", "seqlen_q"), **lists.rows_of(
+                key_begins, device, "kv_indptr", "kv_begins", "seqlen_kv")}
         if begins.shape != key_begins.shape:
-            raise ValueError(f"qo_indptr has {begins.numel()} numbers and kv_indptr {key_begins.numel()}; must be as many")
+            raise ValueError(
+                f"qo_indptr has {begins.numel()} numbers and kv_indptr {key_begins.numel()}; must be as many")
         row_counts, key_counts = begins.diff(), key_begins.diff()
         lists.check_counts("seq_lens_q", seq_lens_q, row_counts, "qo_indptr")
         lists.check_counts("seq_lens", seq_lens, key_counts, "kv_indptr")
         lists.check_bounds(max_token_per_sequence, max_sequence_kv, row_counts, key_counts)
-        causal, (mask_bytes, mask_begins) = self._masked(made, custom_mask, packed_custom_mask, row_counts, key_counts, causal, device)
-        buffers = self._room_in_buffers(qo_indptr_buf=qo_indptr, kv_indptr_buf=kv_indptr, custom_mask_buf=mask_bytes, mask_indptr_buf=mask_begins)
-        self._choose(made, num_qo_heads, num_kv_heads, (head_dim_qk, head_dim_qk if head_dim_vo is None else head_dim_vo), None,
-                     pos_encoding_mode=pos_encoding_mode, looks_ahead=not causal, window_left=window_left, logits_soft_cap=logits_soft_cap, sm_scale=sm_scale,
-                     invariant=arguments.splits(fixed_split_size, disable_split_kv), device=device, causal=causal, types=(q_data_type, kv_data_type, o_data_type),
-                     least=(int(begins[-1]), int(key_begins[-1])), buffers=buffers)
+        causal, (mask_bytes, mask_begins) = self._masked(made, custom_mask, packed_custom_mask, row_counts, key_counts,
+                                                         causal, device)
+        buffers = self._room_in_buffers(qo_indptr_buf=qo_indptr, kv_indptr_buf=kv_indptr, custom_mask_buf=mask_bytes,
+                                        mask_indptr_buf=mask_begins)
+        self._choose(made, num_qo_heads, num_kv_heads,
+                     (head_dim_qk, head_dim_qk if head_dim_vo is None else head_dim_vo), None,
+                     pos_encoding_mode=pos_encoding_mode, looks_ahead=not causal, window_left=window_left,
+                     logits_soft_cap=logits_soft_cap, sm_scale=sm_scale, invariant=arguments.splits(
+                         fixed_split_size, disable_split_kv), device=device, causal=causal,
+                     types=(q_data_type, kv_data_type, o_data_type), least=(int(begins[-1]), int(
+                         key_begins[-1])), buffers=buffers)
 
-    def run(self, q, k, v, *args, q_scale=None, k_scale=None, v_scale=None, o_scale=None, out=None, lse=None, return_lse=False, enable_pdl=None, kv_cache_sf=None):
+    def run(self, q, k, v, *args, q_scale=None, k_scale=None, v_scale=None, o_scale=None, out=None, lse=None,
+            return_lse=False, enable_pdl=None, kv_cache_sf=None):
         """q: [rows, num_qo_heads, head_dim_qk], k: [keys, num_kv_heads, head_dim_qk], v: [keys, num_kv_heads, head_dim_vo] (HND: [num_kv_heads, keys, ..]).
         Returns as BatchPrefillWithPagedKVCacheWrapper.run()."""
         arguments.hints(flags=(("enable_pdl", enable_pdl),))
@@ -205,16 +246,17 @@ class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
         found = self._attend(q, k, v, given, (q_scale, k_scale, v_scale), out=out, lse=lse, return_lse=return_lse)
         return found if return_lse else found[0]
 
-    def forward(self, q, k, v, causal=False, pos_encoding_mode="NONE", use_fp16_qk_reduction=False, window_left=-1, logits_soft_cap=None, sm_scale=None,
-                rope_scale=None, rope_theta=None, *, _return_lse=False):
+    def forward(self, q, k, v, causal=False, pos_encoding_mode="NONE", use_fp16_qk_reduction=False, window_left=-1,
+                logits_soft_cap=None, sm_scale=None, rope_scale=None, rope_theta=None, *, _return_lse=False):
         """run() with the choices of its own, which stay for later runs of the plan."""
-        self._of_forward(causal, pos_encoding_mode, use_fp16_qk_reduction, window_left, logits_soft_cap, sm_scale, rope_scale, rope_theta)
+        self._of_forward(causal, pos_encoding_mode, use_fp16_qk_reduction, window_left, logits_soft_cap, sm_scale,
+                         rope_scale, rope_theta)
         return self.run(q, k, v, return_lse=_return_lse)
 
-    def forward_return_lse(self, q, k, v, causal=False, pos_encoding_mode="NONE", use_fp16_qk_reduction=False, window_left=-1, logits_soft_cap=None, sm_scale=None,
-                           rope_scale=None, rope_theta=None):
+    def forward_return_lse(self, q, k, v, causal=False, pos_encoding_mode="NONE", use_fp16_qk_reduction=False,
+                           window_left=-1, logits_soft_cap=None, sm_scale=None, rope_scale=None, rope_theta=None):
         """forward(), which returns (out, lse)."""
-        return self.forward(q, k, v, causal, pos_encoding_mode, use_fp16_qk_reduction, window_left, logits_soft_cap, sm_scale, rope_scale, rope_theta,
-                            _return_lse=True)
+        return self.forward(q, k, v, causal, pos_encoding_mode, use_fp16_qk_reduction, window_left, logits_soft_cap,
+                            sm_scale, rope_scale, rope_theta, _return_lse=True)
 
     begin_forward = plan

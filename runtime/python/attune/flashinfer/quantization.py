@@ -37,7 +37,10 @@ def segment_packbits(x, indptr, bitorder="big"):
     counts = begins[1:] - begins[:-1]
     first, end = (int(begins[0]), int(begins[-1])) if begins.numel() else (0, 0)
     if counts.numel() and (first < 0 or end > x.numel() or int(counts.min()) < 0):
-        raise ValueError(f"indptr goes from {first} to {end} and x has {x.numel()} elements; must be numbers of 0 and more that do not fall, up to as many")
+        raise ValueError(
+            f"indptr goes from {first} to {end} and x has {x.numel()} elements; must be numbers of 0 and more that do "
+            f"not fall, up to as many"
+        )
     found = torch.nn.functional.pad(((counts + 7) // 8).cumsum(0), (1, 0))
     part = torch.arange(counts.numel(), device=device).repeat_interleave(counts)
     bits = torch.zeros(8 * int(found[-1]), dtype=torch.bool, device=device)

@@ -18,7 +18,8 @@ def _turned(x, cos, sin, positions, interleave, out=None):
         return x.clone() if out is None else out
     nowhere, none = torch.full_like(positions, -1), x.new_empty(x.shape[0], 1, x.shape[2])
     cache = x.new_empty(1, 1, 1, x.shape[2])
-    return append_kv(none, none, cache, torch.empty_like(cache), row_slots=nowhere, positions=positions, cos=cos, sin=sin, interleaved=interleave, q=x, q_out=out)
+    return append_kv(none, none, cache, torch.empty_like(cache), row_slots=nowhere, positions=positions, cos=cos,
+                     sin=sin, interleaved=interleave, q=x, q_out=out)
 
 
 def _both(q, k, cos, sin, positions, interleave, inplace):
@@ -60,7 +61,10 @@ def _positions(indptr, offsets, rows):
     arguments.check_integers("indptr", indptr, "[batch + 1]")
     arguments.check_integers("offsets", offsets, "[batch]")
     if offsets.shape[0] != max(indptr.shape[0] - 1, 0):
-        raise ValueError(f"indptr has shape {tuple(indptr.shape)} and offsets {tuple(offsets.shape)}; must be [batch + 1] and [batch]")
+        raise ValueError(
+            f"indptr has shape {tuple(indptr.shape)} and offsets {tuple(offsets.shape)}; must be [batch + 1] and "
+            f"[batch]"
+        )
     of = requests_of_rows(indptr, rows).clamp(0, max(offsets.shape[0] - 1, 0))
     return offsets.long()[of] + torch.arange(rows, device=indptr.device) - indptr.long()[of]
 
@@ -69,7 +73,10 @@ def _check_both(q, k, names=("q", "k")):
     for name, x in zip(names, (q, k)):
         arguments.floats(name, x, "[rows, num_heads, head_dim]")
     if q.shape[2] != k.shape[2] or q.device != k.device:
-        raise ValueError(f"q has shape {tuple(q.shape)} on {q.device} and k {tuple(k.shape)} on {k.device}; must be of one head_dim on one device")
+        raise ValueError(
+            f"q has shape {tuple(q.shape)} on {q.device} and k {tuple(k.shape)} on {k.device}; must be of one head_dim "
+            f"on one device"
+        )
 
 
 def _apply(q, k, pos_ids, rotary_dim, interleave, rope_scale, rope_theta, smooth, inplace):
@@ -77,46 +84,56 @@ def _apply(q, k, pos_ids, rotary_dim, interleave, rope_scale, rope_theta, smooth
     import torch
     rotary_dim = q.shape[2] if rotary_dim is None else arguments.count("rotary_dim", rotary_dim, 0)
     if rotary_dim < 2 or rotary_dim % 2 or rotary_dim > q.shape[2]:
-        raise ValueError(f"rotary_dim is {rotary_dim}; must be an even number from 2 to {q.shape[2]}, the columns of q and k")
+        raise ValueError(
+            f"rotary_dim is {rotary_dim}; must be an even number from 2 to {q.shape[2]}, the columns of q and k")
     if tuple(pos_ids.shape) != (q.shape[0],) or k.shape[0] != q.shape[0]:
-        raise ValueError(f"q has {q.shape[0]} rows, k {k.shape[0]} and there are positions of shape {tuple(pos_ids.shape)}; must be as many of each")
+        raise ValueError(
+            f"q has {q.shape[0]} rows, k {k.shape[0]} and there are positions of shape {tuple(pos_ids.shape)}; must be "
+            f"as many of each"
+        )
     interleave = arguments.flag("interleave", interleave)
-    rope_scale, rope_theta = arguments.number("rope_scale", rope_scale, above=0), arguments.number("rope_theta", rope_theta, above=0)
+    rope_scale, rope_theta = arguments.number("rope_scale", rope_scale, above=0), arguments.number(
+        "rope_theta", rope_theta, above=0)
     cos, sin = _tables(pos_ids, _frequencies(q, rotary_dim, rope_scale, rope_theta, smooth))
     return _both(q, k, cos, sin, torch.arange(q.shape[0], device=q.device), interleave, inplace)
 
 
 def _smooth(low_freq_factor, high_freq_factor, old_context_len):
     """Returns the three numbers of Llama 3.1."""
-    low, high = arguments.number("low_freq_factor", low_freq_factor, above=0), arguments.number("high_freq_factor", high_freq_factor, above=0)
+    low, high = arguments.number("low_freq_factor", low_freq_factor, above=0), arguments.number(
+        "high_freq_factor", high_freq_factor, above=0)
     if low >= high:
         raise ValueError(f"high_freq_factor is {high}; must be above low_freq_factor, {low}")
     return low, high, arguments.number("old_context_len", old_context_len, above=0)
 
 
-def apply_rope_pos_ids(q, k, pos_ids, rotary_dim=None, interleave=False, rope_scale=1, rope_theta=1e4, *, _inplace=False):
+def apply_rope_pos_ids(q, k, pos_ids, rotary_dim=None, interleave=False, rope_scale=1, rope_theta=1e4, *,
+                       _inplace=False):
     """By angles pos_ids / rope_scale * rope_theta^(-2 i / rotary_dim). pos_ids: int [rows]."""
     _check_both(q, k)
     arguments.check_integers("pos_ids", pos_ids, "[rows]")
     return _apply(q, k, pos_ids, rotary_dim, interleave, rope_scale, rope_theta, None, _inplace)
 
 
-def apply_rope(q, k, indptr, offsets, rotary_dim=None, interleave=False, rope_scale=1, rope_theta=1e4, *, _inplace=False):
+def apply_rope(q, k, indptr, offsets, rotary_dim=None, interleave=False, rope_scale=1, rope_theta=1e4, *,
+               _inplace=False):
     """apply_rope_pos_ids() of rows of requests end to end: those of request i are indptr[i] to indptr[i + 1] (int [batch + 1]), at positions from offsets[i] on."""
     _check_both(q, k)
-    return _apply(q, k, _positions(indptr, offsets, q.shape[0]), rotary_dim, interleave, rope_scale, rope_theta, None, _inplace)
+    return _apply(q, k, _positions(indptr, offsets, q.shape[0]), rotary_dim, interleave, rope_scale, rope_theta, None,
+                  _inplace)
 
 
-def apply_llama31_rope_pos_ids(q, k, pos_ids, rotary_dim=None, interleave=False, rope_scale=8, rope_theta=5e5, low_freq_factor=1, high_freq_factor=4,
-                               old_context_len=8192, *, _inplace=False):
+def apply_llama31_rope_pos_ids(q, k, pos_ids, rotary_dim=None, interleave=False, rope_scale=8, rope_theta=5e5,
+                               low_freq_factor=1, high_freq_factor=4, old_context_len=8192, *, _inplace=False):
     """apply_rope_pos_ids() with Llama 3.1's frequencies."""
     _check_both(q, k)
     arguments.check_integers("pos_ids", pos_ids, "[rows]")
-    return _apply(q, k, pos_ids, rotary_dim, interleave, rope_scale, rope_theta, _smooth(low_freq_factor, high_freq_factor, old_context_len), _inplace)
+    return _apply(q, k, pos_ids, rotary_dim, interleave, rope_scale, rope_theta,
+                  _smooth(low_freq_factor, high_freq_factor, old_context_len), _inplace)
 
 
-def apply_llama31_rope(q, k, indptr, offsets, rotary_dim=None, interleave=False, rope_scale=8, rope_theta=5e5, low_freq_factor=1, high_freq_factor=4,
-                       old_context_len=8192, *, _inplace=False):
+def apply_llama31_rope(q, k, indptr, offsets, rotary_dim=None, interleave=False, rope_scale=8, rope_theta=5e5,
+                       low_freq_factor=1, high_freq_factor=4, old_context_len=8192, *, _inplace=False):
     """apply_rope() with Llama 3.1's frequencies."""
     _check_both(q, k)
     return _apply(q, k, _positions(indptr, offsets, q.shape[0]), rotary_dim, interleave, rope_scale, rope_theta,
@@ -128,12 +145,18 @@ def apply_rope_with_cos_sin_cache(positions, query, key, head_size, cos_sin_cach
     sines in the second. is_neox: pairs are (i, i + rotary_dim / 2). Rows at positions beyond the cache become 0."""
     arguments.check_integers("positions", positions, "[rows]")
     arguments.floats("cos_sin_cache", cos_sin_cache, "[positions, rotary_dim]")
-    head_size, is_neox, rotary_dim = arguments.count("head_size", head_size), arguments.flag("is_neox", is_neox), cos_sin_cache.shape[1]
+    head_size, is_neox, rotary_dim = arguments.count("head_size", head_size), arguments.flag(
+        "is_neox", is_neox), cos_sin_cache.shape[1]
     if rotary_dim < 2 or rotary_dim % 2 or rotary_dim > head_size:
-        raise ValueError(f"cos_sin_cache has {rotary_dim} columns; must be an even number from 2 to head_size, {head_size}")
+        raise ValueError(
+            f"cos_sin_cache has {rotary_dim} columns; must be an even number from 2 to head_size, {head_size}")
     for name, x in (("query", query), ("key", key)):
-        if arguments.floats(name, x, "[rows, num_heads * head_size]").shape[1] % head_size or x.shape[0] != positions.shape[0]:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}; must have {positions.shape[0]} rows, as positions, of a multiple of head_size, {head_size}, columns")
+        if arguments.floats(name, x,
+                            "[rows, num_heads * head_size]").shape[1] % head_size or x.shape[0] != positions.shape[0]:
+            raise ValueError(
+                f"{name} has shape {tuple(x.shape)}; must have {positions.shape[0]} rows, as positions, of a multiple "
+                f"of head_size, {head_size}, columns"
+            )
     pairs = rotary_dim // 2
     cos, sin = cos_sin_cache[:, :pairs], cos_sin_cache[:, pairs:]
     if pairs * cos_sin_cache.element_size() % 16:
@@ -148,6 +171,7 @@ def _in_place(function):
     """The function of the same arguments that writes into q and k."""
     def write(*args, **choices):
         function(*args, **choices, _inplace=True)
+
     write.__name__, write.__doc__ = f"{function.__name__}_inplace", f"{function.__name__}() into its two tensors. Returns None."
     return write
 
