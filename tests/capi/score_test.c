@@ -125,7 +125,7 @@ static void refusals_have_sentences(const attune_plan* plan, attune_operands* op
   captures[1].data = NULL;
   REFUSES("slopes is null");
   captures[1].data = (const char*)slopes + 2;
-  REFUSES("multiples of 4 bytes");
+  REFUSES("a multiple of 4 bytes");
   captures[1].data = slopes;
   captures[1].name = "slope";
   REFUSES("a capture slope, which this plan does not read");

@@ -191,7 +191,7 @@ END
 
 @test "head dim 100" {
   attune emit --problem dtype=bf16,head_dim=100,heads=8,seqlen=64 --arch sm_80
-  refused 1 head_dim 100 "multiples of 8"
+  refused 1 head_dim 100 "a multiple of 8"
 }
 
 @test "heads that do not divide" {

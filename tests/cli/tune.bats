@@ -308,7 +308,7 @@ ended() {
 
 @test "head dim 100" {
   attune tune --target cpu --problem dtype=fp32,head_dim=100,heads=4,seqlen=64
-  refused 1 head_dim 100 "multiples of 8"
+  refused 1 head_dim 100 "a multiple of 8"
 }
 
 @test "heads that do not divide" {

@@ -191,8 +191,8 @@ class BackwardTest(GradientsTest):
         backward = lambda dout=self.dout, q=q, k=k, v=v, o=o, lse=lse, **keywords: attune.attention_backward(
             dout, q, k, v, o, lse, **keywords)
         for sentence, call in (("gradients is 'vq'; must be q, k, v, qk", lambda: backward(gradients="vq")),
-                               ("gradients is ''; accepted",
-                                lambda: backward(gradients="")), (r"gradients is \(False, False, False\); accepted",
+                               ("gradients is ''; must be",
+                                lambda: backward(gradients="")), (r"gradients is \(False, False, False\); must be",
                                                                   lambda: backward(gradients=(False, ) * 3)),
                                (r"dout has shape \(2, 33, 4, 16\); must be \(2, 33, 4, 32\)",
                                 lambda: backward(self.dout[..., :16].contiguous())),
@@ -211,7 +211,7 @@ class BackwardTest(GradientsTest):
                                ("dout requires a gradient, and attune gives none of it here; must be dout.detach",
                                 lambda: backward(leaf(self.dout))), ("bias requires a gradient",
                                                                      lambda: backward(bias=leaf(BIAS))),
-                               ("mask is 'diagonal'; accepted",
+                               ("mask is 'diagonal'; must be",
                                 lambda: backward(mask="diagonal")), ("out is int; must be None and a tuple",
                                                                      lambda: backward(out=3))):
             with self.assertRaisesRegex(ValueError, sentence):

@@ -143,7 +143,7 @@ class FlashRegistryTest(unittest.TestCase):
                  ("dropout_p is not 0", lambda: backward(q, q, k, v, q, torch.zeros(2, 4, 33), *state())),
                  ("dropout_p is not 0", lambda: sdpa(q, k, v, 0.1)), ("return_debug_mask is True",
                                                                       lambda: sdpa(q, k, v, 0.0, False, True)),
-                 ("q is float64; accepted", lambda: sdpa(q.double(), k.double(), v.double())),
+                 ("q is float64; must be", lambda: sdpa(q.double(), k.double(), v.double())),
                  ("k is fp16 and q is bf16",
                   lambda: sdpa(q, k.half(), v)), ("cum_seq_q is given",
                                                   lambda: forward(q, k, v, rows, rows, 33, 33, 0.0, False, False)),

@@ -98,7 +98,7 @@ TEST(Problem, KeysTakeTheWordsTheyList) {
     while (lists_words && !rest.empty()) {
       const size_t comma = rest.find(", ");
       const std::string message = refusal(whole(key.name + "=" + rest.substr(0, comma)));
-      EXPECT_EQ(message.find(" is \"" + rest.substr(0, comma) + "\"; accepted"), std::string::npos)
+      EXPECT_EQ(message.find(" is \"" + rest.substr(0, comma) + "\"; must be"), std::string::npos)
           << message;
       rest = comma == std::string::npos ? "" : rest.substr(comma + 2);
     }
@@ -110,11 +110,11 @@ TEST(Problem, KeysTakeTheWordsTheyList) {
 
 TEST(Problem, RefusesWithArgumentValueAndAccepted) {
   std::vector<Bad> table{
-      {"head_dim=100", {"head_dim_qk", "100", "multiples of 8 from 16 to 576"}},
-      {"head_dim_qk=576,head_dim_v=520", {"head_dim_v is 520", "multiples of 8 from 16 to 512"}},
-      {"head_dim=584", {"head_dim_qk is 584", "multiples of 8 from 16 to 576"}},
+      {"head_dim=100", {"head_dim_qk", "100", "a multiple of 8 from 16 to 576"}},
+      {"head_dim_qk=576,head_dim_v=520", {"head_dim_v is 520", "a multiple of 8 from 16 to 512"}},
+      {"head_dim=584", {"head_dim_qk is 584", "a multiple of 8 from 16 to 576"}},
       {"dtype=e4m3,head_dim_qk=64,head_dim_v=264",
-       {"head_dim_v is 264", "multiples of 8 from 16 to 256 with 8-bit operands"}},
+       {"head_dim_v is 264", "a multiple of 8 from 16 to 256 with 8-bit operands"}},
       {"heads=30/8", {"num_heads_q is 30", "num_heads_kv is 8", "divide"}},
       {"heads=4/8", {"num_heads_kv is 8", "1 to num_heads_q (4)"}},
       {"heads=0", {"num_heads_q is 0"}},
@@ -260,8 +260,8 @@ TEST(Problem, RefusesWhat8BitsDoNotHave) {
       {"dtype=fp32,scale_block=64", {"scale_block_q=64", "8-bit operands"}},
       {"dtype=e4m3,accuracy=exact", {"accuracy is \"exact\"", "accurate and fast"}},
       {"dtype=e4m3,v_layout=columns", {"v_layout is \"columns\"", "rows and transposed"}},
-      {"dtype=e4m3,scale_block=100", {"scale_block_q is 100", "multiples of 16"}},
-      {"dtype=e4m3,scale_block_kv=-16", {"scale_block_kv is -16", "multiples of 16"}},
+      {"dtype=e4m3,scale_block=100", {"scale_block_q is 100", "a multiple of 16"}},
+      {"dtype=e4m3,scale_block_kv=-16", {"scale_block_kv is -16", "a multiple of 16"}},
       {"dtype=e4m3,scale_block_q=65552", {"scale_block_q is 65552", "up to 65536"}},
       {"dtype=e4m3,scale_block=x", {"scale_block is \"x\"", "integer"}},
       {"dtype=e4m3,rotation=fourier", {"rotation is \"fourier\"", "none and hadamard"}},
@@ -282,7 +282,7 @@ TEST(Problem, RefusesWhat8BitsDoNotHave) {
       {"op=quantise,dtype_o=e4m3,head_dim=80,rotation=hadamard",
        {"head_dim_qk is 80", "powers of two"}},
       {"op=quantise,dtype_o=e4m3,head_dim=-2147483648,rotation=hadamard",
-       {"head_dim_qk is -2147483648", "multiples of 8"}},
+       {"head_dim_qk is -2147483648", "a multiple of 8"}},
   };
   for (const Bad& bad : table) {
     const std::string message = refusal(whole(bad.text));
