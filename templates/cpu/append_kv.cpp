@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// append_kv: rows of k_new and v_new into a cache, K turned by the angles of their positions, and q into o, on a CPU; semantics and corners
-// as in cuda/append_kv.cu. Rows are dealt out to threads in the order of memory; one is read before it is written, so that o may be q.
-// No knobs.
+// append_kv: rows of k_new and v_new into a cache, K turned by the angles of their positions, and q
+// into o, on a CPU; semantics and corners as in cuda/append_kv.cu. Rows are dealt out to threads in
+// the order of memory; one is read before it is written, so that o may be q. No knobs.
 #include "cpu/append_kv_knobs.hpp"
 #include "cpu/row_factor.hpp"  // where kMakesFactors
 #include "shared/append_rows.h"

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_cpu: gradients of attention on a CPU. With P = exp(z - lse), delta = rowsum(dout * o) - dlse and z' the slope of the score
-// program: dV = P^T dout, dS = P * (dout V^T - delta) * z', dQ = scale * dS K, dK = scale * dS^T Q; with dropout P * D gives dV, and
-// dout V^T * D dS, where D is 0 or what kept weights are multiplied by. q, k, v, o, dout and the gradients: fp32, bf16 or fp16, any
-// strides with contiguous head_dim; all arithmetic and all sums are fp32, rounded once.
+// backward_cpu: gradients of attention on a CPU. With P = exp(z - lse), delta = rowsum(dout * o) -
+// dlse and z' the slope of the score program: dV = P^T dout, dS = P * (dout V^T - delta) * z', dQ =
+// scale * dS K, dK = scale * dS^T Q; with dropout P * D gives dV, and dout V^T * D dS, where D is 0
+// or what kept weights are multiplied by. q, k, v, o, dout and the gradients: fp32, bf16 or fp16,
+// any strides with contiguous head_dim; all arithmetic and all sums are fp32, rounded once.
 //
-// As in prefill_cpu the rows of all query heads that share a K/V head lie in one list (row * ratio + head), cut in tiles of kBlockM
-// rows and panels of kVectors * kLanes, one row a lane. A block of kBlockN keys meets a tile so:
+// As in prefill_cpu the rows of all query heads that share a K/V head lie in one list (row * ratio
+// + head), cut in tiles of kBlockM rows and panels of kVectors * kLanes, one row a lane. A block of
+// kBlockN keys meets a tile so:
 //   for each panel: S^T = K Q^T, dP^T = V dO^T, then P^T and dS^T; dQ^T += K^T dS^T;
 //                   dV += P^T dO and dK += dS^T Q, with columns across the lanes.
 //
@@ -13,10 +15,12 @@
 //   attune_delta    row statistics
 //   attune_kernel   key blocks: dK, dV; with kPasses 1 a thread has a whole K/V head and sums dQ beside them
 //   attune_queries  row tiles: dQ, with kPasses 2
-// Each sum belongs to one thread, in one order: gradients have the same bits for any number of threads.
+// Each sum belongs to one thread, in one order: gradients have the same bits for any number of
+// threads.
 //
-// Knobs: kBlockM, kBlockN, kRows x kVectors (register tile), kUnroll, kPasses.
-// Workspace: 256 bytes of counters, row statistics, kScratchBytes a thread, and with kPasses 1 dQ of a K/V head a thread.
+// Knobs: kBlockM, kBlockN, kRows x kVectors (register tile), kUnroll, kPasses. Workspace: 256 bytes
+// of counters, row statistics, kScratchBytes a thread, and with kPasses 1 dQ of a K/V head a
+// thread.
 #include "shared/attention_enums.h"
 #include "shared/fp8_options.h"
 
@@ -133,7 +137,8 @@ inline void write_statistics(const KernelArguments& args, Group group, long long
   to[0] = lse * 1.44269504f, to[1] = delta;
 }
 
-// kLanes rows of an operand: as rows and, times `factor`, one a lane. Rows that see no key, and those behind the last, are 0.
+// kLanes rows of an operand: as rows and, times `factor`, one a lane. Rows that see no key, and
+// those behind the last, are 0.
 template <int kWidth>
 inline void load_rows(const OperandView& view, const Tile& tile, const Panel& lse, int panel,
                       int vector, float factor, Panel* columns, float* rows_to) {
@@ -185,7 +190,8 @@ inline void load_block(const AttentionArgs& args, Group group, KeyRange block, S
     pack<kHeadDimV>(first(args.v), args.v.row_stride, count, scratch.values);
 }
 
-// What a panel of the tile and a block of keys make of each other, added to dQ^T where kWithQ, to dK and dV where kWithKv.
+// What a panel of the tile and a block of keys make of each other, added to dQ^T where kWithQ, to
+// dK and dV where kWithKv.
 template <bool kWithQ, bool kWithKv>
 inline void visit_panel(const KernelArguments& args, const Tile& tile, int panel, KeyRange block,
                         Scratch& scratch, Panel* dq) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_reference: gradients of attention row by row and key by key, from the definition; formulas as in cuda/backward_reference.cu.
-// fp32 arithmetic. q, k, v, o, dout and their gradients: fp32, bf16 or fp16, any strides with contiguous head_dim. No knobs.
+// backward_reference: gradients of attention row by row and key by key, from the definition;
+// formulas as in cuda/backward_reference.cu. fp32 arithmetic. q, k, v, o, dout and their gradients:
+// fp32, bf16 or fp16, any strides with contiguous head_dim. No knobs.
 //
 // Workspace: delta, fp32 [batch, num_heads_q, seqlen_q].
 #include "cpu/backward_reference_knobs.hpp"

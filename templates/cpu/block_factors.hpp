@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What belongs to the places of a block of keys, scores or weights, times the factors of their keys. decode_cpu includes it where kKeyFactors.
+// What belongs to the places of a block of keys, scores or weights, times the factors of their
+// keys. decode_cpu includes it where kKeyFactors.
 #pragma once
 
 #include "cpu/decode_steps.hpp"
@@ -7,7 +8,8 @@
 
 namespace attune {
 
-// `at`: where the factors of the places stand, of head 0. `are_weights`: one of 0 stays, whatever the factor.
+// `at`: where the factors of the places stand, of head 0. `are_weights`: one of 0 stays, whatever
+// the factor.
 inline void apply_factors(const ScaleView& scale, const long long* at, const KeyBlock& block,
                           int kv_head, bool are_weights, float* values) {
   const long long head = kv_head / scale.heads_per_scale * scale.head_stride;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// block_map on a CPU: o[batch, row granule, head, key granule] = what the mask program shows of the granule, as a byte
-// (shared/block_map.h). As cuda/block_map.cu: ranges decide most granules, the others are looked at element by element.
+// block_map on a CPU: o[batch, row granule, head, key granule] = what the mask program shows of the
+// granule, as a byte (shared/block_map.h). As cuda/block_map.cu: ranges decide most granules, the
+// others are looked at element by element.
 //
 //   kRows     rows whose parts of the program are kept while keys pass
 #include "shared/block_map.h"

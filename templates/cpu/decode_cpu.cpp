@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// decode_cpu: attention of a few rows of q over long caches on a CPU, op attention_kvcache. Threads share all work evenly
-// (shared/decode_partition.h). The first step leaves parts of items that several threads have in the workspace (shared/decode_layout.h),
-// the second joins them. A thread works on blocks of keys (decode_steps.hpp): q . k with all heads of K, the softmax, then the sums of V. Each
-// row is read once for all rows of q that share its head (decode_products.hpp), and converted to fp32 in registers where it is narrower. Where the
-// CPU multiplies pairs of bf16 (pair_products.hpp), weights are rounded to bf16 and nothing is converted.
+// decode_cpu: attention of a few rows of q over long caches on a CPU, op attention_kvcache. Threads
+// share all work evenly (shared/decode_partition.h). The first step leaves parts of items that
+// several threads have in the workspace (shared/decode_layout.h), the second joins them. A thread
+// works on blocks of keys (decode_steps.hpp): q . k with all heads of K, the softmax, then the sums
+// of V. Each row is read once for all rows of q that share its head (decode_products.hpp), and
+// converted to fp32 in registers where it is narrower. Where the CPU multiplies pairs of bf16
+// (pair_products.hpp), weights are rounded to bf16 and nothing is converted.
 //
-// q, k, v, o: fp32, bf16 or fp16, and k and v of e4m3, e5m2 or int8 with a factor for each head, or for each key too; any head dims; pages of any size, or slots.
+// q, k, v, o: fp32, bf16 or fp16, and k and v of e4m3, e5m2 or int8 with a factor for each head, or
+// for each key too; any head dims; pages of any size, or slots.
 //
 // | knob   | values    | meaning                                      |
 // |--------|-----------|----------------------------------------------|
@@ -27,7 +30,8 @@ namespace attune {
 
 constexpr float kLog2E = 1.4426950408889634f, kLowest = -3e38f;
 
-// What a thread knows of the rows of an item, those of each head of K side by side. Scores are in log2.
+// What a thread knows of the rows of an item, those of each head of K side by side. Scores are in
+// log2.
 struct RowStates {
   Floats (*q)[kQkVectors];
   Floats (*output)[kOutVectors];
@@ -52,7 +56,8 @@ inline void begin_rows(const KernelArguments& args, const DecodeItem& item, cons
   }
 }
 
-// Products q . k of row `r` become scores, -infinity where the row does not see the key or there is none.
+// Products q . k of row `r` become scores, -infinity where the row does not see the key or there is
+// none.
 inline void score_row(const KernelArguments& args, const DecodeItem& item, const KeyBlock& block,
                       int r, DecodeKeys seen, float* scores) {
   float factor = args.softmax_scale;
@@ -92,7 +97,8 @@ inline float largest_of(Panel panel) {
 
 inline float power_of_2(float exponent) { return exp2_nonpositive(Panel(exponent))[0]; }
 
-// Row `r`: its products with a block become weights. A NaN shows in the weights; the largest score is not below kLowest.
+// Row `r`: its products with a block become weights. A NaN shows in the weights; the largest score
+// is not below kLowest.
 inline void weigh_row(const KernelArguments& args, const DecodeItem& item, const KeyBlock& block,
                       int r, const RowStates& rows) {
   float* const scores = rows.scores[r];
@@ -176,8 +182,8 @@ inline void write_row(const KernelArguments& args, const DecodeItem& item, int r
   if (args.lse) args.lse[item.in_lse(args, r)] = end.lse;
 }
 
-// The workspace: slots of parts, two a thread, each [num_heads_kv][kDecodeRows] rows of O, the largest score and the sum; then what each
-// thread knows of the heads of its item.
+// The workspace: slots of parts, two a thread, each [num_heads_kv][kDecodeRows] rows of O, the
+// largest score and the sum; then what each thread knows of the heads of its item.
 constexpr long long kPartFloats = kOutVectors * kLanes + 2;
 
 inline float* part_row(const KernelArguments& args, int slot, int head, int r) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two products of decode_cpu as register tiles over rows of q that share a head of K: a vector of K or V that a tile has read, and
-// converted, serves all of them. Lanes are columns: q . k is summed lane by lane, and the lanes of several products at once.
+// The two products of decode_cpu as register tiles over rows of q that share a head of K: a vector
+// of K or V that a tile has read, and converted, serves all of them. Lanes are columns: q . k is
+// summed lane by lane, and the lanes of several products at once.
 #pragma once
 
 #include "cpu/decode_rows.hpp"
@@ -12,11 +13,12 @@ namespace attune {
 constexpr int kBlock = kDecodeBlockKeys, kMostStepKeys = 16;
 static_assert(kBlock % kMostStepKeys == 0 && kMostStepKeys % kPanelRows == 0);
 
-// Where a row of K serves one of q alone, there is so little to do that the CPU's own prefetchers bring rows in time, of a few streams that each
-// go from one end to the other.
+// Where a row of K serves one of q alone, there is so little to do that the CPU's own prefetchers
+// bring rows in time, of a few streams that each go from one end to the other.
 constexpr bool kFarApart = kGqaRatio == 1;
 
-// Keys of a step, whose rows of one head are read together: 2 KB of them, so that rows of q and O are read once for several keys.
+// Keys of a step, whose rows of one head are read together: 2 KB of them, so that rows of q and O
+// are read once for several keys.
 template <int kHeadDim>
 constexpr int keys_of_step() {
   constexpr int kRowBytes = kHeadDim * static_cast<int>(sizeof(Element<kDtypeKv>));
@@ -28,14 +30,15 @@ constexpr int kStepKeys = keys_of_step<kHeadDimQk>(), kStepValues = keys_of_step
 constexpr Dtype kDtypeRead = kNarrow ? Dtype::kFp32 : kDtypeKv;
 using KvElement = Element<kDtypeRead>;
 
-// Pairs of whole vectors of a row. One of bf16 is read as it stands: even elements are its first vector and odd ones its second, and rows of
-// q and O are dealt in the same way.
+// Pairs of whole vectors of a row. One of bf16 is read as it stands: even elements are its first
+// vector and odd ones its second, and rows of q and O are dealt in the same way.
 template <int kHeadDim>
 constexpr int kPairs = kHeadDim / (2 * kLanes);
 constexpr bool kDealt = kDtypeRead == Dtype::kBf16;
 
-// Products of bf16 by bf16: q as it is given, weights rounded. A pair of a row of q is then one vector of them, in its first; of V two keys'
-// elements stand beside each other, which deals rows of O in another way.
+// Products of bf16 by bf16: q as it is given, weights rounded. A pair of a row of q is then one
+// vector of them, in its first; of V two keys' elements stand beside each other, which deals rows
+// of O in another way.
 constexpr bool kBf16Products =
     kCpuHasPairs && kDtypeQ == Dtype::kBf16 && kDtypeRead == Dtype::kBf16;
 
@@ -84,13 +87,15 @@ struct PairIndices {
                             (bits_as<Words>(dealt.second) & 0xffff0000u)),
             0.0f};
   }
-  // Products of pairs: each eight columns stand in four lanes of the first vector and four of the second (beside).
+  // Products of pairs: each eight columns stand in four lanes of the first vector and four of the
+  // second (beside).
   static TwoVectors gather_eights(TwoVectors pair) {
     return {__builtin_shufflevector(pair.first, pair.second, place_of(kIndex)...),
             __builtin_shufflevector(pair.first, pair.second, place_of(kIndex + kLanes)...)};
   }
-  // In each part of kPart lanes the sum of the halves of x's part, then that of y's. One operand of the addition is a blend, so that the
-  // other alone takes a shuffle, of which CPUs do fewer at a time.
+  // In each part of kPart lanes the sum of the halves of x's part, then that of y's. One operand of
+  // the addition is a blend, so that the other alone takes a shuffle, of which CPUs do fewer at a
+  // time.
   template <int kPart>
   static Floats fold(Floats x, Floats y) {
     constexpr int kHalf = kPart / 2;
@@ -135,7 +140,8 @@ inline Floats sums_of(const Floats* vectors) {
   }
 }
 
-// 16-bit elements of two keys beside each other, of the same columns; in parts of eight, whose lower halves are first (one instruction each).
+// 16-bit elements of two keys beside each other, of the same columns; in parts of eight, whose
+// lower halves are first (one instruction each).
 template <int... kIndex>
 struct BesideIndices {
   static TwoVectors beside(Words a, Words b) {
@@ -154,7 +160,8 @@ template <class T, T... kIndex>
 using BesideIndicesOf = BesideIndices<kIndex...>;
 using Beside = __make_integer_seq<BesideIndicesOf, int, 2 * kLanes>;
 
-// Products of kTileRows rows of q and kTileKeys keys, their lanes not summed: sums[row * kTileKeys + key].
+// Products of kTileRows rows of q and kTileKeys keys, their lanes not summed: sums[row * kTileKeys
+// + key].
 template <int kTileRows, int kTileKeys>
 inline void dot_tile(const Floats (*q)[kQkVectors], const KvElement* const* keys, Floats* sums) {
   Floats sum[kTileRows][kTileKeys] = {};
@@ -212,7 +219,8 @@ inline void dot_rows(const Floats (*q)[kQkVectors], const KvElement* const* keys
   }
 }
 
-// A block's weights of a row as products take them, in the place of its scores: bf16 where pairs are multiplied.
+// A block's weights of a row as products take them, in the place of its scores: bf16 where pairs
+// are multiplied.
 inline void store_weights(float* scores, int place, Floats weights) {
   if constexpr (kBf16Products) {
     store<Dtype::kBf16>(reinterpret_cast<unsigned short*>(scores) + place, weights);
@@ -259,7 +267,8 @@ inline void add_two_keys(const float* weights, const KvElement* const* values, i
   }
 }
 
-// output += weights . v of kTileRows rows and the keys of a step; weights[row * kBlock] is that of the first.
+// output += weights . v of kTileRows rows and the keys of a step; weights[row * kBlock] is that of
+// the first.
 template <int kTileRows>
 inline void add_rows(const float* weights, const KvElement* const* values,
                      Floats (*output)[kOutVectors]) {
@@ -295,7 +304,8 @@ struct TileRows {
   static constexpr int count = kCount;
 };
 
-// Calls tile(TileRows, first row) for `rows` rows: four at a time, then two and one, where the group ratio leaves as many.
+// Calls tile(TileRows, first row) for `rows` rows: four at a time, then two and one, where the
+// group ratio leaves as many.
 template <class Tile>
 inline void each_row_tile(int rows, const Tile& tile) {
   int row = 0;

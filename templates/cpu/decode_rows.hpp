@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the cache and of q for decode_cpu, as fp32 in whole vectors: what a head dim lacks of one is zero.
+// Rows of the cache and of q for decode_cpu, as fp32 in whole vectors: what a head dim lacks of one
+// is zero.
 #pragma once
 
 #include "cpu/simd.hpp"

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which decode_cpu reads a cache: blocks of keys, and steps of a few keys of one head. Either the keys of a step stand beside each
-// other, and what comes is asked for, since a CPU's own prefetchers end at a page of memory, which may be a row of all heads; or they stand far
-// apart (kFarApart).
+// The order in which decode_cpu reads a cache: blocks of keys, and steps of a few keys of one head.
+// Either the keys of a step stand beside each other, and what comes is asked for, since a CPU's own
+// prefetchers end at a page of memory, which may be a row of all heads; or they stand far apart
+// (kFarApart).
 #pragma once
 
 #include "cpu/decode_products.hpp"
 
 namespace attune {
 
-// Keys that are worked on together, all heads of them. Each has a place, which is that of its scores.
+// Keys that are worked on together, all heads of them. Each has a place, which is that of its
+// scores.
 struct KeyBlock {
   int first, count;
   int places;                                    // whole vectors and steps
@@ -56,8 +58,8 @@ class BlockReader {
         heads_(heads),
         by_head_(view.head_stride > view.row_stride) {}
 
-  // Calls take(rows, first place of the step, head) for all steps. Each asks for what comes some way behind it, and then(i) for what comes i steps
-  // behind the last.
+  // Calls take(rows, first place of the step, head) for all steps. Each asks for what comes some
+  // way behind it, and then(i) for what comes i steps behind the last.
   template <class Take, class Then>
   void each_step(const Take& take, const Then& then) const {
     const int count = steps_ * heads_, ahead = by_head_ ? kStepsAhead : heads_;
@@ -73,7 +75,8 @@ class BlockReader {
     }
   }
 
-  // Asks for as much as step `i` reads, if there is one, in the order in which it stands in memory. None of keys far apart.
+  // Asks for as much as step `i` reads, if there is one, in the order in which it stands in memory.
+  // None of keys far apart.
   void fetch(int i) const {
     constexpr int kBytes = kHeadDim * static_cast<int>(sizeof(Element<kDtypeKv>)), kLine = 64;
     if (kFarApart || i >= steps_ * heads_) return;

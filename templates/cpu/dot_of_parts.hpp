@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dot product of two rows as sums across lanes, which a compiler keeps in registers where it would unroll one sum.
+// The dot product of two rows as sums across lanes, which a compiler keeps in registers where it
+// would unroll one sum.
 #pragma once
 
 namespace attune {

@@ -75,7 +75,8 @@ class DropoutRows {
   Words first_bits_;
 };
 
-// Writes make(element, whether it is kept) over the elements of panels, of rows from `first` of the list of one K/V head on.
+// Writes make(element, whether it is kept) over the elements of panels, of rows from `first` of the
+// list of one K/V head on.
 template <class Make>
 inline void visit_dropout(const KernelArguments& args, int batch, int head_kv, long long first,
                           KeyRange keys, Panel* panels, const Make& make) {

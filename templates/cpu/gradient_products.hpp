@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix products of backward_cpu as register tiles of kRows x kVectors sums. In two of them queries lie across the lanes, as in
-// tile_product.hpp; in the third columns do, so that sums over queries cross no lanes.
+// The matrix products of backward_cpu as register tiles of kRows x kVectors sums. In two of them
+// queries lie across the lanes, as in tile_product.hpp; in the third columns do, so that sums over
+// queries cross no lanes.
 #pragma once
 
 #include "cpu/simd.hpp"
@@ -90,8 +91,8 @@ inline void add_rows_tile(const Panel* weights, const float* rows, float* sums) 
       store<Dtype::kFp32>(sums + r * kStride + v * kLanes, sum[r][v]);
 }
 
-// sums[n][c] += sum over the panel's queries q of weights[n][q] * rows[q][c], for `count` keys n rounded up to whole tiles. Rows and
-// sums are padded.
+// sums[n][c] += sum over the panel's queries q of weights[n][q] * rows[q][c], for `count` keys n
+// rounded up to whole tiles. Rows and sums are padded.
 template <int kWidth>
 inline void add_rows(const Panel* weights, int count, const float* rows, float* sums) {
   constexpr int kStride = kPadded<kWidth>;

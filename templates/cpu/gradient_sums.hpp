@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of tiles of backward_cpu whose gradients are added to fp32 that stands there. Chunks of a row may overlap, and each column is
-// added once.
+// The end of tiles of backward_cpu whose gradients are added to fp32 that stands there. Chunks of a
+// row may overlap, and each column is added once.
 #pragma once
 
 #include "cpu/gradient_products.hpp"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mask program of prefill_cpu: which of a block's keys rows of a panel see. The program's ranges, or a map of the caller's, decide
-// most blocks as a whole, or but for keys at their ends (range_of_rows.hpp, granules_of_rows.hpp); in the others it is evaluated ahead
-// of the product, so that a block that is hidden costs none, and applied where some keys are seen and some hidden.
+// The mask program of prefill_cpu: which of a block's keys rows of a panel see. The program's
+// ranges, or a map of the caller's, decide most blocks as a whole, or but for keys at their ends
+// (range_of_rows.hpp, granules_of_rows.hpp); in the others it is evaluated ahead of the product, so
+// that a block that is hidden costs none, and applied where some keys are seen and some hidden.
 #pragma once
 
 #include "cpu/granules_of_rows.hpp"  // where kGranules
@@ -62,7 +63,8 @@ class MaskStage {
                       scores_.kv_position0 + keys_.begin, lane, lines_);
   }
 
-  // Calls take(key, -1 for each lane that sees it) for one key after the other, until it returns false.
+  // Calls take(key, -1 for each lane that sees it) for one key after the other, until it returns
+  // false.
   template <class Take>
   void for_shown(const Take& take) const {
     int n = keys_.begin;
@@ -135,7 +137,8 @@ inline int hidden_keys(const ScoreArgs& scores, const ListRows& rows, KeyRange k
   return hidden;
 }
 
-// Takes keys that no row sees from both ends. {whether all rows see all that are left, whether any may see one}.
+// Takes keys that no row sees from both ends. {whether all rows see all that are left, whether any
+// may see one}.
 inline BoolRange narrow_to(const ScoreArgs& scores, const ListRows& rows, KeyRange& keys) {
   const BoolRange range = range_of_rows(scores, rows, keys);
   if (range.lo == range.hi) return range;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// merge: two states of attention over different keys as one, on a CPU; semantics and corners as in cuda/merge.cu. A row is a thread's; it
-// is read before it is written, so that o may stand where q does. No knobs.
+// merge: two states of attention over different keys as one, on a CPU; semantics and corners as in
+// cuda/merge.cu. A row is a thread's; it is read before it is written, so that o may stand where q
+// does. No knobs.
 #include "cpu/merge_knobs.hpp"
 #include "shared/kernel_arguments.h"
 

@@ -17,8 +17,9 @@ struct SoftmaxState {
 // must be multiplied by. While a row has seen nothing, its largest score counts as -3e38: so -inf -
 // (-inf) cannot arise, and its weights are 0. Behind a score stage (ALiBi) many keys may weigh next
 // to nothing: below 2^-100 it counts as 0, so that products with V are no denormals, which some
-// CPUs are slow at. A block's weights are summed by themselves: added one by one to the sum of a long
-// row, which is much larger, each would lose as many bits, all the same way where scores are alike.
+// CPUs are slow at. A block's weights are summed by themselves: added one by one to the sum of a
+// long row, which is much larger, each would lose as many bits, all the same way where scores are
+// alike.
 inline Panel softmax_block(SoftmaxState& state, Panel block_largest, int count, Panel* scores) {
   const Panel largest = larger(block_largest, state.largest);
   const Panel base = larger(largest, Panel(-3e38f));

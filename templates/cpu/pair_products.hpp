@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of two bf16 elements at once, where the CPU has them (AVX512_BF16): a lane takes elements 2 i and 2 i + 1 of both operands and adds
-// both products to its fp32. Denormals count as 0.
+// Products of two bf16 elements at once, where the CPU has them (AVX512_BF16): a lane takes
+// elements 2 i and 2 i + 1 of both operands and adds both products to its fp32. Denormals count as
+// 0.
 #pragma once
 
 #include "cpu/simd.hpp"

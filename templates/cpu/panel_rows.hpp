@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of a panel as score and mask programs know them, one a lane. Those behind the last row are computed and not looked at.
+// The rows of a panel as score and mask programs know them, one a lane. Those behind the last row
+// are computed and not looked at.
 #pragma once
 
 #include "cpu/simd.hpp"

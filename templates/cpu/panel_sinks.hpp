@@ -7,7 +7,8 @@
 
 namespace attune {
 
-// For the rows from `first` on of the list of one K/V head. Returns what their O is multiplied by: 0 for a row that saw nothing.
+// For the rows from `first` on of the list of one K/V head. Returns what their O is multiplied by:
+// 0 for a row that saw nothing.
 inline Panel join_sinks(const ScoreArgs& scores, int head_kv, long long first,
                         SoftmaxState& state) {
   float sinks[kPanelRows];

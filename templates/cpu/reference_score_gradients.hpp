@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of a bias, of slopes and of sinks by backward_reference on a CPU, from the definition: shared/score_gradient.h. Each element
-// is summed by one thread in one order, in fp64.
+// Gradients of a bias, of slopes and of sinks by backward_reference on a CPU, from the definition:
+// shared/score_gradient.h. Each element is summed by one thread in one order, in fp64.
 #pragma once
 
 #include "cpu/sinks.hpp"  // where kSinks
@@ -30,7 +30,8 @@ inline float dz_of(const KernelArguments& args, int batch, int head, int row, in
       .ds;
 }
 
-// What one element of dscores is the sum of: z's weight is that by which it moves with the tensor's element.
+// What one element of dscores is the sum of: z's weight is that by which it moves with the tensor's
+// element.
 struct Summed {
   SummedRange batch, head, row, key;
 };

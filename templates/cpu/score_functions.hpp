@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What printed score programs (generated/score_program.h) call on a CPU: loads of captures and functions of floats, for one element and
-// without branches or library calls, so that clang makes vectors of a loop over elements. exp2 and exp give 0 below 2^-126 and infinity
-// above 2^127.5; log2 and log take denormals for 0. Relative errors: tanh 6e-7, the others 3e-7.
+// What printed score programs (generated/score_program.h) call on a CPU: loads of captures and
+// functions of floats, for one element and without branches or library calls, so that clang makes
+// vectors of a loop over elements. exp2 and exp give 0 below 2^-126 and infinity above 2^127.5;
+// log2 and log take denormals for 0. Relative errors: tanh 6e-7, the others 3e-7.
 #pragma once
 
 #include "shared/score_args.h"
@@ -38,8 +39,8 @@ ATTUNE_SCORE_FUNCTION float score_floor(float a) {
 ATTUNE_SCORE_FUNCTION float score_sqrt(float a) { return __builtin_sqrtf(a); }
 ATTUNE_SCORE_FUNCTION float score_rsqrt(float a) { return 1.0f / __builtin_sqrtf(a); }
 
-// 2^n * 2^f, where `shifted` is n + kExponentShift, rounded; f in [-0.5, 0.5] by a polynomial of relative error 1e-7. See
-// exp2_nonpositive in simd.hpp.
+// 2^n * 2^f, where `shifted` is n + kExponentShift, rounded; f in [-0.5, 0.5] by a polynomial of
+// relative error 1e-7. See exp2_nonpositive in simd.hpp.
 constexpr float kExponentShift = 12582912.0f + 127.0f;
 ATTUNE_SCORE_FUNCTION float score_power_of_2(float shifted, float f) {
   float p = 1.3264727e-3f;

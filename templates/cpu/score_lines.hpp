@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of tensors along the keys for panels, whose lanes are rows: read along the keys of each row and turned over, where gathers
-// would read them one by one. What printed programs call (generator/core/score/panel_printer.hpp).
+// Elements of tensors along the keys for panels, whose lanes are rows: read along the keys of each
+// row and turned over, where gathers would read them one by one. What printed programs call
+// (generator/core/score/panel_printer.hpp).
 #pragma once
 
 #include "cpu/score_functions.hpp"
@@ -10,7 +11,8 @@
 
 namespace attune {
 
-// The address of an element of a line; *keys becomes no more than the elements from there on that stand side by side.
+// The address of an element of a line; *keys becomes no more than the elements from there on that
+// stand side by side.
 template <CaptureType kType>
 ATTUNE_SCORE_FUNCTION const void* line_from(const void* line, const ScoreCapture& capture,
                                             int dimension, int index, int* keys) {
@@ -22,7 +24,8 @@ ATTUNE_SCORE_FUNCTION const void* line_from(const void* line, const ScoreCapture
 template <class T, int kCount>
 using Vector = T __attribute__((ext_vector_type(kCount)));
 
-// Four elements of each of the rows 0, 4, 8 .. behind `rows`, side by side: `from` elements behind where the rows begin.
+// Four elements of each of the rows 0, 4, 8 .. behind `rows`, side by side: `from` elements
+// behind where the rows begin.
 template <class T>
 inline Vector<T, kLanes> quads_of(const void* const* rows, int from) {
   const auto quad = [&](int row) {
@@ -78,7 +81,8 @@ inline Floats in_halves(Floats a, Floats b, LaneIndices<kLane...>) {
       a, b, (kLane / 4 * 4 + 2 * kHalf + kLane % 2 + (kLane % 4 >= 2 ? kLanes : 0))...);
 }
 
-// Asks for `keys` elements of a line, up to L2: rows that lie a multiple of 4 KB apart share a place of L1.
+// Asks for `keys` elements of a line, up to L2: rows that lie a multiple of 4 KB apart share a
+// place of L1.
 template <CaptureType kType>
 inline void fetch_line(const void* line, int keys) {
   constexpr int kCacheLine = 64;
@@ -87,12 +91,13 @@ inline void fetch_line(const void* line, int keys) {
     __builtin_prefetch(from + at, 0, 2);
 }
 
-// Keys that are staged at once. Of scores lines of the cache as a whole, for rows may lie so that the next rows take their place; of masks,
-// of which one key may decide, few.
+// Keys that are staged at once. Of scores lines of the cache as a whole, for rows may lie so that
+// the next rows take their place; of masks, of which one key may decide, few.
 constexpr int kScoreStagedKeys = 16, kMaskStagedKeys = kLanes;
 
-// kKeys keys of all rows of a panel, from `first` elements behind where each row's line begins. Rows become columns: rows four apart
-// share a vector as they are loaded, so that only fours of lanes are left to be turned over.
+// kKeys keys of all rows of a panel, from `first` elements behind where each row's line begins.
+// Rows become columns: rows four apart share a vector as they are loaded, so that only fours of
+// lanes are left to be turned over.
 template <CaptureType kType, class T, int kKeys>
 inline void stage_line(const void* const (&lines)[kPanelRows], int first,
                        T (&staged)[kKeys][kPanelRows]) {

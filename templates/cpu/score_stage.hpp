@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The score stage of prefill_cpu: what stands between S^T = K Q^T and the softmax beyond the scale, the mask and the window. The
-// program is generated (generator/core/score/), for one element; a loop over the lanes of a panel makes vectors of it.
+// The score stage of prefill_cpu: what stands between S^T = K Q^T and the softmax beyond the scale,
+// the mask and the window. The program is generated (generator/core/score/), for one element; a
+// loop over the lanes of a panel makes vectors of it.
 #pragma once
 
 #include "cpu/panel_rows.hpp"

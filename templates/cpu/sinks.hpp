@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sink of a head: a logit that stands in the denominator beside those of the keys. It joins when a row is complete, so no loop
-// knows of it.
+// The sink of a head: a logit that stands in the denominator beside those of the keys. It joins
+// when a row is complete, so no loop knows of it.
 #pragma once
 
 #include "cpu/score_functions.hpp"
@@ -14,7 +14,8 @@ inline float sink_of(const ScoreArgs& scores, int head) {
   return load_capture<kType>(scores.captures[kSinks], scores.head0 + head);
 }
 
-// A row's largest score and sum, in powers of e, with its sink. Returns what its output is multiplied by.
+// A row's largest score and sum, in powers of e, with its sink. Returns what its output is
+// multiplied by.
 inline float join_sink(float sink, float& largest, float& sum) {
   if (sink == -__builtin_inff()) return 1;
   const float raised = largest > sink ? largest : sink;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast scores of a panel move with q.k * softmax_scale (generated/slope_program.h), for backward_cpu.
+// How fast scores of a panel move with q.k * softmax_scale (generated/slope_program.h), for
+// backward_cpu.
 #pragma once
 
 #include "cpu/panel_rows.hpp"
@@ -9,7 +10,8 @@
 
 namespace attune {
 
-// Of rows from `first_index` of the list of the tile's K/V head on. `panels` are scores that no score stage has changed.
+// Of rows from `first_index` of the list of the tile's K/V head on. `panels` are scores that no
+// score stage has changed.
 template <class Tile>
 inline void find_slopes(const KernelArguments& args, const Tile& tile, long long first_index,
                         KeyRange keys, const Panel* panels, Panel* slopes) {

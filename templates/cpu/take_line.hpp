@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of a capture that stand side by side, such as the ids of rows, as vectors: for the ranges of shared/capture_range.h.
+// Elements of a capture that stand side by side, such as the ids of rows, as vectors: for the
+// ranges of shared/capture_range.h.
 #pragma once
 
 #include "cpu/score_functions.hpp"

@@ -31,9 +31,9 @@ template <class T, T... kIndex>
 using LaneIndicesOf = LaneIndices<kIndex...>;
 using AllLanes = __make_integer_seq<LaneIndicesOf, int, kLanes>;
 
-// In place. Four rows at a time: interleaving row i with row i + 2 rotates the bits of (row, lane of
-// a group), and twice swaps them. Then groups and fours of rows change places, in as many steps as
-// double one group to all.
+// In place. Four rows at a time: interleaving row i with row i + 2 rotates the bits of (row, lane
+// of a group), and twice swaps them. Then groups and fours of rows change places, in as many steps
+// as double one group to all.
 inline void transpose(Floats (&rows)[kLanes]) {
   Floats mixed[kLanes];
 #pragma clang loop unroll(full)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which keys query rows see (shared/visibility.h) under the mask and window that are compiled in: for a
-// run of rows and per lane.
+// Which keys query rows see (shared/visibility.h) under the mask and window that are compiled in:
+// for a run of rows and per lane.
 #pragma once
 
 #include "cpu/simd.hpp"

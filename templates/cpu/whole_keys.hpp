@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys that rows all see, apart from those on an edge of the mask or window: what prefill_cpu need not mask.
+// The keys that rows all see, apart from those on an edge of the mask or window: what prefill_cpu
+// need not mask.
 #pragma once
 
 #include "cpu/visibility.hpp"

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// append_kv: rows of k_new and v_new go to their places in a cache of pages or slots, K turned by the angles of their positions:
+// append_kv: rows of k_new and v_new go to their places in a cache of pages or slots, K turned by
+// the angles of their positions:
 //   first' = first * cos - second * sin,  second' = second * cos + first * sin
-// of columns (i, i + kTurned / 2), or with kInterleaved (2 i, 2 i + 1); columns from kTurned on stay. A cache of e4m3 or e5m2 gets
-// round(value / factor), what is beyond the largest finite value as that value. With kTurnsQ q is turned likewise into o, which may be q.
-// Arithmetic in fp32, rounded once. Where rows go: shared/append_rows.h. Every CUDA arch; all is read in accesses of 16 bytes.
+// of columns (i, i + kTurned / 2), or with kInterleaved (2 i, 2 i + 1); columns from kTurned on
+// stay. A cache of e4m3 or e5m2 gets round(value / factor), what is beyond the largest finite value
+// as that value. With kTurnsQ q is turned likewise into o, which may be q. Arithmetic in fp32,
+// rounded once. Where rows go: shared/append_rows.h. Every CUDA arch; all is read in accesses of 16
+// bytes.
 //
 //   kLanes    threads of a row of a head, neighbours in a warp; each has eight columns of every 8 * kLanes
 //   kThreads  threads of a block
 //
-// A grid of as many blocks as are resident walks over all rows: how many there are is read on the device.
+// A grid of as many blocks as are resident walks over all rows: how many there are is read on the
+// device.
 #include "cuda/append_kv_knobs.cuh"
 
 #include "cuda/attention/row_factor.cuh"  // where kMakesFactors
@@ -96,7 +100,8 @@ __device__ __forceinline__ void load_angles(const AppendArgs& append, long long 
   }
 }
 
-// The other elements of the pairs that the eight columns from `column` on are of. Of columns that are not turned any.
+// The other elements of the pairs that the eight columns from `column` on are of. Of columns that
+// are not turned any.
 __device__ __forceinline__ void load_others(const void* data, long long row, int column,
                                             const float* values, float* others) {
   if constexpr (kInterleaved) {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// block_map: o[batch, row granule, head, key granule] = what the mask program shows of the granule, as a byte (shared/block_map.h), for
-// kernels of any tiles to skip by. Rows and keys are positions from 0 on, whatever q_position0 a call has. Every CUDA arch. The
-// compiled-in mask and window take no part but in what programs say of them.
+// block_map: o[batch, row granule, head, key granule] = what the mask program shows of the granule,
+// as a byte (shared/block_map.h), for kernels of any tiles to skip by. Rows and keys are positions
+// from 0 on, whatever q_position0 a call has. Every CUDA arch. The compiled-in mask and window take
+// no part but in what programs say of them.
 //
 //   kWarps    warps of a block of threads; each takes 32 granules of keys side by side
 //
-// A lane has a granule: the program's ranges over it (generator/core/score/range_text.hpp) decide most, and over bands of its rows most of
-// the others. What they leave open the warp looks at together, one granule after the other, element by element: so the map is exact. No
-// shared memory.
+// A lane has a granule: the program's ranges over it (generator/core/score/range_text.hpp) decide
+// most, and over bands of its rows most of the others. What they leave open the warp looks at
+// together, one granule after the other, element by element: so the map is exact. No shared memory.
 #include "cuda/block_map_knobs.cuh"
 
 #include "cuda/attention/lane_ranges.cuh"
@@ -57,7 +58,8 @@ __device__ __forceinline__ int by_ranges(const ScoreArgs& scores, const Strip& s
   return open ? kOpen : shown ? kSeenWhole : 0;
 }
 
-// By all lanes: half of them have the even rows, and each a key. What lies behind the last row or key is the last one again.
+// By all lanes: half of them have the even rows, and each a key. What lies behind the last row or
+// key is the last one again.
 __device__ __forceinline__ int look_at(const ScoreArgs& scores, const Strip& strip,
                                        GranuleKeys keys) {
   constexpr int kRowsAtOnce = 32 / kGranuleKeys, kStepsBetweenVotes = 4;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// cache_sm90: attention over caches (op attention_kvcache) for sm_90a by wgmma: rows of any number of tokens, from a few of a speculation
-// to chunks of a prompt and whole prompts of different lengths. Consumers are those of prefill_sm90 (attention/wgmma_consumer.cuh); what
-// differs is that tiles, lengths and pages are found on the device (attention/cache_stream.cuh, cache_producer.cuh), and that tiles may
-// be shared by blocks (attention/cache_join.cuh). Knobs as of prefill_sm90 (prefill_sm90.md), and:
+// cache_sm90: attention over caches (op attention_kvcache) for sm_90a by wgmma: rows of any number
+// of tokens, from a few of a speculation to chunks of a prompt and whole prompts of different
+// lengths. Consumers are those of prefill_sm90 (attention/wgmma_consumer.cuh); what differs is that
+// tiles, lengths and pages are found on the device (attention/cache_stream.cuh,
+// cache_producer.cuh), and that tiles may be shared by blocks (attention/cache_join.cuh). Knobs as
+// of prefill_sm90 (prefill_sm90.md), and:
 //
 // | knob       | values | meaning                                                                                |
 // |------------|--------|----------------------------------------------------------------------------------------|
@@ -10,7 +12,8 @@
 // | min_tiles  | 2 .. 8 | fewest steps of a share                                                                |
 // | charge     | 1 .. 8 | steps that a tile costs beside its own                                                 |
 //
-// q, k, v, o: bf16 or fp16, head dims in steps of 8 to 256. k and v: pages of a multiple of 8 keys, or slots (shared/cache_args.h).
+// q, k, v, o: bf16 or fp16, head dims in steps of 8 to 256. k and v: pages of a multiple of 8 keys,
+// or slots (shared/cache_args.h).
 #include "shared/attention_args.h"
 #include "shared/attention_enums.h"
 

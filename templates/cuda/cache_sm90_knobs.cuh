@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Default constants of cache_sm90: what an editor or nvcc sees. The renderer puts the chosen ones in this file's place.
+// Default constants of cache_sm90: what an editor or nvcc sees. The renderer puts the chosen ones
+// in this file's place.
 #pragma once
 
 #include "cuda/default_spec.cuh"

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// decode_sm80: attention of a few rows of q over long caches, op attention_kvcache, from sm_80 on; sm_90 reads the cache by bulk copies or
-// TMA. A fixed number of teams of warps shares all work (shared/decode_partition.h), which each finds from the lengths in device memory. Up to 16
-// rows that share a head of K make an item: tokens times heads of a group, any ratio. Its bytes are all that it waits for, so every warp
-// reads tiles of its own, without a word to others; the warps of a team meet once a piece.
+// decode_sm80: attention of a few rows of q over long caches, op attention_kvcache, from sm_80 on;
+// sm_90 reads the cache by bulk copies or TMA. A fixed number of teams of warps shares all work
+// (shared/decode_partition.h), which each finds from the lengths in device memory. Up to 16 rows
+// that share a head of K make an item: tokens times heads of a group, any ratio. Its bytes are all
+// that it waits for, so every warp reads tiles of its own, without a word to others; the warps of a
+// team meet once a piece.
 //
-// q, k, v, o: bf16 or fp16, head dims in steps of 16 to 256. k and v: pages of any size, or slots (shared/cache_args.h); also int8, and from sm_89 on e4m3 or e5m2
-// with a factor for each head (attention/decode_narrow.cuh) or each key (attention/decode_factors.cuh).
+// q, k, v, o: bf16 or fp16, head dims in steps of 16 to 256. k and v: pages of any size, or slots
+// (shared/cache_args.h); also int8, and from sm_89 on e4m3 or e5m2 with a factor for each head
+// (attention/decode_narrow.cuh) or each key (attention/decode_factors.cuh).
 //
 // | knob       | values  | meaning                                                           |
 // |------------|---------|-------------------------------------------------------------------|
@@ -20,7 +23,8 @@
 // | waits      | 0, 1    | who joins the parts of an item: the last to come, or the first part's team, which waits |
 // | loads      | 0 .. 3  | cp.async, a bulk copy a row, TMA boxes of keys, of heads (attention/decode_slots.cuh) |
 //
-// How it works and what was learned: decode_sm80.md. Shared memory: attention/decode_slots.cuh. Workspace: shared/decode_layout.h.
+// How it works and what was learned: decode_sm80.md. Shared memory: attention/decode_slots.cuh.
+// Workspace: shared/decode_layout.h.
 #include "cuda/decode_sm80_knobs.cuh"
 
 #include "cuda/attention/score_functions.cuh"  // where kScoreArgs
@@ -58,7 +62,8 @@ class DecodeConsumer {
   }
 
  private:
-  // Asks for the next tile into this slot; where warps share it into that of the tile before, which the others have most probably read too.
+  // Asks for the next tile into this slot; where warps share it into that of the tile before, which
+  // the others have most probably read too.
   __device__ __forceinline__ void give_back() {
     if constexpr (kTogether) {
       mbarrier_arrive_if(threadIdx.x % 32 == 0, loads_.empty_barrier(stage_));
@@ -138,8 +143,8 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBl
   CacheRequests requests(parts);
   DecodeWalk walk;
   DecodeLoads loads(parts, maps, requests, range, shared_address(shared));
-  // Where the grid starts while the one ahead ends, all is found from what lists say by then, and L2 asked for the first tiles. It counts
-  // if they say the same when that grid has ended.
+  // Where the grid starts while the one ahead ends, all is found from what lists say by then, and
+  // L2 asked for the first tiles. It counts if they say the same when that grid has ended.
 #pragma unroll 1
   for (bool is_early = kStartsEarly;; is_early = false) {
     walk = find_range(parts, requests, &range);

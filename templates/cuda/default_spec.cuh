@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A default problem for editors and nvcc, shared by the knobs files of all CUDA kernels. Not part of rendered sources: the
-// renderer puts the chosen constants in the place of the knobs file that includes this.
+// A default problem for editors and nvcc, shared by the knobs files of all CUDA kernels. Not part
+// of rendered sources: the renderer puts the chosen constants in the place of the knobs file that
+// includes this.
 #pragma once
 
 #include "shared/attention_enums.h"

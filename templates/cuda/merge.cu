@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// merge: o, lse of two states of attention over different keys, of q with its lse in q_scale and of k with its in k_scale:
+// merge: o, lse of two states of attention over different keys, of q with its lse in q_scale and of
+// k with its in k_scale:
 //   lse = ln(e^first + e^second),  o = e^(first - lse) * q + e^(second - lse) * k
-// A state that saw no key, lse -infinity, takes no part, whatever it holds; two of them make one, with o = 0. An lse of +infinity or NaN
-// makes the row NaN. Every CUDA arch; q, k and o in fp32, bf16 or fp16, each as it likes. o may stand where q does, and lse
-// where q's does: a row is read before it is written.
+// A state that saw no key, lse -infinity, takes no part, whatever it holds; two of them make one,
+// with o = 0. An lse of +infinity or NaN makes the row NaN. Every CUDA arch; q, k and o in fp32,
+// bf16 or fp16, each as it likes. o may stand where q does, and lse where q's does: a row is read
+// before it is written.
 //
 //   kLanes    threads of a row, neighbours in a warp; each has eight columns of every 8 * kLanes
 //   kThreads  threads of a block, which has kThreads / kLanes rows of a head that follow each other

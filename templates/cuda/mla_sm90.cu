@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// mla_sm90: attention over caches whose values are the first columns of their keys (v_in_k: absorbed latent attention, 576 columns of K and 512 of
-// V, one head of K), for sm_90a by wgmma. A tile has up to 64 rows, tokens times heads; each key comes to shared memory once and serves as K and as
-// V (attention/mla_consumer.cuh, with fewer than 64 rows attention/mla_keys_first.cuh). Tiles, pages, shares and joins are those of cache_sm90. Knobs:
+// mla_sm90: attention over caches whose values are the first columns of their keys (v_in_k:
+// absorbed latent attention, 576 columns of K and 512 of V, one head of K), for sm_90a by wgmma. A
+// tile has up to 64 rows, tokens times heads; each key comes to shared memory once and serves as K
+// and as V (attention/mla_consumer.cuh, with fewer than 64 rows attention/mla_keys_first.cuh).
+// Tiles, pages, shares and joins are those of cache_sm90. Knobs:
 //
 // | knob       | values | meaning                                                                                |
 // |------------|--------|----------------------------------------------------------------------------------------|
@@ -11,8 +13,8 @@
 // | min_tiles  | 1 .. 8 | fewest steps of a share                                                                |
 // | charge     | 1, 2   | steps that a tile costs beside its own                                                 |
 //
-// q, k, o: bf16 or fp16; head_dim_qk in steps of 64 to 576, head_dim_v in steps of 128 from 384. k: pages of a multiple of 8 keys, or slots
-// (shared/cache_args.h). How it works: mla_sm90.md.
+// q, k, o: bf16 or fp16; head_dim_qk in steps of 64 to 576, head_dim_v in steps of 128 from 384. k:
+// pages of a multiple of 8 keys, or slots (shared/cache_args.h). How it works: mla_sm90.md.
 #define ATTUNE_MLA 1  // its layout in the place of prefill_sm90's (attention/sm90_layout.cuh)
 #include "shared/attention_args.h"
 #include "shared/attention_enums.h"

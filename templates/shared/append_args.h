@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels of the op append_kv are told at launch beside AttentionArgs and CacheArgs, on every target. All lists are read on the
-// device, by every launch anew.
+// What kernels of the op append_kv are told at launch beside AttentionArgs and CacheArgs, on every
+// target. All lists are read on the device, by every launch anew.
 //
 // | operand      | shape                                                                                              |
 // |--------------|----------------------------------------------------------------------------------------------------|
@@ -9,8 +9,9 @@
 // | positions    | of each row, in the order of rows; null: length - rows + i of the request                          |
 // | row_slots    | of each row the place of its key: page * page_size + key, or slot * seqlen_kv + key; below 0: the row is not written. Null: by position, in the pages or the slot of its request |
 //
-// A row whose position or place is not there (below 0, beyond seqlen_kv, a page or a slot that the cache does not have, a position without
-// angles) is not written into the cache. Its q, where q is turned, becomes 0 if it has no angles.
+// A row whose position or place is not there (below 0, beyond seqlen_kv, a page or a slot that the
+// cache does not have, a position without angles) is not written into the cache. Its q, where q is
+// turned, becomes 0 if it has no angles.
 #pragma once
 
 #include "shared/attention_args.h"

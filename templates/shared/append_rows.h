@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a call of append_kv as kernels see them: which request a row is of, where it stands, and where its key goes.
+// Rows of a call of append_kv as kernels see them: which request a row is of, where it stands,
+// and where its key goes.
 #pragma once
 
 #include "shared/append_args.h"
@@ -22,7 +23,8 @@ ATTUNE_HOST_DEVICE inline long long listed(const void* list, int index_bytes, lo
                           : static_cast<const int*>(list)[at];
 }
 
-// The number of the first row, and how many there are, below 2^31: those ahead of the first request and behind the last are of none.
+// The number of the first row, and how many there are, below 2^31: those ahead of the first request
+// and behind the last are of none.
 struct AppendRows {
   long long first, count;
 };
@@ -54,7 +56,8 @@ ATTUNE_HOST_DEVICE inline int request_of_row(const int* begins, int batch, long 
   return low;
 }
 
-// Sets page and key of a row that exists, whose request and position are known where there are no places of rows.
+// Sets page and key of a row that exists, whose request and position are known where there are no
+// places of rows.
 template <class Rule>
 ATTUNE_HOST_DEVICE inline void find_place(const Rule& rule, const AttentionArgs& args,
                                           const CacheArgs& cache, const AppendArgs& append,

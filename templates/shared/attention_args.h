@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every attention kernel is told at launch, on every target. Host code fills it, kernels read it; both compile this
-// very text, so it uses built-in types only. Values that are compiled in (head dims, mask, group ratio) are not here: see
-// the rendered preamble described in generator/renderer.hpp.
+// What every attention kernel is told at launch, on every target. Host code fills it, kernels read
+// it; both compile this very text, so it uses built-in types only. Values that are compiled in
+// (head dims, mask, group ratio) are not here: see the rendered preamble described in
+// generator/renderer.hpp.
 #pragma once
 
 namespace attune {
 
-// One operand [batch, seqlen, num_heads, head_dim]: base address and strides in elements; head_dim is contiguous.
+// One operand [batch, seqlen, num_heads, head_dim]: base address and strides in elements; head_dim
+// is contiguous.
 struct OperandView {
   void* data;
   long long batch_stride;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of backward_sm90 that makes all gradients with a warpgroup of its own for dQ: where it is, its registers, and what it has behind
-// the shared memory of backward_fused_layout():
+// The kernel of backward_sm90 that makes all gradients with a warpgroup of its own for dQ: where it
+// is, its registers, and what it has behind the shared memory of backward_fused_layout():
 //
 // | region   | bytes            | written by           | read by             |
 // |----------|------------------|----------------------|---------------------|

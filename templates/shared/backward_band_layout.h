@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How one kernel of backward_sm90 makes all gradients of a narrow band (knob band): warpgroups walk along it, each by itself.
+// How one kernel of backward_sm90 makes all gradients of a narrow band (knob band): warpgroups walk
+// along it, each by itself.
 //
-// Rows and keys are taken 64 at a time, and keys are numbered so that tile t of rows sees tiles t, t + 1 and t + 2 of keys and no others. A
-// warpgroup takes tile j of keys with tiles j - 2, j - 1 and j of rows: then dK and dV of these keys are complete, and so is dQ of rows j - 2. What is
-// not complete stays in registers, two tiles of dQ. Work is cut into runs of places j, as many as there are warpgroups: a run begins two places early,
-// for dQ of its first rows, and leaves nothing of these two.
+// Rows and keys are taken 64 at a time, and keys are numbered so that tile t of rows sees tiles t,
+// t + 1 and t + 2 of keys and no others. A warpgroup takes tile j of keys with tiles j - 2, j - 1
+// and j of rows: then dK and dV of these keys are complete, and so is dQ of rows j - 2. What is not
+// complete stays in registers, two tiles of dQ. Work is cut into runs of places j, as many as there
+// are warpgroups: a run begins two places early, for dQ of its first rows, and leaves nothing of
+// these two.
 //
 // | region, of each warpgroup | bytes             | written by | read by             |
 // |---------------------------|-------------------|------------|---------------------|
@@ -84,8 +87,8 @@ ATTUNE_HOST_DEVICE constexpr long long band_floor(long long value) {  // of tile
   return (value >= 0 ? value : value - (kBandTile - 1)) / kBandTile;
 }
 
-// Whether three whole tiles of keys, which begin at multiples of 64, hold what a tile of rows sees: the stores of TMA take no tile that begins ahead of
-// the first key.
+// Whether three whole tiles of keys, which begin at multiples of 64, hold what a tile of rows sees:
+// the stores of TMA take no tile that begins ahead of the first key.
 template <class Rule, class Lengths>
 ATTUNE_HOST_DEVICE constexpr bool band_fits(const Rule& rule, const Lengths& lengths) {
   const BandWidth width = band_width(rule);
@@ -137,8 +140,9 @@ struct BandRun {
   }
 };
 
-// Where walkers begin and end among the places of all heads. Of an even number of heads those of a block take the same places of two that stand side
-// by side: of heads of 64 columns a fetch of memory brings both.
+// Where walkers begin and end among the places of all heads. Of an even number of heads those of a
+// block take the same places of two that stand side by side: of heads of 64 columns a fetch of
+// memory brings both.
 struct BandShare {
   int begin;
   int end;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel of backward_sm90 that makes all gradients has where blocks of keys add to dQ in no order (knob ordered), behind the shared memory
-// of backward_fused_layout():
+// What the kernel of backward_sm90 that makes all gradients has where blocks of keys add to dQ in
+// no order (knob ordered), behind the shared memory of backward_fused_layout():
 //
 // | region            | bytes                                 | written by                    | read by                       |
 // |-------------------|---------------------------------------|-------------------------------|-------------------------------|
@@ -16,7 +16,8 @@ namespace attune {
 constexpr int kFreeDsSlots = 2;  // of dS^T: one that is written, one that is multiplied
 constexpr int kFreeCopiers = 2;  // threads, one for each warpgroup of keys
 
-// Behind fp32 of a block of rows in the workspace: one of each copier, and what keeps the next aligned.
+// Behind fp32 of a block of rows in the workspace: one of each copier, and what keeps the next
+// aligned.
 constexpr int kFreeWords = 32;
 
 struct BackwardFreeLayout {

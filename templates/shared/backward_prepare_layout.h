@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How attune_prepare deals out rows: a group of lanes makes delta of several that follow each other, and loads all before it adds up any; then each lane has
-// at most one of them. A block is of one head.
+// How attune_prepare deals out rows: a group of lanes makes delta of several that follow each
+// other, and loads all before it adds up any; then each lane has at most one of them. A block is of
+// one head.
 #pragma once
 
 #include "shared/host_device.h"

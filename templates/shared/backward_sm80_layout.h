@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dynamic shared memory of the backward_sm80 kernels as a function of a config. Kernels, search space and launch read this one text.
+// Dynamic shared memory of the backward_sm80 kernels as a function of a config. Kernels, search
+// space and launch read this one text.
 //
-// All kernels have the same shape: tiles of two operands stay, tiles of two others stream past them.
+// All kernels have the same shape: tiles of two operands stay, tiles of two others stream past
+// them.
 //
 // | kernel        | stays: first, second | streams: first, second | statistics with them |
 // |---------------|----------------------|------------------------|----------------------|
@@ -16,7 +18,8 @@
 // | ring       | stages * slot_bytes             | first and second of a step, L2, delta |
 // | state      | 16 * (1 + warps)                | cuda/attention/tile_state.cuh    |
 //
-// row(head_dim): prefill_sm80_row_bytes, with the swizzle of cuda/attention/shared_tile.cuh. Tiles begin at multiples of 128 bytes.
+// row(head_dim): prefill_sm80_row_bytes, with the swizzle of cuda/attention/shared_tile.cuh. Tiles
+// begin at multiples of 128 bytes.
 #pragma once
 
 #include "shared/prefill_sm80_layout.h"

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory and registers of the backward_sm90 kernels as functions of a config. Kernels, search space and launch read this one
-// text. Sizes in bytes, registers per thread. Panels and swizzle are those of prefill_sm90_layout.h.
+// Shared memory and registers of the backward_sm90 kernels as functions of a config. Kernels,
+// search space and launch read this one text. Sizes in bytes, registers per thread. Panels and
+// swizzle are those of prefill_sm90_layout.h.
 //
-// Both kernels have the same shape: tiles of two operands stay, tiles of two others stream past them, each through a ring.
+// Both kernels have the same shape: tiles of two operands stay, tiles of two others stream past
+// them, each through a ring.
 //
 // | kernel        | stays: first, second | streams: first, second | statistics with them |
 // |---------------|----------------------|------------------------|----------------------|
@@ -18,7 +20,8 @@
 // | statistics     | of each ring: slots * step_rows * 4    | bulk copy  | warpgroups        |
 // | barriers       | 8 each                                 | mbarrier   |                   |
 //
-// When its last product is complete a warpgroup writes its gradients over its own tiles that stay, and TMA reads them there.
+// When its last product is complete a warpgroup writes its gradients over its own tiles that stay,
+// and TMA reads them there.
 #pragma once
 
 #include "shared/prefill_sm90_layout.h"
@@ -139,8 +142,8 @@ constexpr BackwardFusedLayout backward_fused_layout(const BackwardSm90Tile& t) {
   return l;
 }
 
-// What of dQ of a step a warpgroup makes: half of the columns of 64 rows; half of 128 rows; of other steps half of the columns as rows of its
-// product, dQ^T.
+// What of dQ of a step a warpgroup makes: half of the columns of 64 rows; half of 128 rows; of
+// other steps half of the columns as rows of its product, dQ^T.
 enum class DqHalf : int { kColumns, kRows, kTransposed };
 constexpr DqHalf backward_dq_half(int step_rows) {
   return step_rows % kWarpgroupRows != 0 ? DqHalf::kTransposed
@@ -160,12 +163,14 @@ constexpr int backward_fused_columns(int step_rows, int head_dim_qk) {
   }
 }
 
-// Whether P, dP and what is rounded of P are too many registers beside dK and dV: then dP and dS are made of half of the rows at a time.
+// Whether P, dP and what is rounded of P are too many registers beside dK and dV: then dP and dS
+// are made of half of the rows at a time.
 constexpr bool backward_fused_in_halves(int step_rows, int gradient_columns) {
   return step_rows + step_rows / 4 + gradient_columns / 2 > 212;
 }
 
-// Bytes of the workspace's first tensor, L2 and delta: dQ in fp32 comes behind it, then the turns; or dS, with P.
+// Bytes of the workspace's first tensor, L2 and delta: dQ in fp32 comes behind it, then the turns;
+// or dS, with P.
 constexpr long long backward_sums_bytes(long long heads, long long rows) {
   return (8 * heads * rows + 255) / 256 * 256;
 }
@@ -175,12 +180,14 @@ constexpr PrefillSm90Registers backward_sm90_registers(int warpgroups) {
   return prefill_sm90_registers(warpgroups, 1, 1);
 }
 
-// Accumulators of a consumer thread: scores and dP of a step in fp32, what is rounded of them for the next product, gradients.
+// Accumulators of a consumer thread: scores and dP of a step in fp32, what is rounded of them for
+// the next product, gradients.
 constexpr int backward_sm90_accumulators(int step_rows, int gradient_columns) {
   return 2 * (step_rows / 2) + step_rows / 4 + gradient_columns / 2;
 }
 
-// Pairs of statistics (step_statistics.cuh) that a thread loads ahead of waits, as many as registers hold beside `taken`.
+// Pairs of statistics (step_statistics.cuh) that a thread loads ahead of waits, as many as
+// registers hold beside `taken`.
 constexpr int kMostEarlyPairs = 12;  // with 16 some kernels spill
 constexpr int backward_early_pairs(int step_rows, int taken) {
   const int room = (224 - taken) / 2;
@@ -188,7 +195,8 @@ constexpr int backward_early_pairs(int step_rows, int taken) {
   return room < 0 ? 0 : room < pairs ? room : pairs;
 }
 
-// What dropout takes: the key of a head's signs, and those of a step. With fewer some kernels spill.
+// What dropout takes: the key of a head's signs, and those of a step. With fewer some kernels
+// spill.
 constexpr int backward_dropout_registers(int step_rows) { return 2 + step_rows / 8; }
 
 struct EarlyPairs {
@@ -203,7 +211,8 @@ constexpr EarlyPairs backward_early(int step_rows, int gradient_columns, int oth
           backward_early_pairs(step_rows, taken + step_rows / 4)};
 }
 
-// The workspace holds L2 and delta, fp32 [batch, num_heads_q, 2, rows], with so many rows: whole steps and tiles of either kernel.
+// The workspace holds L2 and delta, fp32 [batch, num_heads_q, 2, rows], with so many rows: whole
+// steps and tiles of either kernel.
 constexpr long long backward_sm90_rows(long long seqlen_q, int block_m, int key_block_m) {
   const long long tiles = (seqlen_q + block_m - 1) / block_m * block_m;
   const long long steps = (seqlen_q + key_block_m - 1) / key_block_m * key_block_m;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// How backward_sm90 keeps dS, and P, in the workspace for kernels that make dK and dV of them (knob store_ds).
+// How backward_sm90 keeps dS, and P, in the workspace for kernels that make dK and dV of them (knob
+// store_ds).
 //
-// Of 64 rows and 64 keys of a head of Q a place has four panels of dS of 16 keys each, then those of P. A panel is what wgmma reads in shared
-// memory: 64 rows of 32 bytes, 32-byte swizzled, so that a bulk copy fetches it as it is. A row keeps its keys in another order: 8 bytes
-// together are what one thread has of them.
+// Of 64 rows and 64 keys of a head of Q a place has four panels of dS of 16 keys each, then those
+// of P. A panel is what wgmma reads in shared memory: 64 rows of 32 bytes, 32-byte swizzled, so
+// that a bulk copy fetches it as it is. A row keeps its keys in another order: 8 bytes together are
+// what one thread has of them.
 //
-// Only what rows see has a place. A block of 64 rows has as many as blocks of keys that it sees, and a margin at either end, for steps of
-// attune_kernel may begin before and end behind these. Blocks i and last - i share a line of places, the later one from the start on, the
-// other up to the end: under a causal mask all lines are full.
+// Only what rows see has a place. A block of 64 rows has as many as blocks of keys that it sees,
+// and a margin at either end, for steps of attune_kernel may begin before and end behind these.
+// Blocks i and last - i share a line of places, the later one from the start on, the other up to
+// the end: under a causal mask all lines are full.
 #pragma once
 
 #include "shared/host_device.h"
@@ -30,8 +33,9 @@ ATTUNE_HOST_DEVICE constexpr long long backward_stored_lines(long long seqlen_q)
   return (backward_stored_blocks(seqlen_q) + 1) / 2;
 }
 
-// Where block `block` of rows stands that sees blocks [seen_begin, seen_end) of keys: its line, and in this the place of block 0 of keys, which
-// is not there where it is not seen. Block i of keys stands i places further on.
+// Where block `block` of rows stands that sees blocks [seen_begin, seen_end) of keys: its line, and
+// in this the place of block 0 of keys, which is not there where it is not seen. Block i of keys
+// stands i places further on.
 struct StoredLine {
   int line;
   int first;
@@ -44,7 +48,8 @@ ATTUNE_HOST_DEVICE constexpr StoredLine backward_stored_line(long long seqlen_q,
   return {block, stride - kStoredMargin - seen_end};
 }
 
-// Of all heads of K those of a round, whose places take at most kMostStoredBytes; 0: those of one take more.
+// Of all heads of K those of a round, whose places take at most kMostStoredBytes; 0: those of one
+// take more.
 constexpr long long kMostStoredBytes = 5LL << 28;
 constexpr long long backward_stored_heads(long long heads, long long bytes_of_head) {
   const long long most = kMostStoredBytes / (bytes_of_head > 0 ? bytes_of_head : 1);
@@ -52,7 +57,8 @@ constexpr long long backward_stored_heads(long long heads, long long bytes_of_he
   return rounds > 0 ? (heads + rounds - 1) / rounds : 0;
 }
 
-// Kernels that multiply what is stored have accumulators of one gradient alone: no thread gives registers to another.
+// Kernels that multiply what is stored have accumulators of one gradient alone: no thread gives
+// registers to another.
 constexpr PrefillSm90Registers backward_stored_registers(int warpgroups) {
   PrefillSm90Registers all = prefill_sm90_registers(warpgroups, 1);
   all.consumer = all.producer = all.launch;

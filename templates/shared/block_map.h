@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The map of blocks of a kernel with a mask program: for each tile of query rows the blocks of keys of which it sees something. A step
-// ahead of the kernel writes it into the workspace (cuda/attention/block_map.cuh), host code sizes it, the kernel walks it.
+// The map of blocks of a kernel with a mask program: for each tile of query rows the blocks of keys
+// of which it sees something. A step ahead of the kernel writes it into the workspace
+// (cuda/attention/block_map.cuh), host code sizes it, the kernel walks it.
 //
 // | word of a list | what                                                                                        |
 // |----------------|---------------------------------------------------------------------------------------------|
@@ -8,8 +9,9 @@
 // | 1 ..           | entries, by rising block: block << kMapGroupBits, and a bit for each group of the tile's     |
 // |                | rows that does not see all of the block, so that the program is to be applied                |
 //
-// A map of the caller's (op block_map) is another thing: what the mask program makes of granules of rows and keys, whatever tiles
-// plans have. Kernels that are given one make their lists of it (cuda/attention/granule_lists.cuh) and evaluate no ranges.
+// A map of the caller's (op block_map) is another thing: what the mask program makes of granules of
+// rows and keys, whatever tiles plans have. Kernels that are given one make their lists of it
+// (cuda/attention/granule_lists.cuh) and evaluate no ranges.
 //
 // | byte of a granule | the program shows                                             |
 // |-------------------|---------------------------------------------------------------|

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels of the op attention_kvcache are told at launch beside AttentionArgs, on every target: where each request has its keys, and
-// how many. All of it is read on the device, by every launch anew.
+// What kernels of the op attention_kvcache are told at launch beside AttentionArgs, on every
+// target: where each request has its keys, and how many. All of it is read on the device, by every
+// launch anew.
 //
 // | operand      | shape                                                                                             |
 // |--------------|---------------------------------------------------------------------------------------------------|
@@ -13,8 +14,8 @@
 // | kv_begins    | [batch + 1], of packed keys alone: as q_begins; k and v are [1, num_pages, num_heads_kv, head_dim] |
 // | slots        | [batch], without pages alone: the slot of each request; null: its own number                      |
 //
-// A request has at most seqlen_q rows and seqlen_kv keys: kernels cut what says more. A page or slot that the cache does not have is
-// read as page or slot 0.
+// A request has at most seqlen_q rows and seqlen_kv keys: kernels cut what says more. A page or
+// slot that the cache does not have is read as page or slot 0.
 #pragma once
 
 namespace attune {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The factors of caches of 8 bits: one for the tensor, or one for each head of K. They are not negative; one that is NaN or infinite makes the rows
-// that see it non-finite.
+// The factors of caches of 8 bits: one for the tensor, or one for each head of K. They are not
+// negative; one that is NaN or infinite makes the rows that see it non-finite.
 #pragma once
 
 #include "shared/host_device.h"

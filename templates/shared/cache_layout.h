@@ -8,8 +8,8 @@
 // |                |                                       | then of groups of parts: [2 * blocks][warpgroups]                    |
 // |                | parts, fp32                           | [2 * blocks][warpgroups][cache_part_floats]                          |
 //
-// A tile of many parts is joined twice: groups of them, each by the block that comes last to it, then what groups have come to, which stands in
-// the place of their first parts.
+// A tile of many parts is joined twice: groups of them, each by the block that comes last to it,
+// then what groups have come to, which stands in the place of their first parts.
 #pragma once
 
 #include "shared/decode_layout.h"
@@ -28,12 +28,14 @@ ATTUNE_HOST_DEVICE constexpr int cache_group_tickets(int blocks, int warpgroups)
   return 2 * blocks * warpgroups;
 }
 
-// O of some rows, largest scores and sums of the part, and the same of the group that it is the first of.
+// O of some rows, largest scores and sums of the part, and the same of the group that it is the
+// first of.
 ATTUNE_HOST_DEVICE constexpr long long cache_part_floats(int rows, int head_dim_v) {
   return static_cast<long long>(rows) * (head_dim_v + 4);
 }
 
-// Parts of a tile that are joined ahead of the others: all, where one block reads them as fast as two would after each other.
+// Parts of a tile that are joined ahead of the others: all, where one block reads them as fast as
+// two would after each other.
 constexpr int kMostPartsAtOnce = 16;
 ATTUNE_HOST_DEVICE constexpr int cache_join_group(int parts) {
   if (parts <= kMostPartsAtOnce) return parts;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the line of decode_partition.h is cut where the bits of a request must not depend on the others (batch_invariant): each item into
-// pieces that follow from its own tiles alone, kLeastChunkKeys keys or more, at most kMostChunks of them. A position of the line is a
-// piece, workers take equal numbers of them, and each leaves its part in a slot of its own, the position's; parts are joined in their order.
+// How the line of decode_partition.h is cut where the bits of a request must not depend on the
+// others (batch_invariant): each item into pieces that follow from its own tiles alone,
+// kLeastChunkKeys keys or more, at most kMostChunks of them. A position of the line is a piece,
+// workers take equal numbers of them, and each leaves its part in a slot of its own, the
+// position's; parts are joined in their order.
 #pragma once
 
 #include "shared/host_device.h"

@@ -15,8 +15,9 @@ namespace attune {
 
 constexpr int kDecodeRows = 16;  // of an item: the m16 of mma.sync
 
-// Rows of K or V in shared memory: an odd number of 16 bytes each, so that they fall into different banks, or panels as TMA writes them
-// (cuda/attention/decode_slots.cuh, of `loads`). `row_bytes`: of a row in the cache, a multiple of 16.
+// Rows of K or V in shared memory: an odd number of 16 bytes each, so that they fall into different
+// banks, or panels as TMA writes them (cuda/attention/decode_slots.cuh, of `loads`). `row_bytes`:
+// of a row in the cache, a multiple of 16.
 ATTUNE_HOST_DEVICE constexpr bool decode_has_panels(int loads, int row_bytes) {
   return loads >= 2 || (loads == 0 && row_bytes % 128 == 0);
 }
@@ -29,15 +30,17 @@ ATTUNE_HOST_DEVICE constexpr int decode_lines_of_key(int heads) { return heads |
 // Floats that each warp leaves of its rows at a time when the warps of a team are joined.
 constexpr int kDecodeJoinFloats = kDecodeRows * 32;
 
-// Rows of q are held in registers as long as these last; else each warp keeps them in shared memory, padded.
+// Rows of q are held in registers as long as these last; else each warp keeps them in shared
+// memory, padded.
 ATTUNE_HOST_DEVICE constexpr bool decode_keeps_q(int head_dim_qk) { return head_dim_qk > 176; }
 ATTUNE_HOST_DEVICE constexpr int decode_q_bytes(int head_dim_qk) {
   return decode_keeps_q(head_dim_qk) ? kDecodeRows * (head_dim_qk * 2 + 16) : 0;
 }
 
-// Shared memory of a block: rings, one a warp or one for warps that read the same keys of a head each, then what warps are joined
-// through: values, largest scores and sums of each warp and of its team, and a word for each; then barriers, as many as warps have
-// stages, and rows of q where they are not held in registers.
+// Shared memory of a block: rings, one a warp or one for warps that read the same keys of a head
+// each, then what warps are joined through: values, largest scores and sums of each warp and of its
+// team, and a word for each; then barriers, as many as warps have stages, and rows of q where they
+// are not held in registers.
 struct DecodeShared {
   int slot_bytes, join_at, stats_at, ticket_at, barriers_at, q_at, bytes;
 };

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the work of a call of attention_kvcache is dealt to a fixed number of workers (blocks of a GPU, threads of a CPU), from the lengths
-// that the device reads: each worker finds its own part, and no plan is made ahead. Host and kernels compile this text.
+// How the work of a call of attention_kvcache is dealt to a fixed number of workers (blocks of a
+// GPU, threads of a CPU), from the lengths that the device reads: each worker finds its own part,
+// and no plan is made ahead. Host and kernels compile this text.
 //
-// An item is a request, a head of K and up to `row_tile` rows of q that share it; its keys are cut into tiles. Items stand one after the
-// other on a line, request by request: `charge` positions that stand for what an item costs whatever its length, then one for each tile
-// that its rows see. The line is cut into equal ranges, one a worker, which begin and end anywhere in an item. So no worker has more than
-// a tile more than another, and none leaves more than two items that are not whole: their parts are joined through the workspace.
+// An item is a request, a head of K and up to `row_tile` rows of q that share it; its keys are cut
+// into tiles. Items stand one after the other on a line, request by request: `charge` positions
+// that stand for what an item costs whatever its length, then one for each tile that its rows see.
+// The line is cut into equal ranges, one a worker, which begin and end anywhere in an item. So no
+// worker has more than a tile more than another, and none leaves more than two items that are not
+// whole: their parts are joined through the workspace.
 //
-// Fewer items than workers, of about one length, are cut alike instead: each into as many parts as there are workers for it, so that no
-// worker has parts of two, which would cost it more than some tiles.
+// Fewer items than workers, of about one length, are cut alike instead: each into as many parts as
+// there are workers for it, so that no worker has parts of two, which would cost it more than some
+// tiles.
 #pragma once
 
 #include "shared/decode_chunks.h"  // where kBatchInvariant
@@ -21,8 +25,8 @@ struct DecodeTiles {
   int first, count;
 };
 
-// Keys [first key of any row, length) of a request; a row of `rows` is at most `window_left` keys behind its own position (negative: no
-// window).
+// Keys [first key of any row, length) of a request; a row of `rows` is at most `window_left` keys
+// behind its own position (negative: no window).
 ATTUNE_HOST_DEVICE constexpr DecodeTiles decode_tiles(int length, int rows, int window_left,
                                                       int tile_keys) {
   int first = 0;
@@ -59,8 +63,9 @@ struct DecodeRange {
     share = plain_share(total, workers, least_share);
     begin_at(number, total);
   }
-  // The same, or where all `count` items of the line, of which the longest has `most` tiles, may be cut alike without making shares larger
-  // by more than `slack` positions, of the line that they make then.
+  // The same, or where all `count` items of the line, of which the longest has `most` tiles, may be
+  // cut alike without making shares larger by more than `slack` positions, of the line that they
+  // make then.
   ATTUNE_HOST_DEVICE constexpr void take_alike(int total, int count, int most, int workers,
                                                int least_share, int slack, int number) {
     if (least_chunk > 0) return take(total, workers, 1, number);  // where kBatchInvariant
@@ -90,14 +95,15 @@ struct DecodeRange {
   }
 };
 
-// Positions that take as long to read as ending a piece and joining parts takes: while a GPU's multiprocessor reads 170 KB.
+// Positions that take as long to read as ending a piece and joining parts takes: while a GPU's
+// multiprocessor reads 170 KB.
 ATTUNE_HOST_DEVICE constexpr int decode_even_slack(int bytes_of_position) {
   constexpr int kBytes = 170 * 1024;
   return kBytes / bytes_of_position;
 }
 
-// What a worker does of one item: tiles [begin, end) of the request's tiles that count from 0. An item without keys has no tiles, and
-// one part.
+// What a worker does of one item: tiles [begin, end) of the request's tiles that count from 0. An
+// item without keys has no tiles, and one part.
 struct DecodePiece {
   int request, item;  // item: of the request
   int begin, end;

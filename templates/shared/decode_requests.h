@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of a call of attention_kvcache as kernels see them: lengths and rows read from CacheArgs and cut to what the plan was made for,
-// positions of rows and the keys they see.
+// Requests of a call of attention_kvcache as kernels see them: lengths and rows read from CacheArgs
+// and cut to what the plan was made for, positions of rows and the keys they see.
 #pragma once
 
 #include "shared/attention_args.h"
@@ -23,8 +23,8 @@ ATTUNE_HOST_DEVICE constexpr int clamped(int value, int least, int most) {
   return value < least ? least : value > most ? most : value;
 }
 
-// A word of a call's lists. A kernel that starts while the one ahead still writes them reads twice: through L2, for L1 would give the
-// first word again.
+// A word of a call's lists. A kernel that starts while the one ahead still writes them reads twice:
+// through L2, for L1 would give the first word again.
 template <bool kThroughL2>
 ATTUNE_HOST_DEVICE inline int list_word(const int* word) {
 #ifdef __CUDA_ARCH__

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which places of P dropout keeps: a function of seed, offset, head (of all batch entries), row and key alone, the same in every kernel,
-// tile, split and direction, on every target. A square of 16 rows and 16 keys has eight streams of 32 places each: stream s of rows
-// 2 (s / 2), 2 (s / 2) + 1 and 8 further down, and of keys 4 (s % 2) to 4 (s % 2) + 3 and 8 further on. A place is a bit of a word,
+// Which places of P dropout keeps: a function of seed, offset, head (of all batch entries), row and
+// key alone, the same in every kernel, tile, split and direction, on every target. A square of 16
+// rows and 16 keys has eight streams of 32 places each: stream s of rows 2 (s / 2), 2 (s / 2) + 1
+// and 8 further down, and of keys 4 (s % 2) to 4 (s % 2) + 3 and 8 further on. A place is a bit of
+// a word,
 //
 //   16 (key / 2 % 2) + 8 (row % 2) + 4 (key % 2) + 2 (key / 8 % 2) + row / 8 % 2
 //
-// so that eight places which tensor cores give one thread are a byte, and of a transposed product two halves of bytes. Eight random bits
-// decide of a place, which is kept where they are below the threshold. They stand in eight words:
+// so that eight places which tensor cores give one thread are a byte, and of a transposed product
+// two halves of bytes. Eight random bits decide of a place, which is kept where they are below the
+// threshold. They stand in eight words:
 //
 //   key     Philox4x32-7 of counter {offset (64 bits), head, 0} under the seed
 //   x       key ^ {cell A ^ stream B, 0, 0, stream C}   with cell = key / 16, stream = row / 16 * 8 + s
 //   words   x after two passes of dropout_pass, and after dropout_last_pass
 //
-// The key is computed once for a head, passes for each word of decisions: they have no products of 64 bits, for which tensor cores would
-// have to wait. tests/templates/dropout_quality_test.cpp says how random the decisions are.
+// The key is computed once for a head, passes for each word of decisions: they have no products of
+// 64 bits, for which tensor cores would have to wait. tests/templates/dropout_quality_test.cpp says
+// how random the decisions are.
 #pragma once
 
 #include "shared/dropout_args.h"
@@ -90,8 +94,9 @@ ATTUNE_HOST_DEVICE inline Word dropout_pass(Word (&x)[4]) {
   return sum;
 }
 
-// Each word takes in the sum ahead of it, at other places than it stands in the words that are read: so no two places of a stream say a
-// third one's lowest bits. `sum` is that of the pass before.
+// Each word takes in the sum ahead of it, at other places than it stands in the words that are
+// read: so no two places of a stream say a third one's lowest bits. `sum` is that of the pass
+// before.
 template <class Word>
 ATTUNE_HOST_DEVICE inline void dropout_last_pass(Word (&x)[4], Word sum) {
   sum = x[1] + sum * kDropoutFactors[0];
@@ -103,8 +108,9 @@ ATTUNE_HOST_DEVICE inline void dropout_last_pass(Word (&x)[4], Word sum) {
   x[0] = rotated(x[0] + rotated(sum, 26) * kDropoutFactors[1], 13);
 }
 
-// For each bit whether the number that stands at it in `words`, lowest bit first, above those that came before is at most the limit:
-// `limit` are its four bits, `kept` says whether that holds of what came before.
+// For each bit whether the number that stands at it in `words`, lowest bit first, above those that
+// came before is at most the limit: `limit` are its four bits, `kept` says whether that holds of
+// what came before.
 template <class Word>
 ATTUNE_HOST_DEVICE inline Word at_most(const Word (&words)[4], const unsigned* limit, Word kept) {
   for (int i = 0; i < 4; ++i) kept = (~words[i] & (limit[i] | kept)) | (limit[i] & kept);
@@ -121,7 +127,8 @@ ATTUNE_HOST_DEVICE inline Word dropout_bits(Word (&x)[4], const unsigned (&limit
   return at_most(x, limit + 4, kept);
 }
 
-// A key that has taken in a stream, row / 16 * 8 + s, and one that has taken in a cell, key / 16; both in either order.
+// A key that has taken in a stream, row / 16 * 8 + s, and one that has taken in a cell, key / 16;
+// both in either order.
 ATTUNE_HOST_DEVICE inline DropoutKey at_stream(const DropoutKey& key, unsigned stream) {
   return {{key.word[0] ^ stream * 0xC2B2AE35u, key.word[1], key.word[2],
            key.word[3] ^ stream * 0x9E3779B9u}};

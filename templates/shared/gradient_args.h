@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels of the op attention_backward are told at launch beside AttentionArgs, whose o and lse are those of the forward, and
-// read. Host code fills it, kernels read it on every target.
+// What kernels of the op attention_backward are told at launch beside AttentionArgs, whose o and
+// lse are those of the forward, and read. Host code fills it, kernels read it on every target.
 //
 // | operand | shape                                                  |
 // |---------|--------------------------------------------------------|

@@ -50,7 +50,8 @@ struct ScaleArgs {
   ScaleView o_scale;  // written by the quantise op; null elsewhere
 };
 
-// A CPU kernel sees the leading members in this order: one that has a later one is rendered with all before it.
+// A CPU kernel sees the leading members in this order: one that has a later one is rendered with
+// all before it.
 struct KernelArguments : AttentionArgs {
   ScaleArgs scales;
   ScoreArgs scores;        // where kScoreArgs

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Factors of caches of 8 bits that each key of a head has, or each page: strides say which, so they may stand anywhere, between the rows too. They are
-// not negative, as those of cache_factors.h. Kernels include it where kKeyFactors.
+// Factors of caches of 8 bits that each key of a head has, or each page: strides say which, so they
+// may stand anywhere, between the rows too. They are not negative, as those of cache_factors.h.
+// Kernels include it where kKeyFactors.
 #pragma once
 
 #include "shared/host_device.h"
@@ -20,11 +21,13 @@ ATTUNE_HOST_DEVICE inline float key_factor(const ScaleView& scale, long long pag
   return scale.data[key_factor_at(scale, page, row, kv_head)];
 }
 
-// Shared memory of a decode kernel behind all else (decode_layout.h): of each slot the factors of its keys of K, then of V.
+// Shared memory of a decode kernel behind all else (decode_layout.h): of each slot the factors of
+// its keys of K, then of V.
 ATTUNE_HOST_DEVICE constexpr int decode_factor_bytes(int keys) { return keys * 8; }
 
-// What a row is divided by before it is rounded, of its largest magnitude: not below what fp32 has whole, so for a row of zeros less than for any
-// other, since kernels hold weights relative to the largest factors. NaN stays NaN.
+// What a row is divided by before it is rounded, of its largest magnitude: not below what fp32 has
+// whole, so for a row of zeros less than for any other, since kernels hold weights relative to the
+// largest factors. NaN stays NaN.
 template <Dtype kDtype>
 ATTUNE_HOST_DEVICE inline float factor_of_largest(float largest) {
   const float factor = largest / largest_code_value(kDtype);

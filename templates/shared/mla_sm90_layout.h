@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory of the mla_sm90 kernel, which host code reads too. Sizes in bytes. With 64 rows a tile:
+// Shared memory of the mla_sm90 kernel, which host code reads too. Sizes in bytes. With 64 rows a
+// tile:
 //
 // | region   | bytes                     | written by          | read by                                   |
 // |----------|---------------------------|---------------------|-------------------------------------------|
@@ -11,7 +12,8 @@
 // | barriers | 8 each, tiles 64          | as of cache_sm90    |                                           |
 // | p full   | 2 barriers                | a block's owner     | the other: that P and maxima stand there  |
 //
-// With fewer, whose one consumer has keys for rows of its products (cuda/attention/mla_keys_first.cuh), no two regions of sums:
+// With fewer, whose one consumer has keys for rows of its products
+// (cuda/attention/mla_keys_first.cuh), no two regions of sums:
 //
 // | q        | panels * rows * 128       | cp.async            | wgmma                                     |
 // | k slots  | as many as there is room  | TMA                 | wgmma: a slot has 3 panels of 64 keys     |
@@ -21,7 +23,8 @@
 // | sums     | 4 * rows floats           | a warp each         | all: of a tile's keys, which a warp may   |
 // |          |                           |                     | do when others are at the next maxima     |
 //
-// Panels, of 64 columns, and their swizzle: shared/prefill_sm90_layout.h. Sums of neighbouring tiles stand apart (cuda/attention/mla_sums.cuh).
+// Panels, of 64 columns, and their swizzle: shared/prefill_sm90_layout.h. Sums of neighbouring
+// tiles stand apart (cuda/attention/mla_sums.cuh).
 #pragma once
 
 #include "shared/prefill_sm90_layout.h"

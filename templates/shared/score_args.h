@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel with a score program (generator/core/score) is told at launch: the tensors that the program reads and the numbers that
-// it was declared with. Host code fills it, kernels read it on every target; see generated/score_program.h for who reads which place.
+// What a kernel with a score program (generator/core/score) is told at launch: the tensors that the
+// program reads and the numbers that it was declared with. Host code fills it, kernels read it on
+// every target; see generated/score_program.h for who reads which place.
 #pragma once
 
 namespace attune {
@@ -20,8 +21,9 @@ enum class CaptureType : int {
   kBool = 6,   // a byte; true where it is not 0
 };
 
-// A tensor of rank 0 to 4: element (i0, i1, ..) stands at data + i0 * strides[0] + i1 * strides[1] + .. elements. A load clamps each
-// index to [0, extents[d] - 1], so extents must be 1 or more; places behind the rank are not read.
+// A tensor of rank 0 to 4: element (i0, i1, ..) stands at data + i0 * strides[0] + i1 * strides[1]
+// + .. elements. A load clamps each index to [0, extents[d] - 1], so extents must be 1 or more;
+// places behind the rank are not read.
 struct ScoreCapture {
   const void* data;
   long long strides[kMaxCaptureRank];

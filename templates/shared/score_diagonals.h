@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory for what a score gets by how far its key is from its row and by its head alone (cuda/attention/score_diagonals.cuh):
-// the kernel and its launch count it alike. It stands behind everything else, from diagonals_offset on:
+// Shared memory for what a score gets by how far its key is from its row and by its head alone
+// (cuda/attention/score_diagonals.cuh): the kernel and its launch count it alike. It stands behind
+// everything else, from diagonals_offset on:
 //
 // | region   | bytes                      | what                                                                                |
 // |----------|----------------------------|-------------------------------------------------------------------------------------|

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels of the op attention_backward that give the gradient of a bias, of slopes or of sinks write: dscores, fp32, which stands in
-// GradientArgs in the place of dq. With z the scores behind all features, P = exp(z - lse) and dz = P (dout v - delta), delta =
-// rowsum(dout o) - dlse. Of axes that the forward's tensor repeats (kRepeats) dscores has one step, the sum over all of them.
+// What kernels of the op attention_backward that give the gradient of a bias, of slopes or of sinks
+// write: dscores, fp32, which stands in GradientArgs in the place of dq. With z the scores behind
+// all features, P = exp(z - lse) and dz = P (dout v - delta), delta = rowsum(dout o) - dlse. Of
+// axes that the forward's tensor repeats (kRepeats) dscores has one step, the sum over all of them.
 //
 // | kScoreGradient | dscores, as [batch, rows, heads, columns]     | element                                                  |
 // |----------------|-----------------------------------------------|----------------------------------------------------------|
@@ -10,8 +11,9 @@
 // | alibi          | [batch, 1, 1, num_heads_q]                    | -sum of dz times the distance from the diagonal          |
 // | sinks          | [1, 1, 1, num_heads_q]                        | -sum over batch and rows of exp(sink - lse) delta        |
 //
-// Of what a score program loads at one of its loads dscores is that of a bias, or of relative_bias, with dz times the derivative of the
-// score by what is loaded (kSloped, generated/slope_program.h) in the place of dz.
+// Of what a score program loads at one of its loads dscores is that of a bias, or of relative_bias,
+// with dz times the derivative of the score by what is loaded (kSloped, generated/slope_program.h)
+// in the place of dz.
 #pragma once
 
 #include "shared/attention_enums.h"
@@ -28,7 +30,8 @@ ATTUNE_HOST_DEVICE constexpr const OperandView& dscores_of(const GradientArgs& g
   return gradients.dq;
 }
 
-// [first, end), of an axis of `extent` steps: all of them where the tensor repeats it, else the one at `index`.
+// [first, end), of an axis of `extent` steps: all of them where the tensor repeats it, else the one
+// at `index`.
 struct SummedRange {
   int first, end;
 };

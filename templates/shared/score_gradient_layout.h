@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory and workspace of the score_gradient_sm80 kernels. Kernels, search space and launch read this one text.
+// Shared memory and workspace of the score_gradient_sm80 kernels. Kernels, search space and launch
+// read this one text.
 //
 // | workspace    | fp32                                                                                                     |
 // |--------------|----------------------------------------------------------------------------------------------------------|

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole score program for one element, as the references take it: all indices count from the call's first.
+// The whole score program for one element, as the references take it: all indices count from the
+// call's first.
 #pragma once
 
 #include "generated/score_program.h"

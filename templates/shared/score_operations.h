@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What printed score programs call and what is the same on every target: ints, which wrap and whose quotients by zero are 0; choices
-// without branches, whose operands are all computed; and the quotient that tanh is. Each target's header of score functions defines
-// ATTUNE_SCORE_FUNCTION and includes it. generator/core/score/compute.cpp says the same for host code.
+// What printed score programs call and what is the same on every target: ints, which wrap and whose
+// quotients by zero are 0; choices without branches, whose operands are all computed; and the
+// quotient that tanh is. Each target's header of score functions defines ATTUNE_SCORE_FUNCTION and
+// includes it. generator/core/score/compute.cpp says the same for host code.
 #pragma once
 
 #include "shared/capture_bytes.h"
@@ -70,15 +71,17 @@ ATTUNE_SCORE_FUNCTION long long capture_offset(const ScoreCapture& capture, Inde
   return offset;
 }
 
-// The address of the elements that have these first indices; load_in_line goes along them by the last one.
+// The address of the elements that have these first indices; load_in_line goes along them by the
+// last one.
 template <CaptureType kType, class... Index>
 ATTUNE_SCORE_FUNCTION const void* capture_line(const ScoreCapture& capture, Index... indices) {
   return static_cast<const char*>(capture.data) +
          capture_offset(capture, indices...) * capture_bytes(kType);
 }
 
-// tanh(x) = numerator / denominator for |x| <= kTanhLimit, and 1 to 2.3e-7 beyond it. Polynomials of x * x, fitted to the smallest
-// relative error, 2.2e-7; 5.6e-7 with the rounding of fp32 arithmetic.
+// tanh(x) = numerator / denominator for |x| <= kTanhLimit, and 1 to 2.3e-7 beyond it. Polynomials
+// of x * x, fitted to the smallest relative error, 2.2e-7; 5.6e-7 with the rounding of fp32
+// arithmetic.
 struct TanhRatio {
   float numerator;
   float denominator;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of values: what the operations of a mask program (generator/core/score/range_text.hpp) make of ranges that hold all values of
-// their operands. A result holds every value that the operation gives for values of the operands; it may hold more. Ints are exact
-// while nothing wraps. Of floats only what rounds nothing is followed: whether a kernel fuses a product and a sum is the compiler's
-// choice, and a bound must hold either way. Stands behind score_operations.h and a target's score functions.
+// Ranges of values: what the operations of a mask program (generator/core/score/range_text.hpp)
+// make of ranges that hold all values of their operands. A result holds every value that the
+// operation gives for values of the operands; it may hold more. Ints are exact while nothing wraps.
+// Of floats only what rounds nothing is followed: whether a kernel fuses a product and a sum is the
+// compiler's choice, and a bound must hold either way. Stands behind score_operations.h and a
+// target's score functions.
 #pragma once
 
 namespace attune {
@@ -68,7 +70,8 @@ ATTUNE_SCORE_FUNCTION IntRange range_multiply(IntRange a, IntRange b) {
   return wrapped(lo, hi);
 }
 
-// Quotients by one number above zero rise with the dividend; so each is one number, or remainders are any below the divisor.
+// Quotients by one number above zero rise with the dividend; so each is one number, or remainders
+// are any below the divisor.
 ATTUNE_SCORE_FUNCTION IntRange range_div(IntRange a, IntRange b) {
   if (is_one(b) && b.lo > 0) return {score_div(a.lo, b.lo), score_div(a.hi, b.lo)};
   return of_numbers(a, b, [](int x, int y) { return score_div(x, y); });
@@ -227,7 +230,8 @@ ATTUNE_SCORE_FUNCTION Range range_select(BoolRange condition, Range a, Range b) 
 // Elements of a capture that a load may see, at most: beyond it is not worth the reading.
 constexpr long long kMostRangeLoads = 1024;
 
-// The elements of a capture within ranges of its indices, clamped as a load's are: where they begin, and how many there are.
+// The elements of a capture within ranges of its indices, clamped as a load's are: where they
+// begin, and how many there are.
 template <int kRank>
 struct CaptureBox {
   int first[kRank + 1];  // one more, for there are no arrays of none

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the near form of printed score programs calls (step_text in generator/core/score/source_text.hpp), the same on every target:
-// addresses in lines of captures, and tanh of small arguments without a quotient. Included behind a target's header of score
+// What the near form of printed score programs calls (step_text in
+// generator/core/score/source_text.hpp), the same on every target: addresses in lines of captures,
+// and tanh of small arguments without a quotient. Included behind a target's header of score
 // functions.
 #pragma once
 
@@ -11,8 +12,8 @@ ATTUNE_SCORE_FUNCTION const void* line_element(const void* line, long long index
   return static_cast<const char*>(line) + index * capture_bytes(kType);
 }
 
-// The address of element `index` of a line, from which `span` elements are read: near where all of them exist, one behind the other, and pairs
-// that are read at once are aligned.
+// The address of element `index` of a line, from which `span` elements are read: near where all of
+// them exist, one behind the other, and pairs that are read at once are aligned.
 template <CaptureType kType, bool kIsPair>
 ATTUNE_SCORE_FUNCTION const void* step_in_line(const void* line, const ScoreCapture& capture,
                                                int dimension, int index, int span, bool* is_near) {
@@ -24,8 +25,9 @@ ATTUNE_SCORE_FUNCTION const void* step_in_line(const void* line, const ScoreCapt
   return at;
 }
 
-// tanh(x) = x P(x * x) for |x| <= kTanhNear to 2.3e-5 of it: at a cap of 50 that is 5e-4 of a score, less than what 16 bits leave of a
-// probability. P was fitted to the smallest relative error. Beyond, the polynomial goes on to rise.
+// tanh(x) = x P(x * x) for |x| <= kTanhNear to 2.3e-5 of it: at a cap of 50 that is 5e-4 of a
+// score, less than what 16 bits leave of a probability. P was fitted to the smallest relative
+// error. Beyond, the polynomial goes on to rise.
 constexpr float kTanhNear = 0.5f;
 constexpr float kTanhOfNear = 0.46211716f;
 
@@ -51,7 +53,8 @@ ATTUNE_SCORE_FUNCTION float odd_tanh(float x, const OddTanh& t) {
 }
 ATTUNE_SCORE_FUNCTION float near_tanh(float x) { return odd_tanh(x, odd_tanh_of(1.0f, 1.0f)); }
 
-// Of scores that are added to: `base` at the first key of a step, `slope` more at each key behind it.
+// Of scores that are added to: `base` at the first key of a step, `slope` more at each key behind
+// it.
 struct ScoreLinear {
   float base;
   float slope;

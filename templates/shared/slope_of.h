@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast the score of one element moves with what it is before the score program, as the references take it: see score_of.h.
+// How fast the score of one element moves with what it is before the score program, as the
+// references take it: see score_of.h.
 #pragma once
 
 #include "generated/slope_program.h"

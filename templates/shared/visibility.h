@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which keys a row of queries sees. Host code and every kernel compile this text; only the references and the float64 oracle, which
-// are there to find its mistakes, state the rule themselves.
+// Which keys a row of queries sees. Host code and every kernel compile this text; only the
+// references and the float64 oracle, which are there to find its mistakes, state the rule
+// themselves.
 #pragma once
 
 #include "shared/attention_enums.h"
@@ -16,9 +17,11 @@ struct KeyInterval {
   ATTUNE_HOST_DEVICE constexpr bool contains(Int key) const { return key >= first && key <= last; }
 };
 
-// A Rule has the members mask, window_left and window_right (attention_enums.h): a Problem or its spec, or in a kernel a type whose
-// members are the constants that it was compiled with. Lengths has seqlen_q and seqlen_kv: a Problem, a Shape, or a kernel's arguments,
-// whose members are read here, where they are needed: kernels' registers depend on it. Int holds the lengths and their sums.
+// A Rule has the members mask, window_left and window_right (attention_enums.h): a Problem or its
+// spec, or in a kernel a type whose members are the constants that it was compiled with. Lengths
+// has seqlen_q and seqlen_kv: a Problem, a Shape, or a kernel's arguments, whose members are read
+// here, where they are needed: kernels' registers depend on it. Int holds the lengths and their
+// sums.
 
 // The key on the diagonal of row 0.
 template <class Rule, class Lengths>

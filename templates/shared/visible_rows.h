@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rows of queries see a key: visibility.h the other way round, for kernels that keep keys and walk over rows.
+// Which rows of queries see a key: visibility.h the other way round, for kernels that keep keys and
+// walk over rows.
 #pragma once
 
 #include "shared/visibility.h"

@@ -2,8 +2,8 @@
 // Host cost of a launch through attune above the bare driver call, and of looking up a plan.
 // Without arguments over a stub driver, whose own cost is nil; with --device on a real GPU, against
 // the same launch repeated on the bare driver, which stands beside it: rows of "driver", by the
-// forms of recorded_launch.hpp. Prints one JSON object; exit status 1 when a limit is not kept (run:
-// 1 us, 1.5 us with tensor maps; look-up: 1 us).
+// forms of recorded_launch.hpp. Prints one JSON object; exit status 1 when a limit is not kept
+// (run: 1 us, 1.5 us with tensor maps; look-up: 1 us).
 #include <fmt/format.h>
 
 #include <algorithm>

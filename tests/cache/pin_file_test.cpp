@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pin files: what is chosen, that the text comes back as it went, and that no changed text is taken.
+// Pin files: what is chosen, that the text comes back as it went, and that no changed text is
+// taken.
 #include "cache/pin_file.hpp"
 
 #include <gmock/gmock.h>

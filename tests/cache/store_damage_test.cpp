@@ -141,7 +141,8 @@ TEST_F(StoreDamageTest, OverwrittenPagesAreFoundInLaterCalls) {
   fill();
   Store store = writer();
   std::string bytes = read_bytes(file());
-  // The roots of all tables and indexes. Of the schema the first page stands before them, the others behind.
+  // The roots of all tables and indexes. Of the schema the first page stands before them, the
+  // others behind.
   const int64_t roots = Database::open(file(), Database::Mode::kReadOnly)
                             .integer("SELECT max(rootpage) FROM sqlite_schema");
   std::fill(bytes.begin() + 4096, bytes.begin() + 4096 * roots, '\xa5');

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// attune::Cascade against attention over whole requests: the same pages, in one table and in those of one to three levels.
+// attune::Cascade against attention over whole requests: the same pages, in one table and in those
+// of one to three levels.
 #include <attune/attune.hpp>
 #include <cmath>
 #include <cstdint>
@@ -127,7 +128,8 @@ void compare(const attune::Context& context, std::vector<Level> levels, Level wh
             1e-5f);
 }
 
-// Rows that the first level leaves out have the keys of the last alone, whatever the workspace held.
+// Rows that the first level leaves out have the keys of the last alone, whatever the workspace
+// held.
 void leaves_out(const attune::Context& context) {
   Level shared = level_of(4, 0, kShared),
         own = level_of(1, kShared, kWidth, ",mask=causal_bottom_right");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A template as it is but for what a test changes: how a family of another version of this program would differ.
+// A template as it is but for what a test changes: how a family of another version of this program
+// would differ.
 #pragma once
 
 #include <functional>

@@ -277,7 +277,8 @@ TEST(CompileMatrix, DefaultsCompileWithinLimits) {
              times.back());
 }
 
-// The problems that are most asked for: all of these run, on each arch of which their family is the first.
+// The problems that are most asked for: all of these run, on each arch of which their family is the
+// first.
 TEST(CompileMatrix, DefaultsWithDropoutDoNotSpill) {
   const Compiler* compiler = open_nvrtc_compiler();
   if (compiler == nullptr) GTEST_SKIP() << nvrtc_advice();
@@ -334,7 +335,8 @@ TEST(CompileMatrix, OneKernelOfAllGradientsDoesNotSpill) {
       }
 }
 
-// A score stage wants registers: a default that spills would leave a problem without a tuned kernel. Every 11th one in the quick run.
+// A score stage wants registers: a default that spills would leave a problem without a tuned
+// kernel. Every 11th one in the quick run.
 TEST(CompileMatrix, DefaultsWithAScoreStageDoNotSpill) {
   const Compiler* compiler = open_nvrtc_compiler();
   if (compiler == nullptr) GTEST_SKIP() << nvrtc_advice();

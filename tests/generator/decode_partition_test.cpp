@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The partition of decode work: random lengths are dealt to random numbers of workers, and every tile of every item must come once, in
-// parts that agree on their number and leave slots of their own.
+// The partition of decode work: random lengths are dealt to random numbers of workers, and every
+// tile of every item must come once, in parts that agree on their number and leave slots of their
+// own.
 #include "templates/shared/decode_partition.h"
 
 #include <gtest/gtest.h>
@@ -148,7 +149,8 @@ TEST(DecodePartition, SharesAreEqual) {
   }
 }
 
-// Sixteen items of nearly one length, among 132 workers: eight parts each, and nobody has parts of two.
+// Sixteen items of nearly one length, among 132 workers: eight parts each, and nobody has parts of
+// two.
 TEST(DecodePartition, FewItemsAreCutAlike) {
   Line line{{}, 8, 2, 132, 4, true};
   line.tiles = {{0, 256}, {0, 250}};
@@ -167,7 +169,8 @@ TEST(DecodePartition, FewItemsAreCutAlike) {
   }
 }
 
-// A multiprocessor that reads 8 KB a position is given some twenty more before it ends a second piece.
+// A multiprocessor that reads 8 KB a position is given some twenty more before it ends a second
+// piece.
 TEST(DecodePartition, SlackIsOfBytes) {
   EXPECT_EQ(decode_even_slack(8192), 21);
   EXPECT_EQ(decode_even_slack(4 * 8192), 5);

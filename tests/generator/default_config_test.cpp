@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Default configs follow the device. On an H200 they are those of tests/golden/defaults_h200.txt, which
-// holds the problems of tests/bench; ATTUNE_ACCEPT_GOLDEN=1 rewrites it. Elsewhere they fit that device.
+// Default configs follow the device. On an H200 they are those of tests/golden/defaults_h200.txt,
+// which holds the problems of tests/bench; ATTUNE_ACCEPT_GOLDEN=1 rewrites it. Elsewhere they fit
+// that device.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels whose rendered sources are kept in tests/golden, one of each family and of what it may have beside the plain.
+// Kernels whose rendered sources are kept in tests/golden, one of each family and of what it may
+// have beside the plain.
 #pragma once
 
 namespace attune {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rendered sources in the form of tests/golden: what a reviewer reads (head, constants, generated parts) stands there as it is, a
-// section of a template file as one digest of its text without comments. So a golden file changes where the constants or generated
-// statements of a kernel do, and names the files of which it holds another text than before.
+// Rendered sources in the form of tests/golden: what a reviewer reads (head, constants, generated
+// parts) stands there as it is, a section of a template file as one digest of its text without
+// comments. So a golden file changes where the constants or generated statements of a kernel do,
+// and names the files of which it holds another text than before.
 #pragma once
 
 #include <unistd.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Specs of op attention_backward that add to fp32, or give gradients of what scores read. Used by compile_matrix_test.cpp.
+// Specs of op attention_backward that add to fp32, or give gradients of what scores read. Used by
+// compile_matrix_test.cpp.
 #pragma once
 
 #include <fmt/format.h>

@@ -59,7 +59,8 @@ TEST(LaunchPlan, AnyStepMayBeTheMainOneAndTensorsStandOneAfterTheOther) {
   EXPECT_EQ(plan.workspace_bytes, 256 + 768 + 256);
 }
 
-// Steps of rounds are launched for some heads, one after the other, then for the next; those around them once.
+// Steps of rounds are launched for some heads, one after the other, then for the next; those around
+// them once.
 TEST(LaunchPlan, StepsOfRoundsAreLaunchedForSomeHeadsAtATime) {
   const auto launches = [](LaunchStructure::Rounds steps, LaunchSizes::Rounds sizes_of) {
     LaunchStructure structure = three_steps();

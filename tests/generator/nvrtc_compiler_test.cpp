@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVRTC: compiles for archs that are not here; errors carry file, arch and the compiler's words. Skips aloud without NVRTC.
+// NVRTC: compiles for archs that are not here; errors carry file, arch and the compiler's words.
+// Skips aloud without NVRTC.
 #include "generator/nvrtc_compiler.hpp"
 
 #include <gtest/gtest.h>

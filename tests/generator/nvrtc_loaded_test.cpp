@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An NVRTC that the process has loaded, as PyTorch does, is the one that serves, whatever else is found. Skips aloud without NVRTC.
+// An NVRTC that the process has loaded, as PyTorch does, is the one that serves, whatever else is
+// found. Skips aloud without NVRTC.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 

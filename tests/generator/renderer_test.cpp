@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rendered sources: self-contained, labelled, stable (golden files), illegal input refused, and their digests.
-// ATTUNE_ACCEPT_GOLDEN=1 rewrites tests/golden (golden_text.hpp says what stands there); read the diff before committing it.
+// Rendered sources: self-contained, labelled, stable (golden files), illegal input refused, and
+// their digests. ATTUNE_ACCEPT_GOLDEN=1 rewrites tests/golden (golden_text.hpp says what stands
+// there); read the diff before committing it.
 #include "generator/renderer.hpp"
 
 #include <gtest/gtest.h>
@@ -83,7 +84,8 @@ TEST(Renderer, EachLineStandsUnderTheFileItIsFrom) {
   }
 }
 
-// Between files it stays open: a reader meets it where it must be closed, as for extern "C" declarations of a file's own.
+// Between files it stays open: a reader meets it where it must be closed, as for extern "C"
+// declarations of a file's own.
 TEST(Renderer, TheNamespaceIsOpenedSeldomAndClosedAsOften) {
   for (const GoldenCase& c : kGoldenCases) {
     int depth = 0, opened = 0;

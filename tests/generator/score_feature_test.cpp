@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Score features: what each makes of a score, what it captures, in which order they stand, and that every attention family renders
-// them while plain kernels hold nothing of them.
+// Score features: what each makes of a score, what it captures, in which order they stand, and that
+// every attention family renders them while plain kernels hold nothing of them.
 #include "generator/core/score_feature.hpp"
 
 #include <gmock/gmock.h>
@@ -205,7 +205,8 @@ TEST(ScoreFeatures, WrongValuesAreRefused) {
     EXPECT_THROW(parse_problem(kBase + std::string(text)), Error) << text;
 }
 
-// What a scored spec has more than a plain one: the stage, once, and nothing in the plain one's text.
+// What a scored spec has more than a plain one: the stage, once, and nothing in the plain one's
+// text.
 TEST(ScoreFeatures, EveryAttentionFamilyRendersThemAndPlainKernelsHoldNothing) {
   int rendered = 0;
   for (const KernelTemplate* t : all_templates()) {

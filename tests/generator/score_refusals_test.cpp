@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each refusal of score features, programs and their operands has its sentence: what came and what is accepted. Those of the language
-// are in core/score_parser_test.cpp.
+// Each refusal of score features, programs and their operands has its sentence: what came and what
+// is accepted. Those of the language are in core/score_parser_test.cpp.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

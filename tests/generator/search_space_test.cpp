@@ -146,8 +146,8 @@ TEST(EveryTemplate, DefaultIsLegalAndFitsTheArch) {
   EXPECT_GT(seen, 100);
 }
 
-// A rule that read more than it names would be applied too early. So what it does not name is changed at random: its answer
-// must stay. And it must name nothing but knobs.
+// A rule that read more than it names would be applied too early. So what it does not name is
+// changed at random: its answer must stay. And it must name nothing but knobs.
 TEST(EveryTemplate, RulesReadWhatTheyName) {
   std::mt19937_64 random(1);
   const auto pick = [&](const Knob& knob) { return knob.values[random() % knob.values.size()]; };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a family does not name it refuses: other ops, features of today, and a field that it has never
-// heard of.
+// What a family does not name it refuses: other ops, features of today, and a field that it has
+// never heard of.
 #include <gmock/gmock.h>
 
 #include <map>
@@ -141,7 +141,8 @@ TEST(Serves, WhatAFamilyDoesNotNameItRefusesByName) {
   EXPECT_GT(refused, 20);
 }
 
-// Each gradient's kernels have an order of their sums, or a knob that keeps one: who asks for equal bits loses no family.
+// Each gradient's kernels have an order of their sums, or a knob that keeps one: who asks for equal
+// bits loses no family.
 TEST(Serves, EveryFamilyOfGradientsGivesEqualBits) {
   std::set<std::string_view> families;
   for (Case& one : plain_cases()) {

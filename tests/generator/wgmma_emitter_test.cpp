@@ -39,9 +39,9 @@ Matrix numbered(int rows, int columns, int seed) {
   return m;
 }
 
-// A tile in shared memory: panels of `row_bytes` bytes of each row, one panel after the other, zeros
-// behind the last column. (The swizzle moves 16-byte pieces within a row, for descriptor and TMA
-// alike; it is left out.)
+// A tile in shared memory: panels of `row_bytes` bytes of each row, one panel after the other,
+// zeros behind the last column. (The swizzle moves 16-byte pieces within a row, for descriptor and
+// TMA alike; it is left out.)
 struct Tile {
   Matrix matrix;
   int row_bytes, element_bytes;
@@ -164,7 +164,8 @@ void expect_qk(const std::string& text, const Case& c, const char* function = "w
     }
 }
 
-// O += P V by the statements. 16-bit V lies as it was given, a row for each key; 8-bit V transposed.
+// O += P V by the statements. 16-bit V lies as it was given, a row for each key; 8-bit V
+// transposed.
 void expect_pv(const std::string& text, const Case& c, const char* function = "wgmma_pv") {
   const bool wide = c.element_bytes == 2;
   const Matrix p = numbered(kRows, c.block_n, 4), v = numbered(c.block_n, c.head_dim_v, 5);
@@ -247,7 +248,8 @@ TEST(WgmmaEmitter, EachProductHasItsFunction) {
   expect_pv(text, narrow, "second_sums");
 }
 
-// A k-step of A^T is 16 rows of 128 bytes, or of row_a, further down, one of B^T 32 bytes further on; of A and B it is the other way round.
+// A k-step of A^T is 16 rows of 128 bytes, or of row_a, further down, one of B^T 32 bytes further
+// on; of A and B it is the other way round.
 TEST(WgmmaEmitter, TransposedOperandsStepTheOtherWay) {
   const auto count = [](const std::string& text, const std::string& part) {
     int found = 0;

@@ -23,7 +23,8 @@ std::string refusal_of(const char* text, const CacheArgs& cache, const AppendArg
   return "accepted";
 }
 
-// Kernels find a place in slots by 32 bits: places of this call's slots count, not of those that were planned.
+// Kernels find a place in slots by 32 bits: places of this call's slots count, not of those that
+// were planned.
 TEST(AppendCheck, PlacesInSlotsAreBelow32Bits) {
   const char* const text =
       "op=append_kv,dtype=bf16,head_dim=64,heads=4/2,batch=2,seqlen_q=1,seqlen_kv=65536";
@@ -36,7 +37,8 @@ TEST(AppendCheck, PlacesInSlotsAreBelow32Bits) {
               HasSubstr("the cache has 65536 slots of 65536 keys"));
 }
 
-// Rows end to end may stand ahead of the first request and behind the last; without a list nobody says which are of one.
+// Rows end to end may stand ahead of the first request and behind the last; without a list nobody
+// says which are of one.
 TEST(AppendCheck, RowsBeyondThoseOfRequests) {
   const char* const text =
       "op=append_kv,dtype=bf16,head_dim=64,heads=4/2,batch=2,seqlen_q=3,seqlen_kv=64,packed_q=1";

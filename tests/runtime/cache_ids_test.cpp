@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages and slots that the host sees: which ids of a call over a cache are looked at, and what is said of one that is not there.
+// Pages and slots that the host sees: which ids of a call over a cache are looked at, and what is
+// said of one that is not there.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

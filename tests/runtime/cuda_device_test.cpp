@@ -251,7 +251,8 @@ TEST_F(CudaDeviceTest, EveryStepOfAPlanIsLaunchedInOrderWithItsOwnTiles) {
   EXPECT_EQ(stub_calls.last_attribute, kLaunchProgrammaticSerialization);
 }
 
-// A cubin of sm_80 runs on sm_90 too, and has no griddepcontrol: it would read what the grid ahead still writes.
+// A cubin of sm_80 runs on sm_90 too, and has no griddepcontrol: it would read what the grid ahead
+// still writes.
 TEST_F(CudaDeviceTest, CodeOfEarlierArchsDoesNotStartEarly) {
   LaunchPlan plan;
   plan.main().early = true;

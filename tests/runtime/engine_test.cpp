@@ -39,7 +39,8 @@ TEST_F(EngineTest, ATunedShapeIsFoundExactly) {
   EXPECT_THAT(plan->explain(), HasSubstr("exact: tuned for this shape: fastest by 10 %"));
 }
 
-// What was measured with another driver or power limit serves, and is said; what was measured on a slice, or at another memory clock, is another device's.
+// What was measured with another driver or power limit serves, and is said; what was measured on a
+// slice, or at another memory clock, is another device's.
 TEST_F(EngineTest, AWinnerOfOtherConditionsServesOneOfAnotherDeviceDoesNot) {
   WinnerRecord row = put_winner(problem_);
   row.timing.sm_clock_mhz = 1395;
@@ -122,7 +123,8 @@ TEST_F(EngineTest, AnImageThatDoesNotLoadIsMadeAgain) {
   EXPECT_EQ(engine(options()).plan(problem_)->image_from, "compiler fake 1.0");
 }
 
-// As a store has it whose images were compiled by a program with another emitter or another formula for a constant.
+// As a store has it whose images were compiled by a program with another emitter or another formula
+// for a constant.
 TEST_F(EngineTest, AnImageOfAnotherSourceIsNotUsed) {
   const auto first = engine(options()).plan(problem_);
   ImageKey key =
@@ -311,7 +313,8 @@ TEST_F(EngineTest, NothingToWriteIsNotLaunched) {
   EXPECT_EQ(device_->seen->launches, 0);
 }
 
-// A kernel that visits a block of keys for rows that see none reads a capture's first element there.
+// A kernel that visits a block of keys for rows that see none reads a capture's first element
+// there.
 TEST_F(EngineTest, CapturesWithoutElementsAreReadFromQ) {
   const Problem none = parse_problem(
       "dtype=bf16,head_dim=64,heads=4,batch=2,seqlen_q=5,seqlen_kv=0,bias=bf16,key_lengths=1");

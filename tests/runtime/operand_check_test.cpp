@@ -227,7 +227,8 @@ TEST_F(NarrowOperandCheck, CachesHaveFactorsOfHeadsAlone) {
   EXPECT_THAT(refusal(), HasSubstr("v_scale is given; must be null"));
 }
 
-// Kernels count pages, slots and rows of packed keys in an int: more than it holds became a cache without keys.
+// Kernels count pages, slots and rows of packed keys in an int: more than it holds became a cache
+// without keys.
 TEST(CacheCheck, MorePagesThanAnIntHoldsAreNamed) {
   int list[1] = {};
   CacheArgs cache{};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strides of rows that follow each other, of which a call may have fewer than the problem: q, o and lse of attention_kvcache.
+// Strides of rows that follow each other, of which a call may have fewer than the problem: q, o and
+// lse of attention_kvcache.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

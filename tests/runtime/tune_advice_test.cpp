@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The advice of AT302 and of policy strict, followed literally, tunes for the very engine that gives it.
+// The advice of AT302 and of policy strict, followed literally, tunes for the very engine that
+// gives it.
 #include "runtime/tune_advice.hpp"
 
 #include <gmock/gmock.h>

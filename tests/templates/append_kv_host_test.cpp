@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA kernel append_kv, compiled for the host, a thread after the other: rows of ragged requests, places outside of the cache, q turned
-// into memory of its own. CMakeLists.txt has the constants.
+// The CUDA kernel append_kv, compiled for the host, a thread after the other: rows of ragged
+// requests, places outside of the cache, q turned into memory of its own. CMakeLists.txt has the
+// constants.
 #include <gtest/gtest.h>
 
 #include <algorithm>

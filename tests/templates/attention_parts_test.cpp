@@ -110,7 +110,8 @@ TEST(MaskPart, BlocksHoldEverythingVisibleAndNothingElse) {
   }
 }
 
-// As kernels with a caller's program have them: whose blocks of rows go unmasked where keys see every row, and every row is there.
+// As kernels with a caller's program have them: whose blocks of rows go unmasked where keys see
+// every row, and every row is there.
 TEST(MaskPart, BlocksOfRowsThatAreNotThereAreMasked) {
   constexpr int kRows = 32, kKeys = 64;
   std::mt19937 random(1);
@@ -132,7 +133,8 @@ TEST(MaskPart, BlocksOfRowsThatAreNotThereAreMasked) {
   }
 }
 
-// Whoever waits for a turn waits for a lower block of keys, which takes the turn before: else a kernel would wait for ever.
+// Whoever waits for a turn waits for a lower block of keys, which takes the turn before: else a
+// kernel would wait for ever.
 template <int kRows, int kKeys>
 void check_turns(const AttentionArgs& args) {
   std::vector<int> added(static_cast<size_t>(args.seqlen_q / kRows + 1));

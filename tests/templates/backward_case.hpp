@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Op attention_backward as tests see it: operands of one problem on a device, with o and lse from a forward kernel, and the
-// gradients that a config makes of them. Used by backward_test.cpp.
+// Op attention_backward as tests see it: operands of one problem on a device, with o and lse from a
+// forward kernel, and the gradients that a config makes of them. Used by backward_test.cpp.
 #pragma once
 
 #include <map>
@@ -34,7 +34,8 @@ struct GradientTensors {
   bool operator==(const GradientTensors&) const = default;
 };
 
-// Empty where `found` is `wanted` up to a relative error of all, and of each row up to ten times that; else what is wrong.
+// Empty where `found` is `wanted` up to a relative error of all, and of each row up to ten times
+// that; else what is wrong.
 std::string difference(const HostTensor& found, const HostTensor& wanted, double tolerance);
 
 struct BackwardOptions {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_cpu, fed with o and lse of prefill_cpu: against backward_reference_cpu, and by laws that need no reference. Outputs and
-// workspace hold NaN before each run. `attune check` holds it to gradients in float64 (tuner/oracles/attention_backward.cpp).
+// backward_cpu, fed with o and lse of prefill_cpu: against backward_reference_cpu, and by laws that
+// need no reference. Outputs and workspace hold NaN before each run. `attune check` holds it to
+// gradients in float64 (tuner/oracles/attention_backward.cpp).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -50,7 +51,8 @@ class BackwardCpu : public DeviceFixture {
   }
 };
 
-// Lengths around tiles, widths that are no multiple of a register, groups, rows without keys, keys without rows, gradients singly.
+// Lengths around tiles, widths that are no multiple of a register, groups, rows without keys, keys
+// without rows, gradients singly.
 TEST_F(BackwardCpu, GivesTheGradientsOfTheReference) {
   uint64_t seed = 0;
   for (const char* text :

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_sm80 without a device: the layout of shared memory, the search space and defaults, the steps of a launch, and what NVRTC says
-// of a few defaults (skips aloud without NVRTC). What the kernels compute: backward_test.cpp.
+// backward_sm80 without a device: the layout of shared memory, the search space and defaults, the
+// steps of a launch, and what NVRTC says of a few defaults (skips aloud without NVRTC). What the
+// kernels compute: backward_test.cpp.
 #include "generator/families/backward_sm80.hpp"
 
 #include <gtest/gtest.h>
@@ -173,7 +174,8 @@ TEST(BackwardSm80Space, SentencesNameTheRule) {
             std::string::npos);
 }
 
-// Of every kind of score by ATTUNE_FULL_MATRIX=1, as compile_matrix_test.cpp; that test has the defaults without scores.
+// Of every kind of score by ATTUNE_FULL_MATRIX=1, as compile_matrix_test.cpp; that test has the
+// defaults without scores.
 std::vector<std::pair<const char*, std::string>> compiled() {
   if (std::getenv("ATTUNE_FULL_MATRIX") == nullptr)
     return {{"sm_80", "head_dim=128,mask=causal_bottom_right"},

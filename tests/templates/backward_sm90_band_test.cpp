@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_sm90 where one kernel walks along a narrow band, without a device: shared memory, places and runs, what a walk loads and gives back, rules
-// and defaults. What it computes: backward_test.cpp.
+// backward_sm90 where one kernel walks along a narrow band, without a device: shared memory, places
+// and runs, what a walk loads and gives back, rules and defaults. What it computes:
+// backward_test.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -72,7 +73,8 @@ TEST(Band, SharedMemoryHoldsTwoWalkers) {
             (kBandWalkers + 1) * kBandRegisters.launch);
 }
 
-// Tile t of rows sees tiles t, t + 1 and t + 2 of keys and no others; all keys and rows have their places.
+// Tile t of rows sees tiles t, t + 1 and t + 2 of keys and no others; all keys and rows have their
+// places.
 TEST(Band, PlacesCoverWhatIsSeen) {
   for (const Problem& p : band_problems()) {
     ASSERT_TRUE(is_narrow_band(p) && band_fits(p, p)) << to_text(p);
@@ -93,7 +95,8 @@ TEST(Band, PlacesCoverWhatIsSeen) {
   EXPECT_FALSE(is_narrow_band(parse_problem("mask=none,window=-:64,head_dim=64,heads=1,seqlen=9")));
 }
 
-// Each tile of rows ends in one run, with all its keys; each tile of keys leaves from one, with all its rows.
+// Each tile of rows ends in one run, with all its keys; each tile of keys leaves from one, with all
+// its rows.
 TEST(Band, EveryGradientIsCompleteOnce) {
   for (const Problem& p : band_problems()) {
     std::map<std::tuple<int, int, int>, std::set<int>> rows, keys;  // batch, head, tile: with which
@@ -145,7 +148,8 @@ TEST(Band, EveryGradientIsCompleteOnce) {
   }
 }
 
-// Nobody waits for ever: the thread that loads waits for slots, the warp of sums for rows, the warpgroup for all of these.
+// Nobody waits for ever: the thread that loads waits for slots, the warp of sums for rows, the
+// warpgroup for all of these.
 TEST(Band, WalksComeToTheirEnd) {
   for (const Problem& p : band_problems())
     for (const auto& walk : walks_of(p)) {
@@ -190,7 +194,8 @@ TEST(Band, WalksComeToTheirEnd) {
     }
 }
 
-// Tiles of keys begin at multiples of 64: where a row's window does not let three of these do, other kernels take the shape.
+// Tiles of keys begin at multiples of 64: where a row's window does not let three of these do,
+// other kernels take the shape.
 TEST(Band, IsForShapesOfWhichThreeTilesOfKeysHoldWhatRowsSee) {
   const auto fits = [](const std::string& text) {
     const Problem p =

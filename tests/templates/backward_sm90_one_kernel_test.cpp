@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_sm90 where one kernel makes all gradients, without a device: shared memory, workspace, source, rules and defaults of its forms. What it
-// computes: backward_test.cpp.
+// backward_sm90 where one kernel makes all gradients, without a device: shared memory, workspace,
+// source, rules and defaults of its forms. What it computes: backward_test.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +41,8 @@ TEST(BackwardSm90Layout, OneKernelHasRoomForDs) {
   }
 }
 
-// Where blocks add in no order, dQ of a step has room behind all else, and dK of a tile in the same place, where TMA finds it swizzled.
+// Where blocks add in no order, dQ of a step has room behind all else, and dK of a tile in the same
+// place, where TMA finds it swizzled.
 TEST(BackwardSm90Layout, DqOfAStepHasRoomWhereBlocksAddInNoOrder) {
   for (const auto& [head_dim, rows] :
        {std::pair{16, 128}, {32, 128}, {64, 128}, {128, 64}, {128, 80}}) {
@@ -63,7 +64,8 @@ TEST(BackwardSm90Layout, DqOfAStepHasRoomWhereBlocksAddInNoOrder) {
   }
 }
 
-// What a thread loads ahead of waits has room beside accumulators, and holds delta of the first 16 rows of a step.
+// What a thread loads ahead of waits has room beside accumulators, and holds delta of the first 16
+// rows of a step.
 TEST(BackwardSm90Layout, StatisticsThatAreLoadedEarlyHaveRegisters) {
   for (const auto& [head_dim, rows] :
        {std::pair{16, 128}, {32, 128}, {64, 128}, {128, 64}, {128, 80}}) {
@@ -145,7 +147,8 @@ TEST(BackwardSm90Source, HasProductsOfHalvesWhereTheyAreMultiplied) {
   EXPECT_FALSE(has_halves(128, 64));
 }
 
-// Of head dims to 64 a warpgroup of its own makes dQ where steps have 64 rows; of others the two of keys do.
+// Of head dims to 64 a warpgroup of its own makes dQ where steps have 64 rows; of others the two of
+// keys do.
 TEST(BackwardSm90Launch, AWarpgroupOfItsOwnMakesDqOfSmallHeads) {
   const BackwardApartRegisters r = kApartRegisters;
   EXPECT_LE(2 * r.keys + r.dq + r.producer, 4 * r.launch);
@@ -184,8 +187,9 @@ TEST(BackwardSm90Launch, OneKernelDrawsTilesOrStartsABlockForEach) {
   EXPECT_EQ(grid(), 132u);
 }
 
-// What was measured on an H100: in the order of keys head dim 64 is worth one kernel, of 128 long rows at best; tiles of as many heads as fit in
-// L2. Without an order it is faster but for rows of narrow windows, which two kernels serve.
+// What was measured on an H100: in the order of keys head dim 64 is worth one kernel, of 128 long
+// rows at best; tiles of as many heads as fit in L2. Without an order it is faster but for rows of
+// narrow windows, which two kernels serve.
 TEST(BackwardSm90Default, IsOneKernelWhereThatWins) {
   const auto choice = [](int head_dim, int seqlen, const std::string& more) {
     return default_of(parse_problem(
@@ -278,7 +282,8 @@ TEST(BackwardSm90Space, OneKernelHasItsRules) {
     }
 }
 
-// Who asks for equal bits in every run gets them from every config that tuning may choose; the kernels are those of other problems.
+// Who asks for equal bits in every run gets them from every config that tuning may choose; the
+// kernels are those of other problems.
 TEST(BackwardSm90Space, OrderOfDqIsKeptWhereEqualBitsAreAsked) {
   const std::string text = "op=attention_backward,head_dim=128,heads=8,seqlen=4096";
   const KernelSpec plain = spec_of(parse_problem(text)),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_sm90 with scores between its kernels in the workspace, without a device: where they stand, how many heads at a time, for which
-// shapes. What the kernels compute: backward_test.cpp.
+// backward_sm90 with scores between its kernels in the workspace, without a device: where they
+// stand, how many heads at a time, for which shapes. What the kernels compute: backward_test.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,14 +35,16 @@ TEST(StoredScores, ARowKeepsEveryKeyOnceAndPairsTogether) {
     keys.insert(key);
   }
   EXPECT_EQ(keys.size(), 64u);
-  // A thread's two pairs of 16 keys, in accumulators of wgmma: columns 2 q, 2 q + 1 and 8 further on.
+  // A thread's two pairs of 16 keys, in accumulators of wgmma: columns 2 q, 2 q + 1 and 8 further
+  // on.
   for (int q = 0; q < 4; ++q) {
     EXPECT_EQ(backward_stored_key(4 * q), 2 * q);
     EXPECT_EQ(backward_stored_key(4 * q + 2), 2 * q + 8);
   }
 }
 
-// Of every mask no two places are one, with what steps of up to 128 keys write around them, and all are within what the plan has.
+// Of every mask no two places are one, with what steps of up to 128 keys write around them, and all
+// are within what the plan has.
 TEST(StoredScores, PlacesOfAHeadAreApartAndWithinTheWorkspace) {
   for (const char* mask : {"none", "causal_top_left", "causal_bottom_right"})
     for (const char* window : {"-:-", "70:-", "-:30", "300:20", "0:0"})
@@ -118,7 +120,8 @@ TEST(StoredScores, KernelsAreLaunchedForSomeHeadsAtATime) {
   EXPECT_EQ(less.round_sizes.of_round, 18);
 }
 
-// A head that takes more than a round may is for kernels that make scores anew: no default, no winner of another shape.
+// A head that takes more than a round may is for kernels that make scores anew: no default, no
+// winner of another shape.
 TEST(StoredScores, AreForShapesWhoseHeadsFit) {
   const auto at = [](const char* seqlen) {
     return parse_problem(std::string("op=attention_backward,dtype=bf16,head_dim=256,heads=8,"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_sm90 without a device: which rows see a key, the layout of shared memory, the search space and defaults, the steps of a
-// launch, and what NVRTC says of a few defaults (skips aloud without NVRTC). What the kernels compute: backward_test.cpp.
+// backward_sm90 without a device: which rows see a key, the layout of shared memory, the search
+// space and defaults, the steps of a launch, and what NVRTC says of a few defaults (skips aloud
+// without NVRTC). What the kernels compute: backward_test.cpp.
 #include "generator/families/backward_sm90.hpp"
 
 #include <gtest/gtest.h>
@@ -132,7 +133,8 @@ TEST(BackwardSm90Launch, HasAStepForEachKernelThatIsNeeded) {
   EXPECT_EQ(entries("", 128, true), "attune_prepare attune_kernel attune_round ");
 }
 
-// Tiles of a narrow window are short and alike, so blocks stay for them; of a mask alone, or a wide window, the device deals them out.
+// Tiles of a narrow window are short and alike, so blocks stay for them; of a mask alone, or a wide
+// window, the device deals them out.
 TEST(BackwardSm90Launch, BlocksStayWhereTilesAreShortAndAlike) {
   const auto grids = [](const std::string& mask) {
     const Problem p = parse_problem(
@@ -153,7 +155,8 @@ TEST(BackwardSm90Launch, BlocksStayWhereTilesAreShortAndAlike) {
   EXPECT_EQ(grids("none,window=127:-"), Grids(2048, 2048));
 }
 
-// Groups of lanes have all columns and all rows, padded ones too; a block of the first step has rows of one head.
+// Groups of lanes have all columns and all rows, padded ones too; a block of the first step has
+// rows of one head.
 TEST(BackwardSm90Launch, FirstStepHasAllRows) {
   for (const int head_dim : {16, 40, 64, 96, 128, 256}) {
     EXPECT_GE(8 * backward_row_lanes(head_dim), head_dim);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the op attention_backward on a device, fed with o and lse of a forward kernel: against backward_reference_cuda, and by laws
-// that need no reference. Outputs and workspace hold NaN before each run. Skips aloud without a GPU.
+// Kernels of the op attention_backward on a device, fed with o and lse of a forward kernel: against
+// backward_reference_cuda, and by laws that need no reference. Outputs and workspace hold NaN
+// before each run. Skips aloud without a GPU.
 //   ATTUNE_NUMERICS_TEMPLATE=NAME   only this family
 //   ATTUNE_NUMERICS_SPECS=N   random specs of EveryKernelGivesTheGradientsOfTheReference (default 12)
 //   ATTUNE_NUMERICS_SEED=N    first seed (default 1); a failure prints the seed that repeats it
@@ -16,7 +17,8 @@
 namespace attune::testing {
 namespace {
 
-// Of a gradient of this dtype from another: sums are in fp32 on both sides, P and dS are rounded on one.
+// Of a gradient of this dtype from another: sums are in fp32 on both sides, P and dS are rounded on
+// one.
 double tolerance(Dtype dtype) { return dtype == Dtype::kFp16 ? 2e-3 : 1.2e-2; }
 
 template <class... Values>
@@ -45,7 +47,8 @@ Problem random_backward(std::mt19937_64& random) {
       pick(random, "", ",deterministic=1")));
 }
 
-// Whether every row sees one key at most: then P is 1, and dq and dk are zeros but for dlse, which have no relative error.
+// Whether every row sees one key at most: then P is 1, and dq and dk are zeros but for dlse, which
+// have no relative error.
 bool sees_one_key(const Problem& p) {
   return p.seqlen_kv == 1 || (p.seqlen_q == 1 && p.mask == Mask::kCausalTopLeft);
 }
@@ -143,8 +146,8 @@ TEST_F(Cuda, LongSequencesGiveTheGradientsOfTheReference) {
   }
 }
 
-// Each form of the kernel of backward_sm90 that adds to dq in no order: lengths that end within a step and within a tile of keys, tiles that no row
-// sees, several tiles for a block.
+// Each form of the kernel of backward_sm90 that adds to dq in no order: lengths that end within a
+// step and within a tile of keys, tiles that no row sees, several tiles for a block.
 TEST_F(Cuda, KernelsOfNoOrderGiveTheGradientsOfTheReference) {
   open_families();
   if (!device_ || IsSkipped()) return;
@@ -175,8 +178,8 @@ TEST_F(Cuda, KernelsOfNoOrderGiveTheGradientsOfTheReference) {
   }
 }
 
-// What attune_kernel leaves in the workspace for kernels of dK and dV: steps that end within 64 keys, blocks of rows that see little or nothing,
-// more heads than a round has.
+// What attune_kernel leaves in the workspace for kernels of dK and dV: steps that end within 64
+// keys, blocks of rows that see little or nothing, more heads than a round has.
 TEST_F(Cuda, KernelsThatStoreScoresGiveTheGradientsOfTheReference) {
   open_families();
   if (!device_ || IsSkipped()) return;
@@ -220,8 +223,8 @@ TEST_F(Cuda, KernelsThatStoreScoresGiveTheGradientsOfTheReference) {
   }
 }
 
-// The kernel that walks along a narrow band: runs that begin and end within a head, keys ahead of the first and past the last, rows that see none,
-// tiles of keys that begin between whole ones.
+// The kernel that walks along a narrow band: runs that begin and end within a head, keys ahead of
+// the first and past the last, rows that see none, tiles of keys that begin between whole ones.
 TEST_F(Cuda, WalksAlongABandGiveTheGradientsOfTheReference) {
   open_families();
   if (!device_ || IsSkipped()) return;
@@ -270,7 +273,8 @@ TEST_F(Cuda, DropoutGivesTheGradientsOfTheReference) {
   }
 }
 
-// sum_j dV_j = sum_i dout_i over rows that see a key, since each row of P sums to 1; <Q, dQ> = <K, dK>, since both are <S, dS>.
+// sum_j dV_j = sum_i dout_i over rows that see a key, since each row of P sums to 1; <Q, dQ> = <K,
+// dK>, since both are <S, dS>.
 TEST_F(Cuda, SumsOfGradientsKeepTheirLaws) {
   open_families();
   if (!device_ || IsSkipped()) return;
@@ -306,7 +310,8 @@ TEST_F(Cuda, TheGradientOfLseAloneGivesThoseOfQAndK) {
   }
 }
 
-// Rows that see no key, and keys that no row sees, have no gradient: written as 0 over what stood there.
+// Rows that see no key, and keys that no row sees, have no gradient: written as 0 over what stood
+// there.
 TEST_F(Cuda, WhatSeesNothingHasNoGradient) {
   open_families();
   if (!device_ || IsSkipped()) return;

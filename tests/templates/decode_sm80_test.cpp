@@ -29,7 +29,8 @@ bool is_chosen(const std::string& ptx, const std::string& word, size_t end) {
   return text.find("selp.b32") != std::string::npos && text.find(", 0, ") != std::string::npos;
 }
 
-// A row that sees no key is 0 whatever the values are, and 0 times NaN is not: each word of O is chosen.
+// A row that sees no key is 0 whatever the values are, and 0 times NaN is not: each word of O is
+// chosen.
 TEST(DecodeSm80Compile, EachWordOfOIsZeroWhereTheRowSeesNothing) {
   if (open_nvrtc_compiler() == nullptr) GTEST_SKIP() << nvrtc_advice();
   for (const auto& [text, arch] :
@@ -51,7 +52,8 @@ TEST(DecodeSm80Compile, EachWordOfOIsZeroWhereTheRowSeesNothing) {
   }
 }
 
-// Before the grid ahead has ended lists may be read, but through L2 alone: L1 would give what they said by then behind it too.
+// Before the grid ahead has ended lists may be read, but through L2 alone: L1 would give what they
+// said by then behind it too.
 TEST(DecodeSm80Compile, ListsAreReadThroughL2UntilTheGridAheadHasEnded) {
   if (open_nvrtc_compiler() == nullptr) GTEST_SKIP() << nvrtc_advice();
   for (const char* pages : {"", ",page_size=1", ",page_size=3,packed_q=1", ",page_size=16"}) {
@@ -74,8 +76,9 @@ TEST(DecodeSm80Compile, ListsAreReadThroughL2UntilTheGridAheadHasEnded) {
   }
 }
 
-// Parts that tell of themselves: zero bits say that a word has not come, so a zero is written as -0, chosen by its bits, for compilers that
-// may be fast take -0.0f for 0.0f. Nobody takes a ticket, and by tickets nobody looks for words.
+// Parts that tell of themselves: zero bits say that a word has not come, so a zero is written as
+// -0, chosen by its bits, for compilers that may be fast take -0.0f for 0.0f. Nobody takes a
+// ticket, and by tickets nobody looks for words.
 TEST(DecodeSm80Compile, PartsTellOfThemselvesWhereTheFirstWaits) {
   if (open_nvrtc_compiler() == nullptr) GTEST_SKIP() << nvrtc_advice();
   const Problem p = parse_problem(
@@ -113,7 +116,8 @@ TEST(DecodeSm80Compile, PartsTellOfThemselvesWhereTheFirstWaits) {
   }
 }
 
-// Of one request all parts end at once; of many a worker has two pieces, and whoever joins finds the others' there.
+// Of one request all parts end at once; of many a worker has two pieces, and whoever joins finds
+// the others' there.
 TEST(DecodeSm80Defaults, FewRequestsWait) {
   const Arch arch = parse_arch("sm_90a");
   for (const auto& [batch, waits] : {std::pair{1, 1}, {8, 1}, {32, 0}}) {
@@ -126,8 +130,8 @@ TEST(DecodeSm80Defaults, FewRequestsWait) {
   }
 }
 
-// Pages that hold no whole tile come by cp.async where rows are several lines of 128 bytes; of one line by boxes of all heads of a gang, where a GPU
-// has TMA and heads to put together.
+// Pages that hold no whole tile come by cp.async where rows are several lines of 128 bytes; of one
+// line by boxes of all heads of a gang, where a GPU has TMA and heads to put together.
 TEST(DecodeSm80Defaults, HowSmallPagesCome) {
   const Arch arch = parse_arch("sm_90a");
   const auto config = [&](const char* text) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout in prefill_cpu: what is kept is what shared/dropout.h says, element by element, on registers of any width; O is the reference's,
-// LSE that of a call without dropout.
+// Dropout in prefill_cpu: what is kept is what shared/dropout.h says, element by element, on
+// registers of any width; O is the reference's, LSE that of a call without dropout.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -63,7 +63,8 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
   return largest;
 }
 
-// Lengths that no cell of 16 keys divides, blocks that begin within one, heads of one group in the lanes of a panel.
+// Lengths that no cell of 16 keys divides, blocks that begin within one, heads of one group in the
+// lanes of a panel.
 TEST_F(DropoutCpu, PrefillGivesTheOutputOfTheReference) {
   for (const Arch& arch : archs())
     for (const char* text :
@@ -87,7 +88,8 @@ TEST_F(DropoutCpu, PrefillGivesTheOutputOfTheReference) {
     }
 }
 
-// With scores of 0 and the rows of V those of an identity matrix, O is P: 0 or 1/keys * scale, as the host computes which.
+// With scores of 0 and the rows of V those of an identity matrix, O is P: 0 or 1/keys * scale, as
+// the host computes which.
 TEST_F(DropoutCpu, KeepsWhatTheHostSaysAndWritesWhatItUsed) {
   constexpr int kKeys = 64;
   const Problem p = parse_problem(

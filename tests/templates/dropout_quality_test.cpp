@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How random what dropout keeps is (shared/dropout.h): rates, pairs, rectangles of places, heads, offsets and seeds. All are sums of many
-// terms of mean 0, as standard deviations; seeds are fixed, so that a test that passes once does so again.
+// How random what dropout keeps is (shared/dropout.h): rates, pairs, rectangles of places, heads,
+// offsets and seeds. All are sums of many terms of mean 0, as standard deviations; seeds are fixed,
+// so that a test that passes once does so again.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -120,7 +121,8 @@ TEST_P(DropoutQuality, PairsAreIndependent) {
     }
 }
 
-// Four places (i, j), (i, j'), (i', j), (i', j'): where rows and keys only added up, one would follow from the other three.
+// Four places (i, j), (i, j'), (i', j), (i', j'): where rows and keys only added up, one would
+// follow from the other three.
 TEST_P(DropoutQuality, RectanglesAreIndependent) {
   const Mask m = of(kState);
   for (const int down : {1, 2, 3, 4, 8, 16, 17, 32, 64, 128})
@@ -149,7 +151,8 @@ TEST_P(DropoutQuality, HeadsOffsetsAndSeedsAreIndependent) {
   }
 }
 
-// Of two streams, or two cells, whose numbers differ by a bit: each place beside its counterpart, over many heads.
+// Of two streams, or two cells, whose numbers differ by a bit: each place beside its counterpart,
+// over many heads.
 TEST_P(DropoutQuality, NumbersThatDifferByABitAreIndependentInEachHead) {
   constexpr unsigned kHeads = 20000, kCellBits = 12, kBits = 28;
   const double p = GetParam() / 256.0;
@@ -197,7 +200,8 @@ StreamBits bits_of_streams() {
   return bits;
 }
 
-// A pass that added words as they are read would make the lowest bit of one place the parity of two bits of another.
+// A pass that added words as they are read would make the lowest bit of one place the parity of two
+// bits of another.
 TEST(DropoutStreams, NoBitOfAPlaceIsTheParityOfTwoOfAnother) {
   constexpr double kMostOfManyPairs =
       6;  // standard deviations: 4.6 is what the largest of 220,000 comes to

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CUDA kernels drop (templates/cuda/attention/dropout_squares.cuh), compiled for the host, where 32 threads are a warp: each element
-// that a lane holds has the decision that shared/dropout.h gives its row and key.
+// What CUDA kernels drop (templates/cuda/attention/dropout_squares.cuh), compiled for the
+// host, where 32 threads are a warp: each element that a lane holds has the decision that
+// shared/dropout.h gives its row and key.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -71,7 +72,8 @@ struct FirstSquare {
   unsigned head, rows16, cell;
 };
 
-// Elements of an accumulator have rows `half` and, in each block of 8 columns, columns 2 (lane % 4) and the next.
+// Elements of an accumulator have rows `half` and, in each block of 8 columns, columns 2 (lane % 4)
+// and the next.
 template <int kSquares, bool kKeysStay>
 int wrong_places(const DropoutArgs& args, const FirstSquare& first) {
   return wrong_in_warp([&](int lane) {

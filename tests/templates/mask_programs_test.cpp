@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that hide keys, on every template and every device that answers: what kernels make of maps of blocks
-// (templates/shared/block_map.h), and CPU kernels of ranges. Suites Cpu and Cuda are separate CTest entries.
+// Programs that hide keys, on every template and every device that answers: what kernels make of
+// maps of blocks (templates/shared/block_map.h), and CPU kernels of ranges. Suites Cpu and Cuda are
+// separate CTest entries.
 #include "generator/core/user_program.hpp"
 #include "tests/templates/numerics_fixture.hpp"
 
@@ -9,8 +10,9 @@ namespace {
 
 class Masks : public Numerics {
  protected:
-  // Programs that hide keys: blocks that are hidden, shown and both, rows that see nothing, masks of rows, keys, heads and tables,
-  // beside limits that are compiled in, with and without a score stage.
+  // Programs that hide keys: blocks that are hidden, shown and both, rows that see nothing, masks
+  // of rows, keys, heads and tables, beside limits that are compiled in, with and without a score
+  // stage.
   void check_masks(const KernelTemplate& t) {
     const auto mod = [](const char* text) {
       return "mask_mod=" + to_text(read_user_program(text, score::Kind::kMask, "mask_mod").digest);
@@ -90,8 +92,8 @@ TEST_F(Cuda, MaskProgramsKeepTheRule) {
   check_all_masks();
 }
 
-// Lists of blocks that splits share, that packed heads share or have each their own of, that begin where a window does, in one ring
-// and with every way of finding a row's maximum.
+// Lists of blocks that splits share, that packed heads share or have each their own of, that
+// begin where a window does, in one ring and with every way of finding a row's maximum.
 TEST_F(Cuda, ListsOfBlocksOfSm90KeepTheRule) {
   open("cuda");
   const std::string causal = ",mask=causal_bottom_right";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mask programs over boxes of rows and keys (generator/core/score/range_text.hpp): what the printed ranges say holds for every element
-// of a box, for random programs; and they decide the boxes of everyday masks, which is what they are for.
+// Mask programs over boxes of rows and keys (generator/core/score/range_text.hpp): what the printed
+// ranges say holds for every element of a box, for random programs; and they decide the boxes of
+// everyday masks, which is what they are for.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -152,7 +153,8 @@ TEST_F(MaskRanges, DecideEverydayMasks) {
   }
 }
 
-// Tables that rows and keys look up: documents, which are equal or not as a whole where both are one number.
+// Tables that rows and keys look up: documents, which are equal or not as a whole where both are
+// one number.
 TEST_F(MaskRanges, FollowTables) {
   const Program documents = parse("return ids[q_idx] == ids[kv_idx];", Kind::kMask,
                                   {{{"ids", CaptureType::kInt32, 1}}, {}}, "mask_mod");
@@ -170,7 +172,8 @@ TEST_F(MaskRanges, FollowTables) {
   EXPECT_EQ(looked_at(documents, args, boxes[1]), 0);
 }
 
-// On a GPU the lanes of a warp read a table's range together, in a function that ranges of rows and of keys both call.
+// On a GPU the lanes of a warp read a table's range together, in a function that ranges of rows and
+// of keys both call.
 TEST(MaskRangesCuda, ATableIsReadByOneFunction) {
   if (open_nvrtc_compiler() == nullptr) GTEST_SKIP() << nvrtc_advice();
   const Arch arch = parse_arch("sm_90a");

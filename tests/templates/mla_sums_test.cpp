@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a tile of mla_sm90 (templates/cuda/attention/mla_sums.cuh), compiled for the host: a thread stands for each warpgroup. One is slow
-// behind the barrier, and the other does not wait for it before it ends the next tile.
+// The end of a tile of mla_sm90 (templates/cuda/attention/mla_sums.cuh), compiled for the host: a
+// thread stands for each warpgroup. One is slow behind the barrier, and the other does not wait for
+// it before it ends the next tile.
 #include <gtest/gtest.h>
 
 #include <barrier>

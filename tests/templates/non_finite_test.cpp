@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NaN and infinity among the operands, every template on every device that answers: which rows they reach, and what O and LSE are
-// there. Suites Cpu.* and Cuda.* are separate CTest entries. The rules stand in runtime/include/attune/attune.h.
+// NaN and infinity among the operands, every template on every device that answers: which rows they
+// reach, and what O and LSE are there. Suites Cpu.* and Cuda.* are separate CTest entries. The
+// rules stand in runtime/include/attune/attune.h.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -57,8 +58,8 @@ class NonFinite : public DeviceFixture {
     }
   }
 
-  // One value of the second K/V head is spoilt: the heads of the other keep the rule. NaN must show; an infinite factor may also
-  // make weights of 0.
+  // One value of the second K/V head is spoilt: the heads of the other keep the rule. NaN must
+  // show; an infinite factor may also make weights of 0.
   void check_spoilt(const LoadedConfig& loaded, const Problem& p, Arithmetic arithmetic,
                     const std::string& trace) {
     const AttentionCase clean = clean_case(p);
@@ -148,7 +149,8 @@ class NonFinite : public DeviceFixture {
   // Which keys score +inf, -inf or NaN with every row.
   enum class OddKeys { kNone, kSome, kAll };
 
-  // Element 0 decides: of Q it is NaN, inf or -inf in some rows (8 bits have NaN alone), 0.5 or -0.5 in others; of K 1 or infinite.
+  // Element 0 decides: of Q it is NaN, inf or -inf in some rows (8 bits have NaN alone), 0.5 or
+  // -0.5 in others; of K 1 or infinite.
   static AttentionCase odd_scores(const Problem& p, OddKeys keys) {
     AttentionCase c =
         is_8_bit(p) ? clean_case(p) : AttentionCase(p, Layout::kPadded, Inputs::kNormal, 5);
@@ -207,7 +209,8 @@ class NonFinite : public DeviceFixture {
       });
   }
 
-  // Also where all factors of K are NaN: rows that see keys are NaN, O and LSE; the others keep to the rule.
+  // Also where all factors of K are NaN: rows that see keys are NaN, O and LSE; the others keep to
+  // the rule.
   void check_empty_rows_of_factors(const Problem& p) {
     AttentionCase c = clean_case(p);
     for (float& factor : c.k_scale.values) factor = kNan;
@@ -261,7 +264,8 @@ TEST_F(Cuda, OddValuesOf8BitsStayInTheirHeads) {
   check_spoilt_heads();
 }
 
-// NaN and +inf make O and LSE of their row NaN, and of no other; a row of -inf alone counts as one that sees nothing.
+// NaN and +inf make O and LSE of their row NaN, and of no other; a row of -inf alone counts as one
+// that sees nothing.
 TEST_F(Cpu, ScoresThatAreNotFiniteMakeTheirRowsSo) {
   open("cpu");
   check_all_odd_scores();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numerics: configs of templates on a device against the float64 oracle. Used by numerics_test.cpp and mask_programs_test.cpp.
+// Numerics: configs of templates on a device against the float64 oracle. Used by numerics_test.cpp
+// and mask_programs_test.cpp.
 #pragma once
 
 #include <fmt/format.h>
@@ -46,7 +47,8 @@ class Numerics : public DeviceFixture {
     try {
       made.emplace(device_, t, spec_of(base), config);
     } catch (const Error& error) {
-      // ptxas may refuse a legal config for want of registers: for the tuner a failed trial. A default must compile.
+      // ptxas may refuse a legal config for want of registers: for the tuner a failed trial. A
+      // default must compile.
       EXPECT_FALSE(is_default || error.code() != ErrorCode::kCompile)
           << trace << " " << config.to_text() << ": " << error.what();
       return false;
@@ -100,7 +102,8 @@ class Numerics : public DeviceFixture {
         ran += check_config(t, base, configs[random() % configs.size()], false, random, trace);
     }
     std::cout << t.name() << ": " << ran << " of " << drawn << " random configs ran\n";
-    // On a CPU every legal config runs. ptxas may refuse some; where it refused most, nothing would be tested.
+    // On a CPU every legal config runs. ptxas may refuse some; where it refused most, nothing would
+    // be tested.
     if (!HasFailure()) {
       EXPECT_GE(ran, device_->target() == Target::kCpu ? drawn : drawn / 4) << t.name();
     }
@@ -125,8 +128,9 @@ class Numerics : public DeviceFixture {
     EXPECT_GE(seen, asked_template().empty() ? (target == Target::kCpu ? 2 : 3) : 1);
   }
 
-  // Keys so many that sums are flushed, V with a mean, and more tiles than multiprocessors: a block does one after the other, in the same
-  // shared memory. The default config for long sequences, which splits no keys; behind a window its warpgroups begin and end at different steps.
+  // Keys so many that sums are flushed, V with a mean, and more tiles than multiprocessors: a block
+  // does one after the other, in the same shared memory. The default config for long sequences,
+  // which splits no keys; behind a window its warpgroups begin and end at different steps.
   void check_long_sums(const KernelTemplate& t, const AttentionCase& c,
                        const AttentionResult& oracle, double twin_max) {
     const Problem& p = c.problem;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every template on every device that answers, against the float64 oracle: random specs, layouts, inputs and configs, lengths
-// at the edges of the config's tiles. NaN and infinity: non_finite_test.cpp. Suites Cpu.* and Cuda.* are separate CTest entries.
+// Every template on every device that answers, against the float64 oracle: random specs, layouts,
+// inputs and configs, lengths at the edges of the config's tiles. NaN and infinity:
+// non_finite_test.cpp. Suites Cpu.* and Cuda.* are separate CTest entries.
 //   ATTUNE_NUMERICS_SPECS=N   specs per template (default 6, 3 on a CPU)
 //   ATTUNE_NUMERICS_SEED=N    first seed (default 1); a failure prints the seed that repeats it
 #include "tests/templates/numerics_fixture.hpp"
@@ -30,8 +31,9 @@ TEST_F(Cuda, OneRingOfSm90KeepsTheRuleWithAndWithoutOverlap) {
         "one ring");
 }
 
-// Relative bias and ALiBi stand in the accumulators before Q K, made for each slot of K: each scheduler, splits, scores computed again,
-// lists of blocks, hidden steps, warpgroups and rows that see no key. One ring for K and V, and packed heads, go another way.
+// Relative bias and ALiBi stand in the accumulators before Q K, made for each slot of K: each
+// scheduler, splits, scores computed again, lists of blocks, hidden steps, warpgroups and rows that
+// see no key. One ring for K and V, and packed heads, go another way.
 TEST_F(Cuda, TermsOfDiagonalsOfSm90KeepTheRule) {
   open("cuda");
   const std::string causal = ",mask=causal_bottom_right";
@@ -83,7 +85,8 @@ TEST_F(Cpu, TermsOfDiagonalsKeepTheRule) {
   }
 }
 
-// Every way of a row of a packed tile: 32, 16, 8, 4 and 1 rows of each head, LSE and O through TMA and from registers, windows, scores computed again, splits.
+// Every way of a row of a packed tile: 32, 16, 8, 4 and 1 rows of each head, LSE and O through TMA
+// and from registers, windows, scores computed again, splits.
 TEST_F(Cuda, PackedHeadsOfSm90KeepTheRule) {
   open("cuda");
   const std::string causal = ",mask=causal_bottom_right";
@@ -133,8 +136,9 @@ TEST_F(Cuda, LongSumsOf8BitsKeepTheMeanOfV) {
   check_all_long_sums();
 }
 
-// What dropout drops is a matter of places, not of tiles: windows begin blocks where cells begin, heads share tiles, keys are split, steps
-// have cells that no four lanes share evenly, and scores are computed again.
+// What dropout drops is a matter of places, not of tiles: windows begin blocks where cells begin,
+// heads share tiles, keys are split, steps have cells that no four lanes share evenly, and scores
+// are computed again.
 TEST_F(Cuda, DropoutOfSm90KeepsTheRule) {
   open("cuda");
   const std::string causal = ",dropout=0.25,mask=causal_bottom_right";
@@ -176,7 +180,8 @@ TEST_F(Cuda, DropoutOfSm80KeepsTheRule) {
   }
 }
 
-// Warpgroups that see nothing of a step leave it out: at both ends of a window, with more such steps than there are slots.
+// Warpgroups that see nothing of a step leave it out: at both ends of a window, with more such
+// steps than there are slots.
 TEST_F(Cuda, SkippedStepsOfSm90KeepTheRule) {
   open("cuda");
   const std::string narrow = ",heads=2/2,mask=causal_bottom_right,window=10:0";
@@ -212,8 +217,8 @@ TEST_F(Cuda, SkippedStepsOfSm90Fp8KeepTheRule) {
                  "block_m=256,scheduler=0,flush_keys=0,kv_splits=3", "skipped, split");
 }
 
-// More tiles than multiprocessors: a block's sums stand where those of its tile before stood. The lengths are fixed, for sums are
-// flushed at many keys alone, and few rows keep the oracle short.
+// More tiles than multiprocessors: a block's sums stand where those of its tile before stood. The
+// lengths are fixed, for sums are flushed at many keys alone, and few rows keep the oracle short.
 TEST_F(Cuda, SumsOfSm90Fp8FlushedIntoTheWorkspaceKeepTheRule) {
   open("cuda");
   for (const char* changes :
@@ -224,7 +229,8 @@ TEST_F(Cuda, SumsOfSm90Fp8FlushedIntoTheWorkspaceKeepTheRule) {
                   std::string("block_m=128,block_n=128,o_staging=0,") + changes);
 }
 
-// A window ends before the last rows: whole warpgroups see nothing, beside others of their tile that do.
+// A window ends before the last rows: whole warpgroups see nothing, beside others of their tile
+// that do.
 TEST_F(Cuda, WarpgroupsWithoutKeysOfSm90KeepTheRule) {
   open("cuda");
   const std::string behind =

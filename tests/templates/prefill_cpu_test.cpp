@@ -220,8 +220,8 @@ TEST_F(PrefillCpu, NanInAVisibleKeyReachesTheOutput) {
   EXPECT_TRUE(std::isnan(result.o[static_cast<size_t>(99 * 64)]));
 }
 
-// Documents that end anywhere in a block: rows of one, whole panels of them, compute nothing of others. A product would show, for 0
-// times NaN is NaN.
+// Documents that end anywhere in a block: rows of one, whole panels of them, compute nothing of
+// others. A product would show, for 0 times NaN is NaN.
 TEST_F(PrefillCpu, KeysOfOtherDocumentsAreNotComputed) {
   for (const char* text : {"dtype=fp32,head_dim=64,heads=1,seqlen=300,documents=1",
                            "dtype=bf16,head_dim=64,heads=2/1,seqlen=300,documents=1"}) {

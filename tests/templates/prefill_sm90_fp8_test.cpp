@@ -299,8 +299,8 @@ TEST_F(PrefillSm90Fp8Compile, TransposingInsideIsFree) {
   }
 }
 
-// A block lets the next grid start as soon as one of its threads does, so that thread has waited for the grid ahead: the kernel behind
-// reads Q, K and factors at once.
+// A block lets the next grid start as soon as one of its threads does, so that thread has waited
+// for the grid ahead: the kernel behind reads Q, K and factors at once.
 TEST_F(PrefillSm90Fp8Compile, TransposingBlocksWaitBeforeTheyLetTheNextGridStart) {
   for (const char* text : {"dtype=e4m3,head_dim=128,heads=8,seqlen=4096",
                            "dtype=e4m3,head_dim=128,heads=8,seqlen=4096,v_layout=transposed"}) {

@@ -107,7 +107,8 @@ TEST(PrefillSm90Space, SentencesNameTheRule) {
   EXPECT_NE(space.broken(c).value_or("").find("shared memory"), std::string::npos);
 }
 
-// What stands on diagonals takes the place of a score stage, and room behind the layout for each slot of K.
+// What stands on diagonals takes the place of a score stage, and room behind the layout for each
+// slot of K.
 TEST(PrefillSm90Diagonals, StandBeforeQKWhereATileIsOfOneHeadAndKHasSlotsOfItsOwn) {
   for (const char* text : {"alibi=1", "relative_bias=bf16", "relative_bias=fp32,documents=1"}) {
     const Problem p = parse_problem(
@@ -234,8 +235,9 @@ TEST(PrefillSm90Launch, FillsTheDeviceOnceOrStartsOneBlockPerTile) {
   EXPECT_EQ(plan.workspace[1].offset, split_ticket_bytes(256, 2));
 }
 
-// The step that makes lists takes a block's number apart (map_place, cuda/attention/block_lists.cuh), a tile finds its list by steps
-// (cuda/attention/block_list.cuh): both must mean the same list, also where tiles are slices of V's columns.
+// The step that makes lists takes a block's number apart (map_place,
+// cuda/attention/block_lists.cuh), a tile finds its list by steps (cuda/attention/block_list.cuh):
+// both must mean the same list, also where tiles are slices of V's columns.
 TEST(PrefillSm90Launch, TilesFindTheListsThatAreMadeForThem) {
   for (const char* heads : {"head_dim=128,heads=6/3", "head_dim_qk=576,head_dim_v=512,heads=4/1"})
     for (const int slices : {1, 2, 3}) {

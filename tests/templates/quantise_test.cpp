@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Op quantise on every device that answers, against the float64 oracle of tuner/oracles/quantise.hpp:
-// random specs, layouts, inputs and configs, lengths at the edges of blocks; then the corners by
-// hand: zeros, NaN, infinity, tiny and huge values. Suites Cpu.* and Cuda.* are separate CTest
-// entries. ATTUNE_NUMERICS_SPECS=N: random specs (default 12).
+// Op quantise on every device that answers, against the float64 oracle of
+// tuner/oracles/quantise.hpp: random specs, layouts, inputs and configs, lengths at the edges of
+// blocks; then the corners by hand: zeros, NaN, infinity, tiny and huge values. Suites Cpu.* and
+// Cuda.* are separate CTest entries. ATTUNE_NUMERICS_SPECS=N: random specs (default 12).
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs over caches that read seqlen_q and seqlen_kv, without a device: what the kernels' text and NVRTC's PTX say (the latter skips
-// aloud without NVRTC). Values: tests/python/program_lengths_test.py.
+// Programs over caches that read seqlen_q and seqlen_kv, without a device: what the kernels' text
+// and NVRTC's PTX say (the latter skips aloud without NVRTC). Values:
+// tests/python/program_lengths_test.py.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +53,8 @@ Source text_of(const Case& one, const char* program) {
                 family.default_config(spec_of(p), arch, shape_of(p), typical_device(arch).facts));
 }
 
-// True if a member of the first parameter is read, by its name or through a register that has its address.
+// True if a member of the first parameter is read, by its name or through a register that has its
+// address.
 bool reads_member(const std::string& ptx, size_t offset) {
   std::vector<std::string> bases{"attune_kernel_param_0"};
   const std::string is_address = ", attune_kernel_param_0;";

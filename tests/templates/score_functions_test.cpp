@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Printed score programs on real devices: random ones give what evaluate() says, and each function is as exact as the header of its
-// target says. Suites Cpu and Cuda, which skips aloud without a device.
+// Printed score programs on real devices: random ones give what evaluate() says, and each function
+// is as exact as the header of its target says. Suites Cpu and Cuda, which skips aloud without a
+// device.
 #include <gtest/gtest.h>
 
 #include <algorithm>

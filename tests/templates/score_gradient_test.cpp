@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of what score features read, biases, slopes, sinks and loads of programs, and of q, k and v under programs that make no
-// number of rows past the last: every family on every device here against the oracle in float64 (tuner/oracles/score_gradient.cpp), by
-// default config and a drawn one.
+// Gradients of what score features read, biases, slopes, sinks and loads of programs, and of q, k
+// and v under programs that make no number of rows past the last: every family on every device here
+// against the oracle in float64 (tuner/oracles/score_gradient.cpp), by default config and a drawn
+// one.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -145,7 +146,8 @@ TEST(ScoreGradientSource, DropsRowsThatAreNotThereWhereACallersProgramIs) {
   EXPECT_TRUE(drops("score_gradient=load,repeats=bhq,score_mod=" + to_text(program.digest)));
 }
 
-// A tile of no batch entry is none: its block would read operands and write sums that are not there.
+// A tile of no batch entry is none: its block would read operands and write sums that are not
+// there.
 TEST(ScoreGradientLaunch, OfNoBatchEntriesMakesNoTiles) {
   for (const char* of :
        {"relative_bias=fp32,score_gradient=relative_bias", "alibi=1,score_gradient=alibi"}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold between two kernels of score features, whatever the numbers are: a constant of a row moves LSE alone, a mask that hides
-// nothing changes no bit, hidden positions have no effect. Every template on every device that answers; Cpu/* and Cuda/* are separate
-// CTest entries.
+// What must hold between two kernels of score features, whatever the numbers are: a constant of a
+// row moves LSE alone, a mask that hides nothing changes no bit, hidden positions have no effect.
+// Every template on every device that answers; Cpu/* and Cuda/* are separate CTest entries.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -91,7 +91,8 @@ class Laws : public DeviceFixture, public ::testing::WithParamInterface<const ch
   using Edit = std::function<void(AttentionCase*)>;
   using Compare = std::function<void(const Result&, const Result&, const AttentionCase& of_a)>;
 
-  // Runs both problems on the same q, k and v, in every template that serves both, at several lengths.
+  // Runs both problems on the same q, k and v, in every template that serves both, at several
+  // lengths.
   void compare(const Problem& a, const Edit& edit_a, const Problem& b, const Edit& edit_b,
                const Compare& check) {
     if (!device_) return;
@@ -240,7 +241,8 @@ TEST_P(Laws, AConstantOfARowMovesLseAlone) {
           });
 }
 
-// The sm_90 kernels leave what is linear in a position to the softmax, and what a maximum bends not. Maxima rise in each block here.
+// The sm_90 kernels leave what is linear in a position to the softmax, and what a maximum bends
+// not. Maxima rise in each block here.
 TEST_P(Laws, ScoresThatRiseWithTheDistanceAreTheSameInEitherForm) {
   Problem linear = base(",mask=causal_bottom_right"), bent = linear;
   linear.score_mod = score_program_of("return score + 0.25 * (q_idx - kv_idx);");
@@ -257,7 +259,8 @@ TEST_P(Laws, ScoresThatRiseWithTheDistanceAreTheSameInEitherForm) {
           });
 }
 
-// Whatever a bias holds where the mask hides, and -infinity or less than -1e30 hides as a mask does.
+// Whatever a bias holds where the mask hides, and -infinity or less than -1e30 hides as a mask
+// does.
 TEST_P(Laws, BiasesOfHiddenPositionsNeverReachTheOutput) {
   Problem p = base(",mask=causal_bottom_right,bias=fp32");
   p.mask_tensor = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Heads of more than 256 columns in prefill_sm90, in configs that random ones seldom meet, against the float64 oracle. Random specs of
-// every family have such heads too: numerics_test.cpp.
+// Heads of more than 256 columns in prefill_sm90, in configs that random ones seldom meet, against
+// the float64 oracle. Random specs of every family have such heads too: numerics_test.cpp.
 #include <gtest/gtest.h>
 
 #include "tests/templates/device_fixture.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The toy op through the C interface: parsed, planned, its operands checked by their own names, run on
-// two inputs and two outputs.
+// The toy op through the C interface: parsed, planned, its operands checked by their own names, run
+// on two inputs and two outputs.
 #include <gmock/gmock.h>
 
 #include <vector>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The final on a simulated device whose clock falls under sustained load, and whose kernels differ in
-// what load, and a launch that stands alone, costs them: what counts is the time under load.
+// The final on a simulated device whose clock falls under sustained load, and whose kernels differ
+// in what load, and a launch that stands alone, costs them: what counts is the time under load.
 #include "tuner/final_race.hpp"
 
 #include <gmock/gmock.h>
@@ -114,7 +114,8 @@ TEST(FinalRace, LessThanAPercentKeepsTheDefault) {
   }
 }
 
-// A busy machine: samples spread so far that no time means much. The tune says so, and the next one measures anew.
+// A busy machine: samples spread so far that no time means much. The tune says so, and the next one
+// measures anew.
 TEST_F(TuneStoreTest, ATuneThatFoundOnlyNoiseSaysSoAndIsMeasuredAnew) {
   const World busy({.seed = 14, .noise = 0.9}), quiet({.seed = 14});
   Store store = open_store();

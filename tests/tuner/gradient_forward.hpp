@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A forward of attention in float64 whose operands may be moved, element by element: what gradients are differences of. Used by
-// gradient_oracle_test.cpp.
+// A forward of attention in float64 whose operands may be moved, element by element: what gradients
+// are differences of. Used by gradient_oracle_test.cpp.
 #pragma once
 
 #include <algorithm>
@@ -76,7 +76,8 @@ class Forward {
     return sum;
   }
 
-  // What is read of a capture of the program at the places where `moves` holds is moved, and the sink of a head.
+  // What is read of a capture of the program at the places where `moves` holds is moved, and the
+  // sink of a head.
   int moved_capture = -1, moved_sink = -1;
   double moved_by = 0;
   std::function<bool(const Place&)> moves = [](const Place&) { return true; };

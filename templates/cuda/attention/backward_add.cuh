@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a tile of backward_sm90 whose gradient is added to fp32 that stands there: 64 rows, scaled, through the warpgroup's shared memory
-// and TMA, which adds. No other block has the tile's elements, so each gets one sum a launch: equal calls give equal bits.
+// The end of a tile of backward_sm90 whose gradient is added to fp32 that stands there: 64 rows,
+// scaled, through the warpgroup's shared memory and TMA, which adds. No other block has the tile's
+// elements, so each gets one sum a launch: equal calls give equal bits.
 #pragma once
 
 #include "cuda/attention/backward_layout.cuh"
@@ -13,15 +14,17 @@ namespace attune {
 
 constexpr int kSumColumns = kPanelColumns / 2;  // fp32 of a panel, whose rows have as many bytes
 
-// Where this thread's accumulator 0 stands, in panels of 64 rows of 128 bytes, whose pieces of 16 bytes are swizzled by rows. The thread's number
-// is read anew, so that nothing of it is kept while accumulators are made.
+// Where this thread's accumulator 0 stands, in panels of 64 rows of 128 bytes, whose pieces of 16
+// bytes are swizzled by rows. The thread's number is read anew, so that nothing of it is kept while
+// accumulators are made.
 __device__ __forceinline__ unsigned first_sum(unsigned staging) {
   const int thread = reread_thread_index() % kWarpgroupThreads;
   const int row = thread / 32 * 16 + thread % 32 / 4;
   return staging + row * kPanelRowBytes + (((thread % 4 / 2) ^ (row % 8)) << 4) + thread % 2 * 8;
 }
 
-// Accumulators 4 n and 4 n + 1 stand 8 n columns further on, 4 n + 2 and 4 n + 3 below them by 8 rows, which are swizzled alike.
+// Accumulators 4 n and 4 n + 1 stand 8 n columns further on, 4 n + 2 and 4 n + 3 below them by 8
+// rows, which are swizzled alike.
 __device__ __forceinline__ unsigned sum_at(unsigned first, int i) {
   return (first ^ (i / 4 % 4 << 5)) + i / 16 * kWarpgroupRows * kPanelRowBytes +
          i / 2 % 2 * 8 * kPanelRowBytes + i % 2 * 4;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// All gradients of backward_sm90 by one kernel, where a warpgroup of its own makes dQ: those of keys are these of backward_keys.cuh, with dS of each
-// step kept for it. All steps of a tile are of both, in the order of dq_turns.cuh: dQ adds up the keys of both.
+// All gradients of backward_sm90 by one kernel, where a warpgroup of its own makes dQ: those of
+// keys are these of backward_keys.cuh, with dS of each step kept for it. All steps of a tile are of
+// both, in the order of dq_turns.cuh: dQ adds up the keys of both.
 #pragma once
 
 #include "cuda/attention/backward_dq_apart.cuh"

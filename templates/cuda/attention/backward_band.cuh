@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A warpgroup that walks along a narrow band: 64 keys at a time with the three tiles of rows that see some of them, so that each operand is read
-// once, scores are made once, and every gradient is added up in registers, in one order. The other warpgroup of the block walks elsewhere: each has
+// A warpgroup that walks along a narrow band: 64 keys at a time with the three tiles of rows that
+// see some of them, so that each operand is read once, scores are made once, and every gradient is
+// added up in registers, in one order. The other warpgroup of the block walks elsewhere: each has
 // exponentials while the other has products.
 #pragma once
 
@@ -72,7 +73,8 @@ class BandWalker {
     holds_keys_ = has;
   }
 
-  // `ending` is dQ of rows that see these keys last, then of those that see them first; `other` of those between.
+  // `ending` is dQ of rows that see these keys last, then of those that see them first; `other` of
+  // those between.
   __device__ __forceinline__ void take_place(const BandRun& run, int place, Dq& ending, Dq& other) {
     const bool has_keys = run.has_keys(place);
     Dk dk;
@@ -159,7 +161,8 @@ class BandWalker {
     named_barrier_sync(kBarrierWarpgroup + walker_, kWarpgroupThreads);
   }
 
-  // A key's column less its row's diagonal is what both tiles have, and what differs within them. Rows past the end are hidden by their L2.
+  // A key's column less its row's diagonal is what both tiles have, and what differs within them.
+  // Rows past the end are hidden by their L2.
   __device__ __forceinline__ void hide_unseen(const BandRun& run, int place, int back,
                                               Scores& p) const {
     constexpr int kLeft = static_cast<int>(kBandWidth.left);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of backward_sm90 that walks along a narrow band: its roles. A block has two warpgroups that walk; for each of
-// them a thread loads, and a warp makes L2 and delta.
+// The kernel of backward_sm90 that walks along a narrow band: its roles. A block has two warpgroups
+// that walk; for each of them a thread loads, and a warp makes L2 and delta.
 #pragma once
 
 #include "cuda/attention/backward_band.cuh"

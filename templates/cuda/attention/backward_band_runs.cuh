@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The walk along a narrow band (shared/backward_band_layout.h): the runs of a warpgroup, and what it has of shared memory.
+// The walk along a narrow band (shared/backward_band_layout.h): the runs of a warpgroup, and what
+// it has of shared memory.
 #pragma once
 
 #include "cuda/attention/mask.cuh"

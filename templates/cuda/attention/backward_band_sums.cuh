@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L2 and delta of the rows that pass a walker, made by a warp beside it, which finds dout in shared memory: no step ahead reads o and dout once more.
+// L2 and delta of the rows that pass a walker, made by a warp beside it, which finds dout in shared
+// memory: no step ahead reads o and dout once more.
 #pragma once
 
 #include "cuda/attention/backward_band_runs.cuh"
@@ -40,7 +41,8 @@ class BandSums {
   }
 
  private:
-  // A part of o is asked for when the one before it in its slot has been read, those of the next tile, too.
+  // A part of o is asked for when the one before it in its slot has been read, those of the next
+  // tile, too.
   __device__ __forceinline__ void make(const BandRun& run, int tile) {
     RowStatistics statistics;
     own_.rows().await_free(number_, "sums read");  // who loads dout has seen it, too

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dQ of the kernel that makes all gradients, by a warpgroup of its own: of each step of 64 rows dS K over all 128 keys, when both warpgroups of keys
-// have kept dS. What becomes of it: dq_turns.cuh.
+// dQ of the kernel that makes all gradients, by a warpgroup of its own: of each step of 64 rows dS
+// K over all 128 keys, when both warpgroups of keys have kept dS. What becomes of it: dq_turns.cuh.
 #pragma once
 
 #include "cuda/attention/backward_ds_slots.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slots of dS that who multiplies it gives back: where a warpgroup of its own makes dQ (backward_dq_apart.cuh), and where no order is asked
-// (backward_free.cuh).
+// Slots of dS that who multiplies it gives back: where a warpgroup of its own makes dQ
+// (backward_dq_apart.cuh), and where no order is asked (backward_free.cuh).
 //
 //   warpgroups of keys:  wait ds_empty[slot]; write; arrive on ds_full[slot]
 //   who multiplies:      wait ds_full[slot]; multiply; arrive on ds_empty[slot]

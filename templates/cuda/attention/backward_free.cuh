@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// All gradients of backward_sm90 by one kernel where blocks of keys add to dQ in no order. S and dP of a step are issued at once; exponentials stand
-// beside dP, and most of them beside dS of the rows before; dQ of the step before is issued ahead of dV and dK, and leaves beside them, through shared
-// memory (dq_free.cuh). dS of a step has one of two places, which the other warpgroup gives back when it has multiplied it: the two are no more than a
-// step apart.
+// All gradients of backward_sm90 by one kernel where blocks of keys add to dQ in no order. S and dP
+// of a step are issued at once; exponentials stand beside dP, and most of them beside dS of the
+// rows before; dQ of the step before is issued ahead of dV and dK, and leaves beside them, through
+// shared memory (dq_free.cuh). dS of a step has one of two places, which the other warpgroup gives
+// back when it has multiplied it: the two are no more than a step apart.
 #pragma once
 
 #include "cuda/attention/backward_ds_slots.cuh"
@@ -50,7 +51,8 @@ class FreeConsumer : public HalfDq {
   static constexpr int kAhead = 2;                 // chunks whose exponentials are made ahead of dP
   static_assert(kEarly.delta >= 2, "delta of the first chunk is there");
 
-  // K is given back as soon as dQ of the last step is complete: dV leaves through V, and dK as dQ does, while K of the next tile comes.
+  // K is given back as soon as dQ of the last step is complete: dV leaves through V, and dK as dQ
+  // does, while K of the next tile comes.
   __device__ __forceinline__ void end_tile(const TensorCoord& at, const KeysMaps& maps,
                                            const Dk& dk, const Dv& dv) {
 #pragma unroll

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of the kernel of backward_sm90 that makes all gradients in no order. The first rows of a tile do not wait for its K and V, for which the
-// tile before has to leave: other threads load these.
+// Tiles of the kernel of backward_sm90 that makes all gradients in no order. The first rows of a
+// tile do not wait for its K and V, for which the tile before has to leave: other threads load
+// these.
 #pragma once
 
 #include "cuda/attention/backward_free.cuh"

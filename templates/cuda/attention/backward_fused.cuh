@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// All gradients of backward_sm90 by one kernel: that of backward_keys.cuh, which makes dQ, too. Two warpgroups of 64 keys each write dS^T of a step,
-// transposed, to shared memory, and each multiplies half of dQ (backward_half_dq.cuh) two steps later, so that they need not keep step.
+// All gradients of backward_sm90 by one kernel: that of backward_keys.cuh, which makes dQ, too. Two
+// warpgroups of 64 keys each write dS^T of a step, transposed, to shared memory, and each
+// multiplies half of dQ (backward_half_dq.cuh) two steps later, so that they need not keep step.
 #pragma once
 
 #include "cuda/attention/backward_half_dq.cuh"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of the kernel of backward_sm90 that makes all gradients in the order of keys, and how they end. All tiles begin with the last rows, and
-// tiles of lower keys are taken first: who starts together soon stands one behind the other, and no one waits for turns any more.
+// Tiles of the kernel of backward_sm90 that makes all gradients in the order of keys, and how they
+// end. All tiles begin with the last rows, and tiles of lower keys are taken first: who starts
+// together soon stands one behind the other, and no one waits for turns any more.
 #pragma once
 
 #include "cuda/attention/backward_apart.cuh"  // where kDqApart

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// dS^T of the kernel of backward_fused.cuh: each warpgroup writes that of its keys to shared memory, from where both multiply it. What makes it
-// of a step is derived from this: backward_whole_steps.cuh, backward_steps_in_halves.cuh.
+// dS^T of the kernel of backward_fused.cuh: each warpgroup writes that of its keys to shared
+// memory, from where both multiply it. What makes it of a step is derived from this:
+// backward_whole_steps.cuh, backward_steps_in_halves.cuh.
 #pragma once
 
 #include "cuda/attention/backward_ds.cuh"
@@ -32,8 +33,9 @@ class KeptScores : public KeysConsumer<true, true> {
       p[i] = pack<kDtypeQ>(s[2 * (kPart * kCount + i)], s[2 * (kPart * kCount + i) + 1]);
   }
 
-  // dS^T of a part of a step's rows, as rows of 64 keys. Nobody reads a slot that is written: in the order of keys whoever writes step j has seen the
-  // other warpgroup keep step j - 2, behind its dQ of step j - 4; in no order slots are given back.
+  // dS^T of a part of a step's rows, as rows of 64 keys. Nobody reads a slot that is written: in
+  // the order of keys whoever writes step j has seen the other warpgroup keep step j - 2, behind
+  // its dQ of step j - 4; in no order slots are given back.
   template <int kPart, int kCount>
   __device__ __forceinline__ void keep(const unsigned (&ds)[kCount]) const {
     write_ds(kept_place<kPart * kCount * 4>(), ds);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// dK and dV of backward_sm90: rows of K and V stay, Q and dout of all heads of the group stream, so that no other block adds to the
-// same gradients. Per step of kKeyBlockM queries, in each warpgroup of 64 keys:
+// dK and dV of backward_sm90: rows of K and V stay, Q and dout of all heads of the group stream, so
+// that no other block adds to the same gradients. Per step of kKeyBlockM queries, in each warpgroup
+// of 64 keys:
 //   S^T = K Q^T,  P^T = exp2(S^T c - L2),  dP^T = V dout^T,  dV += P^T dout,  dS^T = P^T (dP^T - delta),  dK += dS^T Q
-// P^T and dS^T are rounded where they are: accumulators are, rounded, A operands of the next products. The product of a step's dS^T
-// is issued behind S^T of the step after it.
+// P^T and dS^T are rounded where they are: accumulators are, rounded, A operands of the next
+// products. The product of a step's dS^T is issued behind S^T of the step after it.
 #pragma once
 
 #include "cuda/attention/backward_ds_keeper.cuh"     // where kDqApart
@@ -53,7 +54,8 @@ __device__ __forceinline__ void stream_sums(Ring& ring, const float* sums) {
   ring.advance();
 }
 
-// What a thread of another warp does beside produce_rows: a thread of few registers has no room for both.
+// What a thread of another warp does beside produce_rows: a thread of few registers has no room for
+// both.
 template <bool kMakesK, class Tiles = TileNumbers>
 __device__ __forceinline__ void produce_sums(const AttentionArgs& args, unsigned shared,
                                              Tiles tiles = {}) {
@@ -145,7 +147,8 @@ class KeysConsumer {
   __device__ __forceinline__ void run(const KeysTile& tile, int first_key, unsigned parity, Dk& dk,
                                       Dv& dv) {
     first_key_ = first_key;
-    // Keys past the end count as keys where others of the warpgroup are not: nothing of them is stored.
+    // Keys past the end count as keys where others of the warpgroup are not: nothing of them is
+    // stored.
     blocks_ = row_blocks<kKeyBlockM>(
         args_, first_key, first_key < args_.seqlen_kv ? first_key + kWarpgroupRows : first_key);
     const OwnBlocks own = own_blocks(tile.blocks, blocks_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout in the kernels of dK and dV of backward_sm90. With delta' = delta / scale, which stands in the workspace, dV = scale (P
-// keep)^T dout and dS = scale P (keep dP - delta'); gradients are multiplied by `scale` at their end.
+// Dropout in the kernels of dK and dV of backward_sm90. With delta' = delta / scale, which stands
+// in the workspace, dV = scale (P keep)^T dout and dS = scale P (keep dP - delta'); gradients are
+// multiplied by `scale` at their end.
 #pragma once
 
 #include "cuda/attention/backward_layout.cuh"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of backward_keys.cuh, of dK and dV or one of them: their roles, and the end of their tiles.
+// Kernels of backward_keys.cuh, of dK and dV or one of them: their roles, and the end of their
+// tiles.
 #pragma once
 
 #include "cuda/attention/backward_keys.cuh"
@@ -45,8 +46,8 @@ __device__ __forceinline__ void run_keys(const AttentionArgs& args, const KeysMa
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
   init_barriers(shared, kKeysLayout<kMakesK>);
-  // A kernel of this plan ahead of this one lets it start when the step that made all that is read here has ended, unless it makes
-  // that itself.
+  // A kernel of this plan ahead of this one lets it start when the step that made all that is read
+  // here has ended, unless it makes that itself.
   constexpr bool kBehindKeys = !kMakesK && kSplitKv;
   constexpr bool kSumsAhead = kBehindKeys || (kGradientQ && !kFoldSums);
   if constexpr (!kSumsAhead) wait_for_prior_grid();

@@ -19,7 +19,8 @@ static_assert(kKSlots >= 2 && kQSlots >= 2,
 
 constexpr int kBarrierWarpgroup = 1;  // named barrier, + warpgroup: its 128 threads meet
 
-// First of the two rows of a warpgroup's 64 that a thread has accumulators of; the second is 8 further down.
+// First of the two rows of a warpgroup's 64 that a thread has accumulators of; the second is 8
+// further down.
 __device__ __forceinline__ int first_accumulator_row() {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupThreads;
   return thread / 32 * 16 + thread % 32 / 4;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first step of gradient kernels: L2 and delta of every row into the workspace, padded to whole tiles, so that the kernels behind
-// it copy them without looking at lengths. Who makes which: shared/backward_prepare_layout.h. The first heads come last: the kernel behind begins with them.
+// The first step of gradient kernels: L2 and delta of every row into the workspace, padded to whole
+// tiles, so that the kernels behind it copy them without looking at lengths. Who makes which:
+// shared/backward_prepare_layout.h. The first heads come last: the kernel behind begins with them.
 #pragma once
 
 #include "cuda/attention/dropout_source.cuh"   // where kDropout

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last step of backward_sm90 with fuse_dq: dQ from fp32, where accumulators stand as in registers, scaled and rounded. A warpgroup has what
-// one of the kernel before it handed over. Rows to which no block of keys added are zeros.
+// The last step of backward_sm90 with fuse_dq: dQ from fp32, where accumulators stand as in
+// registers, scaled and rounded. A warpgroup has what one of the kernel before it handed over. Rows
+// to which no block of keys added are zeros.
 #pragma once
 
 #include "cuda/attention/backward_layout.cuh"
@@ -16,7 +17,8 @@ namespace attune {
 
 constexpr int kRoundThreads = 2 * kWarpgroupThreads;
 
-// Of a row two times eight columns, of which four lanes have two words each: an odd lane stores four columns of the second.
+// Of a row two times eight columns, of which four lanes have two words each: an odd lane stores
+// four columns of the second.
 __device__ __forceinline__ void store_words(unsigned short* to, const unsigned (&words)[2],
                                             bool exists) {
   const int lane = static_cast<int>(threadIdx.x) % 4;
@@ -26,7 +28,8 @@ __device__ __forceinline__ void store_words(unsigned short* to, const unsigned (
   if (exists) *reinterpret_cast<uint2*>(to + 8 * odd + lane / 2 * 4) = pair;
 }
 
-// Of eight columns of a warpgroup's product, as a thread stored them: two words, of its first row and of its second, scaled and rounded.
+// Of eight columns of a warpgroup's product, as a thread stored them: two words, of its first row
+// and of its second, scaled and rounded.
 __device__ __forceinline__ uint2 rounded(const Vector16& packed, float s) {
   float x[4];
 #pragma unroll

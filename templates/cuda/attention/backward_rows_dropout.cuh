@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout in the kernel of dQ of backward_sm90. With delta' = delta / scale, which stands in the workspace, dS = scale P (keep dP -
-// delta'); dQ is multiplied by `scale` at its end.
+// Dropout in the kernel of dQ of backward_sm90. With delta' = delta / scale, which stands in the
+// workspace, dS = scale P (keep dP - delta'); dQ is multiplied by `scale` at its end.
 #pragma once
 
 #include "cuda/attention/backward_layout.cuh"

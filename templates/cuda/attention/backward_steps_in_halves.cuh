@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of a step of backward_fused.cuh, of half of its rows at a time: all of P, dP and what is rounded of P are more than registers hold.
+// Gradients of a step of backward_fused.cuh, of half of its rows at a time: all of P, dP and what
+// is rounded of P are more than registers hold.
 #pragma once
 
 #include "cuda/attention/backward_kept_scores.cuh"

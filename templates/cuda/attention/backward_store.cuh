@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a tile of backward_sm90: a gradient of 64 rows, scaled and rounded, through the warpgroup's own shared memory and TMA.
+// The end of a tile of backward_sm90: a gradient of 64 rows, scaled and rounded, through the
+// warpgroup's own shared memory and TMA.
 #pragma once
 
 #include "cuda/attention/backward_add.cuh"  // where kAccumulate
@@ -13,8 +14,9 @@
 
 namespace attune {
 
-// Where stmatrix puts 16 columns of accumulators from `i` on, in panels of 64 rows: lanes 0 to 15 address rows, lanes 16 to 31 the
-// next 8 columns. kOfStored: rows stand as keys in a panel of dS in the workspace.
+// Where stmatrix puts 16 columns of accumulators from `i` on, in panels of 64 rows: lanes 0 to 15
+// address rows, lanes 16 to 31 the next 8 columns. kOfStored: rows stand as keys in a panel of dS
+// in the workspace.
 template <bool kOfStored>
 __device__ __forceinline__ unsigned staged(unsigned staging, int i) {
   const int thread = reread_thread_index() % kWarpgroupThreads;  // registers are few all along

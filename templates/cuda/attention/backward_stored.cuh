@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// dK of backward_sm90 from dS, or dV from P, that attune_kernel left in the workspace: plain products of kKeyBlockN keys, by rows,
+// dK of backward_sm90 from dS, or dV from P, that attune_kernel left in the workspace: plain
+// products of kKeyBlockN keys, by rows,
 //   dK = scale dS^T Q,  dV = P^T dout
-// over the rows of all heads of a group that see a key. Per step of 64 rows panels of these rows and 64 keys for each warpgroup, read
-// as columns, and 64 rows of Q, or dout.
+// over the rows of all heads of a group that see a key. Per step of 64 rows panels of these rows
+// and 64 keys for each warpgroup, read as columns, and 64 rows of Q, or dout.
 #pragma once
 
 #include "cuda/attention/backward_keys_tiles.cuh"
@@ -30,7 +31,8 @@ constexpr BackwardSm90Ring kStreamedRing = kStoredLayout<kWhich>.first_ring;
 template <Stored kWhich>
 constexpr BackwardSm90Ring kPanelRing = kStoredLayout<kWhich>.second_ring;
 
-// What a warpgroup's keys have no place for is left as it stands in the slot: the warpgroup passes such a step over.
+// What a warpgroup's keys have no place for is left as it stands in the slot: the warpgroup passes
+// such a step over.
 template <Stored kWhich>
 __device__ __forceinline__ void stream_stored(const AttentionArgs& args, const RoundArgs& round,
                                               unsigned shared) {

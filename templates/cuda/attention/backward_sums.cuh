@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L2 and delta of a warpgroup's rows, made by the kernel of dQ, which has dout in shared memory: the first step of backward_sm90 is
-// left out, and dout is read once less. The kernels of dK and dV find them in the workspace, and wait for this one's grid.
+// L2 and delta of a warpgroup's rows, made by the kernel of dQ, which has dout in shared memory:
+// the first step of backward_sm90 is left out, and dout is read once less. The kernels of dK and dV
+// find them in the workspace, and wait for this one's grid.
 #pragma once
 
 #include "cuda/attention/backward_layout.cuh"
@@ -70,7 +71,8 @@ class OwnSums {
     }
   }
 
-  // For the kernels behind this one, with what they read beyond the last tile, which begins where `tile_end` is past the last row.
+  // For the kernels behind this one, with what they read beyond the last tile, which begins where
+  // `tile_end` is past the last row.
   __device__ __forceinline__ void keep(const AttentionArgs& args, int tile_end,
                                        const float (&l2)[2], const float (&delta)[2]) const {
     if constexpr (!kHasKeys) return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of a step of backward_fused.cuh, of all its rows at once; backward_free.cuh issues its own way.
+// Gradients of a step of backward_fused.cuh, of all its rows at once; backward_free.cuh issues its
+// own way.
 #pragma once
 
 #include "cuda/attention/backward_kept_scores.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile's list in the map of blocks (shared/block_map.h), as kernels read it. The step that writes it is over by then: with
-// dependent launches each thread that reads waits for it first.
+// A tile's list in the map of blocks (shared/block_map.h), as kernels read it. The step that writes
+// it is over by then: with dependent launches each thread that reads waits for it first.
 #pragma once
 
 #include "cuda/attention/mask.cuh"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step that writes a kernel's map of blocks (shared/block_map.h). One block of threads writes one list; a finder says what the
-// groups of the tile's rows see of each block of keys: of a mask program (block_map.cuh), or of a map of the caller's
-// (granule_lists.cuh). The compiled-in mask and window bound the blocks and are applied by the kernel itself. Families say which tiles
-// they have: sm90_block_map.cuh, mma_block_map.cuh.
+// The step that writes a kernel's map of blocks (shared/block_map.h). One block of threads writes
+// one list; a finder says what the groups of the tile's rows see of each block of keys: of a mask
+// program (block_map.cuh), or of a map of the caller's (granule_lists.cuh). The compiled-in mask
+// and window bound the blocks and are applied by the kernel itself. Families say which tiles they
+// have: sm90_block_map.cuh, mma_block_map.cuh.
 #pragma once
 
 #include "cuda/attention/mask.cuh"
@@ -74,7 +75,8 @@ __device__ __forceinline__ void for_each_group(const AttentionArgs& args, const 
   }
 }
 
-// Entries of the blocks that are seen, behind `count` others. Called by one warp; returns how many there are then.
+// Entries of the blocks that are seen, behind `count` others. Called by one warp; returns how many
+// there are then.
 __device__ __forceinline__ int append_entries(const int* found, int begin, int blocks, int* entries,
                                               int count) {
   const int lane = threadIdx.x % 32;
@@ -90,8 +92,8 @@ __device__ __forceinline__ int append_entries(const int* found, int begin, int b
   return count;
 }
 
-// `first_key(first_row)` is the key at which the blocks of a tile begin. `look_up(place, first_key, blocks, found)`, which all threads
-// call, leaves a word for each block from there on.
+// `first_key(first_row)` is the key at which the blocks of a tile begin. `look_up(place, first_key,
+// blocks, found)`, which all threads call, leaves a word for each block from there on.
 template <class Tiles, class FirstKey, class LookUp>
 __device__ __forceinline__ void write_list(const AttentionArgs& args, const BlockMapArgs& map,
                                            const FirstKey& first_key, const LookUp& look_up) {

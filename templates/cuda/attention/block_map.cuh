@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the mask program shows of blocks of keys, for the step that lists them (block_lists.cuh). A warp takes one cell after the other:
-// a group of rows and a block of keys. The program's ranges over the cell decide most of them (generator/core/score/range_text.hpp);
-// the others are looked at element by element, until one is seen and one is hidden. Both ways are exact.
+// What the mask program shows of blocks of keys, for the step that lists them (block_lists.cuh). A
+// warp takes one cell after the other: a group of rows and a block of keys. The program's ranges
+// over the cell decide most of them (generator/core/score/range_text.hpp); the others are looked at
+// element by element, until one is seen and one is hidden. Both ways are exact.
 #pragma once
 
 #include "cuda/attention/block_lists.cuh"
@@ -13,8 +14,9 @@ namespace attune {
 
 constexpr int kListThreads = kMapThreads;
 
-// Element by element, until the answer cannot change. A lane has every 32nd key; a few rows are looked at together, so that one waits for
-// what the program reads of all of them. Where rows or keys end, the last one is looked at again.
+// Element by element, until the answer cannot change. A lane has every 32nd key; a few rows are
+// looked at together, so that one waits for what the program reads of all of them. Where rows or
+// keys end, the last one is looked at again.
 __device__ __forceinline__ Shown look_at(const ScoreArgs& scores, const RowGroup& rows,
                                          const IntRange& keys) {
   constexpr int kRowsAtOnce = 4;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a tile that several blocks of cache_sm90 share: each warpgroup leaves its rows in the workspace and takes a ticket, and the
-// last one joins all parts in their order; of many parts first the last one of each group (shared/cache_layout.h, which draws the workspace too).
-// So results do not depend on who is last, and nobody waits.
+// The end of a tile that several blocks of cache_sm90 share: each warpgroup leaves its rows in the
+// workspace and takes a ticket, and the last one joins all parts in their order; of many parts
+// first the last one of each group (shared/cache_layout.h, which draws the workspace too). So
+// results do not depend on who is last, and nobody waits.
 #pragma once
 
 #include "cuda/attention/cache_stream.cuh"
@@ -24,7 +25,8 @@ class CacheJoin {
   __device__ __forceinline__ CacheJoin(const KernelParts& parts, int warpgroup)
       : parts_(parts), warpgroup_(warpgroup) {}
 
-  // By all threads of the warpgroup. `rows`: its sums are those of whole rows. `args`: of the request.
+  // By all threads of the warpgroup. `rows`: its sums are those of whole rows. `args`: of the
+  // request.
   template <int kCount>
   __device__ __forceinline__ void finish(const AttentionArgs& args, const CacheTile& tile,
                                          ThreadRows place, const float (&o)[kCount],
@@ -132,7 +134,8 @@ class CacheJoin {
     }
   };
 
-  // To O and LSE, or to the first of the parts. Each thread has four columns of some rows at a time, so that many loads are under way.
+  // To O and LSE, or to the first of the parts. Each thread has four columns of some rows at a
+  // time, so that many loads are under way.
   template <bool kToOutput>
   __device__ __forceinline__ void join(const AttentionArgs& args, const CacheTile& tile,
                                        const Parts& parts) const {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The producing warpgroup of cache_sm90. Warps 0 and 2 keep the slots of K and of V filled through TMA: a step comes in boxes that lie in
-// one page each. Warp 1 finds tiles (cache_stream.cuh). Warp 3 copies rows of Q, which a request may begin at any row of.
+// The producing warpgroup of cache_sm90. Warps 0 and 2 keep the slots of K and of V filled through
+// TMA: a step comes in boxes that lie in one page each. Warp 1 finds tiles (cache_stream.cuh). Warp
+// 3 copies rows of Q, which a request may begin at any row of.
 //
-// Boxes behind a request's last key are not loaded, and ids of pages behind it not read: what stands in shared memory there is hidden as
-// keys and cleared as values (WgmmaProducts::clear_values).
+// Boxes behind a request's last key are not loaded, and ids of pages behind it not read: what
+// stands in shared memory there is hidden as keys and cleared as values
+// (WgmmaProducts::clear_values).
 #pragma once
 
 #include "cuda/attention/cache_stream.cuh"
@@ -19,7 +21,8 @@ constexpr int kBoxRows = kHasPages ? common_divisor(kPageRows, kBlockN) : kBlock
 constexpr int kBoxes = kBlockN / kBoxRows;
 static_assert(kBoxes <= 32 && kBoxRows % 8 == 0, "a lane has a box of whole swizzle periods");
 
-// K or V of every step, by one warp each: what a lane finds of its box waits in its registers until all boxes are issued by lane 0.
+// K or V of every step, by one warp each: what a lane finds of its box waits in its registers until
+// all boxes are issued by lane 0.
 template <bool kIsV>
 class CacheLoads {
   static constexpr int kPanels = kIsV ? kLayout.panels_v : kLayout.panels_qk;
@@ -72,7 +75,8 @@ class CacheLoads {
       page_ = tile.cache_slot;
   }
 
-  // In the order in which consumers take them: of one ring each warp passes over the other's slots. Ids of pages are read a step ahead.
+  // In the order in which consumers take them: of one ring each warp passes over the other's slots.
+  // Ids of pages are read a step ahead.
   __device__ __forceinline__ void load_all(int first, int last) {
     int ahead = page_of(last);
     pass_other(kIsV);  // K of the last step
@@ -100,7 +104,8 @@ class CacheLoads {
     const int key = key_of(block, box);
     return {0, kHasPages ? key % kPageRows : kHasKeyBegins ? first_key_ + key : key, head_, page};
   }
-  // The page of this lane's box as the table has it, which is looked at where the box is loaded: until then nobody waits for it.
+  // The page of this lane's box as the table has it, which is looked at where the box is loaded:
+  // until then nobody waits for it.
   template <bool kThroughL2 = false>
   __device__ __forceinline__ int page_of(int block) const {
     if constexpr (!kHasPages) return page_;

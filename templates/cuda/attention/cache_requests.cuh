@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of a call of attention_kvcache as warps of a CUDA kernel read them, and sums over lanes that number their work.
+// Requests of a call of attention_kvcache as warps of a CUDA kernel read them, and sums over lanes
+// that number their work.
 #pragma once
 
 #include "cuda/attention/kernel_parts.cuh"
@@ -12,14 +13,16 @@ struct DecodeRule {
   static constexpr int window_left = kWindowLeft, window_right = kWindowRight;
 };
 
-// Each lane keeps what one of 32 neighbours is, so that a warp waits for the memory once for all of them. All lanes call its functions.
+// Each lane keeps what one of 32 neighbours is, so that a warp waits for the memory once for all of
+// them. All lanes call its functions.
 class CacheRequests {
  public:
   __device__ __forceinline__ explicit CacheRequests(const KernelParts& parts) : parts_(parts) {
     load<true>(0);
   }
 
-  // Those from `first` on, a multiple of 32. Through L2 where the grid ahead may still write them, or they were read while it ran.
+  // Those from `first` on, a multiple of 32. Through L2 where the grid ahead may still write them,
+  // or they were read while it ran.
   template <bool kThroughL2 = false>
   __device__ __forceinline__ void load(int first) {
     first_ = first;

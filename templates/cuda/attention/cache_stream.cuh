@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tiles of rows a block of cache_sm90 works on, found from the lengths in device memory by one of its warps, which hands each to
-// the other roles through shared memory. Knob `scheduler`:
+// Which tiles of rows a block of cache_sm90 works on, found from the lengths in device memory by
+// one of its warps, which hands each to the other roles through shared memory. Knob `scheduler`:
 //
 // | kDrawn  | whole tiles, drawn from a counter one after the other: a request's heads follow each other, its last rows first, so blocks |
 // |         | that run at the same time read the same keys. The counter is zero between launches.                                        |
@@ -18,7 +18,8 @@
 
 namespace attune {
 
-// Named, of the warp that finds tiles and each that loads keys: what is probably the first tile stands in shared memory; of all: it was read.
+// Named, of the warp that finds tiles and each that loads keys: what is probably the first tile
+// stands in shared memory; of all: it was read.
 constexpr int kBarrierFirstTile = 10, kBarrierFirstRead = 12;
 constexpr int kKeyWarps = 3 - kQueryWarps;
 
@@ -57,7 +58,8 @@ __device__ __forceinline__ int uniform(unsigned word) {
   return static_cast<int>(__shfl_sync(~0u, word, 0));
 }
 
-// The tile that was told last; false where it says that there are no more. All lanes of a warp call it.
+// The tile that was told last; false where it says that there are no more. All lanes of a warp call
+// it.
 __device__ __forceinline__ bool read_tile(unsigned shared, CacheTile* tile) {
   const unsigned words = shared + kLayout.tiles;
   const Vector16 low = load_shared_16(words), middle = load_shared_16(words + 16),
@@ -107,8 +109,8 @@ class CacheStream {
     mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kLayout.tile_full);
   }
 
-  // From what lists say while the grid ahead may still write them, for who asks L2 for its keys, and again where they say something else
-  // when that grid has ended.
+  // From what lists say while the grid ahead may still write them, for who asks L2 for its keys,
+  // and again where they say something else when that grid has ended.
   __device__ __forceinline__ bool find_first() {
 #pragma unroll 1
     for (bool is_early = true;; is_early = false) {
@@ -246,7 +248,8 @@ class CacheStream {
       walk_.start = __shfl_sync(~0u, before + cost, 31);
     }
   }
-  // Of the walk's unit, which is the one at hand or the one behind it; requests without rows have none.
+  // Of the walk's unit, which is the one at hand or the one behind it; requests without rows have
+  // none.
   __device__ __forceinline__ DecodeTiles steps_of_unit(int unit) {
     DecodeRequest request = requests_[request_];
     if (unit != unit_) {

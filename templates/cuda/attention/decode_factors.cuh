@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Factors of keys in a decode kernel: those of a slot's keys stand in shared memory, of K, then of V. K's multiply scores. V's multiply weights,
-// which are rounded to fp16: they are relative to the largest so far, rounded up to a power of two, and so is O. One that is not finite
-// shows in the rows that see its key alone.
+// Factors of keys in a decode kernel: those of a slot's keys stand in shared memory, of K, then of
+// V. K's multiply scores. V's multiply weights, which are rounded to fp16: they are relative to the
+// largest so far, rounded up to a power of two, and so is O. One that is not finite shows in the
+// rows that see its key alone.
 #pragma once
 
 #include "cuda/attention/decode_items.cuh"

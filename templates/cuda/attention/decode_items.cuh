@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a team of warps of a decode kernel works on: its range of the line of items (shared/decode_partition.h), found by every warp for itself from
-// the lengths of all requests, and the rows of an item.
+// What a team of warps of a decode kernel works on: its range of the line of items
+// (shared/decode_partition.h), found by every warp for itself from the lengths of all requests, and
+// the rows of an item.
 #pragma once
 
 #include "cuda/attention/cache_requests.cuh"
@@ -11,11 +12,12 @@
 
 namespace attune {
 
-// Teams of warps work alone: the warps of one share tiles of the same pieces, and are joined behind each.
+// Teams of warps work alone: the warps of one share tiles of the same pieces, and are joined behind
+// each.
 constexpr int kTeams = kWarps / kTeam, kTeamThreads = 32 * kTeam;
 static_assert(kWarps % kTeam == 0 && kTeams % kHeads == 0, "teams fill a block, and gangs");
-// Teams of a gang have the same keys of a request, each for another head: rows of several heads that stand side by side are read at the
-// same time.
+// Teams of a gang have the same keys of a request, each for another head: rows of several heads
+// that stand side by side are read at the same time.
 constexpr int kGangs = kTeams / kHeads;
 static_assert(kGangs == 1, "blocks wait for those with lower numbers");  // where kWaits == 1
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a piece: the warps of a team are joined through shared memory; where an item has several parts, each team leaves its own in
-// the workspace, and one of them (DecodeMeeting) joins all in their order, so that results do not depend on who it is.
+// The end of a piece: the warps of a team are joined through shared memory; where an item has
+// several parts, each team leaves its own in the workspace, and one of them (DecodeMeeting) joins
+// all in their order, so that results do not depend on who it is.
 #pragma once
 
 #include "cuda/attention/decode_meet_by_ticket.cuh"  // where kWaits == 0
@@ -100,7 +101,8 @@ class DecodeJoin {
     sync_team();
   }
 
-  // Calls `take(row, column, value of column, value of column + 1)` for each two columns of the rows.
+  // Calls `take(row, column, value of column, value of column + 1)` for each two columns of the
+  // rows.
   template <class Take>
   __device__ __forceinline__ void join_values(int rows, const DecodeProducts& products,
                                               const Take& take) {
@@ -174,7 +176,8 @@ class DecodeJoin {
     }
   };
 
-  // Each thread has four columns of a row; where threads are left, groups of them take parts in turn.
+  // Each thread has four columns of a row; where threads are left, groups of them take parts in
+  // turn.
   __device__ __forceinline__ void join_parts(const DecodeItem& item, const DecodePiece& piece) {
     constexpr int kOfRow = kHeadDimV / 4;
     const int wanted = item.rows * kOfRow;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the teams that have parts of an item meet: each takes a ticket when it has left its own, and the last joins them. Nobody waits, and tickets
-// are zero again afterwards.
+// How the teams that have parts of an item meet: each takes a ticket when it has left its own, and
+// the last joins them. Nobody waits, and tickets are zero again afterwards.
 #pragma once
 
 #include "cuda/attention/decode_items.cuh"
@@ -18,7 +18,8 @@ class DecodeMeeting {
 
   static __device__ __forceinline__ void leave(float2* to, float2 words) { __stcg(to, words); }
 
-  // By all threads of a team that has left its part: whether it joins all. Shared memory is free then.
+  // By all threads of a team that has left its part: whether it joins all. Shared memory is free
+  // then.
   __device__ __forceinline__ bool joins(const DecodeItem& item, const DecodePiece& piece) const {
     sync_team();
     if (team_thread() == 0)
@@ -27,7 +28,8 @@ class DecodeMeeting {
     return *is_last_ != 0;
   }
 
-  // Takes four values and the largest score and sum of each of `count` parts, which stand at `at(i)` and `stats_at(i)`.
+  // Takes four values and the largest score and sum of each of `count` parts, which stand at
+  // `at(i)` and `stats_at(i)`.
   template <class At, class StatsAt>
   static __device__ __forceinline__ void take(int count, const At& at, const StatsAt& stats_at,
                                               float4 (&values)[kAtOnce], float2 (&stats)[kAtOnce]) {

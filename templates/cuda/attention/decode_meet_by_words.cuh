@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the teams that have parts of an item meet: that of the first part, whose range ends there, looks for the words of the others until all have
-// come, and joins them. That takes neither a fence nor a ticket: two round trips to L2 less. The words are zero again afterwards.
+// How the teams that have parts of an item meet: that of the first part, whose range ends there,
+// looks for the words of the others until all have come, and joins them. That takes neither a fence
+// nor a ticket: two round trips to L2 less. The words are zero again afterwards.
 //
-// Ranges stand in the order opposite to that of blocks (decode_items.cuh), so a block waits for blocks with lower numbers alone, which GPUs start first:
-// it never waits for one that needs its place. And it waits behind all its work, so nobody waits for a team that waits.
+// Ranges stand in the order opposite to that of blocks (decode_items.cuh), so a block waits for
+// blocks with lower numbers alone, which GPUs start first: it never waits for one that needs its
+// place. And it waits behind all its work, so nobody waits for a team that waits.
 #pragma once
 
 #include "cuda/attention/decode_items.cuh"
@@ -22,13 +24,15 @@ class DecodeMeeting {
     store_telling(to, words);
   }
 
-  // By all threads of a team that has left its part: whether it joins all. Shared memory is free then.
+  // By all threads of a team that has left its part: whether it joins all. Shared memory is free
+  // then.
   __device__ __forceinline__ bool joins(const DecodeItem&, const DecodePiece& piece) const {
     sync_team();
     return piece.part == 0;
   }
 
-  // Takes four values and the largest score and sum of each of `count` parts, which stand at `at(i)` and `stats_at(i)`, when all have come.
+  // Takes four values and the largest score and sum of each of `count` parts, which stand at
+  // `at(i)` and `stats_at(i)`, when all have come.
   template <class At, class StatsAt>
   static __device__ __forceinline__ void take(int count, const At& at, const StatsAt& stats_at,
                                               float4 (&values)[kAtOnce], float2 (&stats)[kAtOnce]) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Caches of 8 bits in a decode kernel: products in fp16. A register of ldmatrix has two neighbours of 8 bits where it has one
-// value of 16, and becomes two registers:
+// Caches of 8 bits in a decode kernel: products in fp16. A register of ldmatrix has two neighbours
+// of 8 bits where it has one value of 16, and becomes two registers:
 //   K  it holds four columns of a key in a row, so q is read in that order: of 16 columns a lane has 4 * (lane % 4) to + 3;
 //   V  it holds two columns of two keys. Bytes of one column are put together, so one product makes the even columns of 16 and one the odd
 //      ones: a lane's four columns of O stand side by side, in both tiles by turns.
-// e4m3, e5m2 and int8 are exact in fp16. q of bf16 is where fp16 has its exponent; beyond 65504 it is that.
+// e4m3, e5m2 and int8 are exact in fp16. q of bf16 is where fp16 has its exponent; beyond 65504 it
+// is that.
 #pragma once
 
 #include "cuda/ptx/fp8_to_fp16.cuh"
@@ -34,8 +35,9 @@ __device__ __forceinline__ unsigned to_fp16(unsigned two) {
   return pack<Dtype::kFp16>(finite(low), finite(high));
 }
 
-// 8 keys of each of the score tiles n and n + 1 with one or two steps of 16 columns; `b` as ldmatrix gives them: keys of tile n, columns of the first
-// step and of the second, then tile n + 1.
+// 8 keys of each of the score tiles n and n + 1 with one or two steps of 16 columns; `b` as
+// ldmatrix gives them: keys of tile n, columns of the first step and of the second, then tile n +
+// 1.
 template <int kTiles>
 __device__ __forceinline__ void multiply_narrow_qk(float (&scores)[kTiles][4], int n,
                                                    const unsigned (&q)[2][4],
@@ -52,8 +54,8 @@ __device__ __forceinline__ void multiply_narrow_qk(float (&scores)[kTiles][4], i
   }
 }
 
-// Weights of 16 keys with the columns of the tiles from n on, up to 32 of them; `b` as ldmatrix gives them transposed: 16 columns of keys 0 to 7 and
-// of keys 8 to 15, then the next columns.
+// Weights of 16 keys with the columns of the tiles from n on, up to 32 of them; `b` as ldmatrix
+// gives them transposed: 16 columns of keys 0 to 7 and of keys 8 to 15, then the next columns.
 template <int kTiles>
 __device__ __forceinline__ void multiply_narrow_pv(float (&output)[kTiles][4], int n,
                                                    const unsigned (&p)[4], const unsigned (&b)[4]) {

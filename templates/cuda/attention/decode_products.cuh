@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work of one warp of a decode kernel on the tiles that it reads: S = Q K^T, softmax, O += P V with mma.sync, 16 rows of q to kKeys
-// keys. Each warp has largest scores, sums and an O of its own; decode_join.cuh joins them. Caches of 8 bits: decode_narrow.cuh.
+// The work of one warp of a decode kernel on the tiles that it reads: S = Q K^T, softmax, O += P V
+// with mma.sync, 16 rows of q to kKeys keys. Each warp has largest scores, sums and an O of its
+// own; decode_join.cuh joins them. Caches of 8 bits: decode_narrow.cuh.
 #pragma once
 
 #include "cuda/attention/decode_factors.cuh"  // where kKeyFactors
@@ -87,7 +88,8 @@ class DecodeProducts {
     multiply_pv(slot + KTile::kBytes, scores[0]);
   }
 
-  // A lane has O of row lane / 4 + 8 * half and columns first_column(n) + lane_column(n, lane) + 0 and 1.
+  // A lane has O of row lane / 4 + 8 * half and columns first_column(n) + lane_column(n, lane) + 0
+  // and 1.
   static __device__ __forceinline__ constexpr int first_column(int n) {
     return kNarrow ? n / 2 * 16 : n * 8;
   }

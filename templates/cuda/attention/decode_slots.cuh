@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory of a decode kernel. Each warp has a ring of kStages slots of its own, each with kKeys rows of K and of V, so warps never
-// wait for each other while they read the cache; but for kLoads 3, whose rings belong to the warps that read the same keys.
+// Shared memory of a decode kernel. Each warp has a ring of kStages slots of its own, each with
+// kKeys rows of K and of V, so warps never wait for each other while they read the cache; but for
+// kLoads 3, whose rings belong to the warps that read the same keys.
 //
 // | kLoads | how keys come               | a row in shared memory                                               |
 // |--------|-----------------------------|----------------------------------------------------------------------|
@@ -41,7 +42,8 @@ struct DecodeTile {
                       : row * kRowBytes + chunk * 16;
   }
 
-  // Where an address of ldmatrix begins that moves on by `pair` (below). `head`: of those in the row.
+  // Where an address of ldmatrix begins that moves on by `pair` (below). `head`: of those in the
+  // row.
   static __device__ __forceinline__ unsigned offset(int row, int chunk, int head = 0) {
     const int line = row * kLines + head;
     return kHasPanels ? line * 128 + (chunk ^ line % 8) * 16 : row * kRowBytes + chunk * 16;
@@ -60,7 +62,8 @@ constexpr DecodeShared kShared = decode_shared(kWarps, kTogether ? kWarps / kHea
 constexpr int kSlotBytes = kShared.slot_bytes;
 // Of a slot one says that it is full; where warps share it another that all have read it.
 constexpr unsigned kBarriersOfRing = kStages * (kTogether ? 2 : 1);
-// Tiles that a warp asks for ahead of its first: warps that share a ring ask for one when they have read the one before.
+// Tiles that a warp asks for ahead of its first: warps that share a ring ask for one when they have
+// read the one before.
 constexpr int kTilesAhead = kStages - (kTogether ? 1 : 0);
 
 }  // namespace attune

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// How dQ leaves the kernel that makes all gradients where no order is asked: blocks of keys add to fp32 in the workspace, as it stands in
-// dq_turns.cuh, when they have something to add. Warpgroups put accumulators, as they stand, into shared memory, and a thread of the producer's
-// warpgroup for each adds them by bulk copies. Bits differ from run to run.
+// How dQ leaves the kernel that makes all gradients where no order is asked: blocks of keys add to
+// fp32 in the workspace, as it stands in dq_turns.cuh, when they have something to add. Warpgroups
+// put accumulators, as they stand, into shared memory, and a thread of the producer's warpgroup for
+// each adds them by bulk copies. Bits differ from run to run.
 //
 //   warpgroups:         wait dq_empty; write; a lane of each warp arrives on dq_full
 //   threads of copies:  wait dq_full; store or add; arrive on dq_empty when the copy has read
 //
-// dK of a tile goes the same way behind dQ of its last step. Who comes to a part of a block of rows first stores, so that nothing is zeroed before,
-// and others wait until that is done. Under a causal mask tiles of a head begin at different rows, each the first there; without one those that start
-// together stand a step behind the first of them from then on. Tiles take rows upwards, so who waits for rows waits for who is there or further up.
+// dK of a tile goes the same way behind dQ of its last step. Who comes to a part of a block of rows
+// first stores, so that nothing is zeroed before, and others wait until that is done. Under a
+// causal mask tiles of a head begin at different rows, each the first there; without one those that
+// start together stand a step behind the first of them from then on. Tiles take rows upwards, so
+// who waits for rows waits for who is there or further up.
 #pragma once
 
 #include "cuda/attention/backward_keys.cuh"
@@ -118,8 +121,9 @@ class DqCopier {
   }
   __device__ __forceinline__ unsigned staging() const { return dq_staging(shared_, kPart); }
 
-  // Of its part of block `at`, of whose claim it has `seen` so much. What it sees of that of `next` comes beside the copy. It claims ahead of the wait,
-  // and gives the staging memory back before its store is complete: so who is first keeps step with who adds.
+  // Of its part of block `at`, of whose claim it has `seen` so much. What it sees of that of `next`
+  // comes beside the copy. It claims ahead of the wait, and gives the staging memory back before
+  // its store is complete: so who is first keeps step with who adds.
   __device__ __forceinline__ Claim copy_rows(int at, int next, Claim seen) {
     if (seen == Claim::kNone) seen = claim(word(at));
     await_full("dq full");

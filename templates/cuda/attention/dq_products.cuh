@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dQ = dS K of a step in the kernel of backward_sm90 that makes all gradients: over the keys of both warpgroups, a panel of dS and a tile of K each.
+// dQ = dS K of a step in the kernel of backward_sm90 that makes all gradients: over the keys of
+// both warpgroups, a panel of dS and a tile of K each.
 #pragma once
 
 #include "cuda/attention/backward_ds.cuh"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which blocks of keys add to a block of rows of dQ (dq_turns.cuh): that of keys, from the first that sees any of the rows on. None is
-// left out: limits of what rows see move on by a key a row, so what the rows of a block see has no gap.
+// The order in which blocks of keys add to a block of rows of dQ (dq_turns.cuh): that of keys, from
+// the first that sees any of the rows on. None is left out: limits of what rows see move on by a
+// key a row, so what the rows of a block see has no gap.
 #pragma once
 
 #include "cuda/attention/mask.cuh"

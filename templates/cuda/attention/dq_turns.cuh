@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// How dQ leaves the kernel that makes all gradients: warpgroups add their accumulators, as they stand, to fp32 in the workspace. Blocks of keys
-// add to a block of rows in the order of keys, so that every run gives the same bits. Threads of the producer's warpgroup wait for the turns,
-// two by turns of their own, for a turn takes about as long as a step; the first of a block of rows stores, so that nothing is zeroed before.
+// How dQ leaves the kernel that makes all gradients: warpgroups add their accumulators, as they
+// stand, to fp32 in the workspace. Blocks of keys add to a block of rows in the order of keys, so
+// that every run gives the same bits. Threads of the producer's warpgroup wait for the turns, two
+// by turns of their own, for a turn takes about as long as a step; the first of a block of rows
+// stores, so that nothing is zeroed before.
 //
 //   thread of turns:  wait for the turn in global memory; write the place; arrive on turn[place]; wait added[place]; end the turn
 //   warpgroups:       wait turn[place]; add; a lane of each warp arrives on added[place]
 //
-// What lanes added comes before the end of the turn: they meet at the barrier of the thread that ends it (PTX ISA 8.8, causality order).
+// What lanes added comes before the end of the turn: they meet at the barrier of the thread that
+// ends it (PTX ISA 8.8, causality order).
 #pragma once
 
 #include "cuda/attention/backward_keys.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tiles a block of the kernel that makes all gradients takes. A tile is taken only when all lower ones are: whoever waits for a lower tile
-// waits for a block that runs. Knob draw_tiles:
+// Which tiles a block of the kernel that makes all gradients takes. A tile is taken only when all
+// lower ones are: whoever waits for a lower tile waits for a block that runs. Knob draw_tiles:
 //
 // | 0 | one, of the block's number: the device starts blocks in that order                                                            |
 // | 1 | one after the other, drawn from a count in the workspace by the thread of copies, which tells the other roles by two slots of |

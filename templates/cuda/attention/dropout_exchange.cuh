@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams of dropout (shared/dropout.h) made by a warp, each lane one, and the words that lanes then send each other, so that each has
-// the places which accumulators have in its lane: of rows of queries, or of rows of keys where products are transposed. A word has four
-// readers' bytes or, transposed, halves of bytes.
+// Streams of dropout (shared/dropout.h) made by a warp, each lane one, and the words that lanes
+// then send each other, so that each has the places which accumulators have in its lane: of rows of
+// queries, or of rows of keys where products are transposed. A word has four readers' bytes or,
+// transposed, halves of bytes.
 //
 // | bits of a lane  | 4      | 3      | 2            | 1      | 0          |
 // | rows of queries | stream | stream | byte, square | stream | byte,square |
@@ -17,8 +18,8 @@ namespace attune {
 template <int kSquares, bool kKeysStay>
 class DropoutExchange {
  public:
-  // A source that has taken in what squares that follow each other have in common: their rows (row / 16), or, where keys stay, their
-  // keys (key / 16).
+  // A source that has taken in what squares that follow each other have in common: their rows (row
+  // / 16), or, where keys stay, their keys (key / 16).
   __device__ __forceinline__ static DropoutSource staying(const DropoutSource& source,
                                                           unsigned stays, unsigned lane) {
     return kKeysStay ? source.of_cell(stays) : source.of_stream(stays * 8 + stream(lane));
@@ -29,8 +30,8 @@ class DropoutExchange {
     return kKeysStay ? lane / 4 % 4 * 8 + stream(lane) : lane % 2 * 2 + lane / 4 % 2;
   }
 
-  // By whole warps, of such a source and what a lane's own is: byte i of what is returned is of square `first` + i, counted along what
-  // does not stay.
+  // By whole warps, of such a source and what a lane's own is: byte i of what is returned is of
+  // square `first` + i, counted along what does not stay.
   __device__ __forceinline__ static unsigned make(const DropoutSource& source, unsigned first,
                                                   unsigned own) {
     const unsigned byte = kKeysStay ? own / 8 : own;  // of a word

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dropout keeps of the squares of 16 rows and 16 keys (shared/dropout.h) that a warp's accumulators have: of the same rows, one
-// after the other along the keys, or with kKeysStay, where products are transposed, of the same keys along the rows.
+// What dropout keeps of the squares of 16 rows and 16 keys (shared/dropout.h) that a warp's
+// accumulators have: of the same rows, one after the other along the keys, or with kKeysStay, where
+// products are transposed, of the same keys along the rows.
 #pragma once
 
 #include "cuda/attention/dropout_exchange.cuh"
@@ -44,8 +45,8 @@ class DropoutSquares {
   // What another warp made.
   __device__ __forceinline__ unsigned (&words())[kWords] { return word_; }
 
-  // Two values of 16 bits that follow each other, of half `half` (of the 16 rows of the accumulator) in block `block8` of 8 columns, with
-  // zeros where they are dropped.
+  // Two values of 16 bits that follow each other, of half `half` (of the 16 rows of the
+  // accumulator) in block `block8` of 8 columns, with zeros where they are dropped.
   __device__ __forceinline__ unsigned keep(unsigned values, int block8, int half) const {
     const unsigned word = word_[block8 / 8];
     const int first = place(block8, half, 0) % 8;

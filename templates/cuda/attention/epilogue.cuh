@@ -27,8 +27,8 @@ __device__ __forceinline__ void transpose_quad(unsigned (&words)[4], int thread_
   }
 }
 
-// Two elements of O times `factor`. A factor of 0, of a row that sees nothing, makes exactly 0, also
-// where V is not finite.
+// Two elements of O times `factor`. A factor of 0, of a row that sees nothing, makes exactly 0,
+// also where V is not finite.
 template <Dtype kDtype>
 __device__ __forceinline__ unsigned pack_times(float low, float high, float factor) {
   const unsigned word = pack<kDtype>(low * factor, high * factor);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a tile, for its rows: what O is divided by, LSE, and which rows are stored. How O leaves is in epilogue_tma.cuh
-// and epilogue_words.cuh.
+// The end of a tile, for its rows: what O is divided by, LSE, and which rows are stored. How O
+// leaves is in epilogue_tma.cuh and epilogue_words.cuh.
 #pragma once
 
 #include "cuda/attention/lazy_softmax.cuh"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// O rounded to 16 bits, through swizzled shared memory and one TMA store per panel, clipped at the ends of rows and head_dim.
+// O rounded to 16 bits, through swizzled shared memory and one TMA store per panel, clipped at the
+// ends of rows and head_dim.
 #pragma once
 
 #include "cuda/attention/epilogue_rows.cuh"

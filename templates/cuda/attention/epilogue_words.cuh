@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// O rounded to 16 bits, where shared memory is full: through a transpose within quads into 16-byte stores.
+// O rounded to 16 bits, where shared memory is full: through a transpose within quads into 16-byte
+// stores.
 #pragma once
 
 #include "cuda/attention/epilogue_rows.cuh"

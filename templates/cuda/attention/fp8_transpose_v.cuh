@@ -20,7 +20,8 @@ constexpr TransposeLayout kTranspose = transpose_layout(kHeadDimV, kGivenTranspo
 constexpr int kTransposeRowBytes = kTransposeKeys;  // of V^T in shared memory
 
 // Which 128 keys of which head a block moves; heads first, so that neighbours read neighbours. The
-// last heads come first: V^T of the first ones is then in L2 when the kernel behind begins with them.
+// last heads come first: V^T of the first ones is then in L2 when the kernel behind begins with
+// them.
 struct KeyTile {
   int key;
   int head;
@@ -121,7 +122,8 @@ extern "C" __global__ void __launch_bounds__(kTransposeThreads)
     if constexpr (kWaitsForVTranspose)
       wait_for_prior_grid();  // V is read, and V^T written, after it alone
     load_key_tile(shared, map_v, tile);
-    // By the thread that has waited: one thread speaks for its block, and the next grid reads Q, K and factors as soon as it runs.
+    // By the thread that has waited: one thread speaks for its block, and the next grid reads Q, K
+    // and factors as soon as it runs.
     if constexpr (kWaitsForVTranspose) let_next_grid_start();
   }
   __syncthreads();

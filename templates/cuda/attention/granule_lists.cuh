@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a map of the caller's (shared/block_map.h) shows of blocks of keys, for the step that lists them (block_lists.cuh). A thread
-// takes one block: it joins the granules that a tile's rows and the block's keys touch, so no tile depends on their size.
+// What a map of the caller's (shared/block_map.h) shows of blocks of keys, for the step that lists
+// them (block_lists.cuh). A thread takes one block: it joins the granules that a tile's rows and
+// the block's keys touch, so no tile depends on their size.
 #pragma once
 
 #include "cuda/attention/block_lists.cuh"

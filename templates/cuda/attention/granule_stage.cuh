@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hides the keys of an sm_90 kernel whose granules are 0 in a map of the caller's (shared/block_map.h): in blocks alone of which the
-// warpgroup's rows see a part. A thread reads the granules of its two rows as bits, then looks at those: no register is indexed by what
-// is known at run time alone.
+// Hides the keys of an sm_90 kernel whose granules are 0 in a map of the caller's
+// (shared/block_map.h): in blocks alone of which the warpgroup's rows see a part. A thread reads
+// the granules of its two rows as bits, then looks at those: no register is indexed by what is
+// known at run time alone.
 #pragma once
 
 #include "cuda/attention/block_list.cuh"
@@ -14,7 +15,8 @@
 
 namespace attune {
 
-// Bit i: the row sees granule first + i. A block touches one more than it has when it begins within one.
+// Bit i: the row sees granule first + i. A block touches one more than it has when it begins within
+// one.
 __device__ __forceinline__ unsigned granule_bits(const ScoreCapture& granules, int batch, int head,
                                                  int q_idx, int first) {
   constexpr int kTouched = kBlockN / kGranuleKeys + 1;
@@ -27,7 +29,8 @@ __device__ __forceinline__ unsigned granule_bits(const ScoreCapture& granules, i
   return bits;
 }
 
-// For the warpgroup whose rows begin at `first_row`, and the keys from `first_key` on. A thread has columns 2 q and 2 q + 1 of each 8.
+// For the warpgroup whose rows begin at `first_row`, and the keys from `first_key` on. A thread has
+// columns 2 q and 2 q + 1 of each 8.
 template <int kCount>
 __device__ __forceinline__ void hide_scores(const KernelParts& parts, const PrefillTile& tile,
                                             int first_row, int first_key, float (&s)[kCount]) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of an sm_90 kernel that work through a list of blocks (shared/block_map.h) instead of all between two. Their first_block and
-// last_block are those of the list's part that is the tile's, and last_entry is where it ends.
+// Tiles of an sm_90 kernel that work through a list of blocks (shared/block_map.h) instead of all
+// between two. Their first_block and last_block are those of the list's part that is the tile's,
+// and last_entry is where it ends.
 #pragma once
 
 #include "cuda/attention/block_list.cuh"
@@ -10,7 +11,8 @@
 
 namespace attune {
 
-// Splits share a list evenly. There is an entry to visit always, as there is a block (prefill_tile).
+// Splits share a list evenly. There is an entry to visit always, as there is a block
+// (prefill_tile).
 template <class PrefillTile>
 __device__ __forceinline__ void take_from_list(const BlockMapArgs& map, PrefillTile* tile) {
   const BlockList list(map, tile->batch, tile->head / kTileHeads, tile->first_row / kTileRows);
@@ -35,8 +37,9 @@ __device__ __forceinline__ const int* entry_address(unsigned low, unsigned high)
   return reinterpret_cast<const int*>(static_cast<unsigned long long>(high) << 32 | low);
 }
 
-// A tile's entries, last to first. A step takes its own before it waits for anything else, which hides the reading; afterwards they
-// are read again where they are needed, which is seldom, instead of being held in registers.
+// A tile's entries, last to first. A step takes its own before it waits for anything else, which
+// hides the reading; afterwards they are read again where they are needed, which is seldom, instead
+// of being held in registers.
 class BlockWalk {
  public:
   BlockWalk() = default;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Applies the mask program of an sm_90 kernel to scores: in blocks alone of which its rows see a part (shared/block_map.h). What the
-// program needs of a row is computed in each of them, so that the steps between hold no registers for it.
+// Applies the mask program of an sm_90 kernel to scores: in blocks alone of which its rows see a
+// part (shared/block_map.h). What the program needs of a row is computed in each of them, so that
+// the steps between hold no registers for it.
 //
-// Where all lines of captures reach behind the block, have unit stride and even addresses, the near form of the program (mask_steps,
-// score_step in generator/core/score/source_text.hpp) hides each element. Else, which is rare, a loop makes a bit for each element, and
-// holds no more than one column's addresses. The same where the near form has an address of each element, which takes more registers
-// than the accumulators leave.
+// Where all lines of captures reach behind the block, have unit stride and even addresses, the near
+// form of the program (mask_steps, score_step in generator/core/score/source_text.hpp) hides each
+// element. Else, which is rare, a loop makes a bit for each element, and holds no more than one
+// column's addresses. The same where the near form has an address of each element, which takes more
+// registers than the accumulators leave.
 #pragma once
 
 #include "cuda/attention/block_list.cuh"

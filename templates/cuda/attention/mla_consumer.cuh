@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The consumers of mla_sm90: two warpgroups share 64 rows of Q. Blocks of 64 keys belong to them in turn; as V, each multiplies its half of the
-// columns of every block. Of a block,
+// The consumers of mla_sm90: two warpgroups share 64 rows of Q. Blocks of 64 keys belong to them in
+// turn; as V, each multiplies its half of the columns of every block. Of a block,
 //
 //   its owner:       S = Q K^T, 64 x 64, with Q from shared memory
 //                    maximum of all blocks so far, P = exp2(S - maximum) in registers; both -> shared memory; tells the other
 //                    O += P V, half of the columns, with P from registers
 //   the other:       is told; O += P V, the other half of the columns, with P from shared memory
 //
-// A warpgroup asks for the scores of its next block when it has multiplied the other's, so that one's softmax and wait for keys lie behind the
-// other's products. One buffer serves P: its writer is its last reader.
+// A warpgroup asks for the scores of its next block when it has multiplied the other's, so that
+// one's softmax and wait for keys lie behind the other's products. One buffer serves P: its writer
+// is its last reader.
 #pragma once
 
 #include "cuda/attention/cache_stream.cuh"
@@ -201,8 +202,8 @@ class MlaConsumer {
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] *= factor[i / 2 % 2];
   }
 
-  // What stands behind the last key may be anything, and P = 0 does not undo NaN: this warpgroup's columns of V become zero there. As K such
-  // keys are hidden.
+  // What stands behind the last key may be anything, and P = 0 does not undo NaN: this warpgroup's
+  // columns of V become zero there. As K such keys are hidden.
   __device__ __forceinline__ void clear_values(int keys) const {
     mbarrier_wait(k_.full(), k_.parity(), "k_full");
     constexpr int kChunks = kPanelRowBytes / 16, kPanels = kHeadDimV / kPanelColumns;

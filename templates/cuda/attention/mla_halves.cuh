@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The consumers of mla_sm90 with 64 rows a tile: two warpgroups, each of which writes half of the columns of O (mla_consumer.cuh).
+// The consumers of mla_sm90 with 64 rows a tile: two warpgroups, each of which writes half of the
+// columns of O (mla_consumer.cuh).
 #pragma once
 
 #include "cuda/attention/cache_join.cuh"

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The consumer of mla_sm90 where a tile has 16 or 32 rows: one warpgroup, for whose products keys, and columns of V, are the 64 rows that wgmma
-// has at least, and rows of Q the columns. So 16 rows are not multiplied as 64. Of a step of 64 keys,
+// The consumer of mla_sm90 where a tile has 16 or 32 rows: one warpgroup, for whose products keys,
+// and columns of V, are the 64 rows that wgmma has at least, and rows of Q the columns. So 16 rows
+// are not multiplied as 64. Of a step of 64 keys,
 //
 //   S^T = K Q^T       64 keys x rows, slot after slot as they come
 //   softmax           of a column: its maximum meets in shared memory, for keys are spread over warps
 //   P^T               -> shared memory, row by row
 //   O^T += V^T P^T    64 columns of V x rows, panel after panel; slots go back one by one
 //
-// A thread holds, of tile t of 8 rows, rows 8 t + 2 (lane % 4) and the next: of keys, or columns of V, lane / 4 and lane / 4 + 8 of its warp's 16.
+// A thread holds, of tile t of 8 rows, rows 8 t + 2 (lane % 4) and the next: of keys, or columns of
+// V, lane / 4 and lane / 4 + 8 of its warp's 16.
 #pragma once
 
 #include "cuda/attention/cache_stream.cuh"
@@ -51,7 +53,8 @@ class KeysFirstConsumer {
         p_(wgmma_descriptor_low(shared + kMlaLayout.p, 0)),
         k_(shared + kLayout.k_full, wgmma_descriptor_low(shared + kLayout.k, kPanelBytes)) {}
 
-  // O of one tile, not yet divided by the sums, which `stats` gets beside the maxima: of all its keys, in all threads that hold the row.
+  // O of one tile, not yet divided by the sums, which `stats` gets beside the maxima: of all its
+  // keys, in all threads that hold the row.
   __device__ __forceinline__ void attend(const AttentionArgs& args, const PrefillTile& tile,
                                          unsigned parity, OutputOfColumns& o, ColumnStats* stats) {
     const BlockRange range =
@@ -145,7 +148,8 @@ class KeysFirstConsumer {
     meet();
   }
 
-  // What keys come to: first over the lanes that hold the same rows, then over the warps, in a region of shared memory. All threads meet in it.
+  // What keys come to: first over the lanes that hold the same rows, then over the warps, in a
+  // region of shared memory. All threads meet in it.
   template <class Join>
   __device__ __forceinline__ void over_warps(int region, OfRows& values, Join join) const {
 #pragma unroll

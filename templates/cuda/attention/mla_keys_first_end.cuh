@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a tile of mla_sm90 whose O is transposed (mla_keys_first.cuh): O and LSE to memory, or the tile's part to the workspace.
+// The end of a tile of mla_sm90 whose O is transposed (mla_keys_first.cuh): O and LSE to memory, or
+// the tile's part to the workspace.
 #pragma once
 
 #include "cuda/attention/cache_join.cuh"
@@ -74,7 +75,8 @@ class KeysFirstEnd {
               row % kHeadRows] = lse;
   }
 
-  // Through transposes of 8 columns and 8 rows into 16-byte stores: a quad has 16 columns of two panels, of one row.
+  // Through transposes of 8 columns and 8 rows into 16-byte stores: a quad has 16 columns of two
+  // panels, of one row.
   __device__ __forceinline__ void store_output(const OutputOfColumns& o) const {
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The consumer of mla_sm90 with fewer than 64 rows a tile: one warpgroup, which has all columns of O (mla_keys_first.cuh).
+// The consumer of mla_sm90 with fewer than 64 rows a tile: one warpgroup, which has all columns of
+// O (mla_keys_first.cuh).
 #pragma once
 
 #include "cuda/attention/cache_request_args.cuh"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The softmax of the mma.sync kernels with dropout: weights lose what is dropped as they are rounded, and sums have all of them.
+// The softmax of the mma.sync kernels with dropout: weights lose what is dropped as they are
+// rounded, and sums have all of them.
 #pragma once
 
 #include "cuda/attention/dropout_squares.cuh"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of the elements of a step, for the programs that change or hide scores in mma.sync gradient kernels.
+// The names of the elements of a step, for the programs that change or hide scores in mma.sync
+// gradient kernels.
 #pragma once
 
 #include "cuda/attention/mma_gradient_stream.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mask program of the mma.sync gradient kernels: it is asked for each element of a step before anything is multiplied, so that a
-// warp that sees nothing of the step leaves it out.
+// The mask program of the mma.sync gradient kernels: it is asked for each element of a step before
+// anything is multiplied, so that a warp that sees nothing of the step leaves it out.
 #pragma once
 
 #include "cuda/attention/mma_gradient_elements.cuh"

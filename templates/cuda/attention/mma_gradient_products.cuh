@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The products of the mma.sync gradient kernels, of a warp that owns kM * 16 rows of a tile that stays: with a tile of a step by its
-// rows, and of rounded accumulators with such a tile by its columns. No operand is transposed in memory.
+// The products of the mma.sync gradient kernels, of a warp that owns kM * 16 rows of a tile that
+// stays: with a tile of a step by its rows, and of rounded accumulators with such a tile by its
+// columns. No operand is transposed in memory.
 #pragma once
 
 #include "cuda/attention/shared_tile.cuh"
@@ -11,7 +12,8 @@
 
 namespace attune {
 
-// Where this thread's ldmatrix addresses start: of the warp's rows of a tile that stays, of rows of a step, of its columns.
+// Where this thread's ldmatrix addresses start: of the warp's rows of a tile that stays, of rows of
+// a step, of its columns.
 template <class Tile, int kM>
 __device__ __forceinline__ unsigned stay_offset() {
   const int thread = reread_thread_index();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The score stage of the mma.sync gradient kernels: what stands between S = Q K^T and the softmax beyond the scale, the mask and the
-// window, and how fast it moves with S.
+// The score stage of the mma.sync gradient kernels: what stands between S = Q K^T and the softmax
+// beyond the scale, the mask and the window, and how fast it moves with S.
 #pragma once
 
 #include "cuda/attention/mma_gradient_elements.cuh"
@@ -9,7 +9,8 @@
 
 namespace attune {
 
-// Raw scores become log2(e) times what the program makes of q.k * softmax_scale; dp is multiplied by its slope there.
+// Raw scores become log2(e) times what the program makes of q.k * softmax_scale; dp is multiplied
+// by its slope there.
 template <bool kKeysStay, int kM, int kN>
 __device__ __forceinline__ void bend_scores(const GradientParts& parts,
                                             const ElementPlace<kKeysStay>& at,

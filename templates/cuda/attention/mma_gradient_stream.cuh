@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the mma.sync gradient kernels keep and what streams past it: the tile of a block, the order of its steps, and the ring in shared
-// memory that cp.async fills.
+// What the mma.sync gradient kernels keep and what streams past it: the tile of a block, the order
+// of its steps, and the ring in shared memory that cp.async fills.
 #pragma once
 
 #include "cuda/attention/row_blocks.cuh"
@@ -37,7 +37,8 @@ struct GradientSide {
                 "tiles that stay have a multiple of 16 rows for each warp");
   static_assert(kStepRows % 16 == 0, "a step is a multiple of 16 rows, the depth of one product");
 
-  // head: of Q, or of K where keys stay. Under a causal mask the last rows see most keys, and most rows see the first keys.
+  // head: of Q, or of K where keys stay. Under a causal mask the last rows see most keys, and most
+  // rows see the first keys.
   static __device__ __forceinline__ Tile tile(const AttentionArgs& args) {
     const int blocks = max(1, (stay_length(args) + kStayRows - 1) / kStayRows);
     const int number = static_cast<int>(blockIdx.x);
@@ -85,7 +86,8 @@ struct ElementPlace {
   int column;  // its first of the step: it has those 8 n and 8 n + 1 further on
 };
 
-// cp.async from sm_80 on; before, copies through registers, which have come when the thread goes on.
+// cp.async from sm_80 on; before, copies through registers, which have come when the thread goes
+// on.
 constexpr bool kCopiesAhead = kArch >= 80;
 static_assert(kCopiesAhead || (kStages == 1 && kKeyStages == 1),
               "without cp.async nothing is copied ahead");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Applies the mask program of the mma.sync kernels to scores: in blocks alone that a tile sees in part. As mask_stage.cuh, in the
-// fragments of mma_prefill.cuh.
+// Applies the mask program of the mma.sync kernels to scores: in blocks alone that a tile sees in
+// part. As mask_stage.cuh, in the fragments of mma_prefill.cuh.
 #pragma once
 
 #include "cuda/attention/block_list.cuh"

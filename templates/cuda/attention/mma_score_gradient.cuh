@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// attune_kernel of score_gradient_sm80: tiles of rows of Q and dout stay, K and V stream past them, and dz of each step goes where
-// kScoreGradient wants it. Steps are those of dQ in mma_gradients.cuh, without its last product.
+// attune_kernel of score_gradient_sm80: tiles of rows of Q and dout stay, K and V stream past them,
+// and dz of each step goes where kScoreGradient wants it. Steps are those of dQ in
+// mma_gradients.cuh, without its last product.
 #pragma once
 
 #include "cuda/attention/mma_gradient_dropout.cuh"  // where kDropout
@@ -29,7 +30,8 @@ class ScoreGradientTile {
   __device__ __forceinline__ ScoreGradientTile(const GradientParts& parts, unsigned shared,
                                                float* dz_tile)
       : parts_(parts), shared_(shared), lines_(dz_tile) {
-    // Blocks of threads: row blocks of a head, then its parts of keys, then heads, then batch entries.
+    // Blocks of threads: row blocks of a head, then its parts of keys, then heads, then batch
+    // entries.
     const AttentionArgs& args = parts.base;
     const int row_blocks = max(1, (args.seqlen_q + kBlockM - 1) / kBlockM);
     const int heads = kSumsHeads ? 1 : args.num_heads_q, batch = kSumsBatch ? 1 : args.batch;

@@ -31,8 +31,8 @@ class ScoreStage {
     }
   }
 
-  // Raw scores become log2(e) times what the program makes of q.k * softmax_scale. factors.of_scores(m, n, step)
-  // has log2(e) in the place of softmax_scale * log2(e) (args).
+  // Raw scores become log2(e) times what the program makes of q.k * softmax_scale.
+  // factors.of_scores(m, n, step) has log2(e) in the place of softmax_scale * log2(e) (args).
   template <class Factors>
   __device__ __forceinline__ void apply(const Factors& factors, const typename Factors::Step& step,
                                         int block, Scores& s) const {

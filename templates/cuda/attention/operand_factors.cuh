@@ -70,7 +70,8 @@ class Factors {
       float scale = args.softmax_scale_log2 *
                     factor_of<kScaleBlockQ>(factors.q_scale, tile.batch, tile.head, row);
       if constexpr (!kBlockFactors) scale *= factor_of<0>(factors.k_scale, tile.batch, kv_head, 0);
-      // The list of a tile that sees nothing names a block, also of a call without keys, whose factor may be anything.
+      // The list of a tile that sees nothing names a block, also of a call without keys, whose
+      // factor may be anything.
       if (args.seqlen_kv == 0) scale = 1.0f;  // where kMaskProgram
       scales_[m] = not_zero(scale);
     }

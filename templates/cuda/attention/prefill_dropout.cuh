@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout in a consumer of prefill_sm90: the probabilities lose what is dropped as they are rounded, and O is multiplied by 256 /
-// threshold at its end. Row sums and LSE are those of all probabilities.
+// Dropout in a consumer of prefill_sm90: the probabilities lose what is dropped as they are
+// rounded, and O is multiplied by 256 / threshold at its end. Row sums and LSE are those of all
+// probabilities.
 #pragma once
 
 #include "cuda/attention/dropout_squares.cuh"
@@ -25,7 +26,8 @@ class PrefillDropout {
     own_ = made_here(Squares::own());  // not anew in each step
   }
 
-  // Of a step, whose first key is a multiple of 16. It is called beside exponentials, whose unit leaves time for it.
+  // Of a step, whose first key is a multiple of 16. It is called beside exponentials, whose unit
+  // leaves time for it.
   __device__ __forceinline__ void make(int first_key) {
     squares_.make(source_, static_cast<unsigned>(first_key) / 16, own_);
   }

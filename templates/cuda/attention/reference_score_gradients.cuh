@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of a bias, of slopes and of sinks by backward_reference, from the definition: shared/score_gradient.h. One warp sums one
-// element, in one order; rows in fp64.
+// Gradients of a bias, of slopes and of sinks by backward_reference, from the definition:
+// shared/score_gradient.h. One warp sums one element, in one order; rows in fp64.
 #pragma once
 
 #include "cuda/attention/score_functions.cuh"

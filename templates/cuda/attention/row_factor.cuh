@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The factor that append_kv makes of a row whose lanes have eight columns in each step. Included where kMakesFactors.
+// The factor that append_kv makes of a row whose lanes have eight columns in each step.
+// Included where kMakesFactors.
 #pragma once
 
 #include "cuda/ptx/shared_memory.cuh"
@@ -7,7 +8,8 @@
 
 namespace attune {
 
-// By the row's largest magnitude, which its lanes find together, NaN where there is one; written where `factor` says, unless nowhere.
+// By the row's largest magnitude, which its lanes find together, NaN where there is one;
+// written where `factor` says, unless nowhere.
 template <Dtype kCode, int kHeadDim, int kNumSteps, class Factor>
 __device__ __forceinline__ void make_factor(const float (&values)[kNumSteps][8],
                                             unsigned lanes_of_row, bool is_there, Factor& factor) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scores to which a program adds what the head and the distance of key and row say (relative bias, ALiBi): that stands in the
-// accumulators before Q K^T is added to them, in the unit of q.k, so the softmax has nothing to do for it. On the diagonals of a
-// step and a tile there are few different values. The three warps of the producing warpgroup that have nothing else to do compute
-// them for each slot of K:
+// Scores to which a program adds what the head and the distance of key and row say (relative bias,
+// ALiBi): that stands in the accumulators before Q K^T is added to them, in the unit of q.k, so the
+// softmax has nothing to do for it. On the diagonals of a step and a tile there are few different
+// values. The three warps of the producing warpgroup that have nothing else to do compute them for
+// each slot of K:
 //
 //   producer, one thread: wait k_empty, tell what the step is, arrive on its barrier; TMA -> k_full
 //   idle warps:           wait for the step's barrier, write the pairs, arrive on k_full
@@ -120,8 +121,8 @@ __device__ __forceinline__ void load_diagonals(unsigned first, unsigned k_full,
   }
 }
 
-// The same for scores that are computed again, which is rare: through local memory in a loop, so that it takes no registers from the
-// steps around it.
+// The same for scores that are computed again, which is rare: through local memory in a loop, so
+// that it takes no registers from the steps around it.
 template <int kCount>
 __device__ __forceinline__ void add_diagonals(const KernelParts& parts, int batch, int head,
                                               int first_row, int first_key, float (&s)[kCount]) {

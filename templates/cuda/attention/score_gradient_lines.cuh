@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of a tile of score_gradient_sm80 along lines of dz: columns where rows repeat a bias, diagonals where a bias is of distances, or all
-// of it. They stand in the workspace, and only this block of threads adds to them, so sums have one order.
+// Sums of a tile of score_gradient_sm80 along lines of dz: columns where rows repeat a bias,
+// diagonals where a bias is of distances, or all of it. They stand in the workspace, and only this
+// block of threads adds to them, so sums have one order.
 #pragma once
 
 #include "cuda/attention/row_sums.cuh"

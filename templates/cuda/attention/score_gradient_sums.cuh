@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// attune_sum of score_gradient_sm80: elements of dscores from the tiles' sums, or of sinks from L2 and delta. Always in one order.
+// attune_sum of score_gradient_sm80: elements of dscores from the tiles' sums, or of sinks from L2
+// and delta. Always in one order.
 #pragma once
 
 #include "cuda/attention/score_functions.cuh"
@@ -63,7 +64,8 @@ __device__ __forceinline__ float sum_of_line(const AttentionArgs& args, SummedRa
   return sum;
 }
 
-// Blocks: a head of slopes or sinks each, else kSumThreads columns, then heads, then batch entries of dscores.
+// Blocks: a head of slopes or sinks each, else kSumThreads columns, then heads, then batch entries
+// of dscores.
 extern "C" __global__ void __launch_bounds__(kSumThreads)
     attune_sum(  // in the order of the argument parts
         const __grid_constant__ ScoreArgs scores, const __grid_constant__ AttentionArgs args,

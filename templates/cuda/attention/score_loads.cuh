@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads of two neighbouring columns of a captured line, for the near form of score programs (shared/score_steps.h). A column's
-// offset is even and known when the kernel is compiled, so an address costs nothing.
+// Reads of two neighbouring columns of a captured line, for the near form of score programs
+// (shared/score_steps.h). A column's offset is even and known when the kernel is compiled, so an
+// address costs nothing.
 #pragma once
 
 #include "cuda/attention/score_functions.cuh"
@@ -45,7 +46,8 @@ __device__ __forceinline__ void load_pair(const void* at, int offset, T* first, 
   }
 }
 
-// Brings the part of a line that a later step reads into L2: as much of `span` elements from `index` on as this is of all parts.
+// Brings the part of a line that a later step reads into L2: as much of `span` elements from
+// `index` on as this is of all parts.
 template <CaptureType kType>
 __device__ __forceinline__ void prefetch_in_line(const void* line, const ScoreCapture& capture,
                                                  int dimension, int index, int part, int parts,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of captures on a GPU: the lanes of a warp read the elements together, so all of them call at once and get one result.
+// Ranges of captures on a GPU: the lanes of a warp read the elements together, so all of them call
+// at once and get one result.
 #pragma once
 
 #include "cuda/attention/score_functions.cuh"
@@ -19,7 +20,8 @@ __device__ __forceinline__ Gathered<Element> over_warp(Gathered<Element> of) {
   return of;
 }
 
-// A call, for a program has it for rows and for keys: text that is compiled twice. By value, so that the caller's stands in its arguments.
+// A call, for a program has it for rows and for keys: text that is compiled twice. By value, so
+// that the caller's stands in its arguments.
 template <CaptureType kType, class... Index>
 __device__ __noinline__ auto load_range(const ScoreCapture capture, Index... indices) {
   using Element = decltype(load_element<kType>(nullptr, 0));

@@ -6,8 +6,8 @@
 // both rows of a thread.
 //
 // A step takes the near form of the program where all rows of the warp allow it, else the exact
-// one: arguments of tanh are large, a line of a capture ends, its address is odd. Of the near form the softmax has a part for less
-// (apply_lazily).
+// one: arguments of tanh are large, a line of a capture ends, its address is odd. Of the near form
+// the softmax has a part for less (apply_lazily).
 #pragma once
 
 #include "cuda/attention/kernel_parts.cuh"
@@ -31,8 +31,9 @@ static_assert(!kScoreStagesLine ||
                   score_tile_offset(kLayout.bytes) + score_tile_bytes(kBlockM, kBlockN) <= 232448,
               "shared memory of one block with the rows of a captured tensor exceeds 227 KB");
 
-// Groups of 8 columns whose loads wait in registers while the scores of a step are computed: where both rows of a thread read the
-// same elements but for a few, as many as the accumulators leave room for.
+// Groups of 8 columns whose loads wait in registers while the scores of a step are computed: where
+// both rows of a thread read the same elements but for a few, as many as the accumulators leave
+// room for.
 constexpr int kRoomAhead = (kRegisters.moved ? kRegisters.consumer : kRegisters.launch) -
                            prefill_sm90_accumulators(kBlockN, kHeadDimV, kOverlap) - 28;
 constexpr int loaded_ahead(int shared_lines) {
@@ -86,9 +87,10 @@ class ScoreStage {
     if constexpr (kScoreIsTanh) limits_ = tanh_limits(on_head_, *rows, scale_log2_);
   }
 
-  // q.k of the step that was prepared become what the program makes of them: of 16-bit operands in the unit that the program keeps
-  // (kScoreKeepsUnits), which the host's softmax_scale_log2 is for. Of 8-bit ones, which it multiplies by `scale_log2` first, in
-  // natural units. That has log2(e) in the place of softmax_scale * log2(e) (args). `row_max`: of both rows, in log2, where it is
+  // q.k of the step that was prepared become what the program makes of them: of 16-bit operands in
+  // the unit that the program keeps (kScoreKeepsUnits), which the host's softmax_scale_log2 is for.
+  // Of 8-bit ones, which it multiplies by `scale_log2` first, in natural units. That has log2(e) in
+  // the place of softmax_scale * log2(e) (args). `row_max`: of both rows, in log2, where it is
   // known already. Returns what the softmax multiplies scores by.
   template <int kCount>
   __device__ __forceinline__ float apply(float scale_log2, float (&s)[kCount],
@@ -102,7 +104,8 @@ class ScoreStage {
     return kScoreLog2E;
   }
 
-  // As apply, for 16-bit operands and a softmax that calls what stands below. `whole`: no key is hidden.
+  // As apply, for 16-bit operands and a softmax that calls what stands below. `whole`: no key is
+  // hidden.
   template <int kCount>
   __device__ __forceinline__ void apply_lazily(float (&s)[kCount], const RowStats& rows,
                                                bool whole) {
@@ -232,7 +235,8 @@ class ScoreStage {
     return fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));
   }
 
-  // `linear`: slopes of terms that are linear in a position are put to the scores, their bases to the softmax.
+  // `linear`: slopes of terms that are linear in a position are put to the scores, their bases to
+  // the softmax.
   template <int kCount>
   __device__ __forceinline__ void apply_near(float (&s)[kCount], bool linear = false) {
     const void* lines[2] = {score_staged_line(steps_[0]), score_staged_line(steps_[1])};
@@ -310,8 +314,9 @@ class ScoreStage {
     }
   }
 
-  // The rare form. Where it reads tensors it goes through local memory in a loop: addresses of all columns at once would take registers
-  // from the steps around it. The same (`kRolled`) where no more than a step of a tile comes by: its text is compiled in far less time.
+  // The rare form. Where it reads tensors it goes through local memory in a loop: addresses of all
+  // columns at once would take registers from the steps around it. The same (`kRolled`) where no
+  // more than a step of a tile comes by: its text is compiled in far less time.
   template <bool kRolled, int kCount>
   __device__ __forceinline__ void apply_exactly(int key, float (&s)[kCount]) const {
     if constexpr (!kScoreHasLines && !kRolled) {

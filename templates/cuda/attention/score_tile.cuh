@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a captured tensor of 16-bit elements, such as a bias, on their way to the accumulators. Each warp brings its own 16 rows of a step
-// to shared memory by cp.async, while the step before is worked on, and reads them by ldmatrix, whose fragment is that of the
-// accumulators: as wide as memory likes it, with nothing to wait for but itself. Layout: shared/score_tile.h.
+// Rows of a captured tensor of 16-bit elements, such as a bias, on their way to the accumulators.
+// Each warp brings its own 16 rows of a step to shared memory by cp.async, while the step before is
+// worked on, and reads them by ldmatrix, whose fragment is that of the accumulators: as wide as
+// memory likes it, with nothing to wait for but itself. Layout: shared/score_tile.h.
 #pragma once
 
 #include "cuda/attention/sm90_layout.cuh"
@@ -22,7 +23,8 @@ class ScoreTile {
   // For a new tile: nothing is held.
   __device__ __forceinline__ void clear() { key_ = kNothing; }
 
-  // The rows' elements from key `key` on are there; `lines` are the addresses of this thread's first columns in its two rows.
+  // The rows' elements from key `key` on are there; `lines` are the addresses of this thread's
+  // first columns in its two rows.
   __device__ __forceinline__ void await(int key, const void* const (&lines)[2]) {
     if (key_ != key) fetch(key, lines);
     cp_async_wait<0>();

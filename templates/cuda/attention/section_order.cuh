@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of tiles of gradient kernels: that of tile_scheduler.cuh, with its divisions in 32 bits, for threads of few registers.
+// The order of tiles of gradient kernels: that of tile_scheduler.cuh, with its divisions in 32
+// bits, for threads of few registers.
 #pragma once
 
 #include "cuda/attention/mask.cuh"
@@ -7,7 +8,8 @@
 
 namespace attune {
 
-// What is computed from these is computed where it stands, and holds no registers of loops around it.
+// What is computed from these is computed where it stands, and holds no registers of loops around
+// it.
 __device__ __forceinline__ AttentionArgs reread(const AttentionArgs& args) {
   AttentionArgs here = args;
   here.seqlen_q = reread(args.seqlen_q);
@@ -26,7 +28,8 @@ struct TilePlace {
   int batch;
 };
 
-// Block 0 of `section` heads, then block 1 of these, and so on; then the next heads. Of all batch entries.
+// Block 0 of `section` heads, then block 1 of these, and so on; then the next heads. Of all batch
+// entries.
 __device__ __forceinline__ TilePlace place_in_section(int number, int blocks, int heads, int batch,
                                                       int section_heads) {
   const int all = heads * batch, most = min(section_heads, all);
@@ -39,8 +42,9 @@ __device__ __forceinline__ TilePlace place_in_section(int number, int blocks, in
   return {block, head - entry * heads, entry};
 }
 
-// Under a causal mask the longest tiles of all heads first, block 0 standing for these, within sections of heads whose streamed operands,
-// `streamed_rows` rows of each, fit in L2 together; else all blocks of one head, then the next head's.
+// Under a causal mask the longest tiles of all heads first, block 0 standing for these, within
+// sections of heads whose streamed operands, `streamed_rows` rows of each, fit in L2 together; else
+// all blocks of one head, then the next head's.
 __device__ __forceinline__ TilePlace place_of(int number, int blocks, int heads, int batch,
                                               int streamed_rows) {
   if constexpr (kIsCausal) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sink of a head: a logit that stands in the denominator beside those of the keys, once whatever the splits. It joins when a row
-// is complete, so no loop knows of it.
+// The sink of a head: a logit that stands in the denominator beside those of the keys, once
+// whatever the splits. It joins when a row is complete, so no loop knows of it.
 #pragma once
 
 #include "cuda/attention/score_functions.cuh"
@@ -9,7 +9,8 @@
 
 namespace attune {
 
-// `inverse` is what a row of O is multiplied by, `lse` its natural log-sum-exp: of a row that saw nothing 0 and -inf.
+// `inverse` is what a row of O is multiplied by, `lse` its natural log-sum-exp: of a row that saw
+// nothing 0 and -inf.
 __device__ __forceinline__ void join_sink(const ScoreArgs& scores, int head, float& inverse,
                                           float& lse) {
   constexpr CaptureType kType = static_cast<CaptureType>(kSinksType);

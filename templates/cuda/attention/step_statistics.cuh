@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statistics of a step's rows, L2 or delta, where queries are a thread's columns: of each eight queries a pair, which eight lanes read.
+// Statistics of a step's rows, L2 or delta, where queries are a thread's columns: of each eight
+// queries a pair, which eight lanes read.
 #pragma once
 
 #include "cuda/ptx/load_shared_pair.cuh"
 
 namespace attune {
 
-// The first kEarly pairs are loaded when this is made, ahead of a wait; the others when they are asked for. Behind a wait for products a load stands
-// alone, for as long as the products of another warpgroup take shared memory's bandwidth.
+// The first kEarly pairs are loaded when this is made, ahead of a wait; the others when they are
+// asked for. Behind a wait for products a load stands alone, for as long as the products of another
+// warpgroup take shared memory's bandwidth.
 template <int kEarly>
 class StepStatistics {
  public:

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The softmax of scores of which a program makes a tanh and nothing else (softcap), for the score stage of the sm_90 kernels: it takes
-// exp2 of the polynomial itself, whose last multiplication is the exponent's own. Three instructions of an element instead of five, and
-// nothing is asked of an element beforehand:
+// The softmax of scores of which a program makes a tanh and nothing else (softcap), for the score
+// stage of the sm_90 kernels: it takes exp2 of the polynomial itself, whose last multiplication is
+// the exponent's own. Three instructions of an element instead of five, and nothing is asked of an
+// element beforehand:
 //
 // | row_max | that no score lies above the near range is known by                                                        |
 // |---------|------------------------------------------------------------------------------------------------------------|
@@ -9,7 +10,8 @@
 // | 1       | the sums: one score at the range's end would add more than they are (tanh_overflows), and the polynomial   |
 // |         | rises for ever. Rows whose maximum comes near that end take no part                                        |
 //
-// Scores below the near range count for nothing where a row has far larger ones, which its maximum says.
+// Scores below the near range count for nothing where a row has far larger ones, which its maximum
+// says.
 #pragma once
 
 #include "cuda/attention/lazy_softmax.cuh"
@@ -96,7 +98,8 @@ __device__ __forceinline__ void exponentiate_tanh(const ScoreHead (&on_head)[2],
   }
 }
 
-// Whether any row of the warp has a score above the near range, or came near overflow; true for NaN.
+// Whether any row of the warp has a score above the near range, or came near overflow; true for
+// NaN.
 __device__ __forceinline__ bool tanh_overflows(const TanhLimits& limits, const float (&sum)[2]) {
   return __any_sync(~0u, !(sum[0] < limits.row[0] && sum[1] < limits.row[1]));
 }

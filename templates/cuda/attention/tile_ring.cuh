@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rings of shared memory through which tiles stream from the producer to the consumers of backward_sm90, and the tiles that stay:
-// mbarriers as in kv_pipeline.cuh.
+// The rings of shared memory through which tiles stream from the producer to the consumers of
+// backward_sm90, and the tiles that stay: mbarriers as in kv_pipeline.cuh.
 //
 //   producer, one thread:      wait empty[slot], announce bytes on full[slot], copy
 //   consumer, lane 0 of warps: wait full[slot], wgmma reads the slot, arrive on empty[slot]
@@ -68,8 +68,9 @@ __device__ __forceinline__ void give_back(const RingSlot& slot) {
   mbarrier_arrive_if(threadIdx.x % 32 == 0, slot.empty);
 }
 
-// Of a slot whose statistics lanes have loaded: their loads end before the slot is given back, for else a bulk copy may overtake them. Seen: the
-// barrier's arrival goes ahead of loads that wait while another warpgroup's products take all of shared memory's bandwidth.
+// Of a slot whose statistics lanes have loaded: their loads end before the slot is given back, for
+// else a bulk copy may overtake them. Seen: the barrier's arrival goes ahead of loads that wait
+// while another warpgroup's products take all of shared memory's bandwidth.
 __device__ __forceinline__ void give_back_loaded(const RingSlot& slot) {
   fence_proxy_async();
   give_back(slot);
@@ -83,7 +84,8 @@ __device__ __forceinline__ void init_ring(unsigned shared, const BackwardSm90Rin
   }
 }
 
-// By all threads of a block. `first_readers`: arrivals that give back a tile of the first operand that stays.
+// By all threads of a block. `first_readers`: arrivals that give back a tile of the first operand
+// that stays.
 __device__ __forceinline__ void init_barriers(unsigned shared, const BackwardSm90Layout& layout,
                                               int first_readers = 1) {
   if (threadIdx.x == 0) {
@@ -99,7 +101,8 @@ __device__ __forceinline__ void init_barriers(unsigned shared, const BackwardSm9
   __syncthreads();
 }
 
-// Panels of `rows` x 64 columns of one operand, side by side, into consecutive panels of shared memory.
+// Panels of `rows` x 64 columns of one operand, side by side, into consecutive panels of shared
+// memory.
 template <int kPanels, int kRows>
 __device__ __forceinline__ void load_tile(unsigned shared_address, const TensorMap& map,
                                           unsigned full, int row, int head, int batch) {
@@ -109,7 +112,8 @@ __device__ __forceinline__ void load_tile(unsigned shared_address, const TensorM
              {panel * kPanelColumns, row, head, batch});
 }
 
-// The tiles that stay, one for each warpgroup, from row `row` on, as soon as each warpgroup has given back the one before.
+// The tiles that stay, one for each warpgroup, from row `row` on, as soon as each warpgroup has
+// given back the one before.
 template <int kPanels, int kWarpgroups>
 __device__ __forceinline__ void load_staying(unsigned shared_address, int warpgroup_bytes,
                                              const TensorMap& map, unsigned full, unsigned empty,
@@ -123,8 +127,8 @@ __device__ __forceinline__ void load_staying(unsigned shared_address, int warpgr
   }
 }
 
-// The tiles of a persistent block: number blockIdx.x of each round of gridDim.x, and from the end in every other round, so that blocks
-// that got longer tiles get shorter ones then.
+// The tiles of a persistent block: number blockIdx.x of each round of gridDim.x, and from the end
+// in every other round, so that blocks that got longer tiles get shorter ones then.
 class TileNumbers {
  public:
   __device__ __forceinline__ int number() const {

@@ -6,10 +6,10 @@
 // | row of the warpgroup | 0 .. kHeadRows - 1        | kHeadRows .. 2 kHeadRows - 1  | ...  |
 // | row and head of Q    | the same rows, first head | the same rows, the next head  |      |
 //
-// That is the order in which a box of kPackHeads heads comes and goes through TMA. A group whose number
-// of heads does not divide 64 shares a tile whole, beside places that stay empty: the rows of the last
-// kPackHeads - kGqaRatio heads are idle. They hold zeros of Q (clear_idle_rows), and nothing of them is
-// stored.
+// That is the order in which a box of kPackHeads heads comes and goes through TMA. A group whose
+// number of heads does not divide 64 shares a tile whole, beside places that stay empty: the rows
+// of the last kPackHeads - kGqaRatio heads are idle. They hold zeros of Q (clear_idle_rows), and
+// nothing of them is stored.
 #pragma once
 
 #include "cuda/attention/sm90_layout.cuh"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of captures on a GPU where the lanes of a warp have the same rows and keys, and read all together.
+// Ranges of captures on a GPU where the lanes of a warp have the same rows and keys, and read all
+// together.
 #pragma once
 
 #include "cuda/attention/score_ranges.cuh"

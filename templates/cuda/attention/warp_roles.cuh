@@ -84,7 +84,8 @@ __device__ __forceinline__ void consume(const KernelParts& args, unsigned shared
   if (kOStaging && threadIdx.x % kWarpgroupThreads == 0) tma_store_wait();
 }
 
-// Zeros where no head of Q comes to stand, so that the idle rows never raise a maximum. A barrier follows.
+// Zeros where no head of Q comes to stand, so that the idle rows never raise a maximum. A barrier
+// follows.
 __device__ __forceinline__ void clear_idle_rows(unsigned shared) {
   if constexpr (kHasIdleRows) {
     constexpr int kIdleBytes = (kWarpgroupRows - kHeldRows) * kLayout.row_qk;

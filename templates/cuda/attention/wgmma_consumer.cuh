@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The consumer role of prefill_sm90: one warpgroup computes 64 rows of O. Per step of kBlockN keys:
-// S = Q K^T, the score stage if there is one, mask on boundary steps only, softmax, P rounded to 16 bits in registers, O += P V. The
-// products and their barriers are in wgmma_products.cuh.
+// S = Q K^T, the score stage if there is one, mask on boundary steps only, softmax, P rounded to 16
+// bits in registers, O += P V. The products and their barriers are in wgmma_products.cuh.
 #pragma once
 
 #include "cuda/attention/epilogue_rows.cuh"
@@ -36,7 +36,7 @@ class WgmmaConsumer {
   __device__ __forceinline__ void attend(const PrefillTile& tile, unsigned parity, Output& o,
                                          RowStats* rows) {
     const int first_row = tile.first_row + warpgroup_ * kHeadRows;  // of the warpgroup
-    // Rows past seqlen_q count as rows here: a ragged warpgroup should not take the masked path for their sake.
+    // Rows past seqlen_q count too: a ragged warpgroup must not take the masked path for them.
     const int origin = first_key(args_, tile.first_row);
     const BlockRange range =
         visible_blocks<kBlockN>(args_, first_row, first_row + kHeadRows, origin);

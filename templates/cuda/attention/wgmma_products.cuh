@@ -8,7 +8,8 @@
 // the softmax runs while P V is still in flight. With kPingPong the warpgroups take turns in
 // issuing, so that one's softmax meets the other's products.
 //
-// The calls of a tile, in this order; "hidden" steps are those of which this warpgroup sees nothing:
+// The calls of a tile, in this order; "hidden" steps are those of which this warpgroup sees
+// nothing:
 //
 // | call                    | once a | what holds afterwards                                      |
 // |-------------------------|--------|------------------------------------------------------------|

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contiguous fp32 of shared memory that is added to global memory, or stored there (PTX ISA 9.7.9.25.4, sm_90). Addresses and size are multiples
-// of 16. Part of the issuing thread's open bulk group, as tma_store() is.
+// Contiguous fp32 of shared memory that is added to global memory, or stored there (PTX ISA
+// 9.7.9.25.4, sm_90). Addresses and size are multiples of 16. Part of the issuing thread's open
+// bulk group, as tma_store() is.
 #pragma once
 
 namespace attune {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bulk copy of contiguous bytes from global to shared memory (PTX ISA 9.7.9.25.4, sm_90). Addresses and size are multiples
-// of 16.
+// The bulk copy of contiguous bytes from global to shared memory (PTX ISA 9.7.9.25.4, sm_90).
+// Addresses and size are multiples of 16.
 #pragma once
 
 namespace attune {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A word in global memory by which one thread of many does something first, and the others learn when it is done (PTX ISA 8.10, release and acquire
-// at the scope of the device). What is done and what comes behind it are bulk copies: a fence of proxies stands on either side.
+// A word in global memory by which one thread of many does something first, and the others learn
+// when it is done (PTX ISA 8.10, release and acquire at the scope of the device). What is done and
+// what comes behind it are bulk copies: a fence of proxies stands on either side.
 #pragma once
 
 #include "cuda/ptx/mbarrier.cuh"
@@ -9,8 +10,9 @@ namespace attune {
 
 enum class Claim : int { kNone, kTaken, kDone };  // of a word that was zeroed: 0, 1, 2
 
-// As it stands in L2, without an acquire, which would empty L1 each time. kDone is enough for a bulk copy that adds to what was stored: that store
-// had been performed in L2 when the word was written, and L1 has no part in either copy.
+// As it stands in L2, without an acquire, which would empty L1 each time. kDone is enough for a
+// bulk copy that adds to what was stored: that store had been performed in L2 when the word was
+// written, and L1 has no part in either copy.
 __device__ __forceinline__ Claim glance_at_claim(const int* word) {
   int now;
   asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(word) : "memory");
@@ -42,7 +44,8 @@ __device__ __forceinline__ Claim claim(int* word) {
   return static_cast<Claim>(was);
 }
 
-// Until the first has ended its claim. Bounded as waits at barriers are: a try takes about a microsecond.
+// Until the first has ended its claim. Bounded as waits at barriers are: a try takes about a
+// microsecond.
 __device__ __forceinline__ void await_claim(const int* word) {
   for (unsigned tries = 0; tries < kMaxBarrierTries; ++tries)
     if (look_at_claim(word) == Claim::kDone) return;

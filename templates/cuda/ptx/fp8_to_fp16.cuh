@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// e4m3 and e5m2 to fp16, which holds all their values, and fp32 to fp16 without infinities (PTX ISA 9.7.9.22; sm_89).
+// e4m3 and e5m2 to fp16, which holds all their values, and fp32 to fp16 without infinities (PTX ISA
+// 9.7.9.22; sm_89).
 #pragma once
 
 #include "cuda/ptx/convert.cuh"

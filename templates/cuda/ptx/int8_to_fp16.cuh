@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// int8 to fp16, which holds all its values: the byte beside 0x64 is 1024 + byte (PTX ISA 9.7.5.2, sub.f16x2).
+// int8 to fp16, which holds all its values: the byte beside 0x64 is 1024 + byte (PTX ISA 9.7.5.2,
+// sub.f16x2).
 #pragma once
 
 #include "cuda/ptx/permute_bytes.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads that say what L2 does with the lines they bring (PTX ISA 9.7.9.18, createpolicy, sm_80), and words to L2 that lines will be wanted
-// (9.7.9.25.4.3 and 9.7.9.27.1.3, sm_90).
+// Loads that say what L2 does with the lines they bring (PTX ISA 9.7.9.18, createpolicy, sm_80),
+// and words to L2 that lines will be wanted (9.7.9.25.4.3 and 9.7.9.27.1.3, sm_90).
 #pragma once
 
 #include "cuda/ptx/bulk_load.cuh"

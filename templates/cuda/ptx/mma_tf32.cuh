@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // mma.sync of tf32, fp32 accumulators (PTX ISA 9.7.14.5.5, sm_80): D[16 x 8] += A[16 x 8] B[8 x 8].
-// tf32 is fp32 with 10 bits behind the point instead of 23: tensor cores do not look at the last 13.
-// Fragments are those of mma.cuh with one element in the place of two; lane l holds, with r = l / 4
-// and c = l % 4:
+// tf32 is fp32 with 10 bits behind the point instead of 23: tensor cores do not look at the last
+// 13. Fragments are those of mma.cuh with one element in the place of two; lane l holds, with r = l
+// / 4 and c = l % 4:
 //   a[0]  row r,     k c       a[2]  row r,     k c + 4       b[0]  k c,     column r
 //   a[1]  row r + 8, k c       a[3]  row r + 8, k c + 4       b[1]  k c + 4, column r
-// kTf32Products: 1: a product of fp32 elements is that of tf32 numbers next to them; 3: each element
-// is the sum of two tf32 numbers, and all but the product of the smaller ones is added up.
+// kTf32Products: 1: a product of fp32 elements is that of tf32 numbers next to them; 3: each
+// element is the sum of two tf32 numbers, and all but the product of the smaller ones is added up.
 #pragma once
 
 #include "cuda/ptx/mma.cuh"

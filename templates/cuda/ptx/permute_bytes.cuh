@@ -4,7 +4,8 @@
 
 namespace attune {
 
-// Digit i of `selector` says which byte of {low, high} is byte i of the result; from 8 on it is the sign of byte digit - 8, eight times.
+// Digit i of `selector` says which byte of {low, high} is byte i of the result; from 8 on it is the
+// sign of byte digit - 8, eight times.
 __device__ __forceinline__ unsigned permuted(unsigned low, unsigned high, unsigned selector) {
   unsigned bytes = 0;
 #ifdef __CUDA_ARCH__

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Approximate roots (PTX ISA 9.7.3), relative error 2^-22.4 or less. Denormal operands count as 0, whose reciprocal root is infinity;
-// roots of negative numbers are NaN.
+// Approximate roots (PTX ISA 9.7.3), relative error 2^-22.4 or less. Denormal operands count as 0,
+// whose reciprocal root is infinity; roots of negative numbers are NaN.
 #pragma once
 
 namespace attune {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// fp32 to int8, to nearest even: what is beyond -128 and 127 becomes these, NaN 0 (PTX ISA 9.7.9.22, cvt.rni.sat).
+// fp32 to int8, to nearest even: what is beyond -128 and 127 becomes these, NaN 0 (PTX ISA
+// 9.7.9.22, cvt.rni.sat).
 #pragma once
 
 namespace attune {

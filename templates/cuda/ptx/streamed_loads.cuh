@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads from global memory of what is read once, past L1 (PTX ISA 9.7.9.8). Those that stand together in the source are on their way together: the
-// compiler neither moves nor leaves one out.
+// Loads from global memory of what is read once, past L1 (PTX ISA 9.7.9.8). Those that stand
+// together in the source are on their way together: the compiler neither moves nor leaves one out.
 #pragma once
 
 #include "cuda/ptx/eight_elements.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A count in global memory by which blocks take turns: whoever waits for a number sees all that those before it wrote (PTX ISA 8.10,
-// release and acquire at the scope of the device).
+// A count in global memory by which blocks take turns: whoever waits for a number sees all that
+// those before it wrote (PTX ISA 8.10, release and acquire at the scope of the device).
 #pragma once
 
 #include "cuda/ptx/mbarrier.cuh"

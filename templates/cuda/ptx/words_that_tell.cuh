@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Floats in global memory that tell by themselves that they were written: zero bits say not yet, so a zero is written as -0. Who reads them
-// needs neither a fence nor a counter, for each word comes whole (PTX ISA 8.2.1, vector accesses; 8.7, relaxed and strong at the scope of the device).
+// Floats in global memory that tell by themselves that they were written: zero bits say not yet, so
+// a zero is written as -0. Who reads them needs neither a fence nor a counter, for each word comes
+// whole (PTX ISA 8.2.1, vector accesses; 8.7, relaxed and strong at the scope of the device).
 #pragma once
 
 #include "cuda/ptx/mbarrier.cuh"
@@ -52,7 +53,8 @@ __device__ __forceinline__ float4 load_telling(const float4* from) {
   return value;
 }
 
-// Calls `look()` until it is true. Bounded as waits at barriers are: a look takes about a microsecond.
+// Calls `look()` until it is true. Bounded as waits at barriers are: a look takes about a
+// microsecond.
 template <class Look>
 __device__ __forceinline__ void look_until(const Look& look) {
   for (unsigned tries = 0; tries < kMaxBarrierTries; ++tries)

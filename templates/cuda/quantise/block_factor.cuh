@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The factor of a block of rows: largest finite magnitude over the largest code. NaN and infinity
-// do not take part, so that they spoil no other element (their own codes: store_codes.cuh); magnitudes under 2^-126 are zeros (the
-// arithmetic flushes them). A block of zeros has factor 1.
+// do not take part, so that they spoil no other element (their own codes: store_codes.cuh);
+// magnitudes under 2^-126 are zeros (the arithmetic flushes them). A block of zeros has factor 1.
 #pragma once
 
 #include "cuda/quantise/row_values.cuh"

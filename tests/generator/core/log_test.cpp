@@ -90,7 +90,8 @@ TEST_F(LogTest, ACollectorKeepsWarningsOnceAndPassesAllOn) {
               ElementsAre("AT503: damaged", "AT503: damaged", "AT505: by the way", "AT104: lost"));
 }
 
-// "AT101 warning": numbers that programs match. A line of the list stays as it is; a new code gets a new line.
+// "AT101 warning": numbers that programs match. A line of the list stays as it is; a new code gets
+// a new line.
 TEST(LogCodes, AreThoseOfTheList) {
   std::ifstream list(ATTUNE_LOG_CODES), page(ATTUNE_LOG_PAGE);
   const std::string text{std::istreambuf_iterator<char>(page), {}};

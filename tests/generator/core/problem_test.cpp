@@ -87,7 +87,8 @@ void expect_refusals(const std::vector<Bad>& table) {
   }
 }
 
-// What the help of the program says is what the parser takes: a key with each word that it lists, and no other word.
+// What the help of the program says is what the parser takes: a key with each word that it lists,
+// and no other word.
 TEST(Problem, KeysTakeTheWordsTheyList) {
   std::set<std::string> names;
   for (const ProblemKey& key : problem_keys()) {
@@ -183,7 +184,8 @@ TEST(Problem, RefusesGradientsOfWhatIsNotThere) {
   EXPECT_EQ(of("bias=bf16,score_gradient=bias,deterministic=1"), "accepted");
 }
 
-// A kernel that adds as it comes may win where nobody minds, so winners of the two are kept apart; texts without it stay as they were.
+// A kernel that adds as it comes may win where nobody minds, so winners of the two are kept apart;
+// texts without it stay as they were.
 TEST(Problem, DeterministicIsPartOfTheSpecAndStandsWhereItIsOn) {
   const std::string text =
       "op=attention_backward,dtype=bf16,head_dim=64,heads=4/4,batch=1,seqlen=8,mask=none";

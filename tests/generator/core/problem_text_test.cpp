@@ -145,8 +145,8 @@ TEST(ProblemText, SpecAndShapeHoldAllButTheArgumentsOfACall) {
   }));
 }
 
-// A value may be refused by itself ("seqlen is "x"") or beside others ("heads 7/2: ..."): the message
-// names its key, or a field that the key sets.
+// A value may be refused by itself ("seqlen is "x"") or beside others ("heads 7/2: ..."): the
+// message names its key, or a field that the key sets.
 bool names(const std::string& message, const std::string& key) {
   if (message.find(key) != std::string::npos) return true;
   for (const ProblemKey& known : problem_keys())

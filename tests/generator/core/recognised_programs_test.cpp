@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that are built-in features in other words become these, and hide the same keys; others stay.
+// Programs that are built-in features in other words become these, and hide the same keys; others
+// stay.
 #include "generator/core/recognised_programs.hpp"
 
 #include <fmt/format.h>
@@ -99,7 +100,8 @@ TEST(RecognisedPrograms, RenderAsTheBuiltInsDo) {
   }
 }
 
-// What a score program hides beside a mask program is one mask program, which other features stand beside, whoever gives it later.
+// What a score program hides beside a mask program is one mask program, which other features stand
+// beside, whoever gives it later.
 TEST(RecognisedPrograms, JoinedMasksAreOneProgram) {
   const char* const hides =
       "// capture documents: int32[1]\n"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files are written whole, under names of their own, and never through a link. What is no file stays.
+// Files are written whole, under names of their own, and never through a link. What is no file
+// stays.
 #include "generator/core/replace_file.hpp"
 
 #include <fcntl.h>

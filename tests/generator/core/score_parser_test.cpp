@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The score language: what is read, into which tree, and what is refused with which words and place.
+// The score language: what is read, into which tree, and what is refused with which words and
+// place.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

@@ -136,8 +136,8 @@ Program with_moved_load(const Program& program, int node) {
   return builder.finish(root);
 }
 
-// Loads are multiples of 1/16, so two of them are often equal, where `min` and `max` of both have kinks that can hide each other. What
-// moves begins beside them, where nothing is equal by chance.
+// Loads are multiples of 1/16, so two of them are often equal, where `min` and `max` of both have
+// kinks that can hide each other. What moves begins beside them, where nothing is equal by chance.
 TEST(ScoreSlope, OfALoadIsTheQuotientOfDifferences) {
   int compared = 0;
   EXPECT_TRUE(rc::check([&](uint64_t seed) {

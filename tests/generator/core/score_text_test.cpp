@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs as text: the canonical text gives the program back, digests tell programs apart, the source of kernels is what it is meant to
-// be and compiles with NVRTC. What it computes is tested in tests/templates/score_functions_test.cpp.
+// Programs as text: the canonical text gives the program back, digests tell programs apart, the
+// source of kernels is what it is meant to be and compiles with NVRTC. What it computes is tested
+// in tests/templates/score_functions_test.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -98,7 +99,8 @@ TEST(ScoreText, DigestIsOfTheMeaning) {
   const Declarations narrow{{{"slopes", CaptureType::kBf16, 1}}, {}};
   EXPECT_TRUE(digests.insert(digest(parse(kAlibi, Kind::kScore, narrow, "other"))).second);
   EXPECT_TRUE(digests.insert(digest(mask("return true;"))).second);
-  // Stored: a change of the language, of nodes or of their numbers shows here and raises kLanguageVersion.
+  // Stored: a change of the language, of nodes or of their numbers shows here and raises
+  // kLanguageVersion.
   EXPECT_EQ(digest(score(kAlibi)), "308cf0fda146e0ed914f79fb7aeecc74");
 }
 
@@ -136,7 +138,8 @@ TEST(ScoreSource, KeepsWhatIsWorthIt) {
       "ScoreColumn { float v3; };");
 }
 
-// Loads along the keys of a row's line are staged; what is the same for all rows, or moves otherwise, is not.
+// Loads along the keys of a row's line are staged; what is the same for all rows, or moves
+// otherwise, is not.
 TEST(ScoreSource, PanelsStageWhatRunsAlongKeys) {
   const auto stages = [](std::string_view text) {
     return panel_text(score(text)).find("kScoreHasLines = true") != std::string::npos;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names and features of CPUs are LLVM's, since stored kernels are found by them: what LLVM answered is
-// recorded. llvm_names_test asks LLVM itself where it is here.
+// Names and features of CPUs are LLVM's, since stored kernels are found by them: what LLVM answered
+// is recorded. llvm_names_test asks LLVM itself where it is here.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linking objects for places where nothing runs: each relocation of x86-64 and AArch64 against its formula, and objects that are
-// wrong in one field, each of which is refused or does no harm.
+// Linking objects for places where nothing runs: each relocation of x86-64 and AArch64 against its
+// formula, and objects that are wrong in one field, each of which is refused or does no harm.
 #include "generator/cpu/elf_link.hpp"
 
 #include <gmock/gmock.h>
@@ -201,7 +201,8 @@ TEST(LinkAarch64, AValueWithoutRoomIsRefused) {
 }
 
 #ifdef ATTUNE_AARCH64_OBJECT
-// What clang makes of C for AArch64: it links, and what moves with it differs by as much as it moves.
+// What clang makes of C for AArch64: it links, and what moves with it differs by as much as it
+// moves.
 TEST(LinkAarch64, AnObjectOfClangLinks) {
   std::ifstream file(ATTUNE_AARCH64_OBJECT, std::ios::binary);
   const std::string object(std::istreambuf_iterator<char>(file), {});
@@ -257,7 +258,8 @@ TEST(LinkObject, WhatIsNotAKernelIsRefused) {
   }
 }
 
-// Each number of the file replaced by others. The sanitizers watch; what links stays within its memory.
+// Each number of the file replaced by others. The sanitizers watch; what links stays within its
+// memory.
 TEST(LinkObject, AnyChangedNumberIsRefusedOrDoesNoHarm) {
   Sample o(EM_X86_64);
   o.of_code = {o.use(0, R_X86_64_PC32, o.table, -4), o.use(4, R_X86_64_PLT32, o.memcpy, -4),

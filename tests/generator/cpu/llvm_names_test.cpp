@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks LLVM 19 for the names of CPUs and their features, and compares: this machine's, every part of
-// AArch64, and every name that it knows. Built where LLVM's archives are.
+// Asks LLVM 19 for the names of CPUs and their features, and compares: this machine's, every part
+// of AArch64, and every name that it knows. Built where LLVM's archives are.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <llvm/ADT/StringMap.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for templates/cuda/append_kv_knobs.cuh where append_kv is compiled for the host: the constants of one test.
+// Stands in for templates/cuda/append_kv_knobs.cuh where append_kv is compiled for the host: the
+// constants of one test.
 #pragma once
 
 #include "shared/attention_enums.h"

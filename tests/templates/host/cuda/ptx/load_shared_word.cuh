@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for templates/cuda/ptx/load_shared_word.cuh where a device part is compiled for the host.
+// Stands in for templates/cuda/ptx/load_shared_word.cuh where a device part is compiled for the
+// host.
 #pragma once
 
 #include "cuda/ptx/shared_memory.cuh"

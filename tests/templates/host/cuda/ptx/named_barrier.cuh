@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for templates/cuda/ptx/named_barrier.cuh where a device part is compiled for the host: a test says what a thread does there.
+// Stands in for templates/cuda/ptx/named_barrier.cuh where a device part is compiled for the host:
+// a test says what a thread does there.
 #pragma once
 
 #include <functional>
