@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the README's measured tables from tests/bench/results/*.json, between their markers.
 
-    python3 tests/bench/readme_table.py           writes README.md and tests/bench/results/grid.svg
+    python3 tests/bench/readme_table.py           writes README.md and tests/bench/results/forward.svg
     python3 tests/bench/readme_table.py --check   exit status 1 when either is not what the results give
 """
 import json
@@ -138,7 +138,7 @@ def text():
         f"{grid['date'][:10]}, driver {grid['driver']}, CUDA {grid['cuda']}, {versions_text(grid)}.{absent_text(grid)} "
         f"Repeat with "
         "`tests/bench/run_gpu.sh`; all numbers, their spread and what a call costs the host: `tests/bench/results/`.",
-        "", "![tuned attune and its peers over sequence length](tests/bench/results/grid.svg)"]
+        "", "![tuned attune and its peers over sequence length](tests/bench/results/forward.svg)"]
     return "\n".join(lines)
 
 
@@ -225,11 +225,11 @@ def main():
     new = put_between(put_between(old, BEGIN, text()), FP8_BEGIN, fp8_text())
     picture = plot(load("grid"))
     if "--check" in sys.argv:
-        stale = new != old or (RESULTS / "grid.svg").read_text() != picture
-        sys.exit("README.md or grid.svg is not what tests/bench/results gives; run tests/bench/readme_table.py"
+        stale = new != old or (RESULTS / "forward.svg").read_text() != picture
+        sys.exit("README.md or forward.svg is not what tests/bench/results gives; run tests/bench/readme_table.py"
                  if stale else 0)
     readme.write_text(new)
-    (RESULTS / "grid.svg").write_text(picture)
+    (RESULTS / "forward.svg").write_text(picture)
 
 
 if __name__ == "__main__":

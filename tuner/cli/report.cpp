@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `attune report`: a store, or the difference of two, as one HTML page. report_data.cpp reads,
-// report_page.cpp writes, report/ draws. examples/pages/report.md says how to read it.
+// report_page.cpp writes, report/ draws. examples/guide/report.md says how to read it.
 #include <fmt/format.h>
 
 #include <memory>

@@ -17,7 +17,8 @@
     with torch.cuda.graph(graph):
         o = attune.attention(q, k, v, mask="causal")
 
-attune.torch, attune.sdpa, attune.flash, attune.flashinfer, attune.flex: PyTorch's ops and the signatures that other libraries have (pages/torch.md).
+attune.torch, attune.sdpa, attune.flash, attune.flashinfer, attune.flex: PyTorch's ops and the signatures that other
+libraries have (examples/guide/torch.md).
 
 PyTorch is used only when tensors of it are given. Arguments that do not fit raise ValueError or TypeError before anything runs; what
 the library refuses raises attune.Error with the status and its sentence. PyTorch's autograd trains through attention(), with gradients

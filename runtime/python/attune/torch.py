@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """attune's PyTorch ops: torch.ops.attune.attention, attention_out, attention_backward, score_gradient, quantise, block_map and merge, and of
-_cache_ops.py attention_kvcache, attention_kvcache_out, attention_latent and append_kv. Importing this module defines them; attention() inside torch.compile, on FakeTensors and below dispatch modes does so by itself. pages/torch.md
+_cache_ops.py attention_kvcache, attention_kvcache_out, attention_latent and append_kv. Importing this module defines them; attention() inside torch.compile, on FakeTensors and below dispatch modes does so by itself. examples/guide/torch.md
 shows their use.
 
 One schema serves all features: what a call says beside tensors is the text that spec() writes (_spec.py). They return new tensors, o and
