@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits of the CUDA architectures, from the "Technical Specifications per Compute Capability" table of the CUDA C++
-// Programming Guide; see arch.hpp.
+// Limits of the CUDA architectures, from the "Technical Specifications per Compute Capability"
+// table of the CUDA C++ Programming Guide; see arch.hpp.
 #include "generator/core/arch.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What code is made for: a CUDA compute capability or a CPU, with the limits a search space must respect.
+// What code is made for: a CUDA compute capability or a CPU, with the limits a search space must
+// respect.
 #pragma once
 
 #include <string>
@@ -28,9 +29,10 @@ struct Arch {
   bool has_feature(std::string_view feature) const;
 };
 
-// "sm_90", "sm_90a" or "cpu:<llvm cpu name>" (limits from public tables). Throws kInvalidArgument for what is not known.
+// Parses "sm_90", "sm_90a" or "cpu:<llvm cpu name>"; the limits come from public tables. Throws
+// kInvalidArgument for unknown names.
 Arch parse_arch(std::string_view text);
-// The CUDA archs of the compile matrix: sm_75, 80, 86, 89, 90, 90a, 100, 120, 121.
+// Returns the CUDA archs of the compile matrix: sm_75, 80, 86, 89, 90, 90a, 100, 120, 121.
 const std::vector<std::string>& known_cuda_archs();
 
 }  // namespace attune

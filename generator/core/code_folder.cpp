@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the kernel says is mapped at `address`; empty when it does not say.
+// Returns the file that the kernel says is mapped at `address`; empty when it does not say.
 std::string mapped_file(const void* address) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -36,8 +36,8 @@ std::optional<fs::path> code_folder(const void* address) {
   if (::dladdr1(address, &info, reinterpret_cast<void**>(&library), RTLD_DL_LINKMAP) == 0 ||
       library == nullptr)
     return std::nullopt;
-  // The program itself has no name here, and dladdr would answer argv[0]. A library has the name it
-  // was loaded by, which may be relative to a directory that was the current one then.
+  // The program itself has no name here, and dladdr would answer argv[0]. A library has the name
+  // that it was loaded by, which may be relative to the current directory of that moment.
   std::string file = library->l_name;
   if (file.empty()) file = "/proc/self/exe";
   if (file.front() != '/') file = mapped_file(address);

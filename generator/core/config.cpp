@@ -72,7 +72,7 @@ Config parse_config(std::string_view text) {
     auto [name, value] = parse_pair(text.substr(0, comma));
     if (config.has(name))
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("knob \"{}\" stands twice in the config", name));
+                  fmt::format("knob \"{}\" is in the config twice", name));
     config.set(name, value);
     text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
   }

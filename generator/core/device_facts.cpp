@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices that stand for their archs, from public tables; see device_facts.hpp.
+// The typical device of each arch, from public tables; see device_facts.hpp.
 #include "generator/core/device_facts.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ struct Row {
 
 constexpr int64_t kMb = 1 << 20;
 
-// Descending; an arch takes the first row that it reaches.
+// Sorted in descending order; an arch takes the first row whose number it reaches.
 constexpr Row kDevices[] = {
     {121, {"NVIDIA GB10", {48, 24 * kMb, 0.273e12}}},
     {120, {"NVIDIA RTX PRO 6000", {188, 128 * kMb, 1.792e12}}},

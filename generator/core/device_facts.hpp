@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceFacts: what decisions about a device depend on, besides its Arch. The families take them
-// for defaults, grids and predicted cost; cache/identity.hpp gives those of a device that was
-// opened.
+// DeviceFacts: the facts about a device, besides its Arch, that decisions depend on. The families
+// use them for defaults, grids and predicted cost. cache/identity.hpp reads them from an opened
+// device.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ namespace attune {
 struct DeviceFacts {
   int sm_count = 1;               // multiprocessors; on a CPU: threads that will run
   int64_t l2_bytes = 0;           // on a CPU: last-level cache
-  double memory_bytes_per_s = 0;  // peak; 0 where it is not known
+  double memory_bytes_per_s = 0;  // peak; 0 if unknown
 
   bool operator==(const DeviceFacts&) const = default;
 };
 
-// "132 multiprocessors, 50 MB of L2, 4.9 TB/s"
+// Returns text such as "132 multiprocessors, 50 MB of L2, 4.9 TB/s".
 std::string to_text(const DeviceFacts& facts);
 
 struct KnownDevice {
@@ -28,7 +28,8 @@ struct KnownDevice {
   DeviceFacts facts;
 };
 
-// The device that stands for an arch when kernels are made away from it: "NVIDIA H200" for sm_90a.
+// Returns the device that kernels for an arch are made for on another machine: "NVIDIA H200" for
+// sm_90a.
 const KnownDevice& typical_device(const Arch& arch);
 
 }  // namespace attune

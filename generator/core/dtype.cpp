@@ -55,7 +55,7 @@ bool is_8_bit(Dtype dtype) { return dtype_bytes(dtype) == 1; }
 
 namespace {
 
-// One of two words, by its place.
+// Returns 0 or 1: which of two words `text` is.
 int parse_word(std::string_view key, std::string_view text, std::string_view first,
                std::string_view second) {
   if (text == first) return 0;

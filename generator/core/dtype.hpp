@@ -12,7 +12,8 @@ namespace attune {
 
 int dtype_bytes(Dtype dtype);
 std::string_view dtype_name(Dtype dtype);  // "bf16"
-// Accepts fp32, float32, bf16, bfloat16, fp16, float16, half, e4m3, e5m2, int8. Throws kInvalidArgument naming the accepted words.
+// Parses fp32, float32, bf16, bfloat16, fp16, float16, half, e4m3, e5m2, int8. Throws
+// kInvalidArgument that lists the valid words.
 Dtype parse_dtype(std::string_view text);
 
 bool is_8_bit(Dtype dtype);  // e4m3, e5m2 or int8

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one way to read the environment. Used wherever a variable chooses code or files: options, the
-// CPU plugin, NVRTC.
+// The only way to read the environment. Used wherever a variable chooses code or files: options,
+// the CPU plugin, NVRTC.
 #pragma once
 
 #include <filesystem>
@@ -10,13 +10,13 @@
 
 namespace attune {
 
-// Returns nullopt when the variable is not set. In a program that has rights its caller lacks
-// (setuid, setgid, file capabilities) no variable counts as set: the caller chose them, and would
+// Returns nullopt when the variable is not set. A program with rights that its caller lacks
+// (setuid, setgid, file capabilities) sees no variable as set: the caller chose them, and could
 // choose what runs with those rights.
 std::optional<std::string> environment_variable(const char* name);
 
-// The user's home directory: HOME, else what the user database says. Returns nullopt when neither
-// is an absolute path.
+// Returns the user's home directory: HOME, else the entry of the user database. Returns nullopt
+// when neither is an absolute path.
 std::optional<std::string> home_directory();
 
 // Returns the paths of a list with ':' between them; empty entries are left out.

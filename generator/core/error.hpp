@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one exception of attune. Thrown inside the libraries; the C ABI turns it into a status and a text.
+// The one exception type of attune. The libraries throw it; the C ABI turns it into a status and a
+// text.
 #pragma once
 
 #include <stdexcept>
@@ -8,7 +9,7 @@
 
 namespace attune {
 
-// Whose fault it is decides the code. Values equal the C statuses of attune.h and are frozen.
+// The code says whose fault the error is. Values equal the C statuses of attune.h and are frozen.
 enum class ErrorCode : int {
   kInvalidArgument = 1,  // caller: an argument is outside what the function accepts
   kUnsupported = 2,      // caller: a valid request that no kernel serves
@@ -33,7 +34,7 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-// The first lines of a compiler's log that speak of an error, or how the log begins.
+// Returns the first lines of a compiler's log that mention an error, else the beginning of the log.
 std::string first_errors(std::string_view log);
 
 }  // namespace attune

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Complaints of the JSON parser as our sentences; see json_text.hpp.
+// Turns complaints of the JSON parser into our sentences; see json_text.hpp.
 #include "generator/core/json_text.hpp"
 
 namespace attune {

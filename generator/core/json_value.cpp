@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// nlohmann's parser tells each event, and the tree grows by them; see json_value.hpp.
+// Builds the tree from the events of nlohmann's parser; see json_value.hpp.
 #include "generator/core/json_value.hpp"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace attune {
 namespace {
 
-// The path from the root to where the next value goes.
+// Keeps the path from the root to the place of the next value.
 class TreeBuilder {
  public:
   explicit TreeBuilder(JsonValue* root) : root_(root) {}
@@ -35,7 +35,7 @@ class TreeBuilder {
   }
 
  private:
-  // Returns where it stands now. A parent's list does not grow while one of its values is open.
+  // Returns the value's new address. A parent's list does not grow while one of its values is open.
   JsonValue* place(JsonValue value) {
     if (path_.empty()) {
       *root_ = std::move(value);

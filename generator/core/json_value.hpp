@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON that was read, as a tree whose destructor allocates nothing. nlohmann's own does, so it ends a
-// process whose memory is gone. What libattune.so reads (bundles, stores) is read into this; the program
-// may use nlohmann's. Both work with the functions of json_text.hpp.
+// A parsed JSON tree whose destructor allocates nothing. nlohmann's own destructor does, so it ends
+// a process that has run out of memory. libattune.so reads bundles and stores into this type; the
+// program may use nlohmann's. Both work with the functions of json_text.hpp.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ namespace attune {
 class JsonValue {
  public:
   using Member = std::pair<std::string, JsonValue>;
-  using Members = std::vector<Member>;  // in the order of the text; of equal keys the last counts
+  using Members = std::vector<Member>;  // in the order of the text; the last of equal keys counts
   using Items = std::vector<JsonValue>;
 
   JsonValue() = default;  // null
   template <class T>
   requires(!std::is_same_v<T, JsonValue>) explicit JsonValue(T value) : value_(std::move(value)) {}
-  // Throws kInvalidArgument for what is not JSON (with its line), nests deeper than kMaxJsonDepth, or
-  // holds a number beyond a double.
+  // Throws kInvalidArgument for text that is not JSON (with the line), that nests deeper than
+  // kMaxJsonDepth, or that holds a number beyond a double.
   static JsonValue parse(std::string_view text);
 
   bool is_null() const { return holds<std::monostate>(); }
@@ -32,11 +32,12 @@ class JsonValue {
   bool is_array() const { return holds<Items>(); }
   bool is_string() const { return holds<std::string>(); }
   bool is_boolean() const { return holds<bool>(); }
-  bool is_number_unsigned() const { return holds<uint64_t>(); }  // an integer that is not negative
+  bool is_number_unsigned() const { return holds<uint64_t>(); }  // an integer >= 0
   bool is_number_integer() const { return holds<int64_t>() || is_number_unsigned(); }
   bool is_number() const { return holds<double>() || is_number_integer(); }
 
-  // Returns the value. For numbers T is double, int64_t or uint64_t, and integers become any of them.
+  // Returns the value. For numbers T is double, int64_t or uint64_t, and integers become any of
+  // them.
   template <class T>
   T get() const {
     if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
@@ -48,15 +49,15 @@ class JsonValue {
     }
   }
 
-  // Of an object: its member, or end(). Of a list: its items.
+  // For an object: its member, or end(). For a list: its items.
   const JsonValue* find(std::string_view key) const;
   bool contains(std::string_view key) const { return is_object() && find(key) != end(); }
   const JsonValue* begin() const { return is_array() ? items().data() : nullptr; }
   const JsonValue* end() const { return is_array() ? begin() + items().size() : nullptr; }
-  // Returns it as JSON text, for messages.
+  // Returns the value as JSON text, for messages.
   std::string dump() const;
 
-  // Reading fills these.
+  // The parser fills these.
   Members& members() { return std::get<Members>(value_); }
   Items& items() { return std::get<Items>(value_); }
   const Items& items() const { return std::get<Items>(value_); }

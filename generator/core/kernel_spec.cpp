@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Splitting a Problem into KernelSpec and Shape; see kernel_spec.hpp. Their texts stand in problem_text.cpp.
+// Splits a Problem into KernelSpec and Shape; see kernel_spec.hpp. Their texts are in
+// problem_text.cpp.
 #include "generator/core/kernel_spec.hpp"
 
 #include <fmt/format.h>
@@ -13,7 +14,7 @@ int64_t round_up_to_power_of_two(int64_t value) {
   return value <= 1 ? value : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
 }
 
-// Closed windows that no mask needs are normalised, so that equal kernels have equal specs.
+// Normalises window sides that a mask makes superfluous, so that equal kernels have equal specs.
 int64_t normal_window_right(const Problem& p) {
   if (p.window_right < 0) return -1;
   return p.mask == Mask::kNone ? p.window_right : -1;  // the diagonal already bounds the right side

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// KernelSpec: the part of a Problem that is compiled in. Shape (problem.hpp): the part that is not. The Arch stands beside
-// both, so that the same spec means the same on every machine.
+// KernelSpec: the part of a Problem that is compiled in. Shape (problem.hpp): the part that is not.
+// The Arch is separate from both, so that a spec means the same on every machine.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ struct KernelSpec : SpecFields {
 KernelSpec spec_of(const Problem& problem);
 Shape shape_of(const Problem& problem);
 Problem problem_of(const KernelSpec& spec, const Shape& shape);
-// With lengths of 0, and heads of the spec's ratio.
+// Returns a problem with lengths of 0, and heads in the spec's ratio.
 Problem problem_of(const KernelSpec& spec);
 
-// What validate(Problem) says of each half, for halves that come from a file. Throw
+// Check each half as validate(Problem) does, for halves that come from a file. Throw
 // kInvalidArgument or kUnsupported.
 void validate(const KernelSpec& spec);
 void validate(const Shape& shape);
@@ -31,13 +31,14 @@ void validate(const Shape& shape);
 // Canonical texts; their digests are the identities in the store (cache/FORMAT.md).
 std::string to_text(const KernelSpec& spec);
 std::string to_text(const Shape& shape);
-// Their inverse. Throw kInvalidArgument for any other text, and what validate throws.
+// Parse canonical texts. Throw kInvalidArgument for any other text, and the errors of validate.
 KernelSpec parse_spec_text(std::string_view text);
 Shape parse_shape_text(std::string_view text);
-// A spec in the keys of a problem, for people: "dtype=bf16,head_dim=128,heads=4/1,mask=none". It has
-// no lengths, and its heads are the ratio.
+// Returns a spec as a problem's text, for people: "dtype=bf16,head_dim=128,heads=4/1,mask=none". It
+// has no lengths, and its heads are the ratio.
 std::string to_problem_text(const KernelSpec& spec);
-// Shapes of one bucket share a winner unless an exact one exists: each length and batch * num_heads_q rounded up to a power of two.
+// Returns the bucket of a shape: each length, and batch * num_heads_q, rounded up to a power of
+// two. Shapes of one bucket share a winner unless an exact one exists.
 std::string bucket_of(const Shape& shape);
 
 }  // namespace attune

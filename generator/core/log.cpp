@@ -11,7 +11,8 @@
 namespace attune {
 namespace {
 
-// The one mutable global of the library: a sink must be reachable from everywhere and is set at the border.
+// The one mutable global of the library: a sink must be reachable from everywhere, and is set at
+// the border.
 struct SinkHolder {
   std::mutex mutex;
   LogSink sink;
@@ -40,7 +41,7 @@ void pass_on(LogLevel level, std::string_view message) {
   ThreadLog* const thread_log = innermost;
   if (thread_log) {
     const PutBack at_end{thread_log};
-    innermost = thread_log->outer_;  // what the sink itself logs goes on outwards
+    innermost = thread_log->outer_;  // messages of the sink itself go to the outer one
     if (thread_log->sink_ && *thread_log->sink_) return (*thread_log->sink_)(level, message);
     return pass_on(level, message);
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library never prints: it calls a sink. Default: silence. Messages of a thread go to the
-// innermost ThreadLog that lives on it, and without one to the process's sink. The C interface puts a
-// context's function into a ThreadLog for the time of a call; the program sets the process's.
+// The library never prints: it calls a sink, which by default does nothing. Messages of a thread go
+// to its innermost living ThreadLog, or without one to the process's sink. The C interface puts a
+// context's function into a ThreadLog for the duration of a call; the program sets the process's
+// sink.
 #pragma once
 
 #include <functional>
@@ -15,15 +16,15 @@ namespace attune {
 
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
-// Thread-safe; replaces the sink of the process. Returns the former one.
+// Replaces the sink of the process and returns the former one. Thread-safe.
 LogSink set_log_sink(LogSink sink);
-// At the level of `code`; the sink's text begins with "AT101: ".
+// Logs at the level of `code`; the sink's text begins with "AT101: ".
 void log(LogCode code, std::string_view message);
 
-// While it lives, it gets all messages of the thread that made it. It lives on that thread's stack.
+// Gets all messages of the thread that made it while it lives. It lives on that thread's stack.
 class ThreadLog {
  public:
-  // `sink` is not owned; nullptr or an empty one: messages go on as without this object.
+  // `sink` is not owned. With nullptr or an empty sink, messages go on as without this object.
   explicit ThreadLog(const LogSink* sink);
   ~ThreadLog();
   ThreadLog(const ThreadLog&) = delete;

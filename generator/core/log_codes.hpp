@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages that the library logs, by number: "AT101: store ... is damaged". Programs match numbers, so a number never changes its meaning and is
-// never used again (tests/capi/log_codes.txt); texts may. Each has a level.
+// The messages that the library logs, by number: "AT101: store ... is damaged". Programs match
+// numbers, so a number never changes its meaning and is never reused (tests/capi/log_codes.txt);
+// texts may change. Each number has a level.
 #pragma once
 
 #include <array>

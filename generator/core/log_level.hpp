@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much a message matters.
+// Levels of messages.
 #pragma once
 
 #include <array>

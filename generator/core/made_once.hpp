@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A value that the first who asks makes. std::call_once is not used for it: an exception that passes
-// through it makes the C library load its unwinder, which ends a process whose memory is gone.
+// A value that its first reader makes. It does not use std::call_once: an exception that passes
+// through that makes the C library load its unwinder, which ends a process that has run out of
+// memory.
 #pragma once
 
 #include <atomic>
@@ -13,7 +14,7 @@ namespace attune {
 template <class T>
 class MadeOnce {
  public:
-  // Returns the value; make() gives it. When make throws, the next one who asks makes it.
+  // Returns the value that make() gave. If make throws, the next reader calls its own make.
   template <class Make>
   const T& get(const Make& make) const {
     if (const T* const made = made_.load(std::memory_order_acquire)) return *made;

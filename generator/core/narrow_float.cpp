@@ -9,7 +9,7 @@
 namespace attune {
 namespace {
 
-// A finite magnitude rounded to `significant` bits, and to multiples of `smallest` where those are
+// Rounds a finite magnitude to `significant` bits, or to multiples of `smallest` where those are
 // coarser. rint rounds to nearest even.
 float rounded(float magnitude, int significant, float smallest) {
   int exponent = 0;

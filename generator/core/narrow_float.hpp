@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// 16- and 8-bit numbers on the host: making inputs and reading results of kernels, in the tuner and
-// in tests. Round to nearest even, NaN stays NaN. 8-bit types saturate: finite values larger than
-// their largest become that; infinity stays infinity, which e4m3 has as NaN alone.
+// 16- and 8-bit numbers on the host, to make inputs and read results of kernels, in the tuner and
+// in tests. They round to nearest even, and NaN stays NaN. 8-bit types saturate: larger finite
+// values become the largest one. Infinity stays infinity, which e4m3 has as NaN alone.
 #pragma once
 
 #include <cstdint>

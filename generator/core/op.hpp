@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpDescription: what an op is to everything but its kernels and its oracle: its name, which problems
-// it has, its operands, its useful work. Each op has a file in ops/; nothing else asks which op a
-// problem has. tuner/oracles/ has what its results must be.
+// OpDescription: everything about an op but its kernels and its oracle: name, valid problems,
+// operands, useful work. Each op has a file in ops/; no other code asks which op a problem has.
+// tuner/oracles/ computes the expected results.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace attune {
 
-// The places that a call has for operands: fields of attune_operands (attune.h). An op uses some.
+// The operand slots of a call: fields of attune_operands (attune.h). Each op uses some of them.
 enum class Role : int {
   kQ,
   kK,
@@ -38,7 +38,7 @@ enum class Role : int {
 };
 inline constexpr int kNumRoles = 19;
 
-// The places of tensors, and those of factors with their names in messages.
+// The slots of tensors, and the slots of factors with their names in messages.
 inline constexpr Role kTensorRoles[] = {
     Role::kQ,  Role::kK,       Role::kV,    Role::kO,    Role::kDout, Role::kDq, Role::kDk,
     Role::kDv, Role::kDscores, Role::kNewK, Role::kNewV, Role::kCos,  Role::kSin};
@@ -51,7 +51,7 @@ inline constexpr FactorRole kFactorRoles[] = {{Role::kQScale, "q_scale"},
                                               {Role::kVScale, "v_scale"},
                                               {Role::kOScale, "o_scale"}};
 
-// How an operand is addressed, which follows from its role.
+// How an operand is addressed. It follows from the operand's role.
 enum class OperandKind {
   kTensor,   // elements [batch, rows, heads, columns] with three strides
   kRowSums,  // fp32 [batch, heads, rows] with two strides, both 0 where contiguous
@@ -66,15 +66,15 @@ constexpr OperandKind kind_of(Role role) {
 struct OperandSpec {
   Role role = Role::kQ;
   const char* name = "";       // in messages
-  Dtype dtype = Dtype::kFp32;  // of factors: of the tensor that they belong to
+  Dtype dtype = Dtype::kFp32;  // for factors: the type of their tensor
   int64_t batch = 0, rows = 0, heads = 0, columns = 1;
   bool transposed = false;    // [batch, heads, columns, rows], contiguous in rows
   bool written = false;       // else read
   bool optional = false;      // may be null
-  int block = 0;              // of factors: rows that share one; 0: all
-  int heads_per_factor = 1;   // of factors that attune makes itself, for measuring
-  bool added_to = false;      // of one that is written: what stands there counts
-  bool rows_at_most = false;  // rows of requests end to end, of which a call may have fewer
+  int block = 0;              // for factors: rows that share one; 0: all
+  int heads_per_factor = 1;   // for factors that attune makes itself, for measuring
+  bool added_to = false;      // for a written operand: its old contents count
+  bool rows_at_most = false;  // requests packed end to end; a call may have fewer rows
 
   OperandSpec of_packed(bool packed) const {
     OperandSpec operand = *this;
@@ -82,18 +82,18 @@ struct OperandSpec {
     return operand;
   }
 
-  // Strides step over `lines` of `line` contiguous elements.
+  // Strides step over `lines` pieces of `line` contiguous elements.
   int64_t lines() const { return transposed ? columns : rows; }
   int64_t line() const { return transposed ? rows : columns; }
   int64_t least_rows() const { return rows_at_most && rows > 0 ? 1 : rows; }
   bool empty() const { return batch == 0 || rows == 0 || columns == 0; }
-  // Of factors: whether the tensor that they belong to has any.
+  // For factors: true if their tensor has any.
   bool has_factors() const { return is_8_bit(dtype) || !optional; }
   int64_t blocks() const { return block > 0 ? (rows + block - 1) / block : 1; }
 };
 
-// The operands of a problem in the order of a call, each role once. A plan keeps them, so that its runs
-// only walk them.
+// The operands of a problem in the order of a call, each role once. A plan keeps the list, so that
+// runs only walk it.
 class OperandList {
  public:
   OperandList() = default;
@@ -118,34 +118,36 @@ class OperandList {
 struct OpDescription {
   Op op;
   std::string name;   // "prefill"
-  std::string alias;  // read as the name, never written; empty: none
-  // Checks what this op asks of its problems beyond what validate(Problem) asks of all. Throws
+  std::string alias;  // read as the name, never written; empty if none
+  // Checks the rules of this op, beyond those that validate(Problem) checks for all ops. Throws
   // kInvalidArgument or kUnsupported.
   void (*validate)(const Problem& problem);
   OperandList (*operands)(const Problem& problem);
   // Floating-point operations that the result needs; 0: the op is bound by memory alone.
   double (*useful_flops)(const Problem& problem);
-  // Its results tell of the programs as they are, so none becomes a built-in feature (recognised_programs.hpp).
+  // True if results depend on the programs as written, so none may become a built-in feature
+  // (recognised_programs.hpp).
   bool keeps_programs = false;
-  // Its problems say which gradients are asked (Problem::gradients).
+  // True if problems say which gradients to compute (Problem::gradients).
   bool has_gradients = false;
-  bool has_dropout = false;  // its problems may have it
-  // Its k and v are a cache of requests (templates/shared/cache_args.h): calls say where each has its keys, and how many.
+  bool has_dropout = false;  // problems may have dropout
+  // True if k and v are a cache of requests (templates/shared/cache_args.h): a call gives the place
+  // and number of each request's keys.
   bool has_cache = false;
-  bool appends = false;  // calls bring rows for that cache (templates/shared/append_args.h)
-  // Bytes that a call must read and write; null: those of all operands.
+  bool appends = false;  // calls bring new rows for the cache (templates/shared/append_args.h)
+  // Bytes that a call must read and write; null: the bytes of all operands.
   double (*useful_bytes)(const Problem& problem) = nullptr;
 };
 
 const std::vector<const OpDescription*>& all_ops();
-// Adds an op from elsewhere (of a test), which must stay alive. To be called before anything else.
+// Adds an op from elsewhere (a test, say), which must stay alive. Call it before anything else.
 void add_op(const OpDescription& op);
-// Throws kInvalidArgument for a value that no op has, given as `argument`.
+// Throws kInvalidArgument for a value that is not an op; the message names `argument`.
 const OpDescription& describe(Op op, const char* argument = "op");
 
 OperandList operands_of(const Problem& problem);
 double useful_flops(const Problem& problem);
-// Bytes of all tensors, each once, or what the op says of itself.
+// Returns the bytes of all tensors, each once, or the op's own answer.
 double operand_bytes(const Problem& problem);
 
 }  // namespace attune

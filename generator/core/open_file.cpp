@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening by kind; see open_file.hpp. The kind is looked at before the file is opened, for opening
-// some devices acts on them, and again afterwards, for another file may stand there by then.
+// Opens files by kind; see open_file.hpp. The kind is checked before opening, since opening some
+// devices acts on them, and again afterwards, since another file may be there by then.
 #include "generator/core/open_file.hpp"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Status = struct stat;
 
-constexpr int kMostLinks = 40;  // as Linux
+constexpr int kMostLinks = 40;  // Linux has the same limit
 
 std::string not_regular(mode_t mode) {
   return fmt::format("it is {}, not a regular file", kind_of_file(mode));
@@ -29,8 +29,8 @@ bool is_own_or_roots(const Status& status) {
   return status.st_uid == ::geteuid() || status.st_uid == 0;
 }
 
-// Returns what another user laid in the way: a link, or the FIFO itself. A link of /proc names an
-// open file, whose text is no path; that file was given to this process.
+// Returns the link or FIFO on the way that another user put there. A link below /proc names an open
+// file by a text that is not a path; that file was given to this process.
 std::string laid_by_another(fs::path path) {
   for (int links = 0; links < kMostLinks; ++links) {
     Status status{};
@@ -44,7 +44,7 @@ std::string laid_by_another(fs::path path) {
       return "";
     const fs::path target = fs::read_symlink(path, failed);
     if (failed) return "";
-    path = path.parent_path() / target;  // an absolute target stands alone
+    path = path.parent_path() / target;  // an absolute target replaces the path
   }
   return "";
 }
@@ -93,7 +93,7 @@ bool is_stream(const fs::path& path) {
 FileDescriptor open_stream(const fs::path& path, int flags, std::string* why) {
   const auto refuse_kind = [&](const Status& status) {
     if (!is_character_stream(status.st_mode))
-      *why = fmt::format("it is {}; it must be a file, a pipe or a character device",
+      *why = fmt::format("it is {}; must be a file, a pipe or a character device",
                          kind_of_file(status.st_mode));
     return !why->empty();
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks a path from "/" on, entry by entry: what stands above an entry has been checked before it
-// is looked at.
+// Walks a path from "/", entry by entry: everything above an entry is checked before the entry is
+// looked at.
 #include "generator/core/private_path.hpp"
 
 #include <fmt/format.h>
@@ -24,10 +24,10 @@ namespace {
 namespace fs = std::filesystem;
 using Status = struct stat;
 
-constexpr int kMostLinks = 40;  // as Linux
+constexpr int kMostLinks = 40;  // Linux has the same limit
 
-// The group that many systems give each user for himself: named as the user, with nobody else in
-// it.
+// True for the private group that many systems give each user: named like the user, with no other
+// members.
 bool is_own_group(gid_t gid) {
   if (gid == 0) return false;
   std::vector<char> user_text(4096), group_text(16384);
@@ -50,15 +50,15 @@ bool others_can_write(const Status& status) {
          ((status.st_mode & S_IWGRP) != 0 && !is_own_group(status.st_gid));
 }
 
-enum class Goal { kFile, kPlace, kFolder };  // there, perhaps there, a directory to be made
+enum class Goal { kFile, kPlace, kFolder };  // existing file, possible file, directory to be made
 
-// Plain strings: a launch waits for this, and fs::path costs more than the system calls.
+// Uses plain strings: a launch waits for this, and fs::path costs more than the system calls.
 class Walk {
  public:
   Walk(const fs::path& path, const Guarded& what, Goal goal)
       : path_(path), what_(what), goal_(goal) {}
 
-  // The path without links; nothing may stand there.
+  // Returns the path without links; the last entry may be missing.
   std::string to_end() {
     std::error_code failed;
     left_ = path_.is_absolute() ? path_.native() : fs::absolute(path_, failed).native();
@@ -67,7 +67,8 @@ class Walk {
     std::string file;
     while (!left_.empty() && file.empty()) file = step();
     std::string folder = real_.empty() ? "/" : real_;
-    if (file.empty() && goal_ != Goal::kFolder) return folder;  // refused for what it is
+    if (file.empty() && goal_ != Goal::kFolder)
+      return folder;  // require_regular refuses it, as a directory
     require_private("directory", folder, status_of(folder));
     return file.empty() ? folder : file;
   }
@@ -109,7 +110,7 @@ class Walk {
     return part;
   }
 
-  // Takes the next part of the path. Answers the file when it was that, else nothing.
+  // Takes the next part of the path. Returns the file if the part was one, else nothing.
   std::string step() {
     const std::string part = next_part();
     if (part.empty() || part == ".") return {};
@@ -154,13 +155,13 @@ class Walk {
     left_ = target + left_;
   }
 
-  // The environment is asked only where an entry would be refused: a launch waits for this walk.
+  // Reads the environment only if an entry would be refused: a launch waits for this walk.
   static bool is_trusted(const std::string& entry) {
     return is_in_one_of(trusted_folders(), entry);
   }
 
-  // Whoever owns "/" can change everything anyway. In a user namespace without root that is the uid
-  // that stands for the users it does not know.
+  // The owner of "/" can change everything anyway. In a user namespace without root, that owner is
+  // the uid that stands for all unknown users.
   void require_owner(const char* noun, const std::string& entry, const Status& status) const {
     if (status.st_uid == ::geteuid() || status.st_uid == 0 || status.st_uid == root_owner_) return;
     if (is_trusted(entry)) return;
@@ -175,7 +176,7 @@ class Walk {
     if (!others_can_write(status)) return;
     const bool by_all = (status.st_mode & S_IWOTH) != 0;
     if (!by_all && is_trusted(entry)) return;
-    // A directory of root may be one of the system's, which has its mode for a reason.
+    // A directory of root may belong to the system, which chose its mode for a reason.
     const bool ours = status.st_uid == ::geteuid() &&
                       (S_ISREG(status.st_mode) || ::geteuid() != 0) &&
                       (status.st_mode & S_ISVTX) == 0;
@@ -191,8 +192,8 @@ class Walk {
   const fs::path& path_;
   const Guarded& what_;
   const Goal goal_;
-  std::string left_;  // what of the path was not taken yet
-  std::string real_;  // the directory it starts from; empty is "/"
+  std::string left_;  // the part of the path that is still to be walked
+  std::string real_;  // the current real directory; empty is "/"
   uid_t root_owner_ = 0;
   int links_ = 0;
 };

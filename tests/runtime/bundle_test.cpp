@@ -244,8 +244,9 @@ TEST_F(BundleTest, BadManifestsAreRefusedWithTheirPath) {
   write_manifest("{");
   EXPECT_THAT(refusal(), HasSubstr("manifest.json: not JSON, at line 1"));
   write_manifest("[]");
-  EXPECT_THAT(refusal(),
-              HasSubstr("manifest.json: [] stands where an object with attune_bundle is accepted"));
+  EXPECT_THAT(
+      refusal(),
+      HasSubstr("manifest.json: [] is given; must be an object with member \"attune_bundle\""));
   write_manifest(R"({"attune_bundle": 1, "kernels": {"a": )" + std::string(300000, '[') +
                  std::string(300000, ']') + "}}");
   EXPECT_THAT(refusal(), HasSubstr("JSON nests deeper than 64 levels"));
@@ -284,7 +285,8 @@ TEST_F(BundleTest, AManifestsFieldOfAnotherTypeIsNamed) {
   }
   nlohmann::json changed = sound;
   changed["kernels"][0]["winners"] = {3};
-  EXPECT_THAT(refusal_of(changed), HasSubstr("3 stands where an object with problem is accepted"));
+  EXPECT_THAT(refusal_of(changed),
+              HasSubstr("3 is given; must be an object with member \"problem\""));
 }
 
 }  // namespace
