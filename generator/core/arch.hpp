@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What code is made for: a CUDA compute capability or a CPU, with the limits a search space must
+// Arch: what code is made for. A CUDA compute capability or a CPU, with the limits that a search
+// space must respect.
 // respect.
 #pragma once
 

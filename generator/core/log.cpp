@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where messages go; see log.hpp.
+// The sinks of messages; see log.hpp.
 #include "generator/core/log.hpp"
 
 #include <fmt/format.h>

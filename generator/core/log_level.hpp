@@ -10,7 +10,7 @@ namespace attune {
 
 enum class LogLevel : int { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
 
-// As ATTUNE_LOG and the program's lines have them, by value.
+// The names in ATTUNE_LOG and in the program's lines, by value.
 inline constexpr std::array<std::string_view, 4> kLogLevelNames{"debug", "info", "warning",
                                                                 "error"};
 constexpr std::string_view log_level_name(LogLevel level) {

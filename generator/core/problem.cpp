@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Validation of what all ops have; what is one op's stands in ops/, parsing in problem_text.cpp. See problem.hpp.
+// Validation that all ops share. See problem.hpp; rules of one op are in ops/, parsing is in
+// problem_text.cpp.
 #include "generator/core/problem.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +19,7 @@ namespace {
 constexpr int kMinHeadDim = 16;
 constexpr int kHeadDimStep = 8;
 constexpr int kMaxHeads = 65536;
-constexpr double kMaxRows = 0x1p50;  // of 1 KB: strides, tiles and bytes stay within 64 bits
+constexpr double kMaxRows = 0x1p50;  // rows of 1 KB: strides, tiles and bytes stay within 64 bits
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Error(ErrorCode::kInvalidArgument, message);
@@ -265,7 +266,8 @@ bool is_8_bit(const SpecFields& p) {
 }
 
 int64_t padded_row(Dtype dtype, int64_t head_dim) {
-  const int64_t behind_first = 16 / dtype_bytes(dtype) - 1;  // all ones: each launch asks
+  // a mask of ones; each launch calls this
+  const int64_t behind_first = 16 / dtype_bytes(dtype) - 1;
   return (head_dim + behind_first) & ~behind_first;
 }
 

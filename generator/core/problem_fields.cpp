@@ -16,7 +16,7 @@ namespace {
 using namespace problem_values;
 constexpr Part kSpec = Part::kSpec, kShape = Part::kShape;
 
-// A field of one value, which `at` finds in a Problem. `last`: of an enumeration.
+// Makes a field of one value, which `at` finds in a Problem. `last` is for enumerations.
 template <class At, class Value>
 ProblemField one_value(Part part, const std::string& name, const std::string& meaning, At at,
                        Value last) {
@@ -37,7 +37,8 @@ std::string with_key(const ProblemField& field, const Problem& p) {
   return fmt::format("{}={}", field.key, field.print(p));
 }
 
-// Stands in every text of its part, and in a problem's where `is_brief` does not hold.
+// Makes a field that is in every text of its part. A problem's text omits it if `is_left_out`
+// holds.
 ProblemField always(ProblemField field, bool (*is_left_out)(const Problem&)) {
   field.always_written = true;
   field.default_is_off = false;
@@ -52,7 +53,7 @@ ProblemField feature(ProblemField field, const char* without) {
   return field;
 }
 
-// One key=value in a problem's text for two fields that are equal: this one writes it.
+// Makes the field that writes one key=value for two fields, if they are equal.
 ProblemField first_of_two(ProblemField field, const char* common,
                           bool (*are_equal)(const Problem&)) {
   field.always_written = true;
@@ -75,10 +76,10 @@ ProblemField op_field() {
 bool never(const Problem&) { return false; }
 bool equal_head_dims(const Problem& p) { return p.head_dim_qk == p.head_dim_v; }
 bool equal_lengths(const Problem& p) { return p.seqlen_q == p.seqlen_kv; }
-// 8-bit operands give a result of 16 bits.
+// 8-bit operands give a 16-bit result.
 Dtype usual_dtype_o(Dtype dtype_q) { return is_8_bit(dtype_q) ? Dtype::kBf16 : dtype_q; }
 
-// dtype_kv and dtype_o follow dtype unless they are given, too.
+// dtype_kv and dtype_o follow dtype unless they are given.
 ProblemField dtype_field() {
   ProblemField field =
       one_value(Part::kSpec, "dtype_q", "of q, k, v and o; with 8-bit q, k, v o is bf16",
@@ -96,7 +97,7 @@ std::string heads_text(const Problem& p) {
   return fmt::format("{}/{}", p.num_heads_q, p.num_heads_kv);
 }
 
-// What a spec has of the heads. A problem's text has its heads in this place.
+// The ratio of heads in a spec's text. A problem's text has its heads in this place.
 ProblemField ratio_field() {
   return {.part = Part::kSpec,
           .name = "gqa_ratio",
@@ -205,7 +206,7 @@ ProblemField repeats_field() {
   return field;
 }
 
-// Of score features (score_feature.hpp).
+// The fields of score features (score_feature.hpp).
 std::vector<ProblemField> score_fields() {
   return {
       feature(one_value(kSpec, "softcap", "scores become N tanh(score / N)", ATTUNE_AT(softcap), 0),
@@ -334,7 +335,7 @@ std::deque<ProblemField>& mutable_fields() {
   return fields;
 }
 
-// Keys that set two fields alike. They stand before those in the help.
+// Keys that set two fields alike. The help lists them before those two.
 struct Shorthand {
   const char* name;
   const char* meaning;

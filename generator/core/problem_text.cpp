@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The texts of a Problem, a KernelSpec and a Shape, and their parsers. All of them walk the table of
+// The texts of a Problem, a KernelSpec and a Shape, and their parsers. All walk the table of
 // fields; see problem_fields.hpp.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -32,7 +32,7 @@ std::string_view trimmed(std::string_view text) {
 
 using Pair = std::pair<std::string_view, std::string_view>;
 
-// "a=1, b=2" apart: people write spaces around commas.
+// Splits "a=1, b=2"; spaces around commas are fine.
 std::vector<Pair> pairs_of(std::string_view text) {
   std::vector<Pair> pairs;
   while (!trimmed(text).empty()) {
@@ -60,7 +60,7 @@ const ProblemKey& key_named(std::string_view name) {
   refuse(fmt::format("problem key is \"{}\"; must be {}", name, fmt::join(known, ", ")));
 }
 
-// Reads the pairs of a problem's text and keeps which key set which field.
+// Reads the pairs of a problem's text and remembers which key set which field.
 class TextReader {
  public:
   void apply(const Pair& pair) {
@@ -96,7 +96,7 @@ std::string brief(const ProblemField& field, const Problem& problem) {
   return field.is_default(problem) ? "" : fmt::format("{}={}", field.key, field.print(problem));
 }
 
-// Of the fields that `is_in` takes.
+// Returns the text of the fields that `is_in` accepts.
 template <class IsIn>
 std::string brief_text(const Problem& problem, const IsIn& is_in) {
   std::string text;
@@ -124,7 +124,7 @@ void refuse_files(const std::vector<Pair>& pairs) {
                       name, value));
 }
 
-// What `text` says of one part; the caller compares the canonical text of the result with it.
+// Parses one part; the caller compares the canonical text of the result with `text`.
 Problem parse_canonical(std::string_view text, Part part) {
   const std::vector<Pair> pairs = pairs_of(text);
   Problem problem;
@@ -135,7 +135,8 @@ Problem parse_canonical(std::string_view text, Part part) {
   return problem;
 }
 
-// Puts mask=causal_bottom_right in the place of mask=causal and of is_causal=1, as Python's functions take them; true where one stood.
+// Replaces mask=causal and is_causal=1, which Python's functions take, by mask=causal_bottom_right.
+// True if one was there.
 bool name_alignment(std::vector<Pair>* pairs) {
   bool is_causal = false;
   const bool has_mask = std::any_of(pairs->begin(), pairs->end(),
@@ -155,7 +156,8 @@ bool name_alignment(std::vector<Pair>* pairs) {
   return is_causal;
 }
 
-// Rows over a cache stand at its end; elsewhere "causal" does not say how unequal lengths are aligned.
+// Rows over a cache are at its end; elsewhere "causal" does not say how unequal lengths are
+// aligned.
 void require_one_alignment(const Problem& problem) {
   if (describe(problem.op).has_cache || problem.seqlen_q == problem.seqlen_kv) return;
   refuse(fmt::format(
@@ -169,7 +171,7 @@ void require_one_alignment(const Problem& problem) {
 Problem read_problem(std::string_view text, TextLengths lengths, TextFiles files) {
   std::vector<Pair> pairs = pairs_of(text);
   if (files == TextFiles::kRefused) refuse_files(pairs);
-  // dtype first: dtype_kv and dtype_o say what differs from it.
+  // dtype goes first: dtype_kv and dtype_o then override it.
   std::stable_partition(pairs.begin(), pairs.end(),
                         [](const Pair& pair) { return pair.first == "dtype"; });
   const bool is_plainly_causal = name_alignment(&pairs);

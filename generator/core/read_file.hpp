@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a whole file that somebody named.
+// Reads a whole file that somebody named.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace attune {
 
-// The library reads regular files alone; the program reads a pipe or a device too, which its user
+// The library reads only regular files; the program also reads pipes and devices that its user
 // names.
 enum class FileKinds { kRegular, kStreamsToo };
 

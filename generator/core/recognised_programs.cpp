@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See recognised_programs.hpp. Programs are trees (program.hpp), so that their texts may say it in any words.
+// See recognised_programs.hpp. Programs are compared as trees (program.hpp), so the wording of
+// their texts does not matter.
 #include "generator/core/recognised_programs.hpp"
 
 #include <algorithm>
@@ -32,7 +33,7 @@ bool is_name(const Node& node, Name name) {
 
 // ---- masks: comparisons of sums of names
 
-// factors of q_idx, kv_idx, seqlen_q and seqlen_kv, and a number.
+// A sum: factors of q_idx, kv_idx, seqlen_q and seqlen_kv, and a number.
 struct Sum {
   std::array<int64_t, 4> factors{};
   int64_t number = 0;
@@ -44,7 +45,7 @@ struct Sum {
   }
 };
 
-// Numbers beyond it might wrap in 32 bits.
+// Larger numbers might wrap in 32 bits.
 constexpr int64_t kLargest = 1 << 28;
 
 std::optional<Sum> sum_of(const Program& program, int number) {
@@ -74,14 +75,14 @@ std::optional<Sum> sum_of(const Program& program, int number) {
   return sum.add(*b, node.operation == Operation::kAdd ? 1 : -1);
 }
 
-// Rows see keys from or up to the diagonal and `beyond` more.
+// One side of a band: rows see keys from, or up to, the diagonal and `beyond` more.
 struct Band {
   bool is_left = false;  // from; else up to
   bool is_bottom_right = false;
   int64_t beyond = 0;
 };
 
-// What "sum >= 0" says.
+// Returns the band that "sum >= 0" describes.
 std::optional<Band> band_of(const Sum& sum) {
   const auto& [q, kv, seqlen_q, seqlen_kv] = sum.factors;
   if (std::abs(q) != 1 || kv != -q || seqlen_q != -seqlen_kv || sum.number < 0) return std::nullopt;
@@ -89,7 +90,7 @@ std::optional<Band> band_of(const Sum& sum) {
   return Band{q < 0, seqlen_kv != 0, sum.number};
 }
 
-// a < b or a <= b of two ints, whatever way it is written.
+// The comparison a < b or a <= b of two ints, however it is written.
 struct Comparison {
   int a = 0, b = 0;
   bool is_less = false;
@@ -105,7 +106,7 @@ std::optional<Comparison> comparison_of(const Program& program, int number) {
   return Comparison{node.operands[0], node.operands[1], is_less};
 }
 
-// The bands that a comparison is; none where it is something else.
+// Returns the bands that a comparison describes; empty if it is not of that form.
 std::vector<Band> bands_of(const Program& program, int number) {
   const auto compared = comparison_of(program, number);
   if (!compared) return {};
@@ -127,13 +128,13 @@ std::vector<Band> bands_of(const Program& program, int number) {
   return bands;
 }
 
-// Takes a band into the problem's mask and windows where they can say it.
+// Moves a band into the problem's mask and windows if they can express it.
 bool take(const Band& band, Problem* p) {
   const bool same_diagonals = p->seqlen_q == p->seqlen_kv;
   const bool is_top_left = !band.is_bottom_right && !same_diagonals;
   const bool is_plain = p->mask == Mask::kNone && p->window_left < 0 && p->window_right < 0;
   const Mask causal = is_top_left ? Mask::kCausalTopLeft : Mask::kCausalBottomRight;
-  // These count from the diagonal that the mask has; prefix is refused beside one.
+  // These features count from the mask's diagonal; prefix is refused with a mask.
   const bool holds_diagonal = p->prefix || (is_top_left && (p->alibi || p->chunk > 0));
   if (!band.is_left && band.beyond == 0 && (p->mask == causal || (is_plain && !holds_diagonal))) {
     p->mask = causal;
@@ -147,7 +148,7 @@ bool take(const Band& band, Problem* p) {
   return true;
 }
 
-// What && joins, deepest left first.
+// Returns the terms that && joins, deepest left first.
 std::vector<int> terms_of(const Program& program) {
   std::vector<int> open{program.root()}, terms;
   while (!open.empty()) {
@@ -164,7 +165,7 @@ std::vector<int> terms_of(const Program& program) {
   return terms;
 }
 
-// Causal masks first: windows have the diagonal of the mask.
+// Takes causal masks first, because windows use the diagonal of the mask.
 std::vector<int> taken_terms(const Program& program, Problem* p) {
   std::vector<int> taken;
   for (const bool wants_causal : {true, false})
@@ -195,7 +196,7 @@ void take_mask(Problem* p) {
         if (std::count(taken.begin(), taken.end(), there) == 0) return std::nullopt;
         return builder.constant(true);
       }));
-  // Calls go on giving what the program captures.
+  // Calls must go on giving what the program captures, so nothing may be lost.
   if (rest.captures().size() != program.captures().size() ||
       rest.scalars().size() != program.scalars().size())
     return;
@@ -221,7 +222,7 @@ bool reads_score(const Program& program) {
                      [](const Node& node) { return is_name(node, Name::kScore); });
 }
 
-// An operand of the root as a program of its own.
+// Returns an operand of the root as a separate program.
 Program operand_of(const Program& program, size_t which, bool is_negated) {
   Builder builder("score_mod");
   return builder.finish(
@@ -242,7 +243,7 @@ bool share_a_name(const Program& a, const Program& b) {
          shares(a.scalars(), b.captures()) || shares(a.scalars(), b.scalars());
 }
 
-// The mask of where(mask, score, -INFINITY) goes to the problem's. Whether it did.
+// Moves the mask of where(mask, score, -INFINITY) to the problem's mask program. True if it did.
 bool take_hidden(const Program& program, Problem* p) {
   const Node& root = node_of(program, program.root());
   if (root.operation != Operation::kSelect) return false;
@@ -262,7 +263,7 @@ bool take_hidden(const Program& program, Problem* p) {
   return true;
 }
 
-// c * tanh(score / c) with a constant c.
+// Returns c if the program is c * tanh(score / c) with a constant c.
 std::optional<float> softcap_of(const Program& program) {
   const Node& root = node_of(program, program.root());
   if (root.operation != Operation::kMultiply) return std::nullopt;
@@ -283,7 +284,7 @@ std::optional<float> softcap_of(const Program& program) {
 void take_score(Problem* p) {
   const UserProgram* mod = find_user_program(p->score_mod);
   if (mod == nullptr || mod->program.kind() != score::Kind::kScore) return;
-  // A map that tells what the masks show knows of no others.
+  // A map that repeats the masks knows of no other mask.
   const bool may_join = p->block_map != BlockMapUse::kSkips;
   while (may_join && take_hidden(mod->program, p)) mod = find_user_program(p->score_mod);
   if (mod->program == score::identity()) {
@@ -304,7 +305,7 @@ Problem with_built_ins(const Problem& problem) {
   try {
     if (p.score_mod) take_score(&p);
     if (p.mask_mod) take_mask(&p);
-  } catch (const Error&) {  // parts that together are too large for one program
+  } catch (const Error&) {  // the joined parts are too large for one program
     return problem;
   }
   if (p.block_map == BlockMapUse::kSkips && !has_mask_program(p)) p.block_map = BlockMapUse::kNone;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing a file whole or not at all; see replace_file.hpp.
+// Writes a file whole or not at all; see replace_file.hpp.
 #include "generator/core/replace_file.hpp"
 
 #include <fcntl.h>
@@ -19,13 +19,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostNames = 100;  // left by processes that were killed
+constexpr int kMostNames = 100;  // killed processes leave such names behind
 
 [[noreturn]] void fail(const fs::path& path, std::string_view why) {
   throw Error(ErrorCode::kIo, fmt::format("cannot write {}: {}", path.string(), why));
 }
 
-// A new file beside `path`, and its name.
+// Makes a new file next to `path`, and sets its name.
 FileDescriptor open_beside(const fs::path& path, unsigned mode, std::string* name) {
   FileDescriptor file;
   for (int n = 0; n < kMostNames && !file; ++n) {
@@ -52,7 +52,7 @@ void write_stream(const fs::path& path, std::string_view bytes) {
   if (!write_all(stream.get(), bytes)) fail(path, std::strerror(errno));
 }
 
-// /dev/stdout and its like, where they stand for a file.
+// Refuses /dev/stdout and similar links if they point at a file.
 void refuse_link_of_system(const fs::path& path) {
   std::error_code no_link;
   if (fs::read_symlink(path, no_link).native().starts_with("/proc/"))
@@ -61,7 +61,7 @@ void refuse_link_of_system(const fs::path& path) {
                                             path.string()));
 }
 
-// What was tuned does not go for a page or a list.
+// Refuses to overwrite a store: a page or a list must not replace tuned results.
 void refuse_store(const fs::path& path, std::string_view bytes) {
   constexpr std::string_view kMagic("SQLite format 3\0", 16);
   char begin[kMagic.size()] = {};

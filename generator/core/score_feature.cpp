@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of score features, and the program that those of a spec make together.
+// The list of score features, and the program that the features of a spec make together.
 #include "generator/core/score_feature.hpp"
 
 #include <fmt/format.h>
@@ -35,8 +35,8 @@ std::vector<const ScoreFeature*>& mutable_features() {
   return features;
 }
 
-// The programs of the features that are on, and what they make together. Part i of the whole is that of feature i - 1: part 0 is
-// the score as it is.
+// The programs of the features that are on, and the program that they make together. Part i of the
+// whole is from feature i - 1; part 0 is the raw score.
 struct Composed {
   score::Program whole = score::identity();
   std::vector<const ScoreFeature*> features;
@@ -56,7 +56,7 @@ Composed compose(const SpecFields& spec) {
   return made;
 }
 
-// Which of a program's captures or scalars was declared at this place.
+// Returns the capture or scalar of a program that was declared at this place.
 template <class Named>
 const Named& declared_at(int place, const std::vector<Named>& used,
                          const std::vector<score::Origin>& origins) {
@@ -164,8 +164,9 @@ score::Program score_program(const SpecFields& spec) { return compose(spec).whol
 
 namespace {
 
-// Where the whole program has what a half of it reads; nullopt where the whole does not read it, for it is the same without this
-// half: under a mask that hides everything, say. `features` are those of the half's parts.
+// Returns the places in the whole program of what one half reads. Returns nullopt if the whole does
+// not read all of it: then the whole is the same without this half, as under a mask that hides
+// everything. `features` are those of the half's parts.
 std::optional<std::vector<int>> places_in(const Composed& whole,
                                           const std::vector<score::Origin>& of_whole,
                                           const std::vector<const ScoreFeature*>& features,
@@ -211,7 +212,7 @@ ScoreHalf mask_program(const SpecFields& spec) { return half_of(spec, true); }
 
 namespace {
 
-// Where ScoreArgs holds what one program of two with the same origins reads.
+// Returns the places in ScoreArgs for one of two programs with the same origins.
 std::vector<int> places_of(const std::vector<score::Origin>& wanted,
                            const std::vector<score::Origin>& known,
                            const std::vector<int>& places) {
@@ -223,7 +224,7 @@ std::vector<int> places_of(const std::vector<score::Origin>& wanted,
   return found;
 }
 
-// What stands behind the score program only adds, or hides.
+// Stops at the score program: later features only add, or hide.
 std::optional<ScoreHalf> load_slope_program(const SpecFields& spec) {
   const Composed whole = compose(spec);
   std::vector<const ScoreFeature*> features;
@@ -242,7 +243,7 @@ std::optional<ScoreHalf> load_slope_program(const SpecFields& spec) {
   auto captures =
       places_in(whole, whole.whole.capture_origins(), features, half->capture_origins());
   auto scalars = places_in(whole, whole.whole.scalar_origins(), features, half->scalar_origins());
-  if (!captures || !scalars) return std::nullopt;  // all is hidden
+  if (!captures || !scalars) return std::nullopt;  // everything is hidden
   return ScoreHalf{*half, {std::move(*captures), std::move(*scalars)}};
 }
 
@@ -250,7 +251,8 @@ std::optional<ScoreHalf> load_slope_program(const SpecFields& spec) {
 
 std::optional<ScoreHalf> score_slope_program(const SpecFields& spec) {
   if (is_of_load(spec.score_gradient)) return load_slope_program(spec);
-  // Gradients of what stands behind softcap and score program do not move with the raw score.
+  // These gradients are of inputs after softcap and score program, so they do not move with the raw
+  // score.
   if (spec.score_gradient != ScoreGradient::kNone || !has_score_stage(spec)) return std::nullopt;
   const ScoreHalf stage = score_stage_program(spec);
   score::Program slope = score::slope(stage.program);
@@ -286,7 +288,7 @@ bool hides_by_map(const SpecFields& spec) {
 
 namespace {
 
-// Loads do not pass on what their indices depend on: that is told of their axes.
+// A load does not pass on what its indices depend on; its axes say that.
 MaskDependence::Part dependence_on(const ScoreHalf& mask, score::Dependences what) {
   const std::vector<score::Node>& nodes = mask.program.nodes();
   MaskDependence::Part part;

@@ -20,7 +20,8 @@ namespace {
   throw Error(ErrorCode::kInvalidArgument, message);
 }
 
-// Which index of a program means the first element along an axis. One of a single element has it at any index: loads clamp.
+// Returns the program index of the first element along an axis. An axis with one element has it at
+// any index, since loads clamp.
 int first_index(const CaptureSpec& capture, const CaptureView& view, size_t axis,
                 const ScoreOperands& operands) {
   if (view.extents[axis] != 0 || capture.extents[axis] <= 1) return 0;
@@ -55,7 +56,7 @@ void check_capture(const CaptureSpec& capture, const CaptureView& view,
   }
 }
 
-// Also the last of `length` rows or keys must have a position.
+// The last of `length` rows or keys must have a valid position too.
 void check_position(const char* name, int64_t first, const char* length_name, int64_t length) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
   if (first < 0 || first > kMost)
@@ -65,7 +66,8 @@ void check_position(const char* name, int64_t first, const char* length_name, in
                        length_name, length));
 }
 
-// Tables of distances are a call's own, as its gradients are; programs count distances between positions.
+// Tables of distances belong to the call, like its gradients, but programs count distances between
+// positions.
 void check_distances(const CaptureSpec& capture, const CaptureView& view,
                      const ScoreOperands& operands) {
   if (operands.q_position0 == operands.kv_position0) return;
@@ -77,8 +79,9 @@ void check_distances(const CaptureSpec& capture, const CaptureView& view,
           operands.q_position0, operands.kv_position0, capture.name, capture.axes));
 }
 
-// Programs index by position. A tensor of the call's own rows and keys is one whose first rows and keys, which no program asks for,
-// would stand ahead of it: addresses are whole numbers here, for nothing may be there.
+// Programs index by position. A tensor of the call's own rows and keys has its first element at the
+// call's position. So the argument's address lies ahead of the tensor, where there may be no
+// memory; no program reads there. Addresses are therefore computed as whole numbers.
 ScoreCapture capture_arg(const CaptureSpec& capture, const CaptureView& view,
                          const ScoreOperands& operands) {
   ScoreCapture to{};
@@ -168,7 +171,7 @@ void check_score_operands(const Problem& problem, const ScoreCaptures& wanted,
                        captures.size(), names));
   }
   if (operands == nullptr) return;
-  // Rows of a cache count from its first key.
+  // Rows over a cache count from the cache's first key.
   const bool by_position = describe(problem.op).has_cache;
   check_position("q_position0", operands->q_position0, by_position ? "seqlen_kv" : "seqlen_q",
                  by_position ? problem.seqlen_kv : problem.seqlen_q);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words of commands that messages show: what is copied from them into a shell is one word there.
+// Quotes words of commands in messages, so that a copied word is one word in a shell.
 #pragma once
 
 #include <string>
 
 namespace attune {
 
-// One word as a shell takes it, on one line.
+// Returns `text` as one word of a shell, on one line.
 std::string shell_word(const std::string& text);
 
 }  // namespace attune

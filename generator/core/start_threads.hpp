@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting several threads on a machine that may refuse some (pids.max, RLIMIT_NPROC, memory). Used
+// Starts several threads on a machine that may refuse some (pids.max, RLIMIT_NPROC, memory). Used
 // by every pool of the project.
 #pragma once
 
@@ -9,16 +9,16 @@
 
 namespace attune {
 
-// Starts body(0), body(1), ... on threads of their own, `count` at most. When the system refuses a
-// thread, it returns those that run. The caller joins them and goes on with fewer, even with none.
-// Throws std::bad_alloc before the first thread, never later.
+// Starts body(0), body(1), ..., each on a new thread, at most `count`. If the system refuses a
+// thread, returns those that run. The caller joins them and goes on with fewer, even with none.
+// Throws std::bad_alloc only before the first thread.
 template <class Body>
 [[nodiscard]] std::vector<std::thread> start_threads(int count, const Body& body) {
   std::vector<std::thread> threads;
   threads.reserve(count > 0 ? static_cast<size_t>(count) : 0);
   try {
     for (int i = 0; i < count; ++i) threads.emplace_back([body, i] { body(i); });
-  } catch (const std::exception&) {  // system_error or bad_alloc: a thread cannot be had
+  } catch (const std::exception&) {  // system_error or bad_alloc: no more threads
   }
   return threads;
 }

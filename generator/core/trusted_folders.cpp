@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading ATTUNE_TRUST; see trusted_folders.hpp.
+// Reads ATTUNE_TRUST; see trusted_folders.hpp.
 #include "generator/core/trusted_folders.hpp"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
                           folder.string(), what));
 }
 
-// The path without links, and without the '/' at its end.
+// Returns the path without links, and without a '/' at its end.
 std::string real_path(const fs::path& folder) {
   std::error_code failed;
   fs::path real = fs::weakly_canonical(folder, failed);
@@ -44,7 +44,7 @@ std::string home_of(uid_t user) {
   return found->pw_dir;
 }
 
-// The homes that a folder must not be: this user's, and that of whoever owns the folder.
+// Returns the homes that a folder must not be: this user's and the folder owner's.
 std::vector<std::string> homes_around(const std::string& folder) {
   std::vector<std::string> homes{home_directory().value_or(""), home_of(::geteuid())};
   struct stat status {};

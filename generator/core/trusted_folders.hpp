@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folders of ATTUNE_TRUST: what lies in them may belong to other users, or be written by a
-// group. Used by private_path.cpp, and by runtime/options.cpp, which refuses a bad list at the
-// border.
+// The folders of ATTUNE_TRUST: files in them may belong to other users, or be writable by a group.
+// Used by private_path.cpp, and by runtime/options.cpp, which refuses a bad list at the border.
 #pragma once
 
 #include <string>
@@ -9,8 +8,8 @@
 
 namespace attune {
 
-// Returns the folders that ATTUNE_TRUST names, without links; nothing where it is not set, and in a
-// program that has rights its caller lacks. Throws kInvalidArgument when an entry is not an
+// Returns the folders that ATTUNE_TRUST names, without links. Returns none if it is not set, and in
+// a program with rights that its caller lacks. Throws kInvalidArgument for an entry that is not an
 // absolute path, or is "/", a home folder or a folder above one: that would trust everybody there.
 std::vector<std::string> trusted_folders();
 

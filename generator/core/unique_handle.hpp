@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owner of one foreign handle. Traits: `using Handle`, `static Handle none()`, `static void close(Handle) noexcept`.
+// Owner of one foreign handle. Traits: `using Handle`, `static Handle none()`, `static void
+// close(Handle) noexcept`.
 #pragma once
 
 #include <utility>

@@ -22,7 +22,7 @@ namespace {
 
 struct Registry {
   std::mutex mutex;
-  std::deque<UserProgram> programs;  // addresses stay
+  std::deque<UserProgram> programs;  // a deque: addresses stay valid
 };
 
 Registry& registry() {
@@ -68,7 +68,7 @@ std::optional<CaptureType> parse_element(std::string_view name) {
   return std::nullopt;
 }
 
-// "slopes: fp32[1]"
+// Parses "slopes: fp32[1]".
 std::optional<score::Capture> parse_capture(std::string_view text) {
   const size_t colon = text.find(':'), open = text.find('[');
   if (colon == std::string_view::npos || open == std::string_view::npos || text.back() != ']')
@@ -79,7 +79,7 @@ std::optional<score::Capture> parse_capture(std::string_view text) {
   return score::Capture{std::string(trimmed(text.substr(0, colon))), *type, rank[0] - '0'};
 }
 
-// "window: int"
+// Parses "window: int".
 std::optional<score::Scalar> parse_scalar(std::string_view text) {
   const size_t colon = text.find(':');
   if (colon == std::string_view::npos) return std::nullopt;
@@ -99,7 +99,7 @@ std::string declaration_of(const score::Scalar& scalar) {
   return fmt::format("// scalar {}: {}\n", scalar.name, score::type_name(scalar.type));
 }
 
-// Of those that a text does not declare itself.
+// Returns the declarations that a text does not contain.
 template <class Named>
 std::string declarations_beside(const std::vector<Named>& all, const std::vector<Named>& in_text) {
   std::string lines;
@@ -119,7 +119,7 @@ std::string nodes_of(const score::Program& program) {
   return text;
 }
 
-// The program that is known, or this one with its digest and texts.
+// Returns the known program with this digest, or keeps this one with its digest and texts.
 const UserProgram& keep(UserProgram made) {
   made.digest = digest_of(made.program);
   for (const score::Capture& capture : made.program.captures())
@@ -160,7 +160,7 @@ const UserProgram& add_user_program(std::string_view text, score::Kind kind,
 }
 
 const UserProgram& add_user_program(const score::Program& program) {
-  // A problem's parts have a number each, so a program made of several becomes one.
+  // The parts of a problem are numbered, so a program composed of several parts becomes one part.
   if (program.parts() > 1)
     return add_user_program(score::canonical_text(program), program.kind(),
                             {program.captures(), program.scalars()}, "the composed program");
@@ -175,7 +175,7 @@ const UserProgram& read_user_program(std::string_view text, score::Kind kind,
 }
 
 const UserProgram& load_user_program(const std::string& path, score::Kind kind) {
-  constexpr size_t kMostBytes = size_t{1} << 20;  // no program that a person writes is near it
+  constexpr size_t kMostBytes = size_t{1} << 20;  // no hand-written program is near this size
   return read_user_program(read_file("the program file", path, kMostBytes), kind, path);
 }
 

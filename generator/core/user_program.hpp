@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of the score language (score/parse.hpp) that callers give. A spec names one by its digest; the process keeps what it was
-// given, so that kernels, references and the oracle of a spec find it.
+// Programs of the score language (score/parse.hpp) that callers give. A spec names one by its
+// digest. The process keeps all programs, so that kernels, references and the oracle of a spec find
+// them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,8 @@
 
 namespace attune {
 
-// Of what a program does, and of the names of its captures and scalars, by which calls give them. All 0: no program.
+// Digest of a program's computation and of the names of its captures and scalars, which calls use.
+// All 0: no program.
 struct ProgramDigest {
   uint64_t high = 0;
   uint64_t low = 0;
@@ -27,30 +29,32 @@ struct UserProgram {
   ProgramDigest digest;
   score::Program program;
   std::string
-      text;  // canonical, its declarations in front: read_user_program(text, kind) gives this program again
-  // As it was given first, with comments and names of locals; declarations that came beside it stand in front. It gives this program
-  // again, too.
+      // canonical, with declarations in front: read_user_program(text, kind) gives this program
+      text;
+  // The text as first given, with comments and names of locals, and separate declarations in front.
+  // It also gives this program.
   std::string source;
-  std::string nodes;  // a line each: operation, type, index, bits and operands, as numbers
+  std::string nodes;  // a line per node: operation, type, index, bits and operands, as numbers
   std::vector<std::string> warnings;
 };
 
-// Keeps it until the process ends; the same program twice is one. `name` opens messages. Throws what score::parse throws.
+// Keeps a program until the process ends; the same program twice is one. `name` opens messages.
+// Throws the errors of score::parse.
 const UserProgram& add_user_program(std::string_view text, score::Kind kind,
                                     const score::Declarations& declarations, std::string_view name);
-// One that was made of others.
+// Adds a program composed of others.
 const UserProgram& add_user_program(const score::Program& program);
-// With the declarations that stand in the text.
+// Adds a program with the declarations in its text.
 const UserProgram& read_user_program(std::string_view text, score::Kind kind,
                                      std::string_view name);
-// Of a text file.
+// Adds the program of a text file.
 const UserProgram& load_user_program(const std::string& path, score::Kind kind);
-// Null where this process was given no such program.
+// Returns null if this process was given no such program.
 const UserProgram* find_user_program(const ProgramDigest& digest);
-// Throws kInvalidArgument with a sentence that names `field` where no such program was given, or one of the other kind.
+// Throws kInvalidArgument, naming `field`, if no such program was given, or one of the other kind.
 const UserProgram& user_program(const ProgramDigest& digest, score::Kind kind, const char* field);
 
-// The declarations that stand as comments of their own in front of a program's text, one a line:
+// Returns the declarations in the comment lines in front of a program's text, one a line:
 //   // capture slopes: fp32[1]
 //   // scalar window: int
 // Throws kInvalidArgument for such a line that cannot be read.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule as the band of diagonals that all rows share.
+// Computes the visible keys as the band of diagonals that all rows share.
 #include "generator/core/visibility.hpp"
 
 #include <algorithm>
@@ -16,9 +16,9 @@ namespace {
 
 int64_t bottom_right(const Problem& p) { return p.seqlen_kv - p.seqlen_q; }
 
-// Row i sees the columns i + first to i + last that exist; an end that hides nothing is open. With
-// at least one row and one key, equal sets of columns have equal bands: an end that is not open
-// stands in the columns of some row.
+// Row i sees the existing columns from i + first to i + last; an end that hides nothing is open.
+// With at least one row and one key, equal sets of columns have equal bands: an end that is not
+// open lies in the columns of some row.
 struct Band {
   std::optional<int64_t> first, last;
 };
@@ -38,8 +38,8 @@ Band band_of(const Problem& p) {
   return band;
 }
 
-// The mask whose diagonal the band's last column is, else none. Without a last column none has a
-// window_left for every band but those of one key under causal_top_left.
+// Returns the mask whose diagonal is the band's last column, else kNone. Without a last column,
+// kNone can express every band by window_left, except bands of one key under causal_top_left.
 Mask mask_of(const Band& band, int64_t bottom_right) {
   if (!band.last)
     return band.first && *band.first > bottom_right ? Mask::kCausalTopLeft : Mask::kNone;

@@ -14,7 +14,7 @@
 namespace attune::score {
 namespace {
 
-// Of all nodes made on the way, also those that the root does not need.
+// The limit for all nodes made on the way, also those that the root does not need.
 constexpr size_t kMaxMade = size_t{16} * kMaxNodes;
 
 Node constant_node(Type type, uint32_t bits) {
@@ -119,7 +119,7 @@ int Builder::make(Operation operation, Type type, std::initializer_list<int> ope
   return add(node);
 }
 
-// A comparison of a bool with a constant: the bool, or what it is not.
+// Compares a bool with a constant: returns the bool or its negation.
 std::optional<int> Builder::compared_with_constant(const Node& n) {
   const bool is_equality = n.operation == Operation::kEqual || n.operation == Operation::kNotEqual;
   if (!is_equality || node(n.operands[0]).type != Type::kBool) return std::nullopt;
@@ -131,7 +131,7 @@ std::optional<int> Builder::compared_with_constant(const Node& n) {
   return std::nullopt;
 }
 
-// Only what is exact, and what a walk over the result would not simplify further.
+// Applies exact simplifications only, and only those that a walk over the result would not repeat.
 std::optional<int> Builder::simplified(const Node& n) const {
   const int a = n.operands[0], b = n.operands[1], c = n.operands[2];
   switch (n.operation) {
@@ -156,7 +156,7 @@ std::optional<int> Builder::simplified(const Node& n) const {
   }
 }
 
-// The result of a comparison of a node with itself; of floats there is none, which may be NaN.
+// Returns the result of comparing a node with itself; nullopt for floats, which may be NaN.
 std::optional<bool> Builder::self_comparison(const Node& n) const {
   if (n.num_operands != 2 || n.operands[0] != n.operands[1] ||
       node(n.operands[0]).type == Type::kFloat)
@@ -173,7 +173,8 @@ std::optional<bool> Builder::self_comparison(const Node& n) const {
   }
 }
 
-// An operation on constants is one, unless it makes an infinity or NaN that was not written.
+// An operation on constants becomes a constant, unless the result is an infinity or NaN that the
+// text does not have.
 std::optional<Node> Builder::folded(const Node& n) const {
   Value values[4] = {};
   for (int i = 0; i < n.num_operands; ++i) {
@@ -227,11 +228,11 @@ int Builder::import(const Program& program, const Rewrite& rewrite, std::vector<
   return here.back();
 }
 
-// Nodes that the root needs, operands first, left to right.
+// Returns the nodes that the root needs, operands first, left to right.
 std::vector<int> Builder::order_from(int root) const {
   std::vector<int> order;
   std::vector<bool> is_done(nodes_.size());
-  std::vector<std::pair<int, int>> path{{root, 0}};  // a node and the operand that comes next
+  std::vector<std::pair<int, int>> path{{root, 0}};  // a node and its next operand
   while (!path.empty()) {
     auto& [number, next] = path.back();
     if (next < node(number).num_operands) {
@@ -246,7 +247,7 @@ std::vector<int> Builder::order_from(int root) const {
   return order;
 }
 
-// Captures and scalars in the order of their first use.
+// Numbers captures and scalars in the order of their first use.
 void Builder::number_operands(Program* program) const {
   std::vector<int> captures(captures_.size(), -1), scalars(scalars_.size(), -1);
   for (Node& node : program->nodes_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes programs: gathers nodes of which equal ones are one, folds constants, and orders what the root needs. Used by the parser, by
-// the composition of programs and by whoever rewrites one.
+// Makes programs: merges equal nodes, folds constants, and orders the nodes that the root needs.
+// Used by the parser, by the composition of programs and by rewriting passes.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace attune::score {
 
-// Nodes are told by number. Operands must have the types that Operation asks for: the parser sees to that.
+// Nodes are numbers. Operands must have the types that Operation requires: the parser checks them.
 class Builder {
  public:
   // `name` opens messages: "score_mod".
@@ -25,12 +25,14 @@ class Builder {
   int constant(int32_t value);
   int constant(bool value);
   int name(Name name);
-  // To be read by number, in the order of these calls. A name that is taken gets "_2" (or "_3"..) behind it.
+  // Captures and scalars are read by number, in the order of these calls. A name that is taken gets
+  // "_2" (or "_3" ...) appended.
   int add_capture(const Capture& capture, Origin origin);
   int add_scalar(const Scalar& scalar, Origin origin);
   int scalar(int number);
   int load(int capture, std::span<const int> indices);
-  // The node, or what it comes to: a constant, one of its operands. `type` is that of the result.
+  // Returns the node, or its simpler equal: a constant, or one of its operands. `type` is the
+  // result's.
   int make(Operation operation, Type type, std::initializer_list<int> operands);
   int negate_condition(int condition) { return make(Operation::kNot, Type::kBool, {condition}); }
   int both(int a, int b) { return make(Operation::kAnd, Type::kBool, {a, b}); }
@@ -41,14 +43,14 @@ class Builder {
   const Node& node(int number) const { return nodes_[static_cast<size_t>(number)]; }
   bool is_constant(int number) const { return node(number).operation == Operation::kConstant; }
 
-  // Adds a program's nodes, captures and scalars, and returns its root here. Where `rewrite` gives a node that one takes the place of
-  // the program's: it is called with the number of a node there and its operands' numbers here.
+  // Adds a program's nodes, captures and scalars, and returns its root here. `rewrite` may replace
+  // a node; it is called with the node's number there and its operands' numbers here.
   using Rewrite = std::function<std::optional<int>(int there, std::span<const int> operands)>;
-  // `numbers` gets what each of the program's nodes is here, as they come.
+  // `numbers` gets the number here of each of the program's nodes, in their order.
   int import(const Program& program, const Rewrite& rewrite = nullptr,
              std::vector<int>* numbers = nullptr);
 
-  // Throws kInvalidArgument where it is too large.
+  // Throws kInvalidArgument if the program is too large.
   Program finish(int root, int most_nodes = kMaxNodes) const;
 
  private:

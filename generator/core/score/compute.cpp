@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The meaning of operations; see compute.hpp. The printed functions of templates/cuda/attention/score_functions.cuh and
-// templates/cpu/score_functions.hpp say the same.
+// Computes operations; see compute.hpp. The printed functions of
+// templates/cuda/attention/score_functions.cuh and templates/cpu/score_functions.hpp do the same.
 #include "generator/core/score/compute.hpp"
 
 #include <cmath>
@@ -101,7 +101,7 @@ int32_t compute_int(Operation operation, int32_t a, int32_t b, int32_t c) {
     case Operation::kClamp:
       return smaller(larger(a, b), c);
     case Operation::kToInt:
-      return a;  // of a bool
+      return a;  // for a bool
     default:
       unknown(operation);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dependences and levels of nodes, and what may be infinite; see dependence.hpp.
+// Dependences and levels of nodes, and nodes that may be infinite; see dependence.hpp.
 #include "generator/core/score/dependence.hpp"
 
 #include <algorithm>
@@ -65,7 +65,7 @@ bool reads_lengths(const Program& program) {
 }
 
 bool may_hide(const Program& program) {
-  std::vector<bool> infinite;  // for each node whether it may be, or NaN
+  std::vector<bool> infinite;  // per node: true if it may be infinite or NaN
   for (const Node& node : program.nodes()) {
     bool may_be = false;
     for (size_t i = 0; i < node.num_operands; ++i)

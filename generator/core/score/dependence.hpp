@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the nodes of a program depend on: decides where a kernel computes them. Used by the printed source and by cost models.
+// Finds what the nodes of a program depend on, which decides where a kernel computes them. Used by
+// the printed source and by cost models.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace attune::score {
 
-// A set, as bits.
+// A set of bits.
 using Dependences = uint8_t;
 inline constexpr Dependences kOnBatch = 1;
 inline constexpr Dependences kOnHead = 2;  // head or kv_head
@@ -17,7 +18,7 @@ inline constexpr Dependences kOnQ = 4;
 inline constexpr Dependences kOnKv = 8;
 inline constexpr Dependences kOnScore = 16;
 
-// Where a node is computed. A constant: literals, scalars and lengths only.
+// The place where a node is computed. kConstant: literals, scalars and lengths only.
 enum class Level : uint8_t {
   kConstant = 0,
   kHead = 1,     // batch, head
@@ -27,18 +28,19 @@ enum class Level : uint8_t {
 };
 
 Level level_of(Dependences dependences);
-// Of a leaf: what its value depends on; 0 for all other nodes.
+// Returns what the value of a leaf depends on; 0 for all other nodes.
 Dependences own_dependence(const Node& node);
-// For each node.
+// Returns the dependences of each node.
 std::vector<Dependences> dependences_of(const Program& program);
 Level level_of(const Program& program,
-               int node);  // walks the program; for all nodes take dependences_of
+               int node);  // walks the program; for all nodes use dependences_of
 
 // True if the program reads seqlen_q or seqlen_kv.
 bool reads_lengths(const Program& program);
 
-// Whether a result may be -infinity (or no number) while score and scalars are finite and nothing overflows: an infinite constant, a
-// value of a float capture, a logarithm, or a quotient by what may be zero has a part in it.
+// True if a result may be -infinity or NaN while score and scalars are finite and nothing
+// overflows. Sources are an infinite constant, a float capture, a square root or logarithm, and a
+// quotient whose divisor may be zero.
 bool may_hide(const Program& program);
 
 }  // namespace attune::score

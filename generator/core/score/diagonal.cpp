@@ -11,7 +11,7 @@
 namespace attune::score {
 namespace {
 
-// For each node whether it is one value of a head and a diagonal.
+// Returns, per node, whether it has one value per head and diagonal.
 std::vector<bool> diagonal_nodes(const Program& program) {
   const std::vector<Dependences> depends = dependences_of(program);
   const Nodes nodes{[&](int i) -> const Node& { return program.nodes()[static_cast<size_t>(i)]; },
@@ -32,9 +32,9 @@ std::vector<bool> diagonal_nodes(const Program& program) {
   return diagonal;
 }
 
-constexpr int kNoSum = 1 << 20;  // a term is neither the score nor of a diagonal
+constexpr int kNoSum = 1 << 20;  // a term that is neither the score nor constant on diagonals
 
-// How often the score stands in a sum, less how often it is taken off.
+// Returns how often the score is added in a sum, less how often it is subtracted.
 int scores_in(const Node& n, bool is_diagonal, const std::vector<int>& known) {
   const auto of = [&](size_t i) { return known[static_cast<size_t>(n.operands[i])]; };
   if (is_diagonal) return 0;

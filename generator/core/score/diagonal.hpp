@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that add to a score what its head and kv_idx - q_idx say, as a relative bias or ALiBi does: a tile has few such values.
+// Finds programs that add to a score a value of its head and of kv_idx - q_idx, as a relative bias
+// or ALiBi does. A tile has few such values.
 #pragma once
 
 #include "generator/core/score/program.hpp"
 
 namespace attune::score {
 
-// Of a score program: the score once, and other terms that do not depend on it, nor on q_idx and kv_idx but by their difference.
+// True if a score program is the score, once, plus terms that do not depend on it. The terms may
+// depend on q_idx and kv_idx only by their difference.
 bool is_score_and_diagonals(const Program& program);
 
 }  // namespace attune::score

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program's result at one point, in float64: what kernels are compared with.
+// A program's result at one point, in float64. Kernels are compared with it.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +23,25 @@ struct Point {
   int32_t head_dim = 0;
 };
 
-// The element of a capture (an index into captures()) at the indices that the program computed, whatever they are: the callee clamps
-// them to the extents, as kernels do (element_of does). Of an integer's value the low 32 bits count. It must not call evaluate().
+// Returns the element of a capture (an index into captures()) at the computed indices. The callee
+// clamps them to the extents, as kernels do (element_of does). The low 32 bits of an integer count.
+// It must not call evaluate().
 using Load = std::function<double(int capture, std::span<const int64_t> indices)>;
 
 struct Loads {
-  Load load;                    // may be empty where the program has no captures
-  std::vector<double> scalars;  // one for each of scalars(); bools as 0 and 1
+  Load load;                    // may be empty if the program has no captures
+  std::vector<double> scalars;  // one per scalars() entry; bools as 0 and 1
 };
 
-// A score, or 0 and 1 of a mask. Floats are float64 throughout; constants are the fp32 that kernels see. Thread-safe; takes some 10 ns
-// a node. Throws kInvalidArgument where `loads` has too few scalars or no callback.
+// Returns a score, or 0 or 1 for a mask. Floats are float64 throughout; constants are the fp32 that
+// kernels see. Thread-safe. Throws kInvalidArgument if `loads` has too few scalars or no callback.
 double evaluate(const Program& program, const Point& point, const Loads& loads);
 
-// One element of a capture that lies in host memory, with clamped indices. An int64 gives its low 32 bits.
+// Returns one element of a capture in host memory, with clamped indices. An int64 gives its low 32
+// bits.
 double element_of(CaptureType type, const ScoreCapture& capture, std::span<const int64_t> indices);
 
-// Loads of what `args` shows, for captures in host memory. `args` must outlive it.
+// Returns loads from the captures of `args`, in host memory. `args` must outlive them.
 Loads loads_of(const Program& program, const ScoreArgs& args);
 
 }  // namespace attune::score

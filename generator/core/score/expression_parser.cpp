@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expressions, by descent and by precedence; see expression_parser.hpp.
+// Parses expressions by descent and by precedence; see expression_parser.hpp.
 #include "generator/core/score/expression_parser.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kKeywords[] = {"if",  "else", "return", "const", "float",
                                           "int", "bool", "true",   "false", "INFINITY"};
-// C's, told apart for their messages.
+// Words of C that get their own message.
 constexpr std::string_view kLoops[] = {"for", "while", "do", "goto", "switch", "break", "continue"};
 
 template <size_t kCount>
@@ -23,7 +23,7 @@ bool is_one_of(const std::string_view (&words)[kCount], std::string_view word) {
   return std::find(std::begin(words), std::end(words), word) != std::end(words);
 }
 
-// As in C; 0 for what is no operator.
+// Returns the precedence, as in C; 0 if the token is not an operator.
 int precedence(const Token& token) {
   if (token.kind != TokenKind::kSign) return 0;
   constexpr std::string_view kRows[][4] = {
@@ -134,7 +134,7 @@ void ExpressionParser::forget_locals(size_t keep) {
   for (; local_names_.size() > keep; local_names_.pop_back()) locals_.erase(local_names_.back());
 }
 
-// Choices in a row, a ? b : c ? d : e, are read without descent.
+// Reads chained choices, a ? b : c ? d : e, without recursion.
 Expression ExpressionParser::expression() {
   const Nesting nesting(this);
   std::vector<std::pair<Expression, Expression>> choices;

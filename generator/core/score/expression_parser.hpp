@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expressions of the score language: precedence, names, literals, calls, loads. Statements are in parse.cpp, types in
-// typed_operations.hpp.
+// Expressions of the score language: precedence, names, literals, calls, loads. Statements are in
+// parse.cpp, types in typed_operations.hpp.
 #pragma once
 
 #include <map>
@@ -29,12 +29,12 @@ class ExpressionParser {
     snippet_.fail(offset, message);
   }
 
-  // A name for the block that is being read. Refuses one that is taken.
+  // Adds a name to the current block. Refuses a name that is taken.
   void declare(const Token& name, int node);
   size_t num_locals() const { return local_names_.size(); }
   void forget_locals(size_t keep);
 
-  // While one lives, the text is one level deeper. Refuses more than kMaxNesting.
+  // Each living object is one nesting level of the text. Refuses more than kMaxNesting.
   class Nesting {
    public:
     explicit Nesting(ExpressionParser* parser);
@@ -46,7 +46,7 @@ class ExpressionParser {
     ExpressionParser* parser_;
   };
 
-  // Of the declarations, by place.
+  // True per declaration that was used, in the order of the declarations.
   const std::vector<bool>& used_captures() const { return used_captures_; }
   const std::vector<bool>& used_scalars() const { return used_scalars_; }
 
@@ -76,9 +76,9 @@ class ExpressionParser {
   std::vector<bool> used_scalars_;
 };
 
-// Whether the word is the language's own, and may be declared by nobody.
+// True if the word belongs to the language and cannot be declared.
 bool is_reserved(std::string_view word);
-// "float", "int" or "bool".
+// True for "float", "int" and "bool".
 bool is_type(std::string_view word);
 Type type_called(std::string_view word);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expressions with few parentheses; see expression_writer.hpp. Mixtures that compilers warn of and readers stumble over keep theirs.
+// Writes expressions with few parentheses; see expression_writer.hpp. Mixed operators that
+// compilers warn about, or that readers misread, keep theirs.
 #include "generator/core/score/expression_writer.hpp"
 
 #include <fmt/format.h>
@@ -12,7 +13,7 @@
 namespace attune::score {
 namespace {
 
-constexpr int kMaxDepth = 24;  // of what is written in one piece
+constexpr int kMaxDepth = 24;  // of an expression in one piece
 
 // From kToFloat on, in the order of Operation.
 struct Spelling {
@@ -66,7 +67,7 @@ bool is_negative_constant(const Node& node) {
   return node.type == Type::kFloat ? std::signbit(node.float_value()) : node.int_value() < 0;
 }
 
-// Whether an operand is clear without parentheses.
+// True if an operand needs no parentheses.
 bool stands_bare(Binds parent, Binds child, int place) {
   if (child == Binds::kAtom) return true;
   if (parent == Binds::kSign) return false;
@@ -102,7 +103,7 @@ NodeSpelling c_spelling(Operation operation) {
 }
 
 NodeSpelling ExpressionWriter::spelling_of(const Node& n) const {
-  const size_t last = n.num_operands - 1U;  // of a choice, the first is its condition
+  const size_t last = n.num_operands - 1U;  // the first operand of a choice is its condition
   return spelling(n, node(n.operands[last]).type);
 }
 
@@ -120,7 +121,7 @@ std::string ExpressionWriter::operand(const Node& parent, Binds parent_binds, in
   return stands_bare(parent_binds, binds(number), place) ? text : "(" + text + ")";
 }
 
-// The shortest decimals that give the value back.
+// Returns the shortest decimals that give the value back.
 std::string ExpressionWriter::float_constant(float value) const {
   const std::string sign = std::signbit(value) ? "-" : "";
   if (std::isinf(value)) return sign + infinity();

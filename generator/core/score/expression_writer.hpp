@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes as expressions of C, with the parentheses that they need: what the canonical text and the printed source share. Each gives
-// its own spellings.
+// Writes nodes as C expressions, with the parentheses that they need. The canonical text and the
+// printed source share it, with different spellings.
 #pragma once
 
 #include <string>
@@ -26,13 +26,13 @@ enum class Binds : uint8_t {
   kChoice
 };
 
-// kAtom: a function "name"; kSign: a prefix; kChoice: nothing; else an operator.
+// kAtom: a function "name"; kSign: a prefix; kChoice: empty; else an operator.
 struct NodeSpelling {
   std::string text;
   Binds binds = Binds::kAtom;
 };
 
-// How C spells an operation, and the language its functions. Of neither leaves nor loads.
+// Returns C's spelling of an operation, or the language's for functions. Not for leaves and loads.
 NodeSpelling c_spelling(Operation operation);
 
 class ExpressionWriter {
@@ -40,12 +40,12 @@ class ExpressionWriter {
   explicit ExpressionWriter(const Program& program)
       : program_(program), names_(program.nodes().size()) {}
   virtual ~ExpressionWriter() = default;
-  // How the node is written from here on; "" as what it is.
+  // Writes the node as `name` from here on; "" restores its own text.
   void bind(int node, std::string name) { names_[static_cast<size_t>(node)] = std::move(name); }
   std::string text_of(int node) const;
 
  protected:
-  virtual std::string leaf(const Node& node) const = 0;  // a name, scalar or constant but floats
+  virtual std::string leaf(const Node& node) const = 0;  // a name, scalar or non-float constant
   virtual std::string load(const Node& node, const std::vector<std::string>& indices) const = 0;
   virtual std::string infinity() const = 0;
   virtual std::string_view float_suffix() const = 0;
@@ -63,8 +63,8 @@ class ExpressionWriter {
   std::vector<std::string> names_;
 };
 
-// Of the nodes that stand `here`, those that need a name: used more than once, or with too much inside. Leaves need none.
-// `is_named`: have one already.
+// Returns the nodes among `here` that need a name: used more than once, or too deep inside. Leaves
+// need none. `is_named` marks nodes that already have one.
 std::vector<bool> nodes_to_name(const Program& program, const std::vector<bool>& here,
                                 const std::vector<bool>& is_named);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels call the operations of the language; see kernel_writer.hpp.
+// Spells the operations of the language in kernels; see kernel_writer.hpp.
 #include "generator/core/score/kernel_writer.hpp"
 
 #include <fmt/format.h>
@@ -10,7 +10,8 @@ namespace {
 constexpr std::string_view kCaptureTypeNames[] = {"kFp32",  "kBf16",  "kFp16", "kInt32",
                                                   "kInt64", "kUint8", "kBool"};
 
-// What C++ leaves undefined for some ints is a function; so is what would branch, and what the language calls a function.
+// A function replaces an operation that C++ leaves undefined for some ints, an operation that would
+// branch, and each function of the language.
 NodeSpelling kernel_spelling(Operation operation, Type operands) {
   struct Row {
     Operation operation;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes as expressions of kernels; used by source_printer.hpp.
+// Writes nodes as expressions of kernels; used by source_printer.hpp.
 #pragma once
 
 #include <string>
@@ -23,12 +23,13 @@ class KernelWriter : public ExpressionWriter {
         places_(std::move(places)),
         addresses_(program.nodes().size()) {}
 
-  // The line of a load: all its indices but the last.
+  // Returns the line of a load: all its indices but the last.
   std::string line_address(int load) const;
   void bind_address(int load, std::string text) {
     addresses_[static_cast<size_t>(load)] = std::move(text);
   }
-  // Where the elements of a line are: what bind_address said, or of one dimension the capture.
+  // Returns the address of a line's elements: the text given to bind_address, or the capture if it
+  // has one dimension.
   std::string address_of(int load) const;
   std::string type_of_capture(int load) const;  // "CaptureType::kFp32"
   std::string capture_of(int load) const;       // "args.captures[0]"
@@ -43,7 +44,7 @@ class KernelWriter : public ExpressionWriter {
  private:
   const Program& program_;
   const Places places_;
-  std::vector<std::string> addresses_;  // of loads: where its line is, if that is known
+  std::vector<std::string> addresses_;  // per load: the address of its line, if known
 };
 
 }  // namespace attune::score

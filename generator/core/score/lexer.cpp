@@ -18,7 +18,7 @@ bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
 bool is_word(char c) { return is_letter(c) || is_digit(c); }
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// Longest first. Those of the second row are C's, not the language's.
+// Longest first. The second row has signs of C that the language lacks.
 constexpr std::string_view kSigns[] = {
     "<<=", ">>=", "...", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||",  //
     "++",  "--",  "+=",  "-=", "*=", "/=", "%=", "&=", "|=", "^=", "->", "::",
@@ -38,7 +38,7 @@ void Snippet::fail(size_t offset, const std::string& message) const {
   const size_t shown = column > kShownColumns ? column - kShownColumns / 2 : 0;
   std::string piece(text_.substr(start + shown, std::min(end - start - shown, kShownColumns)));
   std::string caret;
-  for (char& c : piece) {  // control characters and what is not ASCII would move the caret
+  for (char& c : piece) {  // control characters and non-ASCII bytes would move the caret
     if (c != '\t' && (c < ' ' || c > '~')) c = '?';
     if (caret.size() < column - shown) caret += c == '\t' ? '\t' : ' ';
   }
@@ -63,7 +63,7 @@ size_t Snippet::skip_blanks(size_t at) const {
   return at;
 }
 
-// Digits, at most one point, an exponent, an f.
+// Reads digits, at most one point, an exponent, an f.
 Token Snippet::number_at(size_t at) const {
   size_t end = at;
   bool is_float = false;

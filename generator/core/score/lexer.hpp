@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of a snippet, and messages that show where in it something stands. Used by the parser.
+// Splits a snippet into tokens, and makes messages that point into it. Used by the parser.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,9 @@ struct Token {
 class Snippet {
  public:
   Snippet(std::string_view name, std::string_view text) : name_(name), text_(text) {}
-  // Throws kInvalidArgument: "name:line:column: message", and behind it the line and a caret.
+  // Throws kInvalidArgument: "name:line:column: message", followed by the line and a caret.
   [[noreturn]] void fail(size_t offset, const std::string& message) const;
-  // The text in words, kEnd last. Throws where it holds what the language has not.
+  // Returns the tokens, kEnd last. Throws for signs that the language lacks.
   std::vector<Token> tokens() const;
 
  private:

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints a program for panels of rows, one a lane of vectors (panel_text in source_text.hpp). Where lanes are rows, elements of a tensor
-// along the keys would be gathered one by one. Beside the functions of SourcePrinter there is a near form, which takes such loads from
-// what was read along the keys of each row and turned over:
+// Prints a program for panels of rows, one row per vector lane (panel_text in source_text.hpp).
+// With rows in lanes, elements of a tensor along the keys would be gathered one by one. So there is
+// also a near form, which takes such loads from values that were read along the keys of each row,
+// then transposed:
 //
-// | node                                                | instead                  |
-// |-----------------------------------------------------|--------------------------|
+// | node                                                 | replaced by              |
+// |------------------------------------------------------|--------------------------|
 // | a load whose last index moves along with the key and | an element of the staged |
+// | whose other indices depend on the row                | lines                    |
 // | whose other indices are of a row                    | lines                    |
 #pragma once
 
@@ -27,7 +29,7 @@ class PanelPrinter : public SourcePrinter {
   std::string find_function() const;
   std::string stage_function() const;
   std::string near_function();
-  // What the near form computes of each element.
+  // Returns the nodes that the near form computes per element.
   std::vector<bool> near_nodes() const;
 
   std::vector<int> lines_;  // nodes

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statements of the score language, checks of declarations; see parse.hpp. A chain of ifs becomes conditions in the order in which
-// they are asked, each with the value that it returns, and one value at the end.
+// Parses statements of the score language and checks declarations; see parse.hpp. A chain of ifs
+// becomes conditions in their order, each with the value that it returns, and one value at the end.
 #include "generator/core/score/parse.hpp"
 
 #include <fmt/format.h>
@@ -57,7 +57,8 @@ void check(const Declarations& declarations, std::string_view name) {
   for (const Scalar& scalar : declarations.scalars) check_name("scalar", scalar.name);
 }
 
-// What a run of statements does: the value of the first guard that holds, else `last`, else (-1) it goes on behind them.
+// The effect of a run of statements: the value of the first guard that holds, else `last`. If
+// `last` is -1, control goes on after them.
 struct Guard {
   int condition;
   int value;
@@ -88,7 +89,7 @@ class StatementParser {
   ExpressionParser in_;
 };
 
-// Up to the end, which is not taken: "}" of a block, "" of the text.
+// Parses up to `end`, which is not consumed: "}" for a block, "" for the text.
 Flow StatementParser::statements(std::string_view end) {
   Flow flow;
   while (!(in_.token().kind == TokenKind::kEnd || (!end.empty() && in_.is_next(end)))) {
@@ -136,7 +137,7 @@ int StatementParser::returned() {
   return value;
 }
 
-// A statement or a block, behind if (..) and else.
+// Parses a statement or a block after if (..) or else.
 Flow StatementParser::branch() {
   const ExpressionParser::Nesting nesting(&in_);
   const Token start = in_.token();
@@ -157,7 +158,7 @@ Flow StatementParser::branch() {
   return flow;
 }
 
-// Appends what is done under a condition; -1 for none.
+// Appends `more`, under a condition; -1 for none.
 void StatementParser::add(Flow* flow, int condition, const Flow& more) {
   const auto under = [&](int inner) {
     return condition < 0 ? inner : builder_.both(condition, inner);
@@ -173,7 +174,9 @@ void StatementParser::add(Flow* flow, int condition, const Flow& more) {
 Flow StatementParser::conditional() {
   Flow flow;
   int before =
-      -1;  // what holds where no earlier branch was taken; a branch that always returns needs none
+      // the condition that no earlier branch was taken; not needed after a branch that always
+      // returns
+      -1;
   for (;;) {
     in_.expect("if", "");
     in_.expect("(", "behind if");

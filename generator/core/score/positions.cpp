@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks over sums, as far as they are small; see positions.hpp.
+// Walks over small sums; see positions.hpp.
 #include "generator/core/score/positions.hpp"
 
 #include <cstdlib>
@@ -7,7 +7,7 @@
 namespace attune::score {
 namespace {
 
-constexpr int kMostVisits = 16;  // of nodes of one sum
+constexpr int kMostVisits = 16;  // nodes of one sum
 constexpr int kLargestConstant = 1 << 28;
 
 bool is_sum(const Node& node) {
@@ -29,7 +29,7 @@ std::optional<int> step_of(const Nodes& nodes, int number, Name name, int* visit
   return n.operation == Operation::kAdd ? *first + *second : *first - *second;
 }
 
-// `names`: those that were met, as bits.
+// `names` collects the names met, as bits.
 bool is_small_sum(const Nodes& nodes, int number, int* visits, unsigned* names) {
   const Node& n = nodes.node(number);
   if (++*visits > kMostVisits) return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words of the language, and programs put together from programs; see program.hpp.
+// Words of the language, and composition of programs; see program.hpp.
 #include "generator/core/score/program.hpp"
 
 #include <bit>

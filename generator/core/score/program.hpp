@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A score program: what a user's snippet does to a score, or whether it hides a key, as an immutable DAG of typed nodes. It is made
-// from text (parse.hpp), put together from others (below), evaluated (evaluate.hpp) and printed (text.hpp, source_text.hpp).
+// A score program: an immutable DAG of typed nodes that changes a score or says whether a key is
+// seen. It is parsed from text (parse.hpp), composed from others (below), evaluated (evaluate.hpp)
+// and printed (text.hpp, source_text.hpp).
 //
-// Nodes are canonical: equal subexpressions are one node, constants are folded, locals are gone, and the order is that of a walk from
-// the root, operands first, left to right. Two programs that mean the same tree are equal, whatever their texts look like.
+// Nodes are canonical: equal subexpressions are one node, constants are folded, locals are gone.
+// The order is that of a walk from the root, operands first, left to right. Two programs with the
+// same tree are equal, however their texts look.
 //
-// What values are. float: fp32 in kernels, float64 in evaluate(). int: 32 bits, two's complement; sums, differences, products and
-// shifts wrap (a shift counts modulo 32), quotients truncate, and a quotient or remainder by zero is 0. Conversions to int truncate,
-// saturate, and give 0 for NaN. Constants do neither: parse() refuses int(1e10) and 40 + 2147483647, whose values no int has. Both
-// operands of &&, || and both sides of a ?: are computed: nothing has effects. Which operand min, max and clamp give for NaN is not
-// said.
+// Values: a float is fp32 in kernels and float64 in evaluate(). An int has 32 bits, two's
+// complement. Sums, differences, products and shifts wrap (a shift counts modulo 32). Quotients
+// truncate, and a quotient or remainder by zero is 0. Conversions to int truncate, saturate, and
+// give 0 for NaN. Constants neither wrap nor saturate: parse() refuses int(1e10) and 40 +
+// 2147483647, which no int can hold. Both operands of && and ||, and both values of ?:, are
+// computed, since nothing has effects. It is not defined which operand min, max and clamp give for
+// NaN.
 #pragma once
 
 #include <array>
@@ -27,10 +31,10 @@ enum class Type : uint8_t { kBool = 0, kInt = 1, kFloat = 2 };  // frozen: part 
 enum class Kind : uint8_t { kScore = 0, kMask = 1 };
 
 const char* type_name(Type type);  // "bool", "int", "float"
-// Of a load: float for the float types, bool for kBool, else int.
+// Returns the type of a load: float for the float types, bool for kBool, else int.
 Type type_of(CaptureType type);
 
-// A tensor that a program may read as name[i][j]..; of rank 0 as `name`.
+// A tensor that a program reads as name[i][j]..; as `name` if its rank is 0.
 struct Capture {
   std::string name;
   CaptureType type = CaptureType::kFp32;
@@ -55,7 +59,7 @@ inline constexpr int kMaxNodes = 4096;
 
 // Frozen: part of digests.
 enum class Name : uint8_t {
-  kScore = 0,  // scaled, in natural units; score programs only
+  kScore = 0,  // scaled, in natural units; only in score programs
   kBatch = 1,
   kHead = 2,  // of q
   kKvHead = 3,
@@ -64,13 +68,13 @@ enum class Name : uint8_t {
   kSeqlenQ = 6,
   kSeqlenKv = 7,
   kHeadDim = 8,
-  // Of programs that are printed for a loop of steps alone (stepped.hpp); no text has it.
+  // Only in programs printed for a loop of steps (stepped.hpp); texts do not have it.
   kScoreUnit = 9,
 };
-inline constexpr int kNumNames = 9;  // of texts
+inline constexpr int kNumNames = 9;  // names in texts
 const char* name_text(Name name);    // "q_idx"
 
-// Operands are of the node's type unless it says otherwise. Frozen: part of digests; new ones go to the end.
+// Operands have the node's type unless noted. Frozen: part of digests; new ones go to the end.
 enum class Operation : uint8_t {
   kConstant = 0,  // value
   kName = 1,      // index: a Name
@@ -120,22 +124,23 @@ struct Node {
   Operation operation = Operation::kConstant;
   Type type = Type::kFloat;
   uint8_t num_operands = 0;
-  int32_t index = 0;                     // of kName, kScalar, kLoad
-  uint32_t bits = 0;                     // of kConstant: an fp32, an int or 0 / 1
-  std::array<int32_t, 4> operands = {};  // nodes that stand before this one; 0 behind num_operands
+  int32_t index = 0;                     // for kName, kScalar, kLoad
+  uint32_t bits = 0;                     // for kConstant: an fp32, an int or 0 / 1
+  std::array<int32_t, 4> operands = {};  // earlier nodes; 0 past num_operands
   bool operator==(const Node&) const = default;
 
-  float float_value() const;  // of constants
-  int32_t int_value() const;  // of constants; 0 or 1 of a bool
+  float float_value() const;  // for constants
+  int32_t int_value() const;  // for constants; 0 or 1 for a bool
 };
 
-// Where a used capture or scalar was declared: programs that were composed count from 0, left to right.
+// The place where a used capture or scalar was declared. Parts of a composed program count from 0,
+// left to right.
 struct Origin {
   int part = 0;
   int place = 0;  // in that program's Declarations
 };
 
-// Where ScoreArgs holds each capture and scalar of a program; empty: in the program's order.
+// Places of captures and scalars of a program in ScoreArgs; empty: in the program's order.
 struct Places {
   std::vector<int> captures;
   std::vector<int> scalars;
@@ -151,7 +156,8 @@ class Program {
     return nodes_;
   }  // operands before their users; the root is last
   int root() const { return static_cast<int>(nodes_.size()) - 1; }
-  // Those that are used, in the order of first use. At most kMaxScoreCaptures and kMaxScoreScalars.
+  // The used captures and scalars, in the order of first use. At most kMaxScoreCaptures and
+  // kMaxScoreScalars.
   const std::vector<Capture>& captures() const { return captures_; }
   const std::vector<Scalar>& scalars() const { return scalars_; }
   const std::vector<Origin>& capture_origins() const { return capture_origins_; }
@@ -159,7 +165,7 @@ class Program {
   int parts() const {
     return parts_;
   }  // programs that it was composed of; 1 for one that was parsed
-  // Nodes, captures and scalars with their names; not where they were declared.
+  // Compares nodes, captures and scalars with their names, not where they were declared.
   bool operator==(const Program& other) const;
 
  private:
@@ -173,14 +179,15 @@ class Program {
   int parts_ = 1;
 };
 
-// The score as it is.
+// Returns the program that gives the score unchanged.
 Program identity();
-// `second` of what `first` gives. Captures and scalars of equal name stay apart here and below: the later one gets "_2" (or "_3"..)
-// behind its name. Throws kInvalidArgument where the sum has more than kMaxNodes nodes, or too many captures or scalars.
+// Returns `second` applied to the result of `first`. Here and below, captures and scalars of equal
+// name stay separate: the later one gets "_2" (or "_3" ...) appended. Throws kInvalidArgument if
+// the result has more than kMaxNodes nodes, or too many captures or scalars.
 Program chain(const Program& first, const Program& second);
-// The score where the mask holds, else -infinity.
+// Returns the score if the mask holds, else -infinity.
 Program hide(const Program& score, const Program& mask);
-// Seen by both masks.
+// Returns the mask of keys that both masks show.
 Program both(const Program& first, const Program& second);
 
 }  // namespace attune::score

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line for each node, of rows or of keys; see range_text.hpp.
+// Prints one line per node, for rows or for keys; see range_text.hpp.
 #include "generator/core/score/range_text.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 namespace attune::score {
 namespace {
 
-// What makes a range of one value.
+// Returns the function that makes a range of one value.
 const char* range_of_one(Type type) {
   return type == Type::kBool ? "bool_range" : type == Type::kInt ? "int_range" : "float_range";
 }
@@ -41,7 +41,7 @@ std::string name_range(Name name) {
                                 : name_text(name);
 }
 
-// `operand_text` says what an operand is called, by its number.
+// `operand_text` returns the text of an operand, by its number.
 template <class OperandText>
 std::string node_text(const Program& program, const Places& places, const Node& n, bool is_on_keys,
                       const OperandText& operand_text) {
@@ -78,7 +78,7 @@ std::vector<bool> depend_on_keys(const Program& mask) {
   return all;
 }
 
-// What does not depend on keys and is an operand of what does, or the result.
+// Returns the nodes that a row keeps: operands of nodes that depend on keys, and the result.
 std::vector<bool> kept_of_rows(const Program& mask, const std::vector<bool>& on_keys) {
   std::vector<bool> kept(on_keys.size());
   kept[static_cast<size_t>(mask.root())] = true;

@@ -14,12 +14,12 @@ namespace {
 
 constexpr float kLn2 = 0.69314718055994531F;
 
-// A slope that is 0 has no node.
+// A zero slope has no node.
 using Slope = std::optional<int>;
 
 class Differentiator {
  public:
-  // `moved`: the node that moves by itself.
+  // `moved`: the node that the derivative is by.
   Differentiator(const Program& program, int moved) : program_(program), moved_(moved) {}
 
   Program run() {
@@ -66,7 +66,7 @@ class Differentiator {
     return i < node.num_operands ? slopes_[static_cast<size_t>(node.operands[i])] : Slope();
   }
 
-  // `here`: its operands and `result`: itself, in the builder.
+  // `here` are the operands, and `result` is the node, in the builder.
   Slope slope_of(const Node& node, const int (&here)[4], int result) {
     if (static_cast<int>(slopes_.size()) == moved_) return constant(1);
     if (node.type != Type::kFloat) return {};
@@ -103,7 +103,7 @@ class Differentiator {
     }
   }
 
-  // Of functions of one float; `x` is it, `y` the result.
+  // For functions of one float: `x` is the argument, `y` the result.
   Slope function_slope(Operation operation, Slope a, int x, int y) {
     switch (operation) {
       case Operation::kSqrt:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast what a program gives moves with the score, or with what it reads of a tensor: its derivative, another program. Gradients of
-// scores are multiplied by it.
+// The derivative of a program by the score, or by a value that it loads: another program. Gradients
+// of scores are multiplied by it.
 #pragma once
 
 #include <vector>
@@ -9,14 +9,17 @@
 
 namespace attune::score {
 
-// Of a score program. Loads, scalars and whole numbers do not move; at a kink it is the slope of one side, of abs at 0 it is 0. Where
-// a score is hidden it is anything. Origins of captures and scalars are those of `program`. Throws kInvalidArgument where it has more than kMaxNodes nodes.
+// Returns the derivative of a score program by the score. Loads, scalars and integers are
+// constants. At a kink it is the slope of one side; for abs at 0 it is 0. For a hidden score it may
+// be anything. Origins of captures and scalars are those of `program`. Throws kInvalidArgument if
+// it has more than kMaxNodes nodes.
 Program slope(const Program& program);
-// By what it reads at one of its loads, a node that loads floats: the others, of the same tensor too, do not move, nor do indices.
+// Returns the derivative by the value of one load, a node that loads floats. Other loads, also of
+// the same tensor, and indices are constants.
 Program slope_of_load(const Program& program, int node);
-// The nodes that load floats, in their order.
+// Returns the nodes that load floats, in their order.
 std::vector<int> float_loads(const Program& program);
-// Whether it is 1 whatever the score is: of programs that only add.
+// True if it is 1 for every score: the program only adds.
 bool is_one(const Program& slope);
 
 }  // namespace attune::score

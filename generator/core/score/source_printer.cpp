@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Levels of nodes, and functions of levels; see source_printer.hpp.
+// Levels of nodes, and the functions of each level; see source_printer.hpp.
 #include "generator/core/score/source_printer.hpp"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace attune::score {
 namespace {
 
-// Names of a score program's functions as those of a mask program.
+// Renames a score program's functions for a mask program.
 std::string as_mask(std::string text) {
   for (const auto& [from, to] : {std::pair{"Score", "Mask"}, std::pair{"score_", "mask_"}})
     for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; ++at)
@@ -51,7 +51,7 @@ SourcePrinter::SourcePrinter(const Program& program, const Places& places)
   place_nodes();
 }
 
-// The unit of scores is known to one function alone: elsewhere it is a member.
+// Only one function has the unit of scores as an argument; elsewhere it is a member.
 bool SourcePrinter::is_leaf(int number) const {
   const Node& n = node(number);
   const bool is_unit =
@@ -59,7 +59,8 @@ bool SourcePrinter::is_leaf(int number) const {
   return n.num_operands == 0 && n.operation != Operation::kLoad && !is_unit;
 }
 
-// A leaf, or a sum or difference of two of which one is a constant, a scalar or a length.
+// True for a leaf, or a sum or difference of two leaves, one of them a constant, a scalar or a
+// length.
 bool SourcePrinter::is_trivial(int number) const {
   const Node& n = node(number);
   if (n.num_operands == 0) return is_leaf(number);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program as C++ of kernels; see source_text.hpp.
+// Prints a program as C++ of kernels; see source_text.hpp.
 #include "generator/core/score/source_text.hpp"
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 namespace attune::score {
 namespace {
 
-// a / b as a * (1 / b) where b changes less often than a.
+// Writes a / b as a * (1 / b) if b changes less often than a.
 Program with_reciprocals(const Program& program) {
   const std::vector<Dependences> dependences = dependences_of(program);
   const auto level = [&](int node) { return level_of(dependences[static_cast<size_t>(node)]); };
@@ -42,7 +42,8 @@ Program with_reciprocals(const Program& program) {
       }));
 }
 
-// Of captures or scalars of a rewritten program where ScoreArgs holds each, by those of the program as it was.
+// Returns the places in ScoreArgs of a rewritten program's captures or scalars, from the places of
+// the original program.
 template <class Operands>
 std::vector<int> places_by_name(const Operands& rewritten, const Operands& before,
                                 const std::vector<int>& places) {
@@ -58,14 +59,14 @@ std::vector<int> places_by_name(const Operands& rewritten, const Operands& befor
   return found;
 }
 
-// Programs number what they read in the order of first use, which rewriting may change: score * unit - a[h] * b[kv] reads b first where the
-// product is divided by the unit.
+// Programs number their operands in the order of first use, which rewriting may change: score *
+// unit - a[h] * b[kv] reads b first if the product is divided by the unit.
 Places places_in(const Program& rewritten, const Program& before, const Places& places) {
   return {places_by_name(rewritten.captures(), before.captures(), places.captures),
           places_by_name(rewritten.scalars(), before.scalars(), places.scalars)};
 }
 
-// What is printed of a program.
+// Returns the program in the form that is printed.
 Program printed(const Program& program) {
   return with_reciprocals(program.kind() == Kind::kMask ? hide(identity(), program) : program);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of whose near form an element takes less: the second table of step_printer.hpp.
+// Programs whose near form costs even less per element: the second table of step_printer.hpp.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,7 +7,8 @@
 #include "generator/core/score/step_printer.hpp"
 
 namespace attune::score {
-// Texts are right once the functions of heads and rows are printed; before that they only say whether there are any.
+// The texts are right once the functions of heads and rows are printed; before that, the result
+// only says whether the node is linear.
 std::optional<StepPrinter::Linear> StepPrinter::linear(int number) {
   const Node& n = node(number);
   if (n.type != Type::kFloat) return std::nullopt;
@@ -82,7 +83,8 @@ void StepPrinter::find_linear_terms() {
   signs_.clear();
 }
 
-// Over a step the absolute value of a position is the position, or less it, where both ends have one sign.
+// Over a step, the absolute value of a position is the position or its negation, if both ends have
+// one sign.
 std::string StepPrinter::sign_statements() const {
   std::string text;
   for (size_t i = 0; i < signs_.size(); ++i)

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of captures in the near form of a program: which comes through shared memory, and how the others are read; see step_printer.hpp.
+// Lines of captures in the near form: which one comes through shared memory, and how the others are
+// read; see step_printer.hpp.
 #include <fmt/format.h>
 
 #include "generator/core/score/step_printer.hpp"
 
 namespace attune::score {
 
-// The first of 16-bit elements of which each row has its own, or -1: whole rows of a step are brought to shared memory.
+// Returns the first line with 16-bit elements that differs per row, or -1. Whole rows of a step are
+// brought to shared memory.
 int StepPrinter::staged_line() const {
   for (size_t i = 0; stages_ && i < lines_.size(); ++i) {
     const CaptureType type =
@@ -52,7 +54,7 @@ std::string StepPrinter::loads_function() const {
       body, staged < 0 ? "nullptr" : fmt::format("on_step.l{}", staged));
 }
 
-// Of the lines that only one row reads.
+// Covers the lines that only one row reads.
 std::string StepPrinter::prefetch_function() {
   std::string body;
   for (const Line& line : lines_) {

@@ -62,7 +62,7 @@ bool StepPrinter::is_multiple_of_score(int number) const {
   }
 }
 
-// With terms and factors of a row, too.
+// Allows terms and factors that depend on the row.
 bool StepPrinter::is_affine_in_score(int number) const {
   const Node& n = node(number);
   const auto is_of_row = [&](int i) { return level_[static_cast<size_t>(i)] <= kRow; };
@@ -82,7 +82,8 @@ bool StepPrinter::is_affine_in_score(int number) const {
 }
 
 void StepPrinter::find_tanhs() {
-  std::vector<bool> is_scaled(nodes().size());  // stands in a product that is replaced whole
+  // true for a factor of a product that is replaced as a whole
+  std::vector<bool> is_scaled(nodes().size());
   const auto tanh_in = [&](int number) {
     return node(number).operation == Operation::kTanh &&
            is_multiple_of_score(node(number).operands[0]);
@@ -103,7 +104,7 @@ void StepPrinter::find_tanhs() {
     const bool is_odd = is_multiple_of_score(n.operands[0]);
     tanhs_.push_back({i, n.operands[0], -1, is_odd});
   }
-  // A tanh that products alone read needs no polynomial of its own.
+  // A tanh that is only read by such products needs no polynomial of its own.
   const auto is_read_alone = [&](const Tanh& t) {
     if (t.scale >= 0 || !is_scaled[static_cast<size_t>(t.node)]) return false;
     for (int i = 0; i <= program_.root(); ++i) {
@@ -119,7 +120,8 @@ void StepPrinter::find_tanhs() {
   tanhs_.erase(std::remove_if(tanhs_.begin(), tanhs_.end(), is_read_alone), tanhs_.end());
 }
 
-// The one that the result is, but for scores that are hidden, or -1: the near form then rises with the score (or falls; OddTanh::low).
+// Returns the tanh that equals the result, except for hidden scores, or -1. The near form then
+// rises with the score (or falls; see OddTanh::low).
 int StepPrinter::rising_tanh() const {
   const auto is_hidden = [&](int i) {
     return node(i).operation == Operation::kConstant && node(i).float_value() == -INFINITY;
@@ -141,11 +143,11 @@ std::string StepPrinter::more_members(size_t level) const {
   return text;
 }
 
-// The polynomial's argument at a score of 1 is what the score is multiplied by.
+// At a score of 1 the polynomial's argument is the score's factor.
 std::string StepPrinter::more_statements(size_t level) {
   std::string text;
   if (level != kHead) return text;
-  int score = 0;  // its node; without one there is no tanh of it
+  int score = 0;  // the node of the score; without one there is no tanh of it
   if (tanhs_.empty()) return text;
   while (score < program_.root() && !(node(score).operation == Operation::kName &&
                                       static_cast<Name>(node(score).index) == Name::kScore))
@@ -232,7 +234,7 @@ void StepPrinter::bind_near() {
                      : fmt::format("near_tanh({})", writer_.text_of(tanhs_[i].argument)));
 }
 
-// What these need in the near form.
+// Returns the nodes that `roots` need in the near form.
 std::vector<bool> StepPrinter::near_nodes(const std::vector<int>& roots) const {
   std::vector<bool> needed(nodes().size()), is_replaced(nodes().size());
   for (const int i : positions_) is_replaced[static_cast<size_t>(i)] = true;
@@ -290,7 +292,7 @@ std::string StepPrinter::near_functions() {
       of_column, kNearParameters, of_element);
 }
 
-// What belongs to a step is printed ahead of columns and elements, whose names it does not know.
+// Functions of a step are printed before those of columns and elements, and do not use their names.
 std::string StepPrinter::functions() {
   std::string text;
   for (const size_t level : {kHead, kRow}) text += "\n" + function(level);

@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints a program for a loop of steps (step_text in source_text.hpp): beside the functions of SourcePrinter, those of its near form.
-// The near form of an element takes four kinds of nodes from what was made once a step, or once a head:
+// Prints a program for a loop of steps (step_text in source_text.hpp): the functions of
+// SourcePrinter, and those of its near form. The near form of an element takes four kinds of nodes
+// from values made once a step, or once a head:
 //
-// | node                                        | instead                                                       |
-// |---------------------------------------------|---------------------------------------------------------------|
-// | a float of a position                       | the one of the step's first key, and a constant               |
-// | a load along the keys of a line             | what score_loads read from the step's address                 |
-// | g * tanh(a * score), g and a of a head      | an odd polynomial of the score, its coefficients of the head  |
-// | tanh of what is affine in the score         | the polynomial of that                                        |
+// | node                                       | replaced by                                      |
+// |--------------------------------------------|--------------------------------------------------|
+// | a float of a position                      | its value at the step's first key + a constant   |
+// | a load along the keys of a line            | the value that score_loads read at the step's    |
+// |                                            | address                                          |
+// | g * tanh(a * score), g and a per head      | an odd polynomial of the score, its coefficients |
+// |                                            | per head                                         |
+// | tanh of an affine function of the score    | the polynomial of that function                  |
 //
-// It is right where score_step and score_is_near say so: lines end behind the step, have unit stride and even addresses, and the
-// arguments of tanh are small. Two programs get less of an element yet (step_forms.cpp):
+// It is right if score_step and score_is_near say so: lines have unit stride and even addresses and
+// reach past the step, and the arguments of tanh are small. Two kinds of programs cost even less
+// per element (step_forms.cpp):
 //
-// | program                                      | an element takes                                             |
-// |----------------------------------------------|--------------------------------------------------------------|
-// | the result is such a tanh                    | none of it: the softmax takes the polynomial                 |
-// | terms of the result are linear in a position | one multiplication and addition; the rest is one of a row    |
+// | program                                      | cost per element                               |
+// |----------------------------------------------|------------------------------------------------|
+// | the result is such a tanh                    | none: the softmax applies the polynomial       |
+// | terms of the result are linear in a position | one multiplication and addition; the rest is   |
+// |                                              | computed per row                               |
 #pragma once
 
 #include <optional>
@@ -39,7 +44,7 @@ inline constexpr std::string_view kNearParameters =
 
 class StepPrinter : public SourcePrinter {
  public:
-  // `hides`: may_hide of the program as it was. `stages`: a line may come through shared memory.
+  // `hides`: may_hide of the original program. `stages`: a line may come through shared memory.
   StepPrinter(const SteppedProgram& program, const Places& places, bool hides, bool stages);
   bool stages_line() const { return staged_line() >= 0; }
   bool is_tanh() const { return rising_tanh() >= 0 && tanhs_[0].node == program_.root(); }
@@ -54,15 +59,15 @@ class StepPrinter : public SourcePrinter {
     int row_step;
   };
   struct Tanh {
-    int node;      // what is replaced
-    int argument;  // of tanh
+    int node;      // the replaced node
+    int argument;  // argument of tanh
     int scale;     // g, or -1: 1
     bool is_odd;   // the argument is a multiple of the score
   };
 
   void find_nodes();
   void find_tanhs();
-  // a + b * position, as text; `slope` is empty where b is 0.
+  // a + b * position, as text; `slope` is empty if b is 0.
   struct Linear {
     std::string base;
     std::string slope;
@@ -99,7 +104,7 @@ class StepPrinter : public SourcePrinter {
   void bind_near();
   std::vector<bool> near_nodes(const std::vector<int>& roots) const;
   std::vector<bool> near_nodes_at(size_t level, const std::vector<int>& roots);
-  // The statements of an element's near form, and the terms' sum.
+  // Returns the statements of an element's near form, and the sum of the terms.
   std::string near_element(const std::vector<Term>& terms);
   std::string near_functions();
 
@@ -110,7 +115,7 @@ class StepPrinter : public SourcePrinter {
   std::vector<int> position_steps_;  // 1 or -1
   std::vector<Line> lines_;
   std::vector<Tanh> tanhs_;
-  // Of the result, where some are linear in a position and others are not: the others, and what those come to.
+  // For a result with linear and other terms: the other terms, and the sum of the linear ones.
   std::vector<Term> other_terms_;
   Linear linear_sum_;
   std::vector<int> signs_;  // positions whose absolute values are terms, as places in positions_

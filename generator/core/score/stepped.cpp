@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multiplications are moved from elements to what changes less often; see stepped.hpp.
+// Moves multiplications from elements to values that change less often; see stepped.hpp.
 #include "generator/core/score/stepped.hpp"
 
 #include <cmath>
@@ -48,7 +48,7 @@ class Stepper {
   }
   bool is_element(int number) { return level_of(depends(number)) == Level::kElement; }
 
-  // What the score is multiplied by, where a node is nothing else.
+  // Returns the factor of the score if a node is a product of the score and it.
   std::optional<int> factor(int number) {
     const Node& n = node(number);
     if (n.operation != Operation::kMultiply) return std::nullopt;
@@ -75,7 +75,8 @@ class Stepper {
     return std::nullopt;
   }
 
-  // Which operand of an int function that keeps an order (abs, min, ..) is computed of a position, or -1.
+  // Returns the operand of an order-preserving int function (abs, min, ..) that is computed from a
+  // position, or -1.
   int ordered_operand(int number, int depth = 0) {
     const Nodes nodes{[&](int i) -> const Node& { return node(i); },
                       [&](int i) { return depends(i); }};
@@ -92,7 +93,7 @@ class Stepper {
     return -1;
   }
 
-  // Such a function of floats.
+  // Returns the same function of floats.
   std::optional<int> float_of(int number) {
     const int ordered = ordered_operand(number);
     if (ordered < 0) return std::nullopt;
@@ -114,7 +115,7 @@ class Stepper {
     return is_infinite ? number : make(Operation::kMultiply, number, inverse_);
   }
 
-  // A node divided by the unit, where that takes nothing more of an element.
+  // Returns a node divided by the unit, if that costs nothing more per element.
   std::optional<int> in_units(int number) {
     const auto known = in_units_.find(number);
     if (known != in_units_.end()) return known->second;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators and functions of the score language: which types each takes, what it makes, and what it says of others. Used by the
-// parser of expressions.
+// Operators and functions of the score language: argument types, result types, and error messages.
+// Used by the parser of expressions.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@
 
 namespace attune::score {
 
-// A node of the builder, and where its text begins.
+// A node of the builder, and the offset of its text.
 struct Expression {
   int node = -1;
   size_t offset = 0;
@@ -23,7 +23,7 @@ class TypedOperations {
  public:
   TypedOperations(const Snippet& snippet, Builder* builder)
       : snippet_(snippet), builder_(*builder) {}
-  // As the type, where that goes without saying: an int becomes a float. `what` is how a refusal calls it.
+  // Converts implicitly: an int becomes a float. `what` names the expression in an error.
   int converted(const Expression& e, Type to, std::string_view what) const;
   void require(const Expression& e, Type type, std::string_view what) const;
   Expression cast(Type to, const Expression& a, size_t offset) const;
