@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for a flock, and naming who has it; see file_lock.hpp.
+// Waits for a flock, and names its holder; see file_lock.hpp.
 #include "generator/core/file_lock.hpp"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ namespace {
 constexpr std::chrono::milliseconds kPoll{100};
 constexpr size_t kShownCommand = 60;  // characters
 
-// Returns the process that holds the lock, from the kernel's list; 0 when it does not say. A line:
+// Returns the process that holds the lock, from the kernel's list; 0 if it is not listed. A line:
 // "1: FLOCK  ADVISORY  WRITE 1234 00:2d:5678 0 EOF".
 int process_of(int file) {
   struct stat status {};

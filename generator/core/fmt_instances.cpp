@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// {fmt}'s compiled part, taken into our own library, so that libattune.so needs no libfmt at run time while every other file
-// keeps including the light headers. Follows the documented instantiation list of {fmt} 8 and 9; other versions link libfmt.
+// Compiles {fmt}'s non-header part into our own library. So libattune.so needs no libfmt at run
+// time, and all other files keep including the light headers. Follows the documented instantiation
+// list of {fmt} 8 and 9; other versions link libfmt.
 #include <fmt/core.h>
 
 #if FMT_VERSION >= 90000 && FMT_VERSION < 100000

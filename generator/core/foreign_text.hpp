@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text that others wrote (programs, stores, names of devices) and that goes on into stores, manifests,
-// pages and terminals.
+// Text that others wrote (programs, stores, names of devices), and that goes on into stores,
+// manifests, pages and terminals.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace attune {
 
-// Returns where the first bytes begin that are not UTF-8 (RFC 3629: no overlong forms, no surrogates,
-// nothing beyond U+10FFFF), or text.size().
+// Returns the place of the first bytes that are not UTF-8 (RFC 3629: no overlong forms, no
+// surrogates, nothing beyond U+10FFFF), or text.size().
 size_t utf8_end(std::string_view text);
 
 // Returns the text with its line breaks and tabs as spaces: a stored name must not forge a line.

@@ -37,8 +37,8 @@ struct ProblemField {
   // template must know (KernelTemplate::serves). False: all values are alternatives, such as types
   // and extents.
   bool default_is_off = true;
-  // What a template without the feature serves, for a sentence: "no window". Empty: the default's
-  // text and "alone".
+  // The capability of a template without the feature, for a sentence: "no window". Empty: the
+  // default's text and "alone".
   std::string without = {};
   // Returns "key=value" as a problem's text has it, or "" if it is left out. Null: as in texts of
   // specs.

@@ -84,7 +84,7 @@ OperandList operands(const Problem& p) {
 
 double no_flops(const Problem&) { return 0; }
 
-// Rows once read and once written.
+// Counts each row once read and once written.
 double bytes(const Problem& p) {
   const double rows = static_cast<double>(p.batch) * static_cast<double>(p.seqlen_q);
   const double of_kv = static_cast<double>(p.num_heads_kv) * (p.head_dim_qk + p.head_dim_v) *

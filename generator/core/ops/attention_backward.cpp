@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See attention_backward.hpp. With P = exp(z - lse), z the scores behind scale and features, and
+// See attention_backward.hpp. With P = exp(z - lse), z the scores after scale and features, and
 // delta = rowsum(dout * o) - dlse:
 //   dV = P^T dout,  dS = P * (dout V^T - delta) * dz/ds,  dQ = scale * dS K,  dK = scale * dS^T Q
 #include "generator/core/ops/attention_backward.hpp"
@@ -16,7 +16,7 @@
 namespace attune {
 namespace {
 
-// Which axes the tensor of a gradient has, and may repeat, as bits of Repeats.
+// Returns the axes that a gradient's tensor has, and may repeat, as bits of Repeats.
 int axes_of(ScoreGradient gradient) {
   const auto bits = [](auto... axes) { return (static_cast<int>(axes) | ... | 0); };
   switch (layout_of(gradient)) {
@@ -77,7 +77,7 @@ void check_score_gradient(const Problem& p) {
                        name, repeats_text(static_cast<Repeats>(axes_of(p.score_gradient)))));
 }
 
-// Axes that it repeats have one step.
+// Repeated axes have extent 1.
 OperandSpec dscores(const Problem& p) {
   const auto extent = [&](Repeats axis, int64_t whole) {
     return repeats(p.repeats, axis) ? std::min<int64_t>(whole, 1) : whole;
@@ -142,14 +142,14 @@ OperandList operands(const Problem& p) {
   return all;
 }
 
-// Of five products, S and those that the asked gradients need.
+// Counts, of five products, S and those that the requested gradients need.
 double flops(const Problem& p) {
   if (p.score_gradient == ScoreGradient::kSinks) return 0;
   if (p.score_gradient != ScoreGradient::kNone) return visible_flops(p);  // S and dP
   const bool q = asks(p.gradients, Gradients::kQ), k = asks(p.gradients, Gradients::kK);
   const int columns_qk = 1 + (q ? 1 : 0) + (k ? 1 : 0);
   const int columns_v = (q || k ? 1 : 0) + (asks(p.gradients, Gradients::kV) ? 1 : 0);
-  const double both = p.head_dim_qk + p.head_dim_v;  // of the forward's two
+  const double both = p.head_dim_qk + p.head_dim_v;  // for the forward pass's two products
   return visible_flops(p) * (columns_qk * p.head_dim_qk + columns_v * p.head_dim_v) / both;
 }
 
@@ -171,7 +171,7 @@ std::vector<Problem> gradient_problems(const Problem& forward) {
     problem.repeats = repeats;
     all.push_back(problem);
   };
-  // A bias that is learnt is one of positions: batch entries share it.
+  // A learnt bias depends on positions: batch entries share it.
   add(forward.bias != ScoreTensor::kNone, ScoreGradient::kBias,
       forward.batch > 1 ? Repeats::kBatch : Repeats::kNone);
   add(forward.relative_bias != ScoreTensor::kNone, ScoreGradient::kRelativeBias, Repeats::kNone);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The op attention_backward: gradients of attention's q, k and v, of which a problem asks any.
+// The op attention_backward: gradients of attention's q, k and v. A problem asks for any of them.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,9 @@ namespace attune {
 
 const OpDescription& attention_backward_op();
 
-// What training asks beside a problem of op prefill: gradients of q, k and v, and those of a bias, a table of distances and sinks that
-// it has, which models learn. Of a forward with 8-bit operands in the 16 bits of its o. Empty of other ops.
+// Returns the problems that training needs besides a problem of op prefill. They are the gradients
+// of q, k and v, and those of learnt inputs: bias, table of distances, sinks. For a forward with
+// 8-bit operands they use the 16-bit type of its o. Empty for other ops.
 std::vector<Problem> gradient_problems(const Problem& forward);
 
 }  // namespace attune

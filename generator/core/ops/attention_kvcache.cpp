@@ -34,7 +34,7 @@ void check_dtypes(const Problem& p, const char* op) {
                       name, dtype_name(dtype), dtype_name(p.dtype_q), op));
 }
 
-// What is looked up by row and key numbers of a call would need a place for each request.
+// Features that are indexed by row and key numbers of a call would need an offset per request.
 void check_features(const Problem& p) {
   for (const ScoreFeature* feature : score_features()) {
     const bool is_taken = feature->field == "softcap" || feature->field == "score_mod" ||
@@ -61,7 +61,8 @@ void check(const Problem& p) {
                     p.page_size));
 }
 
-// Rows of packed requests are as many as all may have; of those behind the last nothing is read or written.
+// Packed rows are as many as all requests may have; rows past the last request are not read or
+// written.
 OperandList operands(const Problem& p) {
   const int64_t pages = p.packed_kv ? std::min<int64_t>(1, pages_of_cache(p)) : pages_of_cache(p);
   const int64_t keys = p.packed_kv       ? pages_of_cache(p)
@@ -81,7 +82,7 @@ OperandList operands(const Problem& p) {
   return all;
 }
 
-// Of requests that are all as long as they may be.
+// Assumes that all requests have the full length.
 double flops(const Problem& p) {
   return 2.0 * (p.head_dim_qk + p.head_dim_v) * static_cast<double>(p.batch) *
          static_cast<double>(p.seqlen_q) * static_cast<double>(p.seqlen_kv) * p.num_heads_q;

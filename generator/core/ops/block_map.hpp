@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Op block_map: what a problem's masks show of each granule of rows and keys (templates/shared/block_map.h), for calls of block_map=skips.
+// Op block_map: for each block of rows and keys, what a problem's masks show of it
+// (templates/shared/block_map.h). Calls with block_map=skips use the result.
 #pragma once
 
 #include "generator/core/op.hpp"
@@ -7,7 +8,8 @@
 namespace attune {
 
 const OpDescription& block_map_op();
-// The problem whose o is a map for calls of this one: its masks, for one batch entry or head where they tell them not apart.
+// Returns the problem whose o is a map for calls of `of`. It has the same masks, and one batch
+// entry or head if the masks do not depend on these.
 Problem block_map_problem(const Problem& of);
 
 }  // namespace attune

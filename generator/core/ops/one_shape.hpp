@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For ops whose operands are all shaped as q: what they do not have must be as in q, so that one problem has one text.
+// For ops whose operands all have the shape of q: other shape fields must equal those of q, so that
+// one problem has one text.
 #pragma once
 
 #include <fmt/format.h>

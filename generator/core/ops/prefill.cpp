@@ -14,7 +14,8 @@ namespace {
   throw Error(ErrorCode::kUnsupported, message);
 }
 
-// e4m3 Q with K and V of either 8-bit type; O in 16 bits, or fp32 from the reference kernels.
+// Allows e4m3 Q with K and V of either 8-bit type; O has 16 bits, or fp32 from the reference
+// kernels.
 void check_fp8_dtypes(const Problem& p) {
   if (p.dtype_q != Dtype::kE4m3)
     refuse(

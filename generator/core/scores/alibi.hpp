@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Score feature alibi: score - slope * |distance from the diagonal|, with a slope for each head, or for each head of each batch
-// entry.
+// Score feature alibi: score - slope * |distance from the diagonal|, with a slope per head, or per
+// batch entry and head.
 #pragma once
 
 #include "generator/core/score_feature.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Score feature bias: a tensor [batch, num_heads_q, seqlen_q, seqlen_kv] is added; at or below -1e30 it hides.
+// Score feature bias: adds a tensor [batch, num_heads_q, seqlen_q, seqlen_kv]; values at or below
+// -1e30 hide the key.
 #pragma once
 
 #include "generator/core/score_feature.hpp"

@@ -36,7 +36,8 @@ score::Program program(const SpecFields&) {
       score::Kind::kMask, {{{"block_map", CaptureType::kUint8, 4}}, {}}, "block_map");
 }
 
-// Squares of 128 rows and keys, a tenth of them seen: those of the diagonal, and others by a hash.
+// Returns squares of 128 rows and keys; a tenth are visible: those on the diagonal, others by a
+// hash.
 double sample_hiding(const std::vector<int64_t>& at, std::mt19937_64&) {
   const auto row = static_cast<uint64_t>(at[2] * kGranuleRows / 128);
   const auto key = static_cast<uint64_t>(at[3] * kGranuleKeys / 128);
@@ -45,8 +46,10 @@ double sample_hiding(const std::vector<int64_t>& at, std::mt19937_64&) {
   return row == key || (mixed >> 32) % 10 == 0 ? kSeenWhole : 0;
 }
 
-// Nothing is known, which is true of any mask.
+// Says "partly visible", which is true of any mask.
 double sample_skipping(const std::vector<int64_t>&, std::mt19937_64&) { return kSeenInPart; }
+
+std::vector<CaptureSpec> captures(const Problem& p) { return {block_map_capture_of(p)}; }
 
 }  // namespace
 
@@ -60,12 +63,7 @@ CaptureSpec block_map_capture_of(const Problem& p) {
 }
 
 const ScoreFeature& block_map_feature() {
-  static const ScoreFeature feature{"block_map",
-                                    ScoreStep::kMask,
-                                    hides,
-                                    check,
-                                    program,
-                                    [](const Problem& p) { return std::vector<CaptureSpec>{block_map_capture_of(p)}; }};
+  static const ScoreFeature feature{"block_map", ScoreStep::kMask, hides, check, program, captures};
   return feature;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A map of blocks that the call gives (templates/shared/block_map.h). Where it hides it is a mask: keys of granules that are 0 are not
-// seen. Where it skips it changes no result: kernels ask it instead of the ranges of the problem's masks.
+// A map of blocks that the call gives (templates/shared/block_map.h). With block_map=hides it is a
+// mask: keys in blocks that are 0 are hidden. With block_map=skips it changes no result: kernels
+// read it instead of the ranges of the problem's masks.
 #pragma once
 
 #include "generator/core/score_feature.hpp"
@@ -8,7 +9,7 @@
 namespace attune {
 
 const ScoreFeature& block_map_feature();
-// The map itself: captured by the program where it hides, else behind all else.
+// Returns the map's capture: the program's if the map hides, else an extra one after all others.
 CaptureSpec block_map_capture_of(const Problem& problem);
 
 }  // namespace attune

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Score feature chunk: keys of another chunk of so many positions than the row's are hidden.
+// Score feature chunk: positions form chunks of equal length; keys outside the row's chunk are
+// hidden.
 #pragma once
 
 #include "generator/core/score_feature.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Score feature documents: keys of another document than the row's are hidden, by the ids of rows and of keys.
+// Score feature documents: hides keys of other documents than the row's, by the ids of rows and
+// keys.
 #pragma once
 
 #include "generator/core/score_feature.hpp"

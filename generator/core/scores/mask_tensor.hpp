@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Score feature mask_tensor: keys where a tensor of bools [batch, num_heads_q, seqlen_q, seqlen_kv] is false are hidden.
+// Score feature mask_tensor: hides keys for which a bool tensor [batch, num_heads_q, seqlen_q,
+// seqlen_kv] is false.
 #pragma once
 
 #include "generator/core/score_feature.hpp"

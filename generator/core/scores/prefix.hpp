@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Score feature prefix: a causal row sees the first prefix[batch] keys beside those up to its diagonal. The mask is none: this one stands for it.
+// Score feature prefix: a causal mask that also shows the first prefix[batch] keys. The problem's
+// mask is none, since this feature replaces it.
 #pragma once
 
 #include "generator/core/score_feature.hpp"
