@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How clang is called. Part of the toolchain digest, so it is known without clang; see
-// clang_compiler.hpp.
+// The arguments of clang. They are part of the toolchain digest, so they are known without clang;
+// see clang_compiler.hpp.
 #include "generator/clang_compiler.hpp"
 
 namespace attune {
 namespace {
 
-// Part of every stored key, so it does not depend on the LLVM that compiles.
+// Part of every stored key, so it must not depend on the LLVM that compiles.
 #if defined(__x86_64__)
 constexpr const char* kTriple = "x86_64-pc-linux-gnu";
 #else
@@ -18,24 +18,23 @@ constexpr const char* kTriple = "aarch64-unknown-linux-gnu";
 std::vector<std::string> clang_arguments(const Arch& arch) {
   std::vector<std::string> arguments{
       "-triple", kTriple, "-x", "c++", "-std=c++20", "-O3",
-      // One rounding for a * b + c where the target has it; no errno, no exceptions, no unwind
-      // tables.
+      // One rounding for a * b + c if the target has it; no errno, no exceptions, no unwind tables.
       "-ffp-contract=fast", "-fno-rounding-math", "-mrelocation-model", "pic", "-pic-level", "2",
       "-mframe-pointer=none", "-fstack-size-section", "-disable-llvm-verifier",
       "-discard-value-names",
-      // The kernels say which loops to unroll; unrolling others costs a quarter of the compile time
-      // and gains nothing.
+      // The kernels say which loops to unroll. Unrolling others takes much compile time and gains
+      // nothing.
       "-fno-unroll-loops",
-      // Vectors are never passed between objects, so how they would be does not matter.
+      // Vectors are never passed between objects, so their calling convention does not matter.
       "-Wno-psabi",
-      // Whole registers: some tunings would split 64-byte vectors in two.
+      // Uses whole registers: some tunings would split 64-byte vectors in two.
       "-mprefer-vector-width=" + std::to_string(arch.vector_bytes * 8)};
   if (arch.features.empty()) {
     arguments.insert(arguments.end(), {"-target-cpu", arch.cpu});
     return arguments;
   }
-  // The features the machine really has, on the oldest CPU of its kind: a CPU's name may promise
-  // what a hypervisor hides.
+  // The features that the machine really has, on the oldest CPU of its kind: a CPU's name may
+  // promise features that a hypervisor hides.
 #if defined(__x86_64__)
   arguments.insert(arguments.end(), {"-target-cpu", "x86-64", "-tune-cpu", arch.cpu});
 #else

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only file that knows clang; see clang_compiler.hpp.
+// The only file that uses clang; see clang_compiler.hpp.
 #include "generator/clang_compiler.hpp"
 
 #include <clang/Basic/Diagnostic.h>
@@ -28,8 +28,8 @@ namespace {
 
 constexpr const char* kVersion = "clang " LLVM_VERSION_STRING;
 
-// Runs clang -cc1 on a source that exists in memory only. False when clang refuses it; `log` holds
-// the diagnostics.
+// Runs clang -cc1 on a source that exists only in memory. Returns false if clang refuses it; `log`
+// gets the diagnostics.
 bool run_clang(const Source& source, const std::vector<std::string>& arguments,
                llvm::SmallVectorImpl<char>* object, std::string* log) {
   std::vector<const char*> pointers;
@@ -40,7 +40,7 @@ bool run_clang(const Source& source, const std::vector<std::string>& arguments,
   llvm::raw_string_ostream log_stream(*log);
   llvm::IntrusiveRefCntPtr<clang::DiagnosticOptions> options(new clang::DiagnosticOptions());
   clang::TextDiagnosticPrinter printer(log_stream, options.get());
-  // By hand: when LLVM fails in the midst, its destructors would meet what is half made.
+  // Not owned by smart pointers: when LLVM fails midway, destructors would meet half-made objects.
   auto* const instance = new clang::CompilerInstance;
   auto* const action = new clang::EmitObjAction;
   instance->createDiagnostics(&printer, /*ShouldOwnClient=*/false);
@@ -48,7 +48,7 @@ bool run_clang(const Source& source, const std::vector<std::string>& arguments,
   bool compiled = false;
   if (clang::CompilerInvocation::CreateFromArgs(instance->getInvocation(), pointers,
                                                 instance->getDiagnostics())) {
-    // Diagnostics were made before there were arguments.
+    // The diagnostics were made before the arguments were known.
     clang::ProcessWarningOptions(instance->getDiagnostics(), instance->getDiagnosticOpts());
     instance->getPreprocessorOpts().addRemappedFile(
         source.file_name,
@@ -76,11 +76,11 @@ void compile(const Source& source, const Arch& arch, KernelImage* image) {
   // clang and LLVM keep process-wide state (options, target registry), so one source is compiled at
   // a time.
   static std::timed_mutex mutex;
-  static std::atomic<int> process = 0;  // of who has it
+  static std::atomic<int> process = 0;  // the process of the lock's holder
   static const char* failure = nullptr;
   std::unique_lock lock(mutex, std::defer_lock);
   while (!lock.try_lock_for(std::chrono::milliseconds(100)))
-    if (process != 0 && process != getpid())  // threads do not come along with fork
+    if (process != 0 && process != getpid())  // fork does not copy the other threads
       throw Error(ErrorCode::kCompile,
                   fmt::format("{} was compiling in another thread of the process that this one was "
                               "forked from; it is not used here",

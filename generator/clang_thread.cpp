@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See clang_thread.hpp. LLVM is built without exceptions but with unwind tables, so one may be thrown
-// from its handlers through its frames.
+// See clang_thread.hpp. LLVM is built without exceptions but with unwind tables, so its handlers
+// may throw one through its frames.
 #include "generator/clang_thread.hpp"
 
 #include <llvm/Support/ErrorHandling.h>
@@ -19,7 +19,7 @@ constexpr size_t kStackBytes = size_t{8} << 20;
 
 thread_local bool is_clang_thread = false;
 
-// Another user of the same libLLVM keeps LLVM's way: on return it ends the process.
+// Other users of the same libLLVM keep LLVM's behaviour: when this returns, LLVM ends the process.
 void on_fatal_error(void*, const char* reason, bool) {
   if (is_clang_thread) throw LlvmFailure{::strdup(reason)};
 }
@@ -56,14 +56,14 @@ void* work(void* pointer) {
   return nullptr;
 }
 
-// False when it cannot be started.
+// Returns false if the thread cannot be started.
 bool start(Job* job, pthread_t* thread) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes) != 0) return false;
   pthread_attr_setstacksize(&attributes, kStackBytes);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // the new thread inherits it
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // the new thread inherits the mask
   const int failed = pthread_create(thread, &attributes, work, job);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_attr_destroy(&attributes);

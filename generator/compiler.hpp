@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiler: Source -> KernelImage. One implementation per toolchain: nvrtc_compiler (CUDA), clang_compiler (CPU).
+// Compiler: Source -> KernelImage. One implementation per toolchain: nvrtc_compiler (CUDA),
+// clang_compiler (CPU).
 #pragma once
 
 #include <string>
@@ -17,19 +18,19 @@ struct KernelImage {
   std::string bytes;
   std::string entry = kEntryName;
   ImageInfo info;
-  std::string log;  // what the compiler said
+  std::string log;  // the compiler's messages
   double compile_ms = 0;
 };
 
 class Compiler {
  public:
   virtual ~Compiler() = default;
-  // "nvrtc 13.0", "clang 19.1.7": with options, what the toolchain digest covers.
+  // "nvrtc 13.0", "clang 19.1.7". Together with the options it makes the toolchain digest.
   virtual std::string version() const = 0;
   virtual std::string options(const Arch& arch) const = 0;
   // Thread-safe. Throws kCompile with the compiler's first errors, the file name and the arch.
   virtual KernelImage compile(const Source& source, const Arch& arch) const = 0;
-  // Throws kCompile when the compiler cannot be opened here; compile opens it by itself.
+  // Throws kCompile if the compiler cannot be opened here; compile() opens it by itself.
   virtual void open() const {}
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Its parts stand in generator/cpu/; see cpu_toolchain.hpp.
+// The CPU toolchain; its parts are in generator/cpu/. See cpu_toolchain.hpp.
 #include "generator/cpu_toolchain.hpp"
 
 #include "generator/cpu/host_arch.hpp"

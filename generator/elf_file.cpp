@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nothing in the file is believed: each offset and size is compared with the file's end before it is
-// used; see elf_file.hpp.
+// Trusts nothing in the file: each offset and size is compared with the file's end before it is
+// used. See elf_file.hpp.
 #include "generator/elf_file.hpp"
 
 #include <bit>

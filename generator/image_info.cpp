@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cubins keep their resources in .nv.info, a list of attributes (layout below, as `cuobjdump -elf`
-// shows it); host objects made with -fstack-size-section keep the frame of each function in
-// .stack_sizes. See image_info.hpp.
+// Reads resources from images. Cubins keep them in .nv.info, a list of attributes (layout below, as
+// `cuobjdump -elf` shows it). Host objects made with -fstack-size-section keep each function's
+// frame in .stack_sizes. See image_info.hpp.
 #include "generator/image_info.hpp"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 constexpr uint8_t kFormatPayload = 0x04;
 constexpr uint8_t kAttributeFrameSize = 0x11;
 constexpr uint8_t kAttributeRegisterCount = 0x2f;
-// From sm_90 on a kernel's shared memory begins with 1 KiB that the system keeps, if the kernel has
+// From sm_90 on, the system reserves the first 1 KiB of a kernel's shared memory, if the kernel has
 // any; ptxas does not count it.
 constexpr int kReservedSharedBytes = 1024;
 
@@ -61,7 +61,8 @@ void read_attributes(std::string_view bytes, uint32_t entry, ImageInfo* info) {
   }
 }
 
-// Kernels do not recurse, so the sum over all functions bounds the stack that the entry can use.
+// Adds all frames. Kernels do not recurse, so the sum over all functions bounds the stack of the
+// entry.
 void add_frames(std::string_view bytes, ImageInfo* info) {
   uint64_t sum = static_cast<uint64_t>(std::max(info->stack_bytes, 0));
   for (size_t at = 0; bytes.size() - at > 8;) {

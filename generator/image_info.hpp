@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a compiled kernel uses, read from its ELF file (cubin or host object).
+// The resources of a compiled kernel, read from its ELF file (cubin or host object).
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 namespace attune {
 
 struct ImageInfo {
-  int registers = -1;  // per thread; -1 = not known (CPU)
+  int registers = -1;  // per thread; -1 = unknown (CPU)
   int static_shared_bytes = -1;
   int stack_bytes = -1;
   int spill_store_bytes = -1;  // from the compiler's log
@@ -18,12 +18,13 @@ struct ImageInfo {
   std::vector<std::string> warnings;  // ptxas codes that fail a trial: "C7510", ...
 };
 
-// Reads registers, shared memory and stack of `entry` from a cubin's .nv.info sections, or stack use from a host object.
-// Returns nullopt when the bytes are not an ELF file with that entry.
+// Reads registers, shared memory and stack of `entry` from a cubin's .nv.info sections, or the
+// stack from a host object. Returns nullopt if the bytes are not an ELF file with that entry.
 std::optional<ImageInfo> read_image_info(std::string_view elf, std::string_view entry);
 // Adds registers, stack, spills and warning codes found in a ptxas log (image_log.cpp).
 void add_log_info(std::string_view log, ImageInfo* info);
-// Why an image with this info must not be measured ("spills 24 bytes", "C7510: wgmma serialised"), or nullopt.
+// Returns why an image must not be measured ("spills 24 bytes", "C7510: wgmma serialised"), or
+// nullopt.
 std::optional<std::string> image_fault(const ImageInfo& info);
 
 }  // namespace attune

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ptxas says about a kernel, and which of it forbids measuring; see image_info.hpp. Reading the ELF file itself
-// stands in image_info.cpp.
+// Reads ptxas messages about a kernel, and knows which of them forbid measuring; see
+// image_info.hpp. image_info.cpp reads the ELF file.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ struct Fault {
   std::string_view code;
   std::string_view meaning;
 };
-// C7519 (a fence was injected) was measured to be harmless and is only recorded.
+// C7519 (a fence was injected) is harmless, and only recorded.
 constexpr std::array<Fault, 8> kFaults{
     {{"C7508", "setmaxnreg ignored"},
      {"C7510", "wgmma serialised (function boundary)"},
@@ -27,7 +27,7 @@ constexpr std::array<Fault, 8> kFaults{
      {"C7515", "wgmma serialised (accumulator written in flight)"},
      {"C7517", "wait injected before wgmma results are read"}}};
 
-// Behind a code that the table does not have.
+// appended to a code that the table lacks
 constexpr std::string_view kSerialised = " serialised";
 
 bool is_known(std::string_view code) {
@@ -35,7 +35,8 @@ bool is_known(std::string_view code) {
                      [&](const Fault& fault) { return fault.code == code; });
 }
 
-// "C7510" of "... : (C7510) Potential Performance Loss: ...". A code that is not known yet says what counts by its sentence.
+// Returns "C7510" from "... : (C7510) Potential Performance Loss: ...". An unknown code counts if
+// its sentence speaks of serialisation.
 std::string warning_at(std::string_view log, size_t at) {
   const std::string_view line = log.substr(at, log.find('\n', at) - at);
   std::string warning(line.substr(0, 5));
@@ -44,7 +45,7 @@ std::string warning_at(std::string_view log, size_t at) {
   return warning;
 }
 
-// The integer that ends right before `unit`, searched from `from`; -1 when there is none.
+// Returns the integer right before `unit`, searched from `from`; -1 if there is none.
 int number_before(std::string_view log, std::string_view unit, size_t from = 0) {
   const size_t at = log.find(unit, from);
   if (at == std::string_view::npos) return -1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pass over a template and its includes, line by line; see inliner.hpp.
+// Walks over a template and its includes once, line by line; see inliner.hpp.
 #include "generator/inliner.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ constexpr std::string_view kNamespaceEnd = "}  // namespace attune";
 constexpr std::string_view kConstantsLabel = "constants of this kernel";
 constexpr std::string_view kGenerated = "generated/";
 
-// The quoted path of an #include line, without "templates/"; empty for any other line.
+// Returns the quoted path of an #include line, without "templates/"; empty for any other line.
 std::string_view included_path(std::string_view line) {
   constexpr std::string_view kDirective = "#include \"", kRoot = "templates/";
   if (!line.starts_with(kDirective)) return {};
@@ -58,7 +58,7 @@ std::string_view text_of(std::string_view path, const KernelTemplate& kernel_tem
 }  // namespace
 
 std::string Inliner::run(std::string head) {
-  constexpr size_t kRoom = 256 << 10;  // more than a template takes: growing copies all of it
+  constexpr size_t kRoom = 256 << 10;  // more than a template needs: growing copies everything
   out_ = std::move(head);
   out_.reserve(kRoom);
   inline_path(kernel_template_.source_path());
@@ -73,7 +73,7 @@ void Inliner::inline_path(std::string_view path) {
   inline_text(path, text_of(path, kernel_template_));
 }
 
-// The constants, behind the enumerations that name their values.
+// Writes the constants, after the enumerations that name their values.
 void Inliner::inline_knobs() {
   inline_path("shared/attention_enums.h");
   if (std::any_of(preamble_.constants.begin(), preamble_.constants.end(),
@@ -136,7 +136,8 @@ const Constant* Inliner::constant(std::string_view name) const {
   return found == preamble_.constants.end() ? nullptr : &*found;
 }
 
-// A line without a condition is needed. A comment that begins like one is none.
+// True if the line's condition holds, or it has none. A line that begins with a comment has no
+// condition.
 bool Inliner::is_needed(std::string_view line) const {
   constexpr std::string_view kMark = " // where k", kExcept = " // unless ";
   if (const size_t at = line.find(kExcept);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every template refuses: ops and features that it does not name. See kernel_template.hpp.
+// Refusals that all templates share: ops and features that a template does not name. See
+// kernel_template.hpp.
 #include "generator/kernel_template.hpp"
 
 #include <fmt/format.h>

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// LaunchPlan: what one call launches, a list of steps over operands and tensors in the workspace.
-// A family states it in two halves. The structure (which kernels of the image, what each takes) is
-// a function of spec and config, as the image is: a kernel is loaded once for all shapes. The sizes
-// (grids, extents) are a function of the shape and the device. Which step is the main one is the
-// family's choice: passes that prepare operands, that join splits or that finish a gradient are
-// steps like any other.
+// LaunchPlan: everything that one call launches, a list of steps over operands and tensors in the
+// workspace. A family states it in two halves. The structure (kernels of the image, arguments of
+// each) depends on spec and config, as the image does, so a kernel is loaded once for all shapes.
+// The sizes (grids, extents) depend on the shape and the device. The family chooses the main step.
+// Passes that prepare operands, join splits or finish a gradient are ordinary steps.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +21,8 @@ namespace attune {
 // Name of the main kernel in every Source.
 inline constexpr const char* kEntryName = "attune_kernel";
 
-// Parts of KernelArguments. On a GPU a kernel's parameters are the parts it takes, in this order,
-// then its tensor maps.
+// Parts of KernelArguments. On a GPU a kernel's parameters are the parts that it takes, in this
+// order, then its tensor maps.
 enum class ArgumentPart : int {
   kMap,
   kScores,
@@ -35,8 +34,8 @@ enum class ArgumentPart : int {
   kAppend,
   kRound
 };
-// Those of an attention kernel: kScales where it has 8-bit operands, kScores where it has score features. kMap is for families that
-// make a map of blocks (families/block_map.hpp) to say.
+// Returns the parts of an attention kernel: kScales if it has 8-bit operands, kScores if it has
+// score features. Families that make a map of blocks (families/block_map.hpp) add kMap themselves.
 std::vector<ArgumentPart> attention_parts(const KernelSpec& spec);
 const void* part_of(const KernelArguments& arguments, ArgumentPart part);
 
@@ -48,57 +47,60 @@ struct Workspace {
   bool operator==(const Workspace&) const = default;
 };
 
-// A TMA descriptor to encode at launch: a box of one tensor. An operand is seen as {head_dim,
-// seqlen, head, batch}, innermost first, or where its keys are contiguous (V of a transposed
-// v_layout) as {seqlen, head_dim, head, batch}; a tensor of the workspace by its extents.
+// A TMA descriptor to encode at launch: a box of one tensor. An operand has the dimensions
+// {head_dim, seqlen, head, batch}, innermost first. With contiguous keys (V of a transposed
+// v_layout) they are {seqlen, head_dim, head, batch}. A tensor of the workspace has its extents.
 struct TensorMapPlan {
   std::variant<Operand, Workspace> tensor = Operand::kQ;
   int box_columns = 64;     // of the innermost dimension, in elements; at most 128 bytes
   int box_rows = 64;        // of the next one
   int swizzle_bytes = 128;  // 0, 32, 64 or 128
   int box_heads = 1;        // consecutive heads; each has box_rows rows, one head after the other
-  // L2 fetches 256 bytes where a box needs any of them. Slower for rows that are read once, beside others (templates/cuda/decode_sm80.md).
+  // L2 fetches 256 bytes if a box needs any of them. That is slower for rows that are read once,
+  // among others (templates/cuda/decode_sm80.md).
   bool fetches_around = true;
   bool of_pages =
       false;  // K or V of a cache: {head_dim, keys of a page or slot, head, page or slot}
 };
 
-// One kernel of the image. On a CPU, entry alone counts: every thread of the device calls it.
+// One kernel of the image. On a CPU only `entry` counts: every thread of the device calls it.
 struct StepStructure {
   std::string entry = kEntryName;
   std::vector<ArgumentPart> parts{ArgumentPart::kBase};
   unsigned threads = 1;
   unsigned shared_bytes = 0;
   unsigned cluster = 1;
-  bool early =
-      false;  // may start before the step ahead of it ends; it waits inside (griddepcontrol)
+  bool early = false;  // may start before the previous step ends; it waits inside (griddepcontrol)
   std::vector<TensorMapPlan> tensor_maps{};
 };
 
-// Contiguous in the workspace, from a multiple of `alignment` bytes on.
+// A tensor, contiguous in the workspace, that begins at a multiple of `alignment` bytes.
 struct WorkspaceTensor {
   std::string name;  // "v_transposed"
   Dtype dtype = Dtype::kFp32;
-  bool zeroed = false;  // zero before the first launch; kernels leave it zero
+  bool zeroed = false;  // zero before the first launch; kernels leave it zero again
   int64_t alignment = 256;
 };
 
 struct LaunchStructure {
   std::vector<StepStructure> steps = std::vector<StepStructure>(1);  // in stream order
   size_t main_step = 0;
-  std::vector<WorkspaceTensor> workspace{};  // those that are zeroed first
-  // Its score stage leaves scores in units of softmax_scale, as they are without one (score::keeps_units).
+  std::vector<WorkspaceTensor> workspace{};  // zeroed tensors first
+  // True if its score stage leaves scores in units of softmax_scale, as kernels without one do
+  // (score::keeps_units).
   bool keeps_score_units = false;
-  // Of the workspace's tensors the one that ArgumentPart::kMap speaks of: lists of words, {words, row blocks, heads, batch}. The first
-  // step writes it, a block of threads for each list that the call has (BlockMapArgs::num_lists).
+  // The workspace tensor of ArgumentPart::kMap: lists of words, {words, row blocks, heads, batch}.
+  // The first step writes it, with a block of threads for each list of the call
+  // (BlockMapArgs::num_lists).
   std::optional<size_t> map{};
-  // Steps [begin, end) that are launched in rounds (LaunchSizes::rounds), one round after the other.
+  // Steps [begin, end) are launched in rounds (LaunchSizes::rounds), one round after the other.
   struct Rounds {
     size_t begin = 0, end = 0;
   } rounds{};
 };
 
-// Which lists of a map a call has: one for all batch entries, or heads, where its masks tell them not apart.
+// The lists of a map in a call: one for all batch entries, or all heads, if its masks do not depend
+// on them.
 struct MapLists {
   bool by_batch = true;
   bool by_head = true;
@@ -106,7 +108,7 @@ struct MapLists {
 
 struct StepSize {
   unsigned grid_x = 1, grid_y = 1, grid_z = 1;  // grid_x 0: the step has nothing to do
-  int num_tiles = 0;  // into AttentionArgs::num_tiles: pieces of work that the step counts itself
+  int num_tiles = 0;  // becomes AttentionArgs::num_tiles: work tiles that the step counts itself
 };
 
 // Elements, innermost first.
@@ -118,8 +120,9 @@ struct TensorExtents {
 struct LaunchSizes {
   std::vector<StepSize> steps = std::vector<StepSize>(1);  // as LaunchStructure::steps
   std::vector<TensorExtents> workspace{};                  // as LaunchStructure::workspace
-  // Heads of K over all batch entries, and those of a round but the last, which may have fewer. Steps of rounds have the sizes of a full one,
-  // and as many tiles for each of its heads.
+  // `heads` counts K heads over all batch entries; `of_round` counts those of a round, and the last
+  // round may have fewer. Steps in rounds have the sizes of a full round, with equally many tiles
+  // per head.
   struct Rounds {
     int heads = 1, of_round = 1;
     int stride = 0;  // as RoundArgs::stride
@@ -142,8 +145,8 @@ struct LaunchPlan {
   LaunchStructure::Rounds rounds{};
   LaunchSizes::Rounds round_sizes{};
 
-  // launch(number of a step, arguments) for all that a call launches, in stream order, with what each is told of tiles and rounds in
-  // `arguments`.
+  // Calls launch(step number, arguments) for everything that a call launches, in stream order.
+  // `arguments` has the tiles and the round of each.
   template <class Launch>
   void each_launch(KernelArguments& arguments, const Launch& launch) const {
     const auto one = [&](size_t i) {
@@ -170,15 +173,16 @@ struct LaunchPlan {
   bool takes_append = false;  // a step takes ArgumentPart::kAppend
 
   bool uses_tensor_maps() const;
-  // What kernels are told of the map, in a workspace that begins here. Of a plan without one all is 0.
+  // Returns the kernel argument for the map, in a workspace that begins here; all 0 for a plan
+  // without a map.
   BlockMapArgs map_args(void* workspace_begin, MapLists lists) const;
 };
 
 // Joins the two halves of a plan. Throws kInternal when they do not fit each other.
 LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& sizes);
 
-// A number of tiles, or of blocks of a grid, in the type that a launch counts in. Throws
-// kUnsupported when it does not fit.
+// Return a number of tiles, or of blocks of a grid, in the type that a launch uses. Throw
+// kUnsupported if it does not fit.
 int tile_count(int64_t tiles);
 unsigned grid_extent(int64_t blocks);  // at least 1
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only file that knows NVRTC's entry points (declared here, as in nvrtc.h); see nvrtc_compiler.hpp.
+// The only file that uses NVRTC's entry points (declared here, as in nvrtc.h); see
+// nvrtc_compiler.hpp.
 #include "generator/nvrtc_compiler.hpp"
 
 #include <dlfcn.h>
@@ -45,7 +46,7 @@ struct Nvrtc {
   int minor = 0;
   std::vector<int> known_archs;
 
-  // False when a symbol is missing. The library stays open for the life of the process.
+  // Returns false if a symbol is missing. The library stays open for the life of the process.
   bool bind(void* library) {
 #define ATTUNE_BIND(member, symbol, result, parameters)                       \
   member = reinterpret_cast<result(*) parameters>(::dlsym(library, #symbol)); \
@@ -81,14 +82,14 @@ class ProgramHandle {
     std::string text(size, '\0');
     if (nvrtc_.log(program_, text.data()) != 0) return {};
     text.erase(std::find(text.begin(), text.end(), '\0'),
-               text.end());  // one or, with the compiler's timing in it, two
+               text.end());  // one line or, with the compiler's timing, two
     return text;
   }
 
   std::string cubin() const { return output(nvrtc_.cubin_size, nvrtc_.cubin, "nvrtcGetCUBIN"); }
   std::string ptx() const {
     std::string text = output(nvrtc_.ptx_size, nvrtc_.ptx, "nvrtcGetPTX");
-    text.pop_back();  // its zero
+    text.pop_back();  // the terminating zero
     return text;
   }
 
@@ -186,7 +187,8 @@ std::string path_of(const void* symbol) {
   return ::dladdr(symbol, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
 }
 
-// Opens a candidate; says in `error` why not. A library that serves stays open for the life of the process.
+// Opens a candidate; `error` gets the reason for a failure. A library in use stays open for the
+// life of the process.
 bool open_candidate(const NvrtcCandidate& candidate, Nvrtc* nvrtc, std::string* error) {
   *error = library_fault(candidate.file);
   if (!error->empty()) return false;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiler for CUDA sources through NVRTC, opened at run time wherever it is. Needs no GPU and no CUDA header.
+// Compiles CUDA sources with NVRTC, which is found and opened at run time. Needs no GPU and no CUDA
+// header.
 #pragma once
 
 #include <memory>
@@ -11,22 +12,23 @@
 namespace attune {
 
 struct NvrtcLocation {
-  std::string path;     // "" when none was found
+  std::string path;     // "" if none was found
   std::string version;  // "13.0"
-  std::string origin;   // how it was found: nvrtc_locate.hpp has the words
+  std::string origin;   // how it was found, in the words of nvrtc_locate.hpp
   std::vector<std::string> tried;
-  std::string passed_over;  // why $ATTUNE_NVRTC is not what is used; "" when it is, or is not set
+  std::string passed_over;  // why $ATTUNE_NVRTC is not used; "" if it is, or is not set
 };
 
-// Opens NVRTC once for the process; nvrtc_locate.hpp says where it is looked for, and in which order.
-// nullptr when there is none; `location`, if given, says what was found or tried. Logs a warning when
+// Opens NVRTC once for the process; nvrtc_locate.hpp lists the places, in order. Returns nullptr if
+// there is none. `location`, if given, gets what was found or tried. Logs a warning if
 // $ATTUNE_NVRTC was passed over.
 const Compiler* open_nvrtc_compiler(NvrtcLocation* location = nullptr);
 
-// The PTX that NVRTC makes of a source on its way to the cubin. Throws kCompile, also when there is no NVRTC.
+// Returns the PTX that NVRTC makes on the way to a cubin. Throws kCompile, also if there is no
+// NVRTC.
 std::string nvrtc_ptx(const Source& source, const Arch& arch);
 
-// One sentence for messages when there is no NVRTC: what it costs and how to get it.
+// Returns one sentence for messages about a missing NVRTC: what does not work, and how to get it.
 std::string nvrtc_advice();
 
 }  // namespace attune

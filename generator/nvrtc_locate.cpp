@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where libnvrtc may be: candidates in the order they are tried; see nvrtc_locate.hpp.
+// Places of libnvrtc, in the order they are tried; see nvrtc_locate.hpp.
 #include "generator/nvrtc_locate.hpp"
 
 #include <glob.h>
@@ -19,18 +19,19 @@ std::vector<std::string> expand(const std::string& pattern) {
   glob_t found{};
   if (::glob(pattern.c_str(), 0, nullptr, &found) == 0)
     for (size_t i = found.gl_pathc; i-- > 0;)
-      paths.emplace_back(found.gl_pathv[i]);  // newest version last in glob's order
+      paths.emplace_back(found.gl_pathv[i]);  // glob sorts, so the newest version is last
   ::globfree(&found);
   return paths;
 }
 
-// A folder that a variable names; nothing when that would depend on the current directory.
+// Returns the folder in a variable; empty if it would depend on the current directory.
 std::string folder_in(const char* name) {
   const std::string folder = environment_variable(name).value_or("");
   return folder.rfind('/', 0) == 0 ? folder : std::string();
 }
 
-// Prefixes that may hold lib/python3*/site-packages: the active environment and every python3 on PATH.
+// Returns prefixes that may hold lib/python3*/site-packages: the active environment and every
+// python3 on PATH.
 std::vector<std::string> python_prefixes() {
   std::vector<std::string> prefixes{"/usr", "/usr/local"};
   if (const std::string home = folder_in("HOME"); !home.empty())
@@ -45,7 +46,7 @@ std::vector<std::string> python_prefixes() {
   return prefixes;
 }
 
-// What a list of folders split by ':' names, less what would depend on the current directory.
+// Returns the folders of a list split by ':', without those that depend on the current directory.
 std::vector<std::string> folders_in(const char* name) {
   std::vector<std::string> folders;
   std::istringstream list(environment_variable(name).value_or(""));
@@ -69,7 +70,7 @@ class Candidates {
   void add(const std::string& file, const char* origin, bool only_if_loaded = false) {
     all.push_back({file, origin, only_if_loaded});
   }
-  // Versions 13 and 12 in a folder, which may be a pattern.
+  // Adds versions 13 and 12 of a folder, which may be a pattern.
   void add_folder(const std::string& folder, const char* origin) {
     for (const std::string& file : expand(folder + "/libnvrtc.so.1[23]")) add(file, origin);
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table that build_tools/pack_templates.cpp writes at build time. Used by source_bundle.cpp alone.
+// The table that build_tools/pack_templates.cpp writes at build time. Only source_bundle.cpp uses
+// it.
 #pragma once
 
 #include <cstddef>

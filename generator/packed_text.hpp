@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The embedded templates as they stand in the library: packed, because their text is a third of it
-// otherwise. build_tools/pack_templates.cpp packs at build time; source_bundle.cpp unpacks once, when a kernel is
-// rendered first.
+// The embedded templates are packed, because their text would be a third of the library.
+// build_tools/pack_templates.cpp packs at build time; source_bundle.cpp unpacks once, when the
+// first kernel is rendered.
 //
 // Packed bytes are a row of pieces, each after a control byte c:
 //   | c          | what follows                                                                   |
@@ -21,7 +21,7 @@ namespace attune {
 inline constexpr size_t kShortestCopy = 4;
 inline constexpr size_t kLongestShortCopy = 254 - 128 + kShortestCopy;
 
-// Throws std::runtime_error for bytes that pack did not make.
+// Throws std::runtime_error for bytes that pack_templates did not make.
 inline std::string unpack(std::string_view packed, size_t size) {
   std::string text;
   text.reserve(size);

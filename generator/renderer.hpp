@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Renderer: (template, KernelSpec, Arch, Config) -> Source, one self-contained text.
 //
-// It starts at the template's source file and puts every #include "..." in its place (inliner.hpp). The include of the
-// template's knobs file is replaced by the preamble:
+// It starts at the template's source file and replaces every #include "..." (inliner.hpp). The
+// include of the template's knobs file is replaced by the preamble:
 //   constexpr int kArch = 90;                  // compute capability; 0 on a CPU
 //   constexpr Dtype kDtypeQ, kDtypeKv, kDtypeO;
 //   constexpr int kHeadDimQk, kHeadDimV, kGqaRatio;
 //   constexpr Mask kMask; constexpr int kWindowLeft, kWindowRight;  // -1 = open
-//   constexpr Accuracy kAccuracy; VLayout kVLayout; int kScaleBlockQ, kScaleBlockKv; Rotation kRotation;  // 8 bits only
+//   constexpr Accuracy kAccuracy; VLayout kVLayout; Rotation kRotation;  // 8 bits only
+//   constexpr int kScaleBlockQ, kScaleBlockKv;                           // 8 bits only
 //   constexpr int kBlockM = 128; ...           // one per knob, snake_case -> kUpperCamel
-// and the family's extra constants. All of it stands in namespace attune.
+// and the family's extra constants, all in namespace attune.
 #pragma once
 
 #include <string>
@@ -23,18 +24,19 @@ struct Source {
   std::string file_name;  // "prefill_sm80.cu", for compiler messages
 };
 
-// Throws kInvalidArgument when the template refuses the spec or the config is illegal.
+// Throws kInvalidArgument if the template refuses the spec, or the config is illegal.
 Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, const Arch& arch,
               const Config& config);
 
-// Digest of what an image is compiled from, without comments: a changed comment does not change it;
-// any other changed byte, constant or generated part does. It is part of an image's identity.
+// Returns the digest of the text that an image is compiled from, without comments. A changed
+// comment does not change it; any other changed byte, constant or generated part does. It is part
+// of an image's identity.
 std::string source_digest(const Source& source);
 
-// Digest of the text, without comments, of every file that a kernel of the template may contain,
-// and of what its family adds (constants, generated parts) for some sample problems. Timings belong
-// to it: it is part of the identity of trials and winners. One knows it without rendering each of
-// their kernels.
+// Returns the digest of the text, without comments, of every file that a kernel of the template may
+// contain, and of what its family adds (constants, generated parts) for some sample problems.
+// Timings depend on it: it is part of the identity of trials and winners. It is known without
+// rendering each kernel.
 const std::string& template_digest(const KernelTemplate& kernel_template);
 
 }  // namespace attune

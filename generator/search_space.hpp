@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SearchSpace: the knobs of a template, their legal values for one (KernelSpec, Arch), and the rules that tie them.
-// Each family states its space in generator/families/<name>.cpp; the tuner walks it, `check` and the C API validate against it.
+// SearchSpace: the knobs of a template, their legal values for one (KernelSpec, Arch), and the
+// rules that tie them. Each family states its space in generator/families/<name>.cpp. The tuner
+// walks it; `check` and the C API validate against it.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,9 @@ struct Knob {
   std::string meaning;          // one line for `attune explain` and errors
 };
 
-// Returns nullopt when the config obeys the rule, else a sentence that says what is broken. `reads` names the knobs that the
-// rule looks at, so that enumerate() applies it as soon as these are set; empty: all of them.
+// `broken` returns nullopt if the config obeys the rule, else a sentence that says what is wrong.
+// `reads` names the knobs that the rule needs, so that enumerate() applies it as soon as these are
+// set; empty: all of them.
 struct Constraint {
   std::string name;
   std::vector<std::string> reads;
@@ -33,13 +35,15 @@ class SearchSpace {
   SearchSpace(std::vector<Knob> knobs, std::vector<Constraint> constraints);
 
   const std::vector<Knob>& knobs() const { return knobs_; }
-  // nullopt when legal. Names the knob, its value and what is accepted, or the constraint's sentence.
+  // Returns nullopt if the config is legal. Else names the knob, its value and the legal values, or
+  // gives the constraint's sentence.
   std::optional<std::string> broken(const Config& config) const;
-  // All legal configs in knob order (first knob slowest). It sets knob after knob, and drops what
-  // breaks a rule. `visited`, if given, counts the configs that were looked at, also those with
+  // Returns all legal configs in knob order (first knob slowest). It sets knob after knob, and
+  // drops configs that break a rule. `visited`, if given, counts the configs tried, also those with
   // only some knobs set.
   std::vector<Config> enumerate(int64_t* visited = nullptr) const;
-  // Legal configs that differ from `config` in one knob, by one step up or down its list.
+  // Returns the legal configs that differ from `config` in one knob, by one step up or down its
+  // list.
   std::vector<Config> neighbours(const Config& config) const;
   const std::vector<Constraint>& constraints() const { return constraints_; }
 
@@ -47,7 +51,7 @@ class SearchSpace {
   struct Walk;
   // Appends the legal configs that begin with the knobs of `walk`.
   void extend(Walk* walk) const;
-  // The number of knobs, counted from the first, that must be set before the rule can be applied.
+  // Returns how many knobs, counted from the first, must be set before the rule can be applied.
   size_t knobs_needed(const Constraint& constraint) const;
 
   std::vector<Knob> knobs_;

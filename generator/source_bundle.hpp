@@ -16,7 +16,7 @@ struct BundledFile {
 
 const std::vector<BundledFile>& bundled_files();
 std::optional<std::string_view> bundled_text(std::string_view path);
-// Adds a file from elsewhere (of a test). To be called before anything else.
+// Adds a file from elsewhere (a test, say). Call it before anything else.
 void add_bundled_file(std::string path, std::string text);
 
 }  // namespace attune

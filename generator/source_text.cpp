@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pass over the text; see source_text.hpp.
+// Walks over the text once; see source_text.hpp.
 #include "generator/source_text.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-// What copying must stop at; a table, since a search for several characters is five times slower.
+// Characters at which copying stops. A table, since a search for several characters is slower.
 constexpr std::array<bool, 256> stops() {
   std::array<bool, 256> table{};
   for (const unsigned char c : {'\n', '/', '"', '\''}) table[c] = true;
@@ -40,7 +40,7 @@ class CommentStripper {
   }
 
  private:
-  // Up to a line end, a literal or what may be a comment.
+  // Copies up to a line end, a literal or a possible comment.
   void copy_plain() {
     const size_t begin = at_;
     while (at_ < text_.size() && !kStops[static_cast<unsigned char>(text_[at_])]) ++at_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Removes from the text of C++ or CUDA what no compiler sees. Identities are digests of the result,
-// so that a changed comment changes no identity (renderer.hpp).
+// Removes from C++ or CUDA text what compilers ignore. Identities are digests of the result, so
+// that a changed comment changes no identity (renderer.hpp).
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace attune {
 
-// Removes comments, blanks at line ends and empty lines. String and character literals stay as they
+// Removes comments, blanks at line ends and empty lines. String and character literals stay
+// unchanged.
 // are.
 std::string comment_free(std::string_view text);
 

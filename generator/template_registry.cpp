@@ -128,7 +128,7 @@ Serving serving(const KernelSpec& spec, const std::vector<Arch>& archs) {
   const Features features = features_of(spec);
   Serving found;
   for (const KernelTemplate* one : all_templates()) {
-    std::vector<std::string> reasons;  // of the archs that it does not serve
+    std::vector<std::string> reasons;  // from the archs that it does not serve
     for (const Arch& arch : archs) {
       auto reason = one->refuses(spec, features, arch);
       if (!reason) break;

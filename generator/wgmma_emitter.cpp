@@ -13,7 +13,7 @@
 namespace attune {
 namespace {
 
-constexpr int kStepBytes = 32;  // of k, in one instruction of any operand type
+constexpr int kStepBytes = 32;  // of k, per instruction, for every operand type
 constexpr int kPanelRowBytes = 128;
 constexpr int kRowsOfQ = 64;
 constexpr int kPanelColumns = kPanelRowBytes / 2;
@@ -37,14 +37,14 @@ std::string_view ptx_type(Dtype dtype) {
   throw Error(ErrorCode::kInternal, fmt::format("no wgmma statement for {}", dtype_name(dtype)));
 }
 
-// "%first, ..., %(first + count - 1)"
+// Returns "%first, ..., %(first + count - 1)".
 std::string operands(int first, int count) {
   std::string text;
   for (int i = 0; i < count; ++i) text.append(i ? ", %" : "%").append(std::to_string(first + i));
   return text;
 }
 
-// `"+f"(s[0]), "+f"(s[1]), ...`
+// Returns `"+f"(s[0]), "+f"(s[1]), ...`.
 std::string bindings(std::string_view constraint, std::string_view name, int count) {
   const std::string start = fmt::format("\"{}\"({}[", constraint, name);
   std::string text;
@@ -53,7 +53,8 @@ std::string bindings(std::string_view constraint, std::string_view name, int cou
   return text;
 }
 
-// `text` over lines of at most 100 columns, each broken behind a ", " and put between `open` and `close`.
+// Breaks `text` into lines of at most 100 columns, each after a ", " and between `open` and
+// `close`.
 std::string wrapped(std::string_view text, std::string_view open, std::string_view close) {
   constexpr size_t kColumns = 100;
   const size_t room = kColumns - open.size() - close.size();
@@ -68,21 +69,21 @@ std::string wrapped(std::string_view text, std::string_view open, std::string_vi
   return lines.append(open).append(text).append(close).append("\n");
 }
 
-// One line of PTX, in as many literals as it takes.
+// Returns one line of PTX, in as many literals as it needs.
 std::string line(const std::string& text) { return wrapped(text + "\\n", "      \"", "\""); }
 
-// The operands behind one ':' of an asm statement.
+// Returns the operands after one ':' of an asm statement.
 std::string operand_list(const std::string& operands) {
   return wrapped(operands, "        ", "").replace(6, 1, ":");
 }
 
-// A descriptor `by` units further on: only its low half changes, so no carry is formed.
+// Adds `by` units to a descriptor: only its low half changes, so there is no carry.
 std::string moved(std::string_view to, std::string_view from, int by) {
   return line(fmt::format("add.u32 low, {}_low, {};", from, by)) +
          line(fmt::format("mov.b64 {}, {{low, {}_high}};", to, from));
 }
 
-// What a function is called, and its accumulators, its A and its B.
+// The names of a function, its accumulators, its A and its B.
 struct Names {
   std::string_view function, d, a, b;
 };
@@ -92,11 +93,11 @@ struct Product {
   Names names;
   Dtype type_a, type_b;
   int n, k;
-  int row;  // bytes, of a panel of what is in shared memory
+  int row;  // bytes per row of a panel in shared memory
   bool adds = false;
   bool onto = false;
-  int rows = 0;                // of a panel of B, where it has more than this product reads
-  int row_a = kPanelRowBytes;  // of an MN-major A
+  int rows = 0;                // of a panel of B, if it has more than this product reads
+  int row_a = kPanelRowBytes;  // for an MN-major A
 
   int rows_of_b(int own) const { return rows > 0 ? rows : own; }
 
@@ -105,28 +106,28 @@ struct Product {
   std::string shape(int columns) const { return fmt::format("m64n{}k{}.f32", columns, step_k()); }
 };
 
-// Start of k-step `step` in a K-major tile of `rows` rows, in descriptor units: 32 bytes on within
-// a panel, then the next panel.
+// Returns the start of k-step `step` in a K-major tile of `rows` rows, in descriptor units: 32
+// bytes further within a panel, then the next panel.
 int k_major_step(int step, int rows, int row_bytes) {
   const int steps_per_panel = row_bytes / kStepBytes;
   return (step % steps_per_panel * kStepBytes + step / steps_per_panel * rows * row_bytes) /
          kDescriptorUnit;
 }
 
-// A k-step of an MN-major operand is so many rows further down.
+// Returns the offset of a k-step of an MN-major operand: some rows further down.
 int mn_major_step(const Product& t, int step, int row_bytes) {
   return step * t.step_k() * row_bytes / kDescriptorUnit;
 }
 
-// 16-bit B is MN-major.
+// Returns the offset of a k-step of B; 16-bit B is MN-major.
 int b_step(const Product& t, int step) {
   return t.wide() ? mn_major_step(t, step, kPanelRowBytes) : k_major_step(step, t.n, t.row);
 }
 
-// A panel of an MN-major B.
+// Returns the size of a panel of an MN-major B.
 int panel_units(const Product& t) { return t.rows_of_b(t.k) * kPanelRowBytes / kDescriptorUnit; }
 
-// A and B in shared memory, both K-major.
+// Multiplies A and B in shared memory, both K-major.
 std::string emit_shared(const Product& t) {
   const auto& [function, d, a, b] = t.names;
   const int count = t.n / 2;
@@ -159,12 +160,12 @@ std::string emit_shared(const Product& t) {
                      t.adds ? ", \"r\"(adds)" : "");
 }
 
-// How operands in shared memory stand: MN-major, or K-major.
+// The layouts of operands in shared memory: MN-major, or K-major.
 struct Major {
   bool a_by_mn, b_by_mn;
 };
 
-// A and B in shared memory, not both K-major; up to the widest product.
+// Multiplies A and B in shared memory, not both K-major; up to the widest product.
 std::string emit_shared_rows(const Product& t, Major major) {
   const auto& [function, d, a, b] = t.names;
   const int count = t.n / 2;
@@ -198,7 +199,7 @@ std::string emit_shared_rows(const Product& t, Major major) {
          fmt::format("      : \"l\"({}), \"l\"({}), \"r\"(adds)\n      : \"memory\");\n}}\n", a, b);
 }
 
-// A in registers, B in shared memory.
+// Multiplies A in registers by B in shared memory.
 std::string emit_registers(const Product& t) {
   const auto& [function, d, a, b] = t.names;
   const int count = t.n / 2;

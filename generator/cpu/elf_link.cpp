@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every number of the object is compared with what it counts before it is used: an object may come from a
-// damaged file. See elf_link.hpp.
+// Checks every number of the object before it is used, since an object may come from a damaged
+// file. See elf_link.hpp.
 #include "generator/cpu/elf_link.hpp"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 namespace attune {
 namespace {
 
-constexpr size_t kMostBytes = size_t{64} << 20;  // of all sections in memory
+constexpr size_t kMostBytes = size_t{64} << 20;  // limit for all sections in memory
 constexpr size_t kMostAlignment = 4096;
 constexpr size_t kStubBytes = 16, kSlotBytes = 8;
 
@@ -42,7 +42,7 @@ bool may_be_loaded(uint32_t type) {
   return type == SHT_PROGBITS || type == SHT_NOBITS || type == SHT_NOTE || type == kUnwind;
 }
 
-// The address that the last eight bytes hold is jumped to.
+// Writes a jump to the address in the last eight bytes.
 void write_stub(uint16_t machine, uint64_t address, char* stub) {
   constexpr unsigned char kX86[8] = {0xff, 0x25, 2, 0, 0, 0, 0xcc, 0xcc};  // jmp *2(%rip)
   constexpr unsigned char kAarch64[8] = {0x50, 0,    0,    0x58,           // ldr x16, .+8
@@ -142,7 +142,8 @@ const LibraryFunction* LinkedObject::library_function(uint32_t symbol) const {
   return found == functions_.end() ? nullptr : &*found;
 }
 
-// A function of others may lie further away than a call reaches, so its symbol is a stub nearby.
+// Another library's function may be further away than a call reaches, so its symbol is a stub
+// nearby.
 void LinkedObject::add_stubs_and_slots() {
   const auto add = [](size_t bytes, uint32_t symbol, Segment* segment, auto* places) {
     const size_t at = aligned(segment->size, bytes);

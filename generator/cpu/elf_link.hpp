@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Links one relocatable object into memory, as `ld` would, for the place where it will run. Nothing runs
-// here, so objects of either machine can be linked anywhere. Used by object_loader.cpp.
+// Links one relocatable object into memory, as `ld` would, for the place where it will run. Nothing
+// runs here, so objects of either machine can be linked anywhere. Used by object_loader.cpp.
 //
-//   | segment   | what                                                                   |
-//   |-----------|------------------------------------------------------------------------|
-//   | code      | sections with instructions, then a stub for each function of others    |
-//   | constants | sections that nobody writes, then addresses that code loads            |
-//   | data      | sections that the code writes                                          |
+// | segment   | contents                                                               |
+// |-----------|------------------------------------------------------------------------|
+// | code      | sections with instructions, then a stub for each library function      |
+// | constants | read-only sections, then addresses that the code loads                 |
+// | data      | sections that the code writes                                          |
 #pragma once
 
 #include <cstdint>
@@ -34,18 +34,18 @@ class LinkedObject {
     size_t begin = 0, size = 0;  // in the memory; begin is a multiple of page_bytes
   };
 
-  // Reads and lays out. The caller keeps `object` and `functions`. Throws kInvalidArgument, with what is
-  // wrong, for bytes that are not a relocatable object of `machine` (EM_X86_64, EM_AARCH64), and for one
-  // that is damaged or refers to anything but `functions`.
+  // Reads the object and lays it out. The caller keeps `object` and `functions`. Throws
+  // kInvalidArgument for bytes that are not a relocatable object of `machine` (EM_X86_64,
+  // EM_AARCH64), that are damaged, or that refer to anything but `functions`.
   LinkedObject(std::string_view object, uint16_t machine,
                std::span<const LibraryFunction> functions, size_t page_bytes);
 
   size_t bytes() const { return bytes_; }
   const Segment& segment(Kind kind) const { return segments_[kind]; }
   // Fills `memory`, which is bytes() zeros, to run at `address`, a multiple of page_bytes. Throws
-  // kInvalidArgument where an address has no room in an instruction.
+  // kInvalidArgument if an address does not fit into an instruction.
   void write(char* memory, uint64_t address) const;
-  // Returns where the function begins in the memory. Throws kInvalidArgument where there is none.
+  // Returns the function's offset in the memory. Throws kInvalidArgument if there is none.
   size_t function(std::string_view name) const;
 
  private:
@@ -54,7 +54,7 @@ class LinkedObject {
     Kind kind;
     size_t at;  // in its segment
   };
-  struct Use {  // a relocation, before addresses are known
+  struct Use {  // a relocation whose addresses are still unknown
     Placed in;
     size_t offset;  // in that section
     uint32_t type, symbol;
@@ -78,7 +78,7 @@ class LinkedObject {
   std::vector<Elf64_Sym> symbols_;
   std::map<size_t, Placed> placed_;  // by number of section
   std::vector<Use> uses_;
-  std::map<uint32_t, size_t> stubs_, slots_;  // by symbol: where in their segments
+  std::map<uint32_t, size_t> stubs_, slots_;  // by symbol: offsets in their segments
   Segment segments_[kKinds];
   size_t bytes_ = 0;
 };

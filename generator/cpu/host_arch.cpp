@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of CPUs are those that LLVM 19.1 lists; see host_arch.hpp.
+// The names of CPUs are those of LLVM 19.1; see host_arch.hpp.
 #include "generator/cpu/host_arch.hpp"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 namespace attune {
 namespace {
 
-// Each name stands between spaces.
+// Spaces separate the names.
 // clang-format off
 constexpr std::string_view kX86Names =
     " alderlake amdfam10 arrowlake arrowlake-s athlon-fx athlon64 athlon64-sse3 atom barcelona "
@@ -45,7 +45,7 @@ constexpr std::string_view kAarch64Names =
 // clang-format on
 
 #if defined(__x86_64__)
-// Returns what this CPU answers.
+// Reads the CPUID words of this CPU.
 Cpuid read_cpuid() {
   struct Registers {
     uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CPUs as LLVM 19 names them, and this machine's, without LLVM. Used by cpu_toolchain.cpp.
+// Names CPUs as LLVM 19 does, and this machine's CPU, without LLVM. Used by cpu_toolchain.cpp.
 #pragma once
 
 #include <string_view>
@@ -8,8 +8,8 @@
 
 namespace attune {
 
-// Returns this machine's CPU. Its features are what the CPU and the operating system grant here, not
-// what the CPU's name promises.
+// Returns this machine's CPU. Its features are those that the CPU and the operating system grant,
+// not those that the CPU's name promises.
 Arch detect_host_arch();
 // True for an x86-64 or AArch64 CPU that LLVM 19 compiles for, and for this machine's.
 bool is_cpu_name(std::string_view name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Object code -> runnable code in this process. Used by cpu_toolchain.cpp.
+// Turns object code into runnable code in this process. Used by cpu_toolchain.cpp.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,10 @@
 
 namespace attune {
 
-// Throws kInvalidArgument for bytes that are not an object of this machine that defines all of
-// `entries`, or that refer to anything but memcpy, memmove, memset, expf, logf and the compiler's
-// own conversions of fp16. Throws kOutOfMemory and kUnsupported where the system grants no memory
-// for code.
+// Throws kInvalidArgument for bytes that are not an object of this machine with all `entries`. Also
+// for an object that refers to anything but memcpy, memmove, memset, expf, logf and the compiler's
+// own fp16 conversions. Throws kOutOfMemory or kUnsupported if the system grants no memory for
+// code.
 std::unique_ptr<HostKernel> load_object(std::string_view object,
                                         const std::vector<std::string>& entries);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plugin is looked for as a program's own part, never by a name that somebody else could answer; see
+// Looks for the plugin as part of attune, never by a name that somebody else could answer; see
 // plugin_compiler.hpp.
 #include "generator/cpu/plugin_compiler.hpp"
 
@@ -23,8 +23,8 @@ namespace {
 
 constexpr const char* kFileName = "libattune_clang.so";
 
-// Address space that opening LLVM and clang takes. Their initialisers run meanwhile, and end the
-// process where memory ends; so it is asked for before.
+// Address space that opening LLVM and clang takes. Their initialisers end the process if memory
+// runs out, so it is checked before.
 constexpr size_t kClangBytes = size_t{272} << 20;
 
 void require_address_space() {
@@ -38,8 +38,8 @@ void require_address_space() {
   ::munmap(space, kClangBytes);
 }
 
-// The loader looks for a bare name in LD_LIBRARY_PATH too, where an empty or relative folder means
-// one below the current directory.
+// True if no entry is relative. The loader searches LD_LIBRARY_PATH for a bare name, and an empty
+// or relative entry means a folder below the current directory.
 bool loader_path_is_absolute() {
   const std::string path = environment_variable("LD_LIBRARY_PATH").value_or("");
   if (path.empty()) return true;
@@ -51,8 +51,8 @@ bool loader_path_is_absolute() {
 
 std::string chosen_file() { return environment_variable("ATTUNE_CPU_PLUGIN").value_or(""); }
 
-// ATTUNE_CPU_PLUGIN alone if set; else beside the program or library that holds this code, ../lib
-// from there, the loader's path.
+// Returns only ATTUNE_CPU_PLUGIN if it is set. Else the folder of the program or library that holds
+// this code, ../lib from there, and the loader's path.
 std::vector<std::string> candidates() {
   if (const std::string chosen = chosen_file(); !chosen.empty()) return {chosen};
   std::vector<std::string> paths;
@@ -85,7 +85,7 @@ std::string advice(const std::string& tried) {
       tried);
 }
 
-// Keeps the library for the life of the process. Throws kCompile.
+// Opens the plugin and keeps it for the life of the process. Throws kCompile.
 const ClangPlugin& open_plugin() {
   require_address_space();
   std::string tried;
@@ -134,7 +134,7 @@ bool plugin_is_here(std::string* why) {
   for (const std::string& path : candidates())
     if (is_file(path)) return true;
   try {
-    plugin();  // by a name that only the loader finds
+    plugin();  // a name that only the loader can find
     return true;
   } catch (const Error& error) {
     if (why != nullptr) *why = error.what();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiler behind the CPU target: finds and opens the plugin libattune_clang.so, which holds clang and
-// LLVM. Used by cpu_toolchain.cpp.
+// The compiler of the CPU target: finds and opens the plugin libattune_clang.so, which holds clang
+// and LLVM. Used by cpu_toolchain.cpp.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,10 @@
 
 namespace attune {
 
-// Opens the plugin when it first compiles or is asked for clang's version; a failure is tried again at
-// the next call.
+// Opens the plugin when it first compiles or is asked for clang's version. After a failure the next
+// call tries again.
 std::unique_ptr<const Compiler> plugin_compiler();
-// True if the plugin's file is found; `why` says else what was tried and how to get it.
+// True if the plugin's file is found. Else `why` says what was tried and how to get it.
 bool plugin_is_here(std::string* why);
 
 }  // namespace attune

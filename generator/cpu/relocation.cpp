@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formulas: System V ABI, AMD64 Architecture Processor Supplement, section 4.4; ELF for the Arm 64-bit
-// Architecture (AAELF64), section 5.7. See relocation.hpp.
+// Formulas: System V ABI, AMD64 Architecture Processor Supplement, section 4.4; ELF for the Arm
+// 64-bit Architecture (AAELF64), section 5.7. See relocation.hpp.
 #include "generator/cpu/relocation.hpp"
 
 #include <elf.h>
@@ -13,7 +13,7 @@
 namespace attune {
 namespace {
 
-// How a type's value is made, and where it goes.
+// The formula of a value, and the field that it goes into.
 enum class Value { kAbsolute, kRelative, kPage, kSlotRelative, kSlotPage, kSlotAbsolute };
 enum class Field { k64, kSigned32, kUnsigned32, kAdr21, kImm12, kImm14, kImm19, kImm26 };
 
@@ -21,8 +21,8 @@ struct Rule {
   uint32_t type;
   Value value;
   Field field;
-  unsigned shift = 0;   // of the value, in an instruction's field; the bits below must be zero
-  bool checked = true;  // the value must have room
+  unsigned shift = 0;   // of the value, in an instruction's field; lower bits must be zero
+  bool checked = true;  // the value must fit
 };
 
 constexpr Rule kX86Rules[] = {
@@ -142,7 +142,7 @@ uint32_t with_immediate(Field field, uint32_t instruction, uint32_t value) {
     case Field::kImm26:
       put(26, 0);
       break;
-    case Field::kAdr21:  // the two lowest bits stand apart
+    case Field::kAdr21:  // the two lowest bits are in a separate field
       put(2, 29);
       value >>= 2;
       put(19, 5);

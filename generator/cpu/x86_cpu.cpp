@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of bits and models: Intel's Software Developer's Manual, volume 2A, CPUID; AMD's Architecture
-// Programmer's Manual, volume 3, appendix E. tests/generator/cpu_names_test.cpp holds what LLVM 19.1.7
-// answers; see x86_cpu.hpp.
+// Tables of feature bits and models, from Intel's Software Developer's Manual, volume 2A, CPUID,
+// and AMD's Architecture Programmer's Manual, volume 3, appendix E.
+// tests/generator/cpu_names_test.cpp has LLVM 19.1.7's answers; see x86_cpu.hpp.
 #include "generator/cpu/x86_cpu.hpp"
 
 #include <algorithm>
@@ -12,10 +12,10 @@ namespace {
 
 using Word = CpuidWord;
 
-// What the operating system must save for a feature's registers.
+// The state that the operating system must save for a feature's registers.
 enum class Saved : uint8_t { kAny, kAvx, kAvx512, kAmx };
 
-struct Feature {  // with its name inside: a pointer costs a relocation, too
+struct Feature {  // the name is stored inside: a pointer would cost a relocation
   char name[20];
   Word word;
   uint8_t bit;
@@ -105,7 +105,7 @@ constexpr Feature kFeatures[] = {
     {"avxvnniint16", Word::k7_1Edx, 10, Saved::kAvx},
     {"prefetchi", Word::k7_1Edx, 14},
     {"usermsr", Word::k7_1Edx, 15},
-    // One bit for all of APX.
+    // One bit stands for all of APX.
     {"ccmp", Word::k7_1Edx, 21},
     {"cf", Word::k7_1Edx, 21},
     {"egpr", Word::k7_1Edx, 21},
@@ -260,7 +260,8 @@ constexpr Models kAmdFamily19[] = {
     {0x00, 0xff, "znver3"},
 };
 
-// A CPU of family 6 that the table lacks gets the name of the newest one that has no more.
+// Returns the name of the newest CPU whose features a family-6 CPU has, for CPUs that the table
+// lacks.
 const char* intel_name_by_features(const Cpuid& cpuid) {
   constexpr struct {
     const char* feature;
@@ -283,7 +284,7 @@ const char* intel_name_by_features(const Cpuid& cpuid) {
   };
   for (const auto& [feature, name] : kNewestFirst) {
     if (!has(cpuid, feature)) continue;
-    const std::string_view small_core = feature;  // the Atom of the same time
+    const std::string_view small_core = feature;  // the Atom of that time
     if (small_core == "clflushopt" && has(cpuid, "sha")) return "goldmont";
     if (small_core == "sse4.2" && has(cpuid, "movbe")) return "silvermont";
     if (small_core == "ssse3" && has(cpuid, "movbe")) return "bonnell";
@@ -293,7 +294,7 @@ const char* intel_name_by_features(const Cpuid& cpuid) {
 }
 
 const char* intel_name(const Cpuid& cpuid, int family, int model) {
-  constexpr int kServers = 0x55;  // three generations with one number
+  constexpr int kServers = 0x55;  // three generations share this number
   if (family == 15) return has(cpuid, "64bit") ? "nocona" : "generic";
   if (family != 6) return "generic";
   if (model == kServers)

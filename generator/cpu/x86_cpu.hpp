@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names an x86-64 CPU and its features as LLVM 19 does, from what the CPUID instruction answers. Stored
-// kernels are found by these names, so they stay LLVM's. Used by host_arch.cpp.
+// Names an x86-64 CPU and its features as LLVM 19 does, from the answers of the CPUID instruction.
+// Stored kernels are found by these names, so they stay LLVM's. Used by host_arch.cpp.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace attune {
 
-// The registers that name and features stand in: leaf (and subleaf), register.
+// The registers that hold names and features: leaf (and subleaf), register.
 enum class CpuidWord : uint8_t {
   k1Eax,  // family, model, stepping
   k1Ecx,
@@ -32,13 +32,13 @@ enum class CpuidWord : uint8_t {
 
 struct Cpuid {
   std::string vendor;  // "GenuineIntel"
-  // Zero where the CPU does not have the leaf.
+  // Zero if the CPU does not have the leaf.
   std::array<uint32_t, static_cast<size_t>(CpuidWord::kCount)> words{};
   uint32_t operator[](CpuidWord word) const { return words[static_cast<size_t>(word)]; }
 };
 
-// Returns the features that CPU and operating system grant, without "+", in no order. Without those of
-// AVX10, which say again what the features of AVX-512 say one by one.
+// Returns the features that CPU and operating system grant, without "+", in no order. Leaves out
+// AVX10, which only repeats features of AVX-512.
 std::vector<std::string> x86_features(const Cpuid& cpuid);
 // Returns LLVM's name: "znver4"; "generic" for a CPU that it does not know.
 std::string x86_cpu_name(const Cpuid& cpuid);
