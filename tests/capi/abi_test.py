@@ -28,7 +28,7 @@ def headers(include):
 def functions(text):
     """{"function NAME": its declaration on one line}."""
     found = {}
-    for declaration in re.findall(r"ATTUNE_API ([^;{]*)[;{]", text):
+    for declaration in re.findall(r"^ATTUNE_API ([^;{]*)[;{]", text, re.M):
         line = " ".join(declaration.split())
         found[f"function {re.search(r'(attune_[a-z0-9_]+)[(]', line).group(1)}"] = line
     return found

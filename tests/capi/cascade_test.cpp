@@ -194,7 +194,7 @@ void counts_levels(const attune::Cascade& cascade) {
     } catch (const attune::Error& error) {
       CHECK(error.status() == ATTUNE_INVALID_ARGUMENT);
       CHECK(error.what() ==
-            "levels has " + std::to_string(count) + " operands; must be 2, one of each level");
+            "levels has " + std::to_string(count) + " operands; must be 2, one per level");
     }
 }
 

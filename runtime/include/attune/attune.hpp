@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// attune for C++17: owners and exceptions over attune.h, header only. Link libattune.so; see
-// attune.h for what each call means.
+// attune for C++17: owners and exceptions over attune.h, header only. Link libattune.so. attune.h
+// says what each call means.
 //
-//   // With q, k, v, o and stream (nullptr on a CPU) of yours, in the memory of the device:
+//   // q, k, v, o and stream (nullptr on a CPU) are yours; tensors are in the memory of the device.
 //   attune::Context context;  // the GPU if there is one, else the CPU
 //   attune::Problem problem("dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen=1024");
 //   attune::Plan plan = context.plan(problem);
-//   void* workspace = allocate(plan.workspace_bytes());  // of the device, aligned to 256 bytes
-//   plan.init_workspace(workspace, plan.workspace_bytes(), stream);  // once for a buffer
+//   void* workspace = allocate(plan.workspace_bytes());  // on the device, aligned to 256 bytes
+//   plan.init_workspace(workspace, plan.workspace_bytes(), stream);  // once per buffer
 //   plan.run(problem.contiguous(q, k, v, o), workspace, plan.workspace_bytes(), stream);
 #pragma once
 
@@ -48,13 +48,13 @@ struct Problem : attune_problem {
     check(attune_operands_contiguous(this, q, k, v, o, lse, &operands));
     return operands;
   }
-  // Of op attention_backward; operands.gradients is its address.
+  // Describes the gradients of ATTUNE_ATTENTION_BACKWARD. Set operands.gradients to its address.
   attune_gradient_operands contiguous_gradients(void* dout, void* dq, void* dk, void* dv) const {
     attune_gradient_operands operands;
     check(attune_gradients_contiguous(this, dout, dq, dk, dv, &operands));
     return operands;
   }
-  // Of op append_kv; operands.append is its address.
+  // Describes the new rows of ATTUNE_APPEND_KV. Set operands.append to its address.
   attune_append_operands contiguous_append(void* k, void* v, void* cos = nullptr,
                                            void* sin = nullptr) const {
     attune_append_operands append;
@@ -63,7 +63,8 @@ struct Problem : attune_problem {
   }
 };
 
-// Angles of rotary embeddings; set its fields, then write cos and sin [num_positions, rotary_dim / 2] on the host.
+// Angles of rotary embeddings. Set the fields; table() then writes cos and sin
+// [num_positions, rotary_dim / 2] on the host.
 struct Rotary : attune_rotary {
   explicit Rotary(int dim, float rotary_base = 10000.0F) {
     attune_rotary_init(this);
@@ -75,17 +76,17 @@ struct Rotary : attune_rotary {
   }
 };
 
-// Factors of 8-bit operands in one array [batch, num_heads, blocks]; blocks: seqlen / scale_block,
-// rounded up, or 1 where all rows of a head share a factor.
+// Describes factors of an 8-bit operand in one array [batch, num_heads, blocks]. blocks is
+// seqlen / scale_block, rounded up, or 1 if all rows of a head share a factor.
 inline attune_scale contiguous_scale(float* data, int64_t num_heads, int64_t blocks = 1) {
   return {data, num_heads * blocks, blocks, 1, 1};
 }
 
-// A map of a problem's masks in memory of yours (see attune_block_map_build):
+// A map of a problem's masks, in your memory (see attune_block_map_build):
 //   attune::BlockMap map(problem);
-//   map.data = allocate(map.bytes());  // of the device, aligned to 16 bytes
+//   map.data = allocate(map.bytes());  // on the device, aligned to 16 bytes
 //   map.build(context, problem, &scores, stream);
-//   problem.block_map = ATTUNE_BLOCK_MAP_SKIPS;  // of the plans whose operands.block_map is &map
+//   problem.block_map = ATTUNE_BLOCK_MAP_SKIPS;  // of plans that run with this map
 class Context;
 struct BlockMap : attune_block_map {
   explicit BlockMap(const attune_problem& problem) { check(attune_block_map_init(&problem, this)); }
@@ -98,7 +99,7 @@ struct ContextOptions : attune_context_options {
   ContextOptions() { attune_context_options_init(this); }
 };
 
-// Shared by copies; released with the last one.
+// A plan. Copies share it, and the last one releases it.
 class Plan {
  public:
   explicit Plan(attune_plan* plan) : plan_(plan, attune_plan_release) {}
@@ -138,7 +139,7 @@ class Context {
     check(attune_plan_get(context_.get(), &problem, layout, &plan));
     return Plan(plan);
   }
-  // The reasons of every template, one a line; throws when none serves the problem.
+  // Returns one line per template with its reason. Throws if none serves the problem.
   std::string check_problem(const attune_problem& problem) const {
     std::string reasons(4096, '\0');
     check(attune_problem_check(context_.get(), &problem, &reasons[0], reasons.size()));
@@ -161,7 +162,7 @@ class Context {
   std::unique_ptr<attune_context, Destroy> context_;
 };
 
-// Levels of shared prefixes and what joins them (attune_cascade.h). Shared by copies.
+// A cascade (attune_cascade.h): levels of shared prefixes. Copies share it.
 class Cascade {
  public:
   Cascade(const Context& context, const std::vector<attune_problem>& levels,
@@ -180,7 +181,7 @@ class Cascade {
     if (levels.size() != num_levels_)
       throw Error(ATTUNE_INVALID_ARGUMENT, "levels has " + std::to_string(levels.size()) +
                                                " operands; must be " + std::to_string(num_levels_) +
-                                               ", one of each level");
+                                               ", one per level");
     check(attune_cascade_run(cascade_.get(), levels.data(), workspace, bytes, stream));
   }
 

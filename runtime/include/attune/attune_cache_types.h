@@ -1,18 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Op attention_kvcache: attention of requests whose keys and values stand in a cache. attune_types.h includes this file.
+ * ATTUNE_ATTENTION_KVCACHE: attention of requests whose keys and values are in a cache.
+ * attune_types.h includes this file.
  *
- * attune_problem.batch is the number of requests, seqlen_q the most rows of q (tokens) that one has, seqlen_kv the most keys. How many
- * keys each has and where they stand is read by the kernels from device memory, so that a plan, and a graph that captured it, serves
- * every step while requests grow. The last row of a request stands at its last key; masks (none, causal_bottom_right), windows and score
- * features (softcap, ALiBi, score_mod, mask_mod, sinks) count positions from there, and q_idx is a position. In a program seqlen_q is
- * the number of rows that the request has in this call, and seqlen_kv its number of keys: neither depends on the problem's lengths.
+ * Problem: batch is the number of requests. seqlen_q is the largest number of rows of q (tokens)
+ * that one request may have, seqlen_kv the largest number of keys. Kernels read the length of each
+ * request and the place of its keys from device memory. One plan, or one captured graph, therefore
+ * serves every step while requests grow.
  *
- * k and v: with page_size > 0 [num_pages, page_size, num_heads_kv, head_dim], else [num_pages, seqlen_kv, num_heads_kv, head_dim], a
- * slot for each request; any strides. attune_tensor.batch_stride steps from page to page. With packed_kv [1, num_pages, num_heads_kv,
- * head_dim]: keys of all requests follow each other, as those of prompts that are not cached yet. Heads of packed rows and keys may be
- * apart by less than a problem's rows would take, for a call may have fewer: that those of o do not overlap is the caller's to see. With dtype bf16 or fp16 dtype_kv may
- * be e4m3, e5m2 or int8; attune_problem.kv_factors says how fine k_scale and v_scale are. GPUs multiply as fp16: q beyond 65504 counts
- * as 65504.
+ * Positions: the last row of a request is at its last key. Masks (none or causal_bottom_right),
+ * windows and score features (softcap, alibi, score_mod, mask_mod, sinks) count positions from
+ * there, and q_idx is a position. In a program, seqlen_q is the number of rows that the request has
+ * in this call, and seqlen_kv its number of keys. Neither depends on the lengths of the problem.
+ *
+ * Layout of k and v, with any strides:
+ *
+ *   page_size > 0   [num_pages, page_size, num_heads_kv, head_dim]   pages
+ *   otherwise       [num_pages, seqlen_kv, num_heads_kv, head_dim]   one slot per request
+ *   packed_kv = 1   [1, num_pages, num_heads_kv, head_dim]           keys of all requests in a row
+ *
+ * attune_tensor.batch_stride steps from page to page. packed_kv serves prompts that are not cached
+ * yet. Packed tensors may have fewer rows than the problem allows, so their head_stride may be less
+ * than a full tensor needs. The caller must make sure that the heads of o do not overlap.
+ *
+ * 8 bits: if dtype is bf16 or fp16, dtype_kv may be e4m3, e5m2 or int8. attune_problem.kv_factors
+ * says how many factors k_scale and v_scale have. GPUs multiply such keys as fp16: q beyond 65504
+ * counts as 65504.
  */
 #ifndef ATTUNE_ATTUNE_CACHE_TYPES_H_
 #define ATTUNE_ATTUNE_CACHE_TYPES_H_
@@ -24,38 +36,53 @@
 extern "C" {
 #endif
 
-/* Factors of a cache of 8 bits, k_scale and v_scale. That of a key in row r of page (or slot) p and head h stands at p * batch_stride +
- * h / heads_per_scale * head_stride + r * block_stride, in floats: of pages block_stride is 0, of packed keys r counts them all. Factors may
- * stand between the rows themselves, which are then so much further apart. */
+/* How many factors an 8-bit cache has in k_scale and v_scale. The factor of the key in row r of
+ * page (or slot) p and head h is at
+ *   data[p * batch_stride + h / heads_per_scale * head_stride + r * block_stride]
+ * If block_stride is 0, all keys of a page share a factor. r counts all packed keys. Factors may be
+ * stored between the rows themselves; the strides of k and v then leave room for them. */
 typedef enum attune_kv_factors {
-  ATTUNE_KV_FACTORS_HEADS = 0, /* one for all (strides 0), or for each head of K: batch_stride and
-                                  block_stride are 0 */
-  ATTUNE_KV_FACTORS_KEYS = 1,  /* by page, key and head, as strides say */
-  ATTUNE_KV_FACTORS_MADE =
-      2 /* of op append_kv: likewise, and the call makes and writes that of each
-                                  key and head it writes: the largest magnitude of the row / 448 (of
-                                  e5m2 57344, of int8 127), at least 2^-126 */
+  /* One factor for all keys (all strides 0), or one per head of k: batch_stride and block_stride
+   * must be 0. */
+  ATTUNE_KV_FACTORS_HEADS = 0,
+  /* By page, key and head, as the strides say. */
+  ATTUNE_KV_FACTORS_KEYS = 1,
+  /* ATTUNE_APPEND_KV only: as KEYS, and the call computes and writes the factor of each key and
+   * head that it writes. It is the largest magnitude of the row divided by 448 (e5m2: 57344, int8:
+   * 127), at least 2^-126. */
+  ATTUNE_KV_FACTORS_MADE = 2
 } attune_kv_factors;
 
-/* All lists are on the device, of 32-bit integers, and live until the call's work is done. A length above seqlen_kv counts as
- * seqlen_kv. The cache must have each page and slot of keys that a row may see: on a CPU another id is refused, on a GPU it is read as
- * 0. */
+/* Lists are on the device, have elements of 32 bits, and must stay valid until the work of the call
+ * is done. A length above seqlen_kv counts as seqlen_kv. The cache must have each page and slot
+ * whose keys a row may see. Another id is refused on a CPU and read as 0 on a GPU. */
 typedef struct attune_cache_operands {
+  /* sizeof(attune_cache_operands). */
   size_t size;
-  const int32_t*
-      kv_lengths; /* [batch]: keys of each request, the newest among them; NULL = seqlen_kv */
-  const int32_t* q_begins;   /* [batch + 1], of problems with packed_q: rows q_begins[b] up to
-                                q_begins[b + 1] of q, o and lse [num_heads_q, rows] are those of
-                                request b. lse_head_stride may be the rows of this call where
-                                they are fewer than batch * seqlen_q */
-  const int32_t* page_table; /* [batch, pages of seqlen_kv keys], with pages: the page of each
-                                page_size keys. Entries behind a request's last key are not read */
-  int64_t page_table_stride; /* entries from one request to the next */
-  const int32_t* slots; /* [batch], without pages: the slot of each request; NULL = its number */
-  const int32_t* kv_begins; /* [batch + 1], of problems with packed_kv: keys kv_begins[b] up to
-                               kv_begins[b + 1] are those of request b, or the first kv_lengths[b]
-                               of them */
-  int64_t num_pages; /* pages, slots or rows that k and v have in this call; 0 = the problem's */
+
+  /* ---- Lengths ---- */
+  /* [batch]: keys of each request, the newest included. NULL = seqlen_kv for each. */
+  const int32_t* kv_lengths;
+  /* [batch + 1], for problems with packed_q: request b has the rows q_begins[b] to
+   * q_begins[b + 1] - 1 of q, o and lse [num_heads_q, rows]. If this call has fewer rows than
+   * batch * seqlen_q, lse_head_stride may be that number. */
+  const int32_t* q_begins;
+
+  /* ---- Where keys are: pages ---- */
+  /* [batch, pages of seqlen_kv keys]: the page of each page_size keys. Entries behind a request's
+   * last key are not read. */
+  const int32_t* page_table;
+  /* Entries from one request to the next. */
+  int64_t page_table_stride;
+
+  /* ---- Where keys are: slots, or packed keys ---- */
+  /* [batch], without pages: the slot of each request. NULL = slot b for request b. */
+  const int32_t* slots;
+  /* [batch + 1], for problems with packed_kv: request b has the keys kv_begins[b] to
+   * kv_begins[b + 1] - 1, or the first kv_lengths[b] of them. */
+  const int32_t* kv_begins;
+  /* Pages, slots or rows that k and v have in this call. 0 = as the problem says. */
+  int64_t num_pages;
 } attune_cache_operands;
 
 #ifdef __cplusplus

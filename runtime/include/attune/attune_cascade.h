@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Cascades: attention of requests that share prefixes, whose keys are read once for all of them. A cascade is the plans of its levels and
- * of what joins them; see attune.h for what plans, operands and workspaces are.
+ * Cascades: attention of requests that share prefixes. The keys of a prefix are read once for all
+ * requests that share it. A cascade holds the plans of its levels and the plans that join their
+ * results. attune.h says what plans, operands and workspaces are.
  *
- * levels: problems of op attention_kvcache with packed_q, from the widest prefix to what each request has alone, the last. Rows that
- * share keys stand side by side: batch of a level is its number of groups, seqlen_q the most rows of one; a row that no
- * group of a level holds sees none of its keys. dtype, heads and head dims are the same in all. Every row sees all keys of its groups but
- * in the last level, which alone may have a mask and sinks; no level has what looks at positions beside it (windows, ALiBi, programs).
- * Groups without keys have length 0.
+ * Levels are problems of ATTUNE_ATTENTION_KVCACHE with packed_q. They go from the widest prefix to
+ * the last level, the keys that each request has alone.
+ * - In a level, batch is the number of groups of rows that share keys, and seqlen_q the largest
+ *   number of rows in a group. Rows of one group follow each other.
+ * - A row that is in no group of a level sees none of its keys. A group without keys has length 0.
+ * - dtype, heads, head dims, scale and softcap must be the same in all levels.
+ * - Each row sees all keys of its groups. Only the last level may have a mask and sinks.
+ * - No level may have windows, ALiBi or programs, which look at positions.
  */
 #ifndef ATTUNE_ATTUNE_CASCADE_H_
 #define ATTUNE_ATTUNE_CASCADE_H_
@@ -17,22 +21,29 @@
 extern "C" {
 #endif
 
-typedef struct attune_cascade attune_cascade; /* immutable, as a plan is */
+/* A cascade never changes, as a plan. */
+typedef struct attune_cascade attune_cascade;
 
-/* As attune_plan_get; layouts: NULL, or that of each level, which may be NULL. Release what you get. */
+/* Makes the plans, as attune_plan_get. layouts: NULL, or one entry per level, which may be NULL.
+ * Release the cascade. */
 ATTUNE_API attune_status attune_cascade_get(attune_context* context, const attune_problem* levels,
                                             size_t num_levels,
                                             const attune_operands* const* layouts,
                                             attune_cascade** cascade);
-ATTUNE_API void attune_cascade_release(attune_cascade* cascade); /* NULL is fine */
-/* Of each run: 256-byte aligned, on the device. It holds results of levels until they are joined. */
+/* Frees the cascade, which may be NULL. */
+ATTUNE_API void attune_cascade_release(attune_cascade* cascade);
+/* Returns the bytes of workspace that a run needs, on the device and aligned to 256 bytes. It holds
+ * results of levels until they are joined. */
 ATTUNE_API size_t attune_cascade_workspace_bytes(const attune_cascade* cascade);
-/* As attune_workspace_init: once for each buffer. */
+/* Prepares a buffer, once, as attune_workspace_init. */
 ATTUNE_API attune_status attune_cascade_init(const attune_cascade* cascade, void* workspace,
                                              size_t workspace_bytes, void* stream);
-/* levels: the operands of each. q of all is the same; o and lse of the last are the result, those of the others are not read. Of two levels and
- * more o, and lse [num_heads_q, batch * seqlen_q], have room for batch * seqlen_q rows of the last level, which may all be written, and
- * its q_begins[0] is 0 (refused on a CPU, where the host reads it; on a GPU nobody looks). Enqueues the levels and what joins them on `stream`; else as attune_run. */
+/* Enqueues the levels and the kernels that join them on `stream`. levels: the operands of each
+ * level. All levels use q of the last. o and lse of the last level are the result; those of the
+ * others are not read.
+ * With at least two levels, o and lse [num_heads_q, batch * seqlen_q] must have room for
+ * batch * seqlen_q rows of the last level, all of which may be written. q_begins[0] of the last
+ * level must be 0, which is checked only on a CPU. Everything else is as in attune_run. */
 ATTUNE_API attune_status attune_cascade_run(const attune_cascade* cascade,
                                             const attune_operands* const* levels, void* workspace,
                                             size_t workspace_bytes, void* stream);

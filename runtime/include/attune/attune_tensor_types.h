@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Operands in memory: tensors and factors. attune_types.h includes this file.
+ * Operands in memory: a tensor, and the factors of an 8-bit tensor. attune_types.h includes this
+ * file.
  */
 #ifndef ATTUNE_ATTUNE_TENSOR_TYPES_H_
 #define ATTUNE_ATTUNE_TENSOR_TYPES_H_
@@ -10,24 +11,36 @@
 extern "C" {
 #endif
 
-typedef struct attune_tensor { /* [batch, seqlen, num_heads, head_dim], contiguous in head_dim */
-  void* data;                  /* 16-byte aligned, on the device */
-  int64_t batch_stride;        /* strides in elements, multiples of 16 bytes; inputs may
-                                  repeat with 0, nothing may overlap */
+/* A tensor [batch, seqlen, num_heads, head_dim], contiguous in head_dim. Strides count elements and
+ * must be multiples of 16 bytes. A stride of 0 repeats one part of an input. Parts of a tensor must
+ * not overlap otherwise. */
+typedef struct attune_tensor {
+  /* On the device, aligned to 16 bytes. */
+  void* data;
+  /* Elements from one batch entry to the next. */
+  int64_t batch_stride;
+  /* Elements from one row to the next. */
   int64_t row_stride;
+  /* Elements from one head to the next. */
   int64_t head_stride;
 } attune_tensor;
 
-/* Factors that turn 8-bit elements into values: 0 or more, on which kernels rely. That of row r in head h stands at
- * b * batch_stride + h / heads_per_scale * head_stride + r / scale_block * block_stride. One factor
- * for the whole tensor: all strides 0. */
+/* Factors that turn 8-bit elements into values: value = element * factor. Kernels rely on factors
+ * of at least 0. The factor of row r in head h of batch entry b is at
+ *   data[b * batch_stride + h / heads_per_scale * head_stride + r / scale_block * block_stride]
+ * If all strides are 0, the tensor has one factor. scale_block is a field of attune_problem. */
 typedef struct attune_scale {
-  float* data; /* on the device; NULL = 1 everywhere */
+  /* fp32 on the device. NULL = each factor is 1. */
+  float* data;
+  /* Factors from one batch entry to the next. */
   int64_t batch_stride;
+  /* Factors from one group of heads to the next. */
   int64_t head_stride;
+  /* Factors from one block of rows to the next. */
   int64_t block_stride;
-  int32_t heads_per_scale; /* consecutive heads with one factor; 0 = 1. For q with a factor for each
-                              kv head: num_heads_q / num_heads_kv */
+  /* Consecutive heads that share a factor; must divide the number of heads. 0 = 1. If q has one
+   * factor per head of k and v, this is num_heads_q / num_heads_kv. */
+  int32_t heads_per_scale;
 } attune_scale;
 
 #ifdef __cplusplus

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * attune_problem: what one call computes. attune_types.h includes this file.
+ *
+ * Each op reads the shape and the groups of its line; other fields keep their defaults. The last
+ * column is the part of attune_operands that the op needs beside q, k, v and o.
+ *
+ *   you want                  | op                        | groups              | more operands
+ *   attention                 | ATTUNE_PREFILL            | scores, 8 bits,     | scores, dropout
+ *                             |                           | dropout             |
+ *   its gradients             | ATTUNE_ATTENTION_BACKWARD | scores, dropout,    | gradients
+ *                             |                           | gradients           |
+ *   attention over a cache    | ATTUNE_ATTENTION_KVCACHE  | cache, some scores  | cache
+ *   rows written into a cache | ATTUNE_APPEND_KV          | cache, rotary       | cache, append
+ *   tensors of 8 bits         | ATTUNE_QUANTISE           | 8 bits              | o_scale
+ *   two results joined        | ATTUNE_MERGE              | none                | q_scale, k_scale
+ *   a map of masked blocks    | ATTUNE_BLOCK_MAP          | masks in scores     | scores
+ *
+ * The ABI keeps fields in the order in which they were added. Some groups are therefore in parts:
+ * cache and gradients each appear under several headings.
+ */
+#ifndef ATTUNE_ATTUNE_PROBLEM_TYPES_H_
+#define ATTUNE_ATTUNE_PROBLEM_TYPES_H_
+
+#include <attune/attune_enum_types.h>
+#include <attune/attune_score_types.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Start from attune_problem_init, which sets the defaults below, or from attune_problem_parse. A
+ * struct of zeros is not the default: head dims and heads of 0 are refused, and windows of 0 show
+ * only the diagonal. Fields called "flag" are 0 (the default) or 1. */
+typedef struct attune_problem {
+  /* sizeof(attune_problem), set by attune_problem_init. */
+  size_t size;
+
+  /* ---- Shape, mask and scale ---- */
+  /* attune_dtype of q; also of k, v and o unless dtype_kv or dtype_o is set. Default bf16. Sums are
+   * accumulated in fp32. */
+  int32_t dtype;
+  /* attune_mask. Default ATTUNE_MASK_NONE. */
+  int32_t mask;
+  /* Elements of one head of q and k: a multiple of 8 from 16 to 576. With 8-bit operands at most
+   * 256. Default 128. */
+  int32_t head_dim_qk;
+  /* Elements of one head of v and o: a multiple of 8 from 16 to 512. With 8-bit operands at most
+   * 256. Default 128. */
+  int32_t head_dim_v;
+  /* Heads of q and o. Default 1. */
+  int32_t num_heads_q;
+  /* Heads of k and v; must divide num_heads_q. Default 1. */
+  int32_t num_heads_kv;
+  /* Sequences in a batch, or requests of a cache. Default 1. */
+  int64_t batch;
+  /* Rows of q. Over a cache: the largest number of rows that one request may have. Default 0: the
+   * call computes nothing. */
+  int64_t seqlen_q;
+  /* Rows of k and v, called keys. Over a cache: the largest number of keys that one request may
+   * have. Default 0. */
+  int64_t seqlen_kv;
+  /* Keys left of the diagonal that a row sees. Negative = all. Default -1. */
+  int64_t window_left;
+  /* Keys right of the diagonal that a row sees. Negative = all. Default -1. A causal mask hides
+   * them whatever this field says. */
+  int64_t window_right;
+  /* The factor of q k^T. 0 (default) = 1 / sqrt(head_dim_qk). */
+  float softmax_scale;
+  /* Not read. */
+  int32_t reserved;
+
+  /* ---- Operation and types ---- */
+  /* attune_op. Default ATTUNE_PREFILL. */
+  int32_t op;
+  /* attune_dtype of k and v. Default ATTUNE_DTYPE_DEFAULT: the type of q. */
+  int32_t dtype_kv;
+  /* attune_dtype of o. Default ATTUNE_DTYPE_DEFAULT: the type of q, or bf16 if q has 8 bits. */
+  int32_t dtype_o;
+
+  /* ---- 8-bit operands, and fp32 on a GPU ---- */
+  /* attune_accuracy, for 8-bit operands and for fp32. Default ATTUNE_ACCURATE. */
+  int32_t accuracy;
+  /* attune_v_layout of an 8-bit v, or of o of ATTUNE_QUANTISE. Default ATTUNE_V_ROWS. */
+  int32_t v_layout;
+  /* Consecutive rows of q that share one factor: a multiple of 16. 0 (default) = all rows of a
+   * head. */
+  int32_t scale_block_q;
+  /* The same for rows of k and of v. Default 0. */
+  int32_t scale_block_kv;
+  /* attune_rotation, for ATTUNE_QUANTISE. Default ATTUNE_ROTATION_NONE. */
+  int32_t rotation;
+
+  /* ---- Scores: applied in the order softcap, score_mod, biases, alibi, masks ----
+   * A feature that reads a tensor names it here; the call passes it in attune_operands.scores. */
+  /* Scores become softcap * tanh(score / softcap). 0 (default) = no softcap. */
+  float softcap;
+  /* attune_score_tensor: the type of "bias" [batch, num_heads_q, seqlen_q, seqlen_kv], which is
+   * added to the scores. A value of at most -1e30 hides the key. Default none. */
+  int32_t bias;
+  /* attune_score_tensor: the type of "relative_bias" [num_heads_q, seqlen_q + seqlen_kv - 1], which
+   * is added to the scores. Its index is key - row + seqlen_q - 1. Default none. */
+  int32_t relative_bias;
+  /* Flag: subtracts slope * distance from the diagonal. Reads "alibi_slopes" [batch, num_heads_q],
+   * fp32. */
+  int32_t alibi;
+  /* Flag: hides keys where "mask_tensor" [batch, num_heads_q, seqlen_q, seqlen_kv] is 0. Its
+   * elements are bools of one byte. */
+  int32_t mask_tensor;
+  /* Flag: hides the keys from number key_lengths[batch] on. Reads "key_lengths" [batch], int32. */
+  int32_t key_lengths;
+  /* Flag: hides keys of other documents. Reads the int32 ids "documents_q" [batch, seqlen_q] and
+   * "documents_kv" [batch, seqlen_kv]. */
+  int32_t documents;
+  /* Flag: ATTUNE_CAUSAL_BOTTOM_RIGHT, but each row also sees the first prefix[batch] keys. Reads
+   * "prefix" [batch], int32. mask must be ATTUNE_MASK_NONE. */
+  int32_t prefix;
+  /* Positions per chunk: a row sees only keys of its own chunk. 0 (default) = no chunks. */
+  int32_t chunk;
+  /* A program that changes scores, from attune_program_parse. NULL (default) = none. */
+  const attune_program* score_mod;
+  /* A program that hides keys. NULL (default) = none. */
+  const attune_program* mask_mod;
+  /* attune_score_tensor: the type of "sinks" [num_heads_q]. The logit of a head joins the softmax
+   * denominator and lse unchanged. Default none. */
+  int32_t sinks;
+  /* attune_block_map_use: what attune_operands.block_map means. Default none. */
+  int32_t block_map;
+
+  /* ---- Gradients, part 1 (ATTUNE_ATTENTION_BACKWARD) ---- */
+  /* Sum of attune_gradient: the gradients to compute. 0 (default) = those of q, k and v. */
+  int32_t gradients;
+
+  /* ---- Dropout (ATTUNE_PREFILL and ATTUNE_ATTENTION_BACKWARD) ---- */
+  /* The fraction of P that is dropped, rounded to 1/256: at least 0, below 1. Default 0. */
+  float dropout;
+
+  /* ---- Cache, part 1 (ATTUNE_ATTENTION_KVCACHE and ATTUNE_APPEND_KV) ---- */
+  /* Keys per page, at most 65536. 0 (default) = no pages: each request has a slot. */
+  int32_t page_size;
+  /* Flag: the rows of all requests follow each other without gaps. */
+  int32_t packed_q;
+  /* Pages, slots, or rows of packed keys that k and v have. 0 (default) = as many as batch requests
+   * of seqlen_kv keys need. */
+  int64_t num_pages;
+  /* Flag, ATTUNE_ATTENTION_KVCACHE only: the keys of all requests follow each other without gaps or
+   * pages. */
+  int32_t packed_kv;
+
+  /* ---- Gradients, part 2 (ATTUNE_ATTENTION_BACKWARD) ---- */
+  /* attune_score_gradient: asks for the gradient of this tensor instead of q, k and v. Default
+   * none. */
+  int32_t score_gradient;
+  /* Sum of attune_repeats: the axes along which that tensor repeats one value. Default 0. */
+  int32_t repeats;
+  /* Flag: dq, dk and dv are fp32, and the call adds to them. */
+  int32_t accumulate;
+
+  /* ---- Cache, part 2 (ATTUNE_ATTENTION_KVCACHE) ---- */
+  /* Flag: the bits of a request's result do not depend on the other requests. */
+  int32_t batch_invariant;
+
+  /* ---- Rotary embedding (ATTUNE_APPEND_KV) ---- */
+  /* attune_score_tensor: the type of cos and sin, by which k is rotated. Default none: k stays. */
+  int32_t rotary;
+  /* Leading columns that are rotated; must be even. 0 (default) = all. */
+  int32_t rotary_dim;
+  /* Flag: columns 2 i and 2 i + 1 are a pair. Otherwise i and i + rotary_dim / 2 are. */
+  int32_t rotary_interleaved;
+  /* Flag: q is rotated too, into o. */
+  int32_t rotary_q;
+
+  /* ---- Cache, part 3 (ATTUNE_ATTENTION_KVCACHE) ---- */
+  /* Flag: v is the first head_dim_v columns of k. attune_operands.v must then have the address and
+   * strides of k. */
+  int32_t v_in_k;
+
+  /* ---- Gradients, part 3 (ATTUNE_ATTENTION_BACKWARD) ---- */
+  /* For score_gradient LOAD and LOAD_DIAGONALS: which load of floats in score_mod, counted from 0
+   * in the order of attune_program_nodes. Default 0. */
+  int32_t load;
+  /* Flag: gradients have the same bits in every run. Otherwise a kernel may sum in another order
+   * each time, which can be faster. */
+  int32_t deterministic;
+
+  /* ---- Cache, part 4 (ATTUNE_ATTENTION_KVCACHE and ATTUNE_APPEND_KV) ---- */
+  /* attune_kv_factors: how many factors an 8-bit cache has. Default ATTUNE_KV_FACTORS_HEADS. */
+  int32_t kv_factors;
+} attune_problem;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTUNE_ATTUNE_PROBLEM_TYPES_H_ */
