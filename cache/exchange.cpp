@@ -118,7 +118,7 @@ StoreContents import_lines(std::istream& in) {
   }
   if (number == 1)
     throw Error(ErrorCode::kInvalidArgument,
-                "it is empty; must be files whose first line has kind attune_store");
+                "it is empty; the first line must have kind attune_store");
   const size_t found = contents.trials.size() + contents.winners.size() + contents.programs.size();
   if (rows && *rows != found)
     throw Error(ErrorCode::kInvalidArgument,

@@ -249,7 +249,7 @@ LineKind kind_of_line(std::string_view line) {
     if (kind != "attune_store")
       throw Error(
           ErrorCode::kInvalidArgument,
-          fmt::format("kind is \"{}\"; must be attune_store, trial, winner, program", kind));
+          fmt::format("kind is \"{}\"; must be attune_store, trial, winner or program", kind));
     const int schema = json_integer(json, "schema");
     if (schema > kSchemaVersion)
       throw Error(ErrorCode::kInvalidArgument,
@@ -321,7 +321,7 @@ StoredProgram parse_program_line(std::string_view line) {
     const std::string gives = json.at("gives").get<std::string>();
     if (gives != "mask" && gives != "score")
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("gives is \"{}\"; must be score and mask", gives));
+                  fmt::format("gives is \"{}\"; must be score or mask", gives));
     StoredProgram program{parse_program_digest(json.at("digest").get<std::string>()),
                           gives == "mask" ? score::Kind::kMask : score::Kind::kScore,
                           json.at("text").get<std::string>()};

@@ -134,7 +134,7 @@ std::string checked_manifest(const BundleBytes& bytes, std::string_view header,
 void check_packed(const ManifestEntry& entry, uint64_t version, const std::string& name) {
   if (version != kPacked) refuse(name, "has packed images, which its version does not know");
   if (entry.bytes > kLargestImage)
-    refuse(name, fmt::format("a packed image would have {} bytes; must be up to {}", entry.bytes,
+    refuse(name, fmt::format("a packed image would have {} bytes; must be at most {}", entry.bytes,
                              kLargestImage));
   if (std::string why; !zstd_is_here(&why)) throw Error(ErrorCode::kUnsupported, name + ": " + why);
 }

@@ -25,7 +25,7 @@ ImageFormat parse_format(const std::string& name) {
   for (const ImageFormat format : {ImageFormat::kCubin, ImageFormat::kHostObject})
     if (name == format_name(format)) return format;
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("format is \"{}\"; must be cubin and host_object", name));
+              fmt::format("format is \"{}\"; must be cubin or host_object", name));
 }
 
 Json winner_json(const WinnerRecord& winner) {
@@ -51,7 +51,7 @@ Json winner_json(const WinnerRecord& winner) {
 Effort effort_of(int number) {
   if (number < static_cast<int>(Effort::kQuick) || number > static_cast<int>(Effort::kExhaustive))
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("effort is {}; must be integers from 1 to 3", number));
+                fmt::format("effort is {}; must be 1, 2 or 3", number));
   return static_cast<Effort>(number);
 }
 
@@ -115,7 +115,7 @@ Json entry_json(const ManifestEntry& entry) {
 std::string plain_name(const std::string& name) {
   if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("file is \"{}\"; must be plain names inside the bundle", name));
+                fmt::format("file is \"{}\"; must be a plain name inside the bundle", name));
   return name;
 }
 

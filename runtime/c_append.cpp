@@ -44,7 +44,7 @@ Rotary rotary_of(const attune_rotary* given) {
   if (c.scaling < ATTUNE_ROTARY_PLAIN || c.scaling > ATTUNE_ROTARY_YARN)
     refuse(
         fmt::format("rotary.scaling is {}; must be ATTUNE_ROTARY_PLAIN, _LINEAR, _LLAMA3 "
-                    "and _YARN",
+                    "or _YARN",
                     c.scaling));
   Rotary rotary{.dim = c.rotary_dim,
                 .scaling = static_cast<RotaryScaling>(c.scaling),
@@ -73,7 +73,7 @@ attune_append_operands read_append_operands(const attune_append_operands* given)
 }
 
 bool flag(const char* field, int32_t value) {
-  if (value != 0 && value != 1) refuse(fmt::format("{} is {}; must be 0 and 1", field, value));
+  if (value != 0 && value != 1) refuse(fmt::format("{} is {}; must be 0 or 1", field, value));
   return value == 1;
 }
 
@@ -82,10 +82,10 @@ void read_append(const attune_problem& c, Problem* p) {
   p->v_in_k = flag("v_in_k", c.v_in_k);
   p->rotary =
       checked<ScoreTensor>("rotary", c.rotary, ATTUNE_SCORE_TENSOR_NONE, ATTUNE_SCORE_TENSOR_FP16,
-                           "ATTUNE_SCORE_TENSOR_NONE, ATTUNE_SCORE_TENSOR_FP32, _BF16 and _FP16");
+                           "ATTUNE_SCORE_TENSOR_NONE, ATTUNE_SCORE_TENSOR_FP32, _BF16 or _FP16");
   p->kv_factors =
       checked<KvFactors>("kv_factors", c.kv_factors, ATTUNE_KV_FACTORS_HEADS,
-                         ATTUNE_KV_FACTORS_MADE, "ATTUNE_KV_FACTORS_HEADS, _KEYS and _MADE");
+                         ATTUNE_KV_FACTORS_MADE, "ATTUNE_KV_FACTORS_HEADS, _KEYS or _MADE");
   p->rotary_dim = c.rotary_dim;
   p->rotary_interleaved = flag("rotary_interleaved", c.rotary_interleaved);
   p->rotary_q = flag("rotary_q", c.rotary_q);
@@ -138,8 +138,9 @@ attune_status attune_rotary_table(const attune_rotary* rotary, int64_t first_pos
       refuse(fmt::format("first_position is {} and num_positions is {}; must be at least 0",
                          first_position, num_positions));
     if (first_position > kMaxLength - std::min<int64_t>(num_positions, kMaxLength))
-      refuse(fmt::format("first_position is {} and num_positions is {}; must be positions up to {}",
-                         first_position, num_positions, kMaxLength));
+      refuse(
+          fmt::format("first_position is {} and num_positions is {}; positions must be at most {}",
+                      first_position, num_positions, kMaxLength));
     if (num_positions == 0) return;
     rotary_table(asked, first_position, num_positions, &not_null(cos, "cos"),
                  &not_null(sin, "sin"));

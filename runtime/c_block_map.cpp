@@ -30,8 +30,8 @@ int64_t keys_of(const attune_block_map& map) {
 
 void check_one_or_all(const char* argument, const char* field, int64_t given, int64_t all) {
   if (given == 1 || given == all) return;
-  refuse(fmt::format("{}->{} is {}; must be {}, those of the problem, and 1, for all of them",
-                     argument, field, given, all));
+  refuse(fmt::format("{}->{} is {}; must be {}, as in the problem, or 1 for all of them", argument,
+                     field, given, all));
 }
 
 void check_reach(const char* field, int64_t given, int64_t first, int64_t length) {
@@ -51,7 +51,7 @@ Problem problem_for(const Problem& asked, const attune_block_map& map) {
        {std::tuple{"seqlen_q", map.seqlen_q, asked.seqlen_q},
         std::tuple{"seqlen_kv", map.seqlen_kv, asked.seqlen_kv}})
     if (given != wanted)
-      refuse(fmt::format("map->{} is {}; must be {}, that of the problem", field, given, wanted));
+      refuse(fmt::format("map->{} is {}; must be {}, as in the problem", field, given, wanted));
   p.batch = map.batch;
   p.num_heads_q = static_cast<int>(map.num_heads);
   p.num_heads_kv = map.num_heads == asked.num_heads_q ? asked.num_heads_kv : 1;
@@ -75,12 +75,12 @@ void check_map(const attune_block_map* given, const Problem& p,
   if (p.block_map == BlockMapUse::kNone) {
     if (given == nullptr) return;
     refuse(
-        "operands->block_map is given, and this plan reads none; must be null, or a plan of a "
-        "problem with block_map");
+        "operands->block_map is given, and this plan reads none; must be NULL, or the problem "
+        "must have block_map");
   }
   if (given == nullptr)
     refuse(
-        fmt::format("operands->block_map is null; must be a map, for the plan's problem has "
+        fmt::format("operands->block_map is null; must be a map, because the problem has "
                     "block_map={}",
                     block_map_use_name(p.block_map)));
   const attune_block_map map = read_map(given, "operands->block_map");

@@ -57,12 +57,12 @@ void check_level(const Problem& p, const Problem& last, size_t level, bool is_la
   if (p.scale() != last.scale() || p.softcap != last.softcap)
     wrong(fmt::format("has softmax_scale {} and softcap {}; must be {} and {}, as the last has",
                       p.scale(), p.softcap, last.scale(), last.softcap));
-  if (p.window_left >= 0 || p.window_right >= 0) wrong("has a window; must be none");
+  if (p.window_left >= 0 || p.window_right >= 0) wrong("has a window; must have none");
   for (const ScoreFeature* feature : score_features())
     if (feature->is_on(p) && feature->field != "softcap")
-      wrong(fmt::format("has {}; must be softcap, and sinks in the last level", feature->field));
+      wrong(fmt::format("has {}; may have softcap, and in the last level sinks", feature->field));
   if (!is_last && (p.mask != Mask::kNone || p.sinks != ScoreTensor::kNone))
-    wrong("has a mask or sinks; must be those of the last level alone");
+    wrong("has a mask or sinks; only the last level may have them");
 }
 
 }  // namespace
@@ -137,8 +137,8 @@ void check_rows(const attune_cascade& cascade, const attune_operands& operands, 
   const int64_t end = begins[plan.problem.batch];
   if ((is_last && begins[0] != 0) || end > cascade.most_rows)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: cache.q_begins is {} to {}; must be 0 to {} at most: rows of "
-                            "q begin with those of the last level's first request",
+                fmt::format("{}: cache.q_begins is {} to {}; must be within 0 to {}, and "
+                            "begin at 0 in the last level, whose first request has the first rows",
                             level_name(level), begins[0], end, cascade.most_rows));
 }
 
@@ -158,8 +158,8 @@ void check_workspace(const attune_cascade& cascade, const void* workspace, size_
                        cascade.bytes));
   if (cascade.bytes > 0 &&
       (workspace == nullptr || reinterpret_cast<uintptr_t>(workspace) % kAlignment != 0))
-    refuse(fmt::format("workspace is at address {}; must be addresses aligned to {} bytes",
-                       workspace, kAlignment));
+    refuse(fmt::format("workspace is at address {}; must be aligned to {} bytes", workspace,
+                       kAlignment));
 }
 
 void run_stage(const Stage& stage, const attune_operands& operands, char* workspace, void* stream,
@@ -212,7 +212,7 @@ attune_status attune_cascade_get(attune_context* context, const attune_problem* 
     for (size_t i = 0; i < num_levels; ++i) {  // each stands where those before it say
       problems.push_back(problem_of(level(i)));
       if (level(i)->size != levels->size)
-        refuse(fmt::format("{} has size {}; must be {}, that of the first", level_name(i),
+        refuse(fmt::format("{} has size {}; must be {}, as the first", level_name(i),
                            level(i)->size, levels->size));
     }
     made->last = problems.back();

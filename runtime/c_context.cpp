@@ -55,7 +55,7 @@ Policy policy_of(int32_t policy) {
     refuse(
         fmt::format("options->policy is {}; must be ATTUNE_POLICY_FROM_ENVIRONMENT, "
                     "ATTUNE_POLICY_DEFAULT, "
-                    "ATTUNE_POLICY_NEAREST and ATTUNE_POLICY_STRICT",
+                    "ATTUNE_POLICY_NEAREST or ATTUNE_POLICY_STRICT",
                     policy));
   return static_cast<Policy>(policy);
 }
@@ -92,7 +92,7 @@ void offer_folders(const attune_context_options& c) {
   for (const std::filesystem::path& folder :
        paths_of(c.nvrtc_folders, c.num_nvrtc_folders, "options->nvrtc_folders")) {
     if (!folder.is_absolute())
-      refuse(fmt::format("options->nvrtc_folders has \"{}\"; must be absolute folders",
+      refuse(fmt::format("options->nvrtc_folders has \"{}\"; folders must be absolute",
                          folder.string()));
     folders.push_back(folder.string());
   }

@@ -35,8 +35,9 @@ void check_extents(int64_t batch, int64_t num_heads, int64_t seqlen_q, int64_t s
     if (extent < 0 || extent > kMost)
       refuse(fmt::format("{} is {}; must be 0 to {}", name, extent, kMost));
     if (extent > 0 && elements > std::numeric_limits<int64_t>::max() / extent)
-      refuse(fmt::format("{} is {}, with {} elements for each; must be masks of 2^63 elements",
-                         name, extent, elements));
+      refuse(fmt::format(
+          "{} is {}, with {} elements for each; a mask must have less than 2^63 elements", name,
+          extent, elements));
     elements *= extent;
   }
 }

@@ -38,9 +38,8 @@ DropoutArgs dropout_of(const attune_operands* operands) {
         {"offset_address", c.offset_address},
         {"state", c.state}})
     if (reinterpret_cast<uintptr_t>(address) % sizeof(uint64_t) != 0)
-      refuse(fmt::format(
-          "operands->dropout->{} is at address {}; must be addresses aligned to 8 bytes", name,
-          address));
+      refuse(fmt::format("operands->dropout->{} is at address {}; must be aligned to 8 bytes", name,
+                         address));
   static_assert(sizeof(uint64_t) == sizeof(unsigned long long));
   DropoutArgs args{};
   args.seed_address = reinterpret_cast<const unsigned long long*>(c.seed_address);
@@ -110,7 +109,7 @@ void refuse_unread_parts(const attune_operands& operands, const Problem& asked, 
     refuse_part("cache", "has no cache");
   if (part_at(operands, offsetof(attune_operands, append)) != nullptr &&
       !describe(asked.op).appends) [[unlikely]]
-    refuse_part("append", "is not of op append_kv");
+    refuse_part("append", "does not have op append_kv");
   const void* const given = part_at(operands, offsetof(attune_operands, scores));
   if (given == nullptr || plan.scores.reads_operands()) [[likely]]
     return;

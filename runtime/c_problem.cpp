@@ -164,7 +164,7 @@ inline Operands from_c(const attune_operands& c) {
 }
 
 constexpr const char* kDtypeNames =
-    "ATTUNE_FP32, ATTUNE_BF16, ATTUNE_FP16, ATTUNE_E4M3, ATTUNE_E5M2 and ATTUNE_INT8";
+    "ATTUNE_FP32, ATTUNE_BF16, ATTUNE_FP16, ATTUNE_E4M3, ATTUNE_E5M2 or ATTUNE_INT8";
 
 Dtype dtype_or(const char* field, int32_t value, Dtype otherwise) {
   if (value == ATTUNE_DTYPE_DEFAULT) return otherwise;
@@ -174,12 +174,12 @@ Dtype dtype_or(const char* field, int32_t value, Dtype otherwise) {
 Fp8Options fp8_of(const attune_problem& c) {
   Fp8Options fp8;
   fp8.accuracy = checked<Accuracy>("accuracy", c.accuracy, ATTUNE_ACCURATE, ATTUNE_SPLIT,
-                                   "ATTUNE_ACCURATE, ATTUNE_FAST and ATTUNE_SPLIT");
+                                   "ATTUNE_ACCURATE, ATTUNE_FAST or ATTUNE_SPLIT");
   fp8.v_layout = checked<VLayout>("v_layout", c.v_layout, ATTUNE_V_ROWS, ATTUNE_V_TRANSPOSED,
-                                  "ATTUNE_V_ROWS and ATTUNE_V_TRANSPOSED");
+                                  "ATTUNE_V_ROWS or ATTUNE_V_TRANSPOSED");
   fp8.rotation =
       checked<Rotation>("rotation", c.rotation, ATTUNE_ROTATION_NONE, ATTUNE_ROTATION_HADAMARD,
-                        "ATTUNE_ROTATION_NONE and ATTUNE_ROTATION_HADAMARD");
+                        "ATTUNE_ROTATION_NONE or ATTUNE_ROTATION_HADAMARD");
   fp8.scale_block_q = c.scale_block_q;
   fp8.scale_block_kv = c.scale_block_kv;
   return fp8;
@@ -253,7 +253,7 @@ Problem problem_of(const attune_problem* given) {
   p.dtype_kv = dtype_or("dtype_kv", c.dtype_kv, p.dtype_q);
   p.dtype_o = dtype_or("dtype_o", c.dtype_o, is_8_bit(p.dtype_q) ? Dtype::kBf16 : p.dtype_q);
   p.mask = checked<Mask>("mask", c.mask, ATTUNE_MASK_NONE, ATTUNE_CAUSAL_BOTTOM_RIGHT,
-                         "ATTUNE_MASK_NONE, ATTUNE_CAUSAL_TOP_LEFT and ATTUNE_CAUSAL_BOTTOM_RIGHT");
+                         "ATTUNE_MASK_NONE, ATTUNE_CAUSAL_TOP_LEFT or ATTUNE_CAUSAL_BOTTOM_RIGHT");
   p.fp8 = fp8_of(c);
   p.head_dim_qk = c.head_dim_qk;
   p.head_dim_v = c.head_dim_v;
@@ -274,12 +274,12 @@ Problem problem_of(const attune_problem* given) {
   read_append(c, &p);
   constexpr int32_t kAllGradients = ATTUNE_GRADIENT_Q | ATTUNE_GRADIENT_K | ATTUNE_GRADIENT_V;
   p.gradients = checked<Gradients>("gradients", c.gradients, 0, kAllGradients,
-                                   "sums of ATTUNE_GRADIENT_Q, _K and _V, and 0 for all");
+                                   "a sum of ATTUNE_GRADIENT_Q, _K and _V, or 0 for all");
   if (c.gradients == kAllGradients) p.gradients = Gradients::kAll;
   p.score_gradient = checked<ScoreGradient>(
       "score_gradient", c.score_gradient, ATTUNE_SCORE_GRADIENT_NONE,
       ATTUNE_SCORE_GRADIENT_LOAD_DIAGONALS,
-      "ATTUNE_SCORE_GRADIENT_NONE, _BIAS, _RELATIVE_BIAS, _ALIBI, _SINKS, _LOAD and "
+      "ATTUNE_SCORE_GRADIENT_NONE, _BIAS, _RELATIVE_BIAS, _ALIBI, _SINKS, _LOAD or "
       "_LOAD_DIAGONALS");
   p.load = c.load;
   p.accumulate = flag("accumulate", c.accumulate);
@@ -287,7 +287,7 @@ Problem problem_of(const attune_problem* given) {
   constexpr int32_t kAllAxes =
       ATTUNE_REPEATS_BATCH | ATTUNE_REPEATS_HEADS | ATTUNE_REPEATS_ROWS | ATTUNE_REPEATS_KEYS;
   p.repeats = checked<Repeats>("repeats", c.repeats, 0, kAllAxes,
-                               "sums of ATTUNE_REPEATS_BATCH, _HEADS, _ROWS and _KEYS");
+                               "a sum of ATTUNE_REPEATS_BATCH, _HEADS, _ROWS and _KEYS");
   return p;
 }
 
@@ -303,8 +303,8 @@ void refuse_if_cut(const attune_problem& whole, size_t size, const Problem& pars
   }
   if (!same)
     refuse(
-        fmt::format("text asks for what a problem of {} bytes has no fields for; must be a "
-                    "program that is compiled with a header of attune {}",
+        fmt::format("text sets fields that a problem of {} bytes does not have; compile the "
+                    "program with the headers of attune {}",
                     size, attune_version()));
 }
 

@@ -63,7 +63,7 @@ ScoreScalar scalar_of(const score::Scalar& declared, double value) {
                               value == static_cast<double>(static_cast<int64_t>(value));
   if (!fits)
     refuse(fmt::format("scalar {} is {}; must be {}", declared.name, value,
-                       declared.type == score::Type::kBool ? "0 and 1" : "integers of 32 bits"));
+                       declared.type == score::Type::kBool ? "0 or 1" : "an integer of 32 bits"));
   scalar.i32 = static_cast<int32_t>(value);
   return scalar;
 }
@@ -95,10 +95,10 @@ score::Declarations declarations_of(const attune_program_desc& desc, std::string
 
 void read_scores(const attune_problem& c, Problem* p) {
   constexpr const char* kTensors =
-      "ATTUNE_SCORE_TENSOR_NONE, ATTUNE_SCORE_TENSOR_FP32, ATTUNE_SCORE_TENSOR_BF16 and "
+      "ATTUNE_SCORE_TENSOR_NONE, ATTUNE_SCORE_TENSOR_FP32, ATTUNE_SCORE_TENSOR_BF16 or "
       "ATTUNE_SCORE_TENSOR_FP16";
   const auto flag = [](const char* field, int32_t value) {
-    return checked<int32_t>(field, value, 0, 1, "0 and 1") == 1;
+    return checked<int32_t>(field, value, 0, 1, "0 or 1") == 1;
   };
   p->softcap = c.softcap;
   p->bias = checked<ScoreTensor>("bias", c.bias, 0, ATTUNE_SCORE_TENSOR_FP16, kTensors);
@@ -113,7 +113,7 @@ void read_scores(const attune_problem& c, Problem* p) {
   p->sinks = checked<ScoreTensor>("sinks", c.sinks, 0, ATTUNE_SCORE_TENSOR_FP16, kTensors);
   p->block_map = checked<BlockMapUse>(
       "block_map", c.block_map, 0, ATTUNE_BLOCK_MAP_HIDES,
-      "ATTUNE_BLOCK_MAP_NONE, ATTUNE_BLOCK_MAP_SKIPS and ATTUNE_BLOCK_MAP_HIDES");
+      "ATTUNE_BLOCK_MAP_NONE, ATTUNE_BLOCK_MAP_SKIPS or ATTUNE_BLOCK_MAP_HIDES");
   p->score_mod = digest_of(c.score_mod);
   p->mask_mod = digest_of(c.mask_mod);
 }
@@ -131,15 +131,15 @@ void check_names_of_plan(const Plan& plan) {
       if (a.name == b.name && (a.type != b.type || a.extents.size() != b.extents.size() ||
                                a.sized_by_call != b.sized_by_call))
         refuse(
-            fmt::format("the problem has two captures {}, {} {} and {} {}; must be other "
-                        "names where they are not alike",
+            fmt::format("the problem has two captures {}, {} {} and {} {}; captures "
+                        "that differ must have different names",
                         a.name, element_name(b.type), b.axes, element_name(a.type), a.axes));
     }
   const auto& scalars = plan.scores.scalars;
   for (size_t i = 0; i < scalars.size(); ++i)
     for (size_t j = 0; j < i; ++j)
       if (scalars[i].name == scalars[j].name && scalars[i].type != scalars[j].type)
-        refuse(fmt::format("the problem has two scalars {}, {} and {}; must be other names",
+        refuse(fmt::format("the problem has two scalars {}, {} and {}; give them different names",
                            scalars[i].name, score::type_name(scalars[j].type),
                            score::type_name(scalars[i].type)));
 }
@@ -203,7 +203,7 @@ attune_status attune_program_parse(const attune_program_desc* desc, const attune
         read_struct(desc, "desc", attune_program_desc{}, sizeof(attune_program_desc), "the caller");
     const bool is_mask = c.kind == ATTUNE_MASK_MOD;
     if (!is_mask && c.kind != ATTUNE_SCORE_MOD)
-      refuse(fmt::format("desc->kind is {}; must be ATTUNE_SCORE_MOD and ATTUNE_MASK_MOD", c.kind));
+      refuse(fmt::format("desc->kind is {}; must be ATTUNE_SCORE_MOD or ATTUNE_MASK_MOD", c.kind));
     not_null(c.text, "desc->text");
     const std::string name = c.name != nullptr ? c.name : is_mask ? "mask_mod" : "score_mod";
     const UserProgram& made = add_user_program(

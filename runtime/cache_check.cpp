@@ -20,12 +20,12 @@ namespace {
 
 // `wanted`: the problem has a place for it; `needed`: it must come.
 void check_list(const char* name, const int* data, bool wanted, bool needed, const char* why) {
-  if (data != nullptr && !wanted) refuse(fmt::format("{} is given; must be null: {}", name, why));
+  if (data != nullptr && !wanted) refuse(fmt::format("{} is given; must be NULL: {}", name, why));
   if (data == nullptr && needed)
     refuse(
         fmt::format("{} is a null pointer; must be an address aligned to 4 bytes: {}", name, why));
   if (reinterpret_cast<uintptr_t>(data) % sizeof(int) != 0)
-    refuse(fmt::format("{} is at address {}; must be addresses aligned to 4 bytes", name,
+    refuse(fmt::format("{} is at address {}; must be aligned to 4 bytes", name,
                        static_cast<const void*>(data)));
 }
 
@@ -35,7 +35,7 @@ int64_t pages_of_call(const Problem& p, const CacheArgs& cache) {
   if (pages > INT32_MAX)
     refuse(
         fmt::format("cache.num_pages is 0 and the problem may have {} pages, slots or rows; "
-                    "must be how many there are, up to {}",
+                    "must be their number in this call, at most {}",
                     pages, INT32_MAX));
   return pages;
 }
@@ -57,14 +57,14 @@ void check_cache(const Problem& p, const CacheArgs* given) {
              has_pages ? "keys stand in pages" : "packed_kv is 1");
   if (!has_pages && !p.packed_kv && cache.slots == nullptr && pages < p.batch)
     refuse(
-        fmt::format("cache.slots is null and the cache has {} slots for {} requests; must be "
-                    "a slot for each request, or a list of slots",
+        fmt::format("cache.slots is null and the cache has {} slots for {} requests; give a "
+                    "list of slots, or a cache with a slot per request",
                     pages, p.batch));
   const int64_t least = has_pages ? pages_of_request(p) : 0;
   if (has_pages && has_work && p.batch > 1 && cache.page_table_stride < least)
     refuse(
-        fmt::format("cache.page_table_stride is {}; must be at least {}: pages of the "
-                    "longest request",
+        fmt::format("cache.page_table_stride is {}; must be at least {}, the pages of "
+                    "the longest request",
                     cache.page_table_stride, least));
 }
 
@@ -90,45 +90,43 @@ void check_v_in_k(const Problem& p, const Operands& operands) {
   };
   if (!same(operands.k, operands.v))
     refuse(
-        "v has another address or other strides than k; must be those of k: v_in_k is 1, so "
-        "that values are the first columns of keys");
+        "v has another address or other strides than k; must be the same, because v_in_k is 1: "
+        "values are the first columns of keys");
 }
 
 void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of_rows) {
   CacheArgs cache = given == nullptr ? CacheArgs{} : *given;
   const AppendArgs append = of_rows == nullptr ? AppendArgs{} : *of_rows;
   if (append.index_bytes != 0 && append.index_bytes != 4 && append.index_bytes != 8)
-    refuse(
-        fmt::format("append.index_bytes is {}; must be 4 and 8, or 0 for 4", append.index_bytes));
+    refuse(fmt::format("append.index_bytes is {}; must be 4 or 8, or 0 for 4", append.index_bytes));
   const uintptr_t bytes = append.index_bytes == 8 ? 8 : 4;
   for (const auto& [name, list] :
        {std::pair{"append.positions", append.positions}, {"append.row_slots", append.row_slots}})
     if (reinterpret_cast<uintptr_t>(list) % bytes != 0)
-      refuse(fmt::format("{} is at address {}; must be addresses aligned to {} bytes", name, list,
-                         bytes));
+      refuse(fmt::format("{} is at address {}; must be aligned to {} bytes", name, list, bytes));
   // Rows end to end may stand ahead of the first request and behind the last.
   const bool has_begins = p.packed_q && cache.q_begins != nullptr;
   if (append.num_rows < 0 || (!has_begins && append.num_rows > p.batch * p.seqlen_q))
-    refuse(fmt::format("append.num_rows is {}; must be 0 to {}, batch times seqlen_q",
-                       append.num_rows, p.batch * p.seqlen_q));
+    refuse(fmt::format("append.num_rows is {}; must be 0 to {}, batch * seqlen_q", append.num_rows,
+                       p.batch * p.seqlen_q));
   if (append.num_positions < 0)
-    refuse(fmt::format("append.num_positions is {}; must be at least 0: rows of cos and sin",
+    refuse(fmt::format("append.num_positions is {}; must be at least 0, the rows of cos and sin",
                        append.num_positions));
   if (append.row_slots == nullptr) return check_cache(p, &cache);
   const int64_t pages = pages_of_call(p, cache);
   if (p.page_size == 0 && pages * p.seqlen_kv > UINT32_MAX)
     refuse(
-        fmt::format("append.row_slots is given and the cache has {} slots of {} keys; accepted "
-                    "are caches of pages, or less than 2^32 keys",
+        fmt::format("append.row_slots is given and the cache has {} slots of {} keys; must be "
+                    "less than 2^32 keys, or a cache of pages",
                     pages, p.seqlen_kv));
   if (p.rotary != ScoreTensor::kNone && append.positions == nullptr && cache.kv_lengths == nullptr)
     refuse(
-        "append.row_slots is given with tables of angles, without append.positions and "
-        "cache.kv_lengths; must be one of them, which say where rows stand");
+        "append.row_slots is given with rotary, without append.positions and cache.kv_lengths; "
+        "give one of them, because angles follow from positions");
   // Places of rows say all; requests are looked for only where angles follow from lengths.
   if (cache.page_table != nullptr || cache.slots != nullptr)
     refuse(
-        "append.row_slots is given beside cache.page_table or cache.slots; must be one of "
+        "append.row_slots is given with cache.page_table or cache.slots; give only one of "
         "them");
   const bool finds_requests = p.rotary != ScoreTensor::kNone && append.positions == nullptr;
   check_list("cache.kv_lengths", cache.kv_lengths, true, false, "");
@@ -146,8 +144,8 @@ void check_cache_factors(const Problem& p, const Operands& operands) {
          {std::pair{"batch_stride", view->batch_stride}, {"block_stride", view->block_stride}})
       if (stride != 0)
         refuse(fmt::format(
-            "{}.{} is {}; must be 0: with kv_factors heads a cache has one factor, or one "
-            "for each head of K",
+            "{}.{} is {}; must be 0: with kv_factors heads a cache has one factor, or one per "
+            "head of k",
             name, field, stride));
   }
 }

@@ -71,7 +71,7 @@ class ListsCheck {
                     const char* what) {
     if (value >= least && value <= most) return;
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}[{}] is {}; must be {} to {}, {} (looked at because "
+                fmt::format("{}[{}] is {}; must be {} to {}, {} (checked because "
                             "ATTUNE_CHECK_WORKSPACE is 1)",
                             name, at, value, least, most, what));
   }

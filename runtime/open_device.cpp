@@ -15,7 +15,7 @@
 namespace attune {
 namespace {
 
-constexpr const char* kAccepted = "auto, cuda, cuda:N, cpu and cpu:THREADS";
+constexpr const char* kAccepted = "auto, cuda, cuda:N, cpu or cpu:THREADS";
 
 std::shared_ptr<const Device> open_cuda(int ordinal) {
   std::string why;

@@ -26,8 +26,7 @@ struct Stride {
   if (!address)
     refuse(fmt::format("{} is a null pointer; must be an address aligned to {} bytes", name,
                        alignment));
-  refuse(fmt::format("{} is at address {}; must be addresses aligned to {} bytes", name, address,
-                     alignment));
+  refuse(fmt::format("{} is at address {}; must be aligned to {} bytes", name, address, alignment));
 }
 
 bool misaligned(const void* address, int alignment) {
@@ -36,8 +35,9 @@ bool misaligned(const void* address, int alignment) {
 
 void check_written_once(const char* output, const Stride& stride) {
   if (stride.extent > 1 && stride.value == 0)
-    refuse(fmt::format("{}.{} is 0 for {} steps; an output cannot be written twice at one address",
-                       output, stride.name, stride.extent));
+    refuse(
+        fmt::format("{}.{} is 0 for {} steps; an output must not be written twice at one address",
+                    output, stride.name, stride.extent));
 }
 
 // Elements have at most 16 bytes with room to spare, so no offset in bytes overflows.
@@ -50,8 +50,7 @@ void check_reach(const char* operand, const Stride& stride) {
 void check_stride(const OperandSpec& x, int element_bytes, const Stride& stride) {
   if (stride.extent <= 1) return;
   if (stride.value < 0)
-    refuse(fmt::format("{}.{} is {}; must be strides of 0 and more", x.name, stride.name,
-                       stride.value));
+    refuse(fmt::format("{}.{} is {}; must be at least 0", x.name, stride.name, stride.value));
   check_reach(x.name, stride);
   if (stride.value * element_bytes % kOperandAlignment != 0)
     refuse(fmt::format("{}.{} is {} elements; must be a multiple of {} ({} bytes)", x.name,
@@ -130,13 +129,14 @@ void check_written_factors(const OperandSpec& x, const ScaleView& view, Stride s
 void check_factors(const OperandSpec& x, const ScaleView& view) {
   if (!view.data) {
     if (!x.optional)
-      refuse(fmt::format("{} is a null pointer; a factor for each block of rows is {} there",
-                         x.name, x.written ? "written" : "read"));
+      refuse(fmt::format("{} is a null pointer; a factor per block of rows is {} there", x.name,
+                         x.written ? "written" : "read"));
     return;
   }
   if (!x.has_factors())
-    refuse(fmt::format("{} is given, but its tensor is {}; must be null, or an 8-bit tensor",
-                       x.name, dtype_name(x.dtype)));
+    refuse(fmt::format(
+        "{} is given, but its tensor is {}; must be NULL, or the tensor must have 8 bits", x.name,
+        dtype_name(x.dtype)));
   if (reinterpret_cast<uintptr_t>(view.data) % sizeof(float) != 0)
     refuse_address(x.name, view.data, sizeof(float));
   Stride strides[3] = {{"batch_stride", view.batch_stride, x.batch},
@@ -144,12 +144,11 @@ void check_factors(const OperandSpec& x, const ScaleView& view) {
                        {"block_stride", view.block_stride, x.blocks()}};
   for (const Stride& stride : strides) {
     if (stride.value < 0)
-      refuse(fmt::format("{}.{} is {}; must be strides of 0 and more", x.name, stride.name,
-                         stride.value));
+      refuse(fmt::format("{}.{} is {}; must be at least 0", x.name, stride.name, stride.value));
     check_reach(x.name, stride);
   }
   if (view.heads_per_scale < 1 || x.heads % view.heads_per_scale != 0)
-    refuse(fmt::format("{}.heads_per_scale is {}; must be divisors of the {} heads", x.name,
+    refuse(fmt::format("{}.heads_per_scale is {}; must divide the {} heads", x.name,
                        view.heads_per_scale, x.heads));
   if (x.written) check_written_factors(x, view, strides);
 }
@@ -158,7 +157,7 @@ void check_factors(const OperandSpec& x, const ScaleView& view) {
 void check_absent(const OperandList& list, const Operands& operands) {
   for (const auto& [role, name] : kFactorRoles)
     if (!list.has(role) && (operands.*factors_of(role)).data)
-      refuse(fmt::format("{} is given; must be null: this op has no such operand", name));
+      refuse(fmt::format("{} is given; must be NULL: this op has no such operand", name));
 }
 
 std::optional<std::string> tensor_map_refusal(const OperandSpec& x, const OperandView& view) {

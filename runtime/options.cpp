@@ -26,14 +26,14 @@ std::optional<std::string> variable(const char* name) {
 bool flag(const char* name) {
   const std::optional<std::string> value = variable(name);
   if (!value || *value == "0") return false;
-  if (*value != "1") refuse(name, *value, "0 and 1");
+  if (*value != "1") refuse(name, *value, "0 or 1");
   return true;
 }
 
 LogLevel parse_log_level(const std::string& text) {
   for (size_t level = 0; level < kLogLevelNames.size(); ++level)
     if (text == kLogLevelNames[level]) return static_cast<LogLevel>(level);
-  refuse("ATTUNE_LOG", text, "debug, info, warning and error");
+  refuse("ATTUNE_LOG", text, "debug, info, warning or error");
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ Options options_from_environment() {
     try {
       options.engine.policy = parse_policy(*text);
     } catch (const Error&) {
-      refuse("ATTUNE_POLICY", *text, "default, nearest and strict");
+      refuse("ATTUNE_POLICY", *text, "default, nearest or strict");
     }
   }
   if (auto text = variable("ATTUNE_CAPTURE")) options.engine.capture_file = *text;

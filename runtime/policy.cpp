@@ -44,7 +44,7 @@ Policy parse_policy(std::string_view text) {
   for (const Policy policy : {Policy::kDefault, Policy::kNearest, Policy::kStrict})
     if (text == policy_name(policy)) return policy;
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("policy is \"{}\"; must be default, nearest and strict", text));
+              fmt::format("policy is \"{}\"; must be default, nearest or strict", text));
 }
 
 }  // namespace attune

@@ -22,7 +22,7 @@ constexpr float kTwoPi = 6.283185307179586F;
 
 void check_positive(const char* name, float value) {
   if (!(value > 0) || !std::isfinite(value))
-    refuse(fmt::format("rotary.{} is {}; must be positive numbers", name, value));
+    refuse(fmt::format("rotary.{} is {}; must be positive and finite", name, value));
 }
 
 bool needs_context(RotaryScaling scaling) {
@@ -64,7 +64,7 @@ float yarn_mscale(float factor, float scale) {
 
 void check_rotary(const Rotary& rotary) {
   if (rotary.dim < 2 || rotary.dim > kMostColumns || rotary.dim % 2 != 0)
-    refuse(fmt::format("rotary.rotary_dim is {}; must be even numbers from 2 to {}", rotary.dim,
+    refuse(fmt::format("rotary.rotary_dim is {}; must be an even number from 2 to {}", rotary.dim,
                        kMostColumns));
   check_positive("base", rotary.base);
   check_positive("factor", rotary.factor);
@@ -73,23 +73,23 @@ void check_rotary(const Rotary& rotary) {
   if (!needs_context(rotary.scaling)) return;
   if (rotary.original_max_position < 1)
     refuse(
-        fmt::format("rotary.original_max_position is {}; accepted with llama3 and yarn are 1 "
-                    "and more: the context before scaling",
+        fmt::format("rotary.original_max_position is {}; with llama3 and yarn it must "
+                    "be at least 1, the context before scaling",
                     rotary.original_max_position));
   if (rotary.scaling == RotaryScaling::kLlama3) {
     check_positive("low_freq_factor", rotary.low_freq_factor);
     if (!(rotary.high_freq_factor > rotary.low_freq_factor))
       refuse(
-          fmt::format("rotary.high_freq_factor is {}; must be numbers above "
+          fmt::format("rotary.high_freq_factor is {}; must be above "
                       "low_freq_factor, {}",
                       rotary.high_freq_factor, rotary.low_freq_factor));
     return;
   }
   check_positive("beta_slow", rotary.beta_slow);
   if (!(rotary.beta_fast >= rotary.beta_slow))
-    refuse(fmt::format("rotary.beta_fast is {}; must be numbers from beta_slow, {}, on",
-                       rotary.beta_fast, rotary.beta_slow));
-  if (rotary.base == 1) refuse("rotary.base is 1; accepted with yarn are other positive numbers");
+    refuse(fmt::format("rotary.beta_fast is {}; must be at least beta_slow, {}", rotary.beta_fast,
+                       rotary.beta_slow));
+  if (rotary.base == 1) refuse("rotary.base is 1; with yarn it must not be 1");
 }
 
 std::vector<float> rotary_frequencies(const Rotary& rotary) {

@@ -101,8 +101,7 @@ static void fields_are_refused(attune_context* context) {
   WITH(op, 9, "problem->op is 9; must be 0 (prefill), 1 (quantise), 2 (block_map)");
   WITH(dtype_kv, 9, "problem->dtype_kv is 9; must be ATTUNE_FP32");
   WITH(dtype_o, -2, "problem->dtype_o is -2; must be ATTUNE_FP32");
-  WITH(accuracy, 3,
-       "problem->accuracy is 3; must be ATTUNE_ACCURATE, ATTUNE_FAST and ATTUNE_SPLIT");
+  WITH(accuracy, 3, "problem->accuracy is 3; must be ATTUNE_ACCURATE, ATTUNE_FAST or ATTUNE_SPLIT");
   WITH(v_layout, -1, "problem->v_layout is -1; must be ATTUNE_V_ROWS");
   WITH(rotation, 5, "problem->rotation is 5; must be ATTUNE_ROTATION_NONE");
   WITH(scale_block_q, 17, "scale_block_q is 17; must be a multiple of 16");
@@ -152,7 +151,7 @@ static void older_structs_are_kept_within_and_understood(attune_context* context
     snprintf(text, sizeof text, "%s,%s", kLater[i], GOOD);
     CHECK_OK(attune_problem_parse(text, &problem));
     CHECK_REFUSED(attune_problem_parse_sized(text, &problem, kProblemThen), ATTUNE_INVALID_ARGUMENT,
-                  "has no fields for");
+                  "bytes does not have");
   }
 }
 
@@ -232,7 +231,7 @@ static void options_are_refused(void) {
   options.nvrtc_folders = relative;
   options.num_nvrtc_folders = 1;
   CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
-                "options->nvrtc_folders has \"nvidia/lib\"; must be absolute folders");
+                "options->nvrtc_folders has \"nvidia/lib\"; folders must be absolute");
   options.num_nvrtc_folders = 0;
   options.size = 3;
   CHECK_REFUSED(attune_context_create(&options, &context), ATTUNE_INVALID_ARGUMENT,
@@ -268,7 +267,7 @@ static void operands_are_refused(attune_context* context) {
   bad.field = value;              \
   run_is_refused(plan, &bad, workspace, info.workspace_bytes, words)
   WITH(q.data, NULL, "q is a null pointer");
-  WITH(k.data, k + 4, "must be addresses aligned to 16 bytes");
+  WITH(k.data, k + 4, "must be aligned to 16 bytes");
   WITH(v.row_stride, 130, "v.row_stride is 130 elements; must be a multiple of 4");
   WITH(o.row_stride, 64, "o.row_stride is 64 elements and overlaps");
   WITH(o.head_stride, 0, "o.head_stride is 0");
@@ -322,7 +321,7 @@ static void narrow_operands_are_refused(attune_context* context) {
   WITH(v.row_stride, 16, "v.row_stride is 16 elements and overlaps");
   WITH(k_scale.data, (float*)((char*)factors + 1), "k_scale is at address");
   WITH(k_scale.block_stride, -1, "k_scale.block_stride is -1");
-  WITH(k_scale.heads_per_scale, 3, "k_scale.heads_per_scale is 3; must be divisors of the 2");
+  WITH(k_scale.heads_per_scale, 3, "k_scale.heads_per_scale is 3; must divide the 2");
   WITH(o_scale.data, factors, "o_scale is given");
 #undef WITH
   attune_plan_release(plan);

@@ -108,7 +108,7 @@ static void runs_are_those_without_a_map(attune_context* context, const attune_b
 #define REFUSES(words) \
   CHECK_REFUSED(attune_run(plan, &operands, workspace, bytes, NULL), ATTUNE_INVALID_ARGUMENT, words)
   other.num_heads = 5;
-  REFUSES("operands->block_map->num_heads is 5; must be 2, those of the problem, and 1");
+  REFUSES("operands->block_map->num_heads is 5; must be 2, as in the problem, or 1");
   other.num_heads = 1;
   other.batch = 3;
   REFUSES("operands->block_map->batch is 3; must be 1");

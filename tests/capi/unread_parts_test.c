@@ -50,7 +50,7 @@ int main(void) {
   part_is_refused(plan, &operands, offsetof(attune_operands, cache), &cache,
                   "operands->cache is given, and the problem has no cache");
   part_is_refused(plan, &operands, offsetof(attune_operands, append), &append,
-                  "operands->append is given, and the problem is not of op append_kv");
+                  "operands->append is given, and the problem does not have op append_kv");
 
   attune_capture capture = {"slopes", q, {1}, {0}};
   attune_score_operands scores = {0};

@@ -55,7 +55,7 @@ load contract
   expect 0
   json 'o["rung"] == "default_config" and o["settings"]["policy"] == "default"'
   ATTUNE_POLICY=tune_on_miss attune explain --target cpu --problem $problem
-  refused 1 "ATTUNE_POLICY" "must be default, nearest and strict"
+  refused 1 "ATTUNE_POLICY" "must be default, nearest or strict"
 }
 
 @test "no_jit: what would have to be compiled is not promised" {

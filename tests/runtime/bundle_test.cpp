@@ -253,7 +253,7 @@ TEST_F(BundleTest, BadManifestsAreRefusedWithTheirPath) {
   write_manifest(R"({"attune_bundle": 2, "kernels": []})");
   EXPECT_THAT(refusal(), HasSubstr("attune_bundle is 2; this library reads version 1"));
   write_manifest(R"({"attune_bundle": 1, "kernels": [{"file": "../../etc/passwd"}]})");
-  EXPECT_THAT(refusal(), HasSubstr("must be plain names inside the bundle"));
+  EXPECT_THAT(refusal(), HasSubstr("must be a plain name inside the bundle"));
   write_manifest(R"({"attune_bundle": 1, "kernels": [{"file": "a.cubin"}]})");
   EXPECT_THAT(refusal(), HasSubstr("kernels[0]: has no sha256"));
 }

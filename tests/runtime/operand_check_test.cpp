@@ -60,8 +60,7 @@ TEST_F(OperandCheck, NullIsNamed) {
 
 TEST_F(OperandCheck, MisalignedAddressIsNamed) {
   operands_.q.data = at(0x1008);
-  EXPECT_THAT(refusal(),
-              HasSubstr("q is at address 0x1008; must be addresses aligned to 16 bytes"));
+  EXPECT_THAT(refusal(), HasSubstr("q is at address 0x1008; must be aligned to 16 bytes"));
 }
 
 TEST_F(OperandCheck, StrideOfPartVectorIsNamed) {
@@ -221,10 +220,10 @@ TEST_F(NarrowOperandCheck, CachesHaveFactorsOfHeadsAlone) {
   operands_.v_scale = {factors_, 0, 1, 0, 1};
   EXPECT_EQ(refusal(), "accepted");
   operands_.q_scale = {factors_, 0, 1, 0, 1};
-  EXPECT_THAT(refusal(), HasSubstr("q_scale is given; must be null"));
+  EXPECT_THAT(refusal(), HasSubstr("q_scale is given; must be NULL"));
   problem_.dtype_kv = Dtype::kBf16;
   operands_.q_scale = {};
-  EXPECT_THAT(refusal(), HasSubstr("v_scale is given; must be null"));
+  EXPECT_THAT(refusal(), HasSubstr("v_scale is given; must be NULL"));
 }
 
 // Kernels count pages, slots and rows of packed keys in an int: more than it holds became a cache
@@ -351,7 +350,7 @@ TEST_F(NarrowOperandCheck, BadFactorsAreNamed) {
   EXPECT_THAT(refusal(), HasSubstr("v_scale.batch_stride is 9223372036854775807; with 2 steps"));
   operands_.v_scale.batch_stride = 0;
   operands_.q_scale.heads_per_scale = 3;
-  EXPECT_THAT(refusal(), HasSubstr("q_scale.heads_per_scale is 3; must be divisors of the 4"));
+  EXPECT_THAT(refusal(), HasSubstr("q_scale.heads_per_scale is 3; must divide the 4"));
   operands_.q_scale.heads_per_scale = 0;
   EXPECT_THAT(refusal(), HasSubstr("q_scale.heads_per_scale is 0"));
 }
