@@ -50,7 +50,7 @@ class RateAndMaskTest(unittest.TestCase):
         most = attune.attention(q, k, v, dropout_p=0.9999, seed=1)
         self.assertTrue((attune.attention(q, k, v, dropout_p=1 - 2e-8, seed=1) == most).all())
         for bad in (1, -0.1, float("nan"), float("inf")):
-            with self.assertRaisesRegex(ValueError, "dropout_p is .*; must be numbers from 0 on, below 1"):
+            with self.assertRaisesRegex(ValueError, "dropout_p is .*; must be in \[0, 1\)"):
                 attune.dropout_rate(bad)
 
     def test_masks(self):
@@ -69,7 +69,7 @@ class RateAndMaskTest(unittest.TestCase):
 
     def test_refusals(self):
         for arguments, sentence in ((((2, 4, 3), P, 5), "shape is"),
-                                    (((2, 4, 3, -1), P, 5), "must be extents of 0 and more"), ((SHAPE, 1.5, 5),
+                                    (((2, 4, 3, -1), P, 5), "extents must be at least 0"), ((SHAPE, 1.5, 5),
                                                                                                "dropout_p is 1.5"),
                                     ((SHAPE, P, 2**64), "seed is 18446744073709551616"), ((SHAPE, P, 1, 0.5),
                                                                                           "offset is 0.5")):

@@ -224,7 +224,7 @@ class RecomputeTest(GradientsTest):
             forward, backward = masks_of(lambda q, k, v: compiled(q, k, v, seed, offset))
             self.assertTrue(torch.equal(forward, attune.dropout_mask((2, 3, 32, 32), P, seed, offset, like=forward)))
             self.assertTrue(torch.equal(forward, backward))
-        with self.assertRaisesRegex(Exception, f"seed is {2**64}; must be whole numbers of 64 bits"):
+        with self.assertRaisesRegex(Exception, f"seed is {2**64}; must be a whole number of 64 bits"):
             compiled(*inputs(), 2**64, 0)
 
     def test_fake_tensors_and_opcheck(self):
@@ -259,12 +259,12 @@ class SignaturesTest(GradientsTest):
     def test_refusals(self):
         q, k, v = (x.detach() for x in inputs())
         for keywords, error, sentence in (({
-                "dropout_p": 1.0}, ValueError, "dropout_p is 1.0; must be numbers from 0 on, below 1"), ({
+                "dropout_p": 1.0}, ValueError, "dropout_p is 1.0; must be in \[0, 1\)"), ({
                     "dropout_p": -0.1
                 }, ValueError, "dropout_p is -0.1"), ({"dropout_p": "0.1"}, ValueError, "dropout_p is '0.1'"), ({
                     "dropout_p": P, "seed": 0.5}, ValueError, "seed is 0.5; must be a whole number"), ({
                         "dropout_p": P, "seed": 2**64
-                    }, ValueError, "seed is 18446744073709551616; must be whole numbers of 64 bits"), ({
+                    }, ValueError, "seed is 18446744073709551616; must be a whole number of 64 bits"), ({
                         "dropout_p": P, "seed": torch.zeros(
                             2, dtype=torch.int64, device=DEVICE)}, ValueError, r"seed is int64 of shape \(2,\)"), ({
                                 "dropout_p": P, "seed": 1, "offset": torch.zeros(
@@ -272,10 +272,10 @@ class SignaturesTest(GradientsTest):
             with self.assertRaisesRegex(error, sentence):
                 attune.attention(q, k, v, **keywords)
         o, lse = attune.attention(q, k, v, return_lse=True)
-        with self.assertRaisesRegex(ValueError, "seed is missing; accepted beside dropout_p"):
+        with self.assertRaisesRegex(ValueError, "seed is missing; with dropout_p it must be"):
             attune.attention_backward(o, q, k, v, o, lse, dropout_p=P)
         spec = attune.torch.spec(dropout_p=P)
-        with self.assertRaisesRegex(ValueError, "seed is missing; accepted of a spec with dropout_p"):
+        with self.assertRaisesRegex(ValueError, "seed is missing and the spec has dropout_p"):
             torch.ops.attune.attention(q, k, v, spec=spec)
         with self.assertRaisesRegex(ValueError, "seed and seed_tensor are given"):
             torch.ops.attune.attention(q, k, v, spec=spec, seed=1, seed_tensor=torch.tensor(1, device=DEVICE))

@@ -146,7 +146,7 @@ class CuteTest(unittest.TestCase):
                                    (k, v), 2), window_size=window))):
                 with self.subTest(name, window=window), self.assertRaisesRegex(
                         ValueError,
-                        r"window_size is .*; must be sides of 0 and more, and -1 or None .*attune.flash.cute"):
+                        r"window_size is .*; sides must be at least 0, or -1 or None .*attune.flash.cute"):
                     call()
         for call in (lambda: attune.attention(q, k, v, window=(-3, None)),
                      lambda: attune.attention_kvcache(q, k, v, window=(None, -2))):
@@ -199,7 +199,7 @@ class CuteTest(unittest.TestCase):
         seen = attune.mask_mod(lambda b, h, i, j: j <= i)
         self.near(cute.flash_attn_func(q, k, v, mask_mod=seen)[0], reference(q, k, v, shown(7, 7, (None, 0)))[0])
         for more in ({"causal": True}, {"window_size": (None, -1)}):
-            with self.assertRaisesRegex(ValueError, "mask_mod is given beside causal or window_size"):
+            with self.assertRaisesRegex(ValueError, "mask_mod is given with causal or window_size"):
                 cute.flash_attn_func(q, k, v, mask_mod=seen, **more)
         with self.assertRaisesRegex(ValueError, "mask_mod is given for sequences end to end"):
             cute.flash_attn_varlen_func(q, k, v, mask_mod=seen)

@@ -152,20 +152,20 @@ class LatentTest(unittest.TestCase):
 
     def test_refusals(self):
         q, qv, k, v = draw(3, 2, HEADS, OWN), draw(3, 2, HEADS, COMMON), *parts(self.slots)
-        for text, given in ((r"qv has shape \(3, 2, 4, 64\); must be that of q with the columns of v: \(3, 2, 4, 384\)",
+        for text, given in ((r"qv has shape \(3, 2, 4, 64\); must be \(3, 2, 4, 384\), q's shape with v's columns",
                              dict(qv=q)),
-                            (r"qv is given and k has shape \(3, 32, 1, 64\) and v \(3, 31, 1, 384\); must be alike",
+                            (r"qv is given and k has shape \(3, 32, 1, 64\) and v .*; both must be equal",
                              dict(v_cache=v[:, :31],
-                                  qv=qv)), ("qv is torch.float64 on .* must be q's dtype",
-                                            dict(qv=qv.double())), ("k_descale is given beside qv; must be None",
+                                  qv=qv)), ("qv is torch.float64 on .* both must be on one device, of one dtype",
+                                            dict(qv=qv.double())), ("k_descale is given with qv; must be None",
                                                                     dict(qv=qv, k_descale=torch.ones(
                                                                         3, 1, device=DEVICE)))):
             with self.assertRaisesRegex(ValueError, text):
                 with_cache(**{"q": q, "k_cache": k, "v_cache": v, **given})
         ends = ints([0, 2, 4, 6])
         rows = (q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), ends, ints([0, 32, 64, 96]), 2, 32)
-        for text, given in (("dropout_p is 0.5; must be 0.0 beside qv", dict(qv=qv.flatten(0, 1), dropout_p=0.5)),
-                            ("qv and q_v are given; must be one of them", dict(qv=qv.flatten(0, 1), q_v=qv.flatten(
+        for text, given in (("dropout_p is 0.5; must be 0.0 with qv", dict(qv=qv.flatten(0, 1), dropout_p=0.5)),
+                            ("qv and q_v are given; give one of them", dict(qv=qv.flatten(0, 1), q_v=qv.flatten(
                                 0, 1)))):
             with self.assertRaisesRegex(ValueError, text):
                 varlen(*rows, **given)
@@ -183,7 +183,7 @@ class LatentTest(unittest.TestCase):
                 want, want_lse = self.wanted(q[b], qv[b], self.slots[b], **named)
                 self.near(o[b], want)
                 self.near(lse[b], want_lse)
-        with self.assertRaisesRegex(ValueError, "mask_mod is given beside qv; must be None"):
+        with self.assertRaisesRegex(ValueError, "mask_mod is given with qv; must be None"):
             attune.flash.flash_attn_func(q, *parts(self.slots), qv=qv, mask_mod=lambda b, h, i, j: i >= j)
 
     def test_several_heads_of_keys(self):

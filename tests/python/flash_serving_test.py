@@ -144,8 +144,8 @@ class ServingTest(unittest.TestCase):
             for name in ("k_descale", "v_descale"):
                 with self.assertRaisesRegex(
                         ValueError,
-                        "cache_batch_idx has slot 1 more than once, with unlike factors .*; must be the same factors "
-                        "of all requests"
+                        "cache_batch_idx has slot 1 more than once, with unlike factors .*; all requests of a slot "
+                        "must have the same factors"
                 ):
                     with_cache(q, *caches, cache_seqlens=20, cache_batch_idx=ints([1, 1, 0]), **{name: factors})
 
@@ -232,12 +232,12 @@ class ServingTest(unittest.TestCase):
                 for rows in (1, 2):
                     cos, sin = tables(31)
                     self.refused(
-                        r"rotary_cos has shape \(31, 16\); must be 32 positions and more, which the cache has room for",
+                        r"rotary_cos has shape \(31, 16\); must have at least 32 positions, the cache's room",
                         draw(3, rows, 4, 64), k=new[0], v=new[1], rotary_cos=cos, rotary_sin=sin,
                         cache_seqlens=self.lengths, causal=causal, paged=paged)
         if DEVICE == "cpu":
             cos, sin = tables(32)
-            self.refused(r"rotary_seqlens\[1\] is 32; must be 0 to 31: rotary_cos has 32 positions, of which 1 come",
+            self.refused(r"rotary_seqlens\[1\] is 32; must be 0 to 31: rotary_cos has 32 positions, of which 1 are new",
                          k=new[0], v=new[1], rotary_cos=cos, rotary_sin=sin, cache_seqlens=self.lengths,
                          rotary_seqlens=ints([0, 32, 0]))
 
@@ -257,16 +257,16 @@ class ServingTest(unittest.TestCase):
         self.refused(r"block_table is torch.int64 of shape \(3, 4\)", block_table=self.order.to(DEVICE))
         self.refused(r"cu_seqlens_q is torch.int64 of shape \(4,\)", q[:, 0],
                      cu_seqlens_q=torch.tensor([0, 1, 2, 3], device=DEVICE), max_seqlen_q=1)
-        self.refused(r"cu_seqlens_q and max_seqlen_q go together", q[:, 0], cu_seqlens_q=ints([0, 1, 2, 3]))
+        self.refused(r"one of cu_seqlens_q and max_seqlen_q is given", q[:, 0], cu_seqlens_q=ints([0, 1, 2, 3]))
         self.refused(r"cu_seqlens_k_new is given without k", cu_seqlens_k_new=ints([0, 1, 2, 3]))
-        self.refused(r"block_table and page_table are given; must be one of them", block_table=self.order.to(
+        self.refused(r"block_table and page_table are given; give one of them", block_table=self.order.to(
             DEVICE, torch.int32), paged=True)
         if DEVICE == "cpu":
             self.refused(r"cache_seqlens\[0\] is 33; must be 0 to 32: the cache has room for 32 keys of a request",
                          cache_seqlens=ints([33, 0, 1]))
             self.refused(
                 r"cache_seqlens\[0\] is 31; must be 0 to 30: the cache has room for 32 keys of a request, of which "
-                r"some come",
+                r"some are new",
                 k=draw(4, 2, 64), v=draw(4, 2, 64), cu_seqlens_k_new=ints([0, 2, 3, 4]), cache_seqlens=ints([31, 0, 1]))
         self.refused("learnable_sink is ", learnable_sink=sinks_of_bytes)
         self.refused("s_aux is ", s_aux=sinks_of_bytes)

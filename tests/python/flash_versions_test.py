@@ -76,7 +76,7 @@ class VersionsTest(unittest.TestCase):
         self.assertTrue(torch.equal(plain, ignored))
         with self.assertRaisesRegex(ValueError, "aux_tensors is given; must be None: "):
             varlen(self.q, self.k, self.v, self.cu_q, self.cu_k, aux_tensors=[self.q])
-        with self.assertRaisesRegex(ValueError, "learnable_sink and s_aux are given; must be one of them"):
+        with self.assertRaisesRegex(ValueError, "learnable_sink and s_aux are given; give one of them"):
             varlen(self.q, self.k, self.v, self.cu_q, self.cu_k, learnable_sink=self.q[0, :, 0], s_aux=self.q[0, :, 0])
         with self.assertRaisesRegex(TypeError, "score_mod is str; must be a function"):
             varlen(self.q, self.k, self.v, self.cu_q, self.cu_k, score_mod="return score;")
@@ -167,7 +167,7 @@ class VersionsTest(unittest.TestCase):
                 self.near(found_lse, want_lse[0])
         with self.assertRaisesRegex(
                 ValueError,
-                r"cu_seqlens_q is None and q has shape \(39, 4, 64\); accepted without it is \[batch, seqlen"):
+                r"cu_seqlens_q is None and q has shape \(39, 4, 64\); without cu_seqlens_q it must be \[batch, seqlen"):
             varlen(self.q, self.k, self.v, None, self.cu_k)
 
     def test_pages_as_vllm_gives_them(self):
@@ -194,7 +194,7 @@ class VersionsTest(unittest.TestCase):
                       page_table=table, causal=True, return_lse=True)
         self.compare(*used, [2, 0, 9, 1], causal=True)
         for message, given in (("block_table is given without seqused_k and cu_seqlens_k", {}),
-                               ("dropout_p is 0.5; must be 0.0 beside block_table", {
+                               ("dropout_p is 0.5; must be 0.0 with block_table", {
                                    "seqused_k": ints(self.KEYS), "dropout_p": 0.5})):
             with self.assertRaisesRegex(ValueError, message):
                 varlen(self.q, *pages, self.cu_q, block_table=table, **given)
@@ -243,7 +243,7 @@ class VersionsTest(unittest.TestCase):
             out, lse = call(q.clone().requires_grad_())
             with self.subTest(name):
                 self.assertTrue(all(torch.equal(*pair) for pair in zip((out, lse), call(q))) and out.requires_grad)
-                with self.assertRaisesRegex(RuntimeError, f"gradients are asked of .*{name}.*must be a forward alone"):
+                with self.assertRaisesRegex(RuntimeError, f"gradients are asked of .*{name}.*, which has none"):
                     out.float().sum().backward()
 
     def test_dropout(self):

@@ -181,10 +181,10 @@ class Meanings(Compared):
         mask = torch.ones(9, 12, dtype=torch.bool, device=DEVICE)
         self.table(sdpa, (q, k, v), (
             (ValueError, "query has 4 heads and key 2; .*enable_gqa=True", {}),
-            (ValueError, "dropout_p is 1.5; must be numbers from 0 on, below 1", {"dropout_p": 1.5}),
+            (ValueError, "dropout_p is 1.5; must be in \[0, 1\)", {"dropout_p": 1.5}),
             (ValueError, "scale is 0.0; must be numbers above 0", {"scale": 0.0, "enable_gqa": True}),
             (ValueError, "attn_mask is given and is_causal is True", {"attn_mask": mask, "is_causal": True}),
-            (TypeError, "attn_mask is of type ndarray; must be PyTorch tensors", {"attn_mask": mask.cpu().numpy()}),
+            (TypeError, "attn_mask is of type ndarray; must be a PyTorch tensor", {"attn_mask": mask.cpu().numpy()}),
             (ValueError, "attn_mask has shape .2, 1, 1, 9, 12.; must be shapes of at most 4 dimensions",
              {"attn_mask": mask.expand(2, 1, 1, 9, 12), "enable_gqa": True}),
             (ValueError, "attn_mask has shape .*; must broadcast to", {"attn_mask": mask[:4], "enable_gqa": True}),
@@ -205,9 +205,9 @@ class Meanings(Compared):
     def test_flash(self):
         flash, given = attune.flash.flash_attn_func, (self.q, self.k, self.v)
         self.table(flash, given,
-                   ((ValueError, "dropout_p is None; must be numbers from 0 on, below 1 .*softmax_scale", {
+                   ((ValueError, "dropout_p is None; must be in \[0, 1\) .*softmax_scale", {
                        "dropout_p": None}), (ValueError, "dropout_p is -0.125; must be", {"dropout_p": -0.125}),
-                    (ValueError, "qv has shape .*; must be that of q with the columns of v", {"qv": self.k}),
+                    (ValueError, "qv has shape .*; must be .*, q's shape with v's columns", {"qv": self.k}),
                     (TypeError, "learnable_sink is ", {"learnable_sink": 3}), (ValueError, "softmax_scale is -1", {
                         "softmax_scale": -1.0}), (ValueError, "attention_chunk is -2", {"attention_chunk": -2}),
                     (ValueError, "aux_tensors is given; must be None: .*closures", {"aux_tensors": [self.q]}),
@@ -216,7 +216,7 @@ class Meanings(Compared):
                     (ValueError, "window_size is 1.5; must be a whole number", {"window_size": (1.5, 2)}),
                     (ValueError, "window_size is -1.5; must be a whole number", {"window_size": (2, -1.5)}),
                     (TypeError, "causal is 0.3; must be True or False", {"causal": 0.3}),
-                    (ValueError, "q_descale is given, and q is torch.float32; must be factors of 8-bit tensors", {
+                    (ValueError, "q_descale is given, and q is torch.float32; only 8-bit tensors have factors", {
                         "q_descale": draw(2, 2)})))
         with self.assertRaisesRegex(ValueError, "qkv has 4 dimensions; must be 5"):
             attune.flash.flash_attn_qkvpacked_func(self.q)

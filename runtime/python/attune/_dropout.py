@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dropout of attention's weights: seeds of calls, the rate as kernels have it, and the mask that a seed makes. Used by attention() and its adapters."""
+"""Dropout of softmax weights: the seeds of calls, the rate in the kernels' form, and the mask of a seed. Used by
+attention() and its adapters."""
 import ctypes
 import sys
 
@@ -7,34 +8,34 @@ from . import _tensors as tensors
 from ._library import DropoutOperands, check, library
 from ._problem import real, whole
 
-_MOST = 2 ** 63 - 1  # of seeds that PyTorch's generators draw
+_MOST = 2 ** 63 - 1  # the range of seeds that PyTorch's generators draw
 _WORD = 2 ** 64
-_LAST_RATE = 1 - 2.0 ** -24  # of float32
+_LAST_RATE = 1 - 2.0 ** -24  # the largest float32 below 1
 
 
 def rate_of(dropout_p):
-    """A float from 0 on, below 1, also as the library's float32 has it."""
+    """Returns dropout_p as a float of at least 0 that stays below 1 in the library's float32."""
     number = real("dropout_p", dropout_p)
     if not 0 <= number < 1:
-        raise ValueError(f"dropout_p is {number}; must be numbers from 0 on, below 1")
+        raise ValueError(f"dropout_p is {number}; must be in [0, 1)")
     return min(number, _LAST_RATE)
 
 
 def drawn_seed(q):
-    """What PyTorch's generator of q's device draws for one call: an int64 tensor of no dimensions there. torch.compile traces it."""
+    """Returns a seed drawn by PyTorch's generator of q's device: an int64 tensor of no dimensions there. torch.compile
+    traces this."""
     torch = sys.modules["torch"]
     return torch.randint(0, _MOST, (), dtype=torch.int64, device=q.device)
 
 
 def seed_for(q, dropout_p, seed):
-    """The seed of a call with dropout: the given one or, of PyTorch, a drawn one."""
+    """Returns the seed of a call with dropout: the given one, or a drawn one for PyTorch tensors."""
     if rate_of(dropout_p) == 0 or seed is not None:
         return seed
     if tensors.is_numpy(q):
         raise ValueError(
-            "seed is missing; accepted beside dropout_p are whole numbers and int64 arrays of one (PyTorch's tensors "
-            "get one from its generator)"
-        )
+            "seed is missing; with dropout_p it must be a whole number or an int64 array of one element (PyTorch "
+            "tensors get one from PyTorch's generator)")
     return drawn_seed(q)
 
 
@@ -43,15 +44,15 @@ def _is_tensor(value):
 
 
 def _number(name, value):
-    """Of 64 bits, also given as a signed one."""
+    """Returns a whole number of 64 bits, signed or unsigned, as an unsigned one."""
     number = whole(name, value)
     if not -2 ** 63 <= number < _WORD:
-        raise ValueError(f"{name} is {number}; must be whole numbers of 64 bits")
+        raise ValueError(f"{name} is {number}; must be a whole number of 64 bits")
     return number % _WORD
 
 
 def signed(name, value):
-    """A whole number of 64 bits as the ops' schemas have it, from -2^63 on, below 2^63."""
+    """Returns a whole number of 64 bits in the ops' form: from -2^63 on, below 2^63."""
     number = _number(name, value)
     return number - _WORD if number > _MOST else number
 
@@ -61,29 +62,30 @@ def _address(name, tensor, plan):
     found = tensors.dtype_text(tensor.dtype)
     if found not in ("int64", "uint64") or tensors.size_of(tensor.shape) != 1:
         raise ValueError(
-            f"{name} is {found} of shape {tuple(tensor.shape)}; must be whole numbers, and int64 tensors of one element"
-        )
+            f"{name} is {found} of shape {tuple(tensor.shape)}; must be a whole number or an int64 tensor of one "
+            f"element")
     if tensors.target_of(tensor) != plan.target:
         raise ValueError(
-            f"{name} is on {tensors.target_of(tensor)}; must be tensors on {plan.target}, as q, and whole numbers")
+            f"{name} is on {tensors.target_of(tensor)}; must be a tensor on {plan.target}, q's device, or a whole "
+            f"number")
     return tensors.address(name, tensor)
 
 
 class Seeds:
-    """Seed and offset of one call: numbers, or tensors on the device that the kernels read when they run."""
+    """Seed and offset of one call: numbers, or tensors on the device that kernels read when they run."""
 
     __slots__ = ("seed", "offset")
 
     def __init__(self, seed, offset):
         if seed is None:
             raise ValueError(
-                "seed is missing; accepted beside dropout_p are whole numbers and int64 tensors of one, as the forward "
-                "call had it"
-            )
+                "seed is missing; with dropout_p it must be the forward call's: a whole number or an int64 tensor of "
+                "one element")
         self.seed, self.offset = seed, offset
 
     def give(self, operands, plan):
-        """Into the struct of a call of the plan. Returns what must live until the call is enqueued."""
+        """Puts seed and offset into the struct of a call of the plan. Returns the objects that must live until the call
+        is enqueued."""
         struct = DropoutOperands(size=ctypes.sizeof(DropoutOperands))
         for name in ("seed", "offset"):
             value = getattr(self, name)
@@ -96,24 +98,27 @@ class Seeds:
 
 
 def dropout_rate(dropout_p):
-    """The part of the weights that attention(dropout_p=) drops: the nearest of 0/256 to 255/256. What is kept is multiplied by 1 / (1 - rate)."""
+    """Returns the share of weights that attention(dropout_p=) drops: dropout_p to the nearest of 0/256 to 255/256. Kept
+    weights are multiplied by 1 / (1 - rate)."""
     return library.attune_dropout_rate(rate_of(dropout_p))
 
 
 def dropout_mask(shape, dropout_p, seed, offset=0, like=None):
-    """What attention() keeps with this seed and offset: bools [batch, num_heads_q, seqlen_q, seqlen_kv], which is `shape`. Computed on the host, for tests
-    and other frameworks.
+    """Returns the weights that attention() keeps with this seed and offset, as bools [batch, num_heads_q, seqlen_q,
+    seqlen_kv]. Computed on the host, for tests and other frameworks.
 
-    seed, offset: whole numbers, or tensors of one, which are read here. like: a tensor of PyTorch, on whose device the result is one; by
-    default it is NumPy's. What is kept depends on seed, offset, head of all batch entries, row and key alone."""
+    shape: the four extents. seed, offset: whole numbers, or tensors of one element, which are read here. like: a
+    PyTorch tensor; the result is then a PyTorch tensor on its device, otherwise a NumPy array.
+    The result depends only on seed, offset, the head's number over all batch entries, row and key. Raises ValueError if
+    an argument is out of range."""
     if not isinstance(shape, (tuple, list)) or len(shape) != 4:
-        raise ValueError(f"shape is {shape!r}; must be four extents: [batch, num_heads_q, seqlen_q, seqlen_kv]")
+        raise ValueError(f"shape is {shape!r}; must have four extents: [batch, num_heads_q, seqlen_q, seqlen_kv]")
     extents = [whole("shape", extent) for extent in shape]
     numbers = [
         _number(name,
                 value.item() if _is_tensor(value) else value) for name, value in (("seed", seed), ("offset", offset))]
     if any(extent < 0 or extent >= 2 ** 31 for extent in extents):
-        raise ValueError(f"shape is {tuple(extents)}; must be extents of 0 and more, below 2^31")
+        raise ValueError(f"shape is {tuple(extents)}; extents must be at least 0 and below 2^31")
     if like is not None and tensors.is_torch(like):
         torch = sys.modules["torch"]
         made = torch.empty(extents, dtype=torch.bool, device="cpu")

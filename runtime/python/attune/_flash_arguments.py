@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the functions of flash/ make of the arguments of FlashAttention's versions 2, 3 and 4 and of vLLM's: two names of one thing, hints, factors,
-lists that the host sees, and what is refused."""
+"""Checks and conversions for the arguments of flash/: two names of one argument, hints, factors, lists that the host
+sees, and refusals. The arguments are those of FlashAttention's versions 2, 3 and 4 and of vLLM."""
 import functools
 import operator
 import re
@@ -11,13 +11,13 @@ from ._programs import mask_mod
 from ._torch import needs_op
 
 _INSTEAD = {
-    "aux_tensors": "tensors that score_mod and mask_mod read stand in their closures, as attune.score_mod() says",
+    "aux_tensors": "score_mod and mask_mod read tensors from their closures; see attune.score_mod()",
     "block_sparse_tensors": "attune.block_map.from_flex() and from_blocks() make maps for attune.attention(block_map=)",
 }
 
 
 def refusals(**given):
-    """Pairs of a name and what to do instead, of arguments that are given and not taken."""
+    """Returns pairs (name, what to do instead) for the given arguments that attune does not take."""
     return [(name, _INSTEAD[name]) for name, value in given.items() if value is not None]
 
 
@@ -27,30 +27,31 @@ def refuse(pairs):
 
 
 def one_of(**named):
-    """The value of an argument that has several names."""
+    """Returns the value of an argument that has several names. Raises if more than one is given."""
     given = [name for name, value in named.items() if value is not None]
     if len(given) > 1:
-        raise ValueError(f"{' and '.join(given)} are given; must be one of them: they are names of one thing")
+        raise ValueError(f"{' and '.join(given)} are given; give one of them: they are names of one argument")
     return named[given[0]] if given else None
 
 
-# Names that stand in sentences as words too: they are changed where something is said of the argument.
+# Argument names that are also English words. They are renamed only where a message speaks of the argument.
 _WORDS = ("slots", "scale", "chunk", "cos", "sin", "k_cache", "v_cache", "seqlen_q", "seqlen_kv")
-_SAID = r"(?= (?:is|has|are|overlap|requires|of no less)\b| \(| and \w+ (?:are|overlap)\b|\[\d)"
+_SAID = r"(?= (?:is|has|are|must|overlap|requires)\b| \(| and \w+ (?:are|must|overlap)\b|\[\d)"
 
 
 def renamed(error, names):
-    """Returns the error, with arguments by the names that the caller knows; `names`: of attune's own ones."""
+    """Returns the error with attune's argument names replaced by the caller's. names: the caller's name by attune's."""
     text = str(error)
     for own, theirs in names.items():
         text = re.sub(rf"(?:\bcache\.)?\b{own}\b{_SAID if own in _WORDS else ''}", theirs,
-                      text)  # the library's lists are members of a struct
+                      text)  # the library's messages name lists as members of a struct
     error.args = (text,)
     return error
 
 
 def named(names, function, *given, **choices):
-    """Returns function(..), whose refusals name arguments as renamed() does. Graphs have the names of their ops."""
+    """Returns function(..). If it raises, arguments in the message are renamed as by renamed(). Graphs keep the names
+    of their ops."""
     import torch
     if torch.compiler.is_compiling():
         return function(*given, **choices)
@@ -67,7 +68,7 @@ def ignore(function, **hints):
 
 
 def check_list(name, tensor, shape, words, q):
-    """Of an int32 tensor on q's device; `words`: what its axes are called."""
+    """Checks an int32 tensor on q's device. words: the names of its axes."""
     import torch
     if not torch.is_tensor(tensor) or tensor.dtype != torch.int32 or tuple(
             tensor.shape) != shape or tensor.device != q.device:
@@ -77,28 +78,27 @@ def check_list(name, tensor, shape, words, q):
 
 
 def is_recorded(tensor):
-    """Whether the call becomes part of a graph, where no values are yet."""
+    """True if the call becomes part of a graph, where tensors have no values yet."""
     import torch
     return torch.compiler.is_compiling() or needs_op(tensor, autocast=False) is not None
 
 
 def refuse_program(what):
-    """Of a program that reads tensors which the graph itself makes."""
+    """Raises inside torch.compile, for a program that would read tensors which the graph itself makes."""
     import torch
     if torch.compiler.is_compiling():
         raise ValueError(
-            f"{what} would be a program that reads tensors of the graph, which torch.compile does not hold; must be "
-            f"the call outside"
-        )
+            f"{what} would be a program that reads tensors of the graph, which torch.compile does not hold; make the "
+            f"call outside torch.compile")
 
 
 def host_sees(numbers):
-    """Whether the host reads a list without waiting for a device, and nothing records the call."""
+    """True if the host can read a list without waiting for a device, and nothing records the call."""
     return numbers.device.type == "cpu" and not is_recorded(numbers)
 
 
 def check_lengths(name, lengths, room, why):
-    """Where the host sees them: `room` is a number, or one for each request."""
+    """Checks lengths that the host sees. room: a number, or one per request."""
     if lengths is None or not host_sees(lengths):
         return
     for i, length in enumerate(lengths.tolist()):
@@ -108,13 +108,14 @@ def check_lengths(name, lengths, room, why):
 
 
 def seen_by_kernels(window):
-    """Returns the window that kernels know and that holds `window`, whose sides may be below 0: program_of() narrows it."""
+    """Returns a window with sides of at least 0 that holds `window`, whose sides may be below 0. program_of() narrows
+    it."""
     return None if window is None else tuple(side if side is None or side > 0 else 0 for side in window)
 
 
 def program_of(chunk=0, window=None, ahead=0):
-    """Returns the mask_mod for attention_chunk and for sides of a window below 0; None where there are neither. `ahead`: what a row's position is beyond the
-    number that programs have of it."""
+    """Returns the mask_mod for attention_chunk and for window sides below 0; None if there are neither. ahead: a row's
+    position minus its q_idx in the program."""
     left, right = window or (None, None)
     starts, ends = left is not None and left < 0, right is not None and right < 0
     if not chunk and not starts and not ends:
@@ -142,14 +143,16 @@ def _made_program(chunk, left, right, ahead):
 
 
 def requests_of_rows(cu_seqlens, rows, first=0):
-    """The number of the sequence that each row from `first` on is of; of rows before the first sequence and behind the last -1 and batch."""
+    """Returns the sequence number of each row from `first` on. Rows before the first sequence get -1, rows behind the
+    last get batch."""
     import torch
     begins = cu_seqlens.to(torch.int64).contiguous()
     return torch.searchsorted(begins, torch.arange(first, first + rows, device=begins.device), right=True) - 1
 
 
 def with_factors(q, q_descale, heads_kv, cu_seqlens_q):
-    """q as attention over caches takes it: of 8 bits in bf16, times its factors [batch, num_heads_kv]. Those of 16 bits have none, as in FlashAttention 3."""
+    """Returns q in the form that attention over caches takes. 8-bit q becomes bf16 times its factors [batch,
+    num_heads_kv]; 16-bit q has no factors, as in FlashAttention 3."""
     import torch
     if q.dtype.itemsize > 1:
         return q
@@ -164,11 +167,12 @@ def with_factors(q, q_descale, heads_kv, cu_seqlens_q):
 
 
 def _of_slots(descale, slots, k_cache):
-    """Factors of each request and head as those of its slot, which all its keys have: [slots, 1, num_heads_kv]."""
+    """Returns factors per slot, [slots, 1, num_heads_kv], from factors per request and head. All keys of a slot have
+    its factor."""
     if slots is None and descale.shape[0] == k_cache.shape[0]:
         return descale[:, None]
     count = k_cache.shape[0]
-    made = descale.new_ones((count + 1, descale.shape[1]))  # the last: of requests whose slot there is none of
+    made = descale.new_ones((count + 1, descale.shape[1]))  # the last entry is for requests without a slot
     if slots is None:
         made[:descale.shape[0]] = descale
     else:
@@ -180,18 +184,20 @@ def _of_slots(descale, slots, k_cache):
 
 
 def _refuse_unlike(descale, made, slots, count):
-    """Of requests that share a slot, whose keys have one factor."""
+    """Raises if requests that share a slot, and so its keys, have different factors."""
     for slot, own, written in zip(slots.tolist(), descale, made[slots]):
         if slot < count and not own.equal(written):
             raise ValueError(
-                f"cache_batch_idx has slot {slot} more than once, with unlike factors (k_descale, v_descale); must be "
-                f"the same factors of all "
-                "requests of a slot, whose keys they are")
+                f"cache_batch_idx has slot {slot} more than once, with unlike factors (k_descale, v_descale); all "
+                "requests of a slot must have the same factors, because they share its keys")
 
 
 def scales_of(k_cache, spread, **descales):
-    """k_scale and v_scale of attention_kvcache(). FlashAttention has a factor for each request and head of tensors of 8 bits, and looks at none of others;
-    caches have one for each head, or what `spread` makes of those of requests (None: there is no such)."""
+    """Returns k_scale and v_scale for attention_kvcache().
+
+    FlashAttention has a factor per request and head of 8-bit tensors, and ignores factors of others. Caches have a
+    factor per head, or the result of `spread` for factors per request. spread is None if the cache cannot hold such
+    factors."""
     scales = {}
     for name, descale in descales.items():
         if k_cache.dtype.itemsize > 1:
@@ -203,16 +209,13 @@ def scales_of(k_cache, spread, **descales):
         elif descale.dim() == 2 and descale.shape[0] > 1:
             if spread is None:
                 raise ValueError(
-                    f"{name} has shape {tuple(descale.shape)}; accepted beside block_table are factors of heads that "
-                    f"all requests share: "
-                    "[1, num_heads_kv], or that with .expand(batch, num_heads_kv); without it those of each request, "
-                    "too"
-                )
+                    f"{name} has shape {tuple(descale.shape)}; with block_table it must be [1, num_heads_kv], shared "
+                    f"by all requests, or such a tensor with .expand(batch, num_heads_kv)")
             descale = spread(descale)
         scales[name.replace("descale", "scale")] = descale
     return scales
 
 
 def spread_over_slots(k_cache, block_table, slots):
-    """For scales_of()."""
+    """Returns the function `spread` for scales_of(); None with block_table."""
     return None if block_table is not None else lambda descale: _of_slots(descale, slots, k_cache)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attune under PyTorch's own operators of flash attention (torch.nn.attention.register_flash_attention_impl), so that models which call
-scaled_dot_product_attention run and train on attune unchanged. Only after activate(), on CUDA. What attune refuses goes to the kernels that
-PyTorch had before; a forward of the one and a backward of the other fit each other. Used by torch.py."""
+"""attune under PyTorch's operators of flash attention (torch.nn.attention.register_flash_attention_impl): models that
+call scaled_dot_product_attention run and train on attune unchanged.
+
+Active only after activate(), on CUDA. Calls that attune refuses go to the kernels that PyTorch had before. A forward of
+one and a backward of the other fit each other. Used by torch.py."""
 import collections
 import contextlib
 import logging
@@ -16,7 +18,7 @@ _log = logging.getLogger("attune")
 _FORWARD = "_flash_attention_forward"
 _SDPA = "_scaled_dot_product_flash_attention"
 _BACKWARD, _SDPA_BACKWARD = "_flash_attention_backward", "_scaled_dot_product_flash_attention_backward"
-_reasons = set()  # logged
+_reasons = set()  # reasons that were logged
 _taken, _left = collections.Counter(), collections.Counter()  # calls by operator, and by (operator, reason)
 
 
@@ -25,26 +27,24 @@ def _registry():
     if not hasattr(found, "register_flash_attention_impl"):
         raise RuntimeError(
             f"PyTorch {torch.__version__} has no registry of flash attention implementations "
-            "(torch.nn.attention.register_flash_attention_impl); must be versions that have one, 2.11 for instance. "
-            "Call "
+            "(torch.nn.attention.register_flash_attention_impl); use a version that has one, such as 2.11, or call "
             "attune.sdpa.scaled_dot_product_attention in the model instead")
     if not hasattr(torch.library, "get_kernel"):
         raise RuntimeError(
-            f"PyTorch {torch.__version__} gives out no kernels (torch.library.get_kernel), and attune would have none "
-            f"to hand over "
-            "to what it refuses; must be versions that do, 2.11 for instance")
+            f"PyTorch {torch.__version__} does not give out its kernels (torch.library.get_kernel), which attune needs "
+            "for calls that it refuses; use a version that does, such as 2.11")
     return found
 
 
 def _original(op):
-    """PyTorch's own kernel of an operator, called with its tensors' dispatch keys."""
+    """Returns PyTorch's own kernel of an operator, which is called with its tensors' dispatch keys."""
     kernel = torch.library.get_kernel(f"aten::{op}", "CUDA")
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
     return lambda *args, **kwargs: kernel.call_boxed(keys, *args, **kwargs)
 
 
 def _refusal(dropout_p, return_debug_mask, unserved):
-    """Why PyTorch's own kernel takes a call; None where attune does."""
+    """Returns the reason why PyTorch's own kernel takes a call; None if attune takes it."""
     if dropout_p != 0.0:
         return "dropout_p is not 0"
     if return_debug_mask:
@@ -63,34 +63,36 @@ def _say(op, reason):
 
 
 def _auxiliary(query):
-    """The state of a random generator, its offset, and a mask of dropout: there is none."""
+    """Returns empty values for the random generator's state, its offset, and the dropout mask: there is no dropout."""
     return (torch.zeros((2, ), dtype=torch.uint64,
                         device=query.device), torch.zeros((), dtype=torch.uint64,
                                                           device=query.device), query.new_empty((0, )))
 
 
 def _out_like(query, head_dim):
-    """Memory of o [batch, num_heads, seqlen, head_dim] in the order of query's axes, as the operator's fake kernel has it."""
+    """Returns memory for o [batch, num_heads, seqlen, head_dim] in the order of query's axes, as the operator's fake
+    kernel has it."""
     order = sorted(range(4), key=lambda axis: (-query.stride(axis), axis))
     shape = (*query.shape[:3], head_dim)
     return query.new_empty([shape[axis] for axis in order]).permute([order.index(axis) for axis in range(4)])
 
 
 def sdpa_kernel(original):
-    """_scaled_dot_product_flash_attention of [batch, num_heads, seqlen, head_dim]. `original`: what takes the rest."""
+    """Returns a kernel for _scaled_dot_product_flash_attention of [batch, num_heads, seqlen, head_dim]. original: the
+    kernel that takes the other calls."""
 
     def run(query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
         reason = _refusal(dropout_p, return_debug_mask, {})
         if reason is None:
             out = _out_like(query, value.shape[3])
             try:
-                with torch.no_grad():  # autograd stands above this
+                with torch.no_grad():  # autograd is above this
                     _, lse = _attention.attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(
                         1, 2), "causal_bottom_right" if is_causal else None, scale=scale, out=out.transpose(1, 2),
                                                   return_lse=True)
                 _taken[_SDPA] += 1
                 return (out, lse, None, None, query.shape[2], key.shape[2], *_auxiliary(query))
-            except (ValueError, RuntimeError) as error:  # attune.Error is one
+            except (ValueError, RuntimeError) as error:  # attune.Error is a RuntimeError
                 reason = str(error)
         _say(_SDPA, reason)
         return original(query, key, value, dropout_p, is_causal, return_debug_mask, scale=scale)
@@ -99,7 +101,8 @@ def sdpa_kernel(original):
 
 
 def forward_kernel(original):
-    """_flash_attention_forward of [batch, seqlen, num_heads, head_dim]; packed sequences go to `original`."""
+    """Returns a kernel for _flash_attention_forward of [batch, seqlen, num_heads, head_dim]. Packed sequences go to
+    `original`."""
 
     def run(query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *,
             scale=None, window_size_left=None, window_size_right=None, seqused_k=None, alibi_slopes=None, **more):
@@ -133,7 +136,8 @@ def _is_recorded(*tensors):
 
 
 def _differentiated(op, reason, heads_first, dout, query, key, value, out, lse, is_causal, scale, window=None):
-    """(dq, dk, dv) by attune, or None and a line in the log. heads_first: tensors are [batch, num_heads, seqlen, head_dim]."""
+    """Returns (dq, dk, dv) from attune, or None after a line in the log. heads_first: tensors are [batch, num_heads,
+    seqlen, head_dim]."""
     turn = (lambda x: x.transpose(1, 2)) if heads_first else (lambda x: x)
     if reason is None:
         try:
@@ -150,7 +154,7 @@ def _differentiated(op, reason, heads_first, dout, query, key, value, out, lse, 
 
 
 def sdpa_backward_kernel(original):
-    """_scaled_dot_product_flash_attention_backward of [batch, num_heads, seqlen, head_dim]."""
+    """Returns a kernel for _scaled_dot_product_flash_attention_backward of [batch, num_heads, seqlen, head_dim]."""
 
     def run(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal,
             philox_seed, philox_offset, *, scale=None):
@@ -164,7 +168,8 @@ def sdpa_backward_kernel(original):
 
 
 def backward_kernel(original):
-    """_flash_attention_backward of [batch, seqlen, num_heads, head_dim]; packed sequences go to `original`."""
+    """Returns a kernel for _flash_attention_backward of [batch, seqlen, num_heads, head_dim]. Packed sequences go to
+    `original`."""
 
     def run(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal,
             rng_state, unused, *, scale=None, window_size_left=None, window_size_right=None, **more):
@@ -179,7 +184,7 @@ def backward_kernel(original):
 
 
 class _Handle:
-    """What PyTorch's registry keeps while attune is active."""
+    """The object that PyTorch's registry keeps while attune is active."""
 
     def __init__(self):
         makers = {
@@ -201,37 +206,41 @@ def _forget():
 
 
 def register():
-    """Lists attune in PyTorch's registry, where there is one; it stays inactive."""
+    """Lists attune in PyTorch's registry, if it has one; attune stays inactive."""
     with contextlib.suppress(RuntimeError):
         _registry().register_flash_attention_impl(NAME, register_fn=_Handle)
 
 
 def activate():
-    """From now on PyTorch's flash attention runs on attune, on CUDA: in scaled_dot_product_attention where PyTorch chooses flash attention
-    (16 bits, no attn_mask), and so in models and libraries that call it; its backward too. Calls that attune refuses run on
-    PyTorch's own kernels, with one line in the log "attune" for each reason. Causal calls see the last query at the
-    last key, as in FlashAttention; scaled_dot_product_attention hands over none of unequal lengths. lse is fp32 [batch, num_heads_q,
-    seqlen_q]; states of random generators are zero. Raises RuntimeError where PyTorch has no such registry, and warns where there is no CUDA
-    device. active() and calls() say what it does; restore() ends it."""
+    """Makes PyTorch's flash attention on CUDA run on attune from now on, with its backward.
+
+    scaled_dot_product_attention uses it where PyTorch chooses flash attention (16 bits, no attn_mask), and so do models
+    and libraries that call it. Calls that attune refuses run on PyTorch's own kernels, with one line per reason in the
+    log "attune".
+    In causal calls the last query is at the last key, as in FlashAttention; scaled_dot_product_attention passes none of
+    unequal lengths. lse is fp32 [batch, num_heads_q, seqlen_q]; states of random generators are zero.
+    Returns None. Raises RuntimeError if PyTorch has no such registry; warns if there is no CUDA device. active() and
+    calls() report, restore() ends it."""
     registry = _registry()
     if not torch.cuda.is_available():
         warnings.warn(
-            "attune.torch.activate() has no effect here: PyTorch finds no CUDA device, and attune takes over PyTorch's "
-            "flash attention "
-            "on CUDA alone. Call attune.sdpa.scaled_dot_product_attention in the model instead", RuntimeWarning,
-            stacklevel=2)
+            "attune.torch.activate() has no effect here: PyTorch finds no CUDA device, and attune replaces PyTorch's "
+            "flash attention only on CUDA. Call attune.sdpa.scaled_dot_product_attention in the model instead",
+            RuntimeWarning, stacklevel=2)
     registry.register_flash_attention_impl(NAME, register_fn=_Handle)
     registry.activate_flash_attention_impl(NAME)
 
 
 def active():
-    """True between activate() and restore(), as long as no other implementation was activated."""
+    """True between activate() and restore(), unless another implementation was activated."""
     return getattr(torch.nn.attention, "current_flash_attention_impl", lambda: None)() == NAME
 
 
 def calls():
-    """How many calls of PyTorch's flash attention attune took since activate(), and how many it left to PyTorch's own kernels:
-    {"taken": {operator: calls}, "left": {operator: {reason: calls}}}. restore() begins anew."""
+    """Returns how many calls of PyTorch's flash attention attune took since activate(), and how many it left to
+    PyTorch's own kernels.
+
+    The result is {"taken": {operator: calls}, "left": {operator: {reason: calls}}}. restore() resets the counts."""
     left = {}
     for (op, reason), count in list(_left.items()):
         left.setdefault(op, {})[reason] = count
@@ -239,7 +248,7 @@ def calls():
 
 
 def restore():
-    """Ends activate(): PyTorch's own kernels run again. Does nothing where another implementation is active."""
+    """Ends activate(): PyTorch's own kernels run again. Does nothing if another implementation is active."""
     registry = _registry()
     if registry.current_flash_attention_impl() == NAME:
         registry.restore_flash_attention_impl()

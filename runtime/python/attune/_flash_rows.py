@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What FlashAttention has around its kernels: parts of a result joined, batches with padding as sequences end to end and back (its module
-bert_padding), and plans of kernels, of which attune needs none. See flash/."""
+"""FlashAttention's helpers around its kernels. They join parts of a result, and pack and unpack padded batches (its
+module bert_padding). Plans of kernels exist for compatibility; attune needs none. See flash/."""
 from . import _flash_arguments as arguments
 from ._flags import flag
 from ._merge import merge_all
 
 
 def _check_order(virtual_batch_idx, out_partial):
-    """Checks the order in which version 4's kernels would take batch entries: each of them once."""
+    """Checks the order in which version 4's kernels would take batch entries: each must occur once."""
     import torch
     if out_partial.dim() == 4:
         raise ValueError(
             f"virtual_batch_idx is given for rows end to end, out_partial of shape {tuple(out_partial.shape)}; must be "
-            f"None there"
-        )
+            f"None there")
     batch = out_partial.shape[1]
     arguments.check_list("virtual_batch_idx", virtual_batch_idx, (batch,), "[batch]", out_partial)
     if arguments.host_sees(virtual_batch_idx) and not torch.equal(virtual_batch_idx.sort().values,
@@ -24,20 +23,22 @@ def _check_order(virtual_batch_idx, out_partial):
 
 def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None, *, cu_seqlens=None, seqused=None,
                        virtual_batch_idx=None, return_lse=True):
-    """Attention over keys that several calls have seen a part of each. out_partial: [splits, batch, seqlen, num_heads, head_dim], or [splits, rows, num_heads,
-    head_dim]; lse_partial: fp32 without head_dim, natural logarithms; -inf: saw no key. Sums are fp32, rounded once to out_dtype (None: out_partial's).
-    Returns (out, lse), lse fp32 [batch, seqlen, num_heads], or [rows, num_heads]; None in its place without return_lse. cu_seqlens, seqused: all rows are
-    joined, those of no sequence too. virtual_batch_idx: int32 [batch], an order of batch entries, which changes no result."""
+    """Joins attention results of several calls that saw different keys.
+
+    out_partial: [splits, batch, seqlen, num_heads, head_dim], or [splits, rows, num_heads, head_dim]. lse_partial:
+    fp32, the same without head_dim, natural logarithms; -inf: saw no key. Sums are fp32, rounded once to out_dtype
+    (None: out_partial's).
+    cu_seqlens, seqused: accepted; all rows are joined, whether or not a sequence holds them. virtual_batch_idx: int32
+    [batch], an order of batch entries, which changes no result.
+    Returns (out, lse); lse is fp32 [batch, seqlen, num_heads], or [rows, num_heads]; None without return_lse."""
     import torch
     return_lse = flag("return_lse", return_lse)
     if out_partial.dim() not in (4, 5) or tuple(lse_partial.shape) != tuple(
             out_partial.shape[:-1]) or out_partial.shape[0] == 0:
         raise ValueError(
             f"out_partial has shape {tuple(out_partial.shape)} and lse_partial {tuple(lse_partial.shape)}; must be "
-            f"[splits, batch, seqlen, "
-            "num_heads, head_dim] or [splits, rows, num_heads, head_dim], of 1 split and more, and the same without "
-            "head_dim"
-        )
+            "[splits, batch, seqlen, num_heads, head_dim] or [splits, rows, num_heads, head_dim], with at least 1 "
+            "split, and the same without head_dim")
     if virtual_batch_idx is not None:
         _check_order(virtual_batch_idx, out_partial)
     packed = out_partial.dim() == 4
@@ -48,44 +49,48 @@ def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None, *, cu
     if out is None:
         found = found.to(out_partial.dtype if out_dtype is None else out_dtype)
     elif out_dtype not in (None, out.dtype):
-        raise ValueError(f"out is {out.dtype} and out_dtype {out_dtype}; must be equal ones")
+        raise ValueError(f"out is {out.dtype} and out_dtype {out_dtype}; must be equal")
     else:
         found = out.copy_(found)
     return found, lse if return_lse else None
 
 
 def get_scheduler_metadata(*sizes, cache_seqlens=None, **choices):
-    """FlashAttention 3's plan of a step: attune needs none, and its functions ignore scheduler_metadata. An int32 tensor of no elements, where a tensor of the
-    arguments is."""
+    """Stands in for FlashAttention 3's plan of a step; attune needs none, and ignores scheduler_metadata. Returns an
+    empty int32 tensor on the device of the first tensor given."""
     import torch
     given = [x for x in (cache_seqlens, *sizes, *choices.values()) if torch.is_tensor(x)]
     return torch.empty(0, dtype=torch.int32, device=given[0].device if given else "cpu")
 
 
 def index_first_axis(x, indices):
-    """x[indices], of rows [rows, ..]; gradients of x."""
+    """Returns x[indices] for rows x [rows, ..]. Gradients: of x."""
     return x.index_select(0, indices)
 
 
 def index_put_first_axis(values, indices, first_axis_dim):
-    """The way back: zeros [first_axis_dim, ..] with values [n, ..] at the rows indices [n]."""
+    """Returns zeros [first_axis_dim, ..] with values [n, ..] at the rows indices [n]: the inverse of
+    index_first_axis()."""
     return values.new_zeros((first_axis_dim, *values.shape[1:])).index_copy(0, indices, values)
 
 
 def _counted(name, mask, hidden_states):
-    """Returns a mask of rows as bools. A float of 0 and -inf, which is added to scores, would be turned around."""
+    """Returns a mask of rows as bools. Raises for floats: a mask of 0 and -inf, which is added to scores, would be
+    inverted."""
     if mask.is_floating_point() or mask.is_complex() or tuple(mask.shape) != tuple(hidden_states.shape[:2]):
         raise ValueError(
             f"{name} is {mask.dtype} of shape {tuple(mask.shape)}; must be bool or int [batch, seqlen] = "
-            f"{tuple(hidden_states.shape[:2])}, 1 for a row that counts"
-        )
+            f"{tuple(hidden_states.shape[:2])}, 1 for a row that counts")
     return mask.bool()
 
 
 def unpad_input(hidden_states, attention_mask, unused_mask=None):
-    """Rows of a batch [batch, seqlen, ..] without padding. attention_mask: bool or int [batch, seqlen], 1: a row that counts; unused_mask: likewise, rows that
-    are kept and do not count. Waits for the device. Returns (rows [total, ..], their indices in [batch * seqlen], cu_seqlens int32 [batch + 1], the
-    longest sequence as a number, and int32 [batch], the rows of each that count)."""
+    """Returns the rows of a batch [batch, seqlen, ..] without padding. Waits for the device.
+
+    attention_mask: bool or int [batch, seqlen], 1 for a row that counts. unused_mask: likewise, rows that are kept but
+    do not count.
+    Returns (rows [total, ..], their indices in [batch * seqlen], cu_seqlens int32 [batch + 1], the length of the
+    longest sequence, the counting rows of each sequence as int32 [batch])."""
     import torch
     used = _counted("attention_mask", attention_mask, hidden_states)
     kept = used if unused_mask is None else used | _counted("unused_mask", unused_mask, hidden_states)
@@ -97,5 +102,6 @@ def unpad_input(hidden_states, attention_mask, unused_mask=None):
 
 
 def pad_input(hidden_states, indices, batch, seqlen):
-    """The way back: rows [total, ..] at their indices in [batch * seqlen], as [batch, seqlen, ..] with zeros for padding."""
+    """Returns [batch, seqlen, ..] with rows [total, ..] at their indices in [batch * seqlen], and zeros for padding:
+    the inverse of unpad_input()."""
     return index_put_first_axis(hidden_states, indices, batch * seqlen).unflatten(0, (batch, seqlen))

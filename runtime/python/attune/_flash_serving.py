@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""flash_attn_with_kvcache() on attune: rows of k and v are written by append_kv(), then read by attention_kvcache(). See flash/."""
+"""flash_attn_with_kvcache(): append_kv() writes new rows of k and v, then attention_kvcache() reads the cache. See
+flash/."""
 from collections import namedtuple
 
 from . import _flash_arguments as arguments
@@ -20,16 +21,16 @@ _NAMES = {
     "scale": "softmax_scale", "is_causal": "causal", "k_scale": "k_descale", "v_scale": "v_descale",
     "cos": "rotary_cos", "sin": "rotary_sin", "mask_mod": "attention_chunk"}
 _NO_BACKWARD = (
-    "flash_attn_with_kvcache(), which has none, as FlashAttention's; must be a forward alone, or "
-    "flash_attn_varlen_func() and flash_attn_func() "
-    "of keys that are in no cache")
+    "flash_attn_with_kvcache(), which has none, as in FlashAttention; call it without gradients, or use "
+    "flash_attn_varlen_func() or flash_attn_func() for keys that are in no cache")
 _Cache = namedtuple("_Cache", "k v block_table slots room batch")
-_New = namedtuple("_New", "k v cu_seqlens")                           # rows that are written
-_Angles = namedtuple("_Angles", "cos sin interleaved seqlens moves")  # moves: rows of q stand one behind the other
+_New = namedtuple("_New", "k v cu_seqlens")  # rows to write
+_Angles = namedtuple("_Angles", "cos sin interleaved seqlens moves")  # moves: each row of q has a position of its own
 
 
 def _rotated(x, angles, positions):
-    """x [.., heads, head_dim] with its first 2 * cos.shape[1] columns turned by the angles of `positions` [..]."""
+    """Returns x [.., heads, head_dim] with its first 2 * cos.shape[1] columns rotated by the angles of `positions`
+    [..]."""
     columns = 2 * angles.cos.shape[1]
     positions = positions.clamp(0, angles.cos.shape[0] - 1)
     c, s = (table[positions].unsqueeze(-2).float() for table in (angles.cos, angles.sin))
@@ -46,8 +47,10 @@ def _rotated(x, angles, positions):
 
 
 def _as_pages_of_a_key(cache, lengths, leftpad, scales):
-    """Returns the cache of requests whose keys begin behind padding, as pages of one key each, their lengths and their factors. What stands in the padding is
-    not read. A GPU's leftpad below 0 counts as 0, and one beyond the keys leaves none."""
+    """Returns a cache whose keys begin behind padding as pages of one key each, with its lengths and factors. The
+    padding is not read.
+
+    On a GPU, a leftpad below 0 counts as 0, and one beyond the keys leaves no keys."""
     import torch
     leftpad = leftpad.long().clamp(min=0)
     requests = torch.arange(leftpad.shape[0], device=leftpad.device)[:, None].expand(-1, cache.room)
@@ -63,7 +66,8 @@ def _as_pages_of_a_key(cache, lengths, leftpad, scales):
 
 
 def _places_of(x, cu_seqlens, first, moves=True):
-    """The request of each row of x and its position, int64, where those of a request begin at `first` [batch]."""
+    """Returns the request of each row of x, and its position, both int64. A request's rows begin at position
+    first[request]."""
     import torch
     if cu_seqlens is None:
         steps = torch.arange(x.shape[1], device=x.device)
@@ -76,7 +80,8 @@ def _places_of(x, cu_seqlens, first, moves=True):
 
 
 def _row_slots(cache, requests, positions):
-    """What append_kv() has as row_slots, for rows of `requests` at `positions` (alike, int64): the place in the cache, or -1 for rows that have none."""
+    """Returns row_slots for append_kv(): the place in the cache for rows of `requests` at `positions` (same shape,
+    int64), or -1 for rows without a place."""
     import torch
     count, size = cache.k.shape[:2]
     of = requests.clamp(min=0)
@@ -92,25 +97,24 @@ def _row_slots(cache, requests, positions):
 
 
 def _append(q, cu_seqlens_q, cache, new, before, angles, scales):
-    """Writes new rows behind `before` keys of each request, turned; returns q turned, and lengths."""
+    """Writes new rows, rotated, behind the `before` keys of each request. Returns rotated q, and the new lengths."""
     k, v, cu_seqlens_k = new
     counts = k.shape[1] if cu_seqlens_k is None else cu_seqlens_k[1:] - cu_seqlens_k[:-1]
     lengths = before + counts
     if q.device.type == "cpu" and arguments.is_recorded(q):
-        lengths = before.where(before < 0, lengths)  # nobody sees them yet: ops refuse what is below 0
+        lengths = before.where(before < 0, lengths)  # nobody sees the values yet: ops refuse lengths below 0
     if k.dtype == cache.k.dtype and k.dtype.itemsize == 1:
         if angles is not None:
             raise ValueError(
-                f"rotary_cos is given and k is {k.dtype}; must be k of 16 bits, which is turned and then rounded")
+                f"rotary_cos is given and k is {k.dtype}; k must be bf16 or fp16, which is rotated and then rounded")
         places = _row_slots(cache, *_places_of(k, cu_seqlens_k, before))
         for whole_cache, rows in ((cache.k, k), (cache.v, v)):
             write_codes(whole_cache, rows, places)
         return q, lengths
     if k.dtype != q.dtype:
         raise ValueError(
-            f"k is {k.dtype}, q is {q.dtype} and the cache {cache.k.dtype}; must be k of q's dtype, or of an 8-bit "
-            f"cache's, written as it stands"
-        )
+            f"k is {k.dtype}, q is {q.dtype} and the cache {cache.k.dtype}; k must have q's dtype, or an 8-bit cache's "
+            f"dtype (it is then written unchanged)")
     given = dict(kv_lengths=lengths, page_table=cache.block_table, slots=cache.slots)
     if cu_seqlens_k is not None:
         given.update(q_begins=cu_seqlens_k, seqlen_q=k.shape[0])
@@ -118,7 +122,7 @@ def _append(q, cu_seqlens_q, cache, new, before, angles, scales):
     if angles is not None:
         alike = angles.moves and (cu_seqlens_q is cu_seqlens_k) and q.shape[:-2] == k.shape[:-2]
         given.update(cos=angles.cos, sin=angles.sin, interleaved=angles.interleaved, q=q if alike else None)
-        if angles.seqlens is not None:  # angles are not those of the places
+        if angles.seqlens is not None:  # the angles follow other positions than the places
             at = _places_of(k, cu_seqlens_k, angles.seqlens)[1]
             places = _row_slots(cache, *_places_of(k, cu_seqlens_k, before))
             given = {
@@ -134,7 +138,8 @@ def _append(q, cu_seqlens_q, cache, new, before, angles, scales):
 
 
 def _lengths_of(name, lengths, batch, q):
-    """Returns int32 [batch] of a number or a tensor; None of None. A number that torch.compile made a symbol stays one, so that a graph serves all."""
+    """Returns lengths as int32 [batch], from a number or a tensor; None for None. A number that torch.compile made a
+    symbol stays one, so that one graph serves all."""
     import torch
     if lengths is None:
         return None
@@ -148,17 +153,18 @@ def _lengths_of(name, lengths, batch, q):
 
 def _check_pairs(k, v, cos, sin, cu_seqlens_q, max_seqlen_q, cu_seqlens_k_new):
     if (k is None) != (v is None) or (cos is None) != (sin is None):
-        raise ValueError("k and v, and rotary_cos and rotary_sin, go together; must be both of a pair or none")
+        raise ValueError("one of k and v, or of rotary_cos and rotary_sin, is given; give both or neither")
     for name, given in (("rotary_cos", cos), ("cu_seqlens_k_new", cu_seqlens_k_new)):
         if given is not None and k is None:
-            raise ValueError(f"{name} is given without k; must be {name} with k and v, which are written")
+            raise ValueError(f"{name} is given without k; give it with k and v, the rows to write")
     if (cu_seqlens_q is None) != (max_seqlen_q is None):
-        raise ValueError("cu_seqlens_q and max_seqlen_q go together; must be both, of rows end to end, or none")
+        raise ValueError("one of cu_seqlens_q and max_seqlen_q is given; give both (for rows end to end) or neither")
 
 
 def _check_lists(q, k, batch, cache_batch_idx, cache_leftpad, table, cu_seqlens_q, max_seqlen_q, cu_seqlens_k_new,
                  rotary_seqlens):
-    """Checks shapes and types of lists, and where the host sees them the begins of rows. `table`: its name and the tensor, or None."""
+    """Checks shapes and types of lists, and the begins of rows if the host sees them. table: (name, tensor), or None.
+    """
     of_batch = {"cache_batch_idx": cache_batch_idx, "cache_leftpad": cache_leftpad, "rotary_seqlens": rotary_seqlens}
     for name, tensor in of_batch.items():
         if tensor is not None:
@@ -173,13 +179,13 @@ def _check_lists(q, k, batch, cache_batch_idx, cache_leftpad, table, cu_seqlens_
     if table is not None:
         name, tensor = table
         rows, columns = tensor.shape if getattr(tensor, "ndim", 0) == 2 else (batch, 1)
-        alone = cache_batch_idx is None  # which picks rows of it
+        alone = cache_batch_idx is None  # otherwise it picks rows of the table
         arguments.check_list(name, tensor, (batch if alone else rows, columns),
                              "[batch, pages]" if alone else "[rows, pages]", q)
 
 
 def _picked(table, cache_batch_idx):
-    """Returns the table of the requests whose rows cache_batch_idx names; rows that are not there have no page."""
+    """Returns the table rows that cache_batch_idx picks. Rows that do not exist have no pages."""
     count = table.shape[0]
     if count == 0:
         return table.new_full((cache_batch_idx.shape[0], table.shape[1]), -1)
@@ -188,34 +194,34 @@ def _picked(table, cache_batch_idx):
 
 
 def _check_places(cache, before, counts, cache_leftpad, cache_batch_idx, table, picks):
-    """Checks where keys stand, of lists that the host sees. `table`: its name, and the tensor as given; `picks`: cache_batch_idx names rows of it."""
+    """Checks the places of keys, from lists that the host sees. table: (name, given tensor). picks: True if
+    cache_batch_idx names its rows."""
     lengths = [cache.room] * cache.batch if before is None else (before + counts).tolist()
     arguments.check_lengths("cache_leftpad", cache_leftpad, lengths,
-                            "keys of the request begin there, and end at cache_seqlens with those that come")
-    if cache_batch_idx is None or not picks and cache_leftpad is None:  # of slots the library looks itself
+                            "the request's keys begin there, and end at cache_seqlens plus the new keys")
+    if cache_batch_idx is None or not picks and cache_leftpad is None:  # the library itself checks slots
         return
     places, what = (table[1].shape[0], f"rows of {table[0]}") if picks else (cache.k.shape[0], "slots of the cache")
     for request, (place, length) in enumerate(zip(cache_batch_idx.tolist(), lengths)):
         if length and not 0 <= place < places:
             raise ValueError(
                 f"cache_batch_idx[{request}] is {place} and request {request} has {length} keys; must be 0 to "
-                f"{places - 1}, {what}"
-            )
+                f"{places - 1}, {what}")
 
 
 def _check_room(cache, new, before, rotary_seqlens, rotary_cos, *of_places):
-    """What FlashAttention asks of tables, and where the host sees lists what they say, before anything is written."""
+    """Checks FlashAttention's conditions on tables, and the values of lists that the host sees, before anything is
+    written."""
     if rotary_cos is not None and rotary_cos.shape[0] < cache.room:
         raise ValueError(
-            f"rotary_cos has shape {tuple(rotary_cos.shape)}; must be {cache.room} positions and more, which the cache "
-            f"has room for"
-        )
-    if not arguments.host_sees(cache.k):  # words about extents would make them constants of a graph
+            f"rotary_cos has shape {tuple(rotary_cos.shape)}; must have at least {cache.room} positions, the cache's "
+            f"room")
+    if not arguments.host_sees(cache.k):  # reading extents here would make them constants of a graph
         return
     counts = 0 if new is None else new.k.shape[1] if new.cu_seqlens is None else (new.cu_seqlens[1:] -
                                                                                   new.cu_seqlens[:-1])
     many = counts if isinstance(counts, int) else None
-    come = "" if new is None else f", of which {'some' if many is None else many} come"
+    come = "" if new is None else f", of which {'some' if many is None else many} are new"
     arguments.check_lengths("cache_seqlens", before, cache.room - counts,
                             f"the cache has room for {cache.room} keys of a request{come}")
     _check_places(cache, before, counts, *of_places)
@@ -225,7 +231,7 @@ def _check_room(cache, new, before, rotary_seqlens, rotary_cos, *of_places):
 
 
 def _narrows(window, room):
-    """Whether a window hides keys of some cache of that room: FlashAttention takes wider sides for open ones."""
+    """True if a window hides keys of some cache with that room. FlashAttention treats wider sides as open."""
     return any(side is not None and side < room for side in window or ())
 
 
@@ -236,31 +242,44 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
                             max_seqlen_q=None, cu_seqlens_k_new=None, rotary_seqlens=None, q_descale=None,
                             k_descale=None, v_descale=None, attention_chunk=0, learnable_sink=None, s_aux=None,
                             out=None, qv=None, scheduler_metadata=None, pack_gqa=None, sm_margin=0, fa_version=None):
-    """FlashAttention's attention over a cache, of the arguments of its versions 2 and 3; those of 3 by name alone. Tensors of PyTorch; a forward
-    alone: a backward raises.
+    """Returns attention over a cache with FlashAttention's signature, for arguments of its versions 2 and 3. Arguments
+    of version 3 go by name. Takes PyTorch tensors. Has no gradients: a backward raises.
 
-    q: [batch, seqlen_q, num_heads_q, head_dim]. k_cache, v_cache: [slots, seqlen_cache, num_heads_kv, head_dim], or with block_table (page_table: int32
-    [batch, pages]) [num_pages, page_size, num_heads_kv, head_dim], pages of any size. cache_seqlens: int32 [batch] or a number, keys in the cache
-    before this call; None with k is 0, without k all. k, v: [batch, seqlen_new, num_heads_kv, head_dim], written into the cache behind those. rotary_cos,
-    rotary_sin: [positions, rotary_dim / 2], of all that the cache has room for, which turn k and q before: rows of q each at its place with causal,
-    attention_chunk or a side of the window less than the cache's room, else all by the angles of the first new position. cache_batch_idx: int32 [batch], the
-    slot of each request. causal: the last row sees all keys. Returns out, or (out, lse) with return_softmax_lse; a row without keys has lse -inf (FlashAttention: +inf).
+    q: [batch, seqlen_q, num_heads_q, head_dim]. k_cache, v_cache: [slots, seqlen_cache, num_heads_kv, head_dim], or
+    with block_table (page_table: int32 [batch, pages]) pages [num_pages, page_size, num_heads_kv, head_dim] of any
+    size.
+    cache_seqlens: int32 [batch] or a number, the keys in the cache before this call. None: 0 if k is given, otherwise
+    all.
+    k, v: [batch, seqlen_new, num_heads_kv, head_dim], written into the cache behind those keys.
+    rotary_cos, rotary_sin: [positions, rotary_dim / 2], at least as many positions as the cache has room for. They
+    rotate k, before it is written, and q. With causal, attention_chunk, or a window side below the cache's room, each
+    row of q has its own position; otherwise all have that of the first new key.
+    cache_batch_idx: int32 [batch], the slot of each request. causal: the last row sees all keys.
+    cache_leftpad: int32 [batch], without block_table: a request's keys begin there in its slot. cache_seqlens and
+    angles count from the slot's begin.
 
-    cache_leftpad: int32 [batch], without block_table: keys of a request begin there in its slot, and cache_seqlens and angles count from the slot's begin.
+    Version 3: with cu_seqlens_q (int32 [batch + 1]) and max_seqlen_q, q is [rows, num_heads_q, head_dim] end to end,
+    and lse [num_heads_q, rows]. With cu_seqlens_k_new, k and v are [rows, num_heads_kv, head_dim].
+    rotary_seqlens: int32 [batch], the position that angles count from instead of cache_seqlens.
+    attention_chunk: keys of other chunks of this many positions are hidden. learnable_sink (s_aux): [num_heads_q],
+    logits that are added to the denominator.
+    k_descale, v_descale: float32 [batch, num_heads_kv], factors of 8-bit caches; None is 1. With block_table they must
+    be expanded from [1, num_heads_kv]. Requests that share a slot must have the same factors, which is not checked on a
+    GPU. With such a cache, k and v either have q's 16-bit dtype, and are divided by the factors and rounded; or they
+    have the cache's dtype, and are written unchanged.
+    8-bit q is computed in bf16, times q_descale.
 
-    Version 3: cu_seqlens_q (int32 [batch + 1]) with max_seqlen_q: q is [rows, num_heads_q, head_dim] end to end, lse [num_heads_q, rows];
-    cu_seqlens_k_new: k and v are [rows, num_heads_kv, head_dim]. rotary_seqlens: int32 [batch], from which angles count in the place of cache_seqlens.
-    attention_chunk: keys of other chunks of so many positions are hidden. learnable_sink (s_aux): [num_heads_q], logits that join the denominator.
-    k_descale, v_descale: float32 [batch, num_heads_kv] of caches of 8 bits, with block_table expanded from [1, num_heads_kv]; None is 1; those of
-    requests that share a slot are the same, which nobody looks at on a GPU. Then k and v have
-    q's 16 bits, are divided by them and rounded, or the cache's dtype, which is written as it stands. q of 8 bits is computed in bf16, times q_descale.
+    One launch of append_kv() writes and rotates, on the same stream. Rows without a place are not written. num_splits,
+    scheduler_metadata, pack_gqa, sm_margin and fa_version are ignored.
 
-    Writing and turning are one launch of append_kv(), on the same stream: rows that have no place are not written. num_splits, scheduler_metadata, pack_gqa,
-    sm_margin and fa_version are ignored.
+    qv: [.., num_heads_q, head_dim_v], otherwise like q. Its products with v_cache, of one head, are added to the scores
+    (absorbed latent attention), without factors and 8-bit q. If softmax_scale is None, scores are scaled by 1 /
+    sqrt(head_dim + head_dim_v). k_cache and v_cache should be columns of one tensor, x[..., 512:] and x[..., :512];
+    otherwise each call copies all keys that it reads, and warns.
 
-    qv: [.., num_heads_q, head_dim_v], as q: its products with v_cache, of one head, are added to the scores (absorbed latent attention), without factors
-    and 8-bit q; scores are scaled by 1 / sqrt(head_dim + head_dim_v) where softmax_scale is None. k_cache and v_cache are best columns of one tensor,
-    x[..., 512:] and x[..., :512]; of others each call copies all keys that it reads, of which a warning tells."""
+    Returns out like q, with v_cache's head_dim; with return_softmax_lse (out, lse). A row without keys has lse -inf
+    (FlashAttention: +inf). Raises ValueError or TypeError if arguments do not fit, and attune.Error if the library
+    refuses the call."""
     import torch
     table_name = "block_table" if page_table is None else "page_table"
     for name, x in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
@@ -290,7 +309,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     window = window_of(window_size)
     factors = arguments.scales_of(k_cache, arguments.spread_over_slots(k_cache, block_table, slots),
                                   k_descale=k_descale, v_descale=v_descale)
-    # else all rows stand at the first new position
+    # Without these, all rows are at the first new position.
     moves = bool(causal or attention_chunk or _narrows(window, cache.room) or
                  (cu_seqlens_q is None and q.shape[1] == 1))
     angles = None if rotary_cos is None else _Angles(rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens, moves)
@@ -309,7 +328,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
             slots=keys.slots, q_begins=cu_seqlens_q, seqlen_q=max_seqlen_q, is_causal=causal, window=window,
             scale=softmax_scale, return_lse=return_softmax_lse, softcap=softcap if softcap else None,
             alibi_slopes=alibi_slopes, sinks=sinks, out=out, mask_mod=arguments.program_of(attention_chunk), **scales)
-    if out is not None:  # which would lose its history
+    if out is not None:  # writing into it would lose its history
         return run()
     return forward_alone(run, _NO_BACKWARD, q, qv, k_cache, v_cache, k, v, rotary_cos, rotary_sin, alibi_slopes, sinks,
                          k_descale, v_descale)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashAttention's functions of sequences end to end on attune. Without gradients attention_kvcache() finds sequences by their lists; with gradients and
-dropout attention() tells them apart as documents. See flash/."""
+"""FlashAttention's functions for sequences end to end. See flash/.
+
+Without gradients, attention_kvcache() finds the sequences by their lists. With gradients or dropout, attention() tells
+them apart as documents."""
 import functools
 import operator
 from types import SimpleNamespace
@@ -22,16 +24,18 @@ _NAMES = {
     "q_begins": "cu_seqlens_q", "kv_begins": "cu_seqlens_k", "kv_lengths": "seqused_k", "seqlen_q": "max_seqlen_q",
     "seqlen_kv": "max_seqlen_k", "k_cache": "k", "v_cache": "v", "scale": "softmax_scale", "is_causal": "causal",
     "k_scale": "k_descale", "v_scale": "v_descale", "chunk": "attention_chunk"}
-_NO_BACKWARD = "flash_attn_varlen_func() beside {}, which has none; must be a forward alone, or q, k and v of 16 bits and more end to end"
+_NO_BACKWARD = ("flash_attn_varlen_func() with {}, which has none; call it without gradients, or give q, k and v of "
+                "bf16, fp16 or fp32 end to end")
 
 
 def _finds_sequences(call):
-    """Whether kernels that find sequences by themselves take the call: fast ones are for Hopper, and no others know positions in two lists."""
+    """True if kernels take the call that find sequences by their lists. Fast ones exist for Hopper; only these know
+    positions in two lists."""
     import torch
     if call.k.dtype.itemsize == 1 or (call.q.is_cuda and torch.cuda.get_device_capability(call.q.device) == (9, 0)):
         return True
     if (_has_slopes_of_sequences(call) or call.chunk) and arguments.is_recorded(
-            call.q):  # of which the other way makes programs
+            call.q):  # the other way would make programs for them
         return True
     return not _is_one_list(call) and (_looks(call) or not call.q.is_cuda)
 
@@ -41,7 +45,7 @@ def _has_slopes_of_sequences(call):
 
 
 def _looks(call):
-    """Whether positions count."""
+    """True if the call depends on positions."""
     return bool(call.causal or call.window is not None or call.chunk or call.slopes is not None)
 
 
@@ -50,15 +54,14 @@ def _is_one_list(call):
 
 
 def _lines_up(call):
-    """Whether each row stands at its own place in k; of two lists that waits for the device."""
+    """True if each row has the same position in q and in k. With two lists this waits for the device."""
     import torch
     if _is_one_list(call):
         return True
     if arguments.is_recorded(call.cu_q):
         raise ValueError(
             "cu_seqlens_q and cu_seqlens_k are two tensors, with gradients or dropout and a mask, window or slopes, "
-            "and a graph cannot compare them; "
-            "accepted there is one tensor for both, without seqused_q and seqused_k")
+            "and a graph cannot compare them; give one tensor for both, without seqused_q and seqused_k")
     return call.used_q is None and call.used_k is None and torch.equal(call.cu_q, call.cu_k)
 
 
@@ -67,7 +70,7 @@ def _counts(cu_seqlens, used):
 
 
 def _check_lists(call):
-    """Where the host sees them: kernels take lists at their word."""
+    """Checks the lists that the host sees, because kernels trust them."""
     batch = call.cu_q.shape[0] - 1 if hasattr(call.cu_q, "shape") else 0
     for name, begins in (("cu_seqlens_q", call.cu_q), ("cu_seqlens_k", call.cu_k)):
         if begins is None:
@@ -75,9 +78,8 @@ def _check_lists(call):
         if not hasattr(begins, "dim") or begins.dim() != 1 or begins.shape[0] != batch + 1 or begins.is_floating_point(
         ) or begins.device != call.q.device:
             raise ValueError(
-                f"{name} is {begins!r}; must be int32 [batch + 1] on q's device, {call.q.device}: where sequences "
-                f"begin and where the last one ends"
-            )
+                f"{name} is {begins!r}; must be int32 [batch + 1] on q's device, {call.q.device}: the first row of "
+                f"each sequence and the end of the last")
     for name, used in (("seqused_q", call.used_q), ("seqused_k", call.used_k)):
         if used is not None:
             arguments.check_list(name, used, (batch,), "[batch]", call.q)
@@ -100,21 +102,22 @@ def _check_lists(call):
 
 
 def _end_to_end(name, x, cu_seqlens, most):
-    """Rows of all sequences, where each begins, and how many the longest has: of [batch, seqlen, ..] too, as version 4 takes them."""
+    """Returns rows of all sequences end to end, the begins of sequences, and the length of the longest. x may also be
+    [batch, seqlen, ..], as in version 4."""
     import torch
     if cu_seqlens is not None:
         return x, cu_seqlens, x.shape[0] if most is None else most if isinstance(most, torch.SymInt) else int(most)
     if x.dim() != 4:
         raise ValueError(
-            f"cu_seqlens_{name} is None and {name} has shape {tuple(x.shape)}; accepted without it is [batch, seqlen, "
-            f"num_heads, head_dim]"
-        )
+            f"cu_seqlens_{name} is None and {name} has shape {tuple(x.shape)}; without cu_seqlens_{name} it must be "
+            f"[batch, seqlen, num_heads, head_dim]")
     begins = torch.arange(x.shape[0] + 1, dtype=torch.int32, device=x.device) * x.shape[1]
     return x.flatten(0, 1), begins, x.shape[1]
 
 
 def _moved_up(call):
-    """Places of the rows that seqused_q leaves in q, their list, and the rows of its result that those of q have (-1: none)."""
+    """Returns the places of the rows of q that seqused_q keeps, their begins, and for each row of q its row in the
+    result (-1: none)."""
     import torch
     count = call.q.shape[0]
     begins = torch.nn.functional.pad(call.used_q.cumsum(0), (1, 0)).int()
@@ -131,7 +134,7 @@ def _moved_up(call):
 
 
 def _wider(call, given):
-    """Packed q, k and v of head dims that kernels take: copies, where theirs are between, of which a warning tells as of attention()."""
+    """Returns packed q, k and v of head dims that kernels take. Others are copied, with the warning of attention()."""
     q, k, v = call.q, call.k, call.v
     if not is_between(q[None], k[None], v[None]):
         return q, k, v
@@ -142,13 +145,14 @@ def _wider(call, given):
 
 
 def _program_of_positions(call, lengths):
-    """score_mod of attention_kvcache(), whose q_idx counts from the first key, of one whose q_idx counts rows."""
+    """Returns a score_mod for attention_kvcache(), where q_idx counts from the first key. The given one's q_idx counts
+    rows."""
     mod, ahead = call.score_mod, lengths - _counts(call.cu_q, call.used_q)
     return lambda score, b, h, q_idx, kv_idx: mod(score, b, h, q_idx - ahead[b], kv_idx)
 
 
 def _by_lists(call):
-    """(out, lse) by kernels that read the lists."""
+    """Returns (out, lse), computed by kernels that read the lists."""
     import torch
     lengths = _counts(call.cu_k, call.used_k).int()
     given = dict(call.choices, alibi_slopes=call.slopes, window=arguments.seen_by_kernels(call.window),
@@ -181,8 +185,9 @@ def _by_lists(call):
 
 
 def _documents(cu_seqlens, used, first, rows, of_none, needs_steps):
-    """(ids, steps): the sequence of each row from `first` on, and its place there (None where nobody needs it), both int32. Rows before the first sequence and
-    behind the last have ids of their own, -1 and batch; those that `used` leaves out have `of_none`."""
+    """Returns (ids, steps), int32: the sequence of each row from `first` on, and its place in it (None if not needed).
+    Rows before the first sequence get id -1, rows behind the last get batch, and rows that `used` leaves out get
+    `of_none`."""
     import torch
     ids = arguments.requests_of_rows(cu_seqlens, rows, first)
     if used is None and not needs_steps:
@@ -195,7 +200,7 @@ def _documents(cu_seqlens, used, first, rows, of_none, needs_steps):
 
 
 def _mask_of_positions(call, rows, keys):
-    """mask_mod of attention() for rows and keys that stand at positions of their own sequences, int32 each."""
+    """Returns attention()'s mask_mod for int32 positions of rows and keys in their own sequences."""
     left, right = call.window or (None, None)
     if call.causal:
         right = 0
@@ -213,7 +218,8 @@ def _mask_of_positions(call, rows, keys):
 
 
 def _score_of_sequences(call, ids, steps, rows, keys):
-    """score_mod of attention() for programs and slopes that count in each sequence: `steps` rows from its first, `rows` positions that keys have, too."""
+    """Returns attention()'s score_mod for programs and slopes that count per sequence. steps: rows counted from a
+    sequence's first; rows, keys: positions."""
     mod, slopes = call.score_mod, call.slopes
 
     def score_of(score, b, h, q_idx, kv_idx):
@@ -224,24 +230,26 @@ def _score_of_sequences(call, ids, steps, rows, keys):
 
 
 def _cut(call, lines_up):
-    """(first, end) of the rows, and of the keys, that sequences have, where the host sees the lists; elsewhere all."""
+    """Returns (first, end) of the rows, and of the keys, that belong to sequences, if the host sees the lists;
+    otherwise all."""
     found = [(int(begins[0]), int(begins[-1])) if arguments.host_sees(begins) else (0, x.shape[0])
              for begins, x in ((call.cu_q, call.q), (call.cu_k, call.k))]
-    if lines_up:  # what stands behind the last sequence is of none, and would move the diagonal
+    if lines_up:  # rows behind the last sequence would move the diagonal
         end = min(end for _, end in found)
         found = [(first, end) for first, _ in found]
     return found
 
 
 def _seeing_nothing(call):
-    """A call whose sequences have no rows, or no keys: nothing looks at positions. Slopes stay for gradients of 0."""
+    """Returns the call for sequences without rows or without keys, where positions do not matter. Slopes stay, to get
+    gradients of 0."""
     slopes = None if call.slopes is None or call.slopes.numel() == 0 else call.slopes.reshape(-1)[:1]
     return SimpleNamespace(
         **{**vars(call), "causal": False, "window": None, "chunk": 0, "score_mod": None, "slopes": slopes})
 
 
 def _by_documents(call):
-    """(out, lse) by attention(), whose gradients PyTorch gets."""
+    """Returns (out, lse) from attention(), with gradients for PyTorch."""
     import torch
     lines_up = _looks(call) and _lines_up(call)
     (first, end), (first_key, end_key) = _cut(call, lines_up)
@@ -287,7 +295,7 @@ def _by_documents(call):
 
 
 def _attend(call):
-    """Returns (out, lse), by what can."""
+    """Returns (out, lse), computed one of the two ways."""
     operands = call.q, call.k, call.v, call.slopes, call.sinks, call.qv, call.k_descale, call.v_descale, call.q_descale
     recorded, narrow = records_gradients(*operands), call.k.dtype.itemsize == 1
     alone = [
@@ -295,11 +303,11 @@ def _attend(call):
         for name, given in ((call.names["page_table"], call.table is not None), (call.names["qv"], call.qv is not None))
         if given]
     if alone and call.dropout_p:
-        raise ValueError(f"dropout_p is {call.dropout_p}; must be 0.0 beside {alone[0]}")
+        raise ValueError(f"dropout_p is {call.dropout_p}; must be 0.0 with {alone[0]}")
     if recorded and not call.dropout_p and (alone or narrow):
-        call.out = None  # which would lose its history
+        call.out = None  # writing into it would lose its history
         return forward_alone(lambda: arguments.named(call.names, _by_lists, call),
-                             _NO_BACKWARD.format(alone[0] if alone else "tensors of 8 bits"), *operands)
+                             _NO_BACKWARD.format(alone[0] if alone else "8-bit tensors"), *operands)
     by_lists = alone or not (recorded or call.dropout_p) and _finds_sequences(call)
     return arguments.named(call.names, _by_lists if by_lists else _by_documents, call)
 
@@ -311,25 +319,37 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
                            attention_chunk=0, score_mod=None, q_descale=None, k_descale=None, v_descale=None, out=None,
                            return_lse=False, return_softmax_lse=False, qv=None, q_v=None, aux_tensors=None,
                            num_splits=0, pack_gqa=None, sm_margin=0, scheduler_metadata=None, fa_version=None):
-    """FlashAttention of sequences end to end, of the arguments of its versions 2, 3 and 4 and of vLLM's; those that version 2 has not by name alone. Tensors of
-    PyTorch; gradients of q, k, v, alibi_slopes and learnable_sink without block_table.
+    """Returns attention of sequences end to end with FlashAttention's signature, for arguments of its versions 2, 3 and
+    4 and of vLLM. Arguments that version 2 lacks go by name. Takes PyTorch tensors. Gradients: of q, k, v, alibi_slopes
+    and learnable_sink, without block_table.
 
-    q: [rows, num_heads_q, head_dim], k, v: [keys, num_heads_kv, head_dim]; cu_seqlens_q, cu_seqlens_k: int32 [batch + 1], where sequences begin; None:
-    q, or k and v, are [batch, seqlen, num_heads, head_dim], and so is out. A row sees keys of its own sequence, and the last row stands at its last key
-    (bottom right). seqused_q, seqused_k: int32 [batch], so many of its first rows and keys count; other rows of out are 0. With gradients or dropout, and of
-    one list for both elsewhere than on Hopper, keys of others weigh 0 and must be finite. Rows before the first and behind the last sequence are of none: what
-    out and lse have there is not defined. With block_table (page_table: int32 [batch, pages]) k and v are pages [num_pages, page_size, num_heads_kv,
-    head_dim], and seqused_k, else cu_seqlens_k, says how many keys each has.
+    q: [rows, num_heads_q, head_dim], k, v: [keys, num_heads_kv, head_dim]. cu_seqlens_q, cu_seqlens_k: int32 [batch +
+    1], the begin of each sequence and the end of the last. If one is None, q (or k and v) is [batch, seqlen, num_heads,
+    head_dim], and out likewise.
+    A row sees keys of its own sequence. Its last row is at its last key (bottom right).
+    seqused_q, seqused_k: int32 [batch], the number of rows and keys of each sequence that count. Other rows of out are
+    0. With gradients or dropout, and with one list for both elsewhere than on Hopper GPUs, keys of other sequences
+    weigh 0 and must be finite.
+    Rows before the first and behind the last sequence belong to none; their out and lse are undefined.
+    With block_table (page_table: int32 [batch, pages]) k and v are pages [num_pages, page_size, num_heads_kv,
+    head_dim]. seqused_k, or else cu_seqlens_k, gives the number of keys of each sequence.
 
-    Where a mask, window, chunk or slopes look at positions, gradients and dropout take one tensor for both lists without a wait: two are compared, which waits
-    for the device, and where they differ positions are looked up. max_seqlen: None is that of any batch. On a CPU begins that run backwards or out of q and
-    k, and a max_seqlen that is less than a sequence's, are refused; on a GPU nobody looks. dropout_p: of the rows end to end, without block_table.
-    attention_chunk, learnable_sink (s_aux): as of flash_attn_with_kvcache(). score_mod: a function, as of attention() for each sequence by itself, of which b
-    is the number. q_descale, k_descale, v_descale: as of flash_attn_with_kvcache(); no gradients. out: what the result is written into.
+    With gradients or dropout, and a mask, window, chunk or slopes: one tensor for both lists needs no wait. Two tensors
+    are compared, which waits for the device; if they differ, positions are looked up.
+    max_seqlen_q, max_seqlen_k: the longest sequence, or more; None fits any batch. On a CPU, begins that fall or leave
+    q and k, and a max_seqlen below a sequence's length, are refused. On a GPU they are not checked.
+    dropout_p: over rows end to end, without block_table. attention_chunk, learnable_sink (s_aux): as in
+    flash_attn_with_kvcache().
+    score_mod: a function, as in attention(), for each sequence by itself; b is the sequence's number.
+    q_descale, k_descale, v_descale: as in flash_attn_with_kvcache(); without gradients. out: the tensor that the result
+    is written into.
+    qv (q_v): as in flash_attn_with_kvcache(), [rows, num_heads_q, head_dim_v]. deterministic: for gradients, as in
+    flash_attn_func().
+    num_splits, pack_gqa, sm_margin, scheduler_metadata and fa_version are ignored.
 
-    Returns out; with return_lse or return_softmax_lse (out, lse [num_heads_q, rows], of q with its batch [batch, num_heads_q, seqlen]); with return_attn_probs
-    (out, lse, None). deterministic: of gradients, as of flash_attn_func(). num_splits, pack_gqa, sm_margin, scheduler_metadata and fa_version are
-    ignored. qv (q_v): as of flash_attn_with_kvcache(), [rows, num_heads_q, head_dim_v]. Refused: aux_tensors."""
+    Returns out. With return_lse or return_softmax_lse returns (out, lse); lse is [num_heads_q, rows], or [batch,
+    num_heads_q, seqlen] if q has a batch axis. With return_attn_probs returns (out, lse, None).
+    Raises ValueError for aux_tensors."""
     arguments.refuse(arguments.refusals(aux_tensors=aux_tensors))
     causal, deterministic, return_attn_probs = flag("causal", causal), flag("deterministic", deterministic), flag(
         "return_attn_probs", return_attn_probs)
@@ -351,9 +371,8 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
                                                    max_seqlen_k), v if v.dim() == 3 else v.flatten(0, 1)
     elif cu_seqlens_k is None and seqused_k is None:
         raise ValueError(
-            f"{names['page_table']} is given without seqused_k and cu_seqlens_k; must be one of them, which says how "
-            f"many keys each request has"
-        )
+            f"{names['page_table']} is given without seqused_k and cu_seqlens_k; give one of them, to tell the number "
+            f"of keys of each request")
     else:
         most_k = 0
     window, sinks = window_of(window_size), arguments.one_of(learnable_sink=learnable_sink, s_aux=s_aux)
@@ -365,14 +384,14 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
         v_descale=v_descale, out=out if out is None or out.dim() == 3 else out.flatten(0, 1), choices=dict(
             scale=softmax_scale, softcap=softcap if softcap else None))
     _check_lists(call)
-    if alibi_slopes is not None:  # here: not all kernels below know a batch
+    if alibi_slopes is not None:  # checked here: not all kernels below know a batch
         refuse_other_extents("alibi_slopes", tuple(alibi_slopes.shape), ("batch", "num_heads_q"),
                              (cu_seqlens_q.shape[0] - 1, q.shape[1]))
     return _shown(*_attend(call), *given, (return_attn_probs, return_lse))
 
 
 def _shown(found, lse, q, out, wanted):
-    """What the call returns: of q [batch, seqlen, ..] with its batch, and in `out`."""
+    """Returns the call's result: with q's batch axis if it has one, and in `out` if that is given."""
     if q.dim() == 4:
         found, lse = found.unflatten(0, q.shape[:2]), lse.unflatten(1, q.shape[:2]).transpose(0, 1)
     if out is not None:
@@ -384,7 +403,7 @@ def _shown(found, lse, q, out, wanted):
 def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, dropout_p=0.0, softmax_scale=None, causal=False,
                                      window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False,
                                      return_attn_probs=False):
-    """flash_attn_varlen_func() of qkv [rows, 3, num_heads, head_dim], without copies."""
+    """Calls flash_attn_varlen_func() for qkv [rows, 3, num_heads, head_dim], without copies."""
     q, k, v = qkv.unbind(1)
     return flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale,
                                   causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
@@ -393,7 +412,7 @@ def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, dropout_p=0.0,
 def flash_attn_varlen_kvpacked_func(q, kv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0,
                                     softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
                                     alibi_slopes=None, deterministic=False, return_attn_probs=False):
-    """flash_attn_varlen_func() of kv [keys, 2, num_heads_kv, head_dim], without copies."""
+    """Calls flash_attn_varlen_func() for kv [keys, 2, num_heads_kv, head_dim], without copies."""
     k, v = kv.unbind(1)
     return flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p,
                                   softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the signatures of other libraries share: sdpa.py, flash/ and flex.py. torch.compile traces those files; what stands here with
-@marked_constant runs while it traces."""
+"""Helpers that the signatures of other libraries share: sdpa.py, flash/ and flex.py. torch.compile traces those files;
+functions with @marked_constant run during tracing."""
 import warnings
 from collections import namedtuple
 
@@ -12,33 +12,34 @@ _told = set()
 
 
 def marked_constant(function):
-    """torch.compiler.assume_constant_result, without importing PyTorch."""
+    """Marks a function like torch.compiler.assume_constant_result, without importing PyTorch."""
     function._dynamo_marked_constant = True
     return function
 
 
 @in_graphs("settled")
 def settled(number):
-    """The number, or numbers of a tuple, as functions with @marked_constant take them: torch.compile, for which they may be symbols (with dynamic=True
-    defaults, too), makes them constants of the graph. Elsewhere they are."""
+    """Returns the number, or the tuple of numbers, unchanged. Inside torch.compile they may be symbols (with
+    dynamic=True, defaults too); then this makes them constants of the graph, as @marked_constant needs."""
     return number
 
 
 @marked_constant
 def tell_ignored(function, hints):
-    """Warns once of tuning hints, by name, that another library's kernels would follow. `hints`: texts name=value."""
+    """Warns once per name about tuning hints that attune ignores. hints: texts name=value."""
     hints = tuple(hint for hint in hints if (function, hint.partition("=")[0]) not in _told)
     if hints:
         _told.update((function, hint.partition("=")[0]) for hint in hints)
-        warnings.warn(f"{function} ignores {', '.join(hints)}: attune's tuner chooses what they choose", stacklevel=3)
+        warnings.warn(f"{function} ignores {', '.join(hints)}: attune's tuner makes these choices", stacklevel=3)
 
 
-# A window whose sides may be below 0, as FlashAttention 4 means them: keys from row - left to row + right, None: an open side.
+# A window whose sides may be below 0, as in FlashAttention 4: keys from row - left to row + right. None: an open side.
 Sides = namedtuple("Sides", "left right")
 
 
 def window_of(window_size):
-    """Returns window_size as attention() has it, or the pair of Sides. None and -1 are open sides, and so are those wider than any sequence."""
+    """Returns window_size in attention()'s form, or the pair of Sides. None, -1, and sides wider than any sequence are
+    open."""
     if window_size is None or isinstance(window_size, tuple) and window_size == (-1, -1):
         return None
     if isinstance(window_size, Sides):
@@ -62,16 +63,15 @@ def _sides_of(window_size):
     for side in sides:
         if side is not None and side < -1:
             raise ValueError(
-                f"window_size is {sides}; must be sides of 0 and more, and -1 or None for an open side "
-                f"(attune.flash.cute takes sides below 0, as "
-                "FlashAttention 4)")
+                f"window_size is {sides}; sides must be at least 0, or -1 or None for an open side "
+                "(attune.flash.cute takes sides below 0, as in FlashAttention 4)")
     sides = tuple(None if side is None or not 0 <= side <= _WIDEST else side for side in sides)
     return None if sides == (None, None) else sides
 
 
 def sides_of_version_4(window_size, causal):
-    """Returns the Sides of FlashAttention 4's window_size, or None for a window that hides nothing. A causal window ends at the row; a window without any key
-    is none."""
+    """Returns the Sides of FlashAttention 4's window_size, or None for a window that hides nothing. A causal window
+    ends at the row. A window without any key counts as none."""
     return None if window_size is None else _sides_of_version_4(settled(window_size), causal)
 
 
@@ -85,9 +85,8 @@ def _sides_of_version_4(window_size, causal):
 
 
 def check_heads(query, key, enable_gqa):
-    """Of [batch, num_heads, seqlen, head_dim]."""
+    """Checks the numbers of heads of tensors [batch, num_heads, seqlen, head_dim]."""
     if not enable_gqa and query.size(1) != key.size(1):
         raise ValueError(
-            f"query has {query.shape[1]} heads and key {key.shape[1]}; must be equal ones, and with enable_gqa=True "
-            f"heads of key "
-            "that divide those of query")
+            f"query has {query.shape[1]} heads and key {key.shape[1]}; must be equal, or with enable_gqa=True key's "
+            "must divide query's")

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashAttention's functions on attune: the arguments of its versions 2, 3 and 4, with their meaning or refused with a sentence.
-Tensors are [batch, seqlen, num_heads, head_dim], as in attention(). Windows are those of versions 2 and 3; cute.py has version 4's signatures, and windows
-whose sides are below 0."""
+"""FlashAttention's functions on attune. They take the arguments of its versions 2, 3 and 4, or refuse them with a
+reason.
+
+Tensors are [batch, seqlen, num_heads, head_dim], as in attention(). Windows are those of versions 2 and 3. cute.py has
+version 4's signatures, and windows whose sides are below 0."""
 from .._attention import attention
 from .._dropout import rate_of
 from .._flags import flag
@@ -18,28 +20,29 @@ _FUNCTION = "flash_attn_func"
 _NAMES = {
     "sinks": "learnable_sink", "scale": "softmax_scale", "chunk": "attention_chunk", "q_scale": "q_descale",
     "k_scale": "k_descale", "v_scale": "v_descale"}
-_NO_BACKWARD = "flash_attn_func() of tensors of 8 bits, which has none; must be a forward alone, or q, k and v of 16 bits and more"
+_NO_BACKWARD = ("flash_attn_func() of 8-bit tensors, which has none; call it without gradients, or give q, k and v of "
+                "bf16, fp16 or fp32")
 
 
 @marked_constant
 def _check(dropout_p, refused):
     if dropout_p is None:
         raise ValueError(
-            "dropout_p is None; must be numbers from 0 on, below 1 (softmax_scale, which FlashAttention 3 and 4 have "
-            "in this place, "
-            "goes by name)")
+            "dropout_p is None; must be in [0, 1) (softmax_scale, which FlashAttention 3 and 4 have in this place, "
+            "must be given by name)")
     rate_of(dropout_p)
     for name, instead in refused:
         raise ValueError(f"{name} is given; must be None: {instead}")
 
 
 def _factors(q, k, q_descale, k_descale, v_descale):
-    """FlashAttention 3 has one factor for each batch entry and head of k, of q too; none is 1."""
+    """Returns the factors by name; a missing one is 1. FlashAttention 3 has one factor per batch entry and head of k,
+    for q too."""
     if q.dtype.itemsize > 1:
         name = next(name
                     for name, scale in (("q_descale", q_descale), ("k_descale", k_descale), ("v_descale", v_descale))
                     if scale is not None)
-        raise ValueError(f"{name} is given, and q is {q.dtype}; must be factors of 8-bit tensors")
+        raise ValueError(f"{name} is given, and q is {q.dtype}; only 8-bit tensors have factors")
     if q_descale is not None and q_descale.dim() == 2 and q_descale.shape[1] != q.shape[2]:
         q_descale = q_descale.repeat_interleave(q.shape[2] // k.shape[2], 1)
     return {
@@ -52,22 +55,28 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
                     k_descale=None, v_descale=None, attention_chunk=0, num_splits=0, pack_gqa=None, sm_margin=0,
                     learnable_sink=None, score_mod=None, mask_mod=None, aux_tensors=None, block_sparse_tensors=None,
                     return_lse=False):
-    """FlashAttention, of the arguments of its versions 2, 3 and 4; those of 3 and 4 by name alone. Gradients of q, k and v.
+    """Returns attention with FlashAttention's signature, for arguments of its versions 2, 3 and 4. Arguments of
+    versions 3 and 4 go by name. Gradients: of q, k and v.
 
-    q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv, num_heads_kv, head_dim_v],
-    of bf16, fp16, fp32 or e4m3; num_heads_kv divides num_heads_q. causal: the last query sees all keys (bottom right). window_size: (left,
-    right) keys on each side of that diagonal, or a tensor of both; None and -1 are open. softcap: 0 is none. alibi_slopes: fp32 [num_heads_q] or [batch,
-    num_heads_q]; scores lose slope * |distance from the diagonal|. learnable_sink: [num_heads_q]. attention_chunk: 0 is none.
-    dropout_p: from 0 on, below 1, to the nearest 1/256; PyTorch's generator draws the seed.
-    q_descale, k_descale, v_descale: float32 [batch, num_heads_kv], of 8-bit tensors. score_mod, mask_mod: as of attune.attention(),
-    which are FlexAttention's, not FlashAttention 4's programs of CuTe.
+    q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv,
+    num_heads_kv, head_dim_v], of bf16, fp16, fp32 or e4m3. num_heads_kv divides num_heads_q.
+    causal: the last query sees all keys (bottom right). window_size: (left, right), keys on each side of that diagonal,
+    or a tensor of both; None and -1 are open.
+    softcap, attention_chunk: 0 is off. alibi_slopes: fp32 [num_heads_q] or [batch, num_heads_q]; slope * |distance from
+    the diagonal| is subtracted from scores. learnable_sink: [num_heads_q].
+    dropout_p: at least 0, below 1, to the nearest 1/256; PyTorch's generator draws the seed.
+    q_descale, k_descale, v_descale: float32 [batch, num_heads_kv], for 8-bit tensors.
+    score_mod, mask_mod: as in attune.attention(): FlexAttention's, not FlashAttention 4's programs of CuTe.
+    deterministic: True asks for gradients with the same bits in every run; False leaves that to
+    torch.use_deterministic_algorithms().
+    qv: as in flash_attn_with_kvcache(), [batch, seqlen_q, num_heads_q, head_dim_v]. With qv, and for 8-bit tensors, a
+    backward raises.
+    num_splits, pack_gqa and sm_margin are ignored with one warning: the tuner chooses them.
 
-    Returns out [batch, seqlen_q, num_heads_q, head_dim_v]; with return_lse (out, lse), with return_attn_probs (out, lse, None) as
-    version 2 does: probabilities are not kept. lse: natural, fp32 [batch, num_heads_q, seqlen_q]; -inf (FlashAttention 2: +inf) in a row that
-    sees no key, whose out is 0. deterministic: True asks for gradients of the same bits in every run; False leaves that to
-    torch.use_deterministic_algorithms(). num_splits, pack_gqa and sm_margin are ignored, with one warning: the tuner owns them. qv:
-    as of flash_attn_with_kvcache(), [batch, seqlen_q, num_heads_q, head_dim_v]; a forward alone, as of 8-bit tensors: a backward raises. Refused with a
-    sentence: gradients of others, aux_tensors, block_sparse_tensors."""
+    Returns out [batch, seqlen_q, num_heads_q, head_dim_v]. With return_lse returns (out, lse). With return_attn_probs
+    returns (out, lse, None): probabilities are not kept. lse: natural, fp32 [batch, num_heads_q, seqlen_q]. A row that
+    sees no key has out = 0 and lse = -inf (FlashAttention 2: +inf).
+    Raises ValueError for aux_tensors, block_sparse_tensors, and other tensors that require gradients."""
     if causal is not False:
         causal = flag("causal", causal)
     if deterministic is not False:
@@ -78,13 +87,13 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
         _tell_ignored(num_splits, pack_gqa, sm_margin)
     if qv is not None:
         if mask_mod is not None:
-            raise ValueError("mask_mod is given beside qv; must be None")
+            raise ValueError("mask_mod is given with qv; must be None")
         return flash_attn_varlen_func(q, k, v, None, None, None, None, dropout_p, softmax_scale, causal, window_size,
                                       softcap, alibi_slopes, deterministic, return_attn_probs,
                                       attention_chunk=attention_chunk, learnable_sink=learnable_sink,
                                       score_mod=score_mod, q_descale=q_descale, k_descale=k_descale,
                                       v_descale=v_descale, qv=qv, return_lse=return_lse)
-    choices = {}  # those that are given: the rest costs more than it says
+    choices = {}  # only what is given: more keywords cost time
     for name, value in (("softcap", softcap or None), ("alibi_slopes", alibi_slopes), ("sinks", learnable_sink),
                         ("chunk", attention_chunk or None), ("score_mod", score_mod), ("mask_mod", mask_mod),
                         ("dropout_p", dropout_p or None), ("deterministic", True if deterministic else None)):
@@ -114,15 +123,16 @@ def _tell_ignored(num_splits, pack_gqa, sm_margin):
 def flash_attn_qkvpacked_func(qkv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
                               alibi_slopes=None, deterministic=False, return_attn_probs=False, *, num_heads_q=None,
                               **others):
-    """flash_attn_func() of qkv [batch, seqlen, 3, num_heads, head_dim], without copies; as version 3 has it with num_heads_q of [batch, seqlen, num_heads_q + 2
-    num_heads_kv, head_dim]. others: what flash_attn_func() takes by name."""
+    """Calls flash_attn_func() for qkv [batch, seqlen, 3, num_heads, head_dim], without copies.
+
+    With num_heads_q, as in version 3, qkv is [batch, seqlen, num_heads_q + 2 num_heads_kv, head_dim]. others:
+    flash_attn_func()'s arguments by name. Returns what flash_attn_func() returns."""
     if num_heads_q is not None and qkv.dim() == 4:
         heads = qkv.shape[2] - num_heads_q
         if num_heads_q < 1 or heads < 2 or heads % 2:
             raise ValueError(
                 f"num_heads_q is {num_heads_q} and qkv has {qkv.shape[2]} heads; must be num_heads_q + 2 num_heads_kv "
-                f"of them"
-            )
+                f"heads")
         q, k, v = qkv.split((num_heads_q, heads // 2, heads // 2), 2)
     else:
         q, k, v = _unpacked("qkv", qkv, 3)
@@ -132,14 +142,15 @@ def flash_attn_qkvpacked_func(qkv, dropout_p=0.0, softmax_scale=None, causal=Fal
 
 def flash_attn_kvpacked_func(q, kv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
                              alibi_slopes=None, deterministic=False, return_attn_probs=False):
-    """flash_attn_func() of kv [batch, seqlen_kv, 2, num_heads_kv, head_dim], without copies."""
+    """Calls flash_attn_func() for kv [batch, seqlen_kv, 2, num_heads_kv, head_dim], without copies. Returns what
+    flash_attn_func() returns."""
     k, v = _unpacked("kv", kv, 2)
     return flash_attn_func(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
                            return_attn_probs)
 
 
 def __getattr__(name):
-    """cute.py is imported when it is asked for."""
+    """Imports cute.py on first use."""
     if name != "cute":
         raise AttributeError(f"module 'attune.flash' has no attribute {name!r}")
     import importlib
