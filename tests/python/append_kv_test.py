@@ -238,18 +238,18 @@ class AppendTest(unittest.TestCase):
         k, v, cache = self.draw(2, 1, 2, 64), self.draw(2, 1, 2, 64), filled((4, 8, 2, 64))
         lengths, other = ints([3, 4]), filled((4, 8, 2, 64))
         cos, sin = attune.rotary_table(8, 64, like=k)
-        for message, call in ((r"cos and sin go together", dict(cos=cos)),
-                              ("q is given without cos and sin", dict(q=k)), ("interleaved is true without cos and sin",
+        for message, call in (("one of cos and sin is given", dict(cos=cos)),
+                              ("q is given without cos and sin", dict(q=k)), ("interleaved is True without cos and sin",
                                                                               dict(interleaved=True)),
                               ("row_slots and page_table|page_table and row_slots",
                                dict(page_table=ints([[0], [1]]), row_slots=ints([[0], [
-                                   1]]))), ("q_begins and seqlen_q go together", dict(q_begins=ints([0, 1]))),
+                                   1]]))), ("q_begins is given alone", dict(q_begins=ints([0, 1]))),
                               (r"row_slots has shape \(2,\)", dict(row_slots=ints([0, 1]))),
                               ("row_slots is given with cos and sin, without positions and kv_lengths",
                                dict(row_slots=ints([[0], [1]]), kv_lengths=None, cos=cos,
-                                    sin=sin)), ("positions and row_slots are of different types",
+                                    sin=sin)), ("positions and row_slots differ in type",
                                                 dict(row_slots=ints([[0], [1]]), positions=ints(
-                                                    [[0], [1]], np.int64))), (r"must be 1 to 32 columns",
+                                                    [[0], [1]], np.int64))), (r"must have 1 to 32 columns",
                                                                               dict(cos=self.draw(8, 40), sin=self.draw(
                                                                                   8, 40)))):
             with self.subTest(message=message), self.assertRaisesRegex(ValueError, message):
@@ -260,9 +260,9 @@ class AppendTest(unittest.TestCase):
                 attune.append_kv(k, v, cache, other, lengths, cos=numbers(cos), sin=sin)
             from attune.torch import spec
             with self.assertRaisesRegex(ValueError,
-                                        "interleaved is true without cos and sin"):  # as graphs of PyTorch have it
+                                        "interleaved is True without cos and sin"):  # as graphs of PyTorch have it
                 torch.ops.attune.append_kv(k, v, cache, other, spec=spec(interleaved=True), kv_lengths=lengths)
-        with self.assertRaisesRegex(ValueError, "interleaved is true without cos and sin"):
+        with self.assertRaisesRegex(ValueError, "interleaved is True without cos and sin"):
             attune.prepare_append_kv(k, v, cache, other, lengths, interleaved=True)
         with self.assertRaisesRegex(ValueError, "v_cache and k_cache overlap"):
             attune.append_kv(k, v, cache, cache, lengths)

@@ -101,7 +101,7 @@ class NumpyTest(unittest.TestCase):
             "cpu:1", store="").plan("op=attention_backward,dtype=fp32,head_dim=32,heads=4,seqlen=33,gradients=kv")
         with self.assertRaisesRegex(
                 ValueError,
-                r"this plan is of op attention_backward; must be one of attention \(attune.attention_backward\(\) runs"
+                r"this plan is of op attention_backward; must be of op attention \(attune.attention_backward\(\) runs"
         ):
             plan.run(*(draw(1, 33, 4, 32) for _ in range(4)))
 

@@ -135,11 +135,11 @@ class BackwardTest(GradientsTest):
         self.assertTrue(alone[0] is None and torch.equal(packed[1], want[1]))
         kept = [x.clone() for x in (q, dout, lse)]
         for sentence, out in (
-            (r"dq is fp32 of shape \(2, 18, 4, 16\), .*; must be dq of fp32 and shape \(2, 18, 4, 20\)",
-             (empty(q)[..., :16], empty(k), empty(v))), ("dk is float64 of shape .*; must be dk of fp32",
+            (r"dq is fp32 of shape \(2, 18, 4, 16\), .*; dq must be fp32 of shape \(2, 18, 4, 20\)",
+             (empty(q)[..., :16], empty(k), empty(v))), ("dk is float64 of shape .*; dk must be fp32",
                                                          (empty(q), empty(k).double(), empty(v))),
             ("dv is on meta and q is on", (empty(q), empty(k), empty(v).to("meta"))),
-            ("dq and q overlap in memory; must be dq with memory of its own",
+            ("dq and q overlap in memory; dq must have memory of its own",
              (q, empty(k), empty(v))), ("dk and dq overlap in memory", (packed[0], packed[0], packed[2])),
             ("dv and dout overlap in memory", (empty(q), empty(k),
                                                dout)), ("dq and lse overlap in memory", (lse.as_strided(
@@ -174,7 +174,7 @@ class BackwardTest(GradientsTest):
             attune.attention_backward(dout, q, k, v, o, lse, out=(sums[0], None, None), gradients="q", accumulate=True,
                                       **PLACE)
             self.assertNear((sums[0],), (2 * once[0].double(),), 1e-5)
-        with self.assertRaisesRegex(ValueError, "accumulate is True and out is None; must be fp32 tensors"):
+        with self.assertRaisesRegex(ValueError, "accumulate is True and out is None; out must hold fp32 tensors"):
             self.backward(accumulate=True)
         with self.assertRaisesRegex(ValueError, "dq is bf16; must be fp32"):
             attune.attention_backward(dout, q, k, v, o, lse, out=(torch.empty_like(q), None, None), gradients="q",
@@ -212,7 +212,7 @@ class BackwardTest(GradientsTest):
                                 lambda: backward(leaf(self.dout))), ("bias requires a gradient",
                                                                      lambda: backward(bias=leaf(BIAS))),
                                ("mask is 'diagonal'; must be",
-                                lambda: backward(mask="diagonal")), ("out is int; must be None and a tuple",
+                                lambda: backward(mask="diagonal")), ("out is int; must be None or a tuple",
                                                                      lambda: backward(out=3))):
             with self.assertRaisesRegex(ValueError, sentence):
                 call()

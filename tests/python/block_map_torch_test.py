@@ -144,7 +144,7 @@ class BlockMapTorchTest(unittest.TestCase):
                             ALLOWED)
             listed.kv_indices = torch.zeros(1, 1, 3, 6, dtype=torch.int32, device=DEVICE)
         for sentence, wrong in ((
-                r"block_mask is of 3 batch entries and 1 heads; must be 1, and those of query: 2 and 4", (3, 1, ROWS,
+                r"block_mask is of 3 batch entries and 1 heads; must be 1, or those of query: 2 and 4", (3, 1, ROWS,
                                                                                                           KEYS)),
                                 (r"block_mask is of 300 rows and 650 keys; must be those of query and key, 300 and 700",
                                  (1, 1, ROWS, 650))):

@@ -234,7 +234,7 @@ class CacheFactorsTest(unittest.TestCase):
                 self.attend(q, k, v, scale, 1.0, "int8")
         append = dict(page_table=ints(TABLE), make_scales=True, dtype_kv="int8" if torch is None else None)
         with self.assertRaisesRegex(ValueError,
-                                    "v_scale has shape .* and make_scales is true; must be a float32 tensor"):
+                                    "v_scale has shape .* and make_scales is True; must be a float32 tensor"):
             attune.append_kv(new, new, k, v, ints(KEYS), k_scale=good, v_scale=1.0, **append)
         with self.assertRaisesRegex(ValueError, "v_scale and k_scale overlap in memory"):
             attune.append_kv(new, new, k, v, ints(KEYS), k_scale=good, v_scale=good, **append)

@@ -135,7 +135,7 @@ class NumpyTest(unittest.TestCase):
             attune.attention(q8, q8, q8, dtype="e4m3", q_scale=scale, k_scale=scale, scale_block=16)
         x = draw(1, 32, 2, 64)
         with self.assertRaisesRegex(ValueError,
-                                    "q_scale is given, and its tensor is fp32; factors are for 8-bit tensors"):
+                                    "q_scale is given for a tensor of fp32; only 8-bit tensors have factors"):
             attune.attention(x, x, x, q_scale=scale)
         with self.assertRaisesRegex(attune.Error, "options .* are for 8-bit operands"):
             attune.attention(x, x, x, scale_block=16)

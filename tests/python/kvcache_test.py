@@ -212,7 +212,7 @@ class KvCacheTest(unittest.TestCase):
                     with self.assertRaisesRegex(ValueError, sentence):
                         attune.attention_kvcache(q, *caches, **keywords, **{**scales, **change})
                 codes = caches if torch is None else [cache.view(torch.uint8) for cache in caches]
-                with self.assertRaisesRegex(ValueError, "k_cache is uint8; must be uint8 with dtype_kv"):
+                with self.assertRaisesRegex(ValueError, "k_cache is uint8 and dtype_kv is None"):
                     attune.attention_kvcache(q, *codes, **keywords, **{**scales, "dtype_kv": None})
                 named = attune.attention_kvcache(q, *codes, **keywords, **{**scales, "dtype_kv": name})
                 np.testing.assert_array_equal(numbers(named), numbers(o))
@@ -228,12 +228,12 @@ class KvCacheTest(unittest.TestCase):
         wide = lengths.astype(np.int64) if torch is None else lengths.long()
         for sentence, change in (
                 ("kv_lengths is int64; must be int32", {"kv_lengths": wide}),
-                (r"kv_lengths has shape \(1,\); must be \[batch\], of 2 requests", {"kv_lengths": lengths[:1]}),
+                (r"kv_lengths has shape \(1,\); must be \[batch\] for 2 requests", {"kv_lengths": lengths[:1]}),
                 ("page_table and slots are given", {"slots": lengths}),
-                ("q_begins and seqlen_q go together", {"seqlen_q": 3}),
+                ("seqlen_q is given alone", {"seqlen_q": 3}),
                 ("seqlen_kv is 33; must be 0 to 32", {"seqlen_kv": 33}),
                 ("k_cache has 3 dimensions", {"k_cache": cache.k[0]}),
-                ("must be caches alike", {"v_cache": cache.v[:2]}),
+                ("caches must be equal but for their head_dim", {"v_cache": cache.v[:2]}),
                 ("mask is 'tree'; must be", {"mask": "tree"}),
                 ("mask is 'none' and is_causal is True; must be one of the two", {"mask": "none", "is_causal": True}),
                 ("out has shape", {"out": tensor(np.zeros((2, 1, 4, 32)))}), ("softcap is -1", {"softcap": -1.0}),
@@ -295,9 +295,7 @@ class FlashTest(unittest.TestCase):
             np.testing.assert_allclose(numbers(out[b]), expected(numbers(q[b]), keys, values)[0], rtol=2e-2, atol=2e-2)
         with self.assertRaisesRegex(
                 ValueError,
-                r"k_descale has shape \(3, 2\); accepted beside block_table are factors of heads that all requests "
-                r"share"
-        ):
+                r"k_descale has shape \(3, 2\); with block_table it must be \[1, num_heads_kv\], shared"):
             attune.flash.flash_attn_with_kvcache(q, kc, vc, k_descale=factors.repeat(3, 1), block_table=torch.zeros(
                 3, 1, dtype=torch.int32, device=DEVICE))
         each = torch.rand(3, 2, generator=random).to(DEVICE) + 0.5

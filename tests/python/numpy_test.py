@@ -120,7 +120,7 @@ class NumpyTest(unittest.TestCase):
         want = attune.attention(q, k, v, pad_head_dim=True)
         for name, out in (("k", k), ("v", v)):
             with self.assertRaisesRegex(ValueError,
-                                        f"out and {name} overlap in memory; must be out with memory of its own"):
+                                        f"out and {name} overlap in memory; out must have memory of its own"):
                 attune.attention(q, k, v, out=out, pad_head_dim=True)
         self.assertTrue((attune.attention(q, k, v, out=q, pad_head_dim=True) == want).all())  # in its very place
 

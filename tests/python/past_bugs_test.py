@@ -125,7 +125,7 @@ class LengthTest(unittest.TestCase):
     def test_lists_that_the_host_sees_are_looked_at(self):
         """Rows beyond q were written, and rows beyond seqlen_q stayed as they were."""
         cache = Cache(6, [9, 12], 16, 2, 64, 64, 16)
-        for message, begins, most in ((r"q_begins\[2\] is 70000; must be 3 to 5: .*no more rows than there are", [
+        for message, begins, most in ((r"q_begins\[2\] is 70000; must be 3 to 5: .*nor above the number of rows", [
                 0, 3, 70000], 70000), (r"q_begins\[2\] is 1; must be 3 to 5", [
                     0, 3, 1], 5), (r"q_begins\[0\] is -3; must be 0 to 5", [
                         -3, 3, 5], 9), (r"q_begins\[1\] - q_begins\[0\] is 3 and seqlen_q is 2", [0, 3, 5], 2)):
@@ -134,7 +134,7 @@ class LengthTest(unittest.TestCase):
                                          is_causal=True, **cache.given)
         for length in (17, -1):  # was cut, and rows then stood elsewhere
             with self.assertRaisesRegex(ValueError,
-                                        rf"kv_lengths\[1\] is {length}; must be 0 to 16, keys that there is room for"):
+                                        rf"kv_lengths\[1\] is {length}; must be 0 to 16, the cache's room"):
                 attune.attention_kvcache(draw(2, 1, 8, 64), cache.k, cache.v,
                                          **{**cache.given, "kv_lengths": ints([9, length])})
 

@@ -88,7 +88,7 @@ class TorchCpuTest(unittest.TestCase):
                            ("bias", lambda x: attune.attention(q, k, v, bias=x[:, :, 0, :33]))):
             with self.assertRaisesRegex(
                     RuntimeError,
-                    f"{name} is inside a torch.func transform .*vmap, grad, jvp.*; must be plain tensors: fold a "
+                    f"{name} is inside a torch.func transform .*vmap, grad, jvp.*; give plain tensors: fold a "
                     f"mapped axis"
             ):
                 torch.func.vmap(call)(torch.stack([q, q]))

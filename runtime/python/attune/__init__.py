@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attune from Python: a thin layer over the C interface (attune.h), for PyTorch tensors and NumPy arrays.
+"""Attention for PyTorch tensors and NumPy arrays: a thin layer over the C interface (attune.h).
 
     import attune
     o = attune.attention(q, k, v, mask="causal")                  # [batch, seqlen, num_heads, head_dim]
-    o = attune.attention(q, k, v, mask_mod=lambda b, h, q_idx, kv_idx: (q_idx - kv_idx) % 2 == 0)  # as of flex_attention
+    o = attune.attention(q, k, v, mask_mod=lambda b, h, q_idx, kv_idx: (q_idx - kv_idx) % 2 == 0)  # like flex_attention
 
     context = attune.Context("cuda:0")
     plan = context.plan("dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right")
     print(plan.explain())
-    plan.run(q, k, v, o)                                          # on torch's current stream
+    plan.run(q, k, v, o)                                          # on PyTorch's current stream
 
-    q8, q_scale = attune.quantise(q, scale_block=128)             # 8 bits: k and v likewise
-    o = attune.attention(q8, k8, v8, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, scale_block=128, accuracy="accurate")
+    q8, q_scale = attune.quantise(q, scale_block=128)             # 8 bits; k and v likewise
+    o = attune.attention(q8, k8, v8, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, scale_block=128)
 
     attune.prepare(q, k, v, mask="causal")                        # before a CUDA graph's capture
     with torch.cuda.graph(graph):
         o = attune.attention(q, k, v, mask="causal")
 
-attune.torch, attune.sdpa, attune.flash, attune.flashinfer, attune.flex: PyTorch's ops and the signatures that other
-libraries have (examples/guide/torch.md).
+PyTorch's ops are in attune.torch. attune.sdpa, attune.flash, attune.flashinfer and attune.flex have the signatures of
+other libraries (pages/torch.md).
 
-PyTorch is used only when tensors of it are given. Arguments that do not fit raise ValueError or TypeError before anything runs; what
-the library refuses raises attune.Error with the status and its sentence. PyTorch's autograd trains through attention(), with gradients
-of q, k, v, biases, slopes and sinks; attention_backward() and score_gradient() compute them by hand, for NumPy too.
-"""
+PyTorch is imported only if a call gets its tensors. Arguments that do not fit raise ValueError or TypeError before
+anything runs. If the library refuses a call, attune.Error is raised with a status and a message.
+PyTorch's autograd trains through attention(), with gradients of q, k, v, biases, slopes and sinks. attention_backward()
+and score_gradient() compute the same gradients explicitly, for NumPy too."""
 from ._library import Error, version
 from ._context import Context, Plan, pin_digest
 from . import block_map
@@ -59,12 +59,12 @@ _MODULES = ("flash", "flashinfer", "flex", "sdpa", "torch")
 
 
 def __dir__():
-    """All names, those too that are imported when they are first used."""
+    """Returns all public names, including the names that are imported on first use."""
     return sorted({*globals(), *_WHEN_USED, *_MODULES})
 
 
 def __getattr__(name):
-    """What most programs never use is imported when it is."""
+    """Imports rarely used names and modules on first use."""
     if name not in _WHEN_USED and name not in _MODULES:
         raise AttributeError(f"module 'attune' has no attribute {name!r}")
     import importlib

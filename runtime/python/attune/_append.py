@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""append_kv(): rows of k and v into the cache that attention_kvcache() reads. What is settled for tensors of the same shapes, strides and choices
-is made once, as of merge()."""
+"""append_kv(): writes rows of k and v into the cache that attention_kvcache() reads. Calls with equal shapes, strides
+and choices share one plan."""
 import ctypes
 from collections import namedtuple
 
@@ -18,7 +18,7 @@ from ._problem import check_beside, whole
 from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written
 
 _ROWS, _PACKED_ROWS = "[batch, seqlen, num_heads, head_dim]", "[rows of all requests, num_heads, head_dim]"
-_MOST_PAGE_ROWS = 65536  # of a problem
+_MOST_PAGE_ROWS = 65536  # a problem's limit
 
 _Call = namedtuple("_Call", "plan template extents stride tables rows index_bytes")
 
@@ -27,39 +27,38 @@ def _check_index(name, tensor, shape, like):
     check_beside(name, tensor, like, "k")
     tensors.check_plain(name, tensor)
     if tuple(tensor.shape) != shape:
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; must be {shape}, an integer for each row of k")
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; must be {shape}, an integer per row of k")
     found = str(tensor.dtype).rpartition(".")[2]
     if found not in ("int32", "int64"):
-        raise ValueError(f"{name} is {found}; must be int32 and int64")
+        raise ValueError(f"{name} is {found}; must be int32 or int64")
     wanted, strides = 1, tensors.element_strides(name, tensor)
     for extent, stride in zip(reversed(shape), reversed(tuple(strides))):
         if extent > 1 and stride != wanted:
-            raise ValueError(f"{name} has strides {tuple(strides)}; must be a contiguous tensor (a copy is)")
+            raise ValueError(f"{name} has strides {tuple(strides)}; must be contiguous (copy the tensor)")
         wanted *= extent
     return 8 if found == "int64" else 4
 
 
 def _check_indices(given, k):
-    """Bytes of an integer of positions and row_slots."""
+    """Returns the bytes of an integer of positions and row_slots."""
     found = {
         name: _check_index(name, given[name], tuple(k.shape[:-2]), k)
         for name in ("positions", "row_slots") if given[name] is not None}
     if len(set(found.values())) > 1:
-        raise ValueError("positions and row_slots are of different types; must be int32 or int64 of both")
+        raise ValueError("positions and row_slots differ in type; both must be int32 or both int64")
     return next(iter(found.values()), 4)
 
 
 def _table_text(given):
-    """What the problem says of turning."""
+    """Returns the fields of the rotation for a problem's text."""
     cos, sin, q = given["cos"], given["sin"], given["q"]
     if (cos is None) != (sin is None):
-        raise ValueError("cos and sin go together; must be both or none")
+        raise ValueError("one of cos and sin is given; give both or neither")
     if cos is None:
         if q is not None:
-            raise ValueError("q is given without cos and sin; must be q with the angles by which it is turned")
+            raise ValueError("q is given without cos and sin; give all three, or none of them")
         if given["interleaved"]:
-            raise ValueError(
-                "interleaved is true without cos and sin; must be interleaved with the angles whose pairs it says")
+            raise ValueError("interleaved is True without cos and sin; give cos and sin, whose pairs it describes")
         return ""
     for name, table in (("cos", cos), ("sin", sin)):
         check_beside(name, table, given["k"], "k")
@@ -68,15 +67,13 @@ def _table_text(given):
         if tuple(table.shape) != tuple(cos.shape) or tensors.dtype_text(table.dtype) != tensors.dtype_text(cos.dtype):
             raise ValueError(
                 f"{name} is {tensors.dtype_text(table.dtype)} of shape {tuple(table.shape)} and cos "
-                f"{tensors.dtype_text(cos.dtype)} of "
-                f"{tuple(cos.shape)}; must be tables alike")
+                f"{tensors.dtype_text(cos.dtype)} of {tuple(cos.shape)}; both must have the same dtype and shape")
         if tensors.dtype_text(table.dtype) not in ("fp32", "bf16", "fp16"):
-            raise ValueError(f"{name} is {tensors.dtype_text(table.dtype)}; must be fp32, bf16 and fp16")
+            raise ValueError(f"{name} is {tensors.dtype_text(table.dtype)}; must be fp32, bf16 or fp16")
     if not 1 <= cos.shape[1] <= given["k"].shape[-1] // 2:
         raise ValueError(
-            f"cos has shape {tuple(cos.shape)}; must be 1 to {given['k'].shape[-1] // 2} columns, half of those that "
-            f"are turned"
-        )
+            f"cos has shape {tuple(cos.shape)}; must have 1 to {given['k'].shape[-1] // 2} columns, half of k's "
+            f"rotated columns")
     return (f",rotary={tensors.dtype_text(cos.dtype)},rotary_dim={2 * cos.shape[1]}" +
             (",rotary_interleaved=1" if given["interleaved"] else "") + ("" if q is None else ",rotary_q=1"))
 
@@ -91,42 +88,38 @@ def _check_rows(given):
         tensors.check_plain(name, tensor)
         tensors.check_rank(name, tensor, dimensions)
         if tuple(tensor.shape[:-2]) != tuple(k.shape[:-2]):
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)} and k {tuple(k.shape)}; must be as many rows")
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)} and k {tuple(k.shape)}; must have as many rows")
     if tuple(v.shape[:-1]) != tuple(k.shape[:-1]):
-        raise ValueError(f"v has shape {tuple(v.shape)} and k {tuple(k.shape)}; must be the same but for head_dim")
+        raise ValueError(f"v has shape {tuple(v.shape)} and k {tuple(k.shape)}; must be equal but for head_dim")
     if q is not None and q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"q has shape {tuple(q.shape)} and k {tuple(k.shape)}; must be the same head_dim")
+        raise ValueError(f"q has shape {tuple(q.shape)} and k {tuple(k.shape)}; both must have the same head_dim")
 
 
 def _problem(given, lists, seqlen_q, dtype_kv, kv_factors):
-    """The problem's text, and whether rows are packed."""
+    """Returns the problem's text."""
     k, v, k_cache, v_cache, q = (given[name] for name in ("k", "v", "k_cache", "v_cache", "q"))
     _check_rows(given)
     by_place, packed = given["row_slots"] is not None, len(k.shape) == 3
     if packed and lists["q_begins"] is None and not by_place:
         raise ValueError(
             f"k has shape {tuple(k.shape)}; must be {_ROWS}, or {_PACKED_ROWS} with q_begins and seqlen_q, or with "
-            f"row_slots"
-        )
+            f"row_slots")
     if by_place and packed and lists["q_begins"] is None and given["positions"] is None and given["cos"] is not None:
         raise ValueError(
-            "row_slots is given with cos and sin, without positions and q_begins; must be one of them, which says "
-            "where rows stand"
-        )
+            "row_slots is given with cos and sin, without positions and q_begins; give positions or q_begins, which "
+            "tell the position of each row")
     if by_place and given["cos"] is not None and given["positions"] is None and lists["kv_lengths"] is None:
         raise ValueError(
-            "row_slots is given with cos and sin, without positions and kv_lengths; must be one of them, which says "
-            "where rows stand"
-        )
+            "row_slots is given with cos and sin, without positions and kv_lengths; give positions or kv_lengths, "
+            "which tell the position of each row")
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
         check_beside(name, tensor, k, "k")
         tensors.check_plain(name, tensor)
         tensors.check_rank(name, tensor, _PAGES if by_place or lists["page_table"] is not None else _SLOTS)
     if tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]) or k_cache.shape[2] != k.shape[-2]:
         raise ValueError(
-            f"k_cache has shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)} and k {tuple(k.shape)}; must be "
-            f"the same heads, "
-            "and caches alike but for their head_dim")
+            f"k_cache has shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)} and k {tuple(k.shape)}; all "
+            "must have the same heads, and caches must be equal but for their head_dim")
     dtypes = _dtypes(k, k_cache, v_cache, dtype_kv, "k")
     if not packed:
         batch, rows = k.shape[:2]
@@ -142,8 +135,8 @@ def _problem(given, lists, seqlen_q, dtype_kv, kv_factors):
     heads_kv = k.shape[-2]
     heads = heads_kv if q is None else q.shape[-2]
     text = (
-        f"op=append_kv,{dtypes},head_dim_qk={k.shape[-1]},head_dim_v={v.shape[-1]},heads={heads}/{heads_kv},batch={batch},seqlen_q={rows},"
-        f"seqlen_kv={longest}")
+        f"op=append_kv,{dtypes},head_dim_qk={k.shape[-1]},head_dim_v={v.shape[-1]},heads={heads}/{heads_kv},"
+        f"batch={batch},seqlen_q={rows},seqlen_kv={longest}")
     if k_cache.shape[0]:
         text += f",num_pages={k_cache.shape[0]}"
     elif batch and longest:
@@ -153,7 +146,7 @@ def _problem(given, lists, seqlen_q, dtype_kv, kv_factors):
 
 
 def _table_tensor(name, table):
-    """The struct of cos or sin without its address, and rows."""
+    """Returns the struct of cos or sin, without its address."""
     if table is None:
         return Tensor()
     row = tensors.element_strides(name, table)[0]
@@ -195,7 +188,7 @@ def _call_of(context, given, lists, seqlen_q, dtype_kv, kv_factors):
              for name in given if name != "interleaved"), *(None if tensor is None else tensors.signature(name, tensor)
                                                             for name, tensor in lists.items()))
     context = context_of(context, tensors.check_device("k", given["k"]))
-    recent = context.recent  # reload() puts another in its place
+    recent = context.recent  # reload() replaces it
     call = recent.find(key)
     if call is None:
         call = _make_call(context, given, lists, seqlen_q, dtype_kv, kv_factors)
@@ -211,7 +204,7 @@ def _refuse_overlap(at, extents):
                 continue
             if share_memory(at[name] or 0, extents[name], at[other] or 0, extents[other]):
                 raise ValueError(
-                    f"{name} and {other} overlap in memory; must be caches with memory of their own, and q_out=q")
+                    f"{name} and {other} overlap in memory; each must have memory of its own, except q_out=q")
 
 
 def _bind(call, given, lists):
@@ -249,43 +242,42 @@ def _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seql
     lists = dict(kv_lengths=kv_lengths, q_begins=q_begins, page_table=page_table, slots=slots, kv_begins=None)
     for name, tensor in (*given.items(), *lists.items()):
         if name != "interleaved" and (tensor is not None or name in ("k", "v", "k_cache", "v_cache")):
-            tensors.signature(name, tensor)  # refuses what is no tensor
+            tensors.signature(name, tensor)  # refuses other types
     if (q_begins is None) != (seqlen_q is None):
         raise ValueError(
-            "q_begins and seqlen_q go together: of packed rows the number of rows that the longest request has is "
-            "known to the caller alone; "
-            f"must be both or none, not {'q_begins' if seqlen_q is None else 'seqlen_q'} alone")
+            f"{'q_begins' if seqlen_q is None else 'seqlen_q'} is given alone; give q_begins and seqlen_q, or neither "
+            f"(seqlen_q is the most rows of a request, which only the caller knows)")
     if seqlen_q is not None and whole("seqlen_q", seqlen_q) < 0:
         raise ValueError(f"seqlen_q is {seqlen_q}; must be at least 0")
     places = [
         name for name, tensor in (("page_table", page_table), ("slots", slots), ("row_slots", row_slots))
         if tensor is not None]
     if len(places) > 1:
-        raise ValueError(f"{' and '.join(places)} are given; must be one of them")
+        raise ValueError(f"{' and '.join(places)} are given; give at most one")
     if q is None and q_out is not None:
-        raise ValueError("q_out is given without q; must be q_out with q, which it takes")
+        raise ValueError("q_out is given without q; give both or neither")
     if q is not None and q_out is None:
         given["q_out"] = tensors.empty(q, tuple(q.shape), q.dtype)
     return given, lists
 
 
 def kind_of_factors(scales, make_scales):
-    """kv_factors of the problem."""
+    """Returns the problem's kv_factors."""
     if not flag("make_scales", make_scales):
         return "keys" if are_by_key(scales) else "heads"
     for name, scale in scales.items():
         if len(getattr(scale, "shape", ())) != 3:
             raise ValueError(
-                f"{name} has shape {tuple(getattr(scale, 'shape', ()))} and make_scales is true; must be a float32 "
-                f"tensor [num_pages, "
-                "page_size, num_heads_kv], of slots likewise, which the call writes")
+                f"{name} has shape {tuple(getattr(scale, 'shape', ()))} and make_scales is True; must be a float32 "
+                "tensor [num_pages, page_size, num_heads_kv] (or of slots), which the call writes")
     return "made"
 
 
 def _checked(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None,
              row_slots=None, positions=None, cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None,
              v_scale=None, make_scales=False, dtype_kv=None, context=None):
-    """append_kv(), and how the C module may repeat it: see _quick.py."""
+    """Returns append_kv()'s result and the recipe by which the C module can repeat the call (see _quick.py), or None.
+    """
     arguments = locals()
     graph = needs_op(k, v, k_cache, v_cache, autocast=False, named=("k", "v", "k_cache", "v_cache"))
     if graph is not None:
@@ -315,27 +307,38 @@ def _checked(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=
 
 @in_graphs("append")
 def append_kv(k, v, k_cache, v_cache, kv_lengths=None, **choices):
-    """Writes rows of k and v into the cache of attention_kvcache(); turns k, and q, by rotary angles before; all in one launch.
+    """Writes rows of k and v into the cache of attention_kvcache(), after a rotary embedding of k and q if cos and sin
+    are given. All is one launch.
 
-    k, v: [batch, seqlen, num_heads_kv, head_dim], the new tokens of each request; or with q_begins (int32 [batch + 1]) the rows of all requests end to
-    end, [rows, num_heads_kv, head_dim], of which a request has at most `seqlen_q`. bf16, fp16 and fp32.
-    k_cache, v_cache, page_table, slots: as of attention_kvcache(). kv_lengths: int32 [batch], keys of each request with these new ones: row i stands at
-    position kv_lengths - rows + i. None: the cache's room.
-    row_slots: instead of page_table and slots the place of each row's key, page * page_size + key of the page; below 0: the row is not written. positions:
-    instead of kv_lengths where each row stands (of both given, positions count). Both int32, or both int64, of the shape of k's rows; k may be [rows, ..] without q_begins then.
-    All lists are read on the device by each call: a captured CUDA graph follows what they say.
+    k, v: [batch, seqlen, num_heads_kv, head_dim], the new tokens of each request. With q_begins (int32 [batch + 1]):
+    [rows, num_heads_kv, head_dim], the rows of all requests end to end, at most `seqlen_q` per request. bf16, fp16 or
+    fp32.
+    k_cache, v_cache, page_table, slots: as in attention_kvcache().
+    kv_lengths: int32 [batch], keys of each request including these new ones. Row i of `rows` new ones has position
+    kv_lengths - rows + i. None: the cache's room.
+    row_slots: the place of each row's key, instead of page_table and slots: page * page_size + key of the page. Rows
+    with a value below 0 are not written.
+    positions: the position of each row, instead of kv_lengths. If both are given, positions count.
+    row_slots and positions have the shape of k's rows, and are both int32 or both int64. With row_slots k may be [rows,
+    ..] without q_begins.
+    Each call reads all lists on the device: a replayed CUDA graph reads their new values.
 
-    cos, sin: [positions, rotary_dim / 2], fp32, bf16 or fp16 (rotary_table() makes them), by which the first rotary_dim columns of k are turned, pairs
-    being (i, i + rotary_dim / 2), or with interleaved (2 i, 2 i + 1). q: as k with its own heads, turned likewise into q_out, which may be q; a
-    new tensor where it is None. Arithmetic is fp32, rounded once.
-    k_scale, v_scale: of 8-bit caches, as of attention_kvcache(): round(value / factor) is written, clamped to the largest finite value (int8: to
-    -128 to 127, and NaN is 0). make_scales: the call makes them, and writes them into these tensors of a factor for each key and head: the largest magnitude of the row / 448
-    (of e5m2 57344, of int8 127), at least 2^-126.
+    cos, sin: [positions, rotary_dim / 2], fp32, bf16 or fp16 (rotary_table() makes them). They rotate the first
+    rotary_dim columns of k in pairs (i, i + rotary_dim / 2), or (2 i, 2 i + 1) with interleaved.
+    q: like k, with its own heads. It is rotated likewise into q_out, which may be q; None makes a new tensor.
+    Arithmetic is fp32, rounded once.
+    k_scale, v_scale: factors of 8-bit caches, as in attention_kvcache(). The cache gets round(value / factor), clamped
+    to the largest finite value (int8: to -128 to 127, and NaN becomes 0).
+    make_scales: True makes the factors and writes them into k_scale and v_scale, tensors of a factor per key and head.
+    A factor is the row's largest magnitude / 448 (e5m2: / 57344, int8: / 127), at least 2^-126.
 
-    A row whose place is not there (a position below 0, beyond the cache or the tables, a page or slot that the cache does not have) is not written.
-    q without angles becomes 0. Head dims that are no multiples of 8 from 16 on are written by copies of the caches, as a warning says once; tables whose rows do
-    not begin at multiples of 16 bytes are copied. Returns q_out, or None without q. PyTorch and NumPy (CPU); no gradients.
-    Inside a CUDA graph's capture call prepare_append_kv() before."""
+    A row without a place is not written: its position is below 0 or beyond the cache or tables, or the cache does not
+    have its page or slot. Rows of q without angles become 0 in q_out.
+    Head dims other than multiples of 8 from 16 on are written through copies of the caches; a warning says so once.
+    Tables are copied if their rows do not begin at multiples of 16 bytes.
+    Returns q_out, or None without q. Takes PyTorch and NumPy (CPU). Has no gradients. Raises ValueError or TypeError if
+    arguments do not fit, and attune.Error if the library refuses the call.
+    Before a CUDA graph's capture, call prepare_append_kv() with the same arguments."""
     result = _append(k, v, k_cache, v_cache, kv_lengths, **choices)
     tell_written(k_cache, v_cache, result,
                  *((choices["k_scale"], choices["v_scale"]) if choices.get("make_scales") else ()))
@@ -348,7 +351,7 @@ _append = quick.behind(append_kv, _checked)
 def prepare_append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None,
                       seqlen_q=None, row_slots=None, positions=None, cos=None, sin=None, interleaved=False, q=None,
                       q_out=None, k_scale=None, v_scale=None, make_scales=False, dtype_kv=None, context=None):
-    """As prepare(), for append_kv() with these arguments. Returns the plan."""
+    """Prepares append_kv() with these arguments, as prepare() does for attention(). Returns the Plan."""
     if is_between(k, k_cache, v_cache):
         k, v, k_cache, v_cache = (widened(name, x, k)
                                   for name, x in (("k", k), ("v", v), ("k_cache", k_cache), ("v_cache", v_cache)))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attention(): what most programs call. It finds the plan for its operands, which is made once for all of the same shapes, strides and
-choices, and runs it."""
+"""attention(): finds the plan for its operands, and runs it. Calls with equal shapes, strides and choices share one
+plan."""
 import sys
 from collections import namedtuple
 
@@ -18,26 +18,28 @@ from ._problem import (causal_flag, check_beside, mask_name, problem_text, scale
                        window_sides, word)
 from ._scores import scores_of
 from ._sdpa_operands import fitted, refuse_nested, subclass_of
-from ._torch import capturing, in_graphs, needs_op, ordinal_of, records_gradients, refuse_gradients, stream_address, tell_written, untraced
+from ._torch import (capturing, in_graphs, needs_op, ordinal_of, records_gradients, refuse_gradients, stream_address,
+                     tell_written, untraced)
 
-# What is settled for operands of the same shapes, strides and choices.
+# Everything that depends only on the operands' shapes, strides and choices.
 _Call = namedtuple("_Call", "plan layout out_shape out_strides out_dtype lse_shape lse_dtype")
 
 
 def _refuse_op(context, **operands):
-    """Of a call that only the op can make, which takes no Context."""
+    """Raises for a call that only attune's PyTorch op can make: the op takes no Context."""
     of_a_kind = [
         f"{name} is a {type(x).__name__}, " for name, x in operands.items()
         if type(x).__name__ not in ("Tensor", "Parameter")]
     raise ValueError(
-        f"{''.join(of_a_kind[:1])}context is {context!r} and the call goes through attune's op; accepted there are "
-        f"targets such as 'cpu:4', and None"
+        f"{''.join(of_a_kind[:1])}context is {context!r} and the call goes through attune's op; context must be None "
+        f"or a target such as 'cpu:4'"
     )
 
 
 def choices_of(mask, window, scale, is_causal, dtype=None, dtype_kv=None, out_dtype=None, accuracy="accurate",
                v_layout="rows", scale_block=0):
-    """The keywords of problem_text() in one form each, which can be compared; what is not understood is refused."""
+    """Returns the keywords of problem_text() in one normal form each, which can be compared. Raises if one is not
+    understood."""
     return (mask if mask is None or type(mask) is str else mask_name(mask, False, 0, 0),
             None if window is None else window_sides(window), softmax_scale(scale), causal_flag(is_causal),
             None if dtype is None else tensors.dtype_text(dtype),
@@ -47,7 +49,7 @@ def choices_of(mask, window, scale, is_causal, dtype=None, dtype_kv=None, out_dt
 
 
 def _check_out(out, q, out_dtype):
-    """The dtype of out, which the problem gets for 8-bit operands."""
+    """Returns the dtype of out. The problem gets it if the operands have 8 bits."""
     check_beside("out", out, q)
     tensors.check_rank("out", out, tensors.DIMENSIONS[tensors.ROWS])
     found, own = tensors.dtype_text(out.dtype), tensors.dtype_text(q.dtype)
@@ -56,12 +58,13 @@ def _check_out(out, q, out_dtype):
     else:
         accepted = (own,)
     if found not in accepted:
-        raise ValueError(f"out is {found} and q is {own}; must be an out of {' or '.join(accepted)}")
+        raise ValueError(f"out is {found} and q is {own}; out must be {' or '.join(accepted)}")
     return found
 
 
 def _strides_like(q, v):
-    """Strides of a new o [batch, seqlen_q, num_heads, head_dim_v] whose axes stand in memory as q's do; None where that is the order of its shape."""
+    """Returns strides for a new o [batch, seqlen_q, num_heads, head_dim_v] whose axes have the same order in memory as
+    q's. None if a contiguous o has that order."""
     shape = (q.shape[0], q.shape[2], q.shape[1], v.shape[3])
     batch, heads, rows, columns = strides_in_order(shape, order_of(q.transpose(1, 2)))
     found = batch, rows, heads, columns
@@ -70,7 +73,7 @@ def _strides_like(q, v):
 
 
 def _empty(q, shape, strides, dtype):
-    """A new o; strides: None, or those that it has."""
+    """Returns a new o with these strides; None: contiguous."""
     return tensors.empty(q, shape, dtype) if strides is None else sys.modules["torch"].empty_strided(
         shape, strides, dtype=dtype, device=q.device)
 
@@ -99,17 +102,17 @@ def _make_call(context, q, k, v, out, o_strides, keywords, scores):
 
 
 def _call_of(context, q, k, v, out, o_strides, choices, keywords, scores):
-    """The call that is kept, or a new one. o_strides: those of a new o, None for rows one after the other."""
+    """Returns the kept call for these operands, or makes one. o_strides: strides of a new o; None: contiguous."""
     key = (tensors.signature("q", q), tensors.signature("k", k), tensors.signature("v", v),
            None if out is None else tensors.signature("out", out), choices, None if scores is None else scores.key)
     target = tensors.check_device("q", q)
     context = context_of(context, target)
-    recent = context.recent  # reload() puts another in its place
+    recent = context.recent  # reload() replaces it
     ordered = key if o_strides is None else (*key, o_strides)
     call = recent.find(ordered)
     if call is None and o_strides is not None and capturing(ordinal_of(target), stream_address(
             None, ordinal_of(target))):
-        call = recent.find(key)  # what prepare() made: its o is copied into its order
+        call = recent.find(key)  # made by prepare(): its o is copied into the wanted order
     if call is None:
         call = _make_call(context, q, k, v, out, o_strides, keywords, scores)
         recent.keep(ordered, call)
@@ -121,7 +124,8 @@ def _checked(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=F
              dtype=None, dtype_kv=None, context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None,
              mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None, score_mod=None, mask_mod=None,
              sinks=None, block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0, deterministic=None):
-    """attention(), and how the C module may repeat it: see _quick.py."""
+    """Returns attention()'s result and the recipe by which the C module can repeat the call (see _quick.py), or None.
+    """
     return _computed(False, **locals())
 
 
@@ -129,11 +133,12 @@ def _computed(follows_q, q, k, v, mask, window, scale, out, return_lse, is_causa
               scale_block, accuracy, v_layout, out_dtype, dtype, dtype_kv, context, softcap, bias, relative_bias,
               alibi_slopes, mask_tensor, key_lengths, documents, prefix, chunk, score_mod, mask_mod, sinks, block_map,
               pad_head_dim, dropout_p, seed, offset, deterministic):
-    """As _checked(). follows_q: a new o has its axes in memory as q has, wherever this function makes it."""
+    """Implements _checked(). follows_q: a new o has the same order of axes in memory as q, if this function makes it.
+    """
     given = locals()
     del given["follows_q"]
     if deterministic is not None:
-        is_deterministic(deterministic)  # refuses what is no answer; gradients alone ask
+        is_deterministic(deterministic)  # refuses other values; only gradients use it
     flag_or_none("pad_head_dim", pad_head_dim)
     return_lse = flag("return_lse", return_lse)
     graph = needs_op(q, k, v)
@@ -169,59 +174,85 @@ def _computed(follows_q, q, k, v, mask, window, scale, out, return_lse, is_causa
     result = (o, lse) if return_lse else o
     if score_mod is not None or mask_mod is not None or block_map is not None or (dropout_p and
                                                                                   not tensors.is_torch(seed)):
-        return result, None  # a seed that is a number is seldom the same again
+        return result, None  # a number as seed rarely repeats
     return result, lambda **shown: quick.recipe_of_attention(call, operands, given, scores, kept, stream, **shown)
 
 
 @in_graphs("attend")
 def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **choices):
-    """softmax(scale * q k^T + mask) v, on the device that holds the tensors. PyTorch's autograd gets gradients of q, k,
-    v, bias, relative_bias, alibi_slopes, sinks and what score_mod reads, once.
+    """Returns softmax(scale * q k^T + mask) v, computed on the tensors' device.
 
-    q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv, num_heads_kv,
-    head_dim_v], of PyTorch or NumPy and one dtype: bf16, fp16 or fp32. num_heads_kv divides num_heads_q. PyTorch's own
-    scaled_dot_product_attention has [batch, num_heads, seqlen, head_dim]: give x.transpose(1, 2) of such tensors, which copies nothing.
-    Head dims are multiples of 8 from 16 to 576, of v to 512 (8 bits: to 256). Others below that are computed in copies with columns of zeros,
-    and o is a view of a wider tensor: a warning says so once, pad_head_dim=True says that you know, False refuses.
-    Tensors begin at multiples of 16 bytes, are contiguous in head_dim, and their other strides are multiples of 16 bytes, or 0.
+    PyTorch's autograd gets first derivatives with respect to q, k, v, bias, relative_bias, alibi_slopes, sinks and the
+    tensors that score_mod reads.
 
-    mask: None or "none"; "causal_top_left": query i sees keys 0 to i, as PyTorch's is_causal; "causal_bottom_right": the last query sees
-    all keys, as in FlashAttention; "causal" or is_causal=True: either, for as many queries as keys alone.
-    window: (left, right), keys visible on each side of the diagonal, None for all: (1023, 0) is a causal sliding window of 1024 keys.
-    The diagonal is that of the mask; without one it ends at the last key. scale: a number, by default 1 / sqrt(head_dim).
+    q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim], v: [batch, seqlen_kv,
+    num_heads_kv, head_dim_v], of PyTorch or NumPy. All have one dtype: bf16, fp16 or fp32. num_heads_kv divides
+    num_heads_q.
+    PyTorch's own scaled_dot_product_attention has [batch, num_heads, seqlen, head_dim]: give x.transpose(1, 2) of such
+    tensors, which copies nothing.
+    Head dims are multiples of 8 from 16 to 576; v's at most 512 (8 bits: at most 256). Others below that are computed
+    in copies padded with zero columns, and o is a view of a wider tensor. A warning says so once; pad_head_dim=True
+    silences it, False refuses such calls.
+    Tensors begin at multiples of 16 bytes and are contiguous in head_dim. Their other strides are multiples of 16
+    bytes, or 0.
 
-    Returns o [batch, seqlen_q, num_heads_q, head_dim_v], or `out`; with return_lse (o, lse), lse the natural logarithm of each row's sum,
-    fp32 [batch, num_heads_q, seqlen_q]. A row that sees no key has o = 0 and lse = -inf.
+    mask: None or "none": all keys are visible. "causal_top_left": query i sees keys 0 to i, as with PyTorch's
+    is_causal. "causal_bottom_right": the last query sees all keys, as in FlashAttention. "causal" or is_causal=True:
+    either of the two; needs as many queries as keys.
+    window: (left, right), the number of keys visible on each side of the diagonal, None for all. (1023, 0) is a causal
+    sliding window of 1024 keys. The diagonal is the mask's; without a mask it ends at the last key.
+    scale: a number, by default 1 / sqrt(head_dim).
 
-    8-bit tensors (quantise() makes them): q of e4m3, k and v of e4m3 or e5m2; NumPy's are uint8 with dtype (and dtype_kv) by name.
-    q_scale, k_scale, v_scale: their factors, required: a number (1.0: values as they stand) or float32 of shape [], [batch, heads] or, with
-    scale_block rows sharing one, [batch, heads, blocks]; scale_block may be a pair (of q, of k and v). accuracy: accurate or fast.
-    v_layout: transposed for v of shape [batch, num_heads_kv, head_dim_v, seqlen_kv]. out_dtype: bf16 (default with PyTorch) or fp16.
+    Returns o [batch, seqlen_q, num_heads_q, head_dim_v], or `out`. With return_lse returns (o, lse); lse is the natural
+    logarithm of each row's sum of exponentials, fp32 [batch, num_heads_q, seqlen_q]. A row that sees no key has o = 0
+    and lse = -inf.
+    Raises ValueError or TypeError if arguments do not fit, and attune.Error if the library refuses the call.
 
-    fp32 on a GPU: accuracy="fast" multiplies in tf32 (errors of about 3e-4), "split" takes each number as two of tf32 (about 1e-6; NaN
-    where an operand is infinite), "accurate" is fp32 arithmetic by the slow reference kernel. CPUs compute in fp32 whatever it says.
+    8-bit tensors (quantise() makes them): q is e4m3; k and v are e4m3 or e5m2. NumPy arrays are uint8, with dtype (and
+    dtype_kv) by name.
+    q_scale, k_scale, v_scale: their factors, required. Each is a number (1.0: values are used unchanged) or float32 of
+    shape [] or [batch, heads], or [batch, heads, blocks] if scale_block rows share a factor. scale_block may be a pair
+    (for q, for k and v). accuracy: "accurate" or "fast".
+    v_layout: "transposed" if v has shape [batch, num_heads_kv, head_dim_v, seqlen_kv]. out_dtype: bf16 (PyTorch's
+    default) or fp16.
 
-    Score features, applied in this order, on tensors beside q; an axis of 1, and missing axes in front, repeat:
-    softcap: scores become softcap * tanh(score / softcap). bias: fp32, bf16 or fp16 [batch, num_heads_q, seqlen_q, seqlen_kv] is added; at
-    or below -1e30 it hides the key. relative_bias: [num_heads_q, seqlen_q + seqlen_kv - 1] is added by key - row + seqlen_q - 1.
-    alibi_slopes: fp32 [batch, num_heads_q] (alibi_slopes() makes them): less slope * distance from the diagonal. mask_tensor: bool [batch,
-    num_heads_q, seqlen_q, seqlen_kv], False hides. key_lengths: int32 [batch], later keys are hidden. documents: int32 ids [batch, seqlen],
-    or a pair (of rows, of keys): keys of other documents are hidden. prefix: int32 [batch], causal, but all rows see so many first keys.
-    chunk: keys of other chunks of so many positions are hidden. sinks: [num_heads_q], logits that join the denominator and lse.
-    block_map: what attune.block_map makes: of these masks, built once for many calls, or a mask by itself, of blocks (block-sparse).
-    score_mod, mask_mod: a function as of torch.nn.attention.flex_attention, (score, b, h, q_idx, kv_idx) or (b, h, q_idx, kv_idx), text of
-    the score language, or what attune.score_mod() and attune.mask_mod() made of them; score_mod stands between softcap and bias.
+    fp32 on a GPU: accuracy="fast" multiplies in tf32 (errors of about 3e-4). "split" writes each number as the sum of
+    two tf32 numbers (errors of about 1e-6; NaN where an operand is infinite). "accurate" computes in fp32 with the slow
+    reference kernel. CPUs always compute in fp32.
 
-    dropout_p: of the softmax's weights so many are dropped, the others multiplied by 1 / (1 - dropout_p), of dropout_p to the nearest 1/256
-    (dropout_rate()). lse is that without dropout. seed: a whole number, or an int64 tensor of one element on q's device, which a replayed graph
-    reads anew; None: PyTorch's generator of that device draws one for each call. offset: likewise, of calls that share a seed: any
-    other drops other places. Equal seeds and offsets drop the same in every kernel and on every device; dropout_mask() says what.
+    Score features apply in this order. Their tensors are on q's device. Axes of size 1 and missing leading axes
+    broadcast.
+    softcap: scores become softcap * tanh(score / softcap).
+    score_mod, mask_mod: a function as for torch.nn.attention.flex_attention, (score, b, h, q_idx, kv_idx) or (b, h,
+    q_idx, kv_idx), or text of the score language, or a result of attune.score_mod() or attune.mask_mod(). score_mod
+    applies between softcap and bias.
+    bias: fp32, bf16 or fp16 [batch, num_heads_q, seqlen_q, seqlen_kv], is added. A bias of -1e30 or below hides the
+    key.
+    relative_bias: [num_heads_q, seqlen_q + seqlen_kv - 1], is added; the last index is key - row + seqlen_q - 1.
+    alibi_slopes: fp32 [batch, num_heads_q] (alibi_slopes() makes them); slope * distance from the diagonal is
+    subtracted.
+    mask_tensor: bool [batch, num_heads_q, seqlen_q, seqlen_kv]; False hides the key.
+    key_lengths: int32 [batch]; keys from this index on are hidden.
+    documents: int32 ids [batch, seqlen], or a pair (of rows, of keys); keys of other documents are hidden.
+    prefix: int32 [batch]; a causal mask, except that all rows see this many first keys.
+    chunk: positions per chunk; keys of other chunks are hidden.
+    sinks: [num_heads_q], logits that are added to the denominator and to lse.
+    block_map: a result of attune.block_map: either these masks' map, built once for many calls, or a block-sparse mask
+    itself.
 
-    deterministic: of gradients, as of attention_backward(): None does as torch.use_deterministic_algorithms() says when the backward runs. What this
-    function returns has the same bits in every run.
+    dropout_p: the share of softmax weights that are dropped, to the nearest 1/256 (dropout_rate()). The others are
+    multiplied by 1 / (1 - dropout_p). lse is the value without dropout.
+    seed: a whole number, or an int64 tensor of one element on q's device, which a replayed graph reads anew. None:
+    PyTorch's generator of that device draws one per call. offset: likewise, for calls that share a seed; another offset
+    drops other weights. Equal seeds and offsets drop the same weights in every kernel and on every device;
+    dropout_mask() returns them.
 
-    context: an attune.Context, or its target: "cpu:4" takes 4 threads, where by default all cores that the process may use are taken
-    (torch.set_num_threads and OMP_NUM_THREADS have no effect). Inside a CUDA graph's capture: call prepare() before."""
+    deterministic: for the gradients, as in attention_backward(). None follows torch.use_deterministic_algorithms() at
+    the time of the backward. The result of this function has the same bits in every run.
+
+    context: an attune.Context or its target. "cpu:4" takes 4 threads. By default a CPU call takes all cores that the
+    process may use (torch.set_num_threads and OMP_NUM_THREADS have no effect).
+    Before a CUDA graph's capture, call prepare() with the same arguments."""
     if out is not None or choices:
         try:
             result = _attend(q, k, v, mask, window, scale, out, return_lse, **choices)
@@ -241,19 +272,20 @@ _FILLED = dict(zip(_NAMES[_REQUIRED:], _DEFAULTS))
 
 
 def _of_adapter(follows_q, q, k, v, *rest, **choices):
-    """As _checked(), of [batch, num_heads, seqlen, head_dim] that kernels read as they stand. Returns o [batch, seqlen_q, num_heads, head_dim_v]."""
+    """Implements _checked() for [batch, num_heads, seqlen, head_dim] that kernels can read in place. Returns o [batch,
+    seqlen_q, num_heads, head_dim_v] and the recipe."""
     given = {**_FILLED, **dict(zip(_NAMES[_REQUIRED:], rest)), **choices}
     return _computed(follows_q, *(x.transpose(1, 2) for x in (q, k, v)), **given)
 
 
 def _shown(result, change):
-    """What attention() returned, with the o that change() makes of its own."""
+    """Returns attention()'s result with change(o) in place of o."""
     return (change(result[0]), result[1]) if isinstance(result, tuple) else change(result)
 
 
 def _heads_first(*arguments, **choices):
-    """As _checked(), of operands and o that have their heads before their rows, and may be any that PyTorch's SDPA takes. o's memory has the order of
-    query's axes."""
+    """Implements _checked() for q, k, v and o [batch, num_heads, seqlen, head_dim], for all operands that PyTorch's
+    SDPA takes. The axes of o have the same order in memory as query's."""
     q, k, v, *rest = arguments
     if records_gradients(q, k, v):
         return _train_heads_first(q, k, v, *rest, **choices), None
@@ -274,7 +306,8 @@ def _train_heads_first(q, k, v, *rest, **choices):
 
 
 def _from_heads_first(*arguments, **choices):
-    """As _checked(), of operands that have their heads before their rows and lie in memory in any way; o has its rows first and no gaps."""
+    """Implements _checked() for q, k and v [batch, num_heads, seqlen, head_dim] in any memory order. Returns a
+    contiguous o [batch, seqlen_q, num_heads, head_dim_v]."""
     q, k, v, *rest = arguments
     refuse_nested(q, k, v)
     fit = [readable(x) if x.dim() == 4 else x for x in (q, k, v)]
@@ -284,9 +317,10 @@ def _from_heads_first(*arguments, **choices):
 
 
 def _entry(checked, name, train=None):
-    """For adapters, whose tensors of PyTorch are [batch, num_heads, seqlen, head_dim]: arguments of attention(), q, k and v by place,
-    without out. Of tensors of known calls no views are made. torch.compile traces _graph.<name>(). train: what
-    calls that autograd records take at once."""
+    """Returns the function that adapters call with PyTorch tensors [batch, num_heads, seqlen, head_dim].
+
+    It takes attention()'s arguments without out; q, k and v are positional. Known calls make no views of the tensors.
+    torch.compile traces _graph.<name>(). train: called directly if autograd records the call."""
     call = quick.without_recipe(checked)
     if module is not None:
         call = quick.function(checked, "attention", quick.parameters_of(_checked), contexts=False)
@@ -313,9 +347,11 @@ def prepare(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=Fa
             dtype_kv=None, context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None,
             mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None, score_mod=None, mask_mod=None,
             sinks=None, block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0, deterministic=None):
-    """All that attention() needs with these arguments, made ahead: the kernel is compiled and loaded, and the workspace is there that
-    runs inside a CUDA graph's capture use. Computes nothing. Returns the Plan; calls that graphs replay at the same time need
-    Plan.run() with workspaces of their own."""
+    """Prepares attention() with these arguments: compiles and loads the kernel, and makes the workspace that CUDA
+    graphs use.
+
+    Computes nothing. Returns the Plan. Graphs that are replayed at the same time need Plan.run() with a workspace per
+    graph."""
     given = locals()
     flag("return_lse", return_lse)
     if is_between(q, k, v):

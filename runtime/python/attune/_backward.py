@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attention_backward(): gradients of attention's q, k and v. As _attention.py, what is settled for tensors of the same shapes, strides and
-choices is made once. _autograd.py calls it for PyTorch's autograd."""
+"""attention_backward(): gradients of attention with respect to q, k and v. Calls with equal shapes, strides and choices
+share one plan. _autograd.py calls it for PyTorch's autograd."""
 import ctypes
 import sys
 from collections import namedtuple
@@ -21,28 +21,27 @@ from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_ad
 _GRADIENTS = (("q", "dq"), ("k", "dk"), ("v", "dv"))
 FEATURES = ("softcap", "bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix",
             "chunk", "score_mod", "mask_mod", "sinks", "dropout_p", "seed", "offset")
-_OF_TENSORS = ("dout", "dq", "dk", "dv", "dscores")  # of attune_gradient_operands
-_INPUTS = ("q", "k", "v", "o")  # by the names of attune_operands; dout stands among the gradients
+_OF_TENSORS = ("dout", "dq", "dk", "dv", "dscores")  # fields of attune_gradient_operands
+_INPUTS = ("q", "k", "v", "o")  # fields of attune_operands; dout is among the gradients
 
 _Call = namedtuple("_Call", "plan template gradients extents")
 
 
 def gradients_asked(gradients):
-    """The words of attune_problem.gradients for a text such as "qk", or three flags (of q, k and v)."""
+    """Returns the text of attune_problem.gradients for a text such as "qk", or for three flags (of q, k and v)."""
     asked = gradients
     if isinstance(gradients, (tuple, list)) and len(gradients) == 3:
         asked = "".join(name for name, wanted in zip("qkv", gradients)
                         if flag("gradients", wanted, "q, k, v, .. or three flags, each True or False"))
     if not isinstance(asked, str) or not asked or "".join(name for name in "qkv" if name in asked) != asked:
         raise ValueError(
-            f"gradients is {gradients!r}; must be q, k, v, qk, qv, kv, qkv and three flags (of q, k and v), one of "
-            f"them True"
-        )
+            f"gradients is {gradients!r}; must be q, k, v, qk, qv, kv, qkv, or three flags (of q, k and v), at least "
+            f"one of them True")
     return asked
 
 
 def gradient_like(x):
-    """New memory for a gradient: strides in the order of x, without gaps."""
+    """Returns new memory for a gradient: the axes in x's memory order, without gaps."""
     if tensors.is_torch(x):
         torch = sys.modules["torch"]
         repeats = any(stride == 0 and extent > 1 for stride, extent in zip(x.stride(), x.shape))
@@ -54,7 +53,7 @@ def gradient_like(x):
 
 
 def readable_lse(name, tensor):
-    """lse or dlse (None: None), or a copy of it: the library reads rows side by side, without repeats."""
+    """Returns lse or dlse (None: None), or a copy of it. The library needs contiguous rows without broadcast axes."""
     if tensor is None or len(tensor.shape) != 3:
         return tensor
     strides = tensors.element_strides(name, tensor)
@@ -68,7 +67,8 @@ def readable_lse(name, tensor):
 
 
 def readable_saved(dout, q, k, v, o, lse):
-    """What a backward begins with, in copies where hooks gave saved tensors back at other addresses or in another order of memory."""
+    """Returns the tensors that a backward starts from. Those that hooks gave back at other addresses or in another
+    memory order are copied."""
     return *(readable(x) if x.dim() == 4 else x for x in (dout, q, k, v, o)), readable_lse("lse", lse)
 
 
@@ -77,7 +77,7 @@ def _struct_of(extent):
 
 
 def _extents(problem, target, given):
-    """Of each operand by name, checked against the problem."""
+    """Returns the extent of each operand by name. Raises if one does not fit the problem."""
     p, q = problem, given["q"]
     dtype = tensors.DTYPES[p.dtype]
     rows, keys = (p.batch, p.seqlen_q, p.num_heads_q), (p.batch, p.seqlen_kv, p.num_heads_kv)
@@ -97,8 +97,10 @@ def _extents(problem, target, given):
 
 
 def make_call(context, given, asked, keywords, scores, fields=()):
-    """`asked`: the fields of the problem that say which gradients are; `fields`: pairs of such a field and its value that a text cannot say without the
-    program that they are of."""
+    """Makes the call for these operands.
+
+    asked: the problem's fields that say which gradients are computed. fields: pairs of a problem's field and its value,
+    for fields whose value is a program's and has no text."""
     q, k, v = given["q"], given["k"], given["v"]
     for name, tensor in given.items():
         if tensor is not None:
@@ -124,12 +126,12 @@ def make_call(context, given, asked, keywords, scores, fields=()):
             setattr(strides, name, _struct_of(extents[name]))
     if "dlse" in extents:
         strides.dlse_batch_stride, strides.dlse_head_stride = extents["dlse"].strides[:2]
-    plan.prepare()  # captures of later steps need no call of their own
+    plan.prepare()  # later captures need no extra call
     return _Call(plan, template, strides, extents)
 
 
 def bind_call(call, given):
-    """The structs with the addresses of these tensors."""
+    """Returns the structs with these tensors' addresses, and the addresses by name."""
     operands, gradients = Operands.from_buffer_copy(call.template), GradientOperands.from_buffer_copy(call.gradients)
     at = {}
     for name in call.extents:
@@ -149,29 +151,27 @@ def _refuse_overlap(call, at):
     for number, name in enumerate(written):
         for other in (*(each for each in at if each not in written), *written[:number]):
             if share_memory(at[name] or 0, call.extents[name], at[other] or 0, call.extents[other]):
-                raise ValueError(f"{name} and {other} overlap in memory; must be {name} with memory of its own")
+                raise ValueError(f"{name} and {other} overlap in memory; {name} must have memory of its own")
 
 
 def _outputs(out, asked, q, k, v):
-    """The gradients' memory by name: what was given as `out`, or new; None of those that are not asked."""
+    """Returns the gradients' tensors by name: from `out`, or new ones; None for gradients that are not asked for."""
     if out is None:
         return {name: gradient_like(x) if letter in asked else None for (letter, name), x in zip(_GRADIENTS, (q, k, v))}
     if not isinstance(out, (tuple, list)) or len(out) != 3:
         raise ValueError(
-            f"out is {type(out).__name__}; must be None and a tuple (dq, dk, dv), None in it where a gradient is not "
-            f"asked"
-        )
+            f"out is {type(out).__name__}; must be None or a tuple (dq, dk, dv), with None for each gradient that is "
+            f"not asked for")
     for (letter, name), tensor in zip(_GRADIENTS, out):
         if (tensor is None) == (letter in asked):
             raise ValueError(
-                f"out has {'no ' if tensor is None else ''}{name}, and gradients is {asked!r}; must be tensors of "
-                f"those asked, and "
-                "None for the others")
+                f"out has {'no ' if tensor is None else ''}{name}, and gradients is {asked!r}; out must hold tensors "
+                "for the gradients asked for, and None for the others")
     return {name: tensor for (_, name), tensor in zip(_GRADIENTS, out)}
 
 
 def _padded(given, dlse, asked, out, choices):
-    """Of head dims that kernels take in wider tensors alone: see _padding.py."""
+    """Computes the gradients in wider tensors, for head dims that kernels do not take (see _padding.py)."""
     q, v = given["q"], given["v"]
     wide = widened_arguments({
         "out": None, "pad_head_dim": None, "scale": None, **choices, **{name: given[name]
@@ -203,7 +203,7 @@ def check_like_o(name, tensor, q, v):
 def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, mask=None, window=None,
                                scale=None, is_causal=False, accuracy="accurate", context=None, block_map=None,
                                pad_head_dim=None, accumulate=False, deterministic=None, **features):
-    """attention_backward() of tensors with memory, without history."""
+    """Implements attention_backward() for tensors with memory and without autograd history."""
     asked, accumulate = gradients_asked(gradients), flag("accumulate", accumulate)
     _check_accumulate(accumulate, out, q, k, v)
     deterministic, pad_head_dim = is_deterministic(deterministic), flag_or_none("pad_head_dim", pad_head_dim)
@@ -211,9 +211,8 @@ def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="q
     for name in features:
         if name not in FEATURES:
             raise TypeError(
-                f"attention_backward() has no keyword {name}; must be {', '.join(FEATURES)} and those that its text "
-                f"names"
-            )
+                f"attention_backward() has no keyword {name}; must be {', '.join(FEATURES)} or another of its "
+                f"arguments")
     given = dict(dout=dout, q=q, k=k, v=v, o=o, lse=lse)
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal)
     for name, tensor in given.items():
@@ -230,7 +229,7 @@ def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="q
 
 
 def _run(given, dlse, asked, out, accumulate, deterministic, keywords, context, scores):
-    """The gradients, and what a recipe of such calls is made of; `given`: tensors by name, which is added to."""
+    """Returns the gradients, and the parts of a recipe for such calls. Adds to `given`, tensors by name."""
     dout, q, k, v = (given[name] for name in ("dout", "q", "k", "v"))
     tensors.check_rank("dout", dout, tensors.DIMENSIONS[tensors.ROWS])
     given.update(dout=readable_operand("dout", dout), dlse=readable_lse("dlse", dlse))
@@ -259,7 +258,8 @@ def _checked_gradients(dout, q, k, v, o, lse, dlse=None, gradients="qkv", *, mas
                        is_causal=False, accuracy="accurate", context=None, softcap=None, bias=None, relative_bias=None,
                        alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None,
                        sinks=None, dropout_p=0.0, seed=None, offset=0, deterministic=False):
-    """The gradients that are asked, as the C module gives them, one or a tuple, and how it may repeat the call: see _quick.py."""
+    """Returns the gradients that are asked for in the C module's form, one or a tuple, and a recipe (see _quick.py) or
+    None."""
     arguments = locals()
     features = {name: arguments[name] for name in FEATURES if name in arguments}
     given = {name: arguments[name] for name in ("dout", *_INPUTS, "lse")}
@@ -276,14 +276,14 @@ def _checked_gradients(dout, q, k, v, o, lse, dlse=None, gradients="qkv", *, mas
 
 
 def _checked_heads_first(dout, q, k, v, o, *rest, **choices):
-    """The same, of operands and gradients that have their heads before their rows."""
+    """Implements _checked_gradients() for operands and gradients [batch, num_heads, seqlen, head_dim]."""
     found, recipe = _checked_gradients(*(x.transpose(1, 2) for x in (dout, q, k, v, o)), *rest, **choices)
     shown = tuple(x.transpose(1, 2) for x in found) if isinstance(found, tuple) else found.transpose(1, 2)
     return shown, None if recipe is None else lambda: recipe(heads_first=True)
 
 
 def _quickly(checked):
-    """`checked` without its recipe, by the C module where there is one."""
+    """Returns `checked` without its recipe, through the C module if there is one."""
     if module is None:
         return lambda *arguments, **choices: checked(*arguments, **choices)[0]
     return quick.function(checked, "attention_backward", quick.parameters_of(_checked_gradients), contexts=False)
@@ -294,10 +294,10 @@ differentiate, differentiate_heads_first = _quickly(_checked_gradients), _quickl
 
 def _check_accumulate(accumulate, out, q, k, v):
     if accumulate and out is None:
-        raise ValueError("accumulate is True and out is None; must be fp32 tensors in out, which are added to")
+        raise ValueError("accumulate is True and out is None; out must hold fp32 tensors, which are added to")
     if accumulate and is_between(q, k, v):
         raise ValueError(
-            f"accumulate is True for head dims {q.shape[3]} and {v.shape[3]}; must be a multiple of 8 from 16 on")
+            f"accumulate is True for head dims {q.shape[3]} and {v.shape[3]}; both must be multiples of 8 from 16 on")
 
 
 def check_ranks(q, k, v):
@@ -308,24 +308,33 @@ def check_ranks(q, k, v):
 @in_graphs("differentiate")
 @untraced
 def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, **choices):
-    """Gradients of attention(): what q, k and v change of a number of which dout tells what o changes, and dlse what lse changes.
+    """Returns the gradients of attention() with respect to q, k and v, given the gradients of its o and lse.
 
-    dout: as o. q, k, v: as attention() was given. o, lse: what it returned, with return_lse=True. PyTorch or NumPy, of bf16, fp16 or fp32 (lse and
-    dlse: fp32 [batch, num_heads_q, seqlen_q]); q, k, v and o in any strides that attention() takes. dout too; where its head_dim is not
-    contiguous, or rows do not begin at multiples of 16 bytes, it is copied once. dlse: None is 0.
-    gradients: "q", "kv", .., or three flags; only those are computed. Other keywords are those that attention() was given: mask, window, scale,
-    is_causal, context, pad_head_dim, block_map, the score features, and dropout_p with the seed and offset that it had. accuracy changes nothing: fp32 gradients are computed in fp32.
+    dout: the gradient of o, with o's shape. dlse: the gradient of lse; None is 0.
+    q, k, v: the tensors that attention() was given. o, lse: its results, with return_lse=True.
+    All are of PyTorch or NumPy, in bf16, fp16 or fp32. lse and dlse are fp32 [batch, num_heads_q, seqlen_q]. q, k, v, o
+    and dout have any strides that attention() takes. A dout whose head_dim is not contiguous, or whose rows do not
+    begin at multiples of 16 bytes, is copied once.
+    gradients: "q", "kv", .., or three flags; only these are computed.
+    Other keywords are those that attention() was given: mask, window, scale, is_causal, context, pad_head_dim,
+    block_map, the score features, and dropout_p with its seed and offset. accuracy changes nothing: fp32 gradients are
+    computed in fp32.
 
-    accumulate: True adds to `out`, tensors of fp32 whatever q is: parts of a sequence, of which each sees other keys, sum their gradients so, with o and
-    lse of the whole. deterministic: True gives the same bits whenever the call is repeated; False may add in another order each time, where that is
-    faster; None does as torch.use_deterministic_algorithms() says, and without PyTorch as False. Winners of `attune tune` are kept for each.
+    accumulate: True adds to `out`, fp32 tensors whatever q's dtype is. This sums the gradients of parts of a sequence
+    that see different keys; o and lse are then those of the whole sequence.
+    deterministic: True gives the same bits each time the call is repeated. False may add in another order each time,
+    where that is faster. None follows torch.use_deterministic_algorithms(), and is False without PyTorch. `attune tune`
+    keeps winners for both.
 
-    Returns (dq, dk, dv), None for what is not asked; or `out`, a tuple of the three. Each has the shape and dtype of its tensor, memory in the same
-    order of axes, without gaps. Rows that see no key, and keys that no row sees, get 0.
-    Biases, slopes and sinks take part; score_gradient() gives their own gradients. Not differentiated a second time.
+    Returns (dq, dk, dv), with None for gradients that are not asked for; or `out`, a tuple of the three. Each has its
+    tensor's shape and dtype, and the same memory order of axes, without gaps. Rows that see no key, and keys that no
+    row sees, get 0.
+    Biases, slopes and sinks take part in the scores; score_gradient() gives their own gradients. There are no second
+    derivatives.
 
-    PyTorch's autograd does all this by itself for attention() of tensors that require gradients. A call inside a CUDA graph's capture wants
-    one with the same shapes before. Raises ValueError or TypeError where arguments do not fit, attune.Error where the library refuses."""
+    PyTorch's autograd does all this for attention() of tensors that require gradients. Before a CUDA graph's capture,
+    make one call with the same shapes.
+    Raises ValueError or TypeError if arguments do not fit, and attune.Error if the library refuses the call."""
     given = dict(dlse=dlse, gradients=gradients, out=out, **choices)
     graph = needs_op(dout, q, k, v, o, lse, autocast=False, named=("dout", "q", "k", "v", "o", "lse"))
     if graph is not None:

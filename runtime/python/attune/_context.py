@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Context and Plan: the C interface on tensors. attention() in _attention.py is what most programs call; this is what it is made of."""
+"""Context and Plan: the C interface for tensors. Most programs call attention() in _attention.py, which uses these."""
 import atexit
 import contextlib
 import ctypes
@@ -14,7 +14,8 @@ from . import _tensors as tensors
 from . import _workspace as workspaces
 from ._dropout import Seeds
 from ._flags import flag
-from ._library import ContextOptions, MemoryBundle, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library, module
+from ._library import (ContextOptions, MemoryBundle, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library,
+                       module)
 from ._nvrtc import offer_nvrtc_folders
 from ._operands import Layout, factors
 from ._programs import program_of
@@ -23,12 +24,12 @@ from ._scores import give_map, named_operands
 from ._torch import capturing, on_stream, refuse_gradients, refuse_recording, stream_address, synchronize, untraced
 
 POLICIES = {"environment": -1, "default": 0, "nearest": 1, "strict": 2}
-PLANS_KEPT = 512   # of one context, by shapes and strides; the library keeps its own
-LAYOUTS_KEPT = 64  # of one plan
+PLANS_KEPT = 512  # per context, by shapes and strides; the library keeps its own
+LAYOUTS_KEPT = 64  # per plan
 OTHER_OPS = {1: "quantise", 3: "merge", 4: "attention_backward", 5: "attention_kvcache",
-             6: "append_kv"}  # of attune_op, by functions of their names
-contexts = weakref.WeakSet()  # all that are open
-plan_made = None              # of _tune_on_first_use.py: called with each context, new plan and its programs
+             6: "append_kv"}  # attune_op's values, and the functions of these ops
+contexts = weakref.WeakSet()  # all open contexts
+plan_made = None  # set by _tune_on_first_use.py: called with each context, new plan and its programs
 SCALES = ("q_scale", "k_scale", "v_scale")
 
 
@@ -38,7 +39,8 @@ _ending = False
 
 @contextlib.contextmanager
 def _under_way():
-    """Around a call that may compile: the process does not end in the middle of it, where compilers crash. Daemon threads come too late then."""
+    """Surrounds a call that may compile: the process does not end during it, because compilers would crash. Raises
+    RuntimeError in threads that come after the end began."""
     if _ending and threading.current_thread() is not threading.main_thread():
         raise RuntimeError("no plan is made any more: the interpreter is shutting down")
     token = object()
@@ -57,7 +59,7 @@ def _wait_for_plans():
         time.sleep(0.001)
 
 
-os.register_at_fork(after_in_child=_making_plans.clear)  # whoever made them stayed with the parent
+os.register_at_fork(after_in_child=_making_plans.clear)  # threads do not survive a fork
 
 
 def parse(text):
@@ -70,23 +72,23 @@ def parse(text):
 
 
 class Plan(object if module is None else module.PlanBase):
-    """What will be launched for one problem; immutable. Made by Context.plan().
+    """The kernel, config and launch that are chosen for one problem. Immutable. Made by Context.plan().
 
-    rung, kernel_template, arch, config, expected_us (None: not tuned, or too noisy a time), registers, shared_bytes, workspace_bytes: what was chosen.
-    target: cpu or cuda:N, where the operands of its runs must be. explain() says why it was chosen."""
+    The choice is in rung, kernel_template, arch, config, expected_us (None: not tuned, or the timings are too noisy),
+    registers, shared_bytes and workspace_bytes. explain() gives the reasons.
+    target: "cpu" or "cuda:N", where the operands of its runs must be."""
 
     def __init__(self, handle, problem, text):
         self.handle = handle
         self._release = weakref.finalize(self, library.attune_plan_release, handle)
-        self._release.atexit = False  # other threads may still run it, and the process gives all back
+        self._release.atexit = False  # other threads may still run it; the process frees all at its end
         self.problem, self._text = problem, text
         info = PlanInfo(size=ctypes.sizeof(PlanInfo), device_ordinal=-2)
         check(library.attune_plan_get_info(handle, ctypes.byref(info)))
         if info.device_ordinal == -2:
             raise ImportError(
-                f"libattune.so {library.attune_version().decode()} is older than this module: its plans do not say "
-                f"their device"
-            )
+                f"libattune.so {library.attune_version().decode()} is older than this module: its plans do not give "
+                f"their device")
         self.rung = RUNG_NAMES[info.rung]
         self.kernel_template = info.kernel_template.decode()
         self.arch = info.arch.decode()
@@ -104,13 +106,14 @@ class Plan(object if module is None else module.PlanBase):
         return f"<attune.Plan for {self._text} on {self.target}: {self.kernel_template} {self.config}, {self.rung}>"
 
     def explain(self):
-        """Lines that say which kernel, which rung, how old, why not another."""
+        """Returns lines that name the kernel, the rung that chose it, its age, and why other kernels were not chosen.
+        """
         return library.attune_plan_explain(self.handle).decode()
 
     def operands(self, q, k, v, o, lse=None, q_scale=None, k_scale=None, v_scale=None, captures=None, scalars=None,
                  q_position0=0, kv_position0=0, block_map=None, seed=None, offset=0):
-        """The C struct attune_operands of these tensors, checked as run() does; `kept` of it is what it points to beyond the given
-        ones."""
+        """Returns the C struct attune_operands for these tensors, checked as in run(). Its attribute `kept` holds what
+        it points to beyond the given tensors."""
         scales = (q_scale, k_scale, v_scale)
         layout = self._layout(q, k, v, o, lse, scales)
         operands = self.bind(layout, q, k, v, o, lse, scales, stream_address(None, self.ordinal))
@@ -130,7 +133,7 @@ class Plan(object if module is None else module.PlanBase):
         refuse_gradients(zip(("q", "k", "v", "o", "lse", *SCALES), (q, k, v, o, lse, *scales)))
         if self.problem.op in OTHER_OPS:
             op = OTHER_OPS[self.problem.op]
-            raise ValueError(f"this plan is of op {op}; must be one of attention (attune.{op}() runs the others)")
+            raise ValueError(f"this plan is of op {op}; must be of op attention (attune.{op}() runs such plans)")
         key = tuple(tensors.signature(name, tensor) for name, tensor in (("q", q), ("k", k), ("v", v), ("o", o)))
         key = (*key, None if lse is None else tensors.signature("lse", lse))
         layout = self._layouts.get(key)
@@ -142,14 +145,15 @@ class Plan(object if module is None else module.PlanBase):
         return layout
 
     def bind(self, layout, q, k, v, o, lse, scales, stream, fresh=False):
-        """As operands(), for tensors that are checked already but for their addresses. Numbers become factors on `stream`."""
+        """Returns operands() for tensors that are checked except for their addresses. Numbers become factors on
+        `stream`."""
         operands = layout.bind(q, k, v, o, lse, fresh)
         p = self.problem
         if tensors.DTYPES[p.dtype] not in tensors.FP8_NAMES:
             for name, scale in zip(SCALES, scales):
                 if scale is not None:
                     raise ValueError(
-                        f"{name} is given, and its tensor is {tensors.DTYPES[p.dtype]}; factors are for 8-bit tensors")
+                        f"{name} is given for a tensor of {tensors.DTYPES[p.dtype]}; only 8-bit tensors have factors")
             return operands
         blocks_q, blocks_kv = tensors.num_blocks(p.seqlen_q, p.scale_block_q), tensors.num_blocks(
             p.seqlen_kv, p.scale_block_kv)
@@ -170,28 +174,34 @@ class Plan(object if module is None else module.PlanBase):
     @untraced
     def run(self, q, k, v, o, lse=None, workspace=None, stream=None, q_scale=None, k_scale=None, v_scale=None,
             captures=None, scalars=None, q_position0=0, kv_position0=0, block_map=None, seed=None, offset=0):
-        """Computes o (and lse) from q, k and v: enqueues one launch on `stream`, by default PyTorch's current one; on the CPU it returns
-        when the work is done.
+        """Computes o (and lse) from q, k and v: enqueues one launch on `stream`, by default PyTorch's current stream.
+        On the CPU it returns when the work is done.
 
-        q: [batch, seqlen_q, num_heads_q, head_dim_qk], k: [batch, seqlen_kv, num_heads_kv, head_dim_qk], v: [batch, seqlen_kv,
-        num_heads_kv, head_dim_v], o: [batch, seqlen_q, num_heads_q, head_dim_v], of the problem's dtypes, on the plan's device, 16-byte
-        aligned, contiguous in head_dim with other strides that are multiples of 16 bytes. lse: fp32 [batch, num_heads_q, seqlen_q].
+        q: [batch, seqlen_q, num_heads_q, head_dim_qk], k: [batch, seqlen_kv, num_heads_kv, head_dim_qk], v: [batch,
+        seqlen_kv, num_heads_kv, head_dim_v], o: [batch, seqlen_q, num_heads_q, head_dim_v], of the problem's dtypes, on
+        the plan's device. They are 16-byte aligned and contiguous in head_dim; other strides are multiples of 16 bytes.
+        lse: fp32 [batch, num_heads_q, seqlen_q], or None.
         q_scale, k_scale, v_scale: factors of 8-bit tensors; see attention().
-        captures, scalars: of a problem with score features, tensors and numbers by name: "bias", "alibi_slopes", "key_lengths",
-        "documents_q" and "documents_kv" and what its programs declare; axes as of attention(). q_position0, kv_position0: where the first
-        row and key stand for programs, key_lengths, block_map, alibi, chunk and prefix; tensors by row and key have this call's alone.
-        block_map: of a problem with block_map, what attune.block_map makes. seed, offset: of a problem with dropout, as of attention(); none
-        is drawn here.
+        captures, scalars: for a problem with score features, tensors and numbers by name: "bias", "alibi_slopes",
+        "key_lengths", "documents_q", "documents_kv", and the names that its programs declare. Axes are as in
+        attention().
+        q_position0, kv_position0: positions of the first row and key, for programs, key_lengths, block_map, alibi,
+        chunk and prefix. Tensors by row and key hold only this call's rows and keys.
+        block_map: for a problem with block_map, a result of attune.block_map. seed, offset: for a problem with dropout,
+        as in attention(); the seed must be given.
 
-        workspace: by default one that the runs of this thread or stream share. Else a uint8 tensor of workspace_bytes, 256-byte
-        aligned: runs that may happen at the same time (graphs that are replayed side by side) each need one. Or the address of memory
-        that was given to init_workspace and is large enough, which cannot be checked."""
+        workspace: by default the runs of a thread or stream share one. Otherwise a uint8 tensor of workspace_bytes,
+        256-byte aligned; runs that may overlap in time (graphs replayed side by side) each need one. Or the address of
+        memory that was given to init_workspace() and is large enough, which cannot be checked.
+        Returns None. Raises ValueError or TypeError if arguments do not fit, and attune.Error if the library refuses
+        the run."""
         self._checked_run(q, k, v, o, lse, workspace, stream, q_scale, k_scale, v_scale, captures, scalars, q_position0,
                           kv_position0, block_map, seed, offset)
 
     def _checked_run(self, q, k, v, o, lse=None, workspace=None, stream=None, q_scale=None, k_scale=None, v_scale=None,
                      captures=None, scalars=None, q_position0=0, kv_position0=0, block_map=None, seed=None, offset=0):
-        """run(), and how the C module may repeat it: see _quick.py."""
+        """Implements run(); returns None and the recipe by which the C module can repeat the call (see _quick.py), or
+        None."""
         refuse_recording("Plan.run()")
         scales = (q_scale, k_scale, v_scale)
         layout = self._layout(q, k, v, o, lse, scales)
@@ -204,7 +214,7 @@ class Plan(object if module is None else module.PlanBase):
         return None, lambda: quick.recipe_of_run(self, layout, operands, q, k, v, o, lse, scales, stream)
 
     def enqueue(self, operands, stream, workspace=None):
-        """As run(), for a struct of operands() and the handle of a stream."""
+        """Implements run() for a struct of operands() and a stream's handle."""
         if workspace is not None:
             address = workspaces.given(self, workspace, stream)
             return check(library.attune_run(self.handle, ctypes.byref(operands), address, self.workspace_bytes, stream))
@@ -221,8 +231,11 @@ class Plan(object if module is None else module.PlanBase):
     @untraced
     def launcher(self, q, k, v, o, lse=None, stream=None, q_scale=None, k_scale=None, v_scale=None, captures=None,
                  scalars=None, q_position0=0, kv_position0=0, block_map=None, seed=None, offset=0):
-        """A function without arguments that repeats this very run at the least cost, in a workspace of its own: for benchmarks and graph
-        capture. Arguments as of run(). One thread and one stream at a time may call it; keep it as long as a graph that captured it."""
+        """Returns a function without arguments that repeats this run at the least cost, in a workspace of its own, for
+        benchmarks and graph capture.
+
+        Arguments are those of run(). One thread and one stream at a time may call the function. Keep it as long as a
+        graph that captured it."""
         scales = (q_scale, k_scale, v_scale)
         layout = self._layout(q, k, v, o, lse, scales)
         stream = stream_address(stream, self.ordinal)
@@ -230,7 +243,7 @@ class Plan(object if module is None else module.PlanBase):
         operands = self._with_scores(operands, captures, scalars, q_position0, kv_position0, block_map, seed, offset)
         workspace = workspaces.own(self, stream, "Plan.launcher()")
         address = None if workspace is None else workspace.address
-        keep = (self, q, k, v, o, lse, operands, workspace)  # the addresses stay good as long as the function
+        keep = (self, q, k, v, o, lse, operands, workspace)  # keeps these addresses valid as long as the function
         if module is not None:
             return module.launcher(self.ordinal, self.handle.value, ctypes.addressof(operands), address or 0,
                                    self.workspace_bytes, stream or 0, keep)
@@ -243,9 +256,11 @@ class Plan(object if module is None else module.PlanBase):
         return launch
 
     def prepare(self):
-        """Makes what runs inside a CUDA graph's capture need, so that they may be captured: call it before. Each graph has workspaces of its
-        own; but without the C module, or with a driver that does not tell when a graph is gone, all captured runs of this plan share one, and graphs
-        that are replayed at the same time must be given others (workspace= of run())."""
+        """Prepares runs inside a CUDA graph's capture; call it before the capture.
+
+        Each graph gets its own workspace. Without the C module, or if the driver does not report that a graph is gone,
+        all captured runs of this plan share one workspace. Then graphs that are replayed at the same time need
+        run(workspace=)."""
         if self.ordinal < 0 or self.graph_workspace is not None or workspaces.of_graphs():
             return
         stream = stream_address(None, self.ordinal)
@@ -254,8 +269,8 @@ class Plan(object if module is None else module.PlanBase):
             synchronize(self.ordinal)  # other streams will use it
 
     def init_workspace(self, address, stream=None):
-        """Zeroes what this plan needs zeroed of the memory at an address: once before its first run there, and again after a run of another
-        plan there."""
+        """Zeroes the parts of the memory at `address` that this plan needs zeroed: before its first run there, and
+        after another plan's run there."""
         check(
             library.attune_workspace_init(self.handle, address, self.workspace_bytes,
                                           stream_address(stream, self.ordinal)))
@@ -268,17 +283,22 @@ if module is not None:
 class Context:
     """A device with its stores, bundles and loaded kernels. Thread-safe.
 
-    target: auto, cuda, cuda:N, cpu (all cores this process may use) or cpu:THREADS. store: a file, "" for none, None for the
-    default. bundles: folders and files of `attune export`, or bytes of such a file. policy: environment ($ATTUNE_POLICY), default, nearest or strict. no_jit: never
-    compile. capture_file: problems seen, for `attune tune --captured`. pin: a file of `attune pin`, of which what it names is run or
-    refused; "" for none, None for $ATTUNE_PIN."""
+    target: "auto", "cuda", "cuda:N", "cpu" (all cores that this process may use) or "cpu:THREADS".
+    store: a file, "" for none, None for the default store. bundles: folders and files of `attune export`, or the bytes
+    of such a file.
+    policy: "environment" ($ATTUNE_POLICY), "default", "nearest" or "strict". no_jit: True never compiles.
+    capture_file: the file that seen problems are written to, for `attune tune --captured`.
+    pin: a file of `attune pin`; only the kernels that it names run, others are refused. "" for none, None for
+    $ATTUNE_PIN.
+    Raises ValueError or TypeError if an argument does not fit, and attune.Error if the device, a store or a bundle
+    cannot be used."""
 
     def __init__(self, target="auto", store=None, bundles=(), policy="environment", no_jit=False, capture_file=None,
                  pin=None):
         if policy not in POLICIES:
             raise ValueError(f"policy is {policy!r}; must be {', '.join(POLICIES)}")
         if not isinstance(target, str) or "\0" in target:
-            raise ValueError(f"target is {target!r}; must be auto, cuda, cuda:N, cpu and cpu:THREADS")
+            raise ValueError(f"target is {target!r}; must be auto, cuda, cuda:N, cpu or cpu:THREADS")
         options = ContextOptions()
         library.attune_context_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
         options.target = target.encode()
@@ -301,9 +321,9 @@ class Context:
         self.target, self.store = target, None if store is None else str(store)
         contexts.add(self)
         self._destroy = weakref.finalize(self, library.attune_context_destroy, handle)
-        self._destroy.atexit = False  # as of plans
+        self._destroy.atexit = False  # as in Plan
         self.recent = Recent(PLANS_KEPT)
-        self._calls = quick.table(PLANS_KEPT)  # of the C module; None without it
+        self._calls = quick.table(PLANS_KEPT)  # the C module's; None without it
 
     def __repr__(self):
         return f"<attune.Context {self._target!r}: {self.device}>"
@@ -321,7 +341,8 @@ class Context:
             f"{self._target!r}) in the process that uses it")
 
     def reload(self):
-        """Reads the stores again, for what was tuned since: plans are chosen anew from now on. Those held stay as they are."""
+        """Reads the stores again, to find what was tuned since. Plans are chosen anew from now on; existing plans do
+        not change."""
         check(library.attune_context_reload(self._handle))
         self.forget()
 
@@ -330,20 +351,21 @@ class Context:
         return library.attune_context_device(self._handle).decode()
 
     def pin_digest(self):
-        """32 bytes that say what kernels are chosen from: the pin file, or the stores and bundles. Ranks of one version of attune whose
-        digests are equal run the same kernels."""
+        """Returns 32 bytes that identify what kernels are chosen from: the pin file, or the stores and bundles. Ranks
+        with one version of attune and equal digests run the same kernels."""
         digest = ctypes.create_string_buffer(32)
         check(library.attune_context_pin_digest(self._handle, digest))
         return digest.raw
 
     def forget(self):
-        """The next calls of attention() look for their plans again, as after a tune or an import into the store. Plans that programs hold
-        stay as they are."""
+        """Makes the next calls of attention() look for their plans again, for instance after a tune or an import into
+        the store. Plans that programs hold do not change."""
         self.recent = Recent(PLANS_KEPT)
         quick.forget(self._calls)
 
     def check(self, problem, programs=()):
-        """One line for each template: that it serves the problem, or why not. Raises Error when none does. `programs`: as of plan_with_strides()."""
+        """Returns a line per template: that it serves the problem, or why not. Raises attune.Error if none does.
+        programs: as in plan_with_strides()."""
         reasons, parsed = ctypes.create_string_buffer(1 << 14), parse(problem)
         for field, program in programs:
             setattr(parsed, field, program)
@@ -351,9 +373,12 @@ class Context:
         return reasons.value.decode()
 
     def plan(self, problem, layout=None, *, score_mod=None, mask_mod=None):
-        """The Plan for a problem in text form (problem_text() makes it of tensors); looks up, or compiles. `layout`: a tuple (q, k, v, o)
-        of tensors whose strides the coming runs have; by default contiguous ones. `score_mod`, `mask_mod`: texts of programs, with their
-        declarations as comments; a problem's text reads no file."""
+        """Returns the Plan for a problem in text form (problem_text() makes it from tensors); looks it up, or compiles
+        it.
+
+        layout: a tuple (q, k, v, o) of tensors with the strides of the coming runs; by default contiguous. score_mod,
+        mask_mod: texts of programs, with their declarations as comments. A problem's text reads no file.
+        Raises ValueError or TypeError if an argument does not fit, and attune.Error if no kernel serves the problem."""
         programs = [(kind, program_of(kind, text).handle)
                     for kind, text in (("score_mod", score_mod), ("mask_mod", mask_mod)) if text is not None]
         if layout is None:
@@ -361,14 +386,15 @@ class Context:
         transposed = parse(problem).v_layout
         layouts = (tensors.ROWS, tensors.ROWS, transposed, tensors.ROWS)
         for name, tensor, order in zip("qkvo", layout, layouts):
-            tensors.signature(name, tensor)  # refuses what is no tensor
+            tensors.signature(name, tensor)  # refuses other types
             tensors.check_rank(name, tensor, tensors.DIMENSIONS[order])
         return self.plan_with_strides(problem, [tensors.layout_strides(*of) for of in zip("qkvo", layout, layouts)],
                                       programs)
 
     def plan_with_strides(self, problem, strides, programs=(), gradients=None):
-        """As plan(); `strides` of q, k, v and o over (batch, rows, heads), or None. `programs`: pairs of score_mod or mask_mod and an
-        attune_program. `gradients`: a GradientOperands with strides, of op attention_backward."""
+        """Implements plan(). strides: those of q, k, v and o over (batch, rows, heads), or None. programs: pairs of
+        "score_mod" or "mask_mod" and an attune_program. gradients: a GradientOperands with strides, for op
+        attention_backward."""
         operands = None
         if strides is not None:
             operands = Operands(size=ctypes.sizeof(Operands))
@@ -395,27 +421,27 @@ def default_context(target):
 
 
 def context_of(context, target):
-    """A Context for tensors on `target`: the one given, one of its target, or the default one."""
+    """Returns a Context for tensors on `target`: the one given, one of the given target, or the default one."""
     if isinstance(context, Context):
         return context
     if context is not None and not isinstance(context, str):
         raise TypeError(
-            f"context is of type {type(context).__name__}; must be an attune.Context, a target such as 'cpu:4' and None"
-        )
+            f"context is of type {type(context).__name__}; must be an attune.Context, a target such as 'cpu:4' or None")
     return default_context(target if context is None else context)
 
 
 def pin_digest(context=None):
-    """Context.pin_digest() of `context`: a Context, a target, or None for the default one. Compare it over all ranks once, at the start:
-    dist.all_gather_object(digests, attune.pin_digest())."""
+    """Returns Context.pin_digest() of `context`: a Context, a target, or None for the default one.
+
+    Compare it over all ranks once, at the start: dist.all_gather_object(digests, attune.pin_digest())."""
     return context_of(context, "auto").pin_digest()
 
 
 def refuse_capture(ordinal, function):
-    """A plan may have to be compiled and loaded, which a CUDA graph cannot capture."""
+    """Raises RuntimeError inside a CUDA graph's capture: it cannot capture the compiling and loading that a new plan
+    may need."""
     if ordinal >= 0 and capturing(ordinal, stream_address(None, ordinal)):
         raise RuntimeError(
             f"attune.{function}() was not prepared for these tensors, and a CUDA graph is being captured; call "
             f"attune.{'prepare' if function == 'attention' else 'prepare_' + function}() with the same arguments "
-            f"before the capture"
-        )
+            f"before the capture")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attention_kvcache(): attention of requests whose keys and values stand in a cache. What is settled for tensors of the same shapes, strides and
-choices is made once, as of merge()."""
+"""attention_kvcache(): attention over keys and values in a cache. Calls with equal shapes, strides and choices share
+one plan."""
 import ctypes
 import math
 from collections import namedtuple
@@ -29,14 +29,14 @@ _Call = namedtuple("_Call", "plan template extents stride")
 
 
 def _packed_view(name, tensor, dimensions=_PACKED_ROWS):
-    """[rows, num_heads, head_dim] as [1, rows, num_heads, head_dim]."""
+    """Returns [rows, num_heads, head_dim] as [1, rows, num_heads, head_dim]."""
     tensors.check_rank(name, tensor, dimensions)
     return tensor[None]
 
 
 def _of_some_rows(name, tensor, dimensions):
-    """Packed rows or keys that are none have neither address nor strides: a row in their place, which no request has. Heads begin where kernels
-    take them."""
+    """Returns the tensor, or one row that belongs to no request if it is empty: an empty tensor has neither address nor
+    strides. Each head begins at an aligned address."""
     tensors.check_rank(name, tensor, dimensions)
     if tensor.shape[0] > 0:
         return tensor
@@ -46,7 +46,8 @@ def _of_some_rows(name, tensor, dimensions):
 
 
 def rounded(count):
-    """The next power of two: packed rows and keys are other ones in each call, and calls that are alike share a plan."""
+    """Returns the next power of two. Numbers of packed rows and keys differ from call to call; rounded, similar calls
+    share a plan."""
     return 1 << max(count - 1, 0).bit_length()
 
 
@@ -59,54 +60,46 @@ def _check_list(name, tensor, q):
             f"{name} is {tensors.dtype_text(tensor.dtype)}; must be int32, which kernels read on the device")
     if tensors.size_of(tensor.shape) and tensor.shape[-1] > 1 and tensors.element_strides(name, tensor)[-1] != 1:
         raise ValueError(
-            f"{name} has strides {tuple(tensors.element_strides(name, tensor))}; must be 1 in the last dimension (a "
-            f"copy has it)"
-        )
+            f"{name} has strides {tuple(tensors.element_strides(name, tensor))}; the last must be 1 (copy the tensor)")
 
 
 def _batch_of(q, lists):
-    """How many requests there are, which all lists say alike."""
+    """Returns the number of requests. Raises if the lists do not agree on it."""
     if lists["q_begins"] is None:
         batch = q.shape[0]
     else:
         batch = lists["q_begins"].shape[0] - 1
         if batch < 0:
             raise ValueError(
-                "q_begins is empty; must be [batch + 1]: where the rows of each request begin, and where the last "
-                "one's end"
-            )
+                "q_begins is empty; must be [batch + 1]: the first row of each request and the end of the last request")
     for name, more in (("kv_lengths", 0), ("page_table", 0), ("slots", 0), ("kv_begins", 1)):
         if lists[name] is not None and lists[name].shape[0] != batch + more:
             raise ValueError(
-                f"{name} has shape {tuple(lists[name].shape)}; must be {_LISTS[name]}, of {batch} requests")
+                f"{name} has shape {tuple(lists[name].shape)}; must be {_LISTS[name]} for {batch} requests")
     return batch
 
 
 def _dtypes(q, k_cache, v_cache, dtype_kv, name_of_q="q"):
-    """Those of a problem's text."""
+    """Returns the dtypes in the form of a problem's text."""
     of_q, caches = tensors.dtype_text(q.dtype), []
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
         if tensors.dtype_text(tensor.dtype) == "uint8" and dtype_kv is None:
-            raise ValueError(
-                f"{name} is uint8; must be uint8 with dtype_kv, which says what it holds: \"e4m3\", \"e5m2\" or "
-                f"\"int8\""
-            )
+            raise ValueError(f"{name} is uint8 and dtype_kv is None; dtype_kv must be \"e4m3\", \"e5m2\" or \"int8\"")
         caches.append(tensors.dtype_name(tensor, dtype_kv, name, "dtype_kv"))
     if of_q not in ("fp32", "bf16", "fp16"):
-        raise ValueError(f"{name_of_q} is {of_q}; must be bf16, fp16 and fp32")
+        raise ValueError(f"{name_of_q} is {of_q}; must be bf16, fp16 or fp32")
     for name, found in zip(("k_cache", "v_cache"), caches):
         narrow = found in tensors.NARROW_NAMES and of_q != "fp32"
         if found != caches[0] or not (narrow or found == of_q):
             k_too = "" if name == "k_cache" else f", k_cache is {caches[0]}"
             raise ValueError(
-                f"{name} is {found}{k_too} and {name_of_q} is {of_q}; must be bf16, fp16 and fp32, the same of "
-                f"{name_of_q}, k_cache and v_cache, "
-                "and caches of e4m3, e5m2 or int8 under bf16 and fp16")
+                f"{name} is {found}{k_too} and {name_of_q} is {of_q}; {name_of_q}, k_cache and v_cache must be the "
+                f"same of bf16, fp16 and fp32, or caches of e4m3, e5m2 or int8 with a {name_of_q} of bf16 or fp16")
     return f"dtype={of_q}" + ("" if caches[0] == of_q else f",dtype_kv={caches[0]}")
 
 
 def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
-    """The problem's text. q is [batch, seqlen_q, ..] or [1, rows, ..]."""
+    """Returns the problem's text. q is [batch, seqlen_q, ..] or [1, rows, ..]."""
     for name, tensor in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
         check_beside(name, tensor, q)
         tensors.check_plain(name, tensor)
@@ -116,29 +109,25 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
         tensors.check_rank(name, tensor, _PAGES if has_pages else _SLOTS)
     if tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]) or q.shape[3] != k_cache.shape[3]:
         raise ValueError(
-            f"k_cache has shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)} and q {tuple(q.shape)}; must be "
-            f"caches alike "
-            "but for their head_dim, and k_cache with that of q")
+            f"k_cache has shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)} and q {tuple(q.shape)}; caches "
+            "must be equal but for their head_dim, and q and k_cache must have the same head_dim")
     batch = _batch_of(q, lists)
     heads, heads_kv = q.shape[2], k_cache.shape[2]
     rows = seqlen_q if packed else q.shape[1]
     page_size = k_cache.shape[1] if has_pages else 0
     room = lists["page_table"].shape[1] * page_size if has_pages else k_cache.shape[1]
     longest = room if seqlen_kv is None else whole("seqlen_kv", seqlen_kv)
-    if packed_kv:  # as of seqlen_q, more than there are is not too many
+    if packed_kv:  # may exceed the keys that there are, as seqlen_q may
         longest = min(longest, room)
     if not 0 <= longest <= room:
         raise ValueError(
-            f"seqlen_kv is {longest}; must be 0 to {room}, which the {'page_table' if has_pages else 'cache'} has room "
-            f"for"
-        )
+            f"seqlen_kv is {longest}; must be 0 to {room}, the room of the {'page_table' if has_pages else 'cache'}")
     if has_pages and page_size < 1:
-        raise ValueError("k_cache has pages of no keys; must be at least 1")
+        raise ValueError("k_cache has a page_size of 0; must be at least 1")
     if not has_pages and not packed_kv and longest != room:
         raise ValueError(
-            f"seqlen_kv is {longest} and slots have {room} keys; must be None without pages: kv_lengths say how many "
-            f"keys count"
-        )
+            f"seqlen_kv is {longest} and slots have {room} keys; must be None without page_table (kv_lengths says how "
+            f"many keys count)")
     if packed_kv:
         longest = rounded(longest)
     if packed:
@@ -148,11 +137,11 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
     if keywords["mask"] == "none" and mask != "none":
         raise ValueError("mask is 'none' and is_causal is True; must be one of the two")
     text = (
-        f"op=attention_kvcache,{dtypes},head_dim_qk={q.shape[3]},head_dim_v={v_cache.shape[3]},heads={heads}/{heads_kv},batch={batch},"
-        f"seqlen_q={rows},seqlen_kv={longest},mask={mask}")
+        f"op=attention_kvcache,{dtypes},head_dim_qk={q.shape[3]},head_dim_v={v_cache.shape[3]},"
+        f"heads={heads}/{heads_kv},batch={batch},seqlen_q={rows},seqlen_kv={longest},mask={mask}")
     places = k_cache.shape[1 if packed_kv else 0]
     if places:
-        text += f",num_pages={rounded(places) if packed_kv else places}"  # calls say how many rows they have
+        text += f",num_pages={rounded(places) if packed_kv else places}"  # each call gives its number of rows
     elif batch and longest:
         raise ValueError("k_cache has no pages or slots; must be at least 1")
     if left >= 0 or right >= 0:
@@ -189,14 +178,14 @@ def _make_call(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
     template = Operands(size=ctypes.sizeof(Operands), **fields)
     if lists["q_begins"] is not None:
         template.lse_head_stride = template.lse_batch_stride = p.batch * p.seqlen_q
-    plan.prepare()  # captures of later steps need no call of their own
+    plan.prepare()  # later captures need no extra call
     table = lists["page_table"]
     return _Call(plan, template, extents, 0 if table is None else tensors.element_strides("page_table", table)[0])
 
 
 def _rows_of_lse(q, lists, seqlen_q):
-    """Memory of lse, and the view of it that callers get: of packed rows [num_heads, rows], cut from as many rows as there may be. Rows that no request
-    holds see no key: merge() leaves them out."""
+    """Returns memory for lse, and the view of it that callers get. For packed rows the view is [num_heads, rows], cut
+    from the largest possible number of rows. Rows that no request holds get -inf, so that merge() ignores them."""
     fp32, heads = tensors.native_dtype(q, "fp32"), q.shape[2]
     if lists["q_begins"] is None:
         made = tensors.empty(q, (q.shape[0], heads, q.shape[1]), fp32)
@@ -208,19 +197,18 @@ def _rows_of_lse(q, lists, seqlen_q):
 
 
 def check_begins(name, begins, places, room, most_name, most):
-    """Of a list that the host sees, on a CPU: kernels take it at its word, for `room` places (rows, or keys) with at most `most` of a request."""
+    """Checks a list on a CPU, where the host sees it. Kernels trust it: `room` places (rows or keys), at most `most`
+    per request."""
     before = 0
     for i, begin in enumerate(begins.tolist()):
         if not before <= begin <= room:
             raise ValueError(
-                f"{name}[{i}] is {begin}; must be {before} to {room}: no less than what is before it, and no more "
-                f"{places} than there are"
-            )
+                f"{name}[{i}] is {begin}; must be {before} to {room}: not below the one before, nor above the "
+                f"number of {places}")
         if i and begin - before > most:
             raise ValueError(
-                f"{name}[{i}] - {name}[{i - 1}] is {begin - before} and {most_name} is {most}; must be a {most_name} "
-                f"of no less than the "
-                f"{places} of each request")
+                f"{name}[{i}] - {name}[{i - 1}] is {begin - before} and {most_name} is {most}; {most_name} must be at "
+                f"least the {places} of each request")
         before = begin
 
 
@@ -228,7 +216,7 @@ def _check_lists(lists, rows, seqlen_q, keys, seqlen_kv, room):
     if lists["kv_lengths"] is not None:
         for i, length in enumerate(lists["kv_lengths"].tolist()):
             if not 0 <= length <= room:
-                raise ValueError(f"kv_lengths[{i}] is {length}; must be 0 to {room}, keys that there is room for")
+                raise ValueError(f"kv_lengths[{i}] is {length}; must be 0 to {room}, the cache's room")
     if lists["q_begins"] is not None:
         check_begins("q_begins", lists["q_begins"], "rows", rows, "seqlen_q", seqlen_q)
     if lists["kv_begins"] is not None:
@@ -244,7 +232,7 @@ def _call_of(context, given, lists, seqlen_q, seqlen_kv, keywords, scores):
                       dtype_kv=keywords["dtype_kv"]), keywords["batch_invariant"], keywords["v_in_k"],
            keywords["kv_factors"], None if scores is None else scores.key)
     context = context_of(context, tensors.check_device("q", given["q"]))
-    recent = context.recent  # reload() puts another in its place
+    recent = context.recent  # reload() replaces it
     call = recent.find(key)
     if call is None:
         call = _make_call(context, given, lists, seqlen_q, seqlen_kv, keywords, scores)
@@ -258,7 +246,7 @@ def _bind(call, given, lists, lse):
     operands.q.data, operands.k.data, operands.v.data, operands.o.data = at.values()
     for name in ("q", "k_cache", "v_cache"):
         if share_memory(at["out"] or 0, call.extents["out"], at[name] or 0, call.extents[name]):
-            raise ValueError(f"out and {name} overlap in memory; must be out with memory of its own")
+            raise ValueError(f"out and {name} overlap in memory; out must have memory of its own")
     if lse is not None:
         operands.lse = tensors.address("lse", lse, True)
         if lists["q_begins"] is not None:
@@ -274,27 +262,25 @@ def _bind(call, given, lists, lse):
 
 
 def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_q, kv_begins, seqlen_kv, out):
-    """The operands as kernels see them, by name, and the lists."""
+    """Returns the operands in the form that kernels take, by name, and the lists."""
     for name, tensor in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
-        tensors.signature(name, tensor)  # refuses what is no tensor
+        tensors.signature(name, tensor)  # refuses other types
     lists = dict(kv_lengths=kv_lengths, q_begins=q_begins, page_table=page_table, slots=slots, kv_begins=kv_begins)
     for name, tensor in lists.items():
         if tensor is not None:
             tensors.signature(name, tensor)
     if (q_begins is None) != (seqlen_q is None):
         raise ValueError(
-            "q_begins and seqlen_q go together: of packed rows the number of rows that the longest request has is "
-            "known to the caller alone; "
-            f"must be both or none, not {'q_begins' if seqlen_q is None else 'seqlen_q'} alone")
+            f"{'q_begins' if seqlen_q is None else 'seqlen_q'} is given alone; give q_begins and seqlen_q, or neither "
+            f"(seqlen_q is the most rows of a request, which only the caller knows)")
     places = [name for name in ("page_table", "slots", "kv_begins") if lists[name] is not None]
     if len(places) > 1:
-        raise ValueError(f"{' and '.join(places)} are given; must be one of them")
+        raise ValueError(f"{' and '.join(places)} are given; give at most one")
     if kv_begins is not None:
         if seqlen_kv is None:
             raise ValueError(
-                "kv_begins is given without seqlen_kv; must be seqlen_kv with it: keys of the longest request are "
-                "known to the caller alone"
-            )
+                "kv_begins is given without seqlen_kv; give both (seqlen_kv is the most keys of a request, which only "
+                "the caller knows)")
         k_cache, v_cache = (_packed_view(name, _of_some_rows(name, tensor, _PACKED_KEYS), _PACKED_KEYS)
                             for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)))
     if q_begins is None:
@@ -311,7 +297,7 @@ def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_
 
 
 def _v_is_in_k(k_cache, v_cache):
-    """Whether v is the first columns of k, in the same memory: kernels of latent attention read it once."""
+    """True if v is the first columns of k, in the same memory. Kernels of latent attention then read it once."""
     if not v_cache.shape[3] < k_cache.shape[3] or tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]):
         return False
     if tensors.address("v_cache", v_cache) != tensors.address("k_cache", k_cache):
@@ -338,7 +324,8 @@ def _checked(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=Non
              kv_begins=None, seqlen_kv=None, mask=None, is_causal=False, window=None, scale=None, return_lse=False,
              out=None, context=None, softcap=None, alibi_slopes=None, score_mod=None, mask_mod=None, sinks=None,
              k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
-    """attention_kvcache(), and how the C module may repeat it: see _quick.py."""
+    """Returns attention_kvcache()'s result and the recipe by which the C module can repeat the call (see _quick.py), or
+    None."""
     arguments = locals()
     return_lse = flag("return_lse", return_lse)
     graph = needs_op(q, k_cache, v_cache, autocast=False, named=("q", "k_cache", "v_cache"))
@@ -361,7 +348,7 @@ def _checked(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=Non
                           is not None)
     kept = None if scores is None else scores.give(operands, call.plan)  # lives until the call is enqueued
     stream = stream_address(None, call.plan.ordinal)
-    if tensors.size_of(q.shape):  # packed rows may be none
+    if tensors.size_of(q.shape):  # there may be no packed rows
         call.plan.enqueue(operands, stream)
     result = given["out"]
     if q_begins is not None:
@@ -374,7 +361,8 @@ def _checked(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=Non
 
 
 def _may_be_repeated(plan, arguments):
-    """Whether nothing of such calls is looked at but what stands in the key of the C module: on a CPU lists are, and lse of packed rows is cut."""
+    """True if the C module's key covers all that such calls depend on. It does not cover lists on a CPU, whose values
+    are checked, and lse of packed rows, which is cut."""
     if any(tensors.size_of(arguments[name].shape) == 0 for name in ("q", "k_cache", "v_cache")):
         return False
     if arguments["q_begins"] is not None and arguments["return_lse"]:
@@ -384,38 +372,50 @@ def _may_be_repeated(plan, arguments):
 
 @in_graphs("attend_cache")
 def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, out=None, **choices):
-    """Attention of requests whose keys and values stand in a cache: decoding, speculative tokens, short pieces of prompts.
+    """Returns attention over keys and values in a cache: for decoding, speculative tokens and short pieces of prompts.
 
-    q: [batch, seqlen_q, num_heads_q, head_dim], the newest tokens of each request; or with q_begins (int32 [batch + 1]) the rows of all requests
-    end to end, [rows, num_heads_q, head_dim], of which a request has at most `seqlen_q`.
-    k_cache, v_cache: with page_table (int32 [batch, pages]) pages [num_pages, page_size, num_heads_kv, head_dim] of any size; else slots
-    [slots, seqlen_kv, num_heads_kv, head_dim], a request's its own number or slots[b] (int32); or with kv_begins (int32 [batch + 1]) the keys of all
-    requests end to end, [keys, num_heads_kv, head_dim], of which a request has at most `seqlen_kv`. Strides are multiples of 16 bytes, 0 too, none below, and 1
-    in head_dim, so that [.., num_heads_kv, page_size, head_dim] is x.transpose(1, 2).
-    kv_lengths: int32 [batch], keys of each request with its newest tokens, which must be in the cache; None: all that there is room for. seqlen_kv:
-    most keys of any, with pages; None: what the page table has room for.
-    All these lists are read on the device by each call: nothing waits for the host, and a captured CUDA graph follows what they say. On a CPU lengths
-    and begins that are not there are refused.
+    q: [batch, seqlen_q, num_heads_q, head_dim], the newest tokens of each request. With q_begins (int32 [batch + 1]):
+    [rows, num_heads_q, head_dim], the rows of all requests end to end, at most `seqlen_q` per request.
+    k_cache, v_cache: one of three forms.
+    With page_table (int32 [batch, pages]): pages [num_pages, page_size, num_heads_kv, head_dim] of any size.
+    With kv_begins (int32 [batch + 1]): [keys, num_heads_kv, head_dim], the keys of all requests end to end, at most
+    `seqlen_kv` per request.
+    Otherwise: slots [slots, seqlen_kv, num_heads_kv, head_dim]. Request b uses slot b, or slots[b] (int32).
+    Strides are multiples of 16 bytes, at least 0, and 1 in head_dim. For [.., num_heads_kv, page_size, head_dim] give
+    x.transpose(1, 2).
+    kv_lengths: int32 [batch], keys of each request including its newest tokens, which must be in the cache. None: the
+    cache's room.
+    seqlen_kv: the most keys of a request, with pages. None: the page table's room.
+    Each call reads these lists on the device. Nothing waits for the host, and a replayed CUDA graph reads their new
+    values. On a CPU, lengths and begins out of range are refused.
 
-    k_cache and v_cache of 8 bits, e4m3, e5m2 or int8 (NumPy's uint8 with dtype_kv by name), go with q of bf16 or fp16, and products are of fp16: q
-    beyond 65504 is that. k_scale, v_scale: their factors, required: a number (1.0: values as they stand) or float32 of shape [] or [1, num_heads_kv]; or
-    of each key and head [num_pages, page_size, num_heads_kv], of slots and of packed keys likewise, where 1 stands for any extent ([num_pages, 1, ..]: a
-    factor for each page). Their strides are any of 0 and more: factors may stand between the rows of the cache.
+    8-bit caches are e4m3, e5m2 or int8 (NumPy: uint8 with dtype_kv by name). q is then bf16 or fp16, and products are
+    fp16: values of q beyond 65504 are clamped to it.
+    k_scale, v_scale: their factors, required. Each is a number (1.0: values are used unchanged), float32 of shape [] or
+    [1, num_heads_kv], or one factor per key and head: [num_pages, page_size, num_heads_kv]. Slots and packed keys work
+    the same way. An axis of size 1 broadcasts: [num_pages, 1, ..] is a factor per page. Strides are at least 0, so
+    factors may be stored between the rows of the cache.
 
-    mask, is_causal, window, scale, sinks, softcap, alibi_slopes, score_mod, mask_mod: as of attention(). The last row of a request stands at its last
-    key (bottom right); q_idx of programs is that position, below 0 of rows that a request has more than keys, for which tensors are read at their first element.
-    seqlen_q and seqlen_kv in the text of a program are the request's own numbers of rows and keys. Head dims in steps of 16 to 256 are fast.
-    Those that are no multiples of 8 from 16 on are computed in copies of the caches with columns of zeros, as a warning says once.
+    mask, is_causal, window, scale, sinks, softcap, alibi_slopes, score_mod, mask_mod: as in attention(). The last row
+    of a request is at its last key (bottom right). q_idx of programs is that position. It is below 0 for rows that a
+    request has in excess of its keys; there programs read tensors at their first element.
+    seqlen_q and seqlen_kv in a program's text are the request's own numbers of rows and keys.
+    Head dims that are multiples of 16, up to 256, are fast. Others than multiples of 8 from 16 on are computed in
+    copies of the caches padded with zero columns; a warning says so once.
 
-    v_cache that is k_cache[..., :n] itself (latent attention, absorbed: 576 columns of which the first 512 are values): keys are read once.
+    If v_cache is k_cache[..., :n] itself (absorbed latent attention: 576 columns, the first 512 are values), keys are
+    read once.
 
-    batch_invariant: a request's results have the same bits whatever else is in the batch, of any number of requests, in pages anywhere, as long as its
-    own rows, keys and seqlen_q are the same; without it, as long as all is the same.
+    batch_invariant: if True, a request's result depends only on its own rows and keys and on seqlen_q, bit by bit: not
+    on other requests, their number, or the order of pages. If False, equal bits need an equal batch.
 
-    Returns out, as q but for its head_dim, which is v_cache's; with return_lse also lse, fp32 [batch, num_heads_q, seqlen_q], or of packed rows
-    [num_heads_q, rows]. A row that sees no key gets 0 and -inf; of packed rows that no request holds (ahead of q_begins[0], from q_begins[batch] on) out is
-    not written, so that one made here holds anything there, and lse is -inf. Takes bf16, fp16 and fp32 (CPU) of PyTorch and NumPy; no gradients.
-    Inside a CUDA graph's capture call prepare_kvcache() before."""
+    Returns out: q's shape with v_cache's head_dim. With return_lse returns (out, lse); lse is fp32 [batch, num_heads_q,
+    seqlen_q], or [num_heads_q, rows] for packed rows. A row that sees no key gets 0 and -inf.
+    Packed rows that no request holds (ahead of q_begins[0], or from q_begins[batch] on) get lse = -inf. Their rows of
+    out are not written; a new out holds arbitrary values there.
+    Takes bf16, fp16 and fp32 (CPU), of PyTorch and NumPy. Has no gradients. Raises ValueError or TypeError if arguments
+    do not fit, and attune.Error if the library refuses the call.
+    Before a CUDA graph's capture, call prepare_kvcache() with the same arguments."""
     result = _attend(q, k_cache, v_cache, kv_lengths, out=out, **choices)
     if out is not None:
         tell_written(out)
@@ -429,7 +429,7 @@ def prepare_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, sl
                     kv_begins=None, seqlen_kv=None, mask=None, is_causal=False, window=None, scale=None,
                     return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None, score_mod=None,
                     mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None, batch_invariant=False):
-    """As prepare(), for attention_kvcache() with these arguments. Returns the plan."""
+    """Prepares attention_kvcache() with these arguments, as prepare() does for attention(). Returns the Plan."""
     arguments = locals()
     flag("return_lse", return_lse)
     if is_between(q, k_cache, v_cache):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Head dims between those that kernels take: tensors of 16 and 32 bits are copied into wider ones, whose new columns hold zeros. Zeros
-add nothing to a score, and their columns of o are cut off. Used by attention() and prepare() in _attention.py."""
+"""Head dims that kernels do not take: 16-bit and 32-bit tensors are copied into wider ones with added zero columns.
+Zeros add nothing to a score, and their columns of o are cut off. Used by attention() and prepare() in _attention.py."""
 import sys
 import warnings
 
@@ -10,8 +10,8 @@ from ._operands import share_memory, span_of
 from ._problem import check_beside, softmax_scale
 from ._programs import KINDS, BoundMod, bind
 
-_STEP, _LEAST = 8, 16  # of what kernels take
-_told = set()          # keys of what a warning told
+_STEP, _LEAST = 8, 16  # kernels take multiples of _STEP from _LEAST on
+_told = set()  # keys of warnings that were given
 
 
 def _width(head_dim):
@@ -19,12 +19,13 @@ def _width(head_dim):
 
 
 def is_odd(head_dim):
-    """True if kernels do not take a head dim as it stands."""
+    """True if kernels do not take this head dim."""
     return head_dim % _STEP != 0 or head_dim < _LEAST
 
 
 def is_between(q, k, v):
-    """Whether kernels take these head dims only in wider tensors. False for what attention() refuses, or takes as it stands."""
+    """True if kernels take these head dims only in wider tensors. False for operands that attention() refuses or takes
+    unchanged."""
     try:
         head_dim, head_dim_v = q.shape[3], v.shape[3]
         if not (is_odd(head_dim) or is_odd(head_dim_v)):
@@ -39,25 +40,24 @@ def _tell(head_dim, head_dim_v, pad):
     wide = f"{_width(head_dim)} (q, k) and {_width(head_dim_v)} (v)"
     if pad is False:
         raise ValueError(
-            f"head dims are {head_dim} (q, k) and {head_dim_v} (v); accepted without copies are multiples of {_STEP} "
-            f"from "
-            f"{_LEAST} on, and with pad_head_dim=True these in copies of {wide} columns")
+            f"head dims are {head_dim} (q, k) and {head_dim_v} (v); without copies they must be multiples of {_STEP} "
+            f"from {_LEAST} on (pad_head_dim=True computes them in copies of {wide} columns)")
     if pad is None:
-        tell_once((
-            head_dim, head_dim_v
-        ), f"attune copies q, k and v of head dims {head_dim} and {head_dim_v} into tensors of {wide} columns at each call; keep "
-                  "them in such tensors, or say that you know by pad_head_dim=True")
+        tell_once((head_dim, head_dim_v),
+                  f"attune copies q, k and v of head dims {head_dim} and {head_dim_v} into tensors of {wide} columns "
+                  f"at each call; keep them in such tensors, or silence this with pad_head_dim=True")
 
 
 def tell_once(key, sentence):
-    """Warns the code that called attune, of each key once."""
+    """Warns the code that called attune, once per key."""
     if key not in _told:
         _told.add(key)
         warnings.warn(sentence, stacklevel=_levels_to_caller())
 
 
 def _levels_to_caller():
-    """Of warnings.warn() in the function that asks, to the code that called attune."""
+    """Returns the stacklevel with which warnings.warn() in the calling function points at the code that called attune.
+    """
     frame, levels = sys._getframe(1), 1
     while frame is not None and (frame.f_globals.get("__package__") or "").partition(".")[0] == __package__:
         frame, levels = frame.f_back, levels + 1
@@ -65,7 +65,7 @@ def _levels_to_caller():
 
 
 def _checked(name, tensor, q):
-    """What hides from a copy: attention() itself sees the others."""
+    """Returns the tensor after the checks that its copy would hide. attention() makes the others."""
     tensors.signature(name, tensor)
     check_beside(name, tensor, q)
     tensors.check_plain(name, tensor)
@@ -74,7 +74,7 @@ def _checked(name, tensor, q):
 
 
 def widened(name, tensor, q):
-    """A copy with columns of zeros behind its own; the tensor itself, where kernels take it."""
+    """Returns a copy with zero columns added, or the tensor itself if kernels take it."""
     columns = tensor.shape[-1]
     width = _width(columns)
     if width == columns:
@@ -86,20 +86,19 @@ def widened(name, tensor, q):
 
 
 def check_written(name, tensor, wanted, q, v):
-    """Of a tensor of the given head dims, into which a result is cut: its shape is `wanted`."""
+    """Checks a tensor that a result is cut into: it must have the shape `wanted` and q's dtype."""
     check_beside(name, tensor, q)
     tensors.check_plain(name, tensor)
     wanted, own = tuple(wanted), tensors.dtype_text(q.dtype)
     if tuple(tensor.shape) != wanted or tensors.dtype_text(tensor.dtype) != own:
         raise ValueError(
             f"{name} is {tensors.dtype_text(tensor.dtype)} of shape {tuple(tensor.shape)}, and q, k and v are {own} of "
-            f"head dims {q.shape[3]} "
-            f"and {v.shape[3]}; must be {name} of {own} and shape {wanted}")
+            f"head dims {q.shape[3]} and {v.shape[3]}; {name} must be {own} of shape {wanted}")
     tensors.address(name, tensor, written=True)
 
 
 def _place_of(name, tensor):
-    """(address, Extent), from the first byte on whatever the strides' signs."""
+    """Returns (address, Extent). The address is that of the first byte in memory, also with negative strides."""
     shape, strides = tuple(tensor.shape), tuple(tensors.element_strides(name, tensor))
     behind = sum((extent - 1) * -stride for extent, stride in zip(shape, strides) if stride < 0)
     place = span_of(name, tensor, shape, tuple(abs(stride) for stride in strides))
@@ -107,13 +106,14 @@ def _place_of(name, tensor):
 
 
 def refuse_overlap(written, read):
-    """Both: tensors by name, None where there is none. Wider copies hide from the library what it refuses."""
+    """Raises if a written tensor shares memory with another. Both arguments are tensors by name, or None. The library
+    sees only the wider copies, and cannot check this."""
     places = {name: _place_of(name, tensor) for name, tensor in {**read, **written}.items() if tensor is not None}
     names = [name for name in written if name in places]
     for number, name in enumerate(names):
         for other in (*(each for each in places if each not in written), *names[:number]):
             if share_memory(*places[name], *places[other]):
-                raise ValueError(f"{name} and {other} overlap in memory; must be {name} with memory of its own")
+                raise ValueError(f"{name} and {other} overlap in memory; {name} must have memory of its own")
 
 
 def _check_out(out, q, k, v):
@@ -123,7 +123,7 @@ def _check_out(out, q, k, v):
 
 
 def programs_of(arguments, head_dim):
-    """Those that may name head_dim, which is to be that of the given tensors. Functions have no such name."""
+    """Returns programs whose head_dim is that of the given tensors. Functions have no such name."""
     given = {kind: arguments.get(kind) for kind in KINDS}
     return {
         kind: BoundMod(bind(kind, one).of_head_dim(head_dim))
@@ -131,7 +131,8 @@ def programs_of(arguments, head_dim):
 
 
 def widened_arguments(arguments):
-    """The arguments of a call with wider q, k and v, the scale and head_dim of the given ones, and without out."""
+    """Returns a call's arguments with wider q, k and v, with the scale and head_dim of the given ones, and without out.
+    """
     q, v, out, pad, scale = (arguments[name] for name in ("q", "v", "out", "pad_head_dim", "scale"))
     pad = flag_or_none("pad_head_dim", pad)
     if out is not None:
@@ -144,7 +145,7 @@ def widened_arguments(arguments):
 
 
 def cut(result, given_v, out, return_lse):
-    """What attention() returns, of what it returned for widened_arguments()."""
+    """Returns attention()'s result for the given tensors, from its result for widened_arguments()."""
     o, lse = result if return_lse else (result, None)
     o = o[..., :given_v.shape[3]]
     if out is not None:

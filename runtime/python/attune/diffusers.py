@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attune in Hugging Face diffusers, whose backends are a closed list: inside patch_diffusers() one of its names is attune.
+"""attune in Hugging Face diffusers. The list of its backends is closed: inside patch_diffusers() one of its names means
+attune.
 
     with attune.patch_diffusers():
         image = pipeline(prompt).images[0]
@@ -8,21 +9,27 @@ import contextlib
 import sys
 
 _WIDEST, _WIDEST_V = 576, 512  # head dims of attention()
-_said = set()                  # why calls went to PyTorch
+_said = set()  # reasons that were logged
 
 
 @contextlib.contextmanager
 def patch_diffusers(backends=("native",)):
-    """A scope in which diffusers' attention backends of these names run attune; "native", PyTorch's SDPA, is the one that models take unless
-    told otherwise. With "native" so do models whose processors call torch.nn.functional.scaled_dot_product_attention themselves (SD3, PixArt, CogVideoX,
-    Sana, UNets, VAEs and others): modules of diffusers see attune in its place, also those that are loaded inside the scope. A log line of level INFO
-    (logger "attune") says so. The scope is the process's: other threads see it too.
+    """Returns a scope in which diffusers' attention backends of these names run attune. "native", PyTorch's SDPA, is
+    the models' default.
 
-    Operands are diffusers' [batch, seqlen, num_heads, head_dim], in memory of any order. attn_mask: bool, or a float that is added, [batch, seqlen_kv] or what
-    broadcasts to [batch, num_heads, seqlen_q, seqlen_kv]; is_causal is aligned top left. Gradients of query, key and value. Refused with a sentence:
-    context parallelism. Of the calls of processors, those in float64, on other devices than CPU and CUDA, and of head dims above 576 (of v 512) stay PyTorch's,
-    which a log line says once. Raises ImportError without diffusers' attention dispatcher (0.35 and later), ValueError for names that it does not have."""
-    import logging  # milliseconds that `import attune` need not take
+    With "native" this includes models whose processors call torch.nn.functional.scaled_dot_product_attention themselves
+    (SD3, PixArt, CogVideoX, Sana, UNets, VAEs and others). Modules of diffusers see attune in its place, also modules
+    that are loaded inside the scope. A log line of level INFO says so (logger "attune"). The scope is the process's:
+    other threads see it too.
+
+    Operands are diffusers' [batch, seqlen, num_heads, head_dim], in memory of any order. attn_mask: bool, or floats
+    that are added; [batch, seqlen_kv], or a shape that broadcasts to [batch, num_heads, seqlen_q, seqlen_kv]. is_causal
+    is aligned top left. Gradients: of query, key and value. Context parallelism raises ValueError.
+    Processors' calls stay with PyTorch, which a log line says once, if they are in float64, on devices other than CPU
+    and CUDA, or of head dims above 576 (v: 512).
+    Raises ImportError without diffusers' attention dispatcher (0.35 or later), and ValueError for names that diffusers
+    does not have."""
+    import logging  # imported here: it would add milliseconds to `import attune`
     try:
         from diffusers.models.attention_dispatch import AttentionBackendName, _AttentionBackendRegistry as registry
     except ImportError as error:
@@ -50,7 +57,7 @@ def patch_diffusers(backends=("native",)):
 
 
 class _Imports:
-    """A finder of modules that shows change() those of diffusers, once they are loaded."""
+    """A module finder that calls change(module) for each module of diffusers after it is loaded."""
 
     def __init__(self, change):
         self._change = change
@@ -72,8 +79,8 @@ class _Imports:
 
 @contextlib.contextmanager
 def _functions_replaced():
-    """A scope in which F of diffusers' modules, torch.nn.functional, is a copy with attune's function in it. PyTorch's own module stays as it is: all others
-    have it, too."""
+    """Returns a scope in which F (torch.nn.functional) of diffusers' modules is a copy with attune's function in it.
+    PyTorch's own module does not change, because all other code uses it."""
     import types
     import torch.nn.functional as functional
     ours, changed = types.ModuleType(functional.__name__), []
@@ -98,7 +105,7 @@ def _functions_replaced():
 
 
 def _accuracy(query):
-    """Keywords of attention() for fp32 on a GPU, as PyTorch is told to multiply there."""
+    """Returns keywords of attention() for fp32 on a GPU, following PyTorch's setting for matrix products."""
     if not query.is_cuda or str(query.dtype) != "torch.float32":
         return {}
     import torch
@@ -106,7 +113,7 @@ def _accuracy(query):
 
 
 def _not_served(query, value):
-    """Why a call of a processor stays PyTorch's; None: it does not."""
+    """Returns the reason why a processor's call stays with PyTorch; None if attune serves it."""
     if str(query.dtype) not in ("torch.float32", "torch.bfloat16", "torch.float16"):
         return f"query is {query.dtype}"
     if query.device.type not in ("cpu", "cuda"):
@@ -117,7 +124,8 @@ def _not_served(query, value):
 
 
 def _is_watched():
-    """True while a mode waits for PyTorch's function, as diffusers' guidance by skipped layers does. A torch.device is one that does not."""
+    """True while a mode waits for PyTorch's function, for instance diffusers' guidance by skipped layers. A
+    torch.device as a mode does not."""
     import torch
     if not torch._C._is_torch_function_mode_enabled() or torch.compiler.is_compiling():
         return False
@@ -136,8 +144,8 @@ def _say(reason):
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
                                  enable_gqa=False):
-    """That of attune.sdpa, and PyTorch's own where attune does not serve the tensors: what processors of diffusers call inside patch_diffusers(). Calls of four
-    axes go to the backend "native" of the scope."""
+    """Calls attune.sdpa's function, or PyTorch's if attune does not serve the tensors. Processors of diffusers call it
+    inside patch_diffusers(). Calls with four axes go to the scope's backend "native"."""
     import torch
     reason = "a mode of torch functions waits for it" if _is_watched() else _not_served(query, value)
     if reason is not None:
@@ -149,7 +157,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         return attend_checked(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, **_accuracy(query))
     if attn_mask is not None and attn_mask.dim() < 4:
         attn_mask = attn_mask.reshape(*(1, ) * (4 - attn_mask.dim()),
-                                      *attn_mask.shape)  # the backend has another meaning for two axes
+                                      *attn_mask.shape)  # the backend reads two axes differently
     from diffusers.models.attention_dispatch import AttentionBackendName, _AttentionBackendRegistry as registry
     return registry._backends[AttentionBackendName.NATIVE](*(x.transpose(1, 2) for x in (query, key, value)), attn_mask,
                                                            dropout_p, is_causal, scale, enable_gqa).transpose(1, 2)
@@ -157,16 +165,17 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
 def attention_backend(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False,
                       return_lse=False, _parallel_config=None):
-    """As diffusers calls a backend. Returns o [batch, seqlen_q, num_heads, head_dim], with return_lse (o, lse [batch, num_heads, seqlen_q])."""
+    """Implements a backend of diffusers. Returns o [batch, seqlen_q, num_heads, head_dim]; with return_lse (o, lse
+    [batch, num_heads, seqlen_q])."""
     from ._flags import flag
     from .sdpa import attend_checked
     is_causal, enable_gqa, return_lse = flag("is_causal", is_causal), flag("enable_gqa", enable_gqa), flag(
         "return_lse", return_lse)
     if _parallel_config is not None:
         raise ValueError(
-            "a parallel config is set, and attune does not serve context parallelism here; must be models without one")
+            "a parallel config is set, and attune does not serve context parallelism here; load the model without one")
     if attn_mask is not None and tuple(attn_mask.shape) == (query.shape[0], key.shape[1]):
-        attn_mask = attn_mask[:, None, None, :]  # as native reads it, also where batch is seqlen_q
+        attn_mask = attn_mask[:, None, None, :]  # as native reads it, even if batch equals seqlen_q
     heads_first = (x.transpose(1, 2) for x in (query, key, value))
     if _is_watched() and not return_lse:
         import torch

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn.attention.flex_attention's signature and meaning, on attune: mods become programs of the score language, block masks become maps
-(block_map.py). Tensors are [batch, num_heads, seqlen, head_dim]."""
+"""torch.nn.attention.flex_attention on attune, with the same signature and meaning. Mods become programs of the score
+language, block masks become maps (block_map.py). Tensors are [batch, num_heads, seqlen, head_dim]."""
 from collections import namedtuple
 
 from . import block_map as maps
@@ -16,18 +16,19 @@ _LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices"
 
 
 def _version_of(tensor):
-    """Which writes it has seen; None of what counts none."""
+    """Returns the number of writes that a tensor has seen; None if it does not count them."""
     return None if tensor is None or tensor.is_inference() else tensor._version
 
 
 def _is_of(kept, lists, mask_mod):
-    """Whether what is kept was made of these very tensors, as they stand. It holds them, since a new one may have the id of one that is gone."""
+    """True if the kept map was made from these very tensors, unchanged. It holds them, because a new tensor may get the
+    id of a deleted one."""
     return kept is not None and kept[1] is mask_mod and all(
         one is other and _version_of(one) == version for one, (other, version) in zip(lists, kept[0]))
 
 
 def _of_small_blocks(block_mask):
-    """The mask_mod of blocks that no map has, and its own; None: it shows all."""
+    """Returns a mask_mod for blocks that no map can hold, combined with the block mask's own; None if it shows all."""
     own, size, shown = block_mask.mask_mod, tuple(block_mask.BLOCK_SIZE), maps.blocks_of(block_mask) != 0
     if shown.all():
         return None if maps.shows_all(own) else own
@@ -38,8 +39,10 @@ def _of_small_blocks(block_mask):
 
 
 def _make(block_mask):
-    """(its lists with their versions, its mask_mod, its map, the mask_mod for attention()), kept with a BlockMask as long as those two are as they were.
-    There is no map where blocks are no multiples of a map's granules: then the mask_mod looks at the lists, too."""
+    """Returns (lists with their versions, mask_mod, map, mask_mod for attention()). The result is kept on the BlockMask
+    until its lists or its mask_mod change.
+
+    If blocks are not multiples of a map's granules there is no map; the mask_mod then reads the lists too."""
     lists = [getattr(block_mask, name) for name in _LISTS]
     own, kept = block_mask.mask_mod, getattr(block_mask, "_attune_map", None)
     if not _is_of(kept, lists, own):
@@ -54,25 +57,24 @@ def _make(block_mask):
 
 
 def prepare(block_mask):
-    """The BlockMask itself, with the map that flex_attention() makes of it: what torch.compile and a CUDA graph's capture need ahead."""
+    """Makes flex_attention()'s map of a BlockMask, before torch.compile or a CUDA graph's capture. Returns the
+    BlockMask."""
     _make(block_mask)
     return block_mask
 
 
 def _refuse_others(query, key, block_mask):
-    """As a call without a map would not."""
+    """Raises if a block mask does not fit query and key."""
     batch, heads = block_mask.kv_num_blocks.shape[:2]
     if batch not in (1, query.shape[0]) or heads not in (1, query.shape[1]):
         raise ValueError(
-            f"block_mask is of {batch} batch entries and {heads} heads; must be 1, and those of query: "
-            f"{query.shape[0]} and {query.shape[1]}"
-        )
+            f"block_mask is of {batch} batch entries and {heads} heads; must be 1, or those of query: "
+            f"{query.shape[0]} and {query.shape[1]}")
     rows, keys = block_mask.seq_lengths
     if rows < query.shape[2] or keys < key.shape[2]:
         raise ValueError(
-            f"block_mask is of {rows} rows and {keys} keys; must be those of query and key, {query.shape[2]} and "
-            f"{key.shape[2]}, and more"
-        )
+            f"block_mask is of {rows} rows and {keys} keys; must be at least those of query and key, {query.shape[2]} "
+            f"and {key.shape[2]}")
 
 
 def _masks_of(query, key, block_mask):
@@ -84,37 +86,41 @@ def _masks_of(query, key, block_mask):
         kept = block_mask._attune_map
     else:
         raise ValueError(
-            "block_mask has no map yet, and torch.compile traces; must be what attune.flex.prepare() returns, called "
-            "outside"
-        )
+            "block_mask has no map yet, and torch.compile traces; give the result of attune.flex.prepare(), called "
+            "outside")
     return {name: value for name, value in (("block_map", kept[2]), ("mask_mod", kept[3])) if value is not None}
 
 
 @marked_constant
 def _check(return_lse, aux):
     if aux is not None and aux[1]:
-        raise ValueError("return_aux asks for max_scores; must be AuxRequest(lse=True): attune keeps no maxima")
+        raise ValueError("return_aux asks for max_scores; must be AuxRequest(lse=True), since attune keeps no maxima")
     if aux is not None and return_lse:
-        raise ValueError("return_lse is True and return_aux is given; must be one of the two")
+        raise ValueError("return_lse is True and return_aux is given; give one of the two")
 
 
 def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=None, enable_gqa=False, return_lse=False,
                    kernel_options=None, *, return_aux=None):
-    """softmax(score_mod(scale * query key^T) where block_mask shows it) value, of FlexAttention's arguments. Gradients of query, key, value and
-    of what score_mod reads.
+    """Returns softmax(score_mod(scale * query key^T) where block_mask shows it) value, for FlexAttention's arguments.
+    Gradients: of query, key, value and the tensors that score_mod reads.
 
-    query: [batch, num_heads, seqlen_q, head_dim], key: [batch or 1, num_heads_kv, seqlen_kv, head_dim], value: as key with head_dim_v; any
-    strides that attention() takes, without copies, and others in copies. score_mod(score, b, h, q_idx, kv_idx): traced, see attune.score_mod; what it reads
-    around it comes with each call. block_mask: a BlockMask; what its mask_mod hides and what it does not list is hidden. Its map is made at
-    the first call and waits for the device then; before a CUDA graph's capture, call once. Of blocks that are no multiples of 64 rows
-    and 16 keys there is no map: each element looks up its block. enable_gqa: num_heads_kv may divide num_heads.
+    query: [batch, num_heads, seqlen_q, head_dim], key: [batch or 1, num_heads_kv, seqlen_kv, head_dim], value: like key
+    with head_dim_v. Strides that attention() takes need no copies; others are copied.
+    score_mod(score, b, h, q_idx, kv_idx): traced, see attune.score_mod. Tensors of its closure are read anew in each
+    call.
+    block_mask: a BlockMask. Keys that its mask_mod hides or that its lists leave out are hidden. The first call makes
+    its map, and waits for the device; make one call before a CUDA graph's capture. Blocks that are not multiples of 64
+    rows and 16 keys have no map: each element looks up its block.
+    enable_gqa: num_heads_kv may divide num_heads. kernel_options are ignored with one warning: the tuner chooses them.
 
-    Returns o [batch, num_heads, seqlen_q, head_dim_v], whose axes stand in memory as query's do, as PyTorch's; with return_lse (o, lse), with return_aux=AuxRequest(lse=True)
-    (o, AuxOutput). lse: natural, fp32 [batch, num_heads, seqlen_q], -inf in rows that see nothing. kernel_options are ignored, with one
-    warning: the tuner owns them. Refused with a sentence: gradients of what a mask_mod reads, max_scores, what attune.score_mod() refuses.
+    Returns o [batch, num_heads, seqlen_q, head_dim_v]. Its axes have the same order in memory as query's, as with
+    PyTorch. With return_lse returns (o, lse), with return_aux=AuxRequest(lse=True) (o, AuxOutput). lse: natural, fp32
+    [batch, num_heads, seqlen_q], -inf in rows that see no key.
+    Raises ValueError for max_scores, for gradients of tensors that a mask_mod reads, and for what attune.score_mod()
+    refuses.
 
-    Inside torch.compile use mods that attune.score_mod() or attune.mask_mod() made outside where they read tensors, also as the mask_mod of
-    a BlockMask, and call prepare() of that outside."""
+    Inside torch.compile, mods that read tensors must come from attune.score_mod() or attune.mask_mod(), called outside;
+    this holds for the mask_mod of a BlockMask too. Call prepare() of the BlockMask outside as well."""
     aux = None if return_aux is None else (return_aux.lse, return_aux.max_scores)
     return_lse, enable_gqa = flag("return_lse", return_lse), flag("enable_gqa", enable_gqa)
     if aux is not None:
@@ -126,8 +132,7 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
     if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
         raise ValueError(
             f"query, key and value have {query.dim()}, {key.dim()} and {value.dim()} dimensions; must be 4: [batch, "
-            f"num_heads, "
-            "seqlen, head_dim]")
+            "num_heads, seqlen, head_dim]")
     check_heads(query, key, enable_gqa)
     if key.shape[0] == 1 and query.shape[0] > 1:
         key, value = key.expand(query.shape[0], -1, -1, -1), value.expand(query.shape[0], -1, -1, -1)

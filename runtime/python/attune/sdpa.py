@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn.functional.scaled_dot_product_attention's signature and meaning, on attune: a drop-in for it, in training too. What attention()
-has no form of becomes one in _sdpa_operands.py."""
+"""torch.nn.functional.scaled_dot_product_attention on attune, with the same signature and meaning: a drop-in for it, in
+training too.
+
+_sdpa_operands.py converts operands that attention() does not take."""
 from ._attention import attend_heads_first
 from ._dropout import rate_of
 from ._flags import flag
@@ -14,12 +16,11 @@ def _check(ranks, has_mask, dropout_p, is_causal):
     if min(ranks) < 2:
         raise ValueError(
             f"query, key and value have {ranks[0]}, {ranks[1]} and {ranks[2]} dimensions; must be at least 2: [.., "
-            f"num_heads, seqlen, head_dim]"
-        )
+            f"num_heads, seqlen, head_dim]")
     if dropout_p != 1:
         rate_of(dropout_p)
     if has_mask and is_causal:
-        raise ValueError("attn_mask is given and is_causal is True; must be one of the two")
+        raise ValueError("attn_mask is given and is_causal is True; give one of the two")
 
 
 def _word_of(is_causal):
@@ -28,21 +29,28 @@ def _word_of(is_causal):
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
                                  enable_gqa=False):
-    """softmax(scale * query key^T + attn_mask) value, of PyTorch's arguments. Gradients of query, key, value and a
-    float attn_mask.
+    """Returns softmax(scale * query key^T + attn_mask) value, for PyTorch's arguments. Gradients: of query, key, value
+    and a float attn_mask.
 
-    query: [batch, num_heads, seqlen_q, head_dim], key: [.., num_heads_kv, seqlen_kv, head_dim], value: [.., num_heads_kv, seqlen_kv, head_dim_v], of
-    fp32, bf16 or fp16; also of other ranks from 2 on, and of leading axes that are 1 or missing, which repeat. Any strides that attention() takes,
-    without copies, and others in copies: windows that overlap, head_dim that is not contiguous, addresses between multiples of 16 bytes. The result's
-    axes stand in memory as query's do, head_dim last, as PyTorch's. Nested tensors of layout jagged, without attn_mask, are flash_attn_varlen_func()'s.
-    attn_mask: bool, True: the key takes part; or floats (fp32, bf16, fp16) that are added, at or below -1e30 a hidden key; of a shape that
-    broadcasts to [batch, num_heads, seqlen_q, seqlen_kv]. A row without visible keys gives zeros, also where each of its floats is
-    finite but below -1e30, of which PyTorch makes a mean. Or what torch.nn.attention.bias makes (CausalBias).
-    is_causal: query i sees keys 0 to i (top left), whatever the lengths. enable_gqa: num_heads_kv, which key and value may have another one of each, may
-    divide num_heads.
-    dropout_p: from 0 to 1, to the nearest 1/256; PyTorch's generator draws the seed, though other weights are dropped than by PyTorch.
+    query: [batch, num_heads, seqlen_q, head_dim], key: [.., num_heads_kv, seqlen_kv, head_dim], value: [..,
+    num_heads_kv, seqlen_kv, head_dim_v], of fp32, bf16 or fp16. Any rank from 2 on; leading axes that are 1 or missing
+    broadcast.
+    Strides that attention() takes need no copies. Others are copied: overlapping windows, a head_dim that is not
+    contiguous, addresses that are not multiples of 16 bytes.
+    Nested tensors of layout jagged, without attn_mask, are computed as by flash_attn_varlen_func().
+    attn_mask: bool, True: the key takes part; or floats (fp32, bf16, fp16) that are added; -1e30 or below hides the
+    key. Its shape broadcasts to [batch, num_heads, seqlen_q, seqlen_kv]. Or a result of torch.nn.attention.bias
+    (CausalBias).
+    is_causal: query i sees keys 0 to i (top left), whatever the lengths. enable_gqa: num_heads_kv may divide num_heads;
+    key and value may differ in it.
+    dropout_p: 0 to 1, to the nearest 1/256. PyTorch's generator draws the seed; the dropped weights are not those that
+    PyTorch drops.
 
-    Refused with a sentence: attn_mask beside is_causal, float64 (attune computes in fp32 at most), a scale of 0 or below."""
+    Returns o [batch, num_heads, seqlen_q, head_dim_v]. Its axes have the same order in memory as query's, head_dim
+    last, as with PyTorch. A row without visible keys gives zeros, also if all its floats are finite but below -1e30,
+    where PyTorch gives a mean.
+    Raises ValueError for attn_mask with is_causal, float64 (attune computes in fp32 at most), and a scale of 0 or
+    below."""
     if attn_mask is None and not dropout_p and query.dim() == 4 and key.dim() == 4 and value.dim() == 4 and not (
             query.is_nested or key.is_nested or value.is_nested):
         if value.size(1) == key.size(1) and (enable_gqa is True or
@@ -57,9 +65,10 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
 
 def attend_checked(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, **features):
-    """scaled_dot_product_attention() of dense tensors. features: more keywords of attention(), for adapters; with return_lse it returns (o, lse)."""
+    """Implements scaled_dot_product_attention() for dense tensors. features: more keywords of attention(), for
+    adapters. With return_lse returns (o, lse)."""
     if attn_mask is not None and not hasattr(attn_mask, "is_floating_point"):
-        raise TypeError(f"attn_mask is of type {type(attn_mask).__name__}; must be PyTorch tensors and None")
+        raise TypeError(f"attn_mask is of type {type(attn_mask).__name__}; must be a PyTorch tensor or None")
     refuse_nested(query, key, value)
     check_dense("attn_mask", attn_mask)
     _check((query.dim(), key.dim(), value.dim()), attn_mask is not None, settled(dropout_p), is_causal)
@@ -71,7 +80,8 @@ def attend_checked(query, key, value, attn_mask, dropout_p, is_causal, scale, en
 
 
 def _attend_any(query, key, value, attn_mask, mask, dropout_p, scale, enable_gqa, features):
-    """Of any ranks. A rate of 1 leaves nothing but the history of the result."""
+    """Computes attention for tensors of any rank. With a dropout rate of 1 the result is zeros, with an autograd
+    history."""
     if enable_gqa and key.dim() > 2 and value.dim() > 2 and key.shape[-3] != value.shape[-3]:
         key, value = with_equal_heads(key, value)
     folding = Folding(query, key, value, enable_gqa)
@@ -91,5 +101,5 @@ def _attend_any(query, key, value, attn_mask, mask, dropout_p, scale, enable_gqa
 
 def _attend_nested(query, key, value, attn_mask, dropout_p, is_causal, scale):
     if attn_mask is not None:
-        raise ValueError("attn_mask is given beside nested tensors; must be None, and is_causal")
+        raise ValueError("attn_mask is given with nested tensors; must be None (is_causal is served)")
     return attend_jagged(query, key, value, is_causal, dropout_p, scale)

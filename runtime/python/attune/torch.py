@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attune's PyTorch ops: torch.ops.attune.attention, attention_out, attention_backward, score_gradient, quantise, block_map and merge, and of
-_cache_ops.py attention_kvcache, attention_kvcache_out, attention_latent and append_kv. Importing this module defines them; attention() inside torch.compile, on FakeTensors and below dispatch modes does so by itself. examples/guide/torch.md
-shows their use.
+"""attune's PyTorch ops, torch.ops.attune.*; importing this module defines them. pages/torch.md shows their use.
 
-One schema serves all features: what a call says beside tensors is the text that spec() writes (_spec.py). They return new tensors, o and
-lse contiguous whatever strides q has. attention has gradients of q, k and v, which attention_backward computes, and of biases, slopes, sinks and what a score_mod reads, by score_gradient (_autograd.py); the other ops
-have none, and raise ValueError of tensors that require them under grad mode. Inside torch.func transforms (vmap, grad, jvp) the ops
-raise; DTensors are refused by DTensor itself, since no op of attune has a sharding rule: give x.to_local()."""
+The ops are attention, attention_out, attention_backward, score_gradient, quantise, block_map and merge, and from
+_cache_ops.py attention_kvcache, attention_kvcache_out, attention_latent and append_kv. attention() imports this module
+itself inside torch.compile, on FakeTensors and below dispatch modes.
+
+One schema serves all features: a text that spec() writes (_spec.py) holds all arguments that are not tensors. The ops
+return new tensors; o and lse are contiguous whatever strides q has.
+Only attention has gradients (_autograd.py): attention_backward computes those of q, k and v, score_gradient those of
+biases, slopes, sinks and the tensors that a score_mod reads. The other ops raise ValueError under grad mode if a tensor
+requires gradients.
+The ops raise RuntimeError inside torch.func transforms (vmap, grad, jvp). DTensor refuses them, since no op of attune
+has a sharding rule: give x.to_local()."""
 import functools
 
 import torch
@@ -22,21 +27,25 @@ from ._torch import autocast_dtype, refuse_gradients
 
 __all__ = ["activate", "active", "calls", "captures_of", "restore", "spec"]
 
-_MASKS = "Tensor? mask_tensor=None, Tensor? key_lengths=None, Tensor? documents_q=None, Tensor? documents_kv=None, Tensor? prefix=None"
-_FEATURES = f"Tensor? bias=None, Tensor? relative_bias=None, Tensor? alibi_slopes=None, {_MASKS}, Tensor? sinks=None, Tensor? block_map=None"
+_MASKS = ("Tensor? mask_tensor=None, Tensor? key_lengths=None, Tensor? documents_q=None, Tensor? documents_kv=None, "
+          "Tensor? prefix=None")
+_FEATURES = (f"Tensor? bias=None, Tensor? relative_bias=None, Tensor? alibi_slopes=None, {_MASKS}, "
+             "Tensor? sinks=None, Tensor? block_map=None")
 _SCALES = "Tensor? q_scale=None, Tensor? k_scale=None, Tensor? v_scale=None"
 _PROGRAMS = "Tensor[]? captures=None, float[]? scalars=None"
 _SEEDS = "SymInt? seed=None, SymInt? offset=None, Tensor? seed_tensor=None, Tensor? offset_tensor=None"
 _SCHEMAS = {
-    "attention": f"(Tensor q, Tensor k, Tensor v, *, str spec='', float? scale=None, bool return_lse=True, {_SCALES}, {_FEATURES}, "
-    f"{_PROGRAMS}, {_SEEDS}) -> (Tensor o, Tensor lse)",
-    "attention_out": f"(Tensor q, Tensor k, Tensor v, *, str spec='', float? scale=None, {_SCALES}, {_FEATURES}, {_PROGRAMS}, {_SEEDS}, Tensor(a!) o, "
-    "Tensor(b!)? lse=None) -> ()",
-    "attention_backward": "(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, *, Tensor? dlse=None, str gradients='qkv', str spec='', "
-    f"float? scale=None, {_FEATURES}, {_PROGRAMS}, {_SEEDS}) -> (Tensor dq, Tensor dk, Tensor dv)",
-    "score_gradient": f"(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, *, str of, Tensor? dlse=None, str spec='', float? scale=None, "
-    f"{_FEATURES}, {_PROGRAMS}, {_SEEDS}) -> Tensor",
-    "quantise": "(Tensor x, *, str dtype='e4m3', int scale_block=0, str rotation='none', str v_layout='rows') -> (Tensor tensor, Tensor scale)",
+    "attention": "(Tensor q, Tensor k, Tensor v, *, str spec='', float? scale=None, bool return_lse=True, "
+    f"{_SCALES}, {_FEATURES}, {_PROGRAMS}, {_SEEDS}) -> (Tensor o, Tensor lse)",
+    "attention_out": "(Tensor q, Tensor k, Tensor v, *, str spec='', float? scale=None, "
+    f"{_SCALES}, {_FEATURES}, {_PROGRAMS}, {_SEEDS}, Tensor(a!) o, Tensor(b!)? lse=None) -> ()",
+    "attention_backward": "(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, *, Tensor? dlse=None, "
+    f"str gradients='qkv', str spec='', float? scale=None, {_FEATURES}, {_PROGRAMS}, {_SEEDS}) "
+    "-> (Tensor dq, Tensor dk, Tensor dv)",
+    "score_gradient": "(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, *, str of, "
+    f"Tensor? dlse=None, str spec='', float? scale=None, {_FEATURES}, {_PROGRAMS}, {_SEEDS}) -> Tensor",
+    "quantise": "(Tensor x, *, str dtype='e4m3', int scale_block=0, str rotation='none', str v_layout='rows') "
+    "-> (Tensor tensor, Tensor scale)",
     "block_map": f"(Tensor q, Tensor k, *, str spec='', {_MASKS}, {_PROGRAMS}) -> Tensor granules",
     "merge": "(Tensor o, Tensor lse, Tensor other_o, Tensor other_lse) -> (Tensor out, Tensor lse_out)",
     **_cache_ops.SCHEMAS, }
@@ -47,17 +56,17 @@ _DTYPES = {
 _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
-_attend = _attention._attend  # attention() without the way that only torch.compile needs
+_attend = _attention._attend  # attention() without the part for torch.compile
 
 
 def _keywords(spec, q, k, captures, scalars, block_map, **given):
-    """Of attention(), from what an op was given beside q, k and v."""
+    """Returns attention()'s keywords for what an op was given besides q, k and v."""
     parsed = parse_spec(spec)
     documents = given.pop("documents_q", None), given.pop("documents_kv", None)
     if (documents[0] is None) != (documents[1] is None):
-        raise ValueError("one of documents_q and documents_kv is given; must be both, and neither")
+        raise ValueError("one of documents_q and documents_kv is given; give both or neither")
     if (block_map is None) != (parsed.hides is None):
-        raise ValueError("one of block_map and the spec's block_map= is given; must be both, and neither")
+        raise ValueError("one of block_map and the spec's block_map= is given; give both or neither")
     if parsed.keywords.get("dropout_p") or any(name in given
                                                for name in ("seed", "offset", "seed_tensor", "offset_tensor")):
         given.update(_seeds(given))
@@ -72,24 +81,24 @@ def _keywords(spec, q, k, captures, scalars, block_map, **given):
 
 
 def _seeds(given):
-    """Takes seeds and offsets out of what an op was given, and returns those of attention()."""
+    """Takes seeds and offsets out of `given`, an op's arguments, and returns them in attention()'s form."""
     found = {}
     for name in ("seed", "offset"):
         number, tensor = given.pop(name, None), given.pop(f"{name}_tensor", None)
         if number is not None and tensor is not None:
-            raise ValueError(f"{name} and {name}_tensor are given; must be one of them")
+            raise ValueError(f"{name} and {name}_tensor are given; give one of them")
         found[name] = number if tensor is None else tensor
     if found["seed"] is None:
         raise ValueError(
-            "seed is missing; accepted of a spec with dropout_p are seed, a whole number, and seed_tensor, an int64 "
-            "tensor of one element"
-        )
+            "seed is missing and the spec has dropout_p; give seed, a whole number, or seed_tensor, an int64 tensor of "
+            "one element")
     return found
 
 
 @functools.lru_cache(maxsize=None)
 def _no_lse(device):
-    """Of which PyTorch makes new ones in half the time that it takes by shape, dtype and device."""
+    """Returns an empty tensor. torch.empty_like() of it takes half the time of torch.empty() with shape, dtype and
+    device."""
     return torch.empty((0,), dtype=torch.float32, device=device)
 
 
@@ -111,7 +120,7 @@ def _attention_impl(q, k, v, *, spec="", scale=None, return_lse=True, captures=N
         if recipe is not None and q is given_q and k is given_k and v is given_v:
             recipes.append(lambda: recipe(empty_lse=True))
     o, lse = result if return_lse else (result, torch.empty_like(_no_lse(q.device)))
-    return (o if o.is_contiguous() else o.contiguous()), lse  # padded head dims come as views
+    return (o if o.is_contiguous() else o.contiguous()), lse  # o of a padded head dim is a view
 
 
 def _attention_out_impl(q, k, v, *, o, lse=None, spec="", captures=None, scalars=None, block_map=None, **given):
@@ -121,8 +130,7 @@ def _attention_out_impl(q, k, v, *, o, lse=None, spec="", captures=None, scalars
         if lse.shape != result[1].shape or lse.dtype != torch.float32:
             raise ValueError(
                 f"lse is {lse.dtype} of shape {tuple(lse.shape)}; must be torch.float32 of shape "
-                f"{tuple(result[1].shape)}"
-            )
+                f"{tuple(result[1].shape)}")
         lse.copy_(result[1])
 
 
@@ -156,7 +164,7 @@ def _attention_out_fake(q, k, v, *, o, lse=None, spec="", scale=None, captures=N
 def _backward_keywords(q, k, spec="", captures=None, scalars=None, block_map=None, **given):
     keywords = _keywords(spec, q, k, captures, scalars, block_map, **given)
     if block_map is not None and not parse_spec(spec).hides:
-        del keywords["block_map"]  # of masks that are here
+        del keywords["block_map"]  # the masks are given too
     keywords.pop("out_dtype", None)
     return keywords
 
@@ -171,7 +179,7 @@ def _score_gradient_fake(dout, q, k, v, o, lse, *, of, **given):
     captures = {f"captures[{number}]": tensor for number, tensor in enumerate(given.get("captures") or ())}
     given = {**given, **captures}
     if given.get(of) is None:
-        raise ValueError(f"of is {of!r}, and {of} is not given; must be what attention() was given")
+        raise ValueError(f"of is {of!r}, and {of} is not given; must name a tensor that attention() was given")
     return given[of].new_empty(given[of].shape)
 
 
@@ -186,7 +194,7 @@ def _backward_impl(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", **given
 
 
 def _in_strides_of(x, gradient):
-    """The gradient as the fake kernel has it, of an x that was copied."""
+    """Returns the gradient with the strides that the fake kernel reports, for an x that was copied."""
     wanted = _backward.gradient_like(x)
     return gradient if gradient.stride() == wanted.stride() else wanted.copy_(gradient)
 
@@ -219,7 +227,7 @@ def _map_keywords(spec, q, k, captures, scalars, given):
         "mask", "chunk", "context", "mask_mod", "mask_tensor", "key_lengths", "documents", "prefix"}
     if other:
         raise ValueError(
-            f"spec has {', '.join(sorted(other))}; a map is of masks alone: mask, chunk and mask_mod stand in its spec")
+            f"spec has {', '.join(sorted(other))}; a block map's spec takes only mask, chunk and mask_mod")
     return keywords
 
 
@@ -229,7 +237,7 @@ def _block_map_impl(q, k, *, spec="", captures=None, scalars=None, **given):
 
 @functools.lru_cache(maxsize=256)
 def _map_axes(spec, names):
-    """Whether a map of these masks tells batch entries apart, and heads."""
+    """Returns two flags: does a map of these masks differ between batch entries, and between heads?"""
     parsed = parse_spec(spec)
     kinds = {"mask_tensor": torch.bool}
     shapes = {"mask_tensor": (2, 2, 64, 64), "documents_q": (2, 64), "documents_kv": (2, 64)}
@@ -267,13 +275,12 @@ def _merge_fake(o, lse, other_o, other_lse):
     if o.dim() != 4 or lse.dim() != 3:
         raise ValueError(
             f"o has {o.dim()} dimensions and lse {lse.dim()}; must be 4 and 3: [batch, seqlen, num_heads, head_dim] "
-            f"and [batch, "
-            "num_heads, seqlen]")
+            "and [batch, num_heads, seqlen]")
     return o.new_empty(o.shape), lse.new_empty(lse.shape)
 
 
 def _cast_first(op):
-    """What autocast does: q, k and v get its dtype; bias, scales, sinks and the rest stay."""
+    """Returns the op for autocast: q, k and v are cast to its dtype; bias, scales, sinks and other tensors are not."""
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA) | torch._C.DispatchKeySet(
         torch._C.DispatchKey.AutocastCPU)
 
@@ -291,8 +298,7 @@ def _refuse_transform(name):
     def refuse(*_, **__):
         raise RuntimeError(
             f"torch.ops.attune.{name} is called inside a torch.func transform (vmap, grad, jvp), and has no rule for "
-            f"it; must be "
-            "plain tensors: fold a mapped axis into batch, and take gradients by torch.autograd")
+            f"it; give plain tensors: fold a mapped axis into batch, and take gradients with torch.autograd")
     return refuse
 
 

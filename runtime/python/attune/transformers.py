@@ -2,9 +2,10 @@
 """attune as an attention implementation of Hugging Face transformers.
 
     attune.register_transformers()
-    model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="attune")   # or model.set_attn_implementation("attune")
+    model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="attune")
+    model.set_attn_implementation("attune")   # for a model that is loaded already
 
-What models call is in _transformers_attention.py; their masks become attune's features in _transformers_masks.py."""
+Models call _transformers_attention.py. _transformers_masks.py turns their masks into attune's features."""
 import sys
 
 _OURS = set()  # names registered here
@@ -30,25 +31,26 @@ def _interfaces():
 def register_transformers(names=("attune",)):
     """Makes attune an `attn_implementation` of transformers, under each of `names`: a name or several.
 
-    Registers the attention function and the mask function. Without the second transformers gives a decoder no mask. It may be
-    called again. Names that transformers has itself are refused: other models' attention stays as it is.
+    Registers the attention function and the mask function; without the latter transformers gives a decoder no mask. May
+    be called again. Returns None.
 
-    Served: grouped heads as they are, sliding windows, softcap, sinks, position biases, padding on either side, packed sequences, chunks,
-    encoders, cross attention, dynamic and static caches, dropout in training. Masks that are not recognised run as programs of the score language
-    (attune.mask_mod) or, where they cannot be traced, as tensors. Refused with a sentence: output_attentions,
-    head_mask.
+    Served: grouped heads without copies, sliding windows, softcap, sinks, position biases, padding on either side,
+    packed sequences, chunks, encoders, cross attention, dynamic and static caches, dropout in training. Masks that are
+    not recognised run as programs of the score language (attune.mask_mod) or, if they cannot be traced, as tensors.
+    Models that ask for output_attentions or head_mask get a ValueError.
 
-    Continuous batching (generate_batch) takes "paged|attune" of transformers up to 5.22. Later ones take a name with "flash" in it alone:
-    register_transformers("attune_flash") makes one. Raises ImportError without transformers 4.53 or later, ValueError for names that are taken."""
+    Continuous batching (generate_batch) takes "paged|attune" up to transformers 5.22. Later versions take only names
+    with "flash" in them: register_transformers("attune_flash") makes one.
+    Raises ImportError without transformers 4.53 or later, and ValueError for names that transformers itself has."""
     attention, masks = _interfaces()
     names = (names,) if isinstance(names, str) else tuple(names)
     for name in names:
         if not isinstance(name, str) or not name or "|" in name or "/" in name:
-            raise ValueError(f"names has {name!r}; must be texts without '|' and '/', such as \"attune\"")
+            raise ValueError(f"names has {name!r}; must be a text without '|' and '/', such as \"attune\"")
         taken = name == "eager" or name in attention._global_mapping or name in masks._global_mapping
         if taken and name not in _OURS:
             raise ValueError(
-                f"names has {name!r}, which transformers has itself; must be other names, such as \"attune\"")
+                f"names has {name!r}, which transformers itself has; must be another name, such as \"attune\"")
     from ._transformers_attention import attention_forward
     from ._transformers_masks import attune_mask
     from . import _transformers_paged as paged
