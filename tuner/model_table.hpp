@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The known model types: for each model_type of a Hugging Face config.json, how its attention is
-// read and what the transformers library takes for fields that a config leaves out. To add a type,
-// add a row; model_towers.cpp reads what a row says.
+// The known model types. For each model_type of a Hugging Face config.json, a row says how to read
+// its attention, and the transformers library's defaults for fields that a config leaves out. To
+// add a type, add a row; model_towers.cpp reads the rows.
 #pragma once
 
 #include <string_view>
@@ -10,41 +10,43 @@ namespace attune {
 
 enum class Reading {
   kDecoder,        // causal self-attention
-  kEncoder,        // self-attention in both directions (causal where is_decoder is true)
-  kFixedText,      // kEncoder, always of max_position_embeddings tokens
+  kEncoder,        // self-attention in both directions (causal if is_decoder is true)
+  kFixedText,      // kEncoder, always with max_position_embeddings tokens
   kImage,          // both directions, (image_size / patch_size)^2 patches and extra_tokens
-  kAnyImage,       // kImage, with as many patches as the image at hand has
+  kAnyImage,       // kImage, with as many patches as the given image has
   kWindowedImage,  // kAnyImage; most layers see windows of the image (window_size)
-  kWindowStages,  // windows of an image, shifted in every other layer, in stages of ever fewer patches
-  kAudio,         // both directions, always max_source_positions frames
+  // Windows of an image, shifted in every other layer, in stages with ever fewer patches.
+  kWindowStages,
+  kAudio,           // both directions, always max_source_positions frames
   kEncoderDecoder,  // self-attention of encoder and decoder, cross-attention between them
-  kSpeech,          // kEncoderDecoder whose encoder is kAudio
-  kParts,           // no attention of its own: see `parts`
-  kNotCovered,      // not_supported says why nothing of it is tuned
+  kSpeech,          // kEncoderDecoder with kAudio as its encoder
+  kParts,           // several models in one: see `parts`
+  kNotCovered,      // not tuned; not_supported says why
 };
 
 struct ModelRow {
-  std::string_view types;  // model_type; several stand with spaces between
+  std::string_view types;  // model_type; several are separated by spaces
   Reading reading;
   std::string_view defaults = {};  // JSON object
-  int extra_tokens = 0;            // of images: class, distillation and register tokens
-  // What its self-attention does and no kernel does yet.
+  int extra_tokens = 0;            // for images: class, distillation and register tokens
+  // A feature of its self-attention that no kernel has yet.
   std::string_view not_supported = {};
-  // What its scores have and no field says: words of model_scores.cpp. Of kParts: those of the text.
+  // Features of its scores that no field names, as words of model_scores.cpp. For kParts, they
+  // apply to the text model.
   std::string_view scores = {};
-  // Of configs that name a wrong model_type, or none.
+  // Names in "architectures" that identify configs without a model_type, or with a wrong one.
   std::string_view architectures = {};
-  // Nested configs and the types of those that do not name theirs: "text_config=llama".
+  // Nested configs, each with the type to use if it names none: "text_config=llama".
   std::string_view parts = {};
 };
 
-// nullptr when the type is not known.
+// Returns the row of a model type, or nullptr if the type is not known.
 const ModelRow* find_model_row(std::string_view model_type);
 
-// By a name in "architectures", of the few that rows list; nullptr otherwise.
+// Returns the row that lists this name of "architectures" (few rows list any), or nullptr.
 const ModelRow* find_row_of_architecture(std::string_view architecture);
 
-// All of them, for tests and messages.
+// The range of all rows, for tests and messages.
 const ModelRow* begin_model_rows();
 const ModelRow* end_model_rows();
 
