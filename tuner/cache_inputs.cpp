@@ -18,7 +18,8 @@ int at_most(int64_t most, Random& random) {
   return static_cast<int>(std::uniform_int_distribution<int64_t>(0, most)(random));
 }
 
-// Request by request: the longest, any, none, a single key, any ..
+// Returns a length by the request's number: the longest, random, 0, a single key, then random
+// again.
 int checked_length(int64_t request, int64_t longest, Random& random) {
   if (request == 0) return static_cast<int>(longest);
   if (request == 2) return 0;
@@ -34,7 +35,7 @@ std::vector<int> begins(int64_t batch, int64_t longest, bool checked, Random& ra
   return list;
 }
 
-// Requests have a few keys more than their lengths say, as far as there is room for them.
+// Leaves up to three unused keys after each request's, as far as there is room for them.
 std::vector<int> packed_keys(const std::vector<int>& lengths, int64_t room, Random& random) {
   constexpr int64_t kMore = 3;
   std::vector<int> list{0};
@@ -48,7 +49,8 @@ std::vector<int> packed_keys(const std::vector<int>& lengths, int64_t room, Rand
   return list;
 }
 
-// All pages in disorder, again from the first where there are too few; then none where they are written to.
+// Lists all pages in random order. If there are too few, the list repeats them; for an op that
+// writes to pages it continues with -1, "no page".
 std::vector<int> disordered(const Problem& p, int64_t count, Random& random) {
   const int64_t pages = pages_of_cache(p);
   const bool again = !describe(p.op).appends;

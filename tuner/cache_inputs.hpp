@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// CacheInputs: what calls of the op attention_kvcache are told of their cache when it is measured and checked. Measured calls have
-// requests as long as the problem allows, pages in disorder. Checked calls have requests of all kinds: the longest, random ones, none, a
-// single key; packed rows of different numbers; entries of the page table that no key needs are -1.
+// CacheInputs: lengths, page tables and other lists of the cache with which calls of the op
+// attention_kvcache are measured and checked. Measured calls have requests as long as the problem
+// allows, and pages in random order. Checked calls mix requests: the longest, random ones, empty
+// ones, a single key. They pack different numbers of rows, and give page table entries that no key
+// needs as -1.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +15,7 @@
 
 namespace attune {
 
-// On the host. Empty: a call gives none.
+// Lists in host memory. An empty one is not given to a call.
 struct CacheLists {
   std::vector<int> kv_lengths, q_begins, page_table, slots, kv_begins;
   int64_t page_table_stride = 0;
@@ -21,9 +23,9 @@ struct CacheLists {
 
 class CacheInputs {
  public:
-  // Of a problem without a cache nothing is made.
+  // Makes the lists. Does nothing for a problem without a cache.
   void open(const Device& device, const Problem& problem, uint64_t seed);
-  // Null for problems without a cache.
+  // Returns nullptr for problems without a cache.
   const CacheArgs* timed() const { return has_cache_ ? &timed_ : nullptr; }
   const CacheArgs* checked() const { return has_cache_ ? &checked_ : nullptr; }
   const CacheLists& checked_lists() const { return lists_; }

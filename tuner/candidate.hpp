@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // TuneCandidate: one way to make a kernel for a KernelSpec, before anything is known about it. The
-// search proposes candidates, the compile pool makes them, the backend measures them. A TrialRecord
-// (cache/records.hpp) holds what is known then.
+// search proposes candidates, the compile pool makes them, the backend measures them. The result is
+// a TrialRecord (cache/records.hpp).
 #pragma once
 
 #include <string>
@@ -14,20 +14,21 @@ namespace attune {
 struct TuneCandidate {
   Family family;
   Config config;
-  bool is_default = false;  // what an untuned runtime would launch
+  bool is_default = false;  // a runtime launches this one if nothing was tuned
 
-  // "prefill_sm80@sm_90 block_m=128,block_n=64": tells candidates of one spec apart.
+  // Returns a text that tells candidates of one spec apart: "prefill_sm80@sm_90
+  // block_m=128,block_n=64".
   std::string text() const {
     return std::string(family.kernel_template->name()) + "@" + family.arch.name() + " " +
            config.to_text();
   }
 };
 
-// Why a candidate cannot win. Never kOk.
+// The reason why a candidate cannot win. Never kOk.
 struct Fault {
   TrialStatus status = TrialStatus::kLaunchFailed;
   std::string reason;
-  bool fatal = false;  // the process it happened in must not launch again
+  bool fatal = false;  // the process that it happened in must not launch again
 };
 
 }  // namespace attune

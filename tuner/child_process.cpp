@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting, talking to and ending a child; see child_process.hpp.
+// Starts a child, talks to it and ends it; see child_process.hpp.
 #include "tuner/child_process.hpp"
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@ extern char** environ;
 namespace attune {
 namespace {
 
-constexpr double kReapSeconds = 5;  // a killed process may wait for its driver
+constexpr double kReapSeconds = 5;  // a killed process may have to wait for its driver
 constexpr double kStepSeconds = 0.1, kLongStepSeconds = 60;
 
 double now_s() {
@@ -36,13 +36,13 @@ double now_s() {
 
 using Status = FrameSocket::Status;
 
-// What is left of a limit.
+// The time left until a limit.
 class Wait {
  public:
   explicit Wait(const WaitLimit& limit)
       : stop_(limit.stop), deadline_(limit.timeout_s < 0 ? INFINITY : now_s() + limit.timeout_s) {}
 
-  // Until poll reports one of `events` on fd, or that the other side is gone.
+  // Waits until poll reports one of `events` on fd, or that the other side is gone.
   Status until(int fd, short events) const {
     for (;;) {
       if (stop_ && stop_()) return Status::kStopped;
@@ -85,7 +85,7 @@ std::string ending(int status) {
   throw Error(ErrorCode::kDriver, fmt::format("{}: {}", what, std::strerror(error)));
 }
 
-// Its ends stand above 2, so that dup2 onto stdin and stdout really duplicates.
+// Both ends get numbers above 2, so that dup2 onto stdin and stdout really duplicates.
 void make_socket(FileDescriptor* ours, FileDescriptor* theirs) {
   int low[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, low) != 0)
@@ -98,7 +98,8 @@ void make_socket(FileDescriptor* ours, FileDescriptor* theirs) {
 
 }  // namespace
 
-// Frame on the wire: "<payload bytes> <line>\n<payload>".
+// A frame is sent as "<payload bytes> <line>
+// <payload>".
 FrameSocket::Status FrameSocket::send(const Frame& frame, const WaitLimit& limit) const {
   const Wait wait(limit);
   const Status line = send_all(fd_, fmt::format("{} {}\n", frame.payload.size(), frame.line), wait);
@@ -114,7 +115,7 @@ FrameSocket::Status FrameSocket::receive(Frame* frame, const WaitLimit& limit) {
       size_t payload = 0;
       const auto parsed = std::from_chars(buffer_.data(), buffer_.data() + line_end, payload);
       if (parsed.ec != std::errc() || space > line_end)
-        return Status::kClosed;  // not our language: as good as gone
+        return Status::kClosed;  // not the protocol: treated as closed
       if (buffer_.size() >= line_end + 1 + payload) {
         frame->line = buffer_.substr(space + 1, line_end - space - 1);
         frame->payload = buffer_.substr(line_end + 1, payload);
@@ -146,7 +147,7 @@ ChildProcess::Started ChildProcess::start(const std::vector<std::string>& comman
   posix_spawn_file_actions_adddup2(&actions, theirs.get(), STDOUT_FILENO);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // Ctrl-C is for the parent alone
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // Ctrl-C reaches the parent alone
   posix_spawnattr_setpgroup(&attributes, 0);
   pid_t pid = -1;
   const int error =
@@ -162,8 +163,8 @@ ChildProcess::~ChildProcess() {
   ::close(fd_);
 }
 
-// Where children are not waited for (SIGCHLD is ignored, which programs inherit) or somebody else
-// waited, the system does not know this one any more.
+// Returns how the child ended, or nullopt while it runs. The system may not know the child any
+// more: somebody else has waited for it, or SIGCHLD is ignored, a setting that programs inherit.
 std::optional<std::string> ChildProcess::reaped() {
   int status = 0;
   const pid_t found = ::waitpid(pid_, &status, WNOHANG);
@@ -174,7 +175,7 @@ std::optional<std::string> ChildProcess::reaped() {
 
 std::string ChildProcess::end() {
   if (pid_ < 0) return "ended before";
-  // One that closed its end is about to end by itself: its own status says more than our kill.
+  // A child that closed its end is about to exit; its own status tells more than a kill.
   for (int i = 0; i < 20; ++i) {
     if (const auto how = reaped()) return *how;
     pollfd peer{fd_, POLLIN, 0};

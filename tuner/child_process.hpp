@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ChildProcess: a program on the other end of a socket, which is its standard input and output. It
-// can be killed at any time and never outlives its owner. Frames are one line of JSON text, then as
+// ChildProcess: a program that is connected to us by a socket, its standard input and output. It
+// can be killed at any time and never outlives its owner. A frame is one line of JSON text, then as
 // many raw bytes as the sender added.
 #pragma once
 
@@ -19,17 +19,17 @@ struct Frame {
 };
 
 struct WaitLimit {
-  double timeout_s = -1;         // below 0: for ever
-  std::function<bool()> stop{};  // asked ten times a second; true ends the wait with kStopped
+  double timeout_s = -1;         // negative: no limit
+  std::function<bool()> stop{};  // called ten times a second; true ends the wait with kStopped
 };
 
-// One end of the socket. Not owned.
+// One end of the socket. Does not own it.
 class FrameSocket {
  public:
   explicit FrameSocket(int fd) : fd_(fd) {}
   enum class Status { kOk, kClosed, kTimeout, kStopped };
-  // Sending may wait too: a process that does not read takes no more than the socket's buffer
-  // holds.
+  // Sends a frame. This may wait too: if the other process does not read, only the socket's buffer
+  // takes bytes.
   Status send(const Frame& frame, const WaitLimit& limit = {}) const;
   Status receive(Frame* frame, const WaitLimit& limit = {});
 
@@ -40,7 +40,7 @@ class FrameSocket {
 
 class ChildProcess {
  public:
-  // Throws kDriver when the program cannot be started.
+  // Throws kDriver if the program cannot be started.
   explicit ChildProcess(const std::vector<std::string>& command);
   ~ChildProcess();  // kills it
   ChildProcess(const ChildProcess&) = delete;
@@ -48,8 +48,8 @@ class ChildProcess {
 
   FrameSocket& socket() { return socket_; }
   pid_t pid() const { return pid_; }
-  // Ends it and says how it went: "killed by signal 11 (Segmentation fault)", "exited with status
-  // 3".
+  // Ends the child and returns how it ended: "killed by signal 11 (Segmentation fault)", "exited
+  // with status 3".
   std::string end();
 
  private:
@@ -58,7 +58,7 @@ class ChildProcess {
     int fd;
   };
   static Started start(const std::vector<std::string>& command);
-  std::optional<std::string> reaped();  // how it ended; nullopt: it runs
+  std::optional<std::string> reaped();  // how it ended; nullopt: it still runs
   explicit ChildProcess(Started started)
       : pid_(started.pid), fd_(started.fd), socket_(started.fd) {}
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune bench`: the kernel the runtime would choose against the untuned default against standard
-// attention, interleaved, on the problems of a model or a list. Standard attention is unfused: on a
-// CPU tuner/oracles/standard_attention.hpp, on a GPU the reference kernel. tests/bench compares with other
-// libraries.
+// `attune bench`: times three kernels for each problem of a model or a list, interleaved: the one
+// that the runtime would choose, the untuned default, and standard (unfused) attention. On a CPU
+// that is tuner/oracles/standard_attention.hpp, on a GPU the reference kernel. For comparisons with
+// other libraries see tests/bench.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ namespace {
 struct Options : RunOptions {
   std::string config;
   double time_s = 1.5;
-  double fail_if_slower = -1;  // percent; negative: never
+  double fail_if_slower = -1;  // percent; negative: off
   bool no_standard = false;
   double wait_s = kDeviceWaitS;
 };
@@ -41,19 +41,19 @@ enum Lane : int { kTuned, kDefault, kStandard };
 
 constexpr int kMinRounds = 7;
 constexpr int kMaxRounds = 101;
-constexpr double kLongestStandardS =
-    20;  // of one problem's standard attention; a longer one is left out
+// Standard attention of one problem is left out if it would take longer.
+constexpr double kLongestStandardS = 20;
 
 struct Row {
   Problem problem;
   std::shared_ptr<const Plan> tuned;
-  std::shared_ptr<const Plan>
-      untuned;  // null where it cannot be made: ATTUNE_NO_JIT, and no image of it anywhere
+  // nullptr if it cannot be made: ATTUNE_NO_JIT is set, and no image exists anywhere.
+  std::shared_ptr<const Plan> untuned;
   Timing timing[3];
-  std::string standard_note;  // why there is none
+  std::string standard_note;  // why there is no standard attention
 };
 
-// Launches of one plan, with a workspace of its own.
+// Launches one plan, with its own workspace.
 class PlanRunner {
  public:
   PlanRunner(const Device& device, std::shared_ptr<const Plan> plan)
@@ -76,7 +76,7 @@ bool same_kernel(const Plan& a, const Plan& b) {
          a.config == b.config;
 }
 
-// The reference kernel; nothing, and why, where there is none.
+// Returns a runner of the reference kernel; if there is none, an empty one, and `note` says why.
 BenchBackend::Runner reference_runner(Engine& engine, const Problem& problem, std::string* note) {
   const KernelSpec spec = spec_of(problem);
   if (const auto found = serving(spec, engine.device().archs()).reference) {
@@ -88,8 +88,8 @@ BenchBackend::Runner reference_runner(Engine& engine, const Problem& problem, st
   return {};
 }
 
-// What the op is compared with on this device: a reference kernel or, on a CPU, the standard way. Or
-// nothing, and why.
+// Returns the kernel to compare with on this device: a reference kernel or, on a CPU, standard
+// attention. If there is none, returns an empty runner, and `note` says why.
 BenchBackend::Runner standard_runner(Engine& engine, const Problem& problem, std::string* note) {
   const Device& device = engine.device();
   if (device.target() == Target::kCuda) return reference_runner(engine, problem, note);
@@ -111,8 +111,8 @@ BenchBackend::Runner standard_runner(Engine& engine, const Problem& problem, std
       [standard, scratch](const Operands& operands) { standard->run(operands, scratch->data()); };
 }
 
-// Scores alone, from the flops of a matrix product at an easy pace: keeps a long problem from
-// running for minutes.
+// True if standard attention would run for minutes. Estimates the time of its scores alone, at a
+// modest speed of a matrix product.
 bool standard_is_too_long(const Engine& engine, const Problem& problem) {
   Problem full = problem;
   full.mask = Mask::kNone;
@@ -122,7 +122,7 @@ bool standard_is_too_long(const Engine& engine, const Problem& problem) {
   return useful_flops(full) / flops_per_s > kLongestStandardS / kMinRounds;
 }
 
-// The kernel to time: what the runtime would take, or the one that --template and --config name.
+// Returns the kernel to time: the runtime's choice, or the one that --template and --config name.
 std::shared_ptr<const Plan> tuned_plan(Engine& engine, const Problem& problem, const Plan& untuned,
                                        const Options& options) {
   if (options.config.empty() && options.template_name.empty()) return engine.plan(problem);
@@ -146,7 +146,7 @@ std::shared_ptr<const Plan> plan_if_allowed(Engine& engine, const Problem& probl
 
 Row bench_one(Engine& engine, const Engine& untuned, const Problem& asked, const Options& options) {
   Row row{asked, nullptr, nullptr, {}, {}};
-  const Problem problem = canonical(asked);  // of tuned and default alike
+  const Problem problem = canonical(asked);  // for both tuned and default
   const Plan choice = untuned.choose(problem);
   row.tuned = tuned_plan(engine, problem, choice, options);
   row.untuned =
@@ -186,13 +186,14 @@ double bytes_per_s(const Row& row) {
   return operand_bytes(row.problem) / (row.timing[kTuned].median_us * 1e-6);
 }
 
-// Of an op that is bound by memory alone: bytes.
+// Returns GFLOP/s or, for an op without arithmetic, GB/s.
 std::string rate_text(const Row& row) {
   if (useful_flops(row.problem) == 0) return fmt::format("{:.1f} GB/s", bytes_per_s(row) * 1e-9);
   return fmt::format("{:.0f}", flops_per_s(row) * 1e-9);
 }
 
-// Of times[other] / times[kTuned], over the rows that have both; 0 when there is none.
+// Returns the geometric mean of times[other] / times[kTuned] over the rows that have both; 0 if
+// there are none.
 double geomean(const std::vector<Row>& rows, Lane other) {
   double sum = 0;
   int count = 0;
@@ -263,7 +264,7 @@ std::string report_text(const Engine& engine, const std::vector<Row>& rows) {
   return text;
 }
 
-// The table says which rows are not tuned: the log's advice for each (AT302) would stand above it a second time.
+// Hides the log's advice for untuned problems (AT302): the table marks these rows already.
 void leave_advice_to_the_table() {
   const LogSink former = set_log_sink({});
   set_log_sink([former](LogLevel level, std::string_view message) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Timing of ready-made runners; see bench_backend.hpp.
+// Times ready-made runners; see bench_backend.hpp.
 #include "tuner/cli/bench_backend.hpp"
 
 #include <algorithm>

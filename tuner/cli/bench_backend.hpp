@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // BenchBackend: times anything that can be launched on one problem's inputs (plans, standard
-// attention) under the tuner's Race, so that `attune bench` measures as the tuner does:
-// interleaved, on rotating random inputs. Used by bench.cpp.
+// attention) under the tuner's Race. So `attune bench` measures as the tuner does: interleaved, on
+// rotating random inputs. Used by bench.cpp.
 #pragma once
 
 #include <functional>
@@ -15,12 +15,12 @@ namespace attune::cli {
 
 class BenchBackend final : public Sampler {
  public:
-  // One launch on the given operands.
+  // Makes one launch on the given operands.
   using Runner = std::function<void(const Operands&)>;
 
   BenchBackend(const Device& device, const Problem& problem, uint64_t seed);
 
-  // Warms it up and finds how long a launch takes.
+  // Warms the runner up and estimates how long a launch takes.
   void add(int id, Runner runner);
   const Operands& operands() const { return inputs_.set(0); }
 

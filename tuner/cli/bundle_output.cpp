@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A folder, a file or an object, by name; what a bundle took in, in words; see bundle_output.hpp.
+// Chooses a folder, a file or an object by name, and describes a changed bundle; see
+// bundle_output.hpp.
 #include "tuner/cli/bundle_output.hpp"
 
 #include <fmt/format.h>
@@ -16,7 +17,7 @@
 namespace attune::cli {
 namespace {
 
-// Lines of a C comment; texts that would end it cannot arise: no kernel's text has a star.
+// Returns lines of a C comment. No kernel's text has a star, so none can end the comment.
 std::string kernel_lines(const std::vector<BundledKernel>& kernels) {
   std::set<std::string> lines;
   for (const BundledKernel& kernel : kernels)
@@ -27,7 +28,7 @@ std::string kernel_lines(const std::vector<BundledKernel>& kernels) {
   return text;
 }
 
-// A folder's name seldom ends like a file's, and a file is what such a name asks for.
+// Throws for a new folder with an ending: who types one probably wants a file.
 void check_folder_name(const std::filesystem::path& place) {
   const std::string ending = place.extension().string();
   std::error_code failed;

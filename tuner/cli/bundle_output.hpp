@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the commands that write kernels (export, compile) put them, and what they say of it.
+// Where the commands that write kernels (export, compile) put them, and how they report it.
 #pragma once
 
 #include <string>
@@ -9,18 +9,18 @@
 
 namespace attune::cli {
 
-// "Folder to write: ...", of an option or positional that write_kernels takes.
+// "Folder to write: ...", the help of an option or positional word that write_kernels takes.
 extern const char* const kOutputHelp;
-extern const char* const kZstdHelp;  // of the flag --zstd
+extern const char* const kZstdHelp;  // help of the flag --zstd
 
-// By the ending of `place`: NAME.attune is a bundle of one file; NAME.o an object to link, with
-// NAME.h beside it; anything else a folder, where a former bundle is added to. Throws as
-// write_bundle, and kInvalidArgument for an object whose name is none in C, for a folder that is to
-// be packed, and for a new folder whose name ends like a file's.
+// Writes kernels in the form that the ending of `place` says. NAME.attune is a bundle of one file;
+// NAME.o is an object to link, with NAME.h beside it; anything else is a folder, whose former
+// bundle is extended. Throws as write_bundle does, and kInvalidArgument for an object whose name is
+// not valid in C, for --zstd with a folder, and for a new folder whose name ends like a file's.
 BundleChange write_kernels(const std::string& place, const std::vector<BundledKernel>& kernels,
                            Packing packing);
 
-// Lines of text; empty when the folder was empty.
+// Returns lines of text; empty if the folder was empty.
 std::string bundle_change_text(const BundleChange& change);
 
 }  // namespace attune::cli

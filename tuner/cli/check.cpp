@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune check`: the numerics of kernels against the oracle, on poisoned outputs, as the tuner
-// checks every candidate. Any config, the one the runtime would choose, or a sample of the whole
-// search space.
+// `attune check`: compares results of kernels with the oracle's, on poisoned outputs, as the tuner
+// checks each candidate. Takes any config, the runtime's choice, or a sample of the search space.
 #include <fmt/format.h>
 
 #include <memory>
@@ -30,7 +29,7 @@ struct Options : RunOptions {
   int fuzz = 0;
 };
 
-// Of a template, a config or a sample, for the problem in the form given.
+// Returns the candidates that --template, --config or --sample select, for the problem as given.
 std::vector<TuneCandidate> candidates_of(const TuneTarget& target, const Problem& problem,
                                          const Options& options) {
   const KernelSpec spec = spec_of(problem);

@@ -23,7 +23,7 @@ using testing::Fuzz;
 using testing::FuzzCase;
 using testing::FuzzFailure;
 
-// The command that runs this case alone.
+// Returns the command that runs this case alone.
 std::string command_of(const FuzzCase& one, const Device& device) {
   return check_command(device, " --fuzz 1", *one.kernel_template, one.config, one.problem,
                        one.seed);
@@ -37,16 +37,16 @@ Json failure_json(const FuzzFailure& failure, const Device& device) {
       {"command", command_of(failure.at, device)}};
 }
 
-// The given problems' kernels, each with operands of `count` seeds.
+// Runs the kernels of the given problems, each with operands of `count` seeds.
 void run_problems(const FuzzOptions& options, const RunOptions& run, const Engine& engine,
                   Fuzz* fuzz) {
   const Device& device = engine.device();
   for (const Problem& problem : workload_of(run.workload, device.target()).problems) {
-    const Op attention = Problem{}.op;  // what the cases are of
+    const Op attention = Problem{}.op;  // the op of all cases
     if (problem.op != attention)
       throw Error(ErrorCode::kUnsupported, fmt::format("--fuzz is given with op={}; must be op={}",
                                                        op_name(problem.op), op_name(attention)));
-    if (run.template_name.empty() && options.config.empty()) {  // the kernel that a call runs
+    if (run.template_name.empty() && options.config.empty()) {  // the kernel that a call would run
       const Plan plan = engine.choose(problem);
       for (int i = 0; i < options.count && !fuzz->is_device_lost(); ++i)
         fuzz->run_case(

@@ -11,11 +11,12 @@
 namespace attune::cli {
 
 struct FuzzOptions {
-  int count = 0;       // kernels; with problems, cases of each
-  std::string config;  // of the problems' kernels; knobs that differ from the default
+  int count = 0;       // number of kernels; with problems, number of cases for each
+  std::string config;  // for the problems' kernels: knobs that differ from the default
 };
 
-// Prints a line for each failure, which repeats it alone, and counts at the end. Returns the exit code.
+// Prints a line for each failure, with the command that repeats it alone, and counts at the end.
+// Returns the exit code.
 int check_fuzz(const FuzzOptions& options, const RunOptions& run,
                const std::shared_ptr<const Device>& device);
 

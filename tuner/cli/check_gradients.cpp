@@ -28,7 +28,7 @@ bool is_valid(const Problem& problem) {
   }
 }
 
-// What is asked of gradients beside what the forward has.
+// Draws options that gradients have and the forward pass lacks.
 void draw_choices(std::mt19937_64* random, Problem* problem) {
   problem->deterministic = (*random)() % 2 == 0;
   Problem more = *problem;
@@ -37,7 +37,8 @@ void draw_choices(std::mt19937_64* random, Problem* problem) {
   if (is_valid(more)) *problem = more;
 }
 
-// Pairs of features in turn, and as often what templates without scores serve.
+// Draws a forward problem, returns its gradient problems. Half of the draws combine pairs of
+// features in turn, half are problems that templates without scores serve.
 std::vector<Problem> drawn_gradients(const Device& device, std::mt19937_64* random, uint64_t seed,
                                      const std::vector<const KernelTemplate*>& templates) {
   const testing::DrawnKernel drawn = testing::draw_kernel(seed, device, templates);
@@ -52,7 +53,8 @@ std::vector<Problem> drawn_gradients(const Device& device, std::mt19937_64* rand
   return problems;
 }
 
-// Random configs, a family each; none where no template, or not the named one, serves the problem.
+// Returns a random config of a random family. Returns none if no template, or not the named one,
+// serves the problem.
 std::vector<TuneCandidate> drawn_candidate(const TuneTarget& target, const Problem& problem,
                                            const std::string& name, std::mt19937_64* random) {
   std::vector<Family> families = target.families(spec_of(problem));

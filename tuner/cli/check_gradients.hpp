@@ -9,8 +9,10 @@
 
 namespace attune::cli {
 
-// Draws `count` problems as --fuzz does, some with dropout, and holds their gradients, each by a random config of a random template (or of the
-// named one), against the oracle. Prints a line for each failure, which repeats it alone, and counts at the end. Returns the exit code.
+// Draws `count` problems as --fuzz does, some with dropout, and checks their gradients against the
+// oracle. Each uses a random config of a random template (or of the named one). Prints a line for
+// each failure, with the command that repeats it alone, and counts at the end. Returns the exit
+// code.
 int check_random_gradients(int count, const RunOptions& run,
                            const std::shared_ptr<const Device>& device);
 

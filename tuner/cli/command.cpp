@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exit codes of errors, and the frame every subcommand has.
+// Exit codes of errors, and the parts that all subcommands have.
 #include "tuner/cli/command.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the commands of the program `attune` share: how one registers itself and the exit codes that
-// scripts may rely on. Each command stands in a file of its own name; main.cpp lists them.
+// Shared by the commands of the program `attune`: how a command registers itself, and the exit
+// codes that scripts may rely on. Each command has its own file, named after it; main.cpp lists
+// them.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@
 
 namespace attune::cli {
 
-// Frozen: scripts test for them.
+// Frozen: scripts test these values.
 enum ExitCode : int {
   kOk = 0,
   kUsage = 1,          // bad argument, option, file content
@@ -19,27 +20,28 @@ enum ExitCode : int {
   kWrongResult = 3,    // numerics outside the allowed error
   kMissing = 4,        // device, driver or compiler missing or failing
   kStorage = 5,        // store or file unreadable, unwritable, damaged
-  kPartial = 6,        // the budget ended, or Ctrl-C: what was measured is kept
+  kPartial = 6,        // the budget ended, or Ctrl-C; measured results are kept
   kRegression = 7,     // bench --fail-if-slower
-  kInternalError = 8,  // ours: please report it
+  kInternalError = 8,  // a bug in attune: please report it
 };
 
 ExitCode exit_code_of(ErrorCode code);
 
-// A subcommand with --json and an example at the end of its help. `json` outlives the parse.
+// Adds a subcommand with --json and an example at the end of its help. `json` must outlive the
+// parse.
 Command add_command(Command program, const std::string& name, const std::string& what,
                     const std::string& example, bool* json);
 
-// --problem: one problem, required; or several, with a list to take them. Either adds the keys of a
-// problem to the command's help.
+// Adds --problem: one required problem, or a list of problems. Both add the keys of a problem to
+// the command's help.
 void add_problem_option(Command command, std::string* problem);
 void add_problem_option(Command command, std::vector<std::string>* problems);
 
-// --jobs, bounded: each compiler is a thread.
+// Adds --jobs, with an upper bound, because each compiler takes a thread.
 void add_jobs_option(Command command, int* jobs);
 
-// One per command. Its callback stores the command's exit code in *exit_code and throws
-// attune::Error.
+// Each registers one command. Its callback stores the command's exit code in *exit_code and may
+// throw attune::Error.
 void add_doctor(Command program, int* exit_code);
 void add_devices(Command program, int* exit_code);
 void add_tune(Command program, int* exit_code);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CLI11's one home; see command_line.hpp.
+// The only file that includes CLI11; see command_line.hpp.
 #include "tuner/cli/command_line.hpp"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace attune::cli {
 namespace {
 
-// NaN is neither below nor above what a bound says.
+// Refuses NaN and infinities: comparisons with a bound let NaN pass.
 CLI::Validator finite_number() {
   return {[](std::string& text) {
             double value = 0;
@@ -24,7 +24,8 @@ CLI::Validator finite_number() {
           "FINITE"};
 }
 
-// The library's bounds say how many digits the largest number has.
+// Returns our own validator of bounds: CLI11's message prints the largest number with all its
+// digits.
 CLI::Validator number_above(double bound, bool or_equal) {
   return {[=](std::string& text) {
             double value = 0;
@@ -37,7 +38,7 @@ CLI::Validator number_above(double bound, bool or_equal) {
           or_equal ? "NONNEGATIVE" : "POSITIVE"};
 }
 
-// Decimal or 0x: the library takes a sign, what is beyond 64 bits, and octal numbers, too.
+// Accepts decimal or 0x. CLI11 itself also takes a sign, values beyond 64 bits, and octal numbers.
 CLI::Validator natural_number() {
   return {[](std::string& text) {
             const bool hex = text.starts_with("0x") || text.starts_with("0X");
@@ -53,7 +54,7 @@ CLI::Validator natural_number() {
           "INTEGER"};
 }
 
-// The command that was parsed last.
+// Returns the command that was parsed last.
 CLI::App* deepest(CLI::App* app) {
   const std::vector<CLI::App*> parsed = app->get_subcommands();
   return parsed.empty() ? app : deepest(parsed.front());
@@ -187,7 +188,7 @@ Program::Program(const std::string& what, const std::string& name, const std::st
 Program::~Program() = default;
 
 Program::Outcome Program::run(std::vector<std::string> words) {
-  std::reverse(words.begin(), words.end());  // as CLI11 wants them
+  std::reverse(words.begin(), words.end());  // the order that CLI11 expects
   try {
     app_->parse(words);
     return {};

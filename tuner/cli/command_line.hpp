@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of a command line: commands with options, parsed by CLI11. That library stands in
-// command_line.cpp alone: a file that includes it takes ten seconds to compile. command.hpp
-// lists the commands; usage.hpp says what is wrong with a line.
+// Commands with options and positional words, parsed by CLI11. Only command_line.cpp includes that
+// library, because each such file takes ten seconds to compile. command.hpp lists the commands;
+// usage.hpp explains what is wrong with a line.
 #pragma once
 
 #include <functional>
@@ -17,16 +17,16 @@ class Option;
 
 namespace attune::cli {
 
-// One option or positional word of a command; a handle, the Program owns what it names.
+// One option or positional word of a command: a handle; the Program owns the option.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
   Option& required();
   Option& not_required();
-  Option& shows_default();                         // in the help
-  Option& values(int fewest, int most);            // how many it takes
-  Option& repeated();                              // one value each time it is given; all are kept
-  Option& one_of(std::vector<std::string> words);  // accepts these alone
+  Option& shows_default();               // shows the default in the help
+  Option& values(int fewest, int most);  // how many values it takes
+  Option& repeated();  // may be given several times with one value each; all are kept
+  Option& one_of(std::vector<std::string> words);  // accepts only these words
   Option& between(int lowest, int highest);
   Option& positive();
   Option& not_negative();
@@ -37,20 +37,20 @@ class Option {
   CLI::Option* option_;
 };
 
-// A command, or the whole program, which is the first one; a handle like Option.
+// A command, or the whole program (the outermost command): a handle like Option.
 class Command {
  public:
   explicit Command(CLI::App* app) : app_(app) {}
   Command add_command(const std::string& name, const std::string& what);
-  // "--name" is an option, "NAME" a positional word. T is std::string, a vector of strings, int,
-  // uint64_t or double. `value` outlives the parse.
+  // Adds an option ("--name") or a positional word ("NAME"). T is std::string, a vector of strings,
+  // int, uint64_t or double. `value` must outlive the parse.
   template <class T>
   Option add_option(const std::string& name, T& value, const std::string& what);
   Option add_flag(const std::string& name, bool& value, const std::string& what);
   Option option(const std::string& name);
-  void add_footer(const std::string& text);  // at the end of the help, below what is there
-  void require_command();                    // one of its own must follow
-  void callback(std::function<void()> run);  // what a command line that names it does
+  void add_footer(const std::string& text);  // at the end of the help
+  void require_command();                    // one of its subcommands must follow
+  void callback(std::function<void()> run);  // runs if the command line names this command
 
   std::string name() const;
   std::string path() const;  // "attune db show"
@@ -63,11 +63,11 @@ class Command {
   CLI::App* app_;
 };
 
-// Why a command line was refused.
+// The reason why a command line was refused.
 struct UsageFault {
-  std::string what;        // one sentence of the library
-  std::string unexpected;  // the word that nothing takes, if that is why
-  Command command;         // the last that was named
+  std::string what;        // one sentence from CLI11
+  std::string unexpected;  // the word that no option takes, if that is the reason
+  Command command;         // the last command that the line named
 };
 
 class Program {
@@ -77,10 +77,10 @@ class Program {
   Command command() const { return Command(app_.get()); }
 
   struct Outcome {
-    std::string text;  // help or version to print; empty: a command ran
+    std::string text;  // help or version to print; empty if a command ran
     std::optional<UsageFault> fault;
   };
-  // Runs the callback of the command that `words` name. Throws what it throws.
+  // Runs the callback of the command that `words` name. Throws whatever the callback throws.
   Outcome run(std::vector<std::string> words);
 
  private:

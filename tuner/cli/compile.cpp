@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune compile`: makes kernels ahead of time, also for archs that are not here. They go into the
-// store, or with --out into a folder that the runtime loads without compiler and store
-// (runtime/bundle.hpp).
+// `attune compile`: makes kernels ahead of time, also for archs that this machine lacks. They go
+// into the store or, with --out, into a folder from which the runtime loads them without compiler
+// or store (runtime/bundle.hpp).
 #include <fmt/format.h>
 
 #include <atomic>
@@ -44,15 +44,16 @@ struct Options {
 };
 
 struct Job {
-  Problem problem;  // the first of those that share the kernel
+  Problem problem;  // the first of the problems that share the kernel
   KernelChoice choice;
   ImageKey key;
   std::optional<KernelImage> image;
   std::string failure;
 };
 
-// Each as it is called at its own lengths and, for lengths where its window or alignment matters,
-// as it was given: but that a window wider than kernels of every arch take hides nothing at any.
+// Returns two forms of each problem: as a call at its own lengths uses it, and as it was given, for
+// lengths at which its window or alignment matters. In the second form, a window wider than any
+// arch's kernels take counts as no window.
 std::vector<Problem> forms_of(const std::vector<Problem>& problems) {
   std::vector<Problem> forms;
   for (const Problem& problem : problems) {
@@ -64,7 +65,7 @@ std::vector<Problem> forms_of(const std::vector<Problem>& problems) {
   return forms;
 }
 
-// One job per distinct (spec, arch, config): shapes that share a kernel share a job.
+// Returns one job for each distinct (spec, arch, config): shapes that share a kernel share a job.
 std::vector<Job> jobs_for(const Options& options, Workload* workload) {
   std::vector<Job> jobs;
   std::map<std::string, size_t> seen;
@@ -72,7 +73,7 @@ std::vector<Job> jobs_for(const Options& options, Workload* workload) {
   machine.store = options.store;
   read_stored_programs(machine, options.workload.problems);
   const std::vector<Arch> archs = archs_by_name(options.archs);
-  std::map<Target, Workload> of_target;  // a model's types and lengths are other ones on CPUs
+  std::map<Target, Workload> of_target;  // a model's types and lengths differ on CPUs
   for (const Arch& arch : archs) {
     if (of_target.count(arch.target) == 0)
       of_target[arch.target] = workload_of(options.workload, arch.target);
@@ -109,7 +110,7 @@ void compile_one(Job* job) {
     job->key.source_digest = source_digest(source);
     job->image = compiler_for(choice.arch).compile(source, choice.arch);
     if (const auto fault = image_fault(job->image->info)) job->failure = *fault;
-  } catch (const std::exception& error) {  // of a worker: a thread that threw would end the program
+  } catch (const std::exception& error) {  // uncaught in a thread, it would end the program
     job->failure = error.what();
   }
 }
@@ -133,7 +134,7 @@ void compile_all(std::vector<Job>* jobs, int num_threads) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// What became of a bundle that was there; nullopt when the store took the images.
+// Stores the kernels. Returns how an existing bundle changed; nullopt if the store took the images.
 std::optional<BundleChange> keep(const Options& options, const std::vector<Job>& jobs) {
   if (!options.out.empty()) {
     std::vector<BundledKernel> kernels;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune db`: looks into the store and keeps it. Frame and registration; the subcommands are in
-// db_read.cpp, db_show.cpp, db_remove.cpp and db_exchange.cpp.
+// `attune db`: shows the contents of the store, and maintains it. This file registers it; the
+// subcommands are in db_read.cpp, db_show.cpp, db_remove.cpp and db_exchange.cpp.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,7 +17,8 @@ std::filesystem::path DbOptions::path() const { return store_path_or_default(sto
 
 namespace {
 
-// A store may have rows of templates that other versions know.
+// Throws if --template names a template that neither this version nor the store knows. A store may
+// have rows of templates that other versions know.
 void check_template(const Store& store, const DbOptions& options) {
   std::set<std::string, std::less<>> known;
   for (const KernelTemplate* one : all_templates()) known.emplace(one->name());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The subcommands of `attune db`: reading (db_read.cpp, db_show.cpp), deleting (db_remove.cpp), upkeep and exchange (db_exchange.cpp).
-// Registered by db.cpp.
+// The subcommands of `attune db`: reading (db_read.cpp, db_show.cpp), deleting (db_remove.cpp),
+// maintenance and exchange (db_exchange.cpp). Registered by db.cpp.
 #pragma once
 
 #include <filesystem>
@@ -20,18 +20,18 @@ struct DbOptions {
   std::filesystem::path path() const;
 };
 
-// The store of an existing file. Throws kStore when there is none, and kUnsupported for a --template that neither this version nor the
-// store knows.
+// Opens the store in an existing file. Throws kStore if there is none, and kUnsupported for a
+// --template that neither this version nor the store knows.
 Store open_db(const DbOptions& options);
-// Whether rows of this device and template are asked for (--device, --template).
+// True if the options (--device, --template) select rows of this device and template.
 bool matches(const DbOptions& options, const DeviceIdentity& device,
              const ToolchainIdentity& toolchain);
-// True for rows of this spec and shape that are of the problem, in whatever form they were stored.
+// True if rows with this spec and shape belong to the problem, in whatever form they were stored.
 bool is_of(const Problem& problem, const KernelSpec& spec, const Shape& shape);
-// A subcommand of db with --json and --store.
+// Adds a subcommand of db with --json and --store.
 Command add_db_command(Command db, const std::string& name, const std::string& what,
                        const std::string& example, DbOptions* options);
-// --device and --template.
+// Adds --device and --template.
 void add_db_filter(Command command, DbOptions* options);
 
 void add_db_ls(Command db, int* exit_code);

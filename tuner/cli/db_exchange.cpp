@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune db verify | gc | export | import | merge`: keeping a store, and moving rows between
+// `attune db verify | gc | export | import | merge`: maintains a store, and moves rows between
 // stores (cache/exchange.hpp).
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -63,7 +63,7 @@ bool has_suffix(const std::string& text, const std::string& suffix) {
          text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
 }
 
-// The whole identity that begins with `prefix`, among those the store has trials of.
+// Returns the whole identity that begins with `prefix`, among the devices of the store's winners.
 std::string device_digest(const Store& store, const std::string& prefix) {
   if (prefix.empty()) return {};
   for (const WinnerRecord& winner : store.all_winners())
@@ -111,7 +111,8 @@ int export_rows(const DbOptions& options, const std::string& file) {
 bool is_database(const std::string& file) {
   constexpr std::string_view kMagic = "SQLite format 3";
   std::string unused, head(kMagic.size(), '\0');
-  const FileDescriptor opened = open_regular(file, O_RDONLY, &unused);  // a pipe is read but once
+  // a pipe can be read only once
+  const FileDescriptor opened = open_regular(file, O_RDONLY, &unused);
   return opened && ::read(opened.get(), head.data(), head.size()) > 0 && head == kMagic;
 }
 
@@ -125,13 +126,14 @@ StoreContents contents_of(const std::string& file) {
   }
 }
 
-// Images are code, so taking them in is said.
+// Tells the user about imported images, because images are code.
 std::string images_text(int64_t images) {
   if (images == 0) return {};
   return fmt::format("{} of the rows are images: code that runs here from now on\n", images);
 }
 
-// What a dry run is held against where there is no store yet: nothing is made in its place.
+// An empty store in a temporary folder, to compare a dry run with if the real store does not exist.
+// The dry run creates nothing in its place.
 class EmptyStore {
  public:
   EmptyStore() {
@@ -152,7 +154,7 @@ class EmptyStore {
   std::filesystem::path folder_;
 };
 
-// All files are read before any row is stored.
+// Merges files into the store. Reads all files before it stores any row.
 int fold_in(const DbOptions& options, const char* schema, const std::vector<std::string>& files,
             bool dry_run) {
   std::vector<StoreContents> all;
@@ -164,7 +166,7 @@ int fold_in(const DbOptions& options, const char* schema, const std::vector<std:
   Store& store = *opened;
   Json steps = Json::array(), spread = Json::array();
   int64_t counts[3] = {};
-  int64_t images = 0;  // taken in
+  int64_t images = 0;  // added or replaced
   std::string text;
   for (const StoreContents& contents : all) {
     const MergePlan plan = dry_run ? store.plan_merge(contents) : store.merge(contents);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune db ls | stats`: the winners, and how much there is.
+// `attune db ls | stats`: lists the winners, and counts the store's contents.
 #include <fmt/format.h>
 
 #include <memory>

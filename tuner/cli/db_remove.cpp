@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune db rm`: deletes trials and winners of a problem, a device, a template or an age, so that the next tune starts anew there.
+// `attune db rm`: deletes trials and winners by problem, device, template or age. The next tune
+// starts anew for them.
 #include <fmt/format.h>
 
 #include <memory>
@@ -15,7 +16,7 @@ namespace {
 
 struct Options : DbOptions {
   std::string problem;
-  int older_than = 0;  // days; 0: of any age
+  int older_than = 0;  // days; 0: any age
   bool dry_run = false;
 };
 
@@ -35,7 +36,7 @@ RowFilter filter_of(const Options& options) {
   };
 }
 
-// What the filter takes of the store; pins stay.
+// Counts the rows that the filter would remove. Pins are kept.
 StoreStats taken_by(const Store& store, const RowFilter& takes) {
   StoreStats taken{};
   for (const StoredTrial& row : store.all_trials())

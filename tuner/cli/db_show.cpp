@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune db show`: every trial of one problem by the race that it was timed in. Times of one race
-// compare; those of two were taken at different moments. The final stands first, with its winner.
+// `attune db show`: lists every trial of one problem by the race that timed it. Times of one race
+// compare; times of two races were taken at different moments. The final comes first, with its
+// winner.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,10 +24,10 @@ struct Row {
   StoredTrial stored;
   bool in_final = false;
   bool is_winner = false;
-  int round = 0;  // of exploring, from 1 in the order of time; 0: the final, or failed
+  int round = 0;  // round of exploring, from 1 in order of time; 0 for the final and for failures
 };
 
-// What was tuned on one device under one measuring policy.
+// The trials of one device under one measuring policy.
 struct Group {
   DeviceIdentity device;
   std::string policy;
@@ -39,8 +40,9 @@ bool is_same(const TrialRecord& trial, const WinnerRecord& winner, const Config&
          trial.toolchain.digest() == winner.toolchain.digest();
 }
 
-// Trials of one race were stored with one time: those of the final with their winner's. Older stores
-// do not say; there the winner and the default are known to have met in it.
+// Sets each row's race. Trials of one race were stored with one time; trials of the final have
+// their winner's time. Older stores lack that; there, only the winner and the default are known to
+// have been in the final.
 void place_rows(Group* group) {
   std::map<std::string, int> rounds;
   for (Row& row : group->rows) {
@@ -60,7 +62,7 @@ void place_rows(Group* group) {
       row.round = rounds.at(row.stored.trial.created);
 }
 
-// The final first, then the rounds of exploring, the last one first, then what failed.
+// Sorts the final first, then the rounds of exploring from last to first, then failures.
 void sort_rows(std::vector<Row>* rows) {
   const auto rank = [](const Row& row) {
     const bool failed = row.stored.trial.status != TrialStatus::kOk;
@@ -81,7 +83,7 @@ std::vector<Group> groups_of(const Store& store, const DbOptions& options, const
     group.policy = row.key.policy.text;
     group.rows.push_back({std::move(row)});
   }
-  // Pinned and best first: the first one is what runs.
+  // The store lists pinned and best winners first: the first one is the one that runs.
   for (WinnerRecord& winner : store.all_winners()) {
     const auto group = groups.find(winner.device.digest() + winner.policy.text);
     if (group == groups.end() || group->second.winner ||
@@ -141,7 +143,7 @@ std::string final_text(const Group& group) {
   for (const Row& row : group.rows) {
     if (!row.in_final) continue;
     const TrialRecord& t = row.stored.trial;
-    // Of an older store the winner's own record is sure to be of the final.
+    // In an older store, only the winner's own record is sure to come from the final.
     const Timing& timing = row.is_winner ? winner.timing : t.timing;
     table.add({row.is_winner ? "winner" : "", gain_text(timing, winner.default_timing),
                format_time(timing.median_us), interval_text(timing), std::to_string(timing.samples),
@@ -153,7 +155,7 @@ std::string final_text(const Group& group) {
                      table.text());
 }
 
-// `limit` rows at most; 0: all.
+// Returns a table of at most `limit` rows; 0: all.
 std::string explored_text(const Group& group, int limit) {
   Table table({"round", "behind its best", "time", "samples", "error", "registers", "template",
                "arch", "config"});
@@ -163,7 +165,7 @@ std::string explored_text(const Group& group, int limit) {
   for (const Row& row : group.rows) {
     const TrialRecord& t = row.stored.trial;
     if (row.round == 0) continue;
-    if (row.round != round) best_us = t.timing.median_us;  // the first of its round
+    if (row.round != round) best_us = t.timing.median_us;  // the first row of its round
     round = row.round;
     if (limit > 0 && shown == limit) {
       ++left;

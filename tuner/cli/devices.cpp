@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune devices`: the devices of this machine with the facts that make up their identity in the
-// store.
+// `attune devices`: lists the devices of this machine with the facts that make up their identity in
+// the store.
 #include <fmt/format.h>
 
 #include <memory>
@@ -18,7 +18,7 @@ struct Found {
   std::shared_ptr<const Device> device;
 };
 
-// Those that open; `missing` gets a sentence for each target that does not.
+// Returns the devices that open. `missing` gets a sentence for each target that does not.
 std::vector<Found> find_devices(std::vector<std::string>* missing) {
   std::vector<Found> found;
   std::string why;

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder of this process alone, which goes again.
+// A temporary folder of this process; deleted at the end.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -49,8 +49,9 @@ class ScratchFolder {
   fs::path path_;
 };
 
-// Whether the program ran to its end and was content; what it printed is in `out`. Where SIGCHLD is ignored, which programs inherit, the system
-// tells that it ended, but not how: then what it printed must do.
+// Runs a program with its output in file `out`; true if it succeeded. If SIGCHLD is ignored, a
+// setting that programs inherit, the system tells that the program ended but not how. Then this
+// returns true, and the caller judges by the output.
 bool runs(const std::vector<std::string>& command, const fs::path& out) {
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -89,7 +90,7 @@ std::optional<Disassembly> disassemble(std::string_view image, const Arch& arch)
     if (!runs(command, folder / "text")) continue;
     std::string text = read_file(folder / "text");
     for (size_t at; (at = text.find(command.back())) != std::string::npos;)
-      text.replace(at, command.back().size(), "image");  // where it stood is nobody's business
+      text.replace(at, command.back().size(), "image");  // hides the temporary path
     if (!text.empty()) return Disassembly{fs::path(command.front()).filename().string(), text};
   }
   return std::nullopt;

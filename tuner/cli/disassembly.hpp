@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machine code as text, by a disassembler of the system.
+// Turns machine code into text, by a disassembler of the system.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,9 @@ struct Disassembly {
   std::string text;
 };
 
-// Of a compiled image for `arch`: nvdisasm or cuobjdump for CUDA, objdump or llvm-objdump for a CPU, the first of $PATH (or of CUDA's usual
-// folder) that takes it. Nothing where none does. Throws kIo where no file can be written for it.
+// Disassembles a compiled image for `arch`: by nvdisasm or cuobjdump for CUDA, by objdump or
+// llvm-objdump for a CPU. Uses the first one of $PATH (or of CUDA's usual folder) that succeeds.
+// Returns nullopt if none does. Throws kIo if no temporary file can be written.
 std::optional<Disassembly> disassemble(std::string_view image, const Arch& arch);
 
 }  // namespace attune::cli

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune doctor`: which of driver, NVRTC, CPU target and store are here; for what is missing, what
-// that costs and how to get it; which variables count and what they resolve to.
+// `attune doctor`: reports driver, NVRTC, CPU target and store. For a missing one, says what does
+// not work without it and how to get it. Lists the variables that are set, and what they resolve
+// to.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -24,9 +25,9 @@ namespace {
 struct Finding {
   std::string name;
   bool found = false;
-  std::string detail;         // what was found, or why not and how to get it
+  std::string detail;         // what was found; or why not, and how to get it
   std::string cost;           // what does not work without it
-  bool will_be_made = false;  // not there yet, and nothing to mend
+  bool will_be_made = false;  // absent, but nothing to repair
   std::vector<std::string> warnings = {};
 };
 
@@ -51,7 +52,7 @@ Finding driver_finding() {
   return finding;
 }
 
-// A compiler that opens may still lack its builtins, so it compiles an empty kernel.
+// A compiler that opens may still lack its builtins, so this compiles an empty kernel.
 std::string compile_empty_kernel(const Compiler& compiler) {
   const Source empty{"extern \"C\" __global__ void attune_kernel() {}\n", "empty.cu"};
   return fmt::format("compiled an empty kernel in {:.0f} ms",
@@ -94,14 +95,14 @@ Finding cpu_finding() {
   return finding;
 }
 
-// Tried, not asked: root may write everywhere, except where nobody can.
+// Tries it rather than asks for permissions: root may write everywhere, except where nobody can.
 bool can_write_into(const std::filesystem::path& folder) {
   std::string probe = (folder / ".attune-probe-XXXXXX").string();
   if (::mkdtemp(probe.data()) == nullptr) return false;
   return ::rmdir(probe.c_str()) == 0;
 }
 
-// The store is not created by asking for it: a missing one is fine when its folder can be made.
+// Reports on the store without creating it. A missing store is fine if its folder can be made.
 Finding store_finding(const std::filesystem::path& path) {
   Finding finding{"store", false, "",
                   "nothing is remembered: every process compiles again, and tuning is lost"};
@@ -111,7 +112,7 @@ Finding store_finding(const std::filesystem::path& path) {
     return finding;
   }
   try {
-    store_path_or_default(path);  // says why there is none
+    store_path_or_default(path);  // throws the reason if there is no path
     if (const auto store = Store::open_existing(path)) {
       const StoreStats stats = store->stats();
       const bool writable = ::access(path.c_str(), W_OK) == 0 &&

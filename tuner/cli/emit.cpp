@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune emit`: prints the rendered source, the PTX, the compiled image, the resources or a page of all that of one
-// kernel, for any arch; needs no GPU. The source needs no compiler either.
+// `attune emit`: prints one kernel for any arch, without a GPU: its rendered source, its PTX, its
+// compiled image, its resources, or a page of all these. The source needs no compiler either.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -39,12 +39,12 @@ struct Options {
   std::string out;
 };
 
-// One kernel that was asked for.
+// One kernel to emit.
 struct Request {
   Problem problem;
   KernelChoice choice;
   std::string config_from;  // "the default"
-  std::string device;       // whose facts it follows
+  std::string device;       // its facts choose defaults and grid
   std::string out;          // file; empty: stdout
 };
 
@@ -57,7 +57,7 @@ Json facts(const Request& request) {
           {"device", request.device}};
 }
 
-// The stored winner of the problem's spec and shape on that arch, on any device.
+// Returns the stored winner of the problem's spec and shape on that arch, from any device.
 WinnerRecord stored_winner(const Options& options, const Problem& problem, const Arch& arch) {
   MachineOptions machine;
   machine.store = options.store;
@@ -124,7 +124,8 @@ std::string resources_text(const Json& body) {
   return text;
 }
 
-// Source and machine code side by side: of CUDA, where no disassembler is here, PTX.
+// Returns a page with source and machine code side by side. For CUDA without a disassembler, PTX
+// replaces the machine code.
 std::string page_of(const Request& request, const Source& source) {
   const KernelChoice& choice = request.choice;
   const KernelImage image = compiler_for(choice.arch).compile(source, choice.arch);
@@ -152,7 +153,7 @@ std::string page_of(const Request& request, const Source& source) {
   return to_html(page);
 }
 
-// What goes to stdout or --out as it is.
+// Returns the bytes that go to stdout or --out unchanged.
 std::string artefact(const Options& options, const Request& request, const Source& source) {
   const KernelChoice& choice = request.choice;
   const bool is_cuda = choice.arch.target == Target::kCuda;
@@ -175,7 +176,7 @@ std::string artefact(const Options& options, const Request& request, const Sourc
   return compiler_for(choice.arch).compile(source, choice.arch).bytes;
 }
 
-// Writes or prints one kernel; returns what --json says of it.
+// Writes or prints one kernel; returns its part of the --json output.
 Json emit_one(const Options& options, const Request& request) {
   const KernelChoice& choice = request.choice;
   const Source source = render(*choice.kernel_template, choice.spec, choice.arch, choice.config);
@@ -200,7 +201,7 @@ Json emit_one(const Options& options, const Request& request) {
   return body;
 }
 
-// Several archs write one file each into the folder --out.
+// Returns a file in the folder --out: with several archs, each gets its own file.
 std::string file_of(const Options& options, const Request& request) {
   const bool is_cuda = request.choice.arch.target == Target::kCuda;
   const char* suffix = options.what == "source"      ? (is_cuda ? "cu" : "cpp")

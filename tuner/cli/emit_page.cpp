@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See emit_page.hpp. Everything that is not of this file is escaped, and the page forbids scripts.
+// See emit_page.hpp. All text from outside this file is escaped, and the page forbids scripts.
 #include "tuner/cli/emit_page.hpp"
 
 #include <fmt/format.h>
@@ -14,21 +14,49 @@ constexpr std::string_view kHead = R"(<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <style>
-:root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --line: #d5dbe3; --back: #ffffff; --code: #f5f7fa; --link: #0b57a4; }
+:root {
+  color-scheme: light dark;
+  --ink: #1c2430; --soft: #5b6675; --line: #d5dbe3;
+  --back: #ffffff; --code: #f5f7fa; --link: #0b57a4;
+}
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #e3e8ee; --soft: #9aa6b5; --line: #333c48; --back: #14181e; --code: #1b2129; --link: #8ec1f5; } }
+  :root {
+    --ink: #e3e8ee; --soft: #9aa6b5; --line: #333c48;
+    --back: #14181e; --code: #1b2129; --link: #8ec1f5;
+  }
+}
 * { box-sizing: border-box; }
-body { margin: 0; padding: 1rem; color: var(--ink); background: var(--back); font: 15px/1.45 system-ui, sans-serif; }
+body {
+  margin: 0; padding: 1rem; color: var(--ink); background: var(--back);
+  font: 15px/1.45 system-ui, sans-serif;
+}
 h1 { font-size: 1.3rem; margin: 0 0 .6rem; } h2 { font-size: 1.05rem; margin: 1rem 0 .4rem; }
-h3 { font: 600 12px/1.4 ui-monospace, monospace; color: var(--soft); margin: 1rem 0 .2rem; overflow-wrap: anywhere; }
+h3 {
+  font: 600 12px/1.4 ui-monospace, monospace; color: var(--soft);
+  margin: 1rem 0 .2rem; overflow-wrap: anywhere;
+}
 a { color: var(--link); } summary { cursor: pointer; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: 0; }
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 nav ul { columns: 18rem; font-size: 13px; padding-left: 1.2rem; }
-main { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); gap: 1.2rem; align-items: start; }
-pre { margin: 0; padding: .6rem; background: var(--code); border: 1px solid var(--line); border-radius: 4px; overflow-x: auto; font: 12px/1.4 ui-monospace, monospace; tab-size: 2; }
-@media (max-width: 1000px) { main { grid-template-columns: minmax(0, 1fr); } dl { grid-template-columns: 1fr; } dt { margin-top: .3rem; } }
-@media print { main { display: block; } pre { overflow: visible; white-space: pre-wrap; } nav { display: none; } }
+main {
+  display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 1fr);
+  gap: 1.2rem; align-items: start;
+}
+pre {
+  margin: 0; padding: .6rem; background: var(--code); overflow-x: auto; tab-size: 2;
+  border: 1px solid var(--line); border-radius: 4px; font: 12px/1.4 ui-monospace, monospace;
+}
+@media (max-width: 1000px) {
+  main { grid-template-columns: minmax(0, 1fr); }
+  dl { grid-template-columns: 1fr; }
+  dt { margin-top: .3rem; }
+}
+@media print {
+  main { display: block; }
+  pre { overflow: visible; white-space: pre-wrap; }
+  nav { display: none; }
+}
 </style>
 )";
 
@@ -64,9 +92,9 @@ std::string list_of(const std::vector<std::pair<std::string, std::string>>& entr
   return made + "</dl>\n";
 }
 
-// The files of which a source is made stand under labels.
+// A piece of the source under its label: one of the files that the source is made of.
 struct Part {
-  std::string name;  // "cuda/ptx/tma.cuh"; empty: what stands ahead of the first
+  std::string name;  // "cuda/ptx/tma.cuh"; empty for the text before the first label
   std::string_view text;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune emit --html`: one page, without network and without scripts, of a kernel's source beside its machine code.
+// `attune emit --html`: one page with a kernel's source beside its machine code, without network
+// and without scripts.
 #pragma once
 
 #include <string>
@@ -12,7 +13,7 @@ namespace attune::cli {
 struct EmitPage {
   std::string title;                                             // "prefill_sm90 for sm_90a"
   std::vector<std::pair<std::string, std::string>> facts{};      // name and value, in order
-  std::vector<std::pair<std::string, std::string>> resources{};  // likewise
+  std::vector<std::pair<std::string, std::string>> resources{};  // name and value, in order
   std::string compiler_log;                                      // may be empty
   std::string source;                                            // as rendered
   std::string code_title{};                                      // "SASS, by nvdisasm"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune explain`: which kernel a program in this environment would get for a problem here, on
-// which rung of the ladder, and why not another. For a model, see explain_model.hpp. Compiles and
+// `attune explain`: tells which kernel a program in this environment would get for a problem here,
+// on which rung of the ladder, and why no other. For a model, see explain_model.hpp. Compiles and
 // launches nothing.
 #include <fmt/format.h>
 
@@ -25,11 +25,11 @@ namespace {
 struct Options {
   bool json = false;
   MachineOptions machine;
-  WorkloadOptions model;  // MODEL and what goes with it
+  WorkloadOptions model;  // MODEL and its options
   std::string problem;
   ProgramOptions programs;
-  std::string policy;  // "" = as the environment says
-  bool all = false;    // templates of other ops and targets too
+  std::string policy;  // empty: from the environment
+  bool all = false;    // lists templates of other ops and targets too
 };
 
 std::string layers_text(const EngineOptions& settings) {
@@ -75,7 +75,7 @@ void check_subject(const Options& options) {
 
 using Checks = std::vector<std::pair<std::string, std::optional<std::string>>>;
 
-// The templates of the problem's op and of this target, and how many others there are.
+// Lists the templates of the problem's op and of this target, and counts the others.
 std::string templates_text(const Checks& checks, Op op, Target target, bool all) {
   const auto is_near = [&](const std::string& name) {
     const KernelTemplate& one = template_by_name(name);

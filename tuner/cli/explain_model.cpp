@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The problems of a model and their rungs; see explain_model.hpp. Compiles and launches nothing.
+// Lists the problems of a model with their rungs; see explain_model.hpp. Compiles and launches
+// nothing.
 #include "tuner/cli/explain_model.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +19,7 @@ Json choice_json(const Engine& engine, const Problem& problem) {
             {"template", plan.kernel_template->name()},
             {"config", plan.config.to_text()}};
   } catch (const Error& error) {
-    const ErrorCode code = error.code();  // what a program gets for this problem, too
+    const ErrorCode code = error.code();  // a program would get this error for the problem, too
     if (code != ErrorCode::kNotTuned && code != ErrorCode::kUnsupported &&
         code != ErrorCode::kWouldCompile && code != ErrorCode::kCompile)
       throw;

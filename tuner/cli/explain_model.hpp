@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune explain MODEL`: every problem of a model, by kind of layer, and on which rung it stands.
+// `attune explain MODEL`: lists each problem of a model, by kind of layer, with its rung.
 #pragma once
 
 #include "runtime/engine.hpp"
@@ -7,7 +7,7 @@
 
 namespace attune::cli {
 
-// Returns the exit code.
+// Prints the list. Returns the exit code.
 int explain_model(const WorkloadOptions& options, const Engine& engine, bool json);
 
 }  // namespace attune::cli

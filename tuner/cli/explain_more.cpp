@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers beside a plan; see explain_more.hpp.
+// Numbers that complete a plan; see explain_more.hpp.
 #include "tuner/cli/explain_more.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@
 namespace attune::cli {
 namespace {
 
-constexpr int kReservedSharedBytes = 1024;  // of each block, from sm_80 on
+constexpr int kReservedSharedBytes = 1024;  // per block, from sm_80 on
 constexpr int kWarp = 32, kRegisterUnit = 8;
 
 int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
@@ -39,7 +39,7 @@ int threads_per_sm(const Arch& arch) {
   }
 }
 
-// key=value words of a problem's text; what stands at its default is left out there.
+// Splits a problem's text into its key=value words. The text leaves out keys at their defaults.
 std::map<std::string, std::string> words_of(const std::string& text) {
   std::map<std::string, std::string> words;
   for (size_t begin = 0; begin < text.size();) {
@@ -69,7 +69,7 @@ std::vector<std::string> differences(const std::string& theirs, const std::strin
   return found;
 }
 
-// field=value lines of a device's identity, which the name takes no part in.
+// Returns the field=value lines of a device's identity. The name is not among them.
 std::map<std::string, std::string> facts_of(const DeviceIdentity& device) {
   std::map<std::string, std::string> facts;
   std::istringstream lines(device.text());
@@ -79,8 +79,8 @@ std::map<std::string, std::string> facts_of(const DeviceIdentity& device) {
   return facts;
 }
 
-// "the device is NVIDIA H200 (...)", and of one name which of its facts are others: a slice of it, another
-// memory clock.
+// Returns "the device is NVIDIA H200 (...)". For a device of the same name, adds the facts that
+// differ: it may be a slice of a GPU, or have another memory clock.
 std::string device_change(const DeviceIdentity& theirs, const DeviceIdentity& ours) {
   std::string text = fmt::format("the device is {}", theirs.facts_title());
   if (theirs.is_cpu() || theirs.name != ours.name) return text;
@@ -116,7 +116,8 @@ std::optional<TrialRecord> runner_up_of(const WinnerRecord& winner, const Store&
   return next;
 }
 
-// A runner-up may be the faster one: the rule keeps the default, say, among those that tie.
+// Describes the runner-up. It may be faster than the winner: among candidates that tie, for
+// example, the rule keeps the default.
 std::string runner_up_text(const TrialRecord& trial, const WinnerRecord& winner) {
   const double distance = trial.timing.median_us / winner.timing.median_us - 1;
   std::string text = fmt::format(
@@ -188,7 +189,7 @@ More more_of(const Plan& plan, const std::vector<std::filesystem::path>& stores)
       if (info.registers < 0) info = info_of(plan, &*store);
       for (WinnerRecord& winner : store->all_winners()) winners.push_back(std::move(winner));
     } catch (const Error&) {
-      continue;  // among the plan's warnings
+      continue;  // the plan's warnings name it
     }
   }
   if (plan.rung != Rung::kPinned && plan.rung != Rung::kExact)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `attune explain` says beyond the plan: share of the roofline, occupancy, the runner-up of the
-// winner's final, and for what was not tuned the nearest tuned key and what differs.
+// The output of `attune explain` beyond the plan: share of the roofline, occupancy, and the
+// runner-up of the winner's final. For an untuned problem, also the nearest tuned key and how it
+// differs.
 #pragma once
 
 #include <filesystem>
@@ -15,13 +16,13 @@
 
 namespace attune::cli {
 
-// Blocks of the plan's main kernel that one multiprocessor holds at once.
+// The number of blocks of the plan's main kernel that fit on one multiprocessor at once.
 struct Occupancy {
   int blocks = 0;
-  int threads = 0;         // of all these blocks
+  int threads = 0;         // in all these blocks
   std::string limited_by;  // "registers", "shared memory" or "threads"
 };
-// Nothing on a CPU, and where the kernel's registers are not known.
+// Returns nullopt on a CPU, and if the kernel's registers are not known.
 std::optional<Occupancy> occupancy_of(const LaunchStep& step, const Arch& arch,
                                       const ImageInfo& info);
 
@@ -29,18 +30,20 @@ struct NearestKey {
   WinnerRecord winner;
   std::vector<std::string> differs;  // "head_dim is 64, asked is 128"
 };
-// Returns the winner of the problem's op with the fewest differences to the problem here, if there is one.
+// Returns the winner of the problem's op that has the fewest differences to the problem here, if
+// there is one.
 std::optional<NearestKey> nearest_key(const Problem& problem, const DeviceIdentity& device,
                                       const std::vector<WinnerRecord>& winners);
 
 struct More {
-  std::optional<Roofline> roofline;  // where an expected time is known
-  double share = 0;                  // of it; 0: not known
+  std::optional<Roofline> roofline;  // if an expected time is known
+  double share = 0;                  // share of the roofline; 0: not known
   std::optional<Occupancy> occupancy;
   std::optional<TrialRecord> runner_up;
-  std::optional<NearestKey> nearest;  // where the rung is below exact
+  std::optional<NearestKey> nearest;  // if the rung is below exact
 };
-// Reads `stores`, uppermost first; those that cannot be read were named among the plan's warnings.
+// Reads `stores`, in order of priority. Skips stores that cannot be read: the plan's warnings name
+// them.
 More more_of(const Plan& plan, const std::vector<std::filesystem::path>& stores);
 
 std::string more_text(const More& more, const Plan& plan);

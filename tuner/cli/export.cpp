@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune export`: the tuned kernels of a store as a folder of cubins (or host objects) with
-// manifest.json, as one file or as an object to link, which the runtime loads without compiler and store (runtime/bundle.hpp). An image
-// the store lacks is compiled, if a compiler is here.
+// `attune export`: writes the tuned kernels of a store as a folder of cubins (or host objects) with
+// manifest.json, as one file, or as an object to link. The runtime loads them without compiler and
+// store (runtime/bundle.hpp). Images that the store lacks are compiled, if a compiler is present.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,9 +34,9 @@ struct Options : DbOptions {
 // Winners that share a kernel.
 using Sharers = std::vector<WinnerRecord>;
 
-// What one --only, or --captured, names: kinds of problem, whose lengths do not matter.
+// The kinds of problem that one --only or --captured names. Lengths do not matter.
 struct Wanted {
-  std::string option;  // "--only problem", as it was given
+  std::string option;  // "--only problem", as given
   std::vector<KernelSpec> kinds;
   bool found = false;
 };
@@ -66,8 +66,8 @@ std::vector<Wanted> all_wanted(const Options& options) {
   return all;
 }
 
-// Whether the winner's problem is of one of these kinds, at its own lengths: a window that hides
-// nothing there makes no other kind.
+// True if the winner's problem is of one of these kinds. The comparison is at the winner's own
+// lengths, where a window that hides nothing makes no difference.
 bool is_of(const std::vector<KernelSpec>& kinds, const WinnerRecord& winner) {
   const auto at_its_lengths = [&](const KernelSpec& spec) {
     return spec_of(canonical(problem_of(spec, winner.shape)));
@@ -78,7 +78,7 @@ bool is_of(const std::vector<KernelSpec>& kinds, const WinnerRecord& winner) {
   });
 }
 
-// Whether any of them names the winner; each that does is found.
+// True if any of `all` names the winner. Marks each one that does as found.
 bool is_wanted(const WinnerRecord& winner, std::vector<Wanted>* all) {
   bool wanted = false;
   for (Wanted& one : *all) {
@@ -88,7 +88,7 @@ bool is_wanted(const WinnerRecord& winner, std::vector<Wanted>* all) {
   return wanted;
 }
 
-// In the order of the store.
+// Returns the selected kernels in the order of the store.
 std::vector<Sharers> kernels_of(const Store& store, const Options& options) {
   const std::vector<std::string> archs =
       options.archs.empty() ? std::vector<std::string>{} : split_list(options.archs, "--arch");
@@ -121,8 +121,8 @@ std::vector<Sharers> kernels_of(const Store& store, const Options& options) {
   return kernels;
 }
 
-// Throws when the template's text has changed since the winner was measured: its kernel cannot be
-// made any more.
+// Compiles the winner's kernel. Throws if the template has changed since the winner was measured:
+// then its kernel can no longer be made.
 StoredImage make_image(const WinnerRecord& winner) {
   const KernelTemplate& one = template_by_name(winner.toolchain.template_name);
   if (template_digest(one) != winner.toolchain.template_digest)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading whole files, and writing them through a temporary name and a rename.
+// Reads whole files; writes them through a temporary name and a rename.
 #include "tuner/cli/file.hpp"
 
 #include <fmt/core.h>
@@ -11,7 +11,7 @@
 namespace attune::cli {
 namespace {
 
-constexpr size_t kMostBytes = size_t{1} << 30;  // no text that a command takes is near it
+constexpr size_t kMostBytes = size_t{1} << 30;  // far more than any text for a command
 
 }  // namespace
 

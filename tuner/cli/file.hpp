@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole files in and out. Nothing is ever half written: a file appears under its name when it is
+// Reads and writes whole files. A file is never half written: it appears under its name when it is
 // complete.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace attune::cli {
 
-// Throws kIo with the path and the system's reason; a file above 1 GiB is refused.
+// Throws kIo with the path and the system's reason. Refuses a file above 1 GiB.
 std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, std::string_view bytes);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns the words of the command line into one checked kernel; see kernel_choice.hpp.
+// Turns words of the command line into one checked kernel; see kernel_choice.hpp.
 #include "tuner/cli/kernel_choice.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ namespace {
 
 std::string refusal_text(const KernelSpec& spec, const Arch& arch,
                          const std::vector<Refusal>& refusals) {
-  std::string reasons;  // of the templates of this op
+  std::string reasons;  // only of templates of this op
   for (const Refusal& refusal : refusals)
     if (refusal.kernel_template->serves().op == spec.op)
       reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ",
@@ -34,7 +34,7 @@ bool is_slow(const Problem& problem, const Arch& arch) {
   return found.families.empty() && found.reference;
 }
 
-// nullptr when no device of this machine runs images for `arch`.
+// Returns a device of this machine that runs images for `arch`, or nullptr.
 std::shared_ptr<const Device> device_with(const Arch& arch) {
   std::shared_ptr<const Device> device;
   if (arch.target == Target::kCuda)
@@ -47,7 +47,7 @@ std::shared_ptr<const Device> device_with(const Arch& arch) {
   return nullptr;
 }
 
-// A type of 16 bits with which the problem has a kernel of its own there.
+// Returns a 16-bit type for which the arch has a kernel other than the reference kernel, if any.
 std::optional<Dtype> faster_dtype(Problem problem, const Arch& arch) {
   problem.fp8 = {};
   for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16}) {
@@ -57,7 +57,7 @@ std::optional<Dtype> faster_dtype(Problem problem, const Arch& arch) {
   return std::nullopt;
 }
 
-// Whether it serves anything of its op there.
+// True if the template serves at least one simple problem of its op on the arch.
 bool is_made_for(const KernelTemplate& kernel_template, const Arch& arch) {
   KernelSpec plain = spec_of(Problem{});
   plain.op = kernel_template.serves().op;
@@ -70,7 +70,7 @@ bool is_made_for(const KernelTemplate& kernel_template, const Arch& arch) {
   return false;
 }
 
-// Of the templates of its op that are made for the arch, why they do not serve it.
+// Returns why the templates that are made for the arch and the op do not serve the problem.
 std::string slow_reason(const KernelSpec& spec, const Arch& arch) {
   std::string reasons;
   for (const auto& [kernel_template, reason] : serving(spec, {arch}).refusals)
@@ -102,7 +102,7 @@ std::vector<std::string> slow_kernel_notes(const std::vector<Problem>& problems,
 
 namespace {
 
-// Names of CPUs are LLVM's.
+// Parses an arch. Names of CPUs must be known to LLVM.
 Arch checked_arch(const std::string& name) {
   Arch arch = parse_arch(name);
   if (arch.target != Target::kCpu) return arch;

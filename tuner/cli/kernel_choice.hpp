@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One kernel as named on the command line: problem, arch, template and config, checked before any
-// work. Used by the commands that render or compile without measuring (`emit`, `compile`) and by
+// One kernel as the command line names it: problem, arch, template and config, checked before any
+// work. Used by the commands that render or compile without measuring (`emit`, `compile`), and by
 // `check` and `bench` for --config.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace attune::cli {
 
-// The device whose facts defaults and grids follow.
+// The device whose facts decide defaults and grids.
 struct FactsSource {
   DeviceFacts facts;
   std::string
@@ -29,33 +29,34 @@ struct KernelChoice {
   Config config;
 };
 
-// "auto" is what this machine has: its GPU's arch if a driver answers, else its CPU. Throws kDriver
-// or kCompile when neither can be had.
+// Parses the name of an arch. "auto" is this machine's: its GPU's arch if a driver answers, else
+// its CPU. Throws kDriver or kCompile if neither is available.
 Arch arch_by_name(const std::string& name);
-// A list of such names; "all" is every CUDA arch that attune knows.
+// Parses a list of such names; "all" means every CUDA arch that attune knows.
 std::vector<Arch> archs_by_name(const std::string& list);
 
-// This machine's device where it runs images of `arch`, else the one that stands for the arch.
+// Returns this machine's device if it runs images of `arch`, else a typical device of that arch.
 FactsSource facts_for(const Arch& arch);
 
-// Empty template_name: the best one that serves; empty config_text: its default. A config names the
-// knobs that differ from the default. Throws kInvalidArgument for an unknown template, knob or
-// value, kUnsupported with every template's reason.
+// Returns the kernel that the texts name. An empty template_name means the best template that
+// serves; an empty config_text means its default. A config names the knobs that differ from the
+// default. Throws kInvalidArgument for an unknown template, knob or value, and kUnsupported with
+// every template's reason.
 KernelChoice choose_kernel(const Problem& problem, const Arch& arch, const DeviceFacts& facts,
                            const std::string& template_name, const std::string& config_text);
 
-// The knobs of `text` laid over `base`; unknown knobs and illegal combinations throw
-// kInvalidArgument.
+// Returns `base` with the knobs of `text` replaced. Throws kInvalidArgument for unknown knobs and
+// illegal combinations.
 Config config_over(const Config& base, const std::string& text, const SearchSpace& space);
 
-// A sentence for each reason why only the reference kernel serves a problem on `arch`, as the templates give it, with a type that has
-// a better one.
+// Returns a sentence for each reason why only the reference kernel serves a problem on `arch`.
+// Gives the templates' reasons, and a type that has a better kernel.
 std::vector<std::string> slow_kernel_notes(const std::vector<Problem>& problems, const Arch& arch);
 
-// Throws kCompile, saying how to get one, when this machine has no compiler for the arch.
+// Throws kCompile if this machine has no compiler for the arch; the message says how to get one.
 const Compiler& compiler_for(const Arch& arch);
 
-// "a,b, c" -> {"a", "b", "c"}; empty parts throw kInvalidArgument naming `option`.
+// Splits "a,b, c" into {"a", "b", "c"}. Throws kInvalidArgument, naming `option`, for empty parts.
 std::vector<std::string> split_list(const std::string& text, const std::string& option);
 
 }  // namespace attune::cli

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ELF64 by hand: six sections, no relocation; see linked_object.hpp. Numbers are those of the System
-// V ABI (ELF-64 Object File Format 1.5).
+// Writes ELF64 without a library: six sections, no relocation; see linked_object.hpp. The constants
+// are from the System V ABI (ELF-64 Object File Format 1.5).
 #include "tuner/cli/linked_object.hpp"
 
 #include <elf.h>
@@ -29,7 +29,7 @@ std::string bytes_of(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-// Texts with zeros between them, as ELF's string tables have them.
+// Texts that end with a zero byte each: the format of ELF's string tables.
 struct StringTable {
   std::string bytes = std::string(1, '\0');
   Elf64_Word add(const std::string& text) {
@@ -49,7 +49,7 @@ Elf64_Sym symbol(Elf64_Word name, size_t value, size_t size) {
   return one;
 }
 
-// Sections in file order; the first one, which every file has, is empty.
+// Sections in file order. The first one is empty, as in every ELF file.
 class Sections {
  public:
   void add(const std::string& name, Elf64_Word type, Elf64_Xword flags, size_t alignment,
@@ -102,7 +102,7 @@ class Sections {
   size_t count_ = 1;
 };
 
-// What no variable of a C or C++ program can be called.
+// True if C or C++ reserves the name, so that no variable can have it.
 bool is_taken_in_c(std::string_view name) {
   constexpr std::string_view kWords =
       " alignas alignof and asm auto bool break case catch char class const constexpr continue "

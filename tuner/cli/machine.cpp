@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening the device and the store that the command line names.
+// Opens the device and the store that the command line names.
 #include "tuner/cli/machine.hpp"
 
 #include <fmt/format.h>
@@ -43,12 +43,12 @@ void add_wait_option(Command command, double* wait_s) {
 
 DeviceLock lock_device(const Device& device, double wait_s, const std::function<bool()>& stop) {
   const auto notice = [](const std::string& text) { print_notice("attune: " + text); };
-  constexpr double kYearS = 365.0 * 24 * 3600;  // more does not fit a clock
+  constexpr double kYearS = 365.0 * 24 * 3600;  // larger values do not fit a clock
   const std::chrono::milliseconds most(static_cast<int64_t>(1000 * std::min(wait_s, kYearS)));
   return {device.hardware(), lock_folder(), {stop, notice, most}};
 }
 
-// Kernels on a CPU want all of its cores; beside a GPU's the host needs one.
+// Kernels on a CPU want all of its cores; to drive a GPU, the host needs one.
 std::string busy_text(double load, int cores, Target kind) {
   constexpr double kBusyCpuShare = 0.75;
   if (cores < 1 || load < (kind == Target::kCpu ? kBusyCpuShare : 1.0) * cores) return "";
@@ -59,7 +59,7 @@ std::string busy_text(double load, int cores, Target kind) {
 }
 
 void note_if_busy(const Device& device) {
-  double load = 0;  // of the last minute
+  double load = 0;  // over the last minute
   if (::getloadavg(&load, 1) != 1) return;
   const auto cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   if (const std::string text = busy_text(load, cores, device.target()); !text.empty())
@@ -69,8 +69,8 @@ void note_if_busy(const Device& device) {
 Target target_of(const std::string& target) {
   if (target == "auto") return cuda_device_count() > 0 ? Target::kCuda : Target::kCpu;
   if (target == "cpu") return Target::kCpu;
-  if (target == "cuda") return Target::kCuda;  // shown without a GPU, too
-  return open_device(target)->target();        // refuses what is not there
+  if (target == "cuda") return Target::kCuda;  // allowed without a GPU too, to show problems
+  return open_device(target)->target();        // throws if the device does not exist
 }
 
 std::shared_ptr<const Device> try_open_cuda(std::string* why) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program `attune`: parses the command line, runs one command, turns errors into one sentence
-// and an exit code. The commands stand beside this file, one each; what they share is in
-// command.hpp.
+// The program `attune`: parses the command line, runs one command, and turns errors into one
+// sentence and an exit code. Each command has its own file in this folder; command.hpp has what
+// they share.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ void add_commands(Command program, int* exit_code) {
   add_version(program, exit_code);
 }
 
-// Each text once: the same file may be met for every kernel.
+// Prints each text once: the same file may be met for every kernel.
 void print_log(LogLevel lowest, LogLevel level, std::string_view message) {
   static std::mutex mutex;
   static std::set<std::string, std::less<>> printed;
@@ -59,21 +59,21 @@ void print_log(LogLevel lowest, LogLevel level, std::string_view message) {
   print_notice(fmt::format("attune: {}: {}", log_level_name(level), message));
 }
 
-// Warnings by default: what is damaged, refused or replaced is seen without being asked for.
+// Shows warnings by default: damaged, refused or replaced things must be seen without a request.
 void start_log() {
   LogLevel lowest = LogLevel::kWarning;
   std::string refused;
   try {
     lowest = log_level_from_environment().value_or(lowest);
   } catch (const Error& error) {
-    refused = error.what();  // a command that reads the environment fails for it
+    refused = error.what();  // a command that reads the environment fails with this error
   }
   set_log_sink(
       [lowest](LogLevel level, std::string_view message) { print_log(lowest, level, message); });
   if (!refused.empty()) log(LogCode::kEnvironmentNotUnderstood, refused);
 }
 
-// One sentence on stderr and, for who asked for JSON, the same on stdout.
+// Prints one sentence on stderr and, with --json, the same on stdout. Returns the exit code.
 int refuse(const std::vector<std::string>& words, int exit_code, const char* code,
            const std::string& message) {
   print_notice("attune: " + message);
@@ -81,7 +81,7 @@ int refuse(const std::vector<std::string>& words, int exit_code, const char* cod
   try {
     print_json("error",
                {{"error", {{"code", code}, {"message", message}, {"exit_code", exit_code}}}});
-  } catch (const Error&) {  // stdout takes nothing; the exit code and stderr say it
+  } catch (const Error&) {  // stdout does not work; the exit code and stderr report the error
   }
   return exit_code;
 }
@@ -109,12 +109,12 @@ int run_program(int argc, char** argv) {
 
 }  // namespace
 
-// What start/ calls. Throws nothing.
+// Called by start/. Throws nothing.
 extern "C" int attune_program(int argc, char** argv) {
   try {
-    std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit (ulimit -f) is an error like a full disk
+    std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit (ulimit -f) is an error, like a full disk
     start_log();
-    // The tuner's child process (tuner/isolated_backend.hpp); not for people.
+    // The tuner's child process (tuner/isolated_backend.hpp); not for users.
     if (argc == 3 && std::string_view(argv[1]) == "worker") return measure_worker_main(argv[2]);
     return run_program(argc, argv);
   } catch (const std::bad_alloc&) {

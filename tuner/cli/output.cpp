@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables, JSON and units of the program's output.
+// Tables, JSON and units for the program's output.
 #include "tuner/cli/output.hpp"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ std::string padded(const std::string& cell, size_t width, bool right) {
   return right ? space + cell : cell + space;
 }
 
-// Writes all of it, or throws kIo with the system's reason.
+// Writes all of the text, or throws kIo with the system's reason.
 void write_stdout(std::string_view text) {
   errno = 0;
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0)
@@ -77,7 +77,7 @@ std::string Table::text(size_t width) const {
   return text;
 }
 
-// 0 when no column stands in the line.
+// Returns the width of a row; 0 if no column is in the line.
 size_t Table::line_width(const std::vector<Column>& columns) {
   size_t width = 0;
   for (const Column& column : columns)
@@ -94,7 +94,8 @@ std::string Table::line_of(const std::vector<std::string>& cells,
   return text + "\n";
 }
 
-// The first column, where it does not fit in the line, stands above it; others below it.
+// Returns a row's text. If the first column does not fit in the line, it is printed above; other
+// columns that do not fit are printed below.
 std::string Table::row_text(const std::vector<std::string>& row,
                             const std::vector<Column>& columns) const {
   std::string text = columns.front().in_line ? "" : row.front() + "\n";
@@ -122,7 +123,7 @@ void print_json(std::string_view name, const Json& body) {
   Json object;
   object["schema"] = fmt::format("attune.{}/1", name);
   object.update(body);
-  // Plain ASCII: a terminal takes some bytes above it for commands.
+  // Uses plain ASCII: a terminal takes some bytes above it as commands.
   print_bytes(to_json_text(object, 2, JsonLetters::kAscii) + "\n");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What commands print: aligned tables for people, one JSON object for programs. Used by every
+// Output of commands: aligned tables for people, one JSON object for programs. Used by every
 // command.
 #pragma once
 
@@ -12,15 +12,16 @@ namespace attune::cli {
 
 using Json = nlohmann::ordered_json;
 
-// Columns as wide as their widest cell; numbers to the right. On a terminal that is too narrow, the
-// widest columns leave the line: the first one stands above its row, others below it, by name.
+// A table with columns as wide as their widest cell, numbers to the right. On a terminal that is
+// too narrow, the widest columns leave the line: the first column is printed above its row, others
+// below it, by name.
 class Table {
  public:
   explicit Table(std::vector<std::string> headers);
   void add(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }
   std::string text() const;              // for stdout
-  std::string text(size_t width) const;  // 0: as wide as it is
+  std::string text(size_t width) const;  // 0: not limited
 
  private:
   struct Column {
@@ -38,11 +39,11 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// To stdout: text for people, with long lines wrapped on a terminal and control characters made
-// visible. Throws kIo when it cannot be written.
+// Prints text for people to stdout. Wraps long lines on a terminal, and makes control characters
+// visible. Throws kIo if it cannot be written.
 void print(std::string_view text);
-void print_bytes(std::string_view bytes);  // the same, as it is
-void print_notice(std::string_view text);  // to stderr, likewise, with a line end
+void print_bytes(std::string_view bytes);  // to stdout, unchanged
+void print_notice(std::string_view text);  // like print, to stderr, with a line end
 // Writes {"schema": "attune.<name>/1", ...body} to stdout.
 void print_json(std::string_view name, const Json& body);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune pin`: writes which kernel every tuned problem runs as a file that a site reviews and ships
-// (cache/pin_file.hpp); with --check, says whether this version of attune can run such a file here.
-// Programs run from it with ATTUNE_PIN.
+// `attune pin`: writes the kernel of each tuned problem to a file that a site reviews and ships
+// (cache/pin_file.hpp). With --check, says whether this version of attune can run such a file here.
+// Programs use the file through ATTUNE_PIN.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +33,8 @@ std::string hex_of(const PinFile& pins) {
   return hex;
 }
 
-// What the store pins; `stale`: winners left out because their template has changed since.
+// Returns the store's pins. `stale` counts the winners that are left out because their template has
+// changed.
 PinFile pins_of_store(const Options& options, size_t* stale) {
   std::set<std::string> digests;
   for (const KernelTemplate* one : all_templates()) digests.insert(template_digest(*one));
@@ -54,7 +55,7 @@ size_t devices_of(const PinFile& pins) {
   return digests.size();
 }
 
-// Options that nothing would read.
+// Throws for options that would have no effect.
 void check_options(const Options& options) {
   const auto refuse = [](const std::string& sentence) {
     throw Error(ErrorCode::kInvalidArgument, sentence);
@@ -99,7 +100,7 @@ int write_pins(const Options& options) {
   return kOk;
 }
 
-// How the store's own pins differ, one line each.
+// Returns the differences between the file and the store's own pins, one a line.
 std::vector<std::string> differences(const Options& options, const PinFile& pins) {
   size_t stale = 0;
   std::vector<std::string> lines;

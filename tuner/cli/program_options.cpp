@@ -13,10 +13,12 @@
 namespace attune::cli {
 namespace {
 
-// A program returns on every path; a file's name seldom holds the word and a blank.
+// True if the word is a program's text: a program returns on every path, and a file's name seldom
+// contains "return" and a space.
 bool is_text(const std::string& word) { return word.find("return ") != std::string::npos; }
 
-// True for a text without `return`: it has what names of files seldom have.
+// True if the word looks like a program without `return`: it has characters that file names seldom
+// have.
 bool is_expression(const std::string& word) {
   std::error_code failed;
   return !is_text(word) && word.find_first_of("<>=&|()*; ") != std::string::npos &&

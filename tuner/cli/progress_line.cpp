@@ -16,9 +16,9 @@ namespace {
 
 constexpr size_t kBarWidth = 24;
 constexpr size_t kShortBarWidth = 8;
-constexpr size_t kNarrow = 60;  // no bar below
+constexpr size_t kNarrow = 60;  // columns; below, there is no bar
 
-constexpr size_t kShortestPart = 12;  // of what is cut: less says nothing
+constexpr size_t kShortestPart = 12;  // of a part that is cut; a shorter piece says nothing
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -32,7 +32,7 @@ ProgressLine::~ProgressLine() { clear(); }
 
 namespace {
 
-// As many of the parts as fit, the last of them cut where that leaves enough of it.
+// Joins as many parts as fit. Cuts the last one if enough of it remains.
 std::string joined(const std::vector<std::string>& parts, size_t width) {
   std::string text;
   for (const std::string& part : parts) {

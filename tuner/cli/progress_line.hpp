@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line on stderr that is written over as work goes on; silent when stderr is not a terminal.
-// Used by tune and compile.
+// One line on stderr that is rewritten as work proceeds; silent if stderr is not a terminal. Used
+// by tune and compile.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ class ProgressLine {
   ProgressLine& operator=(const ProgressLine&) = delete;
 
   bool active() const { return active_; }
-  // fraction in [0, 1]; parts: what matters most first, for a narrow terminal shows no more. Drawn
-  // at most ten times a second.
+  // Draws the line, at most ten times a second. fraction is in [0, 1]. The most important part
+  // comes first: a narrow terminal shows no more.
   void show(double fraction, const std::vector<std::string>& parts);
   void clear();
 
@@ -27,7 +27,7 @@ class ProgressLine {
   double last_s_ = 0;
 };
 
-// The line for a terminal of that width.
+// Returns the line for a terminal of that width.
 std::string progress_text(double fraction, const std::vector<std::string>& parts, size_t width);
 
 }  // namespace attune::cli

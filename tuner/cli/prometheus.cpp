@@ -10,7 +10,7 @@
 namespace attune::cli {
 namespace {
 
-// A label's value in Prometheus' text format.
+// Escapes a label's value for Prometheus' text format.
 std::string label_text(const std::string& value) {
   std::string text;
   for (const char c : value) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in a store, as gauges in Prometheus' text format.
+// The contents of a store as gauges in Prometheus' text format.
 #pragma once
 
 #include <string>

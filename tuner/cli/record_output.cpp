@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON forms of store records for the program's output. The store's own forms are in
+// JSON forms of store records for the program's output. For the store's own forms see
 // cache/record_json.
 #include "tuner/cli/record_output.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Showing repeated finals; see repeat_final.hpp.
+// Prints repeated finals; see repeat_final.hpp.
 #include "tuner/cli/repeat_final.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `attune tune --verify N` says: finals repeated in fresh processes (verify_winners of
-// tune_loop.hpp), as JSON and text.
+// The output of `attune tune --verify N`, as JSON and text: finals repeated in fresh processes
+// (verify_winners in tune_loop.hpp).
 #pragma once
 
 #include <string>

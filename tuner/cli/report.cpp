@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune report`: a store, or the difference of two, as one HTML page. report_data.cpp reads,
-// report_page.cpp writes, report/ draws. examples/guide/report.md says how to read it.
+// `attune report`: shows a store, or the difference of two, as one HTML page. report_data.cpp
+// reads, report_page.cpp writes, report/ draws. examples/pages/report.md explains the page.
 #include <fmt/format.h>
 
 #include <memory>
@@ -51,7 +51,7 @@ Json problem_row(const Engine& engine, const Problem& problem) {
   return row;
 }
 
-// What runs for a model on this machine, by kind of layer.
+// Returns the kernels that run for a model on this machine, by kind of layer.
 Json model_data(const Options& options) {
   const Engine engine(open_machine(options.machine.target), engine_options(options.machine));
   Workload workload = workload_of(options.model, engine.device().target());

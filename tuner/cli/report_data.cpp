@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store as the data of a report; see report_data.hpp. Keys of the JSON are explained where
-// report/page.js reads them.
+// Reads a store as the data of a report; see report_data.hpp. report/page.js explains the keys of
+// the JSON.
 #include "tuner/cli/report_data.hpp"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 namespace attune::cli {
 namespace {
 
-// Six digits: more than any timing has.
+// Rounds to six digits, more than any timing has.
 Json number(double value) {
   if (!std::isfinite(value)) return nullptr;
   if (value == 0) return 0;
@@ -31,7 +31,7 @@ Json times(const Timing& timing) {
   return {number(timing.median_us), number(timing.lo_us), number(timing.hi_us)};
 }
 
-// Each text once; rows name it by its place.
+// A list that holds each text once; rows refer to a text by its index.
 class Names {
  public:
   size_t place(const std::string& text) {
@@ -89,7 +89,7 @@ class Reader {
     return keys_.try_emplace(key_text(spec, shape, device, policy), keys_.size()).first->second;
   }
 
-  // "": a program of this attune uses it as it is.
+  // Returns why a program would not use the winner as it is; "" if it would.
   std::string why_old(const WinnerRecord& winner) const {
     const auto digest = digests_.find(winner.toolchain.template_name);
     if (digest == digests_.end()) return "template gone";
@@ -133,7 +133,7 @@ class Reader {
             {"share", number(roofline.share(w.timing.median_us))}};
   }
 
-  // {name: us}; null where none was given.
+  // Returns {name: us}, or null if no times were given.
   Json peer_times(const Problem& problem, const DeviceIdentity& device) const {
     const auto found = peers_.of.find(to_text(canonical(problem)));
     const bool other = !peers_.device.empty() && peers_.device != device.name;
@@ -185,7 +185,7 @@ class Reader {
     group["n"] = group["n"].get<int>() + 1;
   }
 
-  // The fastest other trial of the winner's final.
+  // Adds the fastest other trial of the winner's final.
   void add_runner_up(size_t place, Json* row) const {
     const WinnerRecord& winner = winners_[place];
     const auto trials = by_key_.find(row->at("key").get<size_t>());
@@ -228,7 +228,7 @@ class Reader {
   const std::vector<WinnerRecord> winners_;
   const std::vector<StoredTrial> trials_;
   const PeerTimes& peers_;
-  std::map<std::string, std::string> digests_;  // of today's templates
+  std::map<std::string, std::string> digests_;  // of the templates in this version
   std::map<std::string, std::pair<std::string, Conditions>> newest_conditions_;  // with their time
   std::map<KeyText, size_t> keys_;
   Names devices_, templates_, drivers_, compilers_, families_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two stores side by side: before and after a driver, a release, a change. See report_data.hpp.
+// Compares two stores: before and after a driver, a release, a change. See report_data.hpp.
 #include <map>
 #include <tuple>
 
@@ -11,7 +11,7 @@ namespace {
 
 using Place = std::tuple<std::string, std::string, std::string>;  // spec, shape, device
 
-// The newest tuned winner of each place.
+// Returns the newest tuned winner of each place.
 std::map<Place, WinnerRecord> winners_of(const Store& store) {
   std::map<Place, WinnerRecord> found;
   for (WinnerRecord& winner : store.all_winners()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Importance of knobs: between-group variance of log time over its whole variance; see
+// The importance of knobs: variance of log time between groups over its whole variance; see
 // report_data.hpp.
 #include <algorithm>
 #include <cmath>

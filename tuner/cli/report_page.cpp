@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kBase64 =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-// Of SHA-256's 32 bytes, given as hex digits: 44 characters.
+// Encodes the 32 bytes of a SHA-256, given as hex digits, in 44 characters of base64.
 std::string base64_of_hex(const std::string& hex) {
   std::string text;
   unsigned bits = 0;
@@ -32,7 +32,7 @@ std::string base64_of_hex(const std::string& hex) {
   return text;
 }
 
-// JSON in which "<" is written as \u003c: so nothing in it can end its block.
+// Returns JSON with "<" written as \u003c, so that no text in it can end its block.
 std::string inert(const Json& data) {
   const std::string json = to_json_text(data);
   std::string text;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page of `attune report`: one HTML text that needs nothing else and asks no network for anything.
+// The page of `attune report`: one HTML text that needs no other file and no network.
 #pragma once
 
 #include <string>
@@ -14,8 +14,9 @@ struct ReportAssets {
 };
 extern const ReportAssets kReportAssets;
 
-// `data` may hold any text: it stands in a block that is no script, with no "<" in it, and the page's
-// policy (Content-Security-Policy) lets only the page's own script run, by its hash.
+// Returns the page. `data` may hold any text: it is in a block that is not a script, with "<"
+// escaped. The page's policy (Content-Security-Policy) runs only the page's own script, by its
+// hash.
 std::string report_page(const Json& data);
 
 }  // namespace attune::cli

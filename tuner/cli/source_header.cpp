@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The head of an emitted source; see source_header.hpp.
+// The header of an emitted source; see source_header.hpp.
 #include "tuner/cli/source_header.hpp"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 namespace attune::cli {
 namespace {
 
-// Grids of persistent kernels follow the number of multiprocessors.
+// Describes the launch. Grids of persistent kernels depend on the number of multiprocessors.
 std::string launch_line(const KernelChoice& choice) {
   const auto text_for = [&](const DeviceFacts& facts) {
     return launch_text(
@@ -72,7 +72,8 @@ std::string compile_line(const Arch& arch, const std::string& file) {
                      arch.cpu, file);
 }
 
-// A problem's programs as comments. A backslash at the end would make the next line one, too.
+// Returns a problem's programs as comments. Handles a backslash at the end of a line, which would
+// turn the next line into a comment too.
 std::string program_lines(const Problem& problem) {
   std::string lines, texts = program_texts(problem);
   for (size_t begin = 0; begin < texts.size();) {

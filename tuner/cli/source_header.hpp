@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands at the head of a source that `attune emit` prints: problem, config, entry, launch and
-// the command that compiles it. The renderer's text itself stays as it is.
+// The header of a source that `attune emit` prints: problem, config, entry, launch and the command
+// that compiles it. The renderer's text itself is unchanged.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace attune::cli {
 
-// `source` with the header behind its licence line. `config_from`: "the default", say; `device`:
-// whose facts it follows; `file`: the name that the compile command shall name.
+// Returns `source` with the header after its licence line. `config_from`: for example "the
+// default"; `device`: whose facts the defaults follow; `file`: the name for the compile command.
 std::string with_header(const std::string& source, const Problem& problem,
                         const KernelChoice& choice, const std::string& config_from,
                         const std::string& device, const std::string& file);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Width, line breaks and harmless bytes; see terminal.hpp.
+// Terminal width, line breaks and escaped control bytes; see terminal.hpp.
 #include "tuner/cli/terminal.hpp"
 
 #include <fmt/format.h>
@@ -12,12 +12,13 @@
 namespace attune::cli {
 namespace {
 
-constexpr size_t kNarrowest = 20;  // a narrower terminal is not taken at its word
+constexpr size_t kNarrowest = 20;  // a terminal that claims to be narrower is not believed
 constexpr size_t kUsualWidth = 80;
 
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-// C0, DEL, and C1 as UTF-8 writes it (0xC2 0x80 to 0xC2 0x9F).
+// Returns the length of a control character at `at`, else 0: C0, DEL, or C1 in UTF-8 (0xC2 0x80 to
+// 0xC2 0x9F).
 size_t control_length(std::string_view text, size_t at) {
   const auto byte = static_cast<unsigned char>(text[at]);
   if ((byte < 0x20 && byte != '\n') || byte == 0x7F) return 1;
@@ -26,7 +27,7 @@ size_t control_length(std::string_view text, size_t at) {
   return next >= 0x80 && next < 0xA0 ? 2 : 0;
 }
 
-// Bytes of the longest beginning of `text` that takes at most `columns`.
+// Returns the bytes of the longest prefix of `text` that takes at most `columns`.
 size_t bytes_of_columns(std::string_view text, size_t columns) {
   size_t bytes = 0;
   for (size_t taken = 0; bytes < text.size(); ++bytes)
@@ -34,7 +35,8 @@ size_t bytes_of_columns(std::string_view text, size_t columns) {
   return bytes;
 }
 
-// Where the last of the columns begins that two or more spaces set apart, in the left half.
+// Returns the indent of continued lines: where the last column of text in the left half begins. Two
+// or more spaces separate columns.
 size_t hanging_indent(std::string_view line, size_t width) {
   const size_t leading = std::min(line.find_first_not_of(' '), line.size());
   size_t indent = leading + 2;
@@ -46,8 +48,8 @@ size_t hanging_indent(std::string_view line, size_t width) {
   return std::min(indent, width / 2);
 }
 
-// Bytes of the first piece of `text`, at most `columns` wide: up to the last space or behind the
-// last comma that fits, else as much as fits.
+// Returns the bytes of the first piece of `text`, at most `columns` wide. It ends at the last
+// space, or after the last comma, that fits; else it is as long as fits.
 size_t piece_length(std::string_view text, size_t columns) {
   const size_t limit = bytes_of_columns(text, columns);
   if (limit == text.size()) return limit;
@@ -111,7 +113,7 @@ std::string wrapped(std::string_view text, size_t width) {
     else
       add_wrapped_line(line, width, &out);
     const bool has_end = end < text.size();
-    if (!has_end) out.pop_back();  // the text's last line has no end
+    if (!has_end) out.pop_back();  // the text's last line has no line end
     text.remove_prefix(has_end ? end + 1 : end);
   }
   return out;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune tune`: makes and measures kernels for the problems of a model or a list and stores every
-// trial. Measuring happens in a child process (tuner/isolated_backend.hpp), one tune a device
-// (tuner/device_lock.hpp). Ctrl-C, SIGTERM, a hang-up and the end of the budget keep what was
-// measured.
+// `attune tune`: makes and measures kernels for the problems of a model or a list, and stores every
+// trial. It measures in a child process (tuner/isolated_backend.hpp), one tune per device
+// (tuner/device_lock.hpp). Ctrl-C, SIGTERM, a hang-up and the end of the budget keep all measured
+// results.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -47,13 +47,13 @@ struct Options : RunOptions {
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
 
-// The first Ctrl-C ends the tune in good order, a second one ends the program.
+// The first Ctrl-C ends the tune in good order; a second one ends the program.
 void on_signal(int signal) {
   interrupted = true;
   std::signal(signal, SIG_DFL);
 }
 
-// So do a request to end and a hang-up, unless nohup had that one ignored.
+// SIGTERM and SIGHUP end the tune likewise, unless nohup has SIGHUP ignored.
 void stop_on_signals() {
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
@@ -66,7 +66,7 @@ Effort effort_of(const std::string& name) {
                             : Effort::kExhaustive;
 }
 
-// "90", "90s", "10m", "1h"; empty is 0: what the effort allows.
+// Parses "90", "90s", "10m" or "1h". Returns 0 for an empty text: then the effort decides.
 double seconds_of(const std::string& text) {
   if (text.empty()) return 0;
   constexpr double kMost = 1e7;
@@ -98,7 +98,8 @@ void show(ProgressLine* line, const Progress& now) {
   line->show(now.budget_s > 0 ? now.elapsed_s / now.budget_s : 0, parts);
 }
 
-// Whether the same command would go on. A budget that nobody gave may end a search: its winner is what the effort promises.
+// True if the same command would continue the search. Without --budget, a search that its default
+// budget ended counts as complete: the effort promises no more.
 bool is_partial(const TuneReport& report, bool budget_given) {
   return report.interrupted ||
          std::any_of(report.shapes.begin(), report.shapes.end(), [&](const ShapeReport& shape) {
@@ -163,8 +164,8 @@ std::string report_text(const TuneReport& report, const Device& device,
   return text;
 }
 
-// A shape without a winner that was searched to the end: nothing works there. One without a trial:
-// its device or its measuring process failed.
+// Returns the exit code. A shape without a winner that was searched to the end has no working
+// kernel. For a shape without a trial, its device or its measuring process failed.
 int exit_code_for(const TuneReport& report, bool budget_given) {
   for (const ShapeReport& shape : report.shapes) {
     if (!shape.winner && shape.complete) return kNotSupported;
@@ -175,7 +176,8 @@ int exit_code_for(const TuneReport& report, bool budget_given) {
   return report.stored ? kOk : kStorage;
 }
 
-// Without a terminal there is no progress line, and a log wants to see that it goes on.
+// Prints a line for each finished shape. Used without a terminal, where there is no progress line,
+// so that a log shows progress.
 void print_finished(const ShapeReport& shape, size_t index, size_t num_shapes) {
   std::string text =
       fmt::format("attune: {}/{} {}: ", index + 1, num_shapes, short_text(shape.problem));
@@ -189,7 +191,7 @@ void print_finished(const ShapeReport& shape, size_t index, size_t num_shapes) {
   print_notice(text);
 }
 
-// "quick 10 s, normal 11 s and 7 s for each further length or batch, exhaustive 3600 s".
+// Returns "quick 10 s, normal 11 s and 7 s for each further length or batch, exhaustive 3600 s".
 std::string default_budgets() {
   std::string text;
   for (const Effort effort : {Effort::kQuick, Effort::kNormal, Effort::kExhaustive}) {
@@ -237,7 +239,7 @@ int show_workload(const Options& options, const Workload& workload) {
   return kOk;
 }
 
-// Leaves only the shard's problems; says which part that is. A shard may have none.
+// Keeps only the shard's problems, and reports which part that is. A shard may have none.
 void take_shard(const Options& options, Workload* workload) {
   if (options.shard.empty()) {
     if (options.replicate != 1)
@@ -277,7 +279,7 @@ int tune_command(const Options& options) {
   TuneTrace trace;
   TuneOptions settings = settings_of(options);
   if (!options.trace.empty()) {
-    write_file(options.trace, trace.json());  // refused now, not behind a tune of an hour
+    write_file(options.trace, trace.json());  // fails now, not after a tune of an hour
     settings.trace = &trace;
   }
   if (!interrupted.load()) note_if_busy(*device);

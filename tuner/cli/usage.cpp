@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unknown commands and options; see usage.hpp.
+// Reports unknown commands and options; see usage.hpp.
 #include "tuner/cli/usage.hpp"
 
 #include <fmt/format.h>
@@ -13,7 +13,8 @@
 namespace attune::cli {
 namespace {
 
-// Insertions, deletions and replacements that turn one word into the other.
+// Returns the least number of insertions, deletions and replacements that turn one word into the
+// other.
 size_t distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -29,7 +30,7 @@ size_t distance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
-// Two letters of one word stand the other way round in the other.
+// True if the words differ only in two neighbouring letters that are swapped.
 bool is_swapped(const std::string& a, const std::string& b) {
   if (a.size() != b.size()) return false;
   const auto at = std::mismatch(a.begin(), a.end(), b.begin());
@@ -44,7 +45,7 @@ bool begins_with(const std::string& text, const std::string& beginning) {
   return !beginning.empty() && text.compare(0, beginning.size(), beginning) == 0;
 }
 
-// "; did you mean tune?" or nothing.
+// Returns "; did you mean tune?", or nothing.
 std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
   std::vector<std::string> near;
   const size_t allowed = std::max<size_t>(1, word.size() / 3);
@@ -63,7 +64,7 @@ void add_owners(const Command& at, const std::string& option, std::vector<std::s
   }
 }
 
-// Returns "; attune emit and attune export have it", else what was probably meant.
+// Returns "; attune emit and attune export have it", else a suggestion.
 std::string whose_option(const std::string& word, const Command& command) {
   std::vector<std::string> owners;
   add_owners(command.program(), word.substr(0, word.find('=')), &owners);
@@ -73,7 +74,8 @@ std::string whose_option(const std::string& word, const Command& command) {
                      owners.back());
 }
 
-// The command of `at` that `word` names. Throws for an unknown one; nothing when it is an option.
+// Returns the command of `at` that `word` names, or nullopt for an option. Throws for an unknown
+// one.
 std::optional<Command> command_named(const Command& at, const std::string& word) {
   std::vector<std::string> known;
   for (const Command& one : at.commands()) {

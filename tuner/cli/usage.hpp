@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What main.cpp says about a wrong command line: the command or option that is unknown, and what
-// was probably meant.
+// The messages of main.cpp about a wrong command line: the unknown command or option, and a
+// suggestion.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace attune::cli {
 
-// Reads "help tune", as people write it for other programs, as "tune --help".
+// Turns "help tune", a form that other programs accept, into "tune --help".
 std::vector<std::string> with_help_option(std::vector<std::string> words);
 
-// Throws kInvalidArgument when a word that should name a command does not.
+// Throws kInvalidArgument if a word that should name a command does not.
 void check_commands(const Command& program, const std::vector<std::string>& words);
 
-// One sentence, with where to read on: the help of the command that was given.
+// Returns one sentence that also names the help of the given command.
 std::string usage_error_text(const UsageFault& fault);
 
 }  // namespace attune::cli

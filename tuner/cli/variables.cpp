@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment variables and what is wrong with them; see variables.hpp.
+// Checks the environment variables; see variables.hpp.
 #include "tuner/cli/variables.hpp"
 
 #include <fmt/format.h>
@@ -124,7 +124,7 @@ void cpu_plugin(Report* report) {
   }
 }
 
-// The variables that name files. The words of the others are judged by whoever reads them.
+// Resolvers of the variables that name files. The code that reads the other variables checks them.
 const std::map<std::string, std::function<void(Report*)>>& resolvers() {
   static const std::map<std::string, std::function<void(Report*)>> all{
       {"ATTUNE_STORE", store},     {"ATTUNE_BUNDLE", bundle},
@@ -135,7 +135,7 @@ const std::map<std::string, std::function<void(Report*)>>& resolvers() {
   return all;
 }
 
-// What the library says to the environment as it is; "" when it takes it.
+// Returns the library's error about the environment; "" if there is none.
 std::string refusal() {
   try {
     options_from_environment();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ATTUNE_* variables are set, what each resolves to and what is wrong with it. Used by
+// The ATTUNE_* variables that are set, what each resolves to, and what is wrong with it. Used by
 // `attune doctor`.
 #pragma once
 
@@ -10,8 +10,8 @@ namespace attune::cli {
 
 enum class VariableState {
   kInForce,
-  kPassedOver,  // without effect: something else is used, or attune does not know it
-  kRefused,     // no program opens a context until it is mended
+  kPassedOver,  // without effect: replaced by something else, or unknown to attune
+  kRefused,     // no program opens a context until it is corrected
 };
 
 struct VariableReport {

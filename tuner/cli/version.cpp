@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune version`: version of the program, its templates and the formats it writes.
+// `attune version`: prints the version of the program, its templates and the formats it writes.
 #include <fmt/core.h>
 
 #include <memory>

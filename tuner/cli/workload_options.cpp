@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the workload options to problems; reading models and captures is tuner/workload.hpp.
+// Turns workload options into problems; for models and captures see tuner/workload.hpp.
 #include "tuner/cli/workload_options.hpp"
 
 #include <fmt/format.h>
@@ -55,7 +55,7 @@ Fp8Options fp8_options(const WorkloadOptions& options) {
   return chosen;
 }
 
-// Options that would change nothing are a mistake.
+// Throws for options that would change nothing.
 void check_fp8_options(const Fp8Options& chosen, const std::vector<Problem>& problems) {
   if (chosen == Fp8Options{}) return;
   Fp8Options of_fp32;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workloads as text and JSON; see workload_output.hpp.
+// Prints workloads as text and JSON; see workload_output.hpp.
 #include "tuner/cli/workload_output.hpp"
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 namespace attune::cli {
 namespace {
 
-// " fast V^T blocks 64/128"
+// Returns a text such as " fast V^T blocks 64/128".
 std::string fp8_text(const Problem& problem) {
   const Fp8Options& fp8 = problem.fp8;
   std::string text;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The program attune of a wheel: its commands are in libattune.so in its own folder, so that a wheel
- * holds their code once. It opens that file and no other.
+ * The program attune of a wheel. Its commands are in libattune.so in its own folder, so that a
+ * wheel holds their code once. It opens no other file.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
