@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checking and timing on a Device; see device_backend.hpp.
+// Checks and times on a Device; see device_backend.hpp.
 #include "tuner/device_backend.hpp"
 
 #include <fmt/format.h>
@@ -28,7 +28,8 @@ Fault fault_of(const Error& error) {
           false};
 }
 
-// A kernel that failed on the device may have broken it.
+// Returns the fault of an error during a run. A kernel that failed on the device may have broken
+// it.
 Fault fault_while_running(const Error& error) {
   Fault fault = fault_of(error);
   fault.fatal = fault.status == TrialStatus::kLaunchFailed;
@@ -93,7 +94,7 @@ void DeviceBackend::launch(const Loaded& loaded, const Operands& operands) const
   run(loaded.plan, operands, loaded.workspace.data(), loaded.workspace.bytes(), nullptr);
 }
 
-// Nothing is expected where the oracle needs a reference kernel and none came.
+// Makes the expected results. There are none if the oracle needs a reference kernel and got none.
 void DeviceBackend::open_oracle(const std::optional<KernelRequest>& reference) {
   const Oracle& oracle = oracle_of(problem_);
   if (!reference && oracle.reference_spec(problem_, device_->target())) return;
@@ -185,7 +186,7 @@ double DeviceBackend::time_once_us(const Loaded& loaded, int launches) {
          launches;
 }
 
-// The check, or the first launch here, was the warm-up.
+// Estimates the time of one launch. The kernel is warm: the check, or a first launch here, ran it.
 double DeviceBackend::estimate_us(const Loaded& loaded) {
   const double us = time_once_us(loaded, 1);
   return std::min(us, time_once_us(loaded, launches_for(kShortSampleUs, us)));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceBackend: checks and times kernels on a Device in this process. It launches them the way a
-// user's call does (run of plan.hpp). A kernel that faults may take the process along: see
-// isolated_backend.hpp.
+// DeviceBackend: checks and times kernels on a Device in this process. It launches them as a user's
+// call does (run in plan.hpp). A kernel that faults may end the process: see isolated_backend.hpp.
 #pragma once
 
 #include <map>
@@ -23,7 +22,7 @@ class DeviceBackend : public MeasureBackend {
 
   void open(const MeasureTask& task) override;
   Prepared prepare(int id, const KernelRequest& request) override;
-  // As prepare(), of the kernel that a plan has loaded. The plan is of the open problem.
+  // Like prepare(), for the kernel that a plan has loaded. The plan must be for the open problem.
   Prepared prepare_plan(int id, const Plan& plan);
   Prepared reload(int id, const KernelRequest& request) override;
   Round round(const std::vector<int>& order, double sample_us) override;
@@ -34,18 +33,19 @@ class DeviceBackend : public MeasureBackend {
   struct Loaded {
     Plan plan;
     DeviceMemory workspace;
-    double estimate_us = 0;  // of one launch
+    double estimate_us = 0;  // for one launch
   };
 
   Loaded load(const KernelRequest& request, const Problem& problem) const;
   Loaded with_workspace(Plan plan) const;
-  // Calls `load()` and `check(&loaded, &prepared)`, times a first sample and keeps what had no fault.
+  // Calls `load()` and `check(&loaded, &prepared)`, and times a first sample. Keeps the kernel if
+  // it had no fault.
   template <class Load, class Check>
   Prepared enter(int id, const Load& load, const Check& check);
   void hold(const Loaded& loaded, Prepared* prepared);
   void open_oracle(const std::optional<KernelRequest>& reference);
   CheckError check(const Loaded& loaded);
-  // A sentence where two runs give other bits.
+  // Returns a sentence if two runs give different bits.
   std::optional<std::string> compare_two_runs(const Loaded& loaded);
   void launch(const Loaded& loaded, const Operands& operands) const;
   double time_once_us(const Loaded& loaded, int launches);
@@ -55,7 +55,7 @@ class DeviceBackend : public MeasureBackend {
   std::unique_ptr<Inputs> inputs_;
   uint64_t seed_ = 0;
   Problem problem_;
-  std::unique_ptr<Expectation> expectation_;  // null: results are not checked
+  std::unique_ptr<Expectation> expectation_;  // nullptr: results are not checked
   std::map<int, Loaded> loaded_;
   int next_set_ = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Taking the lock of a device, and naming who has it; see device_lock.hpp.
+// Locks a device, and names the holder of a lock; see device_lock.hpp.
 #include "tuner/device_lock.hpp"
 
 #include <fcntl.h>
@@ -27,14 +27,14 @@ std::filesystem::path file_of(const std::string& hardware, const std::filesystem
   return folder / name;
 }
 
-// Returns the open lock file, or none and why. Another user's file is opened for reading, which a
-// lock needs.
+// Returns the open lock file, or an empty one and the reason in `why`. Another user's file is
+// opened for reading, which is enough for a lock.
 FileDescriptor open_lock(const std::filesystem::path& path, std::string* why) {
   FileDescriptor file = open_regular(path, O_RDONLY | O_NOFOLLOW, why);
   if (file || ::access(path.c_str(), F_OK) == 0 || errno != ENOENT) return file;
   file = open_regular(path, O_RDONLY | O_NOFOLLOW | O_CREAT | O_EXCL, why, 0444);
   if (file) {
-    ::fchmod(file.get(), 0444);  // whatever the umask is: others lock it as well
+    ::fchmod(file.get(), 0444);  // regardless of the umask: others lock it as well
     return file;
   }
   return open_regular(path, O_RDONLY | O_NOFOLLOW, why);  // another process may have been faster
@@ -72,14 +72,14 @@ DeviceLock::DeviceLock(const std::string& hardware, const std::filesystem::path&
     wait.notice = [&](const std::string& who) {
       waiting.notice(fmt::format("waiting for {} that measures on {}, at most {} s", who, hardware,
                                  seconds(waiting.most)));
-      wait.notice = nullptr;  // once, however often the file is another one
+      wait.notice = nullptr;  // only once, even if the file is replaced
     };
   for (;;) {
     std::string why;
     FileDescriptor file = open_lock(path, &why);
     const LockResult result = file ? lock_file(file.get(), wait) : LockResult::kFailed;
     if (result == LockResult::kHeld && !is_still(file.get(), path)) {
-      // it was deleted meanwhile, and another one counts
+      // the file was deleted meanwhile, and a new one counts
       wait.most = std::max(kNone, std::chrono::duration_cast<std::chrono::milliseconds>(
                                       until - std::chrono::steady_clock::now()));
       continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading diffusers' networks; see diffusion_config.hpp.
+// Reads the configs of diffusers' networks; see diffusion_config.hpp.
 #include "tuner/diffusion_config.hpp"
 
 #include <fmt/format.h>
@@ -10,17 +10,18 @@
 namespace attune {
 namespace {
 
-constexpr int64_t kClipTokens = 77;       // the text that UNets see
-constexpr int64_t kSd3Tokens = 77 + 256;  // CLIP's and T5's, one after the other
-constexpr int64_t kFluxTokens = 512;      // T5's
-constexpr int64_t kFluxPatches = 4096;    // of an image of 1024 x 1024
+constexpr int64_t kClipTokens = 77;       // text tokens that UNets see
+constexpr int64_t kSd3Tokens = 77 + 256;  // CLIP's tokens and then T5's
+constexpr int64_t kFluxTokens = 512;      // T5's tokens
+constexpr int64_t kFluxPatches = 4096;    // patches of an image of 1024 x 1024
 
-// The larger side of a square of patches, with a text beside them, that lengths of a problem hold.
+// Returns the longest side of a square of patches, followed by `text` tokens, that fits the lengths
+// of a problem.
 int64_t widest_side(int64_t text) {
   return static_cast<int64_t>(std::sqrt(static_cast<double>(kMaxLength - text)));
 }
 
-// Of a square of patches with a text; `scale`: of one patch's side in the units of the field.
+// Returns the patches in a square. `scale` is the side of one patch in the units of sample_size.
 int64_t patches_of(const ModelFields& fields, int64_t side, int64_t scale, int64_t text) {
   const int64_t widest = widest_side(text);
   if (side > widest)
@@ -29,7 +30,7 @@ int64_t patches_of(const ModelFields& fields, int64_t side, int64_t scale, int64
   return side * side;
 }
 
-// A sum or a product of numbers in the fields, of which `names` is one.
+// Returns a number of layers, computed from fields. `names` is the field to name in an error.
 int count_of(const ModelFields& fields, Names names, int64_t count) {
   constexpr int64_t kMost = std::numeric_limits<int>::max();
   if (count > kMost)
@@ -49,7 +50,7 @@ void add(const std::string& name, int layers, const Problem& problem, int64_t se
   model->layers.push_back(std::move(layer));
 }
 
-// What one resolution of a UNet has: blocks of self- and cross-attention.
+// Adds one resolution of a UNet: blocks of self- and cross-attention.
 void add_level(const ModelFields& fields, size_t level, int channels, int heads, int blocks,
                ModelConfig* model) {
   Problem problem;
@@ -65,9 +66,9 @@ void add_level(const ModelFields& fields, size_t level, int channels, int heads,
   add("cross-attention" + at, blocks, problem, patches, kClipTokens, model);
 }
 
-// In diffusers' UNet configs attention_head_dim is the number of heads (its naming is kept for
-// compatibility), unless num_attention_heads is stated. Each resolution has its blocks on the way
-// down and, with one more, on the way up; the middle block stands at the last.
+// Reads a UNet. In diffusers' configs, attention_head_dim is the number of heads (the name is kept
+// for compatibility), unless num_attention_heads is stated. Each resolution has its blocks on the
+// way down, and one more on the way up. The middle block is at the last resolution.
 void read_unet(const ModelFields& fields, ModelConfig* model) {
   static constexpr Names kHeads{"num_attention_heads", "attention_head_dim"};
   const size_t levels = fields.integers({"block_out_channels"}).size();
@@ -107,7 +108,7 @@ Problem joint_attention(const ModelFields& fields) {
   return problem;
 }
 
-// Image and text attend to each other; some layers of SD3.5 have the image alone beside that.
+// Image and text attend to each other. Some layers of SD3.5 also have attention of the image alone.
 void read_sd3(const ModelFields& fields, ModelConfig* model) {
   const Problem problem = joint_attention(fields);
   const int64_t patch = fields.integer({"patch_size"}, 2);

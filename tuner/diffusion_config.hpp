@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The attention of diffusers' networks: UNets of Stable Diffusion, SD3 and FLUX. Their config.json
-// has a _class_name in place of a model_type.
+// has a _class_name instead of a model_type.
 #pragma once
 
 #include "tuner/model_config.hpp"
@@ -8,7 +8,7 @@
 
 namespace attune {
 
-// Adds to model->layers and model->notes. Throws kInvalidArgument for another class.
+// Adds to model->layers and model->notes. Throws kInvalidArgument for an unknown class.
 void read_diffusion(const ModelFields& fields, ModelConfig* model);
 
 }  // namespace attune

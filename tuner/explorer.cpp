@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waves of candidates; see explorer.hpp.
+// Races candidates in waves; see explorer.hpp.
 #include "tuner/explorer.hpp"
 
 #include <algorithm>
@@ -8,13 +8,13 @@
 namespace attune {
 namespace {
 
-constexpr double kFinalShare = 0.3;  // of a step's time, at most, is kept for the final
-constexpr double kFinalSlack = 1.3;  // over what its samples alone take
-constexpr double kTalkUs = 100;      // of a sample: the talk with the measuring process
+constexpr double kFinalShare = 0.3;  // most of a step's time that is kept for the final
+constexpr double kFinalSlack = 1.3;  // relative to the time of its samples alone
+constexpr double kTalkUs = 100;      // per sample, for messages to and from the measuring process
 constexpr int kFirstRounds = 3;
 constexpr int kPasses = 4;
-constexpr double kHopeless = 3;  // times the best estimate: recorded as that, never raced
-constexpr double kGain = 0.995;  // a wave that gains less is the last
+constexpr double kHopeless = 3;  // times the best estimate: recorded, never raced
+constexpr double kGain = 0.995;  // a wave that gains less is the last one
 constexpr size_t kCentres = 3;
 
 }  // namespace
@@ -44,7 +44,8 @@ void Explorer::propose(const std::vector<TuneCandidate>& candidates) {
   context_.pool.hasten(trials_.task().spaces->spec(), wanted);
 }
 
-// The final gets what it will need by what the best takes now, not more: the rest is the search's.
+// Returns when exploring must end. The final gets the time that it needs, judged by the best
+// candidate's speed; the search gets the rest.
 double Explorer::until(const StepTime& time) const {
   const EffortPlan& plan = context_.plan;
   const double most_s = kFinalShare * (time.deadline - time.began);
@@ -65,7 +66,8 @@ bool Explorer::wave(const StepTime& time) {
 
 void Explorer::try_proposed(const StepTime& time) {
   TrialList racing = trials_.live();
-  // Leaders of former waves are timed again beside the new ones: nothing is compared across drift.
+  // Leaders of former waves are timed again together with the new ones, so that nothing is compared
+  // across drift.
   race_.clear();
   const size_t num_leaders = racing.size();
   for (Trial* trial : std::exchange(proposed_, {}))
@@ -74,8 +76,8 @@ void Explorer::try_proposed(const StepTime& time) {
   keep_leaders();
 }
 
-// Makes a new candidate ready to race; false when it is known already, failed, is hopeless, or time
-// is over.
+// Makes a new candidate ready to race. Returns false if it is known already, failed, is hopeless,
+// or time is over.
 bool Explorer::enter(Trial& trial, const StepTime& time) {
   const bool is_default = trial.candidate.is_default;
   if (!trial.works() || trial.is_timed()) return false;
@@ -94,8 +96,9 @@ bool Explorer::enter(Trial& trial, const StepTime& time) {
   return false;
 }
 
-// Successive halving: a few rounds for all, a few more for those that may still be the fastest,
-// down to a final's worth. What the leaders of former waves took then tells how the device drifted.
+// Successive halving: a few rounds for all, then a few more for those that may still be the
+// fastest, until few enough for a final remain. The new times of former leaders then tell how the
+// device drifted.
 void Explorer::race(const TrialList& trials, const StepTime& time) {
   TrialList alive = trials;
   for (int pass = 0; pass < kPasses && !alive.empty(); ++pass) {
@@ -122,7 +125,7 @@ void Explorer::race(const TrialList& trials, const StepTime& time) {
   best_before_us_ *= *middle;
 }
 
-// Keeps loaded what may reach the final, so that the next wave races against it.
+// Keeps kernels that may reach the final loaded, so that the next wave races against them.
 void Explorer::keep_leaders() {
   TrialList leaders = trials_.ranking();
   leaders.resize(std::min(leaders.size(), static_cast<size_t>(context_.plan.finalists)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Explorer: the search for one (spec, shape), wave by wave. It has a wave of candidates
-// compiled, checks them and races them for a few rounds. The next wave are neighbours of the best;
-// they compile while the caller measures other shapes. Used by ShapeTuner.
+// Explorer: the search for one (spec, shape), in waves. It has a wave of candidates compiled,
+// checks them, and races them for a few rounds. Neighbours of the best form the next wave; they
+// compile while the caller measures other shapes. Used by ShapeTuner.
 #pragma once
 
 #include "tuner/trials.hpp"
@@ -12,15 +12,16 @@ class Explorer {
  public:
   Explorer(TuneContext& context, Trials& trials);
 
-  // The candidates that the search begins with.
+  // Returns the candidates that the search begins with.
   std::vector<TuneCandidate> first_wave(const std::vector<TuneCandidate>& hints) const;
-  // Puts candidates into the next wave. Those that are new start to compile.
+  // Adds candidates to the next wave. New ones start to compile.
   void propose(const std::vector<TuneCandidate>& candidates);
-  // Races what was proposed, and proposes neighbours of the best. False when the search is over.
+  // Races the proposed candidates, and proposes neighbours of the best. Returns false when the
+  // search is over.
   bool wave(const StepTime& time);
-  // Races what was proposed; nothing follows.
+  // Races the proposed candidates, and proposes none.
   void try_proposed(const StepTime& time);
-  // Time ended the search before it was over.
+  // True if the time limit ended the search early.
   bool was_cut() const { return was_cut_; }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The race under load that decides; see final_race.hpp.
+// The deciding race under load; see final_race.hpp.
 #include "tuner/final_race.hpp"
 
 #include <fmt/format.h>
@@ -12,21 +12,21 @@
 namespace attune {
 namespace {
 
-// Exploring takes few samples: this much behind the best may still win.
+// Exploring takes few samples: a candidate this much slower than the best may still win.
 constexpr double kMargin = 1.03;
-constexpr int kBatch = 3;          // rounds between two looks at the intervals
-constexpr int kHalvingRounds = 6;  // intervals mean something from here on
+constexpr int kBatch = 3;          // rounds between two checks of the intervals
+constexpr int kHalvingRounds = 6;  // intervals are meaningful from here on
 constexpr int kSureSamples = 9;
 constexpr int kResolvedSamples = 12;
 constexpr double kResolvedWidth = 0.004;  // relative; far inside the tie band
 constexpr size_t kRefreshed = 3;
-// Boards reach their power limit within this time, and clocks have settled when the later half of
-// the last rounds has that of the former.
+// Boards reach their power limit within this time. Clocks have settled when the later half of the
+// last rounds has the same clock as the earlier half.
 constexpr double kLeastWarmSeconds = 0.08;
 constexpr double kMostWarmSeconds = 0.3;
 constexpr double kSettled = 0.01;
 constexpr size_t kSettlingRounds = 4;
-constexpr double kWarmShare = 0.2;  // of the time left, at most
+constexpr double kWarmShare = 0.2;  // at most, of the time left
 
 bool contains(const TrialList& trials, const Trial* trial) {
   return std::find(trials.begin(), trials.end(), trial) != trials.end();
@@ -43,7 +43,7 @@ double mean(std::vector<int>::const_iterator from, std::vector<int>::const_itera
   return sum / static_cast<double>(to - from);
 }
 
-// Where clocks cannot be read they count as settled.
+// True if clocks have settled. Clocks that cannot be read count as settled.
 bool have_settled(const std::vector<int>& clocks) {
   if (clocks.size() < 2 * kSettlingRounds) return false;
   const auto later = clocks.end() - kSettlingRounds;
@@ -94,8 +94,8 @@ TrialList finalists(Trials& trials, int count) {
   return chosen;
 }
 
-// The winner may not be among the fastest: its timing is of the final, theirs may be of a quieter
-// moment.
+// The winner may not be among the fastest: its timing is from the final, the others' may be from a
+// quieter moment.
 TrialList top_and_default(Trials& trials, const WinnerRecord& winner) {
   trials.add_known();
   TrialList chosen{&trials.add(default_candidate(trials.task()))};
@@ -138,7 +138,7 @@ void FinalRace::run(TrialList contestants, const StepTime& time) {
   }
 }
 
-// Samples are thrown away until the device is in the state that the race will keep it in.
+// Discards samples until the device reaches the state in which the race will keep it.
 void FinalRace::warm_up(const StepTime& time) {
   const double began = context_.now();
   const double most_s = std::min(kMostWarmSeconds, kWarmShare * (time.deadline - began));
@@ -167,7 +167,7 @@ bool FinalRace::is_resolved() const {
   });
 }
 
-// No other can be so much faster that the rule would leave the default.
+// True if no other candidate can be fast enough to replace the default.
 bool FinalRace::is_default_sure() const {
   const Trial* const usual = trials_.default_trial();
   if (!contains(active_, usual)) return false;

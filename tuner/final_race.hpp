@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FinalRace: times again what may be the fastest of one (spec, shape), beside the default, with the
-// device under sustained load. The winner rule decides on these timings alone. Used by ShapeTuner.
+// FinalRace: times the leading candidates of one (spec, shape) again, together with the default,
+// under sustained load. The winner rule decides by these timings alone. Used by ShapeTuner.
 #pragma once
 
 #include <optional>
@@ -9,9 +9,10 @@
 
 namespace attune {
 
-// The default, and those within a margin of the best, fastest first; at most `count` besides it.
+// Returns the default, then at most `count` others that are within a margin of the best, fastest
+// first.
 TrialList finalists(Trials& trials, int count);
-// The default, the stored winner and the fastest of what is known.
+// Returns the default, the stored winner, and the fastest of the other known candidates.
 TrialList top_and_default(Trials& trials, const WinnerRecord& winner);
 
 class FinalRace {
@@ -19,12 +20,12 @@ class FinalRace {
   FinalRace(TuneContext& context, Trials& trials, uint64_t seed);
 
   void run(TrialList contestants, const StepTime& time);
-  // Time ended before it was decided.
+  // True if the time limit ended the race before it was decided.
   bool was_cut() const { return was_cut_; }
-  // Writes down the timings and the winner with its image; none when nothing works.
+  // Records the timings, and the winner with its image. Returns nullopt if nothing works.
   std::optional<WinnerRecord> decide(bool search_complete);
-  // Adds what the rule would choose on these timings, and what the stored choice costs by them.
-  // Writes nothing down.
+  // Adds to `check` the rule's choice on these timings, and the stored choice's loss by them.
+  // Records nothing.
   void add_run(WinnerCheck* check) const;
 
  private:
@@ -38,8 +39,8 @@ class FinalRace {
   Trials& trials_;
   Race race_;
   TrialList contestants_;
-  // Those that can still win. The others were surely slower, and their few samples were taken at
-  // another time.
+  // The candidates that can still win. The others were surely slower, and their few samples were
+  // taken at another time.
   TrialList active_;
   bool was_cut_ = false;
 };

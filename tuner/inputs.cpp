@@ -22,9 +22,9 @@ constexpr int64_t kAlignment = 256;
 // a multiple of it: a kernel that reads a wrong row, head or batch reads other numbers.
 constexpr int64_t kTableSize = 1048573;
 constexpr int64_t kMaxSets = 1024;
-constexpr int64_t kMaxRotatingBytes = int64_t{512}
-                                      << 20;  // virtual machines report caches of their whole host
-constexpr int kPoison = 0xff;                 // every float type reads a run of ones as NaN
+// A limit, because virtual machines report the caches of their whole host.
+constexpr int64_t kMaxRotatingBytes = int64_t{512} << 20;
+constexpr int kPoison = 0xff;  // every float type reads a run of ones as NaN
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 

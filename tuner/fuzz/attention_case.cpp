@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs and the way back out of a layout; see attention_case.hpp. Oracle and twin stand in
-// attention_oracle.cpp.
+// Makes inputs, and reads outputs back out of a layout; see attention_case.hpp. For oracle and twin
+// see attention_oracle.cpp.
 #include "tuner/fuzz/attention_case.hpp"
 
 #include <array>
@@ -21,7 +21,7 @@ float query_factor(Inputs inputs) {
   return 1;
 }
 
-// Dense values [batch, rows, heads, dim] in the order of memory.
+// Returns dense values [batch, rows, heads, dim] in the order of memory.
 std::vector<float> draw_values(const Extents& x, const std::function<float(int64_t row)>& draw) {
   std::vector<float> values;
   values.reserve(static_cast<size_t>(x.batch * x.rows * x.heads * x.dim));
@@ -31,7 +31,7 @@ std::vector<float> draw_values(const Extents& x, const std::function<float(int64
   return values;
 }
 
-// Which of the kinds of factors that `block` admits; blocks most of the time.
+// Draws the unit that shares a factor, among those that `block` allows; usually a block.
 Grain draw_grain(std::mt19937_64& random, int64_t block) {
   if (block > 0 && random() % 4 != 0) return Grain::kBlock;
   constexpr Grain kGrains[] = {Grain::kNone, Grain::kTensor, Grain::kHead, Grain::kHead};
@@ -46,8 +46,8 @@ Fit fit_for(Inputs inputs, Dtype dtype) {
   return {largest, 1, 1.5};
 }
 
-// Each unit that has a factor gets a size of its own, 1/2 to 2: a kernel that takes a wrong factor
-// errs by much.
+// Scales each unit that has a factor by its own gain, 1/2 to 2, so that a kernel that uses a wrong
+// factor makes a large error.
 void vary_sizes(std::mt19937_64& random, const Extents& x, const HostScale& scale,
                 std::vector<float>* values) {
   std::uniform_real_distribution<float> exponent(-1, 1);
@@ -84,7 +84,8 @@ void fill(std::mt19937_64& random, const Extents& x, std::vector<float> values, 
         for (int64_t i = 0; i < x.dim; ++i) operand->set(b, row, head, i, values[at++]);
 }
 
-// Tensors that the call sizes: as large as their indices may go, or so small that clamps act.
+// Draws extents for tensors whose size the call chooses: as large as their indices may be, or so
+// small that clamps act.
 CaptureSpec with_drawn_extents(std::mt19937_64& random, CaptureSpec spec) {
   constexpr int64_t kMost = 1 << 18;
   int64_t count = 1;
@@ -94,7 +95,7 @@ CaptureSpec with_drawn_extents(std::mt19937_64& random, CaptureSpec spec) {
     count *= std::max<int64_t>(extent, 1);
   }
   spec.sample = [](const std::vector<int64_t>&, std::mt19937_64& bits) {
-    return static_cast<double>(bits() % 65) / 16 - 2;  // integers of -2 to 2
+    return static_cast<double>(bits() % 65) / 16 - 2;  // from -2 to 2
   };
   if (spec.type == CaptureType::kBool || spec.type == CaptureType::kUint8)
     spec.sample = [](const std::vector<int64_t>&, std::mt19937_64& bits) {
@@ -103,7 +104,7 @@ CaptureSpec with_drawn_extents(std::mt19937_64& random, CaptureSpec spec) {
   return spec;
 }
 
-// Floats of -2 to 2, ints of -16 to 16.
+// Draws floats from -2 to 2, or ints from -16 to 16.
 ScoreScalar draw_scalar(std::mt19937_64& random, score::Type type, double* value) {
   const int number = static_cast<int>(random() % 33) - 16;
   ScoreScalar scalar{};

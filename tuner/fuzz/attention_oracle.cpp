@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The float64 oracle with what 8-bit kernels may differ from it, and the low-precision twin; see attention_case.hpp.
+// The float64 oracle with the allowance of 8-bit kernels, and the low-precision twin; see
+// attention_case.hpp.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -23,7 +24,7 @@ bool visible(const Problem& p, int64_t row, int64_t column) {
          (p.window_right < 0 || column <= diagonal + p.window_right);
 }
 
-// One head of one operand as a dense [rows, dim] matrix of values.
+// One head of one operand: a dense [rows, dim] matrix of values.
 template <class Real>
 struct Matrix {
   std::vector<Real> values;
@@ -42,20 +43,20 @@ struct Matrix {
 template <class Real>
 struct Head {
   Matrix<Real> q, k, v;
-  std::vector<double> v_factors;  // one for each key
+  std::vector<double> v_factors;  // one per key
 };
 
-// One row: its visible keys, their scores, and the weights exp(score - reference) as they meet V.
+// One row: its visible keys, their scores, and the weights exp(score - reference) that multiply V.
 template <class Real>
 struct Row {
   std::vector<int64_t> keys;
   std::vector<Real> scores, weights;
   Real highest = -std::numeric_limits<Real>::infinity();
   Real reference = 0;
-  Real sum = 0;  // of weights before they are rounded
+  Real sum = 0;  // sum of the weights before rounding
 };
 
-// Sets row.reference and row.weights from its scores.
+// Sets row.reference and row.weights from the row's scores.
 template <class Real>
 using Weigh = std::function<void(const Head<Real>&, Row<Real>*)>;
 
@@ -63,7 +64,8 @@ struct RowPlace {
   int64_t batch, head, row;
 };
 
-// What fp32 arithmetic may add to a score, other for each key: of a caller's program some last places, of softcap what its tanh may be off.
+// Returns the error that fp32 arithmetic may add to a score; it differs per key. A caller's program
+// may be off by some last places, softcap by the error of its tanh.
 float program_noise(const Problem& p, const RowPlace& place, int64_t key) {
   const float units = p.score_mod ? 2e-6F : 6e-7F;
   const auto mixed =
@@ -95,7 +97,8 @@ Row<Real> score_row(const AttentionCase& c, const Head<Real>& head, const RowPla
   return row;
 }
 
-// Weights against a reference that lies `stale` below the maximum, each put through `round`.
+// Computes weights against a reference that is `stale` below the maximum, and rounds each by
+// `round`.
 template <class Real>
 void weigh_each(Real stale, const std::function<Real(Real)>& round, Row<Real>* row) {
   row->reference = row->highest - stale;
@@ -105,7 +108,8 @@ void weigh_each(Real stale, const std::function<Real(Real)>& round, Row<Real>* r
 
 constexpr double kLeastRatio = 0x1p-40;
 
-// The factors of V of a row's keys over the largest of them: 8-bit kernels multiply them into P.
+// Returns the factors of V of a row's keys, relative to the largest: 8-bit kernels multiply P by
+// them.
 template <class Real>
 std::vector<double> factor_ratios(const Head<Real>& head, const Row<Real>& row) {
   double largest = 0;
@@ -119,8 +123,9 @@ std::vector<double> factor_ratios(const Head<Real>& head, const Row<Real>& row) 
   return ratios;
 }
 
-// In e4m3, with the factors of V's blocks, which are taken out after. The reference is the running maximum of that after each block of
-// keys, less `lag` (log2); 2^(offset + lag) is the largest P.
+// Computes weights in e4m3, with the factors of V's blocks multiplied in and divided out
+// afterwards. The reference is the running maximum of these products after each block of keys, less
+// `lag` (log2). The largest P is 2^(offset + lag).
 void weigh_in_e4m3(double lag, int offset, const Head<float>& head, Row<float>* row) {
   constexpr size_t kBlock = 64;
   const std::vector<double> ratios = factor_ratios(head, *row);
@@ -141,14 +146,14 @@ void weigh_in_e4m3(double lag, int offset, const Head<float>& head, Row<float>* 
   }
 }
 
-// Whether no key counts: there is none, or all scores are -inf.
+// True if no key counts: there is none, or all scores are -inf.
 template <class Real>
 bool sees_nothing(const Row<Real>& row) {
   return std::all_of(row.scores.begin(), row.scores.end(), [](Real s) { return s == -kInf; });
 }
 
-// Returns the log-sum-exp. A row that sees nothing is 0; one with a score of NaN or +inf is NaN. `sink`: a logit that joins the
-// denominator, -inf for none.
+// Computes a row of O and returns its log-sum-exp. A row that sees nothing is 0; a row with a score
+// of NaN or +inf is NaN. `sink` is a logit that joins the denominator; -inf for none.
 template <class Real>
 double attend_row(const Problem& p, const Head<Real>& head, const Weigh<Real>& weigh, double sink,
                   const RowPlace& place, Row<Real>* row, std::vector<Real>* o) {
@@ -167,7 +172,7 @@ double attend_row(const Problem& p, const Head<Real>& head, const Weigh<Real>& w
   return static_cast<double>(row->reference) + std::log(static_cast<double>(row->sum));
 }
 
-// Where a row's results stand.
+// The indices of a row's results.
 struct Place {
   int64_t query;
   size_t o, lse;
@@ -210,36 +215,38 @@ AttentionResult attend(const AttentionCase& c, const Weigh<Real>& weigh,
   return result;
 }
 
-// ---- what kernels of 8-bit products may differ by
+// ---- the allowance of kernels with 8-bit products
 
-constexpr double kHalfStep = 0x1p-4;    // of e4m3, relative
-constexpr double kLeastStep = 0x1p-10;  // half of its smallest number: P below it becomes 0
-constexpr double kAccumulator =
-    0x1p-13;  // the tensor cores cut each addend off at this part of the largest one
+constexpr double kHalfStep = 0x1p-4;    // half a step of e4m3, relative
+constexpr double kLeastStep = 0x1p-10;  // half of e4m3's smallest number: a smaller P becomes 0
+// The tensor cores cut each addend off at this part of the largest one.
+constexpr double kAccumulator = 0x1p-13;
 constexpr double kProducts = 32;       // addends of one instruction
-constexpr double kFlushedKeys = 1024;  // the accurate mode empties the accumulator as often
+constexpr double kFlushedKeys = 1024;  // the accurate mode empties the accumulator after as many
 
-// Log2 of a row's largest P when its maximum is taken.
+// Returns log2 of a row's largest P at the moment when its maximum is taken.
 int largest_p_log2(const Problem& p) { return p.fp8.accuracy == Accuracy::kFast ? 4 : 6; }
 
-// That count as if the accumulator, which grows as they go, were full-grown in each.
+// Returns the effective number of instructions. The accumulator grows during the sum, so they count
+// half on average.
 double instructions(double count) { return (1 + count / kProducts) / 2; }
 
-// What cutting off adds to a sum of `count` products with this result and sum of magnitudes, both
-// held against an H200: addends of one sign are all cut to the same side,
+// Returns the error that truncation adds to a sum of `count` products with this result and this sum
+// of magnitudes, for addends of one sign: all are cut toward the same side. (This and the next
+// function were compared with an H200.)
 double one_sided(double result, double magnitudes, double count) {
   if (magnitudes == 0) return 0;
   return kAccumulator * instructions(count) * kProducts / 2 * result * result / magnitudes;
 }
 
-// and others at random.
+// Returns the same error with the random part, for addends of both signs.
 double truncation(double result, double magnitudes, double count) {
   if (magnitudes == 0) return 0;
   const double at_random = std::abs(result) + 3 * magnitudes / std::sqrt(count);
   return one_sided(result, magnitudes, count) + kAccumulator * instructions(count) * 4 * at_random;
 }
 
-// Largest error of each key's score. None where that is -inf.
+// Returns the largest error of each key's score; 0 for a score of -inf.
 std::vector<double> score_errors(const Problem& p, const Head<double>& head, const Row<double>& row,
                                  int64_t query) {
   std::vector<double> errors;
@@ -256,7 +263,8 @@ std::vector<double> score_errors(const Problem& p, const Head<double>& head, con
   return errors;
 }
 
-// Under which P of a row rounds to 0 or is one of e4m3's smallest numbers, as weights that meet V.
+// Returns the weight below which P rounds to 0 or to one of e4m3's smallest numbers. The weight
+// counts as it multiplies V.
 double least_meeting(const Problem& p, const Row<double>& row, const std::vector<double>& ratios) {
   double largest = 0;
   for (size_t j = 0; j < ratios.size(); ++j)
@@ -264,12 +272,12 @@ double least_meeting(const Problem& p, const Row<double>& row, const std::vector
   return std::ldexp(kLeastStep, -largest_p_log2(p)) * largest;
 }
 
-// Sums over the keys of one row for one element of O.
+// Sums over the keys of one row, for one element of O.
 struct Sums {
   double magnitudes = 0;  // of p v
   double squares = 0;     // of p v
   double lost = 0;        // p v of keys whose P is too small for e4m3
-  double moved = 0;       // squares of what errors of the scores move
+  double moved = 0;       // squares of the changes that errors of the scores cause
 };
 
 Sums sums_of(const Head<double>& head, const Row<double>& row, const std::vector<double>& ratios,
@@ -285,9 +293,10 @@ Sums sums_of(const Head<double>& head, const Row<double>& row, const std::vector
   return sums;
 }
 
-// The place in the row of the key that makes up more than half of what meets V, if there is one and
-// its P is no power of two: O inherits the error of that one rounding, and the twin's is no measure
-// of it. -1: none. The accurate mode's P is one where it counts among the weights too.
+// Returns the index of the key that makes up more than half of the factors of V; -1 if there is
+// none, or if its P is a power of two. O inherits the rounding error of that one P, and the twin's
+// error does not show how large it is. In the accurate mode, P is a power of two if the key also
+// counts among the plain weights.
 int64_t dominant_key(const Problem& p, const Row<double>& row, const std::vector<double>& ratios) {
   double sum = 0, most = 0;
   int64_t largest = -1;
@@ -302,7 +311,8 @@ int64_t dominant_key(const Problem& p, const Row<double>& row, const std::vector
   return exact || most < sum / 2 ? -1 : largest;
 }
 
-// All weights of a block round alike where all scores are one, as with a factor of 0 in q: O inherits that error.
+// True if all weights of a block round alike, because all scores are equal (for example by a factor
+// of 0 in q). O inherits that error.
 bool weights_are_alike(const Row<double>& row) {
   const auto [least, most] = std::minmax_element(row.scores.begin(), row.scores.end());
   return *most - *least < kHalfStep / 2;
@@ -312,8 +322,8 @@ double unit_of(Dtype dtype) {
   return dtype == Dtype::kBf16 ? 0x1p-8 : dtype == Dtype::kFp16 ? 0x1p-11 : 0x1p-24;
 }
 
-// Adds one row. Rounding P: independent from key to key (2.5 half steps are 6 standard deviations), or alike in all of them, and never
-// more than half a step of each.
+// Adds the allowance of one row. The rounding of P is independent from key to key (2.5 half steps
+// are 6 standard deviations) or the same for all keys, and never more than half a step per key.
 void allow_row(const Problem& p, const Head<double>& head, const Row<double>& row,
                const Place& place, const std::vector<double>& o, Allowance* allowance) {
   if (!(row.sum > 0)) return;  // sees nothing, or is NaN
@@ -340,7 +350,8 @@ void allow_row(const Problem& p, const Head<double>& head, const Row<double>& ro
         : dominant < 0 ? 0
                        : kHalfStep * row.weights[static_cast<size_t>(dominant)] / row.sum *
                              std::abs(head.v.row(row.keys[static_cast<size_t>(dominant)])[i]);
-    const double lost = one_sided(o[i], sums.magnitudes, added);  // the same in all, so in the mean
+    // the same in all elements, so in the mean
+    const double lost = one_sided(o[i], sums.magnitudes, added);
     allowance->mean_noise +=
         (lost + (noise - lost) / 3 + inherited) / static_cast<double>(allowance->o.size());
   }
@@ -370,10 +381,11 @@ AttentionResult AttentionCase::oracle(Allowance* allowance) const {
 }
 
 AttentionResult AttentionCase::twin(Arithmetic arithmetic) const {
-  // Kernels rescale lazily, so that even the largest weight is no power of two and is rounded, by another share in each row: how far
-  // the reference lies below the maximum goes through a binade in steps that no row repeats.
+  // Kernels rescale lazily, so that even the largest weight is not a power of two and is rounded.
+  // The rounding differs per row: the distance of the reference below the maximum takes steps
+  // through a binade that no row repeats.
   constexpr double kGolden = 0.6180339887498949, kLn2 = 0.6931471805599453;
-  // 2^2.0875 = 4.25: the largest weight of the fast mode then lies midway between two e4m3 numbers.
+  // 2^2.0875 = 4.25: then the largest weight of the fast mode is midway between two e4m3 numbers.
   constexpr double kLag = 2.0875;
   const Dtype out = problem.dtype_o;
   Weigh<float> weigh;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules a kernel's result must keep; see attention_case.hpp.
+// The rules that a kernel's result must keep; see attention_case.hpp.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,10 +12,11 @@ namespace attune::testing {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-// Of a score of many columns: what the tensor cores' accumulators cut off, of operands around 1, for a column and a scale of 1.
+// The part of a score over many columns that the tensor cores' accumulators cut off: per column and
+// for a scale of 1, with operands around 1.
 constexpr double kSumError = 1e-6;
 
-// As many rows of equal error would scatter as the rows of `got` do.
+// Returns the number of rows with equal errors that would scatter as much as the rows of `got` do.
 double effective_rows(const AttentionResult& got, const AttentionResult& oracle, int64_t dim) {
   double sum = 0, squares = 0, row = 0;
   for (size_t i = 0; i < oracle.o.size(); ++i) {
@@ -44,8 +45,9 @@ std::string outside(const AttentionResult& got, const AttentionResult& oracle,
   return {};
 }
 
-// Each element within what rounding P and the tensor cores' accumulator explain; the mean no worse
-// than that of the twin, which for few rows, or few that err at all, says less.
+// Checks each element against the error that the rounding of P and the tensor cores' accumulator
+// explain. The mean must not exceed the twin's by much; the twin's mean says less if there are few
+// rows, or few rows with errors.
 std::string verdict_8_bits(const AttentionCase& c, const AttentionResult& got) {
   Allowance allowed;
   const AttentionResult oracle = c.oracle(&allowed);
@@ -108,8 +110,8 @@ Errors pooled(const Errors& a, const Errors& b) {
 }
 
 std::string verdict(const Errors& kernel, const Errors& twin, const Problem& problem) {
-  // In fp32 twin and kernel err alike, by the order of their sums, so that two samples of one noise
-  // are compared.
+  // In fp32, twin and kernel have the same kind of error, from the order of their sums. So this
+  // compares two samples of the same noise.
   const double slack = problem.dtype_o == Dtype::kFp32 ? 2 : 1;
   if (!kernel.finite)
     return "NaN or infinity, or a row without keys or with NaN that is not so, in O or LSE";
@@ -119,7 +121,7 @@ std::string verdict(const Errors& kernel, const Errors& twin, const Problem& pro
   if (kernel.mean > slack * 1.2 * twin.mean + 1e-6)
     return fmt::format("mean error {:.3g} is above {} x the twin's {:.3g} + 1e-6", kernel.mean,
                        slack * 1.2, twin.mean);
-  // With fewer bits than fp32 the scores err, and LSE as they do.
+  // With fewer bits than fp32 the scores have errors, and so has LSE.
   const bool narrower =
       problem.dtype_q == Dtype::kFp32 && problem.fp8.accuracy != Accuracy::kAccurate;
   const double accepted = 1e-4 + kSumError * problem.head_dim_qk * problem.scale() +

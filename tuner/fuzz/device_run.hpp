@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs one config of one template on a real device for an AttentionCase: render, compile, load, launch, read back.
+// Runs one config of one template on a real device for an AttentionCase: renders, compiles, loads,
+// launches and reads back.
 #pragma once
 
 #include <memory>
@@ -17,16 +18,16 @@ struct RunOutcome {
   bool repeats_bit_equal = false;  // a second launch over a poisoned output gave the same bytes
 };
 
-// The best arch of the device that the template serves; throws Error when none.
+// Returns the best arch of the device that the template serves. Throws Error if there is none.
 Arch arch_for(const Device& device, const KernelTemplate& kernel_template, const KernelSpec& spec);
 
-// A compiled and loaded config, launched on any number of cases of its spec.
+// A compiled and loaded config. It can be launched on any number of cases of its spec.
 class LoadedConfig {
  public:
   LoadedConfig(std::shared_ptr<const Device> device, const KernelTemplate& kernel_template,
                const KernelSpec& spec, const Config& config);
   RunOutcome run(const AttentionCase& test_case) const;
-  // Why the image must not be used ("spills ..."), or empty.
+  // Returns why the image must not be used ("spills ..."); empty if it may be.
   const std::string& fault() const { return fault_; }
 
  private:

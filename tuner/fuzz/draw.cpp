@@ -19,7 +19,7 @@ T pick(std::mt19937_64& random, std::initializer_list<T> values) {
   return *(values.begin() + static_cast<long>(random() % values.size()));
 }
 
-// 8-bit operands with any options.
+// Draws 8-bit operands with any options.
 void draw_narrow(std::mt19937_64& random, Problem* p) {
   p->dtype_kv = pick(random, {Dtype::kE4m3, Dtype::kE4m3, Dtype::kE5m2});
   p->dtype_o = pick(random, {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32});
@@ -29,14 +29,14 @@ void draw_narrow(std::mt19937_64& random, Problem* p) {
   p->fp8.scale_block_kv = pick(random, {0, 0, 16, 64, 128, 176});
 }
 
-// Of more than 256 columns: round ones, that of one latent head, and any.
+// Draws head dimensions above 256: round ones, the one of a latent head (576), and others.
 void draw_wide_heads(std::mt19937_64& random, Problem* p) {
   p->head_dim_qk = pick(random, {320, 384, 512, 576, 264 + 8 * static_cast<int>(random() % 40)});
   p->head_dim_v = std::min(p->head_dim_qk, 512);
   if (random() % 3 == 0) p->head_dim_v = 8 * static_cast<int>(2 + random() % 63);
 }
 
-// Score features of any kind, one or several.
+// Draws score features of any kind, one or several.
 void draw_scores(std::mt19937_64& random, Problem* p) {
   if (random() % 2 == 0) p->softcap = pick(random, {1.5F, 30.0F, 50.0F});
   const auto tensor = [&] {
@@ -56,7 +56,8 @@ void draw_scores(std::mt19937_64& random, Problem* p) {
   if (has_mask_program(*p) && random() % 5 == 0) p->block_map = BlockMapUse::kSkips;
 }
 
-// The program's value, of which the score is no part, is added to the score: what products of few bits lose is not multiplied.
+// Changes a program to add a value that does not depend on the score. Then the error of products
+// with few bits is not multiplied.
 std::string added_to_score(std::string text) {
   const std::string score = "score", result = "return ";
   for (size_t at = 0; (at = text.find(score, at)) != std::string::npos;)
@@ -115,7 +116,8 @@ constexpr Add kFeatures[] = {
 };
 constexpr int kNumFeatures = static_cast<int>(std::size(kFeatures));
 
-// Each pair once in as many seeds, few seeds spread over all: a stride that shares no factor with their number.
+// Returns a pair of features. As many consecutive seeds as there are pairs give each pair once, and
+// a few seeds spread over all pairs: the stride has no factor in common with their number.
 std::pair<int, int> feature_pair(uint64_t seed) {
   constexpr uint64_t kStride = 53;
   const auto count = static_cast<uint64_t>(num_feature_pairs());
@@ -127,7 +129,8 @@ std::pair<int, int> feature_pair(uint64_t seed) {
   return {first, first + 1 + number};
 }
 
-// Whether it may be asked for, and the template serves it on the device: a program may have too many captures beside the features'.
+// True if the problem is valid and the template serves it on the device. Together with the
+// features' captures, a program may have too many.
 bool is_served(const Problem& p, const Device& device, const KernelTemplate& kernel_template) {
   try {
     validate(p);

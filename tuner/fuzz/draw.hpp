@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random kernels: what is computed (a spec that a template serves, with score features and programs of any kind) and how (a config).
-// `attune check --fuzz` (fuzz.hpp) and the numerics tests draw from here. The same numbers give the same kernel.
+// Random kernels: a problem's spec that a template serves (with score features and programs of any
+// kind) and a config. `attune check --fuzz` (fuzz.hpp) and the numerics tests draw from here. The
+// same random numbers give the same kernel.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +14,24 @@
 
 namespace attune::testing {
 
-// Draws a spec that the template serves on the device, deterministically from `random`.
+// Draws a spec that the template serves on the device. The result depends only on `random`.
 Problem random_problem(std::mt19937_64& random, const Device& device,
                        const KernelTemplate& kernel_template);
-// Lengths at the edges of the config's tiles, small enough for the float64 oracle.
+// Draws lengths at the edges of the config's tiles, small enough for the float64 oracle.
 void draw_lengths(std::mt19937_64& random, const Config& config, Problem* problem);
 
 struct DrawnKernel {
   const KernelTemplate* kernel_template = nullptr;
   Problem problem;  // without lengths
   Config config;
-  bool is_default = false;  // the config is that of the template
+  bool is_default = false;  // the config is the template's default
 };
 
-// Features that change what a row makes of its scores, beside those of the kernels' own: masks, windows, score features, programs.
+// Returns the number of pairs of features that change how a row's scores are used: masks, windows,
+// score features, programs.
 int num_feature_pairs();
-// So many seeds in a row have each pair of these features once, where one of the templates serves them together.
+// Draws a kernel. num_feature_pairs() consecutive seeds contain each pair of these features once,
+// if one of the templates serves both together.
 DrawnKernel draw_kernel(uint64_t seed, const Device& device,
                         const std::vector<const KernelTemplate*>& templates);
 

@@ -21,7 +21,7 @@ constexpr Inputs kInputs[] = {Inputs::kNormal,      Inputs::kLogitsTimes16, Inpu
                               Inputs::kMeanOfV,     Inputs::kSaturated,     Inputs::kSubnormals};
 constexpr size_t kOnlyFor8Bits = 2;  // the last ones
 
-// What a case's seed says beside the numbers.
+// The choices that a case's seed makes, besides the numbers.
 struct Draws {
   Layout layout;
   Inputs inputs;
@@ -37,7 +37,7 @@ Draws draws_of(const FuzzCase& one) {
   const int q = static_cast<int>(random() % 400), kv = static_cast<int>(random() % 400);
   if (is_moved && is_scored(one.problem)) {
     draws.q_position0 = q;
-    // A table of no distances is taken for the call's own, which positions do not move.
+    // A table without distances counts as the call's own, which positions do not move.
     const bool has_distances = one.problem.seqlen_q + one.problem.seqlen_kv > 1;
     draws.kv_position0 = one.problem.relative_bias == ScoreTensor::kNone || has_distances ? kv : q;
   }

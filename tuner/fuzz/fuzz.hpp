@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `attune check --fuzz`: kernels and operands drawn at random, held against the float64 oracle on a device. Each case is known by its
-// problem, template, config and one number, and can be run again alone.
+// `attune check --fuzz`: draws kernels and operands at random, and checks them on a device against
+// the float64 oracle. A case is identified by its problem, template, config and one number, and can
+// be run again alone.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ struct FuzzCase {
   const KernelTemplate* kernel_template = nullptr;
   Problem problem;
   Config config;
-  uint64_t seed = 0;  // of layouts, strides, positions and all numbers
+  uint64_t seed = 0;  // seed of layouts, strides, positions and all numbers
 };
 
 struct FuzzFailure {
@@ -29,9 +30,9 @@ struct FuzzFailure {
 };
 
 struct FuzzCounts {
-  int kernels = 0;  // that were run
-  int passed_over =
-      0;  // whose config the compiler refused, or that spill: the tuner would not take them
+  int kernels = 0;  // number of kernels that ran
+  // Kernels that the tuner would not take: the compiler refused the config, or registers spilled.
+  int passed_over = 0;
   int cases = 0;
   int failures = 0;
   std::map<std::string, int> kernels_of;  // by template
@@ -43,16 +44,17 @@ class Fuzz {
   Fuzz(std::shared_ptr<const Device> device, Report report)
       : device_(std::move(device)), report_(std::move(report)) {}
 
-  // A kernel of its own for this seed, in several cases. Templates: those to draw from.
+  // Draws a kernel for this seed and runs it in several cases. `templates`: the ones to draw from.
   void run_drawn(uint64_t seed, const std::vector<const KernelTemplate*>& templates);
-  // One case; the kernel is made once for cases in a row.
+  // Runs one case. The kernel is made once for consecutive cases.
   void run_case(const FuzzCase& one, bool is_default);
   const FuzzCounts& counts() const { return counts_; }
-  // A launch failed in the driver, after which a GPU gives this process nothing but errors: there is no going on.
+  // True if a launch failed in the driver. Then a GPU gives this process only errors, so the fuzz
+  // must end.
   bool is_device_lost() const { return is_device_lost_; }
 
  private:
-  // Null where the kernel cannot be had.
+  // Returns nullptr if the kernel cannot be made.
   const LoadedConfig* load(const FuzzCase& one, bool is_default);
   void fail(const FuzzCase& one, const std::string& reason, bool is_wrong);
 
@@ -64,8 +66,8 @@ class Fuzz {
   std::unique_ptr<LoadedConfig> loaded_;
 };
 
-// Templates that serve some problem on the device; only the named one where `name` is not empty. Throws kInvalidArgument or
-// kUnsupported where there is none.
+// Returns the templates that serve some problem on the device, or only the named one if `name` is
+// not empty. Throws kInvalidArgument or kUnsupported if there is none.
 std::vector<const KernelTemplate*> fuzzed_templates(const Device& device, const std::string& name);
 
 }  // namespace attune::testing

@@ -8,7 +8,8 @@
 namespace attune::testing {
 namespace {
 
-// Strides with the axes in a drawn order, each line a little longer than it must be. Returns the number of elements.
+// Draws strides: axes in any order, lines a little longer than necessary. Returns the number of
+// elements.
 int64_t draw_strides(std::mt19937_64& random, const CaptureSpec& spec,
                      std::vector<int64_t>* strides) {
   std::vector<size_t> order(spec.extents.size());
@@ -17,7 +18,7 @@ int64_t draw_strides(std::mt19937_64& random, const CaptureSpec& spec,
   strides->assign(spec.extents.size(), 0);
   int64_t stride = 1;
   for (size_t i = order.size(); i-- > 0;) {
-    if (random() % 6 == 0) continue;  // it repeats
+    if (random() % 6 == 0) continue;  // stride 0: the axis repeats
     (*strides)[order[i]] = stride;
     stride *= spec.extents[order[i]] + static_cast<int64_t>(random() % 2);
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HostCapture: a tensor that a score program reads, on the host, with strides of any kind. Used by attention_case.hpp.
+// HostCapture: a tensor that a score program reads, in host memory, with strides of any kind. Used
+// by attention_case.hpp.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +17,15 @@ namespace attune::testing {
 struct HostCapture {
   CaptureSpec spec;
   std::vector<std::byte> bytes;
-  std::vector<int64_t> strides;  // elements
+  std::vector<int64_t> strides;  // in elements
 
-  // Indices beyond the extents are clamped, as kernels do.
+  // Returns an element. Indices beyond the extents are clamped, as in kernels.
   double at(std::span<const int64_t> indices) const;
   CaptureView view(const void* data) const;
 };
 
-// Elements as the capture's `sample` draws them; axes in any order, with gaps, and now and then one that repeats.
+// Makes a capture with elements from its `sample`. Axes have any order and may have gaps;
+// occasionally an axis repeats.
 HostCapture make_capture(std::mt19937_64& random, const CaptureSpec& spec);
 
 }  // namespace attune::testing

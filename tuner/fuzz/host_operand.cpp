@@ -22,8 +22,8 @@ void for_each_row(const Extents& x,
       for (int64_t head = 0; head < x.heads; ++head) visit(b, row, head);
 }
 
-// Strides of `lines` lines of `length` elements in each of `heads` heads; the row stride steps over
-// lines.
+// Sets strides for `lines` lines of `length` elements in each of `heads` heads. The row stride
+// steps over lines.
 void set_strides(HostOperand* operand, Layout layout, int64_t lines, int64_t heads, int64_t length,
                  bool heads_outside) {
   const int64_t gap = layout == Layout::kPadded ? 16 : 0;  // elements; keeps rows 16-byte aligned
@@ -39,7 +39,7 @@ void set_strides(HostOperand* operand, Layout layout, int64_t lines, int64_t hea
   }
 }
 
-// Largest magnitude of the values that share each factor.
+// Returns the largest magnitude among the values that share each factor.
 std::vector<double> largest_values(const Extents& x, const std::vector<float>& values,
                                    const HostScale& scale) {
   std::vector<double> largest(scale.values.size(), 0.0);
@@ -67,7 +67,7 @@ HostOperand make_operand(Dtype dtype, Layout layout, const Extents& extents, boo
   operand.dtype = dtype;
   operand.transposed = transposed;
   const int64_t rows =
-      std::max<int64_t>(extents.rows, 1);  // no stride is 0, also of an empty operand
+      std::max<int64_t>(extents.rows, 1);  // no stride is 0, even for an empty operand
   if (transposed)
     set_strides(&operand, layout, extents.dim, extents.heads, rows, layout != Layout::kHeadsFirst);
   else

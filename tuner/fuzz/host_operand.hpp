@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands in host memory as tests see them: elements in some layout, with gaps full of NaN, and
-// the factors that 8-bit elements are multiplied by. Used by attention_case.hpp and by tests of
-// single kernels.
+// Operands in host memory for tests: elements in some layout, with gaps full of NaN, and the
+// factors of 8-bit elements. Used by attention_case.hpp and by tests of single kernels.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +23,8 @@ struct Extents {
   int64_t batch, rows, heads, dim;
 };
 
-// Element (b, row, head, i) stands at b * batch_stride + head * head_stride + row * row_stride + i;
-// in a transposed operand rows are contiguous and row_stride steps over i: ... + i * row_stride +
+// Element (b, row, head, i) is at b * batch_stride + head * head_stride + row * row_stride + i. In
+// a transposed operand, rows are contiguous and row_stride steps over i: ... + i * row_stride +
 // row.
 struct HostOperand {
   std::vector<std::byte> bytes;
@@ -38,22 +37,23 @@ struct HostOperand {
            (transposed ? i * row_stride + row : row * row_stride + i);
   }
   double at(int64_t b, int64_t row, int64_t head,
-            int64_t i) const;  // as it stands there, without a factor
+            int64_t i) const;  // the stored value, without a factor
   void set(int64_t b, int64_t row, int64_t head, int64_t i, double value);
   OperandView view(void* data) const { return {data, batch_stride, row_stride, head_stride}; }
 };
 
-// All NaN. Rows begin at multiples of 16 bytes; what stays free between them is NaN too.
+// Returns an operand full of NaN. Rows begin at multiples of 16 bytes; free space between them is
+// NaN too.
 HostOperand make_operand(Dtype dtype, Layout layout, const Extents& extents,
                          bool transposed = false);
 
-// The factors of one 8-bit operand; see ScaleView. No values: every factor is 1, and kernels get a
-// null pointer.
+// The factors of one 8-bit operand; see ScaleView. Without values every factor is 1, and kernels
+// get a null pointer.
 struct HostScale {
   std::vector<float> values;
   int64_t batch_stride = 0, head_stride = 0, block_stride = 0;
   int heads_per_scale = 1;
-  int64_t block = 0;  // rows that share a factor; 0: all of a head
+  int64_t block = 0;  // rows that share a factor; 0: all rows of a head
 
   int64_t index(int64_t b, int64_t row, int64_t head) const {
     return b * batch_stride + head / heads_per_scale * head_stride +
@@ -69,15 +69,16 @@ struct HostScale {
   }
 };
 
-// What one factor belongs to.
+// The unit that shares one factor.
 enum class Grain { kNone, kTensor, kHead, kBlock };
 
-// Room for the factors of an operand, all NaN, of as many heads each, in an order and with gaps drawn from `random`.
+// Returns factors for an operand, all NaN, with one set per head. Draws order and gaps from
+// `random`.
 HostScale make_scale(std::mt19937_64& random, Grain grain, const Extents& extents, int64_t block);
 
-// Stores values / factor in the operand's 8 bits, with factors such that the largest value of each
-// unit becomes `largest` / u, u drawn from [low, high): below 1 it saturates. `values` are dense,
-// [batch, rows, heads, dim].
+// Stores values / factor in the operand's 8 bits. Chooses factors so that the largest value of each
+// unit becomes `largest` / u, with u drawn from [low, high); u below 1 saturates. `values` are
+// dense, [batch, rows, heads, dim].
 struct Fit {
   double largest;
   double low, high;

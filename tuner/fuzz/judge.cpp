@@ -9,9 +9,10 @@ namespace {
 
 constexpr size_t kPooledRows = 64;
 
-// The twin's errors are random numbers too: of a hundred cases one misses the rule by chance, the more so the smaller it is. So a case
-// that misses it is judged together with others of other numbers, three at least and as many as make kPooledRows rows. What is wrong
-// stays wrong: the largest error counts as it is.
+// Judges a case together with others that have other random numbers: at least three, and enough for
+// kPooledRows rows. This is for a case that misses the twin's rule. The twin's errors are random
+// too: one case of a hundred misses the rule by chance, more often the smaller it is. A wrong
+// result stays wrong, because the largest error is not averaged.
 std::string verdict_of_more(const LoadedConfig& loaded, const AttentionCase& first,
                             const AttentionResult& result, Arithmetic arithmetic,
                             const Redraw& redraw) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds a kernel's run of one AttentionCase against the rules of attention_verdict.cpp.
+// Runs a kernel on one AttentionCase and applies the rules of attention_verdict.cpp.
 #pragma once
 
 #include <functional>
@@ -9,12 +9,13 @@
 
 namespace attune::testing {
 
-// Of a template on a device of this kind.
+// Returns the arithmetic of a template on a device of this kind.
 Arithmetic arithmetic_of(const KernelTemplate& kernel_template, Target target);
 
 using Redraw = std::function<AttentionCase(uint64_t seed)>;  // the same case with other numbers
 
-// Empty where the kernel gives what it must, writes nothing else and gives the same bytes twice; else what is broken.
+// Returns an empty text if the result is right, nothing else is written, and two runs give the same
+// bytes; else the fault.
 std::string fault_of(const LoadedConfig& loaded, const AttentionCase& test_case,
                      Arithmetic arithmetic, const Redraw& redraw);
 

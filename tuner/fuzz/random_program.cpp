@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random snippets by descent over types, and operands; see random_program.hpp.
+// Makes random snippets by recursive descent over types, and operands for them; see
+// random_program.hpp.
 #include "tuner/fuzz/random_program.hpp"
 
 #include <fmt/format.h>
@@ -39,7 +40,8 @@ class SnippetWriter {
   std::string float_leaf(int depth);
   std::string int_leaf(int depth);
   std::string bool_leaf(int depth);
-  // A capture, scalar or local; "" where there is none. Leaves of negative depth read nothing declared, so that indices end.
+  // Returns a capture, scalar or local; "" if there is none. At negative depth it reads nothing
+  // declared, so that indices end.
   std::string declared(Type type, int depth);
   void declare();
 
@@ -84,7 +86,8 @@ std::string SnippetWriter::bool_leaf(int depth) {
   return one_of({"true", "false", "kv_idx <= q_idx", "(q_idx > kv_idx)", "head != 1"});
 }
 
-// Errors of the operands grow by no more than some times: what is multiplied or divided is bounded.
+// Keeps errors small: multiplied or divided values are bounded, so that errors of operands grow
+// only by a small factor.
 std::string SnippetWriter::steady_value(int depth) {
   if (depth <= 0) return float_leaf(depth);
   const auto x = [&] { return steady_value(depth - 1); };
@@ -163,7 +166,7 @@ std::string SnippetWriter::int_value(int depth) {
     case 5:
       return fmt::format("({} ? {} : {})", bool_value(depth - 1), x(), x());
     case 6:
-      // Constants that do not fit an int are refused: what is shifted is none.
+      // Constants that do not fit an int are refused, so the shifted value is not a constant.
       return fmt::format("({} {} {})", x(), one_of({"&", "|", "^", "^ q_idx <<", ">>"}), x());
     default:
       return fmt::format("({} {} {})", x(), one_of({"+", "-", "*", "/", "%"}), x());
@@ -234,7 +237,7 @@ void store_random(CaptureType type, size_t index, std::mt19937_64* random,
       return store(bytes, index, to_fp16(real));
     case CaptureType::kInt32:
       return store(bytes, index, static_cast<int32_t>(number / 8));
-    case CaptureType::kInt64:  // its upper half does not count
+    case CaptureType::kInt64:  // its upper half is ignored
       return store(bytes, index, static_cast<int64_t>(number / 8) + (int64_t{number} << 36));
     case CaptureType::kUint8:
       return store(bytes, index, static_cast<uint8_t>(number + 64));

@@ -7,10 +7,10 @@
 namespace attune::testing {
 namespace {
 
-constexpr int kBitsOfFp32 = 24;  // with the one before the point
-constexpr int kBitsOfTf32 = 11;  // fast
-constexpr int kBitsOfSplit =
-    21;  // two numbers of tf32; the second is cut off, and the product of second ones is left out
+constexpr int kBitsOfFp32 = 24;  // with the bit before the point
+constexpr int kBitsOfTf32 = 11;  // the fast mode
+// Two numbers of tf32. The second is cut off, and the product of second ones is left out.
+constexpr int kBitsOfSplit = 21;
 
 int significant_bits(const Problem& p, Arithmetic arithmetic) {
   if (p.dtype_q != Dtype::kFp32 || arithmetic == Arithmetic::kFp32) return kBitsOfFp32;

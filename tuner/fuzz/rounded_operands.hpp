@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels of fp32 operands see of them where they are asked for less than fp32 arithmetic. Used by the low-precision twin.
+// The values of fp32 operands in kernels that use less than fp32 arithmetic. Used by the
+// low-precision twin.
 #pragma once
 
 #include "tuner/fuzz/attention_case.hpp"
 
 namespace attune::testing {
 
-// A weight P as it meets V: of 16 bits, or of fp32 by the accuracy.
+// Rounds a weight P as kernels do before they multiply V: to 16 bits, or for fp32 by the accuracy.
 double round_weight(const Problem& problem, Arithmetic arithmetic, double value);
 
-// The case with q, k and v so rounded; as it is where kernels take operands as they are.
+// Returns the case with q, k and v rounded likewise; unchanged if kernels use operands as they are.
 AttentionCase with_rounded_operands(const AttentionCase& test_case, Arithmetic arithmetic);
 
 }  // namespace attune::testing
