@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiling candidates on threads; see compile_pool.hpp.
+// Compiles candidates on threads; see compile_pool.hpp.
 #include "tuner/compile_pool.hpp"
 
 #include <algorithm>
@@ -129,7 +129,7 @@ std::shared_ptr<const Compiled> CompilePool::compile(const KernelSpec& spec,
   return made;
 }
 
-// The job at the head of the queue, with the lock given up meanwhile.
+// Compiles the job at the head of the queue, and releases the lock during that.
 void CompilePool::compile_first(std::unique_lock<std::mutex>* lock) {
   Job& job = jobs_.at(queue_.front());
   queue_.pop_front();

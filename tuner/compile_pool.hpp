@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CompilePool: makes candidates on a few threads, ahead of the device that measures them. All shapes
-// of a spec share the results: each candidate is compiled at most once.
+// CompilePool: compiles candidates on a few threads, ahead of the device that measures them. All
+// shapes of a spec share the results: each candidate is compiled at most once.
 #pragma once
 
 #include <condition_variable>
@@ -19,29 +19,30 @@
 namespace attune {
 
 struct Compiled {
-  std::optional<KernelImage> image;  // kept with a fault that the image itself shows (spills)
-  std::optional<Fault> fault;        // compiler error, or an image that must not be measured
+  // kept even with a fault, if the image itself shows it (spills)
+  std::optional<KernelImage> image;
+  std::optional<Fault> fault;  // compiler error, or an image that must not be measured
 };
 
 class CompilePool {
  public:
-  // threads = 0: one fewer than the machine has, at least one. Where the system grants fewer, those
-  // do the work; where it grants none, `wait` compiles on the caller's thread.
+  // threads = 0: one fewer than the machine has, at least one. If the system grants fewer, those do
+  // the work; if it grants none, `wait` compiles on the caller's thread.
   explicit CompilePool(const TuneTarget& target, int threads = 0, TuneTrace* trace = nullptr);
   ~CompilePool();  // waits only for compilations that have begun
   CompilePool(const CompilePool&) = delete;
   CompilePool& operator=(const CompilePool&) = delete;
 
-  // Queues a candidate behind all others. Does nothing for one that was submitted before.
+  // Queues a candidate behind all others. Does nothing if it was submitted before.
   void submit(const KernelSpec& spec, const TuneCandidate& candidate);
   // Moves these to the head of the queue, in this order.
   void hasten(const KernelSpec& spec, const std::vector<TuneCandidate>& candidates);
-  // Puts the candidate first and waits for its result; nullptr when there is none after
+  // Puts the candidate first and waits for its result. Returns nullptr if there is none after
   // `timeout_s`.
   std::shared_ptr<const Compiled> wait(const KernelSpec& spec, const TuneCandidate& candidate,
                                        double timeout_s);
   void cancel_pending();
-  // Drops the results of this spec and what still waits: nobody will ask for them soon.
+  // Drops this spec's results and waiting jobs: nobody will ask for them soon.
   void forget(const KernelSpec& spec);
   int num_compiled() const;
 
@@ -56,7 +57,7 @@ class CompilePool {
   void compile_first(std::unique_lock<std::mutex>* lock);
   std::shared_ptr<const Compiled> compile(const KernelSpec& spec,
                                           const TuneCandidate& candidate) const;
-  // The lock is held. The job, at the head of the queue unless it has begun.
+  // Returns the job, at the head of the queue unless it has begun. The caller holds the lock.
   Job& put_first(const KernelSpec& spec, const TuneCandidate& candidate);
   static std::string key(const KernelSpec& spec, const TuneCandidate& candidate);
 
@@ -69,7 +70,7 @@ class CompilePool {
   std::deque<std::string> queue_;
   bool closing_ = false;
   int num_compiled_ = 0;
-  std::vector<std::thread> threads_;  // last: they use what stands above
+  std::vector<std::thread> threads_;  // last: they use the members above
 };
 
 }  // namespace attune

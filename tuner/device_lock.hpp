@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceLock: held while a device is measured, so that two tunes never disturb each other's timings.
+// DeviceLock: held while a device is measured, so that two tunes never disturb their timings.
 // It is a flock on a file, one per device. The kernel releases it when its holder ends, however it
 // ends. tune, bench and LiveTuner take it.
 //

@@ -30,9 +30,10 @@ int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * 
 
 constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
 constexpr uint64_t kCaptureStream = 200;
-constexpr uint64_t kMeanStream = 100;  // of random numbers, beside those of each role
+constexpr uint64_t kMeanStream = 100;  // seed offset, beside those of each role
 
-// Numbers that programs declare and nobody gives: what tables are multiplied by, how far rows see.
+// Returns a value for a scalar that a program declares and no call gives: a factor of tables, or a
+// length that rows see.
 ScoreScalar sample_scalar(score::Type type) {
   ScoreScalar scalar{};
   if (type == score::Type::kFloat)
@@ -42,7 +43,8 @@ ScoreScalar sample_scalar(score::Type type) {
   return scalar;
 }
 
-// Those of scores of N(0,1), which is what q and k of N(0,1) give: P then sums to about 1.
+// Returns the LSE that scores of N(0,1) have, as q and k of N(0,1) give: with it, P sums to about
+// 1.
 float usual_lse(const Problem& problem) {
   return std::log(static_cast<float>(std::max<int64_t>(1, problem.seqlen_kv))) + 0.5F;
 }
@@ -50,7 +52,7 @@ float usual_lse(const Problem& problem) {
 size_t index_of(Role role) { return static_cast<size_t>(role); }
 uint64_t stream_of(Role role) { return static_cast<uint64_t>(role); }
 
-// Codes of normal numbers, which factors make normal again: those of int8 are whole numbers.
+// Returns a factor that makes stored codes N(0,1) again. For int8, whole numbers are stored.
 float usual_factor(Dtype dtype) { return dtype == Dtype::kInt8 ? 1.0F / 32 : 1.0F; }
 
 }  // namespace
@@ -127,7 +129,7 @@ void Inputs::open_row_sums(const Problem& problem, const OperandSpec& x) {
     filled.dtype.reset();
     return;
   }
-  filled.dtype.reset();  // the mean is this problem's
+  filled.dtype.reset();  // the mean depends on the problem
   fill(&filled, Dtype::kFp32, bytes, stream_of(x.role),
        x.role == Role::kLse ? usual_lse(problem) : 0);
 }
@@ -139,7 +141,7 @@ void Inputs::open_rest(const Problem& problem, const OperandSpec& operand) {
   if (operand.has_factors()) factors = make_factors(operand);
 }
 
-// Elements repeat beyond the first kTableSize.
+// Makes the captures and scalars. Elements repeat beyond the first kTableSize.
 void Inputs::open_captures(const Problem& problem) {
   captures_.clear();
   scores_ = {};
@@ -208,7 +210,8 @@ void Inputs::fill(Filled* filled, Dtype dtype, int64_t bytes, uint64_t stream, f
                            std::min(period, filled->memory.bytes() - at));
 }
 
-// [batch, heads, blocks]: a factor for each block of rows, or for each head or group of heads.
+// Returns factors [batch, heads, blocks]: one for each block of rows, or for each head or group of
+// heads.
 Inputs::Factors Inputs::make_factors(const OperandSpec& x) const {
   const int64_t blocks = std::max<int64_t>(1, x.blocks());
   const int64_t heads = x.heads / x.heads_per_factor;

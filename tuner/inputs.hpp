@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs: operands of one problem in device memory, as many sets as exceed twice the L2, so that no
-// launch finds its data in cache. The op says which operands there are (generator/core/op.hpp).
-// Values of tensors are seeded N(0,1), never zero: kernels run faster on zeros. 8-bit elements are
-// N(0,1) rounded to their type, and each head or block of rows has a factor of its own between 0.7
-// and 1.4, so that a kernel that takes a wrong factor gives a wrong result. Outputs are poisoned
-// with NaN before a check.
+// Inputs: operands of one problem in device memory. There are as many sets as exceed twice the L2,
+// so that no launch finds its data in cache. The op says which operands there are
+// (generator/core/op.hpp). Values of tensors are seeded N(0,1), never zero: kernels run faster on
+// zeros. 8-bit elements are N(0,1) rounded to their type. Each head or block of rows has its own
+// factor between 0.7 and 1.4, so that a kernel that uses a wrong factor gives a wrong result.
+// Outputs are filled with NaN before a check.
 #pragma once
 
 #include <array>
@@ -25,29 +25,29 @@ class Inputs {
  public:
   Inputs(const Device& device, uint64_t seed) : device_(device), seed_(seed) {}
 
-  // Lays out sets for the problem; memory of a former problem is used again where it is large
-  // enough. Throws kOutOfMemory with the problem's text.
+  // Lays out sets for the problem; reuses memory of a former problem if it is large enough. Throws
+  // kOutOfMemory with the problem's text.
   void open(const Problem& problem);
   int num_sets() const { return static_cast<int>(sets_.size()); }
-  // Without optional outputs.
+  // Returns a set without optional outputs.
   const Operands& set(int index) const { return sets_[static_cast<size_t>(index) % sets_.size()]; }
-  // Set 0 with all its outputs, filled with NaN.
+  // Returns set 0 with all its outputs, filled with NaN.
   Operands poisoned();
-  // The same, filled with a byte.
+  // Returns set 0 with all its outputs, filled with a byte.
   Operands with_outputs_of(int byte);
-  // The captures and scalars of the problem's score program; every set has them.
+  // Returns the captures and scalars of the problem's score program; all sets share them.
   const ScoreOperands& scores() const { return scores_; }
-  // What set 0 is told of its cache, of problems that have one.
+  // Returns the cache's lists for checked calls on set 0, of a problem with a cache.
   const CacheLists& cache() const { return cache_.checked_lists(); }
-  // Other values for a tensor of set 0: N(mean,1). Kept until the next problem is opened.
+  // Gives a tensor of set 0 other values: N(mean,1). They stay until the next problem is opened.
   OperandView with_mean(Role tensor, float mean);
-  // The factor of a head's `block`th block of rows.
+  // Returns the factor of a head's `block`th block of rows.
   float factor(Role factors, int64_t batch, int64_t head, int64_t block) const;
 
  private:
   struct Filled {
     DeviceMemory memory;
-    std::optional<Dtype> dtype;  // of the random elements that it holds; none: an op has written it
+    std::optional<Dtype> dtype;  // type of its random elements; none: an op has written it
   };
   struct Factors {
     DeviceMemory memory;
@@ -78,9 +78,9 @@ class Inputs {
   std::vector<Operands> sets_;
 };
 
-// `count` values of N(mean,1) as elements of `dtype`.
+// Returns `count` values of N(mean,1) as elements of `dtype`.
 std::string normal_values(Dtype dtype, int64_t count, uint64_t seed, float mean = 0);
-// How many sets of this size exceed twice the cache; at least 1.
+// Returns how many sets of this size exceed twice the cache; at least 1.
 int64_t num_rotating_sets(int64_t set_bytes, int64_t l2_bytes);
 
 }  // namespace attune

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measuring in a replaceable child; see isolated_backend.hpp.
+// Measures in a replaceable child; see isolated_backend.hpp.
 #include "tuner/isolated_backend.hpp"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 namespace attune {
 namespace {
 
-constexpr double kPatience = 20;  // times the slowest seen
+constexpr double kPatience = 20;  // times the slowest request so far
 
 class Stopwatch {
  public:
@@ -68,8 +68,9 @@ FrameSocket::Status IsolatedBackend::ask(const Frame& request, Frame* reply,
   return sent == Status::kOk ? child_->socket().receive(reply, limit) : sent;
 }
 
-// In the child there is, else in a new one. A child that dies (out of memory, killed by hand) is
-// replaced once; one that cannot open the problem is given up: nothing later must reach it.
+// Opens the problem in the child, or in a new one. A child that dies (out of memory, killed by
+// hand) is replaced once. A child that cannot open the problem is given up, so that no later
+// request reaches it.
 void IsolatedBackend::open_in_child() {
   Frame frame;
   for (bool again = false;; again = true) {
@@ -92,7 +93,7 @@ void IsolatedBackend::open_in_child() {
   throw Error(static_cast<ErrorCode>(reply.code), reply.error);
 }
 
-// A new child gets the problem and every kernel the former one had.
+// Makes a new child if there is none. It gets the problem and each kernel that the former one had.
 void IsolatedBackend::ensure_child() {
   if (child_) return;
   if (!task_) throw Error(ErrorCode::kInternal, "measuring before a problem was opened");

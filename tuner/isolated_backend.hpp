@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // IsolatedBackend: measures in a child process with time limits. A kernel that crashes, hangs or
-// breaks the device costs itself alone: a new child replaces the old one and loads the other
-// kernels again. A child that dies while it opens a problem is replaced once.
+// breaks the device affects no other kernel: a new child replaces the old one and loads the others
+// again. A child that dies while it opens a problem is replaced once.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,8 @@
 
 namespace attune {
 
-// Upper limits. Once kernels have run, a limit is 20 times what they took, but not below `least_s`.
+// Upper limits. Once kernels have run, a limit is 20 times what they took, but not less than
+// `least_s`.
 struct MeasureLimits {
   double open_s = 180;
   double prepare_s = 60;
@@ -28,7 +29,8 @@ struct MeasureLimits {
 
 class IsolatedBackend : public MeasureBackend {
  public:
-  // `command`: the worker program and its arguments, e.g. {"/usr/bin/attune", "worker", "cuda:0"}.
+  // `command`: the worker program and its arguments, for example {"/usr/bin/attune", "worker",
+  // "cuda:0"}.
   explicit IsolatedBackend(std::vector<std::string> command, MeasureLimits limits = {});
 
   void set_patience(const std::function<double()>& seconds) override { patience_ = seconds; }
@@ -45,14 +47,14 @@ class IsolatedBackend : public MeasureBackend {
 
   void ensure_child();
   void open_in_child();
-  // The limit of the next request: its own, and the patience of our caller.
+  // Returns the limit of the next request: the smaller of `limit_s` and the caller's patience.
   WaitLimit within(double limit_s) const;
   Status ask(const Frame& request, Frame* reply, const WaitLimit& limit);
-  // Prepare or reload, as `request` says.
+  // Sends `request`, a prepare or a reload.
   Prepared ask_prepared(const Frame& request);
   Prepared enter(int id, const KernelRequest& kernel, const Frame& request);
-  // Says what the child's silence or death means, and ends the child. Throws WaitEnded when our
-  // caller's patience ended.
+  // Ends a child that is silent or dead, and returns the fault. Throws WaitEnded if the caller's
+  // patience has ended.
   Fault lost(Status status, const WaitLimit& limit, double limit_s);
   double prepare_limit() const;
   double sample_limit() const;
@@ -62,14 +64,14 @@ class IsolatedBackend : public MeasureBackend {
   std::function<double()> patience_;
   std::unique_ptr<ChildProcess> child_;
   std::optional<MeasureTask> task_;
-  std::map<int, KernelRequest> loaded_;  // what the child has, or must get when it is replaced
-  std::map<int, Fault> pending_;         // kernels that did not come back after a replacement
+  std::map<int, KernelRequest> loaded_;  // kernels of the child; a replacement must load them
+  std::map<int, Fault> pending_;         // kernels that a replacement could not load
   double slowest_prepare_s_ = 0, slowest_sample_s_ = 0;
   int num_children_ = 0;
 };
 
-// The worker command of the running program for the target of this name, opened here as `device`: a
-// worker on the CPU takes as many threads as that has, or refuses to measure.
+// Returns the worker command of the running program for this target, which is open here as
+// `device`. A worker on the CPU takes as many threads as `device` has, or refuses to measure.
 std::vector<std::string> own_worker_command(const std::string& target, const Device& device);
 
 }  // namespace attune

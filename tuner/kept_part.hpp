@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dropout multiplies P of a row and a key by, with the seed and offset of a call that gives none: for oracles.
+// The factor by which dropout multiplies P of a row and a key, with the seed and offset of a call
+// that gives neither. Used by oracles.
 #pragma once
 
 #include "generator/core/dropout.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways in which configs give each layer its span; see layer_pattern.hpp.
+// Reads the span of each layer from the fields that configs use for it; see layer_pattern.hpp.
 #include "tuner/layer_pattern.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace attune {
 namespace {
 
 enum class Span { kFull, kWindow, kChunk, kOther };
-using Spans = std::vector<Span>;  // of layers, or of a period that repeats
+using Spans = std::vector<Span>;  // per layer, or for a period that repeats
 
 constexpr Names kPatternNames{"sliding_window_pattern", "_sliding_window_pattern"};
 
@@ -24,7 +24,8 @@ int layers_of(const ModelFields& fields, Names names) {
   return layers;
 }
 
-// Words of layer_types and its kin. Layers of a window attend only in models that have one.
+// Returns the span for a word of layer_types or a similar field. Layers with a window have one only
+// in models that state its size.
 std::optional<Span> span_of(const std::string& word, bool has_window) {
   static constexpr const char* kFull[] = {"full_attention", "attention", "global",
                                           "full",           "hybrid",    "global_attention"};
@@ -55,7 +56,8 @@ Spans from_words(const ModelFields& fields, Names names, bool has_window) {
   return spans;
 }
 
-// "LLLG", or Nemotron-H's "M-M*-": the letters that stand for a span, others do not attend.
+// Reads "LLLG", or Nemotron-H's "M-M*-". `full` and `window` are the letters of those spans; layers
+// with other letters do not attend.
 Spans from_letters(const std::string& letters, char full, char window) {
   Spans spans;
   for (const char letter : letters)
@@ -63,14 +65,14 @@ Spans from_letters(const std::string& letters, char full, char window) {
   return spans;
 }
 
-// Every n-th layer is `special`, the first of them layer `at`; the others are `usual`.
+// Returns a period of n layers: layer `at` is `special`, the others are `usual`.
 Spans every(int n, int at, Span special, Span usual) {
   Spans spans(n, usual);
   spans[at % n] = special;
   return spans;
 }
 
-// The listed layers are `special`.
+// Returns spans in which the listed layers are `special`.
 Spans listed(const std::vector<int>& indices, int num_layers, Span special, Span usual) {
   Spans spans(num_layers, usual);
   for (const int index : indices)
@@ -78,7 +80,7 @@ Spans listed(const std::vector<int>& indices, int num_layers, Span special, Span
   return spans;
 }
 
-// Layers of hybrids that attend; nullopt for a model whose layers all do.
+// Returns which layers of a hybrid attend; nullopt for a model in which all do.
 std::optional<Spans> hybrid_spans(const ModelFields& fields, int num_layers) {
   if (fields.is_text({"hybrid_override_pattern"}))
     return from_letters(fields.text({"hybrid_override_pattern"}), '*', 0);
@@ -118,7 +120,7 @@ Spans windowed_spans(const ModelFields& fields, int num_layers) {
   }
   if (fields.has({"global_attn_every_n_layers"}))
     return every(layers_of(fields, {"global_attn_every_n_layers"}), 0, Span::kFull, Span::kWindow);
-  if (fields.has({"max_window_layers"})) {  // layers from here on have the window
+  if (fields.has({"max_window_layers"})) {  // layers from this one on have the window
     if (num_layers == 0) return {Span::kFull, Span::kWindow};
     Spans spans(num_layers, Span::kFull);
     const int first = fields.count({"max_window_layers"});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// LayerPattern: how many layers of a decoder or encoder see every key, a window or a chunk, and how
-// many do not attend at all. Configs say so in many ways: a list with a word for each layer, every
-// n-th layer, or from some layer on.
+// LayerPattern: how many layers of a decoder or encoder see all keys, a window or a chunk, and how
+// many do not attend. Configs state it in many ways: a list with a word for each layer, every n-th
+// layer, or all layers from a certain one on.
 #pragma once
 
 #include "tuner/model_fields.hpp"
@@ -11,15 +11,16 @@ namespace attune {
 struct LayerPattern {
   struct Part {
     bool here = false;
-    int layers = 0;  // 0 where the config does not say how many it has
+    int layers = 0;  // 0 if the config does not state the number
   };
   Part full, windowed, chunked;
-  Part other;  // without self-attention over a softmax: recurrent, linear, convolution, cross
+  Part other;  // layers without softmax self-attention: recurrent, linear, convolution, cross
 };
 
-extern const Names kLayerNames;  // of the number of layers
+extern const Names kLayerNames;  // names of the number of layers
 
-// Keys in the window of layers that have one, as the config counts them; 0 when no layer has one.
+// Returns the keys in the window of layers that have one, as the config counts them; 0 if no layer
+// has a window.
 int window_of(const ModelFields& fields);
 
 LayerPattern read_layer_pattern(const ModelFields& fields);

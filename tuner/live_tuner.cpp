@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuning on a miss; see live_tuner.hpp.
+// Tunes on a miss; see live_tuner.hpp.
 #include "tuner/live_tuner.hpp"
 
 #include <chrono>
@@ -14,7 +14,7 @@
 namespace attune {
 namespace {
 
-// A store that cannot be written does not keep a program from tuning for itself.
+// Opens the store. A program can tune for itself even if its store cannot be written.
 std::optional<Store> open_store(const std::filesystem::path& path) {
   try {
     return Store::open(store_path_or_default(path), StoreMode::kReadWrite);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// LiveTuner: the runtime's ConfigSource (policy tune_on_miss). When a program asks for a problem
-// nobody tuned, it tunes that one quickly, stores the result and answers with the winner.
-// Thread-safe: one tune at a time.
+// LiveTuner: the runtime's ConfigSource (policy tune_on_miss). If a program asks for an untuned
+// problem, it tunes that one quickly, stores the result and returns the winner. Thread-safe: one
+// tune at a time.
 #pragma once
 
 #include <filesystem>
@@ -17,21 +17,21 @@
 namespace attune {
 
 struct LiveTunerOptions {
-  std::filesystem::path store;  // empty = default_store_path()
+  std::filesystem::path store;  // empty: default_store_path()
   Effort effort = Effort::kQuick;
   double budget_s = 10;
-  // Where the device's lock lies (tuner/device_lock.hpp). While another process measures there, a
-  // miss waits for at most budget_s, and then stays a miss.
+  // The folder of the device's lock (tuner/device_lock.hpp). While another process measures there,
+  // a miss waits for at most budget_s, and then stays a miss.
   std::filesystem::path locks = lock_folder();
-  // How to start a worker (own_worker_command of the program attune). Empty: kernels are measured
-  // in this very process, and one that breaks the device breaks it for the caller as well.
+  // The command that starts a worker (own_worker_command of the program attune). If empty, kernels
+  // are measured in this process, and one that breaks the device breaks it for the caller too.
   std::vector<std::string> worker_command;
 };
 
 class LiveTuner : public ConfigSource {
  public:
   LiveTuner(std::shared_ptr<const Device> device, LiveTunerOptions options);
-  // nullopt, and a line in the log, when it cannot be tuned.
+  // Returns nullopt, and logs a line, if the problem cannot be tuned.
   std::optional<WinnerRecord> tune(const Problem& problem) override;
 
  private:

@@ -9,11 +9,11 @@ namespace attune {
 namespace {
 
 constexpr double kConfidence = 0.95;
-constexpr size_t kRecentRounds = 7;   // a lower clock is believed when 4 rounds of these had it
+constexpr size_t kRecentRounds = 7;   // a lower clock counts once 4 of these rounds had it
 constexpr int kSmallestInterval = 6;  // 1 - 2 * 0.5^n reaches 0.95 at n = 6
 
-// Largest k with P(k <= Binomial(n, 1/2) <= n - k) >= 0.95: samples k-1 and n-k (from 0) bound the
-// median.
+// Returns the largest k with P(k <= Binomial(n, 1/2) <= n - k) >= 0.95: samples k-1 and n-k (from
+// 0) bound the median.
 int interval_rank(int n) {
   double probability = std::pow(0.5, n);  // P(X = 0)
   double below = 0;                       // P(X < k)
@@ -77,7 +77,7 @@ int Race::run(std::vector<int> ids, int rounds) {
 
 int Race::warm_up(const std::vector<int>& ids) {
   const Round round = shuffled_round(ids);
-  clock_is_low(round.sm_clock_mhz);  // later rounds are held against this one, too
+  clock_is_low(round.sm_clock_mhz);  // later rounds are compared with this one, too
   return round.sm_clock_mhz;
 }
 
@@ -86,7 +86,7 @@ Round Race::shuffled_round(std::vector<int> ids) {
   return whole_round(std::move(ids));
 }
 
-// A fault ends the backend's round; those after it get their sample all the same.
+// Makes a round. A fault ends the backend's round; the candidates after it still get their samples.
 Round Race::whole_round(std::vector<int> order) {
   Round whole;
   while (!order.empty()) {
@@ -99,7 +99,7 @@ Round Race::whole_round(std::vector<int> order) {
     }
     if (whole.sm_clock_mhz == 0 ||
         (part.sm_clock_mhz > 0 && part.sm_clock_mhz < whole.sm_clock_mhz))
-      whole.sm_clock_mhz = part.sm_clock_mhz;  // the lowest stands for the round
+      whole.sm_clock_mhz = part.sm_clock_mhz;  // a round counts with its lowest clock
   }
   return whole;
 }
@@ -110,8 +110,8 @@ void Race::add(const Round& round) {
     if (!sample.fault) samples[sample.id] = sample.us;
 }
 
-// Against the rounds just before: a board that reaches its power limit stays at a lower clock, and that is then the clock to
-// measure at, not a disturbance.
+// True if the clock is low compared with the rounds just before. A board at its power limit stays
+// at a lower clock; that is then the clock to measure at, not a disturbance.
 bool Race::clock_is_low(int sm_clock_mhz) {
   if (sm_clock_mhz <= 0) return false;
   clocks_.push_back(sm_clock_mhz);
@@ -147,15 +147,16 @@ std::vector<double> Race::levels(const std::map<int, double>& steady) const {
     std::vector<double> logs;
     for (const auto& [id, median_us] : steady) logs.push_back(std::log(round.at(id) / median_us));
     std::sort(logs.begin(), logs.end());
-    levels.push_back(logs[(logs.size() - 1) / 2]);  // of two the lower: outliers are slow ones
+    levels.push_back(logs[(logs.size() - 1) / 2]);  // the lower one of two: outliers are slow
   }
   const double usual = median(levels);
   for (double& level : levels) level -= usual;
   return levels;
 }
 
-// The level of a round holds a share of the noise of those it was told by, and taking it out takes
-// that away: sqrt(n / (n - 1)) gives it back, so that intervals of differences stay honest.
+// Returns a candidate's timing. A round's level contains a share of the noise of the candidates
+// that it is computed from, and subtracting the level removes that share. The factor sqrt(n / (n -
+// 1)) restores it, so that intervals of differences stay honest.
 Timing Race::timing(int id) const {
   const std::map<int, double> steady = medians_of_steady();
   if (steady.size() < 2) return summarize(raw_samples(id), median_clock(clocks_));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Race: interleaved timing of candidates on one backend. Every round takes one sample of each, in a
-// new seeded order, so that drift of clocks and temperature hits all alike. Race divides a round's
-// samples by how much longer the whole round took. It throws a round at low clocks away, and leaves
-// candidates that are surely slower than the best out of later rounds (successive halving).
+// Race: interleaved timing of candidates on one backend. Each round takes one sample of each, in a
+// new seeded order, so that drift of clocks and temperature affects all alike. Race divides a
+// round's samples by how much longer than usual the whole round took. It discards rounds at low
+// clocks, and stops timing candidates that are surely slower than the best (successive halving).
 #pragma once
 
 #include <functional>
@@ -14,25 +14,25 @@
 
 namespace attune {
 
-// Median with its 95 % order-statistic interval (binomial, no assumption on the distribution).
-// Fewer than 6 samples have no such interval: the smallest and the largest stand in for it.
+// Returns the median with its 95 % order-statistic interval (binomial, no assumption on the
+// distribution). Fewer than 6 samples have no such interval; then it is the range of the samples.
 Timing summarize(std::vector<double> samples, int sm_clock_mhz = 0);
 
 struct RaceOptions {
   uint64_t seed = 1;
   double sample_us = kShortSampleUs;
-  double min_clock_ratio = 0.9;  // against the median clock of the rounds just before
-  std::function<bool()> stop{};  // asked between rounds
+  double min_clock_ratio = 0.9;  // relative to the median clock of the rounds just before
+  std::function<bool()> stop{};  // called between rounds
 };
 
 class Race {
  public:
   Race(Sampler& sampler, RaceOptions options);
 
-  // Makes up to `rounds` good rounds over `ids` and returns how many it made: fewer when stopped,
-  // or when clocks stay low.
+  // Makes up to `rounds` good rounds over `ids` and returns how many it made: fewer if stopped, or
+  // if clocks stay low.
   int run(std::vector<int> ids, int rounds);
-  // One round whose samples nobody keeps; returns its clock, 0 = not read.
+  // Makes one round and discards its samples; returns its clock, 0 if not read.
   int warm_up(const std::vector<int>& ids);
   // Forgets all samples.
   void clear();
@@ -40,8 +40,8 @@ class Race {
   Timing timing(int id) const;
   size_t num_samples(int id) const;
   const std::map<int, Fault>& faults() const { return faults_; }
-  // Those of `ids` that may still be the fastest: lower bound not above the best upper bound.
-  // Faulted ones are out.
+  // Returns the `ids` that may still be the fastest: their lower bound is not above the best upper
+  // bound. Leaves out faulted ones.
   std::vector<int> survivors(const std::vector<int>& ids) const;
 
  private:
@@ -50,9 +50,9 @@ class Race {
   bool clock_is_low(int sm_clock_mhz);
   void add(const Round& round);
   std::vector<double> raw_samples(int id) const;
-  // Raw medians of those that took part in every round.
+  // Returns raw medians of the candidates that took part in every round.
   std::map<int, double> medians_of_steady() const;
-  // Of each round: the logarithm of how much longer than usual it took those.
+  // Returns for each round the logarithm of how much longer than usual these candidates took.
   std::vector<double> levels(const std::map<int, double>& steady) const;
 
   Sampler& sampler_;

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The texts of the callers' programs that a problem names: the worker knows none.
+// Returns the texts of the callers' programs that a problem names: the worker does not know them.
 Json programs_of(const Problem& p) {
   Json programs = Json::array();
   if (p.score_mod)
@@ -30,7 +30,7 @@ Json programs_of(const Problem& p) {
 
 constexpr double kLargest = std::numeric_limits<double>::max();
 
-// JSON has no infinity.
+// Replaces infinity, which JSON lacks.
 double finite(double value) {
   return std::isnan(value) ? kLargest : std::clamp(value, -kLargest, kLargest);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What IsolatedBackend and its worker say to each other: one JSON object a frame; kernel images
-// travel as payload.
+// The protocol between IsolatedBackend and its worker: one JSON object per frame; kernel images are
+// payload.
 //
 //   parent: {"do":"open","problem":…,"seed":…,"reference":{…}|null} + image
 //   worker: {"ok":true}, or {"error":…,"code":…}
@@ -50,7 +50,7 @@ struct DropRequest {
 using Request = std::variant<OpenRequest, PrepareRequest, ReloadRequest, RoundRequest, DropRequest>;
 
 struct OpenReply {
-  std::string error;  // empty = open
+  std::string error;  // empty: the problem is open
   int code = 0;       // ErrorCode
 };
 struct SampleReply {
@@ -59,7 +59,7 @@ struct SampleReply {
 };
 
 Frame encode(const Request& request);
-Request decode_request(const Frame& frame);  // throws kInternal for what is no request
+Request decode_request(const Frame& frame);  // throws kInternal for anything else
 Frame encode(const OpenReply& reply);
 Frame encode(const Prepared& reply);
 Frame encode(const SampleReply& reply);

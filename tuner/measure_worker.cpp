@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Serving measurements over a socket; see measure_worker.hpp.
+// Serves measurements over a socket; see measure_worker.hpp.
 #include "tuner/measure_worker.hpp"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 namespace attune {
 namespace {
 
-// A worker must not outlive its parent, whatever it hangs in, and must not leave core files about.
+// Ends this process with its parent, whatever it hangs in, and prevents core files.
 void bind_to_parent() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::signal(SIGINT, SIG_IGN);
@@ -74,7 +74,8 @@ class Server {
     if (prepared.fault && prepared.fault->fatal) done_ = true;
   }
 
-  // One sample at a time, so that the parent knows which kernel was running if this process dies.
+  // Takes one sample at a time, so that the parent knows which kernel was running if this process
+  // dies.
   void answer(const RoundRequest& request) {
     for (int id : request.order) {
       const Round round = backend_.round({id}, request.sample_us);
@@ -99,7 +100,7 @@ int serve_measurements(MeasureBackend& backend) {
   return Server(backend, FrameSocket(take_socket())).run();
 }
 
-// The device is opened by the first request: failing to is an answer, not a death.
+// The first request opens the device, so that a failure is an answer and not a death.
 int measure_worker_main(const std::string& device_name) {
   class LateBackend : public MeasureBackend {
    public:
@@ -120,7 +121,7 @@ int measure_worker_main(const std::string& device_name) {
     void drop(int id) override { backend_->drop(id); }
 
    private:
-    // On fewer threads than asked for, timings would be stored as those of more.
+    // With fewer threads than asked for, timings would be stored as if taken with more.
     std::shared_ptr<const Device> open_whole_device() const {
       std::shared_ptr<const Device> device = open_device(name_);
       const int granted = device->identity().sm_count;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a config.json to the row of its type, and what to do with types that no row knows; see
-// model_config.hpp. Rows are read in model_towers.cpp.
+// Finds the row for a config.json, and handles types without a row; see model_config.hpp.
+// model_towers.cpp reads rows.
 #include "tuner/model_config.hpp"
 
 #include <fmt/format.h>
@@ -20,8 +20,8 @@ using Json = ModelFields::Json;
 constexpr size_t kLargestConfig = 16 << 20;
 constexpr Names kDtypeNames{"dtype", "torch_dtype"};
 
-// Python writes Infinity and NaN, which are no JSON, into configs (time_step_limit of Mamba
-// layers). No field of attention is such a number: they become null.
+// Replaces Infinity and NaN by null. Python writes them into configs (time_step_limit of Mamba
+// layers), although JSON lacks them. No field of attention has such a value.
 std::string without_infinities(std::string_view text) {
   std::string json;
   bool in_string = false;
@@ -77,7 +77,7 @@ bool sounds_like_decoder(const std::string& model_type) {
   return true;
 }
 
-// "text" of text_config
+// Returns "text" for "text_config".
 std::string label_of(std::string_view part) {
   const size_t end = part.find("_config");
   const std::string_view word = part.substr(0, end);
@@ -128,7 +128,7 @@ class ConfigReader {
                        unread.size() == 1 ? "is" : "are", unread.size() == 1 ? "it" : "them"));
   }
 
-  // Defaults alone are no model: somebody gave the wrong file.
+  // Throws if only defaults say how the model attends: then it is probably the wrong file.
   void require_something(const ModelFields& fields) const {
     if (fields.states(kHeadNames)) return;
     if (!fields.states({"encoder_attention_heads", "hidden_size", "n_embd", "n_embed", "d_model",
@@ -136,13 +136,14 @@ class ConfigReader {
       fields.refuse("\"num_attention_heads\" is missing, as are all that say how it attends");
   }
 
-  // Each part by its own type; a part without one, or with the whole's, by the row's.
+  // Reads each part by its own type. A part without a type, or with the whole model's, is read by
+  // the row's.
   void read_parts(const ModelFields& fields, const ModelRow& row) {
     for_each_part(row.parts, ' ', [&](std::string_view part) {
       const size_t equals = part.find('=');
       const std::string name(part.substr(0, equals));
       const std::string label = label_of(name);
-      // Older configs have the fields of the text beside vision_config.
+      // Older configs have the text's fields at the top level, next to vision_config.
       const bool flat =
           label == "text" && !fields.is_object(name.c_str()) && fields.states(kHeadNames);
       const ModelFields object = flat ? fields : fields.object(name.c_str(), "");
@@ -168,7 +169,7 @@ class ConfigReader {
                     name, type));
   }
 
-  // A model of an unknown type may be put together from known ones.
+  // Reads a model of an unknown type by its parts, if these have known types.
   bool read_known_parts() {
     std::vector<std::string> names, unknown;
     for (const char* name :
@@ -192,7 +193,7 @@ class ConfigReader {
     return true;
   }
 
-  // As a Llama, where nothing speaks against it.
+  // Reads the model as a Llama, if no field contradicts that.
   void read_unknown() {
     const std::string what =
         model_->model_type.empty()
@@ -231,7 +232,7 @@ class ConfigReader {
   ModelConfig* model_;
 };
 
-// A kind that no kernel takes is named; a model of which none is left is refused.
+// Marks kinds of layers that no kernel supports. Throws if no kind is left.
 void check_layers(const std::string& file, ModelConfig* model) {
   for (AttentionLayer& layer : model->layers) {
     try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Look-up and checks of a config's fields; see model_fields.hpp.
+// Looks up and checks a config's fields; see model_fields.hpp.
 #include "tuner/model_fields.hpp"
 
 #include <fmt/format.h>
@@ -15,8 +15,8 @@ using Json = ModelFields::Json;
 
 constexpr size_t kLongestValue = 80;
 
-// Parts of names that say how attention is done, and names with such parts that change nothing
-// here: dropout, precision, caches, projections, and heads of other kinds.
+// Words in names of fields that describe attention. The next list has words that make such a name
+// harmless: dropout, precision, caches, projections, and heads of other kinds.
 constexpr const char* kAttentionWords[] = {"attn",
                                            "attention",
                                            "head",
@@ -103,11 +103,11 @@ constexpr const char* kHarmlessWords[] = {"dropout",
                                           "qk_ln",
                                           "attn_impl",
                                           "proj"};
-// What is never harmless, whatever else the name says: use_relative_attention_bias.
+// Words that are never harmless, whatever else the name says: use_relative_attention_bias.
 constexpr const char* kScoreWords[] = {"relative", "rel_pos", "alibi", "prefix_lm",
                                        "position_embeddings_type"};
 
-// Of objects whose fields say how attention is done.
+// Objects whose fields describe attention.
 constexpr const char* kObjectWords[] = {"attn_config", "attention_config"};
 
 bool has_word(std::string_view name, const auto& words) {
@@ -120,7 +120,7 @@ bool is_of_attention(std::string_view name) {
          (has_word(name, kAttentionWords) && !has_word(name, kHarmlessWords));
 }
 
-// Numbers below 0 mean off.
+// True if the value turns a feature on. Numbers below 0 mean off.
 bool says_something(const Json& value) {
   if (value.is_boolean()) return value.get<bool>();
   if (value.is_number()) return value.get<double>() > 0;
@@ -128,7 +128,7 @@ bool says_something(const Json& value) {
   return !value.empty();
 }
 
-// The value at "attn_config.alibi"; nullptr when it is not there.
+// Returns the value at a path such as "attn_config.alibi", or nullptr.
 const Json* at_path(const Json& json, std::string_view path) {
   const Json* value = &json;
   while (!path.empty()) {

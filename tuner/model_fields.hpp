@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ModelFields: one object of a model's config.json, read by names. A name may have aliases (n_head
-// for num_attention_heads) and dots (attn_config.alibi); what the config leaves out comes from
-// defaults, and what it sets to null is left out. Every error names file, field, value and what is
-// accepted. Used by the readers of attention (model_towers.hpp, diffusion_config.hpp).
+// for num_attention_heads) and dots (attn_config.alibi). Defaults replace fields that the config
+// leaves out; null counts as left out. Errors name file, field, value and the allowed values. Used
+// by the readers of attention (model_towers.hpp, diffusion_config.hpp).
 #pragma once
 
 #include <initializer_list>
@@ -14,40 +14,40 @@
 
 namespace attune {
 
-using Names = std::initializer_list<const char*>;  // the first that is there counts
+using Names = std::initializer_list<const char*>;  // the first present name counts
 
 class ModelFields {
  public:
   using Json = nlohmann::json;
 
-  // `prefix` stands before names in errors: "text_config.". `defaults`: a JSON object, or empty.
+  // `prefix` is put before names in errors: "text_config.". `defaults` is a JSON object, or empty.
   ModelFields(std::string file, std::string prefix, Json config, std::string_view defaults);
 
   bool has(Names names) const;          // in the config or the defaults, and not null
   bool states(Names names) const;       // in the config itself, and not null
-  std::string text(Names names) const;  // "" when left out
+  std::string text(Names names) const;  // "" if left out
   bool flag(Names names, bool otherwise) const;
   int integer(Names names) const;  // above 0
   int integer(Names names, int otherwise) const;
-  int count(Names names) const;                  // 0 or more; 0 when left out
+  int count(Names names) const;                  // at least 0; 0 if left out
   double number(Names names) const;              // above 0
-  double number_or_zero(Names names) const;      // 0 when left out or below
+  double number_or_zero(Names names) const;      // 0 if left out or negative
   bool is_list(Names names) const;               // and not empty
   bool is_text(Names names) const;               // and not empty
-  std::vector<int> integers(Names names) const;  // a list of 0 and more
-  // A list of `count` integers above 0, or one that stands for all.
+  std::vector<int> integers(Names names) const;  // at least 0 each
+  // Returns `count` integers above 0. The field may be one integer for all.
   std::vector<int> integers(Names names, size_t count) const;
   std::vector<std::string> texts(Names names) const;
-  std::vector<std::string> texts_in(const char* name) const;  // of a list; others stay out
+  std::vector<std::string> texts_in(const char* name) const;  // of a list; skips other values
 
   bool is_object(const char* name) const;
   ModelFields object(const char* name, std::string_view defaults) const;
-  // The same object with other defaults.
+  // Returns the same object with other defaults.
   ModelFields with_defaults(std::string_view defaults) const;
 
   void ignore(Names names) const { asked_.insert(names.begin(), names.end()); }
-  // Fields of the config that look like attention, say something, and were never asked for or
-  // ignored; those of an object of attention (attn_config), too.
+  // Returns the config's fields that look like attention, have an effect, and were neither read nor
+  // ignored. Includes the fields of an attention object (attn_config).
   std::vector<std::string> unread_attention_fields() const;
 
   [[noreturn]] void refuse(Names names, const std::string& accepted) const;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding a model's config.json; see model_path.hpp. A model "org/name" lies in the cache as
-// models--org--name/snapshots/REVISION/config.json; refs/main holds the revision of the branch
-// main.
+// Finds a model's config.json; see model_path.hpp. The cache holds a model "org/name" as
+// models--org--name/snapshots/REVISION/config.json; refs/main has the revision of the branch main.
 #include "tuner/model_path.hpp"
 
 #include <fcntl.h>
@@ -43,8 +42,8 @@ std::string why_missing(const fs::path& path) {
   return !fs::exists(path, error) && error ? error.message() : "there is no such file or folder";
 }
 
-// "name" of models--org--name, wherever it stands in the path; else the folder of the config, or
-// what the file itself is called.
+// Returns "name" for a path with models--org--name in it; else the folder of the config, or the
+// name of the file itself.
 std::string name_of(const fs::path& config) {
   const fs::path full = fs::absolute(config).lexically_normal();
   for (const fs::path& part : full) {
@@ -56,7 +55,7 @@ std::string name_of(const fs::path& config) {
                                           : full.stem().string();
 }
 
-// The snapshot that refs/main names, or the only one.
+// Returns the snapshot that refs/main names, or the only one.
 std::optional<fs::path> snapshot_of(const fs::path& folder) {
   std::string revision;
   std::string unused;
@@ -80,7 +79,7 @@ std::optional<fs::path> snapshot_of(const fs::path& folder) {
   return snapshots.front();
 }
 
-// The config.json of a folder; for a diffusers pipeline that of its denoising network.
+// Returns the config.json of a folder; for a diffusers pipeline, the one of its denoising network.
 std::optional<fs::path> config_in(const fs::path& folder) {
   for (const char* place : {"config.json", "transformer/config.json", "unet/config.json"})
     if (is_file(folder / place)) return folder / place;
@@ -89,7 +88,7 @@ std::optional<fs::path> config_in(const fs::path& folder) {
   return snapshot ? config_in(*snapshot) : std::nullopt;
 }
 
-// "org/name" or "name", of what the hub allows in names.
+// True for "org/name" or "name" in characters that the hub allows.
 bool is_hub_name(const std::string& text) {
   const auto allowed = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.' ||
@@ -100,7 +99,7 @@ bool is_hub_name(const std::string& text) {
          std::count(text.begin(), text.end(), '/') <= 1 && text.find(".json") == std::string::npos;
 }
 
-// models--org--name
+// Returns CACHE/models--org--name.
 fs::path cached_folder(const std::string& name, const fs::path& cache) {
   std::string folder = "models--" + name;
   if (const size_t slash = folder.find('/'); slash != std::string::npos)

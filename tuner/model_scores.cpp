@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading score features; see model_scores.hpp.
+// Reads score features; see model_scores.hpp.
 #include "tuner/model_scores.hpp"
 
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 namespace attune {
 namespace {
 
-// Models add their biases in the type in which they run.
+// Returns the type of a model's biases: the type in which it runs.
 ScoreTensor tensor_of(Dtype dtype) {
   switch (dtype) {
     case Dtype::kBf16:
@@ -21,13 +21,13 @@ ScoreTensor tensor_of(Dtype dtype) {
   }
 }
 
-// A prefix shows keys that a causal mask hides, so it has the causal mask within it.
+// A prefix shows keys that a causal mask hides, so it replaces the causal mask.
 void set_prefix(Problem* problem) {
   problem->mask = Mask::kNone;
   problem->prefix = true;
 }
 
-// Baichuan's 13B models have ALiBi, its 7B models rotary positions, under one model_type.
+// Baichuan's 13B models have ALiBi, its 7B models have rotary positions, with the same model_type.
 void set_baichuan_positions(const ModelFields& fields, Problem* problem, ModelScores* scores) {
   constexpr int kHiddenOf7B = 4096;
   const int hidden = fields.integer({"hidden_size"});
@@ -37,7 +37,7 @@ void set_baichuan_positions(const ModelFields& fields, Problem* problem, ModelSc
       hidden, problem->alibi ? "ALiBi, as of the 13B" : "rotary ones, as of the 7B"));
 }
 
-// One of the words of ModelRow::scores.
+// Reads one of the words of ModelRow::scores.
 void read_word(std::string_view word, const ModelFields& fields, Problem* problem,
                ModelScores* scores) {
   if (word == "relative_bias") {
@@ -60,7 +60,7 @@ void read_word(std::string_view word, const ModelFields& fields, Problem* proble
   }
 }
 
-// "absolute", "alibi", "relative_key"
+// Reads "absolute", "alibi" or "relative_key".
 void read_positions(const ModelFields& fields, Problem* problem, ModelScores* scores) {
   const std::string positions =
       fields.is_text({"position_embedding_type"}) ? fields.text({"position_embedding_type"}) : "";
@@ -69,7 +69,7 @@ void read_positions(const ModelFields& fields, Problem* problem, ModelScores* sc
   if (positions.rfind("relative", 0) == 0)
     scores->not_supported.push_back(
         fmt::format("positions {} (position_embedding_type)", positions));
-  // How a table's entries and slopes are made; the call gives them.
+  // These say how a table's entries and slopes are made; the call gives the values.
   fields.ignore({"relative_attention_num_buckets", "relative_attention_max_distance",
                  "attn_config.alibi_bias_max"});
 }
@@ -87,7 +87,8 @@ ModelScores read_scores(const ModelFields& fields, const ModelRow& row, Problem*
   problem->softcap =
       static_cast<float>(fields.number_or_zero({"attn_logit_softcapping", "max_attn_value"}));
   read_positions(fields, problem, &scores);
-  // Of an image, whose distances have two dimensions: a tensor of each row and key.
+  // For an image, distances have two dimensions, so the bias is a tensor with a value for each row
+  // and key.
   const bool image_bias = fields.flag({"use_relative_position_bias"}, false);
   if (fields.flag({"use_shared_relative_position_bias"}, false) || image_bias)
     problem->bias = tensor_of(problem->dtype_o);

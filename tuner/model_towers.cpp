@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading transformers; see model_towers.hpp.
+// Reads transformers; see model_towers.hpp.
 #include "tuner/model_towers.hpp"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ constexpr Names kPositionNames{
     "max_position_embeddings", "n_positions", "n_ctx", "seq_length", "max_seq_len",
     "model_max_length"};
 
-// Falcon states num_kv_heads also where multi_query makes it 1.
+// Returns the number of KV heads. Falcon states num_kv_heads even if multi_query makes it 1.
 int kv_heads(const ModelFields& fields, int num_heads_q) {
   fields.ignore(kKvHeadNames);
   fields.ignore({"multi_query_group_num"});
@@ -47,7 +47,7 @@ int head_dim(const ModelFields& fields, Names hidden_names, int num_heads_q) {
   return hidden / num_heads_q;
 }
 
-// YaRN rescales the scores of DeepSeek's models beside the rotation.
+// Returns YaRN's factor: besides the rotation, it rescales the scores of DeepSeek's models.
 double yarn_factor(const ModelFields& fields) {
   const double all_dim =
       fields.number_or_zero({"rope_scaling.mscale_all_dim", "rope_parameters.mscale_all_dim"});
@@ -69,13 +69,13 @@ void set_scale(const ModelFields& fields, Problem* problem) {
   if (std::fabs(scale - usual) > 1e-6) problem->softmax_scale = static_cast<float>(scale);
 }
 
-// Heads, head dims and scale of self-attention.
+// Returns heads, head dims and scale of self-attention.
 Problem self_attention(const ModelFields& fields, Names head_names = kHeadNames,
                        Names hidden_names = kHiddenNames) {
   Problem problem;
   problem.num_heads_q = fields.integer(head_names);
   if (fields.has({"kv_lora_rank"}) && fields.has({"qk_rope_head_dim"})) {
-    // K and V are expanded from their latent form for prefill: each query head has its own.
+    // For prefill, K and V are expanded from their latent form: each query head has its own.
     problem.num_heads_kv = problem.num_heads_q;
     problem.head_dim_qk =
         fields.integer({"qk_nope_head_dim"}) + fields.integer({"qk_rope_head_dim"});
@@ -92,7 +92,7 @@ Problem self_attention(const ModelFields& fields, Names head_names = kHeadNames,
   return problem;
 }
 
-// One transformer while it is read: adds kinds of layer with what they share.
+// Reads one transformer: adds kinds of layers that share its fields.
 class Tower {
  public:
   Tower(const ModelFields& fields, const ModelRow& row, const std::string& label,
@@ -149,8 +149,8 @@ class Tower {
     return scores.not_supported;
   }
 
-  // The layers from `first` on once more, as sequences with images call them: a mask of each row and key holds the causal mask, the
-  // window and the images.
+  // Adds the layers from `first` on again, for sequences with images: a mask for each row and key
+  // combines the causal mask, the window and the images.
   void add_with_images(size_t first) {
     for (size_t i = first, last = model_->layers.size(); i < last; ++i) {
       AttentionLayer layer = model_->layers[i];
@@ -162,7 +162,7 @@ class Tower {
     }
   }
 
-  // The kinds of layer of one tower of self-attention, by their spans.
+  // Adds the kinds of layers of one tower of self-attention, one for each span.
   void add_spans(Lengths lengths, Problem problem, int64_t max_seqlen) {
     const LayerPattern pattern = read_layer_pattern(fields_);
     const auto features = scores_of(&problem);
@@ -182,7 +182,7 @@ class Tower {
     if (pattern.windowed.here) {
       const int window = window_of(fields_);
       AttentionLayer* layer = add_span(pattern.windowed, fmt::format(", window {}", window));
-      // That of a causal model holds the query itself.
+      // A causal model's window includes the query itself.
       layer->problem.window_left = causal ? window - 1 : window / 2;
       layer->problem.window_right = causal ? -1 : window / 2;
       if (problem.prefix)
@@ -229,7 +229,8 @@ class Tower {
     layer->fixed_seqlen_q = layer->fixed_seqlen_kv = length;
   }
 
-  // Of an image as the config states it, without class and other tokens; 0 when it does not.
+  // Returns the patches of an image as the config states it, without class and other tokens; 0 if
+  // it does not.
   int64_t num_patches() const {
     fields_.ignore({"image_size", "patch_size"});
     if (fields_.has({"num_patches"})) return fields_.integer({"num_patches"});
@@ -276,9 +277,11 @@ class Tower {
     note("its length is the number of patches of an image; --seqlen gives yours");
   }
 
-  // Each window is an entry of the batch. The bias holds what a shifted window hides. A stage that is no larger than a window is one.
+  // Adds stages of shifted windows. Each window is an entry of the batch. The bias hides what a
+  // shifted window must not see. A stage that is not larger than a window is one window.
   void window_stages() {
-    constexpr size_t kMostStages = 32;  // each has half of the one before in either direction
+    // each has half the size of the one before in either direction
+    constexpr size_t kMostStages = 32;
     const std::vector<int> depths = fields_.integers({"depths"});
     if (depths.size() > kMostStages)
       fields_.refuse({"depths"}, fmt::format("at most {} stages", kMostStages));
@@ -331,7 +334,7 @@ class Tower {
                                    : fields_.integer({"decoder_layers", "num_layers"}, 0);
     const int64_t max_seqlen =
         speech ? fields_.integer({"max_target_positions"}) : fields_.integer(kPositionNames, 0);
-    // A bias of positions is that of self-attention alone.
+    // A position bias belongs to self-attention only.
     Problem causal = decoder;
     causal.mask = Mask::kCausalBottomRight;
     const auto features = scores_of(&encoder);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the fields of one transformer (a model, or the text or vision part of one) to its kinds of
-// attention layer, as its row of the table of model types says.
+// Turns the fields of one transformer (a model, or its text or vision part) into its kinds of
+// attention layers, as its row of the table of model types says.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@
 
 namespace attune {
 
-extern const Names kHeadNames;  // of the number of query heads
+extern const Names kHeadNames;  // names of the number of query heads
 
-// `fields` has the row's defaults; `label` ("vision") stands before the names of the layers, unless
-// it is empty. Adds to model->layers and model->notes.
+// `fields` has the row's defaults. `label` ("vision"), unless it is empty, is put before the names
+// of the layers. Adds to model->layers and model->notes.
 void read_tower(const ModelFields& fields, const ModelRow& row, const std::string& label,
                 ModelConfig* model);
 

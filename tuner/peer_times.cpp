@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a result file's rows; see peer_times.hpp.
+// Reads the rows of a result file; see peer_times.hpp.
 #include "tuner/peer_times.hpp"
 
 #include <fmt/format.h>

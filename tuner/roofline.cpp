@@ -12,9 +12,9 @@ namespace {
 
 struct Peak {
   std::string_view arch;
-  double half, fp8, tf32, fp32;  // operations a multiprocessor and clock; 0: it has none
+  double half, fp8, tf32, fp32;  // operations per multiprocessor and clock; 0: not supported
 };
-// GeForce and professional parts of one arch differ: these are sums in fp32, dense.
+// Dense peaks with sums in fp32. GeForce and professional parts of one arch differ in these.
 constexpr Peak kPeaks[] = {
     {"sm_75", 1024, 0, 0, 128},       {"sm_80", 2048, 0, 1024, 128},
     {"sm_86", 512, 0, 256, 256},      {"sm_89", 512, 1024, 256, 256},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Roofline: the least time that a problem's useful work takes on a device, from public peaks and the
-// clock that was read while it ran. Used by `attune explain` and `attune report`.
+// Roofline: the least time that a problem's useful work takes on a device, from public peaks and
+// the clock that was measured during the run. Used by `attune explain` and `attune report`.
 #pragma once
 
 #include "cache/identity.hpp"
@@ -15,17 +15,19 @@ struct Roofline {
   double bytes_per_s = 0;       // peak of its memory; 0: not known
   double flops_us() const;      // 0: not known
   double bytes_us() const;      // 0: not known
-  double bound_us() const;      // the larger; 0 where a peak that counts is not known
+  double bound_us() const;      // the larger of both; 0 if a needed peak is not known
   bool bound_by_flops() const;  // else by memory
-  // Part of the roofline that a kernel of this time reaches; 0: not known.
+  // Returns the part of the roofline that a kernel with this time reaches; 0: not known.
   double share(double time_us) const;
 };
 
-// `sm_clock_mhz` 0: not read, then flops_per_s is not known. Of a CPU no peak is known.
+// Returns the roofline. `sm_clock_mhz` 0 means not read; then flops_per_s is not known. No peaks of
+// CPUs are known.
 Roofline roofline_of(const Problem& problem, const DeviceIdentity& device, int sm_clock_mhz);
 
-// Dense floating-point operations of one multiprocessor in one clock, with products of this dtype
-// summed in fp32; 0: not known. `arch` is "sm_90"; fp32 by tf32 products where `tf32`.
+// Returns the dense floating-point operations of one multiprocessor per clock, for products of this
+// dtype summed in fp32; 0: not known. `arch` is a name such as "sm_90"; `tf32` means fp32 by tf32
+// products.
 double flops_per_clock(const std::string& arch, Dtype dtype, bool tf32);
 
 }  // namespace attune

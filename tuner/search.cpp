@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proposing candidates; see search.hpp.
+// Proposes candidates; see search.hpp.
 #include "tuner/search.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ double cost(const SearchTask& task, const TuneCandidate& candidate) {
       task.spaces->spec(), candidate.family.arch, candidate.config, task.shape, task.facts);
 }
 
-// Stable, so that equal costs keep their order. Costs are computed once each.
+// Sorts by cost; equal costs keep their order. Computes each cost once.
 void sort_by_cost(const SearchTask& task, std::vector<TuneCandidate>* candidates) {
   std::vector<std::pair<double, size_t>> order;
   for (size_t i = 0; i < candidates->size(); ++i)
@@ -42,7 +42,7 @@ std::pair<int64_t, int64_t> tile_of(const Config& config) {
   return {config.get("block_m", 0), config.get("block_n", 0)};
 }
 
-// The best of each tile, in their order.
+// Returns the best candidate of each tile, in the same order.
 std::vector<TuneCandidate> best_of_tiles(const std::vector<TuneCandidate>& sorted) {
   std::set<std::pair<int64_t, int64_t>> seen;
   std::vector<TuneCandidate> best;
@@ -58,7 +58,7 @@ TuneCandidate default_of(const SearchTask& task, const Family& family) {
           false};
 }
 
-// Knobs that differ; both configs are of one space.
+// Returns the number of knobs that differ. Both configs must be from one space.
 int distance(const Config& a, const Config& b) {
   int count = 0;
   if (a.knobs().size() != b.knobs().size())
@@ -68,7 +68,7 @@ int distance(const Config& a, const Config& b) {
   return count;
 }
 
-// Collects candidates once each.
+// Collects candidates without duplicates.
 class Collection {
  public:
   void add(TuneCandidate candidate) {

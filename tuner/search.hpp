@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Search: which candidates to try. First the default, hints from other shapes, the defaults of the
-// other families, the best by predicted cost (half of them the best of their tile each, so that
-// minor knobs do not crowd the tiles out) and a few at random, which keep the prediction honest;
-// then the neighbours of the best three while they gain. Same seed, same timings: same candidates.
+// Search: the choice of candidates. First come the default, hints from other shapes, the defaults
+// of the other families, and the best by predicted cost. Half of the latter are the best of their
+// tile, so that minor knobs do not crowd the tiles out. A few random ones keep the prediction
+// honest. Then come the neighbours of the best three, while they gain. The same seed and timings
+// give the same candidates.
 #pragma once
 
 #include <map>
@@ -16,7 +17,7 @@
 
 namespace attune {
 
-// What an effort level allows. Times are wall clock and include compiling.
+// The limits of an effort level. Times are wall clock and include compiling.
 struct EffortPlan {
   bool whole_space = false;
   int predicted = 0;  // first candidates by predicted cost
@@ -24,15 +25,17 @@ struct EffortPlan {
   int waves = 0;  // rounds of neighbours
   int wave_size = 0;
   int finalists = 0;  // besides the default
-  int final_rounds =
-      0;  // unless the intervals are narrow before; more when they take less than final_s
+  // Rounds of the final: fewer if the intervals get narrow, more if they take less than final_s.
+  int final_rounds = 0;
   double final_s = 0;
   double budget_s_first = 0;  // default budget of a spec's first shape ...
-  double budget_s_more = 0;   // ... and of each further one, which finds the kernels compiled
+  // ... and of each further one, for which the kernels are compiled already
+  double budget_s_more = 0;
 };
 EffortPlan effort_plan(Effort effort);
 
-// The search spaces of one spec, each walked once and kept: all shapes search the same ones.
+// The search spaces of one spec. Each is walked once and kept, because all shapes search the same
+// ones.
 class SearchSpaces {
  public:
   SearchSpaces(KernelSpec spec, std::vector<Family> families)
@@ -59,20 +62,20 @@ struct SearchTask {
   Shape shape;
   DeviceFacts facts;
 
-  // Those that are worth trying, best first for this shape.
+  // Returns the families that are worth trying, best first for this shape.
   std::vector<Family> families() const {
     return worth_trying(spaces->families(), spaces->spec(), shape);
   }
 };
 
-// The candidate an untuned runtime would use: the best family's default.
+// Returns the candidate that an untuned runtime would use: the best family's default.
 TuneCandidate default_candidate(const SearchTask& task);
-// The default is first; no candidate stands twice; illegal hints are left out.
+// Returns candidates without duplicates, the default first. Leaves out illegal hints.
 std::vector<TuneCandidate> first_candidates(const SearchTask& task, const EffortPlan& plan,
                                             uint64_t seed, const std::vector<TuneCandidate>& hints);
-// Legal configs near `best` that are not in `tried` (texts), at most `limit`: those that differ in
-// one knob, whatever its value, before those that differ in two (knobs tied by a rule only move
-// together); best predicted first.
+// Returns at most `limit` legal configs near `best` that are not in `tried` (texts), best predicted
+// first. Configs that differ in one knob, whatever its value, come before configs that differ in
+// two (knobs tied by a rule only move together).
 std::vector<TuneCandidate> neighbourhood(const SearchTask& task,
                                          const std::vector<TuneCandidate>& best,
                                          const std::set<std::string>& tried, int limit);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The steps of one (spec, shape); see shape_tuner.hpp.
+// Tunes one (spec, shape) in steps; see shape_tuner.hpp.
 #include "tuner/shape_tuner.hpp"
 
 #include <algorithm>
@@ -41,14 +41,14 @@ bool ShapeTuner::step(const std::vector<TuneCandidate>& hints, double deadline) 
     if (goes_on || context_.stopped()) return;
     was_cut_ = explorer_.was_cut();
     if (was_cut_ && trials_.num_measured() == 0) report_.winner = former_winner();
-    if (report_.winner) return;  // no time for anything new: that final stands
+    if (report_.winner) return;  // no time for new candidates: that final stays valid
     decide(finalists(trials_, context_.plan.finalists), time, !was_cut_);
   });
   report_.seconds += context_.now() - time.began;
   return goes_on;
 }
 
-// False when there is nothing to do.
+// Starts the tune. Returns false if there is nothing to do.
 bool ShapeTuner::begin(const std::vector<TuneCandidate>& hints) {
   if (has_begun_) return true;
   has_begun_ = true;
@@ -93,7 +93,7 @@ void ShapeTuner::decide(TrialList contestants, const StepTime& time, bool search
   if (!report_.winner) report_.note = trials_.why_none();
 }
 
-// A device or worker that is lost for good ends this shape; what was measured stays.
+// Runs `work`. A device or worker that is lost for good ends this shape; measured results stay.
 template <class Work>
 void ShapeTuner::guarded(const Work& work) {
   try {
@@ -105,8 +105,9 @@ void ShapeTuner::guarded(const Work& work) {
   }
 }
 
-// Of an earlier pass, else of an earlier tune of at least this effort by one of today's toolchains,
-// with a config that is still legal: the digest of a template does not cover its rules.
+// Returns the winner of an earlier pass; else the stored winner of an earlier tune, if it has at
+// least this effort, one of today's toolchains, and a config that is still legal (the digest of a
+// template does not cover its rules).
 std::optional<WinnerRecord> ShapeTuner::former_winner() const {
   if (earlier_winner_) return earlier_winner_;
   std::optional<WinnerRecord> winner = trials_.book().stored_winner();
@@ -120,8 +121,9 @@ std::optional<WinnerRecord> ShapeTuner::former_winner() const {
   return winner;
 }
 
-// The stored winner when the search came to its end before, and would begin with nothing new.
-// (Hints of other shapes do not count: those move with every tune of theirs.) A noisy one settles nothing.
+// Returns the stored winner if its search was complete and would begin with nothing new. (Hints of
+// other shapes do not count, because they change with each tune of those shapes.) A noisy winner
+// does not count.
 std::optional<WinnerRecord> ShapeTuner::settled() const {
   std::optional<WinnerRecord> winner = former_winner();
   if (!winner || !winner->complete || is_noisy(*winner) ||
@@ -140,12 +142,13 @@ void ShapeTuner::meet(const std::vector<TuneCandidate>& rivals, double deadline)
     if (context_.stopped() || !comes_near(rivals)) return;
     decide(top_and_default(trials_, *earlier_winner_), time, true);
   });
-  report_.complete = true;  // what is not known of rivals ends no search
+  report_.complete = true;  // rivals that stay unknown do not make a search incomplete
   was_cut_ = false;
   report_.seconds = context_.now() - time.began;
 }
 
-// The winner was timed under load, rivals a moment ago: they look faster than they are.
+// True if a rival may be as fast as the winner. The winner was timed under load, the rivals were
+// not: they look faster than they are.
 bool ShapeTuner::comes_near(const std::vector<TuneCandidate>& rivals) {
   return std::any_of(rivals.begin(), rivals.end(), [&](const TuneCandidate& rival) {
     const Trial& trial = trials_.add(rival);

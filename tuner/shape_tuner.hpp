@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ShapeTuner: finds the winner of one (spec, shape), step by step, so that other shapes are measured
+// ShapeTuner: finds the winner of one (spec, shape) in steps, so that other shapes can be measured
 // while this one's next candidates compile. It calls Explorer for the search and FinalRace for the
-// decision; both work on Trials and call nothing back. See tune_loop.hpp for the whole.
+// decision. Both work on Trials and call nothing back. For the whole see tune_loop.hpp.
 #pragma once
 
 #include <memory>
@@ -16,23 +16,23 @@ class ShapeTuner {
  public:
   ShapeTuner(TuneContext& context, const Problem& problem, std::shared_ptr<SearchSpaces> spaces);
 
-  // Goes on from what an earlier pass of the same tune found.
+  // Continues from the results of an earlier pass of the same tune.
   void resume(const ShapeReport& earlier);
   // Queues the candidates that this shape begins with, to be compiled when there is time.
   void compile_ahead();
-  // Makes one wave of the search and, after the last one, the final. True when there is more to do.
-  // `hints`: candidates that were good for other shapes.
+  // Makes one wave of the search and, after the last one, the final. Returns true if there is more
+  // to do. `hints`: candidates that were good for other shapes.
   bool step(const std::vector<TuneCandidate>& hints, double deadline);
-  // Tries what won at other shapes and was not tried here, after resume(). Only where one of them comes near the winner is there
-  // another final.
+  // Tries winners of other shapes that were not tried here, after resume(). Runs another final only
+  // if one of them is nearly as fast as the winner.
   void meet(const std::vector<TuneCandidate>& rivals, double deadline);
   // Times the top 3 and the default again; nothing else.
   void refresh(double deadline);
-  // Returns what was found. To be called last.
+  // Returns the results. Call it last.
   ShapeReport finish();
   // Repeats the final in `runs` fresh processes and stores nothing; see verify_winners.
   WinnerCheck verify(int runs);
-  // Fastest candidates known, best first.
+  // Returns the fastest known candidates, best first.
   std::vector<TuneCandidate> best_candidates(size_t count) {
     return trials_.best_candidates(count);
   }

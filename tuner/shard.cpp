@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From texts and schedulers' variables to shards; see shard.hpp.
+// Turns texts and schedulers' variables into shards; see shard.hpp.
 #include "tuner/shard.hpp"
 
 #include <fmt/format.h>
@@ -44,11 +44,11 @@ int number_in(const Lookup& variable, const char* name) {
   return *value;
 }
 
-// How a scheduler says which of how many a process is. first, step: of ids that do not count 0, 1,
-// 2; nullptr where they do.
+// The variables in which a scheduler gives a process its index and the number of processes. first,
+// step: for ids that do not count 0, 1, 2; nullptr if they do.
 struct Scheduler {
   const char* index;
-  const char* count;  // nullptr: it does not say
+  const char* count;  // nullptr: it does not give the number
   const char* first = nullptr;
   const char* step = nullptr;
 };
@@ -85,7 +85,8 @@ std::optional<Said> said_by(const Scheduler& scheduler, const std::string& text,
   return Said{scheduler.index, {index, *count}};
 }
 
-// One process of a job of one says nothing: a batch script under Slurm's array is such.
+// Returns the shard that the schedulers' variables give. A job of one process is ignored if another
+// variable says more: a batch script in a Slurm array is such a job.
 Shard from_schedulers(const std::string& text, std::optional<int> count, const Lookup& variable) {
   std::optional<Said> found;
   for (const Scheduler& scheduler : kSchedulers) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shard: the part of a workload that one of many workers tunes. Workers never talk: each is given
-// the same list, takes its part by a rule, and writes a store of its own; `attune db merge` joins
+// Shard: the part of a workload that one of many workers tunes. Workers do not communicate: each
+// gets the same list, takes its part by a rule, and writes its own store. `attune db merge` joins
 // the stores. Used by `attune tune --shard`.
 #pragma once
 
@@ -20,19 +20,19 @@ struct Shard {
   bool operator==(const Shard&) const = default;
 };
 
-// What a scheduler's variable says; nullopt where it is not set.
+// Returns the value of a variable; nullopt if it is not set.
 using Lookup = std::function<std::optional<std::string>(const char* name)>;
 
-// "3/8": the fourth of eight. "env": what the scheduler says (RANK and WORLD_SIZE of torchrun, Open
-// MPI, PMI, Slurm's arrays and tasks). "env/8": its index, where it does not say of how many
-// (JOB_COMPLETION_INDEX of Kubernetes). Throws kInvalidArgument with what came and what is accepted;
-// also where two schedulers say different things.
+// Parses a shard. "3/8": the fourth of eight. "env": from the scheduler's variables (RANK and
+// WORLD_SIZE of torchrun, Open MPI, PMI, Slurm's arrays and tasks). "env/8": its index, for a
+// scheduler that does not give the number of shards (JOB_COMPLETION_INDEX of Kubernetes). Throws
+// kInvalidArgument with the text and the valid forms; also if two schedulers contradict each other.
 Shard parse_shard(const std::string& text, const Lookup& variable);
 
-// The shard's part of the list, in the order of the list: the problems are ordered by digest, each
-// once, and dealt like cards, so parts differ by one problem at most. `replicate`: how many shards
-// get each problem; the shards that share one follow each other. Throws kInvalidArgument unless it
-// is 1 to shard.count.
+// Returns the shard's part of the list, in the list's order. The distinct problems are ordered by
+// digest and dealt in turn, so that parts differ by at most one problem. `replicate`: how many
+// shards get each problem; they have consecutive indices. Throws kInvalidArgument unless it is 1 to
+// shard.count.
 std::vector<Problem> problems_of_shard(const std::vector<Problem>& problems, const Shard& shard,
                                        int replicate);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing to the store behind the tune's back; see store_writer.hpp.
+// Writes to the store while the tune goes on; see store_writer.hpp.
 #include "tuner/store_writer.hpp"
 
 #include <chrono>
@@ -54,7 +54,7 @@ bool StoreWriter::stored_all() {
   return queue_.empty() && !refused_;
 }
 
-// Until the queue is empty, or an attempt that began after this call failed.
+// Waits until the queue is empty, or an attempt that began after this call has failed.
 void StoreWriter::drain(std::unique_lock<std::mutex>* lock) {
   wanted_ = attempts_ + (busy_ ? 2 : 1);
   changed_.notify_all();
@@ -81,9 +81,9 @@ void StoreWriter::work() {
   }
 }
 
-// The first write of the queue, with the lock given up meanwhile.
+// Runs the first write of the queue, and releases the lock during the write.
 void StoreWriter::attempt(std::unique_lock<std::mutex>* lock) {
-  const std::function<void(Store&)>& job = queue_.front();  // others only append
+  const std::function<void(Store&)>& job = queue_.front();  // other threads only append
   busy_ = true;
   lock->unlock();
   const Outcome outcome = run(job);

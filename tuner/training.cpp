@@ -10,7 +10,7 @@
 namespace attune {
 namespace {
 
-// What became of the options: whether any problem has gradients, and whether one took the dropout.
+// The effect of the options: whether any problem has gradients, and whether one took the dropout.
 struct Taken {
   bool training = false, dropout = false;
 };

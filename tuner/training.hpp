@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What training asks of the attention that a workload has: the forward, with dropout where there is some, and its gradients. Used by
+// Adds training to a workload: dropout in the forward pass, if asked for, and gradients. Used by
 // the option --training of the program.
 #pragma once
 
@@ -8,12 +8,14 @@
 namespace attune {
 
 struct Training {
-  float dropout = 0;  // of problems that have gradients, and of these, unless operands have 8 bits
-  bool deterministic = false;  // gradients of the same bits in every run
+  // for problems with gradients and their gradient problems; not for 8-bit operands
+  float dropout = 0;
+  bool deterministic = false;  // gradients have the same bits in every run
 };
 
-// Puts behind each problem that has gradients those of them (gradient_problems in generator/core/ops/attention_backward.hpp). Throws
-// kInvalidArgument where no problem has gradients, for a dropout that no problem takes, and for one that validate() refuses.
+// Adds the gradients' problems after each problem that has gradients (gradient_problems in
+// generator/core/ops/attention_backward.hpp). Throws kInvalidArgument if no problem has gradients,
+// for a dropout that no problem takes, and for a problem that validate() refuses.
 void add_training(const Training& training, Workload* workload);
 
 }  // namespace attune

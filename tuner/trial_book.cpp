@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trials of one key in memory and in the store; see trial_book.hpp.
+// Keeps the trials of one key in memory and in the store; see trial_book.hpp.
 #include "tuner/trial_book.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TrialBook: all trials of one (spec, shape) that count in this tune. Some come from the store; it
-// hands each new one to the store at once.
+// TrialBook: all trials of one (spec, shape) that count in this tune. Some come from the store. It
+// passes each new one to the store at once.
 #pragma once
 
 #include <functional>
@@ -16,26 +16,26 @@ namespace attune {
 
 class TrialBook {
  public:
-  // Loads trials of at least this effort that `counts` takes; failed ones are left out with
-  // `retry_failed`.
+  // Loads trials of at least this effort for which `counts` is true. Leaves out failed ones if
+  // `retry_failed` is set.
   TrialBook(StoreWriter& store, TuningKey key,
             const std::function<bool(const TrialRecord&)>& counts, Effort effort,
             bool retry_failed);
 
   const TuningKey& key() const { return key_; }
   void stop_storing() { storing_ = false; }
-  // Adds trials of this tune that the store may lack (there is none, or its disk is full).
+  // Adds trials of this tune that the store may lack (there is no store, or its disk is full).
   void recall(const std::vector<TrialRecord>& trials);
   const TrialRecord* find(const TuneCandidate& candidate, const ToolchainIdentity& toolchain) const;
-  // Leaves out the trials of earlier tunes whose times are noisy: they are measured anew.
+  // Drops the trials of earlier tunes with noisy times, so that they are measured again.
   void forget_noisy();
   void put(const TrialRecord& trial);
   void put_winner(const WinnerRecord& winner);
   void put_image(const TrialRecord& trial, const std::string& source_digest,
                  const KernelImage& image);
-  // The stored winner of this very key, whatever toolchain made it.
+  // Returns the stored winner of exactly this key, whatever toolchain made it.
   std::optional<WinnerRecord> stored_winner() const;
-  // Best first, failed last.
+  // Returns trials, best first, failed last.
   std::vector<TrialRecord> sorted() const;
 
  private:

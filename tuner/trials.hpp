@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trials: the candidates of one (spec, shape), what is known of each, and the way of one from
-// source to a loaded, checked kernel. What is learnt is written down at once (trial_book.hpp).
-// Explorer and FinalRace work on these; see shape_tuner.hpp.
+// Trials: the candidates of one (spec, shape), the results of each, and the steps from source to a
+// loaded, checked kernel. Results are recorded at once (trial_book.hpp). Used by Explorer and
+// FinalRace; see shape_tuner.hpp.
 #pragma once
 
 #include <deque>
@@ -21,15 +21,16 @@ struct Trial {
   int id = 0;
   TuneCandidate candidate;
   TrialRecord record;
-  double estimate_us = 0;  // 0 = never loaded here
-  double drift = 1;   // of the device, since it was timed: what takes 100 us now took 100 / drift
+  double estimate_us = 0;  // 0: never loaded here
+  double drift = 1;   // of the device since the timing: a time of 100 us now was 100 / drift then
   bool live = false;  // loaded, or to be loaded again when the backend opens the problem
   bool tried_now = false;
   std::shared_ptr<const Compiled> compiled;
 
   bool works() const { return record.status == TrialStatus::kOk; }  // as far as is known
   bool is_timed() const { return works() && record.timing.samples > 0; }
-  double explored_us() const { return drift * record.timing.median_us; }  // as of now
+  // at today's speed of the device
+  double explored_us() const { return drift * record.timing.median_us; }
 };
 using TrialList = std::vector<Trial*>;
 
@@ -48,41 +49,45 @@ class Trials {
   const TrialBook& book() const { return book_; }
   Effort effort() const { return effort_; }
   void set_effort(Effort effort) { effort_ = effort; }
-  int num_measured() const { return num_measured_; }  // in this run, failed ones included
-  int num_reused() const { return num_reused_; }      // taken from the book
+  int num_measured() const { return num_measured_; }  // in this run, including failed ones
+  int num_reused() const { return num_reused_; }      // from the book
 
-  // Registers a candidate once, with what the book knows of it.
+  // Registers a candidate once, with the book's data on it.
   Trial& add(const TuneCandidate& candidate);
-  // Adds all that the book knows: so an interrupted tune goes on exactly where it stopped.
+  // Adds all candidates of the book, so that an interrupted tune continues exactly where it
+  // stopped.
   void add_known();
-  // Those of `candidates` that no stored trial tells about.
+  // Returns the `candidates` without a stored trial.
   std::vector<TuneCandidate> unknown(std::vector<TuneCandidate> candidates) const;
-  Trial* default_trial() { return default_; }  // null before it was added
+  Trial* default_trial() { return default_; }  // null before it is added
   TrialList live();
   TrialList ranking();  // timed ones, fastest first
   std::vector<TuneCandidate> best_candidates(size_t count);
   std::set<std::string> texts() const;
-  // `raced` were timed again just now and took `factor` times as long as before. The others are
-  // reckoned to take so much longer too.
+  // Corrects for drift: `raced` were timed again just now and took `factor` times as long as
+  // before. The times of the others are scaled likewise.
   void drift(const TrialList& raced, double factor);
-  // By record, or by the estimate of what is loaded but not raced yet.
+  // Returns the best time, by record, or by the estimate for a kernel that is loaded but not raced
+  // yet.
   double best_us() const;
-  // Why nothing works: what the first failed for, and what to do where all failed in an earlier run.
+  // Returns the reason why nothing works: the first candidate's failure, and advice if all failed
+  // in an earlier run.
   std::string why_none() const;
 
-  // Has the backend measure this problem from now on. Loads what is live again where another
-  // problem was open meanwhile.
+  // Makes the backend measure this problem from now on. If another problem was open meanwhile, it
+  // loads the live kernels again.
   void open();
-  // Notes that nothing is loaded any more: the backend was restarted, or is given up.
+  // Marks all kernels as not loaded: the backend was restarted, or is given up.
   void unload();
-  // Waits for the compiled kernel until `until` (as of TuneContext::now), loads it and checks it.
+  // Waits for the compiled kernel until `until` (a time of TuneContext::now), then loads and checks
+  // it.
   Load make_live(Trial& trial, double until);
   void drop(Trial& trial);
-  // Returns the rounds made. Writes trials that fail down.
+  // Returns the rounds made. Records trials that fail.
   int race(Race* race, const TrialList& trials, int rounds);
-  // Makes a round whose samples nobody keeps; returns its clock.
+  // Makes a round and discards its samples; returns its clock.
   int warm_up(Race* race, const TrialList& trials);
-  // `created`: when its race ended; trials of one race share it.
+  // `created`: the time when its race ended. Trials of one race share it.
   void record_timing(Trial& trial, const Timing& timing, const std::string& created);
   void progress(const char* phase);
 
@@ -99,7 +104,7 @@ class Trials {
   const SearchTask task_;
   Effort effort_;
   TrialBook book_;
-  std::deque<Trial> trials_;        // by id; they keep their place
+  std::deque<Trial> trials_;        // by id; their addresses are stable
   std::map<std::string, int> ids_;  // by candidate text
   Trial* default_ = nullptr;
   int num_measured_ = 0, num_reused_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grouping problems by spec and sharing out the budget; see tune_loop.hpp.
+// Groups problems by spec and shares out the budget; see tune_loop.hpp.
 #include "tuner/tune_loop.hpp"
 
 #include <algorithm>
@@ -21,14 +21,15 @@ namespace {
 
 constexpr size_t kShapesInTurn = 6;
 constexpr size_t kHintsPerShape = 2;
-constexpr std::ptrdiff_t kHintingShapes = 2;  // on either side
-constexpr double kLeastPassSeconds = 1;  // a shape; less would go into opening it and its final
+constexpr std::ptrdiff_t kHintingShapes = 2;  // on each side
+// per shape; with less, there is only time to open it and for its final
+constexpr double kLeastPassSeconds = 1;
 
 double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Canonical problems of one spec, each shape once, in the order given.
+// The canonical problems of one spec, each shape once, in the order given.
 struct Group {
   KernelSpec spec;
   std::vector<Problem> problems;
@@ -50,8 +51,8 @@ std::vector<Group> group_by_spec(const std::vector<Problem>& problems) {
   return groups;
 }
 
-// Time left is shared among the shapes of a pass that are not done, by these weights: the first
-// shape of a spec pays for compiling.
+// Shares the remaining time among the unfinished shapes of a pass by weight. The first shape of a
+// spec has a larger weight, because it pays for compiling.
 class BudgetShares {
  public:
   BudgetShares(const std::vector<Group>& groups, const EffortPlan& plan, double budget_s) {
@@ -68,7 +69,7 @@ class BudgetShares {
     left_ = 0;
     for (size_t i = 0; i < weights_.size(); ++i) left_ += takes_part[i] ? weights_[i] : 0;
   }
-  // Of the next step of this shape; what it leaves is shared among those that are not done.
+  // Returns the deadline of this shape's next step. Unused time is shared among unfinished shapes.
   double deadline(size_t shape, double now, double end) const {
     return now + weights_[shape] / left_ * std::max(0.0, end - now);
   }
@@ -150,13 +151,14 @@ class TuneLoop {
     Problem problem;
     std::unique_ptr<ShapeTuner> tuner;  // while it is being tuned
     std::vector<TuneCandidate> hints;   // its best so far, for other shapes
-    std::vector<TuneCandidate> rivals;  // what won at other shapes and is still to be tried here
+    std::vector<TuneCandidate> rivals;  // winners of other shapes that are still to be tried here
     std::optional<ShapeReport> report;  // of the passes so far
   };
 
   double end() const { return began_ + shares_.total(); }
   bool budget_is_over() const { return options_.budget_s > 0 && now_() >= end(); }
-  // A budget that nobody gave is a guess: it ends no request that the limits of the backend allow.
+  // Returns the backend's patience. A default budget is only a guess: it must not end a request
+  // that is within the backend's limits.
   double patience_s() const {
     if (context_.stopped()) return 0;
     return options_.budget_s > 0 ? std::max(0.0, end() - now_()) + kGraceSeconds : INFINITY;
@@ -187,20 +189,20 @@ class TuneLoop {
     });
   }
 
-  // When all shapes of a spec are done, what they shared goes.
+  // Frees the shared data of a spec when all its shapes are done.
   void forget_if_done(const Group& group) {
     if (!is_done(group)) return;
     spaces_.erase(&group);
     pool_.forget(group.spec);
   }
 
-  // Several shapes are tuned at a time, a step of each in turn: one is measured while the next
-  // candidates of the others compile. On a CPU compiling would disturb the timing.
+  // Returns how many shapes are tuned in turn, a step each: one is measured while the next
+  // candidates of the others compile. On a CPU, compiling would disturb the timing.
   size_t num_in_turn() const {
     return target_.kind() == Target::kCpu || options_.refresh ? 1 : kShapesInTurn;
   }
 
-  // Every shape that is open gets its share of the time left.
+  // Gives each open shape its share of the remaining time.
   void pass(const std::vector<bool>& open) {
     shares_.begin_pass(open);
     std::deque<size_t> turn;
@@ -229,8 +231,9 @@ class TuneLoop {
       if (shapes_[current_].tuner) finish(current_);
   }
 
-  // Once a spec, when all its shapes have a winner: those that lack trials of others' winners, so that what a search came across at
-  // one shape and not at another decides nothing.
+  // Returns the shapes that have not tried the winners of others. Called once per spec, when all
+  // its shapes have a winner. Otherwise it would matter that the search met a config at one shape
+  // and not at another.
   std::vector<size_t> shapes_with_rivals(const Group& group) {
     if (options_.refresh || !is_done(group) || !has_met_.insert(&group).second) return {};
     std::vector<const WinnerRecord*> winners;
@@ -248,7 +251,7 @@ class TuneLoop {
     return found;
   }
 
-  // Winners of other shapes that `shape` knows nothing of and may be tried there.
+  // Returns winners of other shapes that may be tried at `shape` and have no trial there.
   std::vector<TuneCandidate> untried(const ShapeReport& shape,
                                      const std::vector<const WinnerRecord*>& winners) {
     const KernelSpec& spec = shape.winner->spec;
@@ -270,7 +273,7 @@ class TuneLoop {
     if (num_in_turn() > 1 && !shape->report) shape->tuner->compile_ahead();
   }
 
-  // True when the shape has more to do.
+  // Makes a step. Returns true if the shape has more to do.
   bool step(Shape* shape) {
     if (given_up_ || !shape->tuner) return false;
     const double deadline = shares_.deadline(current_, now_(), end());
@@ -289,7 +292,7 @@ class TuneLoop {
     return goes_on;
   }
 
-  // What is good for the nearest shapes of the same spec.
+  // Returns good candidates of the nearest shapes of the same spec.
   std::vector<TuneCandidate> hints_for(const Shape& shape) const {
     std::vector<TuneCandidate> hints;
     const auto first = static_cast<std::ptrdiff_t>(current_) - kHintingShapes;
@@ -324,7 +327,7 @@ class TuneLoop {
         "noisy: its times vary too much to tell kernels apart; a later tune measures it anew";
   }
 
-  // What an earlier pass knew, added to what a later one found; true when it is another winner.
+  // Adds an earlier pass's results to a later one's. Returns true if the winner is another one.
   static bool merge(ShapeReport* later, const ShapeReport& earlier) {
     const auto config = [](const ShapeReport& of) {
       return of.winner ? of.winner->config.to_text() : std::string();
@@ -359,7 +362,7 @@ class TuneLoop {
   TuneContext context_;
   std::vector<Shape> shapes_;
   std::map<const Group*, std::shared_ptr<SearchSpaces>> spaces_;  // of specs that are not done
-  std::set<const Group*> has_met_;  // whose shapes have tried each other's winners
+  std::set<const Group*> has_met_;  // groups whose shapes have tried each other's winners
   size_t current_ = 0;
   bool given_up_ = false;  // the budget ended while a measuring process did not answer
 };
@@ -379,7 +382,7 @@ std::vector<WinnerCheck> verify_winners(const TuneTarget& target, MeasureBackend
                                         const TuneOptions& options, int runs) {
   TuneOptions any_effort = options;
   any_effort.effort = Effort::kQuick;  // all stored trials count
-  any_effort.budget_s = 0;             // that is for tuning
+  any_effort.budget_s = 0;             // the budget applies to tuning only
   const std::vector<Group> groups = group_by_spec(problems);
   return TuneLoop(target, backend, store, any_effort, groups).verify(runs);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// tune: the loop over problems. Problems of one KernelSpec share their compiled kernels; each
-// (spec, shape) is tuned by a ShapeTuner (shape_tuner.hpp). Every trial is stored at once, so that
-// an interrupted tune goes on where it stopped.
+// tune: the loop over problems. Problems of one KernelSpec share their compiled kernels. A
+// ShapeTuner (shape_tuner.hpp) tunes each (spec, shape). Every trial is stored at once, so that an
+// interrupted tune continues where it stopped.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@
 
 namespace attune {
 
-// How timings of this version of the tuner are taken; part of every timing's identity.
+// Returns how this version of the tuner takes timings; part of each timing's identity.
 MeasurePolicy measure_policy();
 
-// How long a measuring process that does not answer outlasts a budget that the caller gave.
+// How much longer than a given budget a measuring process may stay silent.
 constexpr double kGraceSeconds = 5;
 
 struct Progress {
@@ -29,8 +29,8 @@ struct Progress {
   size_t num_shapes = 0;
   Problem problem;
   std::string phase;   // "compiling", "checking", "timing", "final"
-  int tried = 0;       // candidates measured or failed so far, this shape
-  double best_us = 0;  // 0 = none yet
+  int tried = 0;       // candidates measured or failed so far, for this shape
+  double best_us = 0;  // 0: none yet
   double default_us = 0;
   std::string best;      // its config
   double elapsed_s = 0;  // of the whole tune
@@ -41,49 +41,50 @@ struct ShapeReport;
 
 struct TuneOptions {
   Effort effort = Effort::kNormal;
-  // Wall clock for all problems, compiling included; 0 = what the effort level allows. What one
-  // shape leaves is given to those that were not searched to the end.
+  // Wall clock for all problems, including compiling; 0: the effort level decides. Shapes whose
+  // search is incomplete get the time that others leave.
   double budget_s = 0;
   uint64_t seed = 1;
-  bool refresh = false;          // re-time the top 3 and the default of what is tuned already
-  bool retry_failed = false;     // failed trials of an earlier tune are tried again
-  int compile_threads = 0;       // 0 = by the machine
-  std::function<bool()> stop{};  // Ctrl-C: asked often, keeps everything measured
+  bool refresh = false;          // time the top 3 and the default of tuned problems again
+  bool retry_failed = false;     // try failed trials of an earlier tune again
+  int compile_threads = 0;       // 0: by the machine
+  std::function<bool()> stop{};  // Ctrl-C: called often; measured results are kept
   std::function<void(const Progress&)> progress{};
-  // After each shape, and again when a later pass found it another winner; `shape` from 0.
+  // Called after each shape, and again if a later pass finds another winner; `shape` is from 0.
   std::function<void(const ShapeReport&, size_t shape, size_t num_shapes)> finished{};
-  std::function<double()> now{};  // seconds, monotonic; tests give their own
-  TuneTrace* trace = nullptr;     // gets what was done when; outlives the tune
+  std::function<double()> now{};  // seconds, monotonic; tests replace it
+  TuneTrace* trace = nullptr;     // records when things were done; must outlive the tune
 };
 
 struct ShapeReport {
   Problem problem;
-  std::optional<WinnerRecord> winner;  // none when interrupted, or when nothing works
+  std::optional<WinnerRecord> winner;  // none if interrupted, or if nothing works
   std::vector<TrialRecord> trials;     // best first, failed last
-  int measured = 0;                    // tried in this run, failed ones included
-  int reused = 0;                      // taken from the store
-  bool complete = false;               // the search came to its end within budget
+  int measured = 0;                    // tried in this run, including failed ones
+  int reused = 0;                      // from the store
+  bool complete = false;               // the search ended within the budget
   bool already_tuned = false;
-  std::string note;  // what a reader should know: stale driver, budget ran out, why nothing works
-  std::optional<ErrorCode> error;  // of what ended it: the device or the measuring process
+  std::string note;  // for the reader: stale driver, budget ended, why nothing works
+  // the error that ended it: of the device or the measuring process
+  std::optional<ErrorCode> error;
   double seconds = 0;
 };
 
 struct TuneReport {
   std::vector<ShapeReport> shapes;
   bool interrupted = false;
-  bool stored = true;  // false when rows could not be written; the reason is in the log
+  bool stored = true;  // false if rows could not be written; the log has the reason
   int compiled = 0;
   double seconds = 0;
   double budget_s = 0;
 };
 
-// `store` may be null: nothing is kept. Throws Error when the device, the compiler or the oracle is
-// missing altogether.
+// Tunes the problems. `store` may be null: nothing is kept. Throws Error if the device, the
+// compiler or the oracle is missing.
 TuneReport tune(const TuneTarget& target, MeasureBackend& backend, Store* store,
                 const std::vector<Problem>& problems, const TuneOptions& options);
 
-// How well a stored winner stands when its final is repeated in fresh processes.
+// How reliable a stored winner is: its final is repeated in fresh processes.
 struct WinnerCheck {
   Problem problem;
   std::optional<WinnerRecord> winner;
@@ -95,7 +96,7 @@ struct WinnerCheck {
   std::string note;
 };
 
-// The winner, the default and the best of the rest, `runs` times each; nothing is stored.
+// Times the winner, the default and the best of the rest, `runs` times each. Stores nothing.
 std::vector<WinnerCheck> verify_winners(const TuneTarget& target, MeasureBackend& backend,
                                         Store* store, const std::vector<Problem>& problems,
                                         const TuneOptions& options, int runs);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TuneTarget: what the tuner knows of the machine it tunes for, except how to measure
-// (backend.hpp): which families serve a spec, and how their kernels are made. DeviceTarget is the
-// real one; tests script their own.
+// TuneTarget: the machine for which the tuner works, except for measuring (backend.hpp): which
+// families serve a spec, and how their kernels are made. DeviceTarget is the real one; tests script
+// their own.
 #pragma once
 
 #include <map>
@@ -23,23 +23,24 @@ class TuneTarget {
   virtual Target kind() const = 0;
   virtual const DeviceIdentity& identity() const = 0;
   virtual const DeviceFacts& facts() const = 0;
-  // Families that serve the spec here, best first, the reference left out: it is the oracle, never
-  // a candidate.
+  // Returns the families that serve the spec here, best first, without the reference: it is the
+  // oracle, never a candidate.
   virtual std::vector<Family> families(const KernelSpec& spec) const = 0;
   virtual ToolchainIdentity toolchain(const Family& family) const = 0;
-  // Of the candidate's source (renderer.hpp): what its image is stored under.
+  // Returns the digest of the candidate's source (renderer.hpp), which identifies its image in the
+  // store.
   virtual std::string source_digest(const KernelSpec& spec,
                                     const TuneCandidate& candidate) const = 0;
-  // Thread-safe. Throws Error (kCompile) with the compiler's words.
+  // Compiles a candidate. Thread-safe. Throws Error (kCompile) with the compiler's messages.
   virtual KernelImage make(const KernelSpec& spec, const TuneCandidate& candidate) const = 0;
-  // The oracle for this spec: a candidate of the reference template; nullopt when nothing
+  // Returns the oracle for this spec, a candidate of the reference template; nullopt if nothing
   // independent serves it.
   virtual std::optional<TuneCandidate> reference(const KernelSpec& spec) const = 0;
 };
 
 class DeviceTarget : public TuneTarget {
  public:
-  // With `only`, no other family takes part: how one family is held against its peers.
+  // With `only`, no other family takes part: used to compare one family with its peers.
   explicit DeviceTarget(std::shared_ptr<const Device> device, const KernelTemplate* only = nullptr)
       : device_(std::move(device)), identity_(device_->identity()), only_(only) {
     identity_.conditions = device_->conditions();
@@ -58,7 +59,7 @@ class DeviceTarget : public TuneTarget {
   std::shared_ptr<const Device> device_;
   DeviceIdentity identity_;  // with the conditions at the start
   const KernelTemplate* only_;
-  mutable std::mutex mutex_;  // toolchains_, made at the first question
+  mutable std::mutex mutex_;  // guards toolchains_, which are made on first use
   mutable std::map<std::pair<const KernelTemplate*, std::string>, ToolchainIdentity> toolchains_;
 };
 

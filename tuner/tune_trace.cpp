@@ -29,7 +29,7 @@ std::string TuneTrace::json() const {
   using Json = nlohmann::ordered_json;
   const std::lock_guard lock(mutex_);
   Json events = Json::array();
-  std::map<int, bool> compiles;  // threads
+  std::map<int, bool> compiles;  // by thread
   for (const Event& event : events_) compiles[event.thread] |= event.kind == "compile";
   for (const auto& [thread, is_compiler] : compiles)
     events.push_back({{"name", "thread_name"},
@@ -43,7 +43,8 @@ std::string TuneTrace::json() const {
                    [](const Event* a, const Event* b) { return a->begin < b->begin; });
   for (const Event* event : order) {
     Json arguments = Json::object();
-    for (const auto& [key, value] : event->arguments) {  // several of one key are a list
+    // several arguments with one key form a list
+    for (const auto& [key, value] : event->arguments) {
       if (!arguments.contains(key))
         arguments[key] = value;
       else if (arguments[key].is_array())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TuneTrace: when a tune did what, as a file for Perfetto or chrome://tracing (the trace event format's complete events). Who takes part
-// opens a TraceSpan; without a trace it costs a test of a pointer.
+// TuneTrace: records when a tune did what, as a file for Perfetto or chrome://tracing (complete
+// events of the trace event format). Each participant opens a TraceSpan; without a trace, that only
+// tests a pointer.
 #pragma once
 
 #include <chrono>
@@ -19,10 +20,11 @@ class TuneTrace {
   using Clock = std::chrono::steady_clock;
   using Arguments = std::vector<std::pair<std::string, std::string>>;
 
-  // `kind` is what a viewer colours by: "compile", "check", "time", "final", "shape".
+  // `kind` chooses the colour in a viewer: "compile", "check", "time", "final", "shape".
   void add(std::string kind, std::string name, Clock::time_point begin, Clock::time_point end,
            Arguments arguments);
-  // One JSON object, events in the order of their beginning. Threads are numbered as they came.
+  // Returns one JSON object with events in the order of their beginning. Threads are numbered in
+  // order of appearance.
   std::string json() const;
 
  private:
@@ -39,7 +41,7 @@ class TuneTrace {
   std::vector<Event> events_;
 };
 
-// From here to the end of its scope, on this thread.
+// An event from here to the end of its scope, on this thread.
 class TraceSpan {
  public:
   TraceSpan(TuneTrace* trace, const char* kind) : trace_(trace), kind_(kind) {

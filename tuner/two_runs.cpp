@@ -12,14 +12,14 @@
 namespace attune {
 namespace {
 
-constexpr int64_t kMostBytes = 16 << 20;      // of a tensor
-constexpr int kStaleBytes[2] = {0xff, 0x3c};  // NaN of every float type, and a small number
+constexpr int64_t kMostBytes = 16 << 20;      // per tensor
+constexpr int kStaleBytes[2] = {0xff, 0x3c};  // NaN in every float type, and a small number
 
 int64_t elements_of(const OperandSpec& tensor) {
   return tensor.empty() ? 0 : contiguous_view(tensor).batch_stride * tensor.batch;
 }
 
-// What a run writes, in the order of the operands.
+// Returns the operands that a run writes.
 OperandList results_of(const Problem& problem) {
   OperandList results;
   for (const OperandSpec& operand : operands_of(problem))
@@ -34,7 +34,7 @@ void fill_sums(const Device& device, const OperandList& results, const Operands&
                   elements_of(tensor) * dtype_bytes(tensor.dtype), nullptr);
 }
 
-// Rows may be longer than what stands in them: nobody writes the rest.
+// Clears the unwritten rest of rows that are longer than their contents.
 void clear_padding(const OperandSpec& tensor, std::string* bytes) {
   const auto size = static_cast<size_t>(dtype_bytes(tensor.dtype));
   const size_t line = static_cast<size_t>(contiguous_view(tensor).head_stride) * size;
@@ -52,7 +52,7 @@ std::string bytes_of(const Device& device, const OperandSpec& tensor, const Oper
   return bytes;
 }
 
-// The bits as they are read, highest first.
+// Returns an element's bits as they are read, highest first.
 std::string element_text(const OperandSpec& tensor, const std::string& bytes, int64_t index) {
   std::string bits;
   const int64_t size = dtype_bytes(tensor.dtype);
@@ -64,7 +64,7 @@ std::string element_text(const OperandSpec& tensor, const std::string& bytes, in
 
 std::optional<std::string> difference(const OperandSpec& tensor, const std::string& first,
                                       const std::string& second) {
-  if (first == second) return std::nullopt;  // many bytes at a time
+  if (first == second) return std::nullopt;  // compares many bytes at a time
   const auto at = std::mismatch(first.begin(), first.end(), second.begin()).first - first.begin();
   const OperandView view = contiguous_view(tensor);
   const int64_t index = at / dtype_bytes(tensor.dtype), in_batch = index % view.batch_stride;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comparing results with what is expected; see verify.hpp.
+// Compares results with expected ones; see verify.hpp.
 #include "tuner/verify.hpp"
 
 #include <fmt/format.h>
@@ -11,11 +11,12 @@ namespace attune {
 namespace {
 
 constexpr double kTiny = 1e-12;          // rows that are all zero have no RMS
-constexpr double kTinyOfFp16 = 0x1p-24;  // below its least number there is none
+constexpr double kTinyOfFp16 = 0x1p-24;  // fp16 has no numbers below it
 constexpr double kMostOfFp16 = 65504;
 constexpr double kLseAllowed = 2e-3;
-constexpr double kKeptOfTerms = 1.0 / 32;  // a sum of 1000 terms of random signs keeps so much
-constexpr double kRoundingMoves = 0.05;    // of one row's O: two deviations of P's rounding
+// a sum of 1000 terms with random signs keeps about this part
+constexpr double kKeptOfTerms = 1.0 / 32;
+constexpr double kRoundingMoves = 0.05;  // of one row's O: two standard deviations of P's rounding
 
 double unit_of(Dtype dtype) {
   switch (dtype) {
@@ -34,7 +35,7 @@ double unit_of(Dtype dtype) {
   return std::ldexp(1.0, -17);
 }
 
-// Products of tf32: of fp32 operands in the mode fast, other than on a CPU.
+// True if products are tf32: for fp32 operands in the mode fast, except on a CPU.
 bool takes_tf32(const Problem& problem, Weights weights) {
   return problem.dtype_q == Dtype::kFp32 && problem.fp8.accuracy == Accuracy::kFast &&
          weights == Weights::kAsOperands;
@@ -98,7 +99,7 @@ void Comparison::add_row(const float* want, const float* got, int count, const R
         std::isinf(got[i]) && (got[i] < 0) == (want[i] < 0) && std::fabs(want[i]) + allowed > most_;
     const double ratio = is_beyond               ? 0
                          : std::isfinite(got[i]) ? error / allowed
-                                                 : INFINITY;  // poison that was not written over
+                                                 : INFINITY;  // poison that was not overwritten
     if (ratio > max_)
       blame(ratio, fmt::format("{}, element {} is {}, expected {} within {:.3g}", place_text(place),
                                i, got[i], want[i], allowed));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verify: how much a kernel's result may differ from what its oracle (tuner/oracles/) expects. What
-// is allowed, and why: TOLERANCES.md.
+// Verify: how much a kernel's result may differ from its oracle's (tuner/oracles/). For the limits
+// and their reasons see TOLERANCES.md.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +12,32 @@
 
 namespace attune {
 
-// Relative to what is allowed: above 1 is wrong.
+// Errors relative to the allowed ones: above 1 is wrong.
 struct CheckError {
   double max = 0;
   double mean = 0;
   std::optional<std::string> wrong;  // a sentence
 };
 
-// Where a row stands, for messages.
+// The place of a row, for messages.
 struct RowPlace {
   int64_t batch = 0, row = 0, head = 0;
 };
 
-// How a kernel keeps P. On CPUs P is fp32 whatever the operands are, so 8-bit kernels are held to
-// what 16-bit ones are: the rounding of O.
+// The type in which a kernel keeps P. On CPUs P is fp32 for all operands, so 8-bit kernels must
+// meet the limits of 16-bit ones: the rounding of O.
 enum class Weights { kAsOperands, kFp32 };
 inline Weights weights_on(Target target) {
   return target == Target::kCpu ? Weights::kFp32 : Weights::kAsOperands;
 }
 
-// The part of O that an 8-bit kernel with narrow P may lose where V has a mean.
+// Returns the part of O that an 8-bit kernel with narrow P may lose if V has a mean.
 inline double allowed_loss(const Problem& problem) {
   if (problem.fp8.accuracy == Accuracy::kAccurate) return 0.015;
   return 0.015 + 0x1p-11 / 32 * static_cast<double>(problem.seqlen_kv);
 }
 
-// Gathers how much of O is lost.
+// Measures how much of O is lost.
 class LossComparison {
  public:
   template <class Real>
@@ -49,7 +49,7 @@ class LossComparison {
     }
   }
   double loss() const { return square_ > 0 ? 1 - product_ / square_ : 0; }
-  // A sentence where the loss is more than allowed, to either side, or is no number.
+  // Returns a sentence if the loss is more than allowed, in either direction, or NaN.
   std::optional<std::string> wrong(const Problem& problem,
                                    Weights weights = Weights::kAsOperands) const;
 
@@ -57,11 +57,11 @@ class LossComparison {
   double product_ = 0, square_ = 0, rows_ = 0;
 };
 
-// Gathers the comparison of one result.
+// Compares one result, row by row.
 class Comparison {
  public:
   explicit Comparison(const Problem& problem, Weights weights = Weights::kAsOperands);
-  // `terms`: RMS of what the row would be if no term of its sums had cancelled another; 0 where that is not known.
+  // `terms`: RMS of the row if no term of its sums had cancelled another; 0 if not known.
   void add_row(const float* want, const float* got, int count, const RowPlace& place,
                double terms = 0);
   void add_lse(float want, float got, const RowPlace& place);
@@ -71,8 +71,8 @@ class Comparison {
   void blame(double ratio, const std::string& sentence);
 
   double unit_;
-  double least_;  // what is allowed where all is 0
-  double most_;   // beyond it the result's type has no numbers
+  double least_;  // allowed error if all values are 0
+  double most_;   // the result's type has no numbers beyond it
   double rms_factor_, mean_factor_;
   double max_ = 0;
   double sum_error_ = 0;

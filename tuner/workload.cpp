@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From models, texts and captures to lists of problems; see workload.hpp.
+// Turns models, texts and captures into lists of problems; see workload.hpp.
 #include "tuner/workload.hpp"
 
 #include <fmt/format.h>
@@ -22,10 +22,11 @@ namespace {
 
 struct BatchAndLength {
   int64_t batch;
-  int64_t seqlen;  // 0 = as the model fixes it
+  int64_t seqlen;  // 0: the model's fixed length
 };
 
-// Shapes that serving and training of such models meet; on a CPU, what it does within a second.
+// Returns shapes that are common in serving and training of such models; on a CPU, shapes that it
+// computes within a second.
 std::vector<BatchAndLength> default_shapes(Lengths lengths, Target target) {
   const bool cpu = target == Target::kCpu;
   switch (lengths) {
@@ -50,7 +51,8 @@ std::vector<BatchAndLength> default_shapes(Lengths lengths, Target target) {
   return {{2, 0}, {8, 0}};  // with and without its unconditional half, one and four images
 }
 
-// Those that the layer's positions hold; a layer that holds none of them has its longest.
+// Returns the default shapes that fit the layer's positions; if none fits, shapes of the largest
+// length.
 std::vector<BatchAndLength> shapes_that_fit(const AttentionLayer& layer, Target target) {
   std::vector<BatchAndLength> shapes = default_shapes(layer.lengths, target);
   if (layer.max_seqlen == 0) return shapes;
@@ -76,8 +78,8 @@ std::vector<BatchAndLength> chosen_shapes(const AttentionLayer& layer, const Sha
 
 bool is_fixed(const AttentionLayer& layer) { return layer.fixed_seqlen_q > 0; }
 
-// Lengths that a model fixes stay, unless it fixes all of them: then other images are asked for.
-// The keys of a cross-attention stay in any case.
+// Sets lengths. Lengths that a model fixes stay, unless it fixes all of them: then --seqlen asks
+// for other images. The keys of a cross-attention always stay.
 void set_lengths(const AttentionLayer& layer, const BatchAndLength& shape, bool all_fixed,
                  Problem* problem) {
   const int64_t seqlen = shape.seqlen;
@@ -94,8 +96,8 @@ void set_lengths(const AttentionLayer& layer, const BatchAndLength& shape, bool 
   problem->seqlen_kv = keys_keep ? layer.fixed_seqlen_kv : seqlen;
 }
 
-// `dtype` for q, k, v and, unless it has 8 bits, o; then o has the 16 bits of what the problem was
-// before. An op that writes 8 bits keeps what it writes.
+// Sets `dtype` for q, k, v and, unless it has 8 bits, o. With 8 bits, o keeps a 16-bit type. An op
+// that writes 8 bits keeps its output type.
 void set_dtype(Problem* problem, Dtype dtype) {
   if (!is_8_bit(problem->dtype_o)) {
     if (!is_8_bit(dtype)) {
@@ -105,14 +107,14 @@ void set_dtype(Problem* problem, Dtype dtype) {
       problem->dtype_o = Dtype::kBf16;
     }
   }
-  // A cache of 8 bits under wider rows stays one.
+  // An 8-bit cache under wider rows stays 8-bit.
   const bool keeps_cache =
       problem->dtype_kv != problem->dtype_q && !is_8_bit(dtype) && !is_8_bit(problem->dtype_q);
   problem->dtype_q = dtype;
   if (!keeps_cache) problem->dtype_kv = dtype;
 }
 
-// What the choice's options say, on a problem that has them.
+// Applies the choice's options to a problem that has them.
 void set_fp8_options(Problem* problem, const ShapeChoice& choice) {
   const Fp8Options plain, &chosen = choice.fp8;
   const bool says_accuracy = choice.says_accuracy || chosen.accuracy != plain.accuracy;
@@ -126,7 +128,8 @@ void set_fp8_options(Problem* problem, const ShapeChoice& choice) {
   if (chosen.scale_block_kv != 0) problem->fp8.scale_block_kv = chosen.scale_block_kv;
 }
 
-// GPU kernels serve 16-bit types; models stored in fp32 run there in fp16.
+// Returns the dtypes to tune. GPU kernels serve 16-bit types, so models stored in fp32 run there in
+// fp16.
 std::vector<Dtype> chosen_dtypes(const ModelConfig& model, const ShapeChoice& choice, Target target,
                                  std::vector<std::string>* notes) {
   if (!choice.dtypes.empty()) return choice.dtypes;
@@ -138,7 +141,7 @@ std::vector<Dtype> chosen_dtypes(const ModelConfig& model, const ShapeChoice& ch
   return {Dtype::kFp16};
 }
 
-// What a batch of several lengths asks for is an option, and it is another kernel.
+// Notes that padding needs --padded, because a batch with several lengths uses another kernel.
 void note_padding(const ModelConfig& model, const ShapeChoice& choice,
                   std::vector<std::string>* notes) {
   const bool here = std::any_of(model.layers.begin(), model.layers.end(),
@@ -175,7 +178,7 @@ std::string program_text(const nlohmann::json& json, const char* field) {
   return json.at(field).get<std::string>();
 }
 
-// Of a line of captures, which may be cut in the middle.
+// Parses a line of captures, which may have been cut in the middle.
 nlohmann::json captured_json(const std::string& line) {
   try {
     return parse_json<nlohmann::json>(line);
@@ -186,7 +189,7 @@ nlohmann::json captured_json(const std::string& line) {
   }
 }
 
-// "captured.jsonl, line 3: ..." around what parse throws.
+// Parses a captured problem. Errors begin with "captured.jsonl, line 3: ...".
 Problem captured_problem(const std::string& line, const std::string& where) {
   try {
     const nlohmann::json json = captured_json(line);

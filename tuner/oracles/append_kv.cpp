@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See append_kv.hpp. It states for itself where rows go and what turning does. Kernels are launched twice: with lengths and tables, and with
-// positions and places of rows.
+// See append_kv.hpp. The oracle computes destinations of rows and rotation by itself. It launches
+// kernels twice: with lengths and tables, and with positions and destinations of rows.
 #include "tuner/oracles/append_kv.hpp"
 
 #include <fmt/format.h>
@@ -19,16 +19,16 @@
 namespace attune {
 namespace {
 
-// A row of a call: which one, where it stands, where it goes (page below 0: nowhere).
+// A row of a call: its index, its position, and its destination (page below 0: none).
 struct Row {
   int64_t batch, row, position, page, key;
 };
 
 struct Value {
-  double want, magnitude;  // of the largest number that was added or taken away
+  double want, magnitude;  // magnitude: of the largest number that was added or subtracted
 };
 
-// Between neighbours of the type about this value.
+// Returns the distance between neighbours of the type near this value.
 double spacing(Dtype dtype, double value) {
   const auto [mantissa, least] = dtype == Dtype::kFp32   ? std::pair{23, -126}
                                  : dtype == Dtype::kBf16 ? std::pair{7, -126}
@@ -107,7 +107,8 @@ class AppendExpectation final : public Expectation {
     return rows;
   }
 
-  // Rows in places of their own, in disorder; every fifth nowhere. Packed rows are as many as there may be.
+  // Checks rows with explicit destinations, in random order; every fifth has none. Uses as many
+  // packed rows as possible.
   void check_places(const std::function<void(const Operands&)>& launch) {
     const int64_t places = pages_of_cache(problem_) * page_rows();
     const int64_t count = problem_.batch * problem_.seqlen_q;
@@ -153,7 +154,7 @@ class AppendExpectation final : public Expectation {
            row.position < problem_.seqlen_kv;
   }
 
-  // Column `i` of a row of k or q, turned.
+  // Returns column `i` of a row of k or q, rotated.
   Value turned(const float* row, int64_t position, int i) const {
     const int columns = turned_columns(problem_, problem_.head_dim_qk), pairs = columns / 2;
     if (i >= columns) return {static_cast<double>(row[i]), 0};
@@ -179,7 +180,7 @@ class AppendExpectation final : public Expectation {
                          [&](const OperandSpec& operand) { return operand.role == role; });
   }
 
-  // Page by page, with all that no row went to.
+  // Compares the cache page by page, including all places that no row was written to.
   void compare_cache(const Operands& operands, const std::vector<Row>& rows, Role role,
                      Role of_rows, Role factors) {
     const OperandSpec& cache = spec_of_role(role);
@@ -218,7 +219,8 @@ class AppendExpectation final : public Expectation {
     }
   }
 
-  // What the row was divided by; one that the kernel made is that of the largest magnitude, but for roundings.
+  // Returns the factor that the row was divided by. A factor made by the kernel must follow from
+  // the row's largest magnitude, except for rounding.
   double factor_of(const Operands& operands, Role role, const Row& row, int head,
                    const std::vector<Value>& values) {
     if (!is_8_bit(problem_.dtype_kv)) return 1.0;
@@ -261,7 +263,7 @@ class AppendExpectation final : public Expectation {
     }
   }
 
-  // Half a step of the type, and the rounding of fp32 products.
+  // Adds one comparison. Allows half a step of the type, and the rounding of fp32 products.
   void add(const char* name, Dtype dtype, Value value, float got, const Row& row, int head,
            int column) {
     const double largest = is_8_bit(dtype) ? static_cast<double>(largest_code_value(dtype))

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What op append_kv must leave in the cache and in o: float64, on the host, all rows of all heads, and nothing anywhere else.
+// The oracle of op append_kv: the expected cache and o, in float64 on the host, for all rows of all
+// heads. Nothing else may be written.
 #pragma once
 
 #include "tuner/oracles/oracle.hpp"

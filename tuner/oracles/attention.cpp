@@ -13,10 +13,10 @@
 namespace attune {
 namespace {
 
-constexpr float kMean = 1;  // of the other V of 8 bits
+constexpr float kMean = 1;  // the mean of V in the extra check for 8 bits
 
-// One output of the reference on one region: [batch, rows, heads, columns], or of row sums [batch,
-// heads, rows].
+// One output of the reference on one region: [batch, rows, heads, columns], or [batch, heads, rows]
+// for row sums.
 struct ExpectedOutput {
   Role role;
   std::vector<float> values;
@@ -108,7 +108,7 @@ class AttentionExpectation final : public Expectation {
     return expected;
   }
 
-  // A region stands in the whole problem, as its score program sees it.
+  // Returns score operands with which a region gets its positions in the whole problem.
   ScoreOperands scores_of(const CheckRegion& region) const {
     ScoreOperands scores = bench_.inputs.scores();
     const std::vector<CaptureSpec> captures = captures_of(problem_);
@@ -122,7 +122,7 @@ class AttentionExpectation final : public Expectation {
     return scores;
   }
 
-  // Factors of q as the reference takes them: for each kSliceRows rows of the region.
+  // Returns factors of q in the form of the reference: one for each kSliceRows rows of the region.
   DeviceMemory q_factors_of(const Problem& part, const CheckRegion& region, ScaleView* view) const {
     const int block = problem_.fp8.scale_block_q;
     const int64_t first_head = int64_t{region.kv_head_begin} * ratio_;
@@ -149,7 +149,7 @@ class AttentionExpectation final : public Expectation {
                 "the reference wrote an output that the problem does not have");
   }
 
-  // Calls `row(want, got, columns, place)` with each row of a tensor.
+  // Calls `row(want, got, columns, place)` for each row of a tensor.
   template <class Row>
   void visit_tensor(const CheckRegion& region, const ExpectedOutput& expected,
                     const Operands& operands, const Row& row) const {
@@ -218,8 +218,8 @@ class AttentionExpectation final : public Expectation {
   const int ratio_;
   const OperandList operands_;
   std::vector<Expected> expected_;
-  std::optional<OperandView> v_with_mean_;  // where the problem has 8-bit operands
-  Expected expected_sums_;                  // of it
+  std::optional<OperandView> v_with_mean_;  // set if the problem has 8-bit operands
+  Expected expected_sums_;                  // for v_with_mean_
 };
 
 class AttentionOracle final : public Oracle {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle of op prefill: the reference template on the same device, with fp32 output. 8-bit kernels
-// are also held against a V with a mean, whose sums have one sign. verify.hpp says what is allowed.
+// The oracle of op prefill: the reference template on the same device, with fp32 output. 8-bit
+// kernels are also checked with a V that has a mean, so that its sums have one sign. For the
+// allowed errors see verify.hpp.
 #pragma once
 
 #include "tuner/oracles/oracle.hpp"

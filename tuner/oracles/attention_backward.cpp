@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See attention_backward.hpp; formulas as in generator/core/ops/attention_backward.cpp. o and lse need not be a forward's: each gradient
-// is a function of what it is given.
+// See attention_backward.hpp; for the formulas see generator/core/ops/attention_backward.cpp. o and
+// lse need not come from a forward pass: each gradient is a function of its inputs.
 #include "tuner/oracles/attention_backward.hpp"
 
 #include <cmath>
@@ -12,14 +12,14 @@
 namespace attune {
 namespace {
 
-constexpr double kMostFlops =
-    4e8;  // of the host, whole; beyond it some rows and keys are looked at
+// The host computes smaller problems whole; for larger ones it checks some rows and keys.
+constexpr double kMostFlops = 4e8;
 
 void add(double factor, const double* row, std::vector<double>* sum) {
   for (size_t i = 0; i < sum->size(); ++i) (*sum)[i] += factor * row[i];
 }
 
-// A gradient's row, and what it would be if no term had cancelled another.
+// A gradient's row, and its size if no term had cancelled another.
 struct Sums {
   std::vector<double> values, terms;
 
@@ -42,7 +42,7 @@ struct ExpectedRow {
   Role role;
   RowPlace place;
   std::vector<float> values;
-  double terms = 0;  // RMS
+  double terms = 0;  // RMS of the terms
 };
 
 class GradientExpectation final : public Expectation {
@@ -63,7 +63,7 @@ class GradientExpectation final : public Expectation {
 
   CheckError check(const std::function<void(const Operands&)>& launch) override {
     const Operands operands = bench_.inputs.poisoned();
-    // What is added to begins at 0; added twice it is twice as much.
+    // Gradients that are added to begin at 0. If they are added twice, they must be twice as large.
     for (const OperandSpec& gradient : operands_of(problem_))
       if (gradient.added_to)
         bench_.device.fill(

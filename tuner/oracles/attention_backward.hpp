@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the gradients of attention must be: float64 on the host from the definition, of some rows and keys where all are too many.
+// The oracle of the gradients of attention: float64 on the host, from the definition. For large
+// problems it checks only some rows and keys.
 #pragma once
 
 #include "tuner/oracles/oracle.hpp"

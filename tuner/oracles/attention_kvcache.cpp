@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See attention_kvcache.hpp. It states for itself which keys a row sees.
+// See attention_kvcache.hpp. The oracle decides by itself which keys a row sees.
 #include "tuner/oracles/attention_kvcache.hpp"
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 namespace attune {
 namespace {
 
-constexpr double kMostFlops = 4e8;  // of the host
+constexpr double kMostFlops = 4e8;  // on the host
 constexpr int64_t kFewestRequests = 4, kFewestRows = 6;
 
 struct ExpectedRow {
-  RowPlace place;  // of o: batch entry, row, head
+  RowPlace place;  // in o: batch entry, row, head
   std::vector<float> values;
   float lse;
 };
@@ -56,7 +56,7 @@ class CacheExpectation final : public Expectation {
   }
 
  private:
-  // [keys, heads, columns] of a request, and the factors of [keys, heads].
+  // A request's [keys, heads, columns], and the factors [keys, heads].
   struct Rows {
     std::vector<float> values;
     int64_t heads, columns;
@@ -74,7 +74,7 @@ class CacheExpectation final : public Expectation {
                          [&](const OperandSpec& operand) { return operand.role == role; });
   }
 
-  // All, or the first ones, which are of every kind, and the last.
+  // Returns all requests, or the first ones, which cover all kinds, and the last.
   std::vector<int64_t> requests() const {
     const double each = useful_flops(problem_) / static_cast<double>(problem_.batch);
     const auto room = static_cast<int64_t>(kMostFlops / std::max(each, 1.0));
@@ -139,7 +139,8 @@ class CacheExpectation final : public Expectation {
                    {batch, first + row, head});
   }
 
-  // All, or the first, the last and some between, of which no two stand alike in tiles.
+  // Returns all rows, or the first, the last and some between them. The chosen rows are at
+  // different places in their tiles.
   std::vector<int64_t> rows_of(int64_t rows, int64_t length) const {
     const double each = 2.0 * (problem_.head_dim_qk + problem_.head_dim_v) *
                         static_cast<double>(length) * problem_.num_heads_q;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What op attention_kvcache must give: float64 on the host from the definition; of many requests and heads some.
+// The oracle of op attention_kvcache: float64 on the host, from the definition. For large problems
+// it checks only some requests and heads.
 #pragma once
 
 #include "tuner/oracles/oracle.hpp"

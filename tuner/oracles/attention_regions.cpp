@@ -25,8 +25,8 @@ int64_t begin_of_slice(const Problem& p, int64_t row) {
   return p.fp8.scale_block_q > 0 ? row / kSliceRows * kSliceRows : row;
 }
 
-// Moves a slice to where the mask lets a smaller problem give the same rows, and cuts the keys no
-// row of it can see.
+// Moves a slice to a place where the mask lets a smaller problem give the same rows. Cuts the keys
+// that no row of the slice can see.
 CheckRegion fit_to_mask(const Problem& p, CheckRegion region) {
   const int64_t rows = region.row_end - region.row_begin;
   if (p.mask == Mask::kNone) {
@@ -35,7 +35,7 @@ CheckRegion fit_to_mask(const Problem& p, CheckRegion region) {
       region.row_end = p.seqlen_q;
       return region;
     }
-  } else if (p.mask == Mask::kCausalTopLeft) {  // seen as bottom-right over keys [0, row_end)
+  } else if (p.mask == Mask::kCausalTopLeft) {  // computed as bottom-right over keys [0, row_end)
     region.row_begin =
         begin_of_slice(p, std::max<int64_t>(0, std::min(region.row_begin, p.seqlen_kv - rows)));
     region.seqlen_kv = std::min(region.row_begin + rows, p.seqlen_kv);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which parts of an attention problem its oracle computes: all of it where that is quick enough, else
-// slices that the reference takes as problems of their own. Used by attention.cpp.
+// The parts of an attention problem that its oracle computes: the whole problem if that is fast
+// enough, else slices that the reference computes as separate problems. Used by attention.cpp.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace attune {
 
-// Rows [row_begin, row_end) of some batches and heads: the reference computes them as a problem of
-// its own.
+// Rows [row_begin, row_end) of some batches and heads. The reference computes them as a separate
+// problem.
 struct CheckRegion {
   int64_t batch_begin = 0, num_batches = 0;
   int kv_head_begin = 0, num_kv_heads = 0;
@@ -24,10 +24,11 @@ struct CheckPlan {
   std::vector<CheckRegion> regions;
 };
 
-// The whole problem where the reference does it within max_flops, else first, middle and last rows
-// of first, middle and last batches and heads. Windows without a causal mask are checked on the
-// last rows only (their alignment allows no other slice). Where blocks of Q's rows have factors,
-// slices begin at multiples of kSliceRows, and the reference takes one factor for so many rows.
+// Returns the whole problem if the reference needs at most max_flops for it. Otherwise returns
+// first, middle and last rows of first, middle and last batches and heads. Windows without a causal
+// mask are checked only on the last rows (their alignment allows no other slice). If blocks of Q's
+// rows have factors, slices begin at multiples of kSliceRows, and the reference uses one factor for
+// as many rows.
 inline constexpr int kSliceRows = 16;
 CheckPlan check_plan(const Problem& problem, double max_flops);
 double check_flops_limit(bool on_cpu);

@@ -14,9 +14,9 @@
 namespace attune {
 namespace {
 
-constexpr int64_t kMostGranules = 2000;  // 1024 elements each
+constexpr int64_t kMostGranules = 2000;  // of 1024 elements each
 
-// The captures of a problem in host memory.
+// The captures of a problem, in host memory.
 class HostScores {
  public:
   HostScores(const Device& device, const Problem& problem, const ScoreOperands& scores)
@@ -50,7 +50,7 @@ class HostScores {
 };
 
 struct Place {
-  int64_t batch, head, row, key;  // row and key: of granules
+  int64_t batch, head, row, key;  // row and key are indices of granules
 };
 
 int expected_byte(const Problem& p, const HostScores& scores, const Place& at) {

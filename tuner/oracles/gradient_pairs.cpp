@@ -13,8 +13,8 @@
 namespace attune {
 namespace {
 
-constexpr int64_t kEnds = 16;     // rows, or keys, at either end
-constexpr int64_t kBetween = 32;  // and spread between them
+constexpr int64_t kEnds = 16;     // rows, or keys, at each end
+constexpr int64_t kBetween = 32;  // and spread between the ends
 constexpr int64_t kRowsAtOnce = 1024;
 
 HeadMatrix head_of(const Device& device, const OperandSpec& tensor, const OperandView& view,
@@ -32,7 +32,7 @@ HeadMatrix head_of(const Device& device, const OperandSpec& tensor, const Operan
   return all;
 }
 
-// What a dot product of terms of random signs is.
+// Returns the typical size of a dot product if its terms had random signs.
 double dot_of_terms(const double* a, const double* b, int64_t count) {
   double sum = 0;
   for (int64_t i = 0; i < count; ++i) sum += a[i] * b[i] * a[i] * b[i];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rows and keys make of each other in the backward of attention, in float64 on the host: for the oracles of the op
-// attention_backward. Formulas as in generator/core/ops/attention_backward.cpp.
+// Values of pairs of a row and a key in the backward pass of attention, in float64 on the host.
+// Used by the oracles of op attention_backward. For the formulas see
+// generator/core/ops/attention_backward.cpp.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +21,13 @@ struct HeadMatrix {
 
 double dot(const double* a, const double* b, int64_t count);
 
-// All of `count`, or both ends and some between them that no tile repeats.
+// Returns all indices below `count`; or both ends and some between them, at different places in
+// their tiles.
 std::vector<int64_t> places(int64_t count, bool all);
 
 class GradientPairs {
  public:
-  // The bench must outlive it.
+  // The bench must outlive this object.
   explicit GradientPairs(const OracleBench& bench);
 
   struct QueryHead {
@@ -40,10 +42,10 @@ class GradientPairs {
   KeyHead key_head(int64_t batch, int64_t head) const;
 
   struct Pair {
-    double p = 0;      // kept by dropout
-    double dz = 0;     // of the score behind all features
-    double ds = 0;     // of the scaled score ahead of them
-    double terms = 0;  // as ds, of sums in which no term cancelled another
+    double p = 0;      // P, times dropout's factor
+    double dz = 0;     // gradient of the score after all features
+    double ds = 0;     // gradient of the scaled score before them
+    double terms = 0;  // like ds, from sums in which no term cancelled another
   };
   Pair pair(const QueryHead& rows, const KeyHead& keys, int64_t batch, int head, int64_t row,
             int64_t key) const;

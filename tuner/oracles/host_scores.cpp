@@ -63,7 +63,7 @@ HostScores::Score HostScores::at(double score, int64_t batch, int head, int64_t 
     return {value, score::evaluate(by_load_->program, point, loads_by_load_)};
   }
   if (!bends_ || !std::isfinite(value)) return {value};
-  const double step = 1e-7 * (1 + std::abs(score));  // seldom across a kink
+  const double step = 1e-7 * (1 + std::abs(score));  // rarely across a kink
   return {value, (value_at(score + step) - value_at(score - step)) / (2 * step)};
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HostScores: what the score features of a problem make of a score, in float64, and how fast that moves with the score. Captures are
-// read back from the device once.
+// HostScores: applies the score features of a problem to a score, in float64, and gives the
+// derivative. Captures are read back from the device once.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +16,29 @@ namespace attune {
 class HostScores {
  public:
   struct Score {
-    double value;  // -infinity where it is hidden
-    // Of `value` by the scaled score, a quotient of differences; or, of problems that ask for the gradient of a load, by what is
-    // loaded, from the program's derivative.
+    double value;  // -infinity if it is hidden
+    // The derivative of `value` by the scaled score, as a difference quotient. For a problem that
+    // asks for the gradient of a load, the derivative by the loaded value, from the program's
+    // derivative.
     double slope = 1;
   };
 
-  // `operands`: contiguous, of the problem's extents. The problem must outlive it.
+  // `operands`: contiguous, with the problem's extents. The problem must outlive this object.
   HostScores(const Device& device, const Problem& problem, const ScoreOperands& operands);
   HostScores(const HostScores&) = delete;
   HostScores& operator=(const HostScores&) = delete;
 
-  // The sink of a head, of a problem that has sinks.
+  // Returns the sink of a head. The problem must have sinks.
   double sink(int head) const;
 
-  // Lengths that programs see: those of a request over caches.
+  // The lengths that programs see; for caches, the request's lengths.
   struct Lengths {
     int64_t q, kv;
   };
 
   Score at(double score, int64_t batch, int head, int64_t row, int64_t key,
            const Lengths& lengths) const;
-  // With the lengths of the problem.
+  // As above, with the problem's lengths.
   Score at(double score, int64_t batch, int head, int64_t row, int64_t key) const {
     return at(score, batch, head, row, key, {problem_.seqlen_q, problem_.seqlen_kv});
   }

@@ -23,9 +23,9 @@ double merged_row(const double* first, double first_lse, const double* second, d
 
 namespace {
 
-constexpr int64_t kRowsAtOnce = 256, kCheckedRows = 2048;  // of a batch
+constexpr int64_t kRowsAtOnce = 256, kCheckedRows = 2048;  // rows per batch
 
-// Kernels may leave out what they do not like: every batch is looked at, in its first and last rows.
+// Checks first and last rows of every batch, because kernels may fail to write some of them.
 class MergeExpectation final : public Expectation {
  public:
   explicit MergeExpectation(const OracleBench& bench) : bench_(bench) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Oracle: what the results of an op must be, independently of the kernels that make them. Each op
-// has a file beside this one; tune, check and bench ask for it by the problem's op.
+// Oracle: the expected results of an op, independent of the kernels that compute them. Each op has
+// a file in this folder. tune, check and bench find it by the problem's op.
 #pragma once
 
 #include <functional>
@@ -16,25 +16,25 @@
 
 namespace attune {
 
-// What an oracle has to work with, for one problem.
+// The inputs of an oracle, for one problem.
 struct OracleBench {
   const Device& device;
   const Problem& problem;
   Inputs& inputs;  // opened for the problem
-  // Runs the kernel of Oracle::reference_spec on a part of the problem, and waits. Null where the
+  // Runs the kernel of Oracle::reference_spec on a part of the problem, and waits. Null if the
   // oracle needs none.
   std::function<void(const Problem& part, const Operands& operands)> run_reference;
 };
 
-// What the results of one problem must be. Used while its OracleBench lives.
+// The expected results of one problem. Used while its OracleBench lives.
 class Expectation {
  public:
   virtual ~Expectation() = default;
-  // Holds a kernel against it. `launch` runs the kernel, and waits.
+  // Compares a kernel's results with the expected ones. `launch` runs the kernel, and waits.
   virtual CheckError check(const std::function<void(const Operands&)>& launch) = 0;
 };
 
-// How a framework computes it on a CPU without a kernel of its own, for comparison in `attune bench`.
+// The computation of a framework on a CPU without a fused kernel, for comparison in `attune bench`.
 class StandardWay {
  public:
   virtual ~StandardWay() = default;
@@ -46,7 +46,7 @@ class Oracle {
  public:
   virtual ~Oracle() = default;
   virtual Op op() const = 0;
-  // Of the reference kernel that it compares with; nullopt: it computes on the host.
+  // Returns the spec of the reference kernel; nullopt if the oracle computes on the host.
   virtual std::optional<KernelSpec> reference_spec(const Problem&, Target) const {
     return std::nullopt;
   }
@@ -56,14 +56,13 @@ class Oracle {
   }
 };
 
-// Throws kInternal when the problem's op has none.
+// Returns the oracle of the problem's op. Throws kInternal if there is none.
 const Oracle& oracle_of(const Problem& problem);
-// Adds an oracle from elsewhere (of a test), which must stay alive. To be called before anything
-// else.
+// Adds an oracle from elsewhere (for tests), which must stay alive. Call it before anything else.
 void add_oracle(const Oracle& oracle);
 
-// Rows [row_begin, row_end) of one batch of a tensor on the device that is not transposed, as [rows,
-// heads, columns].
+// Returns rows [row_begin, row_end) of one batch of a tensor on the device, as [rows, heads,
+// columns]. The tensor must not be transposed.
 std::vector<float> tensor_rows(const Device& device, const OperandSpec& tensor,
                                const OperandView& view, int64_t batch, int64_t row_begin,
                                int64_t row_end);

@@ -13,13 +13,13 @@
 namespace attune {
 namespace {
 
-constexpr double kSmallest = 0x1p-126;  // factors and magnitudes that count begin here
+constexpr double kSmallest = 0x1p-126;  // smallest factor and smallest magnitude that counts
 constexpr double kLargestFp32 = std::numeric_limits<float>::max();
-constexpr double kMayDiffer = 0.02;         // share of codes
+constexpr double kMayDiffer = 0.02;         // share of all codes
 constexpr int kMayAlwaysDiffer = 2;         // codes of a block
 constexpr double kRotationError = 0x1p-21;  // of fp32 sums, in units of the row's RMS
 
-// Finite magnitudes of an 8-bit type; index = code.
+// Returns the finite magnitudes of an 8-bit type, indexed by code.
 std::vector<double> magnitudes_of(Dtype dtype) {
   std::vector<double> values;
   for (int code = 0; code < 128; ++code) {
@@ -30,7 +30,7 @@ std::vector<double> magnitudes_of(Dtype dtype) {
   return values;
 }
 
-// The nearest code; of two, the even one. Beyond the table its last.
+// Returns the nearest code; of two, the even one. Beyond the table, returns the last.
 int nearest_code(const std::vector<double>& table, double magnitude) {
   const auto above = std::lower_bound(table.begin(), table.end(), magnitude);
   if (above == table.end()) return static_cast<int>(table.size()) - 1;
@@ -41,7 +41,7 @@ int nearest_code(const std::vector<double>& table, double magnitude) {
   return magnitude < middle ? code - 1 : code;
 }
 
-// Sylvester's Hadamard matrix times the row, in place.
+// Multiplies the row by Sylvester's Hadamard matrix, in place.
 void rotate(std::vector<double>* row) {
   const size_t size = row->size();
   for (size_t bit = 1; bit < size; bit *= 2)
@@ -54,7 +54,7 @@ void rotate(std::vector<double>* row) {
   for (double& value : *row) value /= std::sqrt(static_cast<double>(size));
 }
 
-// Of the finite values.
+// Returns the RMS of the finite values, over all values.
 double rms(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += std::isfinite(value) ? value * value : 0;
@@ -135,8 +135,8 @@ class QuantiseCheck {
     }
   }
 
-  // In codes, from the nearest ones of value - slack to value + slack; far more than 1 where one of
-  // both is not a number.
+  // Returns the distance in codes from the nearest codes of value - slack to value + slack. Far
+  // more than 1 if only one of the two is NaN.
   double distance(double value, double slack, double factor, uint8_t got) const {
     constexpr double kFar = 1000;
     const int magnitude = got & 0x7f;
@@ -182,8 +182,7 @@ std::vector<double> rotated_row(const Problem& p, const Operands& host, int64_t 
 
 namespace {
 
-// Copies of one block of rows of one batch; its o is that of the whole batch where it is
-// transposed.
+// A copy of one block of rows of one batch. If o is transposed, the copy has the whole batch's o.
 class HostBlock {
  public:
   HostBlock(const Device& device, const Problem& p, const Operands& from, int64_t batch,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle of op quantise: what it must write, from its definition in float64 on the host, and
-// how a result is held against it. Shares nothing with the kernels: codes are found in the table of
-// all values of the type. Used by the tuner's gate and by tests.
+// The oracle of op quantise: expected results in float64 on the host, from the definition, and the
+// comparison of a result with them. Shares nothing with the kernels: it finds codes in a table of
+// all values of the type. Used by the tuner's checks and by tests.
 //
-// Allowed are a factor within 1e-6 of the block's largest magnitude (2e-6 after a rotation, whose
-// sums kernels round to fp32) over the largest code, and codes next to the nearest one (after a
-// rotation: to the nearest ones of values within 2^-21 of the row's RMS); of each 50 elements at
-// most one may be off by that one.
+// Allowed errors: a factor within 1e-6 of the block's largest magnitude over the largest code (2e-6
+// after a rotation, whose sums kernels round to fp32). Codes next to the nearest one (after a
+// rotation: next to the nearest codes of values within 2^-21 of the row's RMS). At most one of 50
+// elements may be off by one code.
 #pragma once
 
 #include <vector>
@@ -17,18 +17,18 @@ namespace attune {
 
 const Oracle& quantise_oracle();
 
-// One row after the problem's rotation. Magnitudes under 2^-126 are zeros.
+// Returns one row after the problem's rotation. Magnitudes under 2^-126 become zeros.
 std::vector<double> rotated_row(const Problem& problem, const Operands& host, int64_t batch,
                                 int64_t head, int64_t row);
 
-// Of a problem of op quantise whose operands lie in host memory. Errors are relative to what is
-// allowed: max in codes, mean in the share of codes that differ. Of blocks with more rows than
-// kCheckedRows the codes of so many rows are looked at, of all rows the largest magnitude.
+// Checks a problem of op quantise whose operands are in host memory. Errors are relative to the
+// allowed ones: max in codes, mean in the share of codes that differ. For blocks with more than
+// kCheckedRows rows, it checks the codes of that many rows, and the largest magnitude of all rows.
 inline constexpr int64_t kCheckedRows = 512;
 CheckError check_quantised(const Problem& problem, const Operands& host);
 
-// The first, a middle and the last block of rows of a problem whose contiguous operands lie on the
-// device.
+// Checks the first, a middle and the last block of rows of a problem whose contiguous operands are
+// on the device.
 CheckError check_quantised(const Device& device, const Problem& problem, const Operands& operands);
 
 }  // namespace attune

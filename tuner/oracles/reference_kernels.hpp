@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference kernels that oracles compare with, each compiled once. Used by tune and check.
+// The reference kernels that oracles compare with. Each is compiled once. Used by tune and check.
 #pragma once
 
 #include <map>
@@ -15,8 +15,9 @@ class ReferenceKernels {
  public:
   explicit ReferenceKernels(const TuneTarget& target) : target_(target) {}
 
-  // For MeasureTask::reference; nullopt where the problem's oracle computes on the host. Throws
-  // kUnsupported where no reference kernel serves the problem: its results could not be checked.
+  // Returns the kernel for MeasureTask::reference; nullopt if the problem's oracle computes on the
+  // host. Throws kUnsupported if no reference kernel serves the problem, because results could not
+  // be checked.
   std::optional<KernelRequest> of(const Problem& problem);
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See score_gradient.hpp. Each line of dscores that is looked at is summed over all rows and keys that it is made of.
+// See score_gradient.hpp. Each checked line of dscores is summed over all rows and keys that
+// contribute to it.
 #include "tuner/oracles/score_gradient.hpp"
 
 #include <algorithm>
@@ -13,9 +14,10 @@
 namespace attune {
 namespace {
 
-constexpr double kMostFlops = 2e8;  // of the host, whole; beyond it some elements are looked at
+// The host computes smaller problems whole; for larger ones it checks some elements.
+constexpr double kMostFlops = 2e8;
 
-// A line of dscores, and what some of its columns are.
+// A line of dscores with expected values of some of its columns.
 struct ExpectedLine {
   RowPlace at;
   std::vector<int64_t> columns;
@@ -58,7 +60,7 @@ class ScoreGradientExpectation final : public Expectation {
 
  private:
   bool repeated(Repeats axis) const { return repeats(problem_.repeats, axis); }
-  // Slopes and sinks have a head in each column.
+  // Slopes and sinks have one column per head.
   bool by_column() const {
     return layout_ == ScoreGradient::kAlibi || layout_ == ScoreGradient::kSinks;
   }
@@ -102,7 +104,7 @@ class ScoreGradientExpectation final : public Expectation {
     }
   }
 
-  // What one head of one batch entry adds to a column of a row.
+  // Returns the part that one head of one batch entry adds to a column of a row.
   double part_of(const GradientPairs::QueryHead& rows, const GradientPairs::KeyHead& keys,
                  int64_t batch, int head, int64_t row, int64_t column) const {
     const Problem& p = problem_;
@@ -128,7 +130,7 @@ class ScoreGradientExpectation final : public Expectation {
     return sum;
   }
 
-  // Of the score, or of what is loaded there.
+  // Returns the gradient of the score, or of the value that is loaded there.
   double gradient_at(const GradientPairs::QueryHead& rows, const GradientPairs::KeyHead& keys,
                      int64_t batch, int head, int64_t row, int64_t key) const {
     const GradientPairs::Pair pair = pairs_.pair(rows, keys, batch, head, row, key);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the gradient of a bias, of slopes or of sinks must be (problems with score_gradient): templates/shared/score_gradient.h.
+// The oracle of the gradient of a bias, of slopes or of sinks (problems with score_gradient): see
+// templates/shared/score_gradient.h.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unfused attention for comparison: three passes over one head's score matrix, heads shared out
-// among threads.
+// Unfused attention for comparison: three passes over one head's score matrix. Threads share the
+// heads.
 #include "tuner/oracles/standard_attention.hpp"
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 namespace attune {
 namespace {
 
-// Not under ThreadSanitizer: it is called by what chooses among the clones before the loader has bound
-// it, which ended every program at its start.
+// Not under ThreadSanitizer: the resolver that chooses a clone calls it before the loader has bound
+// it, which crashed every program at its start.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define ATTUNE_FOR_EACH_CPU \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -27,10 +27,10 @@ namespace {
 #define ATTUNE_FOR_EACH_CPU
 #endif
 
-constexpr int kRows = 6;      // of the register tile
-constexpr int kColumns = 32;  // of the register tile: two vectors of 16, or four of 8
-constexpr int64_t kDepth =
-    256;  // of the inner dimension per pass, so that a panel of B stays in the L2 cache
+constexpr int kRows = 6;      // rows of the register tile
+constexpr int kColumns = 32;  // columns of the register tile: two vectors of 16, or four of 8
+// Elements of the inner dimension per pass, so that a panel of B stays in the L2 cache.
+constexpr int64_t kDepth = 256;
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
@@ -59,7 +59,8 @@ uint16_t float_to_half(float value) {
   return static_cast<uint16_t>(sign | shifted);
 }
 
-// `step` elements apart, times a factor: 1 but for 8-bit elements.
+// Loads elements that are `step` apart and multiplies them by a factor, which is 1 except for 8-bit
+// elements.
 void load_row(Dtype dtype, const void* data, int64_t offset, int64_t step, float factor, int count,
               float* to) {
   if (is_8_bit(dtype)) {
@@ -103,8 +104,8 @@ void store_row(Dtype dtype, const float* from, int count, void* data, int64_t of
   }
 }
 
-// c[rows][columns] (+)= a[rows][depth] * b[depth][columns]; columns and both strides are multiples
-// of kColumns.
+// c[rows][columns] (+)= a[rows][depth] * b[depth][columns]. columns and both strides must be
+// multiples of kColumns.
 ATTUNE_FOR_EACH_CPU void multiply(const float* a, int64_t a_stride, const float* b,
                                   int64_t b_stride, float* c, int64_t c_stride, int64_t rows,
                                   int64_t columns, int64_t depth) {
@@ -127,8 +128,8 @@ ATTUNE_FOR_EACH_CPU void multiply(const float* a, int64_t a_stride, const float*
   }
 }
 
-// exp(x) for x <= 0 by 2^n times a polynomial; relative error below 2e-7. Written so that the loop
-// around it vectorises.
+// Returns exp(x) for x <= 0, as 2^n times a polynomial, with a relative error below 2e-7. Written
+// so that the surrounding loop vectorises.
 inline float exp_of(float x) {
   const float t = std::max(x * 1.44269504f, -126.0f);
   const float n = std::floor(t + 0.5f);
@@ -141,7 +142,7 @@ inline float exp_of(float x) {
   return x < -87.0f ? 0.0f : p * power;
 }
 
-// Scales and exponentiates row[first, last), zeroes the rest of `width`; returns the sum and the
+// Scales and exponentiates row[first, last), zeroes the rest of `width`. Returns the sum and the
 // largest scaled score.
 ATTUNE_FOR_EACH_CPU void soften(float* row, int64_t first, int64_t last, int64_t width, float scale,
                                 float* sum, float* largest) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Standard attention on the CPU: scores = Q K^T, softmax of each row, output = P V, with the whole
-// score matrix of a head in memory, as frameworks without a fused kernel compute it. `attune bench`
-// shows it beside the tuned kernel; nothing else uses it. Matrix products are blocked and
-// vectorised by the compiler for the CPU it runs on.
+// Standard attention on the CPU: scores = Q K^T, softmax of each row, output = P V. The whole score
+// matrix of a head is in memory, as in frameworks without a fused kernel. `attune bench` compares
+// the tuned kernel with it; nothing else uses it. The compiler blocks and vectorises matrix
+// products for the CPU that it runs on.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ class StandardAttention final : public StandardWay {
  public:
   StandardAttention(const Problem& problem, int num_threads);
 
-  // Scratch of all threads: K transposed, V, one head's scores and output, all fp32.
+  // Returns the scratch of all threads: K transposed, V, one head's scores and output, all fp32.
   int64_t scratch_bytes() const override;
-  // Computes the whole problem; scratch: scratch_bytes(), 64-byte aligned. Threads are started and
-  // joined inside.
+  // Computes the whole problem. scratch: scratch_bytes(), 64-byte aligned. Starts and joins its
+  // threads.
   void run(const Operands& operands, void* scratch) const override;
 
  private:
