@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `attune report`: shows a store, or the difference of two, as one HTML page. report_data.cpp
-// reads, report_page.cpp writes, report/ draws. examples/pages/report.md explains the page.
+// reads, report_page.cpp writes, report/ draws. examples/guide/report.md explains the page.
 #include <fmt/format.h>
 
 #include <memory>

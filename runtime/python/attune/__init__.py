@@ -18,7 +18,7 @@
         o = attune.attention(q, k, v, mask="causal")
 
 PyTorch's ops are in attune.torch. attune.sdpa, attune.flash, attune.flashinfer and attune.flex have the signatures of
-other libraries (pages/torch.md).
+other libraries (examples/guide/torch.md).
 
 PyTorch is imported only if a call gets its tensors. Arguments that do not fit raise ValueError or TypeError before
 anything runs. If the library refuses a call, attune.Error is raised with a status and a message.

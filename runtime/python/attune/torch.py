@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attune's PyTorch ops, torch.ops.attune.*; importing this module defines them. pages/torch.md shows their use.
+"""attune's PyTorch ops, torch.ops.attune.*; importing this module defines them. examples/guide/torch.md shows their use.
 
 The ops are attention, attention_out, attention_backward, score_gradient, quantise, block_map and merge, and from
 _cache_ops.py attention_kvcache, attention_kvcache_out, attention_latent and append_kv. attention() imports this module
