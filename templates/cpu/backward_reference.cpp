@@ -50,7 +50,7 @@ inline float* delta_of(const AttentionArgs& args, int batch, int head, int row) 
   return static_cast<float*>(args.workspace) + heads * args.seqlen_q + row;
 }
 
-// What one row and one key make of each other.
+// P and dS of one row and one key.
 struct Pair {
   float p = 0, ds = 0;
 

@@ -13,8 +13,8 @@ namespace attune {
 constexpr int kBlock = kDecodeBlockKeys, kMostStepKeys = 16;
 static_assert(kBlock % kMostStepKeys == 0 && kMostStepKeys % kPanelRows == 0);
 
-// Where a row of K serves one of q alone, there is so little to do that the CPU's own prefetchers
-// bring rows in time, of a few streams that each go from one end to the other.
+// True if a row of K serves a single row of q. Then there is little to compute, and the CPU's
+// prefetchers bring rows in time if each of a few streams runs from one end to the other.
 constexpr bool kFarApart = kGqaRatio == 1;
 
 // Keys of a step, whose rows of one head are read together: 2 KB of them, so that rows of q and O
@@ -26,7 +26,7 @@ constexpr int keys_of_step() {
 }
 constexpr int kStepKeys = keys_of_step<kHeadDimQk>(), kStepValues = keys_of_step<kHeadDimV>();
 
-// What products read: the cache's own rows, or those of 8 bits once they are fp32.
+// The type that products read: that of the cache, or fp32 after 8-bit rows are converted.
 constexpr Dtype kDtypeRead = kNarrow ? Dtype::kFp32 : kDtypeKv;
 using KvElement = Element<kDtypeRead>;
 
@@ -229,7 +229,7 @@ inline void store_weights(float* scores, int place, Floats weights) {
   }
 }
 
-// Those from key `key` of the block on, an even one: what add_rows takes.
+// Returns the weights from key `key` of the block on, for add_rows. `key` must be even.
 inline const float* weights_from(const float* scores, int key) {
   return scores + key / (kBf16Products ? 2 : 1);
 }

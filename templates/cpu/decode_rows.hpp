@@ -81,7 +81,7 @@ struct DecodeItem {
   }
 };
 
-// Where the rows of a request's keys begin, those of head 0.
+// Finds where the rows of a request's keys begin, for head 0.
 class CachedRows {
  public:
   CachedRows(const CacheArgs& cache, const DecodeItem& item)

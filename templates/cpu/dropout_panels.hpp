@@ -55,7 +55,7 @@ class DropoutRows {
   }
 
  private:
-  // What 16 keys keep, with the bit of key 0 of each lane's row moved to bit 0.
+  // Finds the bits of 16 keys, with the bit of key 0 of each lane's row moved to bit 0.
   __attribute__((always_inline)) void find_cell(int cell, Words (&words)[2]) const {
     const DropoutKey moved = at_cell({}, static_cast<unsigned>(cell));
 #pragma clang loop unroll(full)  // each is a long chain: the two go side by side
@@ -65,7 +65,7 @@ class DropoutRows {
     }
   }
 
-  // Of key `place` of the 16.
+  // True in each lane whose row keeps key `place` of the 16.
   static Ints kept(const Words (&cell)[2], unsigned place) {
     return (cell[dropout_stream(0, place)] & 1u << dropout_bit(0, place)) != 0;
   }
@@ -97,7 +97,7 @@ inline void drop_weights(const KernelArguments& args, int batch, int head_kv, lo
                 [](Floats weight, Ints kept) { return kept ? weight : Floats(0.0f); });
 }
 
-// What weights are multiplied by.
+// Finds the factors that weights are multiplied by.
 inline void find_dropout_factors(const KernelArguments& args, int batch, int head_kv,
                                  long long first, KeyRange keys, Panel* factors) {
   const Floats scale = args.dropout.scale;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What backward_cpu deals out: tiles of rows and K/V heads.
+// Work items of backward_cpu: tiles of rows and K/V heads.
 #pragma once
 
 #include "shared/attention_args.h"

@@ -32,7 +32,7 @@ class MaskStage {
     if constexpr (kMaskHasLines) find_lines();
   }
 
-  // Whether any row sees any key, and whether all see all.
+  // Returns whether all rows see all keys, and whether any row sees any key.
   BoolRange vote() const {
     bool any = false, all = true;
     for_shown([&](int, const PanelInts& shown) {
@@ -150,7 +150,7 @@ inline BoolRange narrow_to(const ScoreArgs& scores, const ListRows& rows, KeyRan
   return before + behind > 0 ? range_of_rows(scores, rows, keys) : range;
 }
 
-// As narrow_to, but exact: {whether all rows see all keys that are left, whether any sees one}.
+// Like narrow_to, but exact. Returns {all rows see all keys that are left, some row sees a key}.
 inline BoolRange shown_to(const KernelArguments& args, const ListRows& rows, KeyRange& keys) {
   const BoolRange range = narrow_to(args.scores, rows, keys);
   return range.lo == range.hi ? range : MaskStage(args, rows, keys).vote();

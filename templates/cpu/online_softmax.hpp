@@ -7,7 +7,7 @@
 
 namespace attune {
 
-// Of the keys seen so far: the largest score, and the sum of 2^(score - largest).
+// State over the keys seen so far: the largest score, and the sum of 2^(score - largest).
 struct SoftmaxState {
   Panel largest;
   Panel sum;

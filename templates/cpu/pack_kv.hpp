@@ -74,8 +74,8 @@ inline void pack_scaled(const Element<kDtypeKv>* from, long long row_stride,
   }
 }
 
-// The same from columns, each with its keys side by side: `from` is key `first` of column 0. What
-// lies behind the last key is not read.
+// Packs in the same way from columns whose keys are adjacent: `from` is key `first` of column 0.
+// Memory behind the last key is not read.
 template <int kWidth>
 inline void pack_transposed(const Element<kDtypeKv>* from, long long column_stride,
                             const KvFactors& factors, long long first, int count, float* to) {

@@ -84,7 +84,7 @@ inline const KernelArguments& scaled(const AttentionArgs& args) {
   return static_cast<const KernelArguments&>(args);  // the host always passes these
 }
 
-// What Q's row `index` of the list is multiplied by.
+// Returns the factor of Q's row `index` of the list.
 inline float query_factor(const AttentionArgs& args, const Tile& tile, long long index) {
   const long long head = static_cast<long long>(tile.head_kv) * kGqaRatio + index % kGqaRatio;
   return RowFactors<kScaleBlockQ>(scaled(args).scales.q_scale, tile.batch, head)

@@ -91,7 +91,7 @@ inline void rotate_row(float* row) {
   }
 }
 
-// As integers, which order magnitudes as their values; NaN and infinity do not take part.
+// Compares magnitudes as integers, which have the same order. NaN and infinity are left out.
 inline Words largest_magnitudes(const float* row, Words largest) {
   for (int i = 0; i < kDim; i += 8) {
     const Words magnitude = load<Words>(row + i) & 0x7fffffffu;

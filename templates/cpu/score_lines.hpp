@@ -47,7 +47,7 @@ inline Vector<T, kLanes> quads_of(const void* const* rows, int from) {
   }
 }
 
-// The same as floats, or as ints that stand in their bits; a bool is 0 or 1.
+// Loads words as floats, or as the bits of ints; a bool is 0 or 1.
 template <CaptureType kType>
 inline Floats words_of(const void* const* rows, int from) {
   if constexpr (kType == CaptureType::kFp32)
@@ -67,14 +67,14 @@ inline Floats words_of(const void* const* rows, int from) {
         (__builtin_convertvector(quads_of<unsigned char>(rows, from), Ints) != 0) & 1);
 }
 
-// Of each four lanes the first (kHalf 0) or last two of a and b, in turns: a b a b.
+// Takes from each four lanes the first (kHalf 0) or last two of a and b, alternating: a b a b.
 template <int kHalf, int... kLane>
 inline Floats in_turns(Floats a, Floats b, LaneIndices<kLane...>) {
   return __builtin_shufflevector(
       a, b, (kLane / 4 * 4 + 2 * kHalf + kLane % 4 / 2 + (kLane % 2 != 0 ? kLanes : 0))...);
 }
 
-// The same one behind the other: a a b b.
+// Takes the same lanes in order: a a b b.
 template <int kHalf, int... kLane>
 inline Floats in_halves(Floats a, Floats b, LaneIndices<kLane...>) {
   return __builtin_shufflevector(

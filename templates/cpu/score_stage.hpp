@@ -26,7 +26,7 @@ class ScoreStage {
     }
   }
 
-  // What apply() of these keys will read of lines, while their scores are computed.
+  // Fetches the lines that apply() of these keys will read, while their scores are computed.
   void fetch(KeyRange keys) const {
     if constexpr (kScoreHasLines) {
       const ScoreLines lines = lines_from(keys.begin);

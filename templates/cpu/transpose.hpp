@@ -10,7 +10,8 @@ constexpr int kGroups = kLanes / 4;  // of four lanes: what one instruction move
 
 template <int... kIndex>
 struct LaneIndices {
-  // Of each group of a and b: a[0], b[0], a[1], b[1], or the same of the group's upper half.
+  // Interleaves each group of a and b: a[0], b[0], a[1], b[1], or the same for the group's upper
+  // half.
   static Floats interleave_lower(Floats a, Floats b) {
     return __builtin_shufflevector(a, b,
                                    (kIndex / 4 * 4 + kIndex % 4 / 2 + kIndex % 2 * kLanes)...);

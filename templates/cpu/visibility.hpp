@@ -39,7 +39,7 @@ inline KeyRange visible_keys(const AttentionArgs& args, long long first, long lo
              : KeyRange{0, 0};
 }
 
-// Whether every row of [first, last] sees every key of the range.
+// True if every row of [first, last] sees every key of the range.
 inline bool sees_all(const AttentionArgs& args, long long first, long long last, KeyRange keys) {
   return keys.begin >= visible_keys(args, last).first &&
          keys.end - 1 <= visible_keys(args, first).last;

@@ -9,7 +9,7 @@
 
 namespace attune {
 
-// What is compiled in: Rules have has_pages, page_rows, has_begins and is_turned.
+// Rules are compiled in; they have has_pages, page_rows, has_begins and is_turned.
 struct AppendRow {
   long long batch, row;  // of k_new, v_new, q and o
   long long position;

@@ -11,12 +11,12 @@
 
 namespace attune {
 
-// Where gradients leave the others registers for all of P and dP of a step.
+// True if the gradients leave the other warpgroups enough registers for all of P and dP of a step.
 constexpr bool backward_dq_apart(int step_rows, int head_dim_qk, int head_dim_v) {
   return step_rows == kWarpgroupRows && head_dim_qk <= kPanelColumns && head_dim_v <= kPanelColumns;
 }
 
-// Of its four warpgroups: two of keys, that of dQ, the producer.
+// Registers per thread of its four warpgroups: two of keys, one of dQ, the producer.
 struct BackwardApartRegisters {
   int launch, keys, dq, producer;
 };

@@ -40,7 +40,7 @@ struct BackwardSm90Tile {
   int ds_slots = 0;     // of dS^T, of the kernel that makes dQ, too
 };
 
-// What streams through shared memory: offsets, bytes of a slot.
+// A ring that operands stream through: offsets in shared memory, bytes of a slot.
 struct BackwardSm90Ring {
   int slots;
   int slot_bytes;
@@ -76,7 +76,7 @@ constexpr BackwardSm90Layout backward_sm90_layout(const BackwardSm90Tile& t) {
   l.panels_qk = (t.head_dim_qk + kPanelColumns - 1) / kPanelColumns;
   l.panels_v = (t.head_dim_v + kPanelColumns - 1) / kPanelColumns;
   const int widest = l.panels_qk > l.panels_v ? l.panels_qk : l.panels_v;
-  // Where the second does not stay, its gradient leaves through the first.
+  // If the second operand does not stay, its gradient leaves through the first.
   l.first_bytes = (t.has_second ? l.panels_qk : widest) * kWarpgroupRows * kPanelRowBytes;
   l.second_bytes = t.has_second ? l.panels_v * kWarpgroupRows * kPanelRowBytes : 0;
   l.second = l.first + l.warpgroups * l.first_bytes;
@@ -105,7 +105,8 @@ constexpr BackwardSm90Layout backward_sm90_layout(const BackwardSm90Tile& t) {
   return l;
 }
 
-// Of the kernel that makes dQ, too (knob fuse_dq), beside what it has as attune_keys:
+// Shared memory of the kernel that makes dQ as well (knob fuse_dq), in addition to that of
+// attune_keys:
 //
 // | region      | bytes                            | written by           | read by                                        |
 // |-------------|----------------------------------|----------------------|------------------------------------------------|
@@ -142,8 +143,8 @@ constexpr BackwardFusedLayout backward_fused_layout(const BackwardSm90Tile& t) {
   return l;
 }
 
-// What of dQ of a step a warpgroup makes: half of the columns of 64 rows; half of 128 rows; of
-// other steps half of the columns as rows of its product, dQ^T.
+// The half of a step's dQ that a warpgroup makes. Steps of 64 rows: half of the columns. Steps of
+// 128 rows: half of the rows. Other steps: half of the columns, as rows of the product dQ^T.
 enum class DqHalf : int { kColumns, kRows, kTransposed };
 constexpr DqHalf backward_dq_half(int step_rows) {
   return step_rows % kWarpgroupRows != 0 ? DqHalf::kTransposed
@@ -163,8 +164,8 @@ constexpr int backward_fused_columns(int step_rows, int head_dim_qk) {
   }
 }
 
-// Whether P, dP and what is rounded of P are too many registers beside dK and dV: then dP and dS
-// are made of half of the rows at a time.
+// True if P, dP and rounded P need too many registers beside dK and dV. Then dP and dS are made for
+// half of the rows at a time.
 constexpr bool backward_fused_in_halves(int step_rows, int gradient_columns) {
   return step_rows + step_rows / 4 + gradient_columns / 2 > 212;
 }
@@ -195,8 +196,8 @@ constexpr int backward_early_pairs(int step_rows, int taken) {
   return room < 0 ? 0 : room < pairs ? room : pairs;
 }
 
-// What dropout takes: the key of a head's signs, and those of a step. With fewer some kernels
-// spill.
+// Registers that dropout takes: the key of a head's signs, and the signs of a step. With fewer,
+// some kernels spill.
 constexpr int backward_dropout_registers(int step_rows) { return 2 + step_rows / 8; }
 
 struct EarlyPairs {

@@ -33,9 +33,9 @@ ATTUNE_HOST_DEVICE constexpr long long backward_stored_lines(long long seqlen_q)
   return (backward_stored_blocks(seqlen_q) + 1) / 2;
 }
 
-// Where block `block` of rows stands that sees blocks [seen_begin, seen_end) of keys: its line, and
-// in this the place of block 0 of keys, which is not there where it is not seen. Block i of keys
-// stands i places further on.
+// Finds block `block` of rows, which sees blocks [seen_begin, seen_end) of keys: its line, and the
+// place of block 0 of keys in that line. Block i of keys is i places further on; unseen blocks have
+// no place.
 struct StoredLine {
   int line;
   int first;
@@ -48,8 +48,8 @@ ATTUNE_HOST_DEVICE constexpr StoredLine backward_stored_line(long long seqlen_q,
   return {block, stride - kStoredMargin - seen_end};
 }
 
-// Of all heads of K those of a round, whose places take at most kMostStoredBytes; 0: those of one
-// take more.
+// Returns the number of heads of K of one round, whose places take at most kMostStoredBytes. 0: one
+// head takes more.
 constexpr long long kMostStoredBytes = 5LL << 28;
 constexpr long long backward_stored_heads(long long heads, long long bytes_of_head) {
   const long long most = kMostStoredBytes / (bytes_of_head > 0 ? bytes_of_head : 1);

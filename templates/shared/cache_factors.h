@@ -12,7 +12,8 @@ ATTUNE_HOST_DEVICE inline float cache_factor(const ScaleView& scale, int kv_head
   if (scale.data == nullptr) return 1.0f;
   return scale.data[kv_head / scale.heads_per_scale * scale.head_stride];
 }
-// What scores are multiplied by for k. 2^-100 for 0: a hidden score times it stays -inf.
+// Returns the factor of scores for k. A factor of 0 becomes 2^-100, so that a hidden score stays
+// -inf.
 ATTUNE_HOST_DEVICE inline float score_factor(const ScaleView& scale, int kv_head) {
   constexpr float kTiny = 7.888609052210118e-31f;
   const float factor = cache_factor(scale, kv_head);

@@ -23,7 +23,8 @@ ATTUNE_HOST_DEVICE constexpr int cache_tickets(int batch, int seqlen_q, int num_
   const int tiles = (seqlen_q + tile_rows - 1) / tile_rows;
   return batch * tiles * (num_heads_q / tile_heads) * warpgroups;
 }
-// Of groups of parts, by the place of the first.
+// Returns the number of tickets of groups of parts. A group's ticket has the place of its first
+// part.
 ATTUNE_HOST_DEVICE constexpr int cache_group_tickets(int blocks, int warpgroups) {
   return 2 * blocks * warpgroups;
 }

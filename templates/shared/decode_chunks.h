@@ -24,7 +24,7 @@ ATTUNE_HOST_DEVICE constexpr int decode_chunks(int count, int least) {
   return count == 0 ? 1 : (count + each - 1) / each;
 }
 
-// As many as an item of up to `most` tiles may have.
+// Returns the largest number of pieces of an item of up to `most` tiles.
 ATTUNE_HOST_DEVICE constexpr int most_chunks(int most, int least) {
   const int equal = (most + least - 1) / least;
   return equal < 1 ? 1 : equal < kMostChunks ? equal : kMostChunks;

@@ -57,15 +57,14 @@ struct DecodeRange {
   ATTUNE_HOST_DEVICE constexpr int cost(DecodeTiles tiles) const {
     return items * item_cost(tiles);
   }
-  // Of a line of `total` positions, in items that are as long as they are.
+  // Cuts a line of `total` positions into equal shares, whatever the items' lengths.
   ATTUNE_HOST_DEVICE constexpr void take(int total, int workers, int least_share, int number) {
     even = 0;
     share = plain_share(total, workers, least_share);
     begin_at(number, total);
   }
-  // The same, or where all `count` items of the line, of which the longest has `most` tiles, may be
-  // cut alike without making shares larger by more than `slack` positions, of the line that they
-  // make then.
+  // Cuts all `count` items alike if shares grow by at most `slack` positions; else like take().
+  // `most`: tiles of the longest item.
   ATTUNE_HOST_DEVICE constexpr void take_alike(int total, int count, int most, int workers,
                                                int least_share, int slack, int number) {
     if (least_chunk > 0) return take(total, workers, 1, number);  // where kBatchInvariant
@@ -87,7 +86,7 @@ struct DecodeRange {
     const int equal = total / workers + (total % workers != 0 ? 1 : 0);
     return equal < least_share ? least_share : equal;
   }
-  // Of workers behind the end: nothing.
+  // Sets a worker's range; workers behind the end have an empty one.
   ATTUNE_HOST_DEVICE constexpr void begin_at(int number, int total) {
     worker = number;
     begin = number <= total / share ? number * share : total;
@@ -102,8 +101,8 @@ ATTUNE_HOST_DEVICE constexpr int decode_even_slack(int bytes_of_position) {
   return kBytes / bytes_of_position;
 }
 
-// What a worker does of one item: tiles [begin, end) of the request's tiles that count from 0. An
-// item without keys has no tiles, and one part.
+// A worker's share of one item: tiles [begin, end) of the request's tiles, counted from 0. An item
+// without keys has no tiles and one part.
 struct DecodePiece {
   int request, item;  // item: of the request
   int begin, end;
@@ -117,7 +116,7 @@ struct DecodeWalk {
   int start;     // of the request on the line
   int position;  // of what comes next
 
-  // Whether there was one more; fills `piece`.
+  // Returns true and fills `piece` if there is one more.
   template <class Tiles>
   ATTUNE_HOST_DEVICE bool next(const DecodeRange& range, int batch, const Tiles& tiles_of,
                                DecodePiece* piece) {

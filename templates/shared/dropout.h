@@ -51,7 +51,7 @@ ATTUNE_HOST_DEVICE inline unsigned long long wide_product(unsigned a, unsigned b
 #endif
 }
 
-// What streams of a head begin with.
+// Start values of the streams of a head.
 struct DropoutKey {
   unsigned word[4];
 };
@@ -117,7 +117,7 @@ ATTUNE_HOST_DEVICE inline Word at_most(const Word (&words)[4], const unsigned* l
   return kept;
 }
 
-// What streams keep of 16 keys that begin with x; `limit` is that of DropoutArgs.
+// Returns the bits that streams beginning with x keep of 16 keys; `limit` is DropoutArgs::limit.
 template <class Word>
 ATTUNE_HOST_DEVICE inline Word dropout_bits(Word (&x)[4], const unsigned (&limit)[8]) {
   dropout_pass(x);
@@ -147,12 +147,12 @@ ATTUNE_HOST_DEVICE constexpr unsigned dropout_stream(unsigned row, unsigned key)
   return row / 16 * 8 + row / 2 % 4 * 2 + key / 4 % 2;
 }
 
-// Of its stream's word.
+// Returns the bit of a row and a key in the word of their stream.
 ATTUNE_HOST_DEVICE constexpr unsigned dropout_bit(unsigned row, unsigned key) {
   return key / 2 % 2 * 16 + row % 2 * 8 + key % 2 * 4 + key / 8 % 2 * 2 + row / 8 % 2;
 }
 
-// What P of a row and a key is multiplied by; `head` counts those of all batch entries.
+// Returns the factor of P of a row and a key; `head` counts heads of all batch entries.
 ATTUNE_HOST_DEVICE inline float dropout_factor(const DropoutArgs& args, unsigned head, int row,
                                                int key) {
   const unsigned at = static_cast<unsigned>(key), in = args.row0 + static_cast<unsigned>(row);

@@ -5,7 +5,8 @@
 
 namespace attune {
 
-// What an 8-bit kernel may give up for speed. Kernels of one mode compete only with their own.
+// Accuracy that an 8-bit kernel may give up for speed. Kernels of one mode compete only with their
+// own.
 enum class Accuracy : int {
   kAccurate = 0,  // P is rounded under the exact row maximum of what was seen; sums are flushed
   kFast = 1,      // the row maximum may lag behind, and P is rounded under the stale one
@@ -17,9 +18,8 @@ enum class Accuracy : int {
 // [batch, num_heads_kv, head_dim_v, seqlen_kv]; the view's row_stride steps over head_dim_v.
 enum class VLayout : int { kRows = 0, kTransposed = 1 };
 
-// What the quantise op does to each row of head_dim elements before it is rounded: nothing, or
-// a multiplication by the orthonormal Hadamard matrix, which leaves q.k as it was when both are
-// rotated.
+// Rotation of each row of head_dim elements before the quantise op rounds it: none, or the
+// orthonormal Hadamard matrix. Rotating both q and k leaves q.k unchanged.
 enum class Rotation : int { kNone = 0, kHadamard = 1 };
 
 }  // namespace attune

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels are told at launch, in parts. On a GPU each part that a kernel takes is a parameter
-// of its own, in this order, ahead of its tensor maps; on a CPU a kernel is given the address of
-// all of them. A new part (pages, lengths, a score's operands, dropout) is a struct of its own at
-// the end and a value of ArgumentPart (generator/launch_plan.hpp): kernels without it stay the
-// same.
+// Launch arguments of kernels, in parts. On a GPU each part that a kernel takes is one parameter,
+// in this order, before its tensor maps. On a CPU a kernel gets the address of all of them. A new
+// part (pages, lengths, a score's operands, dropout) is a struct of its own at the end and a value
+// of ArgumentPart (generator/launch_plan.hpp): kernels without it stay the same.
 //
 // | part    | struct        | who takes it                                      |
 // |---------|---------------|---------------------------------------------------|

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What host and kernels share about the quantise op: largest codes, and the dynamic shared memory
-// of the CUDA kernels. See cuda/quantise.cu and cpu/quantise.cpp.
+// Shared by host and kernels of the quantise op: largest codes, and the dynamic shared memory of
+// the CUDA kernels. See cuda/quantise.cu and cpu/quantise.cpp.
 //
 // | offset | bytes                            | what                                              |
 // |--------|----------------------------------|---------------------------------------------------|

@@ -16,7 +16,7 @@ namespace attune {
 constexpr int kDiagonalPlaceBytes = 16;
 
 constexpr int diagonals_offset(int bytes) { return (bytes + 15) / 16 * 16; }
-// Of one slot.
+// Returns the bytes of one slot.
 constexpr int diagonal_bytes(int block_m, int block_n) { return 8 * (block_m + block_n); }
 constexpr int diagonals_bytes(int block_m, int block_n, int slots) {
   return slots * (diagonal_bytes(block_m, block_n) + kDiagonalPlaceBytes + 8);

@@ -13,7 +13,7 @@
 
 namespace attune {
 
-// Whether blocks write elements of dscores themselves.
+// True if blocks write elements of dscores themselves.
 constexpr bool writes_dscores(int gradient, int repeats) {
   return gradient == kOfBias && (repeats & (kRepeatsRows | kRepeatsKeys)) == 0;
 }
@@ -27,7 +27,8 @@ constexpr long long partial_columns(int gradient, int repeats, int block_m, int 
   return gradient == kOfRelativeBias ? keys + block_m : 4;
 }
 
-// Of a tile of dz in shared memory: a warp's writes of two rows' columns meet in no bank.
+// Row stride of a tile of dz in shared memory: a warp's writes to columns of two rows hit different
+// banks.
 constexpr int dz_stride(int block_n) { return block_n + 8; }
 
 constexpr int kMaxWarps = 32;

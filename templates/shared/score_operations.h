@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What printed score programs call and what is the same on every target: ints, which wrap and whose
-// quotients by zero are 0; choices without branches, whose operands are all computed; and the
-// quotient that tanh is. Each target's header of score functions defines ATTUNE_SCORE_FUNCTION and
-// includes it. generator/core/score/compute.cpp says the same for host code.
+// Functions that printed score programs call, the same on every target. Ints wrap, and a quotient
+// by zero is 0. Choices have no branches and compute all operands. tanh is a quotient. Each
+// target's header of score functions defines ATTUNE_SCORE_FUNCTION and includes it.
+// generator/core/score/compute.cpp says the same for host code.
 #pragma once
 
 #include "shared/capture_bytes.h"
@@ -58,7 +58,7 @@ ATTUNE_SCORE_FUNCTION T score_select(bool condition, T a, T b) {
   return condition ? a : b;
 }
 
-// Where an element of a capture stands, behind data; each index is clamped to its extent.
+// Returns the offset of an element of a capture from its data; each index is clamped to its extent.
 template <class... Index>
 ATTUNE_SCORE_FUNCTION long long capture_offset(const ScoreCapture& capture, Index... indices) {
   static_assert(sizeof...(Index) <= kMaxCaptureRank, "a capture has at most 4 dimensions");

@@ -38,12 +38,12 @@ ATTUNE_SCORE_FUNCTION FloatRange float_range(float value) { return {value, value
 ATTUNE_SCORE_FUNCTION FloatRange any_float() { return {0.0f, 0.0f, false}; }
 
 ATTUNE_SCORE_FUNCTION bool is_one(IntRange a) { return a.lo == a.hi; }
-// Of a result that wraps where it leaves the ints.
+// Returns the range of a result that wraps outside the ints.
 ATTUNE_SCORE_FUNCTION IntRange wrapped(long long lo, long long hi) {
   if (lo < kLowestInt || hi > kLargestInt) return any_int();
   return {static_cast<int>(lo), static_cast<int>(hi)};
 }
-// Of an operation that is not followed, but on numbers that are known.
+// Returns the range of an operation that ranges do not follow: exact if the numbers are known.
 template <class Function>
 ATTUNE_SCORE_FUNCTION IntRange of_numbers(IntRange a, IntRange b, Function function) {
   return is_one(a) && is_one(b) ? int_range(function(a.lo, b.lo)) : any_int();
@@ -256,7 +256,7 @@ ATTUNE_SCORE_FUNCTION auto capture_box(const ScoreCapture& capture, Index... ind
   return box;
 }
 
-// Where the first element of a box stands, behind the capture's data.
+// Returns the offset of the first element of a box from the capture's data.
 template <int kRank>
 ATTUNE_SCORE_FUNCTION long long box_offset_of_first(const CaptureBox<kRank>& box,
                                                     const ScoreCapture& capture) {
@@ -266,7 +266,7 @@ ATTUNE_SCORE_FUNCTION long long box_offset_of_first(const CaptureBox<kRank>& box
   return at;
 }
 
-// Where element `number` of a box stands, behind the capture's data.
+// Returns the offset of element `number` of a box from the capture's data.
 template <int kRank>
 ATTUNE_SCORE_FUNCTION long long box_offset(const CaptureBox<kRank>& box,
                                            const ScoreCapture& capture, int number) {

@@ -45,7 +45,8 @@ ATTUNE_HOST_DEVICE constexpr KeyInterval<Int> visible_keys(const Rule& rule, con
   return keys;
 }
 
-// What at least one of the rows [first_row, last_row] sees: limits move on with the row.
+// Returns the keys that at least one of the rows [first_row, last_row] sees: limits move with the
+// row.
 template <class Rule, class Lengths, class Int>
 ATTUNE_HOST_DEVICE constexpr KeyInterval<Int> keys_of_rows(const Rule& rule, const Lengths& lengths,
                                                            Int first_row, Int last_row) {
