@@ -119,7 +119,7 @@ __device__ __forceinline__ void load_others(const void* data, long long row, int
   }
 }
 
-// Whether a column is the second of its pair.
+// True if a column is the second of its pair.
 __device__ __forceinline__ bool is_second(int column) {
   return kInterleaved ? column % 2 != 0 : column >= kPairs;
 }
@@ -149,7 +149,7 @@ __device__ __forceinline__ unsigned lanes_of_row() {
   return ((1u << kLanes % 32) - 1) << (threadIdx.x % 32 / kLanes * kLanes);
 }
 
-// What a row is divided by.
+// The factor that a row is divided by.
 struct RowFactor {
   float value = 1.0f;
   float* made = nullptr;  // where one made of the row goes  // where kMakesFactors

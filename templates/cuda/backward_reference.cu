@@ -52,7 +52,7 @@ struct Row {
   __device__ static long long place(const OperandView& view, int batch, int head, int row) {
     return batch * view.batch_stride + head * view.head_stride + row * view.row_stride;
   }
-  // The same in all lanes.
+  // Returns the dot product, in all lanes.
   __device__ float dot(const Row& other) const {
     float sum = 0.0f;
 #pragma unroll
@@ -73,7 +73,7 @@ __device__ float* delta_of(const AttentionArgs& args, int batch, int head, int r
   return static_cast<float*>(args.workspace) + heads * args.seqlen_q + row;
 }
 
-// What one row and one key make of each other.
+// P and dS of one row and one key.
 struct Pair {
   float p = 0.0f, ds = 0.0f;
 

@@ -38,7 +38,7 @@ __device__ __forceinline__ Weights weights_of(float first, float second) {
   return {a * inverse, b * inverse, largest + log2_approx(a + b) * kLn2};
 }
 
-// What one thread works on. Rows behind the last are the last one again, and not written.
+// The place that one thread works on. Rows behind the last repeat the last one and are not written.
 struct Place {
   long long batch, head, row;
   bool is_row;
@@ -75,7 +75,7 @@ __device__ __forceinline__ void load_row(const OperandView& view, long long firs
       load_eight<kDtype>(view.data, first + column_of(step), values[step]);
 }
 
-// Where a state has seen nothing its values, which may be anything, do not count.
+// Returns the weighted value; 0 if the state saw nothing, since its values may then be anything.
 __device__ __forceinline__ float share(float weight, float value) {
   return weight == 0.0f ? 0.0f : weight * value;
 }

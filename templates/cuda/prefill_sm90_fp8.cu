@@ -22,7 +22,7 @@ constexpr float kRescaleThreshold = 8.8f;
 constexpr int kPackHeads = 1;                // each head of q has its own factors
 constexpr bool kBlocksFollowWindow = false;  // blocks of keys hold whole blocks of factors
 constexpr int kUnpack = 1;                   // mma.sync has no 8 bits here
-// What the grid ahead is: this launch's own, which writes V^T, or any.
+// The grid to wait for: this launch's own, which writes V^T, or any earlier one.
 constexpr bool kWaitsForVTranspose = kEarly && !kTransposeInside;
 constexpr bool kWaitsForPriorGrid = kEarly && kTransposeInside;
 

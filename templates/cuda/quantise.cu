@@ -24,8 +24,8 @@
 
 namespace attune {
 
-// What one block of threads works on: `index` counts heads first, then `parts` of a head, then
-// batches.
+// The place that one block of threads works on: `index` counts heads first, then `parts` of a head,
+// then batches.
 struct Place {
   int batch, head, part;
 };

@@ -18,7 +18,7 @@
 
 namespace attune {
 
-// What the elements of a row are multiplied by: 1 where there are no factors.
+// Returns the factor of a row's elements: 1 if there are no factors.
 template <int kBlock>
 __device__ float factor(const ScaleView& scale, int batch, int head, int row) {
   if (scale.data == nullptr) return 1.0f;

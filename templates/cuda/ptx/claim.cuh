@@ -10,9 +10,9 @@ namespace attune {
 
 enum class Claim : int { kNone, kTaken, kDone };  // of a word that was zeroed: 0, 1, 2
 
-// As it stands in L2, without an acquire, which would empty L1 each time. kDone is enough for a
-// bulk copy that adds to what was stored: that store had been performed in L2 when the word was
-// written, and L1 has no part in either copy.
+// Returns the word as L2 has it, without an acquire, which would invalidate L1 each time. kDone
+// suffices for a bulk copy that adds to the stored values: their store was performed in L2 when the
+// word was written, and neither copy uses L1.
 __device__ __forceinline__ Claim glance_at_claim(const int* word) {
   int now;
   asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(word) : "memory");
@@ -28,13 +28,13 @@ __device__ __forceinline__ Claim look_at_claim(const int* word) {
   return static_cast<Claim>(now);
 }
 
-// What this thread has done, and waited for, comes before it.
+// Ends a claim: all that this thread has done and waited for is ordered before it.
 __device__ __forceinline__ void end_claim(int* word) {
   asm volatile("fence.proxy.async.global; st.release.gpu.global.s32 [%0], 2;" ::"l"(word)
                : "memory");
 }
 
-// What the word was. kNone: this thread is the first, and ends the claim.
+// Claims the word and returns its old value. kNone: this thread is the first, and ends the claim.
 __device__ __forceinline__ Claim claim(int* word) {
   int was;
   asm volatile("atom.acquire.gpu.global.cas.b32 %0, [%1], 0, 1; fence.proxy.async.global;"

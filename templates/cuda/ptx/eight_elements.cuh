@@ -7,7 +7,7 @@
 
 namespace attune {
 
-// As they stand in memory.
+// Eight elements as memory has them.
 template <Dtype kDtype>
 struct EightPacked {
   static constexpr int kElementBytes = kDtype == Dtype::kFp32 ? 4 : 2;

@@ -28,7 +28,7 @@ __device__ __forceinline__ void fp8_to_fp16(unsigned word, unsigned& low, unsign
   }
 }
 
-// What is beyond 65504 becomes it (infinity too); NaN stays NaN.
+// Packs two numbers as fp16. Magnitudes above 65504, infinity too, become 65504; NaN stays NaN.
 __device__ __forceinline__ unsigned pack_finite_fp16(float low, float high) {
   unsigned packed;
   asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));

@@ -60,7 +60,7 @@ __device__ __forceinline__ void cp_async_16(unsigned shared_address, const void*
   }
 }
 
-// What another kernel still writes may be asked for too: L2 holds what is written later.
+// Prefetches a box into L2. Another kernel may still write it: L2 holds later writes too.
 __device__ __forceinline__ void tma_prefetch(const TensorMap& map, TensorCoord at,
                                              L2Policy policy) {
   asm volatile(

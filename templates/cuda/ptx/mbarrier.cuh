@@ -45,7 +45,7 @@ __device__ __forceinline__ void mbarrier_arrive_if(bool condition, unsigned barr
       : "memory");
 }
 
-// Whether the phase of the given parity has completed; does not wait.
+// True if the phase of the given parity has completed; does not wait.
 __device__ __forceinline__ bool mbarrier_test(unsigned barrier, unsigned parity) {
   unsigned done;
   asm volatile(

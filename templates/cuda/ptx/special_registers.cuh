@@ -12,7 +12,7 @@ __device__ __forceinline__ int reread_thread_index() {
   return index;
 }
 
-// The same for any value: what is computed from the result is computed here.
+// Returns `value`. The compiler cannot move computations with the result before this place.
 __device__ __forceinline__ int reread(int value) {
   asm volatile("" : "+r"(value));
   return value;

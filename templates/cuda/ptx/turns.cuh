@@ -17,7 +17,8 @@ __device__ __forceinline__ void await_turn(const int* count, int turn) {
   __trap();
 }
 
-// What this thread has written, and what it has seen others of its block tell of, comes before it.
+// Ends a turn. Writes of this thread, and writes of its block that it has seen, are ordered before
+// it.
 __device__ __forceinline__ void end_turn(int* count) {
   asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(count) : "memory");
 }

@@ -22,7 +22,7 @@ __device__ __forceinline__ unsigned telling(float value) {
   const unsigned bits = __float_as_uint(value);
   return bits == 0 ? kMinusZero : bits;
 }
-// As strong as what they follow: the order of a word's stores is that of all.
+// Relaxed stores suffice: stores to one address are totally ordered.
 __device__ __forceinline__ void clear_telling(float2* to) {
   asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1, %1};" ::"l"(to), "r"(0) : "memory");
 }
