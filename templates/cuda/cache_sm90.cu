@@ -6,11 +6,12 @@
 // cache_producer.cuh), and that tiles may be shared by blocks (attention/cache_join.cuh). Knobs as
 // of prefill_sm90 (prefill_sm90.md), and:
 //
-// | knob       | values | meaning                                                                                |
-// |------------|--------|----------------------------------------------------------------------------------------|
-// | scheduler  | 2, 3   | whole tiles drawn one after the other, or equal shares of all steps (cache_stream.cuh) |
-// | min_tiles  | 2 .. 8 | fewest steps of a share                                                                |
-// | charge     | 1 .. 8 | steps that a tile costs beside its own                                                 |
+// | knob      | values | meaning                                                                  |
+// |-----------|--------|--------------------------------------------------------------------------|
+// | scheduler | 2, 3   | whole tiles drawn one after the other, or equal shares of all steps      |
+// |           |        | (cache_stream.cuh)                                                       |
+// | min_tiles | 2 .. 8 | fewest steps of a share                                                  |
+// | charge    | 1 .. 8 | steps that a tile costs beside its own                                   |
 //
 // q, k, v, o: bf16 or fp16, head dims in steps of 8 to 256. k and v: pages of a multiple of 8 keys,
 // or slots (shared/cache_args.h).

@@ -10,18 +10,21 @@
 // (shared/cache_args.h); also int8, and from sm_89 on e4m3 or e5m2 with a factor for each head
 // (attention/decode_narrow.cuh) or each key (attention/decode_factors.cuh).
 //
-// | knob       | values  | meaning                                                           |
-// |------------|---------|-------------------------------------------------------------------|
-// | warps      | 2 .. 16 | of a block                                                        |
-// | keys       | 16, 32  | of a tile                                                         |
-// | stages     | 2 .. 6  | tiles of a warp under way                                         |
-// | team       | 1 .. warps | warps that share a piece and are joined behind it; others never meet |
-// | heads      | 1 .. 8  | teams that read the same keys, each for another head              |
-// | min_blocks | 1 .. 3  | blocks of a multiprocessor                                        |
-// | min_tiles  | 2 .. 16 | fewest tiles of a team: short caches take fewer                   |
-// | charge     | 1 .. 8  | tiles that an item costs beside its own                           |
-// | waits      | 0, 1    | who joins the parts of an item: the last to come, or the first part's team, which waits |
-// | loads      | 0 .. 3  | cp.async, a bulk copy a row, TMA boxes of keys, of heads (attention/decode_slots.cuh) |
+// | knob       | values     | meaning                                                             |
+// |------------|------------|---------------------------------------------------------------------|
+// | warps      | 2 .. 16    | of a block                                                          |
+// | keys       | 16, 32     | of a tile                                                           |
+// | stages     | 2 .. 6     | tiles of a warp under way                                           |
+// | team       | 1 .. warps | warps that share a piece and are joined behind it; others never     |
+// |            |            | meet                                                                |
+// | heads      | 1 .. 8     | teams that read the same keys, each for another head                |
+// | min_blocks | 1 .. 3     | blocks of a multiprocessor                                          |
+// | min_tiles  | 2 .. 16    | fewest tiles of a team: short caches take fewer                     |
+// | charge     | 1 .. 8     | tiles that an item costs beside its own                             |
+// | waits      | 0, 1       | who joins the parts of an item: the last to come, or the first      |
+// |            |            | part's team, which waits                                            |
+// | loads      | 0 .. 3     | cp.async, a bulk copy a row, TMA boxes of keys, of heads            |
+// |            |            | (attention/decode_slots.cuh)                                        |
 //
 // How it works and what was learned: decode_sm80.md. Shared memory: attention/decode_slots.cuh.
 // Workspace: shared/decode_layout.h.

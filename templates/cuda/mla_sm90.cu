@@ -5,13 +5,15 @@
 // and as V (attention/mla_consumer.cuh, with fewer than 64 rows attention/mla_keys_first.cuh).
 // Tiles, pages, shares and joins are those of cache_sm90. Knobs:
 //
-// | knob       | values | meaning                                                                                |
-// |------------|--------|----------------------------------------------------------------------------------------|
-// | scheduler  | 3, 2   | equal shares of all steps, or whole tiles drawn one after the other (cache_stream.cuh) |
-// | rows       | 64 .. 16| of a tile; with fewer than 64 keys are the rows of products, and rows their columns    |
-// | pack_heads | 1 .. 64| heads of a group that share the rows of a tile                                         |
-// | min_tiles  | 1 .. 8 | fewest steps of a share                                                                |
-// | charge     | 1, 2   | steps that a tile costs beside its own                                                 |
+// | knob       | values   | meaning                                                               |
+// |------------|----------|-----------------------------------------------------------------------|
+// | scheduler  | 3, 2     | equal shares of all steps, or whole tiles drawn one after the other   |
+// |            |          | (cache_stream.cuh)                                                    |
+// | rows       | 64 .. 16 | of a tile; with fewer than 64 keys are the rows of products, and rows |
+// |            |          | their columns                                                         |
+// | pack_heads | 1 .. 64  | heads of a group that share the rows of a tile                        |
+// | min_tiles  | 1 .. 8   | fewest steps of a share                                               |
+// | charge     | 1, 2     | steps that a tile costs beside its own                                |
 //
 // q, k, o: bf16 or fp16; head_dim_qk in steps of 64 to 576, head_dim_v in steps of 128 from 384. k:
 // pages of a multiple of 8 keys, or slots (shared/cache_args.h). How it works: mla_sm90.md.

@@ -2,11 +2,14 @@
 // Shared memory of the one-kernel form of backward_sm90 whose blocks of keys add to dQ in any order
 // (knob ordered). It follows the regions of backward_fused_layout():
 //
-// | region            | bytes                                 | written by                    | read by                       |
-// |-------------------|---------------------------------------|-------------------------------|-------------------------------|
-// | ds empty          | a barrier a slot                      | warpgroups                    | warpgroups                    |
-// | dq full, dq empty | a barrier a warpgroup each            | warpgroups; threads of copies | threads of copies; warpgroups |
-// | staging           | of a warpgroup: fp32 of its half of dQ; dK of a tile | warpgroups     | bulk copies; TMA              |
+// | region            | bytes                  | written by             | read by                 |
+// |-------------------|------------------------|------------------------|-------------------------|
+// | ds empty          | a barrier a slot       | warpgroups             | warpgroups              |
+// | dq full, dq empty | a barrier a warpgroup  | warpgroups; threads of | threads of copies;      |
+// |                   | each                   | copies                 | warpgroups              |
+// | staging           | of a warpgroup: fp32   | warpgroups             | bulk copies; TMA        |
+// |                   | of its half of dQ; dK  |                        |                         |
+// |                   | of a tile              |                        |                         |
 #pragma once
 
 #include "shared/backward_sm90_layout.h"

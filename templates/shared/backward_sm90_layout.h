@@ -108,14 +108,20 @@ constexpr BackwardSm90Layout backward_sm90_layout(const BackwardSm90Tile& t) {
 // Shared memory of the kernel that makes dQ as well (knob fuse_dq), in addition to that of
 // attune_keys:
 //
-// | region      | bytes                            | written by           | read by                                        |
-// |-------------|----------------------------------|----------------------|------------------------------------------------|
-// | ds          | 4 * warpgroups * step_rows * 128 | a warpgroup each     | wgmma of both: a panel of 64 keys each         |
-// | places      | 2 * 16                           | threads of turns     | warpgroups: where dQ goes, whether it is first |
-// | tiles       | 2 * 16                           | the thread of copies | all others: the number of a tile               |
-// | ds full     | a barrier a slot                 | warpgroups           | warpgroups                                     |
-// | turn, added | a barrier a place each           | threads of turns; warpgroups | warpgroups; threads of turns           |
-// | tile full, tile empty | a barrier a slot each  | the thread of copies; all others | the other way round                |
+// | region                | bytes                 | written by            | read by               |
+// |-----------------------|-----------------------|-----------------------|-----------------------|
+// | ds                    | 4 * warpgroups *      | a warpgroup each      | wgmma of both: a      |
+// |                       | step_rows * 128       |                       | panel of 64 keys each |
+// | places                | 2 * 16                | threads of turns      | warpgroups: where dQ  |
+// |                       |                       |                       | goes, whether it is   |
+// |                       |                       |                       | first                 |
+// | tiles                 | 2 * 16                | the thread of copies  | all others: the       |
+// |                       |                       |                       | number of a tile      |
+// | ds full               | a barrier a slot      | warpgroups            | warpgroups            |
+// | turn, added           | a barrier a place     | threads of turns;     | warpgroups; threads   |
+// |                       | each                  | warpgroups            | of turns              |
+// | tile full, tile empty | a barrier a slot each | the thread of copies; | the other way round   |
+// |                       |                       | all others            |                       |
 //
 // ds stands behind the rings, before the statistics, where panels are aligned.
 struct BackwardFusedLayout {

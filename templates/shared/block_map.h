@@ -3,11 +3,13 @@
 // of which it sees something. A step ahead of the kernel writes it into the workspace
 // (cuda/attention/block_map.cuh), host code sizes it, the kernel walks it.
 //
-// | word of a list | what                                                                                        |
-// |----------------|---------------------------------------------------------------------------------------------|
-// | 0              | number of entries, at least 1: a tile that sees nothing has a block that hides all of itself |
-// | 1 ..           | entries, by rising block: block << kMapGroupBits, and a bit for each group of the tile's     |
-// |                | rows that does not see all of the block, so that the program is to be applied                |
+// | word of a list | what                                                                         |
+// |----------------|------------------------------------------------------------------------------|
+// | 0              | number of entries, at least 1: a tile that sees nothing has a block that     |
+// |                | hides all of itself                                                          |
+// | 1 ..           | entries, by rising block: block << kMapGroupBits, and a bit for each group   |
+// |                | of the tile's rows that does not see all of the block, so that the program   |
+// |                | is to be applied                                                             |
 //
 // A map of the caller's (op block_map) is another thing: what the mask program makes of granules of
 // rows and keys, whatever tiles plans have. Kernels that are given one make their lists of it

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The workspace of cache_sm90: host code sizes it, kernels find their parts in it.
 //
-// | knob scheduler | tensor                                | extents                                                              |
-// |----------------|---------------------------------------|----------------------------------------------------------------------|
-// | drawn          | counter of tiles, zero between calls  | 1 int                                                                |
-// | shared         | tickets, zero between calls           | [cache_tickets] int: request, row tile, group of heads, warpgroup;   |
-// |                |                                       | then of groups of parts: [2 * blocks][warpgroups]                    |
-// |                | parts, fp32                           | [2 * blocks][warpgroups][cache_part_floats]                          |
+// | knob scheduler | tensor                              | extents                                |
+// |----------------|-------------------------------------|----------------------------------------|
+// | drawn          | counter of tiles, zero between      | 1 int                                  |
+// |                | calls                               |                                        |
+// | shared         | tickets, zero between calls parts,  | [cache_tickets] int: request, row      |
+// |                | fp32                                | tile, group of heads, warpgroup; then  |
+// |                |                                     | of groups of parts: [2 *               |
+// |                |                                     | blocks][warpgroups] [2 *               |
+// |                |                                     | blocks][warpgroups][cache_part_floats] |
 //
 // A tile of many parts is joined twice: groups of them, each by the block that comes last to it,
 // then what groups have come to, which stands in the place of their first parts.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The workspace of decode kernels: host code sizes it, kernels find their parts in it.
 //
-// | tensor                            | extents                                                        |
-// |-----------------------------------|----------------------------------------------------------------|
-// | tickets, zero between launches    | [items] int, an item as decode_partition.h numbers them        |
-// | parts, fp32                       | [2 * workers][rows][head_dim_v + 2]: O without its division,   |
-// |                                   | then of each row the largest score (log2) and the sum; with    |
-// |                                   | `waits` zero between launches                                  |
+// | tensor                         | extents                                                      |
+// |--------------------------------|--------------------------------------------------------------|
+// | tickets, zero between launches | [items] int, an item as decode_partition.h numbers them      |
+// | parts, fp32                    | [2 * workers][rows][head_dim_v + 2]: O without its division, |
+// |                                | then of each row the largest score (log2) and the sum; with  |
+// |                                | `waits` zero between launches                                |
 #pragma once
 
 #include "shared/host_device.h"

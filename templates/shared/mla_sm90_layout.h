@@ -2,26 +2,29 @@
 // Shared memory of the mla_sm90 kernel, which host code reads too. Sizes in bytes. With 64 rows a
 // tile:
 //
-// | region   | bytes                     | written by          | read by                                   |
-// |----------|---------------------------|---------------------|-------------------------------------------|
-// | q        | panels * 64 rows * 128    | cp.async            | wgmma of both warpgroups                  |
-// | k slots  | 2 * panels * 64 keys * 128| TMA                 | wgmma: all panels as K, the first as V    |
-// | p        | 64 rows * 128             | a block's owner     | wgmma of the other warpgroup              |
-// | maxima   | 2 * 64 floats             | a block's owner     | the other: of all blocks so far           |
-// | sums     | 2 * 2 * 64 floats         | a warpgroup each    | the other, at the end of a tile           |
-// | barriers | 8 each, tiles 64          | as of cache_sm90    |                                           |
-// | p full   | 2 barriers                | a block's owner     | the other: that P and maxima stand there  |
+// | region   | bytes                      | written by       | read by                            |
+// |----------|----------------------------|------------------|------------------------------------|
+// | q        | panels * 64 rows * 128     | cp.async         | wgmma of both warpgroups           |
+// | k slots  | 2 * panels * 64 keys * 128 | TMA              | wgmma: all panels as K, the first  |
+// |          |                            |                  | as V                               |
+// | p        | 64 rows * 128              | a block's owner  | wgmma of the other warpgroup       |
+// | maxima   | 2 * 64 floats              | a block's owner  | the other: of all blocks so far    |
+// | sums     | 2 * 2 * 64 floats          | a warpgroup each | the other, at the end of a tile    |
+// | barriers | 8 each, tiles 64           | as of cache_sm90 |                                    |
+// | p full   | 2 barriers                 | a block's owner  | the other: that P and maxima stand |
+// |          |                            |                  | there                              |
 //
 // With fewer, whose one consumer has keys for rows of its products
 // (cuda/attention/mla_keys_first.cuh), no two regions of sums:
 //
-// | q        | panels * rows * 128       | cp.async            | wgmma                                     |
-// | k slots  | as many as there is room  | TMA                 | wgmma: a slot has 3 panels of 64 keys     |
-// |          | for, 24 KB each           |                     |                                           |
-// | p        | rows * 128                | the consumer        | wgmma                                     |
-// | maxima   | 4 * rows floats           | a warp each         | all: of a step's keys                     |
-// | sums     | 4 * rows floats           | a warp each         | all: of a tile's keys, which a warp may   |
-// |          |                           |                     | do when others are at the next maxima     |
+// | q       | panels * rows * 128              | cp.async     | wgmma                             |
+// | k slots | as many as there is room for, 24 | TMA          | wgmma: a slot has 3 panels of 64  |
+// |         | KB each                          |              | keys                              |
+// | p       | rows * 128                       | the consumer | wgmma                             |
+// | maxima  | 4 * rows floats                  | a warp each  | all: of a step's keys             |
+// | sums    | 4 * rows floats                  | a warp each  | all: of a tile's keys, which a    |
+// |         |                                  |              | warp may do when others are at    |
+// |         |                                  |              | the next maxima                   |
 //
 // Panels, of 64 columns, and their swizzle: shared/prefill_sm90_layout.h. Sums of neighbouring
 // tiles stand apart (cuda/attention/mla_sums.cuh).

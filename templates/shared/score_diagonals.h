@@ -3,12 +3,14 @@
 // (cuda/attention/score_diagonals.cuh): the kernel and its launch count it alike. It stands behind
 // everything else, from diagonals_offset on:
 //
-// | region   | bytes                      | what                                                                                |
-// |----------|----------------------------|-------------------------------------------------------------------------------------|
-// | pairs    | slots * diagonal_bytes     | for each slot of K: entry i is what is added on diagonals i and i + 1 of tile and   |
-// |          |                            | step, counted from that of the tile's last row and the step's first key             |
-// | places   | slots * 16                 | the step's first key, the tile's first row, its head (-1: no more steps), its batch |
-// | barriers | slots * 8                  | a slot's place is there                                                             |
+// | region   | bytes                  | what                                                      |
+// |----------|------------------------|-----------------------------------------------------------|
+// | pairs    | slots * diagonal_bytes | for each slot of K: entry i is what is added on diagonals |
+// |          |                        | i and i + 1 of tile and step, counted from that of the    |
+// |          |                        | tile's last row and the step's first key                  |
+// | places   | slots * 16             | the step's first key, the tile's first row, its head (-1: |
+// |          |                        | no more steps), its batch                                 |
+// | barriers | slots * 8              | a slot's place is there                                   |
 #pragma once
 
 namespace attune {

@@ -4,12 +4,17 @@
 // exp(z - lse) and dz = P (dout v - delta), delta = rowsum(dout o) - dlse. Along an axis that the
 // forward's tensor repeats (kRepeats), dscores has extent 1 and holds the sum.
 //
-// | kScoreGradient | dscores, as [batch, rows, heads, columns]     | element                                                  |
-// |----------------|-----------------------------------------------|----------------------------------------------------------|
-// | bias           | [batch, seqlen_q, num_heads_q, seqlen_kv]     | dz of the row and key                                    |
-// | relative_bias  | [1, 1, num_heads_q, seqlen_q + seqlen_kv - 1] | sum of dz over batch and key - row + seqlen_q - 1 == column |
-// | alibi          | [batch, 1, 1, num_heads_q]                    | -sum of dz times the distance from the diagonal          |
-// | sinks          | [1, 1, 1, num_heads_q]                        | -sum over batch and rows of exp(sink - lse) delta        |
+// | kScoreGradient | dscores, as [batch, rows, heads,     | element                               |
+// |                | columns]                             |                                       |
+// |----------------|--------------------------------------|---------------------------------------|
+// | bias           | [batch, seqlen_q, num_heads_q,       | dz of the row and key                 |
+// |                | seqlen_kv]                           |                                       |
+// | relative_bias  | [1, 1, num_heads_q, seqlen_q +       | sum of dz over batch and key - row +  |
+// |                | seqlen_kv - 1]                       | seqlen_q - 1 == column                |
+// | alibi          | [batch, 1, 1, num_heads_q]           | -sum of dz times the distance from    |
+// |                |                                      | the diagonal                          |
+// | sinks          | [1, 1, 1, num_heads_q]               | -sum over batch and rows of exp(sink  |
+// |                |                                      | - lse) delta                          |
 //
 // For a load of a score program, dscores is that of a bias or relative_bias with dz replaced: dz
 // times the derivative of the score by the loaded value (kSloped, generated/slope_program.h).

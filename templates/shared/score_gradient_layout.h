@@ -2,10 +2,11 @@
 // Shared memory and workspace of the score_gradient_sm80 kernels. Kernels, search space and launch
 // read this one text.
 //
-// | workspace    | fp32                                                                                                     |
-// |--------------|----------------------------------------------------------------------------------------------------------|
-// | row sums     | [batch, num_heads_q, 2, rows]: L2 and delta, rows padded to tiles                                          |
-// | partial sums | [batch, num_heads_q, tiles, partial_columns], from a multiple of 256 bytes on, where a tile leaves any     |
+// | workspace    | fp32                                                                           |
+// |--------------|--------------------------------------------------------------------------------|
+// | row sums     | [batch, num_heads_q, 2, rows]: L2 and delta, rows padded to tiles              |
+// | partial sums | [batch, num_heads_q, tiles, partial_columns], from a multiple of 256 bytes on, |
+// |              | where a tile leaves any                                                        |
 #pragma once
 
 #include "shared/backward_sm80_layout.h"

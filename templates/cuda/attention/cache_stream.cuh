@@ -2,10 +2,12 @@
 // Which tiles of rows a block of cache_sm90 works on, found from the lengths in device memory by
 // one of its warps, which hands each to the other roles through shared memory. Knob `scheduler`:
 //
-// | kDrawn  | whole tiles, drawn from a counter one after the other: a request's heads follow each other, its last rows first, so blocks |
-// |         | that run at the same time read the same keys. The counter is zero between launches.                                        |
-// | kShared | the line of all steps of all tiles is cut into equal ranges (shared/decode_partition.h), one a block; tiles that are cut   |
-// |         | are joined (cache_join.cuh)                                                                                                |
+// | kDrawn  | whole tiles, drawn from a counter one after the other: a request's heads follow     |
+// |         | each other, its last rows first, so blocks that run at the same time read the same  |
+// |         | keys. The counter is zero between launches.                                         |
+// | kShared | the line of all steps of all tiles is cut into equal ranges                         |
+// |         | (shared/decode_partition.h), one a block; tiles that are cut are joined             |
+// |         | (cache_join.cuh)                                                                    |
 //
 // A tile has up to kTileRows rows of a request, for kTileHeads heads that share a head of K.
 #pragma once

@@ -3,14 +3,18 @@
 // kKeys rows of K and of V, so warps never wait for each other while they read the cache; but for
 // kLoads 3, whose rings belong to the warps that read the same keys.
 //
-// | kLoads | how keys come               | a row in shared memory                                               |
-// |--------|-----------------------------|----------------------------------------------------------------------|
-// | 0      | cp.async, 16 bytes a thread | as of 2 where it has whole panels, else as of 1                      |
-// | 1      | a bulk copy for each row    | its bytes, up to an odd number of 16: rows fall into different banks |
-// | 2      | TMA boxes of kKeys rows     | panels of 128 bytes a row, in TMA's swizzle of 128 bytes: a line of  |
-// |        |                             | memory goes to one of shared memory                                  |
-// | 3      | TMA boxes of kHeads heads   | of each panel a line of 128 bytes a head and one that is idle, in    |
-// |        | and one key                 | that swizzle: keys of a head fall into different banks               |
+// | kLoads | how keys come                         | a row in shared memory                       |
+// |--------|---------------------------------------|----------------------------------------------|
+// | 0      | cp.async, 16 bytes a thread           | as of 2 where it has whole panels, else as   |
+// |        |                                       | of 1                                         |
+// | 1      | a bulk copy for each row              | its bytes, up to an odd number of 16: rows   |
+// |        |                                       | fall into different banks                    |
+// | 2      | TMA boxes of kKeys rows               | panels of 128 bytes a row, in TMA's swizzle  |
+// |        |                                       | of 128 bytes: a line of memory goes to one   |
+// |        |                                       | of shared memory                             |
+// | 3      | TMA boxes of kHeads heads and one key | of each panel a line of 128 bytes a head and |
+// |        |                                       | one that is idle, in that swizzle: keys of a |
+// |        |                                       | head fall into different banks               |
 #pragma once
 
 #include "cuda/ptx/shared_memory.cuh"

@@ -2,9 +2,10 @@
 // Which tiles a block of the kernel that makes all gradients takes. A tile is taken only when all
 // lower ones are: whoever waits for a lower tile waits for a block that runs. Knob draw_tiles:
 //
-// | 0 | one, of the block's number: the device starts blocks in that order                                                            |
-// | 1 | one after the other, drawn from a count in the workspace by the thread of copies, which tells the other roles by two slots of |
-// |   | shared memory: no block is started between two tiles, and the copies of the next begin while the last leaves                  |
+// | 0 | one, of the block's number: the device starts blocks in that order                        |
+// | 1 | one after the other, drawn from a count in the workspace by the thread of copies, which   |
+// |   | tells the other roles by two slots of shared memory: no block is started between two      |
+// |   | tiles, and the copies of the next begin while the last leaves                             |
 #pragma once
 
 #include "cuda/attention/fused_layout.cuh"

@@ -4,11 +4,12 @@
 // the exponent's own. Three instructions of an element instead of five, and nothing is asked of an
 // element beforehand:
 //
-// | row_max | that no score lies above the near range is known by                                                        |
-// |---------|------------------------------------------------------------------------------------------------------------|
-// | 0       | the largest score of each row, which is looked for in any case                                             |
-// | 1       | the sums: one score at the range's end would add more than they are (tanh_overflows), and the polynomial   |
-// |         | rises for ever. Rows whose maximum comes near that end take no part                                        |
+// | row_max | that no score lies above the near range is known by                                 |
+// |---------|-------------------------------------------------------------------------------------|
+// | 0       | the largest score of each row, which is looked for in any case                      |
+// | 1       | the sums: one score at the range's end would add more than they are                 |
+// |         | (tanh_overflows), and the polynomial rises for ever. Rows whose maximum comes near  |
+// |         | that end take no part                                                               |
 //
 // Scores below the near range count for nothing where a row has far larger ones, which its maximum
 // says.

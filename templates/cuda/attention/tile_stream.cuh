@@ -5,8 +5,9 @@
 // hands it to the consumers through two slots of shared memory, for they are in a hurry between
 // tiles.
 //
-// | word of a slot | 0           | 1         | 2    | 3     | 4           | 5          | 6 and 7           |
-// |                | tile number | first row | head | batch | first block | last block | listed_tile alone |
+// | word of a | 0 tile    | 1 first    | 2 head | 3 batch | 4 first    | 5 last     | 6 and 7     |
+// | slot      | number    | row        |        |         | block      | block      | listed_tile |
+// |           |           |            |        |         |            |            | alone       |
 //
 // Every tile drawn is followed by one draw, so a launch draws exactly num_tiles times: whoever
 // draws the last number sets the counter back to zero. It must be zero before the first launch
