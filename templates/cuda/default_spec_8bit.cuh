@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// As default_spec.cuh, for the kernels of 8-bit operands.
+// Default spec for kernels of 8-bit operands, like default_spec.cuh.
 #pragma once
 
 #include "shared/attention_enums.h"

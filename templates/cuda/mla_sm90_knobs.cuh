@@ -20,7 +20,7 @@ constexpr int kPackHeads = 1;
 constexpr int kMinTiles = 2;
 constexpr int kCharge = 1;
 
-// What the parts that prefill_sm90 has too want to know.
+// Constants for the parts that prefill_sm90 shares.
 constexpr int kBlockM = 64;
 constexpr int kBlockN = 64;
 constexpr int kCtasPerSm = 1;

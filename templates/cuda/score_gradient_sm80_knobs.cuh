@@ -18,7 +18,7 @@ constexpr int kWarps = 4;      // of a block
 constexpr int kStages = 2;     // steps in shared memory
 constexpr int kMinBlocks = 2;  // blocks per multiprocessor that the registers must allow
 
-// Of the other side of cuda/attention/mma_gradient_stream.cuh, which has no kernel here.
+// Knobs of the other side of cuda/attention/mma_gradient_stream.cuh, which has no kernel here.
 constexpr int kKeyBlockN = 64, kKeyBlockM = 16, kKeyWarps = 4, kKeyStages = 1;
 constexpr int kL2SectionMb = 32;
 

@@ -2,15 +2,15 @@
 // How backward_sm90 keeps dS, and P, in the workspace for kernels that make dK and dV of them (knob
 // store_ds).
 //
-// Of 64 rows and 64 keys of a head of Q a place has four panels of dS of 16 keys each, then those
-// of P. A panel is what wgmma reads in shared memory: 64 rows of 32 bytes, 32-byte swizzled, so
-// that a bulk copy fetches it as it is. A row keeps its keys in another order: 8 bytes together are
-// what one thread has of them.
+// A place holds 64 rows and 64 keys of a head of Q: four panels of dS of 16 keys each, then those
+// of P. A panel has the form that wgmma reads in shared memory, 64 rows of 32 bytes, 32-byte
+// swizzled, so that a bulk copy fetches it unchanged. A row has its keys in another order: 8
+// adjacent bytes are those of one thread.
 //
-// Only what rows see has a place. A block of 64 rows has as many as blocks of keys that it sees,
-// and a margin at either end, for steps of attune_kernel may begin before and end behind these.
-// Blocks i and last - i share a line of places, the later one from the start on, the other up to
-// the end: under a causal mask all lines are full.
+// Only visible keys have a place. A block of 64 rows has one per block of keys that it sees, and a
+// margin at either end, since steps of attune_kernel may begin before and end behind these. Blocks
+// i and last - i share a line of places, the later one from the start on, the other up to the end:
+// under a causal mask all lines are full.
 #pragma once
 
 #include "shared/host_device.h"

@@ -10,7 +10,7 @@ namespace attune {
 enum class Accuracy : int {
   kAccurate = 0,  // P is rounded under the exact row maximum of what was seen; sums are flushed
   kFast = 1,      // the row maximum may lag behind, and P is rounded under the stale one
-  // Of fp32 operands: kAccurate is fp32 arithmetic, kFast is tf32, and  // where kTf32Products
+  // For fp32 operands: kAccurate is fp32 arithmetic, kFast is tf32, and  // where kTf32Products
   kSplit = 2,  // takes each number for the sum of two of tf32.  // where kTf32Products
 };
 

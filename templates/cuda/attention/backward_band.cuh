@@ -66,7 +66,8 @@ class BandWalker {
     mbarrier_wait(own_.sums_full(number), number / kBandRowSlots & 1, "sums full");
   }
 
-  // Those of the place before, whose gradients have left; `has`: this place has some, too.
+  // Gives back the keys of the place before, whose gradients have left; `has`: this place has keys
+  // too.
   __device__ __forceinline__ void give_back_keys(bool has) {
     tma_store_wait_read();
     if (holds_keys_) keys().give_back(key_number_ - 1);

@@ -67,7 +67,7 @@ class BandRing {
   unsigned tiles_, full_, empty_;
 };
 
-// What a walker has of shared memory.
+// A walker's part of shared memory.
 struct BandShared {
   unsigned tiles;     // of this walker
   unsigned barriers;  // of this walker

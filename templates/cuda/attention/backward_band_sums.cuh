@@ -108,7 +108,7 @@ class BandSums {
     return sum;
   }
 
-  // Of each 32 rows a lane keeps one.
+  // Returns this lane's row: a lane keeps one of each 32 rows.
   __device__ __forceinline__ static int own_row() {
     return kRows * (lane() % kLanes) + lane() / kLanes;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a warpgroup of keys has to do with others where a warpgroup of its own makes dQ
-// (backward_dq_apart.cuh). It writes dS^T of its keys to shared memory, transposed, and takes turns
-// with the other at exponentials: so these have products of the other beside them.
+// How a warpgroup of keys works with the others if a separate warpgroup makes dQ
+// (backward_dq_apart.cuh). It writes dS^T of its keys to shared memory, transposed. It takes turns
+// with the other warpgroup of keys at exponentials, so that these overlap products of the other.
 #pragma once
 
 #include "cuda/attention/backward_ds_slots.cuh"
@@ -20,7 +20,7 @@ class DsKeeper {
         panel_(shared + kFusedLayout.parts.ds + warpgroup * kDsPanelBytes +
                ds_offset<0>(static_cast<int>(threadIdx.x) % kWarpgroupThreads)) {}
 
-  // Of all tiles, around them.
+  // Called once, before and after all tiles.
   __device__ __forceinline__ void open_turns() const {
     if (warpgroup_ == 1) named_barrier_arrive(kBarrierExponentials, kFusedConsumers);
   }

@@ -105,7 +105,7 @@ class FreeConsumer : public HalfDq {
     write_ds(to + chunk * 16 * kPanelRowBytes, words);
   }
 
-  // Of step j: S(j) and dP(j); dQ(j - 1), dV(j) and dK(j).
+  // Products of step j: S(j) and dP(j); dQ(j - 1), dV(j) and dK(j).
   template <bool kMakesDq>
   __device__ __forceinline__ void step_all(int block, Dk& dk, Dv& dv) {
     Scores s, dp;

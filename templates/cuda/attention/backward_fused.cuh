@@ -31,7 +31,8 @@ class FusedConsumer : public HalfDq {
   }
 
  private:
-  // Of step j: S(j), then dQ(j - 2) beside exponentials; dP(j) and dV(j), dS beside that; dK(j).
+  // Products of step j: S(j), then dQ(j - 2) during exponentials; dP(j) and dV(j), with dS
+  // meanwhile; dK(j).
   template <bool kMakesDq>
   __device__ __forceinline__ void step_all(int block, Dk& dk, Dv& dv) {
     Scores s;

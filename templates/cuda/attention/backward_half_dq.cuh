@@ -34,7 +34,7 @@ class HalfDq : public FusedSteps {
     clear(dv);
   }
 
-  // Of a tile, until K and V are there. `parity`: of the barriers of what stays.
+  // Begins a tile and waits for K and V. `parity`: of the barriers of operands that stay.
   __device__ __forceinline__ void begin_tile(int first_key, unsigned parity, Dk& dk, Dv& dv) {
     begin_keys(first_key, dk, dv);
 #pragma unroll
@@ -59,7 +59,7 @@ class HalfDq : public FusedSteps {
     if (missing_ || blocks_.needs_mask(block)) hide(block, s, hidden), hide_missing(s, hidden);
   }
 
-  // Of the step that was kept `kBack` steps ago, when both warpgroups have.
+  // Issues dQ of the step that was kept `kBack` steps ago, once both warpgroups have kept it.
   template <int kBack>
   __device__ __forceinline__ void issue_dq(Dq& dq) const {
     const unsigned step = kept_ - kBack;

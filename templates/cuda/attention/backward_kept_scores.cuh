@@ -41,7 +41,7 @@ class KeptScores : public KeysConsumer<true, true> {
     write_ds(kept_place<kPart * kCount * 4>(), ds);
   }
 
-  // Where this thread writes dS^T of a step, from row kFirst on.
+  // Returns the shared address at which this thread writes dS^T of a step, from row kFirst on.
   template <int kFirst = 0>
   __device__ __forceinline__ unsigned kept_place() const {
     const int thread = reread_thread_index() % kWarpgroupThreads;

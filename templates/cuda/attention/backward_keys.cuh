@@ -23,7 +23,7 @@ namespace attune {
 
 constexpr int kDsSlots = 0;  // unless kFused
 
-// Of a kernel that makes dK, or dV alone.
+// Layout and rings of a kernel that makes dK, or dV alone.
 template <bool kMakesK>
 constexpr BackwardSm90Layout kKeysLayout = backward_sm90_layout({kKeyBlockN, kKeyBlockM, kQSlots,
                                                                  kDoutSlots, kHeadDimQk, kHeadDimV,
@@ -54,8 +54,8 @@ __device__ __forceinline__ void stream_sums(Ring& ring, const float* sums) {
   ring.advance();
 }
 
-// What a thread of another warp does beside produce_rows: a thread of few registers has no room for
-// both.
+// Streams row sums, in another warp than produce_rows: one thread with few registers has no room
+// for both.
 template <bool kMakesK, class Tiles = TileNumbers>
 __device__ __forceinline__ void produce_sums(const AttentionArgs& args, unsigned shared,
                                              Tiles tiles = {}) {
@@ -73,7 +73,8 @@ __device__ __forceinline__ void produce_sums(const AttentionArgs& args, unsigned
   }
 }
 
-// What stays of a tile: K, and V where K's gradient is made. `parity`: of its barriers.
+// Loads the operands of a tile that stay: K, and V if K's gradient is made. `parity`: of its
+// barriers.
 template <bool kMakesK>
 __device__ __forceinline__ void load_keys(unsigned shared, const KeysMaps& maps,
                                           const KeysTile& tile, unsigned parity) {
@@ -87,7 +88,7 @@ __device__ __forceinline__ void load_keys(unsigned shared, const KeysMaps& maps,
         shared + kLayout.second_empty, parity, tile.first_key, tile.head, tile.batch);
 }
 
-// What streams past it: Q and dout of its steps.
+// Streams Q and dout of the tile's steps.
 template <bool kMakesK, class FirstRing, class SecondRing>
 __device__ __forceinline__ void stream_rows(FirstRing& q, SecondRing& dout, const KeysMaps& maps,
                                             const KeysTile& tile) {
@@ -119,7 +120,7 @@ template <bool kMakesK, bool kMakesV>
 class KeysConsumer {
  protected:
   static constexpr BackwardSm90Layout kLayout = kKeysLayout<kMakesK>;
-  // Where warpgroups take turns at exponentials, early loads stand in the way of the other's: 0.93.  // where kDqApart
+  // Early loads delay the other warpgroup's exponentials: not in turns.  // where kDqApart
 #if 1                                    // where kDqApart
   static constexpr EarlyPairs kEarly{};  // where kDqApart
 #else                                    // where kDqApart
@@ -263,7 +264,7 @@ class KeysConsumer {
     }
   }
 
-  // Of kCount columns from kFrom on.
+  // Computes dS of kCount columns from kFrom on.
   template <int kFrom = 0, int kLoaded, int kCount>
   __device__ __forceinline__ void differentiate(StepStatistics<kLoaded>& delta, const Scores& p,
                                                 const float (&dp)[kCount],
@@ -281,7 +282,7 @@ class KeysConsumer {
     }
   }
 
-  // What is not seen becomes `hidden`.
+  // Sets elements that are not seen to `hidden`.
   __device__ __forceinline__ void hide(int block, Scores& p, float hidden = 0.f) const {
     const int key = first_key_ + first_accumulator_row();
     const int origin = block * kKeyBlockM + reread_thread_index() % 4 * 2;

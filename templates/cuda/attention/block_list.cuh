@@ -28,7 +28,8 @@ class BlockList {
 __device__ __forceinline__ int block_of_entry(int entry) { return entry >> kMapGroupBits; }
 __device__ __forceinline__ bool is_partial(int entry, int group) { return entry >> group & 1; }
 
-// What a tile visits of a range of blocks: from its first entry's to its last one's.
+// Returns the part of a range of blocks that a tile visits: from its first entry's block to its
+// last one's.
 __device__ __forceinline__ BlockRange operator&(const BlockList& list, BlockRange range) {
   range.begin = block_of_entry(list.entry(0));
   range.end = block_of_entry(list.entry(list.count() - 1)) + 1;

@@ -46,7 +46,8 @@ struct RowGroup {
   int first, last;
 };
 
-// Whether any row of a group sees any key of a block, and whether all see all.
+// Visibility of a block for a group: whether any row sees any key, and whether all rows see all
+// keys.
 struct Shown {
   bool any;
   bool all;
@@ -55,7 +56,8 @@ struct Shown {
 constexpr int kSeenBlock =
     1 << kMapGroupBits;  // in a word of a block, beside the bits of its groups
 
-// What one group sees, to be joined with what others see: a bit for those that do not see all.
+// Returns the bits of one group, to be joined with those of others: a bit is set for a group that
+// does not see all keys.
 __device__ __forceinline__ int group_bits(const Shown& shown, int group) {
   return (shown.any ? kSeenBlock : 0) | (shown.all ? 0 : 1 << group);
 }

@@ -14,7 +14,7 @@
 
 namespace attune {
 
-// Of a tile, each with a part of its own: of rows, or of columns of the same rows.
+// Warpgroups that join a tile, each with its own part: rows, or columns of the same rows.
 constexpr int kJoiners = kWarpgroups;    // unless kMla
 #ifdef ATTUNE_MLA                        // where kMla
 constexpr int kJoiners = kMlaConsumers;  // where kMla

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where keys of a request stand in the cache, for whoever reads a few of them past shared memory.
+// Finds keys of a request in the cache, for code that reads a few of them without shared memory.
 #pragma once
 
 #include "cuda/attention/tile_stream.cuh"
@@ -7,7 +7,7 @@
 
 namespace attune {
 
-// Of a page or slot that the cache does not have: page 0.
+// Returns the page or slot of a key; page 0 if the cache does not have it.
 __device__ __forceinline__ int cached_page(const CacheArgs& cache, int request, int key) {
   int page = kHasKeyBegins ? 0 : request;
   if constexpr (kHasPages)

@@ -117,7 +117,7 @@ class CacheLoads {
     return static_cast<unsigned>(page) < static_cast<unsigned>(parts_.cache.num_pages) ? page : 0;
   }
 
-  // Whether one tile has all rows that share a head of K, so that nobody else reads their keys.
+  // True if one tile has all rows that share a head of K, so that no other block reads their keys.
   __device__ __forceinline__ bool reads_alone() const {
     return kGqaRatio <= kTileHeads && parts_.base.seqlen_q <= kTileRows;
   }

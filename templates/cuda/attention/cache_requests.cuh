@@ -21,8 +21,8 @@ class CacheRequests {
     load<true>(0);
   }
 
-  // Those from `first` on, a multiple of 32. Through L2 where the grid ahead may still write them,
-  // or they were read while it ran.
+  // Loads the requests from `first` on, a multiple of 32. Reads through L2 if the previous grid may
+  // still write them, or if they were read while it ran.
   template <bool kThroughL2 = false>
   __device__ __forceinline__ void load(int first) {
     first_ = first;
@@ -45,7 +45,7 @@ class CacheRequests {
             kHasBegins ? __shfl_sync(~0u, own_.first_row, lane) : 0,
             kHasKeyBegins ? __shfl_sync(~0u, own_.first_key, lane) : 0};
   }
-  // Of a request that was asked just before.
+  // Returns the slot of the request that was asked for last.
   __device__ __forceinline__ int slot(int number) const {
     return __shfl_sync(~0u, slot_, number % 32);
   }

@@ -41,7 +41,7 @@ __device__ __forceinline__ int row_tiles(const DecodeRequest& request) {
   return (request.rows + kTileRows - 1) / kTileRows;
 }
 
-// What visible_keys wants to know of a request.
+// The lengths of a request that visible_keys needs.
 struct CacheLengths {
   int seqlen_q, seqlen_kv;
 };
@@ -55,7 +55,8 @@ __device__ __forceinline__ DecodeTiles steps_of(const DecodeRequest& request, in
   return {keys.first / kBlockN, keys.last / kBlockN - keys.first / kBlockN + 1};
 }
 
-// Of a word that all lanes have: loops and descriptors stay in uniform registers.
+// Returns a word that all lanes have equal, in a uniform register: loops and descriptors stay
+// uniform.
 __device__ __forceinline__ int uniform(unsigned word) {
   return static_cast<int>(__shfl_sync(~0u, word, 0));
 }
@@ -250,8 +251,8 @@ class CacheStream {
       walk_.start = __shfl_sync(~0u, before + cost, 31);
     }
   }
-  // Of the walk's unit, which is the one at hand or the one behind it; requests without rows have
-  // none.
+  // Returns the steps of the walk's unit, which is the current one or the next; requests without
+  // rows have none.
   __device__ __forceinline__ DecodeTiles steps_of_unit(int unit) {
     DecodeRequest request = requests_[request_];
     if (unit != unit_) {

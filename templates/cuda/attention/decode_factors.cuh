@@ -15,7 +15,7 @@ namespace attune {
 
 constexpr int kFactorBytes = decode_factor_bytes(kKeys), kVFactorsAt = kKeys * 4;
 
-// Of one key to its place: zero behind the last key.
+// Copies the factor of one key to its place: zero behind the last key.
 __device__ __forceinline__ void load_key_factor(unsigned to, const ScaleView& scale, int page,
                                                 int row, int kv_head, bool exists) {
   const long long at = exists ? key_factor_at(scale, page, row, kv_head) : 0;
@@ -39,7 +39,7 @@ __device__ __forceinline__ void multiply_scores(unsigned factors, float (&scores
   }
 }
 
-// What O is relative to. All lanes of a warp have the same.
+// The unit that O is relative to. All lanes of a warp have the same.
 class ValueUnit {
  public:
   // Takes in V's factors of a tile: raises the unit where one is above it.
@@ -81,7 +81,7 @@ class ValueUnit {
   __device__ __forceinline__ float value() const { return unit_; }
 
  private:
-  // Of a power of two, or of 0, whose factors are 0.
+  // Returns 1 / power, for a power of two, or for 0, whose factors are 0.
   static __device__ __forceinline__ float inverse(float power) {
     return __uint_as_float((254u << 23) - __float_as_uint(power));
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a team of warps of a decode kernel works on: its range of the line of items
-// (shared/decode_partition.h), found by every warp for itself from the lengths of all requests, and
-// the rows of an item.
+// Work of a team of warps of a decode kernel: its range of the line of items
+// (shared/decode_partition.h), and the rows of an item. Every warp finds the range itself from the
+// lengths of all requests.
 #pragma once
 
 #include "cuda/attention/cache_requests.cuh"
@@ -103,7 +103,7 @@ struct DecodeItem {
     if (kHeads > 1 && kv_head >= parts.base.num_heads_kv) rows = 0;
     ticket = (number * parts.base.num_heads_kv + kv_head) * tiles + piece.item % tiles;
   }
-  // Whether the warp has tiles of it: those that share a ring have the same.
+  // True if the warp has tiles of the item: warps that share a ring have the same.
   __device__ __forceinline__ bool has_tiles() const {
     return (kTogether ? rows_of_gang : rows) > 0;
   }

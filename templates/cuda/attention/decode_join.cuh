@@ -12,7 +12,7 @@
 
 namespace attune {
 
-// Of a row: the largest score in log2, and the sum of weights below it.
+// Statistics of a row: the largest score in log2, and the sum of weights relative to it.
 struct DecodeStats {
   float maximum, sum;
 };
@@ -71,7 +71,7 @@ class DecodeJoin {
   __device__ __forceinline__ float2* stats_in(float* part) const {
     return reinterpret_cast<float2*>(part + part_rows() * kHeadDimV);
   }
-  // Those of all its warps.
+  // Returns the statistics of a row over all warps of the team.
   __device__ __forceinline__ DecodeStats& of_team(int row) const {
     return stats_[kTeam * kDecodeRows + row];
   }
@@ -237,7 +237,7 @@ class DecodeJoin {
     if (column == 0) store_lse(item, row, sum.stats);
   }
 
-  // What a row of O is multiplied by, and its LSE: of one that saw nothing 0 and -infinity.
+  // Computes the factor of a row of O, and its LSE. A row that saw no key gets 0 and -infinity.
   __device__ __forceinline__ void end_row(const DecodeItem& item, int row, DecodeStats stats,
                                           float& inverse, float& lse) const {
     constexpr float kLn2 = 0.69314718055994531f;

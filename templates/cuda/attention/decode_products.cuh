@@ -70,7 +70,7 @@ class DecodeProducts {
       output_[0][n][0] = output_[0][n][1] = output_[0][n][2] = output_[0][n][3] = 0.0f;
   }
 
-  // Where the factors of the next tile's keys stand.  // where kKeyFactors
+  // Sets the address of the factors of the next tile's keys.  // where kKeyFactors
   __device__ __forceinline__ void take_factors(unsigned factors) {  // where kKeyFactors
     factors_ = factors;                                             // where kKeyFactors
   }                                                                 // where kKeyFactors
@@ -102,7 +102,7 @@ class DecodeProducts {
     return output_[0][n][2 * half + column];
   }
   __device__ __forceinline__ float maximum(int half) const { return softmax_.maximum(0, half); }
-  // The same in the row's four lanes. All lanes of the warp call it.
+  // Returns the sum, the same in the row's four lanes. All lanes of the warp must call it.
   __device__ __forceinline__ float sum(int half) const {
     float sum = softmax_.sum(0, half);
     sum += __shfl_xor_sync(~0u, sum, 1);
@@ -110,7 +110,7 @@ class DecodeProducts {
   }
 
  private:
-  // What the softmax multiplies scores by: score programs give them in log2.
+  // Returns the factor that the softmax multiplies scores by; score programs return scores in log2.
   static __device__ __forceinline__ float score_unit(const KernelParts& parts,
                                                      const DecodeItem& item) {
     float unit = parts.base.softmax_scale_log2;
@@ -121,7 +121,7 @@ class DecodeProducts {
 
   static __device__ __forceinline__ int head_in_slot() { return kTogether ? head_in_gang() : 0; }
 
-  // What stands in V behind the last key may be anything, and P = 0 does not undo NaN.
+  // Clears V behind the last key: it may hold anything, and P = 0 does not undo NaN.
   static __device__ __forceinline__ void clear_values(unsigned slot, int keys) {
     constexpr int kChunks = kHeadDimV * kKvBytes / 16;
     for (int i = threadIdx.x % 32; i < (kKeys - keys) * kChunks; i += 32) {
@@ -226,7 +226,7 @@ class DecodeProducts {
       for (int n = 0; n < kOutputTiles; n += 2 * kOfLoad) {
         unsigned b[4];
         unsigned rows = from;
-        // Of 32 columns the row has 16: what stands behind it may be another slot's.  // where kAccuracy
+        // The row has 16 of 32 columns; another slot may follow.  // where kAccuracy
         if (kNarrow && n + 2 == kOutputTiles) rows = lone;  // where kAccuracy
         ldmatrix_x4_trans(b, VTile::pair(rows, n / 2 / kOfLoad) + step * 16 * VTile::kRowBytes);
         if constexpr (!kNarrow) {

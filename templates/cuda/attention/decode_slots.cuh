@@ -40,19 +40,20 @@ struct DecodeTile {
   static constexpr int kRowBytes = kHasPanels ? kLines * 128 : decode_row_bytes(kCachedBytes);
   static constexpr int kBytes = decode_tile_bytes(kKeys, kLines* kCachedBytes, kLoads);
 
-  // Where 16 bytes of a row stand.
+  // Returns the offset of 16 bytes of a row.
   static __device__ __forceinline__ unsigned place(int row, int chunk) {
     return kHasPanels ? chunk / 8 * (kKeys * 128) + row * 128 + (chunk ^ row) % 8 * 16
                       : row * kRowBytes + chunk * 16;
   }
 
-  // Where an address of ldmatrix begins that moves on by `pair` (below). `head`: of those in the
-  // row.
+  // Returns the first offset of an ldmatrix address that moves on by `pair` (below). `head`: index
+  // within the row.
   static __device__ __forceinline__ unsigned offset(int row, int chunk, int head = 0) {
     const int line = row * kLines + head;
     return kHasPanels ? line * 128 + (chunk ^ line % 8) * 16 : row * kRowBytes + chunk * 16;
   }
-  // The same row, 2 * pair chunks of 16 bytes further on; `address` is that of chunk 0 or 1.
+  // Returns the address in the same row, 2 * pair chunks of 16 bytes further on; `address` is that
+  // of chunk 0 or 1.
   static __device__ __forceinline__ unsigned pair(unsigned address, int pair) {
     if constexpr (!kHasPanels) return address + pair * 32;
     return (address ^ (pair % 4 * 32)) + pair / 4 * (kKeys * kRowBytes);
@@ -64,7 +65,8 @@ using VTile = DecodeTile<kHeadDimV>;
 constexpr DecodeShared kShared = decode_shared(kWarps, kTogether ? kWarps / kHeads : kWarps,
                                                kStages, KTile::kBytes + VTile::kBytes, kHeadDimQk);
 constexpr int kSlotBytes = kShared.slot_bytes;
-// Of a slot one says that it is full; where warps share it another that all have read it.
+// Barriers of a ring. One per slot says that it is full; if warps share it, another says that all
+// have read it.
 constexpr unsigned kBarriersOfRing = kStages * (kTogether ? 2 : 1);
 // Tiles that a warp asks for ahead of its first: warps that share a ring ask for one when they have
 // read the one before.

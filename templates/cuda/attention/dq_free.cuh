@@ -23,7 +23,7 @@
 
 namespace attune {
 
-// What a warpgroup's accumulators leave through.
+// Returns the staging memory that a warpgroup's accumulators leave through.
 __device__ __forceinline__ unsigned dq_staging(unsigned shared, int part) {
   return shared + kFreeLayout.staging + part * kFreeLayout.staging_bytes;
 }
@@ -32,7 +32,7 @@ class DqPlaces {
  public:
   __device__ __forceinline__ explicit DqPlaces(unsigned shared) : shared_(shared) {}
 
-  // Of a warpgroup: its half of dQ of a block of rows.
+  // Adds a warpgroup's half of dQ of a block of rows.
   template <int kCount>
   __device__ __forceinline__ void add(int part, const float (&dq)[kCount]) {
     static_assert(kCount * 4 * kWarpgroupThreads == kFreeLayout.part_bytes);
@@ -78,7 +78,7 @@ __device__ __forceinline__ void init_copies(unsigned shared) {
   }
 }
 
-// What a thread of copies does, of the third or the fourth warp. It has few registers.
+// Copies dQ to the workspace: one thread of the third or the fourth warp, which has few registers.
 template <int kPart>
 class DqCopier {
  public:
@@ -112,7 +112,7 @@ class DqCopier {
 
  private:
   __device__ __forceinline__ int blocks() const { return FusedWorkspace(reread(args_)).blocks(); }
-  // Of block `at` of all heads: its fp32 in the workspace, and the word of its claim.
+  // Return the fp32 rows in the workspace, and the word of the claim, of block `at` of all heads.
   __device__ __forceinline__ float* rows(int at) const {
     return FusedWorkspace(reread(args_)).dq(at) + kPart * (kFusedFloats / 2);
   }
@@ -121,9 +121,9 @@ class DqCopier {
   }
   __device__ __forceinline__ unsigned staging() const { return dq_staging(shared_, kPart); }
 
-  // Of its part of block `at`, of whose claim it has `seen` so much. What it sees of that of `next`
-  // comes beside the copy. It claims ahead of the wait, and gives the staging memory back before
-  // its store is complete: so who is first keeps step with who adds.
+  // Copies its part of block `at`, whose claim it has read as `seen`. Returns the claim of block
+  // `next`, read during the copy. It claims before the wait and gives the staging memory back
+  // before its store is complete, so that the first copier keeps step with those that add.
   __device__ __forceinline__ Claim copy_rows(int at, int next, Claim seen) {
     if (seen == Claim::kNone) seen = claim(word(at));
     await_full("dq full");

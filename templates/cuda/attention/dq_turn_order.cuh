@@ -8,7 +8,7 @@
 
 namespace attune {
 
-// Of blocks of kKeys keys and kRows rows, of which the one sees some of the other.
+// Returns the turn of a block of kKeys keys at a block of kRows rows that sees some of them.
 template <int kRows, int kKeys>
 __device__ __forceinline__ int dq_turn(const AttentionArgs& args, int key_block, int row_block) {
   return key_block - visible_keys(args, row_block * kRows).first / kKeys;

@@ -8,8 +8,8 @@
 //   thread of turns:  wait for the turn in global memory; write the place; arrive on turn[place]; wait added[place]; end the turn
 //   warpgroups:       wait turn[place]; add; a lane of each warp arrives on added[place]
 //
-// What lanes added comes before the end of the turn: they meet at the barrier of the thread that
-// ends it (PTX ISA 8.8, causality order).
+// Additions of lanes are ordered before the end of the turn: lanes meet at the barrier of the
+// thread that ends it (PTX ISA 8.8, causality order).
 #pragma once
 
 #include "cuda/attention/backward_keys.cuh"
@@ -29,7 +29,7 @@ class DqPlaces {
   __device__ __forceinline__ int place() const { return static_cast<int>(turn_ % kFusedPlaces); }
   __device__ __forceinline__ void advance() { ++turn_; }
 
-  // Of the thread of turns. `first`: nothing was added before.
+  // Called by the thread of turns. `first`: nothing was added before.
   __device__ __forceinline__ void tell_turn(float* to, bool first) const {
     const unsigned long long address = reinterpret_cast<unsigned long long>(to);
     store_shared_16(word(), {{static_cast<unsigned>(address), static_cast<unsigned>(address >> 32),
@@ -40,7 +40,7 @@ class DqPlaces {
     mbarrier_wait(shared_ + kFusedLayout.added + 8 * place(), phase(), "dq added");
   }
 
-  // Of a warpgroup: its half of dQ of a block of rows, or all of it.
+  // Adds a warpgroup's half of dQ of a block of rows, or all of it.
   template <int kCount>
   __device__ __forceinline__ void add(int half, const float (&dq)[kCount]) {
     mbarrier_wait(shared_ + kFusedLayout.turn + 8 * place(), phase(), "dq turn");

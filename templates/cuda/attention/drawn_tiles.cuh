@@ -16,7 +16,7 @@
 
 namespace attune {
 
-// Of the thread of copies: draws tiles, and tells the other roles.
+// Role of the copying thread: draws tiles and tells the other roles.
 class TileDrawer {
  public:
   __device__ __forceinline__ TileDrawer(const AttentionArgs& args, unsigned shared)
@@ -35,7 +35,8 @@ class TileDrawer {
   unsigned shared_;
 };
 
-// Of the others. kByWarp: of all lanes of a warp, else of one thread.
+// Role of the others: takes drawn tiles. kByWarp: called by all lanes of a warp, else by one
+// thread.
 template <bool kByWarp>
 class TileTaker {
  public:
@@ -63,7 +64,7 @@ class DrawnTiles {
     move();
   }
   __device__ __forceinline__ int number() const { return number_; }
-  // Of the phase of barriers that complete once in each tile.
+  // Returns the parity of the phase of barriers that complete once per tile.
   __device__ __forceinline__ unsigned parity() const { return round_ & 1; }
   __device__ __forceinline__ void advance() {
     ++round_;

@@ -54,7 +54,7 @@ class DropoutExchange {
   }
 
  private:
-  // Of the eight of a square, the one that this lane makes.
+  // Returns the one of a square's eight streams that this lane makes.
   __device__ __forceinline__ static unsigned stream(unsigned lane) {
     return kKeysStay ? lane % 4 * 2 + lane / 16 : lane / 8 * 2 + lane / 2 % 2;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the threads of a launch know of its dropout (shared/dropout.h).
+// Dropout of a launch, as its threads see it (shared/dropout.h).
 #pragma once
 
 #include "cuda/ptx/special_registers.cuh"
@@ -15,7 +15,7 @@ class DropoutSource {
   __device__ __forceinline__ DropoutSource(const DropoutArgs& args, unsigned head)
       : args_(&args), key_(dropout_key(dropout_state(args), head)) {}
 
-  // What has taken in a stream, row / 16 * 8 + s, or a cell, key / 16.
+  // Return the source combined with a stream, row / 16 * 8 + s, or with a cell, key / 16.
   __device__ __forceinline__ DropoutSource of_stream(unsigned stream) const {
     return {args_, at_stream(key_, stream)};
   }
@@ -23,7 +23,7 @@ class DropoutSource {
     return {args_, at_cell(key_, cell)};
   }
 
-  // Of what has taken in both.
+  // Returns the bits of a source that is combined with both.
   __device__ __forceinline__ unsigned bits() const { return dropout_bits(key_, args_->limit); }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dropout keeps of the squares of 16 rows and 16 keys (shared/dropout.h) that a warp's
-// accumulators have: of the same rows, one after the other along the keys, or with kKeysStay, where
-// products are transposed, of the same keys along the rows.
+// Dropout of the squares of 16 rows and 16 keys (shared/dropout.h) in a warp's accumulators.
+// Squares have the same rows and follow each other along the keys. With kKeysStay, if products are
+// transposed, they have the same keys and follow each other along the rows.
 #pragma once
 
 #include "cuda/attention/dropout_exchange.cuh"
@@ -22,7 +22,7 @@ class DropoutSquares {
     return DropoutExchange<4, kKeysStay>::staying(source, stays, lane);
   }
 
-  // Of a lane, for make().
+  // Returns a lane's own value for make().
   __device__ __forceinline__ static unsigned own(unsigned lane = threadIdx.x % 32) {
     return DropoutExchange<4, kKeysStay>::own(lane);
   }
@@ -42,7 +42,7 @@ class DropoutSquares {
     for (int i = 0; i < kWords; ++i) word_[i] = made_here(word_[i]);
   }
 
-  // What another warp made.
+  // Returns the words, to take those that another warp made.
   __device__ __forceinline__ unsigned (&words())[kWords] { return word_; }
 
   // Two values of 16 bits that follow each other, of half `half` (of the 16 rows of the

@@ -7,7 +7,7 @@
 
 namespace attune {
 
-// Where a thread of a warpgroup writes in its panel, from row kFirst on.
+// Returns the offset at which a thread of a warpgroup writes in its panel, from row kFirst on.
 template <int kFirst>
 __device__ __forceinline__ int ds_offset(int thread) {
   const int lane = thread % 32, warp = thread / 32;

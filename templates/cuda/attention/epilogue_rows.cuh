@@ -13,7 +13,7 @@ namespace attune {
 
 constexpr float kLn2 = 0.6931471805599453f;
 
-// What the end of a tile needs of its rows.
+// Values of a thread's rows that the end of a tile needs.
 struct RowEnds {
   float inverse[2];  // 1 / row sum; 0 for a row that saw no key
   float lse[2];      // natural log
@@ -31,7 +31,7 @@ __device__ __forceinline__ ThreadRows thread_rows(const PrefillTile& tile, int w
           tile.head + thread_head(thread)};
 }
 
-// Whether O and LSE have the first (half 0) or the second of a thread's rows.
+// True if O and LSE have the first (half 0) or the second of a thread's rows.
 __device__ __forceinline__ bool has_row(const AttentionArgs& args, const PrefillTile& tile,
                                         ThreadRows place, int half) {
   return place.row + kNextRow * half < args.seqlen_q &&

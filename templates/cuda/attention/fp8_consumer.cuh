@@ -115,14 +115,14 @@ class Fp8Consumer {
   }
 
  private:
-  // Whether the maximum is looked for before the exponentials. With row_max 1 where a mask is, and
-  // behind it: a row may have seen nothing yet.
+  // True if the maximum is found before the exponentials. With row_max 1: in a masked step and the
+  // one behind it, since a row may have seen nothing yet.
   static __device__ __forceinline__ bool tests_first(const BlockRange& range, int block) {
     if constexpr (kRowMax == 0) return true;
     return kMasksInside && (range.needs_mask(block) || range.needs_mask(block + 1));
   }
 
-  // The same in a step that the mask program hides a part of, and behind it. // where kMaskProgram
+  // Raises the maximum in a step that is partly hidden, and behind it.       // where kMaskProgram
   __device__ __forceinline__ bool raise_first(                             // where kMaskProgram
       const StepFactors& factors,                                          // where kMaskProgram
       const GroupFactors (&here)[kGroups],                                 // where kMaskProgram
@@ -145,7 +145,7 @@ class Fp8Consumer {
     if (!arrived) products_.await_operands(more);
   }
 
-  // What a warpgroup does of a tile.
+  // A warpgroup's work in a tile.
   struct Work {
     const PrefillTile& tile;
     const OwnSteps& own;

@@ -8,7 +8,7 @@
 
 namespace attune {
 
-// What is flushed stands in shared memory, by its 32-bit address, or in the workspace.
+// The place of flushed sums: shared memory, by a 32-bit address, or the workspace.
 template <bool kInShared>
 struct SumsPlace {
   using Address = unsigned;
@@ -28,7 +28,7 @@ __device__ __forceinline__ void store_sums(char* address, const Vector16& sums) 
   *reinterpret_cast<Vector16*>(address) = sums;
 }
 
-// What was flushed of O, in fp16: each thread's own sums. In shared memory they stand where O is
+// Flushed sums of O, in fp16: each thread has its own. In shared memory they stand where O is
 // staged at the end of the tile, in the bytes of the thread's own warp's 16 rows, so that no
 // barrier among warps is needed, no register held, and no shared memory beside. No element of O
 // passes the largest number of V times the row's sum. So O over the power of two above that sum,
@@ -41,7 +41,7 @@ __device__ __forceinline__ void store_sums(char* address, const Vector16& sums) 
 template <int kCount, int kPanelBytes, int kGainLog2>
 class FlushedOutput {
  public:
-  // Where a thread's sums begin among those of its warpgroup.
+  // Returns the offset of a thread's sums among those of its warpgroup.
   static __device__ __forceinline__ unsigned offset_of_thread(int thread) {
     return thread / 32 * (kPanelBytes / 4) + thread % 32 * 16;
   }

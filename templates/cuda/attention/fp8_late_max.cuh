@@ -19,8 +19,7 @@ static_assert(kRowMax == 0 || (kAccuracy == Accuracy::kFast && kFlushKeys == 0),
 constexpr float kLargestAllowed = 445.72f;                // 2^kRescaleThreshold
 constexpr float kLargestScaled = 1.2676506002282294e30f;  // 2^100
 
-// Whether a probability of this thread may have grown past e4m3: none is larger than the sum of its
-// step.
+// True if a probability of this thread may exceed e4m3: none is larger than the sum of its step.
 __device__ __forceinline__ bool may_have_grown(const float (&sum)[2]) {
   return sum[0] > kLargestAllowed || sum[1] > kLargestAllowed;
 }

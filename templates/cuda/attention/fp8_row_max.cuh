@@ -29,7 +29,7 @@ __device__ __forceinline__ float rough_log2(float x) {
   return fmaf(bits, 1.f / 32768.f, -256.f - 127.f);
 }
 
-// What log2 of a probability may reach under the maximum as it is.
+// Returns the largest log2 of a probability that the current maximum allows.
 __device__ __forceinline__ float growth_limit(float sum) {
   if constexpr (kAccuracy == Accuracy::kFast) return kRescaleThreshold;
   return fminf(fmaxf(rough_log2(sum) + kMuchLog2, kProbabilityLog2), kRescaleThreshold);
@@ -48,7 +48,7 @@ __device__ __forceinline__ void first_row_max(const StepFactors& factors,
   }
 }
 
-// Whether any row of the warp must take its maximum anew.
+// True if any row of the warp must take its maximum anew.
 __device__ __forceinline__ bool must_raise(const float (&level)[2], const RowStats& rows) {
   bool must = false;
 #pragma unroll

@@ -39,7 +39,7 @@ __device__ __forceinline__ GroupScores& group_scores(Scores& s, int group) {
   return *reinterpret_cast<GroupScores*>(&s[group * (kGroupColumns / 2)]);
 }
 
-// What one group of columns of a step is multiplied by, read before it is needed.
+// Factors of one group of columns of a step, read before they are needed.
 struct GroupFactors {
   float k;
   float v;

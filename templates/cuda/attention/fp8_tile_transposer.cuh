@@ -11,7 +11,7 @@
 
 namespace attune {
 
-// Where the 16-byte chunks of a row stand under the swizzle of kRowBytes: at their number ^ this.
+// Returns the swizzle of a row of kRowBytes: its 16-byte chunk c is at place c ^ this.
 template <int kRowBytes>
 __device__ __forceinline__ int chunk_flip(int row) {
   return row / (128 / kRowBytes) % (kRowBytes / 16);

@@ -50,7 +50,7 @@ __device__ __forceinline__ void load_key_tile(unsigned shared, const TensorMap& 
   }
 }
 
-// Where the 16-byte chunk `chunk` of a row stands, by the swizzle of its row length.
+// Returns the offset of the 16-byte chunk `chunk` of a row, by the swizzle of its row length.
 __device__ __forceinline__ unsigned swizzled_chunk(int key, int chunk) {
   constexpr int kKeysPerLine = 128 / kTranspose.row;
   return ((key / kKeysPerLine % (kTranspose.row / 16)) ^ chunk) << 4;

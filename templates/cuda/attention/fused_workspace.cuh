@@ -26,7 +26,7 @@ class FusedWorkspace {
         dq_(static_cast<char*>(args.workspace) + backward_sums_bytes(heads_, padded_rows(args))) {}
 
   __device__ __forceinline__ int blocks() const { return blocks_; }
-  // Of block `at`, counted over all heads of all batch entries.
+  // Return dQ and the turn of block `at`, counted over all heads of all batch entries.
   __device__ __forceinline__ float* dq(long long at) const {
     return reinterpret_cast<float*>(dq_) + at * kFusedStride;
   }

@@ -30,7 +30,7 @@ class SlotCursor {
   int state_ = 0;
 };
 
-// Where one side stands. With one ring, K and V tiles alternate through the same slots.
+// Positions of one side. With one ring, K and V tiles alternate through the same slots.
 struct KvCursors {
   SlotCursor<kLayout.k_slots> k;
   SlotCursor<(kKvRing > 0 ? 1 : kLayout.v_slots)> own_v;

@@ -34,7 +34,7 @@ class KvPipeline {
     list_ = list;                                  // where kMaskProgram
     place_ = list.count() - 1;                     // where kMaskProgram
   }                                                // where kMaskProgram
-  // Of this step.                                                           // where kMaskProgram
+  // Returns the entry of this step.                                         // where kMaskProgram
   __device__ int entry() const { return list_.entry(place_); }  // where kMaskProgram
 
   // The caller's thread must not read `target` before wait_q, or before the first acquire_k.

@@ -77,7 +77,7 @@ __device__ __forceinline__ RowTops row_tops(const float (&s)[kCount]) {
   return tops;
 }
 
-// Whether any row of the warp exceeds its maximum by more than kRescaleThreshold.
+// True if any row of the warp exceeds its maximum by more than kRescaleThreshold.
 template <int kCount>
 __device__ __forceinline__ bool row_max_grew(const float (&s)[kCount], const RowStats& rows,
                                              float scale_log2) {
@@ -141,7 +141,7 @@ __device__ __forceinline__ void raise_row_max(const float (&s)[kCount], RowStats
 constexpr float kLargestSum =
     kDtypeQ == Dtype::kFp16 ? 32768.f : 1.8446744073709552e19f;  // 2^15, 2^64
 
-// Whether any row of the warp came near overflow; true for NaN.
+// True if any row of the warp came near overflow, or is NaN.
 __device__ __forceinline__ bool sums_overflow(const float (&sum)[2]) {
   return __any_sync(~0u, !(sum[0] + sum[1] < kLargestSum));
 }

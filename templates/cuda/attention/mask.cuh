@@ -13,7 +13,7 @@ namespace attune {
 constexpr bool kIsCausal = kMask != Mask::kNone;
 constexpr bool kHasLeftLimit = kWindowLeft >= 0;
 constexpr bool kHasRightLimit = kIsCausal || kWindowRight >= 0;
-// Whether a row may see no key while others of its tile see some.
+// True if a row may see no key while others of its tile see some.
 constexpr bool kSomeRowsSeeNothing =
     kHasLeftLimit || (kHasRightLimit && kMask != Mask::kCausalTopLeft);
 
@@ -39,8 +39,8 @@ struct BlockRange {
   __device__ bool needs_mask(int block) const { return block < full_begin || block >= full_end; }
 };
 
-// Of a group that sees nothing. Whoever computes a block of it all the same hides every column:
-// each lies before the full ones and behind them.
+// The range of a group that sees nothing. Code that computes a block of it hides every column: each
+// is before the full ones and behind them.
 constexpr BlockRange kNoBlocks{0, 0, 0x7fffffff, 0};
 
 // Rows [row_begin, row_end), row_end <= seqlen_q; an empty group of rows visits nothing. No row

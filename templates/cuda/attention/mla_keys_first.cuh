@@ -32,7 +32,7 @@ constexpr int kPanelsV = kHeadDimV / kPanelColumns;
 using ScoresOfKeys = float[4 * kRowTiles];               // (64 keys, kRows) over the warpgroup
 using OutputOfColumns = float[kPanelsV][4 * kRowTiles];  // (kHeadDimV, kRows)
 
-// Of the rows that a thread holds: row 8 t + 2 (lane % 4) + i is [t][i].
+// Values of the rows that a thread holds: row 8 t + 2 (lane % 4) + i is [t][i].
 using OfRows = float[kRowTiles][2];
 
 struct ColumnStats {
@@ -148,8 +148,8 @@ class KeysFirstConsumer {
     meet();
   }
 
-  // What keys come to: first over the lanes that hold the same rows, then over the warps, in a
-  // region of shared memory. All threads meet in it.
+  // Joins values over all keys: first over the lanes that hold the same rows, then over the warps,
+  // in a region of shared memory. All threads meet in it.
   template <class Join>
   __device__ __forceinline__ void over_warps(int region, OfRows& values, Join join) const {
 #pragma unroll
@@ -228,7 +228,7 @@ class KeysFirstConsumer {
     }
   }
 
-  // As mask_scores of wgmma_products.cuh.
+  // Masks scores like mask_scores in wgmma_products.cuh.
   __device__ __forceinline__ void mask(const AttentionArgs& args, const PrefillTile& tile,
                                        int block, ScoresOfKeys& s) const {
     const int key = block * kBlockN + warp() * 16 + lane() / 4;
@@ -243,7 +243,7 @@ class KeysFirstConsumer {
       }
   }
 
-  // As of MlaConsumer.
+  // Clears V behind the last key, like MlaConsumer.
   __device__ __forceinline__ void clear_values(int keys) const {
     constexpr int kChunks = kPanelRowBytes / 16;
     KWalk at = k_;

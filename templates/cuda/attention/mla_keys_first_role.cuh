@@ -8,7 +8,7 @@
 
 namespace attune {
 
-// Those of all kernels over caches suffice.
+// Does nothing: the barriers of all kernels over caches suffice.
 __device__ __forceinline__ void init_mla_barriers(unsigned) {}
 
 __device__ __forceinline__ void consume_mla(const KernelParts& parts, unsigned shared, int) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dropout takes from a step of the mma.sync gradient kernels.
+// Dropout in a step of the mma.sync gradient kernels.
 #pragma once
 
 #include "cuda/attention/dropout_squares.cuh"
@@ -8,7 +8,7 @@
 
 namespace attune {
 
-// Of a thread's elements of a step, the first of which is at `at`; kN blocks of 8 columns.
+// Dropped elements of a thread in a step, the first of which is at `at`; kN blocks of 8 columns.
 template <bool kKeysStay, int kM, int kN>
 class DroppedElements {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What attune_keys of backward_sm80 makes: dK, dV or both.
+// attune_keys of backward_sm80: makes dK, dV or both.
 #pragma once
 
 #include "cuda/attention/mma_gradients.cuh"

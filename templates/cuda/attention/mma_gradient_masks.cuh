@@ -12,11 +12,12 @@ namespace attune {
 template <int kM, int kN>
 class SeenElements {
   static constexpr int kWords = (4 * kN + 31) / 32;
-  // Of columns of 8 whose programs are asked side by side: what each reads wants registers.
+  // Groups of 8 columns whose programs are evaluated together; the values that each reads take
+  // registers.
   static constexpr int kAtOnce = 4;
 
  public:
-  // Whether the warp sees any.
+  // Finds visible elements; true if the warp sees any.
   template <bool kKeysStay>
   __device__ __forceinline__ bool look(const GradientParts& parts,
                                        const ElementPlace<kKeysStay>& at) {

@@ -81,7 +81,7 @@ class GradientTile {
   // The first of this thread's columns: it has columns 8 n and 8 n + 1 further on.
   __device__ __forceinline__ static int thread_column() { return reread_thread_index() % 4 * 2; }
 
-  // Where rows stay, their L2 and delta do.
+  // Loads L2 and delta of the rows, if rows stay.
   __device__ __forceinline__ void load_row_sums() {
     if constexpr (kKeysStay) return;
     const float* const sums = row_sums(parts_.base, tile_.batch, tile_.head) + thread_row();
@@ -113,7 +113,7 @@ class GradientTile {
     if constexpr (kMakesFirst) multiply_columns<kHeadDimQk>(first, dp, slot);
   }
 
-  // What a value per row of Q is at an element.
+  // Loads the values per row of Q that belong to an element.
   __device__ __forceinline__ static void load_columns(unsigned sums, int n, float (&of)[2]) {
     load_shared_pair(sums + n * 32 + thread_column() * 4, &of[0], &of[1]);
   }

@@ -46,7 +46,7 @@ __device__ __forceinline__ void hide_scores(const KernelParts& parts, const Tile
   }
 }
 
-// What the list's entry says the warp's tile sees in part.
+// Hides scores of a block that, by the list's entry, the warp's tile sees in part.
 __device__ __forceinline__ void hide_partial(const KernelParts& parts, const TileState& state,
                                              int entry, int block, Scores& s) {
   if (is_partial(entry, 0)) hide_scores(parts, state, block, s);

@@ -18,7 +18,7 @@ constexpr int kScoreTiles = kBlockN / 8;            // n8 tiles of S
 using Scores = float[kRowTiles][kScoreTiles][4];   // (rows of the warp, kBlockN)
 using Output = float[kRowTiles][kOutputTiles][4];  // (rows of the warp, kHeadDimV)
 
-// Where this thread's ldmatrix addresses start in the tiles of Q, K and V.
+// First ldmatrix offsets of this thread in the tiles of Q, K and V.
 struct FragmentOffsets {
   unsigned q;  // row lane % 16 of the warp's rows, chunk lane / 16
   unsigned k;  // row lane % 8 + lane / 16 * 8, chunk lane / 8 % 2

@@ -76,7 +76,7 @@ class ScoreGradientTile {
     return static_cast<int>(threadIdx.x) % 4 * 2;
   }
 
-  // Of the keys that this block of threads has.
+  // Returns the blocks of keys that this thread block has.
   __device__ __forceinline__ BlockRange own_blocks(int first_row, int rows) const {
     BlockRange range = Side::blocks(parts_.base, first_row, rows);
     range.begin = max(range.begin, first_block_);

@@ -74,7 +74,7 @@ class OnlineSoftmax {
     }
   }
 
-  // The same of weights that hold `factor`, which the sums do not.
+  // Exponentiates weights that include a factor, which the sums leave out.
   __device__ __forceinline__ void exponentiate(float (&fragment)[4], int m, float inverse_factor) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -96,7 +96,7 @@ class OnlineSoftmax {
     return {sum == 0.0f ? 0.0f : reciprocal_approx(sum),
             (maximum_[m][half] + log2_approx(sum)) * kLn2};
   }
-  // Of a row; the sum is this thread's part.                                    // where kCacheArgs
+  // Return values of a row; sum: of this thread.                                // where kCacheArgs
   __device__ float maximum(int m, int half) const { return maximum_[m][half]; }  // where kCacheArgs
   __device__ float sum(int m, int half) const { return sum_[m][half]; }          // where kCacheArgs
 

@@ -52,7 +52,7 @@ class Factors {
   }
 
  public:
-  // Of the columns of one step.
+  // Factors of the columns of one step.
   struct Step {
     float k[kStepFactors];
     float v[kStepFactors];
@@ -102,7 +102,7 @@ class Factors {
     return factors;
   }
 
-  // What raw scores of the n8 tile n are multiplied by.
+  // Returns the factor of raw scores of the n8 tile n.
   __device__ __forceinline__ float of_scores(int m, int n, const Step& step) const {
     return kBlockFactors ? scales_[m] * step.k[n * 8 / kFactorColumns] : scales_[m];
   }

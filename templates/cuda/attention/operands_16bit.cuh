@@ -18,7 +18,7 @@ using VCopy = TileCopy<kHeadDimV, kBlockN, kThreads>;
 constexpr bool kQuarteredKeys = false;       // rows of the K tile stand in their order
 constexpr int kOutputTiles = kHeadDimV / 8;  // n8 tiles of O
 
-// Where the ldmatrix address of a lane starts in a V tile.
+// Returns the first ldmatrix offset of a lane in a V tile.
 __device__ __forceinline__ unsigned v_fragment_offset(int lane) {
   return VTile::offset(lane % 16, lane / 16);
 }

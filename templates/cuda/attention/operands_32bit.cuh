@@ -49,8 +49,8 @@ class ScoreParts {
   Scores sums_;  // no registers where there is one part
 };
 
-// Where a lane's chunk of the first 32 columns stands in the first 8 rows of a V tile; it is the
-// lane's in every 8 rows and every 32 columns.
+// Returns the offset of a lane's chunk of the first 32 columns in the first 8 rows of a V tile. The
+// lane has the same chunk in every 8 rows and 32 columns.
 __device__ __forceinline__ unsigned v_fragment_offset(int lane) {
   return VTile::offset(lane % 4 * 2, lane / 4);
 }

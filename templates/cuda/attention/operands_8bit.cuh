@@ -32,7 +32,7 @@ struct VOperand<true> {
 using VTile = VOperand<kTransposedV>::Tile;
 using VCopy = VOperand<kTransposedV>::Copy;
 
-// Where the ldmatrix address of a lane starts in a V tile.
+// Returns the first ldmatrix offset of a lane in a V tile.
 __device__ __forceinline__ unsigned v_fragment_offset(int lane) {
   return kTransposedV ? VTile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2)
                       : VTile::offset(lane, 0);

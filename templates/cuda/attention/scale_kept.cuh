@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sums of products of kept places are multiplied by.
+// Scales sums of products of kept places.
 #pragma once
 
 #include "shared/dropout_args.h"

@@ -54,7 +54,7 @@ __device__ __forceinline__ void tell_diagonals(unsigned shared, int slot, int ke
   mbarrier_arrive(shared + kDiagonalBarriers + 8 * slot);
 }
 
-// What a key so far behind a row gets; `q_idx` is any.
+// Returns the term of a key at this distance from a row; `q_idx` may be any.
 __device__ __forceinline__ float on_diagonal(const ScoreArgs& args, float unit, int batch, int head,
                                              int kv_head, int q_idx, int kv_idx) {
   const ScoreHead on_head = score_head(args, unit, batch, head, kv_head);
@@ -121,8 +121,8 @@ __device__ __forceinline__ void load_diagonals(unsigned first, unsigned k_full,
   }
 }
 
-// The same for scores that are computed again, which is rare: through local memory in a loop, so
-// that it takes no registers from the steps around it.
+// Adds diagonals to scores that are computed again, which is rare. It uses a loop and local memory,
+// so that it takes no registers from the steps around it.
 template <int kCount>
 __device__ __forceinline__ void add_diagonals(const KernelParts& parts, int batch, int head,
                                               int first_row, int first_key, float (&s)[kCount]) {

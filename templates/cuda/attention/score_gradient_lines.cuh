@@ -14,7 +14,7 @@ __device__ __forceinline__ long long partial_columns_of(const AttentionArgs& arg
   return partial_columns(kScoreGradient, kRepeats, kBlockM, kBlockN, args.seqlen_kv);
 }
 
-// Of one tile.
+// Returns the partial sums of one tile.
 __device__ __forceinline__ float* partial_sums(const AttentionArgs& args, int batch, int head,
                                                int row_block) {
   const long long heads = static_cast<long long>(args.batch) * args.num_heads_q;
@@ -77,7 +77,7 @@ class ScoreGradientLines {
   }
 
  private:
-  // Of a column, or of the diagonal where key - row + kBlockM - 1 is the line.
+  // Returns the sum of a column, or of the diagonal whose key - row + kBlockM - 1 is the line.
   __device__ __forceinline__ float sum_of(int line) const {
     float sum = 0.f;
 #pragma unroll 8

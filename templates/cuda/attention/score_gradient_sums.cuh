@@ -9,7 +9,7 @@
 
 namespace attune {
 
-// Of all threads of the block, in thread 0. of_warps: shared memory of kSumBytes.
+// Returns the sum over all threads of the block, in thread 0. of_warps: shared memory of kSumBytes.
 __device__ __forceinline__ float block_sum(float* of_warps, float value) {
   for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(0xFFFFFFFFu, value, lanes);
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = value;

@@ -31,7 +31,8 @@ __device__ __noinline__ auto load_range(const ScoreCapture capture, Index... ind
   constexpr int kAtOnce = 4;
   const int lane = threadIdx.x % 32, size = static_cast<int>(box.size);
   constexpr int kLast = sizeof...(Index) > 0 ? sizeof...(Index) - 1 : 0;
-  // Of a line so many are read at a time that one waits for all; behind its end the last one again.
+  // Reads several elements of a line at a time, so that one wait serves all. Behind the end it
+  // reads the last one again.
   if (sizeof...(Index) > 0 && size == box.counts[kLast]) {
     const long long first = box_offset_of_first(box, capture), step = capture.strides[kLast];
 #pragma unroll 1

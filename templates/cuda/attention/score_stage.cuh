@@ -68,7 +68,7 @@ class ScoreStage {
     }
   }
 
-  // What a step from key `first_key` on needs beside its scores; while they are computed.
+  // Prepares a step from key `first_key` on, while its scores are computed.
   __device__ __forceinline__ void prepare(int first_key) {
     key_ = scores_->kv_position0 + first_key + reread_thread_index() % 4 * 2;
     constexpr int kSpan = kBlockN - 6;  // from a thread's first column to its last
@@ -81,7 +81,7 @@ class ScoreStage {
     if constexpr (kScoreHasLines && !kScoreStagesLine) prefetch(key_ - kBlockN);
   }
 
-  // The same for apply_lazily.
+  // Prepares a step for apply_lazily.
   __device__ __forceinline__ void prepare(int first_key, const RowStats* rows) {
     prepare(first_key);
     if constexpr (kScoreIsTanh) limits_ = tanh_limits(on_head_, *rows, scale_log2_);
@@ -104,8 +104,8 @@ class ScoreStage {
     return kScoreLog2E;
   }
 
-  // As apply, for 16-bit operands and a softmax that calls what stands below. `whole`: no key is
-  // hidden.
+  // Like apply, for 16-bit operands and a softmax that calls the functions below. `whole`: no key
+  // is hidden.
   template <int kCount>
   __device__ __forceinline__ void apply_lazily(float (&s)[kCount], const RowStats& rows,
                                                bool whole) {
@@ -120,7 +120,7 @@ class ScoreStage {
     }
   }
 
-  // What the softmax calls by these names from here on, in the place of its own (lazy_softmax.cuh).
+  // The softmax calls these functions instead of its own (lazy_softmax.cuh).
   __device__ __forceinline__ auto row_max_grew() const {
     return [this](const auto& s, const RowStats& rows, float scale_log2) {
       if (kScoreIsTanh && is_raw_) return false;
@@ -150,7 +150,7 @@ class ScoreStage {
     };
   }
 
-  // The same for a step that comes again, which is rare.
+  // Applies the program to a step that is computed again, which is rare.
   template <int kCount>
   __device__ __forceinline__ float apply_again(float scale_log2, int first_key,
                                                float (&s)[kCount]) const {
@@ -216,7 +216,8 @@ class ScoreStage {
     return kScoreIsLinear ? max[half] - shift_[half] : max[half];
   }
 
-  // As row_tops (lazy_softmax.cuh); 0 where none is above zero. Four chains, so that none is long.
+  // Returns the largest score, like row_tops (lazy_softmax.cuh); 0 if none is above zero. Four
+  // chains keep each short.
   template <int kCount>
   __device__ __forceinline__ static float largest_score(const float (&s)[kCount]) {
     int tops[4] = {0, 0, 0, 0};

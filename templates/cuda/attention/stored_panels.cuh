@@ -34,8 +34,8 @@ __device__ __forceinline__ BlockRange seen_blocks(const AttentionArgs& args, int
   return visible_blocks<kWarpgroupRows>(args, row, min(row + kWarpgroupRows, args.seqlen_q));
 }
 
-// Of a block of 64 rows of a head of Q, which is of the round: where the place of the first keys
-// would stand. That of block i of keys stands kStoredStride i bytes further on.
+// Returns the address of the place of the first keys, for a block of 64 rows of a head of Q of this
+// round. The place of block i of keys is kStoredStride * i bytes further on.
 __device__ __forceinline__ unsigned char* stored_places(const AttentionArgs& args,
                                                         const RoundArgs& round, int batch, int head,
                                                         int row, const BlockRange& seen) {
@@ -77,7 +77,8 @@ class PanelWriter {
         *place<kWhich>(block * kOfStep + i, half) = {words[4 * i + half], words[4 * i + 2 + half]};
   }
 
-  // What blocks [begin, end) leave of their first and their last 64 keys: nothing is seen there.
+  // Clears the parts of the first and last 64 keys that blocks [begin, end) leave: nothing is seen
+  // there.
   __device__ __forceinline__ void clear_rest(int begin, int end) const {
     if constexpr (kOfStep % kStoredPanels == 0) return;
     if (begin >= end) return;

@@ -25,12 +25,12 @@ namespace attune {
 // log2: a million keys that are so far below the largest score of a row are 2^-10 of it.
 constexpr float kFarBelow = 30.f;
 
-// Of a thread's two rows.
+// Returns the head of one of a thread's two rows.
 __device__ __forceinline__ const ScoreHead& head_of_row(const ScoreHead (&on_head)[2], int half) {
   return on_head[kNextHead == 0 ? 0 : half];
 }
 
-// What a step's scores are held against, known before they are: nothing waits for it.
+// Limits for a step's scores. They are known before the scores, so nothing waits for them.
 struct TanhLimits {
   bool allow;  // with row_max 1 of the warp, else of the thread
   float row
@@ -99,8 +99,7 @@ __device__ __forceinline__ void exponentiate_tanh(const ScoreHead (&on_head)[2],
   }
 }
 
-// Whether any row of the warp has a score above the near range, or came near overflow; true for
-// NaN.
+// True if any row of the warp has a score above the near range, came near overflow, or is NaN.
 __device__ __forceinline__ bool tanh_overflows(const TanhLimits& limits, const float (&sum)[2]) {
   return __any_sync(~0u, !(sum[0] < limits.row[0] && sum[1] < limits.row[1]));
 }

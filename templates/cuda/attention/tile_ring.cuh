@@ -14,7 +14,7 @@
 
 namespace attune {
 
-// What a consumer holds of a slot until it gives it back.
+// A slot that a consumer holds until it gives it back.
 struct RingSlot {
   unsigned tile;   // shared address
   unsigned empty;  // barrier
@@ -33,7 +33,7 @@ class TileRing {
     return taken;
   }
 
-  // Of the slot that is taken next.
+  // Returns the address of the statistics of the slot that is taken next.
   __device__ __forceinline__ unsigned statistics() const {
     return shared_ + kRing.statistics + slot() * kRing.statistics_bytes;
   }
@@ -68,9 +68,9 @@ __device__ __forceinline__ void give_back(const RingSlot& slot) {
   mbarrier_arrive_if(threadIdx.x % 32 == 0, slot.empty);
 }
 
-// Of a slot whose statistics lanes have loaded: their loads end before the slot is given back, for
-// else a bulk copy may overtake them. Seen: the barrier's arrival goes ahead of loads that wait
-// while another warpgroup's products take all of shared memory's bandwidth.
+// Gives back a slot whose statistics lanes have loaded. The fence ends their loads first; else a
+// bulk copy may overtake them. This was observed: the barrier's arrival passes loads that wait
+// while another warpgroup's products take all bandwidth of shared memory.
 __device__ __forceinline__ void give_back_loaded(const RingSlot& slot) {
   fence_proxy_async();
   give_back(slot);
@@ -136,7 +136,7 @@ class TileNumbers {
     return round_ * blocks + (round_ % 2 == 0 ? block : blocks - 1 - block);
   }
   __device__ __forceinline__ void advance() { ++round_; }
-  // Of the phase of barriers that complete once in each tile.
+  // Returns the parity of the phase of barriers that complete once per tile.
   __device__ __forceinline__ unsigned parity() const { return round_ & 1; }
 
  private:

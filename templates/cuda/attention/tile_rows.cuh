@@ -20,7 +20,7 @@ static_assert(
     kWarpgroupRows % kPackHeads == 0 && (kGqaRatio % kPackHeads == 0 || kPackHeads > kGqaRatio),
     "pack_heads divides the 64 rows of a warpgroup, and the heads of a group or is more than them");
 
-// Of each head in a warpgroup, and in a tile; of a warpgroup.
+// Rows of each head in a warpgroup, and in a tile.
 constexpr int kHeadRows = kWarpgroupRows / kPackHeads;  // unless kMla
 constexpr int kTileRows = kBlockM / kPackHeads;         // unless kMla
 #ifdef ATTUNE_MLA                                       // where kMla
@@ -37,8 +37,8 @@ __device__ __forceinline__ int accumulator_row(int thread) {
   return thread / 32 * 16 + thread % 32 / 4;
 }
 
-// The same as a row and a head of Q, counted from the first ones of the warpgroup, and how far the
-// second is from them.
+// Row and head of Q of a thread, counted from the first ones of the warpgroup, and the distance to
+// its second row.
 __device__ __forceinline__ int thread_row(int thread) {
   const int row = accumulator_row(thread);
   if constexpr (kPackHeads == 1) return row;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a block and its warps know about their work tile, parked in shared memory: accumulators fill
-// the registers of the main loop, and these values are needed only here and there. One 16-byte read
-// brings them back. Used by the mma.sync kernels.
+// State of the work tile of a block and its warps, parked in shared memory: accumulators fill the
+// registers of the main loop, and these values are needed rarely. One 16-byte read brings them
+// back. Used by the mma.sync kernels.
 //
 // | offset           | bytes | what                                                    |
 // |------------------|-------|---------------------------------------------------------|
@@ -33,7 +33,7 @@ class TileState {
     return {static_cast<int>(v.word[0]), static_cast<int>(v.word[1]), static_cast<int>(v.word[2])};
   }
 
-  // Of this thread's warp.
+  // Returns the range of this thread's warp.
   __device__ __forceinline__ BlockRange range() const {
     const Vector16 v = load_shared_16(of_warp());
     return {static_cast<int>(v.word[0]), static_cast<int>(v.word[1]), static_cast<int>(v.word[2]),

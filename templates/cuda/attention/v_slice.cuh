@@ -12,7 +12,7 @@
 
 namespace attune {
 
-// Of V and O, in the tile of this number, counted with slices.
+// Returns the first column of V and O in the tile of this number, counted with slices.
 __device__ __forceinline__ int first_v_column(int tile) {
   const int column = tile % kVSlices * kHeadDimV;
   return column < kLastVColumn ? column : kLastVColumn;

@@ -100,7 +100,7 @@ class WgmmaConsumer {
   __device__ __forceinline__ RowEnds ends(const RowStats& rows) const { return end_rows(rows); }
 
  private:
-  // As they meet V.  // where kDropout
+  // Rounds and drops P.  // where kDropout
   __device__ __forceinline__ void round_probabilities(const Scores& s,     // where kDropout
                                                       Probabilities& p) {  // where kDropout
     attune::round_probabilities(s, p);                                     // where kDropout
@@ -133,7 +133,7 @@ class WgmmaConsumer {
   __device__ __forceinline__ void redo_step(const PrefillTile& tile, int first_row, int block,
                                             float (&s)[kCount], Probabilities& p, RowStats* rows,
                                             float (&sum)[2], float (&factor)[2]) {
-    // Of a step that is seen in part the true maximum was taken.
+    // A step that is seen in part has taken the true maximum.
     if (is_partial(blocks_.taken(), warpgroup_)) return;  // where kMaskProgram
     recompute_scores(args_, tile, first_row, block, s);
     const int key = first_key(args_, tile.first_row) + block * kBlockN;    // where kScored

@@ -52,7 +52,7 @@ using Output = float[kHeadDimV / 2];  // (64, kHeadDimV)
 // mask.
 constexpr bool kMasksInside = kHasLeftLimit || kHasRightLimit;
 
-// Whether a step of a tile may hold nothing that one of its warpgroups sees.
+// True if a step of a tile may hold nothing that one of its warpgroups sees.
 constexpr bool kSkipsSteps = kMasksInside && kBlockN < kTileRows;
 
 // Blocks of a tile that a warpgroup works through, last to first: without those of which it sees
@@ -217,7 +217,7 @@ class WgmmaProducts {
 
   __device__ __forceinline__ void overwrite_output() { adds_ = 0; }
 
-  // Of the next P V, the first of a tile: how many keys there are.            // where kCacheArgs
+  // Sets the number of keys of the next P V, the first of a tile.             // where kCacheArgs
   __device__ __forceinline__ void expect_values(int keys) { values_ = keys; }  // where kCacheArgs
 
   __device__ __forceinline__ void wait_pv(Output& o) {
@@ -252,7 +252,7 @@ class WgmmaProducts {
     v().advance();
   }
 
-  // What stands in V behind the last key may be anything, and P = 0 does not undo NaN. Each  // where kCacheArgs
+  // Clears V behind the last key: it may hold NaN, which P = 0 does not undo. Each           // where kCacheArgs
   // warpgroup clears it for itself: others write the same.                                  // where kCacheArgs
   __device__ __forceinline__ void clear_values() {                            // where kCacheArgs
     const unsigned tile = (v().tile() & 0x3fffu) << 4;                        // where kCacheArgs

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the producer loads otherwise where heads have more than 256 columns: K in parts
-// (k_parts.cuh), and one slice of V's columns (v_slice.cuh). Part of tma_producer.cuh.
+// Loads of the producer for heads of more than 256 columns: K in parts (k_parts.cuh), and one slice
+// of V's columns (v_slice.cuh). Part of tma_producer.cuh.
 #pragma once
 
 #include "cuda/attention/kv_pipeline.cuh"

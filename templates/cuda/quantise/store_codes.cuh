@@ -19,7 +19,7 @@ __device__ __forceinline__ unsigned is_infinite(float value) {
   return fabsf(value) == __int_as_float(0x7F800000) ? 1u : 0u;
 }
 
-// As pack_fp8, with infinity as the type has it: pack_fp8 makes it the largest finite code. In e5m2
+// Packs like pack_fp8, but keeps infinity, which pack_fp8 makes the largest finite code. In e5m2
 // infinity is the code behind that one; e4m3 has NaN alone.
 template <Dtype kDtype>
 __device__ __forceinline__ unsigned pack_codes(float a, float b, float c, float d) {
