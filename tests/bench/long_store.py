@@ -19,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import publish
+
 ROOT = Path(__file__).resolve().parents[2]
 PROBLEM = "dtype=fp32,head_dim=64,heads=4/2,seqlen=128"
 TRIALS = 10  # of each winner
@@ -114,7 +116,7 @@ def main():
             "trials": stats["trials"], "file_bytes": stats["file_bytes"], **measured}
     print(json.dumps(result, indent=1))
     if arguments.out:
-        Path(arguments.out).write_text(json.dumps(result, indent=1) + "\n")
+        publish.write_result(arguments.out, result)
 
 
 if __name__ == "__main__":

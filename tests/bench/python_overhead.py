@@ -26,6 +26,7 @@ import time
 from pathlib import Path
 
 import driver_floor
+import publish
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
 # ctypes alone takes 7, 130 and 200 times that long.
@@ -284,14 +285,12 @@ def main():
     facts, summary = rounds(arguments)
     show(summary)
     if arguments.out:
-        part = Path(arguments.out + ".part")
         date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         result = {
             "schema": "attune.bench.python_overhead.1",
             "command": f"tests/bench/python_overhead.py --target {arguments.target} --library {arguments.library}",
             "python": platform.python_version(), "date": date, **facts, "rounds": arguments.rounds, "costs": summary}
-        part.write_text(json.dumps(result, indent=1) + "\n")
-        part.replace(arguments.out)
+        publish.write_result(arguments.out, result)
     found = [] if arguments.unlimited or (arguments.library, arguments.target) != ("numpy", "cpu") else list(
         over_limits(summary))
     print("\n".join(found), end="\n" if found else "")

@@ -4,10 +4,11 @@
     python3 tests/bench/readme_table.py           writes README.md and tests/bench/results/forward.svg
     python3 tests/bench/readme_table.py --check   exit status 1 when either is not what the results give
 """
-import json
 import math
 import sys
 from pathlib import Path
+
+import publish
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -28,7 +29,12 @@ def lowest(ratio):
 
 
 def load(name):
-    return json.loads((RESULTS / f"{name}.json").read_text())
+    topic = "cpu" if name.startswith("cpu") else "fp8" if name.startswith("fp8") else "forward"
+    result = publish.load(topic, name)
+    for row in result.get("rows", ()):
+        if "flops" in row:
+            row["tflops"] = {runner: row["flops"] / us[0] / 1e6 for runner, us in row["timings"].items()}
+    return result
 
 
 def listed(names):
@@ -124,7 +130,7 @@ def text():
         f". The mma.sync family alone, against FlashAttention-2 ({sm80['date'][:10]}): {over_peers(sm80)}. An 8192³ "
         f"bf16 product in the same run: {gemm}."
     ]
-    if (RESULTS / "grid_h100.json").exists():
+    if "grid_h100" in publish.load("forward"):
         h100 = load("grid_h100")
         lines[-1] += (
             f" The table's shapes on one {h100['device']}, tuned there: {over_peers(h100)}; over its own default "
@@ -161,7 +167,7 @@ def fp8_text():
         f"{over_twin['normal']['head']:.2f} on N(0,1); with outliers {over_twin['outliers']['head, rotated']:.2f} with "
         f"a factor a head and a rotation, "
         f"{over_twin['outliers']['block, rotated']:.2f} with blocks and a rotation "
-        f"([all](tests/bench/results/fp8_error.json)). {speeds['date'][:10]}, driver {speeds['driver']}; repeat with "
+        f"([all](tests/bench/results/fp8.json)). {speeds['date'][:10]}, driver {speeds['driver']}; repeat with "
         f"`tests/bench/run_gpu.sh BUILD OUT fp8`."
     ]
     return "\n".join(lines)
@@ -181,17 +187,20 @@ def polyline(rows, name, x0, y0, width, height, top):
     points = []
     for index, row in enumerate(rows):
         if name in row["tflops"]:
-            points.append(
-                f"{x0 + index * width / (len(rows) - 1):.1f},{y0 + height * (1 - row['tflops'][name] / top):.1f}")
-    return f'<polyline fill="none" stroke="{COLOURS[name]}" stroke-width="{2.5 if name == "tuned" else 1.5}" points="{" ".join(points)}"/>'
+            x = x0 + index * width / (len(rows) - 1)
+            points.append(f"{x:.0f},{y0 + height * (1 - row['tflops'][name] / top):.1f}")
+    return f'<polyline class="{name}" points="{" ".join(points)}"/>'
 
 
 def plot(grid):
     """Six panels (head_dim x mask), TFLOP/s over seqlen, as plain SVG."""
     rows = {row["case"]: row for row in grid["rows"]}
+    present = [name for name in COLOURS if name == "tuned" or name in measured_peers(grid)]
     top, width, height = 900, 240, 150
+    style = "".join(f".{name}{{stroke:{COLOURS[name]}}}" for name in present)
     parts = [
         '<svg xmlns="http://www.w3.org/2000/svg" width="900" height="470" font-family="sans-serif" font-size="11">',
+        f"<style>polyline{{fill:none;stroke-width:1.5}}line{{stroke:#ddd}}{style}.tuned{{stroke-width:2.5}}</style>",
         '<rect width="900" height="470" fill="white"/>']
     for column, dim in enumerate((64, 128, 256)):
         for line, mask in enumerate(("full", "causal")):
@@ -199,22 +208,17 @@ def plot(grid):
             panel = [rows[f"d{dim} {mask} {s}"] for s in SEQLENS]
             parts.append(f'<text x="{x0}" y="{y0 - 8}" font-weight="bold">head_dim {dim}, {mask}</text>')
             for level in (0, 300, 600, 900):
-                y = y0 + height * (1 - level / top)
-                parts.append(
-                    f'<line x1="{x0}" x2="{x0 + width}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/><text x="{x0 - 28}" y="{y + 4:.1f}">{level}</text>'
-                )
+                y = round(y0 + height * (1 - level / top))
+                parts.append(f'<line x1="{x0}" x2="{x0 + width}" y1="{y}" y2="{y}"/>'
+                             f'<text x="{x0 - 28}" y="{y + 4}">{level}</text>')
             for index, seqlen in enumerate(SEQLENS):
                 label = str(seqlen) if seqlen < 1024 else f"{seqlen // 1024}k"
-                parts.append(f'<text x="{x0 + index * width / 5 - 8:.1f}" y="{y0 + height + 15}">{label}</text>')
-            parts += [
-                polyline(panel, name, x0, y0, width, height, top) for name in COLOURS
-                if any(name in row["tflops"] for row in panel)]
-    present = [name for name in COLOURS if name == "tuned" or name in measured_peers(grid)]
-    for index, (name, label) in enumerate((name, NAMES.get(name, "attune, tuned")) for name in present):
+                parts.append(f'<text x="{x0 + index * width // 5 - 8}" y="{y0 + height + 15}">{label}</text>')
+            parts += [polyline(panel, name, x0, y0, width, height, top) for name in present]
+    for index, name in enumerate(present):
         x = 45 + index * 145
-        parts.append(
-            f'<line x1="{x}" x2="{x + 24}" y1="450" y2="450" stroke="{COLOURS[name]}" stroke-width="3"/><text x="{x + 30}" y="454">{label}</text>'
-        )
+        parts.append(f'<polyline class="{name}" points="{x},450 {x + 24},450"/>'
+                     f'<text x="{x + 30}" y="454">{NAMES.get(name, "attune, tuned")}</text>')
     parts.append(f'<text x="770" y="454">TFLOP/s, {grid["device"]}</text></svg>')
     return "\n".join(parts) + "\n"
 

@@ -4,7 +4,6 @@
 On a device a runner is timed as a captured graph of its launches, so that what a call costs on the host hides nothing of a kernel and
 adds nothing to it; host costs stand beside it (enqueue_us)."""
 import datetime
-import json
 import random
 import statistics
 import subprocess
@@ -13,6 +12,8 @@ import time
 from pathlib import Path
 
 import torch
+
+from publish import write_result  # noqa: F401  (the benchmarks take it from here)
 
 MAX_LAUNCHES = 200  # of one graph
 _stream = None
@@ -128,25 +129,9 @@ def command() -> str:
     return " ".join(["tests/bench/" + Path(sys.argv[0]).name, *words])
 
 
-def without_nan(value):
-    """JSON has no NaN: what was not measured is null."""
-    if isinstance(value, dict):
-        return {key: without_nan(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [without_nan(one) for one in value]
-    return None if isinstance(value, float) and value != value else value
-
-
 def first_line(error: Exception) -> str:
     """What a result says of a case or a peer that failed."""
     return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def write_result(path, result: dict) -> None:
-    """Puts JSON in the place of `path` whole: a run that is cut short leaves what stood there."""
-    part = Path(str(path) + ".part")
-    part.write_text(json.dumps(without_nan(result), indent=1, allow_nan=False) + "\n")
-    part.replace(path)
 
 
 def facts() -> dict:
