@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails when a source reads an environment variable that the table in generator/README.md lacks, when the table has one that
-nobody reads, and when a .md file names a file of the tree that is not there. Run by CTest.
+"""Fails if a source reads an environment variable that the tables of examples/guide/variables.md lack.
+
+Fails too if a table has a variable that nobody reads, and if a .md file names a file of the tree that is not there.
+Run by CTest.
 """
 import pathlib
 import re
@@ -9,7 +11,7 @@ import sys
 
 import check_repo
 
-TABLE = "generator/README.md"
+TABLE = "examples/guide/variables.md"
 NAME = r"([A-Z][A-Z0-9_]+)"
 # What reads one, by the language of the file. In C++ the helpers that pass a name on count too.
 CPP = [rf'\b(?:\w*getenv|environment_variable|variable|flag|folders?_in|from_environment)\(\s*"{NAME}"']
@@ -36,13 +38,12 @@ def variables_read(path, text):
 
 
 def variables_listed(text):
-    """Of the table whose head begins with "variable"; one row may hold several."""
-    rows = re.search(r"^\| variable \|.*\n\|[-|]+\|\n((?:\|.*\n)*)", text, re.M)
+    """Returns the names in all tables whose head begins with "variable"; one row may hold several."""
+    tables = re.findall(r"^\| variable \|.*\n\|[-|]+\|\n((?:\|.*\n)*)", text, re.M)
     return {
         name
-        for row in (rows.group(1) if rows else "").splitlines()
-        for name in re.findall(rf"`{NAME}`",
-                               row.split("|")[1])}
+        for table in tables for row in table.splitlines()
+        for name in re.findall(rf"`{NAME}`", row.split("|")[1])}
 
 
 def missing_files(path, text, tree):
@@ -67,7 +68,7 @@ def main():
     for path, text in texts.items():
         names = variables_read(path, text)
         read |= names
-        found += [f"{path}: reads {name}, which the table in {TABLE} lacks" for name in sorted(names - listed)]
+        found += [f"{path}: reads {name}, which {TABLE} lacks" for name in sorted(names - listed)]
     found += [f"{TABLE}: nobody reads {name}" for name in sorted(listed - read)]
     tree = set(paths) | {parent.as_posix() for path in paths for parent in pathlib.PurePosixPath(path).parents}
     for path in (path for path in texts if path.endswith(".md")):

@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every code block of README.md, or of another page, in its order, as a newcomer would: what a block exports the next ones have. A comment on the
-line before a block says how, and one without it fails:
+"""Runs the code blocks of README.md, or of another page, in their order, as a newcomer would.
 
-  <!-- test: fresh -->    builds from nothing: run by --fresh, in a copy of the tree; otherwise each line must parse and its files exist
-  <!-- test: install -->  run with the home of a new user; otherwise than with --fresh it installs the tests' build
-  <!-- test: run -->      shell lines, run in the source tree with a store of their own and what the blocks before put into PATH
+What a block exports the next ones have. The line before a block says how it runs; a block without it fails:
+
+  <!-- test: fresh -->    builds from nothing: --fresh runs it in a copy of the tree; else its lines must parse
+                          and its scripts exist
+  <!-- test: install -->  runs with the home of a new user; without --fresh it installs the tests' build
+  <!-- test: run -->      shell lines; they run in the source tree with a store of their own and the PATH that the
+                          blocks before have set
+  <!-- test: parse -->    shell lines that need another machine (a container, an index of packages): they must parse
   <!-- test: build -->    a C or C++ program: compiled against the public headers, linked to libattune, and run
 
-The table of variables must name those that the sources read. Run by CTest; without the CPU target, blocks that need it skip aloud.
+Blocks of Python run by tests/python/page_test.py; blocks of text are not run. Run by CTest; without the CPU target,
+blocks that need it skip aloud.
 """
 import argparse
 import os
@@ -20,8 +25,9 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SHELL = ("fresh", "install", "run")
+SHELL = ("fresh", "install", "run", "parse")
 LANGUAGES = {"sh": SHELL, "bash": SHELL, "c": ("build",), "cpp": ("build",)}
+OTHERS = ("python", "text")  # page_test.py runs the first; the second is shown alone
 BUILD = "build/quickstart"  # where quickstart.sh builds, and what the install block names
 
 
@@ -79,6 +85,8 @@ class Reader:
     def follow(self, language, how, code):
         if how == "build":
             self.build_and_run(language, code)
+        elif how == "parse":
+            subprocess.run(["bash", "-n", "-c", code], check=True)
         elif how == "fresh" and not self.arguments.fresh:
             subprocess.run(["bash", "-n", "-c", code], check=True)
             for script in re.findall(r"\S+\.sh", code):
@@ -102,21 +110,6 @@ def copy_of_tree(folder):
     return tree
 
 
-def check_variables(readme):
-    """The table of variables against what the sources ask the environment for."""
-    named = set(re.findall(r"^\| `(ATTUNE_\w+)` \|", readme, re.M))
-    read = set()
-    for folder in ("generator", "runtime", "cache", "tuner"):
-        files = (file for suffix in ("*.cpp", "*.hpp", "*.py") for file in (ROOT / folder).rglob(suffix))
-        for file in files:
-            read |= set(re.findall(r'[({]\s*"(ATTUNE_[A-Z_]+)"', file.read_text()))
-    if named != read:
-        sys.exit(
-            f"README.md's table of variables: the sources do not read {sorted(named - read)}, it lacks "
-            f"{sorted(read - named)}"
-        )
-
-
 def use_build(reader, arguments):
     """As if the build were installed: its program, its library and the headers are found."""
     folder = str(pathlib.Path(arguments.library).parent)
@@ -133,9 +126,7 @@ def main():
                         help="another page, whose blocks find the build as if it were installed")
     arguments = parser.parse_args()
     page, text = arguments.page, (ROOT / arguments.page).read_text()
-    if page == "README.md":
-        check_variables(text)
-    blocks = list(code_blocks(text))
+    blocks = [block for block in code_blocks(text) if block[1] not in OTHERS]
     if not blocks:
         sys.exit(f"{page} has no code block: nothing was tested")
     no_cpu = '"cpu_target_found": false' in subprocess.run([arguments.attune, "doctor", "--json"], text=True,
@@ -151,7 +142,7 @@ def main():
                     f"{page}:{line}: the block's comment says '{how}', which does not go with '{language}' (see "
                     f"readme_test.py)"
                 )
-            if no_cpu and how != "fresh":
+            if no_cpu and how not in ("fresh", "parse"):
                 print("SKIP: the CPU target is not built here")
             else:
                 reader.follow(language, how, code)
