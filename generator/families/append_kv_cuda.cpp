@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See append_kv_cuda.hpp, and templates/cuda/append_kv.cu for what the knobs do.
+// See append_kv_cuda.hpp; templates/cuda/append_kv.cu explains the knobs.
 #include "generator/families/append_kv_cuda.hpp"
 
 #include <fmt/format.h>
@@ -16,8 +16,8 @@ namespace attune {
 namespace {
 
 constexpr int64_t kFewestLanes = 2;
-constexpr int64_t kMostSteps = 4;           // of eight columns, in the registers of a thread
-constexpr int64_t kResidentThreads = 2048;  // of a multiprocessor, at most
+constexpr int64_t kMostSteps = 4;           // steps of eight columns, in a thread's registers
+constexpr int64_t kResidentThreads = 2048;  // the most per multiprocessor
 
 int widest_row(const KernelSpec& spec) { return std::max(spec.head_dim_qk, spec.head_dim_v); }
 
@@ -61,8 +61,8 @@ class AppendKvCuda final : public KernelTemplate {
     return {.steps = {{.grid_x = grid_extent(std::min(blocks, resident))}}};
   }
 
-  // Bytes; more where lanes of the last step idle, and where a thread has several steps: few rows are a launch's time, and shorter with
-  // more threads.
+  // Counts bytes, and more for idle lanes in the last step and for several steps per thread. Few
+  // rows take only a launch's time, which is shorter with more threads.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts&) const override {
     const double rows = static_cast<double>(shape.batch * shape.seqlen_q) *

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See backward_cpu.hpp, and templates/cpu/backward_cpu.cpp for what the knobs do.
+// See backward_cpu.hpp; templates/cpu/backward_cpu.cpp explains the knobs.
 #include "generator/families/backward_cpu.hpp"
 
 #include <fmt/format.h>
@@ -18,9 +18,9 @@ namespace attune {
 namespace {
 
 constexpr int64_t kCounterBytes = 256;
-constexpr int64_t kVectorBytes = 64;  // the widest there are
+constexpr int64_t kVectorBytes = 64;  // the widest vectors
 constexpr int64_t kMaxPanels = 4;
-constexpr int kMinSums = 12;  // that hide the latency of a multiply-add
+constexpr int kMinSums = 12;  // enough to hide the latency of a multiply-add
 
 int vector_registers(const Arch& arch) {
   return arch.vector_bytes == 64 || arch.has_feature("+neon") ? 32 : 16;
@@ -30,7 +30,7 @@ int lanes_of(const Arch& arch) { return arch.vector_bytes / 4; }
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-// At least sizeof(Scratch) of the kernel on any CPU; the kernel asserts it.
+// Returns at least sizeof(Scratch) of the kernel on any CPU; the kernel asserts it.
 int64_t scratch_bytes(const KernelSpec& spec, const Config& config) {
   const int64_t block_m = config.at("block_m"),
                 score_rows = config.at("block_n") + config.at("rows");
@@ -39,7 +39,7 @@ int64_t scratch_bytes(const KernelSpec& spec, const Config& config) {
   const int64_t padded = round_up(spec.head_dim_qk, 16) + round_up(spec.head_dim_v, 16);
   const int64_t rows = 4 * block_m * (dims + 2 + padded + spec.head_dim_qk);
   const int64_t keys = 4 * score_rows * (dims + padded);
-  const int64_t panels = spec.dropout > 0 ? 4 : 3;  // of scores, of gradients, slopes, dropout
+  const int64_t panels = spec.dropout > 0 ? 4 : 3;  // panels of scores, gradients, slopes, dropout
   return round_up(rows + keys + panels * score_rows * panel + 4096, 4096);
 }
 
@@ -104,7 +104,7 @@ class BackwardCpu final : public KernelTemplate {
         {tile_fits(arch), whole_panels(arch)});
   }
 
-  // Of one register tile for each panel width and form, the one with the least predicted cost.
+  // Returns the cheapest of one register tile per panel width and form.
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
     const bool many = vector_registers(arch) == 32;
@@ -157,8 +157,8 @@ class BackwardCpu final : public KernelTemplate {
     return {.steps = std::vector<StepSize>(3), .workspace = {{.columns = bytes / 4}}};
   }
 
-  // Cycles of the busiest thread: multiply-adds of whole panels, loads of a register tile, exponentials, rows and keys brought into
-  // place, and the rounding of work to threads.
+  // Returns cycles of the busiest thread: multiply-adds of whole panels, loads of a register tile,
+  // exponentials, repacking of rows and keys, and the rounding of work to threads.
   double predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
     const double rows = static_cast<double>(config.at("rows"));
@@ -171,7 +171,7 @@ class BackwardCpu final : public KernelTemplate {
     const double blocks = std::ceil(static_cast<double>(shape.seqlen_kv) / block_n);
     const double dims = spec.head_dim_qk + spec.head_dim_v;
 
-    const double visible = useful_flops(problem_of(spec, shape)) / (5 * dims);  // about
+    const double visible = useful_flops(problem_of(spec, shape)) / (5 * dims);  // approximate
     const double edges = spec.mask == Mask::kNone ? 0 : block_n * tiles * block_m / 4 * groups;
     const double step = 1 + 0.13 * (1 / vectors + 1 / rows) + (config.at("unroll") == 1 ? 0.01 : 0);
     const bool split = has_both(spec) && config.at("passes") == 2;

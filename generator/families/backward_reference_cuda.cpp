@@ -11,7 +11,7 @@
 namespace attune {
 namespace {
 
-constexpr int kWarps = 4;  // rows of a block, one a warp
+constexpr int kWarps = 4;  // rows per block, one per warp
 constexpr int64_t kBlocksPerSm = 16;
 
 class BackwardReferenceCuda final : public KernelTemplate {

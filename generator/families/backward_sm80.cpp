@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What backward_sm80 serves, its knobs and their rules, and how it is launched.
+// The problems that backward_sm80 serves, its knobs and their rules, and its launch.
 #include "generator/families/backward_sm80.hpp"
 
 #include <fmt/format.h>
@@ -20,29 +20,29 @@ namespace {
 
 constexpr int kMaxHeadDim = 256;
 constexpr int kL2SectionMb = 32;
-constexpr int kRegisterStep = 8;  // registers are given out in steps of 8 a thread
-// What addresses, fragments on their way and row statistics take beside accumulators (seen in compiled kernels), and the names and
-// loads of programs.
+constexpr int kRegisterStep = 8;  // registers are allocated in steps of 8 per thread
+// Registers for addresses, fragments in flight and row statistics, besides accumulators (seen in
+// compiled kernels). Then those for names and loads of programs.
 constexpr int kOtherRegisters = 56;
 constexpr int kRegistersOfPrograms = 16;
-// What defaults leave over beside, since they must not spill on any arch.
+// Registers that defaults leave unused, since they must not spill on any arch.
 constexpr int kSpare = 16;
-constexpr int kSpareOfBlackwell = 8;  // for which ptxas 13.0 needs more room
+constexpr int kSpareOfBlackwell = 8;  // for which ptxas 13.0 needs more
 constexpr int kSpareOfDropout = 8;
-constexpr int kSpareOfElements = 48;  // where programs read several elements for each score
+constexpr int kSpareOfElements = 48;  // for programs that read several elements per score
 
 using Broken = std::optional<std::string>;
 
-// Knobs of a kernel that is not there have one value.
+// Returns the values of a knob; knobs of an absent kernel have one value.
 std::vector<int64_t> values(bool there, std::vector<int64_t> all) {
   if (!there) all.resize(1);
   return all;
 }
 
-// Turing has 64 KB of shared memory and no cp.async.
+// True if copies are asynchronous. Turing has 64 KB of shared memory and no cp.async.
 bool copies_ahead(const Arch& arch) { return arch.compute_capability >= 80; }
 
-// Values that the two kernels have in common.
+// Knob values that the two kernels share.
 struct Sides {
   std::vector<int64_t> stay_rows, warps, stages;
 };
@@ -75,7 +75,7 @@ std::vector<Knob> keys_knobs(const KernelSpec& spec, const Arch& arch) {
           {"split_kv", values(both, {0, 1}), "dk and dv each by a kernel of its own"}};
 }
 
-// Shared memory that the driver keeps for itself in each block, from sm_80 on.
+// Shared memory that the driver reserves in each block, from sm_80 on.
 constexpr int kReservedBytes = 1024;
 
 int register_cap(const MmaGradientKernel& kernel, const Arch& arch) {
@@ -116,7 +116,7 @@ std::vector<std::string> names_of(const std::vector<Knob>& knobs) {
   return names;
 }
 
-// The knobs of the two kernels do not touch each other.
+// The knobs of the two kernels are independent.
 SearchSpace rows_space(const KernelSpec& spec, const Arch& arch) {
   const std::vector<Knob> knobs = rows_knobs(spec, arch);
   if (!makes(spec, Gradients::kQ)) return {knobs, {}};
@@ -148,7 +148,7 @@ int spare_of_dropout(const KernelSpec& spec) {
   return kSpareOfDropout * (has_mask_program(spec) ? 4 : has_score_stage(spec) ? 2 : 1);
 }
 
-// Registers that these lack of those that a default should have.
+// Returns how many registers these kernels lack for a default.
 int shortage(const std::vector<MmaGradientKernel>& kernels, const KernelSpec& spec,
              const Arch& arch) {
   const int spare = kSpare + (arch.compute_capability >= 100 ? kSpareOfBlackwell : 0) +
@@ -161,7 +161,8 @@ int shortage(const std::vector<MmaGradientKernel>& kernels, const KernelSpec& sp
   return lacking;
 }
 
-// Sets the knobs of a space to those of the cheapest of its configs that lack no registers, or else the fewest.
+// Sets the knobs of a space to its cheapest config among those that lack no registers, or else the
+// fewest.
 template <class KernelsOf>
 void set_default(const SearchSpace& space, const KernelSpec& spec, const Arch& arch,
                  const Shape& shape, const DeviceFacts& device, const KernelsOf& kernels_of,

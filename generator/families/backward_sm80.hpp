@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_sm80: gradients of attention with mma.sync for sm_80 and later, and of fp16 for sm_75, dQ by one kernel, dK and dV by another. Source:
-// templates/cuda/backward_sm80.cu.
+// backward_sm80: gradients of attention with mma.sync for sm_80 and later, and for fp16 on sm_75.
+// One kernel makes dQ, another dK and dV. Source: templates/cuda/backward_sm80.cu.
 #pragma once
 
 #include "generator/kernel_template.hpp"

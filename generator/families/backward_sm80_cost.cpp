@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model: clocks of a step of all resident blocks from tensor cores, issue slots and shared memory, steps of a tile from the mask,
-// tiles over multiprocessors.
+// The cost model: clocks of a step of all resident blocks from tensor cores, issue slots and shared
+// memory; steps of a tile from the mask; tiles over multiprocessors.
 #include "generator/families/backward_sm80_cost.hpp"
 
 #include <algorithm>
@@ -21,17 +21,17 @@ constexpr double kIssuesPerElement =
 constexpr double kIssuesPerProgram = 12.0;
 constexpr double kIssuesPerCopy = 6.0;
 constexpr double kIssuesPerStep = 60.0;
-constexpr double kOverlap = 0.35;         // of the shorter of products and issues is seen
-constexpr double kBarrierClocks = 500.0;  // of a step, shared by the blocks of a multiprocessor
+constexpr double kOverlap = 0.35;         // the visible part of the shorter of products and issues
+constexpr double kBarrierClocks = 500.0;  // per step, shared by the blocks of a multiprocessor
 constexpr double kNothingInFlight = 1200.0;
 constexpr double kTileClocks = 4000.0;  // start, first loads, store
 
 int knob(const Config& c, const char* name) { return static_cast<int>(c.at(name)); }
 
-// What a warp does in a step.
+// The work of a warp in a step.
 struct StepWork {
   double mma = 0;           // products
-  double shared_bytes = 0;  // that ldmatrix reads
+  double shared_bytes = 0;  // read by ldmatrix
 };
 
 StepWork step_work(const MmaGradientKernel& kernel, const KernelSpec& spec) {
@@ -49,11 +49,11 @@ StepWork step_work(const MmaGradientKernel& kernel, const KernelSpec& spec) {
   return work;
 }
 
-// Clocks in which `blocks` blocks on one multiprocessor do one step each.
+// Returns the clocks in which `blocks` blocks on one multiprocessor do one step each.
 double step_clocks(const MmaGradientKernel& kernel, const KernelSpec& spec, double blocks) {
   const BackwardSm80Tile& t = kernel.tile;
   const StepWork work = step_work(kernel, spec);
-  const double elements = t.stay_rows / 32.0 / t.warps * t.step_rows;  // of a thread
+  const double elements = t.stay_rows / 32.0 / t.warps * t.step_rows;  // per thread
   const double programs = (has_score_stage(spec) ? kIssuesPerProgram : 0) +
                           (has_mask_program(spec) ? kIssuesPerProgram : 0);
   const double bytes = 2.0 * t.step_rows * (spec.head_dim_qk + spec.head_dim_v);
@@ -71,7 +71,7 @@ double step_clocks(const MmaGradientKernel& kernel, const KernelSpec& spec, doub
   return busiest + kOverlap * (mma + issue + shared - busiest) / 2 + waited;
 }
 
-// Steps of the tile whose first row, or key, is `first`.
+// Returns the steps of the tile whose first row, or key, is `first`.
 int64_t steps_of(const MmaGradientKernel& kernel, const KernelSpec& spec, const Shape& shape,
                  int64_t first) {
   const int64_t step = kernel.tile.step_rows;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What backward_sm90 serves, its defaults, and how it is launched.
+// The problems that backward_sm90 serves, its defaults, and its launch.
 #include "generator/families/backward_sm90.hpp"
 
 #include <fmt/format.h>
@@ -24,7 +24,8 @@ namespace {
 constexpr int kMaxHeadDim = 256;
 constexpr int kL2SectionMb = 32;
 
-// Whether L2 and delta stand in the workspace: of dQ alone, and of all along a band, one kernel has no need of that.
+// True if L2 and delta are in the workspace. One kernel does not need that for dQ alone, nor for
+// all gradients along a band.
 bool has_sums(const KernelSpec& spec, const Config& config) {
   return !walks_band(config) && (makes_keys(spec) || config.at("fold_sums") == 0);
 }
@@ -160,7 +161,7 @@ class BackwardSm90 final : public KernelTemplate {
                            .threads = 2 * kWarpgroupThreads,
                            .early = true});
     }
-    if (spec.dropout > 0)  // behind kBase
+    if (spec.dropout > 0)  // after kBase
       for (StepStructure& step : all.steps)
         step.parts.insert(step.parts.begin() + 1, ArgumentPart::kDropout);
     if (stores_ds(config))
@@ -182,7 +183,7 @@ class BackwardSm90 final : public KernelTemplate {
     if (config.at("fold_sums") == 0)
       sizes.steps.push_back(
           {.grid_x = grid_extent(heads * backward_prepare_blocks(rows, spec.head_dim_v))});
-    Shape round = shape;  // what the kernels that multiply are launched for
+    Shape round = shape;  // the shape for which the multiplying kernels are launched
     if (stores_ds(config)) {
       sizes.rounds = backward_rounds(spec, config, shape);
       sizes.workspace.push_back(backward_stored_extents(spec, config, shape));
@@ -191,7 +192,7 @@ class BackwardSm90 final : public KernelTemplate {
       round.num_heads_q = round.num_heads_kv * spec.gqa_ratio;
     }
     if (walks_band(config)) {
-      if (const auto reason = backward_unfit(spec, config, shape))  // asked for all the same
+      if (const auto reason = backward_unfit(spec, config, shape))  // explicitly requested
         throw Error(ErrorCode::kUnsupported, *reason);
       const int places = tile_count(backward_places(spec, shape));
       sizes.steps.push_back({.grid_x = grid_extent(backward_band_blocks(places, device.sm_count)),
@@ -212,7 +213,8 @@ class BackwardSm90 final : public KernelTemplate {
                                  .rows = blocks,
                                  .heads = shape.num_heads_q,
                                  .batch = shape.batch});
-      sizes.workspace.push_back({.columns = heads * blocks + 1});  // and that of tiles
+      sizes.workspace.push_back(
+          {.columns = heads * blocks + 1});  // counters of blocks, and one of tiles
       sizes.steps.push_back({.grid_x = grid_extent(heads * blocks)});
     }
     return sizes;
@@ -229,9 +231,10 @@ class BackwardSm90 final : public KernelTemplate {
   }
 
  private:
-  // Whether blocks take tile after tile. Tiles of a mask differ in length: the device hands them to blocks as these end (dQ of head dim
-  // 128, causal 16k: 684 TFLOP/s so, 622 in turns; full: 661 and 762). Kernels of keys lose by it (683 and 611). Tiles of a narrow window
-  // have two or three steps each, so that the start of a block counts (head dim 64, 128 keys: 391 us, staying 364; 128, 1024 keys: 735, 761).
+  // True if blocks are persistent. Without a mask, the kernel of rows gains by that. Tiles under a
+  // mask differ in length, so the device should hand them to blocks as others end. Kernels of keys
+  // lose by persistence. Tiles of a narrow window have two or three steps each, so the start of a
+  // block counts. Timings: templates/cuda/backward_sm90.md.
   static bool stays(const BackwardKernel& kernel, const KernelSpec& spec, const Config& config) {
     if (kernel.makes == BackwardMakes::kAll) return config.at("draw_tiles") != 0;
     if (kernel.stored_bytes == 0 && has_narrow_window(spec)) return true;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model: clocks of a step from the busiest units, steps of a tile from the mask, tiles over multiprocessors.
+// The cost model: clocks of a step from the busiest units, steps of a tile from the mask, tiles
+// over multiprocessors.
 #include "generator/families/backward_sm90_cost.hpp"
 
 #include <fmt/format.h>
@@ -21,19 +22,21 @@ constexpr double kMmaFlops = 4096;  // dense 16-bit
 constexpr double kExponentials = 16;
 constexpr double kSharedBytes = 128;
 constexpr double kMemoryBytes = 19;
-constexpr double kWrittenBytes = 36;  // beside products
+constexpr double kWrittenBytes = 36;  // during products
 constexpr double kTileClocks =
     4500;  // start of a block, first loads, first and last product, store
-constexpr double kStartedTileClocks = 14000;  // the same of a block that makes all, and leaves
-constexpr double kApartTileClocks = 700;      // more, until dQ of the last step is made
-constexpr double kFreeTileClocks = -1500;     // less, where the next comes while the last leaves
-constexpr double kStepClocks = 120;           // barriers and bookkeeping of a step
+constexpr double kStartedTileClocks = 14000;  // for a block that makes all gradients and exits
+constexpr double kApartTileClocks = 700;      // added, until dQ of the last step is made
+// saved when the next block starts while the last one ends
+constexpr double kFreeTileClocks = -1500;
+constexpr double kStepClocks = 120;  // barriers and bookkeeping of a step
 
-constexpr int kStoredElementBytes = 2;  // of dS, and of P
+constexpr int kStoredElementBytes = 2;  // for dS and for P
 
 int knob(const Config& c, const char* name) { return static_cast<int>(c.at(name)); }
 
-// Columns of head dims that a step multiplies, and bytes of shared memory that its products read for each warpgroup.
+// Columns of head dims that a step multiplies, and bytes of shared memory that its products read
+// per warpgroup.
 struct Step {
   double columns, bytes;
 };
@@ -44,8 +47,8 @@ Step step_of(const BackwardKernel& kernel, const KernelSpec& spec) {
     const double columns = kernel.tile.head_dim_qk;
     return {columns, n * (2 * columns + 2 * kWarpgroupRows)};
   }
-  const double row = 2.0 * (kWarpgroupRows + n);       // bytes for a column of both operands
-  const bool ds = kernel.makes != BackwardMakes::kDv;  // wants dP
+  const double row = 2.0 * (kWarpgroupRows + n);       // bytes per column of both operands
+  const bool ds = kernel.makes != BackwardMakes::kDv;  // needs dP
   Step step{qk, row * qk};
   if (ds) step.columns += v + qk, step.bytes += row * v + 2 * n * qk;
   if (kernel.makes == BackwardMakes::kDv || kernel.makes == BackwardMakes::kDkDv ||
@@ -56,19 +59,21 @@ Step step_of(const BackwardKernel& kernel, const KernelSpec& spec) {
   return step;
 }
 
-// What a step takes for want of slots: loads of the next have the longer to come. The first operand, multiplied twice, gives its slot back
-// late; of the second a third slot gives nothing (geomeans of pairs of trials, 24 problems). Scores of 128 keys leave rows few registers.
+// Returns the factor for too few slots, since loads of the next step need time to arrive. The first
+// operand is multiplied twice and frees its slot late; a third slot for the second gains nothing.
+// The factors are geomeans of pairs of trials. With scores of 128 keys, rows have few registers
+// left.
 double waiting(const BackwardKernel& kernel, const KernelSpec& spec) {
   if (kernel.makes ==
       BackwardMakes::kAll) {  // its two warpgroups wait for each other, and for turns
     const BackwardSm90Tile& t = kernel.tile;
     const double drawn = kernel.draws_tiles ? 1.01 : 1;
-    // Adding in no order nobody waits, and dQ leaves beside dK (seen: 0.94 to 0.97 of the time of 16384 tokens). Rows of a window see few blocks, whose
-    // turns are short.
+    // Unordered sums wait for nobody, and dQ leaves along with dK. Rows of a window see few blocks,
+    // whose turns are short.
     if (!kernel.ordered)
       return (spec.window_left >= 0 || spec.window_right >= 0 ? 1.6 : 1.26) * drawn +
              0.3 * (2 - std::min(t.second_slots, 2)) + 0.005 * t.first_slots;
-    if (kernel.dq_apart)  // over halves 0.90 to 1.00 of the time, with two slots of Q 1.14 of that
+    if (kernel.dq_apart)  // at most the time of halves; two slots of Q cost more
       return 1.24 * drawn + 0.15 * (3 - t.first_slots) + 0.005 * std::abs(t.second_slots - 3);
     const bool halves = backward_fused_in_halves(t.step_rows, t.head_dim_qk + t.head_dim_v);
     return (halves ? 1.36 : 1.38) * drawn + 0.005 * t.first_slots +
@@ -77,7 +82,8 @@ double waiting(const BackwardKernel& kernel, const KernelSpec& spec) {
   if (kernel.of_stored()) return 1.2 + 0.1 * (3 - kernel.tile.first_slots);
   constexpr double kThird = 0.005, kWide = 0.05;
   const double first = kernel.of_rows() ? 0.2 : 0.02;
-  const double second = kernel.tile.head_dim_qk <= 128 ? 0.06 : 0.01;  // steps of wide heads last
+  // steps of wide heads take longer
+  const double second = kernel.tile.head_dim_qk <= 128 ? 0.06 : 0.01;
   double share = 1 + first * (3 - kernel.tile.first_slots);
   if (kernel.tile.second_slots == 1) share += second;
   if (kernel.tile.second_slots == 3) share += kThird;
@@ -85,7 +91,8 @@ double waiting(const BackwardKernel& kernel, const KernelSpec& spec) {
   return share;
 }
 
-// Of all warpgroups of a block. Two or three of them hide what one alone shows.
+// Returns the clocks of all warpgroups of a block. Two or three of them hide latencies that one
+// alone shows.
 double step_clocks(const BackwardKernel& kernel, const KernelSpec& spec) {
   const Step step = step_of(kernel, spec);
   const int warpgroups = kernel.tile.stay_rows / kWarpgroupRows;
@@ -103,7 +110,7 @@ double step_clocks(const BackwardKernel& kernel, const KernelSpec& spec) {
   return clocks * waiting(kernel, spec);
 }
 
-// Steps of the tile whose first row, or key, is `first`.
+// Returns the steps of the tile whose first row, or key, is `first`.
 int64_t steps_of(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape,
                  int64_t first) {
   const int64_t step = kernel.tile.step_rows;
@@ -131,7 +138,7 @@ BackwardKernel keys_kernel(const KernelSpec& spec, const Config& c, BackwardMake
           std::max({rows, k ? spec.head_dim_qk : 0, v ? spec.head_dim_v : 0})};
 }
 
-// Scores and dP of a step, or what is rounded of both, beside dK, dV and two tiles of dQ.
+// Holds scores and dP of a step, or their rounded form, besides dK, dV and two tiles of dQ.
 BackwardKernel band_kernel(const KernelSpec& spec) {
   const int qk = spec.head_dim_qk, v = spec.head_dim_v;
   return {.makes = BackwardMakes::kBand,
@@ -141,7 +148,7 @@ BackwardKernel band_kernel(const KernelSpec& spec) {
           .widest = std::max({kBandTile, qk, v})};
 }
 
-// Keys of a tile stay as accumulators; rows, and what is stored of them, stream.
+// The gradient of a tile's keys stays in accumulators; rows, and stored values for them, stream.
 BackwardKernel stored_kernel(const Config& c, BackwardMakes makes, int columns) {
   const int keys = knob(c, "key_block_n"), slots = knob(c, "q_slots");
   return {.makes = makes,
@@ -151,7 +158,7 @@ BackwardKernel stored_kernel(const Config& c, BackwardMakes makes, int columns) 
           .stored_bytes = kStoredElementBytes};
 }
 
-// Places of a line: those of two blocks of rows, of which the later one stands first.
+// Returns the places of a line: those of two blocks of rows. The later block comes first.
 int stored_stride(const KernelSpec& spec, const Shape& shape) {
   const int64_t blocks = backward_stored_blocks(shape.seqlen_q);
   const auto places = [&](int64_t block) -> int64_t {
@@ -172,14 +179,15 @@ int64_t place_elements(const KernelSpec& spec, const Config& c) {
   return (stores_p(spec, c) ? 2 : 1) * kStoredBytes / dtype_bytes(spec.dtype_q);
 }
 
-// Of a head of K.
+// Returns the bytes per head of K.
 int64_t stored_bytes(const KernelSpec& spec, const Config& c, const Shape& shape) {
   return spec.gqa_ratio * backward_stored_lines(shape.seqlen_q) * stored_stride(spec, shape) *
          place_elements(spec, c) * dtype_bytes(spec.dtype_q);
 }
 
-// Of tiles of keys of so many heads in turn, as a share: blocks of more heads than fit in L2, with what they stream and add up, read from
-// memory, alone; those of fewer heads stand in a longer row, each waiting for the one ahead.
+// Returns the cost factor for taking the tiles of section_heads heads in turn. If the heads do not
+// fit in L2, the data that blocks stream and add up comes from memory. With fewer heads, blocks
+// form a longer queue, each waiting for the one ahead.
 double section_share(const BackwardKernel& kernel, const KernelSpec& spec, const Shape& shape) {
   constexpr double kBytes = 32 << 20, kMost = 32, kOctave = 0.02;
   if (kernel.makes != BackwardMakes::kAll) return 1;
@@ -191,7 +199,7 @@ double section_share(const BackwardKernel& kernel, const KernelSpec& spec, const
                  std::abs(std::log2(kernel.section_heads / std::clamp(kBytes / head, 1.0, kMost)));
 }
 
-// Of a walk, L2 and delta with it: 230 us of 64 heads of 8192 on an H100.
+// Returns the clocks of a walk along a band, including L2 and delta; fitted on an H100.
 double band_clocks(const KernelSpec& spec, const Shape& shape, const DeviceFacts& device) {
   constexpr double kPlaceClocks = 11500;  // three steps
   const int64_t places = backward_places(spec, shape);
@@ -201,11 +209,11 @@ double band_clocks(const KernelSpec& spec, const Shape& shape, const DeviceFacts
   return kTileClocks + kPlaceClocks * static_cast<double>(2 + each);
 }
 
-// Of delta, by a step ahead or by the kernel of dq.
+// Returns the clocks of delta, by a separate step or by the kernel of dq.
 double sums_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
                    const DeviceFacts& device) {
-  constexpr double kStart = 3000;   // a grid more
-  constexpr double kFolded = 0.33;  // of the time, what products do not hide
+  constexpr double kStart = 3000;   // one more grid
+  constexpr double kFolded = 0.33;  // the share that products do not hide
   const double rows = static_cast<double>(shape.batch * shape.num_heads_q * shape.seqlen_q);
   const double bytes = 2 * 2.0 * spec.head_dim_v * rows;  // o and dout
   const double clocks = bytes / kMemoryBytes / device.sm_count;
@@ -260,7 +268,7 @@ std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const 
     all.ordered = c.at("ordered") != 0;
     all.draws_tiles = c.at("draw_tiles") != 0;
     const int rows = all.tile.step_rows, dq = backward_fused_columns(rows, spec.head_dim_qk) / 2;
-    // P beside dQ, or beside dP and what is rounded of P: all of these, or of half of the rows.
+    // P next to dQ, or next to dP and rounded P: for all rows of a step, or half of them.
     const int gradients = spec.head_dim_qk + spec.head_dim_v;
     const int beside = rows / 2 + rows / 4;
     all.dq_apart = makes_dq_apart(spec, c);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four ways to make gradients, the best config of each, and the best of these.
+// Finds the best config for each of four ways to make gradients, and the best of these.
 #include "generator/families/backward_sm90_default.hpp"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class Defaults {
 
   double cost(const Config& c) const { return backward_cost(spec_, c, shape_, device_); }
 
-  // Knobs of two kernels do not touch each other, so that each kernel's are chosen by themselves.
+  // Knobs of the two kernels are independent, so each kernel's are chosen separately.
   std::optional<Config> two_kernels() const {
     const std::optional<Config> rows = with_rows(first_);
     if (!rows) return std::nullopt;
@@ -69,7 +69,7 @@ class Defaults {
                     [this](const Config& c) { return cost(c); });
   }
 
-  // Whether a config breaks no rule of this name.
+  // True if a config breaks no rule of this name.
   bool keeps_rule(std::string_view name, const Config& config) const {
     return std::none_of(space_.constraints().begin(), space_.constraints().end(),
                         [&](const Constraint& c) { return c.name == name && c.broken(config); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The default config of backward_sm90: the best by its cost model of two kernels, of one that makes all, and of kernels with scores between
-// them in the workspace.
+// The default config of backward_sm90. By its cost model it is the best config of two kernels, of
+// one fused kernel, or of kernels that pass scores through the workspace.
 #pragma once
 
 #include "generator/families/backward_sm90_cost.hpp"

@@ -14,18 +14,18 @@
 namespace attune {
 namespace {
 
-// What accumulators leave of a consumer's registers for addresses, statistics and temporaries.
+// A consumer's registers for addresses, statistics and temporaries, besides accumulators.
 constexpr int kOtherRegisters = 28;
 
 using Broken = std::optional<std::string>;
 
-// Whether one kernel may walk along the band of what is seen.
+// True if one kernel may walk along the visible band.
 bool walks(const KernelSpec& spec) {
   return is_narrow_band(spec) && spec.gqa_ratio == 1 && spec.dropout == 0 && !spec.accumulate &&
          std::max(spec.head_dim_qk, spec.head_dim_v) <= kBandHeadDim;
 }
 
-// Knobs of a kernel that is not there have one value.
+// Returns the knobs; knobs of an absent kernel have one value.
 std::vector<Knob> knobs(const KernelSpec& spec) {
   const auto values = [](bool there, std::vector<int64_t> all) {
     if (!there) all.resize(1);
@@ -57,7 +57,8 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
        "with fuse_dq: blocks add to dq in the order of keys, for equal bits in every run"}};
 }
 
-// Signs on their way to the elements of a step (seen: 208 accumulators with steps of 64 rows do not spill, 204 with 112 do).
+// Returns the registers of dropout signs that wait for the elements of a step (found by trying
+// which kernels spill).
 int dropout_registers(const BackwardKernel& kernel) {
   if (kernel.makes == BackwardMakes::kAll) return 0;  // early loads leave room (backward_early)
   return std::max(0, kernel.tile.step_rows / 4 - 12);
@@ -79,7 +80,8 @@ Broken broken_kernel(const BackwardKernel& kernel, const KernelSpec& spec, const
   return std::nullopt;
 }
 
-// Of one kernel that makes all: two warpgroups share dq, by columns of 64 or by rows of 64, or one has all of it.
+// Checks the fused kernel: two warpgroups share dq, by columns of 64 or by rows of 64, or one has
+// all of it.
 Broken broken_fusion(const KernelSpec& spec, const Config& c) {
   if (!fuses_dq(c) && c.at("draw_tiles") != 0) return "draw_tiles 1 goes with fuse_dq";
   if (!fuses_dq(c) && c.at("ordered") == 0) return "ordered 0 goes with fuse_dq";
@@ -102,7 +104,7 @@ Broken broken_fusion(const KernelSpec& spec, const Config& c) {
   return std::nullopt;
 }
 
-// Kernels that make dK and dV of what is stored take 64 rows a step.
+// Kernels that make dK and dV from stored values take 64 rows per step.
 Broken broken_store(const Config& c) {
   if (!stores_ds(c)) return std::nullopt;
   if (fuses_dq(c)) return "store_ds goes with fuse_dq 0";
@@ -113,7 +115,7 @@ Broken broken_store(const Config& c) {
   return std::nullopt;
 }
 
-// Knobs of the kernel of rows, which has one value where there is none.
+// True for knobs of the rows kernel, which have one value if there is no such kernel.
 bool is_of_rows(std::string_view knob) {
   return knob == "block_m" || knob == "block_n" || knob == "k_slots" || knob == "v_slots" ||
          knob == "fold_sums";
@@ -150,7 +152,7 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
                  {"block_m", "block_n", "k_slots", "v_slots", "fold_sums", "fuse_dq"},
                  [=](const Config& c) { return broken_rest(spec, c); }});
   if (!walks(spec)) return all;
-  for (const Knob& knob : knobs(spec)) {  // a walk has nothing to choose
+  for (const Knob& knob : knobs(spec)) {  // a walk has no choices
     if (knob.name == "band") continue;
     const int64_t value = knob.name == "key_block_m" ? kBandTile
                           : knob.name == "fold_sums" ? 1

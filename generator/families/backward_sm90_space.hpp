@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The knobs of backward_sm90 and their rules, and what its kernels take of a multiprocessor.
+// The knobs of backward_sm90 and their rules, and the registers and memory of its kernels.
 #pragma once
 
 #include "generator/families/backward_sm90_cost.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See block_map.hpp. A program that does not depend on the batch entry, or the head, has one map for all of them.
+// See block_map.hpp. A program that does not depend on the batch entry, or the head, has one map
+// for all of them.
 #include "generator/families/block_map.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See block_map_cpu.hpp, and templates/cpu/block_map.cpp for what the knob does.
+// See block_map_cpu.hpp; templates/cpu/block_map.cpp explains the knob.
 #include "generator/families/block_map_cpu.hpp"
 
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ class BlockMapCpu final : public KernelTemplate {
     return {};
   }
 
-  // Fewer rows at a time look at columns more often.
+  // With fewer rows at a time, columns are looked at more often.
   double predicted_cost(const KernelSpec&, const Arch&, const Config& config, const Shape& shape,
                         const DeviceFacts&) const override {
     return static_cast<double>(shape.seqlen_q) * static_cast<double>(shape.seqlen_kv) *

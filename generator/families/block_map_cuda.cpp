@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See block_map_cuda.hpp, and templates/cuda/block_map.cu for what the knob does.
+// See block_map_cuda.hpp; templates/cuda/block_map.cu explains the knob.
 #include "generator/families/block_map_cuda.hpp"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ class BlockMapCuda final : public KernelTemplate {
   }
   Config default_config(const KernelSpec&, const Arch&, const Shape&,
                         const DeviceFacts&) const override {
-    return Config({{"warps", 2}});  // with 4 sm_86 spills 16 bytes
+    return Config({{"warps", 2}});  // with 4, sm_86 spills
   }
   Resources resources(const KernelSpec&, const Arch&, const Config& config) const override {
     return {.threads = static_cast<int>(config.at("warps") * kWarpThreads)};
@@ -45,7 +45,7 @@ class BlockMapCuda final : public KernelTemplate {
         .steps = {{.grid_x = grid_extent((warps + config.at("warps") - 1) / config.at("warps"))}}};
   }
 
-  // All configs do the same; blocks of a few warps end closer together.
+  // All configs do the same work; blocks of fewer warps end closer together.
   double predicted_cost(const KernelSpec&, const Arch&, const Config& config, const Shape& shape,
                         const DeviceFacts&) const override {
     return static_cast<double>(shape.seqlen_q) * static_cast<double>(shape.seqlen_kv) *

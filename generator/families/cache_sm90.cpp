@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See cache_sm90.hpp, and templates/cuda/cache_sm90.cu for what the knobs do.
+// See cache_sm90.hpp; templates/cuda/cache_sm90.cu explains the knobs.
 #include "generator/families/cache_sm90.hpp"
 
 #include <fmt/format.h>
@@ -34,7 +34,8 @@ int accumulators(const KernelSpec& spec, const Config& c) {
   return prefill_sm90_accumulators(as_int(c, "block_n"), spec.head_dim_v, c.at("overlap") != 0);
 }
 
-// What decides about bits has one value: whole tiles, of rows and steps that all requests have.
+// Returns the knobs for batch_invariant: each knob that affects bits has one value. Tiles are
+// whole, with the same rows and steps for all requests.
 std::vector<Knob> knobs_of_own_bits(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   return {{"block_m", {128}, "query rows of a tile, 64 for each consumer warpgroup"},
@@ -71,7 +72,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
       {"charge", {2, 1, 4}, "steps that a tile costs beside its own"}};
 }
 
-// Choices that make no sense or never pay.
+// Refuses combinations that make no sense or never pay.
 std::vector<Constraint> usage_rules(const KernelSpec& spec) {
   using Broken = std::optional<std::string>;
   return {
@@ -110,7 +111,8 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
   };
 }
 
-// Clocks of a step of a block, as of prefill_sm90. Keys come from L2 where several tiles of rows read them, else from memory.
+// Returns the clocks of a step of a block, as for prefill_sm90. Keys come from L2 if several tiles
+// of rows read them, else from memory.
 double step_clocks(const KernelSpec& spec, const Config& c, bool reads_again) {
   const double rows = as_int(c, "block_m"), keys = as_int(c, "block_n");
   constexpr double kMmaFlops = 4096, kExponentials = 16, kOverlapPower = 1.56;
@@ -128,7 +130,7 @@ double step_clocks(const KernelSpec& spec, const Config& c, bool reads_again) {
   const double memory =
       keys * 2 * (spec.head_dim_qk + spec.head_dim_v) / (reads_again ? kBytesOfL2 : kBytesOfMemory);
   const double slots = c.at("kv_ring") ? 2.5 : as_int(c, "stages");
-  const double short_steps = keys < 128 && rows <= 128 ? 1.06 : 1.0;  // as measured at d128
+  const double short_steps = keys < 128 && rows <= 128 ? 1.06 : 1.0;  // for head dim 128
   return std::max(clocks, memory * (slots * keys < 256 ? 1.1 : 1.0)) * short_steps;
 }
 
@@ -215,7 +217,7 @@ class CacheSm90 final : public KernelTemplate {
     step.parts.push_back(ArgumentPart::kCache);
     step.threads = static_cast<unsigned>((layout.warpgroups + 1) * kWarpgroupThreads);
     step.shared_bytes = static_cast<unsigned>(sm90_shared_bytes(spec, config));
-    step.early = true;  // it waits for the grid ahead before it reads lengths
+    step.early = true;  // waits for the previous grid before it reads lengths
     for (const Operand operand : {Operand::kK, Operand::kV})
       step.tensor_maps.push_back({.tensor = operand,
                                   .box_columns = kPanelColumns,
@@ -236,7 +238,7 @@ class CacheSm90 final : public KernelTemplate {
     const PrefillSm90Layout layout = prefill_sm90_layout(sm90_layout_config(spec, config));
     const Sm90Tiles tiles = sm90_tiles(config, shape);
     const int64_t steps = (shape.seqlen_kv + config.at("block_n") - 1) / config.at("block_n");
-    // The kernel counts positions of the line, and tickets, in an int.
+    // The kernel counts steps along all tiles, and tickets, in an int.
     tile_count(tiles.count() * std::max<int64_t>(steps + config.at("charge"), layout.warpgroups));
     const int64_t blocks = device.sm_count * config.at("ctas_per_sm");
     LaunchSizes sizes{.steps = {{.grid_x = grid_extent(blocks)}}};
@@ -256,7 +258,7 @@ class CacheSm90 final : public KernelTemplate {
                         const Shape& shape, const DeviceFacts& device) const override {
     const Sm90Tiles tiles = sm90_tiles(config, shape);
     const bool reads_again = tiles.count() > 4 * shape.batch * shape.num_heads_kv;
-    // Shares stand at other keys of other heads: together they read from memory what L2 does not hold.
+    // Shares are at different keys of different heads, so L2 helps only if it holds all of them.
     const double cached = 2.0 * (spec.head_dim_qk + spec.head_dim_v) *
                           static_cast<double>(shape.batch * shape.num_heads_kv * shape.seqlen_kv);
     const bool from_l2 = reads_again && (config.at("scheduler") == kDrawn ||

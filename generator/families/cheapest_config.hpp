@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The default of families whose predicted cost tells what is good: the cheapest config of their space, or of some of its knobs.
+// Default configs of families with a reliable cost model: the cheapest config of the space, or of
+// some of its knobs.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +28,8 @@ inline Config cheapest_config(const KernelTemplate& family, const KernelSpec& sp
                            [&](const Config& a, const Config& b) { return cost(a) < cost(b); });
 }
 
-// Of all values of the named knobs that are `legal` those that `cost` finds cheapest; the others stay as they are.
+// Returns the cheapest by `cost` among the `legal` values of the named knobs; other knobs stay as
+// they are.
 template <class Legal, class Cost>
 std::optional<Config> cheapest(const std::vector<Knob>& knobs, const Config& config,
                                const std::vector<std::string_view>& names, const Legal& legal,

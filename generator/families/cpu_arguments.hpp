@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CPU kernel is given all of KernelArguments (shared/kernel_arguments.h): one that reads a later member is rendered with those before it.
+// A CPU kernel gets all of KernelArguments (shared/kernel_arguments.h). If it reads a later member,
+// it is rendered with all members before it.
 #pragma once
 
 #include "generator/kernel_template.hpp"
 
 namespace attune {
 
-// The constants beyond those that the spec itself brings.
+// Returns the constants for these members, beyond those of the spec.
 std::vector<Constant> constants_of_earlier_arguments(const KernelSpec& spec);
 
 }  // namespace attune

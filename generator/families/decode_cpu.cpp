@@ -25,7 +25,7 @@ class DecodeCpu final : public KernelTemplate {
   const Served& serves() const override { return serves_caches(); }
   bool applies_whole_programs() const override { return true; }
 
-  // Tiles decide where items are cut, and so about bits.
+  // Tiles decide where work items are cut, so they affect bits.
   SearchSpace space(const KernelSpec& spec, const Arch&) const override {
     const std::vector<int64_t> keys =
         spec.batch_invariant ? std::vector<int64_t>{64} : std::vector<int64_t>{64, 32, 128, 256};
@@ -61,7 +61,8 @@ class DecodeCpu final : public KernelTemplate {
         shape.batch * decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio);
     const int64_t keys = config.at("keys");
     tile_count(items * ((shape.seqlen_kv + keys - 1) / keys + config.at("charge")));
-    constexpr int64_t kLanes = kWidestVector / 4, kNumbers = 8;  // of a row, beside its vectors
+    // numbers per row, besides its vectors
+    constexpr int64_t kLanes = kWidestVector / 4, kNumbers = 8;
     const int64_t part = spec.head_dim_v + kLanes + 2;
     const int64_t state =
         spec.head_dim_qk + spec.head_dim_v + 2 * kLanes + kDecodeBlockKeys + kNumbers;

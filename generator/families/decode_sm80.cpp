@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See decode_sm80.hpp, and templates/cuda/decode_sm80.cu for what the knobs do.
+// See decode_sm80.hpp; templates/cuda/decode_sm80.cu explains the knobs.
 #include "generator/families/decode_sm80.hpp"
 
 #include <fmt/format.h>
@@ -22,11 +22,13 @@ constexpr int64_t kMostRows = 64;
 constexpr int kStepOfHeadDims = 16, kWidestHead = 256;
 constexpr int kBytesOfPanel = 128;  // a row of a TMA box
 constexpr int kRegistersOfSm = 65536, kMostRegisters = 255;
-// Beside Q and O, in registers of a thread: scores, addresses, the walk over pieces; as ptxas 13.0 takes them.
+// Registers of a thread besides Q and O, as ptxas 13.0 allocates them: scores, addresses, the walk
+// over pieces.
 constexpr int kOtherRegisters = 64, kOtherRegistersOfScores = 90;
-constexpr int kRegistersOfConversions = 16, kRegistersOfFactors = 16;  // of 8 bits; of keys
-constexpr int kRegistersOfChunks = 20;                                 // addresses of 16 bytes each
-constexpr int kRegistersOfPacking = 16;  // where rows and keys of a request begin
+// for 8-bit caches; for factors per key
+constexpr int kRegistersOfConversions = 16, kRegistersOfFactors = 16;
+constexpr int kRegistersOfChunks = 20;   // addresses of 16 bytes each
+constexpr int kRegistersOfPacking = 16;  // begins of rows and keys of a request
 
 enum Loads : int64_t { kChunks = 0, kRows = 1, kBoxes = 2, kTogether = 3 };
 
@@ -34,7 +36,8 @@ int as_int(const Config& config, const char* knob) { return static_cast<int>(con
 
 bool has_boxes(const Config& config) { return config.at("loads") >= kBoxes; }
 
-// Warps that share a ring: those of a gang's heads have the same keys.
+// Returns the warps that share a ring: with TMA boxes over heads, the heads of a gang have one
+// ring.
 int warps_of_ring(const Config& config) {
   return config.at("loads") == kTogether ? as_int(config, "heads") : 1;
 }
@@ -45,11 +48,12 @@ int slot_bytes(const KernelSpec& spec, const Config& config) {
   return decode_tile_bytes(keys, spec.head_dim_qk * element, loads) +
          decode_tile_bytes(keys, spec.head_dim_v * element, loads);
 }
-// Of each of the warps that share it, as shared/decode_partition.h counts a position's.
+// Returns the bytes for each warp that shares the ring, as shared/decode_partition.h counts them.
 int slot_bytes_of_warp(const KernelSpec& spec, const Config& config) {
   return slot_bytes(spec, config) / warps_of_ring(config);
 }
-// That a tile of one head reads; of rows that fall into different banks with what stands between them.
+// Returns the bytes that a tile of one head reads. Rows without boxes include their padding, which
+// puts them into different banks.
 int bytes_of_tile(const KernelSpec& spec, const Config& config) {
   if (!has_boxes(config)) return slot_bytes(spec, config);
   return as_int(config, "keys") * static_cast<int>(spec.head_dim_qk + spec.head_dim_v) *
@@ -59,7 +63,7 @@ int bytes_of_tile(const KernelSpec& spec, const Config& config) {
 bool has_key_factors(const KernelSpec& spec) { return spec.kv_factors != KvFactors::kHeads; }
 
 int columns_of_panel(const KernelSpec& spec) { return kBytesOfPanel / dtype_bytes(spec.dtype_kv); }
-// Rows of K of whole lines of 128 bytes, and more than one.
+// True if rows of K are whole lines of 128 bytes, and more than one.
 bool row_has_lines(const KernelSpec& spec) {
   const int columns = columns_of_panel(spec);
   return spec.head_dim_qk > columns && spec.head_dim_qk % columns == 0;
@@ -115,7 +119,7 @@ Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
 
 std::optional<std::string> memory_lacks(const KernelSpec& spec, const Arch& arch,
                                         const Config& config) {
-  constexpr int kReserved = 1024;  // of each block
+  constexpr int kReserved = 1024;  // reserved in each block
   const int bytes = shared_bytes(spec, config);
   const int64_t blocks = config.at("min_blocks");
   if (bytes <= arch.shared_bytes_per_block &&
@@ -131,7 +135,8 @@ Constraint memory_suffices(const KernelSpec& spec, const Arch& arch) {
           [spec, arch](const Config& config) { return memory_lacks(spec, arch, config); }};
 }
 
-// Bits hang on how many warps share a piece: one number for all configs of a spec, the most that the memory of a block holds.
+// Returns one team size for all configs of a spec, since the number of warps that share a piece
+// affects bits. It is the largest for which a block has enough memory.
 int64_t team_of_own_bits(const KernelSpec& spec, const Arch& arch) {
   for (const int64_t team : {4, 2}) {
     const Config least(
@@ -141,7 +146,7 @@ int64_t team_of_own_bits(const KernelSpec& spec, const Arch& arch) {
   return 1;
 }
 
-// Blocks start in their order: one waits for those before it alone, if it has one range.
+// Blocks start in order, so a block with one range only waits for those before it.
 Constraint one_gang_waits() {
   return {"waits",
           {"warps", "team", "heads", "waits"},
@@ -181,7 +186,8 @@ class DecodeSm80 final : public KernelTemplate {
   std::string_view knobs_path() const override { return "cuda/decode_sm80_knobs.cuh"; }
   const Served& serves() const override { return serves_caches(); }
   bool applies_whole_programs() const override { return true; }
-  // It reads keys again for each 16 rows. Where bits are a request's own another family takes more: they may not depend on who is faster.
+  // It reads keys again for each 16 rows. With batch_invariant another family takes longer
+  // requests: the choice may not depend on which family is faster.
   Fit fit(const KernelSpec& spec, const Shape& shape) const override {
     const int64_t rows = shape.seqlen_q * spec.gqa_ratio;
     if (spec.batch_invariant) return rows <= kDecodeRows ? Fit::kWell : Fit::kNever;
@@ -190,7 +196,7 @@ class DecodeSm80 final : public KernelTemplate {
 
   SearchSpace space(const KernelSpec& spec, const Arch& arch) const override {
     using Values = std::vector<int64_t>;
-    const bool own_bits = spec.batch_invariant;  // those of tiles and of joins decide about them
+    const bool own_bits = spec.batch_invariant;  // tiles and joins affect bits
     const Values keys = own_bits ? Values{16} : Values{16, 32};
     const Values teams = own_bits ? Values{team_of_own_bits(spec, arch)} : Values{1, 2, 4, 8, 16};
     return SearchSpace(
@@ -238,7 +244,7 @@ class DecodeSm80 final : public KernelTemplate {
                        .threads = 32u * static_cast<unsigned>(config.at("warps")),
                        .shared_bytes = static_cast<unsigned>(shared_bytes(spec, config))};
     step.parts.push_back(ArgumentPart::kCache);
-    step.early = true;  // where there is griddepcontrol it waits for the grid ahead
+    step.early = true;  // with griddepcontrol, waits for the previous grid
     const bool together = config.at("loads") == kTogether;
     if (has_boxes(config))
       for (const Operand operand : {Operand::kK, Operand::kV})
@@ -261,7 +267,7 @@ class DecodeSm80 final : public KernelTemplate {
                           decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio);
     const int64_t keys = config.at("keys");
     const int64_t tiles = (shape.seqlen_kv + keys - 1) / keys;
-    // Positions of the line: the kernel counts them.
+    // The kernel counts positions along all tiles.
     tile_count(items * (tiles + config.at("charge")));
     int64_t slots = 2 * teams;
     if (spec.batch_invariant) {
@@ -277,8 +283,9 @@ class DecodeSm80 final : public KernelTemplate {
                            .rows = slots}}};
   }
 
-  // Microseconds of an H200, from trials of bf16 and e4m3 caches of 1024 to 131072 keys: what the busiest multiprocessor reads, at the rate
-  // that so many bytes under way allow, or its warps' chains of work, and the ends of pieces and joins.
+  // Returns microseconds of an H200, fitted to trials of bf16 and e4m3 caches of 1024 to 131072
+  // keys. The time is what the busiest multiprocessor reads, at a rate that depends on bytes in
+  // flight, or the longest chain of a warp's work. The ends of pieces and joins are added.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
     const double heads = as_int(config, "heads"), team = as_int(config, "team");
@@ -301,12 +308,12 @@ class DecodeSm80 final : public KernelTemplate {
     if (config.at("loads") == kTogether) rate *= 0.89 + 0.022 * std::log2(heads);
     rate *= 1 - 0.01 * (blocks_of_sm - 1);
     if (warps * blocks_of_sm > 8)
-      rate *= 0.97;  // registers are few then, and nothing waits for more warps
+      rate *= 0.97;  // few registers are left, and more warps gain nothing
     if (warps * blocks_of_sm < 4) rate *= 0.8;  // for parts with little shared memory
     const double stream = gangs_of_sm * heads * deal.tiles * slot / rate;
     const double step = std::max(kChain * as_int(config, "keys") / 16, kLatency / stages);
     const double chain = deal.tiles / team * step;
-    // Who waits saves time where all parts end at once.
+    // Waiting saves time if all parts end at once.
     const double meets = config.at("waits") != 0 && deal.pieces == 1 ? 1.8 : 2.7;
     const double joins = deal.parts > 1 ? meets + deal.parts / team / 3 : 0;
     return std::max(stream, chain) + 0.2 * std::min(stream, chain) +
@@ -314,7 +321,7 @@ class DecodeSm80 final : public KernelTemplate {
   }
 
  private:
-  // Gangs that work, the tiles and pieces of one that has most, and parts of an item.
+  // Working gangs; the most tiles and pieces of a gang; and parts per item.
   struct Deal {
     double gangs, tiles, pieces, parts;
   };
@@ -323,7 +330,7 @@ class DecodeSm80 final : public KernelTemplate {
     return device.sm_count * config.at("min_blocks") *
            (config.at("warps") / (config.at("team") * config.at("heads")));
   }
-  // Items that a gang takes together.
+  // Returns the groups of items; a gang takes a group together.
   static int64_t groups_of(const Config& config, const KernelSpec& spec, const Shape& shape) {
     const int64_t heads = config.at("heads");
     return std::max<int64_t>(
@@ -334,7 +341,7 @@ class DecodeSm80 final : public KernelTemplate {
     return (shape.seqlen_kv + config.at("keys") - 1) / config.at("keys");
   }
 
-  // As shared/decode_partition.h deals requests of one length.
+  // Partitions requests of one length as shared/decode_partition.h does.
   static Deal deal_of(const Config& config, const KernelSpec& spec, const Shape& shape,
                       const DeviceFacts& device) {
     const int64_t gangs = gangs_of(config, device), groups = groups_of(config, spec, shape);
@@ -359,7 +366,7 @@ class DecodeSm80 final : public KernelTemplate {
                 (1 - static_cast<double>(charge) / static_cast<double>(longest)),
             1 + of_item, 1 / of_item + (of_item < 1 ? 1 : 0.5)};
   }
-  // As shared/decode_chunks.h does.
+  // Partitions as shared/decode_chunks.h does.
   static Deal deal_of_chunks(const Config& config, const KernelSpec& spec, const Shape& shape,
                              const DeviceFacts& device) {
     const int tiles = static_cast<int>(tiles_of(config, shape));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which gradients the kernels of a spec make.
+// Says which gradients the kernels of a spec make.
 #pragma once
 
 #include "generator/core/problem.hpp"

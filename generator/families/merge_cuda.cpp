@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See merge_cuda.hpp, and templates/cuda/merge.cu for what the knobs do.
+// See merge_cuda.hpp; templates/cuda/merge.cu explains the knobs.
 #include "generator/families/merge_cuda.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace attune {
 namespace {
 
 constexpr int64_t kFewestLanes = 1;
-constexpr int64_t kMostSteps = 8;  // of eight columns of each state, in the registers of a thread
+constexpr int64_t kMostSteps = 8;  // steps of eight columns of each state, in a thread's registers
 
 class MergeCuda final : public KernelTemplate {
  public:
@@ -51,7 +51,8 @@ class MergeCuda final : public KernelTemplate {
     return {.steps = {{.grid_x = grid_extent(shape.batch * shape.num_heads_q * tiles)}}};
   }
 
-  // Bytes; more where a thread has few of them under way, where neighbours are of other rows, and where lanes of the last step idle.
+  // Counts bytes, and more if a thread has few of them in flight, if neighbours have different
+  // rows, and for idle lanes in the last step.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts&) const override {
     const double rows =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See mla_sm90.hpp, and templates/cuda/mla_sm90.cu for what the knobs do.
+// See mla_sm90.hpp; templates/cuda/mla_sm90.cu explains the knobs.
 #include "generator/families/mla_sm90.hpp"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ const Served& serves_latent_caches() {
 
 int as_int(const Config& config, const char* knob) { return static_cast<int>(config.at(knob)); }
 
-// Whether keys are the rows of its products (cuda/attention/mla_keys_first.cuh).
+// True if keys are the rows of its products (cuda/attention/mla_keys_first.cuh).
 bool has_keys_first(const Config& config) { return config.at("rows") < kWarpgroupRows; }
 
 int consumers_of(const Config& config) { return mla_consumers(as_int(config, "rows")); }
@@ -39,7 +39,7 @@ MlaSm90Layout layout_of(const KernelSpec& spec, const Config& config) {
   return mla_sm90_layout(spec.head_dim_qk, as_int(config, "rows"));
 }
 
-// Products whose accumulators have the rows of Q for columns.
+// Returns products whose accumulators have the rows of Q as columns.
 std::vector<WgmmaProduct> products_of_keys(const MlaSm90Layout& layout, int rows) {
   const int last_panels = layout.parts.panels_qk - (layout.slots_of_step - 1) * kMlaSlotPanels;
   return {{.function = "mla_qk",
@@ -55,7 +55,7 @@ std::vector<WgmmaProduct> products_of_keys(const MlaSm90Layout& layout, int rows
           {.function = "mla_pv", .a = WgmmaA::kSharedColumns, .n = rows, .k = kMlaKeys}};
 }
 
-// Tiles of a call: rows of a request that a tile has of each head, and groups of heads.
+// Tiles of a call: rows of a request per tile and head, and groups of heads.
 struct Tiles {
   int64_t rows, of_request, groups, batch;
 
@@ -77,7 +77,7 @@ class MlaSm90 final : public KernelTemplate {
 
   SearchSpace space(const KernelSpec& spec, const Arch&) const override {
     using Values = std::vector<int64_t>;
-    // What decides about bits has one value.
+    // With batch_invariant, each knob that affects bits has one value.
     const bool own_bits = spec.batch_invariant;
     const Values packs = sm90_pack_heads(spec);
     const bool few_heads =
@@ -121,7 +121,7 @@ class MlaSm90 final : public KernelTemplate {
             .min_blocks_per_sm = 1};
   }
 
-  // A warpgroup's columns of V.
+  // Compiles for a warpgroup's columns of V.
   KernelSpec compiled_spec(const KernelSpec& spec, const Config& config) const override {
     KernelSpec part = spec;
     part.head_dim_v /= consumers_of(config);
@@ -163,7 +163,7 @@ class MlaSm90 final : public KernelTemplate {
     step.parts = {ArgumentPart::kBase, ArgumentPart::kCache};
     step.threads = (consumers_of(config) + 1) * kWarpgroupThreads;
     step.shared_bytes = static_cast<unsigned>(layout_of(spec, config).bytes);
-    step.early = true;  // it waits for the grid ahead before it reads lengths
+    step.early = true;  // waits for the previous grid before it reads lengths
     const int box_rows = spec.page_size > 0 ? std::gcd(spec.page_size, kMlaKeys) : kMlaKeys;
     step.tensor_maps.push_back({.tensor = Operand::kK,
                                 .box_columns = kPanelColumns,
@@ -181,7 +181,7 @@ class MlaSm90 final : public KernelTemplate {
                     const DeviceFacts& device) const override {
     const int64_t count = tiles_of(config, spec, shape).count();
     const int64_t steps = (shape.seqlen_kv + kMlaKeys - 1) / kMlaKeys;
-    // The kernel counts positions of the line, and tickets, in an int.
+    // The kernel counts steps along all tiles, and tickets, in an int.
     tile_count(count * std::max<int64_t>(steps + config.at("charge"), kMlaHalves));
     LaunchSizes sizes{.steps = {{.grid_x = grid_extent(device.sm_count)}}};
     if (config.at("scheduler") == kDrawn) {
@@ -197,8 +197,9 @@ class MlaSm90 final : public KernelTemplate {
     return sizes;
   }
 
-  // Clocks of the block that has most, roughly: products from shared memory of a step, and its keys at the memory's rate, of which the shorter hides
-  // behind the other the better the shorter it is. Half as many threads join parts where keys are first.
+  // Returns approximate clocks of the block with the most work. A step takes its products from
+  // shared memory, and its keys at the memory's rate; the shorter one hides behind the other. Parts
+  // are joined by half as many threads if keys come first.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
     constexpr double kMeeting = 350, kBytesOfMemory = 19, kJoin = 5200, kHides = 8;
@@ -207,7 +208,8 @@ class MlaSm90 final : public KernelTemplate {
     const double of_tile = keys_first ? 2000 : 3000, of_part = keys_first ? 650 : 400;
     const double products = keys_first ? (spec.head_dim_qk + spec.head_dim_v) * 1.5 + 2 * kMeeting
                                        : spec.head_dim_qk * 3.0 + spec.head_dim_v * 2.0 + kMeeting;
-    const double readers = static_cast<double>(tiles.of_request * tiles.groups);  // of a key
+    // readers of a key
+    const double readers = static_cast<double>(tiles.of_request * tiles.groups);
     const double bytes = 2.0 * kMlaKeys * spec.head_dim_qk;
     const double memory = bytes / kBytesOfMemory / std::min(readers, 2.0);
     const double step = std::pow(std::pow(products, kHides) + std::pow(memory, kHides), 1 / kHides);

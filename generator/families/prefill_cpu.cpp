@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See prefill_cpu.hpp, and templates/cpu/prefill_cpu.cpp for what the knobs do.
+// See prefill_cpu.hpp; templates/cpu/prefill_cpu.cpp explains the knobs.
 #include "generator/families/prefill_cpu.hpp"
 
 #include <fmt/format.h>
@@ -17,25 +17,25 @@ namespace {
 
 constexpr int64_t kCounterBytes = 128;
 constexpr int kMaxPanels = 8;
-constexpr int kFewPanels = 4;  // of a default whose panels are wide, or whose head dims are large
+constexpr int kFewPanels = 4;  // for defaults with wide panels or large head dims
 constexpr int64_t kDefaultRows = 128;
 constexpr int kMinAccumulators =
     12;  // latency times throughput of fused multiply-adds is 8 to 10 on today's cores
 
-// Vector registers of the CPU. AVX-512 and Arm have 32, x86 before has 16.
+// Returns the number of vector registers: AVX-512 and Arm have 32, older x86 has 16.
 int vector_registers(const Arch& arch) {
   return arch.vector_bytes == 64 || arch.has_feature("+neon") ? 32 : 16;
 }
 
 int lanes_of(const Arch& arch) { return arch.vector_bytes / 4; }
 
-// Blocks of anything but fp32 are widened before they are used.
+// True if blocks must be widened before use: all types but fp32.
 bool must_pack(const KernelSpec& spec) { return spec.dtype_kv != Dtype::kFp32; }
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-// At least sizeof(Scratch) of the kernel on any CPU (the kernel asserts it): vectors of 64 bytes
-// are the widest there are.
+// Returns at least sizeof(Scratch) of the kernel on any CPU (the kernel asserts it): no vectors are
+// wider than 64 bytes.
 int64_t scratch_bytes(const KernelSpec& spec, const Config& config) {
   constexpr int64_t kVectorBytes = 64;
   const int64_t head_dims = spec.head_dim_qk + spec.head_dim_v;
@@ -81,7 +81,7 @@ Constraint whole_panels(const Arch& arch) {
           }};
 }
 
-// Keys that a row sees, on average; found from at most 64 rows.
+// Returns the average number of keys that a row sees, from at most 64 rows.
 double mean_visible_keys(const KernelSpec& spec, const Shape& shape) {
   const int64_t samples = std::clamp<int64_t>(shape.seqlen_q, 1, 64);
   double sum = 0;
@@ -121,7 +121,7 @@ class PrefillCpu final : public KernelTemplate {
         {tile_fits(arch), whole_panels(arch)});
   }
 
-  // Of one register tile for each panel width, the one with the least predicted cost.
+  // Returns the cheapest of one register tile per panel width.
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
     const int64_t rows_of_two = vector_registers(arch) == 32 ? 8 : 6;
@@ -164,8 +164,8 @@ class PrefillCpu final : public KernelTemplate {
                       {.columns = scratch_bytes(spec, config) / kWord, .rows = device.sm_count}}};
   }
 
-  // Cycles of the busiest thread: multiply-adds with lanes that stand for no row, loads, packing,
-  // the softmax, and the tiles' rounding to threads. 0.13 was fitted to times on a Zen 4 core.
+  // Returns cycles of the busiest thread: multiply-adds including idle lanes, loads, packing, the
+  // softmax, and the rounding of tiles to threads. 0.13 was fitted to times on a Zen 4 core.
   double predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
     const double lanes = lanes_of(arch);
@@ -179,7 +179,7 @@ class PrefillCpu final : public KernelTemplate {
     const double keys = mean_visible_keys(spec, shape) +
                         (spec.mask != Mask::kNone ? vectors * lanes / spec.gqa_ratio / 2 : 0);
 
-    // Multiply-adds a key and column, and the loads (rows + vectors of them a tile step) in part.
+    // Multiply-adds per key and column, and a share of the loads (rows + vectors per tile step).
     const double step =
         (vectors + 0.13 * (1 + vectors / rows)) * (1.0 + (config.at("unroll") == 1 ? 0.01 : 0.0));
     const double per_key =
@@ -199,8 +199,8 @@ class PrefillCpu final : public KernelTemplate {
     return cpu_refusal(spec, arch);
   }
 
-  // As many panels in a tile as 128 rows hold, which share a packed block, and as still leave 64
-  // tiles, and two a thread, which keeps the threads about evenly busy.
+  // Takes as many panels per tile as 128 rows hold, since they share a packed block. But it keeps
+  // at least 64 tiles, and two per thread, so that threads are about evenly busy.
   static Config config_for(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                            const DeviceFacts& device, int64_t rows, int64_t vectors) {
     const int64_t panel = vectors * lanes_of(arch);

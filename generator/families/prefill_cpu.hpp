@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU's attention kernel: templates/cpu/prefill_cpu.cpp, its search space and its launch.
+// The attention kernel for CPUs, templates/cpu/prefill_cpu.cpp: its search space and its launch.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace attune {
 
 const KernelTemplate& prefill_cpu();
 
-// The widest window that CPU kernels take, beyond the lengths of all calls.
+// The widest window of CPU kernels, longer than any call.
 constexpr int64_t kWidestWindow = int64_t{1} << 30;
 
-// Why no CPU template serves this (arch, dtype, head dim, window), as a sentence; nullopt when one
-// does.
+// Returns why no CPU template serves this (arch, dtype, head dim, window), as a sentence; nullopt
+// if one does.
 std::optional<std::string> cpu_refusal(const KernelSpec& spec, const Arch& arch);
 
 }  // namespace attune

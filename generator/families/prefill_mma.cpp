@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules, resources and launch of the mma.sync families; see prefill_mma.hpp. The rough time stands
-// in prefill_mma_cost.cpp.
+// Rules, resources and launch of the mma.sync families; see prefill_mma.hpp. The cost model is in
+// prefill_mma_cost.cpp.
 #include "generator/families/prefill_mma.hpp"
 
 #include <fmt/format.h>
@@ -17,16 +17,16 @@ namespace attune {
 namespace {
 
 constexpr std::array<int64_t, 4> kWideVSlices{2, 4, 8, 3};  // in the order they are tried
-constexpr int kRegisterStep = 8;  // registers are given out in steps of 8 a thread
+constexpr int kRegisterStep = 8;  // registers are allocated in steps of 8 per thread
 constexpr int kMaxBlocksTried = 4;
 constexpr int kPlainLoadHint = 128;
-constexpr int kScarceRegisters = 28;  // with fewer to spare, what is held may cost a spill
+constexpr int kScarceRegisters = 28;  // with fewer to spare, held values may cost a spill
 constexpr int kSpareOf8Bits = 32;
-constexpr int kWiderFragments = 8;  // of fp32: of V, 32 columns at a time
-constexpr int kRests = 36;          // of what is split: seen in compiled kernels
+constexpr int kWiderFragments = 8;  // for fp32: V, 32 columns at a time
+constexpr int kRests = 36;          // for split numbers: seen in compiled kernels
 constexpr int kMaxKeysInFlight = 192;
 
-// Shared memory that the driver keeps for itself in each block, from sm_80 on.
+// Returns the shared memory that the driver reserves in each block, from sm_80 on.
 int reserved_bytes(const Arch& arch) { return arch.compute_capability >= 80 ? 1024 : 0; }
 
 int register_cap(const Arch& arch, const MmaConfig& c) {
@@ -35,13 +35,14 @@ int register_cap(const Arch& arch, const MmaConfig& c) {
   return std::min(per_thread, arch.max_registers_per_thread);
 }
 
-// n8 tiles of O; of 8 bits they come in pairs.
+// Returns the n8 tiles of O; with 8 bits they come in pairs.
 int output_tiles(const KernelSpec& spec) {
   return is_8_bit(spec) ? (spec.head_dim_v + 15) / 16 * 2 : spec.head_dim_v / 8;
 }
 
-// Registers that cannot be avoided: O, S and Q fragments, a tile on its way (no cp.async), and what
-// addresses, row statistics and fragments in flight take beside them (seen in compiled kernels).
+// Returns the registers that are always needed: O, S and Q fragments, and a tile in flight without
+// cp.async. Addresses, row statistics and fragments in flight are added, as seen in compiled
+// kernels.
 int registers_needed(const KernelSpec& spec, const Arch& arch, const MmaConfig& c) {
   const int rows = c.row_tiles();
   const int output = rows * output_tiles(spec) * 4;
@@ -64,9 +65,9 @@ int blocks_by_shared_memory(const KernelSpec& spec, const Arch& arch, const MmaC
   return arch.shared_bytes_per_sm / (bytes + reserved_bytes(arch));
 }
 
-// The most blocks per multiprocessor whose registers and shared memory fit. With 8 bits another
-// block is not worth the last registers: what byte permutations, factors and products on their way
-// take is seen least well.
+// Returns the most blocks per multiprocessor whose registers and shared memory fit. With 8 bits
+// another block is not worth the last registers: those for byte permutations, factors and products
+// in flight are hard to predict.
 int most_blocks(const KernelSpec& spec, const Arch& arch, MmaConfig c) {
   const int by_memory = std::min(blocks_by_shared_memory(spec, arch, c), kMaxBlocksTried);
   for (const int spare : {is_8_bit(spec) ? kSpareOf8Bits : 0, 0})
@@ -125,13 +126,13 @@ std::optional<std::string> occupancy_rule(const KernelSpec& spec, const Arch& ar
 std::optional<std::string> offsets_rule(const KernelSpec& spec, const Arch& arch,
                                         const MmaConfig& c) {
   if (c.hold_offsets || arch.compute_capability < 80 || is_8_bit(spec))
-    return std::nullopt;  // sm_75 never holds them; with 8 bits registers are hard to foresee
+    return std::nullopt;  // sm_75 never holds them; with 8 bits registers are hard to predict
   const int spare = register_cap(arch, c) - registers_needed(spec, arch, c);
   if (spare < kScarceRegisters) return std::nullopt;
   return fmt::format("about {} registers are spare: use hold_offsets=1", spare);
 }
 
-// Through the ring Q costs no shared memory but a start that waits; only another block in flight
+// Q through the ring costs no shared memory, but the start waits. Only another block in flight
 // makes up for that.
 std::optional<std::string> q_place_rule(const KernelSpec& spec, const Arch& arch,
                                         const MmaConfig& c) {
@@ -143,8 +144,7 @@ std::optional<std::string> q_place_rule(const KernelSpec& spec, const Arch& arch
                      c.min_blocks);
 }
 
-// The knobs beside tile and ring are nearly independent of each other: trying them one at a time
-// finds what they give.
+// Knobs besides tile and ring are nearly independent: trying them one at a time finds their gains.
 std::optional<std::string> variant_rule(const KernelSpec&, const Arch& arch, const MmaConfig& c) {
   const bool made_anew = !c.hold_offsets && arch.compute_capability >= 80;
   const int variants = made_anew + (c.share_kv != 0) + (c.q_place != kQShared) +
@@ -210,7 +210,7 @@ std::vector<Knob> mma_tile_knobs(const KernelSpec& spec) {
   std::vector<int64_t> block_m{128, 64};
   if (spec.dtype_q == Dtype::kFp32) {  // twice the bytes
     block_n = {32, 64, 16, 48};
-    block_m.push_back(256);  // of which one block fills a multiprocessor's shared memory
+    block_m.push_back(256);  // one such block fills a multiprocessor's shared memory
   }
   if (has_wide_heads(spec) || spec.dtype_q == Dtype::kFp32) block_m.push_back(32);
   std::vector<Knob> knobs{{"block_m", block_m, "rows of Q per tile"},
@@ -310,8 +310,7 @@ double PrefillMma::predicted_cost(const KernelSpec& spec, const Arch& arch, cons
   return mma_predicted_cost(slice, arch, mma_config(config), shape, device) * v_slices(config);
 }
 
-// Not measured: of the tiles that leave room for such heads somewhere, the one that should take
-// least.
+// Not measured: takes the tile that should be the fastest among those with room for such heads.
 std::optional<Config> PrefillMma::wide_default(const KernelSpec& spec, const Arch& arch,
                                                const Shape& shape,
                                                const DeviceFacts& device) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the mma.sync families, prefill_sm75, prefill_sm80 and prefill_sm89, have in common on the
-// host: the rules that make a config legal, how it is launched, and a rough time. The kernels are
+// The common host part of the mma.sync families prefill_sm75, prefill_sm80 and prefill_sm89: the
+// rules for legal configs, the launch, and the cost model. The kernels are
 // templates/cuda/prefill_sm75.cu, prefill_sm80.cu and prefill_sm89.cu.
 #pragma once
 
@@ -14,39 +14,39 @@
 
 namespace attune {
 
-// The knobs of one config as numbers; stages is 1, hold_offsets 0 and load_hint 128 where the
-// family has no such knob.
+// The knobs of one config as numbers. stages is 1, hold_offsets 0 and load_hint 128 if the family
+// has no such knob.
 struct MmaConfig {
   int block_m, block_n, warps, stages, share_kv, q_place, min_blocks, hold_offsets, persistent,
       tile_order, load_hint;
 
   int threads() const { return 32 * warps; }
-  int row_tiles() const { return block_m / (16 * warps); }  // m16 tiles that a warp owns
+  int row_tiles() const { return block_m / (16 * warps); }  // m16 tiles per warp
 };
 
 MmaConfig mma_config(const Config& config);
 PrefillSm80Layout mma_layout(const KernelSpec& spec, const MmaConfig& config);
 int mma_row_bytes(const KernelSpec& spec, int head_dim);  // of a tile in shared memory
 
-// Why no mma.sync kernel serves the spec; nullopt when one may (each family looks at dtypes
-// itself).
+// Returns why no mma.sync kernel serves the spec; nullopt if one may. Each family checks dtypes
+// itself.
 std::optional<std::string> mma_refusal(const KernelSpec& spec);
 
-// The knobs that all of them have, with values for this spec.
+// Return the knobs that all families have, with values for this spec.
 std::vector<Knob> mma_tile_knobs(const KernelSpec& spec);
 std::vector<Knob> mma_schedule_knobs(const KernelSpec& spec);
-// All knobs of a family whose loads are cp.async.
+// Returns all knobs of a family whose loads are cp.async.
 std::vector<Knob> mma_async_knobs(const KernelSpec& spec);
 std::vector<Constraint> mma_constraints(const KernelSpec& spec, const Arch& arch);
 
 double mma_predicted_cost(const KernelSpec& spec, const Arch& arch, const MmaConfig& config,
                           const Shape& shape, const DeviceFacts& device);
 
-// True where rows of Q see different numbers of columns, so that the order of tiles matters.
+// True if rows of Q see different numbers of columns, so that the order of tiles matters.
 bool tiles_differ_in_length(const KernelSpec& spec);
 
-// What follows from the knobs in the same way in each of them. A family adds what it serves, its
-// space and its defaults.
+// The common base of the families. A family adds the problems it serves, its space and its
+// defaults.
 class PrefillMma : public KernelTemplate {
  public:
   KernelSpec compiled_spec(const KernelSpec& spec, const Config& config) const override;
@@ -61,11 +61,11 @@ class PrefillMma : public KernelTemplate {
                         const Shape& shape, const DeviceFacts& device) const override;
 
  protected:
-  // A config of these values, of the one min_blocks that the space accepts beside them, and of the
-  // first value of every other knob. nullopt when it is not legal.
+  // Returns a config with these values, the one legal min_blocks for them, and the first value of
+  // every other knob; nullopt if it is not legal.
   static std::optional<Config> with_most_blocks(
       const SearchSpace& legal, const std::vector<std::pair<std::string, int64_t>>& chosen);
-  // The default for heads of more than 256 columns.
+  // Returns the default for heads of more than 256 columns.
   std::optional<Config> wide_default(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                                      const DeviceFacts& device) const;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rough time of an mma.sync config in clocks, to rank candidates before any is compiled: what one
-// step (a block of columns) of all resident warps takes from tensor cores, issue slots and shared
-// memory, how far these overlap, and how tiles fill the device. The constants are fitted to 31
-// configs measured on an H200 (head dims 64, 128, 256, no mask; 5 % standard deviation).
+// Estimates the clocks of an mma.sync config, to rank candidates before any is compiled. One step
+// (a block of columns) of all resident warps takes tensor cores, issue slots and shared memory,
+// which overlap in part; tiles then fill the device. The constants are fitted to configs measured
+// on an H200 (head dims 64, 128, 256, no mask).
 #include <algorithm>
 #include <cmath>
 
@@ -18,22 +18,23 @@ constexpr double kSchedulers = 4.0;
 constexpr double kSharedBytesPerClock = 128.0;
 constexpr double kIssuesPerScore =
     4.5;  // FMA, exp2, add, half a conversion, half a maximum, half a compare
-constexpr double kIssuesPerRounded = 1.0;  // element of fp32 that becomes one of tf32,
+constexpr double kIssuesPerRounded = 1.0;  // per fp32 element that becomes one of tf32,
 constexpr double kIssuesPerSplit = 3.0;    // or two
 constexpr double kIssuesPerCopy = 6.0;
 constexpr double kIssuesPerStep = 40.0;
 constexpr double kIssueWeight =
-    1.2;  // tensor cores and issue slots overlap badly, both with shared memory well
+    1.2;  // tensor cores and issue slots overlap badly; both overlap well with shared memory
 constexpr double kIssueNorm = 1.25;
 constexpr double kSharedWeight = 0.8;
 constexpr double kBarrierClocks =
-    400.0;  // with what a warp waits for there, shared by the warps of a scheduler
+    400.0;  // with a warp's wait there, shared by the warps of a scheduler
 constexpr double kLatencyWeight = 0.5;
-constexpr double kNothingInFlight = 1400.0;  // the loads of a ring of one slot
-constexpr double kOneBlock = 1.06;           // nobody else works while the block waits
+constexpr double kNothingInFlight = 1400.0;  // for the loads of a ring of one slot
+constexpr double kOneBlock = 1.06;           // no other block works while this one waits
 constexpr double kTileClocks = 3000.0;       // start, first loads and epilogue of a tile
 
-// Instructions that make operands of tf32: of K and V for each warp, of P, and where there are two of each, of Q.
+// Returns the instructions that make tf32 operands: K and V in each warp, P, and Q if numbers are
+// split.
 double issues_of_tf32(const KernelSpec& spec, const MmaConfig& c, double products) {
   if (spec.dtype_q != Dtype::kFp32) return 0;
   const double rows = c.row_tiles(), of_k_and_v = 2 * products / rows,
@@ -42,10 +43,10 @@ double issues_of_tf32(const KernelSpec& spec, const MmaConfig& c, double product
   return kIssuesPerSplit * (of_k_and_v + of_p + rows * spec.head_dim_qk / 2.0);
 }
 
-// Clocks in which `blocks` blocks on one multiprocessor do one step each.
+// Returns the clocks in which `blocks` blocks on one multiprocessor do one step each.
 double step_clocks(const KernelSpec& spec, const Arch& arch, const MmaConfig& c, double blocks) {
   const double rows = c.row_tiles();
-  const double depth = 32.0 / dtype_bytes(spec.dtype_q);  // elements that one mma.sync adds up
+  const double depth = 32.0 / dtype_bytes(spec.dtype_q);  // elements that one mma.sync sums
   const double steps_qk = std::ceil(spec.head_dim_qk / depth);
   const double products =
       rows * (c.block_n / 8.0 * steps_qk + c.block_n / depth * spec.head_dim_v / 8);
@@ -73,7 +74,7 @@ double step_clocks(const KernelSpec& spec, const Arch& arch, const MmaConfig& c,
   return std::hypot(compute, shared) * (blocks > 1 ? 1.0 : kOneBlock);
 }
 
-// Blocks of columns that the rows [first, first + rows) visit.
+// Returns the blocks of columns that the rows [first, first + rows) visit.
 double blocks_visited(const KernelSpec& spec, const MmaConfig& c, const Shape& shape,
                       int64_t first) {
   const int64_t last_row = std::min(first + c.block_m, shape.seqlen_q) - 1;

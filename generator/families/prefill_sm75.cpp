@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Search space and defaults of prefill_sm75; see prefill_sm75.hpp. Rules and launch are those of
+// The search space and defaults of prefill_sm75; see prefill_sm75.hpp. Rules and launch are in
 // prefill_mma.hpp.
 #include "generator/families/prefill_sm75.hpp"
 
@@ -14,8 +14,8 @@
 namespace attune {
 namespace {
 
-// The tiles a default may choose, in the order they are tried; the first legal one is taken. Not
-// measured: reasoned from registers and the 64 KB of shared memory of a Turing multiprocessor.
+// The tiles of a default, in the order they are tried; the first legal one is taken. Not measured:
+// they follow from registers and the 64 KB of shared memory of a Turing multiprocessor.
 struct DefaultTile {
   int block_m, block_n, warps, q_place;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Search space and defaults of prefill_sm80; see prefill_sm80.hpp. Rules and launch are those of
+// The search space and defaults of prefill_sm80; see prefill_sm80.hpp. Rules and launch are in
 // prefill_mma.hpp.
 #include "generator/families/prefill_sm80.hpp"
 
@@ -16,14 +16,14 @@
 namespace attune {
 namespace {
 
-// What a default may choose, in the order it is tried; the first legal one is taken.
+// The tiles of a default, in the order they are tried; the first legal one is taken.
 struct DefaultTile {
   int widest_head_dim;
   int block_m, block_n, warps, stages, hold_offsets;
 };
 
-// From measurements on an H200 at head dims 64, 128 and 256; in between, what ptxas 13.0 compiles
-// without spills. Later rows are for parts with less shared memory: a multiprocessor should hold
+// Measured on an H200 at head dims 64, 128 and 256; in between, tiles that ptxas 13.0 compiles
+// without spills. Later rows are for GPUs with less shared memory: a multiprocessor should hold
 // kEnoughWarps.
 constexpr int kEnoughWarps = 8;
 constexpr DefaultTile kDefaultTiles[] = {
@@ -35,8 +35,8 @@ constexpr DefaultTile kDefaultTiles[] = {
     {256, 64, 32, 4, 1, 1},
 };
 
-// With limits on both sides registers run out: ptxas 13.0 spills on sm_89 and sm_90 where offsets
-// are computed anew, and on other archs where they are kept.
+// True if offsets are recomputed. With limits on both sides registers run out: ptxas 13.0 spills on
+// sm_89 and sm_90 if offsets are recomputed, and on other archs if they are kept.
 bool makes_offsets_anew(const KernelSpec& spec, const Arch& arch, const DefaultTile& tile) {
   const bool limited_right = spec.mask != Mask::kNone || spec.window_right >= 0;
   const bool holds_more = arch.compute_capability == 89 || arch.compute_capability == 90;
@@ -62,7 +62,7 @@ class PrefillSm80 final : public PrefillMma {
       if (const auto config = wide_default(spec, arch, shape, device))
         return with_room(spec, legal, *config);
     const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
-    std::optional<Config> small;  // legal, but few warps
+    std::optional<Config> small;  // legal, but with few warps
     for (const DefaultTile& tile : kDefaultTiles) {
       if (widest > tile.widest_head_dim ||
           (shape.seqlen_q <= 64 && tile.block_m > 64 && widest <= 128))
@@ -86,12 +86,12 @@ class PrefillSm80 final : public PrefillMma {
     return mma_refusal(spec);
   }
 
-  // Three blocks of it fit a multiprocessor, and more of narrower heads: they leave signs of dropout no room beside 64 columns, or
-  // 32 rows a warp. Limits of a window take that room at wider heads.
+  // Up to this head dim at least three blocks fit a multiprocessor. They leave dropout signs no
+  // room with 64 columns, or with 32 rows per warp. Window limits take that room for wider heads.
   static constexpr int kHeadDimOf3Blocks = 64;
 
-  // Addresses of several biases leave a warp room for 16 rows, not 32: 128x32 spilled 96 bytes at head dim 64. With one stage a fourth
-  // block would fit a multiprocessor, and leave each thread 128 registers: 104 bytes at head dim 128.
+  // Addresses of several biases leave a warp room for 16 rows, not 32. With one stage a fourth
+  // block would fit a multiprocessor, and leave each thread 128 registers. Both spill.
   static Config with_room(const KernelSpec& spec, const SearchSpace& legal, const Config& config) {
     const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
     const bool drops = spec.dropout > 0;
@@ -107,7 +107,7 @@ class PrefillSm80 final : public PrefillMma {
     const int widest_of_16_rows = is_scored(spec) ? kHeadDimOf3Blocks : kHeadDimOf3Blocks - 1;
     const bool crowded = drops && widest <= widest_of_16_rows;
     Config roomier = with_room_for_scores(legal, config, 32, crowded ? 64 : INT64_MAX);
-    // Signs of dropout beside both ends of a window: 8 bytes spilled with the 128 registers that four blocks leave a thread.
+    // Dropout signs with both window limits spill if four blocks leave a thread 128 registers.
     if (drops && widest > kHeadDimOf3Blocks && roomier.at("min_blocks") > 3) {
       Config staged = roomier;
       staged.set("stages", 2);
@@ -118,7 +118,8 @@ class PrefillSm80 final : public PrefillMma {
     return roomier;
   }
 
-  // 128 x 64 elements left signs of dropout 12 bytes too few registers at head dim 128, and four blocks of 64 x 32 4 bytes.
+  // Dropout signs lack registers with 128 x 64 elements at head dim 128, and with four blocks of 64
+  // x 32.
   static Config with_room_for_signs(const SearchSpace& legal, const Config& config) {
     if (config.at("block_m") * config.at("block_n") < 128 * 64 && config.at("min_blocks") <= 3)
       return config;
@@ -136,7 +137,7 @@ class PrefillSm80 final : public PrefillMma {
     return config;
   }
 
-  // Offsets are held after all where registers are spare.
+  // Tries held offsets too: they are legal if registers are spare.
   static std::optional<Config> with_tile(const SearchSpace& legal, const DefaultTile& tile,
                                          bool offsets_anew) {
     for (int hold_offsets = offsets_anew ? 0 : 1; hold_offsets <= 1; ++hold_offsets)

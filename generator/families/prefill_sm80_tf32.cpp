@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Search space and defaults of prefill_sm80_tf32; see prefill_sm80_tf32.hpp. Rules and launch are those of
-// prefill_mma.hpp.
+// The search space and defaults of prefill_sm80_tf32; see prefill_sm80_tf32.hpp. Rules and launch
+// are in prefill_mma.hpp.
 #include "generator/families/prefill_sm80_tf32.hpp"
 
 #include <fmt/format.h>
@@ -17,9 +17,9 @@
 namespace attune {
 namespace {
 
-// What a default may choose, in the order it is tried; the first legal one is taken that gives a multiprocessor kEnoughWarps.
-// From measurements on an H200 at head dims 64 and 128; later rows are for other head dims and for parts with less
-// shared memory.
+// The tiles of a default, in the order they are tried. The first legal one that gives a
+// multiprocessor kEnoughWarps is taken. Measured on an H200 at head dims 64 and 128; later rows are
+// for other head dims and for GPUs with less shared memory.
 struct DefaultTile {
   int widest_head_dim;
   int block_m, block_n, warps, stages, q_place;
@@ -33,7 +33,7 @@ constexpr DefaultTile kFastTiles[] = {
     {256, 128, 32, 8, 1, kQShared},   {256, 64, 16, 4, 1, kQShared},
     {256, 128, 16, 8, 1, kQShared},   {256, 32, 16, 2, 1, kQShared},
 };
-// Three products need more registers, and reads of shared memory are no limit: 16 rows a warp.
+// Three products need more registers, and shared memory reads are no limit: 16 rows per warp.
 constexpr DefaultTile kSplitTiles[] = {
     {64, 128, 64, 4, 1, kQShared}, {64, 64, 32, 4, 1, kQShared},  {128, 64, 32, 4, 2, kQShared},
     {128, 64, 32, 4, 1, kQShared}, {128, 64, 16, 4, 1, kQShared}, {256, 64, 32, 4, 1, kQShared},
@@ -41,8 +41,8 @@ constexpr DefaultTile kSplitTiles[] = {
     {256, 32, 16, 2, 1, kQShared},
 };
 
-// Three products of more columns than these spill where a barrier stands between Q K^T and P V, seen with ptxas 13.0. Pairs of
-// slots have none.
+// With more columns than these, three products spill if a barrier is between Q K^T and P V (ptxas
+// 13.0). Pairs of slots have no such barrier.
 constexpr int kWidestSplitV = 128;
 bool needs_pairs(const KernelSpec& slice) {
   return slice.fp8.accuracy == Accuracy::kSplit && slice.head_dim_v > kWidestSplitV;
@@ -97,7 +97,7 @@ class PrefillSm80Tf32 final : public PrefillMma {
                                    const Shape& shape) const {
     const SearchSpace legal = space(spec, arch);
     const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
-    std::optional<Config> small;  // legal, but few warps
+    std::optional<Config> small;  // legal, but with few warps
     const bool split = spec.fp8.accuracy == Accuracy::kSplit;
     for (const DefaultTile& tile : split ? std::span<const DefaultTile>(kSplitTiles)
                                          : std::span<const DefaultTile>(kFastTiles)) {
@@ -119,14 +119,14 @@ class PrefillSm80Tf32 final : public PrefillMma {
     return is_scored(spec) ? with_room_for_scores(legal, config, 32) : config;
   }
 
-  // Three products of more than 256 columns leave room for few keys a step (ptxas 13.0).
+  // Three products of more than 256 columns leave room for few keys per step (ptxas 13.0).
   static Config with_wide_room(const KernelSpec& spec, const SearchSpace& legal,
                                const Config& config) {
     if (spec.fp8.accuracy != Accuracy::kSplit) return with_room(spec, legal, config);
     return with_room_for_scores(legal, config, is_scored(spec) || spec.head_dim_qk > 512 ? 16 : 32);
   }
 
-  // Of the smallest tile that a default has.
+  // Returns the shared memory of the smallest default tile.
   static int least_shared_bytes(const KernelSpec& spec) {
     constexpr int kMostSlices = 8;
     Config config;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Search space and defaults of prefill_sm89; see prefill_sm89.hpp. Rules and launch are those of
+// The search space and defaults of prefill_sm89; see prefill_sm89.hpp. Rules and launch are in
 // prefill_mma.hpp.
 #include "generator/families/prefill_sm89.hpp"
 
@@ -15,15 +15,15 @@
 namespace attune {
 namespace {
 
-// Whether the tensor cores multiply 8 bits themselves, adding up with fewer bits than fp32. Where
-// they do not, mma.sync unpacks to fp16 first.
+// True if the tensor cores multiply 8 bits themselves, summing with fewer bits than fp32. Elsewhere
+// mma.sync first unpacks to fp16.
 bool multiplies_8_bits(const Arch& arch) {
   return arch.compute_capability < 90 || arch.compute_capability >= 120;
 }
 
-// What a default may choose, in the order it is tried; the first legal one is taken. Tiles are
-// those that were best for 16 bits, with the stages for which half as many bytes leave room: the
-// parts with tensor cores of 8 bits (sm_89, sm_120) have not been measured.
+// The tiles of a default, in the order they are tried; the first legal one is taken. They are the
+// best tiles for 16 bits, with the stages that half as many bytes allow. GPUs with 8-bit tensor
+// cores (sm_89, sm_120) were not measured.
 struct DefaultTile {
   int narrowest_head_dim, widest_head_dim;
   int block_m, block_n, warps, stages, hold_offsets;
@@ -34,9 +34,9 @@ constexpr DefaultTile kDefaultTiles[] = {
     {129, 256, 64, 64, 4, 1, 1}, {129, 256, 64, 32, 4, 2, 1}, {129, 256, 64, 32, 4, 1, 1},
 };
 
-// Whether ptxas 13.0 finds registers for the tile. Beyond head dim 64 the tiles with the most
-// elements leave none for fp16 fragments, for sums on their way to O (flush), or for more beside
-// those; seen in kernels compiled for sm_89, sm_90, sm_100 and sm_120.
+// True if ptxas 13.0 finds registers for the tile. Beyond head dim 64 the tiles with the most
+// elements leave none for fp16 fragments, for sums on their way to O (flush), or for more. Seen in
+// kernels compiled for sm_89, sm_90, sm_100 and sm_120.
 bool has_registers(const DefaultTile& tile, const KernelSpec& spec, const Arch& arch, int widest) {
   const bool factors = spec.fp8.scale_block_kv > 0;
   const bool own = multiplies_8_bits(arch);
@@ -54,8 +54,8 @@ std::vector<int64_t> flush_values(const KernelSpec& spec, const Arch& arch) {
   return multiplies_8_bits(arch) ? std::vector<int64_t>{1} : std::vector<int64_t>{0, 1};
 }
 
-// Where products are taken in fp16, the other forms are there to be compared: one at a time, with
-// the plain schedule.
+// If products are made in fp16, the other forms exist only for comparison: one at a time, with the
+// plain schedule.
 std::optional<std::string> arithmetic_rule(const Config& config) {
   const int64_t forms = config.at("flush") + 1 - config.at("unpack");
   const bool plain = config.at("share_kv") == 0 && config.at("q_place") == kQShared &&

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_sm89: attention over e4m3 queries and e4m3 or e5m2 keys and values with mma.sync, from
-// sm_89 on. The kernel is templates/cuda/prefill_sm89.cu; rules and launch are those of
-// prefill_mma.hpp.
+// prefill_sm89: attention with mma.sync over e4m3 queries and e4m3 or e5m2 keys and values, from
+// sm_89 on. The kernel is templates/cuda/prefill_sm89.cu; rules and launch are in prefill_mma.hpp.
 #pragma once
 
 #include "generator/kernel_template.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What prefill_sm90 serves, its knobs and their rules, and how it is launched. The numbers behind
-// the rules are in templates/cuda/prefill_sm90_log.md.
+// The problems that prefill_sm90 serves, its knobs and their rules, and its launch. The numbers
+// behind the rules are in templates/cuda/prefill_sm90_log.md.
 #include "generator/families/prefill_sm90.hpp"
 
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
   return all;
 }
 
-// With 256 rows a thread has 96 registers, and hiding wants more.
+// With 256 rows a thread has 96 registers, and masks need more.
 constexpr int64_t kRowsOfMaskedTiles = 192;
 
 int accumulators(const KernelSpec& spec, const Config& c) {
@@ -67,8 +67,8 @@ Config config_of(std::initializer_list<std::pair<const char*, int>> changes, boo
   return c;
 }
 
-// The configs that won somewhere on an H200 (table in templates/cuda/prefill_sm90_log.md), then two
-// that fit any head dims.
+// Returns the configs that won somewhere on an H200 (table in templates/cuda/prefill_sm90_log.md),
+// then two that fit any head dims.
 std::vector<Config> proven_configs(const KernelSpec& spec) {
   if (has_wide_heads(spec)) return sm90_wide_configs(spec, knobs(spec));
   const bool causal = sm90_longest_first(spec);
@@ -130,15 +130,15 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
   return configs;
 }
 
-// Blocks of keys or rows that a mask is made of: those that its program divides positions into, or, of maps that hide, which others
-// made, most often of 128.
+// Returns the blocks of rows and keys that a mask consists of: those that its program divides
+// positions into. For maps from callers that hide keys, assumes 128.
 score::Blocks blocks_of_mask(const KernelSpec& spec) {
   if (!has_mask_program(spec)) return {};
   return hides_by_map(spec) ? score::Blocks{128, 128}
                             : score::blocks_of(mask_program(spec).program);
 }
 
-// Tiles that straddle such blocks visit more. Narrow blocks are not held.
+// Tiles that straddle such blocks visit more of them. Narrow blocks are ignored.
 void keep_tiles_of_blocks(const score::Blocks& blocks, std::vector<Config>* configs) {
   constexpr int64_t kNarrowest = 64;
   for (const auto& [knob, block] : {std::pair{"block_m", blocks.rows}, {"block_n", blocks.keys}}) {
@@ -150,7 +150,8 @@ void keep_tiles_of_blocks(const score::Blocks& blocks, std::vector<Config>* conf
   }
 }
 
-// Packed heads pay for few queries; their rows share no diagonals. A ring that holds V too costs this more than it gives.
+// Drops configs that do not add diagonals. Packed heads pay only for few queries, and their rows
+// share no diagonals. A ring that also holds V prevents it, which costs more than the ring gains.
 void keep_diagonals(const KernelSpec& spec, const Shape& shape, std::vector<Config>* configs) {
   constexpr int64_t kFewQueries = 256;
   const auto shares = [&](const Config& c) { return sm90_adds_diagonals(spec, c); };
@@ -158,8 +159,8 @@ void keep_diagonals(const KernelSpec& spec, const Shape& shape, std::vector<Conf
     std::erase_if(*configs, [&](const Config& c) { return !shares(c); });
 }
 
-// Of configs with a score stage: four warpgroups take turns (relative bias at head dim 64 172 us without, 151 with), and a tanh alone
-// asks the sums, not the largest scores (softcap at 128 1020 and 935 us).
+// Adapts a config to its score stage. With four warpgroups, they take turns. For a result that is
+// one tanh, row maxima come from the sums. Timings: templates/cuda/prefill_sm90_log.md.
 Config with_score_stage(const SearchSpace& legal, Config config, const score::Program& stage) {
   const auto set = [&](const char* knob, int64_t value) {
     Config changed = config;
@@ -171,14 +172,15 @@ Config with_score_stage(const SearchSpace& legal, Config config, const score::Pr
   return config;
 }
 
-// Whether the score stage has addresses of elements beside limits of a mask, or beside captures of other kinds.
+// True if the score stage needs addresses of elements besides limits of a mask, or besides other
+// captures.
 bool crowds_registers(const KernelSpec& spec) {
   if (!reads_elements_to_score(spec)) return false;
   const bool limited = spec.mask != Mask::kNone || spec.window_left >= 0 || spec.window_right >= 0;
   return limited || score_stage_program(spec).program.captures().size() > 1;
 }
 
-// Several blocks a multiprocessor leave a thread 80 registers: a causal bias spilled 8 bytes there, softcap, ALiBi and bias 116.
+// Several blocks per multiprocessor leave a thread 80 registers, with which such stages spill.
 void keep_single_blocks(std::vector<Config>* configs) {
   std::erase_if(*configs, [](const Config& c) { return c.at("ctas_per_sm") > 1; });
 }
@@ -205,8 +207,9 @@ class PrefillSm90 final : public KernelTemplate {
     if (crowds_registers(spec)) keep_single_blocks(&proven);
     Config config = sm90_default(*this, spec, arch, shape, device, proven, sm90_predicted_clocks);
     if (!is_scored(spec)) return config;
-    const int columns = slice_of(spec, config).head_dim_v;  // of O, in registers
-    // Many captures at a time, and those that each element of a mask reads, want addresses.
+    const int columns = slice_of(spec, config).head_dim_v;  // columns of O, in registers
+    // Many captures at a time, and captures that each element of a mask reads, need registers for
+    // addresses.
     const bool dense = reads_elements_to_hide(spec);
     if (!has_score_stage(spec)) {
       const bool tall = config.at("block_m") > 128;
@@ -214,7 +217,7 @@ class PrefillSm90 final : public KernelTemplate {
       const int64_t block_n = !crowded ? 128 : dense && columns > 128 ? 80 : tall ? 96 : 128;
       return with_room_for_scores(space(spec, arch), config, block_n, kRowsOfMaskedTiles);
     }
-    if (adds_diagonals(spec, config)) return config;  // the loop is a plain kernel's
+    if (adds_diagonals(spec, config)) return config;  // the loop is that of a plain kernel
     const score::Program stage = score_stage_program(spec).program;
     const bool many = dense || spec.dropout > 0 || stage.captures().size() > 1;
     const int64_t block_n = columns > 256   ? 32
@@ -258,7 +261,7 @@ class PrefillSm90 final : public KernelTemplate {
     StepStructure& step = all.steps[0];
     all.keeps_score_units =
         has_score_stage(spec) && score::keeps_units(score_stage_program(spec).program);
-    step.early = true;  // it waits for the grid ahead before it touches memory
+    step.early = true;  // waits for the previous grid before it touches memory
     const int block_n = static_cast<int>(config.at("block_n"));
     const int packed = static_cast<int>(config.get("pack_heads", 1));
     const int head_rows = kWarpgroupRows / packed;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model: clocks of one step from the busiest units, steps of one tile from the mask, tiles over
-// multiprocessors.
+// The cost model: clocks of one step from the busiest units, steps of one tile from the mask, tiles
+// over multiprocessors.
 #include "generator/families/prefill_sm90_cost.hpp"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ constexpr double kStoreBytes = 40;  // sustained to L2, for partial results
 // d64, d128 and d256.
 constexpr double kOverlapPower = 1.56;
 constexpr double kTileClocks =
-    1400;  // first product, last product and epilogue that nothing overlaps
+    1400;  // first product, last product and epilogue, which nothing overlaps
 constexpr double kLaunchClocks = 1500;  // start of a block
 constexpr double kTicketClocks = 2500;  // joining splits
 
@@ -52,8 +52,9 @@ Tile tile_of(const KernelSpec& spec, const Config& c) {
   return t;
 }
 
-// Q K^T reads both operands from shared memory: of few keys, Q for each of them too often. Short
-// steps are for wide heads, whose rows fill it.
+// Returns how much Q K^T is slowed down, since it reads both operands from shared memory: with few
+// keys it reads Q too often. Only wide heads have such short steps, because their rows fill the
+// memory.
 double qk_slowdown(const Tile& t) {
   if (!t.wide) return 1;
   const double product = t.block_n / 2.0;  // clocks of 64 rows and 32 bytes of k
@@ -61,8 +62,8 @@ double qk_slowdown(const Tile& t) {
   return std::max(1.0, bytes / kSharedBytes / product);
 }
 
-// Wide heads: K and V of a step come from L2; with one slot only when the step before is done with
-// them, or with some of them.
+// Returns the clocks of a step of wide heads: its K and V come from L2. With one slot they come
+// only when the previous step is done with them, or with a part of them.
 double wide_step(const KernelSpec& spec, const Tile& t, double clocks) {
   const double bytes = 2.0 * t.block_n * (spec.head_dim_qk + spec.head_dim_v);
   const double load = bytes / kL2Bytes;
@@ -70,7 +71,7 @@ double wide_step(const KernelSpec& spec, const Tile& t, double clocks) {
   return clocks + (t.parts == 1 ? 0.4 : 0.2) * load;
 }
 
-// Clocks of one block_m x block_n step when the multiprocessor is this block's alone.
+// Returns the clocks of one block_m x block_n step with one block per multiprocessor.
 double step_clocks(const KernelSpec& spec, const Tile& t) {
   const double elements = static_cast<double>(t.block_m) * t.block_n;
   const double mma =
@@ -82,27 +83,28 @@ double step_clocks(const KernelSpec& spec, const Tile& t) {
   if (resident == 1) clocks *= 1.6;
   if (resident == 2) clocks *= spec.head_dim_v <= 64 ? 1.2 : 1.02;
   if (resident == 3 && t.ctas > 1) clocks *= 1.1;
-  if (t.block_m == 64 && spec.head_dim_v > 64) clocks *= 1.2;  // K and V from L2 twice as often
+  // K and V come from L2 twice as often
+  if (t.block_m == 64 && spec.head_dim_v > 64) clocks *= 1.2;
   const bool window = spec.window_left >= 0;
-  if (t.block_m == 64 && spec.head_dim_v <= 64 && window) clocks *= 1.1;  // the same
+  if (t.block_m == 64 && spec.head_dim_v <= 64 && window) clocks *= 1.1;  // likewise
   if (!t.overlap) clocks *= resident <= 3 ? 1.22 : 1.0;
   clocks *= 1 + 6.0 / t.block_n;  // barriers and bookkeeping of a step
   if (t.warpgroups >= 3 && spec.head_dim_v <= 64) clocks *= 0.97;
   const bool between = spec.head_dim_v > 64 && spec.head_dim_v % 128 != 0;
-  if (t.warpgroups == 3 && between) clocks *= 0.94;  // measured at d80, d96, d112 and d160
+  if (t.warpgroups == 3 && between) clocks *= 0.94;  // for d80, d96, d112 and d160
   return t.wide ? wide_step(spec, t, clocks) : clocks;
 }
 
-// Whether every tile has a block of its own at once, so that there is no order to choose.
+// True if all tiles run at once, each in its own block, so that there is no order to choose.
 bool is_one_wave(const Config& config, const Tile& t, const Shape& shape,
                  const DeviceFacts& device) {
   return t.splits == 1 &&
          sm90_tiles(config, shape).count() <= static_cast<int64_t>(device.sm_count) * t.ctas;
 }
 
-// Choices that change little beside the tile. What usually loses costs a few percent more than it
-// was measured to, so that the first candidates are different tiles; a search by neighbours finds
-// the exceptions.
+// Returns a factor for choices that matter little compared with the tile. Choices that usually lose
+// cost a few percent more than measured, so that the first candidates are different tiles. A search
+// of neighbours finds the exceptions.
 double variant_penalty(const KernelSpec& spec, const Shape& shape, const Config& c, const Tile& t,
                        const DeviceFacts& device) {
   const bool masked = spec.mask != Mask::kNone;
@@ -110,12 +112,12 @@ double variant_penalty(const KernelSpec& spec, const Shape& shape, const Config&
   const bool wide = spec.head_dim_v > 128;
   double factor = 1;
   if (c.at("pack_heads") > 1) factor *= 1.01;
-  // Short steps look better against a mask than they are, at head dim 128.
+  // At head dim 128 the model ranks short steps under a mask too high.
   const int short_step = spec.window_left < 0 ? 128 : 80;
   const bool of_128 = !wide && spec.head_dim_v > 112;
   if (masked && of_128 && t.warpgroups > 1 && t.block_n < short_step) factor *= 1.06;
   const bool causal_long = masked && spec.window_left < 0 && shape.seqlen_kv >= 2048;
-  if (narrow && causal_long && t.warpgroups == 4) factor *= 0.95;  // steps left out, and no gaps
+  if (narrow && causal_long && t.warpgroups == 4) factor *= 0.95;  // skipped steps, and no gaps
   if (c.at("stages") > 2) factor *= narrow && t.block_n <= 64 ? 0.98 : 1.05;
   if (!t.staged) factor *= 1.01;
   if (c.at("kv_ring") == 3) factor *= wide ? 1.01 : 1.06;
@@ -135,8 +137,7 @@ double variant_penalty(const KernelSpec& spec, const Shape& shape, const Config&
   return factor;
 }
 
-// Work of the tiles in the order they are taken (longest first when causal), spread over `slots`
-// blocks.
+// Spreads the tiles over `slots` blocks, in the order they are taken (longest first when causal).
 double makespan(const std::vector<double>& tile_clocks, double copies, double slots,
                 const Tile& t) {
   double total = 0;
@@ -155,9 +156,9 @@ double makespan(const std::vector<double>& tile_clocks, double copies, double sl
   return std::max(even + 0.5 * shortest, longest);
 }
 
-// Steps of the tile starting at `first_row`. Warpgroups leave out those of which they see nothing
-// (kSkipsSteps in wgmma_products.cuh), which makes room for the others, but the tile does not end
-// sooner: half of it counts.
+// Returns the steps of the tile starting at `first_row`. Warpgroups skip steps of which they see
+// nothing (kSkipsSteps in wgmma_products.cuh). That makes room for the others, but the tile does
+// not end sooner, so half of it counts.
 double steps_of_tile(const KernelSpec& spec, const Shape& shape, int64_t first_row, int64_t rows,
                      const Tile& t) {
   const auto steps = [&](int64_t first, int64_t count) {
@@ -171,7 +172,8 @@ double steps_of_tile(const KernelSpec& spec, const Shape& shape, int64_t first_r
   return (whole + static_cast<double>(own) / t.warpgroups) / 2;
 }
 
-// Tiles of the heads whose K and V a section of so many megabytes holds (TileScheduler).
+// Returns the tiles of the heads whose K and V fit into a section of so many megabytes
+// (TileScheduler).
 int64_t section_tiles(const KernelSpec& spec, const Config& config, const Shape& shape,
                       int64_t section_mb) {
   const int64_t head_bytes = dtype_bytes(spec.dtype_kv) * (spec.head_dim_qk + spec.head_dim_v) *

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What prefill_sm90_fp8 serves, its knobs and their rules, and how its kernels are launched.
-// The numbers behind the rules are in templates/cuda/prefill_sm90_fp8.md.
+// The problems that prefill_sm90_fp8 serves, its knobs and their rules, and its launches. The
+// numbers behind the rules are in templates/cuda/prefill_sm90_fp8.md.
 #include "generator/families/prefill_sm90_fp8.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 namespace attune {
 namespace {
 
-constexpr int kLateAccumulators = 164;  // beside row_max 1
+constexpr int kLateAccumulators = 164;  // with row_max 1
 constexpr const char* kTransposeEntry = "attune_transpose_v";
 
 int accumulators(const KernelSpec& spec, const Config& c) {
@@ -25,8 +25,8 @@ int accumulators(const KernelSpec& spec, const Config& c) {
                                        c.at("overlap") != 0, spec.fp8.scale_block_kv);
 }
 
-// Keys between flushes, which the accurate mode always has: in 1024 of V with a mean equal to its
-// deviation the accumulator loses a hundredth.
+// Returns the keys between flushes, which the accurate mode always has: the accumulator loses bits
+// in long sums of a V with a mean.
 std::vector<int64_t> flush_keys(const KernelSpec& spec) {
   if (spec.fp8.accuracy == Accuracy::kFast) return {0};
   return {1024, 512};
@@ -34,7 +34,7 @@ std::vector<int64_t> flush_keys(const KernelSpec& spec) {
 
 bool inside(const Config& c) { return c.at("transpose_inside") != 0; }
 
-// Rules of the shared layout, and those of the flush and of V transposed inside.
+// Returns the rules of the shared layout, of the flush, and of V transposed inside.
 std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
   std::vector<Constraint> all = sm90_rules(spec, arch, accumulators);
   all.push_back({"flush",
@@ -53,7 +53,7 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
          if (!inside(c) || (whole && !c.at("kv_ring"))) return std::nullopt;
          return "transpose_inside needs V in rows, a head_dim_v of whole 32s and kv_ring 0";
        }});
-  // What row_max 1 keeps to recover an exact maximum, without spills (ptxas 13.0).
+  // Registers with which row_max 1 recovers an exact maximum without spills (ptxas 13.0).
   all.push_back({"row_max_recovery",
                  {"row_max", "block_n", "overlap"},
                  [=](const Config& c) -> std::optional<std::string> {
@@ -64,8 +64,8 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
   return all;
 }
 
-// What row_max 1 needs to recover an exact maximum is free up to head dim 128, and without factors
-// by block.
+// Recovering an exact maximum with row_max 1 is free up to head dim 128, and without factors per
+// block.
 std::vector<int64_t> row_max_forms(const KernelSpec& spec) {
   const bool late = spec.fp8.accuracy == Accuracy::kFast && spec.fp8.scale_block_kv == 0 &&
                     std::max(spec.head_dim_qk, spec.head_dim_v) <= 128;
@@ -122,8 +122,8 @@ Config config_of(std::initializer_list<std::pair<const char*, int>> changes,
   return c;
 }
 
-// The configs that won somewhere on an H200 (table in templates/cuda/prefill_sm90_fp8.md), then two
-// that fit any head dims.
+// Returns the configs that won somewhere on an H200 (table in templates/cuda/prefill_sm90_fp8.md),
+// then two that fit any head dims.
 std::vector<Config> proven_configs(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
   std::vector<Config> configs;
@@ -152,17 +152,17 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
   return configs;
 }
 
-// Whether sums are flushed that have no place where O would be staged.
+// True if flushed sums have no room where O would be staged.
 bool flushes_to_workspace(const Config& config) {
   return config.at("flush_keys") != 0 && config.at("o_staging") == 0;
 }
 
-// Tiles of keys in which V is transposed, of one head.
+// Returns the tiles of keys in which V is transposed, per head.
 int64_t key_tiles(const Shape& shape) {
   return (std::max<int64_t>(shape.seqlen_kv, 1) + kTransposeKeys - 1) / kTransposeKeys;
 }
 
-// The step that writes V^T into `transposed`.
+// Returns the step that writes V^T into `transposed`.
 StepStructure transposing(const KernelSpec& spec, bool early, Workspace transposed) {
   const bool given = spec.fp8.v_layout == VLayout::kTransposed;
   const TransposeLayout layout = transpose_layout(spec.head_dim_v, given);

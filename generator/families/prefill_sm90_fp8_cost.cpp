@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clocks of one step with 8-bit operands; the launch around it is prefill_sm90's model.
+// Clocks of one step with 8-bit operands; the rest of the launch follows prefill_sm90's model.
 #include "generator/families/prefill_sm90_fp8_cost.hpp"
 
 #include <cmath>
@@ -15,7 +15,7 @@ constexpr double kMmaFlops = 8192;  // dense 8-bit
 constexpr double kExponentials = 16;
 constexpr double kOverlapPower = 1.56;  // as in prefill_sm90_cost.cpp; it fits here too
 
-// What the step of a tile costs beside its products and exponentials.
+// Returns the cost factor of a step besides its products and exponentials.
 double tile_factor(const KernelSpec& spec, const Config& c) {
   const int64_t warpgroups = c.at("block_m") / kWarpgroupRows;
   const int64_t resident = warpgroups * c.at("ctas_per_sm");
@@ -30,20 +30,20 @@ double tile_factor(const KernelSpec& spec, const Config& c) {
   return factor;
 }
 
-// What idle warps that transpose V cost a step: they take shared memory's bandwidth from wgmma.
+// Returns the cost factor if idle warps transpose V: they take shared memory bandwidth from wgmma.
 double inside_factor(const KernelSpec& spec) { return spec.head_dim_v <= 128 ? 1.1 : 1.25; }
 
-// The kernel ahead, which writes V^T: bound by memory.
+// Returns the clocks of the preceding kernel, which writes V^T: it is bound by memory.
 double transposing_clocks(const KernelSpec& spec, const Shape& shape, const DeviceFacts& device) {
   constexpr double kClocksPerByte = 6.8e-4;           // on an H200,
-  constexpr double kMemoryBytesPerSecond = 4.917e12;  // which has so much
+  constexpr double kMemoryBytesPerSecond = 4.917e12;  // which has this rate
   const double slower =
       device.memory_bytes_per_s > 0 ? kMemoryBytesPerSecond / device.memory_bytes_per_s : 1;
   return kClocksPerByte * slower *
          static_cast<double>(shape.batch * shape.num_heads_kv * shape.seqlen_kv * spec.head_dim_v);
 }
 
-// Choices that change little beside the tile; what usually loses is ranked last.
+// Returns a factor for choices that matter little compared with the tile; usual losers rank last.
 double variant_penalty(const KernelSpec& spec, const Shape& shape, const Config& c,
                        const DeviceFacts& device) {
   const bool masked = spec.mask != Mask::kNone;

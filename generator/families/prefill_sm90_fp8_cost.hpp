@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rough run time of a prefill_sm90_fp8 launch, for ranking configs before any is compiled. What it
-// follows is in templates/cuda/prefill_sm90_fp8.md.
+// Estimates the run time of a prefill_sm90_fp8 launch, to rank configs before any is compiled. The
+// model is explained in templates/cuda/prefill_sm90_fp8.md.
 #pragma once
 
 #include "generator/kernel_template.hpp"

@@ -23,11 +23,11 @@ namespace {
 
 constexpr int kReservedSharedPerBlock = 1024;  // the driver's share
 
-// What a spec's score stage may want of shared memory.
+// The shared memory that a spec's score stage may need.
 struct ScoreNeeds {
-  bool stages_line;  // the rows of a captured tensor (score_tile.h)
-  bool
-      adds_diagonals;  // what stands on the diagonals of a step (score_diagonals.h), for some configs
+  bool stages_line;  // for the rows of a captured tensor (score_tile.h)
+  // for the terms on the diagonals of a step (score_diagonals.h), in some configs
+  bool adds_diagonals;
 };
 
 ScoreNeeds score_needs(const KernelSpec& spec) {
@@ -56,14 +56,14 @@ bool fits_shared(const Arch& arch, const PrefillSm90Config& c, int bytes) {
          c.ctas_per_sm * (bytes + kReservedSharedPerBlock) <= arch.shared_bytes_per_sm;
 }
 
-// Accumulators that fit beside addresses, row statistics and temporaries: ptxas spills or
-// serialises wgmma above this.
+// Returns the accumulators that fit besides addresses, row statistics and temporaries: with more,
+// ptxas spills or serialises wgmma.
 int accumulator_limit(const PrefillSm90Registers& registers) {
   const int available = registers.moved ? registers.consumer : registers.launch;
   return available - (available > 200 ? 28 : 32);
 }
 
-// What rows that come through shared memory want beside them (addresses, what is read ahead).
+// Registers for rows that come through shared memory: addresses, and data read ahead.
 constexpr int kStagingRegisters = 8;
 
 using Broken = std::optional<std::string>;
@@ -72,12 +72,12 @@ Broken broken_if(bool broken, std::string sentence) {
   return broken ? Broken(std::move(sentence)) : Broken();
 }
 
-// Sections narrower than what most devices' L2 holds.
+// True for sections that are narrower than most devices' L2.
 bool narrow_sections(const Config& c) {
   return c.at("l2_section_mb") > 0 && c.at("l2_section_mb") < 32;
 }
 
-// Combinations that make no sense or never pay.
+// Refuses combinations that make no sense or never pay.
 std::vector<Constraint> usage_rules(const KernelSpec& spec) {
   return {
       {"splits",
@@ -133,7 +133,7 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
   };
 }
 
-// What sm90_layout_config reads, where a family has it.
+// The knobs that sm90_layout_config reads, if a family has them.
 const std::vector<std::string> kLayoutKnobs{"block_m", "block_n",   "ctas_per_sm",      "stages",
                                             "kv_ring", "o_staging", "transpose_inside", "v_slices",
                                             "k_parts", "pack_heads"};
@@ -166,7 +166,7 @@ std::vector<Constraint> sm90_room_rules(const KernelSpec& spec, const Arch& arch
          const int64_t accumulators_per_wgmma =
              std::max<int64_t>(c.at("block_n"), wgmma_columns_of_v(slice_of(spec, c).head_dim_v)) /
              2;
-         const int most = registers.launch - 24;  // beside A, descriptors and addresses
+         const int most = registers.launch - 24;  // besides A, descriptors and addresses
          return broken_if(
              accumulators_per_wgmma > most,
              fmt::format("one wgmma has {} accumulators; a launch of {} registers holds {}",
@@ -185,7 +185,7 @@ std::vector<Constraint> sm90_room_rules(const KernelSpec& spec, const Arch& arch
 
 namespace {
 
-// Whether O fits in shared memory beside everything else.
+// Allows o_staging 0 only if O does not fit in shared memory with everything else.
 Constraint staging_rule(const KernelSpec& spec, const Arch& arch) {
   const ScoreNeeds needs = score_needs(spec);
   return {"o_staging", kLayoutKnobs, [=](const Config& c) {
@@ -198,7 +198,7 @@ Constraint staging_rule(const KernelSpec& spec, const Arch& arch) {
           }};
 }
 
-// Splits of the keys that fill the device when there are few tiles; each keeps several steps.
+// Splits the keys, to fill the device with few tiles; each split keeps several steps.
 Config with_splits(Config config, const SearchSpace& legal, const Shape& shape,
                    const DeviceFacts& device) {
   constexpr int64_t kLeastSteps = 4;

@@ -10,11 +10,11 @@
 namespace attune {
 namespace {
 
-constexpr int64_t kUsualParts = 4;  // more of them wait more often
+constexpr int64_t kUsualParts = 4;  // more parts wait more often
 
 int panels_of(int head_dim) { return (head_dim + kPanelColumns - 1) / kPanelColumns; }
 
-// One, or what divides the panels of K.
+// Returns 1, and the counts that divide the panels of K.
 std::vector<int64_t> part_counts(const KernelSpec& spec) {
   std::vector<int64_t> counts{1};
   for (int count = 2; count <= panels_of(spec.head_dim_qk); ++count)
@@ -35,7 +35,7 @@ void sm90_widen(const KernelSpec& spec, std::vector<Knob>* knobs) {
     if (knob.name == "stages") knob.values = {2, 1, 3};
     if (knob.name == "o_staging" && has_wide_v(spec)) knob.values = {0};
   }
-  // First, since most rules read them.
+  // They come first, since most rules read them.
   std::vector<Knob> own;
   add_v_slices(spec, {2, 1, 3, 4}, &own);
   own.push_back({"k_parts", part_counts(spec), "parts in which a tile of K comes and goes"});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See quantise_cpu.hpp, and templates/cpu/quantise.cpp for what the knobs do.
+// See quantise_cpu.hpp; templates/cpu/quantise.cpp explains the knobs.
 #include "generator/families/quantise_cpu.hpp"
 #include "generator/families/served.hpp"
 
@@ -10,7 +10,7 @@
 namespace attune {
 namespace {
 
-constexpr int64_t kMaxKeptBytes = 256 << 10;  // of a thread: what its cache holds
+constexpr int64_t kMaxKeptBytes = 256 << 10;  // per thread: as much as its cache holds
 
 bool transposed(const KernelSpec& spec) { return spec.fp8.v_layout == VLayout::kTransposed; }
 
@@ -19,7 +19,7 @@ bool may_keep(const KernelSpec& spec) {
   return bytes > 0 && bytes <= kMaxKeptBytes;
 }
 
-// Whole cache lines, so that threads share none.
+// Counts whole cache lines, so that threads share none.
 int64_t scratch_floats(const KernelSpec& spec, const Config& config) {
   const int64_t rows = config.at("keep") != 0 ? spec.fp8.scale_block_q : 1;
   return (rows * spec.head_dim_qk + 31) / 32 * 32;
@@ -66,7 +66,7 @@ class QuantiseCpu final : public KernelTemplate {
     return {.workspace = {{.columns = scratch_floats(spec, config), .rows = device.sm_count}}};
   }
 
-  // Elements, times what is done to each: loading and rotating twice where rows are not kept.
+  // Counts elements times the work on each: loading and rotating happen twice if rows are not kept.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
     const double elements = static_cast<double>(shape.batch * shape.num_heads_q) *

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See quantise_cuda.hpp, and templates/cuda/quantise.cu for what the knobs do.
+// See quantise_cuda.hpp; templates/cuda/quantise.cu explains the knobs.
 #include "generator/families/quantise_cuda.hpp"
 #include "generator/families/cheapest_config.hpp"
 #include "generator/families/served.hpp"
@@ -15,14 +15,14 @@ namespace attune {
 namespace {
 
 constexpr const char* kAmaxEntry = "attune_amax";
-constexpr int64_t kMaxParts = 256;   // of a block of rows, in the first of two kernels
-constexpr int64_t kMaxValues = 128;  // fp32 that a thread holds
+constexpr int64_t kMaxParts = 256;   // per block of rows, in the first of two kernels
+constexpr int64_t kMaxValues = 128;  // fp32 values in a thread
 constexpr int64_t kOtherRegisters = 32;
-constexpr int64_t kMaxFusedValues = 65536;  // that a block of threads holds
+constexpr int64_t kMaxFusedValues = 65536;  // in a block of threads
 
 bool transposed(const KernelSpec& spec) { return spec.fp8.v_layout == VLayout::kTransposed; }
 
-// What a thread holds: kSteps * kVector of the kernel.
+// Returns the values that a thread holds: kSteps * kVector of the kernel.
 int64_t values_per_thread(const KernelSpec& spec, const Config& config) {
   const int64_t group = transposed(spec) ? 4 : 1;
   const int64_t slots = config.at("rows") / group * (spec.head_dim_qk / config.at("vector"));
@@ -57,7 +57,8 @@ Constraint values_fit_registers(const KernelSpec& spec) {
           {"threads", "vector", "rows"},
           [spec](const Config& config) -> std::optional<std::string> {
             const int64_t threads = config.at("threads");
-            if (spec.head_dim_qk % config.at("vector") != 0) return std::nullopt;  // refused above
+            // another rule refuses it
+            if (spec.head_dim_qk % config.at("vector") != 0) return std::nullopt;
             const int64_t values = values_per_thread(spec, config);
             const int64_t most = std::min(kMaxValues, 65536 / threads - kOtherRegisters);
             if (values > most)
@@ -135,9 +136,9 @@ class QuantiseCuda final : public KernelTemplate {
             .workspace = {{.columns = parts, .rows = blocks, .heads = heads}}};
   }
 
-  // Bytes moved; more where too few are under way at once, where a thread's share of a row is small
-  // (more addresses for each element), or a rotation needs many shuffles. Weights: times on an
-  // H200.
+  // Counts bytes moved. It is more if too few are in flight, if a thread's share of a row is small
+  // (more addresses per element), or if a rotation needs many shuffles. Weights are fitted to times
+  // on an H200.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts&) const override {
     const double elements = static_cast<double>(shape.batch * shape.num_heads_q) *

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU's oracle: templates/cpu/reference_cpu.cpp, simple and slow, without knobs.
+// The oracle on CPUs: templates/cpu/reference_cpu.cpp, simple and slow, without knobs.
 #pragma once
 
 #include "generator/kernel_template.hpp"

@@ -14,7 +14,7 @@
 namespace attune {
 namespace {
 
-constexpr int kWarps = 4;  // query rows of a block, one a warp
+constexpr int kWarps = 4;  // query rows per block, one per warp
 
 class ReferenceCuda final : public KernelTemplate {
  public:

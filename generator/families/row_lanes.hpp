@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Families whose threads hold rows in their registers: `lanes` threads share a row, eight columns each at a step.
+// For families whose threads hold rows in registers: `lanes` threads share a row, eight columns
+// each per step.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,7 +17,8 @@ inline int64_t steps_of_lanes(int columns, int64_t lanes) {
   return (columns / 8 + lanes - 1) / lanes;
 }
 
-// On the knob "lanes": what a thread holds fits its registers, and no half of the lanes idles, where there may be fewer.
+// Limits the knob "lanes": a thread's columns must fit its registers, and half of the lanes may not
+// idle unless there must be so many.
 inline Constraint lanes_hold_rows(int columns, int64_t most_steps, int64_t fewest_lanes) {
   return {"lanes", {"lanes"}, [=](const Config& config) -> std::optional<std::string> {
             const int64_t lanes = config.at("lanes"), steps = steps_of_lanes(columns, lanes);

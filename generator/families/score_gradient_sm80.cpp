@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What score_gradient_sm80 serves, its knobs and their rules, and how it is launched.
+// The problems that score_gradient_sm80 serves, its knobs and their rules, and its launch.
 #include "generator/families/score_gradient_sm80.hpp"
 
 #include <fmt/format.h>
@@ -19,11 +19,11 @@ namespace attune {
 namespace {
 
 constexpr int kMaxHeadDim = 256;
-constexpr int kKeyBlockM = 16;        // rows of the workspace are padded to whole tiles alone
+constexpr int kKeyBlockM = 16;        // only pads rows of the workspace to whole tiles
 constexpr int kReservedBytes = 1024;  // of shared memory, for the driver, from sm_80 on
 constexpr int kL2SectionMb = 32;
-constexpr int64_t kBlocksPerSm = 4;  // that a launch should have, by dividing keys
-// What addresses, fragments and row statistics take beside accumulators, and what programs do.
+constexpr int64_t kBlocksPerSm = 4;  // wanted per launch, by dividing keys
+// Registers for addresses, fragments and row statistics, besides accumulators, and for programs.
 constexpr int kOtherRegisters = 80;
 constexpr int kRegistersOfPrograms = 48;
 constexpr int kRegistersOfSeveralElements = 48;
@@ -59,7 +59,7 @@ BackwardSm80Tile tile_of(const KernelSpec& spec, const Config& c) {
           false};
 }
 
-// dz of a step stands behind the ring, where it is summed along lines.
+// dz of a step is after the ring, if it is summed along lines.
 int shared_bytes(const KernelSpec& spec, const Config& c) {
   return backward_sm80_layout(tile_of(spec, c)).state +
          score_gradient_tile_bytes(gradient_of(spec), repeats_of(spec), knob(c, "block_m"),
@@ -81,7 +81,8 @@ int registers_needed(const KernelSpec& spec, const Config& c) {
          (is_of_load(spec.score_gradient) ? kRegistersOfDerivatives : 0);
 }
 
-// What a spec of many parts is left with, and spills a little there.
+// True for the smallest config. A spec of many parts has only this one, and spills a little with
+// it.
 bool is_smallest(const Config& c) {
   return knob(c, "block_n") == 16 && knob(c, "block_m") == 16 * knob(c, "warps") &&
          knob(c, "min_blocks") == 1;
@@ -211,22 +212,23 @@ class ScoreGradientSm80 final : public KernelTemplate {
          arch.registers_per_sm / (32 * knob(config, "warps") * registers_needed(spec, config))});
     const double warps = std::max(1, resident) * knob(config, "warps");
     const double waits = (knob(config, "stages") == 1 ? 12.0 : 6.0) / warps;
-    // Sums of a tile stand between barriers of its block, which others fill, and short steps have as many diagonals: on an H200 64 rows
-    // of 4 warps take 0.83 of the time of 128 rows of 8.
+    // Sums of a tile happen between barriers of its block; other blocks fill that time. Short steps
+    // have as many diagonals as long ones.
     const double sums = has_sums(spec) ? 0.45 / std::max(1, resident) + 16 / block_n : 0.0;
-    // Registers that a multiprocessor's blocks would want and the knob does not promise.
+    // Registers that the blocks of a multiprocessor could use, and the knob does not promise.
     const double unused = 0.001 * std::abs(resident - knob(config, "min_blocks"));
     return useful_flops(problem_of(spec, shape)) *
            (1 + 24 / block_m + 8 / block_n + waits + sums + unused);
   }
 
  private:
-  // Where few tiles are to be had, blocks share a tile's keys.
+  // Returns the blocks of a launch. With few tiles, blocks share a tile's keys.
   static unsigned blocks_of(const KernelSpec& spec, const Config& config, const Shape& shape,
                             const DeviceFacts& device) {
     const int64_t block_m = knob(config, "block_m"), block_n = knob(config, "block_n");
     const int64_t rows = std::max<int64_t>(1, (shape.seqlen_q + block_m - 1) / block_m);
-    // Of no batch entries there are no sums, and dscores of a table are zeros: attune_sum writes them.
+    // Without batch entries there are no sums, and dscores of a table is zero: attune_sum writes
+    // it.
     if (has_sums(spec) && shape.batch == 0) return 0;
     if (has_sums(spec)) return grid_extent(rows * shape.num_heads_q * shape.batch);
     const int64_t heads = repeats(spec.repeats, Repeats::kHeads) ? 1 : shape.num_heads_q;

@@ -11,7 +11,7 @@
 namespace attune {
 namespace {
 
-// Largest first.
+// Returns the values of a knob up to `most`, largest first.
 std::vector<int64_t> values_up_to(const SearchSpace& legal, const char* knob, int64_t most) {
   std::vector<int64_t> values;
   for (const Knob& one : legal.knobs())
@@ -22,7 +22,7 @@ std::vector<int64_t> values_up_to(const SearchSpace& legal, const char* knob, in
   return values;
 }
 
-// The config, or it with other values of the knobs that follow from a tile.
+// Returns the config, or one with other values of the knobs that follow from a tile.
 std::optional<Config> legal_with(const SearchSpace& legal, Config config) {
   if (!legal.broken(config)) return config;
   constexpr int64_t kAny = 1 << 20;
@@ -40,7 +40,7 @@ std::optional<Config> legal_with(const SearchSpace& legal, Config config) {
   return std::nullopt;
 }
 
-// Loads of each element.
+// Returns the number of loads per element.
 int elements_read(const score::Program& program) {
   const std::vector<score::Dependences> dependences = score::dependences_of(program);
   int count = 0;

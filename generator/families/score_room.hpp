@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defaults of kernels with a score stage: it wants registers, which narrower steps leave. Used by the families of prefill.
+// Defaults of kernels with a score stage: it needs registers, which narrower steps leave. Used by
+// the families of prefill.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +10,20 @@
 
 namespace attune {
 
-// `config` of a spec with a score stage, with at most `block_n` keys a step: as many as are legal; min_blocks, q_place and
-// hold_offsets follow where the family has them. Where its tiles have more than `block_m` rows, which leave each thread fewer
-// registers, they get so many and the fewest keys. A config that has no such neighbour stays as it is.
+// Returns `config`, for a spec with a score stage, with the most legal keys per step up to
+// `block_n`. min_blocks, q_place and hold_offsets follow if the family has them. Tiles of more than
+// `block_m` rows leave each thread fewer registers: they get `block_m` rows and the fewest keys. A
+// config without such a neighbour stays as it is.
 Config with_room_for_scores(const SearchSpace& legal, const Config& config, int64_t block_n,
                             int64_t block_m = INT64_MAX);
 
-// Whether the mask program reads a tensor for each element: what neither a row nor a column alone decides.
+// True if the mask program reads a tensor per element, at indices of both row and column.
 bool reads_elements_to_hide(const SpecFields& spec);
 
-// The same of the score stage: a bias, not slopes.
+// True if the score stage does so: a bias, not slopes.
 bool reads_elements_to_score(const SpecFields& spec);
 
-// Whether stage and mask program together read more than one tensor for each element.
+// True if stage and mask program together read more than one tensor per element.
 bool reads_several_elements(const SpecFields& spec);
 
 }  // namespace attune
