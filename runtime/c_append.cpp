@@ -11,7 +11,7 @@
 namespace attune::c_api {
 namespace {
 
-// Where attune_append_operands has the operand of a role.
+// The member of attune_append_operands that holds the tensor of a role.
 struct AppendInC {
   Role role;
   attune_tensor attune_append_operands::*tensor;

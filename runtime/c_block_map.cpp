@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C functions on maps of blocks, and how plans read them. A map is the o of a problem of its own (generator/core/ops/block_map.hpp).
+// The C functions on maps of blocks, and how plans read them. A map is the o of a separate problem
+// (generator/core/ops/block_map.hpp).
 #include "generator/core/ops/block_map.hpp"
 
 #include <tuple>
@@ -13,14 +14,14 @@ using namespace attune::c_api;
 
 namespace {
 
-constexpr int64_t kRowStep = 16;  // bytes: where rows of operands begin
+constexpr int64_t kRowStep = 16;  // bytes: rows of operands start at multiples of it
 constexpr size_t kBlockMapSize = offsetof(attune_block_map, row_stride) + sizeof(int64_t);
 
 attune_block_map read_map(const attune_block_map* map, const char* argument) {
   return read_struct(map, argument, attune_block_map{}, kBlockMapSize, "attune_block_map_init");
 }
 
-// Granules of a map.
+// Return the number of granules along the rows and the keys of a map.
 int64_t rows_of(const attune_block_map& map) {
   return (map.seqlen_q + kGranuleRows - 1) / kGranuleRows;
 }
@@ -42,7 +43,7 @@ void check_reach(const char* field, int64_t given, int64_t first, int64_t length
                   field, given, first + length, length, first));
 }
 
-// The problem that fills a map whose fields the caller may have changed.
+// Returns the problem that fills a map. The caller may have changed the map's fields.
 Problem problem_for(const Problem& asked, const attune_block_map& map) {
   Problem p = block_map_problem(asked);
   check_one_or_all("map", "batch", map.batch, asked.batch);

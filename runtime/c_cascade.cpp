@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C functions on cascades: plans of levels and of merges, run one behind the other. See attune_cascade.h.
+// The C functions on cascades: plans of levels and of merges, run one after the other. See
+// attune_cascade.h.
 #include <attune/attune_cascade.h>
 #include <fmt/format.h>
 
@@ -20,14 +21,14 @@ using namespace attune::c_api;
 namespace {
 
 constexpr size_t kAlignment = 256;
-constexpr size_t kMostLevels = 64;  // prefixes that one request shares, each within the next
+constexpr size_t kMostLevels = 64;  // nested prefixes that one request shares
 constexpr size_t kOperandsSize = offsetof(attune_operands, cache) + sizeof(void*);
 
 struct Release {
   void operator()(attune_plan* plan) const { attune_plan_release(plan); }
 };
 
-// A plan with its part of the workspace.
+// A plan and its part of the workspace.
 struct Stage {
   std::unique_ptr<attune_plan, Release> plan;
   size_t offset = 0, bytes = 0;
@@ -35,7 +36,7 @@ struct Stage {
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// A status of a function called from here becomes what its caller would have thrown.
+// Throws if a C function that was called from here failed. `where` begins the message.
 void check(attune_status status, const std::string& where) {
   if (status != ATTUNE_OK)
     throw Error(static_cast<ErrorCode>(status), fmt::format("{}: {}", where, attune_last_error()));
@@ -69,9 +70,11 @@ void check_level(const Problem& p, const Problem& last, size_t level, bool is_la
 
 struct attune_cascade {
   Problem last;
-  int64_t most_rows = 0;  // of a level
+  int64_t most_rows = 0;  // of any level
   std::vector<Stage> levels, merges;
-  // Of the first level's o, of a later one's, and of what is joined so far; lse [heads, most_rows] of both.
+  // Offsets in the workspace: o of the first level, o of a later level, the result joined so far,
+  // and lse [heads, most_rows] of the first and of a later level. `bytes` is the size of the
+  // workspace.
   size_t first_o = 0, next_o = 0, joined_o = 0, first_lse = 0, next_lse = 0, bytes = 0;
 
   void take(Stage* stage) {
@@ -91,7 +94,8 @@ struct attune_cascade {
 
 namespace {
 
-// Joins what is there so far, fp32 from the second time on, with the next level's.
+// Returns the problem that joins the result so far with the next level's result. The result so far
+// is fp32 from the second merge on.
 attune_problem joining_problem(const attune_cascade& cascade, size_t number) {
   const Problem& last = cascade.last;
   const bool is_last = number + 2 == cascade.levels.size();
@@ -127,7 +131,8 @@ attune_operands level_operands(const attune_operands* given, size_t level) {
                      "attune_operands_contiguous");
 }
 
-// Results of levels are kept by rows of q, of which there is room for those of the level that has most. Where the host reads the lists.
+// Checks that the rows of a level fit into the workspace, which has room for the level with most
+// rows. Only a CPU device is checked: there the host can read the lists.
 void check_rows(const attune_cascade& cascade, const attune_operands& operands, size_t level) {
   const Plan& plan = *cascade.levels[level].plan->plan;
   if (plan.device->ordinal() >= 0 || operands.cache == nullptr) return;
@@ -142,7 +147,8 @@ void check_rows(const attune_cascade& cascade, const attune_operands& operands, 
                             level_name(level), begins[0], end, cascade.most_rows));
 }
 
-// Rows that a level leaves out have seen none of its keys: what is joined of them is an empty state.
+// Sets lse to -infinity for all rows of a level, so that rows which the level leaves out are joined
+// as empty results: they see none of its keys. Level 0 sets the lse of both buffers.
 void empty_states(const attune_cascade& cascade, size_t level, char* workspace, void* stream) {
   const size_t from = level == 0 ? cascade.first_lse : cascade.next_lse;
   const int64_t rows = cascade.most_rows * cascade.last.num_heads_q;
@@ -203,13 +209,13 @@ attune_status attune_cascade_get(attune_context* context, const attune_problem* 
     check_count("num_levels", num_levels, kMostLevels);
     not_null(levels, "levels");
     auto made = std::make_unique<attune_cascade>();
-    // As the caller's header has the struct.
+    // The stride is the size of the struct in the caller's header.
     const auto* const bytes = reinterpret_cast<const char*>(levels);
     const auto level = [&](size_t i) {
       return reinterpret_cast<const attune_problem*>(bytes + i * levels->size);
     };
     std::vector<Problem> problems;
-    for (size_t i = 0; i < num_levels; ++i) {  // each stands where those before it say
+    for (size_t i = 0; i < num_levels; ++i) {  // the first one's size is the stride of all
       problems.push_back(problem_of(level(i)));
       if (level(i)->size != levels->size)
         refuse(fmt::format("{} has size {}; must be {}, as the first", level_name(i),
@@ -281,7 +287,7 @@ attune_status attune_cascade_run(const attune_cascade* cascade,
             reinterpret_cast<float*>(memory + (i == 0 ? known.first_lse : known.next_lse));
         operands.lse_head_stride = known.most_rows;
         operands.lse_batch_stride = known.most_rows * known.last.num_heads_q;
-        if (i != 1) empty_states(known, i, memory, stream);  // the first run of both
+        if (i != 1) empty_states(known, i, memory, stream);  // level 0 did it for 1
       }
       run_stage(known.levels[i], operands, memory, stream, level_name(i));
       if (i > 0) run_merge(known, i - 1, result, memory, stream);

@@ -35,7 +35,7 @@ constexpr attune_context_options kDefaultOptions{sizeof(attune_context_options),
                                                  nullptr,
                                                  0};
 
-constexpr size_t kMostFiles = 4096;  // in one list
+constexpr size_t kMostFiles = 4096;  // per list
 constexpr size_t kMostProblems = size_t{1} << 20;
 
 std::vector<std::filesystem::path> paths_of(const char* const* paths, size_t count,
@@ -99,7 +99,7 @@ void offer_folders(const attune_context_options& c) {
   offer_nvrtc_folders(folders);
 }
 
-// The caller's function, or standard error when the environment asks for it.
+// Returns the caller's log function, or one that writes to stderr if the environment asks for it.
 LogSink log_of(const attune_context_options& c, std::optional<LogLevel> from_environment) {
   if (c.log)
     return [log = c.log, user = c.log_user](LogLevel level, std::string_view message) {
@@ -113,7 +113,7 @@ LogSink log_of(const attune_context_options& c, std::optional<LogLevel> from_env
   return nullptr;
 }
 
-// Asked before the engine reads the stores, so that this message comes first.
+// Logs refused stores before the engine reads the stores, so that this message comes first.
 void say_refused_stores(const attune_context& context) {
   say_refused(context.named_stores, context.log ? Listener::kLog : Listener::kNone);
 }
@@ -158,7 +158,7 @@ attune_status attune_context_create(const attune_context_options* options,
 
 void attune_context_destroy(attune_context* context) {
   if (!context) return;
-  // In a child after fork nobody is left who would end a call that was under way.
+  // A child after fork must not wait: no thread is left that would end a call that was under way.
   if (context->owner == getpid()) {
     const std::unique_lock calls_have_ended(context->in_use);
   }
@@ -232,7 +232,7 @@ attune_status attune_prewarm(attune_context* context, const attune_problem* prob
     const ContextCall engine(context);
     if (num_problems > 0) not_null(problems, "problems");
     check_count("num_problems", num_problems, kMostProblems);
-    // An array: the elements' size is the stride, also for an older header.
+    // The stride of the array is the size of its elements, also for a caller with an older header.
     const char* at = reinterpret_cast<const char*>(problems);
     for (size_t i = 0; i < num_problems; ++i, at += problems->size)
       engine->plan(problem_of(reinterpret_cast<const attune_problem*>(at)));

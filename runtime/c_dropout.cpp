@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C functions that say what dropout keeps: the rate as kernels have it, and the mask on the host.
+// The C functions on dropout: the rate that kernels use, and the mask on the host.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ DropoutArgs args_of(float dropout) {
   return dropout_args(problem, nullptr);
 }
 
-// Extents of a mask whose product int64 holds, rows and keys that kernels count.
+// Checks that int64 holds the number of elements of a mask, and that kernels can count each extent.
 void check_extents(int64_t batch, int64_t num_heads, int64_t seqlen_q, int64_t seqlen_kv) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   int64_t elements = 1;

@@ -16,7 +16,7 @@ using namespace attune::c_api;
 
 namespace {
 
-// The first version of the struct, up to and with its last field.
+// Size of the first version of the struct: up to the end of its last field.
 constexpr size_t kPlanInfoSize = offsetof(attune_plan_info, shared_bytes) + sizeof(int64_t);
 
 const attune_block_map* map_in(const attune_operands* operands) {
@@ -81,7 +81,7 @@ AppendArgs append_of(const attune_operands* operands) {
   return args;
 }
 
-// Parts of the operands that an older header lacks are null.
+// Returns the pointer at this offset of the operands; null if the caller's older header lacks it.
 const void* part_at(const attune_operands& operands, size_t offset) {
   if (operands.size < offset + sizeof(void*)) return nullptr;
   return *reinterpret_cast<void* const*>(reinterpret_cast<const char*>(&operands) + offset);
@@ -92,8 +92,9 @@ bool has_score_features(const Problem& p) {
                      [&](const ScoreFeature* feature) { return feature->is_on(p); });
 }
 
-// What a plan does not read would be forgotten in silence. An empty `scores` says nothing, and captures of a program that is a mask in
-// other words are the caller's all the same.
+// Refuses parts of the operands that the plan does not read and would silently ignore. An empty
+// `scores` is fine. So are captures of a program that became a built-in mask: the caller cannot
+// know that the plan no longer reads them.
 void refuse_unread_parts(const attune_operands& operands, const Problem& asked, const Plan& plan) {
   const auto refuse_part = [&](const char* name, const char* of) {
     refuse(fmt::format("operands->{} is given, and the problem {}; must be NULL", name, of));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C functions on problems and operands, and the words of the C interface.
+// The C functions on problems and operands, and the names of statuses.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ static_assert(ATTUNE_CAUSAL_BOTTOM_RIGHT == static_cast<int>(Mask::kCausalBottom
 namespace c_api {
 namespace {
 
-// The first versions of the structs, up to and with their last field.
+// Sizes of the first versions of the structs: up to the end of their last field.
 constexpr size_t kProblemSize = offsetof(attune_problem, softmax_scale) + sizeof(float);
 constexpr size_t kOperandsSize = offsetof(attune_operands, lse_head_stride) + sizeof(int64_t);
 
@@ -95,7 +95,7 @@ constexpr attune_problem kDefaultProblem{.size = sizeof(attune_problem),
                                          .deterministic = 0,
                                          .kv_factors = ATTUNE_KV_FACTORS_HEADS};
 
-// Where attune_operands has the operand of a role; see tensor_of and factors_of.
+// Returns the member of attune_operands that holds the tensor of a role; see tensor_of.
 constexpr attune_tensor attune_operands::*tensor_in_c(Role role) {
   switch (role) {
     case Role::kQ:
@@ -108,7 +108,7 @@ constexpr attune_tensor attune_operands::*tensor_in_c(Role role) {
       return &attune_operands::o;
   }
 }
-// Where attune_gradient_operands has it.
+// The member of attune_gradient_operands that holds the tensor of a role.
 struct GradientInC {
   Role role;
   attune_tensor attune_gradient_operands::*tensor;
@@ -146,7 +146,7 @@ void read_gradients(const attune_gradient_operands* given, Operands* operands) {
   operands->dlse_head_stride = c.dlse_head_stride;
 }
 
-// Inlined, so that a run copies no operand twice.
+// Converts the caller's operands. It is inlined, so that a run copies no operand twice.
 inline Operands from_c(const attune_operands& c) {
   Operands operands;
   for (const Role role : {Role::kQ, Role::kK, Role::kV, Role::kO})
@@ -291,7 +291,8 @@ Problem problem_of(const attune_problem* given) {
   return p;
 }
 
-// A struct of an older header has no room for fields that came later: those of the problem must be as they are by default.
+// Refuses a parsed problem that a struct of an older header cannot hold: fields that came later
+// must have their defaults.
 void refuse_if_cut(const attune_problem& whole, size_t size, const Problem& parsed) {
   attune_problem cut = kDefaultProblem;
   std::memcpy(&cut, &whole, size);
@@ -299,7 +300,7 @@ void refuse_if_cut(const attune_problem& whole, size_t size, const Problem& pars
   bool same = false;
   try {
     same = to_text(problem_of(&cut)) == to_text(parsed);
-  } catch (const Error&) {  // of what is left
+  } catch (const Error&) {  // the rest alone may be invalid
   }
   if (!same)
     refuse(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See c_run_range.hpp.
+// NVTX ranges by the headers of NVTX 3. See c_run_range.hpp.
 #include "runtime/c_run_range.hpp"
 
 #if ATTUNE_NVTX
@@ -10,7 +10,7 @@
 namespace attune::c_api {
 namespace {
 
-// Null without a tool.
+// Returns the domain; null without a tool.
 nvtxDomainHandle_t domain() {
   static const nvtxDomainHandle_t instance = nvtxDomainCreateA("attune");
   return instance;
@@ -29,7 +29,7 @@ bool RunRange::begin(const attune_plan& plan) noexcept {
     range.message.ascii = plan.texts().label.c_str();
     nvtxDomainRangePushEx(domain(), &range);
     return true;
-  } catch (...) {  // no memory for the label: a run goes on without
+  } catch (...) {  // no memory for the label: the run goes on without a range
     return false;
   }
 }

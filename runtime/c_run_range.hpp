@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A range of NVTX around a run, in the domain "attune", for Nsight Systems and other tools. Without a tool it costs a branch; without NVTX's headers
-// at build time nothing.
+// An NVTX range around a run, in the domain "attune", for Nsight Systems and other tools. It costs
+// a branch without a tool, and nothing if NVTX's headers were missing at build time.
 #pragma once
 
 struct attune_plan;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See c_scores.hpp.
+// Conversions of score features and programs from and to C. See c_scores.hpp.
 #include "runtime/c_scores.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ static_assert(ATTUNE_CAPTURE_BOOL == static_cast<int>(CaptureType::kBool));
 static_assert(ATTUNE_MASK_MOD == static_cast<int>(score::Kind::kMask));
 static_assert(ATTUNE_SCALAR_FLOAT == static_cast<int>(score::Type::kFloat));
 
-// The registry's own object: an attune_program is a UserProgram by another name.
+// Returns the registry's own object: an attune_program is a UserProgram by another name.
 const attune_program* as_c(const UserProgram& program) {
   return reinterpret_cast<const attune_program*>(&program);
 }
@@ -26,7 +26,7 @@ ProgramDigest digest_of(const attune_program* program) {
   return program == nullptr ? ProgramDigest{} : of_c(program).digest;
 }
 
-// The array's entry of this name.
+// Returns the entry of this name, or null.
 template <class Named>
 const Named* by_name(const Named* all, size_t count, const std::string& name) {
   for (size_t i = 0; i < count; ++i)
@@ -34,7 +34,7 @@ const Named* by_name(const Named* all, size_t count, const std::string& name) {
   return nullptr;
 }
 
-// That each given one has a name which the plan knows.
+// Checks that each given entry has a name that the plan reads, and that no name is given twice.
 template <class Named, class Wanted>
 void check_names(const char* what, const Named* given, size_t count,
                  const std::vector<Wanted>& wanted) {
@@ -122,7 +122,7 @@ const attune_program* c_program(const ProgramDigest& digest, score::Kind kind, c
   return digest ? as_c(user_program(digest, kind, field)) : nullptr;
 }
 
-// Two programs, or a program and a feature, may read the same tensor by the same name, if both read it alike.
+// Two programs, or a program and a feature, may read one tensor by one name if both read it alike.
 void check_names_of_plan(const Plan& plan) {
   const auto& captures = plan.scores.captures;
   for (size_t i = 0; i < captures.size(); ++i)
@@ -144,7 +144,7 @@ void check_names_of_plan(const Plan& plan) {
                            score::type_name(scalars[i].type)));
 }
 
-// Captures or scalars of one call: those of two programs and of every other score feature.
+// The most captures or scalars of one call: those of two programs and of all other features.
 constexpr size_t kMostGiven = 4 * score::kMaxDeclared;
 
 ScoreOperands score_operands_of(const attune_score_operands* given, const attune_block_map* map,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Score features and programs in the C interface: the fields of attune_problem and attune_operands that speak of them. Used by
-// c_problem.cpp and c_plan.cpp.
+// Score features and programs in the C interface: their fields of attune_problem and
+// attune_operands. Used by c_problem.cpp and c_plan.cpp.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,7 +10,8 @@
 
 namespace attune::c_api {
 
-// A field that must be one of an enumeration's values, which are `first` to `last`.
+// Returns a field as an enumerator, or refuses it if it is not in `first` to `last`. `accepted`
+// names the enumerators in the message.
 template <class Value>
 Value checked(const char* field, int32_t value, int32_t first, int32_t last, const char* accepted) {
   if (value < first || value > last)
@@ -18,22 +19,24 @@ Value checked(const char* field, int32_t value, int32_t first, int32_t last, con
   return static_cast<Value>(value);
 }
 
-// A field that is 0 or 1.
+// Returns a field that must be 0 or 1.
 bool flag(const char* field, int32_t value);
 
 void read_scores(const attune_problem& c, Problem* p);
-// Fields of ops with a cache (c_append.cpp).
+// Reads the fields of ops with a cache (c_append.cpp).
 void read_append(const attune_problem& c, Problem* p);
-// Null for no program.
+// Returns the program of this digest; null for no program.
 const attune_program* c_program(const ProgramDigest& digest, score::Kind kind, const char* field);
-// Throws where one name of a plan stands for two things.
+// Throws if one name of a plan means two different captures or scalars.
 void check_names_of_plan(const Plan& plan);
-// Those of a plan's score features. Operands has a pointer to it. `map`: of plans with block_map. `has_others`: captures and scalars
-// that the plan does not read are passed over, else refused.
+// Returns the captures and scalars of a plan's score features, to which Operands has a pointer.
+// `map`: for plans with block_map. `has_others`: captures and scalars that the plan does not read
+// are ignored; otherwise they are refused.
 ScoreOperands score_operands_of(const attune_score_operands* given, const attune_block_map* map,
                                 const Plan& plan, bool has_others = false);
-// A call's map as the plan reads it, and what is refused of one: that it is missing, given in vain, or does not fit (c_block_map.cpp).
+// Returns a call's map as the plan reads it (c_block_map.cpp).
 CaptureView map_view(const attune_block_map& map);
+// Refuses a map that is missing, not needed, or too small for the call (c_block_map.cpp).
 void check_map(const attune_block_map* map, const Problem& asked,
                const attune_score_operands* scores);
 

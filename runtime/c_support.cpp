@@ -8,11 +8,12 @@
 
 namespace {
 
-// The calling thread's sentence; see attune_last_error. A plain array: a failure may be told where
-// memory is gone, and a thread's first string would register a destructor, which allocates.
+// The calling thread's sentence; see attune_last_error. It is a plain array because memory may be
+// exhausted when an error is reported, and a thread's first std::string would register a
+// destructor, which allocates.
 thread_local constinit char last_error[4096] = {};
 
-// Cuts between characters of UTF-8.
+// Keeps as much as there is room for, cut between characters of UTF-8.
 void keep_as_last_error(const char* message) noexcept {
   constexpr size_t kRoom = sizeof last_error - 1;
   size_t length = strnlen(message, kRoom + 1);

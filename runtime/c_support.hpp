@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the C functions share: the handles, exceptions to statuses, structs of older and newer
-// headers. Used by c_*.cpp only.
+// Shared by the C functions (c_*.cpp only): handles, the translation of exceptions to statuses, and
+// structs of older and newer headers.
 #pragma once
 
 #include <unistd.h>
@@ -22,7 +22,7 @@
 struct attune_context {
   std::unique_ptr<attune::Engine> engine;
   std::string device;
-  attune::LogSink log;  // of the calls on this context
+  attune::LogSink log;  // for calls on this context
   std::vector<std::filesystem::path> named_stores;
   std::shared_mutex in_use;
   const pid_t owner = getpid();
@@ -40,7 +40,7 @@ struct attune_plan {
     std::string kernel_template, arch, config, explanation;
     std::string label;  // "prefill_sm90 op=attention,.."
   };
-  const Texts& texts() const;  // made at the first question
+  const Texts& texts() const;  // made at the first call
 
  private:
   attune::MadeOnce<Texts> texts_;
@@ -51,7 +51,7 @@ namespace attune::c_api {
 attune_status fail(ErrorCode code, const char* message) noexcept;
 attune_status fail_with_current_exception() noexcept;
 
-// Runs `body`; what it throws becomes a status and this thread's last error.
+// Runs `body`. An exception becomes the status and this thread's last error.
 template <class Body>
 attune_status guarded(Body&& body) noexcept {
   try {
@@ -64,7 +64,7 @@ attune_status guarded(Body&& body) noexcept {
 
 [[noreturn]] void refuse(const std::string& sentence);
 [[noreturn]] void refuse_null(const char* argument);
-// Refuses a count above `most`: no list is read behind a count that may be garbage.
+// Refuses a count above `most`, so that no list is read whose count may be garbage.
 void check_count(const char* argument, size_t count, size_t most);
 [[noreturn]] void refuse_size(const char* argument, size_t size, size_t smallest, const char* init);
 
@@ -75,7 +75,7 @@ T& not_null(T* pointer, const char* argument) {
   return *pointer;
 }
 
-// One call on a context: what it logs goes to the context's own function, and destroying the
+// One call on a context. Its messages go to the context's own log function, and destroying the
 // context waits for its end.
 class ContextCall {
  public:
@@ -91,12 +91,12 @@ class ContextCall {
 
 bool all_zero(const void* bytes, size_t count);
 
-// No struct of this interface will be larger: a size beyond it is a field that was never set.
+// No struct of this interface will be larger. A larger size was never set.
 inline constexpr size_t kLargestStruct = 65536;
 
-// A caller's struct as this library knows it: fields that an older header lacks come from
-// `defaults`; fields of a newer header must be zero. `smallest`: size of the first version of the
-// struct.
+// Returns a caller's struct as this library knows it. Fields that an older header lacks come from
+// `defaults`; fields that only a newer header has must be zero. `smallest` is the size of the first
+// version of the struct.
 template <class T>
 T read_struct(const T* given, const char* argument, const T& defaults, size_t smallest,
               const char* init) {
@@ -113,8 +113,8 @@ T read_struct(const T* given, const char* argument, const T& defaults, size_t sm
   return known;
 }
 
-// The inverse: fills what the caller has room for. A newer header's further fields become zero.
-// Nothing is written where there is no room for the size itself, or where no struct is so large.
+// The inverse: fills as much as the caller has room for. Fields that only a newer header has become
+// zero. Nothing is written if there is no room for the size itself, or if no struct is so large.
 template <class T>
 void write_struct(const T& value, T* to, size_t size) {
   if (size < sizeof(size_t) || size > kLargestStruct) return;
@@ -123,7 +123,7 @@ void write_struct(const T& value, T* to, size_t size) {
   to->size = size;
 }
 
-// Clears what is to be filled; throws where there is none, and for sizes that no version has.
+// Clears a struct that is to be filled. Throws if it is null, and for sizes that no version has.
 template <class T>
 void clear_struct(T* to, const char* argument, size_t size, size_t smallest, const char* init) {
   if (size < smallest || size > kLargestStruct) refuse_size(argument, size, smallest, init);
@@ -131,7 +131,7 @@ void clear_struct(T* to, const char* argument, size_t size, size_t smallest, con
 }
 
 Problem problem_of(const attune_problem* problem);
-attune_problem c_problem(const Problem& problem);  // its inverse
+attune_problem c_problem(const Problem& problem);  // the inverse
 Operands operands_of(const attune_operands* operands);
 inline OperandView view_of(const attune_tensor& x) {
   return {x.data, x.batch_stride, x.row_stride, x.head_stride};
@@ -139,7 +139,7 @@ inline OperandView view_of(const attune_tensor& x) {
 inline attune_tensor tensor_of_view(const OperandView& x) {
   return {x.data, x.batch_stride, x.row_stride, x.head_stride};
 }
-// Of op append_kv: its struct, whose size is checked, and the tensors there.
+// For op append_kv: returns its struct after a check of the size, and reads the struct's tensors.
 attune_append_operands read_append_operands(const attune_append_operands* append);
 void read_append_tensors(const attune_append_operands* append, Operands* operands);
 

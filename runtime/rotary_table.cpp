@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See rotary_table.hpp.
+// Frequencies and tables of rotary embeddings. See rotary_table.hpp.
 #include "runtime/rotary_table.hpp"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ bool needs_context(RotaryScaling scaling) {
   return scaling == RotaryScaling::kLlama3 || scaling == RotaryScaling::kYarn;
 }
 
-// Waves that the first context holds often stay, those that it does not hold whole become longer.
+// Keeps waves that fit often into the original context, and stretches those that do not fit once.
 float llama3_frequency(const Rotary& rotary, float plain) {
   const auto context = static_cast<float>(rotary.original_max_position);
   const float wave = kTwoPi / plain;
@@ -40,7 +40,7 @@ float llama3_frequency(const Rotary& rotary, float plain) {
   return (1 - part) * plain / rotary.factor + part * plain;
 }
 
-// The pair whose wave turns so often in the first context.
+// Returns the pair of columns whose wave turns `turns` times in the original context.
 double yarn_pair(const Rotary& rotary, double turns) {
   const double context = rotary.original_max_position;
   return rotary.dim * std::log(context / (turns * 2 * 3.14159265358979323846)) /

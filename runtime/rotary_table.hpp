@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Angles of rotary embeddings as transformers makes them (modeling_rope_utils): frequencies and angles are rounded to fp32, because models were
-// trained with that rounding.
+// Angles of rotary embeddings as transformers makes them (modeling_rope_utils). Frequencies and angles
+// are rounded to fp32, because models were trained with that rounding.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,16 @@ struct Rotary {
   float beta_fast = 32, beta_slow = 1;
   float mscale = 0, mscale_all_dim = 0, attention_factor = 0;
   int original_max_position = 0;
-  std::vector<float> frequencies{};  // where they are not to follow from base and scaling
+  std::vector<float> frequencies{};  // given instead of those of base and scaling; or empty
 };
 
-// Throws kInvalidArgument.
+// Throws kInvalidArgument if a field is out of range.
 void check_rotary(const Rotary& rotary);
-// Of each pair of columns, in radians a position.
+// Returns the frequency of each pair of columns, in radians per position.
 std::vector<float> rotary_frequencies(const Rotary& rotary);
-// What cosines and sines are multiplied by.
+// Returns the factor of cosines and sines.
 float rotary_magnitude(const Rotary& rotary);
-// [num_positions, dim / 2] each.
+// Writes cos and sin, each [num_positions, dim / 2].
 void rotary_table(const Rotary& rotary, int64_t first_position, int64_t num_positions, float* cos,
                   float* sin);
 
