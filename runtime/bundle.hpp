@@ -12,8 +12,8 @@
 //      "median_us": 101.2, "default_us": 120.9, "why": "…", …}]}],
 //   "programs": [{"digest": "…", "gives": "mask", "text": "return …;"}]}
 //
-// "programs": the texts of the callers' programs that problems name, where there are any; images run without them.
-// Winners of a CPU say with how many "threads" they were measured.
+// "programs": the texts of the callers' programs that problems name, where there are any; images
+// run without them. Winners of a CPU say with how many "threads" they were measured.
 #pragma once
 
 #include <cstdint>
@@ -67,10 +67,10 @@ void write_bundle_file(const std::filesystem::path& file, const std::vector<Bund
 // thread-safe.
 class Bundle {
  public:
-  // Throws kIo when it is missing, cut off or damaged, when the manifest cannot be read, or could have been written by others than this
-  // user and root, since images are code; kInvalidArgument when it is malformed or of a newer
-  // version; kUnsupported when images are packed and libzstd is not here.
-  // A folder, or a bundle of one file.
+  // Throws kIo when it is missing, cut off or damaged, when the manifest cannot be read, or could
+  // have been written by others than this user and root, since images are code; kInvalidArgument
+  // when it is malformed or of a newer version; kUnsupported when images are packed and libzstd is
+  // not here. A folder, or a bundle of one file.
   static Bundle open(const std::filesystem::path& folder);
   // A bundle of one file whose bytes the caller holds, unchanged, as long as this and what it gave.
   static Bundle open_memory(std::string_view bytes);

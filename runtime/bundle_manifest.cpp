@@ -160,7 +160,8 @@ Json programs_json(const std::vector<ManifestEntry>& entries) {
   return list;
 }
 
-// Earlier bundles have none. One that is not what its digest says takes no kernel along: images need no text.
+// Earlier bundles have none. One that is not what its digest says takes no kernel along: images
+// need no text.
 void adopt_programs(const JsonValue& manifest, const std::string& path) {
   if (!manifest.contains("programs")) return;
   for (const JsonValue& json : json_list(manifest, "programs")) try {

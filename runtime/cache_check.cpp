@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See cache_check.hpp. Numbers that stand in device memory no host sees: kernels cut them to what the plan was made for.
+// Checks of cache operands; see cache_check.hpp. The host does not see numbers in device memory:
+// kernels clamp them to the limits of the plan.
 #include "runtime/cache_check.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +19,8 @@ namespace {
   throw Error(ErrorCode::kInvalidArgument, sentence);
 }
 
-// `wanted`: the problem has a place for it; `needed`: it must come.
+// Checks the address of a list. `wanted`: the problem may have this list; `needed`: it must have
+// it.
 void check_list(const char* name, const int* data, bool wanted, bool needed, const char* why) {
   if (data != nullptr && !wanted) refuse(fmt::format("{} is given; must be NULL: {}", name, why));
   if (data == nullptr && needed)
@@ -29,7 +31,8 @@ void check_list(const char* name, const int* data, bool wanted, bool needed, con
                        static_cast<const void*>(data)));
 }
 
-// Pages, slots or rows of packed keys that a call's cache has. Kernels count them in an int.
+// Returns the number of pages, slots or rows of packed keys in a call's cache. Kernels count in an
+// int.
 int64_t pages_of_call(const Problem& p, const CacheArgs& cache) {
   const int64_t pages = cache.num_pages > 0 ? cache.num_pages : pages_of_cache(p);
   if (pages > INT32_MAX)
@@ -104,7 +107,7 @@ void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of
        {std::pair{"append.positions", append.positions}, {"append.row_slots", append.row_slots}})
     if (reinterpret_cast<uintptr_t>(list) % bytes != 0)
       refuse(fmt::format("{} is at address {}; must be aligned to {} bytes", name, list, bytes));
-  // Rows end to end may stand ahead of the first request and behind the last.
+  // Packed rows may have rows before the first request and after the last.
   const bool has_begins = p.packed_q && cache.q_begins != nullptr;
   if (append.num_rows < 0 || (!has_begins && append.num_rows > p.batch * p.seqlen_q))
     refuse(fmt::format("append.num_rows is {}; must be 0 to {}, batch * seqlen_q", append.num_rows,
@@ -123,7 +126,7 @@ void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of
     refuse(
         "append.row_slots is given with rotary, without append.positions and cache.kv_lengths; "
         "give one of them, because angles follow from positions");
-  // Places of rows say all; requests are looked for only where angles follow from lengths.
+  // row_slots has all places. Kernels look for requests only if angles follow from lengths.
   if (cache.page_table != nullptr || cache.slots != nullptr)
     refuse(
         "append.row_slots is given with cache.page_table or cache.slots; give only one of "

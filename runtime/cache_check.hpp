@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call of the op attention_kvcache must say of its cache, in sentences.
+// Checks the cache operands of calls of op attention_kvcache and append_kv.
 #pragma once
 
 #include "generator/core/problem.hpp"
@@ -9,15 +9,17 @@
 
 namespace attune {
 
-// Throws kInvalidArgument. `given` may be null: then nothing is given.
+// All functions throw kInvalidArgument. `given` is null if the call has no cache operands.
 void check_cache(const Problem& problem, const CacheArgs* given);
-// Strides from page to page, where the problem's cache has one page and the call's has more: the plan's rules leave them free.
+// Checks the strides from page to page if the problem's cache has one page and the call's has more:
+// the plan's rules leave them free.
 void check_pages_of_call(const Problem& problem, const Operands& operands);
-// That v is where k is, of problems that say so.
+// Checks that v has the memory of k, for problems with v_in_k.
 void check_v_in_k(const Problem& problem, const Operands& operands);
-// Of calls of the op append_kv, likewise.
+// Checks a call of op append_kv. `of_rows` is null if the call has no append operands.
 void check_append(const Problem& problem, const CacheArgs* given, const AppendArgs* of_rows);
-// Of caches of 8 bits: with kv_factors heads kernels read one factor for the tensor or one for each head. Throws likewise.
+// Checks the factors of an 8-bit cache: with kv_factors heads, kernels read one factor for the
+// tensor or one per head.
 void check_cache_factors(const Problem& problem, const Operands& operands);
 
 }  // namespace attune

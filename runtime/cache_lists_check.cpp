@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See cache_lists_check.hpp.
+// Checks of a cache's lists; see cache_lists_check.hpp.
 #include "runtime/cache_lists_check.hpp"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ class ListsCheck {
     lengths_ = cache_.kv_lengths == nullptr ? std::vector<int64_t>(batch, problem_.seqlen_kv)
                                             : numbers(cache_.kv_lengths, problem_.batch, 4);
     const bool needs_angles = problem_.rotary != ScoreTensor::kNone && append_.positions == nullptr;
-    // Beside places of rows the cache's room is no request's.
+    // With row_slots, keys may be anywhere, so the room of one request does not limit lengths.
     const int64_t room =
         append_.row_slots == nullptr ? problem_.seqlen_kv : std::numeric_limits<int>::max();
     const int64_t most = needs_angles && append_.num_positions > 0
@@ -85,14 +85,15 @@ class ListsCheck {
     return found;
   }
 
-  // Where lengths say how many of its keys a request has, begins may stand further apart than the most of one.
+  // Checks that each request's keys are within the packed keys. If lengths are given, begins may be
+  // further apart than the largest number of keys.
   void check_keys(const std::vector<int64_t>& begins) const {
     for (size_t i = 0; i + 1 < begins.size() && cache_.kv_lengths != nullptr; ++i)
       check("cache.kv_begins", i, begins[i], 0, cache_.num_pages - lengths_[i],
             "where the last of its keys is the last there is");
   }
 
-  // Positions and places of rows, where a call names them.
+  // Checks positions and places of rows, if the call has these lists.
   void check_rows(const std::vector<int64_t>& q_begins) const {
     const int64_t first = q_begins.empty() ? 0 : q_begins[0];
     int64_t rows =
@@ -118,7 +119,7 @@ class ListsCheck {
            "the last place");
   }
 
-  // Pages of the keys that a request has, or of its new rows.
+  // Checks the pages of a request's keys, or of its new rows in op append_kv.
   void check_pages(size_t request, int64_t rows) const {
     const int64_t length = lengths_[request], page = problem_.page_size;
     const int64_t first = appends_ ? std::max<int64_t>(0, length - rows) / page : 0;
@@ -165,7 +166,7 @@ void check_host_ids(const Problem& p, const CacheArgs& cache) {
     const int number = static_cast<int>(i);
     const DecodeRequest made = p.packed_q ? decode_request<true, false>(lengths, given, number)
                                           : decode_request<false, false>(lengths, given, number);
-    // Pages ahead of all windows may have been given to other requests.
+    // Pages before all windows may already belong to other requests.
     const int64_t first =
         p.window_left < 0 ? 0 : std::max<int64_t>(0, made.position(0) - p.window_left);
     if (made.rows <= 0 || first >= made.length) continue;

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks what stands in the lists of a call over a cache, which kernels alone read: ids where the host sees them, and all on the host
-// where $ATTUNE_CHECK_WORKSPACE is 1.
+// Checks the lists of a call over a cache, which otherwise only kernels read. Ids are checked if
+// the host can read them, all lists if $ATTUNE_CHECK_WORKSPACE is 1.
 #pragma once
 
 #include "runtime/plan.hpp"
 
 namespace attune {
 
-// Waits for the device. Throws kInvalidArgument with the first length, page, slot, place or position that kernels would cut, take for
-// another or leave out.
+// Waits for the device. Throws kInvalidArgument with the first length, page, slot, place or
+// position that kernels would clamp, replace by another or skip.
 void check_cache_lists(const Plan& plan, const Operands& operands);
 
-// Checks the pages and slots of the keys that rows of op attention_kvcache may see, in lists that stand in the host's memory. Throws
-// kInvalidArgument with the first that the cache does not have, which kernels would take for 0. Allocates nothing else.
+// Checks the pages and slots of the keys that rows of op attention_kvcache may see, in lists in
+// host memory. Throws kInvalidArgument with the first id that the cache does not have; kernels
+// would read it as 0. Allocates nothing unless it throws.
 void check_host_ids(const Problem& problem, const CacheArgs& cache);
 
 }  // namespace attune

@@ -18,8 +18,9 @@
 namespace attune {
 namespace {
 
-// Programs stand in a problem's text by their digests alone, so they come with it. Written by hand: an
-// object of nlohmann's allocates in its destructor, which ends a process whose memory is gone.
+// Returns the line of a problem. The problem's text names programs only by their digests, so the
+// line has their texts too. It is written by hand: a JSON object of nlohmann allocates in its
+// destructor, which ends a process whose memory is exhausted.
 std::string line_of(const Problem& problem, const std::string& text) {
   const auto quoted = [](const std::string& value) {
     return to_json_text(nlohmann::json(value), -1, JsonLetters::kAscii);
@@ -39,7 +40,7 @@ std::string append(const std::filesystem::path& path, std::string_view line) {
   std::string why;
   const FileDescriptor file = open_regular(path, O_WRONLY | O_APPEND | O_CREAT, &why, 0644);
   if (!file) return why;
-  while (!line.empty()) {  // more than once only where the disk is full: then errno says so
+  while (!line.empty()) {  // a second time only if the disk is full; errno then says so
     const ssize_t written = ::write(file.get(), line.data(), line.size());
     if (written < 0 && errno != EINTR) return std::strerror(errno);
     if (written > 0) line.remove_prefix(static_cast<size_t>(written));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device: where kernels run, as the engine and the tuner see it. cuda/ implements it over the
-// dlopen'd driver, cpu/ over the thread pool and the loader of host objects; tests implement a fake. A Device
-// is used by any number of threads.
+// Device: a GPU or CPU that runs kernels, as the engine and the tuner see it. cuda/ implements it
+// over the driver, which is opened by dlopen, cpu/ over the thread pool and the loader of host
+// objects; tests implement a fake. Any number of threads may use a Device.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@
 
 namespace attune {
 
-// A stream of the device: CUstream on CUDA; ignored on the CPU, where run returns when the work is
+// A stream of the device: CUstream on CUDA. The CPU ignores it: there run returns when the work is
 // done.
 using StreamHandle = void*;
 
-// An image loaded once into a device. Immutable, thread-safe, unloads on destruction.
+// An image that is loaded into a device. Immutable and thread-safe; the destructor unloads it.
 class LoadedKernel {
  public:
   virtual ~LoadedKernel() = default;
   virtual const ImageInfo& info() const = 0;  // CUDA: as the driver reports it
-  // Enqueues all steps of the plan, whose structure is the one that was loaded, and sets
-  // args.num_tiles for each. Never allocates, compiles, locks or synchronises; safe in CUDA-graph
-  // capture.
+  // Enqueues all steps of the plan and sets args.num_tiles for each. The plan must have the
+  // structure with which the image was loaded. Never allocates, compiles, locks or synchronises;
+  // safe in the capture of a CUDA graph.
   virtual void launch(const LaunchPlan& plan, KernelArguments& args, StreamHandle stream) const = 0;
 };
 
@@ -37,43 +37,43 @@ class Device {
   virtual Target target() const = 0;
   virtual const DeviceIdentity& identity() const = 0;
   virtual const DeviceFacts& facts() const = 0;
-  // Names the piece of this machine, whatever the process calls it: "cpu", "gpu 0000:3b:00.0".
-  // Those that share it disturb each other's timings; slices of one GPU share its clocks.
+  // Returns a name of the hardware that is the same in all processes: "cpu", "gpu 0000:3b:00.0".
+  // Devices that share it disturb each other's timings; slices of one GPU share its clocks.
   virtual std::string hardware() const = 0;
-  // Archs that images may be made for here, best first: {"sm_90a", "sm_90"} on an H200, {"sm_89",
-  // "sm_86", "sm_80"} on an L4 (machine code runs on later minor versions of the same major one
-  // only).
+  // Returns the archs whose images run here, best first: {"sm_90a", "sm_90"} on an H200, {"sm_89",
+  // "sm_86", "sm_80"} on an L4. Machine code runs only on later minor versions of its major
+  // version.
   virtual std::vector<Arch> archs() const = 0;
   virtual int ordinal() const { return -1; }  // N of cuda:N; -1 where devices have no numbers
-  // Throws kCompile when there is no compiler (its message says how to get one). Opens it on first
-  // use.
+  // Returns the compiler, which it opens on first use. Throws kCompile if there is none; the
+  // message says how to get one.
   virtual const Compiler& compiler() const = 0;
-  // `structure` says which kernels of the image are called and what each takes, `spec` the element
-  // types of operands. Neither depends on the shape, so a loaded kernel serves all shapes. Throws
-  // kDriver or kInvalidArgument when the image is not for this device. The kernel keeps alive what
-  // it needs of the device.
+  // Loads an image. `structure` says which kernels of the image are called with which arguments,
+  // `spec` the element types of operands. Neither depends on the shape, so a loaded kernel serves
+  // all shapes. Throws kDriver or kInvalidArgument if the image is not for this device. The kernel
+  // keeps the parts of the device alive that it needs.
   virtual std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec& spec,
                                              const LaunchStructure& structure) const = 0;
 
-  // Plain memory and time, for the tuner, bench and check; the runtime's own calls use the caller's
+  // Memory and timing, for the tuner, bench and check. The runtime itself uses only the caller's
   // memory.
   virtual void* allocate(int64_t bytes) const = 0;  // throws kOutOfMemory
   virtual void release(void* memory) const noexcept = 0;
   virtual void copy_to_device(void* to, const void* from, int64_t bytes) const = 0;
   virtual void copy_to_host(void* to, const void* from, int64_t bytes) const = 0;
   virtual void fill(void* memory, int byte, int64_t bytes, StreamHandle stream) const = 0;
-  // Enqueued as a launch is; safe in CUDA-graph capture.
+  // Enqueues the fill like a launch; safe in the capture of a CUDA graph.
   virtual void fill_floats(float* memory, float value, int64_t count,
                            StreamHandle stream) const = 0;
-  virtual void synchronize() const = 0;  // throws kDriver when a launch has failed
-  // Whether `stream` records into a CUDA graph now: nothing may wait for the device then.
+  virtual void synchronize() const = 0;  // throws kDriver if a launch failed
+  // True if `stream` is recording into a CUDA graph: then nothing may wait for the device.
   virtual bool capturing(StreamHandle) const { return false; }
   virtual int sm_clock_mhz() const = 0;  // 0 = cannot be read
-  // identity().conditions, with what only a library that takes time to open knows: not for the way
-  // to a launch.
+  // Returns identity().conditions and values that only a library knows which takes time to open.
+  // Not to be called before a launch.
   virtual Conditions conditions() const { return identity().conditions; }
-  // Elapsed microseconds of `launches` calls of fn, by device events (CUDA) or a monotonic clock
-  // (CPU).
+  // Returns the elapsed microseconds of `launches` calls of fn, by device events (CUDA) or a
+  // monotonic clock (CPU).
   virtual double time_us(int launches, const std::function<void(int)>& fn) const = 0;
 };
 

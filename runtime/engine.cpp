@@ -59,8 +59,9 @@ std::string unsupported_text(Op op, const std::vector<Refusal>& refusals) {
   return text;
 }
 
-// A tuned kernel that cannot be had, or a compiler or driver that fails, is worth a line in the
-// log; a layout that a kernel does not take, or a default config without an image, is not.
+// True if a choice that failed deserves a line in the log: a tuned kernel that is not available, or
+// a compiler or driver that fails. A layout that a kernel does not take, or a default config
+// without an image, does not.
 bool worth_a_warning(const Choice& choice, ErrorCode code) {
   return code == ErrorCode::kCompile || code == ErrorCode::kDriver ||
          (code == ErrorCode::kWouldCompile && choice.winner);
@@ -98,18 +99,18 @@ struct Engine::Impl {
   ImageSource images;
   Capture capture;
   PlanCache plans;
-  const Serving plain;  // of a spec without features: the templates made for this device
+  const Serving plain;  // for a spec without features: the templates made for this device
   const LadderRules rules;
   std::mutex mutex;  // winners, warnings
   std::mutex tuning;
   std::mutex reloading;
   WinnerTable winners;
-  std::optional<PinFile> pins;  // where options.pin names a file: all that winners came from
-  std::vector<std::string> opening_warnings;  // of bundles
-  std::vector<std::string> warnings;          // those, and of reading stores
+  std::optional<PinFile> pins;  // if options.pin names a file: the only source of winners
+  std::vector<std::string> opening_warnings;  // from bundles
+  std::vector<std::string> warnings;          // from bundles and from reading stores
 };
 
-// What serves it here, be it the reference alone. Throws when nothing does.
+// Returns the templates that serve a spec here, if only the reference. Throws if none does.
 Serving Engine::Impl::serving_of(const KernelSpec& spec) const {
   Serving found = serving(spec, device->archs());
   if (!found.best())
@@ -117,14 +118,15 @@ Serving Engine::Impl::serving_of(const KernelSpec& spec) const {
   return found;
 }
 
-// Templates of the problem's op and made for this device that refuse it.
+// Adds to the plan the templates for this op and device that refuse the problem, with reasons.
 void Engine::Impl::note_refusals(const Serving& serving, Plan* plan) const {
   for (const auto& [kernel_template, reason] : serving.refusals)
     if (kernel_template->serves().op == plan->problem.op && !plain.refusal_of(*kernel_template))
       plan->passed_over.push_back(fmt::format("{}: {}", kernel_template->name(), reason));
 }
 
-// Reading a family may find damaged rows, which every later plan then tells of.
+// Returns the winners of a spec's family. Reading them may find damaged rows; each later plan then
+// has these warnings.
 std::shared_ptr<const WinnerTable::Rows> Engine::Impl::winners_of(const KernelSpec& spec) {
   const std::lock_guard lock(mutex);
   const WarningCollector found;
@@ -140,8 +142,8 @@ Ladder Engine::Impl::ladder(const Problem& asked, const Serving& serving) {
   return climb(asked, serving, *rows, device->identity(), rules);
 }
 
-// Asks the tuner when neither this shape nor its bucket was tuned. One tune at a time; whoever
-// waited looks again.
+// Asks the tuner if neither this shape nor its bucket was tuned. One thread tunes at a time; a
+// thread that waited climbs the ladder again first.
 void Engine::Impl::tune(const Problem& asked, const Serving& serving) {
   const std::lock_guard one(tuning);
   const Ladder known = ladder(asked, serving);
@@ -163,8 +165,8 @@ void Engine::Impl::take(CachedKernel kernel, Plan* plan) {
       plan->warnings.push_back(std::move(text));
 }
 
-// The first choice that the layout suits and, unless kernels are left alone, whose kernel can be
-// had.
+// Returns a plan of the first choice that suits the layout and, unless `kernels` is kLeave, whose
+// kernel is available.
 Plan Engine::Impl::first_plan(const Problem& asked,
                               const std::optional<std::string>& no_tensor_maps, Kernels kernels) {
   const Problem problem = canonical(asked);
@@ -211,7 +213,8 @@ Plan Engine::Impl::first_plan(const Problem& asked,
                                            : tune_advice(asked, options, images.stores())));
 }
 
-// Ranks with equal pins may still run different kernels for problems that no pin names. "" where there is no pin file, or one names it.
+// Returns a warning if there is a pin file that does not name the problem; else "". Ranks with
+// equal pins may run different kernels for such problems.
 std::string Engine::Impl::unpinned_text(const Plan& plan) const {
   if (options.pin.empty() || plan.rung == Rung::kPinned || useful_flops(plan.problem) <= 0)
     return "";
@@ -219,7 +222,8 @@ std::string Engine::Impl::unpinned_text(const Plan& plan) const {
                      options.pin.string(), to_text(plan.problem), rung_name(plan.rung));
 }
 
-// Once for each key, since a plan is made once. Ops that are bound by memory are seldom tuned.
+// Logs the rung of a plan, once per key, since a plan is made once. Ops that are bound by memory
+// are not reported: they are seldom tuned.
 void Engine::Impl::tell_of_rung(const Problem& asked, const Plan& plan) const {
   const bool bound_by_memory = useful_flops(plan.problem) <= 0;
   if (bound_by_memory || plan.rung <= Rung::kExact) return;
@@ -244,7 +248,8 @@ Engine::~Engine() = default;
 
 const Device& Engine::device() const { return *impl_->device; }
 
-// Kept under the canonical problem and, so that the next call only looks up, as it was asked.
+// A plan is kept under its canonical problem, and also as it was asked, so that the next call only
+// looks up.
 std::shared_ptr<const Plan> Engine::plan(const Problem& asked, const Operands* layout) {
   std::optional<std::string> no_tensor_maps;
   if (layout) no_tensor_maps = tensor_map_refusal(operands_of(asked), *layout);
@@ -310,7 +315,7 @@ std::vector<std::pair<std::string, std::optional<std::string>>> Engine::check(
   return answers;
 }
 
-// One at a time: what was read first must not replace what was read after it.
+// One thread reads at a time: older contents must not replace newer ones.
 void Engine::reload() {
   const std::lock_guard one(impl_->reloading);
   const WarningCollector warnings;

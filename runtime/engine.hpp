@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine: Problem -> Plan. It owns the winners of this device (read once from the stores), the
-// images loaded so far and the ladder: pinned -> exact -> same bucket -> nearest tuned shape ->
-// default config -> reference kernel. attune.h is a thin skin over it; the tuner uses it to bench,
-// check and explain.
+// Engine: makes a Plan for a Problem. It owns the winners of this device (read once from the
+// stores), the images loaded so far and the ladder: pinned -> exact -> same bucket -> nearest tuned
+// shape -> default config -> reference kernel. attune.h is a thin layer over it; the tuner uses it
+// to bench, check and explain.
 #pragma once
 
 #include <array>
@@ -28,29 +28,31 @@ class Engine {
   ~Engine();
 
   const Device& device() const;
-  // Cached by canonical problem (generator/core/visibility.hpp), EngineOptions::max_plans of them;
-  // compiles and loads at most once per kernel, also when 16 threads ask at once. `layout`: the
-  // operands of the coming calls, when they are not contiguous; templates whose loads cannot take
-  // those strides are passed over. Throws kNotTuned (strict), kWouldCompile (no_jit), kUnsupported
-  // with every template's reason, ...
+  // Returns the plan for a problem. Plans are cached by canonical problem
+  // (generator/core/visibility.hpp), up to EngineOptions::max_plans. Each kernel is compiled and
+  // loaded at most once, even if many threads ask at once. `layout`: the operands of the coming
+  // calls, if they are not contiguous; templates that cannot load these strides are passed over.
+  // Throws kNotTuned (strict), kWouldCompile (no_jit), kUnsupported with each template's reason,
+  // and errors of the compiler and the driver.
   std::shared_ptr<const Plan> plan(const Problem& problem, const Operands* layout = nullptr);
-  // A plan for a config chosen by the caller, for the problem in the form given, outside the
-  // ladder; not cached.
+  // Returns a plan with the caller's template and config, without the ladder. The problem is taken
+  // as given, not in its canonical form. Not cached.
   std::shared_ptr<const Plan> plan_with(const Problem& problem,
                                         const KernelTemplate& kernel_template,
                                         const Config& config);
-  // Ladder only: which config and why, whether or not its kernel can be had. Plan::kernel is null.
+  // Climbs the ladder only: says which config and why, whether or not its kernel is available.
+  // Plan::kernel is null.
   Plan choose(const Problem& problem, const Operands* layout = nullptr) const;
-  // What plan would give or throw here, found without compiling: Plan::kernel is null when it would
+  // Returns or throws what plan would, without compiling. Plan::kernel is null if the kernel would
   // be compiled.
   Plan foresee(const Problem& problem, const Operands* layout = nullptr) const;
-  // Per template: nullopt = serves, else the reason.
+  // Returns for each template nullopt if it serves the problem, else the reason.
   std::vector<std::pair<std::string, std::optional<std::string>>> check(
       const Problem& problem) const;
   void reload();  // reads the stores, or the pin file, again
-  // SHA-256 of what this engine chooses from: the pin file's, or that of the pins that its stores
-  // and bundles amount to on this device. Engines of one version whose digests are equal choose
-  // alike.
+  // Returns the SHA-256 of what this engine chooses from: its pin file, or the pins that follow
+  // from its stores and bundles for this device. Engines of one version with equal digests choose
+  // the same kernels.
   std::array<uint8_t, 32> pin_digest() const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EngineOptions: what a program chooses when it opens an Engine. options.hpp reads them from the
+// EngineOptions: the choices of a program that opens an Engine. options.hpp reads them from the
 // environment.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace attune {
 
-// A low layer's view of live tuning (policy tune_on_miss); the tuner implements it.
+// Live tuning (policy tune_on_miss), as this layer sees it. The tuner implements it.
 class ConfigSource {
  public:
   virtual ~ConfigSource() = default;
@@ -23,24 +23,25 @@ class ConfigSource {
 };
 
 struct EngineOptions {
-  std::string target;  // as open_device was given it, for what messages advise; empty = auto
+  std::string target;  // the argument of open_device, for advice in messages; empty = auto
   std::filesystem::path user_store;  // empty = default location (default_store_path())
   std::vector<std::filesystem::path> more_stores;  // site, then shipped; read-only
   std::vector<std::filesystem::path>
-      bundles;  // folders and files written by `attune export`; asked before the stores
-  std::vector<std::string_view> memory_bundles;  // asked before those; the caller keeps the bytes
-  // Written by `attune pin`; empty = none. Winners come from it alone, and what it names is run or
-  // refused; images come from bundles and stores as ever.
+      bundles;  // folders and files of `attune export`; searched before the stores
+  std::vector<std::string_view> memory_bundles;  // searched before `bundles`; not owned
+  // A file of `attune pin`; empty = none. Winners come only from it, and a problem that it names
+  // runs as it says or is refused. Images still come from bundles and stores.
   std::filesystem::path pin;
   bool use_store = true;
   bool may_compile = true;  // false = policy no_jit
-  // Runs wait for the GPU and refuse a workspace not initialised, and lists of a cache that kernels would cut.
+  // Runs wait for the GPU and refuse a workspace that was not initialised, and lists of a cache
+  // whose values kernels would clamp.
   bool check_workspace = false;
   bool keep_images = true;  // write images of plans made here into the user store
   Policy policy = Policy::kDefault;
   std::filesystem::path capture_file;     // problems seen, as JSON lines; empty = off
   ConfigSource* config_source = nullptr;  // not owned
-  size_t max_plans = 2048;  // kept at a time, the least recently used go first; 3 to 8 KB each
+  size_t max_plans = 2048;  // kept at once, 3 to 8 KB each; the least recently used go first
 };
 
 }  // namespace attune

@@ -20,7 +20,7 @@ std::string cache_key(const Choice& choice) {
                      choice.family.arch.name(), to_text(choice.spec), choice.config.to_text());
 }
 
-// What a look-up asks for: any compiler's image of this source.
+// Returns the key of a look-up, which finds the image of this source by any compiler.
 ImageKey image_key(const Choice& choice, const Source& source) {
   return {choice.spec,
           choice.family.arch.name(),
@@ -33,9 +33,10 @@ LaunchStructure structure_of(const Choice& choice) {
   return choice.family.kernel_template->structure(choice.spec, choice.config);
 }
 
-// What the options of an image must be to run here. A cubin runs on every device of its arch. Host
-// code needs the very features it was compiled for, which a CPU's name does not fix (virtual
-// machines hide some): they stand in the options, which are known without opening clang.
+// Returns the options that an image must have to run here; empty = any. A cubin runs on each device
+// of its arch. Host code needs the CPU features that it was compiled for. The CPU's name does not
+// fix them, because virtual machines hide some, so they are in the options, which are known without
+// opening clang.
 std::string needed_options(const Device& device, const Arch& arch) {
   return device.target() == Target::kCpu ? device.compiler().options(arch) : std::string();
 }
@@ -46,7 +47,7 @@ std::string bundle_archs(const std::vector<Bundle>& bundles) {
   return fmt::format("{}", fmt::join(archs, ", "));
 }
 
-// A bundle for other machines is passed over in silence at each look-up, so it is said once here.
+// Logs bundles for other machines, once: each look-up passes them over silently.
 void note_strangers(const std::vector<Bundle>& bundles, const Device& device) {
   for (const Bundle& bundle : bundles) {
     bool serves = false;
@@ -65,7 +66,8 @@ void note_strangers(const std::vector<Bundle>& bundles, const Device& device) {
   }
 }
 
-// Of those that were named: the user's store is made when there is something to keep.
+// Logs stores that are named explicitly and missing. The user's store is not among them: it is
+// created on the first write.
 void note_missing_stores(const EngineOptions& options) {
   if (!options.use_store) return;
   std::error_code failed;
@@ -101,7 +103,7 @@ CachedKernel ImageSource::foresee(const Choice& choice) const {
   return obtain(choice, Compile::kLater);
 }
 
-// What was damaged on the way stands with the kernel, and before the reason why there is none.
+// Adds warnings about damaged files to the kernel, or to the error if there is no kernel.
 CachedKernel ImageSource::obtain(const Choice& choice, Compile compile) const {
   const WarningCollector warnings;
   try {
@@ -135,7 +137,8 @@ CachedKernel ImageSource::make(const Choice& choice, Compile compile) const {
   return {nullptr, "compiler " + compiler.version(), {}};
 }
 
-// An image that does not load is a miss, like a damaged one.
+// Returns the kernel of a bundle or store, if any. An image that does not load is a miss, like a
+// damaged one.
 CachedKernel ImageSource::stored(const Choice& choice, const ImageKey& key) const {
   const auto load = [&](const std::optional<KernelImage>& image, const char* from) -> CachedKernel {
     if (image) try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the engine gets compiled kernels: bundles, then stores, then the compiler, whose output is
-// kept in the user store.
+// ImageSource: finds compiled kernels for the engine in bundles, then stores. Otherwise it compiles
+// them and keeps the images in the user store.
 #pragma once
 
 #include <memory>
@@ -20,15 +20,15 @@ class ImageSource {
  public:
   ImageSource(std::shared_ptr<const Device> device, const EngineOptions& options);
 
-  // Loads each kernel at most once. Throws kWouldCompile when nothing has it and compiling is not
-  // allowed; else what compiling or loading throws.
+  // Returns the kernel of a choice, which it loads at most once. Throws kWouldCompile if no bundle
+  // or store has it and compiling is not allowed, and errors of compiling and loading.
   CachedKernel kernel(const Choice& choice);
-  // The same without compiling: where the kernel would be compiled, the result has no kernel and
-  // says where it would come from. Throws as `kernel` does when nothing has it and there is no
+  // Does the same without compiling. If the kernel would be compiled, the result has no kernel and
+  // says where it would come from. Throws as `kernel` does if nothing has it and there is no
   // compiler.
   CachedKernel foresee(const Choice& choice) const;
   const std::vector<Bundle>& bundles() const { return bundles_; }
-  // The user's store over the others; no layers when stores are off.
+  // Returns the user's store over the others; it has no layers if stores are off.
   const StoreStack& stores() const { return stores_; }
 
  private:

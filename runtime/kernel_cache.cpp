@@ -21,7 +21,8 @@ CachedKernel KernelCache::get(const std::string& key, const std::function<Cached
   {
     const std::lock_guard lock(mutex_);
     Entry& entry = kernels_[key];
-    // One that another process is making is made by nobody here: threads do not come along with fork.
+    // A kernel that the parent process was making is not made by anyone here: fork copies no
+    // threads.
     const bool is_made =
         entry.kernel.valid() && (entry.maker == getpid() || is_ready(entry.kernel));
     if (is_made)

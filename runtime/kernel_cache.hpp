@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels loaded so far in this process, by identity. They stay, because a launch may still be
-// under way and because specs and configs are few, whatever the lengths. When several threads ask
-// for a kernel that is not there yet, one of them makes it and the others wait. A child after fork makes anew what threads of
-// its parent were making.
+// KernelCache: the kernels loaded so far in this process, by identity. They stay, because a launch
+// may still be under way, and because specs and configs are few, whatever the lengths. If several
+// threads ask for a kernel that is missing, one of them makes it and the others wait. A child after
+// fork makes the kernels again that threads of its parent were making.
 #pragma once
 
 #include <functional>
@@ -25,15 +25,15 @@ struct CachedKernel {
 
 class KernelCache {
  public:
-  // Calls make() at most once per key at a time. When it throws, all who wait get the exception and
-  // the key is free again.
+  // Returns the kernel of the key. Calls make() at most once per key at a time. If it throws, all
+  // waiting threads get the exception and the key is free again.
   CachedKernel get(const std::string& key, const std::function<CachedKernel()>& make);
 
  private:
   std::mutex mutex_;
   struct Entry {
     std::shared_future<CachedKernel> kernel;
-    int maker = 0;  // its process
+    int maker = 0;  // process that makes it
   };
   std::unordered_map<std::string, Entry> kernels_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One function per rung, called from the top down.
+// Climbing the ladder: one function per rung, called from the top down.
 #include "runtime/ladder.hpp"
 
 #include <fmt/format.h>
@@ -24,19 +24,19 @@ bool beat_default(const WinnerRecord& winner) {
   return !winner.default_is_winner && winner.timing.median_us < winner.default_timing.median_us;
 }
 
-constexpr size_t kSentences = 16;  // about winners not taken; the rest is counted
+constexpr size_t kSentences = 16;  // about winners not taken; more are only counted
 
 KernelSpec canonical_spec(const KernelSpec& spec, const Shape& shape) {
   return spec_of(canonical(problem_of(spec, shape)));
 }
 
-// In octaves; 0 = as many, or not known.
+// Returns the distance of two thread counts in octaves; 0 = equal, or not known.
 double threads_apart(const WinnerRecord& winner, const DeviceIdentity& device) {
   if (winner.device.sm_count <= 0 || winner.device.sm_count == device.sm_count) return 0;
   return std::abs(std::log2(static_cast<double>(winner.device.sm_count) / device.sm_count));
 }
 
-// A winner that can run here, tied to the family it was tuned on.
+// A winner that can run here, with the family that it was tuned on.
 struct Usable {
   const WinnerRecord* winner;
   const Family* family;
@@ -65,7 +65,7 @@ class Climb {
       if (canonical_spec(winner.spec, winner.shape) != canonical_spec(spec_, winner.shape))
         continue;
       const double distance = shape_distance(winner.shape, shape_);
-      if (std::isnan(distance)) continue;  // of negative extents
+      if (std::isnan(distance)) continue;  // from negative extents
       const KernelSpec& spec = canonical_spec(winner.spec, shape_) == spec_ ? winner.spec : spec_;
       const Family* const family = family_of_winner(winner, spec);
       if (!family && rules_.pins_bind && winner.pinned && to_text(winner.shape) == shape_text_)
@@ -110,7 +110,7 @@ class Climb {
         take(row, Rung::kNearest,
              fmt::format("{}{} of the same bucket", threads_text(row), to_text(row.winner->shape)));
   }
-  // What policy strict leaves out of other_threads().
+  // Notes the winners that other_threads() would take and policy strict does not.
   void pass_over_other_threads() {
     for (const Usable& row : usable_)
       if (row.threads_apart > 0 && (row.same_shape || row.same_bucket))
@@ -145,7 +145,8 @@ class Climb {
                    default_reason() + "; as it was asked, because nothing may be compiled",
                    device_.facts());
   }
-  // Kernels that were compiled away from this device follow the facts of one that stands for it.
+  // Kernels that were compiled on another machine have the defaults of a typical device of the
+  // arch.
   void defaults_of_typical_device() {
     for (const Family& family : families_)
       take_default(family, spec_, Rung::kDefaultConfig,
@@ -193,7 +194,7 @@ class Climb {
     return nullptr;
   }
 
-  // Made once: a spec may have hundreds of winners.
+  // Returns the search space, made once per spec: a spec may have hundreds of winners.
   const SearchSpace& space_of(const Family& family, const KernelSpec& spec) {
     for (const Space& known : spaces_)
       if (known.family == &family && known.spec == spec) return known.space;
@@ -201,7 +202,7 @@ class Climb {
     return spaces_.back().space;
   }
 
-  // Before the rest of a reason; empty for as many threads.
+  // Returns the beginning of a reason; empty if the thread counts are equal.
   std::string threads_text(const Usable& row) const {
     if (row.threads_apart == 0) return "";
     const int count = row.winner->device.sm_count;
@@ -256,7 +257,7 @@ class Climb {
   Ladder* ladder_;
   std::vector<Family> families_;  // best first for this shape
   std::vector<Usable> usable_, far_;
-  std::deque<Space> spaces_;  // references stay good
+  std::deque<Space> spaces_;  // a deque: references stay valid
   int more_ = 0;
 };
 

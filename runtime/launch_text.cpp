@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A launch in words; see launch_text.hpp.
+// Describing a launch; see launch_text.hpp.
 #include "runtime/launch_text.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saying which named stores are refused; see named_stores.hpp.
+// Messages about refused stores; see named_stores.hpp.
 #include "runtime/named_stores.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 namespace attune {
 namespace {
 
-// True at the first call with `store` in this process.
+// True for the first call with `store` in this process.
 bool is_first(const std::filesystem::path& store) {
   static std::mutex mutex;
   static std::set<std::string> said;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the name of a target to a device; see open_device.hpp.
+// Opening devices by name; see open_device.hpp.
 #include "runtime/open_device.hpp"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ std::shared_ptr<const Device> open_cuda(int ordinal) {
   return std::make_shared<cuda::CudaDevice>(cuda::CudaContext::open(*driver, ordinal));
 }
 
-// The number after "<kind>:", or nullopt when the target is not of that kind.
+// Returns the number after `kind` ("cuda:"), or nullopt if the target does not begin with it.
 std::optional<int> number_after(std::string_view kind, std::string_view target) {
   if (!target.starts_with(kind)) return std::nullopt;
   const std::string_view digits = target.substr(kind.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each check throws the sentence that names what is wrong.
+// Checks of a call's operands. Each throws a sentence that names the fault.
 #include "runtime/operand_check.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace {
 struct Stride {
   const char* name;
   int64_t value, extent;
-  bool at_most = false;  // the extent: nothing follows from it for others
+  bool at_most = false;  // a call may have fewer steps, so other strides need not leave room
 };
 
 [[noreturn]] void refuse(const std::string& sentence) {
@@ -40,7 +40,7 @@ void check_written_once(const char* output, const Stride& stride) {
                     output, stride.name, stride.extent));
 }
 
-// Elements have at most 16 bytes with room to spare, so no offset in bytes overflows.
+// Checks that no offset in bytes overflows: 16 bytes per element is more than any type has.
 void check_reach(const char* operand, const Stride& stride) {
   if (stride.extent > 1 && stride.value > INT64_MAX / 16 / stride.extent)
     refuse(fmt::format("{}.{} is {}; with {} steps it leaves the 64-bit address range", operand,
@@ -63,13 +63,15 @@ void check_stride(const OperandSpec& x, int element_bytes, const Stride& stride)
         stride.name, stride.value, x.line(), x.written ? "" : ", or 0 to repeat one"));
 }
 
-// Of equal ones that which nothing follows from comes first: a single row may stand where the next head's does.
+// Sorts two strides. If they are equal, a dimension that other strides need not leave room for
+// comes first: a single row may be where the next head's row is.
 void order(Stride& a, Stride& b) {
   if (b.value < a.value || (b.value == a.value && b.at_most)) std::swap(a, b);
 }
 
-// Sorted by stride, each dimension must step over all that the smaller ones span. `line`: contiguous
-// elements, of the dimension `inner`. Zero strides of inputs repeat and overlap nothing.
+// Checks that, sorted by stride, each dimension steps over everything that the smaller ones span.
+// `line` is the number of contiguous elements of the dimension `inner`. Zero strides of inputs
+// repeat and overlap nothing.
 void check_overlap(const char* operand, const char* inner, int64_t line, Stride strides[3]) {
   order(strides[0], strides[1]), order(strides[1], strides[2]), order(strides[0], strides[1]);
   int64_t span = line;
@@ -153,7 +155,7 @@ void check_factors(const OperandSpec& x, const ScaleView& view) {
   if (x.written) check_written_factors(x, view, strides);
 }
 
-// Factors that the op neither reads nor writes would be forgotten in silence.
+// Refuses factors that the op neither reads nor writes: they would be silently ignored.
 void check_absent(const OperandList& list, const Operands& operands) {
   for (const auto& [role, name] : kFactorRoles)
     if (!list.has(role) && (operands.*factors_of(role)).data)
@@ -161,7 +163,7 @@ void check_absent(const OperandList& list, const Operands& operands) {
 }
 
 std::optional<std::string> tensor_map_refusal(const OperandSpec& x, const OperandView& view) {
-  if (x.empty()) return std::nullopt;  // its map is of something else
+  if (x.empty()) return std::nullopt;  // its tensor map describes other memory
   const Stride strides[3] = {{"head_stride", view.head_stride, x.heads},
                              {"row_stride", view.row_stride, x.lines()},
                              {"batch_stride", view.batch_stride, x.batch}};

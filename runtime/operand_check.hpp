@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call's pointers, strides and workspace must be, in sentences. `run` asks for one when the
-// rules of its plan (operand_rules.hpp) say no; the engine asks `tensor_map_refusal` when it chooses
-// a template. Both walk the operands of the op (generator/core/op.hpp).
+// Checks a call's pointers, strides and workspace, and says what is wrong. `run` uses it if the
+// rules of its plan (operand_rules.hpp) say no; the engine uses `tensor_map_refusal` to choose a
+// template. Both walk the operands of the op (generator/core/op.hpp).
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ struct Plan;
 
 inline constexpr int kWorkspaceAlignment = 256;  // bytes
 
-// Throws kInvalidArgument with a sentence that names the argument, what was given and what is
-// accepted.
+// Throws kInvalidArgument with a sentence that names the argument, the given value and what it must
+// be.
 void check_operands(const OperandList& list, const Operands& operands);
 void check_workspace(const Plan& plan, const void* workspace, int64_t workspace_bytes);
-// Waits for the device and looks at the part that must be zero before a run.
+// Waits for the device and checks the part that must be zero before a run.
 void check_workspace_is_clean(const Plan& plan, const void* workspace);
 
-// Why TMA cannot load this layout (a zero stride over more than one row, or 2^40 bytes and more),
-// or nullopt.
+// Returns the reason why TMA cannot load this layout, or nullopt: a zero stride over more than one
+// row, or a stride of at least 2^40 bytes.
 std::optional<std::string> tensor_map_refusal(const OperandList& list, const Operands& operands);
 
 }  // namespace attune

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each function here says of one operand what the function of the same subject in operand_check.cpp
-// says; a test holds the two against each other. Strides are compared as unsigned numbers: a
-// negative one is larger than any that is allowed.
+// Each function here checks the same as the function on the same subject in operand_check.cpp; a
+// test compares the two. Strides are compared as unsigned numbers: a negative one is larger than
+// any valid one.
 #include "runtime/operand_rules.hpp"
 
 #include <utility>
@@ -22,14 +22,16 @@ struct Step {
   uint64_t stride, more;
 };
 
-// Of equal ones that which fewer steps follow comes first: none of rows at most.
+// Sorts two steps. If the strides are equal, the one with fewer steps comes first; a dimension of
+// which a call may have fewer steps counts as none.
 void order(Step& a, Step& b) {
   if (b.stride < a.stride || (b.stride == a.stride && b.more < a.more)) std::swap(a, b);
 }
 
 }  // namespace
 
-// Elements have at most 16 bytes with room to spare, so no offset in bytes overflows.
+// Returns limits with which no offset in bytes overflows: 16 bytes per element is more than any
+// type has.
 OperandRules::Dimension OperandRules::dimension(int64_t extent, int64_t element_bytes) {
   if (extent <= 1) return {};
   return {~uint64_t{0}, static_cast<uint64_t>(extent - 1),
@@ -66,7 +68,7 @@ void OperandRules::add_tensor(const OperandSpec& x) {
             line,
             static_cast<uint64_t>(kOperandAlignment / bytes - 1),
             !x.written}};
-  if (x.rows_at_most) added.layout.dimensions[1].more = 0;  // heads may follow sooner
+  if (x.rows_at_most) added.layout.dimensions[1].more = 0;  // heads may be closer together
   added.has_usual = added.layout.allows(strides_of(added.usual));
 }
 
@@ -94,7 +96,7 @@ void OperandRules::add_factors(const OperandSpec& x) {
                       false}};
 }
 
-// Sorted by stride, each dimension must step over all that the smaller ones span.
+// True if, sorted by stride, each dimension steps over everything that the smaller ones span.
 bool OperandRules::Strided::allows(const Strides& strides) const noexcept {
   Step steps[3];
   bool wrong = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// OperandRules: what the operands of a problem must be, as numbers to compare with. A plan works
-// them out once, so that a run looks at each stride a few times and divides nothing. They say yes
-// or no; operand_check.hpp finds the sentence for a no.
+// OperandRules: the rules for the operands of a problem, as numbers to compare with. A plan
+// computes them once, so that a run compares each stride a few times and divides nothing. They only
+// say yes or no; operand_check.hpp finds the sentence for a no.
 #pragma once
 
 #include <array>
@@ -13,41 +13,41 @@
 
 namespace attune {
 
-// Bytes: addresses of tensors, and their strides in dimensions longer than 1.
+// Alignment in bytes of the addresses of tensors, and of their strides in dimensions longer than 1.
 inline constexpr int kOperandAlignment = 16;
 
-// How far a tensor's strides in bytes may reach for TMA.
+// TMA takes strides below this number of bytes.
 inline constexpr int64_t kTensorMapReach = int64_t{1} << 40;
 
 class OperandRules {
  public:
   OperandRules() = default;
-  OperandRules(const OperandList& list);  // NOLINT: it is the list, with what follows from it
+  OperandRules(const OperandList& list);  // NOLINT: the list and the rules that follow from it
 
   const OperandList& list() const { return list_; }
-  // All outputs have no elements: there is nothing to launch.
+  // True if no output has elements: there is nothing to launch.
   bool writes_nothing() const { return writes_nothing_; }
 
-  // Whether check_operands takes them.
+  // True if check_operands would not throw.
   bool allow(const Operands& operands) const noexcept;
-  // Whether TMA can load them: tensor_map_refusal has no reason.
+  // True if TMA can load the operands: tensor_map_refusal has no reason.
   bool suit_tensor_maps(const Operands& operands) const noexcept;
 
  private:
-  // A dimension that strides step over. One of a single step has `used` 0: its stride is free.
+  // A dimension that a stride steps over. A dimension of one step has `used` 0: its stride is free.
   struct Dimension {
-    uint64_t used = 0;      // else all ones
+    uint64_t used = 0;      // all ones if there is more than one step
     uint64_t more = 0;      // steps after the first
     uint64_t most = 0;      // largest stride that stays in the address range
-    int64_t most_maps = 0;  // largest that TMA takes
+    int64_t most_maps = 0;  // largest stride that TMA takes
   };
   using Strides = std::array<uint64_t, 3>;  // by head, line and batch entry
   struct Strided {
     std::array<Dimension, 3> dimensions;
     uint64_t line = 0;       // contiguous elements
     uint64_t least = 0;      // smallest stride but 0
-    uint64_t part = 0;       // bits of a stride that is no multiple of the alignment
-    bool may_repeat = true;  // a stride of 0
+    uint64_t part = 0;       // bits that must be 0, by the alignment
+    bool may_repeat = true;  // by a stride of 0
     bool allows(const Strides& strides) const noexcept;
   };
   struct Tensor {
@@ -59,10 +59,10 @@ class OperandRules {
     bool allows(const OperandView& given) const noexcept;
   };
   struct Factors {
-    bool given = false;  // they may be
+    bool given = false;  // the caller may give them
     bool required = false, written = false;
     int heads = 1;
-    Strided layout;  // by batch entry, head and block
+    Strided layout;  // by batch entry, head and block of rows of rows
     bool allows(const ScaleView& view) const noexcept;
   };
   struct RowSums {

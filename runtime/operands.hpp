@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands: the addresses and strides of one call, by name and by the role that an OperandSpec
-// (generator/core/op.hpp) speaks of. With roles, code that walks the operands of an op needs no names.
-// What they must be: operand_check.hpp.
+// Operands: the addresses and strides of one call, by name and by the role of an OperandSpec
+// (generator/core/op.hpp). With roles, code that walks the operands of an op needs no names.
+// operand_check.hpp checks them.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,26 @@ namespace attune {
 // Strides (elements) and addresses of one call; see AttentionArgs for shapes.
 struct Operands {
   OperandView q, k, v, o;
-  OperandView dout{}, dq{}, dk{}, dv{}, dscores{};  // of the op attention_backward
+  OperandView dout{}, dq{}, dk{}, dv{}, dscores{};  // for op attention_backward
   float* lse = nullptr;
   int64_t lse_batch_stride = 0;  // 0 = contiguous [batch, num_heads_q, seqlen_q]
   int64_t lse_head_stride = 0;
-  const float* dlse = nullptr;  // of attention_backward; strides as those of lse
+  const float* dlse = nullptr;  // for attention_backward; strides like those of lse
   int64_t dlse_batch_stride = 0;
   int64_t dlse_head_stride = 0;
-  ScaleView q_scale{}, k_scale{}, v_scale{};  // 8-bit operands; null data: every factor is 1
-  ScaleView o_scale{};                        // written by the quantise op
-  const ScoreOperands* scores = nullptr;      // of problems with score features; not owned
-  // Of problems with dropout; threshold and scale are the plan's. Null: seed and offset 0. Not owned.
+  ScaleView q_scale{}, k_scale{}, v_scale{};  // for 8-bit operands; null data: each factor is 1
+  ScaleView o_scale{};                        // written by op quantise
+  const ScoreOperands* scores = nullptr;      // for problems with score features; not owned
+  // For problems with dropout; threshold and scale come from the plan. Null: seed and offset 0. Not
+  // owned.
   const DropoutArgs* dropout = nullptr;
-  OperandView k_new{}, v_new{}, cos{}, sin{};  // of the op append_kv
-  // Of that op: lists and numbers; its views are those above. Not owned
+  OperandView k_new{}, v_new{}, cos{}, sin{};  // for op append_kv
+  // For op append_kv: lists and numbers; the views above replace its own. Not owned.
   const AppendArgs* append = nullptr;
-  const CacheArgs* cache = nullptr;  // of problems with a cache; num_pages is the plan's. Not owned
+  const CacheArgs* cache = nullptr;  // for problems with a cache; not owned
 };
 
-// Of roles whose kind is kTensor.
+// Returns the member that holds a tensor. The kind of the role must be kTensor.
 constexpr OperandView Operands::*tensor_of(Role role) {
   switch (role) {
     case Role::kQ:
@@ -65,7 +66,7 @@ constexpr OperandView Operands::*tensor_of(Role role) {
   }
 }
 
-// Of roles whose kind is kRowSums. The strides are the caller's: both 0 where contiguous.
+// The sums of a role whose kind is kRowSums. The strides are the caller's: both 0 = contiguous.
 struct RowSumsView {
   const float* data;
   int64_t batch_stride, head_stride;
@@ -76,7 +77,7 @@ inline RowSumsView row_sums_of(const Operands& operands, Role role) {
   return {operands.lse, operands.lse_batch_stride, operands.lse_head_stride};
 }
 
-// Of roles whose kind is kFactors.
+// Returns the member that holds factors. The kind of the role must be kFactors.
 constexpr ScaleView Operands::*factors_of(Role role) {
   switch (role) {
     case Role::kQScale:
@@ -90,9 +91,10 @@ constexpr ScaleView Operands::*factors_of(Role role) {
   }
 }
 
-// Strides of the default layout, rows of each head at 16 bytes; no address.
+// Returns the strides of the default layout, in which each row of a head starts at a multiple of 16
+// bytes. The address is null.
 OperandView contiguous_view(const OperandSpec& tensor);
-// Views with the default layout [batch, seqlen, num_heads, head_dim], contiguous.
+// Returns operands with the default layout [batch, seqlen, num_heads, head_dim], contiguous.
 Operands contiguous_operands(const Problem& problem, void* q, void* k, void* v, void* o,
                              float* lse);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From environment variables to options; see options.hpp.
+// Reading environment variables; see options.hpp.
 #include "runtime/options.hpp"
 
 #include <fmt/format.h>
@@ -45,7 +45,7 @@ std::optional<LogLevel> log_level_from_environment() {
 
 Options options_from_environment() {
   Options options;
-  trusted_folders();  // refuses a bad list here, and not where a store is opened
+  trusted_folders();  // refuses a bad list here, not later when a store is opened
   if (environment_variable("ATTUNE_STORE") == "") options.engine.use_store = false;
   if (auto text = variable("ATTUNE_STORE")) options.engine.user_store = *text;
   options.engine.more_stores = site_stores();
@@ -69,7 +69,7 @@ std::filesystem::path default_store_path() {
   if (environment_variable("ATTUNE_STORE") == "") return {};
   if (auto text = variable("ATTUNE_STORE")) return *text;
   if (!StoreStack::available()) return {};
-  // A relative one counts as not set: so says the XDG Base Directory Specification.
+  // The XDG Base Directory Specification says that a relative path counts as not set.
   if (auto text = variable("XDG_CACHE_HOME"); text && text->front() == '/')
     return std::filesystem::path(*text) / "attune" / "store.db";
   const std::optional<std::string> home = home_directory();

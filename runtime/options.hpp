@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options that the environment gives, read once where a program enters the library
-// (attune_context_create, the command line), and the places of files that follow from them.
+// The options from the environment, which are read once when a program enters the library
+// (attune_context_create, the command line), and the default places of files.
 #pragma once
 
 #include <filesystem>
@@ -21,10 +21,10 @@ struct Options {
 struct EnvironmentVariable {
   const char* name;
   const char* meaning;
-  const char* fallback;  // when it is not set
+  const char* fallback;  // if it is not set
 };
 
-// Every variable that counts, for `attune doctor` and the README.
+// All variables that attune reads, for `attune doctor` and the README.
 // clang-format off
 inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
     {"ATTUNE_STORE",           "the user's store file; empty = none",       "~/.cache/attune/store.db"},
@@ -46,22 +46,22 @@ inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
 };
 // clang-format on
 
-// Throws kInvalidArgument naming the variable, its value and what is accepted.
+// Throws kInvalidArgument with the variable, its value and what it must be.
 Options options_from_environment();
-// ATTUNE_LOG alone, for a program that logs before it opens anything.
+// Reads only ATTUNE_LOG, for a program that logs before it opens anything.
 std::optional<LogLevel> log_level_from_environment();
 
-// $ATTUNE_STORE, else $XDG_CACHE_HOME/attune/store.db, else ~/.cache/attune/store.db. Empty, for no
-// store, when no home directory is known or the library was built without stores.
+// Returns $ATTUNE_STORE, else $XDG_CACHE_HOME/attune/store.db, else ~/.cache/attune/store.db. Empty
+// (no store) if no home directory is known or the library was built without stores.
 std::filesystem::path default_store_path();
-// $ATTUNE_SITE_STORES, else those of the site and the distribution that exist: store.db in attune/
-// under the installation's etc and share folders.
+// Returns $ATTUNE_SITE_STORES, else the existing stores of the site and the distribution: store.db
+// in attune/ under the installation's etc and share folders.
 std::vector<std::filesystem::path> site_stores();
-// The store that an engine of these options keeps images in; empty when there is none.
+// Returns the store in which an engine with these options keeps images; empty if there is none.
 std::filesystem::path user_store_of(const EngineOptions& options);
-// The store files that an engine of these options reads, uppermost first.
+// Returns the store files that an engine with these options reads, uppermost first.
 std::vector<std::filesystem::path> store_layers(const EngineOptions& options);
-// `given`, else default_store_path(). Throws kStore when there is neither.
+// Returns `given`, else default_store_path(). Throws kStore if there is neither.
 std::filesystem::path store_path_or_default(const std::filesystem::path& given);
 
 }  // namespace attune

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pins against this library and device; see pinned_run.hpp.
+// Checking pins against this library and device; see pinned_run.hpp.
 #include "runtime/pinned_run.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running from a pin file (cache/pin_file.hpp): what of it is for this device, and whether this
-// library can run it. Used by the engine where EngineOptions::pin names a file, and by
-// `attune pin --check`.
+// Running from a pin file (cache/pin_file.hpp): finds the pins for this device, and checks that
+// this library can run them. Used by the engine if EngineOptions::pin names a file, and by `attune
+// pin --check`.
 #pragma once
 
 #include <filesystem>
@@ -13,18 +13,18 @@
 
 namespace attune {
 
-// Throws kIo when it cannot be read, kInvalidArgument for what is no pin file.
+// Throws kIo if the file cannot be read, kInvalidArgument if it is not a pin file.
 PinFile read_pin_file(const std::filesystem::path& path, FileKinds kinds = FileKinds::kRegular);
 
-// The pins for this very device (equal digests).
+// Returns the pins for exactly this device (equal digests).
 std::vector<Pin> pins_for(const PinFile& file, const DeviceIdentity& device);
 
-// One sentence for each of these that this library cannot run as it was meant: the template is
-// unknown, or has changed since.
+// Returns one sentence for each pin that this library cannot run as intended, because the template
+// is unknown or has changed since.
 std::vector<std::string> faults_of(const std::vector<Pin>& pins);
 
-// The pins for this device, as the ladder takes them. Throws kNotTuned with the path and the first
-// fault.
+// Returns the pins for this device as winners for the ladder. Throws kNotTuned with the path and
+// the first fault.
 std::vector<WinnerRecord> pinned_winners(const std::filesystem::path& path, const PinFile& file,
                                          const DeviceIdentity& device);
 

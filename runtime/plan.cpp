@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of a run: check, fill in the kernels' arguments, launch. plan_explain.cpp has the words.
+// A run: checks operands, fills in the kernels' arguments, launches. plan_explain.cpp explains
+// plans.
 #include "runtime/plan.hpp"
 
 #include <fmt/format.h>
@@ -31,8 +32,9 @@ MapLists map_lists(const ScoreCaptures& scores, const ScoreOperands* given) {
           tells_apart(scores.masks.on_head, operands)};
 }
 
-// A kernel that visits a block of keys for rows that see none reads captures there all the same, and clamps to their first element: of
-// captures without elements, whose address and strides may be anything, it finds q's.
+// Points captures without elements to q. A kernel that visits a block of keys for rows that see
+// none of them still reads captures there, clamped to their first element. The address and strides
+// of an empty capture may be anything, so the kernel must read something valid instead.
 void point_empty_captures(const ScoreCaptures& wanted, const void* q, ScoreArgs* args) {
   for (size_t i = 0; i < wanted.captures.size(); ++i) {
     ScoreCapture& capture = args->captures[i];

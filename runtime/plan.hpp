@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plan: the kernel that was chosen and loaded for a problem (engine.hpp makes it), and what can be
-// done with it: run it, prepare its workspace, explain it.
+// Plan: the kernel that was chosen and loaded for a problem (engine.hpp makes it), with functions
+// that run it, prepare its workspace and explain it.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@
 
 namespace attune {
 
-// Immutable and thread-safe. What will be launched for a Problem and how it was chosen.
+// The launches for a Problem, and how they were chosen. Immutable and thread-safe.
 struct Plan {
-  Problem problem;        // canonical: problems that are the same have one plan
-  OperandRules operands;  // of the problem
-  ScoreCaptures scores;   // likewise
+  Problem problem;        // canonical: problems with the same meaning share a plan
+  OperandRules operands;  // for the problem
+  ScoreCaptures scores;   // for the problem
   const KernelTemplate* kernel_template = nullptr;
   Arch arch;
   Config config;
@@ -30,28 +30,27 @@ struct Plan {
   std::shared_ptr<const Device> device;
   std::shared_ptr<const LoadedKernel> kernel;
   Rung rung = Rung::kDefaultConfig;
-  std::string why;  // one sentence
-  std::vector<std::string>
-      passed_over;  // what stood above it and why it was not taken, one sentence each
-  std::optional<WinnerRecord> winner;  // the row that decided, if any
-  double distance = 0;                 // kNearest: log2 distance to the tuned shape
-  std::vector<std::string> warnings;   // damaged or refused files met on the way, one sentence each
-  std::string image_from;              // "store", "bundle" or "compiler nvrtc 13.0"
-  double expected_us = 0;              // 0 = unknown
-  bool check_workspace = false;        // as EngineOptions
+  std::string why;                       // one sentence
+  std::vector<std::string> passed_over;  // better choices that were not taken, one sentence each
+  std::optional<WinnerRecord> winner;    // the row that decided, if any
+  double distance = 0;                   // kNearest: log2 distance to the tuned shape
+  std::vector<std::string> warnings;     // damaged or refused files, one sentence each
+  std::string image_from;                // "store", "bundle" or "compiler nvrtc 13.0"
+  double expected_us = 0;                // 0 = unknown
+  bool check_workspace = false;          // as EngineOptions
 
   int64_t workspace_bytes() const { return launch.workspace_bytes; }
   std::string explain() const { return explain(problem); }
   std::string explain(const Problem& asked) const;  // several lines of text
 };
 
-// Validates operands against the plan's problem (null, alignment, strides, workspace size), then
-// launches. No locks, no allocation.
+// Checks operands against the plan's problem (null, alignment, strides, workspace size), then
+// launches. Takes no lock and allocates nothing.
 void run(const Plan& plan, const Operands& operands, void* workspace, int64_t workspace_bytes,
          StreamHandle stream);
 
-// Zeroes the part of a workspace that kernels expect to be zero: once after it was allocated, not
-// before every run.
+// Zeroes the part of a workspace that kernels expect to be zero. Needed once after the workspace
+// was allocated, not before each run.
 void init_workspace(const Plan& plan, void* workspace, int64_t workspace_bytes,
                     StreamHandle stream);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans used last, by problem, canonical or in another form, and whether the layout suits TMA. A
-// hit costs one shared lock and one hash look-up. When there are too many entries, the least
-// recently used goes; whoever holds its plan goes on with it.
+// PlanCache: the plans used last. The key is the problem, canonical or as asked, and whether the
+// layout suits TMA. A hit costs one shared lock and one hash look-up. If there are too many
+// entries, the least recently used goes; a caller that holds its plan keeps it.
 #pragma once
 
 #include <algorithm>
@@ -36,12 +36,13 @@ class PlanCache {
     const auto found = plans_.find(key);
     return found == plans_.end() ? nullptr : used(found->second);
   }
-  // Raised by clear: a plan made from what was known before must not be kept.
+  // clear raises it: a plan that was made from older winners must not be kept.
   uint64_t generation() const {
     const std::shared_lock lock(mutex_);
     return generation_;
   }
-  // The plan that was there first. Not kept when the cache was cleared since `generation`.
+  // Returns the plan that was inserted first under this key. A plan is not kept if the cache was
+  // cleared since `generation`.
   std::shared_ptr<const Plan> insert(const PlanKey& key, std::shared_ptr<const Plan> plan,
                                      uint64_t generation) {
     const std::unique_lock lock(mutex_);
@@ -66,14 +67,14 @@ class PlanCache {
  private:
   struct Entry {
     std::shared_ptr<const Plan> plan;
-    mutable std::atomic<uint64_t> last_used{0};  // counted in inserts, so that a hit only stores
+    mutable std::atomic<uint64_t> last_used{0};  // in inserts, so that a hit only stores
   };
 
   const std::shared_ptr<const Plan>& used(const Entry& entry) const {
     entry.last_used.store(inserts_, std::memory_order_relaxed);
     return entry.plan;
   }
-  // Looks at all: some microseconds, where making the new plan took many times that.
+  // Looks at all entries. That takes some microseconds, far less than making the new plan.
   void drop_oldest() {
     plans_.erase(std::min_element(plans_.begin(), plans_.end(), [](const auto& a, const auto& b) {
       return a.second.last_used.load(std::memory_order_relaxed) <
@@ -105,7 +106,7 @@ inline size_t PlanKeyHash::operator()(const PlanKey& key) const noexcept {
   mix(static_cast<uint64_t>(p.seqlen_q));
   mix(static_cast<uint64_t>(p.seqlen_kv));
   mix(static_cast<uint64_t>(p.window_left) << 32 ^ static_cast<uint64_t>(p.window_right));
-  return h;  // what is not in it rarely differs where all else is equal
+  return h;  // other fields rarely differ if all these are equal
 }
 
 }  // namespace attune

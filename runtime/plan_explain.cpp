@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Plan in words: what runs, on which rung it stands and why, how long it takes.
+// Plan::explain: which kernel runs, by which rung and why, and how long it takes.
 #include <fmt/format.h>
 
 #include <cmath>

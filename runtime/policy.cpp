@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of policies and rungs, as the command line, JSON and environment variables have them.
+// Names of policies and rungs, for the command line, JSON and environment variables.
 #include "runtime/policy.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Angles of rotary embeddings as transformers makes them (modeling_rope_utils). Frequencies and angles
-// are rounded to fp32, because models were trained with that rounding.
+// Angles of rotary embeddings as transformers makes them (modeling_rope_utils). Frequencies and
+// angles are rounded to fp32, because models were trained with that rounding.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See tune_advice.hpp.
+// Commands that tune a problem. See tune_advice.hpp.
 #include "runtime/tune_advice.hpp"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 namespace attune {
 namespace {
 
-// --target and --store, where `attune` would take others by itself.
+// Returns --target and --store, if the defaults of `attune` differ from this engine's.
 std::string machine_words(const EngineOptions& options) {
   std::string words;
   if (!options.target.empty() && options.target != "auto")

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What messages about a problem that was not tuned tell people to do: the very command that tunes it for the engine that asks.
+// Advice in messages about a problem that was not tuned: the exact command that tunes it for this
+// engine.
 #pragma once
 
 #include <string>
@@ -10,11 +11,12 @@
 
 namespace attune {
 
-// Of a problem that more than the reference kernel serves: "`attune tune --problem ... --target cpu:1` finds its kernel". Where the
-// command line cannot know a program of the problem by its digest, how to capture it.
+// Returns advice for a problem that other kernels than the reference serve: "`attune tune --problem
+// ... --target cpu:1` finds its kernel". If no store holds a program of the problem, the command
+// line cannot find it by its digest; then the advice is to capture the problem.
 std::string tune_advice(const Problem& asked, const EngineOptions& options,
                         const StoreStack& stores);
-// Of one that no other serves.
+// Returns advice for a problem that only the reference kernel serves.
 std::string reference_advice(const Problem& asked, const EngineOptions& options);
 
 }  // namespace attune

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// WinnerTable: the winners that the ladder may use on one device, by family of specs. A family's are
-// read from the stores when it is first asked for and kept, so that opening a context costs the same
-// whatever was tuned, and a plan of a family that was asked for never asks a database.
+// WinnerTable: the winners that the ladder may use on one device, by family of specs. The winners
+// of a family are read from the stores at its first use and kept. So the cost of opening a context
+// does not depend on how much was tuned, and later plans of the family read no database.
 #pragma once
 
 #include <memory>
@@ -26,12 +26,13 @@ class WinnerTable {
   WinnerTable(const ImageSource& images, const DeviceIdentity& device);
   explicit WinnerTable(const Rows& rows);
 
-  // Of the spec's family (family_of, ladder.hpp), most trusted layer first; never null.
+  // Returns the winners of the spec's family (family_of, ladder.hpp), most trusted layer first;
+  // never null.
   std::shared_ptr<const Rows> of(const KernelSpec& spec);
-  // What stands for this device, as pins: the most trusted layer's of each problem, stale ones and
-  // those of other numbers of threads left out. Reads every family.
+  // Returns the winners for this device as pins: for each problem that of the most trusted layer.
+  // Leaves out stale winners and those of other thread counts. Reads all families.
   PinFile pins(const DeviceIdentity& device);
-  // Stands before the others of its family. Lists that were given out stay as they are.
+  // Puts a winner before the others of its family. Lists that were returned stay as they are.
   void add(const WinnerRecord& winner);
 
  private:
@@ -39,10 +40,10 @@ class WinnerTable {
   std::shared_ptr<const Rows>& list_of(const std::string& family);
 
   const StoreStack* stores_ =
-      nullptr;  // those that are not read yet; null: nothing is left to read
+      nullptr;  // may have families that are not read yet; null: there are no stores
   DeviceIdentity device_;
-  std::unordered_map<std::string, Rows> bundled_;          // by family; before the stores' rows
-  std::unordered_map<std::string, std::string> families_;  // of the texts of the stores' problems
+  std::unordered_map<std::string, Rows> bundled_;  // by family; come before the stores' rows
+  std::unordered_map<std::string, std::string> families_;  // by text of a stored problem
   std::unordered_map<std::string, std::shared_ptr<const Rows>> rows_;  // families that were read
 };
 

@@ -13,9 +13,9 @@
 namespace attune {
 namespace {
 
-constexpr int kLevel = 19;  // slow to write, as quick to read as any
+constexpr int kLevel = 19;  // slow to write, as fast to read as others
 
-// As zstd.h declares them.
+// The functions as zstd.h declares them.
 struct Library {
   size_t (*compress)(void* to, size_t capacity, const void* from, size_t bytes, int level);
   size_t (*compress_bound)(size_t bytes);
@@ -40,7 +40,8 @@ std::optional<Library> open_zstd() {
   return found;
 }
 
-// Returns nullptr where it is not found. It is looked for again then: memory may have been short.
+// Returns nullptr if the library is not found. The next call searches again, because memory may
+// have been short.
 const Library* zstd() {
   static std::mutex mutex;
   static std::optional<Library> opened;

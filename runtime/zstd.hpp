@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Zstandard for bundles whose images are packed (bundle_file.hpp), by the system's libzstd.so.1. It is
-// opened when the first of them asks for it, so that no other program needs it.
+// Zstandard for bundles with packed images (bundle_file.hpp), by the system's libzstd.so.1. The
+// library is opened at its first use, so that programs without such bundles do not need it.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,13 @@
 
 namespace attune {
 
-// Whether libzstd.so.1 is found here; why not is told in `why` when it is not null.
+// True if libzstd.so.1 is found. Otherwise `why`, if not null, gets the reason.
 bool zstd_is_here(std::string* why = nullptr);
 
-// Both throw kUnsupported where it is not. The same library makes the same bytes of the same bytes.
+// Both functions throw kUnsupported if the library is not found. One version of the library packs
+// equal bytes equally.
 std::string zstd_packed(std::string_view bytes);
-// Throws kIo when `packed` is not that of exactly `bytes` bytes.
+// Throws kIo if `packed` does not unpack to exactly `bytes` bytes.
 std::string zstd_unpacked(std::string_view packed, size_t bytes);
 
 }  // namespace attune
