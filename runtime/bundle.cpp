@@ -27,7 +27,7 @@ namespace attune {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr size_t kMostBytes = size_t{1} << 30;  // no manifest and no image is near it
+constexpr size_t kMostBytes = size_t{1} << 30;  // manifests and images are far smaller
 constexpr const char* kManifest = "manifest.json";
 constexpr unsigned kFileMode = 0644;  // never writable by others, whatever the umask
 
@@ -37,7 +37,7 @@ constexpr unsigned kFileMode = 0644;  // never writable by others, whatever the 
 
 constexpr Guarded kGuarded{"bundle", ErrorCode::kIo, 0755};
 
-// Throws kIo when it cannot be read, or could have been written by others.
+// Returns the bytes of a file. Throws kIo if it cannot be read or others could have written it.
 std::string read_file(const fs::path& path) {
   return attune::read_file("the file", private_file(path, kGuarded), kMostBytes);
 }
@@ -72,7 +72,7 @@ void check_contents(const fs::path& folder) {
                               folder.string(), entry.path().filename().string()));
 }
 
-// Held until the manifest is written, so that of two writers each adds to what the other wrote.
+// Locks the folder until the manifest is written, so that two writers both add their kernels.
 FileDescriptor locked(const fs::path& folder) {
   FileDescriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   const LockResult result = directory ? lock_file(directory.get(), {}) : LockResult::kFailed;
@@ -94,7 +94,7 @@ std::string winner_identity(const WinnerRecord& winner) {
                      winner.pinned);
 }
 
-// `fresh` over `former`. Returns how many of the former kernels stay.
+// Merges `fresh` into `former`, where it wins. Returns the number of former kernels that stay.
 size_t merge_entries(std::vector<ManifestEntry> fresh, std::vector<ManifestEntry>* former) {
   std::set<std::string> replaced;
   std::map<std::string, size_t> place;
@@ -162,7 +162,7 @@ BundleChange write_bundle(const fs::path& asked, const std::vector<BundledKernel
   try {
     return write_into(folder, kernels);
   } catch (...) {
-    if (is_new) fs::remove(folder, ignored);  // unless something stands in it
+    if (is_new) fs::remove(folder, ignored);  // only if it is empty
     throw;
   }
 }
@@ -199,7 +199,7 @@ Bundle Bundle::open(const fs::path& folder) {
   if (!fs::exists(folder / kManifest, missing))
     io_error(folder / kManifest,
              "cannot be read; a bundle is a folder or a file written by `attune export`");
-  const fs::path real = fs::canonical(folder);  // where images are, whatever becomes of the name
+  const fs::path real = fs::canonical(folder);  // stays valid if a link is changed later
   const fs::path manifest = real / kManifest;
   std::vector<ManifestEntry> entries = parse_manifest(read_file(manifest), manifest.string());
   for (const ManifestEntry& entry : entries)

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bundle: a folder of kernel images with a manifest, written by `attune export`, that an engine
-// runs from without a compiler and without a store. One file per image; manifest.json says what
-// each is and which shapes it was tuned for:
+// Bundle: a folder of kernel images with a manifest, written by `attune export`. An engine runs
+// from it without a compiler and without a store. There is one file per image; manifest.json
+// describes each image and the shapes that it was tuned for:
 //
 //   {"attune_bundle": 1, "created": "...", "kernels": [
 //     {"file": "prefill_sm90-5f3a…-91c2….cubin", "sha256": "…", "format": "cubin", "entry":
 //     "attune_kernel", "arch": "sm_90a",
 //      "template": "prefill_sm90", "template_digest": "…", "source_digest": "…", "compiler":
-//      "nvrtc 13.0", "options": "…", "problem": "dtype=bf16,…", "config": "block_m=128,…", "registers": 168,
-//      "static_shared_bytes": 0, "stack_bytes": 0, "winners": [{"problem": "dtype=bf16,…",
-//      "median_us": 101.2, "default_us": 120.9, "why": "…", …}]}],
+//      "nvrtc 13.0", "options": "…", "problem": "dtype=bf16,…", "config": "block_m=128,…",
+//      "registers": 168, "static_shared_bytes": 0, "stack_bytes": 0, "winners": [{"problem":
+//      "dtype=bf16,…", "median_us": 101.2, "default_us": 120.9, "why": "…", …}]}],
 //   "programs": [{"digest": "…", "gives": "mask", "text": "return …;"}]}
 //
-// "programs": the texts of the callers' programs that problems name, where there are any; images
-// run without them. Winners of a CPU say with how many "threads" they were measured.
+// "programs", if any, has the texts of the callers' programs that problems name. Images run without
+// them. Winners of a CPU have the number of "threads" of their measurement.
 #pragma once
 
 #include <cstdint>
@@ -38,55 +38,57 @@ struct BundledKernel {
   ImageKey key;  // with compiler and options, as compiled
   KernelImage image;
   std::vector<WinnerRecord>
-      winners;  // of this very (template, arch, config); empty for a default config
+      winners;  // of exactly this (template, arch, config); empty for a default config
 };
 
 struct BundleChange {
-  size_t kept = 0;     // kernels of the former bundle that stay beside the new ones
+  size_t kept = 0;     // kernels of the former bundle that stay
   size_t unnamed = 0;  // image files that the manifest no longer names
 };
 
 // Adds the kernels to the bundle in `folder`, and makes the folder if it is missing. A kernel
 // replaces the former one of the same template, arch, spec, config and options; a winner replaces
-// the former one of its problem, device and arch. Everything else stays. An image's name holds a
-// part of its SHA-256 and the manifest is replaced last, so a reader sees the former bundle or the
-// new one, and who has the former one open keeps its images: they are not deleted. Throws kIo with
-// the path, also when others can write the folder; kInvalidArgument when it holds other files.
+// the former one of its problem, device and arch. Everything else stays. An image's name has a part
+// of its SHA-256, and the manifest is replaced last, so a reader sees either the former bundle or
+// the new one. Former images are not deleted: a reader that has the former bundle open still finds
+// them. Throws kIo with the path, also if others can write the folder; kInvalidArgument if it has
+// other files.
 BundleChange write_bundle(const std::filesystem::path& folder,
                           const std::vector<BundledKernel>& kernels);
 
-// How a bundle of one file holds images: as they are; or smaller, unpacked when asked for.
+// How a bundle of one file stores images: as they are, or packed.
 enum class Packing { kNone, kZstd };
 
-// The same as one file (bundle_file.hpp), which replaces a former one whole. Throws kIo, and
-// kUnsupported where a packing's library is not here.
+// Writes a bundle as one file (bundle_file.hpp), which replaces a former file as a whole. Throws
+// kIo, and kUnsupported if the library of a packing is missing.
 void write_bundle_file(const std::filesystem::path& file, const std::vector<BundledKernel>& kernels,
                        Packing packing = Packing::kNone);
 
-// An opened manifest; images are read and checked against their SHA-256 when asked for. Immutable,
-// thread-safe.
+// An opened manifest. Each image is read, and checked against its SHA-256, when it is asked for.
+// Immutable and thread-safe.
 class Bundle {
  public:
-  // Throws kIo when it is missing, cut off or damaged, when the manifest cannot be read, or could
-  // have been written by others than this user and root, since images are code; kInvalidArgument
-  // when it is malformed or of a newer version; kUnsupported when images are packed and libzstd is
-  // not here. A folder, or a bundle of one file.
+  // Opens a folder, or a bundle of one file. Throws kIo if it is missing, cut off, damaged or
+  // unreadable, or if others than this user and root could have written it, since images are code;
+  // kInvalidArgument if it is malformed or of a newer version; kUnsupported if images are packed
+  // and libzstd is missing.
   static Bundle open(const std::filesystem::path& folder);
-  // A bundle of one file whose bytes the caller holds, unchanged, as long as this and what it gave.
+  // Opens a bundle of one file in memory. The caller keeps the bytes unchanged as long as the
+  // bundle and its images are used.
   static Bundle open_memory(std::string_view bytes);
 
-  // Or the file's path.
+  // Returns the path of the folder, or of the file.
   const std::filesystem::path& folder() const { return folder_; }
   const std::vector<WinnerRecord>& winners() const { return winners_; }
   std::set<std::string> archs() const;
-  // Whether there is any kernel for this arch. `options`: what host code must have been compiled
-  // with; empty: any options do.
+  // True if there is a kernel for this arch. `options`: the options that host code must have been
+  // compiled with; empty = any.
   bool serves(const std::string& arch, const std::string& options) const;
-  // An image of that spec, arch, config and source; `compiler` in the key may be empty. A
+  // Returns the image of this spec, arch, config and source; the key's `compiler` may be empty. A
   // file that is missing, altered or writable by others is a miss, and logged.
   std::optional<KernelImage> image(const ImageKey& key) const;
   size_t num_images() const { return entries_.size(); }
-  // One sentence for each image that is missing or not what the manifest says.
+  // Returns one sentence for each image that is missing or differs from the manifest.
   std::vector<std::string> faults() const;
 
  private:
@@ -94,16 +96,16 @@ class Bundle {
     ImageKey key;
     std::string file, sha256;
     KernelImage image;               // without bytes
-    uint64_t offset, bytes, packed;  // in whole_, as ManifestEntry has them
+    uint64_t offset, bytes, packed;  // in whole_, as in ManifestEntry
   };
   Bundle() = default;
   explicit Bundle(std::vector<ManifestEntry> entries);
   static Bundle of_bytes(std::shared_ptr<const BundleBytes> bytes,
                          const std::filesystem::path& name);
-  // The file's bytes when they are what the manifest says; else nullopt and why not.
+  // Returns the image's bytes if they match the manifest; else nullopt, with the reason in `fault`.
   std::optional<std::string> sound_bytes(const Entry& entry, std::string* fault) const;
   std::filesystem::path folder_;
-  std::shared_ptr<const BundleBytes> whole_;  // of a bundle of one file
+  std::shared_ptr<const BundleBytes> whole_;  // for a bundle of one file
   std::vector<Entry> entries_;
   std::vector<WinnerRecord> winners_;
 };

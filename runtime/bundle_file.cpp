@@ -23,12 +23,12 @@ namespace {
 
 constexpr std::string_view kMagic("attuneB\0", 8);
 constexpr uint64_t kPlain = 1, kPacked = 2;   // versions
-constexpr uint64_t kLargestImage = 64 << 20;  // unpacked: a small file must not ask for all memory
+constexpr uint64_t kLargestImage = 64 << 20;  // unpacked; a small file must not fill the memory
 constexpr size_t kSummed = 32;                // bytes of the header that the digest covers
 constexpr size_t kHeader = kSummed + 64;      // with the digest
 constexpr Guarded kGuarded{"bundle", ErrorCode::kIo, 0755};
 
-// Reads by pread: a page of a mapping whose file was cut would end the process.
+// Reads by pread. With a mapping, a file that was cut would end the process.
 class OpenFile final : public BundleBytes {
  public:
   explicit OpenFile(const std::filesystem::path& path)
@@ -102,13 +102,13 @@ std::string digest_of(std::string_view head, std::string_view manifest) {
   throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {}", name, why));
 }
 
-// What was a bundle once: not the caller's fault.
+// Refuses a file that was a bundle once. It is not the caller's fault, so the code is kIo.
 [[noreturn]] void refuse_damaged(const std::string& name, const std::string& why) {
   throw Error(ErrorCode::kIo, fmt::format("{}: {}", name, why));
 }
 
-// Returns what follows the header, which says how long both are. A file is cut where its header is
-// sound.
+// Returns the manifest, which follows the header. The header says how long the manifest and the
+// file are. If the header is sound and the file is shorter, the file was cut.
 std::string checked_manifest(const BundleBytes& bytes, std::string_view header,
                              const std::string& name) {
   const uint64_t manifest_bytes = number_at(header, 16), all_bytes = number_at(header, 24);
@@ -139,7 +139,7 @@ void check_packed(const ManifestEntry& entry, uint64_t version, const std::strin
   if (std::string why; !zstd_is_here(&why)) throw Error(ErrorCode::kUnsupported, name + ": " + why);
 }
 
-// In an order of their own, each kernel once, with winners in an order of their own as well.
+// Returns the entries sorted by their text, each kernel once, with sorted winners.
 std::vector<ManifestEntry> sorted_entries(const std::vector<BundledKernel>& kernels,
                                           Packing packing) {
   std::vector<std::pair<std::string, ManifestEntry>> keyed;
@@ -173,7 +173,7 @@ std::vector<ManifestEntry> sorted_entries(const std::vector<BundledKernel>& kern
   return entries;
 }
 
-// Images follow each other from `begin` on, equal ones once. Returns where they end.
+// Places images one after the other from `begin` on, equal images once. Returns their end.
 size_t place_images(size_t begin, std::vector<ManifestEntry>* entries) {
   std::map<std::string, size_t> placed;
   size_t end = begin;
@@ -197,8 +197,8 @@ std::shared_ptr<const BundleBytes> bundle_in_memory(std::string_view bytes) {
 
 std::string bundle_bytes(const std::vector<BundledKernel>& kernels, Packing packing) {
   std::vector<ManifestEntry> entries = sorted_entries(kernels, packing);
-  // The manifest says where images are, and where they are depends on its length: of one that is
-  // made as if images began at the highest offset there may be, padded by spaces.
+  // The manifest has the offsets of images, which depend on its length. So its length is fixed
+  // first, as if images began at the highest possible offset, and it is padded with spaces.
   const size_t longest = [&] {
     std::vector<ManifestEntry> far = entries;
     place_images(size_t{1} << 48, &far);
@@ -212,7 +212,7 @@ std::string bundle_bytes(const std::vector<BundledKernel>& kernels, Packing pack
            number_bytes(manifest.size()) + number_bytes(end);
   bytes += digest_of(bytes, manifest) + manifest;
   for (const ManifestEntry& entry : entries) {
-    if (entry.offset < bytes.size()) continue;  // shared with one before it
+    if (entry.offset < bytes.size()) continue;  // shared with an earlier entry
     bytes.resize(entry.offset, '\0');
     bytes += entry.image.bytes;
   }

@@ -15,7 +15,7 @@
 namespace attune {
 namespace {
 
-using Json = nlohmann::ordered_json;  // of what is written
+using Json = nlohmann::ordered_json;  // for writing: keeps the order of keys
 
 const char* format_name(ImageFormat format) {
   return format == ImageFormat::kCubin ? "cubin" : "host_object";
@@ -73,12 +73,12 @@ WinnerRecord parse_winner(const JsonValue& json, const ManifestEntry& entry) {
   winner.candidates = json_integer(json, "candidates");
   winner.why = json_string(json, "why");
   winner.device.name = json_string(json, "device");
-  if (json.contains("threads")) {  // of a CPU; earlier bundles have none
+  if (json.contains("threads")) {  // for a CPU; earlier bundles have none
     winner.device.arch = entry.key.arch;
     winner.device.sm_count = json_integer(json, "threads");
   }
   winner.conditions.driver = json_string(json, "driver");
-  if (json.contains("power_limit_w"))  // not of a CPU, nor in earlier bundles
+  if (json.contains("power_limit_w"))  // not for a CPU, nor in earlier bundles
     winner.conditions.power_limit_w = json_integer(json, "power_limit_w", 0);
   winner.created = json_string(json, "created");
   winner.pinned = json_flag(json, "pinned");
@@ -139,14 +139,14 @@ ManifestEntry parse_entry(const JsonValue& json) {
                          json_string(json, "compiler"), json_string(json, "options")};
   entry.key.spec = spec_of(parse_problem(json_string(json, "problem")));
   entry.key.config = parse_config(json_string(json, "config"));
-  if (json.contains("source_digest"))  // earlier bundles have none, and are found no more
+  if (json.contains("source_digest"))  // earlier bundles have none, and are no longer found
     entry.key.source_digest = json_string(json, "source_digest");
   for (const JsonValue& winner : json_list(json, "winners"))
     entry.winners.push_back(parse_winner(winner, entry));
   return entry;
 }
 
-// The texts of the programs that the kernels' problems name, each once.
+// Returns the texts of the programs that the kernels' problems name, each once.
 Json programs_json(const std::vector<ManifestEntry>& entries) {
   std::map<std::string, Json> programs;
   for (const ManifestEntry& entry : entries)
@@ -160,8 +160,8 @@ Json programs_json(const std::vector<ManifestEntry>& entries) {
   return list;
 }
 
-// Earlier bundles have none. One that is not what its digest says takes no kernel along: images
-// need no text.
+// Registers the programs of a manifest; earlier bundles have none. A program that does not match
+// its digest is only logged: images need no text.
 void adopt_programs(const JsonValue& manifest, const std::string& path) {
   if (!manifest.contains("programs")) return;
   for (const JsonValue& json : json_list(manifest, "programs")) try {

@@ -79,9 +79,10 @@ class ListsCheck {
   std::vector<int64_t> begins(const char* name, const int* list, int64_t most) const {
     if (list == nullptr) return {};
     std::vector<int64_t> found = numbers(list, problem_.batch + 1, 4);
-    check(name, 0, found[0], 0, kMaxLength, "the most rows there are");
+    check(name, 0, found[0], 0, kMaxLength, "the largest number of rows");
     for (size_t i = 1; i < found.size(); ++i)
-      check(name, i, found[i], found[i - 1], found[i - 1] + most, "the most of a request further");
+      check(name, i, found[i], found[i - 1], found[i - 1] + most,
+            "as the entry before plus what a request may have");
     return found;
   }
 
@@ -90,7 +91,7 @@ class ListsCheck {
   void check_keys(const std::vector<int64_t>& begins) const {
     for (size_t i = 0; i + 1 < begins.size() && cache_.kv_lengths != nullptr; ++i)
       check("cache.kv_begins", i, begins[i], 0, cache_.num_pages - lengths_[i],
-            "where the last of its keys is the last there is");
+            "so that its last key is inside");
   }
 
   // Checks positions and places of rows, if the call has these lists.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Policies and rungs of the ladder (ladder.hpp): the rungs that a caller accepts, and the rung of a
-// plan.
+// Names of the ladder (ladder.hpp): the rungs that a caller accepts, and the rung of a plan.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host memory is plain memory, a launch is a call on every thread of the pool. The stream is
-// ignored.
+// The CPU as a Device: memory is host memory, a launch calls the kernel on each thread of the pool,
+// and the stream is ignored.
 #include "runtime/cpu/cpu_device.hpp"
 
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ int64_t last_level_cache_bytes() {
 
 std::string marketing_name() {
   std::ifstream cpuinfo("/proc/cpuinfo");
-  cpuinfo.exceptions(std::ios::badbit);  // no memory is no other CPU
+  cpuinfo.exceptions(std::ios::badbit);  // without memory, throw: the name must not differ
   for (std::string line; std::getline(cpuinfo, line);)
     if (line.starts_with("model name"))
       return line.substr(std::min(line.find(": ") + 2, line.size()));
@@ -54,8 +54,8 @@ DeviceIdentity identity_of(const Arch& arch, int threads) {
   return identity;
 }
 
-// The pool of one process. A child after fork has the object but none of its threads: there the
-// work is done by the caller alone, and the pool is left as it is.
+// The pool of one process. A child after fork has the object but none of its threads. There the
+// caller does all work, and the pool is left as it is.
 struct ForkedPool {
   explicit ForkedPool(int threads) : pool(new ThreadPool(threads)), owner(getpid()) {}
   ~ForkedPool() {
@@ -73,7 +73,8 @@ struct ForkedPool {
   const pid_t owner;
 };
 
-// With as many threads as the system grants: a run on fewer is slower, and right.
+// Returns a pool with as many threads as the system grants. Runs on fewer threads are slower, but
+// correct.
 std::shared_ptr<const ForkedPool> make_pool(int threads) {
   auto made = std::make_shared<const ForkedPool>(threads);
   if (const int granted = made->pool->num_threads(); granted < threads)
@@ -91,8 +92,8 @@ class CpuKernel final : public LoadedKernel {
       : pool_(std::move(pool)), code_(std::move(code)), info_(std::move(info)) {}
 
   const ImageInfo& info() const override { return info_; }
-  // The counters are zeroed here, where it costs nothing: a workspace needs no preparation. Threads
-  // meet after each step.
+  // Zeroes the counters here, which costs almost nothing, so that a workspace needs no preparation.
+  // Threads meet after each step.
   void launch(const LaunchPlan& plan, KernelArguments& args, StreamHandle) const override {
     if (plan.zeroed_bytes > 0)
       std::memset(args.workspace, 0, static_cast<size_t>(plan.zeroed_bytes));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of wheels alone: some distributions' clang archives name the entry of Polly, a plugin of LLVM's optimiser that they do not hold. This
-// one adds nothing to the optimiser, which asks no plugin of a kernel compiled here anyway.
+// For wheels only. Some distributions' clang archives refer to the entry point of Polly, a plugin
+// of LLVM's optimiser, but do not contain it. This definition adds nothing to the optimiser, which
+// uses no plugin for kernels anyway.
 #include <llvm/Passes/PassPlugin.h>
 
 llvm::PassPluginLibraryInfo getPollyPluginInfo();

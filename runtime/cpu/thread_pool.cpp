@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers wait on a counter: some microseconds in a loop, so that launches in a row start at once,
-// then asleep in the kernel.
+// Workers wait on a counter: first some microseconds in a loop, so that launches in a row start at
+// once, then asleep in the operating system.
 #include "runtime/cpu/thread_pool.hpp"
 
 #include "generator/core/start_threads.hpp"
@@ -18,7 +18,7 @@ inline void pause_cpu() {
 #endif
 }
 
-// Returns when `value` is no longer `old`.
+// Waits until `value` is no longer `old`.
 template <class T>
 void wait_while(const std::atomic<T>& value, T old) {
   for (int i = 0; i < kSpins; ++i) {
@@ -30,7 +30,7 @@ void wait_while(const std::atomic<T>& value, T old) {
 
 }  // namespace
 
-// A worker reads workers_ only in a round, and run begins none before this is done.
+// A worker reads workers_ only in a round, and no round begins before the constructor has ended.
 ThreadPool::ThreadPool(int num_threads)
     : workers_(start_threads(num_threads - 1, [this](int worker) { serve(worker + 1); })) {}
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device's primary context and its allocations; see cuda_context.hpp.
+// Opening a context; see cuda_context.hpp.
 #include "runtime/cuda/cuda_context.hpp"
 
 #include <string>

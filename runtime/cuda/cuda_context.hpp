@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver context that a CudaDevice and its kernels live in, and making it current for a call.
-// Shared by both, so that a kernel may outlive the device object it was loaded by.
+// CudaContext: the driver context of a CudaDevice and its kernels; ContextScope makes it current
+// for a call. Device and kernels share it, so that a kernel may outlive the device that loaded it.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,9 @@ namespace attune::cuda {
 
 class CudaContext {
  public:
-  // The context that is current on the calling thread when it belongs to `ordinal` (or when
-  // `ordinal` is -1), else the primary context of `ordinal` (0 for -1): the one the CUDA runtime
-  // and PyTorch use. Throws kDriver, kInvalidArgument for a bad ordinal.
+  // Returns the calling thread's current context if it belongs to `ordinal` or `ordinal` is -1.
+  // Else returns the primary context of `ordinal` (0 for -1), which the CUDA runtime and PyTorch
+  // use. Throws kDriver, and kInvalidArgument for a bad ordinal.
   static std::shared_ptr<const CudaContext> open(const DriverTable& driver, int ordinal);
   CudaContext(const DriverTable& driver, Ordinal device, Context handle, bool retained)
       : driver_(driver), device_(device), handle_(handle), retained_(retained) {}
@@ -32,7 +32,8 @@ class CudaContext {
   bool retained_;
 };
 
-// Current for the life of the scope; costs one driver call when it is current already.
+// Makes the context current for the life of the scope. Costs one driver call if it is current
+// already.
 class ContextScope {
  public:
   explicit ContextScope(const CudaContext& context) : driver_(context.driver()) {

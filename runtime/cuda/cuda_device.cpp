@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts, memory and timing of one CUDA device. Every call makes the device's context current for
-// its own length.
+// Facts, memory and timing of one CUDA device. Each call makes the device's context current while
+// it runs.
 #include "runtime/cuda/cuda_device.hpp"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ std::string text_of(const CudaContext& context, Result (*get)(char*, int, Ordina
   return text;
 }
 
-// "NVIDIA A100-SXM4-40GB MIG 1g.5gb" -> "MIG 1g.5gb"
+// Returns "MIG 1g.5gb" for "NVIDIA A100-SXM4-40GB MIG 1g.5gb".
 std::string slice_of(const std::string& name) {
   const size_t at = name.find("MIG ");
   return at == std::string::npos ? "" : name.substr(at);
@@ -160,7 +160,8 @@ void CudaDevice::synchronize() const {
   check(driver(), driver().cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
-// The driver answers with an error where the legacy stream waits for one that is being captured.
+// An error counts as capturing: the driver returns one if the legacy stream waits for a stream that
+// is being captured.
 bool CudaDevice::capturing(StreamHandle stream) const {
   const ContextScope scope(*context_);
   int status = 0;

@@ -49,8 +49,8 @@ class CudaDevice final : public Device {
   std::string pci_bus_id_;
 };
 
-// Archs whose cubins run on a device of this compute capability, best first: its own "a" form,
-// itself, then lower minor versions.
+// Returns the archs whose cubins run on a device of this compute capability, best first: its own
+// "a" form, its plain form, then lower minor versions.
 std::vector<Arch> runnable_archs(int compute_capability);
 
 }  // namespace attune::cuda

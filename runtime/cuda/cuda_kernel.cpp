@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernel parameters are, in order: the argument parts that the step takes, then its tensor maps.
+// Loading and launching cubins. Kernel parameters are, in order, the argument parts of the step,
+// then its tensor maps.
 #include "runtime/cuda/cuda_kernel.hpp"
 
 #include <fmt/format.h>
@@ -12,7 +13,8 @@
 namespace attune::cuda {
 namespace {
 
-// What the parameters of a kernel may take on every arch, and how many tensor maps that can be.
+// The bytes that the parameters of a kernel may take on each arch, and the most tensor maps in
+// them.
 constexpr size_t kParameterBytes = 4096;
 constexpr size_t kMostTensorMaps = kParameterBytes / sizeof(TensorMap);
 constexpr size_t kArgumentParts = 9;  // values of ArgumentPart
@@ -54,8 +56,8 @@ void check_parameters(const StepStructure& step) {
                             kParameterBytes));
 }
 
-// Asks for the function's attributes now, so that lazy loading never falls into a launch or a graph
-// capture.
+// Returns an attribute of the function. Asking loads the function now, so that lazy loading never
+// happens in a launch or the capture of a graph.
 int attribute(const DriverTable& driver, Function function, int which) {
   int value = 0;
   check(driver, driver.cuFuncGetAttribute(&value, which, function), "cuFuncGetAttribute");
@@ -106,7 +108,7 @@ void CudaKernel::add_function(const StepStructure& step) {
     throw Error(ErrorCode::kDriver, step.entry + "'s registers allow " + std::to_string(threads) +
                                         " threads a block here; the plan has " +
                                         std::to_string(step.threads));
-  // Code of an earlier arch does not wait for the grid ahead, on whatever device it runs.
+  // Code for an earlier arch does not wait for the previous grid, on any device.
   constexpr int kFirstToWait = 90;
   functions_.push_back(
       {function, step.early && attribute(driver, function, kFuncBinaryVersion) >= kFirstToWait});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cubin loaded into a context: module, functions, shared-memory allowance, launch. Made by
-// CudaDevice::load.
+// A cubin that is loaded into a context: module, functions, limits of shared memory, launch. Made
+// by CudaDevice::load.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ class CudaKernel final : public LoadedKernel {
  private:
   struct StepFunction {
     Function function;
-    bool may_start_early;  // ahead of the end of the grid before
+    bool may_start_early;  // before the previous grid has ended
   };
 
   void load(const KernelImage& image, const LaunchStructure& structure);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens libcuda.so.1 and fills the table. A machine without a driver gets a sentence, never a
-// failed load.
+// Opens libcuda.so.1 and fills the table. Without a driver, a sentence says so; loading attune
+// never fails.
 #include "runtime/cuda/driver_table.hpp"
 
 #include <dlfcn.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points of the CUDA driver that attune calls, declared by us so that building needs no
-// CUDA toolkit, and found at run time in libcuda.so.1. Names and layouts follow cuda.h;
-// tests/runtime/driver_header_test.cpp compiles both side by side where the toolkit's headers are
-// installed. Used under runtime/cuda/ and by device tests, nowhere else.
+// The entry points of the CUDA driver that attune calls. They are declared here, so that building
+// needs no CUDA toolkit, and found at run time in libcuda.so.1. Names and layouts follow cuda.h;
+// tests/runtime/driver_header_test.cpp compares them if the toolkit's headers are installed. Used
+// only under runtime/cuda/ and by device tests.
 #pragma once
 
 #include <cstddef>
@@ -123,18 +123,18 @@ struct DriverTable {
 #undef ATTUNE_DRIVER_MEMBER
 
   void* library = nullptr;
-  // Any other entry point, for tests and benchmarks; nullptr when the driver lacks it.
+  // Returns any other entry point, for tests and benchmarks; nullptr if the driver lacks it.
   void* symbol(const char* name) const;
 };
 
-// The driver of this process, opened and initialised once. nullptr when there is none or it has no
-// device: `why`, if given, then says what was tried and what to do.
+// Returns the driver, opened and initialised once per process. Returns nullptr if there is none or
+// it has no device; `why`, if given, then says what was tried and what to do.
 const DriverTable* open_driver(std::string* why = nullptr);
 
-// "580.159.04" from the kernel module, else "cuda 13.0".
+// Returns "580.159.04" from the kernel module, else "cuda 13.0".
 std::string driver_version(const DriverTable& driver);
 
-// Throws Error (kOutOfMemory or kDriver) with the call and the driver's words for `result`.
+// Throws Error (kOutOfMemory or kDriver) with the call and the driver's text for `result`.
 [[noreturn]] void throw_driver_error(const DriverTable& driver, Result result,
                                      std::string_view call);
 inline void check(const DriverTable& driver, Result result, std::string_view call) {

@@ -34,7 +34,7 @@ Nvml open() {
   return nvml;
 }
 
-// What `read(nvml, device, value)` gives, 0 where it fails.
+// Returns the value of `read(nvml, device, &value)`, or 0 if it fails.
 template <class Read>
 unsigned reading(const std::string& pci_bus_id, const Read& read) {
   static const Nvml nvml = open();

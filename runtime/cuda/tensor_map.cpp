@@ -12,7 +12,7 @@ struct CachedMap {
   TensorMapKey key;
   TensorMap map;
 };
-constexpr size_t kCachedMaps = 64;  // 16 layers' worth of q, k, v and o
+constexpr size_t kCachedMaps = 64;  // q, k, v and o of 16 layers
 thread_local constinit CachedMap cached_maps[kCachedMaps] = {};
 
 size_t slot_of(const TensorMapKey& key) {
@@ -39,7 +39,7 @@ int map_dtype(Dtype dtype) {
 
 int map_swizzle(int bytes) { return bytes == 128 ? 3 : bytes == 64 ? 2 : bytes == 32 ? 1 : 0; }
 
-// A tensor as a kernel's map sees it: `columns` are contiguous, `rows` follow at row_stride.
+// A tensor for a kernel's map: `columns` are contiguous, rows are row_stride apart.
 struct Seen {
   OperandView view;
   Dtype dtype;
@@ -54,7 +54,8 @@ Seen seen_keys(const OperandView& view, Dtype dtype, int columns, const Attentio
   return {view, dtype, columns, args.seqlen_kv, args.num_heads_kv, args.batch};
 }
 
-// Of a cache: pages, or slots; one without any has no rows, whatever its view is.
+// Returns k or v of a cache: pages, slots or packed keys. A cache without pages has no rows,
+// whatever its view is.
 Seen seen_cache(const OperandView& view, int columns, const KernelSpec& spec,
                 const KernelArguments& args) {
   const int64_t pages = args.cache.num_pages;
@@ -104,8 +105,9 @@ Seen seen_tensor(const PlacedTensor& tensor, void* workspace) {
           tensor.batch};
 }
 
-// TMA takes neither a null address nor an extent of 0, and a kernel without keys asks for a box of them all the same: one element of
-// an operand that has some stands for a tensor that has none, whose address and strides may be anything.
+// Returns a valid tensor in place of an empty one: one element of an operand that has some. TMA
+// refuses a null address and an extent of 0, but a kernel without keys still loads a box of them.
+// The address and strides of an empty tensor may be anything.
 Seen seen_of_nothing(const Seen& empty, const AttentionArgs& args) {
   void* const there = args.seqlen_q > 0 ? args.q.data : args.k.data;
   return {{there, 0, 0, 0}, empty.dtype, 1, 1, 1, 1};
@@ -145,8 +147,8 @@ TensorMapKey tensor_map_key(const TensorMapPlan& map, const KernelSpec& spec,
   return key;
 }
 
-// Two ways: a key stands in its slot or in the neighbour, into which a newer key of the same slot
-// pushes it.
+// The cache is two-way: a key is in its slot, or in the neighbour slot, into which a newer key of
+// the same slot has moved it.
 void encode_tensor_map(const DriverTable& driver, const TensorMapKey& key, TensorMap* map) {
   const size_t slot = slot_of(key);
   CachedMap &first = cached_maps[slot], &second = cached_maps[slot ^ 1];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TMA descriptors: what one is made of, and a small per-thread cache so that a repeated launch does
-// not encode again. Used by cuda_kernel. Which strides TMA can take at all is decided when a plan
-// is made: runtime/operand_check.hpp.
+// TMA descriptors: their fields, and a small cache per thread, so that a repeated launch does not
+// encode again. Used by cuda_kernel. runtime/operand_check.hpp checks the strides when a plan is
+// made.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace attune::cuda {
 
-// One tensor as TMA sees it, innermost dimension first; see TensorMapPlan.
+// One tensor for TMA, innermost dimension first; see TensorMapPlan.
 struct TensorMapKey {
   const void* address = nullptr;
   uint64_t dims[4] = {};
@@ -33,14 +33,14 @@ struct TensorMapKey {
 };
 static_assert(std::has_unique_object_representations_v<TensorMapKey>);
 
-// `workspace` is the memory of the call. A dimension of extent 1 gets the stride of the operand's
-// row, which changes no address.
+// Returns the fields of a descriptor. `workspace` has the tensors in the call's workspace. A
+// dimension of extent 1 gets the stride of the operand's row, which changes no address.
 TensorMapKey tensor_map_key(const TensorMapPlan& map, const KernelSpec& spec,
                             const std::vector<PlacedTensor>& workspace,
                             const KernelArguments& args);
 
-// Encodes, or copies from this thread's cache. The descriptor is a pure function of the key, so an
-// entry is never stale. Throws kDriver when the driver refuses the key.
+// Encodes a descriptor, or copies it from this thread's cache. It is a pure function of the key, so
+// an entry is never stale. Throws kDriver if the driver refuses the key.
 void encode_tensor_map(const DriverTable& driver, const TensorMapKey& key, TensorMap* map);
 
 }  // namespace attune::cuda
