@@ -201,7 +201,7 @@ class FlashInferTest(unittest.TestCase):
         want = wrapper.run(tree.q, cache)
         with self.assertRaisesRegex(
                 ValueError,
-                "page_table of this plan is .*; accepted with use_cuda_graph are plans of as many requests"):
+                "page_table of this plan is .*; with use_cuda_graph a plan must have as many requests"):
             wrapper.plan(*self.lists(other), 8, 2, 64, tree.page)
         self.assertTrue(torch.equal(wrapper.run(tree.q, cache), want))
 

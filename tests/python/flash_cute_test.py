@@ -150,7 +150,7 @@ class CuteTest(unittest.TestCase):
                     call()
         for call in (lambda: attune.attention(q, k, v, window=(-3, None)),
                      lambda: attune.attention_kvcache(q, k, v, window=(None, -2))):
-            with self.assertRaisesRegex(ValueError, r"window is \(.*; must be sides of 0 and more"):
+            with self.assertRaisesRegex(ValueError, r"window is \(.*; sides must be at least 0"):
                 call()
         self.assertTrue(
             torch.equal(flash.flash_attn_func(q, k, v, window_size=(-1, None)), flash.flash_attn_func(q, k, v)))
@@ -159,7 +159,7 @@ class CuteTest(unittest.TestCase):
         for call in (lambda: flashinfer.single_prefill_with_kv_cache(*packed, window_left=-2),
                      lambda: flashinfer.single_decode_with_kv_cache(q[0, 0], k[0], v[0], window_left=-2),
                      lambda: wrapper.plan(at, at, 4, 2, 64, window_left=-2)):
-            with self.assertRaisesRegex(ValueError, "window_left is -2; must be -1 or more"):
+            with self.assertRaisesRegex(ValueError, "window_left is -2; must be at least -1"):
                 call()
 
     def test_windows_of_two_numbers(self):

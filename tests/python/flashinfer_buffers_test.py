@@ -92,7 +92,7 @@ class BuffersTest(unittest.TestCase):
         self.assertTrue((lists["paged_kv_indices"] == 5).all(), "a copy of a wrapper leaves its buffers alone")
         short = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, paged_kv_indices_buffer=room(2))
         with self.assertRaisesRegex(
-                ValueError, "paged_kv_indices_buffer has 2 elements and plan.. has 4 for it; must be as many or more"):
+                ValueError, "paged_kv_indices_buffer has 2 elements and plan.. has 4 for it; must have at least as many"):
             short.plan(**c.decode_plan())
 
     def test_tensors_that_end_ahead_of_the_lists(self):
@@ -109,7 +109,7 @@ class BuffersTest(unittest.TestCase):
                                      ckv_cache=c.latent[:1, :, :128], kpe_cache=c.latent[:1, :, 128:]))):
             with self.assertRaisesRegex(ValueError, r"q has \d rows and .* (pages|keys); must be \d+ and \d+ or more"):
                 wrapper.run(**given)
-        with self.assertRaisesRegex(ValueError, "indices has a page -1; must be 0 or more"):
+        with self.assertRaisesRegex(ValueError, "indices has a page -1; must be at least 0"):
             c.decode().plan(**{**c.decode_plan(), "indices": ints([0, -1, 2, 3])})
 
 
@@ -151,7 +151,7 @@ class MasksTest(unittest.TestCase):
                                     mask.t()), ("custom_mask has shape", mask.t().contiguous()),
                                    ("custom_mask has shape", mask[:, :15]), ("custom_mask has shape", mask.repeat(
                                        2, 1)), ("custom_mask has shape", mask.view(
-                                           20, 10)), ("custom_mask is torch.float32; must be of bools", bias),
+                                           20, 10)), ("custom_mask is torch.float32; must be bool", bias),
                                    ("custom_mask is torch.float32",
                                     mask.float()), ("custom_mask is torch.int32 with elements other than 0 and 1",
                                                     mask.int() * 2), ("custom_mask is 'text'", "text")):
@@ -163,7 +163,7 @@ class MasksTest(unittest.TestCase):
                 with self.assertRaisesRegex(ValueError, f"packed_custom_mask {message}"):
                     call(packed_custom_mask=wrong)
             with self.assertRaisesRegex(ValueError,
-                                        "custom_mask and packed_custom_mask are given; must be one of them"):
+                                        "custom_mask and packed_custom_mask are given; give one of them"):
                 call(custom_mask=mask, packed_custom_mask=packed)
 
     def test_masks_of_alike_requests_and_of_rows(self):
@@ -191,7 +191,7 @@ class MasksTest(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, message):
                 flashinfer.merge_state_in_place(*state, mask=wrong.to(DEVICE))
         for call in (flashinfer.packbits, lambda x: flashinfer.segment_packbits(x, ints([0, 3, 7]))):
-            with self.assertRaisesRegex(ValueError, "x is torch.float32; must be of bools"):
+            with self.assertRaisesRegex(ValueError, "x is torch.float32; must be bool"):
                 call(torch.zeros(7, device=DEVICE))
             self.assertEqual(
                 torch.as_tensor(call(torch.tensor([1, 0, 1, 1, 0, 0, 1], device=DEVICE))[0]).flatten().tolist()[0] >> 5,
@@ -306,7 +306,7 @@ class EnginesTest(unittest.TestCase):
             wrapper.run(*parts, codes[..., :512], codes[..., 512:], ckv_scale=1.0, kpe_scale=1.0)
         wide = Calls()
         with self.assertRaisesRegex(
-                ValueError, "ckv_scale is given and ckv_cache is .*; must be None: factors are for caches of 8 bits"):
+                ValueError, "ckv_scale is given and ckv_cache is .*; must be None: only 8-bit caches have factors"):
             wide.mla().run(wide.parts[..., :128], wide.parts[..., 128:], wide.latent[..., :128], wide.latent[..., 128:],
                            ckv_scale=1.0)
 

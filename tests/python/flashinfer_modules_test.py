@@ -108,7 +108,7 @@ class ModulesTest(unittest.TestCase):
         self.assertIs(wrapper.run(q, cache.given, q_len_per_req=3, out=out), out)
         self.assertTrue(torch.equal(out, o))
         for steps, message in ((2, "q_len_per_req is 2 and q has 9 rows; must be 6 rows"),
-                               (0, "q_len_per_req is 0; must be 1 or more")):
+                               (0, "q_len_per_req is 0; must be at least 1")):
             with self.assertRaisesRegex(ValueError, message):
                 wrapper.run(q, cache.given, q_len_per_req=steps)
 
@@ -128,7 +128,7 @@ class ModulesTest(unittest.TestCase):
         for o in (decode.run(q, cache.given), prefill.run(q, cache.given)):
             for i, pair in enumerate(cache.keys):
                 self.near(o[i:i + 1], attended(q[i:i + 1], *pair)[0])
-        for message, given in ((r"block_tables has shape \(2, 11\); must be \[batch, pages\], of 3 requests",
+        for message, given in ((r"block_tables has shape \(2, 11\); must be \[batch, pages\] for 3 requests",
                                 table[:2]), ("request 0 has 40 keys and 9 pages of 4", table[:, :9])):
             with self.assertRaisesRegex(ValueError, message):
                 decode.plan(*cache.lists(), 8, 2, D, 4, block_tables=given.to(DEVICE))

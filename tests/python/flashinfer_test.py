@@ -268,7 +268,7 @@ class WrapperTest(unittest.TestCase):
                 self.near(wrapper.run(q, cache.given)[i:i + 1], attended(q[i:i + 1], *pair)[0])
         with self.assertRaisesRegex(ValueError, "a request of 17 pages; must be at most 16"):
             wrapper.plan(*Cache(11, [1, 68], 4).lists(), 4, 2, D, 4)
-        with self.assertRaisesRegex(ValueError, "accepted with use_cuda_graph are plans of as many requests"):
+        with self.assertRaisesRegex(ValueError, "with use_cuda_graph a plan must have as many requests"):
             wrapper.plan(*Cache(11, [1, 6, 6], 4).lists(), 4, 2, D, 4)
 
     @unittest.skipUnless(DEVICE == "cuda", "captured graphs are of CUDA")

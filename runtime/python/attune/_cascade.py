@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cascade(): attention over prefixes that requests share, once for all of them, and over what each has alone. Made of attention_kvcache() and
-merge()."""
+"""cascade(): attention over shared prefixes, each read once for all its requests, and over each request's own keys.
+Made of attention_kvcache() and merge()."""
 from . import _tensors as tensors
 from ._flags import flag
 from ._kvcache import attention_kvcache, prepare_kvcache
@@ -17,20 +17,20 @@ def check_levels(q, levels):
     tensors.check_rank("q", q, _ROWS)
     levels = list(levels)
     if not levels:
-        raise ValueError("levels is empty; must be at least 1, from the keys that most requests share to those of each")
+        raise ValueError("levels is empty; must have at least 1, from the keys that most requests share to their own")
     for number, level in enumerate(levels):
         missing = [name for name in _KEYS if level.get(name) is None]
         unknown = [name for name in level if name not in (*_KEYS, *_MORE)]
         if missing or unknown:
             raise ValueError(
-                f"levels[{number}] {'lacks ' + missing[0] if missing else 'has ' + repr(unknown[0])}; must be "
-                f"{', '.join(_KEYS)}, and "
-                f"{', '.join(_MORE)}, as of attention_kvcache()")
+                f"levels[{number}] {'lacks ' + missing[0] if missing else 'has ' + repr(unknown[0])}; must have "
+                f"{', '.join(_KEYS)}, and may have {', '.join(_MORE)}, as in attention_kvcache()")
     return levels
 
 
 def calls_of(q, levels, is_causal, scale, softcap, sinks, out, context):
-    """Arguments of attention_kvcache() for each level: masks and sinks are the last one's, which alone writes into `out`."""
+    """Yields the arguments of attention_kvcache() for each level. Only the last level has masks and sinks, and writes
+    into `out`."""
     for number, level in enumerate(levels):
         level, last = dict(level), number == len(levels) - 1
         given = dict(scale=scale, softcap=softcap, context=context, return_lse=True)
@@ -40,7 +40,7 @@ def calls_of(q, levels, is_causal, scale, softcap, sinks, out, context):
 
 
 def _states(o, lse):
-    """[rows, heads, d] and [heads, rows] as merge() has them."""
+    """Returns [rows, heads, d] and [heads, rows] in merge()'s form."""
     return o[None], lse[None]
 
 
@@ -48,26 +48,31 @@ def _states(o, lse):
 @untraced
 def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None,
             context=None):
-    """Attention of requests that share prefixes: keys that several have in common are read once for all of them.
+    """Returns attention of requests that share prefixes. Shared keys are read once for all requests that share them.
 
-    q: [rows, num_heads_q, head_dim], the newest tokens of all requests end to end. levels: dicts of what attention_kvcache() takes of packed rows, from
-    the widest prefix to what each request has alone: k_cache, v_cache, q_begins (int32: where the rows of each group begin), seqlen_q (most
-    rows of a group), kv_lengths, and page_table, slots or kv_begins with seqlen_kv; k_scale, v_scale, dtype_kv of 8-bit caches. Rows that share keys
-    stand side by side: q_begins of a level bounds its groups, and of the last level the requests; rows outside see none of a level's
-    keys. A group without keys has kv_lengths 0. All levels may be of one cache.
+    q: [rows, num_heads_q, head_dim], the newest tokens of all requests end to end.
+    levels: dicts of attention_kvcache()'s arguments for packed rows, from the widest prefix to each request's own keys.
+    A level has k_cache, v_cache, q_begins (int32, the first row of each group and the end of the last), seqlen_q (the
+    most rows of a group), kv_lengths, and page_table, slots, or kv_begins with seqlen_kv. 8-bit caches need k_scale,
+    v_scale and dtype_kv.
+    Rows that share keys are adjacent: a level's q_begins bounds its groups, the last level's the requests. Rows outside
+    see none of a level's keys. A group without keys has kv_lengths 0. All levels may use one cache.
 
-    Every row sees all keys of its groups; is_causal counts in the last level, whose newest key is that of the last row. sinks count once.
-    Results are joined as merge() joins them, in fp32. Lists are read on the device: a captured CUDA graph follows what they say.
+    Each row sees all keys of its groups. is_causal applies to the last level, whose newest key is at its last row.
+    sinks count once. Results are joined in fp32, as by merge(). Lists are read on the device: a replayed CUDA graph
+    reads their new values.
 
-    Returns out, as q but for its head_dim; with return_lse also lse, fp32 [num_heads_q, rows]. A row that no level holds gets 0 and -inf; of one level alone
-    its out is not written, as of attention_kvcache(). No gradients. Inside a CUDA graph's capture call prepare_cascade() before."""
+    Returns out, like q with v_cache's head_dim; with return_lse (out, lse), lse fp32 [num_heads_q, rows]. A row that no
+    level holds gets 0 and -inf; with only one level its out is not written, as in attention_kvcache(). Has no
+    gradients. Raises ValueError or TypeError if arguments do not fit.
+    Before a CUDA graph's capture, call prepare_cascade() with the same arguments."""
     is_causal, return_lse = causal_flag(is_causal), flag("return_lse", return_lse)
     graph = needs_op(q, autocast=False)
     if graph is not None:
         return graph.cascade(q, levels, is_causal=is_causal, scale=scale, softcap=softcap, sinks=sinks,
                              return_lse=return_lse, out=out, context=context)
     refuse_gradients((("q", q), ("out", out), ("sinks", sinks)))
-    tensors.signature("q", q)  # refuses what is no tensor
+    tensors.signature("q", q)  # refuses other types
     levels = check_levels(q, levels)
     state = None
     calls = list(calls_of(q, levels, is_causal, scale, softcap, sinks, out if len(levels) == 1 else None, context))
@@ -87,7 +92,7 @@ def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None,
 
 def prepare_cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None,
                     context=None):
-    """As prepare(), for cascade() with these arguments: plans and workspaces of all levels. Returns the plans."""
+    """Prepares cascade() with these arguments: makes the plans and workspaces of all levels. Returns the plans."""
     tensors.signature("q", q)
     is_causal, return_lse = causal_flag(is_causal), flag("return_lse", return_lse)
     levels = check_levels(q, levels)

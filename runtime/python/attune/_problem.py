@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call of attention() asks, as the problem text of attune.h: masks, windows, scales and shapes in the words of Python users
-are understood here, or refused in words. Used by _attention.py and _quantise.py."""
+"""Converts a call of attention() to attune.h's problem text: masks, windows, scales and shapes as Python users write
+them. Raises if they do not fit. Used by _attention.py and _quantise.py."""
 import ctypes
 import math
 import operator
@@ -10,18 +10,19 @@ from ._flags import flag
 from ._torch import refuse_gradients
 
 MASKS = ("none", "causal", "causal_top_left", "causal_bottom_right")
-_ACCEPTED_MASKS = f"None, {', '.join(repr(mask) for mask in MASKS)}; a window comes beside it; other masks have no kernel"
+_ACCEPTED_MASKS = f"None, {', '.join(repr(mask) for mask in MASKS)} (and window= for a window); others have no kernel"
 
 
 def word(name, value):
-    """A value of one word, so that it can bring no keys of its own into a problem text. The library knows which words there are."""
+    """Returns the value. Raises unless it is one word: then it cannot add keys to a problem's text. The library checks
+    the word."""
     if not isinstance(value, str) or not value.isascii() or not value.isidentifier():
         raise ValueError(f"{name} is {value!r}; must be one word")
     return value
 
 
 def whole(name, value):
-    """An int, also NumPy's."""
+    """Returns an int; takes NumPy's too."""
     try:
         if not isinstance(value, bool):
             return operator.index(value)
@@ -31,7 +32,7 @@ def whole(name, value):
 
 
 def real(name, value):
-    """A float of any real number: of NumPy, of fractions, or in a tensor of no dimensions."""
+    """Returns a float for any real number: NumPy's, a fraction, or a tensor of no dimensions."""
     if type(value) is float:
         return value
     shape = getattr(value, "shape", ())
@@ -46,12 +47,12 @@ def real(name, value):
 
 
 def softmax_scale(scale):
-    """None, or a float that float32 can hold."""
+    """Returns None, or a float that fits into float32."""
     if scale is None:
         return None
     number = real("scale", scale)
     if not 0 < ctypes.c_float(number).value < math.inf:
-        raise ValueError(f"scale is {number}; must be numbers above 0 within float32, and None for 1 / sqrt(head_dim)")
+        raise ValueError(f"scale is {number}; must be above 0 and within float32, or None for 1 / sqrt(head_dim)")
     return number
 
 
@@ -61,15 +62,16 @@ def causal_flag(is_causal):
 
 
 def mask_name(mask, is_causal, seqlen_q, seqlen_kv):
-    """One of the library's masks. "causal" does not say how unequal lengths are aligned, so it is for equal ones."""
+    """Returns the library's name of a mask. "causal" does not tell the alignment of unequal lengths, so it needs equal
+    ones."""
     if mask is None:
         mask = "none"
     if type(mask) is not str:
         raise ValueError(
-            f"mask is of type {type(mask).__name__}; must be {_ACCEPTED_MASKS} (is_causal=True stands for 'causal')")
+            f"mask is of type {type(mask).__name__}; must be {_ACCEPTED_MASKS} (is_causal=True means 'causal')")
     if causal_flag(is_causal):
         if mask not in ("none", "causal"):
-            raise ValueError(f"mask is {mask!r} and is_causal is True; must be one of the two")
+            raise ValueError(f"mask is {mask!r} and is_causal is True; give one of the two")
         mask = "causal"
     if mask != "causal":
         if mask not in MASKS:
@@ -78,68 +80,64 @@ def mask_name(mask, is_causal, seqlen_q, seqlen_kv):
     if seqlen_q != seqlen_kv:
         raise ValueError(
             f"mask is causal, with {seqlen_q} queries and {seqlen_kv} keys; must be 'causal_bottom_right' (the last "
-            f"query "
-            "sees all keys, as in FlashAttention) and 'causal_top_left' (query i sees keys 0 to i, as PyTorch's "
-            "is_causal)"
-        )
+            "query sees all keys, as in FlashAttention) or 'causal_top_left' (query i sees keys 0 to i, as PyTorch's "
+            "is_causal)")
     return "causal_bottom_right"
 
 
 def cache_mask(mask, is_causal):
-    """That of attention over a cache, where the last row of a request stands at its last key; None where none is asked for."""
+    """Returns the mask of attention over a cache, where a request's last row is at its last key; None if there is none.
+    """
     if mask_name(mask, is_causal, 0, 0) == "none":
         return None
     return "causal_bottom_right" if causal_flag(is_causal) else mask
 
 
 def window_sides(window):
-    """(left, right) as ints, -1 for an open side."""
+    """Returns (left, right) as ints, -1 for an open side."""
     if window is None:
         return -1, -1
     if not isinstance(window, (tuple, list)) or len(window) != 2:
         raise ValueError(
             f"window is {window!r}; must be a pair (left, right): keys visible on each side of the diagonal, None for "
-            f"all. "
-            "A causal sliding window of W keys is (W - 1, 0)")
+            "all. A causal sliding window of W keys is (W - 1, 0)")
     sides = tuple(-1 if side is None else whole("window", side) for side in window)
     if min(sides) < -1:
-        raise ValueError(f"window is {window!r}; must be sides of 0 and more, and -1 or None for an open side")
+        raise ValueError(f"window is {window!r}; sides must be at least 0, or -1 or None for an open side")
     return sides
 
 
 def scale_blocks(scale_block):
-    """(of q, of k and v)"""
+    """Returns the pair (scale_block of q, scale_block of k and v)."""
     if not isinstance(scale_block, (tuple, list)):
         return (whole("scale_block", scale_block),) * 2
     if len(scale_block) != 2:
-        raise ValueError(f"scale_block is {scale_block!r}; must be a number and a pair (of q, of k and v)")
+        raise ValueError(f"scale_block is {scale_block!r}; must be a number or a pair (of q, of k and v)")
     return tuple(whole("scale_block", block) for block in scale_block)
 
 
 def v_layout_of(v_layout):
     if v_layout not in ("rows", "transposed"):
-        raise ValueError(f"v_layout is {v_layout!r}; must be 'rows' and 'transposed'")
+        raise ValueError(f"v_layout is {v_layout!r}; must be 'rows' or 'transposed'")
     return tensors.TRANSPOSED if v_layout == "transposed" else tensors.ROWS
 
 
 def check_beside(name, tensor, like, name_of_like="q"):
-    """A tensor of the same library and on the same device as another."""
+    """Raises unless the tensor is of the same library, and on the same device, as another."""
     if not (tensors.is_torch(tensor) or tensors.is_numpy(tensor)):
         tensors.refuse_kind(name, tensor)
     if tensors.is_torch(tensor) != tensors.is_torch(like):
         raise ValueError(
-            f"{name} is {tensors.kind_text(tensor)} and {name_of_like} is {tensors.kind_text(like)}; must be operands "
-            f"of one library"
-        )
+            f"{name} is {tensors.kind_text(tensor)} and {name_of_like} is {tensors.kind_text(like)}; both must be of "
+            f"one library")
     if tensors.target_of(tensor) != tensors.target_of(like):
         raise ValueError(
-            f"{name} is on {tensors.target_of(tensor)} and {name_of_like} is on {tensors.target_of(like)}; must be "
-            f"operands on one device"
-        )
+            f"{name} is on {tensors.target_of(tensor)} and {name_of_like} is on {tensors.target_of(like)}; both must "
+            f"be on one device")
 
 
 def _dtypes(q, k, v, dtype, dtype_kv):
-    """Of q, and of k and v, which are as q but for the two 8-bit types."""
+    """Returns the dtypes of q, and of k and v. Only 8-bit types may differ between them."""
     own = tensors.dtype_name(q, dtype)
     if own not in tensors.DTYPES:
         raise ValueError(f"q is {own}; must be {', '.join(tensors.DTYPES)}")
@@ -149,34 +147,36 @@ def _dtypes(q, k, v, dtype, dtype_kv):
         given, argument = (fallback, "dtype") if dtype_kv is None else (dtype_kv, "dtype_kv")
         found.append(tensors.dtype_name(tensor, given, name, argument))
         if found[-1] != own and not (own in tensors.FP8_NAMES and found[-1] in tensors.FP8_NAMES):
-            raise ValueError(f"{name} is {found[-1]} and q is {own}; must be operands of one dtype" +
+            raise ValueError(f"{name} is {found[-1]} and q is {own}; both must be of one dtype" +
                              (", or e4m3 and e5m2" if own in tensors.FP8_NAMES else ""))
     if found[0] != found[1]:
-        raise ValueError(f"v is {found[1]} and k is {found[0]}; must be k and v of one dtype")
+        raise ValueError(f"v is {found[1]} and k is {found[0]}; both must be of one dtype")
     return own, found[0]
 
 
 def _check_shapes(q, k, v, layout):
-    """Shapes that fit each other. Where those of [batch, num_heads, seqlen, head_dim] would fit, the sentence says so."""
+    """Raises if shapes do not fit each other. The message has a hint if they would fit as [batch, num_heads, seqlen,
+    head_dim]."""
     batch, _, heads_q, head_dim = q.shape
     rows, heads = k.shape[1:3]
     wanted_v = (batch, rows, heads, v.shape[3]) if layout == tensors.ROWS else (batch, heads, v.shape[2], rows)
     wrong = None
     if (k.shape[0], k.shape[3]) != (batch, head_dim):
-        wrong = f"k has shape {tuple(k.shape)} and q {tuple(q.shape)}; must be equal batch and head_dim"
+        wrong = f"k has shape {tuple(k.shape)} and q {tuple(q.shape)}; batch and head_dim must be equal"
     elif tuple(v.shape) != wanted_v:
-        wrong = f"v has shape {tuple(v.shape)} and k {tuple(k.shape)}; accepted for v is {wanted_v}"
+        wrong = f"v has shape {tuple(v.shape)} and k {tuple(k.shape)}; v must be {wanted_v}"
     elif heads < 1 or heads_q % heads:
-        wrong = f"q has {heads_q} heads and k has {heads}; must be heads of k that divide those of q"
+        wrong = f"q has {heads_q} heads and k has {heads}; k's must divide q's"
     if wrong is None:
         return
     turned = k.shape[1] > 0 and q.shape[1] % k.shape[1] == 0 and v.shape[1:3] == k.shape[1:3]
-    hint = ". Of [batch, num_heads, seqlen, head_dim] give x.transpose(1, 2)" if turned and layout == tensors.ROWS else ""
+    hint = ". For [batch, num_heads, seqlen, head_dim] give x.transpose(1, 2)" if turned and layout == tensors.ROWS \
+        else ""
     raise ValueError(f"{wrong} (shapes are {tensors.DIMENSIONS[tensors.ROWS]}{hint})")
 
 
 def _out_name(q, name, out_dtype):
-    """8-bit operands give bf16, or fp16 where there is no bf16."""
+    """Returns out's dtype: bf16 for 8-bit operands, or fp16 for NumPy, which has no bf16."""
     if out_dtype is not None:
         return word("out_dtype", tensors.dtype_text(out_dtype))
     return name if name not in tensors.FP8_NAMES else "bf16" if tensors.is_torch(q) else "fp16"
@@ -184,8 +184,8 @@ def _out_name(q, name, out_dtype):
 
 def problem_text(q, k, v, mask=None, window=None, scale=None, *, is_causal=False, dtype=None, dtype_kv=None,
                  out_dtype=None, accuracy="accurate", v_layout="rows", scale_block=0):
-    """The problem that these operands pose, in attune's text form, for Context.plan() and `attune tune --problem`. Operands and
-    keywords are those of attention()."""
+    """Returns the problem of these operands in attune's text form, for Context.plan() and `attune tune --problem`.
+    Operands and keywords are those of attention(). Raises ValueError or TypeError if they do not fit."""
     layout = v_layout_of(v_layout)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_beside(name, tensor, q)
@@ -197,9 +197,9 @@ def problem_text(q, k, v, mask=None, window=None, scale=None, *, is_causal=False
     seqlen_kv, heads_kv = k.shape[1:3]
     left, right = window_sides(window)
     text = (
-        f"dtype={name},head_dim_qk={head_dim_qk},head_dim_v={v.shape[3 if layout == tensors.ROWS else 2]},heads={heads_q}/{heads_kv},"
-        f"batch={batch},seqlen_q={seqlen_q},seqlen_kv={seqlen_kv},mask={mask_name(mask, is_causal, seqlen_q, seqlen_kv)}"
-    )
+        f"dtype={name},head_dim_qk={head_dim_qk},head_dim_v={v.shape[3 if layout == tensors.ROWS else 2]},"
+        f"heads={heads_q}/{heads_kv},batch={batch},seqlen_q={seqlen_q},seqlen_kv={seqlen_kv},"
+        f"mask={mask_name(mask, is_causal, seqlen_q, seqlen_kv)}")
     if left >= 0 or right >= 0:
         text += f",window={'-' if left < 0 else left}:{'-' if right < 0 else right}"
     block_q, block_kv = scale_blocks(scale_block)
@@ -207,7 +207,7 @@ def problem_text(q, k, v, mask=None, window=None, scale=None, *, is_causal=False
     if name in tensors.FP8_NAMES or out != name or (accuracy, v_layout, block_q, block_kv) != ("accurate", "rows", 0,
                                                                                                0):
         text += (
-            f",dtype_kv={name_kv},dtype_o={out},accuracy={word('accuracy', accuracy)},v_layout={v_layout},scale_block_q={block_q},"
-            f"scale_block_kv={block_kv}")
+            f",dtype_kv={name_kv},dtype_o={out},accuracy={word('accuracy', accuracy)},v_layout={v_layout},"
+            f"scale_block_q={block_q},scale_block_kv={block_kv}")
     number = softmax_scale(scale)
     return text if number is None else f"{text},scale={number!r}"

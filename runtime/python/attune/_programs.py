@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""score_mod() and mask_mod(): programs of the score language made of Python functions or given as text, and what a call of attention()
-binds to them. Used by _scores.py; _trace.py reads functions."""
+"""score_mod() and mask_mod(): programs of the score language, made from Python functions or given as text, and their
+bindings in a call of attention(). Used by _scores.py. _trace.py reads functions."""
 import ctypes
 import functools
 import re
@@ -12,14 +12,14 @@ from ._torch import refuse_gradients, refuse_tangents
 from ._trace import NAMES, Extent, trace
 from ._values import CAPTURE_TYPES, MAX_RANK, is_bool, is_number, is_tensor
 
-KINDS = tuple(NAMES)  # by attune_program_kind
+KINDS = tuple(NAMES)  # in attune_program_kind's order
 _DECLARATION = re.compile(r"^\s*//\s*(capture|scalar)\s+(\w+)\s*:\s*(\w+)\s*(?:\[(\d)\])?", re.M)
 
-# `handle`: an attune_program. `text`: canonical. `captures`: by name its type and rank. `scalars`: by name its type.
+# handle: an attune_program. text: canonical. captures: type and rank by name. scalars: type by name.
 Program = namedtuple("Program", "handle text captures scalars")
 
 
-# By name: type and rank; type.
+# captures: type and rank by name. scalars: type by name.
 Declared = namedtuple("Declared", "captures scalars")
 
 
@@ -46,24 +46,24 @@ def _type_name(dtype):
 
 
 def _refuse_wide(kind, label, tensor):
-    """Kernels read the low 32 bits of an int64, which other numbers have too. Only of a tensor on a CPU the host sees more."""
+    """Raises for numbers beyond 32 bits: kernels read the low 32 bits of an int64. The host sees only tensors on a CPU.
+    """
     if tensors.target_of(tensor) != "cpu":
         return
     for extreme in (int(tensor.min()), int(tensor.max())):
         if not -2 ** 31 <= extreme < 2 ** 31:
-            raise ValueError(f"{label} holds {extreme}; accepted for {kind} are ints of 32 bits")
+            raise ValueError(f"{label} holds {extreme}; for {kind} it must hold ints of 32 bits")
 
 
 def refuse_stop(label, of):
     raise ValueError(
         f"score_mod computes with {label} behind detach or torch.no_grad, where the gradient of {of} would not stop; "
-        f"accepted for gradients are "
-        "functions without those, which may read variables that were detached outside")
+        "for gradients give a function without these, which may read variables that were detached outside")
 
 
 class Bound:
-    """A program with what one call gives it: `captures` and `scalars`, by name a label and a tensor or number. `stopped`: names, score among them,
-    from which its function keeps gradients: attune's pass all the same."""
+    """A program with the values of one call. captures, scalars: (label, tensor or number) by name. stopped: names
+    (score may be one) whose gradients the function stops; attune's gradients pass all the same."""
 
     __slots__ = ("kind", "program", "captures", "scalars", "stopped")
 
@@ -81,8 +81,8 @@ class Bound:
             if 0 in tensor.shape or min(tensors.element_strides(label, tensor), default=0) < 0:
                 raise ValueError(
                     f"{label} has shape {tuple(tensor.shape)} and strides "
-                    f"{tuple(tensors.element_strides(label, tensor))}; accepted "
-                    f"for {kind} are extents of 1 and more and strides of 0 and more")
+                    f"{tuple(tensors.element_strides(label, tensor))}; for {kind} extents must be at least 1 and "
+                    "strides at least 0")
             if wanted[0] == "int64":
                 _refuse_wide(kind, label, tensor)
         refuse_tangents(self.captures.values())
@@ -91,11 +91,11 @@ class Bound:
 
     def _checked(self, label, value, type_):
         if type_ == "int" and not -2 ** 31 <= value < 2 ** 31:
-            raise ValueError(f"{label} is {value}; accepted for {self.kind} are ints of 32 bits")
+            raise ValueError(f"{label} is {value}; for {self.kind} it must be an int of 32 bits")
         return label, float(value)
 
     def apart_from(self, taken):
-        """This, or the same with other names in the place of taken ones."""
+        """Returns this, or the same program with new names instead of `taken` ones."""
         clash = [name for name in (*self.captures, *self.scalars) if name in taken]
         if not clash:
             return self
@@ -109,7 +109,7 @@ class Bound:
                      [names.get(name, name) for name in self.stopped])
 
     def of_head_dim(self, head_dim):
-        """The same with a number of the call in the place of head_dim."""
+        """Returns the same program, with a number of the call in place of head_dim."""
         text = self.program.text
         words = set(re.findall(r"\w+", text))
         if "head_dim" not in words:
@@ -122,15 +122,16 @@ class Bound:
 
 
 class Mod:
-    """What score_mod() and mask_mod() return, for attention(). `text`: the program, in the score language. Those of functions may be
-    called as the functions themselves, and stand in functions that are traced."""
+    """The result of score_mod() and mask_mod(), for attention(). `text`: the program in the score language. A Mod of a
+    function can be called like the function, and used inside traced functions."""
 
     def bind(self):
-        """The Bound of a call now."""
+        """Returns the Bound of a call made now."""
         raise NotImplementedError
 
     def keep_for_graphs(self, bound):
-        """What torch.compile traces in the place of this (_graph.py): plain attributes, of the tensors and numbers of now."""
+        """Sets the plain attributes that torch.compile traces in place of this object (_graph.py), from the current
+        tensors and numbers."""
         self.graph_text = bound.program.text
         self.graph_captures = [tensor for _, tensor in bound.captures.values()]
         self.graph_scalars = [value for _, value in bound.scalars.values()]
@@ -164,7 +165,7 @@ class FunctionMod(Mod):
     def __init__(self, kind, function):
         self.kind, self.traced_function = kind, function
         functools.update_wrapper(self, function, updated=())
-        self.keep_for_graphs(self.bind())  # refuses now what it would refuse at a call
+        self.keep_for_graphs(self.bind())  # raises now rather than in a call
 
     def __call__(self, *args):
         return self.traced_function(*args)
@@ -181,11 +182,12 @@ class TextMod(Mod):
         for name, value in given.items():
             if name not in declared:
                 lines.append(_declaration(kind, name, value))
-        self._program = program_of(kind, "\n".join([text, *lines]))  # behind it: messages count the text's own lines
+        # appended, so that messages count the text's own lines
+        self._program = program_of(kind, "\n".join([text, *lines]))
         missing = [name for name in (*self._program.captures, *self._program.scalars) if name not in given]
         if missing:
             raise ValueError(
-                f"{kind} reads {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not given; must be "
+                f"{kind} reads {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not given; call "
                 f"attune.{kind}(text, {missing[0]}=...)")
         self._text, self._given = text, {name: (name, value) for name, value in given.items()}
         self.keep_for_graphs(self.bind())
@@ -194,12 +196,12 @@ class TextMod(Mod):
         return Bound(self.kind, self._program, self._given, self._given)
 
     def __reduce__(self):
-        """Another process has no such program yet."""
+        """Returns the text and values: another process does not have this program."""
         return TextMod, (self.kind, self._text, {name: value for name, value in self._given.values()})
 
 
 class BoundMod(Mod):
-    """Of what is bound already."""
+    """A Mod of a program that is bound already."""
 
     def __init__(self, bound):
         self.kind, self._bound = bound.kind, bound
@@ -214,61 +216,70 @@ def _declaration(kind, name, value):
         type_ = tensors.dtype_text(value.dtype)
         if type_ not in CAPTURE_TYPES or len(value.shape) > MAX_RANK:
             raise ValueError(
-                f"{name} is {type_} with {len(value.shape)} dimensions; accepted for {kind} are "
-                f"{', '.join(CAPTURE_TYPES)} with at "
-                f"most {MAX_RANK}")
+                f"{name} is {type_} with {len(value.shape)} dimensions; for {kind} it must be "
+                f"{', '.join(CAPTURE_TYPES)} with at most {MAX_RANK}")
         return f"// capture {name}: {type_}[{len(value.shape)}]"
     if is_bool(value) or is_number(value):
         return f"// scalar {name}: {'bool' if is_bool(value) else 'int' if hasattr(value, '__index__') else 'float'}"
-    raise TypeError(f"{name} is of type {type(value).__name__}; accepted for {kind} are tensors and numbers")
+    raise TypeError(f"{name} is of type {type(value).__name__}; for {kind} it must be a tensor or a number")
 
 
 def made(kind, program, captures):
-    """The Mod of a function, of a text, or of what is one."""
+    """Returns the Mod of a function or text; a Mod is returned unchanged."""
     if isinstance(program, str):
         return TextMod(kind, program, captures)
     if isinstance(program, Mod):
         if program.kind != kind:
-            raise ValueError(f"{kind} is what attune.{program.kind}() made; must be one of attune.{kind}()")
+            raise ValueError(f"{kind} is a result of attune.{program.kind}(); must be one of attune.{kind}()")
         return program
     if not callable(program):
         raise TypeError(
-            f"{kind} is of type {type(program).__name__}; must be a function, text and what attune.{kind}() returns")
+            f"{kind} is of type {type(program).__name__}; must be a function, a text or a result of attune.{kind}()")
     if captures:
         raise TypeError(
-            f"{kind} is a function and {', '.join(captures)} given beside it; must be captures of a text, for "
-            f"functions "
-            "read their variables")
+            f"{kind} is a function and {', '.join(captures)} given with it; only a text takes captures, functions read "
+            "their variables")
     return FunctionMod(kind, program)
 
 
 def bind(kind, program):
-    """The Bound of what attention() was given as score_mod or mask_mod."""
+    """Returns the Bound of attention()'s score_mod or mask_mod."""
     if isinstance(program, (str, Mod)) or not callable(program):
         return made(kind, program, {}).bind()
     return _bind_function(kind, program)
 
 
 def score_mod(program, **captures):
-    """What becomes of each score, for attention(score_mod=): a function (score, b, h, q_idx, kv_idx), as
-    torch.nn.attention.flex_attention has them, or text of the score language (generator/core/score/parse.hpp) with the tensors and
-    numbers that it names as keywords: score_mod("return score - slopes[head] * abs(q_idx - kv_idx);", slopes=slopes). In a text seqlen_q and
-    seqlen_kv are the numbers of rows and keys that the call has, of all documents; over caches those of the request, whatever room its table has.
+    """Makes a program that changes each score, for attention(score_mod=). Returns a Mod.
 
-    The function runs once, on values that write down what is done with them. It may use arithmetic, comparisons, & | ~ and
-    torch's or NumPy's abs, clamp, erf, exp, exp2, floor, gelu, log, log1p, log2, logical_and, logical_not, logical_or, maximum, minimum, rsqrt,
-    sigmoid, sign, softplus, sqrt, tanh and where; floats are fp32 and ints have 32 bits, those of int64 tensors too (on a CPU others are refused). Tensors around it are read element by element, tensor[b, h, q_idx] or
-    (tensor * 2)[h], each call anew; indices below 0 count from a tensor's end (which costs a choice where they may be), those beyond its ends are moved to
-    them, as all are in a text. Ints and floats in its closure and defaults are numbers of the call: others need no new kernel. What
-    stands in its body, and numbers in globals, are constants: a change of them is another program. A function that reads attributes of
-    objects, of os or sys, or imports in its body what may change, runs again at each call. A Python `if` on a value is refused: use torch.where. A
-    number of the call that Python must know (an if, a key of a dict) becomes a constant, too; isinstance(number, int) does not ask, and is False.
-    torch.compile alone keeps the tensors and numbers of when this was called.
+    program: a function (score, b, h, q_idx, kv_idx), as in torch.nn.attention.flex_attention; or text of the score
+    language (generator/core/score/parse.hpp), with the tensors and numbers that it names as keywords: score_mod("return
+    score - slopes[head] * abs(q_idx - kv_idx);", slopes=slopes). In a text seqlen_q and seqlen_kv are the call's
+    numbers of rows and keys, over all documents. Over caches they are the request's, whatever room its table has.
 
-    Gradients pass through all that the function computes; where detach or torch.no_grad stops them inside it, calls that want those are refused."""
+    The function runs once, on values that record the operations. It may use arithmetic, comparisons, & | ~ and torch's
+    or NumPy's abs, clamp, erf, exp, exp2, floor, gelu, log, log1p, log2, logical_and, logical_not, logical_or, maximum,
+    minimum, rsqrt, sigmoid, sign, softplus, sqrt, tanh and where. Floats are fp32. Ints have 32 bits, those of int64
+    tensors too; on a CPU larger ones are refused.
+    Tensors of its closure are read element by element, tensor[b, h, q_idx] or (tensor * 2)[h], anew in each call.
+    Negative indices count from a tensor's end, which costs a selection if they can occur. Indices beyond the ends are
+    clamped, as all indices of a text are.
+    Ints and floats in its closure and defaults are numbers of the call: other values need no new kernel. Numbers in its
+    body and in globals are constants: other values make another program. A function runs again at each call if it reads
+    attributes of objects, of os or sys, or imports values that may change.
+    A Python `if` on a value raises: use torch.where. A number of the call that Python must know (an if, a key of a
+    dict) becomes a constant too; isinstance(number, int) does not count, and is False. torch.compile alone keeps the
+    tensors and numbers from the time of this call.
+
+    Gradients pass through all that the function computes. Calls that need gradients raise if detach or torch.no_grad
+    inside the function would stop them.
+    Raises ValueError or TypeError if the function or text uses something else, and attune.Error if the library refuses
+    the text."""
     return made("score_mod", program, captures)
 
 
 def mask_mod(program, **captures):
-    """Which keys are seen, for attention(mask_mod=): a function (b, h, q_idx, kv_idx), or text, that gives a bool. As score_mod()."""
+    """Makes a program that tells which keys are seen, for attention(mask_mod=). Returns a Mod.
+
+    program: a function (b, h, q_idx, kv_idx) or a text, whose result is a bool. All else is as in score_mod()."""
     return made("mask_mod", program, captures)

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the C module (runtime/python/module/) needs of Python: which types of arguments there are, the functions that check a call, and
-recipes, by which calls like one that was checked are run without any of this. Used by _context.py, _attention.py, _kvcache.py, _append.py and
-_backward.py."""
+"""The Python side of the C module (runtime/python/module/): the types of arguments, the functions that check a call,
+and recipes. With a recipe the C module repeats calls like a checked one without Python. Used by _context.py,
+_attention.py, _kvcache.py, _append.py and _backward.py."""
 import contextlib
 import ctypes
 import functools
 import sys
 
 from . import _tensors as tensors
-from ._library import AppendOperands, CacheOperands, Capture, DropoutOperands, GradientOperands, Operands, Scale, ScoreOperands, Tensor, module
+from ._library import (AppendOperands, CacheOperands, Capture, DropoutOperands, GradientOperands, Operands, Scale,
+                       ScoreOperands, Tensor, module)
 from ._torch import capturing, forward_derivatives, untraced
 
-CALLS_KEPT = 512  # of contexts that are no argument, by what they depend on
-_UNKNOWN, _IDENTITY, _ARRAY, _CONTEXT = range(4)             # TypeKind of tensors.h
+CALLS_KEPT = 512  # for calls without a Context argument
+_UNKNOWN, _IDENTITY, _ARRAY, _CONTEXT = range(4)  # TypeKind in tensors.h
 _ALIGNED, _WRITTEN, _GUARDED, _IN_PLACE, _WITH_PRIOR, _NOT_WITH_PRIOR = 1, 2, 4, 8, 16, 32  # flags of entry.h
 _TENSOR_BYTES, _CAPTURE_BYTES = ctypes.sizeof(Tensor), ctypes.sizeof(Capture)
 _RUN_OPERANDS = ("q", "k", "v", "o", "lse", "q_scale", "k_scale", "v_scale")
@@ -20,7 +21,8 @@ _FEATURES = ("bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_length
 
 
 def _probe(of):
-    """What arguments of this very type are; subclasses of tensors have ways of their own, and take Python's."""
+    """Returns the kind of arguments of exactly this type. Subclasses of tensors behave in their own ways, so they take
+    the Python path."""
     from ._context import Context
     if of is Context:
         return _CONTEXT
@@ -42,13 +44,13 @@ def _probe(of):
 
 
 def _for_compiled(torch):
-    """What torch.compile calls when its graphs run; None where it stands elsewhere."""
+    """Returns the module with functions for torch.compile's graphs; None if PyTorch has it elsewhere."""
     return getattr(getattr(torch._C, "_dynamo", None), "guards", None)
 
 
 @contextlib.contextmanager
 def _unrecorded(torch):
-    """A scope in which neither dispatch modes nor torch.jit.trace see anything."""
+    """Returns a scope in which neither dispatch modes nor torch.jit.trace see anything."""
     from torch.utils._python_dispatch import _disable_current_modes
     state = torch._C._get_tracing_state()
     torch._C._set_tracing_state(None)
@@ -61,19 +63,21 @@ def _unrecorded(torch):
 
 @functools.lru_cache(maxsize=None)
 def guard_maker(torch):
-    """What guard.h describes, by the check that torch.compile makes before it runs a graph again: types, dispatch keys as scopes leave them,
-    dtypes, devices and gradients of several tensors, in one call. None where it is not there or not as it should be."""
+    """Returns the guard maker that guard.h describes, or None if it is missing or does not work as expected.
+
+    A guard is torch.compile's check before it runs a graph again. One call compares the types, dispatch keys (as scopes
+    leave them), dtypes, devices and gradients of several tensors."""
     guards = getattr(_for_compiled(torch), "TensorGuards", None)
     if guards is None:
         return None
 
     def make(*tensors):
-        any_layout = [[None] * x.dim() for x in tensors]  # of which there are words in the key
+        any_layout = [[None] * x.dim() for x in tensors]  # the key holds shapes and strides
         return guards(*tensors, dynamic_dims_sizes=any_layout, dynamic_dims_strides=any_layout).check
 
     try:
         with _unrecorded(torch), torch.inference_mode(False), torch.enable_grad(), torch.autocast(
-                "cpu", torch.bfloat16, enabled=False):  # the first call may stand in any scope
+                "cpu", torch.bfloat16, enabled=False):  # the first call may be in any scope
             x = torch.zeros(1, device="cpu")
             check = make(x)
             with torch.autocast("cpu", torch.bfloat16):
@@ -82,7 +86,7 @@ def guard_maker(torch):
                 in_trace = check(x)
             others = torch._neg_view(x), x.clone().requires_grad_(), x.half(), x.to("meta")
             passed = [check(torch.zeros(2, device="cpu")), *map(check, others), in_autocast, in_trace]
-    except Exception:  # of whatever kind: PyTorch promises none of this
+    except Exception:  # of any kind: PyTorch promises none of this
         return None
     return make if passed == [True, *[False] * 6] else None
 
@@ -91,13 +95,13 @@ def table(capacity):
     return None if module is None else module.Table(capacity)
 
 
-_tables = []  # one for each function: its arguments mean what no other's do
+_tables = []  # one per function: equal arguments mean other things in another function
 if module is not None:
     module.set_probe(_probe)
 
 
 def forget(calls):
-    """Calls of one context, and those without a Context among their arguments, take Python's way once more."""
+    """Forgets cached fast paths of one context, and of calls without a Context argument."""
     if module is not None:
         calls.clear()
         for each in _tables:
@@ -105,8 +109,8 @@ def forget(calls):
 
 
 def parameters_of(function, skip=0):
-    """Names, defaults of the last ones, how many are required and how many may be given without a name. Without inspect, whose import
-    takes longer than that of attune."""
+    """Returns (names, defaults of the last ones, number of required ones, number of positional ones) of a function's
+    parameters. Does not use inspect, which takes longer to import than attune."""
     code = function.__code__
     positional = code.co_argcount - skip
     names = code.co_varnames[skip:code.co_argcount + code.co_kwonlyargcount]
@@ -115,9 +119,11 @@ def parameters_of(function, skip=0):
 
 
 def function(checked, name, parameters=None, contexts=True, watch=()):
-    """The quick way of a function whose arguments are those of checked(), or `parameters` as parameters_of() gives them; checked() gives (result,
-    recipe). `contexts`: calls with a Context are kept by that. `watch`: (object, name, function): while the object's
-    attribute or what the function returns is true, all calls are checked()'s."""
+    """Returns the fast path of a function whose arguments are those of checked(), or `parameters` in parameters_of()'s
+    form.
+
+    checked() returns (result, recipe). contexts: True keeps calls with a Context on that. watch: (object, name,
+    function): while the object's attribute or the function's result is true, all calls go to checked()."""
     names, defaults, required, positional = parameters or parameters_of(checked)
     _tables.append(table(CALLS_KEPT))
     context = names.index("context") if contexts else -1
@@ -126,20 +132,21 @@ def function(checked, name, parameters=None, contexts=True, watch=()):
 
 
 def without_recipe(checked):
-    """What it gives, by Python's way."""
+    """Returns a function that gives checked()'s result, on the Python path."""
     return untraced(lambda *arguments, **choices: checked(*arguments, **choices)[0])
 
 
 def behind(public, checked):
-    """What a public function calls, whose arguments are those of checked(): the quick way where there is a C module."""
-    checked.__qualname__ = public.__name__  # in errors of arguments that do not fit
-    public.__wrapped__ = checked            # whose parameters are shown
-    public._torchdynamo_disable = True      # callers that are traced stop here
+    """Returns the function that a public one calls; its arguments are those of checked(). It is the fast path if there
+    is a C module."""
+    checked.__qualname__ = public.__name__  # shown in errors about arguments
+    public.__wrapped__ = checked  # its parameters are shown
+    public._torchdynamo_disable = True  # tracing of callers stops here
     return without_recipe(checked) if module is None else function(checked, public.__name__)
 
 
 def plan_method(entry, checked):
-    """As function(), for a method; `entry`: the one in Python that it replaces."""
+    """Returns the same as function(), for a method. entry: the Python method that it replaces."""
     names, defaults, required, positional = parameters_of(checked, skip=1)
     shown = ", ".join([
         *names[:required], *(f"{name}={default!r}" for name, default in zip(names[required:], defaults))])
@@ -152,7 +159,7 @@ def _is_operand(value):
 
 
 def _indices(arguments):
-    """Numbers of the tensors among the arguments, by name, as key.c counts them."""
+    """Returns the numbers of the tensors among the arguments by name, as key.c counts them."""
     found, count = {}, 0
     for name, value in arguments.items():
         for part in value if type(value) is tuple else (value,):
@@ -163,7 +170,7 @@ def _indices(arguments):
 
 
 def _span(name, tensor):
-    """Bytes from the first element to behind the last."""
+    """Returns the bytes from a tensor's first element to the end of its last."""
     if tensors.size_of(tensor.shape) == 0:
         return 0
     strides = tensors.element_strides(name, tensor)
@@ -172,7 +179,7 @@ def _span(name, tensor):
 
 
 def _at(field, inner=Tensor.data):
-    """Where a field of attune_operands has its address."""
+    """Returns the offset of a field's address in attune_operands."""
     return getattr(Operands, field).offset + inner.offset
 
 
@@ -191,7 +198,8 @@ def _main_places(indices, layout, arguments, out_name):
 
 
 def _capture_places(indices, scores, first):
-    """Captures behind the struct, in the order of Scores.captures; one tensor may be two of them."""
+    """Returns the places of captures behind the struct, in the order of Scores.captures. One tensor may be two
+    captures."""
     places = {}
     names = [name for name, _, _ in scores.captures]
     for feature in _FEATURES:
@@ -202,19 +210,20 @@ def _capture_places(indices, scores, first):
 
 
 def _numbers(scales):
-    """Whether a factor is a number that became a tensor of that one call."""
+    """True if a factor is a number, which became a tensor of one call."""
     return any(scale is not None and not _is_operand(scale) and scale != 1 for scale in scales)
 
 
 def _recipe(plan, keep, stream, blob, pointers, places, fresh, results, indices):
     if sorted(index for index, *_ in places) != sorted(sum(indices.values(), [])):
-        return None  # a tensor stands where its value counts, as a scale
+        return None  # a tensor's value matters, as a scale's does
     return (keep, plan.handle.value, plan.ordinal, plan.workspace_bytes, plan.zeroed_bytes, stream, blob,
             tuple(pointers), tuple(places), tuple(fresh), tuple(results))
 
 
 def recipe_of_run(plan, layout, operands, q, k, v, o, lse, scales, stream):
-    """What entry.h describes, for calls of Plan.run() like this one; None where there is none. The plan itself owns it."""
+    """Returns the recipe (see entry.h) for calls of Plan.run() like this one; None if there is none. The plan itself
+    owns it."""
     if _numbers(scales) or not (stream is None or type(stream) is int):
         return None
     arguments = dict(zip(_RUN_OPERANDS, (q, k, v, o, lse, *scales)))
@@ -225,8 +234,8 @@ def recipe_of_run(plan, layout, operands, q, k, v, o, lse, scales, stream):
 
 
 def _with_structs(operands):
-    """Pairs of a pointer's place and its aim, the bytes of a struct and of the structs that it points to, where each of those begins, by name,
-    and what they point to."""
+    """Returns (pairs of a pointer's place and its target, the bytes of the struct and of structs that it points to, the
+    begins of these by name, the structs)."""
     blob, pointers, begins, kept = bytes(operands), [], {}, []
     for name in ("scores", "gradients", "dropout", "cache", "append"):
         if getattr(operands, name):
@@ -244,15 +253,18 @@ def _with_structs(operands):
 
 
 def _seed_places(indices, begins):
-    """Of seed and offset where they are tensors."""
+    """Returns the places of seed and offset, if they are tensors."""
     return [(indices[name][0], (begins["dropout"] + getattr(DropoutOperands, f"{name}_address").offset, ), 0, 0)
             for name in ("seed", "offset") if name in indices]
 
 
 def _makers(made):
-    """Two ways to make tensors with shape, strides, dtype and device of `made`, a new one of PyTorch's. The first is what compiled graphs call, past
-    the dispatcher, in half the time of the second; it serves PyTorch's current device alone, and not all versions have it. The second makes
-    them like `made` itself, which gives its memory back."""
+    """Returns one or two ways to make tensors with the shape, strides, dtype and device of `made`, a new PyTorch
+    tensor.
+
+    The first is the function of compiled graphs, without the dispatcher; it takes half the time. It serves only
+    PyTorch's current device, and not all versions have it. The second makes tensors like `made` itself, which gives its
+    memory back."""
     torch = sys.modules["torch"]
     unseen = getattr(_for_compiled(torch), f"_empty_strided_{made.device.type}", None)
     found = ()
@@ -268,13 +280,14 @@ def _makes_like(make, arguments, wanted):
         made = make(*arguments)
         return (type(made), made.shape, made.stride(), made.dtype,
                 made.device.type) == (type(wanted), wanted.shape, wanted.stride(), wanted.dtype, wanted.device.type)
-    except Exception:  # of whatever kind: PyTorch promises nothing of it
+    except Exception:  # of any kind: PyTorch promises none of this
         return False
 
 
 def _new(like, shape, dtype, *at, strides=None, heads_first=False):
-    """One that each call allocates: its makers, places, rank; None where there are none: memory is short, or a mode makes others. strides: None, or
-    those that it has. heads_first: of PyTorch; it is shown with its heads before its rows."""
+    """Returns (makers, places, rank) of a tensor that each call allocates. None if memory is short, or if a mode makes
+    other tensors. strides: None for a contiguous one. heads_first: a PyTorch tensor is shown with its heads before its
+    rows."""
     if tensors.is_numpy(like):
         return ((sys.modules["numpy"].empty, (shape, dtype)),), at, len(shape)
     torch = sys.modules["torch"]
@@ -289,8 +302,10 @@ def _new(like, shape, dtype, *at, strides=None, heads_first=False):
 
 
 def recipe_of_attention(call, operands, arguments, scores, kept, stream, heads_first=False, empty_lse=False):
-    """What entry.h describes, for calls of attention() like this one; None where there is none. heads_first: o is [batch, num_heads, seqlen_q,
-    head_dim_v], in the same memory. empty_lse: without lse there is one of no elements in its place."""
+    """Returns the recipe (see entry.h) for calls of attention() like this one; None if there is none.
+
+    heads_first: o is [batch, num_heads, seqlen_q, head_dim_v], in the same memory. empty_lse: without lse the call
+    returns one of no elements."""
     if _numbers(arguments[name] for name in ("q_scale", "k_scale", "v_scale")) or capturing(call.plan.ordinal, stream):
         return None
     indices = _indices({name: value for name, value in arguments.items() if name != "context"})
@@ -315,8 +330,8 @@ def recipe_of_attention(call, operands, arguments, scores, kept, stream, heads_f
 
 
 def recipe_of_gradients(call, operands, arguments, scores, kept, stream, found, heads_first=False):
-    """What entry.h describes, for calls of attention_backward() like this one, whose gradients are `found`; None where there is none: of tensors of
-    PyTorch alone."""
+    """Returns the recipe (see entry.h) for calls of attention_backward() like this one, whose gradients are `found`;
+    None if there is none. Only PyTorch tensors have one."""
     if not all(type(x) is sys.modules["torch"].Tensor for x in found.values()) or capturing(call.plan.ordinal, stream):
         return None
     indices = _indices({name: value for name, value in arguments.items() if name != "context"})
@@ -338,7 +353,7 @@ def recipe_of_gradients(call, operands, arguments, scores, kept, stream, found, 
 
 
 def _places_beside_caches(indices, begins, arguments):
-    """Of lists and of factors."""
+    """Yields the places of lists and of factors."""
     for name in ("kv_lengths", "page_table", "slots", "q_begins", "kv_begins"):
         if name in indices:
             yield indices[name][0], (begins["cache"] + getattr(CacheOperands, name).offset,), 0, 0
@@ -348,12 +363,13 @@ def _places_beside_caches(indices, begins, arguments):
 
 
 def recipe_of_caches(call, operands, arguments, scores, kept, stream):
-    """What entry.h describes, for calls of attention_kvcache() like this one; None where there is none."""
+    """Returns the recipe (see entry.h) for calls of attention_kvcache() like this one; None if there is none."""
     if _numbers((arguments["k_scale"], arguments["v_scale"])) or capturing(call.plan.ordinal, stream):
         return None
     indices = _indices({name: value for name, value in arguments.items() if name != "context"})
     pointers, blob, begins, _ = _with_structs(operands)
-    beside_k = _WITH_PRIOR if call.plan.problem.v_in_k else _NOT_WITH_PRIOR  # other kernels serve values that are the first columns of keys
+    # values that are the first columns of keys have their own kernels
+    beside_k = _WITH_PRIOR if call.plan.problem.v_in_k else _NOT_WITH_PRIOR
     if arguments["v_cache"].shape[-1] == arguments["k_cache"].shape[-1]:
         beside_k = 0
     places = [(indices[name][0], (_at(field), ), call.extents[name].span, flags)
@@ -377,7 +393,7 @@ def recipe_of_caches(call, operands, arguments, scores, kept, stream):
 
 
 def recipe_of_append(call, operands, arguments, kept, stream):
-    """What entry.h describes, for calls of append_kv() like this one; None where there is none."""
+    """Returns the recipe (see entry.h) for calls of append_kv() like this one; None if there is none."""
     if _numbers((arguments["k_scale"], arguments["v_scale"])) or capturing(call.plan.ordinal, stream):
         return None
     indices = _indices({name: value for name, value in arguments.items() if name != "context"})

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Score features of attention(): what stands between the scores and the softmax beyond scale, mask and window. Each keyword becomes a
-field of the problem's text and, where it is a tensor, a capture of the call. Used by _attention.py."""
+"""Score features of attention(): changes of scores other than scale, mask and window. Each keyword becomes a field of
+the problem's text. A tensor also becomes a capture of the call. Used by _attention.py."""
 import ctypes
 from collections import namedtuple
 
@@ -12,8 +12,9 @@ from ._problem import real, whole
 from ._programs import KINDS, bind, declared_in, refuse_stop
 from ._torch import records_gradients, refuse_gradients
 
-# `axes`: of each capture, by the problem's extents; those in front may be missing, and any may be 1: then it repeats.
-# `dtypes`: accepted, with the value of the field for each.
+# axes: the axes of each capture, by the problem's extents. Leading axes may be missing, and any may be 1: both
+# broadcast.
+# dtypes: the dtypes that a feature takes, with the field's value for each.
 Feature = namedtuple("Feature", "keyword captures axes dtypes")
 _FLOATS = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
 _EACH = ("batch", "num_heads_q", "seqlen_q", "seqlen_kv")
@@ -28,8 +29,8 @@ TENSORS = (
     Feature("sinks", ("sinks", ), (("num_heads_q", ), ), _FLOATS),
     Feature("prefix", ("prefix", ), (("batch", ), ), {"int32": "1"}),
 )
-_FIELDS = {"alibi_slopes": "alibi"}  # where the problem's field has another name
-_BACKWARD, _OF_V = 4, 4                # of attune_op and attune_gradient
+_FIELDS = {"alibi_slopes": "alibi"}  # features whose field has another name
+_BACKWARD, _OF_V = 4, 4  # values of attune_op and attune_gradient
 
 
 def problem_extents(p):
@@ -38,33 +39,37 @@ def problem_extents(p):
 
 
 class Scores:
-    """The features of one call: `text` behind the problem's, `key` that tells calls apart, `operands(plan)` for the C interface."""
+    """The features of one call: `text` follows the problem's text, `key` identifies the call, operands(plan) is for the
+    C interface."""
 
     __slots__ = ("text", "key", "captures", "mods", "block_map", "map_use", "seeds")
 
     def __init__(self, text, captures, mods, block_map=None, map_use=0, seeds=None):
-        self.text, self.captures, self.mods, self.block_map, self.map_use, self.seeds = text, captures, mods, block_map, map_use, seeds
+        self.text, self.captures, self.mods, self.block_map, self.map_use, self.seeds = (
+            text, captures, mods, block_map, map_use, seeds)
         self.key = (text, map_use, *((mod.kind, mod.program.text) for mod in mods)) if mods or map_use else text
 
     def programs(self):
-        """Fields of the problem that are not of its text."""
+        """Returns fields of the problem that its text does not hold."""
         return [
             *((mod.kind, mod.program.handle) for mod in self.mods), *([("block_map", self.map_use)] if self.map_use else
                                                                       ())]
 
     def give(self, operands, plan):
-        """Into the struct of a call of the plan. Returns what must live until the call is enqueued."""
+        """Puts the features into the struct of a call of the plan. Returns the objects that must live until the call is
+        enqueued."""
         given, kept = self.operands(plan)
         operands.scores = ctypes.pointer(given)
         give_map(operands, self.block_map, plan)
         return given, kept, None if self.seeds is None else self.seeds.give(operands, plan)
 
     def learned(self):
-        """Tensors of programs that autograd has an eye on."""
+        """Returns the tensors of programs that autograd records."""
         return [given for mod in self.mods for given in mod.captures.values() if records_gradients(given[1])]
 
     def operands(self, plan):
-        """The C struct, and what must live as long as it does. Checks the shapes against the plan's problem."""
+        """Returns the C struct, and the objects that must live as long as it does. Checks shapes against the plan's
+        problem."""
         refuse_gradients(self.learned())
         p = plan.problem
         if p.op == _BACKWARD and p.gradients != _OF_V and not p.score_gradient and any("score" in mod.stopped
@@ -90,25 +95,26 @@ def give_map(operands, block_map, plan):
         return
     found = tensors.target_of(block_map.granules)
     if found != plan.target:
-        raise ValueError(f"block_map is on {found}; must be maps on {plan.target}, as q")
+        raise ValueError(f"block_map is on {found}; must be on {plan.target}, as q")
     operands.block_map = ctypes.pointer(block_map.struct)
 
 
 def _fill(capture, name, label, tensor, plan):
     if tensors.target_of(tensor) != plan.target:
-        raise ValueError(f"{label} is on {tensors.target_of(tensor)}; must be tensors on {plan.target}, as q")
+        raise ValueError(f"{label} is on {tensors.target_of(tensor)}; must be on {plan.target}, as q")
     capture.name, capture.data = name.encode(), tensors.address(label, tensor)
 
 
 def refuse_other_extents(name, shape, axes, extents):
-    """Of a tensor whose axes of one element, and axes missing in front, repeat."""
+    """Raises if a tensor does not broadcast to the extents: axes of 1 and missing leading axes broadcast."""
     missing = len(axes) - len(shape)
     wanted = f"[{', '.join(axes)}]".replace("distances", "seqlen_q + seqlen_kv - 1")
     if missing < 0:
-        raise ValueError(f"{name} has shape {shape}; must be {wanted}, or less axes, which then repeat")
+        raise ValueError(f"{name} has shape {shape}; must be {wanted}, or fewer axes, which then broadcast")
     if any(found not in (1, extent) for found, extent in zip(shape, extents[missing:])):
         raise ValueError(
-            f"{name} has shape {shape}; must be {wanted} = {tuple(extents)}, where 1 and missing axes in front repeat")
+            f"{name} has shape {shape}; must be {wanted} = {tuple(extents)}, where 1 and missing leading axes "
+            f"broadcast")
 
 
 def _strides(name, tensor, axes, extents):
@@ -118,18 +124,18 @@ def _strides(name, tensor, axes, extents):
     result = [0] * missing
     for found, stride, extent in zip(shape, strides, extents[missing:]):
         if found == extent and stride < 0:
-            raise ValueError(f"{name} has strides {strides}; must be strides of 0 and more (a copy has them)")
+            raise ValueError(f"{name} has strides {strides}; strides must be at least 0 (copy the tensor)")
         result.append(stride if found == extent and extent > 1 else 0)
     return result
 
 
 def _wanted(problem):
-    """What a plan's runs give, by name: of tensors the dtype and the axes or, of programs, the rank."""
+    """Returns (captures, scalars) of a plan's runs by name: dtype and axes of each tensor, or its rank in programs."""
     captures, scalars = {}, {}
     for feature in TENSORS:
         value = getattr(problem, _FIELDS.get(feature.keyword, feature.keyword))
         if value:
-            dtype = list(feature.dtypes)[value - 1]  # attune_score_tensor; flags have one dtype
+            dtype = list(feature.dtypes)[value - 1]  # attune_score_tensor's value; flags have one dtype
             captures.update({name: (dtype, axes) for name, axes in zip(feature.captures, feature.axes)})
     for kind in KINDS:
         handle = getattr(problem, kind)
@@ -148,16 +154,15 @@ def _check_wanted(name, tensor, dtype, rank):
     if found != dtype or (rank is not None and len(tensor.shape) != rank):
         dimensions = "" if rank is None else f" with {rank} dimensions"
         raise ValueError(
-            f"{name} is {found} with {len(tensor.shape)} dimensions; must be {dtype}{dimensions}, as the plan's "
-            f"problem says"
-        )
+            f"{name} is {found} with {len(tensor.shape)} dimensions; must be {dtype}{dimensions}, as in the plan's "
+            f"problem")
     if 0 in tensor.shape and rank is not None:
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; must be extents of 1 and more")
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; extents must be at least 1")
 
 
 def named_operands(plan, captures, scalars, q_position0, kv_position0):
-    """For Plan.run(): the C struct of tensors and numbers by name, and what must live as long as it does. The library says which
-    names are missing or too many."""
+    """Returns Plan.run()'s C struct of tensors and numbers by name, and the objects that must live as long as it does.
+    The library checks for missing and surplus names."""
     captures, scalars = captures or {}, scalars or {}
     refuse_gradients(captures.items())
     p = plan.problem
@@ -179,7 +184,7 @@ def named_operands(plan, captures, scalars, q_position0, kv_position0):
     positions = [whole(name, value) for name, value in (("q_position0", q_position0), ("kv_position0", kv_position0))]
     for name, value in zip(("q_position0", "kv_position0"), positions):
         if not -2 ** 31 <= value < 2 ** 31:
-            raise ValueError(f"{name} is {value}; must be ints of 32 bits")
+            raise ValueError(f"{name} is {value}; must be an int of 32 bits")
     return ScoreOperands(structs, len(structs), *positions, numbers,
                          len(numbers)), (structs, numbers, list(captures.values()))
 
@@ -198,7 +203,7 @@ def _tensor(keyword, name, tensor, dtypes):
 
 
 def _mods(features, given):
-    """What is bound of score_mod and mask_mod, with names apart from each other and from those of other features."""
+    """Returns the bound score_mod and mask_mod, with names that differ from each other's and from other features'."""
     taken, mods = {name for name, _, _ in features}, []
     for kind in KINDS:
         if given.get(kind) is not None:
@@ -211,18 +216,18 @@ _MASKS = ("mask_mod", "mask_tensor", "key_lengths", "documents", "prefix")
 
 
 def scores_of(softcap=None, chunk=None, block_map=None, dropout_p=0.0, seed=None, offset=None, **given):
-    """None where no feature is on. Dropout counts as one."""
+    """Returns the features as Scores; None if none is on. Dropout is one."""
     text, captures, seeds = "", [], None
     if dropout_p:
         text, seeds = f",dropout={rate_of(dropout_p)!r}", Seeds(seed, offset)
     if softcap is not None:
         number = real("softcap", softcap)
         if not 0 < ctypes.c_float(number).value < float("inf"):
-            raise ValueError(f"softcap is {number}; must be numbers above 0, and None")
+            raise ValueError(f"softcap is {number}; must be above 0, or None")
         text += f",softcap={number!r}"
     if chunk is not None:
         if whole("chunk", chunk) < 1:
-            raise ValueError(f"chunk is {chunk}; must be at least 1, and None")
+            raise ValueError(f"chunk is {chunk}; must be at least 1, or None")
         text += f",chunk={whole('chunk', chunk)}"
     for feature in TENSORS:
         value = given.get(feature.keyword)
@@ -231,8 +236,8 @@ def scores_of(softcap=None, chunk=None, block_map=None, dropout_p=0.0, seed=None
         parts = value if isinstance(value, (tuple, list)) else (value,) * len(feature.captures)
         if len(parts) != len(feature.captures) or (parts is value and len(parts) == 1):
             raise ValueError(
-                f"{feature.keyword} is a {type(value).__name__} of {len(parts)}; must be a tensor of PyTorch or an "
-                f"array of NumPy"
+                f"{feature.keyword} is a {type(value).__name__} of {len(parts)}; must be a PyTorch tensor or a NumPy "
+                f"array"
                 + (", or a pair of them (of rows, of keys)" if len(feature.captures) == 2 else ""))
         fields = [_tensor(feature.keyword, name, part, feature.dtypes) for name, part in zip(feature.captures, parts)]
         text += f",{_FIELDS.get(feature.keyword, feature.keyword)}={fields[0]}"
@@ -244,8 +249,8 @@ def scores_of(softcap=None, chunk=None, block_map=None, dropout_p=0.0, seed=None
 
 
 def alibi_slopes(num_heads):
-    """The slopes of ALiBi for so many heads, as a list: 2^(-8 i / n) for a power of two, else those of the power of two below and
-    every other one of the next."""
+    """Returns ALiBi's slopes for num_heads heads as a list: 2^(-8 i / n) if n is a power of two; otherwise those of the
+    power of two below, then every other one of the next. Raises ValueError for fewer than 1 head."""
     heads = whole("num_heads", num_heads)
     if heads < 1:
         raise ValueError(f"num_heads is {heads}; must be at least 1")

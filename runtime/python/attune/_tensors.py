@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One tensor of PyTorch or NumPy as the C interface sees it: dtype, device, strides, address; and new ones. Used by all files
-beside it; imports neither library by itself."""
+"""The properties of a PyTorch tensor or NumPy array that the C interface needs: dtype, device, strides, address; and
+new tensors. Used by all other files of the package. Does not import PyTorch or NumPy."""
 import sys
 
-# What parse_dtype does not know: names of PyTorch, NumPy and ml_dtypes.
+# attune's names of dtypes of PyTorch, NumPy and ml_dtypes.
 _DTYPE_NAMES = {
     "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-DTYPES = ("fp32", "bf16", "fp16", "e4m3", "e5m2", "int8")  # by attune_dtype
+DTYPES = ("fp32", "bf16", "fp16", "e4m3", "e5m2", "int8")  # in attune_dtype's order
 FP8_NAMES = ("e4m3", "e5m2")
 NARROW_NAMES = (*FP8_NAMES, "int8")  # int8: of caches
 ROWS, TRANSPOSED = 0, 1  # attune_v_layout
@@ -14,7 +14,7 @@ DIMENSIONS = {ROWS: "[batch, seqlen, num_heads, head_dim]", TRANSPOSED: "[batch,
 
 
 def is_torch(tensor):
-    torch = sys.modules.get("torch")  # imported by the caller, or not at all
+    torch = sys.modules.get("torch")  # the caller imported it, or nobody did
     return torch is not None and isinstance(tensor, torch.Tensor)
 
 
@@ -29,32 +29,32 @@ def kind_text(tensor):
 
 
 def refuse_kind(name, tensor):
-    raise TypeError(f"{name} is {kind_text(tensor)}; must be PyTorch tensors and NumPy arrays")
+    raise TypeError(f"{name} is {kind_text(tensor)}; must be a PyTorch tensor or a NumPy array")
 
 
 def check_dense(name, tensor):
-    """Refuses PyTorch's nested and sparse tensors, of which parts of attune would read elements that they do not have."""
+    """Raises for PyTorch's nested and sparse tensors: attune would read elements that they do not have."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(tensor, torch.Tensor):
         return
     if tensor.is_nested:
         raise ValueError(
-            f"{name} is a nested tensor; must be a dense one. Of a jagged tensor attune.flash.flash_attn_varlen_func() "
-            f"takes .values() and .offsets()"
-        )
+            f"{name} is a nested tensor; must be a dense one (for a jagged tensor give .values() and .offsets() to "
+            f"attune.flash.flash_attn_varlen_func())")
     if tensor.layout is not torch.strided:
-        raise ValueError(f"{name} has layout {tensor.layout}; must be dense tensors")
+        raise ValueError(f"{name} has layout {tensor.layout}; must be a dense tensor")
 
 
 def signature(name, tensor):
-    """What the checks of a tensor depend on, but for its address and its gradient: equal signatures pass the same checks."""
+    """Returns all properties that the checks of a tensor depend on, without its address and gradient. Tensors with
+    equal signatures pass the same checks."""
     if is_torch(tensor):
         if tensor.is_nested:
             check_dense(name, tensor)
         try:
             return type(tensor), tensor.dtype, tensor.device, tensor.shape, tensor.stride(), tensor.is_neg()
         except (RuntimeError, NotImplementedError) as error:  # sparse and nested tensors have no strides
-            raise ValueError(f"{name} is no dense tensor ({str(error).splitlines()[0]}); must be dense ones") from error
+            raise ValueError(f"{name} is not dense ({str(error).splitlines()[0]}); must be a dense tensor") from error
     if is_numpy(tensor):
         return type(tensor), tensor.dtype, tensor.shape, tensor.strides
     return refuse_kind(name, tensor)
@@ -64,14 +64,13 @@ def refuse_without_memory(name, tensor):
     native = getattr(getattr(sys.modules.get("torch"), "_C", None), "_functorch", None)
     if native is not None and is_torch(tensor) and native.is_functorch_wrapped_tensor(tensor):
         raise RuntimeError(
-            f"{name} is inside a torch.func transform (vmap, grad, jvp), for which attune has no rule; must be plain "
-            f"tensors: fold a "
-            "mapped axis into batch, and take gradients by torch.autograd")
-    raise ValueError(f"{name} is a {type(tensor).__name__} without memory; must be tensors that hold their elements")
+            f"{name} is inside a torch.func transform (vmap, grad, jvp), for which attune has no rule; give plain "
+            "tensors: fold a mapped axis into batch, and take gradients with torch.autograd")
+    raise ValueError(f"{name} is a {type(tensor).__name__} without memory; must hold its elements")
 
 
 def _refuse_other_extents(name, tensor):
-    """Refuses a tensor of a class of its own that shows other extents than its memory has: kernels would read beyond it."""
+    """Raises for a tensor of a subclass that shows other extents than its memory has: kernels would read beyond it."""
     if is_torch(tensor):
         torch = sys.modules["torch"]
         if type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter:
@@ -88,63 +87,65 @@ def _refuse_other_extents(name, tensor):
     if held != shown:
         raise ValueError(
             f"{name} is a {type(tensor).__name__} that shows shape {shown[0]} and strides {shown[1]}; must be those of "
-            f"its memory, {held[0]} and "
-            f"{held[1]}")
+            f"its memory, {held[0]} and {held[1]}")
 
 
 def check_plain(name, tensor):
-    """That the memory holds just what the tensor shows. What signature() lets through is asked for."""
+    """Raises unless the tensor's memory holds exactly the elements that it shows. Checks what signature() does not."""
     if is_torch(tensor):
-        if type(tensor).__name__ == "FakeTensor":  # its address may be asked for, but it warns
+        if type(tensor).__name__ == "FakeTensor":  # asking for its address only warns
             refuse_without_memory(name, tensor)
         check_dense(name, tensor)
         if tensor.is_neg():
-            raise ValueError(f"{name} is a view of its negative; must be plain tensors (call .resolve_neg() on it)")
+            raise ValueError(f"{name} is a view of its negative; must be a plain tensor (call .resolve_neg() on it)")
         _refuse_other_extents(name, tensor)
         return
     masked = sys.modules.get("numpy.ma")
     if masked is not None and isinstance(tensor, masked.MaskedArray):
         raise ValueError(
-            f"{name} is a masked array, whose mask would be lost; must be plain arrays (call .filled() on it)")
+            f"{name} is a masked array, whose mask would be lost; must be a plain array (call .filled() on it)")
     _refuse_other_extents(name, tensor)
 
 
 def refuse_meaning(name, tensor):
-    """Of a class whose functions say what it means: its memory may hold anything, as that of PyTorch's CausalBias."""
+    """Raises for a class whose functions define its meaning, such as PyTorch's CausalBias: its memory may hold
+    anything."""
     torch = sys.modules.get("torch")
     own = getattr(getattr(type(tensor), "__torch_function__", None), "__func__",
-                  None)  # None of those that have it disabled, too
+                  None)  # None also if it is disabled
     if is_torch(tensor) and own is not None and own is not torch.Tensor.__torch_function__.__func__:
         raise ValueError(
-            f"{name} is a {type(tensor).__name__}, a class with a __torch_function__ of its own, whose elements need "
-            f"not be what it means; accepted "
-            "are plain tensors (of a CausalBias mask=\"causal_top_left\" or \"causal_bottom_right\")")
+            f"{name} is a {type(tensor).__name__}, a class with its own __torch_function__, whose elements may not be "
+            "what it means; must be a plain tensor (for a CausalBias give mask=\"causal_top_left\" or "
+            "\"causal_bottom_right\")")
 
 
 def check_rank(name, tensor, wanted):
-    """`wanted`: the dimensions in words, "[batch, num_heads]"."""
+    """Raises unless the tensor has the dimensions `wanted`, in words such as "[batch, num_heads]"."""
     rank, accepted = len(tensor.shape), wanted.count(",") + 1
     if rank != accepted:
         raise ValueError(f"{name} has {rank} dimensions, shape {tuple(tensor.shape)}; must be {accepted}: {wanted}")
 
 
 def dtype_text(dtype):
-    """attune's name of a dtype given as a name, as one of PyTorch or NumPy, or as a scalar type such as numpy.float16."""
+    """Returns attune's name of a dtype. The dtype is a name, PyTorch's or NumPy's dtype, or a scalar type such as
+    numpy.float16."""
     name = dtype.__name__ if isinstance(dtype, type) else str(dtype)
     name = name.removeprefix("torch.")
     return _DTYPE_NAMES.get(name, name)
 
 
 def dtype_name(tensor, given=None, name="q", argument="dtype"):
-    """Arrays of uint8 hold 8-bit floats whose type the caller names, by `argument`."""
+    """Returns attune's name of a tensor's dtype. The caller names the 8-bit type that uint8 arrays hold, with
+    `argument`."""
     own = dtype_text(tensor.dtype)
     if own == "uint8":
         if given is None:
-            raise ValueError(f"{name} is of uint8, which needs the name of its type: dtype=\"e4m3\" or \"e5m2\"")
+            raise ValueError(f"{name} is uint8 and its type is not named; give dtype=\"e4m3\" or \"e5m2\"")
         return dtype_text(given)
     if given is not None and dtype_text(given) != own:
         raise ValueError(
-            f"{name} is {own} and {argument} says {dtype_text(given)}; {argument} names the type of uint8 arrays")
+            f"{name} is {own} and {argument} is {dtype_text(given)}; {argument} names the type of uint8 arrays only")
     return own
 
 
@@ -170,7 +171,7 @@ def size_of(shape):
 
 
 def address(name, tensor, written=False):
-    """None for tensors without elements."""
+    """Returns the tensor's address; None if it has no elements."""
     if is_torch(tensor):
         try:
             found = tensor.data_ptr()
@@ -181,47 +182,47 @@ def address(name, tensor, written=False):
         return found or None
     found, read_only = tensor.__array_interface__["data"]
     if written and read_only:
-        raise ValueError(f"{name} is read-only; must be an array that may be written")
+        raise ValueError(f"{name} is read-only; must be writable")
     return found if size_of(tensor.shape) else None
 
 
 def layout_strides(name, tensor, layout=ROWS):
-    """Strides over (batch, rows, heads); a transposed tensor's rows are its head_dim."""
+    """Returns strides over (batch, rows, heads). The rows of a transposed tensor are its head_dim."""
     strides = element_strides(name, tensor)
     return (strides[0], strides[1], strides[2]) if layout == ROWS else (strides[0], strides[2], strides[1])
 
 
 def target_of(tensor):
-    """Where the tensor is, as attune names it: cpu or cuda:N."""
+    """Returns the tensor's device in attune's form: "cpu" or "cuda:N"."""
     return str(tensor.device) if is_torch(tensor) else "cpu"
 
 
 def check_device(name, tensor):
-    """The target of the tensor, if kernels can reach it there."""
+    """Returns the tensor's target. Raises if kernels cannot reach it there."""
     target = target_of(tensor)
     if target != "cpu" and not (is_torch(tensor) and tensor.is_cuda):
-        raise ValueError(f"{name} is on {target}; must be tensors on cpu and cuda")
+        raise ValueError(f"{name} is on {target}; must be on cpu or cuda")
     return target
 
 
 def native_dtype(like, dtype):
-    """PyTorch's or NumPy's own dtype of attune's name. 8-bit arrays of NumPy are uint8."""
+    """Returns PyTorch's or NumPy's own dtype for attune's name. NumPy's 8-bit arrays are uint8."""
     if is_torch(like):
         library, names = sys.modules["torch"], {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
     else:
         library, names = sys.modules["numpy"], {"e4m3": "uint8", "e5m2": "uint8"}
         if dtype_text(like.dtype) == dtype:
-            return like.dtype  # also those of ml_dtypes
+            return like.dtype  # dtypes of ml_dtypes too
     names = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", **names}
     found = getattr(library, names.get(dtype, ""), None)
     if found is None:
         raise ValueError(
-            f"dtype is {dtype}; accepted here are {', '.join(x for x in names if hasattr(library, names[x]))}")
+            f"dtype is {dtype}; must be {', '.join(x for x in names if hasattr(library, names[x]))}")
     return found
 
 
 def empty(like, shape, dtype):
-    """A new tensor beside `like`; `dtype` as native_dtype gives it."""
+    """Returns a new tensor on the device of `like`. dtype: a result of native_dtype()."""
     if is_torch(like):
         return sys.modules["torch"].empty(shape, dtype=dtype, device=like.device)
     return sys.modules["numpy"].empty(shape, dtype=dtype)

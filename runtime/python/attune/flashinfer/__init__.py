@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's interface on attune: wrappers with plan() and run() over its lists of pages, its functions of one request, of appended rows and of
-merged states, in modules of the same names. Shapes, layouts (NHD, HND) and lse, which is in base 2, are FlashInfer's.
+"""FlashInfer's interface on attune, in modules of the same names: wrappers with plan() and run() over lists of pages,
+and functions for one request, for appended rows and for merged states. Shapes, layouts (NHD, HND) and lse, which is in
+base 2, are FlashInfer's.
 
-Every argument is used, or checked and refused by its name. Workspaces may be given and are not used; plan() writes its lists into buffers that are given for
-them; run() writes out and lse. Hints (backend, use_tensor_cores, enable_pdl, use_fp16_qk_reduction, non_blocking) change nothing, for the tuner chooses kernels.
-plan() is attune's only for the lists, which go to the device of the workspace, or of the lists: kernels need no plan of a step. Types are those of run()'s
-tensors, and what plan() says of them must be so. A row that sees no key gives 0 and an lse of -inf.
+Each argument is used, or checked and refused by its name. Workspaces may be given, but are not used. plan() writes its
+lists into buffers that are given; run() writes out and lse. Hints (backend, use_tensor_cores, enable_pdl,
+use_fp16_qk_reduction, non_blocking) change nothing, because the tuner chooses kernels.
+plan() only moves the lists to the workspace's device, or to that of the lists: kernels need no plan of a step. run()'s
+tensors must have the dtypes that plan() was told. A row that sees no key gives 0 and an lse of -inf.
 
-Refused with a sentence: rotary positions inside attention (append_kv() turns k and q when k is written), ALiBi without a causal mask, programs of
-jit_args. What attune alone has is attune.attention_kvcache() and attune.cascade()."""
+These raise an error that names them: rotary positions inside attention (append_kv() rotates k and q when k is written),
+ALiBi without a causal mask, and programs of jit_args. For attune's own functions see attune.attention_kvcache() and
+attune.cascade()."""
 from .attention import BatchAttention, BatchAttentionWithAttentionSinkWrapper  # noqa: F401
 from .cascade import (
     BatchDecodeWithSharedPrefixPagedKVCacheWrapper,
@@ -23,7 +26,11 @@ from .decode import (
     fast_decode_plan,  # noqa: F401
     single_decode_with_kv_cache)
 from .mla import BatchMLAPagedAttentionWrapper  # noqa: F401
-from .page import append_paged_kv_cache, append_paged_mla_kv_cache, get_batch_indices_positions, get_seq_lens  # noqa: F401
+from .page import (
+    append_paged_kv_cache,
+    append_paged_mla_kv_cache,
+    get_batch_indices_positions,
+    get_seq_lens)  # noqa: F401
 from .prefill import (
     BatchPrefillWithPagedKVCacheWrapper,
     BatchPrefillWithRaggedKVCacheWrapper,

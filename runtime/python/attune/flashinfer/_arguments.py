@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of one argument at a time, by the name that its caller knows: flags, numbers, words, types, lists of integers, masks, tensors that are read and
-buffers that are written. Each returns the value as the other files here take it, or refuses it by one sentence. Used by all of them."""
+"""Checks of single arguments, by the name that the caller knows: flags, numbers, words, types, lists of integers,
+masks, tensors to read and buffers to write. Each returns the value in the form that the other files here use, or
+raises. Used by all of them."""
 import math
 
 from .. import _tensors as tensors
@@ -9,27 +10,27 @@ from .._problem import real, whole
 
 _INSTEAD = {
     "jit_args": "attune.attention_kvcache() takes score_mod, mask_mod and sinks",
-    "jit_kwargs": "they are of jit_args, which attune.attention_kvcache(score_mod=, mask_mod=, sinks=) stands for",
+    "jit_kwargs": "they belong to jit_args; see attune.attention_kvcache(score_mod=, mask_mod=, sinks=)",
     "kv_cache_sf": "attune has no caches of 4 bits",
-    "skip_softmax_threshold_scale_factor": "attune leaves out no key that a mask shows",
+    "skip_softmax_threshold_scale_factor": "attune skips no visible key",
     "profiler_buffer": "attune writes no profile",
     "kv_len": "plan() takes the keys of each request as kv_len_arr",
     "page_table": "plan() takes the pages of each request as kv_indptr and kv_indices",
-    "ckv_scale_arr": "attune takes one ckv_scale for all of the cache",
+    "ckv_scale_arr": "attune takes one ckv_scale for the whole cache",
     "o_scale": "out has q's type",
 }
-_ITEMS = "attune has no masks of scored items; custom_mask can say them"
+_ITEMS = "attune has no masks of scored items; use custom_mask"
 
 
 def nothing(**given):
-    """Refuses arguments that attune has no use for, where they are given."""
+    """Raises if an argument is given that attune has no use for."""
     for name, value in given.items():
         if value is not None:
             raise ValueError(f"{name} is given; must be None" + (f": {_INSTEAD[name]}" if name in _INSTEAD else ""))
 
 
 def no_items(token_pos_in_items_len, **pointers):
-    """Refuses what describes the scored items of a prompt."""
+    """Raises if arguments for the scored items of a prompt are given."""
     for name, value in pointers.items():
         if value is not None:
             raise ValueError(f"{name} is given; must be None: {_ITEMS}")
@@ -38,7 +39,7 @@ def no_items(token_pos_in_items_len, **pointers):
 
 
 def hints(*, flags=(), words=()):
-    """Checks pairs of a name and a value that change no result. None is no hint."""
+    """Checks pairs (name, value) that change no result. None is no hint."""
     for name, value in flags:
         if value is not None:
             flag(name, value)
@@ -58,16 +59,16 @@ def fp32():
 
 
 def number(name, value, above=None, least=None):
-    """Returns a finite float. Tensors of one element are numbers, too."""
+    """Returns a finite float. A tensor of one element is also a number."""
     made = real(name, value.reshape(()) if tuple(getattr(value, "shape", ())) == (1,) else value)
     if not math.isfinite(made) or (above is not None and made <= above) or (least is not None and made < least):
-        bound = f" above {above}" if above is not None else f" of {least} and more" if least is not None else ""
+        bound = f" above {above}" if above is not None else f" of at least {least}" if least is not None else ""
         raise ValueError(f"{name} is {made}; must be a finite number{bound}")
     return made
 
 
 def soft_cap(value):
-    """Returns what attention_kvcache() has as softcap. 0 is none."""
+    """Returns the softcap of attention_kvcache(). 0 is none."""
     return None if value is None else number("logits_soft_cap", value, least=0) or None
 
 
@@ -77,7 +78,7 @@ def scale_of(name, value):
 
 
 def rotary(rope_scale, rope_theta):
-    """Checks what is of use for rotary positions alone, which attention refuses."""
+    """Checks arguments that only matter for rotary positions, which attention refuses."""
     for name, value in (("rope_scale", rope_scale), ("rope_theta", rope_theta)):
         scale_of(name, value)
 
@@ -86,29 +87,29 @@ def count(name, value, least=1, most=None):
     """Returns a whole number within bounds."""
     made = whole(name, value)
     if made < least or (most is not None and made > most):
-        raise ValueError(f"{name} is {made}; must be {f'{least} or more' if most is None else f'{least} to {most}'}")
+        raise ValueError(f"{name} is {made}; must be {f'at least {least}' if most is None else f'{least} to {most}'}")
     return made
 
 
 def window(name, value):
-    """Returns the keys that a row sees ahead of its own place, -1 for all."""
+    """Returns the number of keys that a row sees before its own place, -1 for all."""
     return -1 if value is None else count(name, value, -1)
 
 
 def splits(fixed_split_size, disable_split_kv):
-    """Returns whether results must not depend on the batch, which both ask for."""
+    """True if results must not depend on the batch, which both arguments ask for."""
     fixed = fixed_split_size is not None and count("fixed_split_size", fixed_split_size, -1) > 0
     return flag("disable_split_kv", disable_split_kv) or fixed
 
 
 def heads(num_qo_heads, num_kv_heads):
-    """Checks both numbers."""
+    """Checks both numbers of heads."""
     if count("num_qo_heads", num_qo_heads) % count("num_kv_heads", num_kv_heads):
         raise ValueError(f"num_qo_heads is {num_qo_heads}; must be a multiple of num_kv_heads, {num_kv_heads}")
 
 
 def dtype_of(name, value):
-    """Returns PyTorch's dtype of a dtype or of its name, or None."""
+    """Returns PyTorch's dtype for a dtype or its name, or None."""
     import torch
     made = getattr(torch, value, None) if isinstance(value, str) else value
     if made is not None and not isinstance(made, torch.dtype) or made is None and value is not None:
@@ -117,7 +118,7 @@ def dtype_of(name, value):
 
 
 def check_dtype(name, tensor, said, planned):
-    """Refuses a tensor of another type than the argument `said` of plan() says. None says nothing."""
+    """Raises if a tensor's dtype is not `planned`. said: the argument of plan() that told it; None allows all."""
     if planned is not None and tensor.dtype != planned:
         raise ValueError(f"{said} is {planned} and {name} is {tensor.dtype}; must be the same")
 
@@ -130,13 +131,13 @@ def integers(name, values, wanted="[batch + 1]"):
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name} is {values!r}; must be a tensor of integers, {wanted}") from error
     if made.numel() == 0 and not tensors.is_torch(values):
-        made = made.long()  # an empty list has no type of its own
+        made = made.long()  # an empty list has no dtype
     check_integers(name, made, wanted)
     return made.long()
 
 
 def check_integers(name, tensor, wanted, rank=1):
-    """Refuses what is no tensor of integers of that rank; `wanted`: its dimensions in words."""
+    """Raises unless `tensor` is a tensor of integers of that rank. wanted: its dimensions in words."""
     if not tensors.is_torch(tensor):
         raise ValueError(f"{name} is {tensors.kind_text(tensor)}; must be a tensor of integers, {wanted}")
     if tensor.is_floating_point() or tensor.is_complex() or str(tensor.dtype) == "torch.bool" or tensor.dim() != rank:
@@ -145,7 +146,7 @@ def check_integers(name, tensor, wanted, rank=1):
 
 
 def bools(name, value, device=None):
-    """Returns a mask as bools, in the shape that it has. A mask of floats, which is a bias, would be turned around."""
+    """Returns a mask as bools, with its shape. Raises for floats: such a mask is a bias, and would be inverted."""
     import torch
     try:
         made = torch.as_tensor(value, device=device)
@@ -155,11 +156,10 @@ def bools(name, value, device=None):
         return made
     if made.is_floating_point() or made.is_complex():
         raise ValueError(
-            f"{name} is {made.dtype}; must be of bools, True where a key is seen: a mask of floats is a bias, which "
-            f"attune.attention(bias=) takes"
-        )
+            f"{name} is {made.dtype}; must be bool, True where a key is seen (a mask of floats is a bias, see "
+            f"attune.attention(bias=))")
     if not bool(((made == 0) | (made == 1)).all()):
-        raise ValueError(f"{name} is {made.dtype} with elements other than 0 and 1; must be of bools")
+        raise ValueError(f"{name} is {made.dtype} with elements other than 0 and 1; must be bool")
     return made.bool()
 
 
@@ -168,12 +168,12 @@ def bytes_of(name, value, device=None):
     import torch
     if not tensors.is_torch(value) or value.dtype != torch.uint8 or value.dim() != 1:
         found = f"{value.dtype} of shape {tuple(value.shape)}" if tensors.is_torch(value) else tensors.kind_text(value)
-        raise ValueError(f"{name} is {found}; must be uint8 of one dimension, a bit for each row and key")
+        raise ValueError(f"{name} is {found}; must be uint8 of one dimension, a bit per row and key")
     return value if device is None else value.to(device)
 
 
 def tensor(name, value, wanted):
-    """Returns a tensor of as many dimensions as `wanted` has in words."""
+    """Returns the tensor. Raises unless it has as many dimensions as `wanted` names."""
     if not tensors.is_torch(value):
         raise TypeError(f"{name} is {tensors.kind_text(value)}; must be a PyTorch tensor, {wanted}")
     if value.dim() != wanted.count(",") + 1:
@@ -182,47 +182,47 @@ def tensor(name, value, wanted):
 
 
 def floats(name, value, wanted, like=None, name_of_like="q"):
-    """Returns a tensor of floats, on the device of `like` and of its type."""
+    """Returns the tensor. Raises unless it holds floats, with the device and dtype of `like` if that is given."""
     if not tensor(name, value, wanted).is_floating_point():
-        raise ValueError(f"{name} is {value.dtype}; must be of floats")
+        raise ValueError(f"{name} is {value.dtype}; must be floating point")
     if like is not None and (value.dtype, value.device) != (like.dtype, like.device):
         raise ValueError(
-            f"{name} is {value.dtype} on {value.device} and {name_of_like} {like.dtype} on {like.device}; must be alike"
-        )
+            f"{name} is {value.dtype} on {value.device} and {name_of_like} {like.dtype} on {like.device}; must be "
+            f"equal")
     return value
 
 
 def floats_or_codes(name, value, wanted):
-    """Returns a tensor of floats or of 8-bit codes."""
+    """Returns the tensor. Raises unless it holds floats or 8-bit codes."""
     refuse_other_codes(name, tensor(name, value, wanted))
     return value
 
 
 def refuse_other_codes(name, value):
     if not (value.is_floating_point() or value.dtype.itemsize == 1) or str(value.dtype) == "torch.bool":
-        raise ValueError(f"{name} is {value.dtype}; must be of floats, or of 8 bits")
+        raise ValueError(f"{name} is {value.dtype}; must be floating point or of 8 bits")
 
 
 def _traced(*given):
-    """Nothing. A graph would be made anew for each plan that names other rows and pages."""
+    """Does nothing: a check inside a graph would make a new graph for each plan with other rows and pages."""
 
 
 def refuse_short(planned, q, k, name_of_caches):
-    """Refuses tensors that end ahead of the rows and pages (or keys) that the lists of a plan name. Graphs of torch.compile leave this out."""
+    """Raises if tensors end before the rows and pages (or keys) that a plan's lists name. Graphs of torch.compile skip
+    this check."""
     rows, places = planned._least
     if q.shape[0] < rows or k.shape[0] < places:
         what = "pages" if k.dim() == 4 else "keys"
         raise ValueError(
-            f"q has {q.shape[0]} rows and {name_of_caches} {k.shape[0]} {what}; must be {rows} and {places} or more, "
-            f"which the lists of plan() name"
-        )
+            f"q has {q.shape[0]} rows and {name_of_caches} {k.shape[0]} {what}; must be at least {rows} and {places}, "
+            f"which the lists of plan() name")
 
 
 refuse_short._torchdynamo_inline = _traced
 
 
 def buffer(name, value, shape, dtype, device):
-    """Returns a tensor that the call writes, or None. `dtype`: None for any."""
+    """Returns a tensor that the call writes, or None. dtype: None for any."""
     if value is None:
         return None
     if not tensors.is_torch(value):
@@ -230,15 +230,14 @@ def buffer(name, value, shape, dtype, device):
     if tuple(value.shape) != tuple(shape) or value.dtype != (dtype or value.dtype) or value.device != device:
         raise ValueError(
             f"{name} is {value.dtype} of shape {tuple(value.shape)} on {value.device}; must be {dtype} of shape "
-            f"{tuple(shape)} on {device}"
-        )
+            f"{tuple(shape)} on {device}")
     if any(step == 0 and extent > 1 for step, extent in zip(value.stride(), value.shape)):
-        raise ValueError(f"{name} has strides {tuple(value.stride())}; must have a place of its own for each element")
+        raise ValueError(f"{name} has strides {tuple(value.stride())}; each element must have its own place in memory")
     return value
 
 
 def list_buffer(name, value):
-    """Returns a buffer that plan() writes a list or a mask of bits into."""
+    """Returns a buffer that plan() writes a list, or a mask of bits, into."""
     wanted = ("uint8",) if name == "custom_mask_buf" else ("int32", "int64")
     if not tensors.is_torch(value) or value.dim() != 1 or str(value.dtype).removeprefix("torch.") not in wanted:
         found = f"{value.dtype} of shape {tuple(value.shape)}" if tensors.is_torch(value) else tensors.kind_text(value)
@@ -247,7 +246,7 @@ def list_buffer(name, value):
 
 
 def device(value):
-    """Returns PyTorch's device of a device or of its name; of None a GPU, where there is one."""
+    """Returns PyTorch's device for a device or its name. None: a GPU if there is one, otherwise the CPU."""
     import torch
     try:
         return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if value is None else value)
@@ -256,7 +255,7 @@ def device(value):
 
 
 def workspace(name, value):
-    """Returns the memory that a caller reserves, of which attune takes the device alone."""
+    """Returns the caller's workspace; attune only uses its device."""
     if value is not None and not tensors.is_torch(value):
         raise TypeError(f"{name} is {tensors.kind_text(value)}; must be a PyTorch tensor or None")
     return value

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of pages and of rows as FlashInfer's plan() has them, as tensors that attention_kvcache() takes. They are made once for all layers of a step, and a
-captured graph finds those of later steps in the tensors of the first. _masks.py has the masks."""
+"""FlashInfer's lists of pages and rows as tensors for attention_kvcache(). They are made once for all layers of a step.
+A captured graph finds the lists of later steps in the tensors of the first. _masks.py has the masks."""
 import math
 
 from . import _arguments as arguments
@@ -19,8 +19,8 @@ def check_layout(kv_layout):
 
 
 def caches_of(paged_kv_cache, kv_layout, name="paged_kv_cache"):
-    """Returns K and V, [pages, page_size, num_kv_heads, head_dim], of a pair or of one tensor with both in its second axis. Pages of one key may lack their
-    axis of keys."""
+    """Returns K and V [pages, page_size, num_kv_heads, head_dim], from a pair or from one tensor with both in its
+    second axis. Pages of one key may lack the axis of keys."""
     if isinstance(paged_kv_cache, (tuple, list)):
         k, v = paged_kv_cache if len(paged_kv_cache) == 2 else (None, None)
     else:
@@ -36,8 +36,7 @@ def caches_of(paged_kv_cache, kv_layout, name="paged_kv_cache"):
     if k.shape[:3] != v.shape[:3] or k.dtype != v.dtype or k.device != v.device:
         raise ValueError(
             f"{name} has K of {k.dtype}, shape {tuple(k.shape)}, on {k.device} and V of {v.dtype}, {tuple(v.shape)}, "
-            f"on {v.device}; must be alike but "
-            "for head_dim")
+            f"on {v.device}; both must be equal but for head_dim")
     arguments.refuse_other_codes(name, k)
     return k, v
 
@@ -49,8 +48,7 @@ def _refuse_caches(given, kv_layout, name):
     rest = "page_size, num_kv_heads" if kv_layout == "NHD" else "num_kv_heads, page_size"
     raise ValueError(
         f"{name} is {found}; must be a tensor [pages, 2, {rest}, head_dim], or a pair of K and V without the second "
-        f"axis; pages of one key may "
-        "lack the axis of page_size")
+        "axis; pages of one key may lack the axis of page_size")
 
 
 def heads_last(k, v, kv_layout, names=("k", "v")):
@@ -61,8 +59,7 @@ def heads_last(k, v, kv_layout, names=("k", "v")):
     if k.shape[:2] != v.shape[:2] or k.dtype != v.dtype or k.device != v.device:
         raise ValueError(
             f"{names[1]} is {v.dtype} of shape {tuple(v.shape)} on {v.device} and {names[0]} {k.dtype} of "
-            f"{tuple(k.shape)} on {k.device}; must be alike "
-            "but for head_dim")
+            f"{tuple(k.shape)} on {k.device}; both must be equal but for head_dim")
     return (k, v) if kv_layout == "NHD" else (k.transpose(0, 1), v.transpose(0, 1))
 
 
@@ -72,14 +69,14 @@ def on_host(values):
 
 
 def write_buffers(places):
-    """Writes lists, tensors on any device or not, into the places of a caller's buffers."""
+    """Writes lists (tensors on any device, or Python lists) into the places of a caller's buffers."""
     import torch
     for place, values in places:
         place.copy_(torch.as_tensor(values))
 
 
 def device_of(workspace, *lists):
-    """Returns the workspace's device, where there is one; else a GPU where one of the lists is there."""
+    """Returns the workspace's device; without one, a GPU if one of the lists is there, otherwise the CPU."""
     if hasattr(workspace, "device"):
         return workspace.device
     devices = [one.device for one in lists if hasattr(one, "device")]
@@ -87,21 +84,22 @@ def device_of(workspace, *lists):
 
 
 def lengths_of(indptr, last_page_len, page_size, names=("kv_indptr", "kv_last_page_len")):
-    """Returns the keys of each request: all of its pages are full but the last. Both are tensors of one device."""
+    """Returns the number of keys of each request: all its pages but the last are full. Both lists are tensors on one
+    device."""
     counts = indptr[1:] - indptr[:-1]
     if last_page_len.shape != counts.shape:
         raise ValueError(
             f"{names[1]} has shape {tuple(last_page_len.shape)} and {names[0]} {tuple(indptr.shape)}; must be [batch] "
-            f"and [batch + 1]"
-        )
+            f"and [batch + 1]")
     if host_sees(last_page_len) and not all(0 <= n <= page_size for n in last_page_len.tolist()):
         raise ValueError(
-            f"{names[1]} is {last_page_len.tolist()[:8]}; must be 0 to {page_size}, which a page has room for")
+            f"{names[1]} is {last_page_len.tolist()[:8]}; must be 0 to {page_size}, the page size")
     return ((counts - 1).clamp(min=0) * page_size + last_page_len) * (counts > 0)
 
 
 def keys_of(indptr, last_page_len, seq_lens, page_size, names):
-    """Returns the keys of each request on the host, by seq_lens where it is given, which must say the same as last_page_len. `names`: of the three."""
+    """Returns the number of keys of each request on the host: seq_lens if it is given, which must agree with
+    last_page_len. names: those of the three lists."""
     if seq_lens is None:
         return lengths_of(indptr, arguments.integers(names[1], last_page_len, "[batch]"), page_size, names[:2])
     lengths = arguments.integers(names[2], seq_lens, "[batch]")
@@ -111,68 +109,65 @@ def keys_of(indptr, last_page_len, seq_lens, page_size, names):
             ((last == lengths) | ((lengths - last) % page_size == 0) & (last <= page_size)).all()):
             raise ValueError(
                 f"{names[1]} is {last.tolist()[:8]} and {names[2]} {lengths.tolist()[:8]}, in pages of {page_size}; "
-                f"must say the same"
-            )
+                f"must agree")
     return lengths
 
 
 def pages_of(indptr, indices, lengths, device, page_size, names=("paged_kv_indptr", "paged_kv_indices"), most_pages=0):
-    """Returns page_table and kv_lengths of pages in one list, those of request i from indptr[i] to indptr[i + 1], and the pages that a cache must have.
-    `lengths`: keys of each, in pages of page_size. Lists are on the host. The table is as wide as a power of two, so that steps share a plan."""
+    """Returns page_table and kv_lengths, from pages in one list, and the least pages of a cache.
+
+    Request i has the pages indptr[i] to indptr[i + 1] of the list. lengths: its keys, in pages of page_size. Lists are
+    on the host. The table's width is a power of two, so that steps share a plan."""
     import torch
     requests, name = indptr.numel() - 1, names[0]
     if requests < 0:
         raise ValueError(
-            f"{name} is empty; must be [batch + 1]: where the pages of each request begin, and where the last one's end"
-        )
+            f"{name} is empty; must be [batch + 1]: the first page of each request and the end of the last request")
     if lengths.numel() != requests:
         raise ValueError(
             f"{name} has {requests + 1} numbers and there are lengths of {lengths.numel()} requests; must be n + 1 and "
-            f"n"
-        )
+            f"n")
     counts = indptr[1:] - indptr[:-1]
     if requests and (indptr[0] != 0 or counts.min() < 0 or int(indptr[-1]) > indices.numel()):
         raise ValueError(
             f"{name} goes from {int(indptr[0])} to {int(indptr[-1])} and {names[1]} has {indices.numel()} pages; must "
-            f"be numbers from 0 on that do not "
-            "fall, up to as many")
+            f"begin at 0, not fall, and end at most at {indices.numel()}")
     _refuse_beyond(lengths, counts, page_size)
     most = int(counts.max()) if requests else 0
     if most_pages and most > most_pages:
         raise ValueError(
             f"{name} has a request of {most} pages; must be at most {most_pages}, for which the wrapper was made "
-            f"(most_pages)"
-        )
+            f"(most_pages)")
     width = most_pages or rounded(most)
     table = torch.full((requests, width), -1, dtype=torch.int32, device="cpu")
     used = indices[:int(indptr[-1])] if requests else indices[:0]
     if used.numel() and int(used.min()) < 0:
-        raise ValueError(f"{names[1]} has a page {int(used.min())}; must be 0 or more")
+        raise ValueError(f"{names[1]} has a page {int(used.min())}; must be at least 0")
     table[torch.arange(width, device="cpu")[None] < counts[:, None]] = used.int()
     return dict(kv_lengths=lengths.int().to(device),
                 page_table=table.to(device)), int(used.max()) + 1 if used.numel() else 0
 
 
 def _refuse_beyond(lengths, pages, page_size):
-    """Refuses keys that a request has no pages for."""
+    """Raises if a request has more keys than its pages hold."""
     beyond = (lengths < 0) | (lengths > pages * page_size)
     if beyond.any():
         i = int(beyond.int().argmax())
         raise ValueError(
             f"request {i} has {int(lengths[i])} keys and {int(pages[i])} pages of {page_size}; must be 0 to "
-            f"{int(pages[i]) * page_size} keys"
-        )
+            f"{int(pages[i]) * page_size} keys")
 
 
 def tables_of(block_tables, lengths, device, page_size, most_pages=0):
-    """Returns pages_of() of pages that stand in a table already: int [batch, pages of the longest request]. Which pages it names is seen on a CPU alone."""
+    """Returns the same as pages_of(), from pages in a table already: int [batch, pages of the longest request]. The
+    page numbers are checked only on a CPU."""
     import torch
     arguments.check_integers("block_tables", block_tables, "[batch, pages]", 2)
     columns = block_tables.shape[1]
     if block_tables.shape[0] != lengths.numel():
         raise ValueError(
-            f"block_tables has shape {tuple(block_tables.shape)}; must be [batch, pages], of {lengths.numel()} requests"
-        )
+            f"block_tables has shape {tuple(block_tables.shape)}; must be [batch, pages] for {lengths.numel()} "
+            f"requests")
     _refuse_beyond(lengths, torch.full_like(lengths, columns), page_size)
     width = most_pages or rounded(columns)
     if columns > width:
@@ -185,19 +180,19 @@ def tables_of(block_tables, lengths, device, page_size, most_pages=0):
         used = block_tables[torch.arange(columns)[None] * page_size < lengths[:, None]]
         if used.numel() and int(used.min()) < 0:
             raise ValueError(
-                f"block_tables has a page {int(used.min())} ahead of the end of a request; must be 0 or more")
+                f"block_tables has a page {int(used.min())} ahead of the end of a request; must be at least 0")
         most = int(used.max()) + 1 if used.numel() else 0
     return dict(kv_lengths=lengths.int().to(device), page_table=table), most
 
 
 def rows_of(indptr, device, name, begins, most, requests=None):
-    """Returns a list of begins, and the most that any request has, by the names that attention_kvcache() has for them. `indptr` is on the host. `requests`: how
-    many there are, and what says so."""
+    """Returns a list of begins, and the most rows of a request, under attention_kvcache()'s names. indptr is on the
+    host. requests: (their number, the argument that tells it)."""
     if requests is not None and indptr.numel() != requests[0] + 1:
         raise ValueError(
-            f"{name} has {indptr.numel()} numbers and {requests[1]} is of {requests[0]} requests; must be n + 1 of n")
+            f"{name} has {indptr.numel()} numbers and {requests[1]} is of {requests[0]} requests; must be n + 1 for n")
     if indptr.numel() == 0 or indptr[0] != 0:
-        raise ValueError(f"{name} is {indptr.tolist()[:4]}; must be [batch + 1], from 0 on")
+        raise ValueError(f"{name} is {indptr.tolist()[:4]}; must be [batch + 1], beginning with 0")
     counts = indptr[1:] - indptr[:-1]
     largest = max(int(counts.max()) if counts.numel() else 0, 0)
     check_begins(name, indptr, "rows", int(indptr[-1]), most, largest)
@@ -205,18 +200,18 @@ def rows_of(indptr, device, name, begins, most, requests=None):
 
 
 def check_bounds(most_rows, most_keys, row_counts, key_counts):
-    """Refuses bounds of plan() that are below what its lists say: max_token_per_sequence and max_sequence_kv."""
+    """Raises if plan()'s bounds, max_token_per_sequence and max_sequence_kv, are below its lists' values."""
     for name, most, counts in (("max_token_per_sequence", most_rows, row_counts), ("max_sequence_kv", most_keys,
                                                                                    key_counts)):
         found = int(counts.max()) if counts.numel() else 0
         if most is not None and arguments.count(name, most, 0) < found:
-            raise ValueError(f"{name} is {most} and a request has {found}; must be as many or more")
+            raise ValueError(f"{name} is {most} and a request has {found}; must be at least as many")
 
 
 def check_counts(name, given, counts, whose):
-    """Refuses a list of counts that another list contradicts, `whose`."""
+    """Raises if a list of counts contradicts the list `whose`."""
     if given is not None and not torch_equal(arguments.integers(name, given, "[batch]"), counts):
-        raise ValueError(f"{name} says otherwise than {whose}: it must be {counts.tolist()[:8]}" +
+        raise ValueError(f"{name} contradicts {whose}; must be {counts.tolist()[:8]}" +
                          (" .." if counts.numel() > 8 else ""))
 
 
@@ -225,21 +220,22 @@ def torch_equal(a, b):
 
 
 def goes_into(held, made, follow):
-    """Whether what is made fits the tensors that are held. `follow`: a captured graph may have them, so that nothing else will do."""
+    """True if the new lists fit the tensors that are held. follow: True raises if they do not, because a captured graph
+    may hold these tensors."""
     if held is None:
         return False
     unlike = [name for name in {**held, **made} if not _fits(held.get(name), made.get(name), follow)]
     if unlike and follow:
         shapes = [getattr(of.get(unlike[0]), "shape", of.get(unlike[0])) for of in (made, held)]
         raise ValueError(
-            f"{unlike[0]} of this plan is {shapes[0]} and of the first {shapes[1]}; accepted with use_cuda_graph are "
-            f"plans of as many requests, and no "
-            "more rows, keys and pages than the first had (most_pages makes room), with a mask if that had one")
+            f"{unlike[0]} of this plan is {shapes[0]} and of the first {shapes[1]}; with use_cuda_graph a plan must "
+            "have as many requests, no more rows, keys and pages than the first (most_pages makes room), and a mask if "
+            "the first has one")
     return not unlike
 
 
 def taken(held, made, follow):
-    """What is made, in the tensors that are held, where it goes into them."""
+    """Returns the new lists, in the held tensors if they fit."""
     if not goes_into(held, made, follow):
         return written_anywhere(made)
     for name, new in made.items():
@@ -249,12 +245,12 @@ def taken(held, made, follow):
 
 
 def own(lists):
-    """Copies of tensors."""
+    """Returns copies of the tensors."""
     return {name: value.clone() if hasattr(value, "shape") else value for name, value in lists.items()}
 
 
 def written_anywhere(lists):
-    """Tensors that later plans write into: those of torch.inference_mode() only that mode writes."""
+    """Returns tensors that later plans can write into: only torch.inference_mode() can write tensors made under it."""
     import torch
     if not any(hasattr(value, "shape") and value.is_inference() for value in lists.values()):
         return lists
@@ -263,7 +259,7 @@ def written_anywhere(lists):
 
 
 def _fits(old, new, smaller):
-    """Whether a tensor, or a number, goes into the place of another; `smaller`: one with less columns, too."""
+    """True if a tensor or number fits into the place of another. smaller: True allows fewer columns."""
     if old is None or new is None:
         return False
     if not hasattr(new, "shape"):
@@ -273,7 +269,8 @@ def _fits(old, new, smaller):
 
 
 def scales_of(q, k, sm_scale, q_scale, k_scale, v_scale):
-    """Returns (keywords of attention_kvcache(), what its result is multiplied by). Factors of 16-bit tensors are in the scale; 8-bit caches have theirs."""
+    """Returns (keywords of attention_kvcache(), the factor of its result). Factors of 16-bit tensors go into the scale;
+    8-bit caches have factors of their own."""
     keywords = {}
     if k.dtype.itemsize == 1:
         factors = (("k_scale", k_scale), ("v_scale", v_scale))
@@ -291,17 +288,17 @@ def scales_of(q, k, sm_scale, q_scale, k_scale, v_scale):
 
 
 def _factor(name, scale):
-    """Returns a factor of an 8-bit cache as attention_kvcache() has it: FlashInfer takes tensors of shape [1], too."""
+    """Returns an 8-bit cache's factor in attention_kvcache()'s form. FlashInfer also takes tensors of shape [1]."""
     if tuple(getattr(scale, "shape", ())) in ((), (1,)) and not tensors.is_torch(scale):
         return arguments.number(name, scale)
     return scale.reshape(()) if tuple(scale.shape) == (1,) else scale
 
 
 def in_base_2(lse):
-    """[.., num_heads, rows] of natural logarithms as FlashInfer has them, [.., rows, num_heads]."""
+    """Returns natural logarithms [.., num_heads, rows] in FlashInfer's form: base 2, [.., rows, num_heads]."""
     return (lse * LOG2_E).transpose(-1, -2).contiguous()
 
 
 def natural(s):
-    """The way back, [1, num_heads, rows] of [rows, num_heads]."""
+    """Returns [1, num_heads, rows] of natural logarithms, from [rows, num_heads] in base 2."""
     return (s.float() * LN_2).t().contiguous()[None]

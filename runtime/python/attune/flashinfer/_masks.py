@@ -1,31 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masks of a caller's own as FlashInfer has them, bools or bits of all requests end to end, as the program that attention_kvcache() runs. Used by prefill.py
-and _wrapper.py."""
+"""The caller's masks in FlashInfer's form (bools or bits of all requests end to end), as the program that
+attention_kvcache() runs. Used by prefill.py and _wrapper.py."""
 from . import _arguments as arguments
 from .._kvcache import rounded
 from .._programs import mask_mod
 
 
 def _bits_of(packed, sizes, name):
-    """Returns the bools of a mask in bits, of which each request's begin with a byte."""
+    """Returns the bools of a mask in bits, where each request begins with a new byte."""
     import torch
     packed = arguments.bytes_of(name, packed, "cpu")
     bytes_of = (sizes + 7) // 8
     if packed.numel() != int(bytes_of.sum()):
         raise ValueError(
-            f"{name} has {packed.numel()} bytes; must be {int(bytes_of.sum())}: of each request its rows times its "
-            f"keys, in bits, from a byte on"
-        )
+            f"{name} has {packed.numel()} bytes; must be {int(bytes_of.sum())}: rows times keys of each request, in "
+            f"bits, each from a new byte on")
     bits = (packed[:, None] >> torch.arange(8, dtype=torch.uint8, device="cpu")) & 1
-    padding = 8 * (bytes_of.cumsum(0) - bytes_of) - (sizes.cumsum(0) - sizes)  # ahead of each request's
+    padding = 8 * (bytes_of.cumsum(0) - bytes_of) - (sizes.cumsum(0) - sizes)  # padding bits ahead of each request
     return bits.flatten()[torch.arange(int(sizes.sum()), device="cpu") + padding.repeat_interleave(sizes)].bool()
 
 
 def bools_of(custom_mask, packed_custom_mask, rows, keys, device="cpu"):
-    """Returns the bools of a mask, those of all requests end to end. `rows`, `keys`: of each request, on the host. A mask of bools is flat; of requests that are
-    alike it may be [batch, rows, keys], and of one request [rows, keys]. Any other shape would put its elements elsewhere."""
+    """Returns the bools of a mask, all requests end to end. rows, keys: per request, on the host.
+
+    A mask of bools is flat. It may be [batch, rows, keys] if all requests are alike, or [rows, keys] for one request.
+    Other shapes raise: their elements would be in other places."""
     if custom_mask is not None and packed_custom_mask is not None:
-        raise ValueError("custom_mask and packed_custom_mask are given; must be one of them")
+        raise ValueError("custom_mask and packed_custom_mask are given; give one of them")
     sizes = rows * keys
     if packed_custom_mask is not None:
         return _bits_of(packed_custom_mask, sizes, "packed_custom_mask").to(device)
@@ -36,18 +37,17 @@ def bools_of(custom_mask, packed_custom_mask, rows, keys, device="cpu"):
     if tuple(mask.shape) not in [(total,), *shapes]:
         also = "".join(f", or {shape}" for shape in shapes)
         raise ValueError(
-            f"custom_mask has shape {tuple(mask.shape)}; must be ({total},){also}: of each request its rows times its "
-            f"keys"
-        )
+            f"custom_mask has shape {tuple(mask.shape)}; must be ({total},){also}: rows times keys of each request")
     return mask.flatten()
 
 
 def mask_of(custom_mask, packed_custom_mask, rows, keys, device, room=0):
-    """Returns tensors of a mask. `rows`, `keys`: of each request, on the host; `room`: bools that there are to be."""
+    """Returns the tensors of a mask. rows, keys: per request, on the host. room: the least number of bools."""
     import torch
     flat, sizes = bools_of(custom_mask, packed_custom_mask, rows, keys), rows * keys
     if flat.numel() >= 1 << 31:
-        raise ValueError(f"custom_mask has {flat.numel()} elements; must be less than 2^31, which programs count to")
+        raise ValueError(
+            f"custom_mask has {flat.numel()} elements; must have less than 2^31, the range of programs' indices")
     mask = torch.zeros(max(room, rounded(flat.numel())), dtype=torch.bool, device="cpu")
     mask[:flat.numel()] = flat
     lists = dict(mask=mask, mask_begins=(sizes.cumsum(0) - sizes).int(), mask_keys=keys.int(),
@@ -56,7 +56,7 @@ def mask_of(custom_mask, packed_custom_mask, rows, keys, device, room=0):
 
 
 def packed_of(lists, sizes):
-    """Returns (bytes, where each request's begin) of a mask that mask_of() made, on its device."""
+    """Returns (bytes, begins of requests) for a mask that mask_of() made, on its device."""
     import torch
     from .quantization import segment_packbits
     begins = torch.nn.functional.pad(sizes.cumsum(0), (1, 0)).int()
@@ -64,6 +64,6 @@ def packed_of(lists, sizes):
 
 
 def program_of(lists):
-    """The mask_mod for such tensors."""
+    """Returns the mask_mod for the tensors of mask_of()."""
     mask, begins, keys, first = (lists[name] for name in ("mask", "mask_begins", "mask_keys", "mask_first"))
     return mask_mod(lambda b, h, q_idx, kv_idx: mask[begins[b] + (q_idx - first[b]) * keys[b] + kv_idx])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What FlashInfer's wrappers with plan() and run() share, on attention_kvcache(). Used by decode.py, prefill.py, attention.py and mla.py."""
+"""The base of FlashInfer's wrappers with plan() and run(), on attention_kvcache(). Used by decode.py, prefill.py,
+attention.py and mla.py."""
 from . import _arguments as arguments
 from . import _lists as lists
 from . import _masks as masks
@@ -8,25 +9,22 @@ from .._scores import alibi_slopes
 
 
 def positions_of(pos_encoding_mode, num_heads, device, looks_ahead, logits_soft_cap):
-    """Returns slopes, where the mode is ALIBI; `looks_ahead`: rows see keys behind their own place, for which FlashInfer's distance has a sign. They count from a
-    row's own place, in lse too."""
+    """Returns ALiBi slopes as keywords if the mode is 'ALIBI'. looks_ahead: True if rows see keys after their own
+    place, where FlashInfer's distance is signed. Slopes count from a row's own place, in lse too."""
     if pos_encoding_mode == "NONE":
         return {}
     if pos_encoding_mode == "ALIBI" and logits_soft_cap:
         raise ValueError(
-            f"logits_soft_cap is {logits_soft_cap} and pos_encoding_mode 'ALIBI'; must be one of them: attune caps "
-            f"scores before slopes, and "
-            "FlashInfer behind them")
+            f"logits_soft_cap is {logits_soft_cap} and pos_encoding_mode 'ALIBI'; give one of them: attune caps scores "
+            "before slopes, and FlashInfer after them")
     if pos_encoding_mode == "ALIBI" and looks_ahead:
         raise ValueError(
-            "pos_encoding_mode is 'ALIBI' without a causal mask; must be 'NONE' there: attune's distances have no sign "
-            "behind a row's own place, which "
-            "FlashInfer's have")
+            "pos_encoding_mode is 'ALIBI' without a causal mask; must be 'NONE' there: beyond a row's own place "
+            "FlashInfer's distances are signed, and attune's are not")
     if pos_encoding_mode != "ALIBI":
         raise ValueError(
-            f"pos_encoding_mode is {pos_encoding_mode!r}; must be 'NONE' or 'ALIBI': append_kv(cos=, sin=, q=) turns k "
-            f"and q by rotary angles when k "
-            "is written")
+            f"pos_encoding_mode is {pos_encoding_mode!r}; must be 'NONE' or 'ALIBI': append_kv(cos=, sin=, q=) rotates "
+            "k and q when k is written")
     import torch
     return {"alibi_slopes": torch.tensor(alibi_slopes(num_heads), dtype=torch.float32, device=device)}
 
@@ -41,8 +39,10 @@ def _name_of(dtype):
 
 
 class Wrapper:
-    """What wrappers share. Results are those of attention_kvcache(), in FlashInfer's shapes and its base of lse. A workspace that a caller reserves is not used:
-    attune has its own. Buffers of lists, too, are for the caller alone: plan() writes its lists into them, and the wrapper has tensors of its own."""
+    """The base of wrappers. Results are attention_kvcache()'s, in FlashInfer's shapes and its base of lse.
+
+    The caller's workspace is not used: attune has its own. Buffers of lists are only for the caller: plan() writes its
+    lists into them, and the wrapper has tensors of its own."""
 
     def __init__(self, workspace, use_cuda_graph, jit_args, most_pages=None, buffers=(), backend="auto"):
         arguments.nothing(jit_args=jit_args)
@@ -56,7 +56,8 @@ class Wrapper:
             for name, buffer in dict(buffers).items() if buffer is not None}
 
     def __getstate__(self):
-        """Without the program, which would go on reading the lists of the wrapper that this is a copy of, and without that one's buffers."""
+        """Returns the state without the program, which would read the lists of the original wrapper, and without its
+        buffers."""
         return {**self.__dict__, "_mask": None, "_buffers": {}}
 
     def __setstate__(self, state):
@@ -65,7 +66,7 @@ class Wrapper:
             self._mask = masks.program_of(self._held)
 
     def __copy__(self):
-        """Of lists of its own, which plan() writes into."""
+        """Returns a copy with its own lists, which its plan() writes into."""
         made = type(self).__new__(type(self))
         made.__setstate__({**self.__getstate__(), "_held": None if self._held is None else lists.own(self._held)})
         return made
@@ -75,22 +76,22 @@ class Wrapper:
         return self._follows
 
     def reset_workspace_buffer(self, float_workspace_buffer=None, int_workspace_buffer=None):
-        """Takes the device of another workspace for later plans; None keeps the one before."""
+        """Takes another workspace, for its device in later plans; None keeps the current one."""
         arguments.workspace("int_workspace_buffer", int_workspace_buffer)
         if arguments.workspace("float_workspace_buffer", float_workspace_buffer) is not None:
             self._workspace = float_workspace_buffer
 
     def end_forward(self):
-        """Nothing, as of FlashInfer."""
+        """Does nothing, as in FlashInfer."""
 
     def run_return_lse(self, *args, **choices):
-        """run() with return_lse=True."""
+        """Calls run() with return_lse=True."""
         return self.run(*args, return_lse=True, **choices)
 
     def _pages(self, indptr, indices, last_page_len, page_size, seq_lens, device, block_tables=None,
                names=("paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len", "seq_lens")):
-        """Returns lists of keys that seq_lens counts, where it is given, and of pages that block_tables has, likewise; and how many pages a cache must have. `names`:
-        those of the first lists."""
+        """Returns the lists of keys and of pages, and the least pages of a cache. seq_lens and block_tables count
+        instead of the first lists, if they are given. names: those of the first lists."""
         arguments.count("page_size", page_size)
         indptr, indices = arguments.integers(names[0], indptr), arguments.integers(names[1], indices,
                                                                                    "[pages of all requests]")
@@ -103,7 +104,8 @@ class Wrapper:
         return lists.pages_of(indptr, indices, seq_lens, device, page_size, names, most)
 
     def _room_in_buffers(self, **given):
-        """Returns pairs of a place in a caller's buffer and the list that goes there, once the plan is taken."""
+        """Returns pairs (place in a caller's buffer, list that goes there). They are written after the plan is
+        accepted."""
         pairs = []
         for name, buffer in self._buffers.items():
             values = given.get(name)
@@ -111,14 +113,13 @@ class Wrapper:
                 continue
             if len(values) > buffer.shape[0]:
                 raise ValueError(
-                    f"{name} has {buffer.shape[0]} elements and plan() has {len(values)} for it; must be as many or "
-                    f"more"
-                )
+                    f"{name} has {buffer.shape[0]} elements and plan() has {len(values)} for it; must have at least as "
+                    f"many")
             pairs.append((buffer[:len(values)], values))
         return pairs
 
     def _lists(self):
-        """Those that attention_kvcache() takes by name."""
+        """Returns the lists that attention_kvcache() takes by name."""
         return {name: value for name, value in self._held.items() if not name.startswith("mask")}
 
     def _hold(self, made):
@@ -132,8 +133,10 @@ class Wrapper:
     def _choose(self, made, num_qo_heads, num_kv_heads, head_dims, page_size, *, pos_encoding_mode="NONE",
                 looks_ahead=False, window_left=-1, logits_soft_cap=None, sm_scale=None, invariant=False, device,
                 causal=False, types=(None, None, None), least=(0, 0), buffers=()):
-        """Takes a plan as a whole, or refuses it and keeps the one before. `made`: its lists; `types`: of q, of caches, of out; `least`: rows of q, and pages or
-        keys, that there must be; `buffers`: pairs of _room_in_buffers()."""
+        """Takes a plan as a whole, or raises and keeps the one before.
+
+        made: its lists. types: of q, of caches, of out. least: the least rows of q, and pages or keys. buffers: pairs
+        of _room_in_buffers()."""
         arguments.heads(num_qo_heads, num_kv_heads)
         for name, head_dim in zip(("head_dim_qk", "head_dim_vo") if len(head_dims) == 2 else ("head_dim",), head_dims):
             arguments.count(name, head_dim)
@@ -150,7 +153,7 @@ class Wrapper:
         lists.write_buffers(buffers)
 
     def _choices_of(self, pos_encoding_mode, looks_ahead, window_left, logits_soft_cap, sm_scale, num_qo_heads, device):
-        """Returns what plan() and forward() choose, by the names that attention_kvcache() has."""
+        """Returns the choices of plan() and forward() under attention_kvcache()'s names."""
         softcap = arguments.soft_cap(logits_soft_cap)
         positions = positions_of(pos_encoding_mode, num_qo_heads, device, looks_ahead, softcap)
         return dict(window=arguments.window("window_left", window_left), softcap=softcap, scale=arguments.scale_of(
@@ -158,7 +161,7 @@ class Wrapper:
 
     def _rechoose(self, causal, pos_encoding_mode, window_left, logits_soft_cap, sm_scale, rope_scale, rope_theta,
                   looks_ahead=False):
-        """Puts the choices of forward() in the place of plan()'s, as FlashInfer does. causal: None leaves that of the plan."""
+        """Replaces plan()'s choices with those of forward(), as FlashInfer does. causal: None keeps the plan's."""
         self._refuse_unplanned()
         arguments.rotary(rope_scale, rope_theta)
         choices = self._choices_of(pos_encoding_mode, looks_ahead, window_left, logits_soft_cap, sm_scale,
@@ -169,23 +172,22 @@ class Wrapper:
 
     def _refuse_unplanned(self):
         if self._choices is None:
-            raise RuntimeError("run() is called before plan(); must be plan() first")
+            raise RuntimeError("run() is called before plan(); call plan() first")
 
     def _check(self, q, k, v, of_jit=(), out=None, lse=None, name_of_caches="paged_kv_cache"):
-        """Refuses tensors that are not as planned, and buffers that do not fit."""
+        """Raises if tensors are not as planned, or buffers do not fit."""
         self._refuse_unplanned()
         if of_jit:
             raise ValueError(
-                f"run() is given {len(of_jit)} arguments more than tensors; must be none, which programs of jit_args "
-                f"would take"
-            )
+                f"run() has {len(of_jit)} more positional arguments than it takes; must be none (FlashInfer's programs "
+                f"of jit_args would read them)")
         arguments.floats("q", q, "[rows, num_qo_heads, head_dim]")
         found = (q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1], k.shape[1] if k.dim() == 4 else None)
         if found != self._expected:
             names = ("num_qo_heads", "num_kv_heads", "head_dim", "head_dim of v", "page_size")
             raise ValueError(", ".join(f"{name} is {a} and plan() was told {b}"
                                        for name, a, b in zip(names, found, self._expected) if a != b) +
-                             "; must be tensors as planned")
+                             "; must be as planned")
         self._check_types(q, k, name_of_caches)
         arguments.refuse_short(self, q, k, name_of_caches)
         if out is not None:
@@ -199,19 +201,18 @@ class Wrapper:
         arguments.check_dtype(name_of_caches, k, "kv_data_type", of_caches)
         if of_out is not None and of_out != q.dtype:
             raise ValueError(
-                f"o_data_type is {_name_of(of_out)} and q {_name_of(q.dtype)}; must be None or q's dtype, which out has"
-            )
+                f"o_data_type is {_name_of(of_out)} and q {_name_of(q.dtype)}; must be None or q's dtype, which is "
+                f"out's")
         lists_are_on = self._held["kv_lengths" if "kv_lengths" in self._held else "q_begins"].device
         if q.device != lists_are_on:
             raise ValueError(
-                f"q is on {q.device} and the lists of plan() on {lists_are_on}; must be on one device, which is that "
-                f"of float_workspace_buffer, or of "
-                "the lists without one")
+                f"q is on {q.device} and the lists of plan() on {lists_are_on}; both must be on one device (that of "
+                "float_workspace_buffer, or without it that of the lists)")
 
     def _attend(self, q, k, v, given, scales, *, window_left=None, sinks=None, out=None, lse=None, return_lse=False,
                 sm_scale=None, causal=False):
-        """Returns out and lse in base 2, which is None unless it is returned or written. q, out: as attention_kvcache() has them. causal: rows that are not so by
-        plan."""
+        """Returns (out, lse in base 2). lse is None unless it is returned or written. q, out: in attention_kvcache()'s
+        form. causal: True for rows that are causal although the plan is not."""
         return_lse = arguments.flag("return_lse", return_lse) or lse is not None
         keywords, factor = lists.scales_of(q, k, self._sm_scale if sm_scale is None else sm_scale, *scales)
         more = {} if self._mask is None else {"mask_mod": self._mask}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's wrappers of batches that mix prompts and tokens, and of attention with sinks. See __init__.py."""
+"""FlashInfer's wrappers for batches that mix prompts and single tokens, and for attention with sinks. See __init__.py.
+"""
 from . import _arguments as arguments
 from . import _lists as lists
 from ._wrapper import Wrapper
@@ -7,8 +8,8 @@ from .prefill import BatchPrefillWithPagedKVCacheWrapper
 
 
 class BatchAttention(Wrapper):
-    """Rows of requests end to end over pages: prompts and single tokens in one call, which all wrappers here take. device: None for a GPU where PyTorch sees one,
-    else the CPU."""
+    """Attention of packed requests over pages, prompts and single tokens in one call. device: None is a GPU if PyTorch
+    sees one, otherwise the CPU."""
 
     def __init__(self, kv_layout="NHD", device=None):
         self._layout, self._place = lists.check_layout(kv_layout), arguments.device(device)
@@ -17,7 +18,10 @@ class BatchAttention(Wrapper):
     def plan(self, qo_indptr, kv_indptr, kv_indices, kv_len_arr, num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo,
              page_size, causal=False, sm_scale=None, logits_soft_cap=None, q_data_type=None, kv_data_type=None,
              use_profiler=False):
-        """qo_indptr, kv_indptr: int32 [batch + 1]; kv_indices: int32, pages of all requests end to end; kv_len_arr: int32 [batch], keys of each."""
+        """Sets the lists and choices of later runs.
+
+        qo_indptr, kv_indptr: int32 [batch + 1]. kv_indices: int32, the pages of all requests end to end. kv_len_arr:
+        int32 [batch], the keys of each request."""
         arguments.no_profile(use_profiler)
         made, pages = self._pages(kv_indptr, kv_indices, None, page_size,
                                   arguments.integers("kv_len_arr", kv_len_arr, "[batch]"), self._place,
@@ -33,8 +37,10 @@ class BatchAttention(Wrapper):
 
     def run(self, q, kv_cache, out=None, lse=None, k_scale=None, v_scale=None, logits_soft_cap=0.0,
             profiler_buffer=None, kv_cache_sf=None):
-        """q: [rows, num_qo_heads, head_dim_qk]; kv_cache as of BatchDecodeWithPagedKVCacheWrapper. logits_soft_cap: 0, or that of plan(). Returns (out, lse),
-        lse fp32 [rows, num_qo_heads] in base 2."""
+        """Returns (out, lse); lse is fp32 [rows, num_qo_heads] in base 2.
+
+        q: [rows, num_qo_heads, head_dim_qk]. kv_cache: as in BatchDecodeWithPagedKVCacheWrapper. logits_soft_cap: 0, or
+        plan()'s."""
         arguments.nothing(profiler_buffer=profiler_buffer, kv_cache_sf=kv_cache_sf)
         k, v = lists.caches_of(kv_cache, self._layout, "kv_cache")
         self._check(q, k, v, (), out, lse, "kv_cache")
@@ -42,14 +48,13 @@ class BatchAttention(Wrapper):
         if softcap not in (None, self._choices["softcap"]):
             raise ValueError(
                 f"logits_soft_cap is {logits_soft_cap} and plan() was told {self._choices['softcap']}; must be 0 or "
-                f"that of plan()"
-            )
+                f"plan()'s")
         return self._attend(q, k, v, self._lists(), (None, k_scale, v_scale), out=out, lse=lse, return_lse=True)
 
 
 class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper):
-    """BatchPrefillWithPagedKVCacheWrapper whose run() takes sinks and the scale by place. What FlashInfer would compile programs for (types, head dims, window)
-    must be None here, or what plan() says."""
+    """BatchPrefillWithPagedKVCacheWrapper whose run() takes sinks and the scale by position. FlashInfer compiles
+    programs for some arguments here (types, head dims, window); these must be None, or equal those of plan()."""
     def __init__(self, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False, qo_indptr_buf=None,
                  paged_kv_indptr_buf=None, paged_kv_indices_buf=None, paged_kv_last_page_len_buf=None,
                  custom_mask_buf=None, mask_indptr_buf=None, backend="auto", pos_encoding_mode="NONE",
@@ -75,7 +80,7 @@ class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper
                     pos_encoding_mode=pos_encoding_mode)
         for name, wanted in self._made_for.items():
             if said[name] != wanted and not (name == "window_left" and
-                                             min(wanted, said[name]) >= 0):  # FlashInfer compiles for some window
+                                             min(wanted, said[name]) >= 0):  # FlashInfer compiles for any window
                 raise ValueError(
                     f"{name} of plan() is {said[name]!r} and the wrapper was made for {wanted!r}; must be the same")
         types = [made_for if told is None else told for told, made_for in zip(types, self._made_types)]
@@ -84,7 +89,8 @@ class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper
 
     def run(self, q, paged_kv_cache, sinks, sm_scale=None, *, q_scale=None, k_scale=None, v_scale=None, out=None,
             lse=None, return_lse=False, enable_pdl=None, window_left=None):
-        """sinks: fp32 [num_qo_heads]; sm_scale: in the place of plan()'s. The rest as of BatchPrefillWithPagedKVCacheWrapper."""
+        """Returns as BatchPrefillWithPagedKVCacheWrapper.run(), with sinks: fp32 [num_qo_heads]. sm_scale replaces
+        plan()'s."""
         arguments.hints(flags=(("enable_pdl", enable_pdl),))
         return self._over_pages(q, paged_kv_cache, (), (q_scale, k_scale, v_scale), window_left=window_left,
                                 sinks=sinks, sm_scale=sm_scale, out=out, lse=lse, return_lse=return_lse)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's prefixes that requests share, on cascade(), and states that are merged. See __init__.py."""
+"""FlashInfer's prefixes that requests share, on cascade(), and its functions that merge states. See __init__.py."""
 from . import _arguments as arguments
 from . import _lists as lists
 from .._cascade import cascade, prepare_cascade
@@ -9,24 +9,23 @@ _VALUES, _LSES = "[rows, num_heads, head_dim]", "[rows, num_heads]"
 
 
 def _check_state(v, s, names, like=None):
-    """Refuses a state of other shapes and types. `like`: the v that its own goes with, and the name of that one."""
+    """Raises if a state has another shape or type. like: (the v that this one must match, its name)."""
     name_v, name_s = names
     arguments.floats(name_v, v, _VALUES)
     arguments.floats(name_s, s, _LSES)
     if tuple(s.shape) != tuple(v.shape[:2]) or s.device != v.device:
         raise ValueError(
             f"{name_s} has shape {tuple(s.shape)} on {s.device} and {name_v} {tuple(v.shape)} on {v.device}; must be "
-            f"{_LSES} and {_VALUES}"
-        )
+            f"{_LSES} and {_VALUES}")
     if like is not None and (v.shape, v.device) != (like[0].shape, like[0].device):
         raise ValueError(
             f"{name_v} has shape {tuple(v.shape)} on {v.device} and {like[1]} {tuple(like[0].shape)} on "
-            f"{like[0].device}; must be alike"
-        )
+            f"{like[0].device}; must be equal")
 
 
 def merge_state(v_a, s_a, v_b, s_b, *, _names=("v_a", "s_a", "v_b", "s_b")):
-    """Attention over the keys of two calls together. v: [rows, num_heads, head_dim], s: fp32 [rows, num_heads], their lse in base 2. Returns (v, s)."""
+    """Returns attention over the keys of two calls together, (v, s). v_a, v_b: [rows, num_heads, head_dim]; s_a, s_b:
+    fp32 [rows, num_heads], their lse in base 2."""
     _check_state(v_a, s_a, _names[:2])
     _check_state(v_b, s_b, _names[2:], (v_a, _names[0]))
     o, lse = merge(v_a[None], lists.natural(s_a), v_b[None], lists.natural(s_b))
@@ -34,7 +33,7 @@ def merge_state(v_a, s_a, v_b, s_b, *, _names=("v_a", "s_a", "v_b", "s_b")):
 
 
 def merge_state_in_place(v, s, v_other, s_other, mask=None):
-    """merge_state() into v and s. mask: bool [rows], of which rows; None: of all."""
+    """Writes merge_state()'s result into v and s. mask: bool [rows], the rows to merge; None: all. Returns None."""
     import torch
     merged_v, merged_s = merge_state(v, s, v_other, s_other, _names=("v", "s", "v_other", "s_other"))
     for name, buffer in (("v", v), ("s", s)):
@@ -49,20 +48,21 @@ def merge_state_in_place(v, s, v_other, s_other, mask=None):
 
 
 def merge_states(v, s):
-    """merge_state() of several: v: [rows, states, num_heads, head_dim], s: fp32 [rows, states, num_heads]. Sums are fp32, rounded once."""
+    """Returns merge_state() of several states, (v, s). v: [rows, states, num_heads, head_dim], s: fp32 [rows, states,
+    num_heads]. Sums are fp32, rounded once."""
     arguments.floats("v", v, "[rows, states, num_heads, head_dim]")
     arguments.floats("s", s, "[rows, states, num_heads]")
     if v.shape[1] == 0 or tuple(s.shape) != tuple(v.shape[:3]) or s.device != v.device:
         raise ValueError(
             f"v has shape {tuple(v.shape)} on {v.device} and s {tuple(s.shape)} on {s.device}; must be [rows, states, "
-            f"num_heads, head_dim] and "
-            "[rows, states, num_heads], of 1 state or more")
+            "num_heads, head_dim] and [rows, states, num_heads], with at least 1 state")
     o, lse = merge_all(v.transpose(0, 1)[:, None], (s.float() * lists.LN_2).permute(1, 2, 0)[:, None].contiguous())
     return o[0].to(v.dtype), lists.in_base_2(lse)[0]
 
 
 def _level(qo_indptr, kv_indptr, kv_indices, last_page_len, page_size, device, names):
-    """Returns what cascade() takes of a level but its cache, and the rows and the pages that there must be. `names`: of the four lists."""
+    """Returns a level's arguments for cascade() without its cache, and the least rows and pages that its lists need.
+    names: those of the four lists."""
     begins, pages_begin, indices = (arguments.integers(name, given, wanted) for name, given, wanted in zip(
         names, (qo_indptr, kv_indptr, kv_indices), ("[groups + 1]", "[groups + 1]", "[pages of all groups]")))
     lengths = lists.keys_of(pages_begin, last_page_len, None, page_size, (names[1], names[3], None))
@@ -76,12 +76,15 @@ _OF_LEVELS = ("qo_indptr_arr", "paged_kv_indptr_arr", "paged_kv_indices_arr", "p
 
 
 class MultiLevelCascadeAttentionWrapper:
-    """FlashInfer's wrapper of the same name. plan() turns lists of pages into tables on the device, once for all layers of a step; run() may be captured
-    into a CUDA graph, which then follows later plans of no more pages and rows (they are copied into the tensors of the first). Lists on the CPU
-    are for caches on the CPU: one of them at least is on the GPU else.
+    """FlashInfer's wrapper of the same name. plan() turns lists of pages into tables on the device, once for all layers
+    of a step.
 
-    num_levels: 1 and more, from the widest prefix to each request. The workspace is not used; plan() writes its lists into buffers that are given. kv_layout: NHD
-    or HND. use_cuda_graph: a plan that does not fit the first one's tensors is refused; without it, it gets tensors of its own."""
+    run() may be captured into a CUDA graph, which follows later plans with no more pages and rows: they are copied into
+    the tensors of the first plan. If all lists are on the CPU, the cache is too; for a cache on a GPU at least one list
+    must be there.
+    num_levels: at least 1, from the widest prefix to each request. The workspace is not used. plan() writes its lists
+    into buffers that are given. kv_layout: NHD or HND. use_cuda_graph: True refuses a plan that does not fit the first
+    one's tensors; False gives it new tensors."""
     def __init__(self, num_levels, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False,
                  qo_indptr_buf_arr=None, paged_kv_indptr_buf_arr=None, paged_kv_indices_buf_arr=None,
                  paged_kv_last_page_len_buf_arr=None):
@@ -100,12 +103,12 @@ class MultiLevelCascadeAttentionWrapper:
                     arguments.list_buffer(name, buffer)
 
     def _of_levels(self, name, given):
-        """Returns a list with something for each level."""
+        """Returns a list with an element per level."""
         if given is None:
             return [None] * self._num_levels
         if not isinstance(given, (tuple, list)) or len(given) != self._num_levels:
             found = f"of {len(given)} tensors" if isinstance(given, (tuple, list)) else given
-            raise ValueError(f"{name} is {found}; must be a list of {self._num_levels}, one a level")
+            raise ValueError(f"{name} is {found}; must be a list of {self._num_levels}, one per level")
         return list(given)
 
     @property
@@ -113,7 +116,7 @@ class MultiLevelCascadeAttentionWrapper:
         return self._follows
 
     def reset_workspace_buffer(self, float_workspace_buffer=None, int_workspace_buffers=None):
-        """Takes the device of another workspace for later plans; None keeps the one before."""
+        """Takes another workspace, for its device in later plans; None keeps the current one."""
         for buffer in self._of_levels("int_workspace_buffers", int_workspace_buffers):
             arguments.workspace("int_workspace_buffers", buffer)
         if arguments.workspace("float_workspace_buffer", float_workspace_buffer) is not None:
@@ -123,16 +126,18 @@ class MultiLevelCascadeAttentionWrapper:
              num_kv_heads, head_dim, page_size, causal=False, pos_encoding_mode="NONE", use_fp16_qk_reduction=False,
              sm_scale=None, window_left=-1, logits_soft_cap=None, rope_scale=None, rope_theta=None, q_data_type=None,
              kv_data_type=None):
-        """Lists of tensors, one a level, as FlashInfer has them: qo_indptr [groups + 1], paged_kv_indptr [groups + 1], paged_kv_indices [pages],
-        paged_kv_last_page_len [groups]. causal counts in the last level. Refused: windows, which no level but the last could know, and positions."""
+        """Sets the lists and choices of later runs, from lists of tensors, one per level.
+
+        They are FlashInfer's: qo_indptr [groups + 1], paged_kv_indptr [groups + 1], paged_kv_indices [pages],
+        paged_kv_last_page_len [groups]. causal applies to the last level. Windows and positions raise: levels above the
+        last could not know them."""
         arguments.hints(flags=(("use_fp16_qk_reduction", use_fp16_qk_reduction),))
         arguments.rotary(rope_scale, rope_theta)
         arguments.heads(num_qo_heads, num_kv_heads)
         if pos_encoding_mode != "NONE" or arguments.window("window_left", window_left) >= 0:
             raise ValueError(
                 f"pos_encoding_mode is {pos_encoding_mode!r} and window_left {window_left}; must be 'NONE' and -1 over "
-                f"shared prefixes"
-            )
+                f"shared prefixes")
         of_levels = [self._of_levels(name, given) for name, given in zip(
             _OF_LEVELS, (qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len))]
         expected = (num_qo_heads, num_kv_heads, arguments.count("head_dim",
@@ -143,7 +148,7 @@ class MultiLevelCascadeAttentionWrapper:
         device = lists.device_of(self._workspace, *(one for of_level in of_levels for one in of_level))
         made = [_level(*of_level, page_size, device, _OF_LEVELS) for of_level in zip(*of_levels)]
         pairs = list(zip(self._levels or [None] * self._num_levels, (level for level, *_ in made)))
-        for pair in pairs:  # a plan is taken as a whole, or refused before one of its lists is written
+        for pair in pairs:  # all lists are checked before one is written
             lists.goes_into(*pair, self._follows)
         self._write_buffers(of_levels)
         self._levels = [lists.taken(*pair, self._follows) for pair in pairs]
@@ -156,14 +161,13 @@ class MultiLevelCascadeAttentionWrapper:
         for name, buffer, values in places:
             if len(values) > buffer.shape[0]:
                 raise ValueError(
-                    f"{name} has a tensor of {buffer.shape[0]} elements and plan() has {len(values)} for it; must be "
-                    f"as many or more"
-                )
+                    f"{name} has a tensor of {buffer.shape[0]} elements and plan() has {len(values)} for it; must have "
+                    f"at least as many")
         lists.write_buffers((buffer[:len(values)], values) for _, buffer, values in places)
 
     def _given(self, q, paged_kv_cache):
         if self._levels is None:
-            raise RuntimeError("run() is called before plan(); must be plan() first")
+            raise RuntimeError("run() is called before plan(); call plan() first")
         k, v = lists.caches_of(paged_kv_cache, self._layout)
         arguments.floats("q", q, "[rows, num_qo_heads, head_dim]")
         arguments.check_dtype("q", q, "q_data_type", self._types[0])
@@ -173,12 +177,13 @@ class MultiLevelCascadeAttentionWrapper:
         return [dict(level, k_cache=k, v_cache=v) for level in self._levels]
 
     def run(self, q, paged_kv_cache):
-        """q: [rows, num_qo_heads, head_dim]. paged_kv_cache: [pages, 2, page_size, num_kv_heads, head_dim] (HND: [pages, 2, num_kv_heads, page_size,
-        head_dim]), or a pair of K and V without the second axis. Returns [rows, num_qo_heads, head_dim]."""
+        """Returns out [rows, num_qo_heads, head_dim]. q: [rows, num_qo_heads, head_dim]. paged_kv_cache: [pages, 2,
+        page_size, num_kv_heads, head_dim] (HND: [pages, 2, num_kv_heads, page_size, head_dim]), or a pair of K and V
+        without the second axis."""
         return cascade(q, self._given(q, paged_kv_cache), **self._choices)
 
     def prepare(self, q, paged_kv_cache):
-        """Before run() is captured into a CUDA graph."""
+        """Prepares run() for a CUDA graph's capture. Returns the plans."""
         return prepare_cascade(q, self._given(q, paged_kv_cache), **self._choices)
 
     begin_forward = plan
@@ -186,30 +191,30 @@ class MultiLevelCascadeAttentionWrapper:
 
 
 def _check_expected(q, k, expected, name, of):
-    """Refuses tensors of other extents than a plan was told."""
+    """Raises if tensors have other extents than plan() was told."""
     found = (q.shape[1], k.shape[2], q.shape[2], k.shape[1])
     if found != expected:
         raise ValueError(
             f"q has shape {tuple(q.shape)} and {name} pages {tuple(k.shape[1:])}; must be {expected[0]} heads over "
-            f"{expected[1]} of {expected[2]} "
-            f"columns in pages of {expected[3]}, as {of} was told")
+            f"{expected[1]} of {expected[2]} columns in pages of {expected[3]}, as {of} was told")
 
 
 class _SharedPrefix:
-    """Keys that all requests share, in tensors of their own, ahead of what each has in pages."""
+    """The base of wrappers for keys that all requests share, in tensors of their own, ahead of each request's own
+    pages."""
 
     def __init__(self, float_workspace_buffer=None, kv_layout="NHD"):
         self._layout, self._levels = lists.check_layout(kv_layout), None
         self._workspace = arguments.workspace("float_workspace_buffer", float_workspace_buffer)
 
     def reset_workspace_buffer(self, float_workspace_buffer=None, int_workspace_buffer=None):
-        """Takes the device of another workspace for later plans; None keeps the one before."""
+        """Takes another workspace, for its device in later plans; None keeps the current one."""
         arguments.workspace("int_workspace_buffer", int_workspace_buffer)
         if arguments.workspace("float_workspace_buffer", float_workspace_buffer) is not None:
             self._workspace = float_workspace_buffer
 
     def end_forward(self):
-        """Nothing, as of FlashInfer."""
+        """Does nothing, as in FlashInfer."""
 
     def _plan(self, qo_indptr, kv_indptr, kv_indices, last_page_len, page_size, num_qo_heads, num_kv_heads, head_dim,
               names, dtype=None):
@@ -226,7 +231,7 @@ class _SharedPrefix:
         arguments.hints(flags=(("use_fp16_qk_reduction", use_fp16_qk_reduction),))
         arguments.rotary(rope_scale, rope_theta)
         if self._levels is None:
-            raise RuntimeError("forward() is called before begin_forward(); must be begin_forward() first")
+            raise RuntimeError("forward() is called before begin_forward(); call begin_forward() first")
         arguments.floats("q", q, "[rows, num_qo_heads, head_dim]")
         arguments.check_dtype("q", q, "data_type", self._dtype)
         k, v = lists.heads_last(k_shared, v_shared, self._layout, ("k_shared", "v_shared"))
@@ -235,9 +240,8 @@ class _SharedPrefix:
         arguments.refuse_short(self, q, k_unique, "unique_kv_cache")
         if (k.shape[1:], k.dtype) != (k_unique.shape[2:], k_unique.dtype) or v.shape[1:] != v_unique.shape[2:]:
             raise ValueError(
-                f"k_shared is {k.dtype} of {tuple(k.shape[1:])} and v_shared of {tuple(v.shape[1:])}; must be as "
-                f"unique_kv_cache, {k_unique.dtype} of "
-                f"{tuple(k_unique.shape[2:])}: heads and columns")
+                f"k_shared is {k.dtype} of {tuple(k.shape[1:])} and v_shared of {tuple(v.shape[1:])}; must match "
+                f"unique_kv_cache, {k_unique.dtype} of {tuple(k_unique.shape[2:])} (heads and columns)")
         shared, unique = self._levels
         levels = [dict(shared, k_cache=k[None], v_cache=v[None])] if k.shape[0] else []
         return cascade(q, [*levels, dict(unique, k_cache=k_unique, v_cache=v_unique)], is_causal=causal,
@@ -245,11 +249,12 @@ class _SharedPrefix:
 
 
 class BatchDecodeWithSharedPrefixPagedKVCacheWrapper(_SharedPrefix):
-    """FlashInfer's wrapper of the same name: one token of each request."""
+    """FlashInfer's wrapper of the same name: one token per request."""
 
     def begin_forward(self, unique_kv_indptr, unique_kv_indices, unique_kv_last_page_len, num_qo_heads, num_kv_heads,
                       head_dim, page_size, data_type=None):
-        """Lists of pages that are a request's own, as of BatchDecodeWithPagedKVCacheWrapper. data_type: None, or what q must be of."""
+        """Sets the lists of pages that are a request's own, as in BatchDecodeWithPagedKVCacheWrapper. data_type: None,
+        or q's dtype."""
         each = list(range(max(arguments.integers("unique_kv_indptr", unique_kv_indptr).numel(), 1)))
         self._plan(each, unique_kv_indptr, unique_kv_indices, unique_kv_last_page_len, page_size, num_qo_heads,
                    num_kv_heads, head_dim, ("rows", "unique_kv_indptr", "unique_kv_indices", "unique_kv_last_page_len"),
@@ -257,7 +262,8 @@ class BatchDecodeWithSharedPrefixPagedKVCacheWrapper(_SharedPrefix):
 
     def forward(self, q, k_shared, v_shared, unique_kv_cache, use_fp16_qk_reduction=False, sm_scale=None,
                 rope_scale=None, rope_theta=None):
-        """q: [batch, num_qo_heads, head_dim]; k_shared, v_shared: [keys, num_kv_heads, head_dim] (HND: [num_kv_heads, keys, head_dim]). Returns as q."""
+        """Returns out, like q [batch, num_qo_heads, head_dim]. k_shared, v_shared: [keys, num_kv_heads, head_dim] (HND:
+        [num_kv_heads, keys, head_dim])."""
         return self._run(q, k_shared, v_shared, unique_kv_cache, False, use_fp16_qk_reduction, sm_scale, rope_scale,
                          rope_theta)
 
@@ -265,18 +271,19 @@ class BatchDecodeWithSharedPrefixPagedKVCacheWrapper(_SharedPrefix):
 
 
 class BatchPrefillWithSharedPrefixPagedKVCacheWrapper(_SharedPrefix):
-    """FlashInfer's wrapper of the same name: rows of requests end to end, all of which see the shared keys."""
+    """FlashInfer's wrapper of the same name: packed rows of requests, all of which see the shared keys."""
 
     def begin_forward(self, qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, num_qo_heads,
                       num_kv_heads, head_dim, page_size):
-        """Lists as of BatchPrefillWithPagedKVCacheWrapper, of pages that are a request's own."""
+        """Sets the lists of pages that are a request's own, as in BatchPrefillWithPagedKVCacheWrapper."""
         self._plan(qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, page_size, num_qo_heads,
                    num_kv_heads, head_dim,
                    ("qo_indptr", "paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len"))
 
     def forward(self, q, k_shared, v_shared, unique_kv_cache, causal=False, use_fp16_qk_reduction=False, sm_scale=None,
                 rope_scale=None, rope_theta=None):
-        """q: [rows, num_qo_heads, head_dim]; the rest as of BatchDecodeWithSharedPrefixPagedKVCacheWrapper. causal counts in a request's own keys."""
+        """Returns out, like q [rows, num_qo_heads, head_dim]; other arguments as in
+        BatchDecodeWithSharedPrefixPagedKVCacheWrapper. causal applies to a request's own keys."""
         return self._run(q, k_shared, v_shared, unique_kv_cache, arguments.flag("causal", causal),
                          use_fp16_qk_reduction, sm_scale, rope_scale, rope_theta)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's decoding: one token, or some, of each request over pages, and of one request. See __init__.py."""
+"""FlashInfer's decoding: one or a few tokens per request over pages, and one request. See __init__.py."""
 from . import _arguments as arguments
 from . import _lists as lists
 from .._kvcache import attention_kvcache
@@ -11,8 +11,10 @@ _NAMES = ("indptr", "indices", "last_page_len", "seq_lens")
 def single_decode_with_kv_cache(q, k, v, kv_layout="NHD", pos_encoding_mode="NONE", use_tensor_cores=False,
                                 q_scale=None, k_scale=None, v_scale=None, window_left=-1, logits_soft_cap=None,
                                 sm_scale=None, rope_scale=None, rope_theta=None, return_lse=False):
-    """One token of one request. q: [num_qo_heads, head_dim], k, v: [keys, num_kv_heads, head_dim], or HND. Returns out, as q; with return_lse (out, lse),
-    lse fp32 [num_qo_heads] in base 2."""
+    """Returns attention of one token of one request. q: [num_qo_heads, head_dim], k, v: [keys, num_kv_heads, head_dim],
+    or HND.
+
+    Returns out, like q; with return_lse (out, lse), lse fp32 [num_qo_heads] in base 2."""
     arguments.hints(flags=(("use_tensor_cores", use_tensor_cores),))
     arguments.rotary(rope_scale, rope_theta)
     arguments.floats_or_codes("q", q, "[num_qo_heads, head_dim]")
@@ -27,8 +29,10 @@ def single_decode_with_kv_cache(q, k, v, kv_layout="NHD", pos_encoding_mode="NON
 
 
 class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
-    """One token of each request over pages. use_tensor_cores and backend change nothing: the tuner chooses kernels. With use_cuda_graph run() may be
-    captured, and the graph follows later plans of as many requests and of no more pages each than the first has, or most_pages."""
+    """One token per request over pages. use_tensor_cores and backend change nothing: the tuner chooses kernels.
+
+    With use_cuda_graph run() may be captured. The graph follows later plans with as many requests, and with no more
+    pages per request than the first plan has, or most_pages."""
     def __init__(self, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False, use_tensor_cores=False,
                  paged_kv_indptr_buffer=None, paged_kv_indices_buffer=None, paged_kv_last_page_len_buffer=None,
                  backend="auto", jit_args=None, *, most_pages=None):
@@ -40,7 +44,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
 
     @property
     def use_tensor_cores(self):
-        """What the wrapper was told."""
+        """The flag that the wrapper was given."""
         return self._tensor_cores
 
     def plan(self, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size,
@@ -48,14 +52,17 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
              o_data_type=None, data_type=None, sm_scale=None, rope_scale=None, rope_theta=None, non_blocking=True,
              block_tables=None, seq_lens=None, fixed_split_size=None, disable_split_kv=False, q_len_per_req=None, *,
              window_right=0):
-        """indptr: int32 [batch + 1], indices: int32, pages of all requests end to end, last_page_len: int32 [batch]; seq_lens, where given, says the same or
-        stands in its place; block_tables: int [batch, pages], in the place of indices. fixed_split_size and disable_split_kv ask for what batch_invariant gives.
-        q_data_type, kv_data_type, o_data_type: None, or what the tensors of run() must be of. q_len_per_req: tokens of each request, of which the last
-        sees all keys; None: as run() says."""
+        """Sets the lists and choices of later runs.
+
+        indptr: int32 [batch + 1]. indices: int32, the pages of all requests end to end. last_page_len: int32 [batch].
+        seq_lens: the keys of each request, in addition to last_page_len or instead of it. block_tables: int [batch,
+        pages], instead of indices. fixed_split_size and disable_split_kv ask for batch_invariant.
+        q_data_type, kv_data_type, o_data_type: None, or the dtypes of run()'s tensors. q_len_per_req: tokens per
+        request, of which the last sees all keys; None: run() tells."""
         arguments.hints(flags=(("non_blocking", non_blocking),))
         arguments.rotary(rope_scale, rope_theta)
         if arguments.count("window_right", window_right, -1) != 0:
-            raise ValueError(f"window_right is {window_right}; must be 0: a token sees no key behind its own")
+            raise ValueError(f"window_right is {window_right}; must be 0: a token sees no key after its own")
         steps = None if q_len_per_req is None else arguments.count("q_len_per_req", q_len_per_req)
         both = arguments.dtype_of("data_type", data_type)
         device = lists.device_of(self._workspace, indptr, indices)
@@ -71,10 +78,13 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
     def run(self, q, paged_kv_cache, *args, q_scale=None, k_scale=None, v_scale=None, out=None, lse=None,
             return_lse=False, enable_pdl=None, window_left=None, sinks=None, q_len_per_req=None,
             skip_softmax_threshold_scale_factor=None, kv_cache_sf=None):
-        """q: [batch, num_qo_heads, head_dim], or the last q_len_per_req tokens of each request, [batch * q_len_per_req, ..], of which the last sees all keys.
-        paged_kv_cache: [pages, 2, page_size, num_kv_heads, head_dim] (HND: [pages, 2, num_kv_heads, page_size, head_dim]), or a pair of K and V without the
-        second axis; pages of one key may lack the axis of page_size. Returns out, as q; with return_lse (out, lse), lse fp32 without head_dim in base 2.
-        out and lse: tensors that are written, lse without return_lse too."""
+        """Returns out, like q; with return_lse (out, lse), lse fp32 like q without head_dim, in base 2.
+
+        q: [batch, num_qo_heads, head_dim], or the last q_len_per_req tokens of each request, [batch * q_len_per_req,
+        ..], of which the last sees all keys.
+        paged_kv_cache: [pages, 2, page_size, num_kv_heads, head_dim] (HND: [pages, 2, num_kv_heads, page_size,
+        head_dim]), or a pair of K and V without the second axis. Pages of one key may lack the axis of page_size.
+        out, lse: tensors to write; lse is written without return_lse too."""
         if enable_pdl is not None or skip_softmax_threshold_scale_factor is not None or kv_cache_sf is not None:
             arguments.hints(flags=(("enable_pdl", enable_pdl),))
             arguments.nothing(skip_softmax_threshold_scale_factor=skip_softmax_threshold_scale_factor,
@@ -89,7 +99,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         return (o, found.flatten(0, 1) if lse is None else lse) if return_lse else o
 
     def _steps_of(self, q, q_len_per_req):
-        """Returns the tokens of each request, which plan() or run() says."""
+        """Returns the number of tokens per request, from plan() or run()."""
         steps = self._steps if q_len_per_req is None else arguments.count("q_len_per_req", q_len_per_req)
         if self._steps is not None and steps != self._steps:
             raise ValueError(f"q_len_per_req is {steps} and plan() was told {self._steps}; must be the same")
@@ -97,21 +107,20 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         requests = self._held["kv_lengths"].shape[0]
         if q.shape[0] != steps * requests:
             raise ValueError(
-                f"q_len_per_req is {steps} and q has {q.shape[0]} rows; must be {steps * requests} rows, of {requests} "
-                f"requests"
-            )
+                f"q_len_per_req is {steps} and q has {q.shape[0]} rows; must be {steps * requests} rows for {requests} "
+                f"requests")
         return steps
 
     def forward(self, q, paged_kv_cache, pos_encoding_mode="NONE", q_scale=None, k_scale=None, v_scale=None,
                 window_left=-1, logits_soft_cap=None, sm_scale=None, rope_scale=None, rope_theta=None, *,
                 _return_lse=False):
-        """run() with the choices of its own, which stay for later runs of the plan."""
+        """Calls run() with other choices, which stay for later runs of the plan."""
         self._rechoose(None, pos_encoding_mode, window_left, logits_soft_cap, sm_scale, rope_scale, rope_theta)
         return self.run(q, paged_kv_cache, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, return_lse=_return_lse)
 
     def forward_return_lse(self, q, paged_kv_cache, pos_encoding_mode="NONE", q_scale=None, k_scale=None, v_scale=None,
                            window_left=-1, logits_soft_cap=None, sm_scale=None, rope_scale=None, rope_theta=None):
-        """forward(), which returns (out, lse)."""
+        """Calls forward(). Returns (out, lse)."""
         return self.forward(q, paged_kv_cache, pos_encoding_mode, q_scale, k_scale, v_scale, window_left,
                             logits_soft_cap, sm_scale, rope_scale, rope_theta, _return_lse=True)
 
@@ -130,14 +139,15 @@ def fast_decode_plan(self, indptr, indices, last_page_len, num_qo_heads, num_kv_
                      kv_data_type=None, data_type=None, sm_scale=None, rope_scale=None, rope_theta=None,
                      non_blocking=True, fixed_split_size=None, disable_split_kv=False, q_len_per_req=None,
                      global_override_indptr_cpu=None):
-    """BatchDecodeWithPagedKVCacheWrapper.plan() of the wrapper `self`, which engines put in its place. global_override_indptr_cpu: indptr on the host, in the
-    place of the one on the device, which then nothing waits for."""
+    """Calls BatchDecodeWithPagedKVCacheWrapper.plan() of the wrapper `self`; engines replace that method with this
+    function. global_override_indptr_cpu: indptr on the host, instead of the one on the device, so that nothing waits
+    for the device."""
     if not isinstance(self, BatchDecodeWithPagedKVCacheWrapper):
         raise TypeError(f"self is of type {type(self).__name__}; must be a BatchDecodeWithPagedKVCacheWrapper")
     if global_override_indptr_cpu is not None:
         arguments.check_integers("indptr", indptr, "[batch + 1]")
         indptr = arguments.integers("global_override_indptr_cpu", global_override_indptr_cpu)
-    plan = type(self).plan  # engines put this function in the place of the wrapper's own
+    plan = type(self).plan  # not self.plan: engines put this function there
     plan(self, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, pos_encoding_mode,
          window_left, logits_soft_cap, q_data_type, kv_data_type, None, data_type, sm_scale, rope_scale, rope_theta,
          non_blocking, None, None, fixed_split_size, disable_split_kv, q_len_per_req)

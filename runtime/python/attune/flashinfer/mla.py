@@ -10,9 +10,12 @@ from .._latent import attend_latent
 
 
 class BatchMLAPagedAttentionWrapper(Wrapper):
-    """Latent attention over pages of one head: the compressed vectors are keys and values. ckv_cache and kpe_cache are best columns of one tensor,
-    [pages, page_size, head_dim_ckv + head_dim_kpe], as engines keep them: x[..., :512] and x[..., 512:]. Of tensors apart each run copies the pages of all
-    requests into one, of which a warning tells; caches of 8 bits are copied likewise, into q's type. Graphs as of BatchPrefillWithPagedKVCacheWrapper."""
+    """Latent attention over pages of one head: the compressed vectors are both keys and values.
+
+    ckv_cache and kpe_cache should be columns of one tensor [pages, page_size, head_dim_ckv + head_dim_kpe], as engines
+    keep them: x[..., :512] and x[..., 512:]. For separate tensors each run copies the pages of all requests into one,
+    with a warning. 8-bit caches are copied likewise, into q's dtype. CUDA graphs: as in
+    BatchPrefillWithPagedKVCacheWrapper."""
     def __init__(self, float_workspace_buffer=None, use_cuda_graph=False, qo_indptr=None, kv_indptr=None,
                  kv_indices=None, kv_len_arr=None, backend="auto", *, most_pages=None):
         buffers = dict(qo_indptr=qo_indptr, kv_indptr=kv_indptr, kv_indices=kv_indices, kv_len_arr=kv_len_arr)
@@ -20,8 +23,11 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
 
     def plan(self, qo_indptr, kv_indptr, kv_indices, kv_len_arr, num_heads, head_dim_ckv, head_dim_kpe, page_size,
              causal, sm_scale, q_data_type=None, kv_data_type=None, use_profiler=False):
-        """qo_indptr, kv_indptr: int32 [batch + 1]; kv_indices: int32, pages of all requests end to end; kv_len_arr: int32 [batch], keys of each. sm_scale
-        is that of the heads before absorption, 1 / sqrt(192) of DeepSeek's. q_data_type, kv_data_type: None, or what the tensors of run() must be of."""
+        """Sets the lists and choices of later runs.
+
+        qo_indptr, kv_indptr: int32 [batch + 1]. kv_indices: int32, the pages of all requests end to end. kv_len_arr:
+        int32 [batch], the keys of each request. sm_scale: that of the heads before absorption, 1 / sqrt(192) for
+        DeepSeek. q_data_type, kv_data_type: None, or the dtypes of run()'s tensors."""
         arguments.no_profile(use_profiler)
         device = lists.device_of(self._workspace, qo_indptr, kv_indptr, kv_indices)
         made, pages = self._pages(kv_indptr, kv_indices, None, page_size,
@@ -48,10 +54,13 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
     def run(self, q_nope, q_pe, ckv_cache, kpe_cache, out=None, lse=None, return_lse=False, profiler_buffer=None,
             kv_len=None, page_table=None, return_lse_base_on_e=False, o_scale=None, *, ckv_scale=None,
             ckv_scale_arr=None, kpe_scale=None):
-        """q_nope: [rows, num_heads, head_dim_ckv], q_pe: [rows, num_heads, head_dim_kpe], ckv_cache: [pages, page_size, head_dim_ckv], kpe_cache: [pages,
-        page_size, head_dim_kpe], where head_dim_kpe may be 0. ckv_scale, kpe_scale: factors of caches of 8 bits, numbers above 0, then both. Returns out, as
-        q_nope; with return_lse (out, lse), lse fp32 [rows, num_heads] in base 2, or natural with return_lse_base_on_e. out and lse: tensors that are written,
-        lse without return_lse too."""
+        """Returns out, like q_nope; with return_lse (out, lse), lse fp32 [rows, num_heads] in base 2, or natural with
+        return_lse_base_on_e.
+
+        q_nope: [rows, num_heads, head_dim_ckv], q_pe: [rows, num_heads, head_dim_kpe], ckv_cache: [pages, page_size,
+        head_dim_ckv], kpe_cache: [pages, page_size, head_dim_kpe]. head_dim_kpe may be 0. ckv_scale, kpe_scale: factors
+        of 8-bit caches, numbers above 0; give both. out, lse: tensors to write; lse is written without return_lse too.
+        """
         arguments.nothing(profiler_buffer=profiler_buffer, kv_len=kv_len, page_table=page_table, o_scale=o_scale,
                           ckv_scale_arr=ckv_scale_arr)
         self._refuse_unplanned()
@@ -59,7 +68,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         return_lse, natural_lse = arguments.flag("return_lse", return_lse), arguments.flag(
             "return_lse_base_on_e", return_lse_base_on_e)
         given, choices, factors = self._lists(), self._choices, self._factors(ckv_cache, ckv_scale, kpe_scale)
-        if factors is not None:  # they go into the scale of scores, into q_pe and into out
+        if factors is not None:  # applied through the scale of scores, q_pe and out
             ckv_cache, kpe_cache, given["page_table"] = _widened(ckv_cache, kpe_cache, given["page_table"],
                                                                  q_nope.dtype)
             choices, q_pe = dict(choices, scale=choices["scale"] * factors[0]), q_pe * (factors[1] / factors[0])
@@ -89,34 +98,31 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         if found != self._expected or ckv_cache.shape[2:] != q_nope.shape[2:] or kpe_cache.shape[2:] != q_pe.shape[2:]:
             raise ValueError(
                 f"q_nope has shape {tuple(q_nope.shape)}, q_pe {tuple(q_pe.shape)}, ckv_cache {tuple(ckv_cache.shape)} "
-                f"and kpe_cache "
-                f"{tuple(kpe_cache.shape)}; plan() was told {self._expected[0]} heads of {self._expected[1]} and "
-                f"{self._expected[2]} columns, in pages "
-                f"of {self._expected[3]}")
+                f"and kpe_cache {tuple(kpe_cache.shape)}; plan() was told {self._expected[0]} heads of "
+                f"{self._expected[1]} and {self._expected[2]} columns, in pages of {self._expected[3]}")
         arguments.refuse_short(self, q_nope, ckv_cache[:, :, None], "ckv_cache")
         arguments.buffer("out", out, q_nope.shape, q_nope.dtype, q_nope.device)
         arguments.buffer("lse", lse, q_nope.shape[:2], arguments.fp32(), q_nope.device)
 
     def _factors(self, ckv_cache, ckv_scale, kpe_scale):
-        """Returns the factors of caches of 8 bits, or None of others."""
+        """Returns the factors of 8-bit caches, or None for other caches."""
         given = dict(ckv_scale=ckv_scale, kpe_scale=kpe_scale)
         for name, scale in given.items():
             if scale is not None and ckv_cache.dtype.itemsize != 1:
                 raise ValueError(
-                    f"{name} is given and ckv_cache is {ckv_cache.dtype}; must be None: factors are for caches of 8 "
-                    f"bits"
-                )
+                    f"{name} is given and ckv_cache is {ckv_cache.dtype}; must be None: only 8-bit caches have factors")
             if scale is None and ckv_cache.dtype.itemsize == 1:
                 raise ValueError(f"{name} is None and ckv_cache is {ckv_cache.dtype}; must be a number")
         return None if ckv_scale is None else [arguments.number(name, scale, above=0) for name, scale in given.items()]
 
 
 def _widened(ckv_cache, kpe_cache, page_table, dtype):
-    """Returns the pages that a table names as columns of one tensor of q's type, which holds codes as they are, and the table of their places there."""
+    """Returns the pages that a table names as columns of one tensor of q's dtype, which represents the codes exactly,
+    and the table of their places there."""
     import torch
     warnings.warn(
-        f"latent attention copies the pages of all requests at each run, for ckv_cache is {ckv_cache.dtype} and its "
-        f"kernels read {dtype}",
+        f"latent attention copies the pages of all requests at each run, because ckv_cache is {ckv_cache.dtype} and "
+        f"its kernels read {dtype}",
         stacklevel=4)
     pages = page_table.flatten().long().clamp(0, max(ckv_cache.shape[0] - 1, 0))
     both = torch.cat([cache.view(torch.uint8)[pages].view(cache.dtype).to(dtype) for cache in (ckv_cache, kpe_cache)],

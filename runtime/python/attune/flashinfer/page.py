@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's pages: what is written into them. See __init__.py."""
+"""FlashInfer's functions that write rows into pages. See __init__.py."""
 from . import _arguments as arguments
 from . import _lists as lists
 from .._append import append_kv
@@ -7,23 +7,25 @@ from .._cache_codes import write_codes
 
 
 def get_seq_lens(kv_indptr, kv_last_page_len, page_size):
-    """Keys of each request, int32 [batch], where its lists are."""
+    """Returns the number of keys of each request, int32 [batch], on the lists' device."""
     arguments.check_integers("kv_indptr", kv_indptr, "[batch + 1]")
     arguments.check_integers("kv_last_page_len", kv_last_page_len, "[batch]")
     return lists.lengths_of(kv_indptr, kv_last_page_len, arguments.count("page_size", page_size)).int()
 
 
 def get_batch_indices_positions(append_indptr, seq_lens, nnz, batch_indices=None, positions=None):
-    """The request of each new row, and its position: rows of request i are append_indptr[i] to append_indptr[i + 1], the last at key seq_lens[i] - 1. Both
-    int32 [nnz], new or the given tensors; -1 in rows behind the last request's. Nothing waits for the device."""
+    """Returns the request and the position of each new row, both int32 [nnz].
+
+    The rows of request i are append_indptr[i] to append_indptr[i + 1]; its last row is at key seq_lens[i] - 1. Rows
+    behind the last request's get -1. batch_indices, positions: the tensors to write, or None for new ones. Does not
+    wait for the device."""
     import torch
     arguments.check_integers("append_indptr", append_indptr, "[batch + 1]")
     arguments.check_integers("seq_lens", seq_lens, "[batch]")
     if seq_lens.numel() != max(append_indptr.numel() - 1, 0):
         raise ValueError(
             f"append_indptr has shape {tuple(append_indptr.shape)} and seq_lens {tuple(seq_lens.shape)}; must be "
-            f"[batch + 1] and [batch]"
-        )
+            f"[batch + 1] and [batch]")
     rows = torch.arange(arguments.count("nnz", nnz, 0), device=append_indptr.device, dtype=torch.int64)
     for name, given in (("batch_indices", batch_indices), ("positions", positions)):
         arguments.buffer(name, given, rows.shape, torch.int32, rows.device)
@@ -40,7 +42,7 @@ def get_batch_indices_positions(append_indptr, seq_lens, nnz, batch_indices=None
 
 
 def _slots_of(batch_indices, positions, kv_indices, kv_indptr, page_size):
-    """Where each row goes, page * page_size + key of the page; -1 where the request has no such page."""
+    """Returns the place of each row, page * page_size + key of the page; -1 if its request has no such page."""
     import torch
     at, of = positions.long(), batch_indices.long()
     requests = kv_indptr.numel() - 1
@@ -53,7 +55,8 @@ def _slots_of(batch_indices, positions, kv_indices, kv_indptr, page_size):
 
 
 def _check_lists(batch_indices, positions, kv_indices, kv_indptr, kv_last_page_len, rows):
-    """Refuses lists of other types and lengths. kv_last_page_len says nothing that is not in the others, and may be None."""
+    """Raises if a list has another type or length. kv_last_page_len holds nothing that the other lists lack, and may be
+    None."""
     given = dict(batch_indices=batch_indices, positions=positions, kv_indices=kv_indices, kv_indptr=kv_indptr)
     for name, values in given.items() if kv_last_page_len is None else (*given.items(), ("kv_last_page_len",
                                                                                          kv_last_page_len)):
@@ -62,23 +65,21 @@ def _check_lists(batch_indices, positions, kv_indices, kv_indptr, kv_last_page_l
     for name in ("batch_indices", "positions"):
         if given[name].shape[0] != rows:
             raise ValueError(
-                f"{name} has {given[name].shape[0]} elements; must be {rows}, one for each row that is appended")
+                f"{name} has {given[name].shape[0]} elements; must be {rows}, one per appended row")
     if kv_last_page_len is not None and kv_last_page_len.shape[0] != max(kv_indptr.shape[0] - 1, 0):
         raise ValueError(
             f"kv_last_page_len has shape {tuple(kv_last_page_len.shape)} and kv_indptr {tuple(kv_indptr.shape)}; must "
-            f"be [batch] and [batch + 1]"
-        )
+            f"be [batch] and [batch + 1]")
 
 
 def _check_rows(named, caches):
-    """Refuses rows that do not fit the caches they go into, by the names of both."""
+    """Raises if rows do not fit their caches. Both are tensors by name."""
     for (name, rows), (name_of_cache, cache) in zip(named.items(), caches.items()):
         if rows.shape[1:] != cache.shape[2:] or rows.shape[0] != next(iter(
                 named.values())).shape[0] or rows.device != cache.device:
             raise ValueError(
                 f"{name} has shape {tuple(rows.shape)} on {rows.device} and {name_of_cache} {tuple(cache.shape)} on "
-                f"{cache.device}; must be as many rows, "
-                "with heads and columns of the cache, on its device")
+                f"{cache.device}; all must have as many rows, and the cache's heads, columns and device")
 
 
 def _write(k, v, k_cache, v_cache, batch_indices, positions, kv_indices, kv_indptr):
@@ -95,9 +96,11 @@ def _write(k, v, k_cache, v_cache, batch_indices, positions, kv_indices, kv_indp
 
 def append_paged_kv_cache(append_key, append_value, batch_indices, positions, paged_kv_cache, kv_indices, kv_indptr,
                           kv_last_page_len, kv_layout="NHD"):
-    """Writes rows [nnz, num_kv_heads, head_dim] into the pages of their requests, row i at key positions[i] of request batch_indices[i] (int32 [nnz],
-    get_batch_indices_positions() makes both). Pages as of BatchDecodeWithPagedKVCacheWrapper. Into a cache of 8 bits rows of 16 are rounded; rows of its
-    own type are written as they stand. A row whose request has no page for it is not written."""
+    """Writes rows [nnz, num_kv_heads, head_dim] into the pages of their requests. Returns None.
+
+    Row i becomes key positions[i] of request batch_indices[i]; both are int32 [nnz], made by
+    get_batch_indices_positions(). Pages: as in BatchDecodeWithPagedKVCacheWrapper. Into an 8-bit cache 16-bit rows are
+    rounded; rows of the cache's dtype are written unchanged. A row whose request has no page for it is not written."""
     k_cache, v_cache = lists.caches_of(paged_kv_cache, lists.check_layout(kv_layout))
     for name, rows in (("append_key", append_key), ("append_value", append_value)):
         arguments.floats_or_codes(name, rows, "[nnz, num_kv_heads, head_dim]")
@@ -109,7 +112,8 @@ def append_paged_kv_cache(append_key, append_value, batch_indices, positions, pa
 
 def append_paged_mla_kv_cache(append_ckv, append_kpe, batch_indices, positions, ckv_cache, kpe_cache, kv_indices,
                               kv_indptr, kv_last_page_len):
-    """append_paged_kv_cache() of latent vectors [nnz, head_dim_ckv] and turned columns [nnz, head_dim_kpe], into ckv_cache and kpe_cache [pages, page_size, ..]."""
+    """Writes latent vectors [nnz, head_dim_ckv] and rotated columns [nnz, head_dim_kpe] into ckv_cache and kpe_cache
+    [pages, page_size, ..], like append_paged_kv_cache(). Returns None."""
     rows, caches = dict(append_ckv=append_ckv, append_kpe=append_kpe), dict(ckv_cache=ckv_cache, kpe_cache=kpe_cache)
     for wanted, named in (("[nnz, columns]", rows), ("[pages, page_size, columns]", caches)):
         for name, given in named.items():

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's prompts: rows of requests end to end over pages, or with keys that are in no cache yet, and of one request. See __init__.py."""
+"""FlashInfer's prompts: packed rows over pages, or over keys that are in no cache yet, and one request. See
+__init__.py."""
 import functools
 
 from . import _arguments as arguments
@@ -10,22 +11,21 @@ from ._wrapper import Wrapper, positions_of, window_of
 
 
 def _mask_of_one(custom_mask, packed_custom_mask, rows, keys, device):
-    """Returns bool [rows, keys]."""
+    """Returns a mask as bool [rows, keys]."""
     made = masks.bools_of(custom_mask, packed_custom_mask, *(lists.on_host([n]) for n in (rows, keys)), device=device)
     return made.reshape(rows, keys)
 
 
 def _factors_of_codes(q, scale_q, scale_k, scale_v, o_dtype):
-    """Returns keywords of attention() for tensors of 8 bits, and refuses what is for them alone beside others."""
+    """Returns keywords of attention() for 8-bit tensors. Raises if such arguments are given for other tensors."""
     scales = (("scale_q", scale_q), ("scale_k", scale_k), ("scale_v", scale_v))
     for name, scale in scales:
         if scale is not None and q.dtype.itemsize != 1:
-            raise ValueError(f"{name} is given and q is {q.dtype}; must be None: factors are for 8-bit tensors")
+            raise ValueError(f"{name} is given and q is {q.dtype}; must be None: only 8-bit tensors have factors")
         if scale is not None and (not hasattr(scale, "dim") or scale.dim() > 1):
             raise ValueError(
                 f"{name} is {tuple(scale.shape) if hasattr(scale, 'shape') else scale!r}; must be a float32 tensor "
-                f"[num_heads]"
-            )
+                f"[num_heads]")
     wanted = arguments.dtype_of("o_dtype", o_dtype)
     if q.dtype.itemsize == 1:
         factors = {
@@ -42,10 +42,13 @@ def single_prefill_with_kv_cache(q, k, v, scale_q=None, scale_k=None, scale_v=No
                                  use_fp16_qk_reduction=False, sm_scale=None, window_left=-1, logits_soft_cap=None,
                                  rope_scale=None, rope_theta=None, backend="auto", return_lse=False, kv_cache_sf=None,
                                  k_scale=None, v_scale=None):
-    """Rows of one request, the last at its last key. q: [rows, num_qo_heads, head_dim], k, v: [keys, num_kv_heads, head_dim], or HND; custom_mask: bool
-    [rows, keys], or flat, True: seen, or packed_custom_mask: uint8, the same in bits, lowest first; either is in the place of causal. scale_q, scale_k,
-    scale_v: float32 [num_heads] of tensors of 8 bits, whose out is of o_dtype. k_scale, v_scale: numbers that k and v are multiplied by. Returns out
-    [rows, num_qo_heads, head_dim]; with return_lse (out, lse), lse fp32 [rows, num_qo_heads] in base 2. Gradients of q, k and v."""
+    """Returns attention of the rows of one request, the last at its last key. Gradients: of q, k and v.
+
+    q: [rows, num_qo_heads, head_dim], k, v: [keys, num_kv_heads, head_dim], or HND. custom_mask: bool [rows, keys], or
+    flat, True: seen. packed_custom_mask: uint8, the same in bits, lowest first. Either mask replaces causal.
+    scale_q, scale_k, scale_v: float32 [num_heads], for 8-bit tensors, whose out is of o_dtype. k_scale, v_scale:
+    numbers that k and v are multiplied by.
+    Returns out [rows, num_qo_heads, head_dim]; with return_lse (out, lse), lse fp32 [rows, num_qo_heads] in base 2."""
     arguments.nothing(kv_cache_sf=kv_cache_sf)
     arguments.hints(flags=(("use_fp16_qk_reduction", use_fp16_qk_reduction),), words=(("backend", backend),))
     arguments.rotary(rope_scale, rope_theta)
@@ -73,10 +76,11 @@ single_prefill_with_kv_cache_return_lse = functools.partial(single_prefill_with_
 
 
 class _Prefill(Wrapper):
-    """Rows of requests end to end."""
+    """The base of wrappers for packed rows."""
 
     def _masked(self, made, custom_mask, packed_custom_mask, row_counts, key_counts, causal, device):
-        """Returns whether rows are causal, and (bytes, begins) of a mask for a caller's buffers. A mask of the caller's is in the place of causal."""
+        """Adds the caller's mask to `made`. Returns (causal, (bytes, begins) of the mask for the caller's buffers). A
+        mask replaces causal."""
         causal = arguments.flag("causal", causal)
         if custom_mask is None and packed_custom_mask is None:
             return causal, (None, None)
@@ -88,7 +92,7 @@ class _Prefill(Wrapper):
 
     def _of_forward(self, causal, pos_encoding_mode, use_fp16_qk_reduction, window_left, logits_soft_cap, sm_scale,
                     rope_scale, rope_theta):
-        """Takes the choices of forward(). A mask of the plan stays in the place of causal."""
+        """Takes the choices of forward(). The plan's mask still replaces causal."""
         arguments.hints(flags=(("use_fp16_qk_reduction", use_fp16_qk_reduction),))
         causal = arguments.flag("causal", causal) and self._mask is None
         self._rechoose(causal, pos_encoding_mode, window_left, logits_soft_cap, sm_scale, rope_scale, rope_theta,
@@ -96,8 +100,10 @@ class _Prefill(Wrapper):
 
 
 class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
-    """Several tokens of each request over pages, the last at the request's last key. With use_cuda_graph run() may be captured, and the graph follows later
-    plans of as many requests, and of no more rows, pages and elements of a mask than the first has (most_pages: or of as many pages each)."""
+    """Several tokens per request over pages, the last at the request's last key.
+
+    With use_cuda_graph run() may be captured. The graph follows later plans with as many requests, and with no more
+    rows, pages and mask elements than the first plan has (with most_pages: no more pages per request)."""
     def __init__(self, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False, qo_indptr_buf=None,
                  paged_kv_indptr_buf=None, paged_kv_indices_buf=None, paged_kv_last_page_len_buf=None,
                  custom_mask_buf=None, mask_indptr_buf=None, backend="auto", jit_args=None, jit_kwargs=None, *,
@@ -116,10 +122,14 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
              prefix_len_ptr=None, token_pos_in_items_ptr=None, token_pos_in_items_len=0, max_item_len_ptr=None,
              seq_lens=None, seq_lens_q=None, block_tables=None, max_token_per_sequence=None, max_sequence_kv=None,
              fixed_split_size=None, disable_split_kv=False):
-        """qo_indptr: int32 [batch + 1], where the rows of each request begin; the lists of pages and types as of BatchDecodeWithPagedKVCacheWrapper. custom_mask:
-        bool, of each request its rows times its keys, end to end, True: seen; packed_custom_mask: uint8, the same in bits, lowest first, each
-        request's from a byte on; either is in the place of causal. seq_lens_q, max_token_per_sequence, max_sequence_kv: rows of each request, and bounds, which
-        must not contradict the lists."""
+        """Sets the lists and choices of later runs.
+
+        qo_indptr: int32 [batch + 1], the first row of each request and the end of the last. Lists of pages and dtypes:
+        as in BatchDecodeWithPagedKVCacheWrapper.
+        custom_mask: bool, rows times keys of each request, end to end, True: seen. packed_custom_mask: uint8, the same
+        in bits, lowest first, each request from a new byte on. Either replaces causal.
+        seq_lens_q, max_token_per_sequence, max_sequence_kv: rows per request, and bounds. They must not contradict the
+        lists."""
         arguments.no_items(token_pos_in_items_len, prefix_len_ptr=prefix_len_ptr,
                            token_pos_in_items_ptr=token_pos_in_items_ptr, max_item_len_ptr=max_item_len_ptr)
         arguments.hints(flags=(("use_fp16_qk_reduction", use_fp16_qk_reduction), ("non_blocking", non_blocking)))
@@ -148,8 +158,11 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
     def run(self, q, paged_kv_cache, *args, q_scale=None, k_scale=None, v_scale=None, out=None, lse=None,
             return_lse=False, enable_pdl=None, window_left=None, sinks=None, kv_cache_sf=None,
             skip_softmax_threshold_scale_factor=None, use_fp16_softmax=None, uses_spcompress=None):
-        """q: [rows, num_qo_heads, head_dim_qk]; paged_kv_cache as of BatchDecodeWithPagedKVCacheWrapper. Returns out [rows, num_qo_heads, head_dim_vo];
-        with return_lse (out, lse), lse fp32 [rows, num_qo_heads] in base 2. out and lse: tensors that are written, lse without return_lse too."""
+        """Returns out [rows, num_qo_heads, head_dim_vo]; with return_lse (out, lse), lse fp32 [rows, num_qo_heads] in
+        base 2.
+
+        q: [rows, num_qo_heads, head_dim_qk]. paged_kv_cache: as in BatchDecodeWithPagedKVCacheWrapper. out, lse:
+        tensors to write; lse is written without return_lse too."""
         arguments.hints(flags=(("enable_pdl", enable_pdl), ("use_fp16_softmax", use_fp16_softmax), ("uses_spcompress",
                                                                                                     uses_spcompress)))
         arguments.nothing(kv_cache_sf=kv_cache_sf,
@@ -166,7 +179,7 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
     def forward(self, q, paged_kv_cache, causal=False, pos_encoding_mode="NONE", use_fp16_qk_reduction=False,
                 k_scale=None, v_scale=None, window_left=-1, logits_soft_cap=None, sm_scale=None, rope_scale=None,
                 rope_theta=None, *, _return_lse=False):
-        """run() with the choices of its own, which stay for later runs of the plan."""
+        """Calls run() with other choices, which stay for later runs of the plan."""
         self._of_forward(causal, pos_encoding_mode, use_fp16_qk_reduction, window_left, logits_soft_cap, sm_scale,
                          rope_scale, rope_theta)
         return self.run(q, paged_kv_cache, k_scale=k_scale, v_scale=v_scale, return_lse=_return_lse)
@@ -174,7 +187,7 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
     def forward_return_lse(self, q, paged_kv_cache, causal=False, pos_encoding_mode="NONE", use_fp16_qk_reduction=False,
                            k_scale=None, v_scale=None, window_left=-1, logits_soft_cap=None, sm_scale=None,
                            rope_scale=None, rope_theta=None):
-        """forward(), which returns (out, lse)."""
+        """Calls forward(). Returns (out, lse)."""
         return self.forward(q, paged_kv_cache, causal, pos_encoding_mode, use_fp16_qk_reduction, k_scale, v_scale,
                             window_left, logits_soft_cap, sm_scale, rope_scale, rope_theta, _return_lse=True)
 
@@ -182,7 +195,7 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
 
 
 class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
-    """Rows of requests end to end, with their keys end to end: in no cache yet."""
+    """Packed rows with packed keys that are in no cache yet."""
 
     def __init__(self, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False, qo_indptr_buf=None,
                  kv_indptr_buf=None, custom_mask_buf=None, mask_indptr_buf=None, backend="auto", jit_args=None,
@@ -200,8 +213,11 @@ class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
              token_pos_in_items_len=0, max_item_len_ptr=None, fixed_split_size=None, disable_split_kv=False,
              seq_lens=None, seq_lens_q=None, max_token_per_sequence=None, max_sequence_kv=None, v_indptr=None,
              o_indptr=None):
-        """qo_indptr, kv_indptr: int32 [batch + 1], where the rows and the keys of each request begin. Masks, types and bounds as of
-        BatchPrefillWithPagedKVCacheWrapper; seq_lens: keys of each request, which kv_indptr says."""
+        """Sets the lists and choices of later runs.
+
+        qo_indptr, kv_indptr: int32 [batch + 1], the first row and the first key of each request, and the ends of the
+        last. Masks, dtypes and bounds: as in BatchPrefillWithPagedKVCacheWrapper. seq_lens: keys of each request, which
+        must agree with kv_indptr."""
         arguments.no_items(token_pos_in_items_len, prefix_len_ptr=prefix_len_ptr,
                            token_pos_in_items_ptr=token_pos_in_items_ptr, max_item_len_ptr=max_item_len_ptr)
         arguments.nothing(v_indptr=v_indptr, o_indptr=o_indptr)
@@ -214,7 +230,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
                 key_begins, device, "kv_indptr", "kv_begins", "seqlen_kv")}
         if begins.shape != key_begins.shape:
             raise ValueError(
-                f"qo_indptr has {begins.numel()} numbers and kv_indptr {key_begins.numel()}; must be as many")
+                f"qo_indptr has {begins.numel()} numbers and kv_indptr {key_begins.numel()}; must be equal")
         row_counts, key_counts = begins.diff(), key_begins.diff()
         lists.check_counts("seq_lens_q", seq_lens_q, row_counts, "qo_indptr")
         lists.check_counts("seq_lens", seq_lens, key_counts, "kv_indptr")
@@ -233,8 +249,10 @@ class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
 
     def run(self, q, k, v, *args, q_scale=None, k_scale=None, v_scale=None, o_scale=None, out=None, lse=None,
             return_lse=False, enable_pdl=None, kv_cache_sf=None):
-        """q: [rows, num_qo_heads, head_dim_qk], k: [keys, num_kv_heads, head_dim_qk], v: [keys, num_kv_heads, head_dim_vo] (HND: [num_kv_heads, keys, ..]).
-        Returns as BatchPrefillWithPagedKVCacheWrapper.run()."""
+        """Returns as BatchPrefillWithPagedKVCacheWrapper.run().
+
+        q: [rows, num_qo_heads, head_dim_qk], k: [keys, num_kv_heads, head_dim_qk], v: [keys, num_kv_heads, head_dim_vo]
+        (HND: [num_kv_heads, keys, ..])."""
         arguments.hints(flags=(("enable_pdl", enable_pdl),))
         arguments.nothing(kv_cache_sf=kv_cache_sf)
         if o_scale is not None and arguments.number("o_scale", o_scale) != 1:
@@ -248,14 +266,14 @@ class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
 
     def forward(self, q, k, v, causal=False, pos_encoding_mode="NONE", use_fp16_qk_reduction=False, window_left=-1,
                 logits_soft_cap=None, sm_scale=None, rope_scale=None, rope_theta=None, *, _return_lse=False):
-        """run() with the choices of its own, which stay for later runs of the plan."""
+        """Calls run() with other choices, which stay for later runs of the plan."""
         self._of_forward(causal, pos_encoding_mode, use_fp16_qk_reduction, window_left, logits_soft_cap, sm_scale,
                          rope_scale, rope_theta)
         return self.run(q, k, v, return_lse=_return_lse)
 
     def forward_return_lse(self, q, k, v, causal=False, pos_encoding_mode="NONE", use_fp16_qk_reduction=False,
                            window_left=-1, logits_soft_cap=None, sm_scale=None, rope_scale=None, rope_theta=None):
-        """forward(), which returns (out, lse)."""
+        """Calls forward(). Returns (out, lse)."""
         return self.forward(q, k, v, causal, pos_encoding_mode, use_fp16_qk_reduction, window_left, logits_soft_cap,
                             sm_scale, rope_scale, rope_theta, _return_lse=True)
 

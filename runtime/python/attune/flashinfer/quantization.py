@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's masks in bits, by PyTorch's operations. See __init__.py."""
+"""FlashInfer's packed masks of bits, by PyTorch's operations. See __init__.py."""
 
 from . import _arguments as arguments
 
@@ -13,7 +13,8 @@ def _weights(bitorder, device):
 
 
 def packbits(x, bitorder="big"):
-    """uint8 [ceil(n / 8)] of x, bools or integers of 0 and 1, flattened, as numpy.packbits() makes it. Integers are looked at, which waits for the device."""
+    """Returns x packed into bits as by numpy.packbits(), uint8 [ceil(n / 8)]. x: bools, or integers 0 and 1, flattened.
+    The values of integers are checked, which waits for the device."""
     import torch
     weights = _weights(bitorder, _device_of(x))
     bits = arguments.bools("x", x).flatten()
@@ -28,8 +29,10 @@ def _device_of(x):
 
 
 def segment_packbits(x, indptr, bitorder="big"):
-    """packbits() of each part x[indptr[i]:indptr[i + 1]], end to end, each from a byte on; waits for the device. Returns (uint8, integers [parts + 1] of indptr's
-    type, where each begins)."""
+    """Packs each part x[indptr[i]:indptr[i + 1]] by packbits(), each beginning with a new byte. Waits for the device.
+
+    Returns (the bytes of all parts end to end, uint8; the begin of each part and the end of the last, [parts + 1] of
+    indptr's dtype)."""
     import torch
     arguments.check_integers("indptr", indptr, "[parts + 1]")
     device, x = _device_of(x), arguments.bools("x", x).flatten()
@@ -38,9 +41,8 @@ def segment_packbits(x, indptr, bitorder="big"):
     first, end = (int(begins[0]), int(begins[-1])) if begins.numel() else (0, 0)
     if counts.numel() and (first < 0 or end > x.numel() or int(counts.min()) < 0):
         raise ValueError(
-            f"indptr goes from {first} to {end} and x has {x.numel()} elements; must be numbers of 0 and more that do "
-            f"not fall, up to as many"
-        )
+            f"indptr goes from {first} to {end} and x has {x.numel()} elements; must begin at 0 or above, not fall, "
+            f"and end at most at {x.numel()}")
     found = torch.nn.functional.pad(((counts + 7) // 8).cumsum(0), (1, 0))
     part = torch.arange(counts.numel(), device=device).repeat_interleave(counts)
     bits = torch.zeros(8 * int(found[-1]), dtype=torch.bool, device=device)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's rotary embeddings of rows that go into no cache, by the kernel of append_kv(). See __init__.py.
+"""FlashInfer's rotary embeddings for rows that go into no cache, by append_kv()'s kernel. See __init__.py.
 
-q, k: [rows, num_heads, head_dim], bf16, fp16 or fp32, whose first rotary_dim columns (None: all) are turned, pairs being (i, i + rotary_dim / 2), or with
-interleave (2 i, 2 i + 1). Functions return both, new; those named inplace write into q and k and return None. Arithmetic is fp32, rounded once."""
+q, k: [rows, num_heads, head_dim], bf16, fp16 or fp32. The first rotary_dim columns (None: all) are rotated in pairs (i,
+i + rotary_dim / 2), or (2 i, 2 i + 1) with interleave. Functions return both as new tensors; those named inplace write
+into q and k, and return None. Arithmetic is fp32, rounded once."""
 import functools
 import math
 
@@ -12,7 +13,7 @@ from .._flash_arguments import is_recorded, requests_of_rows
 
 
 def _turned(x, cos, sin, positions, interleave, out=None):
-    """Nothing is written but q_out: every row of k is one without a place."""
+    """Returns x, rotated. Only q_out is written: the rows of k have no place."""
     import torch
     if x.shape[0] == 0:
         return x.clone() if out is None else out
@@ -28,12 +29,13 @@ def _both(q, k, cos, sin, positions, interleave, inplace):
 
 
 def _frequencies(x, *what):
-    """Those of _made_frequencies() on x's device; kept, but where a graph records, whose tensors are its own."""
+    """Returns _made_frequencies() on x's device. They are cached, except in a graph, whose tensors are its own."""
     return (_made_frequencies if is_recorded(x) else _kept_frequencies)(*what, x.device)
 
 
 def _made_frequencies(rotary_dim, rope_scale, rope_theta, smooth, device):
-    """fp32 [rotary_dim / 2]. smooth: None, or Llama 3.1's low_freq_factor, high_freq_factor and old_context_len, between which scaling begins."""
+    """Returns the frequencies, fp32 [rotary_dim / 2]. smooth: None, or Llama 3.1's (low_freq_factor, high_freq_factor,
+    old_context_len), between which scaling sets in."""
     import torch
     found = []
     for i in range(rotary_dim // 2):
@@ -49,22 +51,21 @@ _kept_frequencies = functools.lru_cache(maxsize=64)(_made_frequencies)
 
 
 def _tables(pos_ids, frequencies):
-    """cos and sin of each row, in rows at multiples of 16 bytes."""
+    """Returns cos and sin per row, in rows that begin at multiples of 16 bytes."""
     import torch
     angles = torch.nn.functional.pad(frequencies, (0, -frequencies.shape[0] % 4))[None] * pos_ids.float()[:, None]
     return tuple(made[:, :frequencies.shape[0]] for made in (angles.cos(), angles.sin()))
 
 
 def _positions(indptr, offsets, rows):
-    """Returns positions of rows of requests end to end, those of request i from offsets[i] on."""
+    """Returns the positions of packed rows; those of request i begin at offsets[i]."""
     import torch
     arguments.check_integers("indptr", indptr, "[batch + 1]")
     arguments.check_integers("offsets", offsets, "[batch]")
     if offsets.shape[0] != max(indptr.shape[0] - 1, 0):
         raise ValueError(
             f"indptr has shape {tuple(indptr.shape)} and offsets {tuple(offsets.shape)}; must be [batch + 1] and "
-            f"[batch]"
-        )
+            f"[batch]")
     of = requests_of_rows(indptr, rows).clamp(0, max(offsets.shape[0] - 1, 0))
     return offsets.long()[of] + torch.arange(rows, device=indptr.device) - indptr.long()[of]
 
@@ -74,13 +75,12 @@ def _check_both(q, k, names=("q", "k")):
         arguments.floats(name, x, "[rows, num_heads, head_dim]")
     if q.shape[2] != k.shape[2] or q.device != k.device:
         raise ValueError(
-            f"q has shape {tuple(q.shape)} on {q.device} and k {tuple(k.shape)} on {k.device}; must be of one head_dim "
-            f"on one device"
-        )
+            f"q has shape {tuple(q.shape)} on {q.device} and k {tuple(k.shape)} on {k.device}; must have one head_dim, "
+            f"on one device")
 
 
 def _apply(q, k, pos_ids, rotary_dim, interleave, rope_scale, rope_theta, smooth, inplace):
-    """Returns q and k, turned by angles of the positions pos_ids."""
+    """Returns q and k, rotated by the angles of the positions pos_ids."""
     import torch
     rotary_dim = q.shape[2] if rotary_dim is None else arguments.count("rotary_dim", rotary_dim, 0)
     if rotary_dim < 2 or rotary_dim % 2 or rotary_dim > q.shape[2]:
@@ -88,9 +88,8 @@ def _apply(q, k, pos_ids, rotary_dim, interleave, rope_scale, rope_theta, smooth
             f"rotary_dim is {rotary_dim}; must be an even number from 2 to {q.shape[2]}, the columns of q and k")
     if tuple(pos_ids.shape) != (q.shape[0],) or k.shape[0] != q.shape[0]:
         raise ValueError(
-            f"q has {q.shape[0]} rows, k {k.shape[0]} and there are positions of shape {tuple(pos_ids.shape)}; must be "
-            f"as many of each"
-        )
+            f"q has {q.shape[0]} rows, k {k.shape[0]} and there are positions of shape {tuple(pos_ids.shape)}; all "
+            f"must be equally many")
     interleave = arguments.flag("interleave", interleave)
     rope_scale, rope_theta = arguments.number("rope_scale", rope_scale, above=0), arguments.number(
         "rope_theta", rope_theta, above=0)
@@ -99,7 +98,7 @@ def _apply(q, k, pos_ids, rotary_dim, interleave, rope_scale, rope_theta, smooth
 
 
 def _smooth(low_freq_factor, high_freq_factor, old_context_len):
-    """Returns the three numbers of Llama 3.1."""
+    """Returns the three numbers of Llama 3.1, checked."""
     low, high = arguments.number("low_freq_factor", low_freq_factor, above=0), arguments.number(
         "high_freq_factor", high_freq_factor, above=0)
     if low >= high:
@@ -109,7 +108,7 @@ def _smooth(low_freq_factor, high_freq_factor, old_context_len):
 
 def apply_rope_pos_ids(q, k, pos_ids, rotary_dim=None, interleave=False, rope_scale=1, rope_theta=1e4, *,
                        _inplace=False):
-    """By angles pos_ids / rope_scale * rope_theta^(-2 i / rotary_dim). pos_ids: int [rows]."""
+    """Returns (q, k), rotated by angles pos_ids / rope_scale * rope_theta^(-2 i / rotary_dim). pos_ids: int [rows]."""
     _check_both(q, k)
     arguments.check_integers("pos_ids", pos_ids, "[rows]")
     return _apply(q, k, pos_ids, rotary_dim, interleave, rope_scale, rope_theta, None, _inplace)
@@ -117,7 +116,8 @@ def apply_rope_pos_ids(q, k, pos_ids, rotary_dim=None, interleave=False, rope_sc
 
 def apply_rope(q, k, indptr, offsets, rotary_dim=None, interleave=False, rope_scale=1, rope_theta=1e4, *,
                _inplace=False):
-    """apply_rope_pos_ids() of rows of requests end to end: those of request i are indptr[i] to indptr[i + 1] (int [batch + 1]), at positions from offsets[i] on."""
+    """Calls apply_rope_pos_ids() for packed rows. The rows of request i are indptr[i] to indptr[i + 1] (int [batch +
+    1]), at positions from offsets[i] on. Returns (q, k)."""
     _check_both(q, k)
     return _apply(q, k, _positions(indptr, offsets, q.shape[0]), rotary_dim, interleave, rope_scale, rope_theta, None,
                   _inplace)
@@ -125,7 +125,7 @@ def apply_rope(q, k, indptr, offsets, rotary_dim=None, interleave=False, rope_sc
 
 def apply_llama31_rope_pos_ids(q, k, pos_ids, rotary_dim=None, interleave=False, rope_scale=8, rope_theta=5e5,
                                low_freq_factor=1, high_freq_factor=4, old_context_len=8192, *, _inplace=False):
-    """apply_rope_pos_ids() with Llama 3.1's frequencies."""
+    """Calls apply_rope_pos_ids() with Llama 3.1's frequencies. Returns (q, k)."""
     _check_both(q, k)
     arguments.check_integers("pos_ids", pos_ids, "[rows]")
     return _apply(q, k, pos_ids, rotary_dim, interleave, rope_scale, rope_theta,
@@ -134,15 +134,18 @@ def apply_llama31_rope_pos_ids(q, k, pos_ids, rotary_dim=None, interleave=False,
 
 def apply_llama31_rope(q, k, indptr, offsets, rotary_dim=None, interleave=False, rope_scale=8, rope_theta=5e5,
                        low_freq_factor=1, high_freq_factor=4, old_context_len=8192, *, _inplace=False):
-    """apply_rope() with Llama 3.1's frequencies."""
+    """Calls apply_rope() with Llama 3.1's frequencies. Returns (q, k)."""
     _check_both(q, k)
     return _apply(q, k, _positions(indptr, offsets, q.shape[0]), rotary_dim, interleave, rope_scale, rope_theta,
                   _smooth(low_freq_factor, high_freq_factor, old_context_len), _inplace)
 
 
 def apply_rope_with_cos_sin_cache(positions, query, key, head_size, cos_sin_cache, is_neox=True, *, _inplace=False):
-    """positions: int [rows]; query, key: [rows, num_heads * head_size]; cos_sin_cache: [positions, rotary_dim], cosines in the first half of its columns and
-    sines in the second. is_neox: pairs are (i, i + rotary_dim / 2). Rows at positions beyond the cache become 0."""
+    """Returns (query, key), rotated by a table of cosines and sines.
+
+    positions: int [rows]. query, key: [rows, num_heads * head_size]. cos_sin_cache: [positions, rotary_dim], cosines in
+    the first half of its columns, sines in the second. is_neox: pairs are (i, i + rotary_dim / 2). Rows at positions
+    beyond the cache become 0."""
     arguments.check_integers("positions", positions, "[rows]")
     arguments.floats("cos_sin_cache", cos_sin_cache, "[positions, rotary_dim]")
     head_size, is_neox, rotary_dim = arguments.count("head_size", head_size), arguments.flag(
@@ -155,8 +158,7 @@ def apply_rope_with_cos_sin_cache(positions, query, key, head_size, cos_sin_cach
                             "[rows, num_heads * head_size]").shape[1] % head_size or x.shape[0] != positions.shape[0]:
             raise ValueError(
                 f"{name} has shape {tuple(x.shape)}; must have {positions.shape[0]} rows, as positions, of a multiple "
-                f"of head_size, {head_size}, columns"
-            )
+                f"of head_size, {head_size}, columns")
     pairs = rotary_dim // 2
     cos, sin = cos_sin_cache[:, :pairs], cos_sin_cache[:, pairs:]
     if pairs * cos_sin_cache.element_size() % 16:
@@ -168,11 +170,12 @@ def apply_rope_with_cos_sin_cache(positions, query, key, head_size, cos_sin_cach
 
 
 def _in_place(function):
-    """The function of the same arguments that writes into q and k."""
+    """Returns the function with the same arguments that writes into q and k."""
     def write(*args, **choices):
         function(*args, **choices, _inplace=True)
 
-    write.__name__, write.__doc__ = f"{function.__name__}_inplace", f"{function.__name__}() into its two tensors. Returns None."
+    write.__name__, write.__doc__ = (f"{function.__name__}_inplace",
+                                     f"{function.__name__}() into its two tensors. Returns None.")
     return write
 
 
