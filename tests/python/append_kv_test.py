@@ -256,7 +256,7 @@ class AppendTest(unittest.TestCase):
                 attune.append_kv(k, v, cache, other, **{"kv_lengths": lengths, **call})
         if torch is not None:
             with self.assertRaisesRegex(
-                    ValueError, "cos is a NumPy array and k is a PyTorch tensor; must be operands of one library"):
+                    ValueError, "cos is a NumPy array and k is a PyTorch tensor; both must be of one library"):
                 attune.append_kv(k, v, cache, other, lengths, cos=numbers(cos), sin=sin)
             from attune.torch import spec
             with self.assertRaisesRegex(ValueError,

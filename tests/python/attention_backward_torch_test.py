@@ -208,7 +208,7 @@ class BackwardTest(GradientsTest):
                                (r"dlse has shape \(2, 33, 4\); must be \(2, 4, 33\)",
                                 lambda: backward(dlse=lse.transpose(1, 2).contiguous())),
                                ("k is fp16 and q is fp32", lambda: backward(k=k.half())),
-                               ("dout requires a gradient, and attune gives none of it here; must be dout.detach",
+                               ("dout requires a gradient, and attune gives none of it here; give dout.detach",
                                 lambda: backward(leaf(self.dout))), ("bias requires a gradient",
                                                                      lambda: backward(bias=leaf(BIAS))),
                                ("mask is 'diagonal'; must be",

@@ -235,10 +235,10 @@ class AutogradTest(GradientsTest):
         q, k, v = self.q, self.k, self.v
         learnt = leaf(TABLE)
         with self.assertRaisesRegex(
-                ValueError, r"learnt requires a gradient, and attune gives none of it here; must be learnt.detach\(\)"):
+                ValueError, r"learnt requires a gradient, and attune gives none of it here; give learnt.detach\(\)"):
             attune.attention(q, k, v, mask_mod=lambda b, h, i, j: learnt[h] > j)
         with self.assertRaisesRegex(
-                ValueError, r"bias requires a gradient, and attune gives none of it here; must be bias.detach\(\)"):
+                ValueError, r"bias requires a gradient, and attune gives none of it here; give bias.detach\(\)"):
             attune.attention(q.detach(), k.detach(), v.detach(), bias=leaf(BIAS), out=torch.empty(
                 2, 33, 4, 32, device=DEVICE))
         with self.assertRaisesRegex(ValueError, "q requires a gradient.*must be q.detach"):
@@ -259,7 +259,7 @@ class AutogradTest(GradientsTest):
             self.assertGreater(first.abs().max().item(), 0)
             with self.assertRaisesRegex(
                     RuntimeError,
-                    "gradients of attention are differentiated, and attune has no second derivative; must be one"):
+                    "gradients of attention are differentiated, and attune has no second derivative; use one"):
                 first.sum().backward()
 
     def test_the_op(self):

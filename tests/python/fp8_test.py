@@ -123,7 +123,7 @@ class NumpyTest(unittest.TestCase):
 
     def test_errors_name_what_is_wrong(self):
         q8, scale = attune.quantise(draw(1, 32, 2, 64), scale_block=16)
-        with self.assertRaisesRegex(ValueError, "needs the name of its type"):
+        with self.assertRaisesRegex(ValueError, "is uint8 and its type is not named"):
             attune.attention(q8, q8, q8)
         ones = {"k_scale": 1.0, "v_scale": 1.0}
         with self.assertRaisesRegex(ValueError, r"q_scale has shape \(1, 2, 2\); must be"):

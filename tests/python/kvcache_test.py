@@ -235,7 +235,7 @@ class KvCacheTest(unittest.TestCase):
                 ("k_cache has 3 dimensions", {"k_cache": cache.k[0]}),
                 ("caches must be equal but for their head_dim", {"v_cache": cache.v[:2]}),
                 ("mask is 'tree'; must be", {"mask": "tree"}),
-                ("mask is 'none' and is_causal is True; must be one of the two", {"mask": "none", "is_causal": True}),
+                ("mask is 'none' and is_causal is True; give one of the two", {"mask": "none", "is_causal": True}),
                 ("out has shape", {"out": tensor(np.zeros((2, 1, 4, 32)))}), ("softcap is -1", {"softcap": -1.0}),
                 ("mask is causal_top_left; op attention_kvcache takes", {"mask": "causal_top_left"})):
             with self.subTest(sentence), self.assertRaisesRegex((ValueError, TypeError, attune.Error), sentence):

@@ -139,7 +139,7 @@ class Merge(unittest.TestCase):
                     self.assertRaisesRegex((ValueError, TypeError), words, attune.merge, *arguments)
         if torch is not None:
             with self.assertRaisesRegex(
-                    ValueError, "other_o is a NumPy array and o is a PyTorch tensor; must be operands of one library"):
+                    ValueError, "other_o is a NumPy array and o is a PyTorch tensor; both must be of one library"):
                 attune.merge(o, lse, numbers(other), other_lse)
         with self.assertRaisesRegex(attune.Error, "head_dim_qk is 33|must be"):
             attune.merge(*draw(random, 1, 8, 2, 33, "fp32"), *draw(random, 1, 8, 2, 33, "fp32"))

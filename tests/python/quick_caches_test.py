@@ -103,7 +103,7 @@ class QuickCachesTest(unittest.TestCase):
     def test_a_mask_beside_is_causal(self):
         q, k = values(1, 2, 2, 32), values(1, 24, 1, 32)
         for mask in ("causal_top_left", "causal_bottom_right", "none of these"):
-            with self.assertRaisesRegex(ValueError, f"mask is '{mask}' and is_causal is True; must be one of the two"):
+            with self.assertRaisesRegex(ValueError, f"mask is '{mask}' and is_causal is True; give one of the two"):
                 attune.attention_kvcache(q, k, k, mask=mask, is_causal=True)
 
     def test_what_is_forgotten_during_a_call(self):

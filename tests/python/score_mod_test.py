@@ -314,12 +314,12 @@ class ScoreModTest(unittest.TestCase):
             self.refused(message, score_mod=score)
         self.refused(r"\.item of a value of type float", AttributeError, score_mod=lambda s, *at: s.item())
         self.refused("mask_mod returns a value of type int", mask_mod=lambda b, h, q, k: q - k)
-        self.refused("window is 1099511627776; accepted for mask_mod are ints of 32 bits", ValueError,
+        self.refused("window is 1099511627776; for mask_mod it must .* of 32 bits", ValueError,
                      mask_mod=sliding_window(2**40))
-        self.refused("ids holds 4294967297; accepted for mask_mod are ints of 32 bits", ValueError, mask_mod=same_of(
+        self.refused("ids holds 4294967297; for mask_mod it must .* of 32 bits", ValueError, mask_mod=same_of(
             np.array([1, 2**32 + 1] * 23)))
         self.refused("mask_mod is of type int", mask_mod=3)
-        self.refused("mask_mod is what attune.score_mod", ValueError, mask_mod=attune.score_mod(alibi))
+        self.refused("mask_mod is a result of attune.score_mod", ValueError, mask_mod=attune.score_mod(alibi))
 
     def test_text_that_is_refused(self):
         self.refused(r"score_mod:1:16: 'slops' is not declared", attune.Error, score_mod="return score + slops[head];")
@@ -334,7 +334,7 @@ class ScoreModTest(unittest.TestCase):
                                                     "t": SLOPES[::-1]})):
             with self.assertRaisesRegex(kind, re.escape(message)):
                 attune.score_mod(text, **given)
-        with self.assertRaisesRegex(TypeError, "captures of a text"):
+        with self.assertRaisesRegex(TypeError, "only a text takes captures"):
             attune.score_mod(alibi, slopes=SLOPES)
 
 

@@ -181,16 +181,16 @@ class ServingGraphsTest(unittest.TestCase):
     def test_what_no_op_carries_is_refused_by_name(self):
         own, given = attune.Context("cpu", store=""), operands((3, 4))
         table = torch.rand(4)
-        cases = ((dict(context=own), "context is .*Context.* accepted in a spec are targets"),
+        cases = ((dict(context=own), "context is .*Context.* in a spec it must be None or a target"),
                  (dict(score_mod=lambda s, b, h, i, j: s * table[h]),
-                  r"score_mod is a function that reads table; accepted in a graph is what attune.score_mod\(\)"))
+                  r"score_mod is a function that reads table; in a graph it must be a result of attune.score_mod\(\)"))
         for choices, message in cases:
             torch._dynamo.reset()
             function = lambda q, k, v, k_cache, v_cache, pages, lengths: attune.attention_kvcache(  # noqa: E731
                 q, k_cache, v_cache, lengths, page_table=pages, **choices)
             with self.assertRaisesRegex(Exception, message):
                 torch.compile(function, fullgraph=True, backend="aot_eager")(*given)
-        with self.assertRaisesRegex(ValueError, "accepted in a spec are targets"):
+        with self.assertRaisesRegex(ValueError, "in a spec it must be None or a target"):
             make_fx(lambda *x: attune.append_kv(x[1], x[2], x[3], x[4], x[6], page_table=x[5], context=own))(*given)
 
     @unittest.skipUnless("inductor" in BACKENDS, "inductor needs a C++ compiler")

@@ -182,7 +182,7 @@ class Meanings(Compared):
         self.table(sdpa, (q, k, v), (
             (ValueError, "query has 4 heads and key 2; .*enable_gqa=True", {}),
             (ValueError, "dropout_p is 1.5; must be in \[0, 1\)", {"dropout_p": 1.5}),
-            (ValueError, "scale is 0.0; must be numbers above 0", {"scale": 0.0, "enable_gqa": True}),
+            (ValueError, "scale is 0.0; must be above 0", {"scale": 0.0, "enable_gqa": True}),
             (ValueError, "attn_mask is given and is_causal is True", {"attn_mask": mask, "is_causal": True}),
             (TypeError, "attn_mask is of type ndarray; must be a PyTorch tensor", {"attn_mask": mask.cpu().numpy()}),
             (ValueError, "attn_mask has shape .2, 1, 1, 9, 12.; must be shapes of at most 4 dimensions",

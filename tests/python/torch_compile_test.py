@@ -172,9 +172,7 @@ class CompileTest(unittest.TestCase):
         call, _ = self.compiled(lambda q, k, v, mod: attune.attention(q, k, v, score_mod=mod))
         with self.assertRaisesRegex(
                 Exception,
-                r"score_mod is a function that reads table; accepted in a graph is what attune.score_mod\(\) makes of "
-                r"it"
-        ):
+                r"score_mod is a function that reads table; in a graph it must be a result of attune.score_mod\(\)"):
             call(*operands(), lambda score, b, h, q_idx, kv_idx: score * table[h])
 
     @unittest.skipUnless(WHOLE, "takes long")

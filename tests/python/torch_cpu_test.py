@@ -66,7 +66,7 @@ class TorchCpuTest(unittest.TestCase):
                 attune.Context("cpu").plan(attune.problem_text(q, k, v)).run(q, fakes[1], v, torch.empty_like(q))
         with self.assertRaisesRegex(ValueError, "k is on meta and q is on cpu"):
             attune.attention(q, k.to("meta"), v)
-        with self.assertRaisesRegex(ValueError, "v has layout torch.sparse_coo; must be dense"):
+        with self.assertRaisesRegex(ValueError, "v has layout torch.sparse_coo; must be a dense tensor"):
             attune.attention(q, k, v.to_sparse())
         with self.assertRaisesRegex(ValueError, "v is a view of its negative"):
             attune.attention(q, k, torch._neg_view(v))

@@ -139,7 +139,7 @@ class TorchTest(unittest.TestCase):
             attune.attention(q, k, v.float().cpu().numpy())
         cpu = [x.float().cpu() for x in (q, k, v)]
         plan = attune.Context("cuda", store="").plan(attune.problem_text(q, k, v))
-        with self.assertRaisesRegex(ValueError, "q is on cpu; must be tensors on cuda:0"):
+        with self.assertRaisesRegex(ValueError, "q is on cpu; must be on cuda:0"):
             plan.run(*cpu, torch.empty_like(cpu[0]))
         if torch.cuda.device_count() > 1:
             with self.assertRaisesRegex(ValueError, "k is on cuda:1 and q is on cuda:0"):

@@ -227,7 +227,7 @@ class OpsTest(unittest.TestCase):
         q, k, v = operands()
         for sentence, text in (("spec has 'seqlen=5'; must be mask=",
                                 "seqlen=5"), ("spec has 'mask=none'; .* each once", "mask=none,mask=none"),
-                               ("spec has 'chunk=x'; must be values", "chunk=x"), ("spec has a program of 'mod'",
+                               ("spec has 'chunk=x'; values must be", "chunk=x"), ("spec has a program of 'mod'",
                                                                                    "\n=== mod\nreturn score;"),
                                ("spec has 'block_map=no'", "block_map=no"), ("mask is of type|mask is 'diagonal'",
                                                                              "mask=diagonal")):

@@ -154,7 +154,7 @@ class OnCuda(unittest.TestCase):
         run = lambda stream: self.plan.run(self.q, self.k, self.v, self.o, stream=stream)
         run(fake_torch.Stream(0x10))
         self.assertEqual(cuda.launches[-1][1], 0x10)
-        with self.assertRaisesRegex(ValueError, "stream is of cuda:1; must be those of cuda:0"):
+        with self.assertRaisesRegex(ValueError, "stream is of cuda:1; must be of cuda:0"):
             run(fake_torch.Stream(0x10, 1))
         for wrong in ("0", True, -1, 1.5):
             with self.assertRaisesRegex(TypeError, "stream is .*; must be a torch.cuda.Stream"):
@@ -165,11 +165,11 @@ class OnCuda(unittest.TestCase):
             attune.attention(self.q, *on("cuda:1", "k", "v"), context=self.context)
         with self.assertRaisesRegex(ValueError, "v is on cpu and q is on cuda:0"):
             attune.attention(self.q, self.k, *on("cpu", "v"), context=self.context)
-        with self.assertRaisesRegex(ValueError, "q is on cuda:1; must be tensors on cuda:0, which the plan is for"):
+        with self.assertRaisesRegex(ValueError, "q is on cuda:1; must be on cuda:0, the plan's device"):
             attune.attention(*on("cuda:1", "q", "k", "v"), context=self.context)
-        with self.assertRaisesRegex(ValueError, "q is on cpu; must be tensors on cuda:0"):
+        with self.assertRaisesRegex(ValueError, "q is on cpu; must be on cuda:0"):
             self.plan.run(*on("cpu", "q", "k", "v"), self.o)
-        with self.assertRaisesRegex(ValueError, "q is on meta; must be tensors on cpu and cuda"):
+        with self.assertRaisesRegex(ValueError, "q is on meta; must be on cpu or cuda"):
             attune.attention(*on("meta", "q", "k", "v"))
         with self.assertRaisesRegex(ValueError, "x is on meta"):
             attune.quantise(*on("meta", "q"))
@@ -182,7 +182,7 @@ class OnCuda(unittest.TestCase):
             tensor.requires_grad = True
             with self.assertRaisesRegex(
                     ValueError,
-                    rf"{name} requires a gradient, .*none of it here; must be {name}.detach\(\), .*no_grad"):
+                    rf"{name} requires a gradient, .*none of it here; give {name}.detach\(\), .*no_grad"):
                 self.attend(out=self.o)
             with self.assertRaisesRegex(ValueError, f"{name[0]}.* requires a gradient"):
                 self.plan.run(self.q, self.k, self.v, self.o)

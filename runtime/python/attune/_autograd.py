@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Autograd of torch.ops.attune.attention: kernels of the dispatch key Autograd, which torch.py registers. (torch.library's
-register_autograd takes no op whose keywords are tensors.) A forward that is recorded makes its lse, asked for or not, and saves q, k, v, o and
-lse; its backward is one call of torch.ops.attune.attention_backward, of the gradients that are needed alone, and one of score_gradient for each
-bias, slopes, sinks or tensor of a score_mod that require one."""
+"""Autograd of torch.ops.attune.attention: kernels of the dispatch key Autograd, which torch.py registers.
+(torch.library's register_autograd does not take ops whose keywords are tensors.)
+
+A recorded forward always computes lse, and saves q, k, v, o and lse. Its backward calls
+torch.ops.attune.attention_backward once, for the needed gradients only. It calls score_gradient once for each bias,
+slopes, sinks or tensor of a score_mod that requires gradients."""
 import torch
 
 from ._score_gradient import LEARNED
@@ -13,25 +15,25 @@ _native = torch._C
 
 
 def _tensors_of(keywords):
-    """Pairs of name and tensor, of an op's keywords."""
+    """Returns pairs (name, tensor) of an op's keywords."""
     found = [(name, value) for name, value in keywords.items() if isinstance(value, torch.Tensor)]
     return found + [(f"captures[{number}]", value) for number, value in enumerate(keywords.get("captures") or ())]
 
 
 def _below(op, keyset, *arguments, **keywords):
-    """The op behind autograd, with whatever of dispatch lies there."""
+    """Calls the op below autograd, through the rest of the dispatcher."""
     with _native._AutoDispatchBelowAutograd():
         return op.redispatch(keyset & _native._after_autograd_keyset, *arguments, **keywords)
 
 
 def _captures_of_score_mod(keywords):
-    """Their names, as _tensors_of() has them: they stand in front of those of mask_mod."""
+    """Returns the names of score_mod's captures, as in _tensors_of(). They precede mask_mod's."""
     program = parse_spec(keywords.get("spec", "")).programs.get("score_mod")
     return [] if program is None else [f"captures[{number}]" for number in range(len(program.captures))]
 
 
 def _with(keywords, learned):
-    """The keywords with these tensors in, by the names that _tensors_of() gives."""
+    """Returns the keywords with these tensors, whose names are those of _tensors_of()."""
     captures = list(keywords.get("captures") or ())
     for name, tensor in learned.items():
         if name.startswith("captures["):
@@ -44,17 +46,16 @@ def _check_recorded(q, k, v, keywords):
     of_mod = _captures_of_score_mod(keywords)
     refuse_gradients([
         (name, tensor) for name, tensor in _tensors_of(keywords) if name not in LEARNED and name not in of_mod],
-                     f". attune gives gradients of q, k, v, {', '.join(LEARNED)} and what score_mod reads")
+                     f". attune gives gradients of q, k, v, {', '.join(LEARNED)} and the tensors that score_mod reads")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.element_size() == 1:
             raise ValueError(
-                f"{name} is {tensor.dtype} in a call that autograd records; must be bf16, fp16 and fp32: 8-bit "
-                f"operands have no "
-                "gradients, and run under torch.no_grad()")
+                f"{name} is {tensor.dtype} in a call that autograd records; must be bf16, fp16 or fp32 (8-bit operands "
+                "have no gradients; run them under torch.no_grad())")
 
 
 class _Recorded(torch.autograd.Function):
-    """attention, as autograd sees it."""
+    """attention in autograd's form."""
 
     @staticmethod
     def forward(ctx, call, q, k, v, *learned):
@@ -92,7 +93,7 @@ class _Recorded(torch.autograd.Function):
 
 
 class _Once(torch.autograd.Function):
-    """attention_backward, as autograd sees it."""
+    """attention_backward in autograd's form."""
 
     @staticmethod
     def forward(ctx, call, *arguments):
@@ -102,12 +103,13 @@ class _Once(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *_):
         raise RuntimeError(
-            "gradients of attention are differentiated, and attune has no second derivative; must be one backward "
-            "(create_graph=False), or PyTorch's own math attention where a second one is needed")
+            "gradients of attention are differentiated, and attune has no second derivative; use one backward "
+            "(create_graph=False), or PyTorch's own math attention if you need a second derivative")
 
 
 def attention_kernel(op, hidden):
-    """For the key Autograd of the op. `hidden`: a scope around a kernel whose call is not to be repeated without autograd."""
+    """Returns the op's kernel for the key Autograd. hidden: a scope around a kernel whose call must not be repeated
+    without autograd."""
     def attention(keyset, q, k, v, *, return_lse=True, **keywords):
         inputs = (q, k, v)
         recorded = torch.is_grad_enabled() and any(x.requires_grad
@@ -124,7 +126,7 @@ def attention_kernel(op, hidden):
 
 
 def backward_kernel(op):
-    """For the key Autograd of attention_backward."""
+    """Returns attention_backward's kernel for the key Autograd."""
     def attention_backward(keyset, *arguments, **keywords):
         if torch.is_grad_enabled() and any(x.requires_grad
                                            for x in (*arguments, *(tensor for _, tensor in _tensors_of(keywords)))):

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attention(), attention_backward(), quantise(), merge(), attention_kvcache(), append_kv() and cascade() as calls of attune's PyTorch ops: what torch.compile traces in their place, and what FakeTensors and
-dispatch modes get. Written in what torch.compile can read. _torch.py leads here."""
+"""attune's functions as calls of its PyTorch ops: torch.compile traces these instead, and FakeTensors and dispatch
+modes get them. Written in code that torch.compile can trace. Called through _torch.py.
+
+The functions are attention(), attention_backward(), quantise(), merge(), attention_kvcache(), append_kv() and
+cascade()."""
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -25,14 +28,12 @@ _MASKS = ("mask_tensor", "key_lengths", "documents", "prefix")
 
 
 def _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, **given):
-    """The spec, a constant of the graph."""
+    """Returns the spec, a constant of the graph."""
     if dtype is not None or dtype_kv is not None:
-        raise ValueError(
-            "dtype and dtype_kv name the types of uint8 arrays; accepted in a graph are PyTorch's float8 tensors")
+        raise ValueError("dtype and dtype_kv name the types of uint8 arrays; in a graph give PyTorch's float8 tensors")
     if hides is not None and not has_masks and mask_mod is None and given["chunk"] is None:
         if wants_masks:
-            raise ValueError(
-                "block_map tells what masks show, and none is given; must be the masks that it was made of, beside it")
+            raise ValueError("block_map describes masks, and none is given; give the masks that it was made from too")
         hides = True
     return _spec_of(score_mod, mask_mod, hides=hides, **given)
 
@@ -46,7 +47,7 @@ def _spec_of(score_mod, mask_mod, **given):
             raise ValueError(
                 f"{kind} is a function that reads "
                 f"{', '.join(label for label, _ in (*bound.captures.values(), *bound.scalars.values()))}; "
-                f"accepted in a graph is what attune.{kind}() makes of it, outside")
+                f"in a graph it must be a result of attune.{kind}(), called outside")
     return spec(score_mod=score_mod, mask_mod=mask_mod, **given)
 
 
@@ -59,17 +60,18 @@ def _stops_score(function):
 
 
 def _now(kind, program):
-    """The Mod of a call, with the tensors and numbers of now; of torch.compile what was given, for a graph has those of when the Mod was made."""
+    """Returns the Mod of a call with the current tensors and numbers. Inside torch.compile returns the given one: a
+    graph keeps those from the time when the Mod was made."""
     if program is None or isinstance(program, BoundMod) or torch.compiler.is_dynamo_compiling():
         return program
     if torch._C._len_torch_dispatch_stack() == 0:
         return BoundMod(bind(kind, program))
-    with _disable_current_modes():  # which are to see the op alone
+    with _disable_current_modes():  # modes shall see only the op
         return BoundMod(bind(kind, program))
 
 
 def _refuse_stopped_score(score_mod):
-    """Where gradients of q or k are asked for."""
+    """Raises if the function stops the score's gradient and gradients of q or k are asked for."""
     if score_mod is None or isinstance(score_mod, str):
         return
     if score_mod.graph_stops_score if isinstance(score_mod, Mod) else _stops_score(score_mod):
@@ -77,7 +79,7 @@ def _refuse_stopped_score(score_mod):
 
 
 def _refuse_stops(q, k, score_mod):
-    """Of calls that autograd records."""
+    """Raises if the function stops gradients that a recorded call needs."""
     if not torch.is_grad_enabled():
         return
     if q.requires_grad or k.requires_grad:
@@ -88,17 +90,19 @@ def _refuse_stops(q, k, score_mod):
 
 
 def _parts(score_mod, mask_mod):
-    """What the spec has of programs, and their tensors and numbers."""
+    """Returns the programs' texts for the spec, their tensors and their numbers."""
     captures, scalars = [], []
     if isinstance(score_mod, Mod):
-        captures, scalars, score_mod = captures + score_mod.graph_captures, scalars + score_mod.graph_scalars, score_mod.graph_text
+        captures, scalars, score_mod = (
+            captures + score_mod.graph_captures, scalars + score_mod.graph_scalars, score_mod.graph_text)
     if isinstance(mask_mod, Mod):
-        captures, scalars, mask_mod = captures + mask_mod.graph_captures, scalars + mask_mod.graph_scalars, mask_mod.graph_text
+        captures, scalars, mask_mod = (
+            captures + mask_mod.graph_captures, scalars + mask_mod.graph_scalars, mask_mod.graph_text)
     return score_mod, mask_mod, captures, scalars
 
 
 def _factor(q, value):
-    """A number as the op takes it."""
+    """Returns a number in the op's form: a tensor."""
     return value if value is None or isinstance(value, torch.Tensor) else torch.full(
         (), float(value), dtype=torch.float32, device=q.device)
 
@@ -108,7 +112,7 @@ def _keywords(q, k, *, mask=None, window=None, scale=None, is_causal=False, q_sc
               context=None, softcap=None, bias=None, relative_bias=None, alibi_slopes=None, mask_tensor=None,
               key_lengths=None, documents=None, prefix=None, chunk=None, score_mod=None, mask_mod=None, sinks=None,
               block_map=None, pad_head_dim=None, dropout_p=0.0, seed=None, offset=0, deterministic=None):
-    """Of the ops, for those of attention()."""
+    """Returns the ops' keywords for attention()'s."""
     has_masks = not (mask_tensor is None and key_lengths is None and documents is None and prefix is None)
     hides, wants_masks = (None, False) if block_map is None else (block_map.hides, block_map.wants_masks)
     score_mod, mask_mod = _now("score_mod", score_mod), _now("mask_mod", mask_mod)
@@ -131,14 +135,16 @@ def _keywords(q, k, *, mask=None, window=None, scale=None, is_causal=False, q_sc
 
 
 def _is_symbol(number):
-    """Of torch.compile also what may be one, as every symbol is of 64 signed bits."""
+    """True for a symbol. Inside torch.compile, also for numbers that may be symbols: all in the range of 64 signed
+    bits."""
     if torch.compiler.is_dynamo_compiling():
         return -2 ** 63 <= number < 2 ** 63
     return isinstance(number, torch.SymInt)
 
 
 def _seeds(q, seed, offset):
-    """Seed and offset as the ops take them. A seed that is drawn is one node of the graph, so that recomputation and backward have the same."""
+    """Returns seed and offset in the ops' form. A drawn seed is one node of the graph, so that recomputation and
+    backward use the same."""
     seed = drawn_seed(q) if seed is None else seed
     found = {}
     for name, value in (("seed", seed), ("offset", offset)):
@@ -150,8 +156,11 @@ def _seeds(q, seed, offset):
 
 
 def _with_tensors(given):
-    """Keywords of attention() with tensors in the place of NumPy's arrays: copies, so that backward reads what forward did. What attention() refuses
-    of score features is refused here in the same words. torch.compile has tensors in their place by itself."""
+    """Returns attention()'s keywords with tensors in place of NumPy arrays. They are copies, so that the backward reads
+    the forward's values.
+
+    Raises for score features that attention() refuses, with the same messages. torch.compile itself converts arrays to
+    tensors."""
     if torch.compiler.is_dynamo_compiling():
         return given
     for feature in TENSORS:
@@ -171,23 +180,24 @@ def _tensor_of(name, part):
     if isinstance(part, torch.Tensor):
         return part
     if any(stride < 0 for stride in part.strides):
-        raise ValueError(f"{name} has strides of {part.strides} bytes; must be strides of 0 and more (a copy has them)")
-    if tensors.dtype_text(part.dtype) == "bf16":  # of ml_dtypes, which PyTorch does not know
+        raise ValueError(f"{name} has strides of {part.strides} bytes; strides must be at least 0 (copy the array)")
+    if tensors.dtype_text(part.dtype) == "bf16":  # ml_dtypes' bfloat16, which PyTorch does not know
         return torch.from_numpy(part.copy().view("int16")).view(torch.bfloat16)
     return torch.from_numpy(part.copy())
 
 
 def traced_flag(name, value, words="True or False"):
-    """Returns what flag() of _flags.py does, of torch.compile. A symbol becomes what it is now, with a guard; a tensor has no value yet."""
+    """Returns the result of _flags.py's flag() inside torch.compile. A symbol becomes its current value, with a guard.
+    A tensor has no value yet, and raises."""
     if isinstance(value, bool):
         return True if value else False
-    if hasattr(value, "dtype"):  # NumPy's bools, too, are tensors here
+    if hasattr(value, "dtype"):  # NumPy's bools are tensors here too
         raise TypeError(f"{name} is a tensor of the graph; must be {words}")
     return refuse_flag(name, value, words)
 
 
 def settled(number):
-    """That of _known.py. A symbol becomes what it is now, with a guard."""
+    """Returns _known.py's settled() inside torch.compile. A symbol becomes its current value, with a guard."""
     from torch.fx.experimental.symbolic_shapes import guard_scalar
     if isinstance(number, (tuple, list)):
         return tuple([settled(one) for one in number])
@@ -200,7 +210,7 @@ def _check_dense(**operands):
 
 
 def attend(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=False, **choices):
-    """attention(), of the same arguments."""
+    """Implements attention() through the op."""
     return_lse = flag("return_lse", return_lse)
     _check_dense(q=q, k=k, v=v)
     given = _keywords(q, k, mask=mask, window=window, scale=scale, **_with_tensors(choices))
@@ -213,7 +223,7 @@ def attend(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=Fal
 
 
 def train(**arguments):
-    """attention() of tensors that autograd records, in eager mode, by the op."""
+    """Implements attention() through the op, in eager mode, for tensors that autograd records."""
     q, k, v = arguments["q"], arguments["k"], arguments["v"]
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_beside(name, tensor, q)
@@ -232,11 +242,11 @@ def train(**arguments):
 
 
 def differentiate(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None, accumulate=False, **choices):
-    """attention_backward(), of the same arguments."""
+    """Implements attention_backward() through the op."""
     if flag("accumulate", accumulate):
-        raise ValueError("accumulate is True in a graph; must be False: add what the op returns")
+        raise ValueError("accumulate is True in a graph; must be False (add the op's result yourself)")
     if choices.get("dropout_p") and choices.get("seed") is None:
-        raise ValueError("seed is missing; accepted beside dropout_p is that of the forward call")
+        raise ValueError("seed is missing; with dropout_p it must be the forward call's")
     asked = gradients_asked(gradients)
     choices["score_mod"] = score_mod = _now("score_mod", choices.get("score_mod"))
     if asked != "v":
@@ -252,19 +262,18 @@ def differentiate(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out=None
 
 
 def _into(name, target, made):
-    """What copy_() would repeat or round is refused."""
+    """Copies into the target. Raises if copy_() would broadcast or round."""
     if target.shape != made.shape or target.dtype != made.dtype:
         raise ValueError(
             f"{name} is {target.dtype} of shape {tuple(target.shape)}; must be {made.dtype} of shape "
-            f"{tuple(made.shape)}"
-        )
+            f"{tuple(made.shape)}")
     return target.copy_(made)
 
 
 def differentiate_scores(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
-    """score_gradient(), of the same arguments."""
+    """Implements score_gradient() through the op."""
     if choices.get("dropout_p") and choices.get("seed") is None:
-        raise ValueError("seed is missing; accepted beside dropout_p is that of the forward call")
+        raise ValueError("seed is missing; with dropout_p it must be the forward call's")
     choices["score_mod"] = score_mod = _now("score_mod", choices.get("score_mod"))
     if isinstance(score_mod, Mod) and of in score_mod.graph_labels and choices.get(of) is None:
         of = f"captures[{score_mod.graph_labels.index(of)}]"
@@ -273,14 +282,14 @@ def differentiate_scores(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
 
 
 def attend_from_heads_first(q, k, v, mask=None, scale=None, **choices):
-    """That of _attention.py."""
+    """Implements the function of _attention.py through the op."""
     refuse_nested(q, k, v)
     q, k, v = (readable(x) if x.dim() == 4 else x for x in (q, k, v))
     return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, scale=scale, **choices)
 
 
 def attend_heads_first(q, k, v, mask=None, scale=None, **choices):
-    """That of _attention.py."""
+    """Implements the function of _attention.py through the op."""
     fit_q, fit_k, fit_v = fitted(q, k, v)
     result = attend(fit_q.transpose(1, 2), fit_k.transpose(1, 2), fit_v.transpose(1, 2), mask, scale=scale, **choices)
     o, lse = result if isinstance(result, tuple) else (result, None)
@@ -289,19 +298,19 @@ def attend_heads_first(q, k, v, mask=None, scale=None, **choices):
 
 
 def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *, context=None):
-    """attune.quantise(), of the same arguments."""
+    """Implements attune.quantise() through the op."""
     _check_dense(x=x)
     if context is not None:
-        raise ValueError(f"context is {context!r}; accepted in a graph is None: it takes the device of x")
+        raise ValueError(f"context is {context!r}; in a graph it must be None (the op uses x's device)")
     return torch.ops.attune.quantise(x, dtype=_name(dtype), scale_block=scale_block, rotation=rotation,
                                      v_layout=v_layout)
 
 
 def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
-    """attune.merge(), of the same arguments."""
+    """Implements attune.merge() through the op."""
     _check_dense(o=o, lse=lse, other_o=other_o, other_lse=other_lse)
     if context is not None:
-        raise ValueError(f"context is {context!r}; accepted in a graph is None: it takes the device of o")
+        raise ValueError(f"context is {context!r}; in a graph it must be None (the op uses o's device)")
     new_out, new_lse = torch.ops.attune.merge(o, lse, other_o, other_lse)
     return new_out if out is None else out.copy_(new_out), new_lse if lse_out is None else lse_out.copy_(new_lse)
 
@@ -309,7 +318,7 @@ def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
 def _of_caches(q, *, mask=None, is_causal=False, window=None, softcap=None, context=None, alibi_slopes=None,
                score_mod=None, mask_mod=None, sinks=None, k_scale=None, v_scale=None, dtype_kv=None,
                batch_invariant=False, **given):
-    """What the ops have of the arguments of attention_kvcache(); `given`: those that they take as they are."""
+    """Returns the ops' arguments for those of attention_kvcache(). given: arguments that the ops take unchanged."""
     score_mod, mask_mod, captures, scalars = _parts(_now("score_mod", score_mod), _now("mask_mod", mask_mod))
     text = _spec_of(score_mod, mask_mod, mask=cache_mask(mask, causal_flag(is_causal)), window=settled_here(window),
                     softcap=settled_here(softcap), context=context, dtype_kv=dtype_kv, batch_invariant=flag(
@@ -320,7 +329,7 @@ def _of_caches(q, *, mask=None, is_causal=False, window=None, softcap=None, cont
 
 
 def attend_cache(q, k_cache, v_cache, kv_lengths=None, *, q_begins=None, return_lse=False, out=None, **choices):
-    """attention_kvcache(), of the same arguments."""
+    """Implements attention_kvcache() through the op."""
     return_lse = flag("return_lse", return_lse)
     _check_dense(q=q, k_cache=k_cache, v_cache=v_cache)
     given = _of_caches(q, kv_lengths=kv_lengths, q_begins=q_begins, **choices)
@@ -333,14 +342,14 @@ def attend_cache(q, k_cache, v_cache, kv_lengths=None, *, q_begins=None, return_
 
 
 def attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out=None, **choices):
-    """That of _latent.py."""
+    """Implements the function of _latent.py through the op."""
     o, lse = torch.ops.attune.attention_latent(q_nope, q_pe, ckv_cache, kpe_cache, **_of_caches(q_nope, **choices))
     return o if out is None else out.copy_(o), lse
 
 
 def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None, return_lse=False, out=None,
             context=None):
-    """attune.cascade(), of the same arguments: sums are fp32 here too, and rounded once."""
+    """Implements attune.cascade() through the ops. Sums are fp32 here too, rounded once."""
     levels, state, return_lse = check_levels(q, levels), None, flag("return_lse", return_lse)
     for given, keywords in calls_of(q, levels, is_causal, scale, softcap, sinks, out if len(levels) == 1 else None,
                                     context):
@@ -358,7 +367,7 @@ def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None,
 def append(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None,
            row_slots=None, positions=None, cos=None, sin=None, interleaved=False, q=None, q_out=None, k_scale=None,
            v_scale=None, make_scales=False, dtype_kv=None, context=None):
-    """append_kv(), of the same arguments."""
+    """Implements append_kv() through the op."""
     make_scales = flag("make_scales", make_scales)
     _check_dense(k=k, v=v, k_cache=k_cache, v_cache=v_cache)
     kind_of_factors(dict(k_scale=k_scale, v_scale=v_scale), make_scales)

@@ -135,7 +135,7 @@ def _problem(q, k_cache, v_cache, lists, seqlen_q, seqlen_kv, keywords):
     left, right = window_sides(keywords["window"])
     mask = mask_name(cache_mask(keywords["mask"], keywords["is_causal"]), False, 0, 0)
     if keywords["mask"] == "none" and mask != "none":
-        raise ValueError("mask is 'none' and is_causal is True; must be one of the two")
+        raise ValueError("mask is 'none' and is_causal is True; give one of the two")
     text = (
         f"op=attention_kvcache,{dtypes},head_dim_qk={q.shape[3]},head_dim_v={v_cache.shape[3]},"
         f"heads={heads}/{heads_kv},batch={batch},seqlen_q={rows},seqlen_kv={longest},mask={mask}")

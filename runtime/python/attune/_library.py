@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds libattune.so and declares attune.h to ctypes. Structs and statuses follow that header. Used by _context.py. Loads the C module
-_attune too (runtime/python/module/), the quick way of calls, where there is one."""
+"""Finds libattune.so, and declares attune.h to ctypes. Structs and statuses follow that header. Also loads the C module
+_attune (runtime/python/module/), the fast path of calls, if there is one. Used by _context.py."""
 import ctypes
 import importlib.machinery
 import importlib.util
@@ -15,7 +15,7 @@ RUNG_NAMES = ("pinned", "exact", "bucket", "nearest", "default_config", "referen
 
 
 class Error(RuntimeError):
-    """A call that failed; `status` is one of STATUS_NAMES."""
+    """A failed call. `status` is one of STATUS_NAMES."""
 
     def __init__(self, status, message):
         super().__init__(message)
@@ -205,7 +205,8 @@ _ABI_VERSION = 1
 
 
 def _candidates():
-    """$ATTUNE_LIBRARY; an installed tree (<prefix>/share/attune/python beside <prefix>/lib*); the loader's own search."""
+    """Yields paths to try: $ATTUNE_LIBRARY alone if it is set; a wheel; an installed tree (<prefix>/share/attune/python
+    next to <prefix>/lib*); the loader's own search."""
     if os.environ.get("ATTUNE_LIBRARY"):
         yield os.environ["ATTUNE_LIBRARY"]
         return
@@ -214,7 +215,7 @@ def _candidates():
     if here.parts[-4:] == ("share", "attune", "python", "attune"):
         yield from sorted(str(path) for path in here.parents[3].glob("lib*/**/libattune.so"))
     yield "libattune.so.0"
-    import ctypes.util  # late: it imports much
+    import ctypes.util  # imported late: it imports much
     yield ctypes.util.find_library("attune") or "libattune.so"
 
 
@@ -246,7 +247,8 @@ def version():
 
 
 def _module_paths():
-    """Beside this file, as in a wheel, or beside libattune.so, as in build trees and installations."""
+    """Yields paths of the C module: next to this file, as in a wheel, or next to libattune.so, as in build trees and
+    installations."""
     name = "_attune.abi3.so"
     yield pathlib.Path(__file__).resolve().parent / name
     if os.sep in library._name:
@@ -254,7 +256,8 @@ def _module_paths():
 
 
 def _load_module():
-    """The C module over the same libattune.so, or None: everything works by ctypes then, more slowly."""
+    """Returns the C module for the same libattune.so, or None. Without it everything works through ctypes, more slowly.
+    """
     stable = ".abi3.so" in importlib.machinery.EXTENSION_SUFFIXES and "t" not in getattr(sys, "abiflags", "")
     if not stable or os.environ.get("ATTUNE_PYTHON_MODULE") == "0":  # PyPy and free-threaded builds have no stable ABI
         return None
@@ -267,7 +270,7 @@ def _load_module():
                     importlib.util.spec_from_file_location(name, path, loader=loader))
                 loader.exec_module(found)
                 found.connect(library._handle, check)
-            except ImportError:  # of another interpreter, or of no GIL
+            except ImportError:  # built for another interpreter, or one without a GIL
                 return None
             return found if found.REVISION == MODULE_REVISION else None
     return None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""score_gradient(): gradients of a bias, of a table of distances, of ALiBi's slopes, of sinks and of what a score_mod reads. As _backward.py, whose call it makes with another
-problem and output. _autograd.py calls it for PyTorch's autograd."""
+"""score_gradient(): gradients of a bias, a relative bias, ALiBi's slopes, sinks, and tensors that a score_mod reads.
+Uses the call of _backward.py, with another problem and output. _autograd.py calls it for PyTorch's autograd."""
 from functools import partial
 
 from ._attention import choices_of
@@ -15,22 +15,22 @@ from ._flags import flag_or_none, is_deterministic
 from ._torch import in_graphs, needs_op, refuse_gradients, stream_address, untraced
 from . import _tensors as tensors
 
-# Of each: the problem's word, the letters of `repeats` for its axes.
+# By keyword: (the problem's word, the letters of `repeats` for its axes).
 LEARNED = {
     "bias": ("bias", "bhqk"), "relative_bias": ("relative_bias", "h"), "alibi_slopes": ("alibi", "bh"),
     "sinks": ("sinks", "")}
-_OF_LOAD, _OF_DIAGONALS = 5, 6  # of attune_score_gradient
-_REPEATS = {"b": 1, "h": 2, "q": 4}  # of attune_repeats
-_FLOATS = 4  # in 16 bytes: lines of a gradient begin at multiples of these
+_OF_LOAD, _OF_DIAGONALS = 5, 6  # values of attune_score_gradient
+_REPEATS = {"b": 1, "h": 2, "q": 4}  # values of attune_repeats
+_FLOATS = 4  # floats in 16 bytes: lines of a gradient begin at multiples of these
 
 
 def _whole(shape, rank):
-    """With axes of 1 for those that are missing in front."""
+    """Returns the shape with axes of 1 for missing leading axes."""
     return (1,) * (rank - len(shape)) + tuple(shape)
 
 
 def _axes(name, tensor, q, k):
-    """Extents of the tensor's axes, and those of a call."""
+    """Returns the extents of the tensor's axes, and those of the call."""
     batch, rows, heads, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[1]
     wanted = {
         "bias": (batch, heads, rows, keys), "relative_bias": (heads, max(rows + keys - 1, 0)),
@@ -41,7 +41,8 @@ def _axes(name, tensor, q, k):
 
 
 def _memory(name, extents, wanted, q):
-    """New memory for the gradient as the library writes it, [batch, rows, heads, columns], and the same with the tensor's axes."""
+    """Returns new memory for the gradient in the library's form, [batch, rows, heads, columns], and a view of it with
+    the tensor's axes."""
     columns = extents[-1] if name == "bias" else wanted[-1] if name != "alibi_slopes" else extents[-1]
     padded = -(-columns // _FLOATS) * _FLOATS
     made = tensors.empty(q, (*(extents[:-1]), padded), tensors.native_dtype(q, "fp32"))
@@ -56,7 +57,7 @@ def _memory(name, extents, wanted, q):
 
 
 def _summed(line, extents, shape):
-    """The sum over axes that the tensor repeats and the library's gradient does not."""
+    """Returns the sum over axes that the tensor broadcasts and the library's gradient does not."""
     axes = tuple(axis for axis, (found, extent) in enumerate(zip(line.shape, extents)) if found != extent)
     for axis in axes:
         line = line.sum(axis, keepdim=True) if hasattr(line, "dim") else line.sum(axis, keepdims=True)
@@ -76,7 +77,7 @@ def _padded(name, given, dlse, choices):
 def score_gradient_checked(name, dout, q, k, v, o, lse, *, dlse=None, mask=None, window=None, scale=None,
                            is_causal=False, accuracy="accurate", context=None, block_map=None, pad_head_dim=None,
                            deterministic=None, **features):
-    """score_gradient() of tensors with memory, without history."""
+    """Implements score_gradient() for tensors with memory and without autograd history."""
     capture = None if features.get(name) is not None else find_capture(name, features.get("score_mod"))
     if name not in LEARNED and capture is None:
         raise ValueError(f"of is {name!r}; must be {', '.join((*LEARNED, *names_of(features.get('score_mod'))))}")
@@ -85,11 +86,9 @@ def score_gradient_checked(name, dout, q, k, v, o, lse, *, dlse=None, mask=None,
     for keyword in features:
         if keyword not in FEATURES:
             raise TypeError(
-                f"score_gradient() has no keyword {keyword}; must be {', '.join(FEATURES)} and those that its text "
-                f"names"
-            )
+                f"score_gradient() has no keyword {keyword}; must be {', '.join(FEATURES)} or another of its arguments")
     if capture is None and features.get(name) is None:
-        raise ValueError(f"of is {name!r}, and {name} is not given; must be what attention() was given")
+        raise ValueError(f"of is {name!r}, and {name} is not given; must name a tensor that attention() was given")
     given = dict(dout=dout, q=q, k=k, v=v, o=o, lse=lse)
     keywords = dict(mask=mask, window=window, scale=scale, is_causal=is_causal)
     for each, x in given.items():
@@ -109,7 +108,7 @@ def score_gradient_checked(name, dout, q, k, v, o, lse, *, dlse=None, mask=None,
 
 
 def _run(context, given, keywords, scores, deterministic, asked, output, fields=()):
-    """Writes the gradient that the problem's fields name, `asked` as a text and `fields` as make_call() has them."""
+    """Writes the gradient that the problem's fields name. asked: fields as a text. fields: as in make_call()."""
     given = {**given, "dscores": output}
     asked += ",deterministic=1" if deterministic else ""
     key = ("score gradient", asked, fields, *(None if x is None else tensors.signature(each, x)
@@ -126,7 +125,7 @@ def _run(context, given, keywords, scores, deterministic, asked, output, fields=
 
 def _of_tensor(name, tensor, q, k, run):
     extents, wanted = _axes(name, tensor, q, k)
-    if name != "sinks" and 0 in (*q.shape[:3], k.shape[1]):  # no score
+    if name != "sinks" and 0 in (*q.shape[:3], k.shape[1]):  # there are no scores
         nothing = tensors.empty(q, tuple(tensor.shape), tensor.dtype)
         tensors.fill(nothing, 0)
         return nothing
@@ -140,7 +139,7 @@ def _of_tensor(name, tensor, q, k, run):
 
 
 def _of_capture(bound, name, q, k, run):
-    """The sum over the program's loads of the tensor."""
+    """Returns the gradient of a program's tensor: the sum over the program's loads of it."""
     gradient = CaptureGradient(bound, name, q, k)
     extents = gradient.extents
     for load in gradient.loads if 0 not in (*q.shape[:3], k.shape[1]) else ():
@@ -166,17 +165,19 @@ def _in_dtype(found, tensor):
 @in_graphs("differentiate_scores")
 @untraced
 def score_gradient(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
-    """The gradient of a tensor that stands beside q, k and v in attention(): what it changes of a number of which dout tells what o changes, and dlse
-    what lse changes.
+    """Returns the gradient of a score tensor of attention(), given the gradients of its o and lse.
 
-    of: "bias", "relative_bias", "alibi_slopes", "sinks", or a tensor that score_mod reads: its name there. The tensor itself is among the keywords, which are those that attention() was given, as of
-    attention_backward(); so are dout, q, k, v, o, lse and dlse. Returns a tensor of its shape and dtype: summed in fp32 over the axes that it
-    repeats (those of 1, and those that are missing in front), rounded once. deterministic: as of attention_backward(). Of a score_mod's tensor each element
-    gets the sum over all places that load it, also by indices from other tensors; where these depend on both rows and keys, and not by their
-    distance alone, memory for each row and key is taken, of those heads and batch entries that they depend on.
+    of: "bias", "relative_bias", "alibi_slopes", "sinks", or the name of a tensor in score_mod. The tensor itself is
+    among the keywords, which are those that attention() was given. All other arguments are as in attention_backward().
 
-    PyTorch's autograd does this by itself for attention() of such tensors that require gradients. Raises ValueError or TypeError where
-    arguments do not fit, attune.Error where the library refuses."""
+    Returns a tensor of its shape and dtype. It is summed in fp32 over the axes that the tensor broadcasts (axes of 1
+    and missing leading axes), and rounded once. deterministic: as in attention_backward().
+    Each element of a score_mod's tensor gets the sum over all places that load it, also through indices from other
+    tensors. If the indices depend on both row and key, and not only on their distance, this takes memory per row and
+    key, for the heads and batch entries that they depend on.
+
+    PyTorch's autograd does this for attention() of such tensors that require gradients. Raises ValueError or TypeError
+    if arguments do not fit, and attune.Error if the library refuses the call."""
     given = dict(dlse=dlse, **choices)
     graph = needs_op(dout, q, k, v, o, lse, autocast=False, named=("dout", "q", "k", "v", "o", "lse"))
     if graph is not None:

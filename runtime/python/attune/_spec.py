@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The spec of attune's PyTorch ops: all that a call says beside its tensors, as one text. Features are words of it, so the ops' schemas stay
-as they are. Its first line has problem fields as attune.h spells them, and a few of attention()'s keywords; programs of the score
-language follow, each behind a line that names it. It holds no lengths: a compiled graph serves all. Used by torch.py and _graph.py."""
+"""The spec of attune's PyTorch ops: all arguments of a call that are not tensors, as one text. New features are words
+of it, so the ops' schemas stay the same. Used by torch.py and _graph.py.
+
+Its first line has problem fields as in attune.h, and a few of attention()'s keywords. Programs of the score language
+follow, each after a line with its name. It holds no lengths: one compiled graph serves all."""
 import functools
 from collections import namedtuple
 
@@ -11,16 +13,16 @@ from ._flags import flag, flag_or_none
 from ._problem import causal_flag, mask_name, real, scale_blocks, v_layout_of, whole, window_sides, word
 from ._programs import Bound, KINDS, Mod, bind, program_of
 
-_MARK = "\n=== "  # in front of a program's name
+_MARK = "\n=== "  # before a program's name
 _WORDS = ("mask", "accuracy", "v_layout", "out_dtype")
 _KEYS = (*_WORDS, "window", "scale_block", "softcap", "chunk", "pad_head_dim", "context", "block_map", "dropout_p",
          "deterministic")
 _KEYS_OF = {
     "attention": _KEYS, "attention_kvcache": ("mask", "window", "softcap", "context", "dtype_kv", "batch_invariant"),
-    "append_kv": ("context", "dtype_kv", "interleaved")}  # attention: and all that takes what it takes
+    "append_kv": ("context", "dtype_kv", "interleaved")}  # attention: and all ops with attention()'s arguments
 _MAP_USES = {"skips": False, "hides": True}
 
-# `keywords`: of attention(). `programs`: by kind. `hides`: of a block map, or None.
+# keywords: of attention(). programs: by kind. hides: a block map's, or None.
 Spec = namedtuple("Spec", "keywords programs hides")
 
 
@@ -29,7 +31,7 @@ def _pair(value):
 
 
 def _fields(given):
-    """Pairs of key and text, of those that say something."""
+    """Yields pairs (key, text) of arguments that differ from their defaults."""
     for name in _WORDS:
         if given[name] is not None:
             yield name, word(name, tensors.dtype_text(given[name]) if name == "out_dtype" else given[name])
@@ -47,8 +49,7 @@ def _fields(given):
             yield name, str(int(given[name]))
     if given["context"] is not None:
         if not isinstance(given["context"], str) or not given["context"].replace(":", "").isalnum():
-            raise ValueError(
-                f"context is {given['context']!r}; accepted in a spec are targets such as 'cpu:4', and None")
+            raise ValueError(f"context is {given['context']!r}; in a spec it must be None or a target such as 'cpu:4'")
         yield "context", given["context"]
     if given["dropout_p"]:
         yield "dropout_p", repr(rate_of(given["dropout_p"]))
@@ -64,14 +65,17 @@ def _fields(given):
 def spec(mask=None, window=None, *, is_causal=False, accuracy=None, v_layout=None, out_dtype=None, scale_block=0,
          softcap=None, chunk=None, pad_head_dim=None, context=None, hides=None, score_mod=None, mask_mod=None,
          dropout_p=0.0, deterministic=None, dtype_kv=None, batch_invariant=False, interleaved=False):
-    """The spec of torch.ops.attune.attention for these keywords of attention(), which are checked. context: a target, "cpu:4".
-    dtype_kv, batch_invariant and interleaved are words of the ops attention_kvcache and append_kv alone, which take mask, window, softcap, context and
-    programs beside them as their functions do.
+    """Returns the spec of torch.ops.attune.attention for these keywords of attention(), which are checked. Raises
+    ValueError or TypeError.
 
-    hides: of a call with block_map, whether the map hides what it does not show (BlockMap.hides). score_mod, mask_mod: text of the score
-    language, or what attune.score_mod() made; their tensors go into `captures` and numbers into `scalars`, in the order in which the
-    text declares them, those of score_mod first: captures_of() gives both. dropout_p: the op wants a seed then, which it never draws.
-    deterministic: of gradients, as of attention_backward(); what is left out is decided when they are computed."""
+    context: a target such as "cpu:4". dtype_kv, batch_invariant and interleaved are words of the ops attention_kvcache
+    and append_kv. These ops also take mask, window, softcap, context and programs, as their functions do.
+    hides: for a call with block_map, True if the map hides what it does not show (BlockMap.hides).
+    score_mod, mask_mod: text of the score language, or a result of attune.score_mod() or attune.mask_mod(). Their
+    tensors go into `captures` and their numbers into `scalars`, in the order of the text's declarations, score_mod's
+    first; captures_of() returns both.
+    dropout_p: the op then needs a seed, which it never draws. deterministic: for gradients, as in attention_backward();
+    if left out, it is decided when they are computed."""
     mask = mask_name(mask, is_causal, 0, 0) if mask != "causal" and not causal_flag(is_causal) else "causal"
     given = dict(mask=None if mask == "none" else mask, window=window,
                  accuracy=None if accuracy == "accurate" else accuracy,
@@ -91,7 +95,8 @@ def _text_of(kind, program):
 
 
 def captures_of(score_mod=None, mask_mod=None):
-    """(captures, scalars) of what attune.score_mod() and attune.mask_mod() made, as torch.ops.attune.attention takes them."""
+    """Returns (captures, scalars) of results of attune.score_mod() and attune.mask_mod(), in the form of
+    torch.ops.attune.attention."""
     captures, scalars = [], []
     for kind, program in (("score_mod", score_mod), ("mask_mod", mask_mod)):
         if program is not None:
@@ -114,7 +119,7 @@ _READ = {
 
 @functools.lru_cache(maxsize=1024)
 def parse_spec(text, op="attention"):
-    """The Spec of a text, for an op."""
+    """Returns the Spec of a text, for an op. Raises ValueError if the text is not one of spec()."""
     first, *sections = text.split(_MARK)
     keywords, hides, programs, keys = {}, None, {}, _KEYS_OF[op]
     for field in filter(None, first.split(",")):
@@ -122,29 +127,28 @@ def parse_spec(text, op="attention"):
         if key not in keys or not equals or key in keywords:
             raise ValueError(
                 f"spec has {field!r}; must be {', '.join(f'{key}=' for key in keys)} of {op}, each once, as "
-                f"attune.torch.spec() writes them"
-            )
+                f"attune.torch.spec() writes them")
         if key == "block_map":
             if value not in _MAP_USES:
-                raise ValueError(f"spec has {field!r}; must be block_map=hides and block_map=skips")
+                raise ValueError(f"spec has {field!r}; must be block_map=hides or block_map=skips")
             hides = _MAP_USES[value]
             continue
         try:
             keywords[key] = _READ.get(key, str)(value)
         except ValueError:
-            raise ValueError(f"spec has {field!r}; must be values as attune.torch.spec() writes them") from None
+            raise ValueError(f"spec has {field!r}; values must be as attune.torch.spec() writes them") from None
     for section in sections:
         kind, newline, program = section.partition("\n")
         if op == "append_kv":
-            raise ValueError(f"spec has a program of {kind!r}; accepted of append_kv is none")
+            raise ValueError(f"spec has a program of {kind!r}; append_kv takes none")
         if kind not in KINDS or not newline or kind in programs:
-            raise ValueError(f"spec has a program of {kind!r}; must be {' and '.join(KINDS)}, each once")
+            raise ValueError(f"spec has a program of {kind!r}; must be {' or '.join(KINDS)}, each once")
         programs[kind] = program_of(kind, program)
     return Spec(keywords, {kind: programs[kind] for kind in KINDS if kind in programs}, hides)
 
 
 class SpecMod(Mod):
-    """A program of a spec with the tensors and numbers of one call."""
+    """A program of a spec, with the tensors and numbers of one call."""
 
     def __init__(self, kind, program, captures, scalars):
         self.kind, self._program = kind, program
@@ -156,7 +160,7 @@ class SpecMod(Mod):
 
 
 def mods_of(parsed, captures, scalars):
-    """Keywords score_mod and mask_mod of attention()."""
+    """Returns attention()'s keywords score_mod and mask_mod."""
     captures, scalars = captures or [], scalars or []
     wanted = [
         sum(len(part(program)) for program in parsed.programs.values())
@@ -164,8 +168,7 @@ def mods_of(parsed, captures, scalars):
     if [len(captures), len(scalars)] != wanted:
         raise ValueError(
             f"captures has {len(captures)} tensors and scalars {len(scalars)} numbers; the spec's programs declare "
-            f"{wanted[0]} and "
-            f"{wanted[1]}")
+            f"{wanted[0]} and {wanted[1]}")
     mods = {}
     for kind, program in parsed.programs.items():
         counts = len(program.captures), len(program.scalars)

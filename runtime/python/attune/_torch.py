@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of PyTorch is more than a tensor: gradients, torch.compile, dispatch modes, autocast, CUDA streams and graph capture. Imports PyTorch
-never; until a program does so itself, nothing here has an effect."""
+"""PyTorch's features besides tensors: gradients, torch.compile, dispatch modes, autocast, CUDA streams and graph
+capture. Never imports PyTorch. Without a program that imports it, nothing here has an effect."""
 import contextlib
 import functools
 import sys
@@ -9,9 +9,10 @@ from ._tensors import check_dense
 
 
 def untraced(function):
-    """Keeps torch.compile out of `function`, where it would trace into ctypes and caches. PyTorch's own torch.compiler.disable
-    does that, applied at the first call after torch.compile was loaded: earlier it would load it for all who never compile.
-    What has an op beside it is traced as that: see in_graphs()."""
+    """Keeps torch.compile out of `function`, where it would trace into ctypes and caches. Returns the wrapped function.
+
+    It applies PyTorch's own torch.compiler.disable, at the first call after torch.compile was loaded. Earlier, it would
+    load torch.compile for programs that never use it. Functions with an op are traced as that op: see in_graphs()."""
     chosen = [function]
 
     @functools.wraps(function)
@@ -20,12 +21,12 @@ def untraced(function):
             chosen[0] = sys.modules["torch._dynamo"].disable(function)
         return chosen[0](*args, **kwargs)
 
-    entry._torchdynamo_disable = True  # callers that are traced stop here; torch/_dynamo/decorators.py sets the same mark
+    entry._torchdynamo_disable = True  # tracing of callers stops here; torch/_dynamo/decorators.py sets the same mark
     return entry
 
 
 def in_graphs(name):
-    """A decorator: torch.compile traces _graph.<name>() in the place of the function, which makes a call of attune's op of it."""
+    """Returns a decorator: torch.compile traces _graph.<name>(), which calls attune's op, instead of the function."""
     def traced(*args, **kwargs):
         from . import _graph
         return getattr(_graph, name)(*args, **kwargs)
@@ -38,9 +39,12 @@ def in_graphs(name):
 
 
 def needs_op(*operands, autocast=True, named=("q", "k", "v")):
-    """The module with the calls of attune's ops (_graph.py) where a call must go through PyTorch's dispatcher: for FakeTensors, DTensors
-    and their like, below dispatch modes such as those of make_fx and FlopCounterMode, under torch.jit.trace, and where `autocast` has something
-    to cast. Else None: there is nothing to be seen there, and the way costs several us. Refuses nested and sparse tensors by name."""
+    """Returns the module that calls attune's ops (_graph.py) if a call must go through PyTorch's dispatcher, otherwise
+    None.
+
+    It must for FakeTensors, DTensors and similar tensors, below dispatch modes such as make_fx's and FlopCounterMode,
+    under torch.jit.trace, and if `autocast` must cast. Otherwise the dispatcher would cost several us and change
+    nothing. Raises for nested and sparse tensors, by name."""
     torch = sys.modules.get("torch")
     native = getattr(torch, "_C", None)
     if native is None or not isinstance(operands[0], torch.Tensor):
@@ -58,7 +62,8 @@ def needs_op(*operands, autocast=True, named=("q", "k", "v")):
 
 
 def refuse_recording(name):
-    """Of what has no op: what records operations would keep the memory that it writes, and lose that it does."""
+    """Raises if PyTorch records operations, for a call without an op: the recorder would miss that the call writes its
+    memory."""
     native = getattr(sys.modules.get("torch"), "_C", None)
     if native is None:
         return
@@ -67,13 +72,13 @@ def refuse_recording(name):
         recorder = "make_fx"
     if recorder is not None:
         raise ValueError(
-            f"{name} is called while {recorder} records, and has no op that could stand in its graph; must be the call "
-            f"outside, or "
-            "attention(), attention_kvcache(), append_kv(), quantise() and merge(), which have one")
+            f"{name} is called while {recorder} records, and has no op for its graph; call it outside, or use "
+            "attention(), attention_kvcache(), append_kv(), quantise() or merge(), which have one")
 
 
 def autocast_dtype(*operands):
-    """What autocast makes of these tensors; None where it is off, and where they are so or are no floats of 16 and 32 bits: of float64 it makes nothing."""
+    """Returns the dtype that autocast casts these tensors to. None if it is off, if they have it, or if they are not
+    16-bit or 32-bit floats: autocast does not cast float64."""
     torch = sys.modules["torch"]
     kind = operands[0].device.type
     if kind not in ("cuda", "cpu") or not torch.is_autocast_enabled(kind):
@@ -84,7 +89,7 @@ def autocast_dtype(*operands):
 
 
 def records_gradients(*operands):
-    """Whether autograd is to record a call of these tensors."""
+    """True if autograd records a call of these tensors."""
     torch = sys.modules.get("torch")
     if not hasattr(torch, "_C") or not torch.is_grad_enabled():
         return False
@@ -92,13 +97,14 @@ def records_gradients(*operands):
 
 
 def forward_derivatives(torch):
-    """PyTorch's module of dual tensors, whose _current_level is that of the scopes for them, below 0 outside; None where it has none."""
+    """Returns PyTorch's module of dual tensors; None if there is none. Its _current_level is the depth of their scopes,
+    below 0 outside."""
     found = getattr(getattr(torch, "autograd", None), "forward_ad", None)
     return found if hasattr(found, "_current_level") else None
 
 
 def refuse_tangents(named):
-    """`named`: as of refuse_gradients()."""
+    """Raises if a tensor has a forward-mode tangent. named: as in refuse_gradients()."""
     torch = sys.modules.get("torch")
     forward = forward_derivatives(torch)
     if forward is None or forward._current_level < 0:
@@ -106,13 +112,13 @@ def refuse_tangents(named):
     for name, tensor in named:
         if isinstance(tensor, torch.Tensor) and forward.unpack_dual(tensor).tangent is not None:
             raise ValueError(
-                f"{name} has a tangent, of torch.autograd.forward_ad, and attune has no forward derivatives; must be "
-                f"plain tensors"
-            )
+                f"{name} has a tangent of torch.autograd.forward_ad, and attune has no forward derivatives; must be a "
+                f"plain tensor")
 
 
 def tell_written(*tensors):
-    """Tells autograd that a call has written these in place (None: nothing), so that a backward that kept one of them says so."""
+    """Tells autograd that a call has written these tensors in place (None: skipped). A backward that saved one of them
+    then raises."""
     torch = sys.modules.get("torch")
     graph = getattr(getattr(torch, "autograd", None), "graph", None)
     if not hasattr(graph, "increment_version"):
@@ -123,8 +129,9 @@ def tell_written(*tensors):
 
 
 def refuse_gradients(named, instead=""):
-    """`named`: pairs of name and tensor (or number, or None), of which attune gives no gradients: a result would lose its history in silence.
-    `instead`: what else is accepted."""
+    """Raises if a tensor requires gradients that attune does not compute: a result would silently lose its history.
+
+    named: pairs of a name and a tensor, number or None. instead: text on other possibilities."""
     torch, named = sys.modules.get("torch"), tuple(named)
     if torch is None:
         return
@@ -134,13 +141,12 @@ def refuse_gradients(named, instead=""):
     for name, tensor in named:
         if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
             raise ValueError(
-                f"{name} requires a gradient, and attune gives none of it here; must be {name}.detach(), or a call "
-                f"under "
-                f"torch.no_grad(){instead}")
+                f"{name} requires a gradient, and attune gives none of it here; give {name}.detach(), or make the call "
+                f"under torch.no_grad(){instead}")
 
 
 def ordinal_of(target):
-    """N of cuda:N, -1 for cpu."""
+    """Returns N of "cuda:N", or -1 for "cpu"."""
     return int(target[5:]) if target.startswith("cuda:") else -1
 
 
@@ -148,28 +154,28 @@ PER_THREAD_STREAM = 2  # cudaStreamPerThread: a handle of another stream in each
 
 
 def stream_address(stream, ordinal):
-    """The handle of `stream` (a torch.cuda.Stream, a handle, or None for the current one) of device `ordinal`; None on a CPU."""
+    """Returns the handle of `stream` (a torch.cuda.Stream, a handle, or None for the current one) on device `ordinal`;
+    None on a CPU."""
     if ordinal < 0:
         return None
     if stream is None:
         return sys.modules["torch"].cuda.current_stream(ordinal).cuda_stream
     if hasattr(stream, "cuda_stream"):
         if stream.device.index != ordinal:
-            raise ValueError(f"stream is of {stream.device}; must be those of cuda:{ordinal}")
+            raise ValueError(f"stream is of {stream.device}; must be of cuda:{ordinal}")
         stream = stream.cuda_stream
     if isinstance(stream, bool) or not isinstance(stream, int) or stream < 0:
         raise TypeError(
-            f"stream is {stream!r}; must be a torch.cuda.Stream, its handle (an int) and None for the current one")
+            f"stream is {stream!r}; must be a torch.cuda.Stream, its handle (an int) or None for the current one")
     if stream == PER_THREAD_STREAM:
         raise ValueError(
-            "stream is 2, cudaStreamPerThread; must be streams that threads can tell apart: runs of a stream share a "
-            "workspace"
-        )
+            "stream is 2, cudaStreamPerThread; must be a stream that threads can tell apart, because runs of a stream "
+            "share a workspace")
     return stream
 
 
 def on_stream(ordinal, stream):
-    """A scope in which `stream` (a handle) is PyTorch's current one, so that memory made there belongs to it."""
+    """Returns a scope in which `stream` (a handle) is PyTorch's current one, so that new memory belongs to it."""
     if ordinal < 0:
         return contextlib.nullcontext()
     cuda = sys.modules["torch"].cuda
@@ -179,7 +185,7 @@ def on_stream(ordinal, stream):
 
 
 def capturing(ordinal, stream):
-    """Whether a CUDA graph captures what `stream` (a handle) is given."""
+    """True if a CUDA graph captures the work of `stream` (a handle)."""
     torch = sys.modules.get("torch")
     if ordinal < 0 or torch is None:
         return False

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attention() of tensors that autograd records, in eager mode. The op and its autograd kernels (_graph.py, _autograd.py) say all that there is to
-say, and cost ten times as much as the two calls of the C module that plain calls come to: those are recorded here, as one function of PyTorch's
-autograd that calls attention() and attention_backward() by their quick ways. Used by _attention.py."""
+"""attention() of tensors that autograd records, in eager mode. Used by _attention.py.
+
+The op and its autograd kernels (_graph.py, _autograd.py) cover all cases, and cost ten times as much as two calls of
+the C module. Plain calls are recorded here instead, as one function of PyTorch's autograd that calls attention() and
+attention_backward() on their fast paths."""
 import torch
 
 from . import _attention, _backward, _graph
@@ -13,12 +15,12 @@ from ._scores import TENSORS
 from ._tensors import is_numpy
 from ._torch import autocast_dtype
 
-_FEATURES = frozenset(feature.keyword for feature in TENSORS)  # which are tensors, or arrays
+_FEATURES = frozenset(feature.keyword for feature in TENSORS)  # tensors or arrays
 _TENSORS = _FEATURES | {"seed", "offset"}
 _CHOICES = {
     "mask": None, "window": None, "scale": None, "is_causal": False, "accuracy": "accurate", "context": None,
     "softcap": None, "chunk": None, "dropout_p": 0.0, "seed": None, "offset": 0, "deterministic": None}
-# Where these say other than here, calls take the op.
+# Calls take the op if one of these differs from its value here.
 _OTHERS = {
     "q_scale": None, "k_scale": None, "v_scale": None, "scale_block": 0, "v_layout": "rows", "out_dtype": None,
     "dtype": None, "dtype_kv": None, "score_mod": None, "mask_mod": None, "block_map": None, "pad_head_dim": None,
@@ -27,8 +29,8 @@ _FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 
 
 class _Trained(torch.autograd.Function):
-    """attention() with what its backward needs. `choices`: keywords that are no tensors; `names`: of those that are. heads_first: q, k, v and o are [batch,
-    num_heads, seqlen, head_dim]."""
+    """attention() with what its backward needs. choices: keywords that are not tensors. names: those of keywords that
+    are. heads_first: q, k, v and o are [batch, num_heads, seqlen, head_dim]."""
 
     @staticmethod
     def forward(ctx, choices, names, return_lse, heads_first, q, k, v, *features):
@@ -53,12 +55,13 @@ class _Trained(torch.autograd.Function):
 
 
 def _gradients(operands, lse, dlse, needs, given, learned, heads_first):
-    """By name. Where a second derivative or another's eye is on the call, by the ops."""
+    """Returns the gradients by name. Uses the ops if a second derivative is possible, or if something watches the call.
+    """
     asked = "".join(name for name, needed in zip("qkv", needs) if needed)
     *operands, lse = _backward.readable_saved(*operands, lse)
     by_ops = torch.is_grad_enabled() or _is_watched(*operands)
     rows = tuple(x.transpose(1, 2) for x in operands) if heads_first and (by_ops or learned) else operands
-    if not by_ops:  # which look for themselves
+    if not by_ops:  # the ops decide it themselves
         given["deterministic"] = is_deterministic(given.get("deterministic"))
     found = {}
     if asked and by_ops:
@@ -77,13 +80,13 @@ def _gradients(operands, lse, dlse, needs, given, learned, heads_first):
 
 
 def _is_watched(*operands):
-    """Whether a mode of dispatch, a transform or a tensor of another kind is to see ops."""
+    """True if a dispatch mode, a transform or a tensor subclass must see ops."""
     plain = all(type(x) is torch.Tensor or type(x) is torch.nn.Parameter for x in operands)
     return not plain or torch._C._len_torch_dispatch_stack() > 0 or not in_plain_scope()
 
 
 def _is_plain(q, k, v, given):
-    """Whether the call is one that _Trained makes in the same way as the op."""
+    """True if _Trained can make the call, with the same result as the op."""
     if _is_watched(q, k, v) or is_between(q, k, v):
         return False
     if q.dtype not in _FLOATS:
@@ -97,7 +100,8 @@ def _is_plain(q, k, v, given):
         elif isinstance(value, torch.Tensor):
             if value.requires_grad and name not in LEARNED:
                 return False
-        elif name in _FEATURES or (name in _TENSORS and is_numpy(value)):  # arrays, pairs, and what is refused
+        # arrays, pairs, and values that the op refuses
+        elif name in _FEATURES or (name in _TENSORS and is_numpy(value)):
             return False
     return True
 
@@ -120,7 +124,7 @@ def _record(q, k, v, given, return_lse, heads_first):
 
 
 def train(given):
-    """attention() of the arguments `given`, which are all that it has."""
+    """Implements attention() for `given`, all of its arguments."""
     q, k, v = given["q"], given["k"], given["v"]
     beside = {name: value for name, value in given.items() if name not in ("q", "k", "v", "return_lse")}
     if not _is_plain(q, k, v, beside):
@@ -129,7 +133,7 @@ def train(given):
 
 
 def train_heads_first(q, k, v, mask=None, window=None, scale=None, **choices):
-    """attention() of operands that have their heads before their rows; o has them so too."""
+    """Implements attention() for operands [batch, num_heads, seqlen, head_dim], and o likewise."""
     given = {"mask": mask, "window": window, "scale": scale, **choices}
     casts = torch._C._is_any_autocast_enabled() and autocast_dtype(q, k, v) is not None
     if not casts and _is_plain(q, k, v, given):

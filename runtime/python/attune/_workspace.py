@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workspaces: memory that kernels need beside their operands. Runs that follow each other share one: those of a thread on the CPU,
-those of a stream on a GPU. Runs inside a CUDA graph's capture use another, for a graph repeats them at any time: one of the graph's own, which
-the runs that it captures from a stream share. Where nothing tells when a graph is gone, it is the one that their plan's prepare() made."""
+"""Workspaces: memory that kernels need besides their operands. Runs that follow each other share one: those of a thread
+on the CPU, those of a stream on a GPU.
+
+A graph may repeat its captured runs at any time, so they use another workspace: the graph's own, which runs captured
+from one stream share. If nothing tells when a graph is gone, it is the one that their plan's prepare() made."""
 import ctypes
 import mmap
 import sys
@@ -15,17 +17,18 @@ ALIGNMENT = 256
 
 
 class _Arena:
-    """What the C module's runs look at; arena.h says the same."""
+    """The fields that the C module's runs read, as in arena.h."""
 
     def __init__(self):
         self.address = self.size = self.zero_bytes = self.busy = 0
 
 
 class Workspace(_Arena if module is None else module.Arena):
-    """A buffer that grows to the largest plan, and what is known of it: its first `zero_bytes` are zero between runs. A plan wants
-    its first zeroed_bytes so, leaves them so, and writes what lies behind them as it likes; one that wants none so begins behind what is
-    zero, which stays so for others. From ready() to the launch stand in a
-    `with` of it, which keeps out other threads and the C module."""
+    """A buffer that grows to the largest plan. Its first `zero_bytes` bytes are zero between runs.
+
+    A plan needs its first zeroed_bytes bytes to be zero, leaves them zero, and writes anything behind them. A plan that
+    needs no zeros begins behind the zeros, which stay for others. ready() and the launch are inside a `with` of the
+    workspace, which keeps out other threads and the C module."""
 
     def __init__(self):
         super().__init__()
@@ -42,7 +45,7 @@ class Workspace(_Arena if module is None else module.Arena):
         self._lock.release()
 
     def ready(self, plan, stream):
-        """The address for a run of `plan` that goes to `stream` next."""
+        """Returns the address for the next run of `plan` on `stream`."""
         if self.size < self._offset(plan) + plan.workspace_bytes:
             self._grow(self._offset(plan) + plan.workspace_bytes + plan.workspace_bytes // 4, plan.ordinal, stream)
         if plan.zeroed_bytes == 0:
@@ -60,7 +63,8 @@ class Workspace(_Arena if module is None else module.Arena):
     def _grow(self, size, ordinal, stream):
         self.size = self.zero_bytes = 0
         if ordinal < 0:
-            # Private: a forked child must not write into its parent's. Pages take memory when they are first touched.
+            # Private, because a forked child must not write into its parent's. Pages take memory when they are first
+            # touched.
             self.buffer = ctypes.c_char.from_buffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
             self.address = ctypes.addressof(self.buffer)
         else:
@@ -73,13 +77,13 @@ class Workspace(_Arena if module is None else module.Arena):
 
 
 class _OfGraph(Workspace):
-    """For the runs that a graph captures from one stream. Its memory is no pool's, and stays while the graph does: what must be zero is zeroed
-    by the first of them alone, and stays so for those behind it."""
+    """The workspace of runs that a graph captures from one stream. Its memory belongs to no pool, and lives as long as
+    the graph. Only the first run zeroes the bytes that must be zero; the later ones keep them zero."""
 
     def __init__(self, graph):
         super().__init__()
         self.word = module.watch_graph(graph)
-        self._outgrown = []  # of runs captured before it grew
+        self._outgrown = []  # memory of runs that were captured before it grew
 
     def _grow(self, size, ordinal, stream):
         if self.buffer is not None:
@@ -90,8 +94,9 @@ class _OfGraph(Workspace):
 
 
 class _OfRun(Workspace):
-    """For one run inside a capture, where nothing tells when its graph is gone: memory of the graph's pool, as PyTorch's own ops take it there. Who
-    captures next on the stream has it when this is gone; what must be zero is zeroed by each replay."""
+    """The workspace of one run inside a capture, if nothing tells when its graph is gone. The memory is the graph's
+    pool's, as for PyTorch's own ops. Later captures on the stream reuse it. Each replay zeroes the bytes that must be
+    zero."""
 
     def _grow(self, size, ordinal, stream):
         self._take(_memory(size + ALIGNMENT, ordinal, stream))
@@ -100,13 +105,13 @@ class _OfRun(Workspace):
 
 def _memory(size, ordinal, stream):
     torch = sys.modules["torch"]
-    with on_stream(ordinal, stream):  # the one before is used again for this stream alone, after what runs on it
+    with on_stream(ordinal, stream):  # only this stream reuses the earlier memory, after the work on it
         return torch.empty(size, dtype=torch.uint8, device=f"cuda:{ordinal}")
 
 
 def _outside_of_pools(make):
-    """What make() gives in a thread of its own. PyTorch may take the memory of this one from a pool whose tensors it counts: torch.compile
-    with CUDA graphs does so while it warms up."""
+    """Returns make(), called in another thread. In this thread PyTorch may take memory from a pool whose tensors it
+    counts, as torch.compile with CUDA graphs does while it warms up."""
     made = []
 
     def run():
@@ -128,13 +133,13 @@ def _outside_of_pools(make):
 
 _of_thread = threading.local()
 _of_stream = {}  # by (ordinal, stream)
-_in_graphs = {}  # plans whose runs were captured, by id: a graph may repeat them as long as the process lives
-_of_graph = {}  # by (capture, stream), while the graph is there
+_in_graphs = {}  # plans with captured runs, by id: a graph may repeat them as long as the process lives
+_of_graph = {}  # by (capture, stream), as long as the graph exists
 _of_graph_lock = threading.Lock()
 
 
 def shared(plan, stream):
-    """The workspace of the runs that `plan` joins; None where it needs none."""
+    """Returns the workspace for runs of `plan` on `stream`; None if the plan needs none."""
     if plan.ordinal >= 0 and capturing(plan.ordinal, stream):
         return _of_capture(plan, stream)
     if plan.workspace_bytes == 0:
@@ -143,9 +148,8 @@ def shared(plan, stream):
         found = _of_stream.get((plan.ordinal, stream))
         if found is None and stream == PER_THREAD_STREAM:
             raise ValueError(
-                "the current stream is 2, cudaStreamPerThread; must be streams that threads can tell apart: runs of a "
-                "stream share a workspace"
-            )
+                "the current stream is 2, cudaStreamPerThread; must be a stream that threads can tell apart, because "
+                "runs of a stream share a workspace")
         return found or _shown(_of_stream.setdefault((plan.ordinal, stream), Workspace()), plan.ordinal, stream)
     try:
         return _of_thread.workspace
@@ -155,14 +159,14 @@ def shared(plan, stream):
 
 
 def _shown(workspace, ordinal, stream):
-    """To the C module, whose runs use it too."""
+    """Tells the C module of a workspace, because its runs use it too. Returns the workspace."""
     if module is not None:
         module.add_arena(ordinal, stream or 0, workspace)
     return workspace
 
 
 def of_graphs():
-    """Whether graphs have workspaces of their own."""
+    """True if graphs have workspaces of their own."""
     return module is not None and module.watches_graphs()
 
 
@@ -187,27 +191,27 @@ def _of_capture(plan, stream):
 
 
 def own(plan, stream, purpose):
-    """A new workspace for `plan` alone, ready for its runs; None where it needs none."""
+    """Returns a new workspace for `plan` alone, ready for its runs; None if it needs none."""
     if plan.workspace_bytes == 0:
         return None
     if capturing(plan.ordinal, stream):
         raise RuntimeError(
             f"{purpose} needs a workspace, and a CUDA graph is being captured, which cannot make one; call it before "
-            f"the capture"
-        )
+            f"the capture")
     workspace = Workspace()
     workspace.ready(plan, stream)
     return workspace
 
 
 def given(plan, workspace, stream):
-    """The address of a workspace that the caller gave: a tensor, which is checked and zeroed as the plan needs it, or an address
-    which init_workspace was called with, of whose size nothing can be known here."""
+    """Returns the address of the caller's workspace. A tensor is checked, and zeroed as the plan needs. For an address,
+    init_workspace() was called; its size cannot be checked."""
     if isinstance(workspace, int) and not isinstance(workspace, bool):
         return workspace
-    accepted = f"a uint8 tensor of {plan.workspace_bytes} or more elements in one dimension, {ALIGNMENT}-byte aligned, on {plan.target}"
+    accepted = (f"a uint8 tensor of at least {plan.workspace_bytes} elements in one dimension, "
+                f"{ALIGNMENT}-byte aligned, on {plan.target}")
     if not (tensors.is_torch(workspace) or tensors.is_numpy(workspace)):
-        raise TypeError(f"workspace is {tensors.kind_text(workspace)}; must be None, {accepted}, and an address")
+        raise TypeError(f"workspace is {tensors.kind_text(workspace)}; must be None, {accepted}, or an address")
     tensors.check_plain("workspace", workspace)
     tensors.check_rank("workspace", workspace, "[workspace_bytes]")
     dtype, size, target = tensors.dtype_text(workspace.dtype), workspace.shape[0], tensors.target_of(workspace)
@@ -216,8 +220,7 @@ def given(plan, workspace, stream):
     if (dtype, target, stride) != ("uint8", plan.target, 1) or size < plan.workspace_bytes or address % ALIGNMENT:
         raise ValueError(
             f"workspace is {dtype}, {size} elements with stride {stride} at address {address} on {target}; must be "
-            f"{accepted}"
-        )
+            f"{accepted}")
     if address:
         check(library.attune_workspace_init(plan.handle, address, size, stream))
     return address
