@@ -141,7 +141,7 @@ class BlockMapTest(unittest.TestCase):
              lambda: from_blocks(blocks, 64, 24, ROWS, KEYS)), (r"blocks has \(2, 3\) blocks.*must be \(4, 3\)",
                                                                 ValueError,
                                                                 lambda: from_blocks(blocks, 64, 128, ROWS, KEYS)),
-            ("blocks is fp32; must be bool and uint8", ValueError,
+            ("blocks is fp32; must be bool or uint8", ValueError,
              lambda: from_blocks(blocks.astype(np.float32), 128, 128, ROWS, KEYS)),
             ("block_mask is int32; must be uint8", ValueError, lambda: from_cudnn(blocks.astype(np.int32), ROWS, KEYS)),
             ("block_mask has 3 bytes of keys", ValueError, lambda: from_cudnn(blocks.astype(np.uint8), ROWS, KEYS)),

@@ -225,9 +225,9 @@ class CacheFactorsTest(unittest.TestCase):
         for scale, error in ((floats(np.ones(
             (PAGES + 1, 1,
              1))), r"k_scale has shape \(21, 1, 1\); must be \[num_pages, page_size, num_heads_kv\]"), (floats(
-                 np.ones(2)), r"k_scale has shape \(2,\); must be \[\], \[1, num_heads_kv\], of"), (floats(
+                 np.ones(2)), r"k_scale has shape \(2,\); must be \[\], \[1, num_heads_kv\] for"), (floats(
                      np.ones(
-                         (2, HEADS))), r"k_scale has shape \(2, .\); must be \[\], \[1, num_heads_kv\], of"), (floats(
+                         (2, HEADS))), r"k_scale has shape \(2, .\); must be \[\], \[1, num_heads_kv\] for"), (floats(
                              np.ones((PAGES, PAGE, HEADS + 1))), "a divisor for the heads"), (half(
                                  np.ones((PAGES, PAGE, 1))), "k_scale is fp16")):
             with self.assertRaisesRegex(ValueError, error):
@@ -248,7 +248,7 @@ class CacheFactorsTest(unittest.TestCase):
         with self.assertRaisesRegex(attune.Error, "k_scale.*stride is .* elements and overlaps"):
             attune.append_kv(new, new, k, v, ints(KEYS), k_scale=small, v_scale=good, **append)
         with self.assertRaisesRegex(ValueError,
-                                    "k_scale is given, and the cache is fp16; factors are for 8-bit caches"):
+                                    "k_scale is given, and the cache is fp16; only 8-bit caches have factors"):
             wide = half(self.draw(PAGES, PAGE, HEADS, d))
             attune.append_kv(new, new, wide, half(self.draw(PAGES, PAGE, HEADS, d)), ints(KEYS), page_table=ints(TABLE),
                              k_scale=good, v_scale=good, make_scales=True)

@@ -185,7 +185,7 @@ class Meanings(Compared):
             (ValueError, "scale is 0.0; must be above 0", {"scale": 0.0, "enable_gqa": True}),
             (ValueError, "attn_mask is given and is_causal is True", {"attn_mask": mask, "is_causal": True}),
             (TypeError, "attn_mask is of type ndarray; must be a PyTorch tensor", {"attn_mask": mask.cpu().numpy()}),
-            (ValueError, "attn_mask has shape .2, 1, 1, 9, 12.; must be shapes of at most 4 dimensions",
+            (ValueError, "attn_mask has shape .2, 1, 1, 9, 12.; must have at most 4 dimensions",
              {"attn_mask": mask.expand(2, 1, 1, 9, 12), "enable_gqa": True}),
             (ValueError, "attn_mask has shape .*; must broadcast to", {"attn_mask": mask[:4], "enable_gqa": True}),
             (ValueError, "mask_tensor is int64; must be bool", {"attn_mask": mask.long(), "enable_gqa": True})))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The BlockMap that attention() and Plan.run() take. block_map.py makes them."""
+"""The BlockMap that attention() and Plan.run() take. block_map.py makes such maps."""
 import ctypes
 
 from . import _tensors as tensors
@@ -15,12 +15,15 @@ SKIPS, HIDES = 1, 2  # attune_block_map_use
 class BlockMap:
     """A map of blocks over rows [0, seqlen_q) and keys [0, seqlen_kv) of a sequence.
 
-    granules: uint8 [batch or 1, num_heads_q or 1, ceil(seqlen_q / 64), ceil(seqlen_kv / 16)], on the device of q; axes of 1 are for all. 0: no
-    row of the granule sees any of its keys; 3: each row sees all; 1: some, or not known. It is read by every call, and may change between
-    calls. hides: True: the map is a mask, by itself or beside others: keys of granules of 0 are hidden. False: it says what the masks of
-    attention() show, which must be given with it; then it changes results by rounding at most, and a map of other masks gives wrong ones.
+    granules: uint8 [batch or 1, num_heads_q or 1, ceil(seqlen_q / 64), ceil(seqlen_kv / 16)], on q's device; axes of 1
+    are for all. 0: no row of the granule sees any of its keys. 3: each row sees all. 1: some, or not known. Each call
+    reads the granules, and they may change between calls.
+    hides: True: the map is a mask, alone or with others; keys of granules of 0 are hidden. False: the map describes
+    attention()'s masks, which must be given with it. It then changes results only by rounding; a map of other masks
+    gives wrong results.
 
-    Bytes of a map of masks tell of these as they stand: captured tensors that change want a new map."""
+    A map of masks holds for their current values: if captured tensors change, make a new map.
+    Raises ValueError or TypeError if granules do not fit the lengths."""
 
     def __init__(self, granules, seqlen_q, seqlen_kv, hides=True):
         refuse_gradients([("granules", granules)])
@@ -35,29 +38,25 @@ class BlockMap:
         wanted = tuple(-(-length // step) for length, step in zip(lengths, (GRANULE_ROWS, GRANULE_KEYS)))
         if min(lengths) < 1 or tuple(granules.shape[2:]) != wanted or 0 in granules.shape:
             raise ValueError(
-                f"granules has shape {tuple(granules.shape)}; for seqlen_q {lengths[0]} and seqlen_kv {lengths[1]} "
-                f"must be "
-                f"(batch or 1, num_heads_q or 1, {', '.join(map(str, wanted))})")
+                f"granules has shape {tuple(granules.shape)}; for seqlen_q {lengths[0]} and seqlen_kv {lengths[1]} it "
+                f"must be (batch or 1, num_heads_q or 1, {', '.join(map(str, wanted))})")
         strides = tensors.element_strides("granules", granules)
         if strides[3] != 1 and wanted[1] > 1 or min(strides) < 0:
             raise ValueError(
-                f"granules has strides {tuple(strides)}; must be strides of 0 and more, contiguous in keys (a copy has "
-                f"them)"
-            )
+                f"granules has strides {tuple(strides)}; must be at least 0, and 1 in keys (copy the tensor)")
         self.granules, self.hides, (self.seqlen_q, self.seqlen_kv) = granules, hides, lengths
         self.wants_masks = not hides
         self.struct = BlockMapStruct(ctypes.sizeof(BlockMapStruct), tensors.address("granules", granules),
                                      *granules.shape[:2], *lengths, *strides[:3])
 
     def __reduce__(self):
-        """For copies and pickles, also of what holds one: the struct's address is this one's own."""
+        """Returns how to make it again, for copies and pickles: the struct's address is valid only here."""
         return _again, (self.granules, self.seqlen_q, self.seqlen_kv, self.hides, self.wants_masks)
 
     def __repr__(self):
         return (
             f"<attune.BlockMap {tuple(self.granules.shape)} on {tensors.target_of(self.granules)} of {self.seqlen_q} "
-            f"rows and "
-            f"{self.seqlen_kv} keys{', a mask by itself' if self.hides else ''}>")
+            f"rows and {self.seqlen_kv} keys{', a mask by itself' if self.hides else ''}>")
 
 
 def _again(granules, seqlen_q, seqlen_kv, hides, wants_masks):
@@ -67,14 +66,15 @@ def _again(granules, seqlen_q, seqlen_kv, hides, wants_masks):
 
 
 def use_of(block_map, has_masks):
-    """attune_problem.block_map of a call with this map. `has_masks`: the call has masks that a map may tell of."""
+    """Returns attune_problem.block_map for a call with this map. has_masks: the call has masks that a map may describe.
+    """
     if not isinstance(block_map, BlockMap):
         raise TypeError(
-            f"block_map is of type {type(block_map).__name__}; must be what attune.block_map makes, and None")
+            f"block_map is of type {type(block_map).__name__}; must be a result of attune.block_map, or None")
     if has_masks:
         return HIDES if block_map.hides else SKIPS
     if block_map.wants_masks:
         raise ValueError(
-            "block_map tells what masks show, and none is given; must be the masks that it was made of, beside it "
-            "(mask_mod, mask_tensor, key_lengths, documents, prefix, chunk)")
+            "block_map describes masks, and none is given; give the masks that it was made from too (mask_mod, "
+            "mask_tensor, key_lengths, documents, prefix, chunk)")
     return HIDES

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Factors of caches of 8 bits: one for all, one for each head, or one for each page or key of a head too. Used by _kvcache.py and _append.py."""
+"""Factors of 8-bit caches: one for all, one per head, or one per head and page or key. Used by _kvcache.py and
+_append.py."""
 from . import _tensors as tensors
 from ._library import Scale
 from ._operands import check_factor_tensor, factors, share_memory, span_of
@@ -15,52 +16,52 @@ def _is_by_key(scale, packed):
 
 
 def are_by_key(scales, packed_kv=False):
-    """Whether one of k_scale and v_scale has a factor for each page or key."""
+    """True if k_scale or v_scale has a factor per page or key."""
     return any(_is_by_key(scale, packed_kv) for scale in scales.values())
 
 
 def refuse_beside_wide(scales, cache):
-    """Factors beside a cache that has no 8 bits."""
+    """Raises if factors are given for a cache that is not of 8 bits."""
     found = tensors.dtype_text(cache.dtype)
     for name, scale in scales.items():
         if scale is not None and found in ("fp32", "bf16", "fp16"):
-            raise ValueError(f"{name} is given, and the cache is {found}; factors are for 8-bit caches")
+            raise ValueError(f"{name} is given, and the cache is {found}; only 8-bit caches have factors")
 
 
 def _view_of_keys(name, tensor, cache, like, target, packed, written):
-    """The struct, and the Extent. `cache`: as kernels see it, [num_pages, page_size, num_heads_kv, head_dim] or [1, keys, ..]."""
+    """Returns the struct and the Extent. cache: in the kernels' form, [num_pages, page_size, num_heads_kv, head_dim] or
+    [1, keys, ..]."""
     check_factor_tensor(name, tensor, like, target)
     pages, keys, heads = cache.shape[:3]
     if packed and len(tensor.shape) != 2:
         raise ValueError(
-            f"{name} has shape {tuple(tensor.shape)}; must be [], [1, num_heads_kv] and {_KEYS}: keys stand in no pages"
-        )
+            f"{name} has shape {tuple(tensor.shape)}; must be [], [1, num_heads_kv] or {_KEYS}, since there are no "
+            f"pages")
     shape = (1, *tensor.shape) if packed else tuple(tensor.shape)
     strides = (0,) * (3 - len(tensor.shape)) + tuple(tensors.element_strides(name, tensor))
     if written and shape != (pages, keys, heads):
         raise ValueError(
             f"{name} has shape {shape}, and the call writes it; must be {(pages, keys, heads)}, [num_pages, page_size, "
-            f"num_heads_kv]"
-        )
+            f"num_heads_kv]")
     if shape[0] not in (1, pages) or shape[1] not in (1, keys) or shape[2] == 0 or heads % shape[2]:
-        accepted = f"{_KEYS}, ({keys}, {heads})" if packed else f"{_PAGES}, {(pages, keys, heads)}, or slots and their keys"
+        accepted = f"{_KEYS}, ({keys}, {heads})" if packed else \
+            f"{_PAGES}, {(pages, keys, heads)}, or slots and their keys"
         raise ValueError(
-            f"{name} has shape {tuple(tensor.shape)}; must be {accepted}, where 1 stands for any extent and a divisor "
-            f"for the heads"
-        )
+            f"{name} has shape {tuple(tensor.shape)}; must be {accepted}, where axes of 1 broadcast and the last may "
+            f"be a divisor of the heads")
     page, key, head = (stride if steps > 1 else 0 for stride, steps in zip(strides, shape))
     return Scale(tensors.address(name, tensor), page, head, key, heads // shape[2]), span_of(
         name, tensor, shape, strides)
 
 
 def _by_key(name, scale, cache, like, target, packed, written):
-    """Likewise with a tensor, of factors that need not be by key themselves."""
+    """Returns the same with the tensor, for factors by key or others."""
     if packed and len(getattr(scale, "shape", ())) == 2 and scale.shape[0] == 0:
-        scale = 1.0  # no keys: nobody reads it
+        scale = 1.0  # there are no keys: nobody reads it
     if _is_by_key(scale, packed):
         return (scale, *_view_of_keys(name, scale, cache, like, target, packed, written))
     tensor, view, extent = factors(name, scale, like, 1, cache.shape[2], 1, target)
-    if tensor is None:  # 1, which kernels of keys read too
+    if tensor is None:  # it is 1; kernels with factors by key read a tensor
         tensor = tensors.empty(like, (1, 1), tensors.native_dtype(like, "fp32"))
         tensors.fill(tensor, 1)
         _, view, extent = factors(name, tensor, like, 1, cache.shape[2], 1, target)
@@ -68,18 +69,19 @@ def _by_key(name, scale, cache, like, target, packed, written):
 
 
 def _refuse_other_shapes(name, scale, heads):
-    """Of what has no factors by key."""
+    """Raises unless the shape is one for factors that are not by key."""
     shape = getattr(scale, "shape", ())
     if len(shape) not in (0, 2) or (len(shape) == 2 and (shape[0] != 1 or shape[1] == 0 or heads % shape[1])):
         raise ValueError(
-            f"{name} has shape {tuple(shape)}; must be [], [1, num_heads_kv], of {heads} heads or a divisor of them, "
-            f"and {_PAGES}, of slots "
-            "and their keys likewise, where 1 stands for any extent")
+            f"{name} has shape {tuple(shape)}; must be [], [1, num_heads_kv] for {heads} heads or a divisor of them, "
+            f"or {_PAGES} (or of slots and their keys), where axes of 1 broadcast")
 
 
 def bind_factors(call, operands, like, scales, given, written, packed_kv=False, others=None):
-    """Gives the call k_scale and v_scale. `written`: operands by name, with their addresses, that may not share memory with factors but for those of
-    keys, which may stand between the rows of their cache. `others`: likewise what factors that the call makes may not share. Returns tensors that live until the call is enqueued."""
+    """Gives the call k_scale and v_scale. Returns tensors that must live until the call is enqueued.
+
+    written: addresses of operands by name. They may not share memory with factors, except factors by key, which may be
+    between their cache's rows. others: operands that may not share memory with factors which the call makes."""
     p, kept = call.plan.problem, []
     places = {name: (at, call.extents[name]) for name, at in (others or {}).items() if name in call.extents}
     is_narrow = tensors.DTYPES[p.dtype_kv] in tensors.NARROW_NAMES
@@ -101,11 +103,10 @@ def bind_factors(call, operands, like, scales, given, written, packed_kv=False, 
             for other, (at, place) in places.items():
                 if other != name and share_memory(view.data or 0, extent, at or 0, place):
                     raise ValueError(
-                        f"{name} and {other} overlap in memory; must be {name} with memory of its own, which the call "
-                        f"writes"
-                    )
+                        f"{name} and {other} overlap in memory; {name} must have memory of its own, which the call "
+                        f"writes")
         for other, at in written.items():
             inline = p.kv_factors and other in ("k_cache", "v_cache")
             if not inline and share_memory(at or 0, call.extents[other], view.data or 0, extent):
-                raise ValueError(f"{other} and {name} overlap in memory; must be {other} with memory of its own")
+                raise ValueError(f"{other} and {name} overlap in memory; {other} must have memory of its own")
     return kept

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Head dims between those that kernels take, over caches: calls run on copies in wider tensors, as _padding.py makes for attention(), and what is written goes
-back. Used by _kvcache.py and _append.py."""
+"""Head dims that kernels do not take, over caches: calls run on copies in wider tensors, as _padding.py makes for
+attention(), and written rows are copied back. Used by _kvcache.py and _append.py."""
 import sys
 
 from . import _tensors as tensors
@@ -9,29 +9,30 @@ from ._problem import softmax_scale
 
 
 def _dims(*operands):
-    """Returns the head dims, or None of what has no shape."""
+    """Returns the head dims, or None if an operand has no shape."""
     try:
         found = [tensor.shape[-1] for tensor in operands]
-    except (AttributeError, IndexError, RuntimeError):  # RuntimeError: of nested tensors
+    except (AttributeError, IndexError, RuntimeError):  # RuntimeError: nested tensors
         return None
     return found if all(type(extent) is int for extent in found) else None
 
 
 def is_between(q, k_cache, v_cache):
-    """True if kernels take these head dims only in wider tensors. False for what attention_kvcache() refuses, or takes as it stands."""
+    """True if kernels take these head dims only in wider tensors. False for operands that attention_kvcache() refuses
+    or takes unchanged."""
     dims = _dims(q, k_cache, v_cache)
     return dims is not None and dims[0] == dims[1] and min(dims) > 0 and (is_odd(dims[0]) or is_odd(dims[2]))
 
 
 def _tell(k, v):
-    tell_once((
-        "caches", k.shape[-1], v.shape[-1]
-    ), f"attune copies caches of head dims {k.shape[-1]} and {v.shape[-1]} into wider tensors at each call; keep them in "
-              "tensors whose head dims are multiples of 8 from 16 on, with columns of zeros")
+    tell_once(("caches", k.shape[-1], v.shape[-1]),
+              f"attune copies caches of head dims {k.shape[-1]} and {v.shape[-1]} into wider tensors at each call; "
+              "keep them in tensors whose head dims are multiples of 8 from 16 on, with zero columns")
 
 
 def wide_arguments(arguments):
-    """Returns the arguments of an attention_kvcache() with wider q and caches, the scale and head_dim of the given ones, and without out."""
+    """Returns an attention_kvcache()'s arguments with wider q and caches, with the scale and head_dim of the given
+    ones, and without out."""
     q, k_cache, v_cache, scale = (arguments[name] for name in ("q", "k_cache", "v_cache", "scale"))
     _tell(k_cache, v_cache)
     wide = {name: widened(name, arguments[name], q) for name in ("q", "k_cache", "v_cache")}
@@ -41,7 +42,7 @@ def wide_arguments(arguments):
 
 
 def cut(result, arguments):
-    """Returns what attention_kvcache() does, of what it returned for wide_arguments()."""
+    """Returns attention_kvcache()'s result for the given tensors, from its result for wide_arguments()."""
     q, v_cache, out = arguments["q"], arguments["v_cache"], arguments["out"]
     o, lse = result if arguments["return_lse"] else (result, None)
     o = o[..., :v_cache.shape[-1]]
@@ -54,27 +55,26 @@ def cut(result, arguments):
 
 
 def _check_written(written, read):
-    """Checks tensors into which a part of wider ones is copied. `written`: by name a tensor, and the shape and dtype that it must have."""
+    """Checks tensors that parts of wider ones are copied into. written: by name (tensor, the shape and the dtype that
+    it must have)."""
     for name, (tensor, shape, dtype) in written.items():
         if tuple(tensor.shape) != tuple(shape) or tensor.dtype != dtype:
             raise ValueError(
                 f"{name} is {tensors.dtype_text(tensor.dtype)} of shape {tuple(tensor.shape)}; must be "
-                f"{tensors.dtype_text(dtype)} of shape {tuple(shape)}"
-            )
+                f"{tensors.dtype_text(dtype)} of shape {tuple(shape)}")
         tensors.check_plain(name, tensor)
         tensors.address(name, tensor, written=True)
     refuse_overlap({name: tensor for name, (tensor, *_) in written.items()}, read)
 
 
 def append_wide(append, arguments):
-    """Runs append(**arguments) of an append_kv() on wider rows and caches, and copies what it wrote into the given ones. Returns q_out."""
+    """Runs append(**arguments) on wider rows and caches, and copies its results into the given tensors. Returns q_out.
+    """
     k, v, k_cache, v_cache, q, q_out = (arguments[name] for name in ("k", "v", "k_cache", "v_cache", "q", "q_out"))
     cos = arguments["cos"]
     if cos is not None and len(cos.shape) == 2 and 2 * cos.shape[1] > k.shape[-1]:
         raise ValueError(
-            f"cos has shape {tuple(cos.shape)}; must have 1 to {k.shape[-1] // 2} columns, half of those that are "
-            f"turned"
-        )
+            f"cos has shape {tuple(cos.shape)}; must have 1 to {k.shape[-1] // 2} columns, half of k's rotated columns")
     _tell(k_cache, v_cache)
     into = {"k_cache": (k_cache, k_cache.shape, k_cache.dtype), "v_cache": (v_cache, v_cache.shape, v_cache.dtype)}
     if q_out is not None and q is not None:
@@ -96,12 +96,12 @@ def append_wide(append, arguments):
 
 
 def _whole(x):
-    """Returns a tensor without gaps between rows."""
+    """Returns the tensor without gaps between rows."""
     return x.contiguous() if tensors.is_torch(x) else sys.modules["numpy"].ascontiguousarray(x)
 
 
 def readable_table(name, table):
-    """Returns a table of angles as kernels read it: a copy whose rows begin at multiples of 16 bytes, where the given one's do not."""
+    """Returns a table of angles that kernels can read: a copy if its rows do not begin at multiples of 16 bytes."""
     if table is None or len(table.shape) != 2 or tensors.size_of(table.shape) == 0:
         return table
     item = tensors.item_bytes(table)

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of tensors that kernels do not take as they stand, and the order in memory of results. Used by attune.sdpa, attune.flex and the adapters of
-transformers and diffusers (_attention.py), by gradients (_backward.py) and by the ops (torch.py). torch.compile traces these functions."""
+"""Copies of tensors that kernels cannot read, and the memory order of results. torch.compile traces these functions.
+
+Used by attune.sdpa, attune.flex and the adapters of transformers and diffusers (_attention.py), by gradients
+(_backward.py) and by the ops (torch.py)."""
 import functools
 
 from . import _tensors as tensors
 
-_ALIGNMENT = 16  # bytes, of the first element and of each step
-_PADDED_STEP = 8  # columns; others are copied into wider tensors, see _padding.py
+_ALIGNMENT = 16  # bytes, for the first element and each stride
+_PADDED_STEP = 8  # columns; other head dims are copied into wider tensors, see _padding.py
 
 
 def overlaps(shape, strides):
-    """True if rows, heads or batch entries share memory, as runtime/operand_check.cpp finds it: a step must pass all that smaller steps span. A stride
-    of 0 repeats and overlaps nothing."""
+    """True if rows, heads or batch entries share memory, by the rule of runtime/operand_check.cpp: each stride must
+    pass all that smaller strides span. A stride of 0 broadcasts and overlaps nothing."""
     steps = [(stride, extent) for stride, extent in zip(strides[:-1], shape[:-1]) if extent > 1 and stride != 0]
     for at, (stride, _) in enumerate(steps):
         span = shape[-1]
@@ -37,7 +39,8 @@ _fits_kept = functools.lru_cache(maxsize=1024)(fits)
 
 
 def _fits(x):
-    """fits() of a tensor of PyTorch. Symbols have no hash: only plain tensors outside torch.compile take what is kept."""
+    """Returns fits() for a PyTorch tensor. Symbols have no hash, so only plain tensors outside torch.compile use the
+    cache."""
     import torch
     if torch.compiler.is_dynamo_compiling() or type(x) not in (torch.Tensor, torch.nn.Parameter):
         return fits(x.shape, x.stride(), x.element_size())
@@ -45,7 +48,7 @@ def _fits(x):
 
 
 def _begins_aligned(x):
-    """True if the first element stands at a multiple of 16 bytes. torch.compile knows no addresses: the ops look at them."""
+    """True if the first element is at a multiple of 16 bytes. torch.compile knows no addresses: the ops check them."""
     import torch
     if torch.compiler.is_dynamo_compiling():
         return True
@@ -58,13 +61,13 @@ def _begins_aligned(x):
 
 
 def aligned(x):
-    """The tensor of PyTorch, or a copy of it where it begins between multiples of 16 bytes."""
+    """Returns the PyTorch tensor, or a copy if its address is not a multiple of 16 bytes."""
     return x if _begins_aligned(x) else x.clone()
 
 
 def readable(x):
-    """The tensor of PyTorch, or a copy of it where kernels do not take its strides, its address or the sign of its view. A head_dim that is computed in
-    wider copies stays: those are made of any tensor."""
+    """Returns the PyTorch tensor, or a copy if kernels do not take its strides, its address or the sign of its view.
+    Head dims that are computed in wider copies are not copied here: those copies can be made from any tensor."""
     x = x.resolve_neg()
     if x.shape[-1] % _PADDED_STEP:
         return x
@@ -72,7 +75,7 @@ def readable(x):
 
 
 def readable_operand(name, tensor):
-    """readable() of a tensor of PyTorch or NumPy."""
+    """Returns readable() for a PyTorch tensor or NumPy array."""
     tensors.check_dense(name, tensor)
     if tensors.is_torch(tensor):
         return readable(tensor)
@@ -85,8 +88,8 @@ def readable_operand(name, tensor):
 
 
 def order_of(query):
-    """Axes of [batch, num_heads, seqlen, head_dim] from the outermost on, as they stand in query's memory; head_dim is the innermost. An axis of one
-    entry, or one that repeats, stands before the next."""
+    """Returns the axes of [batch, num_heads, seqlen, head_dim] in query's memory order, from the outermost; head_dim is
+    the innermost. An axis of one entry, or a broadcast one, comes before the next."""
     steps, order = list(query.stride()), [0, 1, 2, 3]
     for axis in (2, 1, 0):
         if query.shape[axis] == 1 or steps[axis] == 0:
@@ -101,7 +104,7 @@ def order_of(query):
 
 
 def strides_in_order(shape, order):
-    """Strides of a tensor without gaps whose axes stand in this order, from the outermost on."""
+    """Returns the strides of a tensor without gaps whose axes have this order, from the outermost."""
     strides, step = [0] * len(shape), 1
     for axis in reversed(order):
         strides[axis], step = step, step * max(shape[axis], 1)
@@ -109,7 +112,8 @@ def strides_in_order(shape, order):
 
 
 def in_order_of(query, o):
-    """o [batch, num_heads, seqlen, head_dim], or a copy of it where its memory has gaps or another order of axes than query's."""
+    """Returns o [batch, num_heads, seqlen, head_dim], or a copy if its memory has gaps or another order of axes than
+    query's."""
     order = order_of(query)
     turned = o.permute(order)
     return o if turned.is_contiguous() else turned.contiguous().permute([order.index(axis) for axis in range(4)])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attend_latent(): attention_kvcache() of absorbed latent attention (DeepSeek's MLA), whose compressed columns and turned ones come as tensors of their own.
-Used by flashinfer/mla.py, by the functions of flash/ for FlashAttention's qv, and by _cache_ops.py."""
+"""attend_latent(): attention_kvcache() for absorbed latent attention (DeepSeek's MLA), whose compressed and rotated
+columns are separate tensors. Used by flashinfer/mla.py, by the functions of flash/ for FlashAttention's qv, and by
+_cache_ops.py."""
 import warnings
 
 from ._kvcache import attention_kvcache
@@ -8,14 +9,14 @@ from ._torch import in_graphs, needs_op
 
 
 def _beside(first, second, names):
-    """Both as one tensor, the second's columns behind the first's, without a copy; None where they do not stand so."""
+    """Returns both as one tensor, the second's columns behind the first's, without a copy; None if memory does not hold
+    them so."""
     columns = first.shape[-1]
     alike = first.shape[:-1] == second.shape[:-1] and first.dtype == second.dtype and first.device == second.device
     if not alike:
         raise ValueError(
             f"{names[0]} is {first.dtype} of shape {tuple(first.shape)} and {names[1]} {second.dtype} of shape "
-            f"{tuple(second.shape)}; must be "
-            "tensors alike but for their last dimension")
+            f"{tuple(second.shape)}; both must be equal but for their last dimension")
     apart = second.data_ptr() - first.data_ptr()
     steps = [pair for extent, *pair in zip(first.shape[:-1], first.stride(), second.stride()) if extent > 1]
     if any(one != other for one, other in steps) or first.stride(-1) != 1 or second.stride(
@@ -27,12 +28,12 @@ def _beside(first, second, names):
 
 
 def _joined(ckv_cache, kpe_cache, page_table):
-    """The keys of both in one tensor, or the pages that a table names and the table of their places there."""
+    """Returns the keys of both in one tensor, or the pages that a table names, and the table of their places there."""
     import torch
     warnings.warn(
-        "latent attention copies the pages of all requests at each run, for kpe_cache (FlashAttention's k_cache) does "
-        "not stand behind ckv_cache (its v_cache); "
-        "keep both as columns of one tensor [pages, page_size, head_dim_ckv + head_dim_kpe], which kernels read once",
+        "latent attention copies the pages of all requests at each run, because kpe_cache (FlashAttention's k_cache) "
+        "is not behind ckv_cache (its v_cache) in memory; keep both as columns of one tensor [pages, page_size, "
+        "head_dim_ckv + head_dim_kpe], which kernels read once",
         stacklevel=4)
     if page_table is None:
         return torch.cat((ckv_cache, kpe_cache), -1), None
@@ -43,8 +44,10 @@ def _joined(ckv_cache, kpe_cache, page_table):
 
 @in_graphs("attend_latent")
 def attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out=None, *, page_table=None, kv_begins=None, **choices):
-    """Returns (o, lse) of rows q_nope [.., num_heads, head_dim_ckv] and q_pe [.., num_heads, head_dim_kpe] over a cache of one head, [.., head_dim_ckv] and
-    [.., head_dim_kpe], best columns of one tensor, or of several heads in the axis before the last. Other axes, and choices: of attention_kvcache()."""
+    """Returns (o, lse) of rows q_nope [.., num_heads, head_dim_ckv] and q_pe [.., num_heads, head_dim_kpe].
+
+    The cache is of one head, [.., head_dim_ckv] and [.., head_dim_kpe], preferably columns of one tensor; or of several
+    heads in the axis before the last. Other axes and choices are attention_kvcache()'s."""
     import torch
     graph = needs_op(q_nope, q_pe, ckv_cache, kpe_cache, autocast=False,
                      named=("q_nope", "q_pe", "ckv_cache", "kpe_cache"))

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a mask function of transformers: which of its own building blocks it is made of, and what is left. A block is known by the code
-of the function that transformers' factory makes, found in the installed version: copies under other names are other functions.
-Used by _transformers_masks.py."""
+"""Recognises the building blocks of a transformers mask function, and returns what is left. Used by
+_transformers_masks.py.
+
+A block is known by the code of the function that transformers' factory makes, in the installed version. Copies under
+other names are other functions."""
 import types
 from dataclasses import dataclass, field
 
@@ -31,7 +33,7 @@ _NAMES = _names()  # by code object
 
 
 def _read(function):
-    """Name of the block, None where it is none, and what it closes over, by name."""
+    """Returns the block's name (None if it is not one), and its closure by name."""
     code = getattr(function, "__code__", None)
     name = _NAMES.get(code)
     if name is None:
@@ -41,15 +43,15 @@ def _read(function):
 
 @dataclass
 class Pattern:
-    """A mask that is all of these. Positions are those of the sequence."""
+    """A mask that is the conjunction of these. Positions are those of the sequence."""
     causal: bool = False
-    window: int = None      # a row sees so many keys, itself the last of them
-    distance: int = None    # and keys that are so far away at most, on either side
-    chunks: list = field(
-        default_factory=list)  # (size, left_padding, function): left_padding as transformers counts it, [batch]
+    window: int = None  # number of keys that a row sees, up to itself
+    distance: int = None  # greatest distance of keys on either side
+    # (size, left_padding, function); left_padding as transformers counts it, [batch]
+    chunks: list = field(default_factory=list)
     documents: list = field(default_factory=list)  # ids [batch, seqlen]; rows and keys are the same positions
-    rest: list = field(
-        default_factory=list)  # functions (batch, head, q_idx, kv_idx), which the score language can take
+    # functions (batch, head, q_idx, kv_idx) that the score language can take
+    rest: list = field(default_factory=list)
 
     def add(self, other):
         self.causal |= other.causal
@@ -91,7 +93,8 @@ def _remapped(function, position_ids):
 
 
 def plain(function):
-    """The same mask of functions that do without tensors of their own (transformers' new_ones), which the tracer does not take."""
+    """Returns the same mask, from functions that make no tensors of their own (transformers' new_ones), which the
+    tracer does not take."""
     name, given = _read(function)
     if name in ("and_masks", "or_masks"):
         parts = tuple(plain(one) for one in next(iter(given.values())))
@@ -104,8 +107,8 @@ def plain(function):
 
 
 def _unpacked(parts):
-    """Parts of a conjunction. Of packed sequences the positions count up by one within a document, so a mask of distances alone is the
-    same over the positions of the row."""
+    """Returns the parts of a conjunction. In packed sequences positions count up by one within a document, so a mask of
+    distances alone is the same over the row's positions."""
     read = [_read(one) for one in parts]
     if any(name == "packed_sequence_mask_function" for name, _ in read):
         for at, (name, given) in enumerate(read):
@@ -117,7 +120,7 @@ def _unpacked(parts):
 
 
 def pattern_of(function):
-    """The Pattern of a mask function."""
+    """Returns the Pattern of a mask function."""
     name, given = _read(function)
     if name == "causal_mask_function":
         return Pattern(causal=True)

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MaskRule: what attune's mask function gives a model in the place of a mask tensor. All layers of a forward pass share one. Made in
-_transformers_masks.py, read in _transformers_attention.py."""
+"""MaskRule: the object that attune's mask function gives a model in place of a mask tensor. All layers of a forward
+pass share one. Made in _transformers_masks.py, read in _transformers_attention.py."""
 from ._programs import Mod, mask_mod
 
 try:
-    from torch.nn.attention.flex_attention import BlockMask as _Base  # transformers passes on what is 4-dimensional and a tensor or this
+    # transformers passes on objects with 4 dimensions that are a tensor or this.
+    from torch.nn.attention.flex_attention import BlockMask as _Base
 except ImportError:
     _Base = object
 
 _WRITTEN = (
-    "this model writes into its attention mask, and attune's is a rule that layers share; must be models that copy it "
-    "before, as by clone(): load this "
-    "one with attn_implementation=\"eager\" or \"sdpa\"")
+    "this model writes into its attention mask, and attune's is a rule that layers share; the model must copy it "
+    "first, as with clone() (load this one with attn_implementation=\"eager\" or \"sdpa\")")
 _ADDITIONS = ("add", "__add__", "__radd__", "add_", "__iadd__")
 _OPERATORS = ("__and__", "__rand__", "__or__", "__ror__", "__xor__", "__rxor__", "__invert__", "__sub__", "__rsub__",
               "__mul__", "__rmul__", "__truediv__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__",
@@ -19,12 +19,15 @@ _OPERATORS = ("__and__", "__rand__", "__or__", "__ror__", "__xor__", "__rxor__",
 
 
 class MaskRule(_Base):
-    """shape: (batch, 1, seqlen_q, seqlen_kv), the mask that it stands for. keys: None, or (start, stop): the keys that any row sees, to be
-    cut out of k and v. keywords: for attune.attention(): mask, window, key_lengths and others, of the keys that are left. as_tensor(): the same mask, bool of
-    that shape.
+    """A mask in the form of keywords for attune.attention().
 
-    A model that only hands it on never makes that tensor. In operators, indexing, tensor methods and PyTorch's functions a rule is its tensor, as the one
-    that transformers makes for SDPA; added to floats it hides, as transformers' masks for eager attention do. It may not be written into."""
+    shape: (batch, 1, seqlen_q, seqlen_kv), the represented mask's. keys: None, or (start, stop): the keys that any row
+    sees, to be cut out of k and v. keywords: mask, window, key_lengths and others for attune.attention(), over the keys
+    that are left. as_tensor(): returns the same mask, bool of that shape.
+
+    A model that only passes it on never makes that tensor. In operators, indexing, tensor methods and PyTorch's
+    functions a rule acts as its tensor, which equals transformers' mask for SDPA. Added to floats it hides keys, as
+    transformers' masks for eager attention do. Writing into it raises TypeError."""
 
     def __init__(self, shape, device, keys, keywords, as_tensor):
         self._shape, self._device = shape, device
@@ -52,7 +55,7 @@ class MaskRule(_Base):
     contiguous = detach = bool = _itself
 
     def to(self, *places, **named):
-        """The same for layers on another device; of another dtype, the tensor."""
+        """Returns the same rule for layers on another device; for another dtype, the tensor."""
         device = named.get("device", places[0] if places else None)
         if len(places) > 1 and not isinstance(places[1], bool) or hasattr(device, "is_floating_point") or hasattr(
                 device, "itemsize") or "dtype" in named:
@@ -65,23 +68,25 @@ class MaskRule(_Base):
         return self._moved[str(device)]
 
     def __repr__(self):
-        return f"<attune.MaskRule {self._shape} keys={self.keys} {', '.join(f'{name}={value!r}' for name, value in self.keywords.items())}>"
+        return (f"<attune.MaskRule {self._shape} keys={self.keys} "
+                f"{', '.join(f'{name}={value!r}' for name, value in self.keywords.items())}>")
 
     __str__ = __repr__
 
     def tensor(self):
-        """bool of this shape, made once."""
+        """Returns the mask as bool of this shape, made once."""
         if self._made is None:
             made = self._as_tensor().to(self._device)
             self._made = made, _version_of(made)
         return self._made[0]
 
     def is_written(self):
-        """True if a view of the tensor has been written into: then the keywords say less than it."""
+        """True if a view of the tensor was written into: the keywords then no longer describe it."""
         return self._made is not None and _version_of(self._made[0]) != self._made[1]
 
     def __add__(self, bias):
-        """A float tensor is a bias of scores: what is hidden gets the least number of its dtype, as of transformers' own masks."""
+        """Adds a float tensor, a bias of scores: hidden keys get the least number of its dtype, as in transformers' own
+        masks."""
         if not hasattr(bias, "is_floating_point") or not bias.is_floating_point():
             return self.tensor() + (bias.tensor() if isinstance(bias, MaskRule) else bias)
         if self.keys is None and not self.keywords:
@@ -95,7 +100,7 @@ class MaskRule(_Base):
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
-        """A function of PyTorch that finds a rule among its arguments."""
+        """Calls a function of PyTorch that finds a rule among its arguments."""
         name, kwargs = getattr(function, "__name__", ""), kwargs or {}
         if name in _ADDITIONS and len(args) == 2 and not kwargs:
             if isinstance(args[0], MaskRule):
@@ -108,7 +113,7 @@ class MaskRule(_Base):
     def __getattr__(self, name):
         if name.startswith("_") or not _is_of_tensors(name):
             raise AttributeError(
-                f"{name}: attune's attention mask is a rule in the place of a tensor, and has no {name}")
+                f"{name}: attune's attention mask is a rule in place of a tensor, and has no {name}")
         if name.endswith("_"):
             raise TypeError(_WRITTEN)
         return getattr(self.tensor(), name)
@@ -125,7 +130,7 @@ for _name in _OPERATORS:
 
 
 def _tensors(value):
-    """The argument, or arguments, with the tensor of each rule."""
+    """Returns the argument, or arguments, with the tensor of each rule."""
     if isinstance(value, MaskRule):
         return value.tensor()
     return type(value)(_tensors(one) for one in value) if type(value) in (tuple, list) else value
@@ -142,7 +147,7 @@ def _is_of_tensors(name):
 
 
 def _version_of(tensor):
-    """How often it has been written into; None where nothing counts."""
+    """Returns how often a tensor was written into; None if it does not count."""
     from torch import compiler
     return None if compiler.is_compiling() or tensor.is_inference() else tensor._version
 
@@ -159,6 +164,7 @@ def _moved(value, device):
 
 
 def of_bound(bound, place=lambda one: one):
-    """A mask_mod of the same program, whose text is settled: a call of it traces nothing. place(): of what it captures."""
+    """Returns a mask_mod of the same program. Its text is final, so that calls trace nothing. place(): applied to
+    captures."""
     given = {**bound.captures, **bound.scalars}
     return mask_mod(bound.program.text, **{name: place(value) for name, (_, value) in given.items()})

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""merge(): two results of attention() over different keys as one, for attention whose keys are spread over calls or devices."""
+"""merge(): joins two results of attention() over different keys, for attention whose keys are spread over calls or
+devices."""
 import ctypes
 import math
 from collections import namedtuple
@@ -11,7 +12,8 @@ from ._operands import extent_of, lse_extent, operand_address, share_memory
 from ._problem import check_beside
 from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, tell_written, untraced
 
-# What is settled for tensors of the same shapes, dtypes and strides: the plan, a struct without addresses, and each tensor's place.
+# Everything that depends only on the tensors' shapes, dtypes and strides: the plan, a struct without addresses, each
+# tensor's extent.
 _Call = namedtuple("_Call", "plan template extents")
 _STATE = ("o", "lse", "other_o", "other_lse", "out", "lse_out")
 
@@ -26,10 +28,10 @@ def _make_call(context, given):
     dtypes = [tensors.dtype_text(one.dtype) for one in (o, other_o, out)]
     for name, dtype in zip(("o", "other_o", "out"), dtypes):
         if dtype not in ("fp32", "bf16", "fp16"):
-            raise ValueError(f"{name} is {dtype}; must be fp32, bf16 and fp16")
+            raise ValueError(f"{name} is {dtype}; must be fp32, bf16 or fp16")
     problem = (
-        f"op=merge,dtype={dtypes[0]},dtype_kv={dtypes[1]},dtype_o={dtypes[2]},head_dim={head_dim},heads={heads},batch={batch},"
-        f"seqlen={seqlen}")
+        f"op=merge,dtype={dtypes[0]},dtype_kv={dtypes[1]},dtype_o={dtypes[2]},head_dim={head_dim},heads={heads},"
+        f"batch={batch},seqlen={seqlen}")
     strides = [
         tensors.layout_strides("o", o),
         tensors.layout_strides("other_o", other_o), (0, 0, 0),
@@ -63,7 +65,7 @@ def _call_of(context, given):
     return call
 
 
-# What is read in full of a row before the row is written.
+# Pairs that may share memory exactly: kernels read a row completely before they write it.
 _IN_PLACE = {("out", "o"), ("lse_out", "lse")}
 
 
@@ -75,14 +77,13 @@ def _refuse_overlap(at, extents):
                 continue
             if share_memory(at[name] or 0, extents[name], at[other] or 0, extents[other]):
                 raise ValueError(
-                    f"{name} and {other} overlap in memory; must be out in the very place of o, lse_out in that of "
-                    f"lse, "
-                    "and memory of their own")
+                    f"{name} and {other} overlap in memory; each must have memory of its own, except out=o and "
+                    "lse_out=lse")
 
 
 def _given(o, lse, other_o, other_lse, out, lse_out):
     for name, tensor in (("o", o), ("lse", lse)):
-        tensors.signature(name, tensor)  # refuses what is no tensor
+        tensors.signature(name, tensor)  # refuses other types
     if out is None:
         out = tensors.empty(o, tuple(o.shape), o.dtype)
     if lse_out is None:
@@ -93,14 +94,17 @@ def _given(o, lse, other_o, other_lse, out, lse_out):
 @in_graphs("merge")
 @untraced
 def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
-    """What attention() would have given for the keys of two calls together, from the o and lse (return_lse=True) of each.
+    """Returns the attention over the keys of two calls together, from the o and lse (return_lse=True) of each.
 
-    o, other_o: [batch, seqlen, num_heads, head_dim], fp32, bf16 or fp16, each as it likes; lse, other_lse: fp32 [batch, num_heads, seqlen],
-    natural logarithms. A row whose lse is -inf has seen no key: its o does not count, whatever it holds. Where both are so, o is 0 and
-    lse -inf. Sinks count once: give them to one of the calls. Sums are fp32: over many calls keep an o of fp32.
+    o, other_o: [batch, seqlen, num_heads, head_dim], each fp32, bf16 or fp16. lse, other_lse: fp32 [batch, num_heads,
+    seqlen], natural logarithms. A row whose lse is -inf has seen no key: its o is ignored, whatever it holds. If both
+    are -inf, o is 0 and lse -inf.
+    Sinks count once: give them to one of the calls. Sums are fp32: for many calls keep an fp32 o.
 
-    Returns (out, lse_out), new tensors (out of o's dtype) or the given ones: out=o, lse_out=lse adds the other call to the first in place.
-    context: as of attention(). Inside a CUDA graph's capture: call prepare_merge() before."""
+    Returns (out, lse_out): new tensors (out with o's dtype), or the given ones. out=o, lse_out=lse adds the other call
+    to the first in place. context: as in attention(). Has no gradients.
+    Raises ValueError or TypeError if arguments do not fit. Before a CUDA graph's capture, call prepare_merge() with the
+    same arguments."""
     graph = needs_op(o, other_o, lse, other_lse, autocast=False, named=("o", "other_o", "lse", "other_lse"))
     if graph is not None:
         return graph.merge(o, lse, other_o, other_lse, out, lse_out, context=context)
@@ -114,24 +118,26 @@ def merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
     operands = Operands.from_buffer_copy(call.template)
     operands.q.data, operands.k.data, operands.o.data = at["o"], at["other_o"], at["out"]
     operands.q_scale.data, operands.k_scale.data, operands.lse = at["lse"], at["other_lse"], at["lse_out"]
-    if at["o"] is not None:  # else there are no elements
+    if at["o"] is not None:  # otherwise there are no elements
         call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
     tell_written(out, lse_out)
     return given["out"], given["lse_out"]
 
 
 def prepare_merge(o, lse, other_o, other_lse, out=None, lse_out=None, *, context=None):
-    """As prepare(), for merge() with these arguments."""
+    """Prepares merge() with these arguments, as prepare() does for attention(). Returns the Plan."""
     plan = _call_of(context, _given(o, lse, other_o, other_lse, out, lse_out)).plan
     plan.prepare()
     return plan
 
 
 def merge_all(o, lse):
-    """merge() of several states one after the other: o [states, batch, seqlen, num_heads, head_dim], lse fp32 [states, batch, num_heads, seqlen], of PyTorch.
-    Returns fp32 sums, to be rounded once. Used by flashinfer/cascade.py and _flash_rows.py."""
+    """Returns (sums, lse) of several states merged one after the other, in fp32, to be rounded once. Used by
+    flashinfer/cascade.py and _flash_rows.py.
+
+    o: PyTorch [states, batch, seqlen, num_heads, head_dim], lse: fp32 [states, batch, num_heads, seqlen]."""
     sums, whole = o[0].float().clone(), lse[0].float().contiguous().clone()
-    sums.masked_fill_((whole == -math.inf).transpose(1, 2)[..., None], 0)  # which has seen no key
+    sums.masked_fill_((whole == -math.inf).transpose(1, 2)[..., None], 0)  # rows that saw no key
     for other_o, other_lse in zip(o[1:], lse[1:]):
         merge(sums, whole, other_o, other_lse.float().contiguous(), out=sums, lse_out=whole)
     return sums, whole

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""quantise(): 8-bit tensors and their factors, for attention() in _attention.py."""
+"""quantise(): makes 8-bit tensors and their factors for attention() in _attention.py."""
 import ctypes
 from collections import namedtuple
 
@@ -10,7 +10,8 @@ from ._operands import extent_of, operand_address
 from ._problem import v_layout_of, whole, word
 from ._torch import in_graphs, needs_op, ordinal_of, refuse_gradients, stream_address, untraced
 
-# What is settled for tensors of the same shape, strides and choices. `inner`: the visible part of out's padded last dimension.
+# Everything that depends only on the tensor's shape and strides and on choices. inner: the visible part of out's padded
+# last dimension.
 _Call = namedtuple("_Call", "plan template out_shape out_dtype inner scale_shape scale_dtype")
 
 
@@ -24,7 +25,7 @@ def _make_call(context, x, dtype, scale_block, rotation, v_layout):
     tensors.check_rank("x", x, tensors.DIMENSIONS[tensors.ROWS])
     own = tensors.dtype_text(x.dtype)
     if own not in ("fp32", "bf16", "fp16"):
-        raise ValueError(f"x is {own}; must be fp32, bf16 and fp16")
+        raise ValueError(f"x is {own}; must be fp32, bf16 or fp16")
     batch, seqlen, heads, head_dim = x.shape
     layout = v_layout_of(v_layout)
     inner = head_dim if layout == tensors.ROWS else seqlen
@@ -47,7 +48,7 @@ def _call_of(context, x, dtype, scale_block, rotation, v_layout):
     dtype, scale_block = word("dtype", tensors.dtype_text(dtype)), whole("scale_block", scale_block)
     key = ("quantise", tensors.signature("x", x), dtype, scale_block, word("rotation", rotation), v_layout_of(v_layout))
     if dtype not in tensors.FP8_NAMES:
-        raise ValueError(f"dtype is {dtype}; must be {' and '.join(tensors.FP8_NAMES)}")
+        raise ValueError(f"dtype is {dtype}; must be {' or '.join(tensors.FP8_NAMES)}")
     context = context_of(context, tensors.check_device("x", x))
     call = context.recent.find(key)
     if call is None:
@@ -59,16 +60,18 @@ def _call_of(context, x, dtype, scale_block, rotation, v_layout):
 @in_graphs("quantise")
 @untraced
 def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *, context=None):
-    """x in 8 bits, and its factors: x = tensor * scale up to rounding. x: [batch, seqlen, num_heads, head_dim] in bf16, fp16 or fp32.
+    """Returns x in 8 bits and its factors: x = tensor * scale, up to rounding.
 
-    dtype: "e4m3" or "e5m2". scale_block: rows of a head that share a factor, multiples of 16; 0: all rows of a head. rotation:
-    "hadamard" multiplies each row by the orthonormal Hadamard matrix first (head_dim must be a power of two): do so to q and k
-    alike, and q k^T is as it was while outliers spread over the row. v_layout: "transposed" for a v whose keys are contiguous.
-    context: as of attention().
+    x: [batch, seqlen, num_heads, head_dim] in bf16, fp16 or fp32. dtype: "e4m3" or "e5m2". scale_block: rows of a head
+    that share a factor, a multiple of 16; 0: all rows of a head.
+    rotation: "hadamard" first multiplies each row by the orthonormal Hadamard matrix (head_dim must be a power of two).
+    Rotate q and k alike: q k^T stays the same, while outliers spread over the row.
+    v_layout: "transposed" for a v whose keys are contiguous. context: as in attention().
 
-    Returns (tensor, scale). tensor: as x, or [batch, num_heads, head_dim, seqlen] when transposed; of NumPy's uint8 for arrays.
-    Rows begin at multiples of 16 bytes. scale: float32 [batch, num_heads], with scale_block [batch, num_heads, blocks]; give it to
-    attention() with the tensor."""
+    Returns (tensor, scale). tensor has x's shape, or [batch, num_heads, head_dim, seqlen] if transposed; uint8 for
+    NumPy arrays. Its rows begin at multiples of 16 bytes. scale: float32 [batch, num_heads], or [batch, num_heads,
+    blocks] with scale_block; give it to attention() with the tensor. Has no gradients.
+    Raises ValueError or TypeError if arguments do not fit, and attune.Error if the library refuses the call."""
     graph = needs_op(x, autocast=False, named=("x",))
     if graph is not None:
         return graph.quantise(x, dtype, scale_block, rotation, v_layout, context=context)
@@ -80,14 +83,14 @@ def quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *
     operands.q.data, operands.o.data = operand_address("x", x), operand_address("tensor", o)
     operands.o_scale.data = tensors.address("scale", scale)
     if operands.q.data is None:
-        tensors.fill(scale, 1.0)  # of no elements
+        tensors.fill(scale, 1.0)  # there are no elements
     else:
         call.plan.enqueue(operands, stream_address(None, call.plan.ordinal))
     return o, (scale if scale_block > 0 else scale[..., 0])
 
 
 def prepare_quantise(x, dtype="e4m3", scale_block=0, rotation="none", v_layout="rows", *, context=None):
-    """As prepare(), for quantise() with these arguments."""
+    """Prepares quantise() with these arguments, as prepare() does for attention(). Returns the Plan."""
     plan = _call_of(context, x, dtype, scale_block, rotation, v_layout).plan
     plan.prepare()
     return plan

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rotary_table(): cosines and sines of rotary embeddings for append_kv(), as transformers makes them."""
+"""rotary_table(): cosines and sines of rotary embeddings for append_kv(), equal to transformers'."""
 import array
 import ctypes
 import math
@@ -11,7 +11,8 @@ from ._problem import real, whole
 _SCALINGS = {"default": 0, "linear": 1, "llama3": 2, "yarn": 3, "proportional": 0}
 _NUMBERS = ("factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
             "attention_factor")
-# What stands beside those in configs and changes no row of a table: how many columns are turned, which row a column takes, a factor of q.
+# Other keys of models' configs, which change no row of a table: the number of rotated columns, the row of each column,
+# a factor of q.
 _OF_MODELS = ("partial_rotary_factor", "max_position_embeddings", "mrope_section", "mrope_interleaved",
               "llama_4_scaling_beta")
 _KEYS = ("rope_type", "type", "rope_theta", "original_max_position_embeddings", "truncate", *_NUMBERS, *_OF_MODELS)
@@ -19,11 +20,11 @@ _UNSERVED = {
     "dynamic": "whose base depends on the longest sequence so far",
     "longrope": "whose factors depend on the length of the sequence",
     "axial": "whose angles are those of places in an image"}
-_COLUMNS = 8  # rows of tables begin at multiples of 16 bytes, of 16 bits
+_COLUMNS = 8  # rows of 16-bit tables begin at multiples of 16 bytes
 
 
 def _of_layers(scaling, layer_type):
-    """The parameters of one layer type, of those of a model; the same dictionary where it has no layer types."""
+    """Returns the parameters of one layer type from a model's; the same dictionary if it has no layer types."""
     types = [name for name, value in scaling.items() if value is None or isinstance(value, dict)]
     if not any(isinstance(value, dict) for value in scaling.values()):
         if layer_type is not None:
@@ -32,30 +33,28 @@ def _of_layers(scaling, layer_type):
     if layer_type not in types:
         raise ValueError(
             f"scaling has tables of layer types and layer_type is {layer_type!r}; must be "
-            f"{' or '.join(repr(name) for name in types)}"
-        )
+            f"{' or '.join(repr(name) for name in types)}")
     if scaling[layer_type] is None:
-        raise ValueError(f"scaling[{layer_type!r}] is None: layers of this type are not turned; must be a dictionary")
+        raise ValueError(f"scaling[{layer_type!r}] is None: layers of this type are not rotated; must be a dictionary")
     return dict(scaling[layer_type])
 
 
 def _checked(scaling):
-    """(type, parameters that are given), of one layer type."""
+    """Returns (type, given parameters) of one layer type, checked."""
     unknown = [name for name in scaling if name not in _KEYS]
     if unknown:
-        raise ValueError(f"scaling has {unknown[0]!r}; must be of {', '.join(_KEYS)}")
+        raise ValueError(f"scaling has {unknown[0]!r}; must have only {', '.join(_KEYS)}")
     given = {name: value for name, value in scaling.items() if value is not None}
     kind = given.get("rope_type", given.get("type")) or "default"
     if kind not in _SCALINGS:
         why = f", {_UNSERVED[kind]}" if kind in _UNSERVED else ""
         raise ValueError(
             f"scaling has rope_type {kind!r}{why}; must be {', '.join(_SCALINGS)}, or give a model's inv_freq as "
-            f"frequencies="
-        )
+            f"frequencies=")
     if kind == "yarn" and "factor" not in given and "max_position_embeddings" in given and given.get(
             "original_max_position_embeddings"):
         given["factor"] = given["max_position_embeddings"] / given[
-            "original_max_position_embeddings"]  # as transformers has it
+            "original_max_position_embeddings"]  # as in transformers
     if kind not in ("default", "proportional") and "factor" not in given:
         raise ValueError(f"scaling has rope_type {kind!r} and no factor; must have one")
     if type(given.get("truncate", True)) is not bool:
@@ -73,13 +72,13 @@ def _rotary_of(rotary_dim, base, kind, given):
                                          given.get("original_max_position_embeddings", 0))
     for name in _NUMBERS:
         if given.get(name) or (name in given and
-                               not name.startswith("beta_")):  # a beta of 0 is transformers' default, too
+                               not name.startswith("beta_")):  # a beta of 0 is also transformers' default
             setattr(rotary, name, real(name, given[name]))
     return rotary
 
 
 def _proportional(rotary, given):
-    """Frequencies of which a part of the pairs, the last ones, is 0: those columns are not turned. rotary_dim is the head dim."""
+    """Returns frequencies whose last pairs are 0: those columns are not rotated. rotary_dim is the head dim."""
     part, factor = real("partial_rotary_factor", given.get("partial_rotary_factor", 1.0)), real(
         "factor", given.get("factor", 1.0))
     if not 0 <= part <= 1 or not factor > 0:
@@ -92,10 +91,11 @@ def _proportional(rotary, given):
 
 
 def _yarn_between_pairs(rotary):
-    """Frequencies of yarn whose ramp begins and ends between pairs (truncate: False); the library's begins and ends at whole ones."""
+    """Returns yarn's frequencies with a ramp that begins and ends between pairs (truncate: False). The library's ramp
+    begins and ends at whole pairs."""
     dim, base, context = rotary.rotary_dim, rotary.base, rotary.original_max_position
     if context < 1 or base == 1 or dim < 2 or not rotary.beta_fast >= rotary.beta_slow > 0:
-        return None  # the library says what is wrong
+        return None  # the library raises
     pair_of = lambda turns: dim * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(base))
     low, high = max(pair_of(rotary.beta_fast), 0.0), min(pair_of(rotary.beta_slow), dim - 1.0)
     high += 0.001 if low == high else 0.0
@@ -107,7 +107,7 @@ def _yarn_between_pairs(rotary):
 
 
 def _frequencies_of(rotary, kind, given):
-    """Those that the library does not make by itself; None of others."""
+    """Returns frequencies that the library cannot make itself; None for others."""
     if kind == "proportional":
         return _proportional(rotary, given)
     return _yarn_between_pairs(rotary) if kind == "yarn" and not given.get("truncate", True) else None
@@ -122,16 +122,20 @@ def _numbers(frequencies, count):
 
 def rotary_table(num_positions, rotary_dim, *, base=10000.0, scaling=None, layer_type=None, frequencies=None,
                  first_position=0, like=None):
-    """(cos, sin), float32 [num_positions, rotary_dim / 2] each, of angles position * base^(-2 i / rotary_dim): NumPy arrays, or as `like`, tensors of
-    PyTorch on its device. Rows begin at multiples of 16 bytes, in 16-bit copies by .bfloat16() or .half() where rotary_dim is a multiple of 16.
+    """Returns (cos, sin), float32 [num_positions, rotary_dim / 2] each, of the angles position * base^(-2 i /
+    rotary_dim). They are NumPy arrays, or PyTorch tensors on the device of `like`.
 
-    scaling: what a config of transformers has as rope_scaling or rope_parameters, of rope_type default, linear, llama3, yarn or proportional; yarn's
-    attention factor is in both tables. rotary_dim counts the columns that are turned, head_dim times partial_rotary_factor; of proportional it is head_dim,
-    and the factor says which of its columns are. Sections of multimodal positions choose among rows of the table. layer_type: which table, where a config
-    has one for each, as config.layer_types names them. Refused by name: dynamic, longrope and axial, which no one table holds.
-
-    frequencies: numbers [rotary_dim / 2] instead, such as a model's inv_freq, whose bits then count. Frequencies and angles are rounded to fp32, as
-    models were trained."""
+    Rows begin at multiples of 16 bytes; in 16-bit copies by .bfloat16() or .half() too, if rotary_dim is a multiple of
+    16.
+    scaling: rope_scaling or rope_parameters of a transformers config, with rope_type default, linear, llama3, yarn or
+    proportional. yarn's attention factor is in both tables. rotary_dim counts the rotated columns, head_dim times
+    partial_rotary_factor; for proportional it is head_dim, and the factor tells which columns are rotated. Sections of
+    multimodal positions choose among a table's rows.
+    layer_type: which of a config's tables to use if it has several, by the names in config.layer_types. frequencies:
+    numbers [rotary_dim / 2] instead, such as a model's inv_freq, used bit by bit. Frequencies and angles are rounded to
+    fp32, as in training.
+    Raises ValueError for dynamic, longrope and axial, which need more than one table, and ValueError or TypeError if
+    arguments do not fit."""
     count = whole("num_positions", num_positions)
     kind, given = _checked(_of_layers(dict(scaling or {}), layer_type))
     rotary = _rotary_of(rotary_dim, base, kind, given)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.nn.functional.scaled_dot_product_attention takes and attention() does not: axes that repeat, other ranks, memory in any order, jagged
-tensors, masks that are classes. Here each becomes what attention() takes. Used by sdpa.py and, for calls that are not known yet, by
-_attention.py; torch.compile traces it."""
+"""Converts operands that torch.nn.functional.scaled_dot_product_attention takes and attention() does not: broadcast
+axes, other ranks, memory in any order, jagged tensors, masks that are classes. Used by sdpa.py and, for calls that are
+not known yet, by _attention.py. torch.compile traces it."""
 import math
 
 from ._copies import readable
@@ -9,26 +9,25 @@ from ._tensors import check_dense
 
 
 def _expanded(x, batch, heads):
-    """Of axes that are 1 alone: what does not fit otherwise, attention() refuses."""
+    """Returns x with axes of 1 broadcast. attention() refuses other axes that do not fit."""
     repeats = x.shape[0] == 1 != batch, x.shape[1] == 1 != heads
     return x.expand(batch if repeats[0] else -1, heads if repeats[1] else -1, -1, -1) if any(repeats) else x
 
 
 def _common(extents):
-    """Of axes that repeat where they are 1."""
+    """Returns the common extent of axes that broadcast where they are 1."""
     return next((extent for extent in extents if extent != 1), 1)
 
 
 def fitted(q, k, v):
-    """Of [batch, num_heads, seqlen, head_dim]: a batch of 1 is every batch entry's, and one head of k or v all that the other has. Tensors that fit are
-    returned as they are."""
+    """Returns q, k and v [batch, num_heads, seqlen, head_dim] that attention() can read. A batch of 1 broadcasts, and
+    so does one head of k or v. Tensors that fit are returned unchanged."""
     import torch
     refuse_nested(q, k, v)
     if torch.float64 in (q.dtype, k.dtype, v.dtype):
         raise ValueError(
-            "query, key or value is float64, and attune computes in fp32 at most; must be fp32, bf16 and fp16, and in "
-            "float64 "
-            "torch.nn.functional.scaled_dot_product_attention")
+            "query, key or value is float64, and attune computes in fp32 at most; must be fp32, bf16 or fp16 (for "
+            "float64 use torch.nn.functional.scaled_dot_product_attention)")
     if not q.dim() == k.dim() == v.dim() == 4:
         return q, k, v
     q, k, v = readable(q), readable(k), readable(v)
@@ -37,8 +36,8 @@ def fitted(q, k, v):
 
 
 def subclass_of(*given):
-    """The class that PyTorch gives a result of these: the first of tensors that only says it is another one; None: PyTorch's own. Those that do
-    something of their own with functions of PyTorch have what attune does not know of."""
+    """Returns the class of PyTorch's result for these operands: that of the first tensor whose subclass changes no
+    function. None: torch.Tensor. Subclasses that change PyTorch's functions are not considered."""
     import torch
     plain = torch.Tensor.__torch_function__.__func__
     for one in given:
@@ -50,26 +49,27 @@ def subclass_of(*given):
 
 
 def with_equal_heads(k, v):
-    """Under enable_gqa: k and v may have different numbers of heads that divide those of q."""
+    """Returns k and v with equal numbers of heads, for enable_gqa: each number divides q's, but they may differ."""
     heads = math.lcm(k.shape[-3], v.shape[-3])
     return tuple(x if x.shape[-3] == heads else x.repeat_interleave(heads // x.shape[-3], -3) for x in (k, v))
 
 
 def mask_of(attn_mask, rows, keys):
-    """The word for attention() that PyTorch's CausalBias stands for, which has no elements; None of other masks."""
+    """Returns attention()'s mask name for PyTorch's CausalBias, which has no elements; None for other masks."""
     if type(attn_mask).__name__ != "CausalBias" or type(attn_mask).__module__ != "torch.nn.attention.bias":
         return None
     if (attn_mask.seq_len_q, attn_mask.seq_len_kv) != (rows, keys):
         raise ValueError(
-            f"attn_mask is a CausalBias of {attn_mask.seq_len_q} rows and {attn_mask.seq_len_kv} keys; must be one of "
-            f"query's and key's: "
-            f"{rows} and {keys}")
+            f"attn_mask is a CausalBias of {attn_mask.seq_len_q} rows and {attn_mask.seq_len_kv} keys; must be of "
+            f"query's and key's, {rows} and {keys}")
     return "causal_top_left" if attn_mask.variant.name == "UPPER_LEFT" else "causal_bottom_right"
 
 
 class Folding:
-    """How tensors of any rank from 2 on are [batch, num_heads, ..] and back. Leading axes repeat where they are 1 or missing; all in front of the heads
-    are the batch. A third axis from behind is one of heads under enable_gqa or where there are four axes."""
+    """Converts tensors of any rank from 2 on to [batch, num_heads, ..], and results back.
+
+    Leading axes of 1, or missing ones, broadcast; all axes before the heads are the batch. The third axis from the end
+    is the heads if enable_gqa is set, or if there are four axes."""
 
     def __init__(self, query, key, value, enable_gqa):
         import torch
@@ -92,14 +92,13 @@ class Folding:
                         *(heads, ) * self._of_heads, *x.shape[-2:]).reshape(self.batch, heads, *x.shape[-2:])
 
     def mask(self, mask):
-        """Of scores: what repeats stays an axis of 1 wherever that is possible."""
+        """Returns the mask in the scores' form. Broadcast axes stay axes of 1 if possible."""
         while mask.dim() > self.rank and mask.shape[0] == 1:
             mask = mask[0]
         if mask.dim() > max(self.rank, 2):
             raise ValueError(
-                f"attn_mask has shape {tuple(mask.shape)}; must be shapes of at most {self.rank} dimensions, which "
-                f"broadcast to the scores'"
-            )
+                f"attn_mask has shape {tuple(mask.shape)}; must have at most {self.rank} dimensions, which broadcast "
+                f"to the scores'")
         for extent, wanted in zip(reversed(mask.shape), reversed(self._scores)):
             if extent != 1 and extent != wanted:
                 raise ValueError(f"attn_mask has shape {tuple(mask.shape)}; must broadcast to {tuple(self._scores)}")
@@ -115,20 +114,20 @@ class Folding:
 
 
 def refuse_nested(*operands):
-    """Refuses nested and sparse tensors among query, key and value, which are not all jagged ones that attend_jagged() takes."""
+    """Raises for nested and sparse tensors among query, key and value, unless all are jagged tensors that
+    attend_jagged() takes."""
     for name, x in zip(("query", "key", "value"), operands):
         if x.is_nested:
             raise ValueError(
-                f"{name} is a nested tensor; accepted of those are query, key and value together, of layout "
-                f"torch.jagged, [batch, num_heads, rows of "
-                "each, head_dim] without holes. For all others: attune.flash.flash_attn_varlen_func(q, k, v, "
-                "cu_seqlens_q, ..) of x.values() "
-                "and x.offsets()")
+                f"{name} is a nested tensor; query, key and value must then all be of layout torch.jagged, [batch, "
+                "num_heads, rows of each, head_dim] without holes (for others give x.values() and x.offsets() to "
+                "attune.flash.flash_attn_varlen_func(q, k, v, cu_seqlens_q, ..))")
         check_dense(name, x)
 
 
 def _longest(query, key, rows, keys):
-    """Rows and keys of the longest sequences; the device is waited for once where the tensors do not know."""
+    """Returns the numbers of rows and keys of the longest sequences. Waits for the device once if the tensors do not
+    store them."""
     known = [getattr(x, "_maybe_max_seqlen", None) for x in (query, key)]
     if None not in known:
         return known
@@ -137,7 +136,8 @@ def _longest(query, key, rows, keys):
 
 
 def attend_jagged(query, key, value, is_causal, dropout_p, scale):
-    """Of PyTorch's nested tensors [batch, num_heads, rows of each, head_dim], layout jagged: sequences end to end. Gradients as of those."""
+    """Returns attention of PyTorch's nested tensors [batch, num_heads, rows of each, head_dim] of layout jagged, with
+    gradients."""
     import torch
     from .flash import flash_attn_varlen_func
     operands = query, key, value
@@ -146,10 +146,10 @@ def attend_jagged(query, key, value, is_causal, dropout_p, scale):
         refuse_nested(*operands)
     rows, keys = query.offsets(), key.offsets()
     if value.offsets() is not keys and not torch.equal(value.offsets(), keys):
-        raise ValueError("key and value are nested tensors of other lengths; must be those of equal offsets()")
+        raise ValueError("key and value are nested tensors of other lengths; both must have equal offsets()")
     is_same = keys is rows or torch.equal(keys, rows)
     if is_causal and not is_same:
-        raise ValueError("is_causal is True of nested tensors whose rows and keys differ; must be equal offsets()")
+        raise ValueError("is_causal is True for nested tensors whose rows and keys differ; offsets() must be equal")
     begins, longest = rows.int(), _longest(query, key, rows, keys)
     o = flash_attn_varlen_func(*(x.transpose(1, 2).values() for x in operands), begins,
                                begins if is_same else keys.int(), *longest, dropout_p=dropout_p, softmax_scale=scale,

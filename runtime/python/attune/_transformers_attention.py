@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attention function of transformers' AttentionInterface. Masks come as the MaskRule of _transformers_masks.py, which has settled all
-that layers share; here each layer adds its scale, softcap, sinks and position bias."""
+"""The attention function of transformers' AttentionInterface. Masks arrive as the MaskRule of _transformers_masks.py,
+which holds all that layers share. Each layer adds its scale, softcap, sinks and position bias."""
 import torch
 
 from ._attention import attend_from_heads_first
@@ -9,7 +9,7 @@ from ._mask_rule import MaskRule
 from ._sdpa_operands import refuse_nested
 from ._transformers_paged import attend_packed
 
-# Keywords of models whose attention is another one, with what they are.
+# Keywords of models with another attention, and their meaning.
 _REFUSED = {
     "head_mask": "factors of heads", "block_indices": "chosen blocks of keys", "sinks": "sinks that are no s_aux",
     "block_table": "a table of pages"}
@@ -18,24 +18,28 @@ _REFUSED = {
 def _refuse(output_attentions, others):
     if flag_or_none("output_attentions", output_attentions):
         raise ValueError(
-            "output_attentions is set, and attune makes no attention weights; must be False: load the model with "
-            "attn_implementation=\"eager\" to see them")
+            "output_attentions is set, and attune makes no attention weights; must be False (load the model with "
+            "attn_implementation=\"eager\" to see them)")
     for name, what in _REFUSED.items():
         if others.get(name) is not None:
             raise ValueError(
-                f"{name} is given, {what}, which attune does not serve here; must be None: load the model with "
-                "attn_implementation=\"eager\" or \"sdpa\"")
+                f"{name} is given, {what}, which attune does not serve here; must be None (load the model with "
+                "attn_implementation=\"eager\" or \"sdpa\")")
 
 
 def attention_forward(module, query, key, value, attention_mask, dropout=0.0, scaling=None, sliding_window=None,
                       softcap=None, s_aux=None, is_causal=None, position_bias=None, output_attentions=False,
                       cu_seq_lens_q=None, cu_seq_lens_k=None, max_length_q=None, max_length_k=None, indices=None,
                       **others):
-    """As transformers calls it: query [batch, num_heads, seqlen_q, head_dim], key and value with the heads that they have, attention_mask a
-    MaskRule, None, or a tensor [batch, num_heads, seqlen_q, seqlen_kv] that the model made (bool, or a float to be added). Returns
-    (o [batch, seqlen_q, num_heads, head_dim_v], None), o without gaps. Operands may lie in memory in any way. A mask, where there is one, says all about who
-    sees whom, as in eager mode: sliding_window and is_causal count where there is none. indices [batch, seqlen_q, count]: of the keys that the mask shows, a
-    row sees these alone. Raises ValueError for what attune does not serve."""
+    """Returns (o [batch, seqlen_q, num_heads, head_dim_v], None) in transformers' form; o is contiguous.
+
+    query: [batch, num_heads, seqlen_q, head_dim]; key and value have their own numbers of heads. Operands may lie in
+    memory in any order.
+    attention_mask: a MaskRule, None, or a tensor [batch, num_heads, seqlen_q, seqlen_kv] from the model (bool, or
+    floats that are added). If it is given it alone tells which keys are seen, as in eager mode; otherwise
+    sliding_window and is_causal do. indices [batch, seqlen_q, count]: of the keys that the mask shows, a row sees only
+    these.
+    Raises ValueError for arguments that attune does not serve."""
     if query.is_nested or key.is_nested or value.is_nested:
         refuse_nested(query, key, value)
     all_keys, keys = key.shape[2], None
@@ -49,9 +53,8 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
             keywords, keys = _of_one_key(attention_mask), None
         elif key.shape[2] != attention_mask.seqlen_kv:
             raise ValueError(
-                f"key has {key.shape[2]} positions and the attention mask is of {attention_mask.seqlen_kv}; must be as "
-                f"many, or load the model "
-                "with attn_implementation=\"eager\"")
+                f"key has {key.shape[2]} positions and the attention mask is of {attention_mask.seqlen_kv}; must be "
+                "equal, or load the model with attn_implementation=\"eager\"")
         if keys is not None:
             start, stop = keys
             key, value = key[:, :, start:stop], value[:, :, start:stop]
@@ -81,12 +84,14 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
 
 
 def _of_one_key(rule):
-    """Of one row, whose keys all get what the mask says of one: transformers makes it of a layer whose cache has no keys (linear attention)."""
+    """Returns the keywords if the mask tells of one key, which holds for all keys. transformers makes it from a layer
+    whose cache has no keys (linear attention)."""
     return {"mask_tensor": rule.tensor()} if rule.keywords or rule.keys is not None else {}
 
 
 def _show_chosen(choices, indices, count, kept):
-    """Adds to the keywords that rows see the keys of these numbers alone, among `count`, of which `kept` are left. A number below 0 is none."""
+    """Adds a mask to the keywords: rows see only the keys of these numbers, among `count`, of which `kept` are left. A
+    number below 0 is none."""
     places = torch.where(indices < 0, count, indices).long()
     seen = torch.zeros((*indices.shape[:2], count + 1), dtype=torch.bool, device=indices.device).scatter(
         -1, places, True)[:, None, :, :count][..., kept]
@@ -94,15 +99,16 @@ def _show_chosen(choices, indices, count, kept):
 
 
 def _finds_sequences(query, key, value, mask, position_bias, dropout, sinks, cu_seq_lens_q, cu_seq_lens_k):
-    """Whether kernels take rows and keys of sequences end to end by their lists, which may differ: there, for want of gradients, nothing else is asked."""
-    if mask is not None or position_bias is not None or dropout or cu_seq_lens_q is None or cu_seq_lens_k is None or query.shape[
-            0] != 1:
+    """True if kernels can take rows and keys of sequences end to end by their lists, which may differ. This needs a
+    call without gradients."""
+    if mask is not None or position_bias is not None or dropout or cu_seq_lens_q is None or cu_seq_lens_k is None or (
+            query.shape[0] != 1):
         return False
     return not (torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (query, key, value, sinks)))
 
 
 def _without_rule(query, key, mask, is_causal, sliding_window, position_bias, cu_seq_lens_q, cu_seq_lens_k):
-    """Keywords for attention() and the bias, where the mask is a tensor or None."""
+    """Returns keywords for attention() and the bias, for a mask that is a tensor or None."""
     rows, keys = query.shape[2], key.shape[2]
     if mask is not None:
         return _of_tensor(mask, keys, position_bias)
@@ -112,9 +118,8 @@ def _without_rule(query, key, mask, is_causal, sliding_window, position_bias, cu
             keys, cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k)
     if is_causal and (rows > 1 or cu_seq_lens_q is not None) and rows != keys:
         raise ValueError(
-            f"attention_mask is None for {rows} rows and {keys} keys of a causal module, which does not say who sees "
-            f"whom; accepted "
-            "are an attention_mask, and as many rows as keys")
+            f"attention_mask is None for {rows} rows and {keys} keys of a causal module, which does not tell what rows "
+            "see; give an attention_mask, or as many rows as keys")
     if is_causal and rows > 1:
         keywords["mask"] = "causal_bottom_right"
         if sliding_window is not None:
@@ -127,9 +132,8 @@ def _of_tensor(mask, keys, position_bias):
                                                                      mask.is_floating_point()):
         found = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, torch.Tensor) else type(mask).__name__
         raise ValueError(
-            f"attention_mask is {found}; must be None, what attune's mask function made, and a bool or float tensor "
-            f"[batch, "
-            "num_heads, seqlen_q, seqlen_kv]")
+            f"attention_mask is {found}; must be None, a result of attune's mask function, or a bool or float tensor "
+            "[batch, num_heads, seqlen_q, seqlen_kv]")
     mask = (mask[..., :keys] if mask.shape[3] > keys else mask).resolve_neg()
     if mask.dtype is torch.bool:
         return {"mask_tensor": mask}, position_bias
@@ -137,6 +141,6 @@ def _of_tensor(mask, keys, position_bias):
 
 
 def _documents(seqlen, cu_seq_lens):
-    """int32 [1, seqlen]: which sequence of a packed batch each position belongs to."""
+    """Returns int32 [1, seqlen]: the sequence of a packed batch that each position belongs to."""
     positions = torch.arange(seqlen, device=cu_seq_lens.device)
     return torch.bucketize(positions, cu_seq_lens[1:].to(torch.int64), right=True).to(torch.int32)[None]

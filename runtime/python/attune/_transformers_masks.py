@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mask function of transformers' AttentionMaskInterface: once a forward pass it turns what transformers says of a mask into keywords of
-attune.attention(), in a MaskRule that all layers share. _mask_patterns.py recognises mask functions."""
+"""The mask function of transformers' AttentionMaskInterface. Once per forward pass it turns transformers' description
+of a mask into keywords of attune.attention(), in a MaskRule that all layers share. _mask_patterns.py recognises mask
+functions."""
 import functools
 import inspect
 
@@ -12,28 +13,30 @@ from ._mask_patterns import all_of, pattern_of, plain, shifted
 from ._mask_rule import MaskRule, of_bound
 from ._programs import bind, mask_mod
 
-# Model types whose code asks whether its mask is a BlockMask, and then takes another way.
+# Model types whose code takes another path if its mask is a BlockMask.
 ASK_FOR_BLOCK_MASKS = {"doge"}
 _STARTS = "return kv_idx >= starts[batch];"
 _TAKES_CACHE_POSITION = "cache_position" in inspect.signature(masking_utils.sdpa_mask).parameters  # transformers 4.5x
 
 
 def _may_read(device):
-    """Whether numbers may be read from the device now: not while a program is traced or a CUDA graph captured."""
+    """True if values may be read from the device now: not while a program is traced or a CUDA graph is captured."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False
     return device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
 
 
 def _numbers(*values):
-    """Of tensors of one element, and others as they are, in one wait for the device."""
+    """Returns the values of tensors of one element, after one wait for the device; other values are returned unchanged.
+    """
     read = [value for value in values if isinstance(value, torch.Tensor)]
     found = iter(torch.stack([one.reshape(()).to(torch.int64) for one in read]).tolist() if read else ())
     return [next(found) if isinstance(value, torch.Tensor) else value for value in values]
 
 
 class _Bound:
-    """The least (or greatest) of ints and of tensors [batch], each apart: what is known here is cut off, the others are for kernels."""
+    """The least (or greatest) of ints and of tensors [batch], kept apart: bounds known here cut off keys, tensors are
+    for kernels."""
 
     def __init__(self, choose, choose_tensors):
         self.number = self.tensor = None
@@ -47,17 +50,21 @@ class _Bound:
 
 
 class _Mask:
-    """What is known of the mask while it is read. Rows are row0 to row0 + seqlen_q - 1 and keys key0 to key0 + seqlen_kv - 1 of the
-    sequence; row0 may be a tensor. `first`, `end`: bounds of the keys that any row sees, counted from key0."""
+    """Facts about a mask while it is read.
+
+    Rows are row0 to row0 + seqlen_q - 1 and keys key0 to key0 + seqlen_kv - 1 of the sequence; row0 may be a tensor.
+    first, end: bounds of the keys that any row sees, counted from key0."""
 
     def __init__(self, batch, seqlen_q, seqlen_kv, row0, key0, device):
-        self.batch, self.seqlen_q, self.seqlen_kv, self.row0, self.key0, self.device = batch, seqlen_q, seqlen_kv, row0, key0, device
+        self.batch, self.seqlen_q, self.seqlen_kv, self.row0, self.key0, self.device = (
+            batch, seqlen_q, seqlen_kv, row0, key0, device)
         self.first, self.end = _Bound(max, torch.maximum), _Bound(min, torch.minimum)
         self.rest, self.keywords, self.padding = [], {}, None
         self.may_be_padded_left = False
 
     def add_padding(self, given, is_whole):
-        """given: bool [batch, keys]; keys behind its end are hidden. is_whole: nothing is padded; None where that could not be read."""
+        """Adds padding. given: bool [batch, keys]; keys behind its end are hidden. is_whole: True if nothing is padded;
+        None if that could not be read."""
         count = given.shape[1]
         if count < self.seqlen_kv:
             self.end.add(count)
@@ -80,7 +87,7 @@ class _Mask:
                 self.end.add(end)
 
     def add_row(self, pattern):
-        """The pattern of one row: it sees the keys between two bounds."""
+        """Adds the pattern of one row: it sees the keys between two bounds."""
         at = self.row0 - self.key0
         if pattern.causal:
             self.end.add(at + 1)
@@ -97,7 +104,8 @@ class _Mask:
                 self.end.add((self.row0 // size + 1) * size - self.key0)
 
     def add_rows(self, pattern):
-        """Of several rows, whose first is known: the diagonal ends at the last key that is left, or the mask is a program."""
+        """Adds the pattern of several rows, the first of which is known. The diagonal ends at the last key that is
+        left; otherwise the mask becomes a program."""
         last = self.row0 + self.seqlen_q - self.key0
         if pattern.causal:
             self.end.add(last)
@@ -120,7 +128,7 @@ class _Mask:
                 self.rest.append(function)
 
     def _add_window(self, left, right, stop, on_diagonal):
-        """Keys that are no further away. A window as wide as the keys hides nothing."""
+        """Adds a window: keys farther away are hidden. A window as wide as the keys hides nothing."""
         if on_diagonal:
             left, right = (None if side is not None and side >= stop - 1 else side for side in (left, right))
         if left is None and right is None:
@@ -141,9 +149,9 @@ class _Mask:
     def rule(self, use_vmap, as_tensor):
         start, stop = 0, self._stop()
         if isinstance(self.row0, torch.Tensor) and self.end.tensor is not None:
-            stop = self.seqlen_kv  # a static cache keeps its length, and with it the plan
+            stop = self.seqlen_kv  # a static cache keeps its length, and so its plan
             self.end.tensor = self.end.tensor.clamp(0, self._stop())
-        if self.first.number is not None:  # of one row alone
+        if self.first.number is not None:  # only one row has this
             start = min(max(self.first.number, 0), stop)
         keywords, functions = self.keywords, []
         if self.end.tensor is not None:
@@ -169,13 +177,13 @@ class _Mask:
         return bound.to(torch.int32).expand(self.batch).contiguous()
 
     def _add_program(self, function, count, use_vmap):
-        """A mask function as a program or, where it cannot be traced, as a tensor."""
+        """Adds a mask function as a program or, if it cannot be traced, as a tensor."""
         if not torch.compiler.is_compiling():
             try:
                 self.keywords["mask_mod"] = of_bound(bind("mask_mod", function))
                 return
             except (TypeError, ValueError, AttributeError, RuntimeError, Error):
-                pass  # it uses what the score language lacks
+                pass  # it uses something that the score language lacks
         seen = _tensor(function, self.batch, self.seqlen_q, count, self.device, use_vmap)
         padding = self.keywords.get("mask_tensor")
         self.keywords["mask_tensor"] = seen if padding is None else seen & padding
@@ -194,7 +202,7 @@ def _from(starts):
 
 
 def _tensor(function, batch, seqlen_q, seqlen_kv, device, use_vmap, **more):
-    """bool [batch, 1, seqlen_q, seqlen_kv], by transformers itself."""
+    """Returns transformers' own mask, bool [batch, 1, seqlen_q, seqlen_kv]."""
     sizes = {"cache_position": torch.arange(seqlen_q, device=device)} if _TAKES_CACHE_POSITION else {
         "q_length": seqlen_q, "device": device}
     return masking_utils.sdpa_mask(
@@ -204,16 +212,18 @@ def _tensor(function, batch, seqlen_q, seqlen_kv, device, use_vmap, **more):
 
 
 def _extent(number):
-    """torch.jit.trace has tensors without axes in the place of lengths."""
+    """Returns a length as an int: torch.jit.trace gives tensors without axes."""
     return int(number) if isinstance(number, torch.Tensor) and number.dim() == 0 else number
 
 
 def attune_mask(batch_size, q_length=None, kv_length=None, q_offset=0, kv_offset=0,
                 mask_function=masking_utils.causal_mask_function, attention_mask=None, cache_position=None, device=None,
                 use_vmap=False, config=None, **_):
-    """The MaskRule of what transformers' create_causal_mask() and its like ask for; a tensor, for models that take a BlockMask, from which a MaskRule must
-    come, for another model's mask. transformers 4.5x gives cache_position, later ones q_length and q_offset, which a static cache has on the device: there
-    it is read for several rows, and for one never."""
+    """Returns the MaskRule that transformers' create_causal_mask() and similar functions ask for; a tensor for models
+    that would take a MaskRule for a BlockMask.
+
+    transformers 4.5x gives cache_position, later versions q_length and q_offset. A static cache has these on the
+    device: they are read for several rows, and never for one."""
     batch_size, kv_length, q_length = _extent(batch_size), _extent(kv_length), _extent(q_length)
     if isinstance(q_length, torch.Tensor):
         cache_position = q_length

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""transformers' continuous batching (generate_batch): rows of all requests end to end, with keys that its paged cache has put end to end. Its releases up
-to 5.22 call implementations named "paged|NAME", and leave the cache to them. Later ones fill the cache before, and take those whose name has "flash" in
-it alone."""
+"""transformers' continuous batching (generate_batch): packed rows of all requests, with keys that its paged cache has
+packed.
+
+Versions up to 5.22 call implementations named "paged|NAME", which fill the cache. Later versions fill the cache before,
+and take only implementations with "flash" in their name."""
 import functools
 
 from ._copies import readable
@@ -9,14 +11,17 @@ from ._kvcache import attention_kvcache
 
 
 def _of_layer(window, given):
-    """What the cache has for layers of this kind, where it has several."""
+    """Returns the value for layers of this kind, if the cache has several kinds."""
     return given["full_attention" if window is None else "sliding_attention"] if isinstance(given, dict) else given
 
 
 def attend_packed(query, key, value, cu_seq_lens_q, cu_seq_lens_k, most_rows, most_keys, window, scaling, softcap=None,
                   s_aux=None):
-    """query: [1, num_heads, rows, head_dim], key, value: [1, num_heads_kv, keys, ..], of all requests end to end, the last row of each at its last key;
-    window: keys that a row sees, or None. Returns [1, rows, num_heads, head_dim_v]."""
+    """Returns attention of packed requests, [1, rows, num_heads, head_dim_v]; the last row of each request is at its
+    last key.
+
+    query: [1, num_heads, rows, head_dim], key, value: [1, num_heads_kv, keys, ..]. window: keys that a row sees, or
+    None."""
     q, k, v = (readable(x).squeeze(0).transpose(0, 1) for x in (query, key, value))
     o = attention_kvcache(
         q, k, v, q_begins=cu_seq_lens_q.int(), seqlen_q=int(most_rows), kv_begins=cu_seq_lens_k.int(), seqlen_kv=min(
@@ -28,14 +33,13 @@ def attend_packed(query, key, value, cu_seq_lens_q, cu_seq_lens_k, most_rows, mo
 def paged_forward(module, query, key, value, attention_mask, cache=None, cu_seq_lens_q=None, cu_seq_lens_k=None,
                   max_seqlen_q=None, max_seqlen_k=None, block_table=None, read_index=None, write_index=None,
                   dropout=0.0, scaling=None, sliding_window=None, softcap=None, s_aux=None, **others):
-    """As transformers up to 5.22 calls "paged|NAME": key and value are those of the new rows. Returns (o [1, rows, num_heads, head_dim_v], None)."""
+    """Implements "paged|NAME" for transformers up to 5.22: key and value are the new rows'. Returns (o [1, rows,
+    num_heads, head_dim_v], None)."""
     if cache is None or cu_seq_lens_q is None:
         raise ValueError(
-            "there is no paged cache; must be a call of generate_batch(), which brings it: other calls take the name "
-            "without 'paged|'"
-        )
+            "there is no paged cache; only generate_batch() brings one, other calls must use the name without 'paged|'")
     if block_table is not None:
-        raise ValueError("block_table is given; must be None: set max_blocks_per_request to 0")
+        raise ValueError("block_table is given; must be None (set max_blocks_per_request to 0)")
     window = getattr(module, "sliding_window", None) if sliding_window is None else sliding_window
     key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, read_index=read_index,
                               write_index=write_index)
@@ -46,7 +50,7 @@ def paged_forward(module, query, key, value, attention_mask, cache=None, cu_seq_
 
 
 def takes_prefix():
-    """Whether transformers here calls "paged|NAME" for any NAME."""
+    """True if the installed transformers calls "paged|NAME" for any NAME."""
     try:
         from transformers.integrations import eager_paged, flash_paged  # noqa: F401
         from transformers.modeling_flash_attention_utils import lazy_import_paged_flash_attention  # noqa: F401
@@ -56,7 +60,8 @@ def takes_prefix():
 
 
 def serve_flash_names(names):
-    """Later transformers load the functions of an implementation with "flash" in its name themselves: for those of attune, attune.flash."""
+    """Makes later transformers, which load an implementation with "flash" in its name themselves, load attune.flash for
+    these names."""
     from transformers import modeling_flash_attention_utils as utils
     load = getattr(utils, "_lazy_imports", None)
     if load is None or hasattr(load, "attune_names"):
@@ -69,7 +74,8 @@ def serve_flash_names(names):
         if implementation not in lazy_imports.attune_names:
             return load(implementation, *args, **kwargs)
         from . import flash
-        return flash.flash_attn_func, flash.flash_attn_varlen_func, flash.flash_attn_with_kvcache, utils._pad_input, utils._unpad_input
+        return (flash.flash_attn_func, flash.flash_attn_varlen_func, flash.flash_attn_with_kvcache, utils._pad_input,
+                utils._unpad_input)
 
     lazy_imports.attune_names = set(names)
     utils._lazy_imports = lazy_imports

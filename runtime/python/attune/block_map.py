@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maps of blocks: which granules of 64 rows and 16 keys a mask shows, whatever tiles a kernel has. Built once on the device from masks, or
-made of lists that other libraries have, and given to attention(..., block_map=) by any number of layers and steps.
+"""Maps of blocks: they tell which granules of 64 rows and 16 keys a mask shows, independent of a kernel's tiles.
+
+A map is built once on the device from masks, or made from other libraries' lists. Any number of layers and steps give
+it to attention(..., block_map=).
 
     block_map = attune.block_map.build(q, k, mask_mod=mask)                     # once
     o = attune.attention(q, k, v, mask_mod=mask, block_map=block_map)           # in each layer
@@ -19,27 +21,26 @@ from ._problem import check_beside, whole, word
 from ._scores import scores_of
 from ._torch import ordinal_of, refuse_recording, stream_address
 
-_PART, _WHOLE = 1, 3  # of bytes
+_PART, _WHOLE = 1, 3  # values of a map's bytes
 _FLEX = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "BLOCK_SIZE", "seq_lengths")
-_Reader = namedtuple("_Reader", "problem target")  # what Scores.operands() asks of a plan
+_Reader = namedtuple("_Reader", "problem target")  # the attributes of a plan that Scores.operands() reads
 
 
 def _asked(q, k, mask, **masks):
-    """The problem of a map, its layout, and the masks' scores."""
+    """Returns the problem of a map, its layout, and the masks' scores."""
     for name, tensor in (("q", q), ("k", k)):
         check_beside(name, tensor, q)
         tensors.check_rank(name, tensor, tensors.DIMENSIONS[tensors.ROWS])
     scores = scores_of(**masks)
     if scores is None:
         raise ValueError(
-            "no mask is given; must be mask_mod, mask_tensor, key_lengths, documents, prefix and chunk (mask and "
-            "window need "
-            "no map)")
+            "no mask is given; must be mask_mod, mask_tensor, key_lengths, documents, prefix or chunk (mask and window "
+            "need no map)")
     head_dim = max(16, -(-q.shape[3] // 8) * 8)
     diagonal = word("mask", {None: "none", "causal": "causal_bottom_right"}.get(mask, mask))
     problem = parse(
-        f"head_dim={head_dim},heads={q.shape[2]}/{k.shape[2]},batch={q.shape[0]},seqlen_q={q.shape[1]},seqlen_kv={k.shape[1]},"
-        f"mask={diagonal}{scores.text}")
+        f"head_dim={head_dim},heads={q.shape[2]}/{k.shape[2]},batch={q.shape[0]},seqlen_q={q.shape[1]},"
+        f"seqlen_kv={k.shape[1]},mask={diagonal}{scores.text}")
     for field, program in scores.programs():
         setattr(problem, field, program)
     layout = BlockMapStruct()
@@ -48,19 +49,23 @@ def _asked(q, k, mask, **masks):
 
 
 def axes_of(q, k, *, mask=None, context=None, **masks):
-    """Whether the map of build() with these arguments has an axis of batch entries, and one of heads. q and k have more than one."""
+    """Returns two flags: does build()'s map with these arguments have an axis of batch entries, and one of heads? q and
+    k have more than one."""
     _, layout, _ = _asked(q, k, mask, **masks)
     return layout.batch > 1, layout.num_heads > 1
 
 
 def build(q, k, *, mask=None, mask_mod=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None,
           chunk=None, context=None):
-    """The BlockMap of masks, as attention() takes them, for its calls with the same masks.
+    """Builds the BlockMap of masks, for calls of attention() with the same masks. Returns it.
 
-    q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim]: tensors whose shapes and device the calls
-    have; nothing is read of them. mask: as of attention(); it moves prefix and chunk, and is no part of the map. Masks that tell batch
-    entries or heads not apart have one map for all. Enqueues one launch on PyTorch's current stream; on the CPU it returns when the work is
-    done. It may compile a kernel, so call it before the capture of a CUDA graph. Raises ValueError where no mask is given."""
+    q: [batch, seqlen_q, num_heads_q, head_dim], k: [batch, seqlen_kv, num_heads_kv, head_dim]: tensors with the calls'
+    shapes and device; their values are not read. mask: as in attention(); it moves prefix and chunk, and is not part of
+    the map. Masks that are equal for all batch entries or heads get one map for all.
+    Enqueues one launch on PyTorch's current stream; on the CPU it returns when the work is done. It may compile a
+    kernel, so call it before the capture of a CUDA graph.
+    Raises ValueError if no mask is given, ValueError or TypeError if arguments do not fit, and attune.Error if the
+    library refuses."""
     refuse_recording("block_map.build()")
     target = tensors.check_device("q", q)
     problem, layout, scores = _asked(q, k, mask, mask_mod=mask_mod, mask_tensor=mask_tensor, key_lengths=key_lengths,
@@ -78,42 +83,44 @@ def build(q, k, *, mask=None, mask_mod=None, mask_tensor=None, key_lengths=None,
 
 
 def from_blocks(blocks, block_rows, block_keys, seqlen_q, seqlen_kv):
-    """The BlockMap that shows blocks of block_rows rows and block_keys keys, multiples of 64 and of 16, as a mask by itself.
+    """Returns the BlockMap that shows blocks of block_rows rows and block_keys keys, as a mask by itself.
 
-    blocks: bool (or uint8, 0 and else) [batch or 1, num_heads_q or 1, ceil(seqlen_q / block_rows), ceil(seqlen_kv / block_keys)]: True
-    shows a block."""
+    blocks: bool (or uint8: 0 is False) [batch or 1, num_heads_q or 1, ceil(seqlen_q / block_rows), ceil(seqlen_kv /
+    block_keys)]: True shows a block. block_rows must be a multiple of 64, block_keys of 16. Raises ValueError or
+    TypeError if arguments do not fit."""
     if not (tensors.is_torch(blocks) or tensors.is_numpy(blocks)):
         tensors.refuse_kind("blocks", blocks)
     tensors.check_rank("blocks", blocks, "[batch, num_heads_q, blocks of rows, blocks of keys]")
     if tensors.dtype_text(blocks.dtype) not in ("bool", "uint8"):
-        raise ValueError(f"blocks is {tensors.dtype_text(blocks.dtype)}; must be bool and uint8")
+        raise ValueError(f"blocks is {tensors.dtype_text(blocks.dtype)}; must be bool or uint8")
     return _of_blocks("blocks", (blocks != 0) * _like(blocks, _WHOLE), block_rows, block_keys, seqlen_q, seqlen_kv,
                       True)
 
 
 def shows_all(mask_mod):
-    """Whether the mask_mod of a BlockMask is that of one which was made of lists alone."""
+    """True if the mask_mod is that of a BlockMask which was made from lists alone."""
     return mask_mod is None or mask_mod is getattr(sys.modules.get("torch.nn.attention.flex_attention"), "noop_mask",
                                                    None)
 
 
 def from_flex(block_mask, hides=True):
-    """The BlockMap of a torch.nn.attention.flex_attention.BlockMask whose BLOCK_SIZE has multiples of 64 and 16.
+    """Returns the BlockMap of a torch.nn.attention.flex_attention.BlockMask whose BLOCK_SIZE has multiples of 64 and
+    16.
 
-    Blocks that are in no list are hidden. Those of full_kv_indices must be ones that the mask_mod shows whole, as create_block_mask() finds
-    them; those of kv_indices are seen in part, so give attention() the mask_mod too: attention(q, k, v, mask_mod=block_mask.mask_mod,
-    block_map=from_flex(block_mask)). A mask of full blocks alone stands without one; so does one that was made of lists alone
-    (BlockMask.from_kv_blocks() without a mask_mod), which shows all that it lists.
-    hides: True: right for every list. False, where the lists are those of the very mask_mod that attention() gets: faster, for blocks
-    that are not listed are then known to be hidden by it, and full ones to be shown.
+    Blocks in no list are hidden. Those of full_kv_indices must be blocks that the mask_mod shows whole, as
+    create_block_mask() finds them. Those of kv_indices are seen in part, so give attention() the mask_mod too:
+    attention(q, k, v, mask_mod=block_mask.mask_mod, block_map=from_flex(block_mask)). A mask with only full blocks
+    needs no mask_mod. Neither does one made from lists alone (BlockMask.from_kv_blocks() without a mask_mod), which
+    shows all blocks in its lists.
+    hides: True is right for all lists. False is faster, and only right if the lists were made from attention()'s
+    mask_mod: unlisted blocks are then known to be hidden by it, and full ones to be shown.
 
-    Waits for the device, once. Raises ValueError for other block sizes, and for lists that name a block which is not there."""
+    Waits for the device once. Raises ValueError for other block sizes, and for lists that name a missing block."""
     missing = [name for name in _FLEX if not hasattr(block_mask, name)]
     if missing:
         raise TypeError(
             f"block_mask is of type {type(block_mask).__name__} without {', '.join(missing)}; must be a BlockMask of "
-            f"flex_attention"
-        )
+            f"flex_attention")
     rows, keys = block_mask.BLOCK_SIZE
     seqlen_q, seqlen_kv = (int(length) for length in block_mask.seq_lengths)
     blocks = blocks_of(block_mask)
@@ -123,7 +130,8 @@ def from_flex(block_mask, hides=True):
 
 
 def blocks_of(block_mask):
-    """uint8 [batch or 1, num_heads or 1, blocks of rows, blocks of keys]: what the lists of a BlockMask say of each, as bytes of a map."""
+    """Returns uint8 [batch or 1, num_heads or 1, blocks of rows, blocks of keys]: each block's value in a map, from a
+    BlockMask's lists."""
     count = -(-int(block_mask.seq_lengths[1]) // block_mask.BLOCK_SIZE[1])
     blocks = _listed("kv", block_mask.kv_num_blocks, block_mask.kv_indices,
                      count) * (_WHOLE if shows_all(getattr(block_mask, "mask_mod", block_mask)) else _PART)
@@ -133,19 +141,22 @@ def blocks_of(block_mask):
 
 
 def from_cudnn(block_mask, seqlen_q, seqlen_kv, bit_order="little"):
-    """The BlockMap of cuDNN's block mask: uint8 [batch, num_heads_q, ceil(seqlen_q / 128), ceil(seqlen_kv / 1024)], a bit for each tile of
-    128 rows and keys, 8 tiles of keys a byte, 1 for those that are seen. bit_order: little: a byte's first tile is its lowest bit; or big."""
+    """Returns the BlockMap of cuDNN's block mask.
+
+    block_mask: uint8 [batch, num_heads_q, ceil(seqlen_q / 128), ceil(seqlen_kv / 1024)], a bit per tile of 128 rows and
+    keys, 8 tiles of keys per byte; 1: seen. bit_order: "little" if a byte's first tile is its lowest bit, else "big".
+    Raises ValueError or TypeError if arguments do not fit."""
     if not (tensors.is_torch(block_mask) or tensors.is_numpy(block_mask)):
         tensors.refuse_kind("block_mask", block_mask)
     tensors.check_rank("block_mask", block_mask, "[batch, num_heads_q, seqlen_q / 128, seqlen_kv / 1024]")
     if tensors.dtype_text(block_mask.dtype) != "uint8":
         raise ValueError(f"block_mask is {tensors.dtype_text(block_mask.dtype)}; must be uint8")
     if bit_order not in ("little", "big"):
-        raise ValueError(f"bit_order is {bit_order!r}; must be 'little' and 'big'")
+        raise ValueError(f"bit_order is {bit_order!r}; must be 'little' or 'big'")
     seqlen_kv, bytes_ = whole("seqlen_kv", seqlen_kv), block_mask.shape[3]
     if bytes_ != -(-seqlen_kv // 1024):
         raise ValueError(
-            f"block_mask has {bytes_} bytes of keys; for seqlen_kv {seqlen_kv} must be {-(-seqlen_kv // 1024)}")
+            f"block_mask has {bytes_} bytes of keys; for seqlen_kv {seqlen_kv} it must have {-(-seqlen_kv // 1024)}")
     bits = [(block_mask >> (place if bit_order == "little" else 7 - place)) & 1 for place in range(8)]
     stack = sys.modules["torch"].stack if tensors.is_torch(block_mask) else sys.modules["numpy"].stack
     blocks = stack(bits, -1).reshape(*block_mask.shape[:3], bytes_ * 8)[..., :-(-seqlen_kv // 128)]
@@ -157,9 +168,9 @@ def _uint8(like):
 
 
 def _like(tensor, number):
-    """A number that keeps products of the tensor's library at uint8."""
-    return sys.modules["torch"].tensor(number, dtype=_uint8(tensor), device=tensor.device) if tensors.is_torch(tensor) else \
-        sys.modules["numpy"].uint8(number)
+    """Returns a number that keeps products with the tensor at uint8."""
+    return sys.modules["torch"].tensor(number, dtype=_uint8(tensor), device=tensor.device) if tensors.is_torch(
+        tensor) else sys.modules["numpy"].uint8(number)
 
 
 def _repeated(blocks, times, axis):
@@ -171,20 +182,19 @@ def _of_blocks(name, blocks, block_rows, block_keys, seqlen_q, seqlen_kv, hides)
     lengths = whole("seqlen_q", seqlen_q), whole("seqlen_kv", seqlen_kv)
     for what, size, granule in zip(("block_rows", "block_keys"), sizes, (GRANULE_ROWS, GRANULE_KEYS)):
         if size < 1 or size % granule:
-            raise ValueError(f"{what} is {size}; must be a multiple of {granule}, of which a map is exact")
+            raise ValueError(f"{what} is {size}; must be a multiple of {granule}, a map's granule")
     wanted = tuple(-(-length // size) for length, size in zip(lengths, sizes))
     if tuple(blocks.shape[2:]) != wanted:
         raise ValueError(
             f"{name} has {tuple(blocks.shape[2:])} blocks; for seqlen_q {lengths[0]} and seqlen_kv {lengths[1]} in "
-            f"blocks of {sizes} "
-            f"must be {wanted}")
+            f"blocks of {sizes} it must have {wanted}")
     granules = _repeated(_repeated(blocks, sizes[0] // GRANULE_ROWS, 2), sizes[1] // GRANULE_KEYS, 3)
     granules = granules[:, :, :-(-lengths[0] // GRANULE_ROWS), :-(-lengths[1] // GRANULE_KEYS)]
     return BlockMap(granules.contiguous() if tensors.is_torch(granules) else granules.copy(), *lengths, hides=hides)
 
 
 def _listed(name, counts, indices, count):
-    """uint8 [batch, num_heads, blocks of rows, `count`]: 1 where a list has the block."""
+    """Returns uint8 [batch, num_heads, blocks of rows, `count`]: 1 where a list has the block."""
     torch = sys.modules["torch"]
     places = torch.arange(indices.shape[-1], device=indices.device) < counts[..., None]
     outside = places & ((indices < 0) | (indices >= count))
