@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random problems, configs, layouts and inputs on the CPU against float64: every operand between
-// guard pages, first against their ends, then against their begins; 1, 2 and 3 threads give the same
+// Random problems, configs, layouts and inputs on the CPU against float64. Every operand is between
+// guard pages: first its end touches one, then its begin. 1, 2 and 3 threads must give the same
 // bits. A failure names the problem and the seed that repeats it.
-//   ATTUNE_ATTACK_TIMES=N   so many times as many problems
+// ATTUNE_ATTACK_TIMES=N   runs N times as many problems
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -61,7 +61,8 @@ TEST(ComputeAttack, RandomProblemsBetweenGuardPages) {
     const std::vector<Config> configs = t.space(spec_of(base), arch).enumerate();
     const Config config = configs.empty() ? Config() : configs[random() % configs.size()];
     const HostConfig host(*toolchain, arch, t, spec_of(base), config);
-    const size_t styles = std::size(kInputs) - (is_8_bit(base) ? 0 : 2);  // the last are for 8 bits
+    // the last two are for 8 bits
+    const size_t styles = std::size(kInputs) - (is_8_bit(base) ? 0 : 2);
     for (int i = 0; i < kCasesPerSpec; ++i) {
       Problem p = base;
       draw_lengths(random, config, &p);
@@ -74,7 +75,7 @@ TEST(ComputeAttack, RandomProblemsBetweenGuardPages) {
   }
 }
 
-// The guard pages are there: one byte behind the end and one before the begin are out of reach.
+// The guard pages work: one byte after the end and one before the begin cannot be accessed.
 TEST(ComputeAttackDeathTest, GuardPagesGuard) {
   for (const size_t size : {1U, 16U, 4096U, 5000U}) {
     const GuardedBuffer end(size, 1, Against::kEnd), begin(size, 1, Against::kBegin);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text and files as an attacker or a bad disk leaves them: deterministic mutations of good samples.
+// Deterministic mutations of good samples: text and files as an attacker or a bad disk leaves them.
 // Used by the tests of this folder.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace attune::testing {
 
-// What tends to go wrong in parsers: ends of ranges, other numbers, structure, bytes.
+// Returns a token that tends to break parsers: ends of ranges, other numbers, structure, bytes.
 inline std::string odd_token(std::mt19937_64& random) {
   static const std::vector<std::string> kTokens = {"-1",
                                                    "0",
@@ -67,7 +67,7 @@ inline std::string odd_token(std::mt19937_64& random) {
   return kTokens[random() % kTokens.size()];
 }
 
-// One of `samples` with one to six changes.
+// Makes one to six changes in one of `samples`.
 class Mutator {
  public:
   Mutator(std::vector<std::string> samples, uint64_t seed)
@@ -116,7 +116,7 @@ class Mutator {
     }
   }
 
-  // The next number behind `at` becomes another token.
+  // Replaces the next number after `at` by another token.
   void replace_number(std::string* text, size_t at) {
     const size_t begin = text->find_first_of("0123456789", at);
     if (begin == std::string::npos) return;
@@ -137,7 +137,7 @@ class Mutator {
   std::mt19937_64 random_;
 };
 
-// A tenth or less of what was once tried by hand; ATTUNE_ATTACK_TIMES multiplies it.
+// Returns the number of inputs: `tenth` (a tenth or less of a long run) times ATTUNE_ATTACK_TIMES.
 inline int attack_count(int tenth) {
   const char* times = std::getenv("ATTUNE_ATTACK_TIMES");
   return tenth * (times != nullptr ? std::max(1, std::atoi(times)) : 1);

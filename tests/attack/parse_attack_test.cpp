@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every text that comes from outside, mutated: a value or an attune::Error comes out, nothing else.
-// With the asan preset also nothing undefined. A failure prints the number of the input; the same
-// seed gives the same inputs.
-//   ATTUNE_ATTACK_TIMES=N   so many times as many inputs
+// Mutates every kind of text from outside. A parser must return a value or throw an attune::Error,
+// and nothing else; the asan preset also finds undefined behaviour. A failure prints the number of
+// the input; the same seed gives the same inputs.
+// ATTUNE_ATTACK_TIMES=N   makes N times as many inputs
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -27,8 +27,8 @@ namespace {
 using testing::attack_count;
 using testing::Mutator;
 
-// Runs `parse` on `count` mutations. Some must get through and some be refused: else the samples
-// are not what the parser reads.
+// Runs `parse` on `count` mutations. Some must be valid and some refused; otherwise the samples do
+// not fit the parser.
 void attack(int count, const std::vector<std::string>& samples,
             const std::function<void(const std::string&, Mutator&)>& parse) {
   Mutator mutator(samples, 20261122);
@@ -72,7 +72,7 @@ TEST(ParseAttack, Problems) {
   });
 }
 
-// Snippets: what is read comes back from its canonical text.
+// Score programs: a parsed program must be the same after a round trip through its canonical text.
 TEST(ParseAttack, ScorePrograms) {
   const score::Declarations declarations{
       {{"slopes", CaptureType::kFp32, 1}, {"doc", CaptureType::kInt64, 2}},
@@ -122,7 +122,7 @@ KernelRequest sample_kernel() {
   return kernel;
 }
 
-// Line and payload as one sample, parted by a byte that JSON never has.
+// Joins line and payload into one sample, separated by a byte that JSON never has.
 std::string joined(const Frame& frame) { return frame.line + '\x01' + frame.payload; }
 Frame parted(const std::string& text) {
   const size_t at = text.find('\x01');

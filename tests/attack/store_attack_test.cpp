@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store as a bad disk leaves it, under everything that uses one: an engine plans, the kernel runs,
-// the file is written again. Damage costs a miss and never a crash, another exception or a wrong
-// result. The kernels are real; each is compiled once.
-//   ATTUNE_ATTACK_TIMES=N   so many times as many files
+// Uses a store as a bad disk leaves it: an engine plans, the kernel runs, the file is written
+// again. Damage may cause a miss, but never a crash, another exception or a wrong result. The
+// kernels are real; each is compiled once.
+// ATTUNE_ATTACK_TIMES=N   makes N times as many files
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ namespace {
 
 using testing::AttentionCase;
 
-// Compiles each source once, however often a damaged store has lost the image.
+// Compiles each source once, even if a damaged store loses the image again and again.
 class RememberingCompiler final : public Compiler {
  public:
   explicit RememberingCompiler(const Compiler& real) : real_(real) {}
@@ -53,7 +53,7 @@ class StoreAttack : public StoreTest {
     fill();
   }
 
-  // A winner that is not the default config, trials, and the winner's image.
+  // Stores a winner that is not the default config, trials, and the winner's image.
   void fill() {
     const KernelSpec spec = spec_of(problem_);
     const Arch arch = device_->archs().front();
@@ -103,7 +103,7 @@ class StoreAttack : public StoreTest {
     return intact;
   }
 
-  // What programs do with a store, whatever it holds.
+  // Uses the store as programs do, whatever it contains.
   void use(bool also_run) {
     const auto plan = engine().plan(problem_);
     ++(plan->rung == Rung::kExact ? kept_ : missed_);
@@ -133,7 +133,7 @@ class StoreAttack : public StoreTest {
   std::shared_ptr<const Device> device_;
   TuningKey key_;
   WinnerRecord winner_;
-  int kept_ = 0, missed_ = 0;  // files of which the winner was still read, and others
+  int kept_ = 0, missed_ = 0;  // files whose winner could still be read, and others
 };
 
 constexpr size_t kPage = 4096;
@@ -151,7 +151,7 @@ void damage(std::mt19937_64& random, std::string* bytes) {
   switch (random() % 8) {
     case 0:
       return flip_bits(random, bytes->size(), bytes);
-    case 1:  // the file header and the head of the first page
+    case 1:  // the file header and the start of the first page
       return flip_bits(random, 112, bytes);
     case 2:
       for (uint64_t left = 1 + random() % 40; left > 0; --left)
@@ -164,7 +164,7 @@ void damage(std::mt19937_64& random, std::string* bytes) {
                        bytes->begin() + static_cast<long>(one + kPage),
                        bytes->begin() + static_cast<long>(other));
       return;
-    case 5:  // the head of a page: kind, number of cells, their places
+    case 5:  // the start of a page: kind, number of cells, their places
       for (size_t i = one; i < one + 16; ++i) (*bytes)[i] = static_cast<char>(random());
       return;
     case 6: {

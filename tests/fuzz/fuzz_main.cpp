@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const attune::testing::Parser& parser = chosen();
   try {
     parser.read({reinterpret_cast<const char*>(data), size});
-  } catch (const attune::Error&) {  // refused; anything else ends the process
+  } catch (const attune::Error&) {  // refused; any other exception ends the process
   }
   return 0;
 }

@@ -32,7 +32,7 @@
 namespace attune::testing {
 namespace {
 
-// What is printed of a value must be read as that value.
+// Aborts if a printed value is read back as another value.
 void same(const std::string& first, const std::string& second) {
   if (first == second) return;
   std::fprintf(stderr, "read again it differs:\n%s\n%s\n", first.c_str(), second.c_str());
@@ -63,7 +63,7 @@ void read_shape(std::string_view text) {
   bucket_of(shape);
 }
 
-// The first byte says whether it is a score or a mask.
+// Parses a score or a mask; the first byte says which.
 void read_score(std::string_view bytes) {
   const score::Declarations declarations{
       {{"slopes", CaptureType::kFp32, 1}, {"doc", CaptureType::kInt64, 2}},
@@ -79,21 +79,21 @@ void read_score(std::string_view bytes) {
   score::source_text(program);
 }
 
-// Declarations in front, as --score-mod takes them.
+// Parses a program with declarations at its start, as for --score-mod.
 void read_program(std::string_view bytes) {
   if (bytes.empty()) return;
   const score::Kind kind = bytes.front() == 'm' ? score::Kind::kMask : score::Kind::kScore;
   read_user_program(std::string(bytes.substr(1)), kind, "program");
 }
 
-// The export of a store.
+// Parses the export of a store.
 void read_export(std::string_view text) {
   std::istringstream in{std::string(text)};
   std::ostringstream out;
   export_lines(import_lines(in), out);
 }
 
-// Read as it is, and with the SHA-256 that its lines ask for.
+// Parses the pins as they are, and again with the SHA-256 that fits their lines.
 void read_pins(std::string_view text) {
   try {
     parse_pin_file(text, "pins");
@@ -116,7 +116,8 @@ uint64_t little_endian(std::string_view bytes) {
   return number;
 }
 
-// A bundle of one file, its index sealed anew so that what lies behind the checksum is read too.
+// Opens a bundle of one file. Its index gets a valid checksum, so that the data after it is read
+// too.
 void read_bundle(std::string_view bytes) {
   constexpr size_t kSummed = 32, kHead = 96;
   std::string sealed(bytes);
@@ -135,7 +136,7 @@ void read_bundle(std::string_view bytes) {
   bundle.winners();
 }
 
-// A file that has no name, for what reads files.
+// A file without a name, for code that reads files.
 class UnnamedFile {
  public:
   explicit UnnamedFile(std::string_view bytes) : handle_(memfd_create("fuzz", MFD_CLOEXEC)) {
@@ -166,14 +167,14 @@ void read_peers(std::string_view text) {
   read_peer_times(file.path());
 }
 
-// The log of ptxas, from which resources are read.
+// Parses a log of ptxas, which contains resources.
 void read_log(std::string_view text) {
   ImageInfo info;
   add_log_info(text, &info);
   image_fault(info);
 }
 
-// A host object of either machine, linked for a place where nothing runs.
+// Links a host object of either machine at an address where nothing runs.
 void read_object(std::string_view bytes) {
   constexpr LibraryFunction kFunctions[] = {{"memcpy", 0x1000}, {"expf", 0x2000}};
   read_image_info(bytes, "entry");

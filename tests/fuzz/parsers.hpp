@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that reads text or bytes from outside, by name: a fuzzer each (fuzz_main.cpp), and a
-// folder of corpus/ each, which replay_test.cpp reads in every run.
+// All functions that read text or bytes from outside, by name. Each has a fuzzer (fuzz_main.cpp)
+// and a folder of corpus/, which replay_test.cpp reads in every run.
 #pragma once
 
 #include <string_view>
 
 namespace attune::testing {
 
-// Reads the bytes. What is refused throws attune::Error; anything else that leaves it is a fault, as
-// is a text that does not come back as it was read (abort).
+// Reads the bytes. Invalid input throws attune::Error; any other exception is a fault, and so is a
+// text that changes in a round trip (abort).
 struct Parser {
   const char* name;
   void (*read)(std::string_view bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the corpora of the fuzzers in every build: each file as it is, cut short, and with one byte
-// changed. A value or an attune::Error comes out.
+// Reads the corpora of the fuzzers in every build: each file unchanged, cut short, and with one
+// byte changed. Each must give a value or an attune::Error.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ std::vector<std::string> corpus(const std::string& name) {
 
 class Replay : public ::testing::TestWithParam<Parser> {
  protected:
-  // Whether it was taken.
+  // True if the text was accepted.
   static bool read(const std::string& text) {
     try {
       GetParam().read(text);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that is another one but for its compiler, for tests that count, keep or replace what is
-// compiled.
+// Another device with a replaced compiler, for tests that count, keep or replace compiled kernels.
 #pragma once
 
 #include <functional>

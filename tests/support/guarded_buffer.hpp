@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory between two pages that nobody may touch: what a kernel reads or writes behind its operand's
-// end (or, placed so, before its begin) ends the test, and what it writes between operand and page
-// is noticed. Used by host_run.cpp.
+// Memory between two guard pages. A kernel that reads or writes after its operand's end (or, if
+// placed so, before its begin) ends the test; writes between operand and page are detected. Used by
+// host_run.cpp.
 #pragma once
 
 #include <sys/mman.h>
@@ -15,12 +15,12 @@
 
 namespace attune::testing {
 
-enum class Against { kEnd, kBegin };  // where the data meets a guard page
+enum class Against { kEnd, kBegin };  // which side of the data touches a guard page
 
 class GuardedBuffer {
  public:
-  // The data begins at a multiple of `alignment`; against the end at most alignment - 1 bytes are
-  // left before the guard page.
+  // The data begins at a multiple of `alignment`. With kEnd, at most alignment - 1 bytes are free
+  // before the guard page.
   GuardedBuffer(size_t size, size_t alignment, Against against) : size_(size) {
     const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     inside_ = std::max(page, (size + alignment + page - 1) / page * page);
@@ -47,7 +47,7 @@ class GuardedBuffer {
     return reinterpret_cast<T*>(data_);
   }
   size_t size() const { return size_; }
-  // Nothing was written around the data.
+  // True if nothing was written around the data.
   bool intact() const {
     const auto untouched = [](const std::byte* begin, const std::byte* end) {
       return std::all_of(begin, end, [](std::byte b) { return b == std::byte{kCanary}; });

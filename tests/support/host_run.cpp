@@ -44,7 +44,7 @@ HostOutcome HostConfig::run(const AttentionCase& c, int threads, Against against
                                   std::numeric_limits<float>::quiet_NaN());
   const GuardedBuffer lse = guarded(no_lse);
   const LaunchPlan plan = template_.launch(spec_, config_, shape_of(p), DeviceFacts{threads, 0});
-  // Every byte 0xff (NaN), but for the first `zeroed_bytes`.
+  // Every byte is 0xff (NaN), except the first `zeroed_bytes`.
   const GuardedBuffer workspace(static_cast<size_t>(plan.workspace_bytes), 256, against);
   std::memset(workspace.as(), 0xff, workspace.size());
   std::memset(workspace.as(), 0, static_cast<size_t>(plan.zeroed_bytes));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles CPU templates and runs them without a Device, for an arch of the test's choice (narrower
-// vectors than the machine has, no fused multiply-add) and any number of threads.
+// Compiles CPU templates and runs them without a Device, for an arch that the test chooses
+// (narrower vectors than the machine's, no fused multiply-add) and any number of threads.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ namespace attune::testing {
 
 struct HostOutcome {
   AttentionResult result;
-  bool gaps_intact = false;     // nothing outside the elements of o was written, nor around any
-                                // operand or the workspace
+  // Nothing was written outside the elements of o, or around an operand or the workspace.
+  bool gaps_intact = false;
   bool counters_clear = false;  // the zeroed part of the workspace is zero again
 };
 
@@ -24,7 +24,8 @@ class HostConfig {
  public:
   HostConfig(const CpuToolchain& toolchain, const Arch& arch, const KernelTemplate& kernel_template,
              const KernelSpec& spec, const Config& config);
-  // Every operand and the workspace stand between guard pages (guarded_buffer.hpp). `dropout`: of kernels with dropout.
+  // Runs a case. Every operand and the workspace are between guard pages (guarded_buffer.hpp).
+  // `dropout` is for kernels with dropout.
   HostOutcome run(const AttentionCase& test_case, int threads, Against against = Against::kEnd,
                   const DropoutArgs& dropout = {}) const;
   const KernelImage& image() const { return image_; }

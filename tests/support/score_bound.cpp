@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Error bounds by evaluation at the corners of what operands may be; see score_bound.hpp. Every operation is monotonous in each operand
-// where it matters, or nearly so over so small a box.
+// Computes error bounds by evaluation at the corners of the operands' ranges; see score_bound.hpp.
+// Each operation is monotonic in each operand where it matters, or nearly so over such a small
+// range.
 #include "tests/support/score_bound.hpp"
 
 #include <algorithm>
@@ -38,7 +39,7 @@ double extra_error(const Node& node, double result, double operand, double tanh_
   }
 }
 
-// `o` holds the node's operands, `type` is theirs.
+// Returns the result of a node. `o` holds its operands, `type` is their type.
 Fuzzy combined(const Node& node, Type type, const Fuzzy* o, double tanh_error) {
   Fuzzy result;
   Value centre[3] = {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fp32 code may make of a score program at one point: the float64 value and how far from it rounding can lead. Kernels' results
-// are judged by it.
+// The result that fp32 code may give for a score program at one point: the float64 value, and how
+// far rounding can lead from it. Used to judge kernels' results.
 #pragma once
 
 #include "generator/core/score/evaluate.hpp"
@@ -10,13 +10,14 @@ namespace attune::score {
 struct Bound {
   double value = 0;
   double error = 0;
-  bool is_certain =
-      true;  // false: a comparison, floor or conversion is too close to call, or a number too large for fp32
+  // False if a comparison, floor or conversion is too close to call, or a number is too large for
+  // fp32.
+  bool is_certain = true;
 };
 
-// Each operation adds a relative error of 1e-6 (and what the tables in score_functions.cuh and .hpp allow functions beyond that) to what
-// its operands' errors come to.
-// `tanh_error`: a relative error of tanh beyond that.
+// Returns the bound. Each operation adds a relative error of 1e-6 (and the error that the tables in
+// score_functions.cuh and .hpp allow for functions) to its operands' errors. `tanh_error` is an
+// additional relative error of tanh.
 Bound bound_of(const Program& program, const Point& point, const Loads& loads,
                double tanh_error = 0);
 

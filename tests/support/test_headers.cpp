@@ -1,2 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nothing: the tests share the precompiled headers of the library that this file makes (tests/CMakeLists.txt).
+// Empty: the tests share the library's precompiled headers, which this file makes
+// (tests/CMakeLists.txt).

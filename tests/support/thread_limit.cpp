@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands before the C library's pthread_create; see thread_limit.hpp.
+// Replaces the C library's pthread_create; see thread_limit.hpp.
 #include "tests/support/thread_limit.hpp"
 
 #include <dlfcn.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lock of a device: one process at a time, free when its holder is killed, named to those who
-// wait, of use to other users, and never a way to write through what somebody else left there.
+// The lock of a device. One process holds it at a time, it is free when its holder is killed, and
+// waiting processes learn who holds it. It works for other users too, and never writes through a
+// file that somebody else left.
 #include "tuner/device_lock.hpp"
 
 #include <fcntl.h>
@@ -34,7 +35,7 @@ class DeviceLockTest : public ::testing::Test {
   }
   ~DeviceLockTest() override { set_log_sink(former_); }
 
-  // A process that holds the lock until it is killed.
+  // Starts a process that holds the lock until it is killed.
   pid_t start_holder() const {
     int ready[2];
     EXPECT_EQ(::pipe(ready), 0);
@@ -100,7 +101,7 @@ TEST_F(DeviceLockTest, AKilledHolderIsNamedAndLetsGo) {
   EXPECT_THAT(notices[0], HasSubstr(std::string(") of user ") + (user ? user->pw_name : "")));
 }
 
-// Anybody may hold the lock for ever: then measuring goes on, with a warning that names who.
+// Anybody may hold the lock for ever. Then measuring goes on, with a warning that names the holder.
 TEST_F(DeviceLockTest, WaitingHasABound) {
   const pid_t holder = start_holder();
   const auto began = std::chrono::steady_clock::now();
@@ -174,7 +175,7 @@ TEST_F(DeviceLockTest, AFileThatWasDeletedMeanwhileDoesNotCount) {
   std::thread deleter([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     fs::remove(file());
-    const DeviceLock newer("gpu 0000:3b:00.0", folder_, {});  // of the file that is there now
+    const DeviceLock newer("gpu 0000:3b:00.0", folder_, {});  // locks the file that is there now
     kill_hard(holder);
     std::this_thread::sleep_for(std::chrono::milliseconds(400));
     EXPECT_TRUE(newer.held());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The final on a simulated device whose clock falls under sustained load, and whose kernels differ
-// in what load, and a launch that stands alone, costs them: what counts is the time under load.
+// The final on a simulated device whose clock falls under sustained load. Its kernels lose
+// different amounts by load and by single launches. The time under load must decide.
 #include "tuner/final_race.hpp"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@ namespace {
 
 const char* const kUsual = "block_m=64,block_n=64,stages=2,warps=4";  // the default
 
-// A quiet device on which nothing but the default and `other` works; without load `other` takes
+// Returns a quiet device on which only the default and `other` work. Without load, `other` takes
 // `share` of the default's time.
 World world_of_two(const Config& other, double share, WorldOptions options) {
   options.bad_share = 0;
@@ -27,7 +27,8 @@ World world_of_two(const Config& other, double share, WorldOptions options) {
   return world;
 }
 
-// One the search looks at whatever the seed: the neighbour with the lowest predicted cost.
+// Returns a config that the search tries with any seed: the neighbour with the lowest predicted
+// cost.
 Config neighbour_of_default() { return parse_config("block_m=64,block_n=64,stages=3,warps=4"); }
 
 const WorldOptions kQuiet{.noise = 0.005, .outliers = 0.02, .drift = 0.02, .clock_drops = 0.02};
@@ -73,8 +74,8 @@ TEST(FinalRace, TimingsAreThoseOfTheLoadedDevice) {
               0.03);
 }
 
-// All configs suffer differently. Against the default: never behind it; against another tune: the
-// same speed.
+// Load affects configs differently. The winner must not be slower than the default, and two tunes
+// must find winners of the same speed.
 TEST(FinalRace, TunedIsNotSlowerThanTheDefaultUnderLoadAndTwoTunesAgree) {
   constexpr int kWorlds = 40;
   int apart = 0;
@@ -103,7 +104,7 @@ TEST(FinalRace, TunedIsNotSlowerThanTheDefaultUnderLoadAndTwoTunesAgree) {
   EXPECT_LE(apart, 4);
 }
 
-// A difference that nobody would feel is no reason to leave the default, whatever the noise.
+// A very small difference is no reason to leave the default, whatever the noise.
 TEST(FinalRace, LessThanAPercentKeepsTheDefault) {
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     const World world = world_of_two(neighbour_of_default(), 0.993,
@@ -114,8 +115,8 @@ TEST(FinalRace, LessThanAPercentKeepsTheDefault) {
   }
 }
 
-// A busy machine: samples spread so far that no time means much. The tune says so, and the next one
-// measures anew.
+// On a busy machine, samples may spread so far that times mean little. The tune says so, and the
+// next tune measures again.
 TEST_F(TuneStoreTest, ATuneThatFoundOnlyNoiseSaysSoAndIsMeasuredAnew) {
   const World busy({.seed = 14, .noise = 0.9}), quiet({.seed = 14});
   Store store = open_store();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A forward of attention in float64 whose operands may be moved, element by element: what gradients
-// are differences of. Used by gradient_oracle_test.cpp.
+// A forward pass of attention in float64 with operands that can be changed, element by element, to
+// compute gradients as differences. Used by gradient_oracle_test.cpp.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ struct Host {
   }
 };
 
-// A forward in float64, and a number that its o and lse decide.
+// A forward pass in float64, and a number that depends on its o and lse.
 class Forward {
  public:
   Forward(const Device& device, const Problem& problem, attune::Inputs* inputs)
@@ -63,7 +63,7 @@ class Forward {
     throw std::logic_error("there is no such tensor");
   }
 
-  // <dout, o> + <dlse, lse>.
+  // Returns <dout, o> + <dlse, lse>.
   double value() {
     double sum = 0;
     for_rows([&](int64_t batch, int head, int64_t row) {
@@ -76,7 +76,7 @@ class Forward {
     return sum;
   }
 
-  // What is read of a capture of the program at the places where `moves` holds is moved, and the
+  // Changes loads from a capture of the program, at the places for which `moves` is true, or the
   // sink of a head.
   int moved_capture = -1, moved_sink = -1;
   double moved_by = 0;
@@ -122,7 +122,7 @@ class Forward {
     return given + (head == moved_sink ? moved_by : 0);
   }
 
-  // lse; o_ gets the row of o.
+  // Returns lse; o_ gets the row of o.
   double run_row(int64_t batch, int head, int64_t row) {
     const KeyInterval<int64_t> keys = visible_keys(problem_, row);
     const int kv_head = head / (problem_.num_heads_q / problem_.num_heads_kv);
@@ -147,7 +147,7 @@ class Forward {
     return highest + std::log(sum);
   }
 
-  // As the oracle is given them.
+  // Writes o and lse for the oracle.
   void write_results(const Operands& set) {
     for_rows([&](int64_t batch, int head, int64_t row) {
       set.lse[place(batch, head, row)] = static_cast<float>(run_row(batch, head, row));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle of op attention_backward (tuner/oracles/gradient_pairs.hpp) against central
-// differences of a forward in float64, over random specs of all features: gradients of q, k and v,
-// and of what score features read. Only o and lse, which the oracle is given, are fp32.
+// Compares the oracle of op attention_backward (tuner/oracles/gradient_pairs.hpp) with central
+// differences of a forward pass in float64. Random specs cover all features: gradients of q, k and
+// v, and of the tensors that score features read. Only o and lse, inputs of the oracle, are fp32.
 #include "tuner/oracles/gradient_pairs.hpp"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@
 namespace attune::testing {
 namespace {
 
-// One problem, what its oracle says, and what differences say.
+// Compares the oracle's gradients with differences, for one problem.
 class Comparison {
  public:
   Comparison(std::shared_ptr<const Device> device, const Problem& problem, uint64_t seed)
@@ -61,7 +61,7 @@ class Comparison {
     }
   }
 
-  // Of what is read of a capture, at each place; `of` gives what the oracle says.
+  // Checks the gradient of loads from a capture, at single places. `of` returns the oracle's value.
   void check_places(int capture, const std::function<double(const GradientPairs::Pair&)>& of) {
     forward_->moved_capture = capture;
     int number = 0;
@@ -137,7 +137,8 @@ class Comparison {
   std::optional<GradientPairs> pairs_;
 };
 
-// Which capture of the whole program bears this name; the last: features stand behind score_mod.
+// Returns the capture of the whole program with this name: the first, or the last, as features come
+// after score_mod.
 int capture_of(const Problem& problem, const std::string& name, bool first = false) {
   const std::vector<CaptureSpec> all = captures_of(problem);
   int found = -1;
@@ -146,7 +147,7 @@ int capture_of(const Problem& problem, const std::string& name, bool first = fal
   return found;
 }
 
-// A pair of features, small and in fp32.
+// Returns a small fp32 problem with a pair of features.
 Problem drawn_problem(uint64_t seed, const Device& device) {
   std::mt19937_64 random(seed);
   Problem p = draw_kernel(seed, device, {&template_by_name("prefill_cpu")}).problem;
@@ -187,7 +188,7 @@ class GradientOracle : public ::testing::Test {
     if (p.score_mod) check_loads(p, seed);
   }
 
-  // Of captures that one load reads.
+  // Checks captures that are read by one load.
   void check_loads(Problem p, uint64_t seed) {
     const score::Program& program =
         user_program(p.score_mod, score::Kind::kScore, "score_mod").program;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measuring in a child process that crashes, hangs and lies (misbehaving_worker.cpp): each costs
-// the one kernel alone.
+// Measures in a child process that crashes, hangs and lies (misbehaving_worker.cpp). Each fault
+// must affect one kernel only.
 #include "tuner/isolated_backend.hpp"
 
 #include <fcntl.h>
@@ -32,7 +32,7 @@ MeasureTask task(int64_t seqlen = 128) {
   problem.seqlen_q = problem.seqlen_kv = seqlen;
   MeasureTask task{problem, 7, KernelRequest{"reference", Config(), {}}};
   task.reference->image.bytes =
-      std::string("\0ELF\n{}\n", 8);  // bytes that must not be taken for a line
+      std::string("\0ELF\n{}\n", 8);  // bytes that must not be parsed as a line
   return task;
 }
 
@@ -63,7 +63,7 @@ TEST_F(IsolatedBackendTest, ForwardsWhatTheWorkerMeasures) {
   EXPECT_EQ(backend_.num_children(), 1);
 }
 
-// A fate that the check meets does not show.
+// A reloaded kernel is not checked, so a fault that the check would find does not show.
 TEST_F(IsolatedBackendTest, WhatWasCheckedBeforeIsLoadedAgainWithoutACheck) {
   backend_.open(task());
   EXPECT_FALSE(backend_.reload(2, kernel(1, 300)).fault);
@@ -88,7 +88,7 @@ TEST_P(MishapTest, WhileCheckedCostsTheKernelAlone) {
   EXPECT_EQ(bad.fault->status, GetParam().status);
   EXPECT_NE(bad.fault->reason.find(GetParam().reason), std::string::npos) << bad.fault->reason;
   ASSERT_FALSE(backend.prepare(3, kernel(0, 120)).fault);
-  const Round round = backend.round({1, 3}, kShortSampleUs);  // the first kernel is there again
+  const Round round = backend.round({1, 3}, kShortSampleUs);  // the first kernel is loaded again
   ASSERT_EQ(round.samples.size(), 2U);
   EXPECT_EQ(round.samples[0].us, 100);
   EXPECT_EQ(round.samples[1].us, 120);
@@ -165,7 +165,7 @@ TEST_F(IsolatedBackendTest, AWorkerKilledAtOpenIsReplacedOnce) {
   EXPECT_EQ(backend_.num_children(), 3) << "the second one opened it first, a third one was tried";
 }
 
-// Where a worker stands when it hangs, and what the caller's patience then ends.
+// A place where a worker hangs, so that the caller's patience must end the wait.
 struct Hang {
   const char* name;
   int64_t seqlen;
@@ -174,7 +174,7 @@ struct Hang {
 
 class HangTest : public ::testing::TestWithParam<Hang> {
  protected:
-  // Limits that no test outlives: only the caller's patience can end the wait.
+  // The limits are longer than any test: only the caller's patience can end the wait.
   IsolatedBackend backend_{{ATTUNE_MISBEHAVING_WORKER},
                            {.open_s = 600, .prepare_s = 600, .sample_s = 600, .least_s = 600}};
 
@@ -253,7 +253,7 @@ TEST(ChildProcess, EndsWhereChildrenAreNotWaitedFor) {
   signal(SIGCHLD, former);
 }
 
-// The pair can still be had, the copies above stderr cannot.
+// A descriptor is left for the pair, but not for its copies above stderr.
 TEST(ChildProcess, NoDescriptorLeftForItIsSaid) {
   rlimit former{};
   getrlimit(RLIMIT_NOFILE, &former);

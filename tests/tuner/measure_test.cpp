@@ -16,7 +16,7 @@ TEST(Summarize, MedianAndOrderStatisticInterval) {
   std::shuffle(samples.begin(), samples.end(), std::mt19937(1));
   const Timing timing = summarize(samples, 1980);
   EXPECT_EQ(timing.median_us, 15.5);
-  EXPECT_EQ(timing.lo_us, 10);  // the textbook's ranks for n = 30: 10 and 21
+  EXPECT_EQ(timing.lo_us, 10);  // textbook ranks for n = 30: 10 and 21
   EXPECT_EQ(timing.hi_us, 21);
   EXPECT_EQ(timing.min_us, 1);
   EXPECT_EQ(timing.samples, 30);
@@ -108,7 +108,7 @@ TEST(Race, RoundsAtLowClocksAreThrownAwayAndMadeUp) {
   EXPECT_EQ(race.timing(1).samples, 4);
 }
 
-// Clocks swing by a tenth from round to round; of three kernels one is 0.5 % slower.
+// Clocks swing by a tenth from round to round; one of three kernels is 0.5 % slower.
 TEST(Race, WhatSlowsARoundDownForAllIsTakenOut) {
   class Swinging : public Sampler {
    public:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A measuring worker whose kernels do what their config says, so that tests can see what a crash, a
-// hang or a lie costs:
-//   fate=0 well, 1 abort while checked, 2 hang while checked, 3 wrong result, 4 crash at the third
-//   sample, 5 hang at the third sample, 6 exit while checked, 7 print to standard output, 8 report
-//   a fatal device fault, 9 stop soon after the check was answered;   us=<true time>
-// and whose problems end so when they are opened, by seqlen: 666 no memory, 667 killed, 668 killed
-// the first time (then the file $ATTUNE_TEST_ONCE is there), 669 hang.
+// A measuring worker whose kernels behave as their config says, so that tests can see the effect of
+// a crash, a hang or a wrong answer:
+// fate=0 well, 1 abort while checked, 2 hang while checked, 3 wrong result, 4 crash at the third
+// sample, 5 hang at the third sample, 6 exit while checked, 7 print to standard output, 8 report
+// a fatal device fault, 9 stop soon after the check was answered;   us=<true time>
+// Opening a problem fails for some values of seqlen: 666 no memory, 667 killed, 668 killed the
+// first time (then the file $ATTUNE_TEST_ONCE exists), 669 hang.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Configs of known models give their real problems, name what no kernel does yet and say what was
-// not read (model_configs.json beside this file); what cannot be read is refused with a way out.
+// Configs of known models give the right problems, and notes on features without kernels and on
+// unread fields (model_configs.json). Invalid configs are refused with advice.
 #include "tuner/model_config.hpp"
 
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ class ConfigFile : public ::testing::Test {
       fs::temp_directory_path() / ("attune_model_" + std::to_string(::getpid()) + ".json");
 };
 
-// "head_dim=64,heads=32/8" as the first problem of a kind: fp32, and 1 x 512 where it has no
+// Completes "head_dim=64,heads=32/8", the first problem of a kind: fp32, and 1 x 512 if it has no
 // length.
 std::string problem_text(const std::string& text) {
   const bool has_length = text.find("seqlen") != std::string::npos;
@@ -70,7 +70,7 @@ void expect_kind(const LayerKind& kind, const Json& expected) {
   EXPECT_EQ(kind.not_supported, not_supported) << kind.name;
 }
 
-// Each note is one that is expected: nothing is said that need not be, and nothing is kept quiet.
+// Expects exactly these notes: none that is unnecessary, and none missing.
 void expect_notes(const Workload& workload, const Json& model) {
   std::vector<std::string> expected;
   for (const LayerKind& kind : workload.layer_kinds)
@@ -112,7 +112,8 @@ TEST_F(ConfigFile, WhatCannotBeReadIsRefusedWithAWayOut) {
 
 TEST_F(ConfigFile, AnUnknownTypeCanBeReadAsAKnownOne) {
   const Json config = Json::parse(
-      R"({"model_type": "new", "hidden_size": 4096, "num_attention_heads": 32, "multi_query": true})");
+      R"({"model_type": "new", "hidden_size": 4096, "num_attention_heads": 32,
+          "multi_query": true})");
   const Workload falcon = workload_of(config, "falcon");
   EXPECT_EQ(to_text(falcon.problems.front()),
             problem_text("head_dim=128,heads=32/1,mask=causal_bottom_right"));
@@ -124,17 +125,18 @@ TEST_F(ConfigFile, AnUnknownTypeCanBeReadAsAKnownOne) {
 
 TEST_F(ConfigFile, ALengthIsForLayersWhoseLengthIsOpen) {
   const Json llava = Json::parse(
-      R"({"model_type": "llava", "text_config": {"model_type": "llama"}, "vision_config": {"model_type": "clip_vision_model"}})");
+      R"({"model_type": "llava", "text_config": {"model_type": "llama"},
+          "vision_config": {"model_type": "clip_vision_model"}})");
   const ShapeChoice choice{{64}, {3}, {Dtype::kFp32}};
   const Workload both = workload_of(llava, "", choice);
   ASSERT_EQ(both.problems.size(), 2U);
   EXPECT_EQ(both.problems[0].seqlen_q, 64);
   EXPECT_EQ(both.problems[1].seqlen_q, 50);
   EXPECT_EQ(both.problems[1].batch, 3);
-  // A model that fixes every length is asked for another image.
+  // If a model fixes every length, --seqlen asks for another image.
   const Json vit = Json::parse(R"({"model_type": "vit", "hidden_size": 768})");
   EXPECT_EQ(workload_of(vit, "", choice).problems.at(0).seqlen_q, 64);
-  // A call has any number of chunks.
+  // A call may have any number of chunks.
   const Json scout = Json::parse(R"({"model_type": "llama4_text", "hidden_size": 5120})");
   const Workload chunks = workload_of(scout, "", {{32768}, {}, {Dtype::kFp32}});
   EXPECT_EQ(to_text(chunks.layer_kinds.at(1).problems.at(0)),
@@ -150,7 +152,7 @@ TEST_F(ConfigFile, ABiasHasTheTypeOfItsModel) {
       names.emplace_back(score_tensor_name(problem.relative_bias));
     return names;
   };
-  // Of encoder, cross-attention and decoder.
+  // Biases of encoder, cross-attention and decoder.
   EXPECT_EQ(biases({}), (std::vector<std::string>{"bf16", "none", "bf16"}));
   EXPECT_EQ(biases({Dtype::kFp16}), (std::vector<std::string>{"fp16", "none", "fp16"}));
   EXPECT_EQ(biases({Dtype::kFp32}), (std::vector<std::string>{"fp32", "none", "fp32"}));
@@ -184,7 +186,8 @@ TEST_F(ConfigFile, PaddingIsAnOptionOfLayersThatSeeIt) {
 TEST_F(ConfigFile, NumbersThatPythonWritesAndJsonHasNotAreReadOver) {
   std::ofstream(path_)
       << R"({"model_type": "bamba", "name": "a \"NaN\", Infinity", "hidden_size": 4096,
-    "num_hidden_layers": 32, "attn_layer_indices": [9, 18, 27], "time_step_limit": [-Infinity, Infinity], "x": NaN})";
+    "num_hidden_layers": 32, "attn_layer_indices": [9, 18, 27],
+    "time_step_limit": [-Infinity, Infinity], "x": NaN})";
   const ModelConfig model = read_model_config(path_);
   ASSERT_EQ(model.layers.size(), 1U);
   EXPECT_EQ(model.layers[0].layers, 3);

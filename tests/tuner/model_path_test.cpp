@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models are found by file, folder, folder of the Hugging Face cache and name in that cache.
+// Finds models by file, folder, folder of the Hugging Face cache, and name in that cache.
 #include "tuner/model_path.hpp"
 
 #include <gmock/gmock.h>
@@ -44,7 +44,7 @@ TEST_F(ModelPath, FilesAndFolders) {
     EXPECT_EQ(found.name, "Llama");
   }
   EXPECT_EQ(find_model(write("other.json").string(), "").name, "other");
-  // A diffusers pipeline has its denoising network in a folder of its own.
+  // A diffusers pipeline has its denoising network in a separate folder.
   write("sd/model_index.json");
   const fs::path unet = write("sd/unet/config.json");
   EXPECT_EQ(find_model((folder_ / "sd").string(), "").config, unet);

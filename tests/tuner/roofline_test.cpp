@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The least time of a problem against numbers from data sheets.
+// Compares the least time of a problem with numbers from data sheets.
 #include "tuner/roofline.hpp"
 
 #include <gtest/gtest.h>

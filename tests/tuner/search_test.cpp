@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which candidates the search proposes, and in what order; what the compile pool makes of them.
+// The candidates that the search proposes, and their order; and how the compile pool makes them.
 #include "tuner/search.hpp"
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ TEST_F(SearchTest, OtherFamiliesTakePartWithTheirDefault) {
   EXPECT_EQ(all.size(), 2 * best_.space({}, {}).enumerate().size());
 }
 
-// Of the whole space and of what is around a winner.
+// For the whole space, and for the neighbours of a winner.
 TEST_F(SearchTest, WhatIsNoChoiceForTheShapeIsNotProposed) {
   class Picky : public SimulatedTemplate {
    public:
@@ -170,7 +170,7 @@ TEST_F(SearchTest, ThePoolCompilesEachCandidateOnceAndKeepsFaults) {
 }
 
 TEST_F(SearchTest, ThePoolCompilesWithTheThreadsThatTheSystemGrants) {
-  const SimulatedTarget serving(world_);  // the task points into it
+  const SimulatedTarget serving(world_);  // the task refers to it
   const SearchTask t = task(serving.families({}));
   const std::vector<TuneCandidate> some = first_candidates(t, effort_plan(Effort::kQuick), 1, {});
   for (const int granted : {0, 2}) {

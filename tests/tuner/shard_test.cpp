@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shards: what --shard accepts, what schedulers say, and that every problem is dealt.
+// Shards: valid values of --shard, variables of schedulers, and that each problem is assigned.
 #include "tuner/shard.hpp"
 
 #include <gmock/gmock.h>
@@ -57,7 +57,7 @@ TEST(Shard, SlurmsArraysNeedNotCountFromZero) {
                         {"SLURM_ARRAY_TASK_MIN", "1"},
                         {"SLURM_ARRAY_TASK_STEP", "4"}};
   EXPECT_EQ(shard("env", array), (Shard{2, 4}));
-  Variables in_a_batch_script = array;  // a job of one task has these too
+  Variables in_a_batch_script = array;  // a job of one process has these too
   in_a_batch_script.insert({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}});
   EXPECT_EQ(shard("env", in_a_batch_script), (Shard{2, 4}));
 }
@@ -111,7 +111,7 @@ TEST(Shard, EveryProblemIsDealtToAsManyShardsAsAsked) {
 TEST(Shard, TheOrderOfTheListDoesNotDecide) {
   const std::vector<Problem> all = problems(9);
   std::vector<Problem> backwards(all.rbegin(), all.rend());
-  backwards.push_back(all.front());  // twice
+  backwards.push_back(all.front());  // a duplicate
   for (int index = 0; index < 4; ++index) {
     std::vector<Problem> mine = problems_of_shard(all, {index, 4}, 1);
     std::vector<Problem> other = problems_of_shard(backwards, {index, 4}, 1);

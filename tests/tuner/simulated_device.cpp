@@ -11,7 +11,7 @@
 namespace attune::testing {
 namespace {
 
-// A number in [0, 1) that depends on the text and the seed alone.
+// Returns a number in [0, 1) that depends only on the text and the seed.
 double chance(const std::string& text, uint64_t seed) {
   uint64_t hash = 1469598103934665603ULL ^ (seed * 0x9e3779b97f4a7c15ULL);
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
@@ -21,7 +21,7 @@ double chance(const std::string& text, uint64_t seed) {
   return static_cast<double>(hash >> 11) * 0x1.0p-53;
 }
 
-// A bowl over log2 of a knob, with its bottom where the seed says.
+// Returns a bowl over log2 of a knob, with its bottom at a place that the seed decides.
 double bowl(const Config& config, const char* knob, double low, double high, double depth,
             const std::string& where, uint64_t seed) {
   const double bottom = low + (high - low) * chance(where + knob, seed);
@@ -94,7 +94,7 @@ Resources SimulatedTemplate::resources(const KernelSpec&, const Arch&, const Con
           .shared_bytes = static_cast<int>(256 * config.at("block_n") * config.at("stages"))};
 }
 
-// As models are: right in trend, 15 % off in detail.
+// Like real cost models: right in trend, 15 % off in detail.
 double SimulatedTemplate::predicted_cost(const KernelSpec&, const Arch&, const Config& config,
                                          const Shape& shape, const DeviceFacts&) const {
   return world_.true_us(config, shape) *
@@ -123,7 +123,7 @@ KernelImage SimulatedTarget::make(const KernelSpec&, const TuneCandidate& candid
   return image;
 }
 
-// Nothing but the caller's patience ends this.
+// Hangs until the caller's patience ends.
 void SimulatedBackend::hang_if_due() {
   if (hangs_after < 0 || num_samples < hangs_after) return;
   if (patience_) clock_.now_s += patience_();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that exists only as numbers: a table of true times over a small search space, to which
-// measuring adds noise, outliers, drift, drops of the clock and what sustained load does. Some
-// configs do not compile, crash, hang or give wrong results. Time is simulated, so that hundreds of
-// tunes run in a second.
+// A device that exists only as numbers: a table of true times over a small search space. Measuring
+// adds noise, outliers, drift, drops of the clock, and the effect of sustained load. Some configs
+// do not compile, crash, hang or give wrong results. Time is simulated, so that hundreds of tunes
+// run in a second.
 #pragma once
 
 #include <atomic>
@@ -24,13 +24,13 @@ struct WorldOptions {
   double outliers = 0.03;     // share of samples that take up to 3 times as long
   double drift = 0.05;        // slow relative swing of all times
   double clock_drops = 0.05;  // share of rounds at 0.7 of the clock
-  double bad_share = 0.15;    // of configs, that do not end well
+  double bad_share = 0.15;    // share of configs that fail
   double base_us = 300;
   double load_drop = 0;  // share of the clock that is lost under sustained load
-  double load_s = 0.04;  // in which load, or rest, takes two thirds of its effect
+  double load_s = 0.04;  // time in which load, or rest, takes two thirds of its effect
 };
 
-// What is true.
+// The true values.
 class World {
  public:
   explicit World(WorldOptions options) : options_(options) {}
@@ -40,13 +40,15 @@ class World {
   double best_us(const KernelSpec& spec, const Shape& shape) const;
   void set_fate(const Config& config, Fate fate) { fates_[config.to_text()] = fate; }
   void make_slower(const Config& config, double factor) { factors_[config.to_text()] = factor; }
-  // What sustained load adds to its time, besides the clock.
+  // Sets the share that sustained load adds to a config's time, besides the clock.
   void make_suffer(const Config& config, double share) { sufferings_[config.to_text()] = share; }
   double suffering(const Config& config) const;
-  // What a sample takes beyond its launches: the start and the tail that no other launch hides.
+  // Sets the time that a sample takes beyond its launches: a start and an end that no other launch
+  // hides.
   void make_lonely(const Config& config, double us) { lone_us_[config.to_text()] = us; }
   double lone_us(const Config& config) const;
-  // When launches follow each other without rest: what counts.
+  // Returns the time of launches that follow each other without rest. The tuner should decide by
+  // it.
   double loaded_us(const Config& config, const Shape& shape) const {
     return true_us(config, shape) * (1 + suffering(config)) / (1 - options_.load_drop);
   }
@@ -117,7 +119,7 @@ class SimulatedTarget : public TuneTarget {
   DeviceFacts facts_;
 };
 
-// Seconds that everything takes. Advanced by the backend.
+// Seconds that actions take. The backend advances it.
 struct SimulatedClock {
   double now_s = 0;
   double open_s = 0.15, prepare_s = 0.015, reload_s = 0.008, talk_s = 1e-4, hang_s = 1.5;
@@ -138,7 +140,7 @@ class SimulatedBackend : public MeasureBackend {
   void set_patience(const std::function<double()>& seconds) override { patience_ = seconds; }
 
   std::map<std::string, int> num_prepared;  // by config text
-  int hangs_after = -1;                     // samples; then the worker is not heard of again
+  int hangs_after = -1;                     // number of samples, after which the worker is silent
   int num_samples = 0;
 
  private:
@@ -152,7 +154,7 @@ class SimulatedBackend : public MeasureBackend {
   SimulatedClock& clock_;
   std::mt19937_64 random_;
   double phase_;
-  double load_ = 0;  // of the board; 1 = sustained
+  double load_ = 0;  // load of the board; 1: sustained
   Problem problem_;
   std::map<int, Config> loaded_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole tune on the simulated device, and a folder for its store. Used by the tests of the tune
-// loop.
+// Runs a whole tune on the simulated device, with a folder for its store. Used by the tests of the
+// tune loop.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ class TuneStoreTest : public ::testing::Test {
   ~TuneStoreTest() override { std::filesystem::remove_all(folder_); }
   Store open_store() const { return Store::open(folder_ / "store.db", StoreMode::kReadWrite); }
 
-  // In memory where that is possible: these tests are about the tuner, not about the disk.
+  // In memory if possible: these tests are about the tuner, not the disk.
   static std::filesystem::path base() {
     return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path();
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows that could not be stored at first: they arrive, in order, once the fault has passed, and
-// their absence is said when it does not.
+// Rows that cannot be stored at first: they arrive, in order, once the fault has passed. If it does
+// not pass, a message says that they are missing.
 #include "tuner/store_writer.hpp"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace {
 
 class StoreWriterTest : public StoreTest {
  protected:
-  // A write that fails while the disk is full, then notes its number.
+  // Returns a write that fails while the disk is full, and otherwise records its number.
   std::function<void(Store&)> job(int number) {
     return [this, number](Store&) {
       ++attempts_;
@@ -56,7 +56,7 @@ TEST_F(StoreWriterTest, NothingIsLostToAFaultThatPasses) {
   rows.read([](const Store&) {});
   is_full_ = true;
   for (int i = 3; i < 8; ++i) rows.write(job(i));
-  rows.read([](const Store&) {});  // goes on beside what cannot be written
+  rows.read([](const Store&) {});  // works in spite of the failed write
   EXPECT_EQ(stored(), up_to(3));
   EXPECT_FALSE(rows.stored_all());
   is_full_ = false;
@@ -124,7 +124,7 @@ TEST_F(StoreWriterTest, WithoutAStoreThereIsNothingToStore) {
   EXPECT_EQ(attempts_, 0);
 }
 
-// The real thing: another process holds the store for longer than a write waits.
+// A real case: another process holds the store for longer than a write waits.
 TEST_F(StoreWriterTest, RowsArriveAfterAnotherWriterLetsGo) {
   Store store = writer();
   Database holder = Database::open(file(), Database::Mode::kReadWrite);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the tune loop spends its time, on a simulated device: it keeps its budget and uses the whole
-// of it, goes on where it ended, and is not held up by a worker that hangs.
+// How the tune loop spends its time, on a simulated device: it keeps its budget and uses all of it,
+// continues where it stopped, and does not wait long for a worker that hangs.
 #include "tests/tuner/simulated_tune.hpp"
 
 namespace attune::testing {
@@ -11,13 +11,13 @@ TEST(TuneBudget, KeepsItsBudget) {
     const World world({.seed = 7, .bad_share = 0.4});
     const Outcome run = tune_simulated(world, llama_problems(), 3, nullptr, {.budget_s = budget});
     EXPECT_LE(run.clock.now_s, budget + 8 * 1.0 + 3)
-        << "budget " << budget;  // the final of a shape begun, and one hang
+        << "budget " << budget;  // the final of a started shape, and one hang
     EXPECT_EQ(run.report.shapes.size(), 8U);
     for (const ShapeReport& shape : run.report.shapes) EXPECT_TRUE(shape.winner) << shape.note;
   }
 }
 
-// One shape is hard to search and its neighbour is done at once: it gets what that one leaves.
+// One shape is hard to search and its neighbour finishes at once: the first gets the unused time.
 TEST(TuneBudget, UnspentTimeGoesToTheShapesThatWantIt) {
   const World world({.seed = 21, .bad_share = 0});
   const SimulatedTemplate space(world);

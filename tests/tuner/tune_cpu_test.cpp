@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole loop for real, on the CPU target: kernels written, compiled by clang in process,
-// checked and timed in a child of the program `attune`, stored, and found again by the engine.
+// The whole loop on the real CPU target: kernels are written, compiled by clang in this process,
+// checked and timed in a child of the program `attune`, stored, and found by the engine.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -90,7 +90,7 @@ TEST_F(TuneCpuTest, AMissIsTunedOnceAndTakenByTheEngine) {
   EXPECT_EQ(second.plan(problem)->winner->created, winners[0].created);
 }
 
-// A kernel made for another mask gives wrong results here: the gate must refuse it.
+// A kernel made for another mask gives wrong results: the check must refuse it.
 TEST_F(TuneCpuTest, AWrongKernelIsRefused) {
   const Problem problem =
       parse_problem("dtype=fp32,head_dim=32,heads=2/1,seqlen=96,mask=causal_bottom_right");
@@ -122,8 +122,8 @@ TEST_F(TuneCpuTest, AWrongKernelIsRefused) {
   EXPECT_EQ(backend.round({0}, kShortSampleUs).samples.size(), 1U);
 }
 
-// So must one that takes factors of other blocks, or V in another layout: in the whole problem and
-// in slices of it.
+// The check must also refuse a kernel that uses factors of other blocks, or V in another layout: in
+// the whole problem and in slices of it.
 TEST_F(TuneCpuTest, AWrongKernelOf8BitsIsRefused) {
   const DeviceTarget target(device_);
   for (const char* lengths : {"seqlen_q=90,seqlen_kv=200", "seqlen_q=1300,seqlen_kv=2100"}) {

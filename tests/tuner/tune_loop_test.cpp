@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tune loop on a simulated device: does it find the fastest kernel in spite of noise, do bad
-// candidates cost only themselves, does it resume exactly. Budgets: tune_budget_test.cpp.
+// The tune loop on a simulated device. It must find the fastest kernel in spite of noise, bad
+// candidates must not affect others, and it must resume exactly. For budgets see
+// tune_budget_test.cpp.
 #include "tuner/tune_loop.hpp"
 
 #include "cache/winner_rule.hpp"
@@ -26,9 +27,8 @@ TEST(TuneLoop, FindsTheFastestKernelInSpiteOfNoise) {
       worst = std::max(worst, r);
       const double a = true_us(world, first.report.shapes[i]),
                    b = true_us(world, second.report.shapes[i]);
-      flips += std::max(a, b) / std::min(a, b) > 1.02
-                   ? 1
-                   : 0;  // two tunes disagree by more than the tie band explains
+      // Counts tunes that disagree by more than the tie band explains.
+      flips += std::max(a, b) / std::min(a, b) > 1.02 ? 1 : 0;
     }
   }
   RecordProperty("mean_regret_percent", std::to_string(100 * sum / rows));
@@ -74,7 +74,7 @@ TEST(TuneLoop, FormsOfOneProblemAreTunedOnce) {
   EXPECT_EQ(run.report.shapes[1].problem, hides);
 }
 
-// What a search came across at one shape and not at another decides nothing.
+// It must not matter that the search met a config at one shape and not at another.
 TEST(TuneLoop, WhatWinsAtOneShapeIsTriedAtAllOfItsSpec) {
   Problem other = llama_problem(2048);
   other.num_heads_kv = other.num_heads_q;
@@ -126,7 +126,7 @@ TEST(TuneLoop, NormalEffortTunesEightShapesWithinAMinute) {
   for (const ShapeReport& shape : run.report.shapes) EXPECT_TRUE(shape.complete) << shape.note;
 }
 
-// Whether they are tuned in turn or one after the other.
+// Both if they are tuned in turn, and one after the other.
 TEST(TuneLoop, ShapesOfOneSpecShareCompiledKernels) {
   const World world({.seed = 5, .bad_share = 0});
   for (const Target kind : {Target::kCuda, Target::kCpu}) {
@@ -157,7 +157,7 @@ TEST(TuneLoop, CandidatesThatTieGoToTheDefault) {
   SimulatedTemplate space(world);
   const Config usual = space.default_config({}, Arch(), {}, DeviceFacts());
   for (const Config& config :
-       space.space({}, Arch()).enumerate())  // leaves what is at most 1 % faster, or slower
+       space.space({}, Arch()).enumerate())  // keeps configs that are at most 1 % faster, or slower
     if (world.true_us(config, shape_of(llama_problem(1024))) <
         0.99 * world.true_us(usual, shape_of(llama_problem(1024))))
       world.set_fate(config, Fate::kWrong);
@@ -246,7 +246,7 @@ TEST_F(TuneStoreTest, ANewTemplateTextIsTunedAnew) {
   EXPECT_EQ(report.shapes[0].reused, 0);
 }
 
-// Rules of a space may change where the template's text, which its digest covers, does not.
+// Rules of a space may change without the template's text, and its digest covers only the text.
 TEST_F(TuneStoreTest, AStoredConfigThatIsLegalNoMoreIsNotUsedAgain) {
   const World world({.seed = 12});
   const Problem problem = llama_problem(1024);
@@ -305,8 +305,8 @@ TEST_F(TuneStoreTest, VerifyReportsFlipsAndRegretAndStoresNothing) {
   EXPECT_EQ(store.trials(key).size(), trials);
 }
 
-// A device that got slower for one kernel since: the stored winner is not the best any more, and
-// verify says so.
+// One kernel has become slower on the device: the stored winner is no longer the best, and verify
+// says so.
 TEST_F(TuneStoreTest, VerifySeesAWinnerThatIsOneNoMore) {
   const World world({.seed = 13});
   Store store = open_store();
@@ -326,7 +326,8 @@ TEST_F(TuneStoreTest, VerifySeesAWinnerThatIsOneNoMore) {
   EXPECT_EQ(checks[0].others.size(), 3U);
 }
 
-// Others were explored in a moment so quiet that their stored times beat the winner's of the final.
+// Other candidates were explored in such a quiet moment that their stored times beat the winner's
+// time in the final.
 TEST_F(TuneStoreTest, VerifyRacesTheStoredWinnerWhateverItsRank) {
   World world({.seed = 13});
   world.make_slower(SimulatedTemplate(world).default_config({}, Arch(), Shape(), DeviceFacts()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trace of a tune: what a viewer reads of it.
+// The trace of a tune, as a viewer reads it.
 #include "tuner/tune_trace.hpp"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ TEST(TuneTrace, SpansBeginInOrderAndNest) {
   TuneTrace trace;
   {
     TraceSpan outer(&trace, "shape");
-    outer.name("dtype=bf16 \"quoted\"\n\xff");  // whatever a config or a compiler says
+    outer.name("dtype=bf16 \"quoted\"\n\xff");  // a config or a compiler may say anything
     TraceSpan inner(&trace, "time");
     inner.name("2 kernels in turn");
     inner.argument("kernel", "a");

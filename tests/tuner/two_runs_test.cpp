@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel that is asked for the same bits in every run is run twice, and refused where its result
-// depends on what outputs or workspace held before. The kernels are backward_cpu's with one
-// expression changed.
+// Runs a kernel twice if the same bits are asked for in every run. Refuses it if its result depends
+// on former contents of outputs or workspace. The kernels are backward_cpu's with one expression
+// changed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ class TwoRuns : public ::testing::Test {
     }
   }
 
-  // What is wrong with the changed kernel; "" if nothing.
+  // Returns the fault of the changed kernel; "" if there is none.
   std::string fault(const std::string& more, const Change& change) const {
     const Problem problem = parse_problem(
         "op=attention_backward,dtype=fp32,head_dim=32,heads=4/2,batch=2,seqlen_q=50,seqlen_kv=70" +
@@ -58,7 +58,7 @@ class TwoRuns : public ::testing::Test {
   std::shared_ptr<const Device> device_;
 };
 
-// The oracle sees outputs of NaN: for it all of these are right.
+// The oracle uses outputs filled with NaN, with which all of these kernels are right.
 const Change kOfOutputs = {
     "load<Dtype::kFp32>(sums + c) * factor",
     "load<Dtype::kFp32>(sums + c) * (to[c] == to[c] && c == 16 ? factor * 1.000001f : factor)"};
@@ -73,7 +73,7 @@ TEST_F(TwoRuns, OfTheSameBitsAreRight) {
     EXPECT_EQ(fault(more, kNone), "") << more;
 }
 
-// Rows of five numbers begin at multiples of 16 bytes.
+// Rows of five numbers begin at multiples of 16 bytes, so they have padding.
 TEST_F(TwoRuns, WhatStandsBehindARowIsNobodys) {
   const Problem problem = parse_problem(
       "op=attention_backward,dtype=fp32,head_dim=32,heads=2,batch=1,seqlen_q=3,seqlen_kv=5,"

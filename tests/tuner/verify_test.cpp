@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle gate: what a correct low-precision kernel gives passes, small mistakes do not, and a
-// slice of a problem has the same rows as the whole.
+// The oracle check: results of a correct low-precision kernel pass, small mistakes do not. A slice
+// of a problem has the same rows as the whole problem.
 #include "tuner/verify.hpp"
 #include "generator/core/visibility.hpp"
 #include "tuner/oracles/attention_regions.hpp"
@@ -105,7 +105,7 @@ TEST(Verify, TheTwinsOfFp32InFewerBitsPass) {
         EXPECT_LT(error.mean, 0.85) << to_text(p);
         if (accuracy == Accuracy::kSplit) continue;
         EXPECT_GT(error.mean, 0.5) << to_text(p);
-        // fp32 arithmetic is held to what it does, whatever is asked.
+        // Kernels with fp32 arithmetic must meet its limits, whatever accuracy is asked for.
         EXPECT_TRUE(hold(p, c.oracle(), c.twin(), Weights::kFp32).wrong) << to_text(p);
         EXPECT_FALSE(hold(p, c.oracle(), c.twin(testing::Arithmetic::kFp32), Weights::kFp32).wrong)
             << to_text(p);
@@ -120,7 +120,7 @@ Problem narrow_problem(Accuracy accuracy, int head_dim, int64_t seqlen_q, int64_
   return p;
 }
 
-// What the tuner measures on: N(0,1) in 8 bits, a factor between 0.7 and 1.4 for each head.
+// Returns inputs like the tuner's: N(0,1) in 8 bits, a factor between 0.7 and 1.4 for each head.
 AttentionCase tuner_case(const Problem& p, uint64_t seed) {
   AttentionCase c(p, testing::Layout::kContiguous, testing::Inputs::kNormal, seed);
   std::mt19937_64 random(seed);
@@ -169,7 +169,7 @@ TEST_P(VerifyNarrow, MistakesAreFound) {
   for (testing::HostScale AttentionCase::*scale :
        {&AttentionCase::q_scale, &AttentionCase::k_scale, &AttentionCase::v_scale}) {
     AttentionCase other = c;
-    (other.*scale).head_stride = 0;  // the first head's factor for all
+    (other.*scale).head_stride = 0;  // uses the first head's factor for all
     EXPECT_TRUE(hold(p, want, other.twin()).wrong);
   }
   AttentionResult scaled = c.twin();
@@ -183,7 +183,7 @@ TEST_P(VerifyNarrow, MistakesAreFound) {
   EXPECT_TRUE(hold(p, want, lse).wrong);
 }
 
-// P in fp32: what narrow P would explain is wrong then.
+// P is fp32 here: an error that only narrow P explains is wrong.
 TEST_P(VerifyNarrow, OnCpusOnlyTheRoundingOfOIsAllowed) {
   for (const Dtype dtype_o : {Dtype::kBf16, Dtype::kFp16, Dtype::kFp32})
     for (uint64_t seed = 1; seed <= 6; ++seed) {
@@ -228,8 +228,8 @@ TEST_P(VerifyNarrow, LostSumsAreFoundWhereVHasAMean) {
     return comparison.wrong(p).has_value();
   };
   EXPECT_FALSE(wrong(1));
-  EXPECT_FALSE(wrong(0.99));       // what flushing every 1024 keys loses
-  EXPECT_EQ(wrong(0.977), !fast);  // what an H200 loses in 4096 keys that are never flushed
+  EXPECT_FALSE(wrong(0.99));       // loss if the accumulator is flushed every 1024 keys
+  EXPECT_EQ(wrong(0.977), !fast);  // loss of an H200 for 4096 keys without flushing
   EXPECT_TRUE(wrong(0.8));
   EXPECT_EQ(wrong(1.025), !fast);
   EXPECT_TRUE(wrong(NAN));
@@ -271,13 +271,13 @@ TEST(Verify, SmallMistakesAreFound) {
   const AttentionResult good = test_case.twin();
   ASSERT_FALSE(hold(p, want, good).wrong);
 
-  Problem shorter = p;  // the last of 1024 keys left out: same inputs, one row less
+  Problem shorter = p;  // without the last of 1024 keys: same inputs, one row less
   shorter.seqlen_kv = 1023;
   AttentionCase left_out = test_case;
   left_out.problem = shorter;
   EXPECT_TRUE(hold(p, want, left_out.twin()).wrong);
 
-  AttentionResult scaled = good;  // half a per cent off everywhere, as a wrong sum would be
+  AttentionResult scaled = good;  // half a per cent off everywhere, like a wrong sum
   for (double& value : scaled.o) value *= 1.005;
   EXPECT_TRUE(hold(p, want, scaled).wrong);
 
@@ -296,8 +296,8 @@ TEST(Verify, SmallMistakesAreFound) {
   EXPECT_TRUE(hold(p, want, lse).wrong);
 }
 
-// Rows of a slice, as the reference kernel would compute them, against the same rows of the whole
-// problem.
+// Compares rows of a slice, as the reference kernel would compute them, with the same rows of the
+// whole problem.
 void expect_slices_agree(const Problem& p) {
   const AttentionCase whole(p, testing::Layout::kContiguous, testing::Inputs::kNormal, 9);
   const AttentionResult want = whole.oracle();

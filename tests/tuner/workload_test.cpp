@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every shipped model gives the problems its model card promises; malformed files are refused with
-// a sentence that helps.
+// Each shipped model gives the problems of its model card. Malformed files are refused with a
+// helpful sentence.
 #include "tuner/workload.hpp"
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ struct Shipped {
   const char* model;
   size_t problems;
   size_t specs;
-  const char* first;  // of the default GPU set
+  const char* first;  // the first problem of the default GPU set
 };
 
 class ShippedModel : public ::testing::TestWithParam<Shipped> {};
@@ -110,12 +110,12 @@ TEST(Workload, EightBitsKeepAResultOf16AndTakeTheirOptions) {
   EXPECT_EQ(only(workload_from_problems({"dtype=fp16,head_dim=64,heads=4,seqlen=7"}, choice)),
             "dtype=e4m3,dtype_o=fp16,head_dim=64,heads=4/4,batch=1,seqlen=64,mask=none,"
             "accuracy=fast,scale_block_q=128,scale_block_kv=128");
-  // What is given stays: other dtypes of k, v and o, and options that the choice does not name.
+  // Given values stay: other dtypes of k, v and o, and options that the choice does not name.
   const std::string given =
       "dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim=64,heads=4/4,batch=1,seqlen=7,mask=none,"
       "v_layout=transposed,scale_block_q=64";
   EXPECT_EQ(only(workload_from_problems({given})), given);
-  // 16 bits have no such options.
+  // 16-bit types have no such options.
   EXPECT_EQ(only(workload_from_problems({given}, {{}, {}, {Dtype::kBf16}})),
             "dtype=bf16,head_dim=64,heads=4/4,batch=1,seqlen=7,mask=none");
 }
@@ -187,27 +187,36 @@ TEST_F(TemporaryFile, MalformedConfigsAreRefused) {
        "\"torch_dtype\" is \"int3\"; must be float32"},
       {R"({"num_attention_heads": 32, "head_dim": 128, "sliding_window": "big"})",
        "\"sliding_window\" is \"big\""},
-      {R"({"num_attention_heads": 32, "head_dim": 128, "sliding_window": 64, "use_sliding_window": 1})",
+      {R"({"num_attention_heads": 32, "head_dim": 128, "sliding_window": 64,
+          "use_sliding_window": 1})",
        "must be true or false"},
       {R"({"_class_name": "UNet2DConditionModel"})", "\"block_out_channels\" is missing"},
-      {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320, 640], "attention_head_dim": [5], "sample_size": 64,
+      {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320, 640],
+          "attention_head_dim": [5], "sample_size": 64,
           "down_block_types": ["DownBlock2D", "DownBlock2D"]})",
        "\"attention_head_dim\" is [5]; must be 2 integers"},
-      {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320, 640], "attention_head_dim": 8, "sample_size": 64,
+      {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320, 640],
+          "attention_head_dim": 8, "sample_size": 64,
           "down_block_types": ["DownBlock2D", "DownBlock2D"], "mid_block_type": "UNetMidBlock2D"})",
        "must be a list with a CrossAttn block"},
-      {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320], "attention_head_dim": 8, "sample_size": 46341,
+      {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320],
+          "attention_head_dim": 8, "sample_size": 46341,
           "down_block_types": ["CrossAttnDownBlock2D"]})",
        "\"sample_size\" is 46341; must be a size of up to 46340"},
-      {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320], "attention_head_dim": 8, "sample_size": 64,
+      {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320],
+          "attention_head_dim": 8, "sample_size": 64,
           "down_block_types": ["CrossAttnDownBlock2D"], "layers_per_block": 1073741823})",
        "\"layers_per_block\" is 1073741823; must be a number with which the model has up to"},
-      {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320], "attention_head_dim": 8, "sample_size": 64,
-          "down_block_types": ["CrossAttnDownBlock2D"], "transformer_layers_per_block": 2147483647})",
+      {R"({"_class_name": "UNet2DConditionModel", "block_out_channels": [320],
+          "attention_head_dim": 8, "sample_size": 64,
+          "down_block_types": ["CrossAttnDownBlock2D"],
+          "transformer_layers_per_block": 2147483647})",
        "\"transformer_layers_per_block\" is 2147483647; must be a number with which"},
-      {R"({"_class_name": "SD3Transformer2DModel", "attention_head_dim": 64, "sample_size": 2147483647})",
+      {R"({"_class_name": "SD3Transformer2DModel", "attention_head_dim": 64,
+          "sample_size": 2147483647})",
        "\"sample_size\" is 2147483647; must be a size of up to"},
-      {R"({"_class_name": "FluxTransformer2DModel", "attention_head_dim": 64, "num_layers": 2, "num_single_layers": 2147483646})",
+      {R"({"_class_name": "FluxTransformer2DModel", "attention_head_dim": 64, "num_layers": 2,
+          "num_single_layers": 2147483646})",
        "\"num_single_layers\" is 2147483646; must be a number with which the model has"},
   };
   for (const auto& [text, sentence] : table)
@@ -215,24 +224,28 @@ TEST_F(TemporaryFile, MalformedConfigsAreRefused) {
 }
 
 TEST_F(TemporaryFile, ConfigsOfTheWildAreUnderstood) {
-  // transformers 5 writes dtype; Mistral-Nemo states head_dim beside another hidden size; Qwen2 has
-  // a window it does not use.
+  // transformers 5 writes dtype. Mistral-Nemo states a head_dim that differs from hidden_size /
+  // heads. Qwen2 has a window that it does not use.
   write(
-      R"({"model_type": "mistral", "dtype": "float16", "hidden_size": 5120, "head_dim": 128, "num_attention_heads": 32,
-            "num_key_value_heads": 8, "sliding_window": null, "max_position_embeddings": 1024})");
+      R"({"model_type": "mistral", "dtype": "float16", "hidden_size": 5120, "head_dim": 128,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "sliding_window": null,
+            "max_position_embeddings": 1024})");
   const Workload nemo = workload_from_model(path_, {}, Target::kCuda);
-  EXPECT_EQ(nemo.problems.size(), 3U);  // what fits 1024 positions
+  EXPECT_EQ(nemo.problems.size(), 3U);  // lengths that fit 1024 positions
   EXPECT_EQ(to_text(nemo.problems[0]),
             "dtype=fp16,head_dim=128,heads=32/8,batch=1,seqlen=512,mask=causal_bottom_right");
   write(
-      R"({"model_type": "qwen2", "torch_dtype": "bfloat16", "hidden_size": 896, "num_attention_heads": 14,
-            "num_key_value_heads": 2, "sliding_window": 32768, "use_sliding_window": false})");
+      R"({"model_type": "qwen2", "torch_dtype": "bfloat16", "hidden_size": 896,
+            "num_attention_heads": 14, "num_key_value_heads": 2, "sliding_window": 32768,
+            "use_sliding_window": false})");
   EXPECT_EQ(to_text(workload_from_model(path_, {{64}, {}, {}}, Target::kCpu).problems.at(0)),
             "dtype=bf16,head_dim=64,heads=14/2,batch=1,seqlen=64,mask=causal_bottom_right");
-  // Stable Diffusion 1.5: eight heads at every resolution
+  // Stable Diffusion 1.5 has eight heads at every resolution.
   write(
-      R"({"_class_name": "UNet2DConditionModel", "attention_head_dim": 8, "block_out_channels": [320, 640, 1280, 1280],
-            "down_block_types": ["CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"], "sample_size": 64})");
+      R"({"_class_name": "UNet2DConditionModel", "attention_head_dim": 8,
+            "block_out_channels": [320, 640, 1280, 1280],
+            "down_block_types": ["CrossAttnDownBlock2D", "CrossAttnDownBlock2D",
+                                 "CrossAttnDownBlock2D", "DownBlock2D"], "sample_size": 64})");
   std::set<int> head_dims;
   for (const Problem& p : workload_from_model(path_, {}, Target::kCuda).problems)
     head_dims.insert(p.head_dim_qk);
