@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launch arguments of kernels with dropout, on every target; dropout.h uses them.
+// What kernels with dropout are told at launch, on every target; dropout.h has what they make of
+// it.
 #pragma once
 
 namespace attune {
@@ -14,8 +15,8 @@ struct DropoutArgs {
   unsigned threshold;         // of 256: eight random bits below it keep their place
   float scale;                // 256 / threshold: what is kept is multiplied by it
   unsigned limit[8];          // bit i of threshold - 1, in all bits
-  // The first head, counted over all batch entries, and the first row. References set them, since
-  // they compute a part of a problem.
+  // Of references, which compute a part of a problem alone: the head, of all batch entries, and the
+  // row at which it begins.
   unsigned head0 = 0;
   unsigned row0 = 0;
 
