@@ -16,6 +16,7 @@
 #include "generator/core/file_descriptor.hpp"
 #include "generator/core/file_lock.hpp"
 #include "generator/core/log.hpp"
+#include "generator/core/open_file.hpp"
 #include "generator/core/private_path.hpp"
 #include "generator/core/read_file.hpp"
 #include "generator/core/replace_file.hpp"
@@ -196,6 +197,8 @@ Bundle Bundle::open(const fs::path& folder) {
   if (fs::is_regular_file(folder, missing)) return of_bytes(open_bundle(folder), folder);
   if (fs::status(folder, missing).type() == fs::file_type::not_found)
     io_error(folder, "is named as a bundle, and there is no such file or folder");
+  if (!fs::is_directory(folder, missing))
+    io_error(folder, "is named as a bundle, and " + kind_fault(folder));
   if (!fs::exists(folder / kManifest, missing))
     io_error(folder / kManifest,
              "cannot be read; a bundle is a folder or a file written by `attune export`");

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <utility>
+
+#include "generator/core/foreign_text.hpp"
 
 namespace {
 
@@ -13,7 +16,7 @@ namespace {
 // destructor, which allocates.
 thread_local constinit char last_error[4096] = {};
 
-// Keeps as much as there is room for, cut between characters of UTF-8.
+// Keeps as much as there is room for, cut between characters of UTF-8, without foreign bytes.
 void keep_as_last_error(const char* message) noexcept {
   constexpr size_t kRoom = sizeof last_error - 1;
   size_t length = strnlen(message, kRoom + 1);
@@ -23,14 +26,17 @@ void keep_as_last_error(const char* message) noexcept {
   }
   std::memmove(last_error, message, length);  // it may be the last error itself
   last_error[length] = '\0';
+  attune::make_printable(last_error, length);
 }
 
 }  // namespace
 
 const attune_plan::Texts& attune_plan::texts() const {
   return texts_.get([this]() -> Texts {
+    std::string explanation = plan->explain(asked);
+    attune::make_printable(explanation.data(), explanation.size());
     return {std::string(plan->kernel_template->name()), plan->arch.name(), plan->config.to_text(),
-            plan->explain(asked),
+            std::move(explanation),
             std::string(plan->kernel_template->name()) + " " + to_text(asked)};
   });
 }

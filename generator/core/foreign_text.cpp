@@ -44,4 +44,18 @@ std::string one_line(std::string_view text) {
   return line;
 }
 
+void make_printable(char* text, size_t length) noexcept {
+  for (size_t at = 0; at < length;) {
+    const size_t bytes = character_bytes({text + at, length - at});
+    const auto first = static_cast<uint8_t>(text[at]);
+    // C0 and DEL are one byte; C1 (U+0080 to U+009F) begins with c2.
+    const bool is_control =
+        (bytes == 1 && (first < 0x20 || first == 0x7f) && first != '\n') ||
+        (bytes == 2 && first == 0xc2 && static_cast<uint8_t>(text[at + 1]) < 0xa0);
+    const size_t step = bytes == 0 ? 1 : bytes;
+    if (bytes == 0 || is_control) std::fill_n(text + at, step, '?');
+    at += step;
+  }
+}
+
 }  // namespace attune

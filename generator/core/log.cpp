@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <mutex>
+#include <string>
 #include <utility>
+
+#include "generator/core/foreign_text.hpp"
 
 namespace attune {
 namespace {
@@ -56,7 +59,9 @@ void pass_on(LogLevel level, std::string_view message) {
 void log(LogCode code, std::string_view message) {
   const auto* const entry = std::find_if(kLogCodes.begin(), kLogCodes.end(),
                                          [&](const LogCodeEntry& one) { return one.code == code; });
-  pass_on(entry->level, fmt::format("AT{}: {}", static_cast<int>(code), message));
+  std::string text = fmt::format("AT{}: {}", static_cast<int>(code), message);
+  make_printable(text.data(), text.size());
+  pass_on(entry->level, text);
 }
 
 ThreadLog::ThreadLog(const LogSink* sink) : sink_(sink), outer_(std::exchange(innermost, this)) {}

@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 [[noreturn]] void refuse(const fs::path& folder, const std::string& what) {
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("environment variable ATTUNE_TRUST has \"{}\", {}; each entry must be "
-                          "the absolute path of a folder, neither \"/\" nor a home folder nor a "
-                          "folder above one",
+                          "the absolute path of a folder, not \"/\", not a home folder or a "
+                          "folder above one, and not writable by all users",
                           folder.string(), what));
 }
 
@@ -44,12 +44,18 @@ std::string home_of(uid_t user) {
   return found->pw_dir;
 }
 
-// Returns the homes that a folder must not be: this user's and the folder owner's.
+// Returns the homes that a folder must not hold: this user's, the folder owner's, and all in /home.
 std::vector<std::string> homes_around(const std::string& folder) {
-  std::vector<std::string> homes{home_directory().value_or(""), home_of(::geteuid())};
+  std::vector<std::string> homes{home_directory().value_or(""), home_of(::geteuid()), "/home"};
   struct stat status {};
   if (::stat(folder.c_str(), &status) == 0) homes.push_back(home_of(status.st_uid));
   return homes;
+}
+
+// True if every user may make files in the folder, as in /tmp.
+bool is_open_to_all(const std::string& folder) {
+  struct stat status {};
+  return ::stat(folder.c_str(), &status) == 0 && (status.st_mode & S_IWOTH) != 0;
 }
 
 void require_narrow(const fs::path& asked, const std::string& folder) {
@@ -57,6 +63,7 @@ void require_narrow(const fs::path& asked, const std::string& folder) {
   for (const std::string& home : homes_around(folder))
     if (home.starts_with('/') && home != "/" && is_in_one_of({folder}, real_path(home)))
       refuse(asked, fmt::format("which holds the home folder {}", home));
+  if (is_open_to_all(folder)) refuse(asked, "in which all users may write");
 }
 
 }  // namespace

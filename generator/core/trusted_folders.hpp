@@ -10,7 +10,8 @@ namespace attune {
 
 // Returns the folders that ATTUNE_TRUST names, without links. Returns none if it is not set, and in
 // a program with rights that its caller lacks. Throws kInvalidArgument for an entry that is not an
-// absolute path, or is "/", a home folder or a folder above one: that would trust everybody there.
+// absolute path, or is "/", a home folder, a folder above one, or writable by all users: that would
+// trust everybody there.
 std::vector<std::string> trusted_folders();
 
 // True if `entry`, an absolute path without links, is one of `folders` or lies below one.

@@ -62,12 +62,25 @@ def _wait_for_plans():
 os.register_at_fork(after_in_child=_making_plans.clear)  # threads do not survive a fork
 
 
+def _path(name, given):
+    """Returns a path as the bytes that the library opens; None for None. Names the argument if it is no path."""
+    if given is None:
+        return None
+    try:
+        path = os.fsencode(given)
+    except TypeError:
+        raise TypeError(f"{name} is of type {type(given).__name__}; must be a path: str, bytes or os.PathLike") from None
+    if b"\0" in path:
+        raise ValueError(f"{name} is {given!r}; must not hold a NUL")
+    return path
+
+
 def parse(text):
     if not isinstance(text, str) or "\0" in text:
         raise ValueError(
             f"problem is {text!r}; must be a text such as \"dtype=bf16,head_dim=128,heads=32/8,seqlen=4096\"")
     problem = Problem()
-    check(library.attune_problem_parse_sized(text.encode(), ctypes.byref(problem), ctypes.sizeof(problem)))
+    check(library.attune_problem_parse_sized(text.encode(errors="surrogateescape"), ctypes.byref(problem), ctypes.sizeof(problem)))
     return problem
 
 
@@ -301,9 +314,9 @@ class Context:
             raise ValueError(f"target is {target!r}; must be auto, cuda, cuda:N, cpu or cpu:THREADS")
         options = ContextOptions()
         library.attune_context_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
-        options.target = target.encode()
-        options.store = None if store is None else str(store).encode()
-        paths = [str(bundle).encode() for bundle in bundles if not isinstance(bundle, bytes)]
+        options.target = target.encode(errors="surrogateescape")
+        options.store = _path("store", store)
+        paths = [_path("bundles", bundle) for bundle in bundles if not isinstance(bundle, bytes)]
         self._bundles = [
             bundle for bundle in bundles if isinstance(bundle, bytes)]  # the library reads them where they are
         options.bundles, options.num_bundles = (ctypes.c_char_p * len(paths))(*paths) if paths else None, len(paths)
@@ -312,8 +325,8 @@ class Context:
         options.num_memory_bundles = len(self._bundles)
         options.policy = POLICIES[policy]
         options.no_jit = flag("no_jit", no_jit)
-        options.capture_file = None if capture_file is None else str(capture_file).encode()
-        options.pin = None if pin is None else str(pin).encode()
+        options.capture_file = _path("capture_file", capture_file)
+        options.pin = _path("pin", pin)
         offer_nvrtc_folders(options)
         handle = ctypes.c_void_p()
         check(library.attune_context_create(ctypes.byref(options), ctypes.byref(handle)))

@@ -223,6 +223,8 @@ def _load():
     tried = []
     for path in _candidates():
         try:
+            if os.path.exists(path) and not os.path.isfile(path):  # the loader would wait for a FIFO's other end
+                raise OSError(f"{path} is not a regular file")
             return ctypes.CDLL(path)
         except OSError as error:
             tried.append(str(error))

@@ -21,7 +21,7 @@ def nvrtc_folders():
 
 def offer_nvrtc_folders(options):
     """Gives them to a struct of _library.ContextOptions, which keeps them."""
-    folders = [folder.encode() for folder in nvrtc_folders()]
+    folders = [os.fsencode(folder) for folder in nvrtc_folders()]
     if folders:
         options.nvrtc_folders = (ctypes.c_char_p * len(folders))(*folders)
         options.num_nvrtc_folders = len(folders)

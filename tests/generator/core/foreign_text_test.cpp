@@ -22,6 +22,16 @@ TEST(ForeignText, OtherBytesEndIt) {
     EXPECT_EQ(utf8_end("ok" + std::string(bytes)), 2U) << bytes;
 }
 
+TEST(ForeignText, OtherBytesAndControlsBecomeQuestionMarks) {
+  const auto printable = [](std::string text) {
+    make_printable(text.data(), text.size());
+    return text;
+  };
+  EXPECT_EQ(printable("a\xff\xe2\x82 b\x1b[1m\x7f\r"), "a??? b?[1m??");
+  EXPECT_EQ(printable("\xc2\x9b\xc2\xa0\xf0\x9f\x98\x80\n"), "??\xc2\xa0\xf0\x9f\x98\x80\n");
+  EXPECT_EQ(printable("\xf0\x9f\x98"), "???") << "cut";
+}
+
 TEST(ForeignText, ALineHasNoBreaks) {
   EXPECT_EQ(one_line("H200\nno fault\r\tfound"), "H200 no fault  found");
 }

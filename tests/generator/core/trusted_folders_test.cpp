@@ -72,6 +72,15 @@ TEST_F(TrustedFoldersTest, WhatWouldTrustEverybodyIsRefused) {
   EXPECT_EQ(refusal(home / "stores"), "taken");
 }
 
+TEST_F(TrustedFoldersTest, FoldersThatAllMayWriteAreRefused) {
+  const fs::path open = folder_ / "open";
+  fs::create_directory(open);
+  EXPECT_EQ(refusal(open), "taken");
+  ASSERT_EQ(chmod(open.c_str(), 01777), 0);
+  EXPECT_THAT(refusal(open), HasSubstr("in which all users may write"));
+  EXPECT_THAT(refusal("/home"), HasSubstr("the home folder"));
+}
+
 TEST_F(TrustedFoldersTest, TheHomeOfAnotherUserIsRefused) {
   const struct passwd* user = getpwnam("mail");
   struct stat status {};
