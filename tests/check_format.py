@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails on a C, C++ or CUDA source that clang-format 14 would change. Exit code 77, aloud, where that version is not installed:
-others break lines elsewhere. `check_format.py --mend` formats the files. Run by CTest.
+"""Fails on a C, C++ or CUDA source that clang-format 14 would change. Exit code 77, aloud, where that version is not
+installed: others break lines elsewhere. `check_format.py --mend` formats the files. Run by CTest.
 """
 import pathlib
 import shutil

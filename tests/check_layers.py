@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fails on an #include that crosses the layers of the project.
 
-Arrows point one way: tests, examples -> tuner -> runtime -> {cache, generator} -> generator/core. templates/ is data: it
-includes only itself, and host code reads only templates/shared/*.h of it. Run by CTest; prints each offence as file:line.
+Arrows point one way: tests, examples -> tuner -> runtime -> {cache, generator} -> generator/core. templates/ is data:
+it includes only itself, and host code reads only templates/shared/*.h of it. Run by CTest; prints each offence as
+file:line.
 """
 import pathlib
 import re
@@ -25,7 +26,8 @@ MAY_INCLUDE = {
     "templates": ["shared/", "cuda/", "cpu/", "generated/"],
 }
 
-# The store keeps images, so its records hold the generator's plain values; it calls nothing of the generator above core.
+# The store keeps images, so its records hold the generator's plain values; it calls nothing of the generator above
+# core.
 EXCEPTIONS = {("cache", "generator/compiler.hpp"), ("cache", "generator/image_info.hpp")}
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails on what must not stand in the tree: a source without its SPDX line and header, inline assembly outside the wrappers,
-a foreign header outside its home, an op named outside its own files, a path of somebody's machine, an unexpected entry at the root, a
-version that is not the one of CMakeLists.txt, a library that is looked for and not installed. Run by CTest.
+"""Fails on what must not stand in the tree: a source without its SPDX line and header, inline assembly outside the
+wrappers, a foreign header outside its home, an op named outside its own files, a path of somebody's machine, an
+unexpected entry at the root, a version that is not the one of CMakeLists.txt, a library that is looked for and not
+installed. Run by CTest.
 """
 import pathlib
 import re
@@ -29,21 +30,21 @@ FOREIGN_HOMES = {
     r"CLI/.*": [r"tuner/cli/command_line\.cpp"],
     r"sodium\.h": [r"generator/core/digest\.cpp"],
     r"xxhash\.h": [r"generator/core/digest\.cpp"], }
-# Each PTX instruction is wrapped once: in ptx/, or in the part that writes wgmma operand lists. The CPU's spin-wait hint has
-# no builtin on ARM; the peak that benchmarks compare with is a loop the compiler must not touch.
+# Each PTX instruction is wrapped once: in ptx/, or in the part that writes wgmma operand lists. The CPU's spin-wait
+# hint has no builtin on ARM; the peak that benchmarks compare with is a loop the compiler must not touch.
 ASM_HOMES = [
     r"templates/cuda/ptx/.*", r"generator/.*wgmma.*", r"runtime/cpu/thread_pool\.cpp", r"generator/cpu/host_arch\.cpp",
     r"tests/bench/fma_peak\.cpp"]
 ASM = re.compile(r"\b(asm|__asm__|__asm)\b\s*(volatile|__volatile__)?\s*\(")
-# What an op is stands in its description, its oracle and its kernels; nothing else asks which op it has.
+# Only an op's description, oracle and kernels may ask which op they have.
 OP_HOMES = [r"generator/core/ops/.*", r"tuner/oracles/.*", r"generator/families/.*", r"templates/.*", r"tests/.*"]
 OP_NAMED = re.compile(r"\bOp::k[A-Z]")
-# Where the version stands again: each place is to be changed with CMakeLists.txt, and the change log opens with what is new in it.
+# Places that repeat the version: change each together with CMakeLists.txt; the change log opens with it.
 VERSIONS = {
     "pyproject.toml": r"attune-cpu==([0-9.]+)",
     "runtime/python/cpu/pyproject.toml": r'(?:^version = "|"attune==)([0-9.]+)"',
     "examples/vllm/pyproject.toml": r'^version = "([0-9.]+)"', "CHANGELOG.md": r"\A.*?^## ([0-9.]+), \d{4}-\d\d-\d\d$"}
-# What CMakeLists.txt files look for, and the package of examples/packages.sh that has it: a machine with nothing on it builds by these.
+# Packages that CMakeLists.txt files look for, and their names in examples/packages.sh, by which a bare machine builds.
 PACKAGES = {
     "fmt": "libfmt-dev", "nlohmann_json": "nlohmann-json3-dev", "SQLite3": "libsqlite3-dev", "PkgConfig": "pkg-config",
     "libsodium": "libsodium-dev", "CLI11": "libcli11-dev", "Python3": "python3-dev", "LLVM": "llvm-19-dev",
@@ -62,7 +63,7 @@ def without_comments(text):
 
 
 def says_what_it_is(head):
-    """Whether a comment of two words or more stands beside the licence line and the interpreter's."""
+    """True if there is a comment of two words or more, besides the licence and interpreter lines."""
     return any(
         re.match(r'\s*(//|#(?!!|include|pragma|define|if)|"""|/?\*)\W*\w\S*\s+\S', line) for line in head
         if SPDX not in line)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fails on files and functions that have grown past what a reader takes in at once.
 
-Limits are at the top; what is over them stands in ALLOWED with its own limit and a reason, and that list only shrinks. An
-entry that is no longer needed fails too. Rendered and golden text does not count. Run by CTest.
+Limits are at the top; what is over them stands in ALLOWED with its own limit and a reason, and that list only shrinks.
+An entry that is no longer needed fails too. Rendered and golden text does not count. Run by CTest.
 """
 import pathlib
 import re
@@ -39,7 +39,7 @@ def blank_literals(text):
 
 
 def kind_of(head):
-    """What a '{' opens, judged by the text since the last ';', '{' or '}'."""
+    """Returns what a '{' opens, judged by the text since the last ';', '{' or '}'."""
     head = re.sub(r"^\s*#.*$", "", head, flags=re.M).strip()
     if re.search(r"\b(namespace\b|extern\s+)", head) and "(" not in head:
         return "scope"

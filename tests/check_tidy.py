@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Fails on what clang-tidy's short list (.clang-tidy) finds in the host's sources. It looks at the files of the last commit and of
-the working tree first, then at others for as long as 40 seconds allow; --all looks at every file. Exit code 77, aloud, without
-clang-tidy. Run by CTest.
+"""Fails on what clang-tidy's short list (.clang-tidy) finds in the host's sources. It looks at the files of the last
+commit and of the working tree first, then at others for as long as 40 seconds allow; --all looks at every file. Exit
+code 77, aloud, without clang-tidy. Run by CTest.
 """
 import concurrent.futures
 import os
@@ -37,20 +37,20 @@ def sources():
 
 
 def changed():
-    """Of the last commit and the working tree; nothing, where this is no git checkout."""
+    """Returns files changed by the last commit and the working tree; none outside a git checkout."""
     listed = subprocess.run(["git", "diff", "--name-only", "HEAD~1"], cwd=check_repo.ROOT, capture_output=True,
                             text=True, check=False)
     return set(listed.stdout.splitlines())
 
 
 def ordered(paths, first):
-    """Those of `first`, then every seventh file, then those between: a sample from all folders, however far it gets."""
+    """Returns `first`, then every seventh file, then the others: a sample of all folders, however far it gets."""
     rest = [path for path in paths if path not in first]
     return [path for path in paths if path in first] + [path for start in range(7) for path in rest[start::7]]
 
 
 def findings(program, path):
-    """What clang-tidy says of one file, or ""."""
+    """Returns clang-tidy's output for one file, or ""."""
     run = subprocess.run([program, "--quiet", path, "--", *FLAGS], cwd=check_repo.ROOT, capture_output=True, text=True,
                          check=False)
     return run.stdout if run.returncode or ": warning: " in run.stdout else ""

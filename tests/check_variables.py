@@ -13,7 +13,7 @@ import check_repo
 
 TABLE = "examples/guide/variables.md"
 NAME = r"([A-Z][A-Z0-9_]+)"
-# What reads one, by the language of the file. In C++ the helpers that pass a name on count too.
+# Calls that read a variable, by language. In C++ helpers that pass a name on count too.
 CPP = [rf'\b(?:\w*getenv|environment_variable|variable|flag|folders?_in|from_environment)\(\s*"{NAME}"']
 # Names in a list that a loop passes to such a helper.
 CPP_LIST = re.compile(r"for \(const char\* name : \{([^}]*)\}\)")

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts words and lines that make the tree hard to read. Fails if a count differs from its limit in LIMITS.
 
-Limits only go down: a change that lowers a count lowers its limit as well. `--list NAME` prints the places of one count.
-The counts are a thermometer. A comment that says why is worth more than its grammar. Run by CTest.
+Limits only go down: a change that lowers a count lowers its limit as well. `--list NAME` prints the places of one
+count. The counts are a thermometer. A comment that says why is worth more than its grammar. Run by CTest.
 """
 import argparse
 import ast
@@ -41,7 +41,8 @@ def tracked():
 
 
 def cpp_blocks(lines):
-    """Yields (line, text) for each block of whole-line comments in C++ text: the line of its first word, and that line."""
+    """Yields (line, text) for each block of whole-line comments in C++ text: the line of its first word, and that line.
+    """
     inside = starred = False
     for number, line in enumerate(lines, 1):
         match = CPP_COMMENT.match(line) if starred or line.lstrip().startswith(("//", "/*")) else None

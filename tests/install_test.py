@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What examples/quickstart.sh builds is what `cmake --install` wants: configures a tree as that script does, asks Ninja what its
-build command makes, and looks for every built file that the install scripts name. Builds nothing. Run by CTest.
+"""Checks that examples/quickstart.sh builds all that `cmake --install` needs: configures a tree as that script does,
+asks Ninja what its build command makes, and looks for every built file that the install scripts name. Builds nothing.
+Run by CTest.
 """
 import argparse
 import pathlib

@@ -111,7 +111,7 @@ def copy_of_tree(folder):
 
 
 def use_build(reader, arguments):
-    """As if the build were installed: its program, its library and the headers are found."""
+    """Sets the environment as if the build were installed: its program, library and headers are found."""
     folder = str(pathlib.Path(arguments.library).parent)
     reader.environment.update(PATH=f"{pathlib.Path(arguments.attune).parent}:{reader.environment['PATH']}",
                               LIBRARY_PATH=folder, LD_LIBRARY_PATH=folder, CPATH=str(ROOT / "runtime/include"))

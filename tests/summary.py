@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Says what a run of ctest came to: summary.py BUILD_DIR RESULTS.xml [--slowest N] [--skips any|gpu|none].
 
-Reads the file of `ctest --output-junit` and the list of all tests in BUILD_DIR. Prints each skipped test with its reason, the cases that
-passing tests skipped, the slowest tests, how many tests were left out by label, and last a line of counts. Ends with 1 if a test failed,
-or was skipped against --skips: gpu allows the tests labelled gpu to be skipped, none allows no test."""
+Reads the file of `ctest --output-junit` and the list of all tests in BUILD_DIR. Prints each skipped test with its
+reason, the cases that passing tests skipped, the slowest tests, how many tests were left out by label, and last a line
+of counts. Ends with 1 if a test failed, or was skipped against --skips: gpu allows the tests labelled gpu to be
+skipped, none allows no test."""
 import argparse
 import collections
 import json

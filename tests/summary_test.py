@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of summary.py on a small ctest project: every kind of end is counted, and skips that --skips does not allow fail. Run by CTest."""
+"""Tests of summary.py on a small ctest project: every kind of end is counted, and skips that --skips does not allow
+fail. Run by CTest."""
 import contextlib
 import io
 import pathlib

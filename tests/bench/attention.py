@@ -3,9 +3,10 @@
 
     python3 tests/bench/attention.py --set grid --peers cudnn,flash2,flash3 --out results/grid.json [--store FILE] [--only "d128"]
 
-Every runner is timed as a captured graph; what a call costs the host stands beside it. Prints a table of TFLOP/s over visible elements
-and the ratio to the best peer; writes everything as JSON. Outputs are compared with the first peer before anything is timed. A peer that
-is not installed, or does not serve a case, is named in the result and stands in no ratio.
+Every runner is timed as a captured graph; what a call costs the host stands beside it. Prints a table of TFLOP/s over
+visible elements and the ratio to the best peer; writes everything as JSON. Outputs are compared with the first peer
+before anything is timed. A peer that is not installed, or does not serve a case, is named in the result and stands in
+no ratio.
 """
 import argparse
 import json
@@ -133,7 +134,7 @@ def summary(rows, gemm, has_default):
         "geomean_over_best_peer": geomean(ratios), "worst_over_best_peer": min(ratios, default=math.nan),
         "gemm_8192_tflops": gemm}
     if has_default:
-        # Where the default is what tuning chose the ratio is 1: what is measured there is the noise of this run.
+        # The ratio is 1 if tuning chose the default: a measured difference is the noise of this run.
         over_default = [1.0 if row["tuned_is_default"] else row["tuned_over_default"] for row in rows]
         copies = [row["tuned_over_default"] for row in rows if row["tuned_is_default"]]
         result.update(geomean_over_default=geomean(over_default), worst_over_default=min(

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times gradients of attention beside peers on the same tensors, interleaved, one process, whole calls with all their passes.
+"""Times gradients of attention beside peers on the same tensors, interleaved, one process, whole calls with all their
+passes.
 
     python3 tests/bench/backward.py --problems             problems for attune tune, one a line
     python3 tests/bench/backward.py --store FILE --out results/backward.json [--only "d128 causal"] [--peers cudnn,flash2,flash4]
     python3 tests/bench/backward.py --join results/backward.json later.json --out results/backward.json      a row of each case, of the last file that has it
 
-Peers are PyTorch's SDPA (cuDNN, flash) and FlashAttention-4. FlashAttention-4 and attune are also timed with deterministic=True, which gives the same
-bits in every run, and compared with each other so. Every runner is a captured graph of the backward pass alone. TFLOP/s count 2.5 times the forward's useful
-operations. Gradients are compared with the first peer's before anything is timed.
+Peers are PyTorch's SDPA (cuDNN, flash) and FlashAttention-4. FlashAttention-4 and attune are also timed with
+deterministic=True, which gives the same bits in every run, and compared with each other so. Every runner is a captured
+graph of the backward pass alone. TFLOP/s count 2.5 times the forward's useful operations. Gradients are compared with
+the first peer's before anything is timed.
 """
 import argparse
 import json

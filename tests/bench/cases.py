@@ -2,8 +2,8 @@
 """The benchmark cases, by set. A case is one problem in attune's text form plus what peers need to run the same.
 `python3 cases.py grid models` prints the problems of those sets, one a line.
 
-Sets: grid (d 64/128/256 x full/causal x 512..16384, batch * seqlen = 16384, heads * head_dim = 2048), head_dims (those between, at two
-lengths), models, windows, chunked, rows (one query row a sequence).
+Sets: grid (d 64/128/256 x full/causal x 512..16384, batch * seqlen = 16384, heads * head_dim = 2048), head_dims (those
+between, at two lengths), models, windows, chunked, rows (one query row a sequence).
 """
 import dataclasses
 import sys
@@ -91,7 +91,7 @@ def rows():
 
 
 def repeat():
-    """What two tunes from empty stores are held against each other on: grid shapes, and Llama-3.1-8B's."""
+    """Returns the problems on which two tunes from empty stores are compared: grid shapes, and Llama-3.1-8B's."""
     llama = [(1, 512), (1, 1024), (1, 2048), (1, 4096), (1, 8192), (1, 16384), (4, 2048), (8, 1024)]
     return squares((64, 128, 256), (512, 2048, 4096, 8192)) + \
            [Case(f"llama8b causal {s} batch {batch}", batch, s, s, 32, 8, 128, True) for batch, s in llama]

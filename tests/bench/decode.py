@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times decoding over caches (op attention_kvcache) beside peers on the same tensors, interleaved, one process, as captured graphs.
+"""Times decoding over caches (op attention_kvcache) beside peers on the same tensors, interleaved, one process, as
+captured graphs.
 
     python3 tests/bench/decode.py --problems               problems for attune tune, one a line
     python3 tests/bench/decode.py --store FILE --out results/decode.json [--only "b32"] [--peers cudnn,flash3]
 
-A case has several copies of its cache, together more than twice the L2, which the calls of a graph take in turn: every call reads from
-memory. TB/s count K and V of the keys that requests have, once. Peers are PyTorch's SDPA on cuDNN, over contiguous caches of full length, its
-FlashAttention-2 over prompts end to end, and where their packages are installed FlashAttention-3's flash_attn_with_kvcache and FlashInfer's wrappers
-(flashinfer_peer.py; what their plan() costs the host stands beside as plan_us). Results are compared with attune's before anything is timed.
+A case has several copies of its cache, together more than twice the L2, which the calls of a graph take in turn: every
+call reads from memory. TB/s count K and V of the keys that requests have, once. Peers are PyTorch's SDPA on cuDNN, over
+contiguous caches of full length, its FlashAttention-2 over prompts end to end, and where their packages are installed
+FlashAttention-3's flash_attn_with_kvcache and FlashInfer's wrappers (flashinfer_peer.py; what their plan() costs the
+host stands beside as plan_us). Results are compared with attune's before anything is timed.
 """
 import argparse
 import itertools
@@ -57,7 +59,7 @@ class Case:
 
     @property
     def flops(self):
-        """Of what rows see: all keys up to their own."""
+        """Returns the work on keys that rows see: all keys up to their own."""
         rows = self.lengths if self.packed else (self.rows,) * len(self.lengths)
         return sum(n * k - n * (n - 1) / 2
                    for n, k in zip(rows, self.lengths)) * self.heads * (self.head_dim +
@@ -73,7 +75,8 @@ class Case:
 
 
 def all_cases():
-    """The eleven points of a grid of batch and length, then pages, ragged batches, several tokens and other ratios of heads."""
+    """The eleven points of a grid of batch and length, then pages, ragged batches, several tokens and other ratios of
+    heads."""
     grid = [(1, 1024), (1, 8192), (1, 32768), (1, 131072), (8, 1024), (8, 8192), (8, 32768), (32, 1024), (32, 8192),
             (128, 1024), (128, 8192)]
     cases = [Case(f"b{b} kv{n}", (n,) * b) for b, n in grid]
@@ -169,7 +172,7 @@ def ours(case, sets, context):
 
 
 def cudnn(case, sets):
-    """Of contiguous caches whose requests are all of one length, as SDPA takes them."""
+    """Runners over contiguous caches whose requests all have one length, as SDPA takes them."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.attention.bias import causal_lower_right
     if case.page or case.dtype_kv or len(set(case.lengths)) > 1:
@@ -218,7 +221,7 @@ PEERS = {
 
 
 def sampler(run, sets, sample_us):
-    """As timing.graph_sampler, of graphs whose calls take every copy of the cache equally often."""
+    """Like timing.graph_sampler, for graphs whose calls use every copy of the cache equally often."""
     with torch.cuda.stream(timing.stream()):
         for _ in range(2):
             run()
@@ -281,7 +284,8 @@ def run_case(case, context, arguments, rng, failures):
 
 
 def summary(rows):
-    """The grid's points over the best peer of each, pages over the best peer on slots, and what caches of 8 bits bring to each."""
+    """The grid's points over the best peer of each, pages over the best peer on slots, and what caches of 8 bits bring
+    to each."""
     grid, us = {case.name
                 for case in all_cases()[:11]}, {
                     row["case"]: {name: row["timings"][name]["median_us"]

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""decode.py and its peer FlashInfer on the CPU: wrappers that stand in for FlashInfer's take what its documentation names, hold shapes and dtypes to it,
-and attend by what they were given; results are compared with attention over the case's own lengths and tables. Skips aloud (status 77) without PyTorch."""
+"""decode.py and its peer FlashInfer on the CPU: wrappers that stand in for FlashInfer's take what its documentation
+names, hold shapes and dtypes to it, and attend by what they were given; results are compared with attention over the
+case's own lengths and tables. Skips aloud (status 77) without PyTorch."""
 import sys
 import types
 import unittest
@@ -44,7 +45,7 @@ def expected(case, sets):
 
 
 class Wrapper:
-    """What the wrappers share: int32 index arrays, and a workspace of bytes that are zero."""
+    """Checks that the wrappers share: int32 index arrays, and a workspace of zero bytes."""
     backends = ("fa2",)
 
     def __init__(self, float_workspace_buffer, kv_layout="NHD", *, backend="auto"):
@@ -154,7 +155,8 @@ class Latent(Wrapper):
 STAND_IN = types.SimpleNamespace(BatchDecodeWithPagedKVCacheWrapper=Decode, BatchPrefillWithPagedKVCacheWrapper=Prefill,
                                  BatchPrefillWithRaggedKVCacheWrapper=Ragged,
                                  mla=types.SimpleNamespace(BatchMLAPagedAttentionWrapper=Latent))
-# The kinds of all_cases(), small: name, lengths, heads, heads_kv, rows, page and more of decode.Case; the backends that serve.
+# The kinds of all_cases(), small: name, lengths, heads, heads_kv, rows, page and more of decode.Case; the backends that
+# serve.
 CASES = [(("slots", (48, ) * 3), "fa2"), (("one request", (1024, ), 32, 8), "fa2"),
          (("pages of 1", (37, 5, 64), 8, 2, 1, 1), "fa2"), (("pages of 16, ragged", (33, 16, 1), 8, 2, 1, 16), "fa2"),
          (("groups of 7", (32, ) * 2, 28, 4), "fa2"), (("tokens", (48, ) * 2, 16, 2, 8), "fa2 fa3"),
@@ -187,7 +189,8 @@ class FlashInferPeerTest(unittest.TestCase):
                     run.plan()
 
     def test_every_case_is_served(self):
-        """By fa2 all that have a peer, since slots of the published cases are whole pages; nobody has int8, or factors of keys."""
+        """By fa2 all that have a peer, since slots of the published cases are whole pages; nobody has int8, or factors
+        of keys."""
         for case in decode.all_cases():
             if case.by_key or case.dtype_kv == "int8":
                 continue

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the CUDA driver takes for a launch, called from Python through ctypes: a kernel that does nothing, with as many bytes of parameters as
-attune's kernel for Hopper has, on the current context and its default stream. Nothing that launches costs less. Used by python_overhead.py."""
+"""Times the CUDA driver's launch, called from Python through ctypes: a kernel that does nothing, with as many bytes of
+parameters as attune's kernel for Hopper has, on the current context and its default stream. Nothing that launches costs
+less. Used by python_overhead.py."""
 import ctypes
 
 PARAMETERS = (192, 128, 128, 128, 128)  # bytes: AttentionArgs, and tensor maps of q, k, v and o
@@ -40,8 +41,9 @@ def _empty_kernel(driver):
 
 
 def runners():
-    """By name: the launch with and without the attribute that attune's kernel has (its grid may start while the one ahead ends), and a call of as many
-    arguments that does nothing, which is what ctypes takes of each. With the GIL held, as in the C module."""
+    """By name: the launch with and without the attribute that attune's kernel has (its grid may start while the one
+    ahead ends), and a call of as many arguments that does nothing, which is what ctypes takes of each. With the GIL
+    held, as in the C module."""
     driver, libc = ctypes.PyDLL("libcuda.so.1"), ctypes.PyDLL(None)
     function = _empty_kernel(driver)
     memory = (ctypes.c_char * sum(PARAMETERS))()
@@ -62,5 +64,5 @@ def runners():
 
 
 def launch_us(costs):
-    """Of the driver alone, from what runners() cost."""
+    """Returns the driver's own cost, from the costs of runners()."""
     return costs["driver launch"] - costs["ctypes call, four arguments"]

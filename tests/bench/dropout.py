@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times attention with dropout beside the same without, forward and backward, and beside PyTorch's flash kernels with and without.
+"""Times attention with dropout beside the same without, forward and backward, and beside PyTorch's flash kernels with
+and without.
 
     python3 tests/bench/dropout.py --problems               problems for attune tune, one a line
     python3 tests/bench/dropout.py --store FILE --out results/dropout.json
 
-Every runner is a captured graph; all of a case are interleaved in one process. "share" is the time without dropout over the time with it.
+Every runner is a captured graph; all of a case are interleaved in one process. "share" is the time without dropout over
+the time with it.
 """
 import argparse
 import json

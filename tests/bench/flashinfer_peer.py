@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer (package flashinfer-python) as decode.py's peer: its backend fa2 decodes, fa2 and fa3 take several rows of a request, prompts end to end
-and latent attention. It compiles its kernels when a shape first asks for them (nvcc and ninja, 40 to 135 s a set, kept in ~/.cache/flashinfer).
+"""FlashInfer (package flashinfer-python) as decode.py's peer: its backend fa2 decodes, fa2 and fa3 take several rows of
+a request, prompts end to end and latent attention. It compiles its kernels when a shape first asks for them (nvcc and
+ninja, 40 to 135 s a set, kept in ~/.cache/flashinfer).
 
-A runner is planned when it is built, outside of what is timed; a call is the wrapper's run alone. Its plan() is what an engine calls for each step.
-Decoding is asked for on tensor cores, FlashInfer's advice for four and more query heads of one KV head and the only form of seven. Slots are
-pages of 16 in order to it: it splits keys between pages and nowhere else.
+A runner is planned when it is built, outside of what is timed; a call is the wrapper's run alone. Its plan() is what an
+engine calls for each step. Decoding is asked for on tensor cores, FlashInfer's advice for four and more query heads of
+one KV head and the only form of seven. Slots are pages of 16 in order to it: it splits keys between pages and nowhere
+else.
 """
 import itertools
 import math
@@ -110,7 +112,8 @@ def latent(case, sets, backend):
 
 
 def build(case, sets, backend):
-    """None where the backend does not serve: fa3 splits no keys when it decodes and does not compile for 8-bit caches under 16-bit q."""
+    """None where the backend does not serve: fa3 splits no keys when it decodes and does not compile for 8-bit caches
+    under 16-bit q."""
     if not case.page and not case.packed and case.longest % SLOT_PAGE:
         return None
     if case.head_dim_v:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times attention of fp32 operands in attune's three modes of accuracy beside PyTorch's SDPA, interleaved, one process, and their errors.
+"""Times attention of fp32 operands in attune's three modes of accuracy beside PyTorch's SDPA, interleaved, one process,
+and their errors.
 
     python3 tests/bench/fp32.py --problems                 problems for attune tune, one a line
     python3 tests/bench/fp32.py --store FILE --out results/fp32.json [--only d128]
 
-fast is tf32, split is three products of tf32, accurate is fp32 arithmetic (the reference kernel). PyTorch's backends are timed with
-torch.backends.cuda.matmul.allow_tf32 off and on; those that do not take fp32 are named. Every runner is a captured graph. Errors are
-against float64 on the same operands, N(0,1): the root mean square and the largest, both over the root mean square of O.
+fast is tf32, split is three products of tf32, accurate is fp32 arithmetic (the reference kernel). PyTorch's backends
+are timed with torch.backends.cuda.matmul.allow_tf32 off and on; those that do not take fp32 are named. Every runner is
+a captured graph. Errors are against float64 on the same operands, N(0,1): the root mean square and the largest, both
+over the root mean square of O.
 """
 import argparse
 import itertools
@@ -87,7 +89,7 @@ def pytorch_runner(case, backend, allow_tf32, q, k, v):
 
 
 def pytorch_runners(case, q, k, v):
-    """Those of its backends that take the operands, and why the others do not."""
+    """Returns the backends that take the operands, and why the others do not."""
     runners, refused = {}, {}
     for (name, backend), allow_tf32 in itertools.product(BACKENDS.items(), (False, True)):
         label = f"{name}{', allow_tf32' if allow_tf32 else ''}"

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times attune with 8-bit operands in both modes beside its own bf16 kernels, cuDNN's bf16 and an 8192^3 bf16 product, interleaved in
-random order in one process, as captured graphs. V is given as rows: the kernel that transposes it is part of every time.
+"""Times attune with 8-bit operands in both modes beside its own bf16 kernels, cuDNN's bf16 and an 8192^3 bf16 product,
+interleaved in random order in one process, as captured graphs. V is given as rows: the kernel that transposes it is
+part of every time.
 
     python3 tests/bench/fp8.py --out results/fp8.json [--store FILE] [--only "d128"]
 
-FlashAttention-3 runs on the same e4m3 operands where its package is installed; a result without it says so. Errors of the modes on several
-distributions: fp8_error.py.
+FlashAttention-3 runs on the same e4m3 operands where its package is installed; a result without it says so. Errors of
+the modes on several distributions: fp8_error.py.
 """
 import argparse
 import dataclasses

@@ -15,8 +15,9 @@ Per case and distribution, over the same bf16 inputs, whose own rounding does no
     ... fast        the same in the mode `fast`
 `loss` is how much smaller O is than it should be, by its projection on the exact result.
 
-On the CPU P is not rounded, and both modes are one arithmetic. Published for this distribution: FlashAttention-3 9.1e-3, its
-per-tensor baseline 2.4e-2, a ratio of 0.38; shape and seed are not, so ratios to the twin are what compares.
+On the CPU P is not rounded, and both modes are one arithmetic. Published for this distribution: FlashAttention-3
+9.1e-3, its per-tensor baseline 2.4e-2, a ratio of 0.38; shape and seed are not, so ratios to the twin are what
+compares.
 
     python3 tests/bench/fp8_error.py --device cpu --out tests/bench/results/fp8_error.json     # --device cuda on a GPU
 """

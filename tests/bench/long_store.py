@@ -4,8 +4,9 @@
 
     python3 tests/bench/long_store.py BUILD_DIR --out tests/bench/results/long_store.json [--winners 10000]
 
-One problem is tuned on the CPU target; its rows are repeated for other lengths, with times in proportion, and imported into a new store. Then, each in a process
-of its own, the best of several: opening a context and looking a plan's winner up, `db ls`, `db stats`, `explain`, and `report`. The store goes again.
+One problem is tuned on the CPU target; its rows are repeated for other lengths, with times in proportion, and imported
+into a new store. Then, each in a process of its own, the best of several: opening a context and looking a plan's winner
+up, `db ls`, `db stats`, `explain`, and `report`. The store goes again.
 """
 import argparse
 import copy

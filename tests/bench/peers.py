@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peers on the same tensors [batch, seqlen, heads, head_dim]: PyTorch SDPA (cuDNN, flash), FlashAttention-3 (package fa3-fwd),
-FlashAttention-4 (flash-attn-4), FlexAttention, standard attention. Used by attention.py and fp8.py; decode.py has builders of its own and
-takes versions() and missing() from here.
+"""Peers on the same tensors [batch, seqlen, heads, head_dim]: PyTorch SDPA (cuDNN, flash), FlashAttention-3 (package
+fa3-fwd), FlashAttention-4 (flash-attn-4), FlexAttention, standard attention. Used by attention.py and fp8.py; decode.py
+has builders of its own and takes versions() and missing() from here.
 
-Each builder returns a callable, or None when the peer does not serve the case. A peer that cannot be imported is listed by missing() and
-stands in no table; fetch_peers.sh brings the packages to a machine without a registry.
+Each builder returns a callable, or None when the peer does not serve the case. A peer that cannot be imported is listed
+by missing() and stands in no table; fetch_peers.sh brings the packages to a machine without a registry.
 """
 import importlib
 import importlib.metadata

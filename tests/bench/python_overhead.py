@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a call from Python costs the host: a prepared launcher, Plan.run() and attune.attention() (plain, causal, with two features), attention_kvcache()
-and append_kv() of one token (pages and lengths on CUDA), through
-the C module and through ctypes, with PyTorch also by torch.ops and known signatures, beside calls of the tensors' own library. On the CPU target the tensors are empty, so that nothing is
-computed; on CUDA the problem is small.
+"""Times a call from Python on the host: a prepared launcher, Plan.run() and attune.attention() (plain, causal, with two
+features), attention_kvcache() and append_kv() of one token (pages and lengths on CUDA), through the C module and
+through ctypes, with PyTorch also by torch.ops and known signatures, beside calls of the tensors' own library. On the
+CPU target the tensors are empty, so that nothing is computed; on CUDA the problem is small.
 
     python3 tests/bench/python_overhead.py [--target cuda] [--library torch] [--out results/python_overhead.json]
 
-On CUDA the bare driver's launch stands beside them (driver_floor.py), and what launcher, plan.run and attention cost beyond it, round by round.
+On CUDA the bare driver's launch stands beside them (driver_floor.py), and what launcher, plan.run and attention cost
+beyond it, round by round.
 
-us a call: `loop`, in bursts of 200, as in a model's forward; `idle`, alone on an idle device (CUDA). Medians and lowest of rounds that
-alternate between the two ways, each in a process of its own. Fails where known calls do not run in the C module and, without --unlimited,
-where the lowest of NumPy's on the CPU is above LIMITS times that of a ctypes call of no arguments. Status 77 where the library, the
-target or the module is missing."""
+us a call: `loop`, in bursts of 200, as in a model's forward; `idle`, alone on an idle device (CUDA). Medians and lowest
+of rounds that alternate between the two ways, each in a process of its own. Fails where known calls do not run in the C
+module and, without --unlimited, where the lowest of NumPy's on the CPU is above LIMITS times that of a ctypes call of
+no arguments. Status 77 where the library, the target or the module is missing."""
 import argparse
 import datetime
 import gc
@@ -99,7 +100,7 @@ class Torch:
 
 
 def runners(arguments, library, attune):
-    """What is timed, by name."""
+    """Returns the calls that are timed, by name."""
     batch, rows = (1, 128) if arguments.target == "cuda" else (0, 128)
     q, k, v, o = (library.tensor(batch, rows, 8, 64) for _ in range(4))
     lengths, slopes = library.tensor(batch, dtype="int32"), library.tensor(8, dtype="float32")
@@ -121,7 +122,7 @@ def runners(arguments, library, attune):
 
 
 def of_caches(arguments, library, attune, context):
-    """Of one token of one request. On a CPU lists are looked at each time, and the calls compute."""
+    """Returns calls with one token of one request. On a CPU each call reads the lists and computes."""
     q, row, cache = library.tensor(1, 1, 8, 64), library.tensor(1, 1, 2, 64), library.tensor(2, 16, 2, 64)
     lists = {"page_table": library.tensor(1, 1, dtype="int32")} if arguments.target == "cuda" else {}
     lengths = library.tensor(1, dtype="int32")
@@ -132,7 +133,7 @@ def of_caches(arguments, library, attune, context):
 
 
 def floor():
-    """What the driver takes; nothing where it does not compile PTX."""
+    """Returns the driver's runners; none if it does not compile PTX."""
     try:
         return driver_floor.runners()
     except OSError as error:
@@ -158,7 +159,7 @@ def idle_us(run, library):
 
 
 def check_hits(name, run, module):
-    """Whether all of the next calls run in the module."""
+    """True if all of the next calls run in the module."""
     before = module.counters()
     for _ in range(10):
         run()
@@ -172,7 +173,7 @@ def check_hits(name, run, module):
 
 
 def beyond_driver(row):
-    """What of a cost is not the driver's launch."""
+    """Returns the part of a cost that is not the driver's launch."""
     if "driver launch" not in row:
         return {}
     floors = {

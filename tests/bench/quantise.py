@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bandwidth of the op quantise on a CUDA device, and what fusing the Hadamard rotation into it is worth.
 
-Each case: bf16 tensors of N(0,1), in all larger than twice the L2, quantised to e4m3 with the config of a tuned store or the
-default. GB/s count q once and o once. Beside it, interleaved: a copy of the same bytes in and half out (bf16 to 8 bits by PyTorch's
-cast, no factors), and for rotated cases PyTorch's product with the Hadamard matrix followed by quantise without rotation. All run
-from CUDA graphs, so that no host time counts.
+Each case: bf16 tensors of N(0,1), in all larger than twice the L2, quantised to e4m3 with the config of a tuned store
+or the default. GB/s count q once and o once. Beside it, interleaved: a copy of the same bytes in and half out (bf16 to
+8 bits by PyTorch's cast, no factors), and for rotated cases PyTorch's product with the Hadamard matrix followed by
+quantise without rotation. All run from CUDA graphs, so that no host time counts.
 
     python3 tests/bench/quantise.py --out tests/bench/results/quantise.json
 """

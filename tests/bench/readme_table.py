@@ -48,7 +48,7 @@ def measured_peers(result):
 
 
 def absent_text(result):
-    """What the result lacks, in a sentence."""
+    """Returns which peers the result lacks, in a sentence."""
     absent = [NAMES[name] for name in NAMES if name not in measured_peers(result)]
     return f" Not in this run: {listed(absent)}." if absent else ""
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver itself takes for a launch: one that attune made, repeated as it was and in the
+// Times the driver's own launch: one that attune made, repeated as it was and in the
 // driver's other forms (without programmatic serialisation, through cuLaunchKernel, its parameters
 // as one block of memory), and that of a kernel which does nothing with as many parameters: the
 // floor of every call that launches. Used by run_overhead.cpp.
@@ -21,7 +21,7 @@ class RecordedLaunch {
   RecordedLaunch(const cuda::LaunchConfig& config, cuda::Function function, void* const* parameters,
                  const std::vector<size_t>& sizes);
 
-  // Of `function`, or of the one that was launched.
+  // Launches `function`, or the one that was launched.
   cuda::Result repeat(const cuda::DriverTable& driver, cuda::Function function = nullptr) const;
   // The launch without programmatic serialisation; a cluster's shape stays.
   RecordedLaunch without_early() const;

@@ -102,7 +102,7 @@ struct Cost {
   double ns, limit_ns;  // no limit: 0
 };
 
-// What the driver takes for the recorded launch, form by form, interleaved.
+// Returns the driver's time for the recorded launch, form by form, interleaved.
 std::vector<Cost> driver_costs(const std::string& name, const Bench& bench) {
   const std::vector<bench::LaunchForm> forms = bench::launch_forms(bench.bare, *recorded);
   std::vector<std::vector<double>> samples(forms.size());

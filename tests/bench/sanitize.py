@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs compute-sanitizer's memcheck, racecheck and synccheck over kernels of every CUDA family on small shapes: random specs and
-configs of the numerics test, and single configs that random ones seldom meet.
+"""Runs compute-sanitizer's memcheck, racecheck and synccheck over kernels of every CUDA family on small shapes: random
+specs and configs of the numerics test, and single configs that random ones seldom meet.
 
     python3 tests/bench/sanitize.py BUILD_DIR --out results/sanitizer.json [--only prefill_sm90] [--seeds 2]
 
@@ -56,11 +56,12 @@ CONFIGS = (
     ("prefill_sm90_fp8", FP8 + ",documents=1,softcap=30", ""),
     ("prefill_sm90", WIDE, ""),
     ("prefill_sm80", WIDE, ""),
-    # What scores get by head and distance, made by idle warps.
+    # Terms of scores by head and distance, made by idle warps.
     ("prefill_sm90", SCORED + ",alibi=1", ""),
     ("prefill_sm90", SCORED + ",relative_bias=fp32,documents=1", "block_m=128,block_n=64,kv_ring=0"),
     ("prefill_sm90", SCORED.replace("head_dim=128", "head_dim=64") + ",relative_bias=bf16", ""),
-    # Gradients: by default configs, with a kernel of its own for each of dk and dv, of the mma.sync family with scores too.
+    # Gradients: by default configs, with a kernel of its own for each of dk and dv, of the mma.sync family with scores
+    # too.
     ("backward_sm90", GRADIENTS, ""),
     ("backward_sm90", GRADIENTS.replace("head_dim=128", "head_dim=64"), "split_kv=1"),
     ("backward_sm90", GRADIENTS.replace("head_dim=128", "head_dim=256") + ",window=90:0", ""),
@@ -124,7 +125,7 @@ CONFIGS = (
      "loads=3,keys=16,warps=8,team=2,heads=2,stages=2,min_blocks=1,min_tiles=2,waits=0"),
     ("decode_sm80", CACHE + ",alibi=1,sinks=fp32,window=50:0",
      "loads=0,keys=16,warps=4,team=2,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=0"),
-    # Of 8 bits: boxes of 128 columns, rows of an odd number of 16 bytes, q in shared memory.
+    # Caches of 8 bits: boxes of 128 columns, rows of an odd number of 16 bytes, q in shared memory.
     ("decode_sm80", CACHE.replace("head_dim=64", "dtype_kv=e4m3,head_dim=128") + ",page_size=16",
      "loads=2,keys=16,warps=8,team=8,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=1"),
     ("decode_sm80",
@@ -140,7 +141,7 @@ CONFIGS = (
       for loads, dim, fields in ((2, "128", ",page_size=16"), (2, "128", ",page_size=16,kv_factors=keys"),
                                  (1, "80", ",page_size=3,packed_q=1,kv_factors=keys"),
                                  (0, "208", ",kv_factors=keys,alibi=1"))),
-    # The same by wgmma: whole tiles and shares, pages smaller than a step, packed rows and keys, scores.
+    # Caches by wgmma: whole tiles and shares, pages smaller than a step, packed rows and keys, scores.
     ("cache_sm90", CACHE + ",page_size=16", "block_m=64,block_n=64,ping_pong=0,scheduler=3,min_tiles=2"),
     ("cache_sm90", CACHE + ",page_size=128", "block_m=128,block_n=96,scheduler=2,row_max=1"),
     ("cache_sm90", CACHE + ",packed_q=1,packed_kv=1", "block_m=128,scheduler=2,stages=3,row_max=1"),

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times attention with scores, masks and wide heads beside the same attention without them, on the same tensors, interleaved, one process.
+"""Times attention with scores, masks and wide heads beside the same attention without them, on the same tensors,
+interleaved, one process.
 
     python3 tests/bench/scores.py --problems FOLDER            problems for attune tune, one a line; writes programs as files into FOLDER
     python3 tests/bench/scores.py --store FILE --out results/scores.json [--only softcap] [--peers flex,flash4]
 
-Every runner is a captured graph. Prints microseconds, TFLOP/s of visible elements, and the share of plain attention's speed: its TFLOP/s over
-those of the case's twin without the feature. A peer's output is compared with attune's before anything is timed; one that differs, or fails, is
-named in the case ("refused") and not timed.
+Every runner is a captured graph. Prints microseconds, TFLOP/s of visible elements, and the share of plain attention's
+speed: its TFLOP/s over those of the case's twin without the feature. A peer's output is compared with attune's before
+anything is timed; one that differs, or fails, is named in the case ("refused") and not timed.
 """
 import argparse
 import dataclasses
@@ -34,7 +35,8 @@ CAUSAL = "return kv_idx <= q_idx + shift;"  # with a number of the call it stays
 
 @dataclass(frozen=True)
 class Case:
-    """`feature` is a key of FEATURES, or empty: then the case stands for itself. `twin` has other fields of the problem without it."""
+    """`feature` is a key of FEATURES, or empty: then the case stands for itself. `twin` has other fields of the problem
+    without it."""
     name: str
     feature: str
     head_dim: int
@@ -82,8 +84,8 @@ def blocks_of(case):
 
 @dataclass(frozen=True)
 class Feature:
-    """`field` is what the problem's text gets, `given` the keywords of attention(), `visible` the visible elements of a head where the case's
-    mask and window do not say it."""
+    """`field` is what the problem's text gets, `given` the keywords of attention(), `visible` the visible elements of a
+    head where the case's mask and window do not say it."""
     field: object
     given: object
     visible: object = None
@@ -205,8 +207,8 @@ def attune_runner(context, case, given, q, k, v, o):
 
 
 def map_us(run, kernel="attune_map_blocks"):
-    """The step ahead of a kernel with a mask program that makes its map of blocks, by itself, or the kernel that makes one of the caller's:
-    the median of the profiler's times."""
+    """The step ahead of a kernel with a mask program that makes its map of blocks, by itself, or the kernel that makes
+    one of the caller's: the median of the profiler's times."""
     run()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(5):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What stands around decoding on a CUDA device, interleaved, one process, as captured graphs:
+"""Times the calls around decoding on a CUDA device, interleaved, one process, as captured graphs:
 
     cascade          requests that share prefixes, beside the same requests not sharing: pages that all have in common (L2 serves them then), and
                      pages of their own

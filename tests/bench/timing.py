@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Interleaved timing of several runners in one process, and the facts every result file of a CUDA device names.
 
-On a device a runner is timed as a captured graph of its launches, so that what a call costs on the host hides nothing of a kernel and
-adds nothing to it; host costs stand beside it (enqueue_us)."""
+On a device a runner is timed as a captured graph of its launches, so that what a call costs on the host hides nothing
+of a kernel and adds nothing to it; host costs stand beside it (enqueue_us)."""
 import datetime
 import random
 import statistics
@@ -20,7 +20,8 @@ _stream = None
 
 
 def stream():
-    """The stream on which everything is warmed up and captured; runners that are bound to a stream are made for this one."""
+    """The stream on which everything is warmed up and captured; runners that are bound to a stream are made for this
+    one."""
     global _stream
     if _stream is None:
         _stream = torch.cuda.Stream()
@@ -62,7 +63,7 @@ def graph_sampler(run, sample_us: float):
 
 
 def host_sampler(run, sample_us: float):
-    """As graph_sampler, for calls that return when their work is done."""
+    """Like graph_sampler, for calls that return when their work is done."""
     def timed(calls):
         start = time.perf_counter()
         for _ in range(calls):
@@ -75,7 +76,7 @@ def host_sampler(run, sample_us: float):
 
 
 def enqueue_us(run, calls: int = 20) -> float:
-    """What one call costs the host: the median over calls on an idle device."""
+    """Returns the host's time of one call: the median over calls on an idle device."""
     costs = []
     with torch.cuda.stream(stream()):
         for _ in range(calls):
@@ -130,7 +131,7 @@ def command() -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What a result says of a case or a peer that failed."""
+    """Returns a result's text for a case or a peer that failed."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small GPT and a small BERT (sizes of GPT-2 and BERT-base with fewer layers, synthetic text) on attune and on PyTorch's SDPA, in bf16
-autocast with fp32 weights: loss curves (means of fifteen sections) and time of a step.
+"""Trains a small GPT and a small BERT (sizes of GPT-2 and BERT-base with fewer layers, synthetic text) on attune and on
+PyTorch's SDPA, in bf16 autocast with fp32 weights: loss curves (means of fifteen sections) and time of a step.
 
     python3 tests/bench/train.py --out results/train.json [--steps 300] [--only gpt] [--dropout 0.1] [--captured] [--device cpu --small]
 
-Three models learn side by side, step by step in random order: PyTorch's SDPA and attune from one seed, and SDPA from another, which tells what
-seeds change. With --dropout attention drops weights, each library other ones. A step is forward, loss, backward and AdamW, called from Python as it is written, timed by CUDA events (on a CPU by the clock); its
-time is the median behind the first tenth of the steps. These models are small: called like that, a step waits for its host. With --captured each model's step is
-a CUDA graph, and only the device counts. Exits with 1 where attune's curve leaves SDPA's by more than seeds do.
+Three models learn side by side, step by step in random order: PyTorch's SDPA and attune from one seed, and SDPA from
+another, which tells what seeds change. With --dropout attention drops weights, each library other ones. A step is
+forward, loss, backward and AdamW, called from Python as it is written, timed by CUDA events (on a CPU by the clock);
+its time is the median behind the first tenth of the steps. These models are small: called like that, a step waits for
+its host. With --captured each model's step is a CUDA graph, and only the device counts. Exits with 1 where attune's
+curve leaves SDPA's by more than seeds do.
 """
 import argparse
 import datetime
@@ -67,7 +69,8 @@ class Model(torch.nn.Module):
 
 
 def text(chance, batch, rows, words):
-    """Words with the frequencies of a language, of which each second tends to follow from the word before it, and phrases come back."""
+    """Words with the frequencies of a language, of which each second tends to follow from the word before it, and
+    phrases come back."""
     found = ((words ** torch.rand(batch, rows, generator=chance)) - 1).long().clamp_(0, words - 1)
     follows = torch.rand(batch, rows, generator=chance) < 0.5
     follows[:, 0] = False
@@ -110,7 +113,7 @@ class Run:
         return loss.detach()
 
     def learner(self):
-        """What learns in this step."""
+        """Returns the tensors that learn in this step."""
         return self.learn
 
     def step(self):
@@ -153,7 +156,7 @@ class CapturedRun(Run):
         return self.replay
 
     def beside(self, tokens, goals):
-        """As a capture wants what runs before it: on another stream than the default one."""
+        """Runs before a capture, on another stream than the default one, as captures require."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             loss = self.learn(tokens, goals)

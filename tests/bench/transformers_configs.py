@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of published sizes with random weights, and the inputs at which transformers_models.py times them. Numbers are those of each model's
-config.json; `layers` of it are kept, which leaves the share of attention in a forward pass as it is."""
+"""Models of published sizes with random weights, and the inputs at which transformers_models.py times them. Numbers are
+those of each model's config.json; `layers` of it are kept, which leaves the share of attention in a forward pass as it
+is."""
 from dataclasses import dataclass
 
 import torch
@@ -28,8 +29,8 @@ WHISPER = dict(d_model=1280, encoder_attention_heads=20, decoder_attention_heads
 
 @dataclass(frozen=True)
 class Case:
-    """One model at one length. peers: implementations beside attune. padded: a share of the last sequences' tokens, on the left of a
-    decoder's and on the right of an encoder's."""
+    """One model at one length. peers: implementations beside attune. padded: a share of the last sequences' tokens, on
+    the left of a decoder's and on the right of an encoder's."""
     model: str
     layers: int
     seqlen: int

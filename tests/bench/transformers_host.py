@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the functions that attune.register_transformers() registers cost the host, in microseconds a call. Used by transformers_models.py."""
+"""Times the functions of attune.register_transformers() on the host, in microseconds per call. Used by
+transformers_models.py."""
 import statistics
 import time
 
@@ -23,8 +24,9 @@ def _us(call, calls=CALLS, wait=lambda: None):
 
 
 def costs(device="cuda"):
-    """adapter: of the attention function, its own part: attune.attention() is left out. attention: attune.attention() by itself on the same
-    operands; with_adapter: both. mask, padded_mask: of the mask function, which runs once a forward pass; sdpa_*: of transformers' own."""
+    """adapter: of the attention function, its own part: attune.attention() is left out. attention: attune.attention()
+    by itself on the same operands; with_adapter: both. mask, padded_mask: of the mask function, which runs once a
+    forward pass; sdpa_*: of transformers' own."""
     import attune._transformers_attention as ours
     from attune._transformers_masks import attune_mask
     from transformers.masking_utils import sdpa_mask

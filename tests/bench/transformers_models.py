@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times whole forward passes of transformers models on attune beside sdpa and other installed implementations, and checks their logits and
-generated tokens.
+"""Times whole forward passes of transformers models on attune beside sdpa and other installed implementations, and
+checks their logits and generated tokens.
 
     python3 tests/bench/transformers_models.py --out results/transformers_models.json [--only Llama] [--check] [--seconds 200]
     ATTUNE_CAPTURE=problems.jsonl python3 tests/bench/transformers_models.py --once        # then: attune tune --captured problems.jsonl
 
-Sizes are those of published configs, weights are random, layers are cut (transformers_configs.py). One process; samples of all
-implementations of a case are interleaved in random order. A sample is the device time, by CUDA events, of forward passes that are called
-from Python one after the other: nothing is captured, so a pass that waits for the host is as slow as that. `without` is the
-same model with attention left out (its output is not computed); it tells the share of attention. --check compares logits in fp32 and bf16
-and 64 greedy tokens in fp32, dynamic and static caches, left padding. What a program tuned is in ATTUNE_STORE.
+Sizes are those of published configs, weights are random, layers are cut (transformers_configs.py). One process; samples
+of all implementations of a case are interleaved in random order. A sample is the device time, by CUDA events, of
+forward passes that are called from Python one after the other: nothing is captured, so a pass that waits for the host
+is as slow as that. `without` is the same model with attention left out (its output is not computed); it tells the share
+of attention. --check compares logits in fp32 and bf16 and 64 greedy tokens in fp32, dynamic and static caches, left
+padding. What a program tuned is in ATTUNE_STORE.
 """
 import argparse
 import json

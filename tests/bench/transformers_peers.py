@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Implementations that transformers_models.py times beside transformers' own: FlashAttention's packages called straight, where they are
-installed under names that transformers does not look for; and `without`, which leaves attention out."""
+"""Implementations that transformers_models.py times beside transformers' own: FlashAttention's packages called
+straight, where they are installed under names that transformers does not look for; and `without`, which leaves
+attention out."""
 import importlib
 
 import transformers
@@ -44,7 +45,7 @@ def without(module, query, key, value, attention_mask, **_):
 
 
 def register():
-    """Those that are installed, and `without`. Returns why the others are not, by name."""
+    """Registers installed peers, and `without`. Returns why others are missing, by name."""
     missing = {} if is_flash_attn_2_available() else {"flash_attention_2": "flash-attn is not installed"}
     transformers.AttentionInterface.register("without", without)
     AttentionMaskInterface.register("without", lambda *_, **__: None)

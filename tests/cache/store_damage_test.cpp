@@ -43,7 +43,7 @@ class StoreDamageTest : public StoreTest {
       ASSERT_EQ(database.integer("SELECT changes()"), 1) << sql;
     }
   }
-  // What a writer must be able to do whatever stood there before.
+  // Checks that a writer can work, whatever the file held before.
   void expect_usable() {
     Store store = writer();
     store.put_trial(sample_key(), sample_trial());
@@ -198,7 +198,7 @@ TEST_F(StoreDamageTest, DatabaseOfAnotherProgramIsLeftAlone) {
   EXPECT_EQ(read_bytes(file()), content);
 }
 
-// As the flip of one bit leaves it: a version that no attune writes, in a file that is sound else.
+// A flipped bit leaves a version that no attune writes, in an otherwise sound file.
 TEST_F(StoreDamageTest, AnImpossibleVersionIsDamage) {
   for (const char* version : {"-5", "0", "-2147483648"}) {
     SCOPED_TRACE(version);

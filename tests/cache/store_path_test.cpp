@@ -36,7 +36,7 @@ pid_t start_swapping(const fs::path& a, const fs::path& b) {
 
 TEST_F(StorePathTest, ASwappedFolderIsNeverOpened) {
   if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: being attacked by another user needs root";
-  // As /tmp/.cache/attune, where the attacker was there first.
+  // Like /tmp/.cache/attune, if an attacker was there first.
   const fs::path above = folder_ / "tmp" / ".cache", ours = above / "attune", evil = above / "evil";
   fs::create_directories(ours);
   fs::create_directories(evil);

@@ -36,8 +36,8 @@ class StorePermissionTest : public StoreTest {
   }
 };
 
-// What `work` answers in a child process; "" when it could not be run. An attune::Error becomes its
-// message.
+// Returns the answer of `work` in a child process; "" if it could not run. An attune::Error becomes
+// its message.
 std::string in_child(const std::function<std::string()>& work, uid_t user = 0) {
   int ends[2];
   if (pipe(ends) != 0) return "";

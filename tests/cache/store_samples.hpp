@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the store's tests share: a private folder of their own, sample records, and the log as it
+// Shared by the store's tests: a private folder, sample records, and the log as it
 // was written.
 #pragma once
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the C ABI against tests/capi/abi.txt, the list of what programs that were built before rely on: functions with their
-parameters, constants with their values, structs with their sizes, and fields with sizes and offsets. Whatever stands there must stay
-as it is while attune_abi_version() does. What is new is added by ATTUNE_ACCEPT_ABI=1; a struct may grow only when it carries its size.
-In a clone with tags the list of the last one (v0.2, ...) counts too, so that no edit of abi.txt takes back what was released.
+"""Holds the C ABI against tests/capi/abi.txt, the list of what programs that were built before rely on: functions with
+their parameters, constants with their values, structs with their sizes, and fields with sizes and offsets. Whatever
+stands there must stay as it is while attune_abi_version() does. What is new is added by ATTUNE_ACCEPT_ABI=1; a struct
+may grow only when it carries its size. In a clone with tags the list of the last one (v0.2, ...) counts too, so that no
+edit of abi.txt takes back what was released.
 
 Usage: abi_test.py LIBRARY INCLUDE_DIR CC; abi_test.py --self-test
 """

@@ -39,7 +39,7 @@ static void fill(void) {
   for (int i = 0; i < kKeys; ++i) ids_kv[i] = i / 33;
 }
 
-/* What the documents show of a granule, by looking at each element. */
+/* Returns the visibility of a granule under the documents, from each element. */
 static int expected(int row_granule, int key_granule) {
   int any = 0, all = 1;
   for (int row = 64 * row_granule; row < kRows && row < 64 * row_granule + 64; ++row)

@@ -93,7 +93,7 @@ struct Tensors {
       k.data[i] = std::cos(0.3f * float(i)), v.data[i] = std::sin(0.11f * float(i * i % 997));
   }
   void bind(Level* level) const { level->bind(q.data, k.data, v.data, got.data, got_lse.data); }
-  // What is wanted, by one call.
+  // Computes the wanted result by one call.
   void compute(const attune::Context& context, Level* level) const {
     level->bind(q.data, k.data, v.data, want.data, want_lse.data);
     const attune::Plan plan = context.plan(level->problem);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the C tests share: counting checks, and a context on the CPU without a store. Exit status 77
+ * Shared by the C tests: counting checks, and a context on the CPU without a store. Exit status 77
  * = skipped, said aloud.
  */
 #ifndef ATTUNE_TESTS_CAPI_CHECK_H_

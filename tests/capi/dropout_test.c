@@ -42,7 +42,7 @@ static void masks(void) {
                                  kKeys, b));
     CHECK(memcmp(a, b, sizeof a) != 0);
   }
-  /* The same numbers keep the same places. */
+  /* Equal numbers keep equal places. */
   CHECK_OK(attune_dropout_mask(0.3f, 5, 9, kBatch, kHeads, kRows, kKeys, b));
   CHECK(memcmp(a, b, sizeof a) == 0);
   CHECK_OK(attune_dropout_mask(0, 5, 9, 1, 1, kRows, kKeys, b));

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`attune explain` says what a program in the same environment gets: both are asked, over policies, states of the store,
-bundles and permission to compile. Explain goes first, on a copy of the store, and must leave it as it was.
+"""`attune explain` says what a program in the same environment gets: both are asked, over policies, states of the
+store, bundles and permission to compile. Explain goes first, on a copy of the store, and must leave it as it was.
 
 Usage: explain_matrix_test.py ATTUNE PROBE        (PROBE: explain_probe.c, built)
 """
@@ -93,7 +93,7 @@ def program_answer(done):
     fields = dict(line.split(" ", 1) for line in done.stdout.splitlines()[:4])
     if fields["status"] != "ok":
         return {"exit": EXIT_OF[fields["status"]], "message": fields["message"]}
-    # What a program meets when it keeps the kernel it has just compiled, explain does not meet.
+    # A program may warn when it keeps the kernel that it compiled; explain keeps none.
     warnings = [
         text for text in lines_of(done.stdout, "warning") if "is not kept" not in text and "was renamed" not in text]
     return {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What attune.h promises to a child after fork: it runs and releases the plans it holds, whatever
+ * Tests what attune.h promises to a child after fork: it runs and releases the plans it holds, whatever
  * other threads of the parent were doing; with no other thread inside attune it may do anything.
  */
 #include <pthread.h>
@@ -76,7 +76,7 @@ static void children_run_what_they_hold(attune_context* context, const attune_pr
   attune_plan_release(plan);
 }
 
-/* Of a plan that a thread of the parent was making: the child has it, or a sentence why not. */
+/* A plan that a thread of the parent was making: the child gets it, or a sentence why not. */
 static void nobody_waits_for_threads_of_the_parent(attune_context* context) {
   pthread_t thread;
   atomic_store(&stop, 0);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the loader is told about our programs and libraries: no folder that depends on the current one, nothing left to bind
+"""Checks what programs and libraries tell the loader: no folder that depends on the current one, nothing left to bind
 or to write to after loading; stack guards in the code. Usage: hardening_test.py FILE..."""
 import re
 import subprocess

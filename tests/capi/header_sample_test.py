@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The samples that open attune.h and attune.hpp compile and run as they are written there: a reader pastes them. Headers
-are free of warnings.
+"""The samples that open attune.h and attune.hpp compile and run as they are written there: a reader pastes them.
+Headers are free of warnings.
 
 Usage: header_sample_test.py INCLUDE_DIR LIBRARY CC CXX
 """
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-# What the samples say is the reader's: operands, a stream, and a place for the workspace. The workspace is dirty.
+# The reader's part of the samples: operands, a stream, and memory for the workspace. The workspace is dirty.
 YOURS = """
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The structs of the C headers, and a C program that prints how they lie in memory. Used by struct_layout_test.py and abi_test.py."""
+"""The structs of the C headers, and a C program that prints how they lie in memory. Used by struct_layout_test.py and
+abi_test.py."""
 import re
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""libattune.so exports attune_* alone and needs nothing but the C and C++ runtimes and SQLite; stripped it is no larger than what
-was promised. Usage: library_test.py LIBRARY HEADER [MAX_BYTES]"""
+"""libattune.so exports attune_* alone and needs nothing but the C and C++ runtimes and SQLite; stripped it is no larger
+than what was promised. Usage: library_test.py LIBRARY HEADER [MAX_BYTES]"""
 import pathlib
 import re
 import subprocess

@@ -104,7 +104,7 @@ static void programs_are_read_or_refused(void) {
                 "byte 25 of the text is 0xe9; the text must be UTF-8");
 }
 
-/* Of a run with the captures key_lengths and slopes, and the scalar reach. */
+/* Checks refusals of a run with the captures key_lengths and slopes, and the scalar reach. */
 static void refusals_have_sentences(const attune_plan* plan, attune_operands* operands,
                                     void* workspace, size_t bytes) {
   attune_score_operands scores = *operands->scores;

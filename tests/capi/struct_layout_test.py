@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Python's mirror of the public structs has their fields, sizes and offsets, as a C program prints them that is made of the header:
-structs have versions, so a mirror that lacks a field would work, and silently ignore it.
+"""Python's mirror of the public structs has their fields, sizes and offsets, as a C program prints them that is made of
+the header: structs have versions, so a mirror that lacks a field would work, and silently ignore it.
 
 Usage: struct_layout_test.py INCLUDE_DIR CC (with PYTHONPATH and ATTUNE_LIBRARY as for the module)
 """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Headless Chromium by its DevTools protocol over two pipes: opens a page at a width and in a colour scheme, presses keys, takes pictures. For
-tests of pages (report_test.py). `find()` is None where no Chromium is."""
+"""Headless Chromium by its DevTools protocol over two pipes: opens a page at a width and in a colour scheme, presses
+keys, takes pictures. For tests of pages (report_test.py). `find()` is None where no Chromium is."""
 import base64
 import json
 import os
@@ -95,7 +95,7 @@ class Chromium:
         self.wait_for("Page.loadEventFired")
 
     def value(self, expression):
-        """Of JavaScript, as JSON."""
+        """Returns the value of a JavaScript expression, as JSON."""
         found = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
         if "exceptionDetails" in found:
             raise RuntimeError(f"{expression}: {found['exceptionDetails']['exception'].get('description')}")

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian packages of a build tree: packed by CPack, installed by dpkg into a root that holds nothing else but what they depend on
-(files of this machine's packages), and used there. Skips (77) where dpkg, root rights or a dependency are missing. Run by CTest.
+"""The Debian packages of a build tree: packed by CPack, installed by dpkg into a root that holds nothing else but what
+they depend on (files of this machine's packages), and used there. Skips (77) where dpkg, root rights or a dependency
+are missing. Run by CTest.
 """
 import argparse
 import os
@@ -94,7 +95,7 @@ def bare_root(debs, root):
     database = root / "var/lib/dpkg"
     for folder in ("info", "updates", "triggers"):
         (database / folder).mkdir(parents=True, exist_ok=True)
-    # What is there already, as dpkg knows it: so that it checks each dependency itself, with its version.
+    # Packages that are installed, as dpkg knows them, so that it checks each dependency itself, with its version.
     for package in packages:
         (database / "info" / f"{package}.list").touch()
     status = "".join(run("dpkg-query", "-s", package) + "\n" for package in sorted(packages))

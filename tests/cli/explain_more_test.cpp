@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `attune explain` says beyond a plan, on devices that are not here: occupancy by what limits it, and the nearest tuned key with
-// what differs, for slices and clocks of one GPU too.
+// Output of `attune explain` beyond a plan, on devices that are not here: occupancy by what limits
+// it, and the nearest tuned key with what differs, for slices and clocks of one GPU too.
 #include "tuner/cli/explain_more.hpp"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,8 @@ std::string occupancy(const char* arch, int registers, unsigned threads, unsigne
   return found ? fmt::format("{} {} {}", found->blocks, found->threads, found->limited_by) : "none";
 }
 
-// By the tables of the CUDA programming guide: registers, shared memory and threads of a multiprocessor.
+// By the tables of the CUDA programming guide: registers, shared memory and threads of a
+// multiprocessor.
 TEST(Occupancy, IsLimitedByTheScarcest) {
   EXPECT_EQ(occupancy("sm_90a", 168, 384, 98304), "1 384 registers");
   EXPECT_EQ(occupancy("sm_90a", 64, 128, 100 << 10), "2 256 shared memory");

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Shards of a tune as a fleet runs them: fleet_test.py --attune PROGRAM --library LIBRARY PART. Parts: kills (plain processes, killed at
-random moments: nothing is lost, and every order of merges gives the same pins), glue (examples/fleet by stand-ins for Slurm and
-Kubernetes), torchrun, ray, dask (the real ones). Skips aloud (status 77) without the CPU target or the part's package."""
+"""Shards of a tune as a fleet runs them: fleet_test.py --attune PROGRAM --library LIBRARY PART. Parts: kills (plain
+processes, killed at random moments: nothing is lost, and every order of merges gives the same pins), glue
+(examples/fleet by stand-ins for Slurm and Kubernetes), torchrun, ray, dask (the real ones). Skips aloud (status 77)
+without the CPU target or the part's package."""
 import argparse
 import importlib.util
 import itertools
@@ -52,7 +53,7 @@ class Fleet:
         return self.run(self.attune, "pin", "-", "--store", store)
 
     def joined(self, problems=len(PROBLEMS)):
-        """What examples/fleet/join.sh makes of the stores: every problem is pinned, and runs from the pin file."""
+        """examples/fleet/join.sh pins every problem of the stores, and each runs from the pin file."""
         self.run("bash", FLEET / "join.sh", self.stores)
         pin = self.stores / "site.pin"
         lines = [line for line in pin.read_text().splitlines() if line.startswith("op=")]
@@ -65,7 +66,7 @@ class Fleet:
 
 
 def trials(store):
-    """Of a sound store: what was tried, for which length."""
+    """Returns what a sound store tried, for which length."""
     connection = sqlite3.connect(store, timeout=60)
     try:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)], store
@@ -75,7 +76,7 @@ def trials(store):
 
 
 def trials_so_far(store):
-    """Of one that may be written meanwhile, or have no tables yet."""
+    """Returns the trials of a store that may be written meanwhile, or has no tables yet."""
     if not (store.exists() and store.stat().st_size > 0):
         return set()
     try:
@@ -85,8 +86,8 @@ def trials_so_far(store):
 
 
 def kills(fleet, seed=3, shards=3, lengths=range(1, 91)):
-    """Shards are killed, every second time at whatever moment they are in, else after a trial since they began, and started again until they end
-    by themselves."""
+    """Shards are killed, every second time at whatever moment they are in, else after a trial since they began, and
+    started again until they end by themselves."""
     draw = random.Random(seed)
 
     def start(index):

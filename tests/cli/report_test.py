@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reports in headless Chromium: drawn whole, at desktop and phone width, light and dark, with a picture of each; texts of a hostile store
-run no script; two stores beside each other; keyboard and print. Without Chromium the page's text alone is looked at, and the rest skips aloud.
+"""Reports in headless Chromium: drawn whole, at desktop and phone width, light and dark, with a picture of each; texts
+of a hostile store run no script; two stores beside each other; keyboard and print. Without Chromium the page's text
+alone is looked at, and the rest skips aloud.
 
-report_test.py ATTUNE [--shots FOLDER]   --shots keeps the pictures, to be looked at
-ATTUNE_TEST_TIMING=1 holds the limit of a second for opening 2000 trials, on a quiet machine.
+report_test.py ATTUNE [--shots FOLDER]   --shots keeps the pictures, to be looked at ATTUNE_TEST_TIMING=1 holds the
+limit of a second for opening 2000 trials, on a quiet machine.
 """
 import contextlib
 import json
@@ -120,7 +121,8 @@ def brightness(png):
 
 
 def check_looks(browser, page, shots, name):
-    """At each width and in each scheme: no part wider than the window, no faint text, a picture as light or dark as asked for."""
+    """At each width and in each scheme: no part wider than the window, no faint text, a picture as light or dark as
+    asked for."""
     for width, device in ((1280, "desktop"), (390, "phone")):
         for scheme in ("light", "dark"):
             dom_of(browser, page, width, scheme=scheme)

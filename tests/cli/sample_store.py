@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes a store of any size with invented times, for tests of what reads stores: views, reports, limits by wall clock.
 
-sample_store.py --attune PROGRAM --store FILE [--keys N] [--trials N of each key] [--faster F] [--hostile]
-The same arguments give the same rows. Half of the keys are of a template text that is no more; --hostile puts markup in every text.
+sample_store.py --attune PROGRAM --store FILE [--keys N] [--trials N of each key] [--faster F] [--hostile] The same
+arguments give the same rows. Half of the keys are of a template text that is no more; --hostile puts markup in every
+text.
 """
 import argparse
 import json

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Score features and callers' programs through the program `attune`: check, tune, explain, db, bench and emit treat them as any part
-of a problem, and nothing but the program's file is new.
+"""Score features and callers' programs through the program `attune`: check, tune, explain, db, bench and emit treat
+them as any part of a problem, and nothing but the program's file is new.
 
 Usage: score_program_test.py PROGRAM
 """
@@ -115,7 +115,7 @@ def main():
                                                                        str(score))
         assert "--fuzz is -1; must be 0" in run("check", "--fuzz", "-1", *plain, code=1)
 
-        # The same program by other words has the same winner; another has none.
+        # An equal program in other words has the same winner; another program has none.
         score.write_text(SCORE.replace("int far", "int away").replace("far ", "away ").replace("* far", "* away"))
         assert run("explain", *about, "--json")["rung"] == "exact"
         score.write_text(SCORE.replace("0.01", "0.02"))

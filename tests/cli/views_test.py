@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The views of a store against cache/VIEWS.md: each column is described and each described column exists, every query of the page and of
-datasette.yml runs, in datasette itself and sqlite3 too where they are installed, and what views say of a store with known rows is right.
-Argument: the program attune."""
+"""The views of a store against cache/VIEWS.md: each column is described and each described column exists, every query
+of the page and of datasette.yml runs, in datasette itself and sqlite3 too where they are installed, and what views say
+of a store with known rows is right. Argument: the program attune."""
 import contextlib
 import importlib.util
 import json
@@ -86,7 +86,7 @@ def check_rows(database):
 
 
 def check_flip(database):
-    """The same problem with a later toolchain and another config: one flip, whose intervals do not overlap."""
+    """Adds the problem with a later toolchain and another config: one flip, whose intervals do not overlap."""
     database.execute(
         "INSERT INTO toolchain SELECT 99, 'later', template_name, 'later', compiler, options FROM toolchain WHERE id = "
         "1"

@@ -219,7 +219,7 @@ std::vector<Entry> matrix(const std::vector<const KernelTemplate*>& templates) {
   return entries;
 }
 
-// What is wrong with the compiled entry, or empty.
+// Returns the fault of the compiled entry, or "".
 std::string broken(const Compiler& compiler, const Entry& e, double* compile_ms) try {
   const KernelImage image =
       compiler.compile(render(*e.kernel_template, e.spec, e.arch, e.config), e.arch);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cost models of the GPU families against the published results of one H200
-// (tests/bench/results): what was measured to be the fastest stands early in their order. And what
-// any model must hold: more work costs more, a smaller device takes no less.
+// Checks the cost models of the GPU families against what tunes on one H200 found to be the fastest
+// (cost_rank_points.txt): it stands early in a model's order. And what any model must hold: more
+// work costs more, a smaller device takes no less.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -120,7 +120,7 @@ TEST(DecodePartition, CutsOfOwnLengthsDealEveryTileOnce) {
   }
 }
 
-// Where an item is cut follows from its own tiles, whoever else there is.
+// Cuts of an item follow from its own tiles, whatever the other items are.
 TEST(DecodePartition, CutsOfOwnLengthsAreTheItemsOwn) {
   const auto cuts_of_first = [](const Line& line) {
     std::vector<std::pair<int, int>> cuts;

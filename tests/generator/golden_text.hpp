@@ -40,7 +40,7 @@ inline std::vector<Section> sections_of(std::string_view source) {
     const std::string_view line = source.substr(0, end);
     source.remove_prefix(end);
     if (!line.starts_with(kLabel)) {
-      // Where the namespace is closed depends on what follows.
+      // The end of the namespace depends on the text that follows.
       if (line != "namespace attune {\n" && line != "}  // namespace attune\n")
         sections[current].text += line;
       continue;

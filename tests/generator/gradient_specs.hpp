@@ -22,7 +22,8 @@ inline void add_sums_of_gradients(std::vector<KernelSpec>* specs) {
           heads, dims))));
 }
 
-// Of biases, slopes and sinks: written, summed over tiles, and made of row statistics.
+// Adds gradients of biases, slopes and sinks: written, summed over tiles, and made of row
+// statistics.
 inline void add_score_gradient_specs(std::vector<KernelSpec>* specs) {
   constexpr const char* kGradients[] = {"bias=bf16,score_gradient=bias",
                                         "bias=fp32,score_gradient=bias,repeats=bh",
@@ -40,7 +41,7 @@ inline void add_score_gradient_specs(std::vector<KernelSpec>* specs) {
                         specs->size() % 2 ? "causal_bottom_right" : "none", gradient))));
 }
 
-// Of what a program loads, at each place and along diagonals.
+// Adds gradients of a program's loads, at each place and along diagonals.
 inline void add_load_gradient_specs(std::vector<KernelSpec>* specs) {
   constexpr const char* kText =
       "// capture table: fp32[2]\n// capture keys: bf16[1]\n"

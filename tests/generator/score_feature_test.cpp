@@ -146,7 +146,7 @@ TEST(ScoreFeatures, TensorsByRowAndKeyAreTheCallsOwnWhereverItStands) {
   EXPECT_EQ(bias_at(2, 1), 9);
   operands.captures[0].strides[2] = 0;  // repeated
   EXPECT_EQ(bias_at(2, 1), 1);
-  // Of a longer sequence: by position, clamped.
+  // A longer sequence: by position, clamped.
   std::copy_n(std::array<int64_t, 4>{1, 1, 3, 4}.begin(), 4, operands.captures[0].extents);
   EXPECT_EQ(bias_at(0, 0), 3);
 }
@@ -205,7 +205,7 @@ TEST(ScoreFeatures, WrongValuesAreRefused) {
     EXPECT_THROW(parse_problem(kBase + std::string(text)), Error) << text;
 }
 
-// What a scored spec has more than a plain one: the stage, once, and nothing in the plain one's
+// A scored spec has the stage in addition, once; nothing of it is in the plain one's
 // text.
 TEST(ScoreFeatures, EveryAttentionFamilyRendersThemAndPlainKernelsHoldNothing) {
   int rendered = 0;

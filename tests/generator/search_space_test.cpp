@@ -52,7 +52,7 @@ TEST(SearchSpace, AppliesARuleAsSoonAsItsKnobsAreSet) {
   EXPECT_EQ(visited, 1 + 100 + 100 + 100);
 }
 
-// What enumerate() gave before it pruned: the whole product, filtered.
+// Returns the whole product of a space, filtered, as enumerate() gave it before it pruned.
 std::vector<Config> product_of(const SearchSpace& space) {
   std::vector<Config> all{Config()};
   for (const Knob& knob : space.knobs()) {

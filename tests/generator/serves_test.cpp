@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a family does not name it refuses: other ops, features of today, and a field that it has
+// A family refuses what it does not name: other ops, features of today, and a field that it has
 // never heard of.
 #include <gmock/gmock.h>
 
@@ -190,7 +190,7 @@ TEST(Serves, ARefusalSaysInWordsWhatIsServed) {
   EXPECT_EQ(refusal(fast), "accuracy is fast; it serves accurate alone");
 }
 
-// What serves a spec on a device of several archs, best first.
+// Families that serve a spec on a device of several archs, best first.
 TEST(Serving, TakesTheBestArchOfEachFamilyAndTheReferenceApart) {
   const std::vector<Arch> hopper{parse_arch("sm_90a"), parse_arch("sm_90")};
   const Serving found =

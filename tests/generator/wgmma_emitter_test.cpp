@@ -225,7 +225,7 @@ TEST(WgmmaEmitter, SixteenBitStatementsComputeTheProducts) {
       }
 }
 
-// The same products by other names, one after the other in one text.
+// Equal products under other names, one after the other in one text.
 TEST(WgmmaEmitter, EachProductHasItsFunction) {
   const Case wide{.block_n = 96,
                   .head_dim_qk = 72,

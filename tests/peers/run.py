@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a peer's own test files over attune's names, and counts what passed, was refused by a sentence of attune's, was wrong (an assertion), or ended in any
-other error. The files are the caller's: tests/peers/run.py --peer flashinfer --tests CHECKOUT/tests/attention --device cpu --seed 1 --sample 50
+"""Runs a peer's own test files over attune's names, and counts what passed, was refused by a sentence of attune's, was
+wrong (an assertion), or ended in any other error. The files are the caller's: tests/peers/run.py --peer flashinfer
+--tests CHECKOUT/tests/attention --device cpu --seed 1 --sample 50
 
-pytest runs in a process of its own (session.py), which is started again behind a test that ends it. Ends with 1 if something was wrong or a process died."""
+pytest runs in a process of its own (session.py), which is started again behind a test that ends it. Ends with 1 if
+something was wrong or a process died."""
 import argparse
 import collections
 import json
@@ -50,7 +52,8 @@ def arguments():
 
 
 def copied(given, into):
-    """Returns the folder of the tests in a copy. The copy begins at a folder `tests` around it, from which tests import helpers."""
+    """Returns the folder of the tests in a copy. The copy begins at a folder `tests` around it, from which tests import
+    helpers."""
     folder = given.tests.resolve()
     top = next((parent for parent in (folder, *folder.parents) if parent.name == "tests"), folder)
     changes = (CUDA if given.device == "cpu" else []) + (ATTUNE if given.peer == "transformers" else [])

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""run.py on a folder of made-up tests: one for each outcome, one that ends its process, one that never ends. Skips aloud (status 77) without PyTorch and pytest."""
+"""run.py on a folder of made-up tests: one for each outcome, one that ends its process, one that never ends. Skips
+aloud (status 77) without PyTorch and pytest."""
 import importlib.util
 import pathlib
 import subprocess

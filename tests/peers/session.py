@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of pytest for run.py, in a process of its own: chooses the sample, and writes a line of JSON before and behind each test."""
+"""One run of pytest for run.py, in a process of its own: chooses the sample, and writes a line of JSON before and
+behind each test."""
 import json
 import linecache
 import os

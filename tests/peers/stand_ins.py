@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that stand in for a peer while its own tests run: its names lead to attune's, helpers of its tests are short ones of our own, and each name that
-attune has not says so when it is called. Used by run.py, which puts them into sys.modules before pytest collects."""
+"""Modules that stand in for a peer while its own tests run: its names lead to attune's, helpers of its tests are short
+ones of our own, and each name that attune has not says so when it is called. Used by run.py, which puts them into
+sys.modules before pytest collects."""
 import importlib
 import importlib.abc
 import importlib.util
@@ -14,7 +15,8 @@ class Absent(Exception):
 
 
 class Nothing:
-    """A name of the peer that attune has not. Tests may import it and ask it for names; questions about the device are answered with no."""
+    """A name of the peer that attune has not. Tests may import it and ask it for names; questions about the device are
+    answered with no."""
 
     def __init__(self, name):
         self._name = name
@@ -83,7 +85,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def turned(x, cos, sin, interleaved=False, inplace=False, seqlen_offsets=0, cu_seqlens=None, max_seqlen=None):
-    """x [batch, seqlen, heads, head_dim] whose first columns are turned by cos and sin [positions, columns / 2]: rotary embeddings as flash_attn's layers have them."""
+    """x [batch, seqlen, heads, head_dim] whose first columns are turned by cos and sin [positions, columns / 2]: rotary
+    embeddings as flash_attn's layers have them."""
     import torch
     if cu_seqlens is not None:
         raise Absent("tests/peers has no rotary embedding of packed rows")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""append_kv() and rotary_table(), with NumPy on the CPU and with PyTorch on the device named by the first argument: pages, slots, places of rows,
-packed rows, all forms of turning, 8-bit caches, rows without a place, a captured graph whose lengths change. Skips aloud (status 77) without
-NumPy, or without PyTorch and that device."""
+"""append_kv() and rotary_table(), with NumPy on the CPU and with PyTorch on the device named by the first argument:
+pages, slots, places of rows, packed rows, all forms of turning, 8-bit caches, rows without a place, a captured graph
+whose lengths change. Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
 import unittest
 
 import attune
@@ -208,7 +208,8 @@ class AppendTest(unittest.TestCase):
                                    atol=LIMIT)
 
     def test_rows_ahead_of_the_first_request(self):
-        """Are of none either: a part of a batch has a part of its list. Such rows were taken for the first ones, and the last not written."""
+        """Are of none either: a part of a batch has a part of its list. Such rows were taken for the first ones, and
+        the last not written."""
         cos, sin = attune.rotary_table(8, 64, like=self.draw(1))
         for first, counts in ((1, [1, 1]), (7, [1, 1, 1]), (90, [2, 0, 3])):
             begins, batch = first + np.concatenate([[0], np.cumsum(counts)]), len(counts)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attention_backward() on NumPy's arrays against a float64 reference written from the definition: masks, groups of heads, unequal head dims and
-lengths, layouts, gradients singly, outputs, refusals. autograd_test.py looks at PyTorch's tensors. Skips aloud (status 77) without NumPy or the
-CPU target."""
+"""attention_backward() on NumPy's arrays against a float64 reference written from the definition: masks, groups of
+heads, unequal head dims and lengths, layouts, gradients singly, outputs, refusals. autograd_test.py looks at PyTorch's
+tensors. Skips aloud (status 77) without NumPy or the CPU target."""
 import os
 import sys
 import unittest

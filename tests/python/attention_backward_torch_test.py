@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attention_backward() by hand on PyTorch's tensors: each gradient alone, finite differences, laws, strides, outputs, refusals. Arguments: cuda, whole.
-Skips aloud (status 77) without PyTorch, the CPU target or, with cuda, a GPU."""
+"""attention_backward() by hand on PyTorch's tensors: each gradient alone, finite differences, laws, strides, outputs,
+refusals. Arguments: cuda, whole. Skips aloud (status 77) without PyTorch, the CPU target or, with cuda, a GPU."""
 import random
 
 import gradient_cases
@@ -65,7 +65,8 @@ class BackwardTest(GradientsTest):
         self.assertFalse(dv.any())
 
     def test_laws_of_random_problems(self):
-        """Whatever the features: sum of dv = sum of dout, <q, dq> = <k, dk>, and equal keys or equal values leave nothing to choose."""
+        """Whatever the features: sum of dv = sum of dout, <q, dq> = <k, dk>, and equal keys or equal values leave
+        nothing to choose."""
         features = ({}, {"softcap": 2.0}, {"bias": BIAS}, {"relative_bias": RELATIVE}, {"alibi_slopes": SLOPES}, {
             "window": (7, 4)}, {"mask": "causal_top_left"}, {"chunk": 16}, {
                 "key_lengths": torch.tensor([7, 40], dtype=torch.int32, device=DEVICE)}, {

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of attention through PyTorch's autograd against autograd in float64: random problems, layouts, douts and features; what is refused; known
-signatures. attention_backward_torch_test.py calls the backward by hand; training_test.py has compilers, checkpoints and loops.
+"""Gradients of attention through PyTorch's autograd against autograd in float64: random problems, layouts, douts and
+features; what is refused; known signatures. attention_backward_torch_test.py calls the backward by hand;
+training_test.py has compilers, checkpoints and loops.
 
     autograd_test.py [cuda] [whole]     whole: all features and many random problems
 
@@ -181,7 +182,8 @@ class SignaturesTest(GradientsTest):
             attune.sdpa.scaled_dot_product_attention(q, k, v, dropout_p=1.5, enable_gqa=True)
 
     def test_any_of_them_may_be_learned(self):
-        """Calls whose q is not learned, but k or v, were refused by attune.sdpa: as of a frozen query, or of a learned prefix."""
+        """Calls whose q is not learned, but k or v, were refused by attune.sdpa: as of a frozen query, or of a learned
+        prefix."""
         shown = lambda x: x.transpose(1, 2)
         calls = (lambda q, k, v: shown(
             attune.sdpa.scaled_dot_product_attention(*map(shown, (q, k, v)), is_causal=True, scale=0.2)),

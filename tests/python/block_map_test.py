@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.block_map and attention(block_map=) on NumPy arrays and the CPU, against masks that stand element by element. Skips aloud (status 77)
-without NumPy or the CPU target."""
+"""attune.block_map and attention(block_map=) on NumPy arrays and the CPU, against masks that stand element by element.
+Skips aloud (status 77) without NumPy or the CPU target."""
 import os
 import sys
 import tempfile

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.block_map on PyTorch tensors: maps of FlexAttention's BlockMasks, and maps that are built on the device, against masks element by
-element. Arguments: cpu or cuda. Skips aloud (status 77) without PyTorch, its FlexAttention or the device."""
+"""attune.block_map on PyTorch tensors: maps of FlexAttention's BlockMasks, and maps that are built on the device,
+against masks element by element. Arguments: cpu or cuda. Skips aloud (status 77) without PyTorch, its FlexAttention or
+the device."""
 import copy
 import os
 import pickle
@@ -116,7 +117,8 @@ class BlockMapTorchTest(unittest.TestCase):
                     self.assertLess((got - want).abs().max().item(), ALLOWED)
 
     def test_block_masks_after_a_call(self):
-        """One could not be copied or pickled any more; a map of lists that are gone was taken for that of new ones; a mask_mod given later was lost."""
+        """One could not be copied or pickled any more; a map of lists that are gone was taken for that of new ones; a
+        mask_mod given later was lost."""
         import attune.flex
         heads_first = [x.transpose(1, 2) for x in (self.q, self.k, self.v)]
         attend = lambda mask: attune.flex.flex_attention(*heads_first, block_mask=mask, enable_gqa=True)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Caches of 8 bits whose pages, or keys of a head, have factors of their own: append_kv() makes them, attention_kvcache() reads them, wherever strides say
-that they stand; against float64 over what the cache holds. On the device named by the first argument, or NumPy without. Skips aloud (status 77) without
-the libraries or that device."""
+"""Caches of 8 bits whose pages, or keys of a head, have factors of their own: append_kv() makes them,
+attention_kvcache() reads them, wherever strides say that they stand; against float64 over what the cache holds. On the
+device named by the first argument, or NumPy without. Skips aloud (status 77) without the libraries or that device."""
 import unittest
 
 import attune
@@ -35,7 +35,7 @@ def filled(shape, dtype, byte=0x7f):
 
 
 def codes(cache, dtype):
-    """What they stand for, in float64."""
+    """Returns the values of a cache, in float64."""
     if torch is not None:
         return cache.float().double().cpu().numpy()
     if dtype == "int8":
@@ -44,7 +44,8 @@ def codes(cache, dtype):
 
 
 def of_request(b, cache, scale):
-    """[keys, heads, d] that a paged cache has for a request. scale: [pages, keys, heads], where 1 stands for any extent."""
+    """[keys, heads, d] that a paged cache has for a request. scale: [pages, keys, heads], where 1 stands for any
+    extent."""
     pages = TABLE[b]
     values = (cache * np.broadcast_to(scale, cache.shape[:3])[..., None])[pages]
     return values.reshape(-1, *values.shape[2:])[:KEYS[b]]
@@ -137,7 +138,8 @@ class CacheFactorsTest(unittest.TestCase):
                 self.check(half(self.draw(len(KEYS), 1, 2 * HEADS, d)), *caches, *scales, dtype)
 
     def test_rows_take_no_harm_from_others(self):
-        """A row of zeros has a factor below all others; one that is not finite shows in rows that see its key alone; -0 is 0."""
+        """A row of zeros has a factor below all others; one that is not finite shows in rows that see its key alone; -0
+        is 0."""
         d, length = 64, 37
         k, v = (filled((PAGES, PAGE, HEADS, d), "int8", 0) for _ in "kv")
         scales = [floats(np.full((PAGES, PAGE, HEADS), np.nan)) for _ in "kv"]
@@ -194,7 +196,8 @@ class CacheFactorsTest(unittest.TestCase):
         np.testing.assert_allclose(numbers(of_slots)[:, 0], numbers(o), atol=2e-3 * np.abs(numbers(o)).max())
 
     def test_laws(self):
-        """Factors that are all alike are as one; of V, times a power of two, they give results times it, though weights have 16 bits."""
+        """Factors that are all alike are as one; of V, times a power of two, they give results times it, though weights
+        have 16 bits."""
         d = 128
         k, v = (filled((PAGES, PAGE, HEADS, d), "int8", 0) for _ in "kv")
         ones = floats(np.full((1, 1, 1), 0.02))

@@ -39,7 +39,7 @@ def turned(x, cos, sin, interleaved=False):
 
 
 def run_tests():
-    """Those of the script; skips aloud where its device is not there."""
+    """Returns the script's arguments; skips aloud if its device is missing."""
     try:
         attune.Context("cuda:0" if DEVICE == "cuda" else "cpu", store="")
     except attune.Error as error:
@@ -58,7 +58,8 @@ def checking_context(threads=2):
 
 
 def expected(q, keys, values, *, causal=False, window=(None, None), slopes=None, softcap=None):
-    """One request: q [rows, heads, d], keys [length, heads_kv, d] -> o [rows, heads, dv], lse [heads, rows], in float64."""
+    """One request: q [rows, heads, d], keys [length, heads_kv, d] -> o [rows, heads, dv], lse [heads, rows], in
+    float64."""
     rows, heads, _ = q.shape
     length, heads_kv = keys.shape[:2]
     o, lse = np.zeros((rows, heads, values.shape[2])), np.full((heads, rows), -np.inf)

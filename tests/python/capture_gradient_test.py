@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of tensors that a score_mod reads, by PyTorch's autograd and by hand, against autograd in float64 through the function itself.
+"""Gradients of tensors that a score_mod reads, by PyTorch's autograd and by hand, against autograd in float64 through
+the function itself.
 
     capture_gradient_test.py [cuda] [whole]     whole: every function in 16 bits, too
 

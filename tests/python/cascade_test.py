@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""cascade() against attention over whole requests, with NumPy on the CPU and with PyTorch on the device named by the first argument: one to three
-levels, groups without keys, several tokens, sinks, a captured graph. Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
+"""cascade() against attention over whole requests, with NumPy on the CPU and with PyTorch on the device named by the
+first argument: one to three levels, groups without keys, several tokens, sinks, a captured graph. Skips aloud (status
+77) without NumPy, or without PyTorch and that device."""
 import unittest
 import unittest.mock
 
@@ -33,7 +34,8 @@ def filled_with_nan(x):
 
 
 class Tree:
-    """Requests in groups of groups: parts[level][group] keys; of[level][request] the group. Pages of one cache, in disorder."""
+    """Requests in groups of groups: parts[level][group] keys; of[level][request] the group. Pages of one cache, in
+    disorder."""
 
     def __init__(self, seed, parts, of, rows, heads=8, heads_kv=2, d=64, page=4):
         random = np.random.default_rng(seed)

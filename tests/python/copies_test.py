@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors whose memory kernels do not take are copied in attune.sdpa, attune.flex, transformers' adapter, compiled graphs and backward; results have
-the memory order of PyTorch's. Nested and sparse tensors are refused. Skips aloud (status 77) without PyTorch or the CPU target."""
+"""Tensors whose memory kernels do not take are copied in attune.sdpa, attune.flex, transformers' adapter, compiled
+graphs and backward; results have the memory order of PyTorch's. Nested and sparse tensors are refused. Skips aloud
+(status 77) without PyTorch or the CPU target."""
 import os
 import random
 import sys
@@ -258,7 +259,8 @@ class OrderTest(unittest.TestCase):
             self.assertEqual(made.view(8, 9, -1).shape[:2], (8, 9))
 
     def test_a_capture_after_prepare(self):
-        """prepare() made the plan of an o whose rows stand first; a graph's capture, which makes none, copies that o."""
+        """prepare() made the plan of an o whose rows stand first; a graph's capture, which makes none, copies that o.
+        """
         q = draw(2, 4, 13, 32)
         attune.prepare(*(x.transpose(1, 2) for x in (q, q, q)))
         with unittest.mock.patch("attune._attention.capturing", return_value=True), unittest.mock.patch(

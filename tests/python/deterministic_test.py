@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks for gradients of the same bits in every run: `deterministic` by hand, torch.use_deterministic_algorithms(), FlashAttention's argument. Each
-must reach the problem that the backward is planned for, and no plan may serve both. Arguments: cuda.
-Skips aloud (status 77) without PyTorch, the CPU target or, with cuda, a GPU."""
+"""Who asks for gradients of the same bits in every run: `deterministic` by hand, torch.use_deterministic_algorithms(),
+FlashAttention's argument. Each must reach the problem that the backward is planned for, and no plan may serve both.
+Arguments: cuda. Skips aloud (status 77) without PyTorch, the CPU target or, with cuda, a GPU."""
 import contextlib
 import itertools
 import unittest
@@ -155,7 +155,8 @@ class DeterministicTest(unittest.TestCase):
 
     @unittest.skipUnless(DEVICE == "cuda", "of kernels whose blocks fill a GPU")
     def test_bits_of_many_blocks(self):
-        """Each of dq, dk and dv, together and alone, of every form of the kernels, again and again: what one step reads no copy may overtake."""
+        """Each of dq, dk and dv, together and alone, of every form of the kernels, again and again: what one step reads
+        no copy may overtake."""
         for head_dim, gradients in itertools.product((64, 96, 128, 192, 256), ("qkv", "k", "v", "q")):
             torch.manual_seed(1)
             q, k, v, dout = (torch.randn(8, 1024, 8, head_dim, device=DEVICE, dtype=torch.bfloat16) for _ in range(4))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""patch_diffusers(): attune behind diffusers' own dispatcher, and in a tiny transformer of random weights. Skips aloud (status 77) without
-PyTorch, diffusers or the CPU target."""
+"""patch_diffusers(): attune behind diffusers' own dispatcher, and in a tiny transformer of random weights. Skips aloud
+(status 77) without PyTorch, diffusers or the CPU target."""
 import importlib
 import os
 import sys

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Dropout with NumPy: rates and masks, and attention(), attention_backward(), prepare(), why() and Plan.run() with seeds. dropout_torch_test.py has PyTorch.
+"""Dropout with NumPy: rates and masks, and attention(), attention_backward(), prepare(), why() and Plan.run() with
+seeds. dropout_torch_test.py has PyTorch.
 
 Skips aloud (status 77) without NumPy or the CPU target."""
 import sys
@@ -60,7 +61,7 @@ class RateAndMaskTest(unittest.TestCase):
         self.assertTrue((mask == attune.dropout_mask(SHAPE, P, np.array([5]), np.int64(7))).all())
         # A part of a mask is a mask.
         self.assertTrue((mask[:1, :, :7] == attune.dropout_mask((1, 4, 7, 45), P, 5, 7)).all())
-        # What a lower rate drops a higher one does, too.
+        # A higher rate drops all that a lower one drops.
         self.assertFalse((attune.dropout_mask(SHAPE, 0.5, 5, 7) & ~mask).any())
         self.assertTrue(attune.dropout_mask(SHAPE, 0.0, 5).all())
         self.assertEqual(attune.dropout_mask((0, 4, 3, 5), P, 5).shape, (0, 4, 3, 5))

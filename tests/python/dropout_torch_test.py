@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Dropout in PyTorch: what is kept against attune.dropout_mask(), gradients against autograd in float64 with that mask, and the same mask in forward,
-backward, recomputation and compiled graphs. dropout_test.py has NumPy.
+"""Dropout in PyTorch: what is kept against attune.dropout_mask(), gradients against autograd in float64 with that mask,
+and the same mask in forward, backward, recomputation and compiled graphs. dropout_test.py has NumPy.
 
     dropout_torch_test.py [cuda] [whole]     whole: inductor and more features
 
@@ -23,7 +23,8 @@ P = 0.3
 
 
 def formula(q, k, v, keep, dropout_p, bias=0.0, hidden=None):
-    """softmax(q k^T / sqrt(head_dim) + bias) with dropped weights, times v, in float64. keep: bool [batch, num_heads_q, seqlen_q, seqlen_kv]."""
+    """softmax(q k^T / sqrt(head_dim) + bias) with dropped weights, times v, in float64. keep: bool [batch, num_heads_q,
+    seqlen_q, seqlen_kv]."""
     repeats = q.shape[2] // k.shape[2]
     q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
     k, v = (x.repeat_interleave(repeats, 1) for x in (k, v))
@@ -41,14 +42,14 @@ def inputs(dtype=torch.float32, rows=33, keys=40, heads=(4, 2)):
 
 
 def shown():
-    """q, k and v that make masks visible: with scores of 0 and rows of an identity as v, o is the dropped weights. Square: dv of an identity as dout
-    is their transpose."""
+    """q, k and v that make masks visible: with scores of 0 and rows of an identity as v, o is the dropped weights.
+    Square: dv of an identity as dout is their transpose."""
     eye = torch.eye(32, device=DEVICE).view(1, 32, 1, 32).repeat(2, 1, 3, 1)
     return leaf(torch.zeros_like(eye)), leaf(torch.zeros_like(eye)), leaf(eye), eye
 
 
 def masks_of(function):
-    """What a call keeps in its forward and in its backward: [batch, num_heads, seqlen_q, seqlen_kv]."""
+    """Returns the places that a call keeps, in forward and backward: [batch, num_heads, seqlen_q, seqlen_kv]."""
     q, k, v, eye = shown()
     o = function(q, k, v)
     dv, = torch.autograd.grad(o, v, eye)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""torch.ops.attune.attention in eager mode on PyTorch's CPU tensors: known calls run in the C module, and every scope that can see or change a
-call of an op still does, also around a call that is known. Skips aloud (status 77) without PyTorch, the CPU target or the module, or where
-PyTorch makes no guards."""
+"""torch.ops.attune.attention in eager mode on PyTorch's CPU tensors: known calls run in the C module, and every scope
+that can see or change a call of an op still does, also around a call that is known. Skips aloud (status 77) without
+PyTorch, the CPU target or the module, or where PyTorch makes no guards."""
 import sys
 import unittest
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""As much of PyTorch as the attune module looks at, over NumPy arrays: a test double, so that checks of devices, gradients, streams
-and graph capture are tested where there is no PyTorch and no GPU. "cuda:N" tensors lie in host memory; CudaLibrary lets the C library
-run them on the CPU. install() puts it into sys.modules."""
+"""A test double of PyTorch over NumPy arrays, with all that the attune module looks at, so that checks of devices,
+gradients, streams and graph capture are tested where there is no PyTorch and no GPU. "cuda:N" tensors lie in host
+memory; CudaLibrary lets the C library run them on the CPU. install() puts it into sys.modules."""
 import contextlib
 import sys
 import types
@@ -87,7 +87,7 @@ class Tensor:
 
 
 class State:
-    """What a program switches: gradients, the current device and stream, what is captured."""
+    """State that a program switches: gradients, the current device and stream, the capture."""
     grad = True
     device = 0
     stream = {0: 0, 1: 0}

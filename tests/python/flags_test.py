@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Truth values in all signatures: bools of Python, NumPy and PyTorch are taken, and texts, lists and numbers refused by the argument's name. In eager
-calls, in compiled graphs, and of calls that are known already. On PyTorch's tensors of a CPU; skips aloud (status 77) without."""
+"""Truth values in all signatures: bools of Python, NumPy and PyTorch are taken, and texts, lists and numbers refused by
+the argument's name. In eager calls, in compiled graphs, and of calls that are known already. On PyTorch's tensors of a
+CPU; skips aloud (status 77) without."""
 import sys
 import unittest
 
@@ -170,7 +171,7 @@ class FlagsTest(unittest.TestCase):
                                 torch.equal(one, another) if isinstance(one, torch.Tensor) else one == another)
 
     def test_known_calls(self):
-        """What the C module knows of True and False serves nothing else."""
+        """The C module's quick calls for True and False serve no other value."""
         for _ in range(3):
             for where in ("attention", "attention_kvcache", "append_kv", "sdpa", "flash"):
                 call, names = CALLS[where]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.flash.cute, FlashAttention 4's signatures: windows with sides below 0 against float64, dense, end to end and over pages, with gradients and without;
-and that the signatures of versions 2 and 3 refuse such sides. On PyTorch's tensors, on the device named by the first argument. Skips aloud (status 77)
-without PyTorch or that device."""
+"""attune.flash.cute, FlashAttention 4's signatures: windows with sides below 0 against float64, dense, end to end and
+over pages, with gradients and without; and that the signatures of versions 2 and 3 refuse such sides. On PyTorch's
+tensors, on the device named by the first argument. Skips aloud (status 77) without PyTorch or that device."""
 import subprocess
 import sys
 import unittest

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""FlashAttention 3's qv in flash_attn_with_kvcache() and flash_attn_varlen_func(): a second product of the scores, with v, which is absorbed latent
-attention. Each request against itself in float64. On PyTorch's tensors, on the device named by the first argument. Skips aloud (status 77) without
-PyTorch or that device."""
+"""FlashAttention 3's qv in flash_attn_with_kvcache() and flash_attn_varlen_func(): a second product of the scores, with
+v, which is absorbed latent attention. Each request against itself in float64. On PyTorch's tensors, on the device named
+by the first argument. Skips aloud (status 77) without PyTorch or that device."""
 import sys
 import unittest
 import warnings

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.torch.activate(): PyTorch's operators of flash attention on attune. Without a GPU the kernels run on tensors of the CPU by hand, with
-stand-ins for PyTorch's own; torch_ops_cuda_test.py runs models on them. Skips aloud (status 77) without PyTorch or the CPU target."""
+"""attune.torch.activate(): PyTorch's operators of flash attention on attune. Without a GPU the kernels run on tensors
+of the CPU by hand, with stand-ins for PyTorch's own; torch_ops_cuda_test.py runs models on them. Skips aloud (status
+77) without PyTorch or the CPU target."""
 import logging
 import os
 import sys
@@ -40,7 +41,7 @@ class FlashRegistryTest(unittest.TestCase):
 
     @unittest.skipUnless(HAS_REGISTRY, "this PyTorch has no registry")
     def test_kernels_are_replaced_and_put_back(self):
-        """Where PyTorch was built for CUDA, also without a GPU."""
+        """Runs if PyTorch was built for CUDA, also without a GPU."""
         ops = ("_flash_attention_forward", "_scaled_dot_product_flash_attention", "_flash_attention_backward",
                "_scaled_dot_product_flash_attention_backward")
         if not all(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{op}", "CUDA") for op in ops):

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""flash_attn_with_kvcache(): arguments of FlashAttention 3, what its tables of angles must have, and what is refused by the caller's names; parts of a result
-joined, and batches with padding as sequences end to end. kvcache_test.py and varlen_test.py have more of version 2. On PyTorch's tensors, on the
-device named by the first argument. Skips aloud (status 77) without PyTorch or that device."""
+"""flash_attn_with_kvcache(): arguments of FlashAttention 3, what its tables of angles must have, and what is refused by
+the caller's names; parts of a result joined, and batches with padding as sequences end to end. kvcache_test.py and
+varlen_test.py have more of version 2. On PyTorch's tensors, on the device named by the first argument. Skips aloud
+(status 77) without PyTorch or that device."""
 import sys
 import unittest
 
@@ -113,7 +114,8 @@ class ServingTest(unittest.TestCase):
         self.check([2, 0, 3], [2, 1, 1], True, True, paged=True, causal=False, interleaved=True, from_elsewhere=False)
 
     def test_sides_that_are_open(self):
-        """A side as wide as the cache turned q as a narrow one does: each row at its place. FlashAttention takes it for an open one."""
+        """A side as wide as the cache turned q as a narrow one does: each row at its place. FlashAttention takes it for
+        an open one."""
         q, k, v = draw(3, 3, 4, 64, seed=3), draw(3, 3, 2, 64, seed=4), draw(3, 3, 2, 64, seed=5)
         room, angles = self.PAGE * self.COLUMNS, tables(self.PAGE * self.COLUMNS)
         for paged in (False, True):

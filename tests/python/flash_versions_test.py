@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of FlashAttention 3 and 4 and of vLLM's calls in flash_attn_varlen_func(), against each sequence by itself in float64, with gradients and
-without. varlen_test.py has those of version 2, flash_serving_test.py flash_attn_with_kvcache(). On PyTorch's tensors, on the device named by the
-first argument. Skips aloud (status 77) without PyTorch or that device."""
+"""Arguments of FlashAttention 3 and 4 and of vLLM's calls in flash_attn_varlen_func(), against each sequence by itself
+in float64, with gradients and without. varlen_test.py has those of version 2, flash_serving_test.py
+flash_attn_with_kvcache(). On PyTorch's tensors, on the device named by the first argument. Skips aloud (status 77)
+without PyTorch or that device."""
 import sys
 import unittest
 
@@ -227,7 +228,8 @@ class VersionsTest(unittest.TestCase):
             torch.testing.assert_close(found[rows].double(), want, atol=1e-2, rtol=1e-2)
 
     def test_forward_alone(self):
-        """FlashAttention has the forward of tensors that require gradients over pages, and of 8 bits; a backward says that there is none."""
+        """FlashAttention has the forward of tensors that require gradients over pages, and of 8 bits; a backward says
+        that there is none."""
         pages, table = [x[:104].reshape(26, 4, 2, 64) for x in (self.k, self.v)], ints([[0, 1], [2, 3], [4, 5], [6, 7]])
         codes = [x.to(torch.float8_e4m3fn) for x in (self.q, self.k, self.v)]
         dense = [x[None, :20].contiguous() for x in codes]
@@ -269,7 +271,7 @@ class VersionsTest(unittest.TestCase):
             self.near(found, attend(self.q, q, q, self.cu_q))
 
     def test_learned_slopes_alone(self):
-        """Those beside frozen q, k and v were refused where the lists are two."""
+        """Slopes with frozen q, k and v were refused if the lists are two."""
         slopes = torch.rand(4, 4, generator=torch.Generator().manual_seed(4)).to(DEVICE).requires_grad_()
         found = []
         for keys in (self.cu_q, self.cu_q.clone()):

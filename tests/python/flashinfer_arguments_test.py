@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each argument of each public function of attune.flashinfer is used or refused: the signatures are walked with a valid call of each, and values that mean
-nothing must be refused by the argument's name. With PyTorch on the device named by the first argument; skips aloud (status 77) without it."""
+"""Each argument of each public function of attune.flashinfer is used or refused: the signatures are walked with a valid
+call of each, and values that mean nothing must be refused by the argument's name. With PyTorch on the device named by
+the first argument; skips aloud (status 77) without it."""
 import functools
 import inspect
 import math

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.flashinfer: every buffer that a caller hands over is written, a mask of another shape or type is refused, caches of one key a page may lack their
-axis, and what engines call beside plan() and run(). With PyTorch on the device named by the first argument; skips aloud (status 77) without it."""
+"""attune.flashinfer: every buffer that a caller hands over is written, a mask of another shape or type is refused,
+caches of one key a page may lack their axis, and what engines call beside plan() and run(). With PyTorch on the device
+named by the first argument; skips aloud (status 77) without it."""
 import copy
 import functools
 import math

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.flashinfer beside flashinfer_test.py: its modules, wrappers of shared prefixes, of mixed batches and of sinks, tables of pages, several tokens of a
-request, latent vectors in tensors apart, masks in bits. With PyTorch on the device named by the first argument; skips aloud (status 77)
-without them."""
+"""attune.flashinfer beside flashinfer_test.py: its modules, wrappers of shared prefixes, of mixed batches and of sinks,
+tables of pages, several tokens of a request, latent vectors in tensors apart, masks in bits. With PyTorch on the device
+named by the first argument; skips aloud (status 77) without them."""
 import copy
 import importlib
 import math
@@ -200,7 +200,7 @@ class ModulesTest(unittest.TestCase):
                 self.near(o[i:i + 1], attended(q[i:i + 1], k, v)[0])
 
     def test_angles_after_a_graph_was_recorded(self):
-        """What a FakeTensorMode made of them was kept for later calls."""
+        """Tensors that a FakeTensorMode made were kept for later calls."""
         from torch._subclasses.fake_tensor import FakeTensorMode
         q, k, at = torch.randn(7, 4, 64, device=DEVICE), torch.randn(7, 2, 64, device=DEVICE), torch.arange(
             7, device=DEVICE)
@@ -231,7 +231,7 @@ class ModulesTest(unittest.TestCase):
             self.near(wrapper.run(q_nope, q_pe, both[..., :128], both[..., 128:]), apart[0].double().cpu())
 
     def test_factors_of_one_element(self):
-        """Of caches of 8 bits, tensors of shape [1] were refused."""
+        """For caches of 8 bits, factors of shape [1] were refused."""
         cache = Cache(41, [9, 4], 4)
         codes, q = cache.given.to(torch.float8_e4m3fn), drawn(cache.random, 2, 4, D).half()
         wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.flashinfer against attention in float64, with PyTorch on the device named by the first argument: wrappers over random requests, pages, layouts and
-choices, functions of one request, rows appended to pages, merged states, graphs that follow plans. Skips aloud (status 77) without them."""
+"""attune.flashinfer against attention in float64, with PyTorch on the device named by the first argument: wrappers over
+random requests, pages, layouts and choices, functions of one request, rows appended to pages, merged states, graphs
+that follow plans. Skips aloud (status 77) without them."""
 import contextlib
 import math
 import sys

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""8-bit tensors from Python: quantise(), and attention() on what it gives, with every shape of factors. NumPy on the CPU; with
-PyTorch also its float8 tensors, on the CPU and, where there is one, on the GPU. Skips aloud (status 77) without NumPy or the CPU."""
+"""8-bit tensors from Python: quantise(), and attention() on what it gives, with every shape of factors. NumPy on the
+CPU; with PyTorch also its float8 tensors, on the CPU and, where there is one, on the GPU. Skips aloud (status 77)
+without NumPy or the CPU."""
 import os
 import sys
 import unittest

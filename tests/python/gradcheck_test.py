@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""torch.autograd.gradcheck on attention(): each gradient against differences of the forward's own results, element by element, o and lse. Kernels have no
-float64; steps of 1e-2 in fp32 leave errors below 1e-3. (What gradients are in float64 is held against differences by gradient_oracle_test.cpp.)
+"""torch.autograd.gradcheck on attention(): each gradient against differences of the forward's own results, element by
+element, o and lse. Kernels have no float64; steps of 1e-2 in fp32 leave errors below 1e-3. (What gradients are in
+float64 is held against differences by gradient_oracle_test.cpp.)
 
     gradcheck_test.py [cuda] [whole]     whole: larger cases
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of gradients share: tensors of one device, gradients in float64, and how near others must be. Used by autograd_test.py,
-training_test.py and others, whose arguments it reads: cuda, whole."""
+"""Shared by tests of gradients: tensors of one device, gradients in float64, and how near others must be. Used by
+autograd_test.py, training_test.py and others, whose arguments it reads: cuda, whole."""
 import os
 import sys
 import time
@@ -52,7 +52,7 @@ class GradientsTest(unittest.TestCase):
             if x is None:
                 continue
             self.assertTrue(x.isfinite().all(), f"{name} {what}")
-            # Where gradients cancel to 0 (one key in sight), what is left is the rounding of the terms, about 1 each.
+            # If gradients cancel to 0 (one key in sight), only the rounding of the terms is left, about 1 each.
             error = (x.double() - y).norm() / max(y.norm().item(), 0.03 * y.numel() ** 0.5)
             self.assertLess(error.item(), allowed, f"{name} {what}")
 
@@ -63,9 +63,10 @@ BIAS, RELATIVE = draw(4, 33, 40), draw(4, 72)
 
 
 def let_backwards_end():
-    """Before the interpreter ends. PyTorch's thread of a GPU drops what is left of a backward after its caller has gone on, and takes the interpreter's
-    lock for that; where the interpreter is ending the process aborts instead ("terminate called without an active exception"), without attune too.
-    PyTorch gives nothing to wait for: this thread stays away from the lock for longer than that takes."""
+    """Before the interpreter ends. PyTorch's thread of a GPU drops what is left of a backward after its caller has gone
+    on, and takes the interpreter's lock for that; where the interpreter is ending the process aborts instead
+    ("terminate called without an active exception"), without attune too. PyTorch gives nothing to wait for: this thread
+    stays away from the lock for longer than that takes."""
     if DEVICE == "cuda":
         time.sleep(0.2)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Workspaces of runs that CUDA graphs capture: one of a graph's own for each stream, zeroed once a replay, kept while the graph is there.
-Skips aloud (status 77) without PyTorch or a GPU."""
+"""Workspaces of runs that CUDA graphs capture: one of a graph's own for each stream, zeroed once a replay, kept while
+the graph is there. Skips aloud (status 77) without PyTorch or a GPU."""
 import ctypes
 import gc
 import sys

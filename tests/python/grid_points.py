@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Points of the published grids (published_grids.py) on attune's functions: the call, what it must give in float64, and what its kernel is
-compiled for. Used by published_grids_test.py and signatures_test.py."""
+"""Points of the published grids (published_grids.py) on attune's functions: the call, what it must give in float64, and
+what its kernel is compiled for. Used by published_grids_test.py and signatures_test.py."""
 import functools
 import random
 import zlib
@@ -33,7 +33,7 @@ def points_of(name):
 
 
 def kernel_of(name, index):
-    """What decides which kernel a point runs, beside its lengths and its batch: equal for points of one kernel, whatever their grid."""
+    """Returns the choices that select a point's kernel, without lengths and batch: equal for points of one kernel."""
     p = points_of(name)[index]
     flash = name in FLASH
     mask = ("bool" if p["bool_mask"] else "float") if "mask_shape" in p else None
@@ -44,7 +44,8 @@ def kernel_of(name, index):
 
 
 def reference(q, k, v, **rest):
-    """grids.reference() by parts of the batch, and of the heads of one entry, which fit beside those of other processes."""
+    """grids.reference() by parts of the batch, and of the heads of one entry, which fit beside those of other
+    processes."""
     batch, rows, heads = q.shape[:3]
     if batch * heads == 1 or batch * heads * rows * k.shape[1] <= MOST_SCORES:
         return grids.reference(q, k, v, **rest)
@@ -111,13 +112,14 @@ class Points:
         return draw(*shape, device=self.device, **rest)
 
     def _mask(self, batch, heads, rows, keys, dropout_p):
-        """What the seed keeps that dropped() draws."""
+        """Returns the places kept by the seed that dropped() draws."""
         torch.manual_seed(9)
         q = torch.empty(0, device=self.device)
         return attune.dropout_mask((batch, heads, rows, keys), dropout_p, drawn_seed(q), like=q)
 
     def _dropped(self, call, q, keys, dropout_p):
-        """What a call gives of q [batch, seqlen_q, num_heads, head_dim], and what dropout multiplied its weights by."""
+        """Returns a call's result for q [batch, seqlen_q, num_heads, head_dim], and dropout's factors of its weights.
+        """
         if not dropout_p:
             return call(), None
         torch.manual_seed(9)
@@ -161,8 +163,8 @@ class Points:
         raise Wrong("float64 is not refused")
 
     def _check_flash(self, p, kernel):
-        """FlashAttention's published parameters on flash_attn_func, [batch, seqlen, num_heads, head_dim]. Windows, which its tests draw for each
-        point, are drawn for each kernel, which has them compiled in."""
+        """FlashAttention's published parameters on flash_attn_func, [batch, seqlen, num_heads, head_dim]. Windows,
+        which its tests draw for each point, are drawn for each kernel, which has them compiled in."""
         batch, heads, dtype = (4, 6, p["dtype"]) if grids.size_of(p) <= 1 << 21 else (2, 6, p["dtype"])
         rows, keys = p.get("lengths") or (p["seqlen_q"], p["seqlen_q"])
         heads_kv = {"mha": heads, "mqa": 1, "gqa": 2}[p.get("kind", "mha")]

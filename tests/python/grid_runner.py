@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs points of grids in several processes within a time budget: in an order that a seed shuffles, all points of one kernel behind each other
-and in one process, so that each kernel is compiled once. A point that fails is told as one line that repeats it; one that ends its process or
-does not return costs that point alone. Used by published_grids_test.py; grid_runner_test.py looks at the rules here."""
+"""Runs points of grids in several processes within a time budget: in an order that a seed shuffles, all points of one
+kernel behind each other and in one process, so that each kernel is compiled once. A point that fails is told as one
+line that repeats it; one that ends its process or does not return costs that point alone. Used by
+published_grids_test.py; grid_runner_test.py looks at the rules here."""
 import json
 import random
 import subprocess
@@ -159,7 +160,7 @@ class Run:
 
 
 def _status_of(worker):
-    """Of one that ended, or has no more to do."""
+    """Ends a worker that has stopped, or has no more to do."""
     with worker:
         worker.stdin.close()
     return worker.returncode

@@ -7,7 +7,8 @@ import threading
 
 @contextlib.contextmanager
 def gil_held_elsewhere(holds=True):
-    """A scope in which another thread keeps the GIL for half a millisecond at a time, as extensions do that never give it back in between."""
+    """A scope in which another thread keeps the GIL for half a millisecond at a time, as extensions do that never give
+    it back in between."""
     sleep, stop = ctypes.PyDLL(None).usleep, threading.Event()
 
     def keep():

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Builds examples/jax_ffi.cpp and runs examples/jax_attention.py on the CPU, with the JAX of this interpreter, else with one that pip puts
-into an environment that goes again; then hands it what does not fit. Skips aloud (status 77) without JAX and index, or without the CPU target.
+"""Builds examples/jax_ffi.cpp and runs examples/jax_attention.py on the CPU, with the JAX of this interpreter, else
+with one that pip puts into an environment that goes again; then hands it what does not fit. Skips aloud (status 77)
+without JAX and index, or without the CPU target.
     jax_example_test.py CXX"""
 import os
 import pathlib

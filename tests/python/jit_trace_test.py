@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""torch.jit.trace keeps attune's calls as ops, whether a call like it is known already or not, and what has no op says so.
+"""torch.jit.trace keeps attune's calls as ops, whether a call like it is known already or not, and what has no op says
+so.
 
     jit_trace_test.py
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attention_kvcache() against float64, with NumPy on the CPU and with PyTorch on the device named by the first argument: pages, slots, packed rows,
-lengths that change under a captured graph, what stands behind the last key, and the FlashAttention functions that are made of it. Skips aloud
-(status 77) without NumPy, or without PyTorch and that device."""
+"""attention_kvcache() against float64, with NumPy on the CPU and with PyTorch on the device named by the first
+argument: pages, slots, packed rows, lengths that change under a captured graph, what stands behind the last key, and
+the FlashAttention functions that are made of it. Skips aloud (status 77) without NumPy, or without PyTorch and that
+device."""
 import unittest
 
 import attune
@@ -347,7 +348,8 @@ class FlashTest(unittest.TestCase):
             close(lse[:, of], want[1], 2)
 
     def test_varlen_with_more_keys_than_rows(self):
-        """Rows are the last of their keys; lists of keys end before their tensor does; NaN behind them is not looked at."""
+        """Rows are the last of their keys; lists of keys end before their tensor does; NaN behind them is not looked
+        at."""
         random = torch.Generator().manual_seed(6)
         draw = lambda *shape: torch.randn(*shape, generator=random).to(DEVICE, getattr(torch, DTYPE))  # noqa: E731
         rows, keys = [5, 0, 33, 70, 1], [90, 7, 33, 260, 0]
@@ -389,7 +391,8 @@ class FlashTest(unittest.TestCase):
         DEVICE != "cuda" or not hasattr(torch.cuda, "_compile_kernel") or torch.cuda.get_device_capability()[0] < 9,
         "of sm_90, by a kernel of PyTorch")
     def test_lists_that_the_kernel_ahead_writes(self):
-        """It lets the next one start long before it writes. Each family, way of loading, and more requests than a warp keeps."""
+        """It lets the next one start long before it writes. Each family, way of loading, and more requests than a warp
+        keeps."""
         late = torch.cuda._compile_kernel(LATE_WRITER, "late")
         for page, heads, heads_kv, d, rows, batch, family in ((16, 8, 2, 128, 1, 3, "decode_sm80"),
                                                               (1, 16, 8, 128, 1, 40, "decode_sm80"), (3, 6, 2, 80, 1, 5,

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The package as a wheel lays it out, in a virtual environment of nothing else: it finds its library and program, needs no NumPy, imports
-nothing large, and gives the program the interpreter's NVRTC. Then `python -m attune` on what `cmake --install` makes.
-wheel_test.py does the same with true wheels.   layout_test.py BUILD_FOLDER PACKAGE LIBRARY PROGRAM HEADERS"""
+"""The package as a wheel lays it out, in a virtual environment of nothing else: it finds its library and program, needs
+no NumPy, imports nothing large, and gives the program the interpreter's NVRTC. Then `python -m attune` on what `cmake
+--install` makes. wheel_test.py does the same with true wheels.   layout_test.py BUILD_FOLDER PACKAGE LIBRARY PROGRAM
+HEADERS"""
 import os
 import pathlib
 import shutil

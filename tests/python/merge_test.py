@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""merge() against attention() over all keys at once and against float64, with NumPy on the CPU and with PyTorch on the device named by
-the first argument. Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
+"""merge() against attention() over all keys at once and against float64, with NumPy on the CPU and with PyTorch on the
+device named by the first argument. Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
 import itertools
 import sys
 import unittest
@@ -15,7 +15,7 @@ TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 def tensor(values, dtype="fp32"):
-    """Of the library under test."""
+    """Returns a tensor of the library under test."""
     if torch is None:
         return values.astype(TYPES[dtype])
     return torch.from_numpy(np.ascontiguousarray(values, np.float32)).to(DEVICE, getattr(torch, TYPES[dtype]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the codes of 8-bit types stand for, in float64: for tests that decode caches and quantised tensors themselves."""
+"""Values of the codes of 8-bit types, in float64: for tests that decode caches and quantised tensors themselves."""
 import numpy as np
 
 NARROW = {"e4m3": (3, 7, 0x7E),

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Python module on NumPy arrays and the CPU, against float64. Skips aloud (status 77) without NumPy or the CPU target."""
+"""The Python module on NumPy arrays and the CPU, against float64. Skips aloud (status 77) without NumPy or the CPU
+target."""
 import copy
 import os
 import pathlib

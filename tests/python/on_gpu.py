@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a test script if the NVIDIA driver finds a GPU: on_gpu.py SCRIPT [ARGUMENT...]. Otherwise skips aloud (status 77) at once: importing
-PyTorch and transformers to find that out takes a busy machine half a minute for each script."""
+"""Runs a test script if the NVIDIA driver finds a GPU: on_gpu.py SCRIPT [ARGUMENT...]. Otherwise skips aloud (status
+77) at once: importing PyTorch and transformers to find that out takes a busy machine half a minute for each script."""
 import ctypes
 import os
 import sys

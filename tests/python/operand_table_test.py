@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every pair of variants (operand_variants.py) of every two operands, through every entry of the Python module: what fits runs and equals
-a float64 reference, what does not is refused in words, and no byte beside the outputs changes. NumPy's arrays, a test double of
-PyTorch's tensors on the CPU and "on CUDA", and PyTorch's own where there is one. Cases run in a child process, so that a crash is the
-failure of one case. Skips aloud (status 77) without NumPy or the CPU target.
+"""Every pair of variants (operand_variants.py) of every two operands, through every entry of the Python module: what
+fits runs and equals a float64 reference, what does not is refused in words, and no byte beside the outputs changes.
+NumPy's arrays, a test double of PyTorch's tensors on the CPU and "on CUDA", and PyTorch's own where there is one. Cases
+run in a child process, so that a crash is the failure of one case. Skips aloud (status 77) without NumPy or the CPU
+target.
 
     operand_table_test.py LIBRARY ENTRY [START]     one table, in this process"""
 import itertools
@@ -43,7 +44,8 @@ def expected(q, k, v):
 
 
 def another_problem(case):
-    """Fewer rows of q and of out, or of k and of v, fit each other; so do fewer columns, which are computed in wider copies."""
+    """Fewer rows of q and of out, or of k and of v, fit each other; so do fewer columns, which are computed in wider
+    copies."""
     less, narrow = ([name for name in NAMES if case[name].name == text]
                     for text in ("a row less", "half of the last dimension"))
     return less in (["q", "out"], ["k", "v"]) or narrow in (["q", "k"], ["v", "out"])
@@ -194,7 +196,7 @@ class Table:
             self.compare(decoded * scale[:, None, :, None], np.array(self.library.array(x), np.float64), 0.2)
 
     def outcome(self, body, fits, names):
-        """What body() returns, None when it refused."""
+        """Returns the result of body(); None if it refused."""
         import attune
         try:
             result = body()

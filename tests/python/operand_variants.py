@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be wrong (or unusual and right) with one operand: variants of a plain tensor, and of a tensor of factors. Used by
+"""Faults of one operand, and unusual but valid forms: variants of a plain tensor, and of a tensor of factors. Used by
 operand_table_test.py, which puts them together in all pairs."""
 from collections import namedtuple
 
@@ -94,7 +94,7 @@ NUMPY = [
 
 
 def torch_variants(kind, numpy_kind):
-    """Those of PyTorch's tensors; `kind` makes one (fake or real), with keywords of fake_torch.Tensor."""
+    """Returns variants of PyTorch's tensors; `kind` makes one (fake or real), with keywords of fake_torch.Tensor."""
     variants = [Variant("a NumPy array", lambda a, _: placed(a), ()), Variant("a list", lambda a, _: a.tolist(), ())]
     for name, keywords in (("needs a gradient", {"requires_grad": True}), ("without memory", {
             "memory": False}), ("sparse", {"layout": "sparse"}), ("negative bit", {"negative": True}), ("on meta", {

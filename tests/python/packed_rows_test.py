@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Rows and keys of requests end to end, for attention_kvcache() and append_kv(), with NumPy on the CPU and with PyTorch on the device named by the first
-argument. Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
+"""Rows and keys of requests end to end, for attention_kvcache() and append_kv(), with NumPy on the CPU and with PyTorch
+on the device named by the first argument. Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
 import unittest
 
 import attune
@@ -26,7 +26,8 @@ class PackedRowsTest(unittest.TestCase):
             close(lse[:, of], want[1])
 
     def test_whose_heads_are_apart(self):
-        """Rows and keys [num_heads, rows, head_dim] in memory: the problem's rows are more than there are, and heads follow sooner."""
+        """Rows and keys [num_heads, rows, head_dim] in memory: the problem's rows are more than there are, and heads
+        follow sooner."""
         random, begins = np.random.default_rng(9), ints([0, 4, 5, 14])
         q, k, v = (random.standard_normal((heads, 14, 64)) for heads in (8, 2, 2))
         lists = dict(q_begins=begins, seqlen_q=9, kv_begins=begins, seqlen_kv=9, is_causal=True)
@@ -47,7 +48,8 @@ class PackedRowsTest(unittest.TestCase):
             close(one, numbers(other))
 
     def test_a_single_row_may_be_anywhere(self):
-        """Rows and keys [num_heads, 1, head_dim] in memory, and a row whose own stride, which nothing steps by, is no vector's."""
+        """Rows and keys [num_heads, 1, head_dim] in memory, and a row whose own stride, which nothing steps by, is no
+        vector's."""
         random = np.random.default_rng(10)
         q, k, v, wide = random.standard_normal((8, 1, 64)), *random.standard_normal(
             (2, 2, 1, 64)), random.standard_normal((2, 8 * 64 + 1))
@@ -82,7 +84,7 @@ class PackedRowsTest(unittest.TestCase):
                                          seqlen_kv=seqlen_kv), numbers(want))
 
     def test_no_keys_of_8_bits(self):
-        """Of a head_dim whose rows of 8 bits are no multiple of 16 bytes, which CPUs take."""
+        """A head_dim whose rows of 8 bits are not a multiple of 16 bytes; CPUs take it."""
         if DEVICE == "cuda":
             self.skipTest("kernels that read caches take head dims in steps of 16 there")
         like = tensor(np.zeros((2, 4, 40)))

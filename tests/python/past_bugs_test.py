@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Faults that serving kernels and engines had in the past, wherever they were: each has its test, here or in the file named below. With NumPy on the
-CPU, and with PyTorch on the device named by the first argument. Skips aloud (status 77) without NumPy, or without PyTorch and that device.
+"""Faults that serving kernels and engines had in the past, wherever they were: each has its test, here or in the file
+named below. With NumPy on the CPU, and with PyTorch on the device named by the first argument. Skips aloud (status 77)
+without NumPy, or without PyTorch and that device.
 
 Elsewhere:
   the length of another request changes my result      kvcache_test: test_bits_of_a_request_are_its_own
@@ -39,7 +40,8 @@ def check(cache, q, o, lse, **keywords):
 
 class LengthTest(unittest.TestCase):
     def test_every_row_of_cut_requests_is_written(self):
-        """Several tokens, different counts, pages, keys cut into pieces: rows behind the first came back as they were before."""
+        """Several tokens, different counts, pages, keys cut into pieces: rows behind the first came back as they were
+        before."""
         lengths, rows = [3000, 40, 1500, 0, 5000], [2, 5, 3, 0, 1]
         cache = Cache(1, lengths, 5008, 2, 64, 64, 16)
         begins = np.concatenate([[0], np.cumsum(rows)])
@@ -158,7 +160,7 @@ class MemoryTest(unittest.TestCase):
         cache = Cache(5, [50, 17, 0, 64], 64, 2, 64, 64, 16)
 
         def spread(x, *more):
-            """The same numbers with room behind each dimension but the last."""
+            """Returns equal numbers with room behind each dimension but the last."""
             room = nans(*(n + m for n, m in zip(x.shape, more)))
             view = room[tuple(slice(0, n) for n in x.shape)]
             view[...] = x

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Faults that kernels and frameworks had in training in the past, wherever they were: each has its test, here or in the file named below.
+"""Faults that kernels and frameworks had in training in the past, wherever they were: each has its test, here or in the
+file named below.
 
     past_training_bugs_test.py [cuda] [whole]     whole: 10,000 equal runs, every head dim
 
@@ -41,7 +42,7 @@ def gradients(q, k, v, dout, **keywords):
 
 
 def of_torch(q, k, v, dout):
-    """Those of PyTorch's SDPA."""
+    """Returns the results of PyTorch's SDPA."""
     leaves = [leaf(x) for x in (q, k, v)]
     o = torch.nn.functional.scaled_dot_product_attention(*(x.transpose(1, 2) for x in leaves),
                                                          enable_gqa=True).transpose(1, 2)
@@ -54,7 +55,8 @@ class PastTest(GradientsTest):
 
     @unittest.skipUnless(DEVICE == "cuda", "kernels overlap on a GPU")
     def test_kernels_ahead_that_are_slow(self):
-        """The step that makes delta read dout before the kernel ahead had written it: dq and dk were wrong, dv right."""
+        """The step that makes delta read dout before the kernel ahead had written it: dq and dk were wrong, dv right.
+        """
         q, k, v = operands(300, 300)
         o, lse = attune.attention(q, k, v, return_lse=True)
         dout, held = draw(*o.shape, dtype=DTYPE), torch.empty_like(o)
@@ -94,7 +96,8 @@ class PastTest(GradientsTest):
             self.assertTrue(torch.equal(found, one.expand_as(found)))
 
     def test_few_steps(self):
-        """Memory of P and dS was written anew before the last product had read it: loops of one, two and three steps."""
+        """Memory of P and dS was written anew before the last product had read it: loops of one, two and three steps.
+        """
         for length in (1, 16, 33, 64, 65, 113, 128, 129, 192, 239):
             q, k, v = operands(length, length)
             dout = draw(*q.shape, dtype=DTYPE)
@@ -104,7 +107,8 @@ class PastTest(GradientsTest):
                 self.assertTrue(all(torch.equal(x, y) for x, y in zip(gradients(q, k, v, dout), want)), length)
 
     def test_equal_runs(self):
-        """Semaphores were not initialised, or of another batch entry; groups of heads were forgotten: each mask, groups, several batch entries."""
+        """Semaphores were not initialised, or of another batch entry; groups of heads were forgotten: each mask,
+        groups, several batch entries."""
         runs = 10000 if WHOLE else 200 if DEVICE == "cuda" else 3
         q, k, v = operands(520, 650, 6, 2, batch=2)
         dout = draw(*q.shape, dtype=DTYPE)
@@ -181,8 +185,8 @@ class PastTest(GradientsTest):
                       at(dout, lengths_q, number))
 
     def test_large_and_negative_scores(self):
-        """P of keys beyond the end is exp(-lse), which may be infinite. Of large scores delta, from an o of 16 bits, is what errors come from:
-        they are held against those of PyTorch's kernel of the same type."""
+        """P of keys beyond the end is exp(-lse), which may be infinite. Of large scores delta, from an o of 16 bits, is
+        what errors come from: they are held against those of PyTorch's kernel of the same type."""
         for factor, negative in ((16.0, False), (1.0, True), (8.0, True)):
             q, k, v = operands(33, 47)
             q, k = (factor * -q.abs(), k.abs()) if negative else (factor * q, k)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""seqlen_q and seqlen_kv in programs over caches: the rows and keys of each request, whatever room its call has. Against float64, with NumPy on the CPU and
-with PyTorch on the device named by the first argument. Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
+"""seqlen_q and seqlen_kv in programs over caches: the rows and keys of each request, whatever room its call has.
+Against float64, with NumPy on the CPU and with PyTorch on the device named by the first argument. Skips aloud (status
+77) without NumPy, or without PyTorch and that device."""
 import unittest
 
 import attune
@@ -10,8 +11,8 @@ from library_and_device import DEVICE, np, torch
 
 SCORE = "return score * log(float(seqlen_kv + 2)) - 0.25 * float(kv_idx >= seqlen_kv - 5 ? seqlen_q : 0);"
 MASK = "return kv_idx + 40 * seqlen_q >= seqlen_kv || q_idx - kv_idx > 90;"
-# Page size (0: slots), rows of the longest request, heads, heads of K, head dim. On GPUs calls of many rows have a family of their own, which
-# takes score programs alone.
+# Page size (0: slots), rows of the longest request, heads, heads of K, head dim. On GPUs calls of many rows have a
+# family of their own, which takes score programs alone.
 SHAPES = ((16, 1, 8, 2, 64), (3, 4, 6, 2, 80), (0, 2, 4, 4, 128), (16, 70, 8, 2, 128), (64, 33, 4, 1, 64))
 
 
@@ -20,7 +21,8 @@ def programs(most_rows):
 
 
 def expected(q, keys, values, masked):
-    """One request by SCORE, and by MASK if `masked`: q [rows, heads, d], keys [length, heads_kv, d] -> o [rows, heads, dv], lse [heads, rows], in float64."""
+    """One request by SCORE, and by MASK if `masked`: q [rows, heads, d], keys [length, heads_kv, d] -> o [rows, heads,
+    dv], lse [heads, rows], in float64."""
     rows, heads, d = q.shape
     length, heads_kv = keys.shape[:2]
     o, lse = np.zeros((rows, heads, values.shape[2])), np.full((heads, rows), -np.inf)

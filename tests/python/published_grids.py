@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parameters over which PyTorch's and FlashAttention's own tests of the forward run, and attention in float64. Written from the grids
-that test/test_transformers.py of PyTorch and tests/test_flash_attn.py and tests/cute/test_flash_attn.py of FlashAttention publish.
-Used by published_grids_test.py, and the reference by others."""
+"""The parameters over which PyTorch's and FlashAttention's own tests of the forward run, and attention in float64.
+Written from the grids that test/test_transformers.py of PyTorch and tests/test_flash_attn.py and
+tests/cute/test_flash_attn.py of FlashAttention publish. Used by published_grids_test.py, and the reference by others.
+"""
 import itertools
 
 import torch
@@ -56,7 +57,8 @@ def size_of(point):
 
 
 def visible(seqlen_q, seqlen_kv, causal=None, window=None, device="cpu"):
-    """bool [seqlen_q, seqlen_kv]. causal: top_left, bottom_right or None. window: (left, right), None for open sides."""
+    """bool [seqlen_q, seqlen_kv]. causal: top_left, bottom_right or None. window: (left, right), None for open sides.
+    """
     diagonal = torch.arange(seqlen_q, device=device)[:, None] + (0 if causal == "top_left" else seqlen_kv - seqlen_q)
     key = torch.arange(seqlen_kv, device=device)[None, :]
     seen = torch.ones(seqlen_q, seqlen_kv, dtype=torch.bool, device=device)
@@ -72,7 +74,8 @@ def visible(seqlen_q, seqlen_kv, causal=None, window=None, device="cpu"):
 
 def reference(q, k, v, seen=None, bias=None, softcap=None, scale=None, alibi=None, sinks=None, score_mod=None,
               kept=None):
-    """(o, lse) in float64, of [batch, seqlen, num_heads, head_dim]. alibi: slopes [batch, num_heads_q]. kept: what dropout multiplies weights by."""
+    """(o, lse) in float64, of [batch, seqlen, num_heads, head_dim]. alibi: slopes [batch, num_heads_q]. kept: what
+    dropout multiplies weights by."""
     rows, keys = q.shape[1], k.shape[1]
     q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
     group = q.shape[1] // k.shape[1]

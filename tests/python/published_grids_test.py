@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's and FlashAttention's published grids of the forward (published_grids.py) on attune.sdpa and attune.flash against float64. Skips aloud
-(status 77) without PyTorch or the device.
+"""PyTorch's and FlashAttention's published grids of the forward (published_grids.py) on attune.sdpa and attune.flash
+against float64. Skips aloud (status 77) without PyTorch or the device.
 
     published_grids_test.py [cpu | cuda]                                  some small points of each grid
     published_grids_test.py cuda --whole --seconds 400 --jobs 14          all points, kernel by kernel, as many as the time gives; says what failed, how
@@ -60,7 +60,7 @@ class PublishedGridsTest(unittest.TestCase):
                     points.check(name, index)
 
     def test_references_in_parts(self):
-        """What grid_points.reference() makes part by part is what it makes at once."""
+        """grid_points.reference() gives the same result part by part as at once."""
         draw = grid_points.Points(self.device).draw
         q, k, v = draw(3, 5, 4, 16), draw(3, 7, 2, 16, seed=1), draw(3, 7, 2, 16, seed=2)
         rests = ({
@@ -77,7 +77,8 @@ class PublishedGridsTest(unittest.TestCase):
             grid_points.MOST_SCORES = most
 
     def test_points_of_one_kernel(self):
-        """Many points share a kernel, also of several grids, and each grid's axes are among what tells kernels apart or lengths, scales and batches."""
+        """Many points share a kernel, also of several grids, and each grid's axes are among what tells kernels apart or
+        lengths, scales and batches."""
         seen = {}
         for name in ("SDPA_FLASH", "SDPA_EFFICIENT"):
             for index, _ in enumerate(grid_points.points_of(name)):
@@ -109,7 +110,7 @@ def whole(arguments):
 
 
 def is_alive():
-    """Whether the device still works: an error of a kernel is the end of its process."""
+    """True if the device still works: an error of a kernel ends its process."""
     try:
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masks and scores that users of FlexAttention know by these names (attention-gym publishes most), written from their definitions. They take
-arrays of indices or one index each. Used by score_mod_test.py."""
+"""Masks and scores that users of FlexAttention know by these names (attention-gym publishes most), written from their
+definitions. They take arrays of indices or one index each. Used by score_mod_test.py."""
 import numpy as np
 
 
@@ -19,7 +19,7 @@ def natten(width, height, kernel):
 
 
 def tiled_natten(width, height, kernel, tile):
-    """The same of an image whose pixels stand in tiles, row by row in each."""
+    """Like the neighbourhood above, of an image stored in tiles, row by row in each."""
     tiles = width // tile
 
     def place(index):
@@ -35,7 +35,7 @@ def tiled_natten(width, height, kernel, tile):
 
 
 def morton_natten(width, height, kernel):
-    """The same of an image whose pixels stand in Morton order: x and y have every second bit of the index."""
+    """Like the neighbourhood above, of an image in Morton order: x and y have every second bit of the index."""
     def half(index):
         index = index & 0x55555555
         for shift, bits in ((1, 0x33333333), (2, 0x0f0f0f0f), (4, 0x00ff00ff)):
@@ -110,7 +110,7 @@ def activation(score, b, h, q_idx, kv_idx):
 
 
 def rope_score(q_parts, k_parts):
-    """What the rotary parts of latent attention add; two elements of each."""
+    """Adds the rotary parts of latent attention; two elements of each."""
     def score(score, b, h, q_idx, kv_idx):
         return score + (q_parts[b, h, q_idx, 0] * k_parts[b, kv_idx, 0] +
                         q_parts[b, h, q_idx, 1] * k_parts[b, kv_idx, 1]) * 0.125

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Known calls of attention_kvcache() and append_kv() in the C module: they give what calls that Python checks give, whatever their tensors hold and
-wherever they stand. NumPy on the CPU, and PyTorch where it is (lists on a GPU: quick_gpu_test.py). Skips aloud (status 77) without NumPy, the CPU target or
-the module."""
+"""Known calls of attention_kvcache() and append_kv() in the C module: they give what calls that Python checks give,
+whatever their tensors hold and wherever they stand. NumPy on the CPU, and PyTorch where it is (lists on a GPU:
+quick_gpu_test.py). Skips aloud (status 77) without NumPy, the CPU target or the module."""
 import sys
 import unittest
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls, right and wrong, that follow calls which the C module knows already. Each has an outcome in words: what was raised, or a digest of
-what was computed. quick_test.py and quick_torch_test.py compare the outcomes with the C module and by ctypes alone."""
+"""Calls, right and wrong, that follow calls which the C module knows already. Each has an outcome in words: what was
+raised, or a digest of what was computed. quick_test.py and quick_torch_test.py compare the outcomes with the C module
+and by ctypes alone."""
 import hashlib
 import json
 import os
@@ -18,8 +19,8 @@ SCALES = {"scale": 0.3}
 
 
 def use_a_store():
-    """So that each kernel is compiled once: the store that there is, which the tests of these calls share, or one of this process and its
-    children. What it returns must live as long."""
+    """So that each kernel is compiled once: the store that there is, which the tests of these calls share, or one of
+    this process and its children. What it returns must live as long."""
     if os.environ.get("ATTUNE_STORE"):
         return None
     folder = tempfile.TemporaryDirectory()
@@ -28,7 +29,8 @@ def use_a_store():
 
 
 def begin(outcomes):
-    """Of both tests: a store, the CPU or a skip (77), and for their children's `--outcomes` these as JSON. Returns what use_a_store() does."""
+    """Prepares both tests: a store, the CPU or a skip (77), and for their children's `--outcomes` these as JSON.
+    Returns what use_a_store() does."""
     folder = use_a_store()
     try:
         attune.Context("cpu")
@@ -131,7 +133,7 @@ def wrong_tensors(tensors, variants):
 
 
 def runs(tensors, variants):
-    """As wrong_tensors(), of Plan.run()."""
+    """Like wrong_tensors(), for Plan.run()."""
     plan = attune.Context("cpu:1", store="").plan(PROBLEM)
 
     def call(**changed):

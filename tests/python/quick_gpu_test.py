@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The C module of attune's Python package on a GPU: streams, threads, graph capture, memory of results; each against the same call by
-ctypes. Skips aloud (status 77) without a CUDA device, or where PyTorch has no DLPack exchange functions (before 2.10)."""
+"""The C module of attune's Python package on a GPU: streams, threads, graph capture, memory of results; each against
+the same call by ctypes. Skips aloud (status 77) without a CUDA device, or where PyTorch has no DLPack exchange
+functions (before 2.10)."""
 import os
 import sys
 import threading
@@ -150,7 +151,8 @@ class QuickGpuTest(unittest.TestCase):
         self.assertEqual(wrong, [])
 
     def test_threads_that_share_a_stream(self):
-        """All in the module's workspace of the default stream, with plans of different needs, and by ctypes in between."""
+        """All in the module's workspace of the default stream, with plans of different needs, and by ctypes in between.
+        """
         made = [(x, checked(*x)[0]) for x in (operands(64 + 64 * i, i) for i in range(8))]
         torch.cuda.synchronize()
         wrong = []

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The way of the C module on a GPU, without one: a test double of PyTorch (fake_torch.py) whose "cuda:0" is the CPU and which offers
-DLPack's exchange functions, and one of the driver (capture_stub.c, argument 1). Streams, their workspaces, captures, gradients, modes.
-Skips aloud (status 77) without NumPy, the CPU target or the module."""
+"""The way of the C module on a GPU, without one: a test double of PyTorch (fake_torch.py) whose "cuda:0" is the CPU and
+which offers DLPack's exchange functions, and one of the driver (capture_stub.c, argument 1). Streams, their workspaces,
+captures, gradients, modes. Skips aloud (status 77) without NumPy, the CPU target or the module."""
 import ctypes
 import os
 import sys
@@ -65,7 +65,7 @@ class Exchange(ctypes.Structure):
 
 
 def offer_exchange():
-    """As PyTorch from 2.10 on. The newest table is of a version that nobody knows yet."""
+    """Tables as in PyTorch from 2.10 on. The newest has a version that nobody knows yet."""
     known = Exchange(1, 3, None, None, None, None,
                      *(ctypes.cast(one, ctypes.c_void_p) for one in (tensor_from_object, current_stream)))
     newest = Exchange(2, 0, ctypes.addressof(known))
@@ -115,7 +115,7 @@ class QuickStreamsTest(unittest.TestCase):
         return attune.attention(self.q, self.k, self.v, context=self.context, **choices)
 
     def ran_quickly(self, run):
-        """Whether a call ran in the module, and did what it should."""
+        """True if a call ran in the module and was right."""
         before, launches = module.counters(), len(cuda.launches)
         self.o.array[...] = 0
         result = run()
@@ -202,7 +202,7 @@ class QuickStreamsTest(unittest.TestCase):
                 attune.attention(self.q, wrong, self.v, context=self.context)
 
     def test_new_tensors_of_another_kind_are_not_taken(self):
-        """As under a mode of PyTorch that makes others: the call is made again in Python, with tensors that it checks."""
+        """Like a mode of PyTorch that makes other tensors: Python makes the call again, with tensors that it checks."""
         o, wrong = self.attend(), on("cpu", "q")[0]
         made = []
         torch.empty_like, before = lambda x: made.append(x) or wrong, torch.empty_like
@@ -216,7 +216,8 @@ class QuickStreamsTest(unittest.TestCase):
             torch.empty_like = before
 
     def test_new_tensors_past_the_dispatcher(self):
-        """They stand on the current device. Where that is not the operands', a call takes PyTorch's other way, and later ones begin with it."""
+        """They stand on the current device. Where that is not the operands', a call takes PyTorch's other way, and
+        later ones begin with it."""
         made = []
 
         def empty_strided(shape, strides, dtype):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The C module of attune's Python package on NumPy's arrays: known calls run in it, all others give what they give by ctypes, word for
-word; nothing leaks, threads and forks and the end of the process are survived. Skips aloud (status 77) without NumPy, the CPU target or
-the module.
+"""The C module of attune's Python package on NumPy's arrays: known calls run in it, all others give what they give by
+ctypes, word for word; nothing leaks, threads and forks and the end of the process are survived. Skips aloud (status 77)
+without NumPy, the CPU target or the module.
 
     quick_test.py --outcomes      prints outcomes as JSON, for the comparison"""
 import gc
@@ -274,7 +274,7 @@ for _ in range(50): attune.attention(x, x, x, context="cpu:1")
             launch()
 
     def test_recipes_that_do_not_fit_are_refused(self):
-        """What Python hands over is checked before it is used: a mistake there is an exception, and no stray write."""
+        """Values from Python are checked before use: a mistake is an exception, never a stray write."""
         blob = bytes(64)
         good = (None, 1, -1, 0, 0, -1, blob, (), ((0, (8,), 0, 0),), (), ())
         wrong = [

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The C module of attune's Python package on PyTorch's CPU tensors: known calls run in it, and whatever PyTorch can make of a tensor or of
-a scope gives what it gives by ctypes, word for word. Skips aloud (status 77) without PyTorch, the CPU target or the module, or where
-PyTorch has no DLPack exchange functions (before 2.10): calls take Python's way there.
+"""The C module of attune's Python package on PyTorch's CPU tensors: known calls run in it, and whatever PyTorch can
+make of a tensor or of a scope gives what it gives by ctypes, word for word. Skips aloud (status 77) without PyTorch,
+the CPU target or the module, or where PyTorch has no DLPack exchange functions (before 2.10): calls take Python's way
+there.
 
     quick_torch_test.py --outcomes      prints outcomes as JSON, for the comparison"""
 import contextlib
@@ -34,7 +35,7 @@ class Sub(torch.Tensor):
 
 
 def with_memory(make):
-    """What a scope of PyTorch makes of a tensor; itself where this version has no such scope."""
+    """Returns a tensor made in a scope of PyTorch; a plain one if this version has no such scope."""
     try:
         return make()
     except (ImportError, RuntimeError, NotImplementedError, AttributeError):
@@ -160,7 +161,7 @@ class QuickTorchTest(unittest.TestCase):
             self.assertEqual(module.counters()["hits"] - before["hits"], 1)
 
     def test_a_first_call_under_autocast(self):
-        """What PyTorch says of tensors there decides nothing for later calls."""
+        """PyTorch's answers about tensors there decide nothing for later calls."""
         code = (
             "import torch, attune; from attune._library import module; q = torch.zeros(1, 4, 2, 32, "
             "dtype=torch.bfloat16)\n"

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of attention() that autograd records take the same arguments as those that it does not, with the same meaning: score features as NumPy's arrays
-and in lists, seeds of 64 bits, and what is refused; and so do calls that take attune's op.
+"""Calls of attention() that autograd records take the same arguments as those that it does not, with the same meaning:
+score features as NumPy's arrays and in lists, seeds of 64 bits, and what is refused; and so do calls that take attune's
+op.
 
     recorded_features_test.py [cuda] [whole]
 
@@ -52,7 +53,7 @@ def outcome(call):
 
 
 def both(q, k, v, attend=attune.attention, **choices):
-    """What a call makes that is not recorded, and one that is."""
+    """Returns the outcomes of a call that is not recorded, and of one that is."""
     return outcome(lambda: attend(q, k, v, **choices)), outcome(lambda: attend(leaf(q), k, v, **choices))
 
 

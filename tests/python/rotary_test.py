@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""rotary_table(scaling=) beside transformers' own functions: the rope parameters of every config type that has some, and others of each rope type. Skips
-aloud (status 77) without PyTorch or transformers."""
+"""rotary_table(scaling=) beside transformers' own functions: the rope parameters of every config type that has some,
+and others of each rope type. Skips aloud (status 77) without PyTorch or transformers."""
 import importlib
 import itertools
 import os

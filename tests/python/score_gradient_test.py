@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of biases, tables of distances, ALiBi's slopes and sinks, by PyTorch's autograd and by hand, against autograd in float64.
+"""Gradients of biases, tables of distances, ALiBi's slopes and sinks, by PyTorch's autograd and by hand, against
+autograd in float64.
 
     score_gradient_test.py [cuda] [whole]     whole: every dtype
 
@@ -140,7 +141,7 @@ class ScoreGradientTest(GradientsTest):
                         self.assertTrue((learned.grad == 0).all())
 
     def test_constants_along_keys_change_nothing(self):
-        """Of a bias of each row alone, which moves no weight: what lse changes is left."""
+        """A bias per row moves no weight: only lse changes."""
         q, k, v = operands()
         bias = learned("bias", (2, 4, 33, 1), torch.float32)
         o, lse = attune.attention(q, k, v, bias=bias, return_lse=True, **PLACE)

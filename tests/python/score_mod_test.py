@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""score_mod and mask_mod of attune.attention(): traced functions and text, on the CPU against float64, and against PyTorch's own
-flex_attention where there is PyTorch. The functions are those that users of FlexAttention know, written from their definitions.
-Skips aloud (status 77) without NumPy or the CPU target."""
+"""score_mod and mask_mod of attune.attention(): traced functions and text, on the CPU against float64, and against
+PyTorch's own flex_attention where there is PyTorch. The functions are those that users of FlexAttention know, written
+from their definitions. Skips aloud (status 77) without NumPy or the CPU target."""
 import functools
 import math
 import os
@@ -100,7 +100,7 @@ def operands():
 
 
 def expected(q, k, v, score_mod=None, mask_mod=None):
-    """The same functions, called on arrays of float64 and of all indices."""
+    """Computes with the functions called on float64 arrays and all indices."""
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     k, v = np.repeat(k, HEADS // HEADS_KV, axis=2), np.repeat(v, HEADS // HEADS_KV, axis=2)
     scores = np.einsum("bihd,bjhd->bhij", q, k) * DIM ** -0.5
@@ -113,7 +113,8 @@ def expected(q, k, v, score_mod=None, mask_mod=None):
 
 class ScoreModTest(unittest.TestCase):
     def compare(self, score_mod=None, mask_mod=None, want=None, one_by_one=False, **features):
-        """one_by_one: where a function indexes tensors in steps, table[b][kv_idx], which means something else for arrays."""
+        """one_by_one: where a function indexes tensors in steps, table[b][kv_idx], which means something else for
+        arrays."""
         given = operands()
         if one_by_one:
             want = [mod and np.vectorize(mod) for mod in (score_mod, mask_mod)]

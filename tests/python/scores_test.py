@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Score features of attune.attention() on NumPy arrays and the CPU, against float64. Skips aloud (status 77) without NumPy or the CPU
-target."""
+"""Score features of attune.attention() on NumPy arrays and the CPU, against float64. Skips aloud (status 77) without
+NumPy or the CPU target."""
 import os
 import sys
 import tempfile

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.sdpa takes what torch.nn.functional.scaled_dot_product_attention does, with the same results and gradients, in eager mode and in torch.compile;
-else there is a sentence. signatures_test.py has random calls of the usual form. Skips aloud (status 77) without PyTorch or the CPU target."""
+"""attune.sdpa takes what torch.nn.functional.scaled_dot_product_attention does, with the same results and gradients, in
+eager mode and in torch.compile; else there is a sentence. signatures_test.py has random calls of the usual form. Skips
+aloud (status 77) without PyTorch or the CPU target."""
 import os
 import sys
 import unittest
@@ -26,7 +27,7 @@ def draw(*shape):
 
 
 class Named(torch.Tensor):
-    """As PyTorch keeps subclasses: with nothing of its own."""
+    """A subclass of PyTorch's tensor that adds nothing."""
 
 
 class Hidden(torch.Tensor):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Calls over caches inside graphs, on PyTorch's CPU tensors: make_fx, torch.jit.trace, torch.compile without graph breaks and torch.export hold ops for
-them, give what eager calls give, write caches in place, and follow lengths that change without another compilation. Arguments: whole: more backends.
+"""Calls over caches inside graphs, on PyTorch's CPU tensors: make_fx, torch.jit.trace, torch.compile without graph
+breaks and torch.export hold ops for them, give what eager calls give, write caches in place, and follow lengths that
+change without another compilation. Arguments: whole: more backends.
 
     serving_graphs_test.py [whole]
 

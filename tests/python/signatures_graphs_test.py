@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""FlashAttention's functions for serving and FlashInfer's wrappers inside graphs, on PyTorch's CPU tensors: without graph breaks, with the results of
-eager calls, caches written in place, and lengths that change from call to call. Arguments: whole: inductor for all.
+"""FlashAttention's functions for serving and FlashInfer's wrappers inside graphs, on PyTorch's CPU tensors: without
+graph breaks, with the results of eager calls, caches written in place, and lengths that change from call to call.
+Arguments: whole: inductor for all.
 
     signatures_graphs_test.py [whole]
 
@@ -28,7 +29,7 @@ COS, SIN = attune.rotary_table(64, 32, like=torch.zeros(1))
 SLOPES, SLOPES_OF_EACH = torch.rand(4), torch.rand(2, 4)
 attend, varlen = attune.flash.flash_attn_with_kvcache, attune.flash.flash_attn_varlen_func
 
-# Of q, k, v, both caches, a table and lengths, as operands() makes them.
+# Calls with q, k, v, both caches, a table and lengths, as operands() makes them.
 OVER_CACHES = {
     "read": lambda q, k, v, kc, vc, table, n: attend(q, kc, vc, cache_seqlens=n, block_table=table, causal=True),
     "write": lambda q, k, v, kc, vc, table, n: attend(q, kc, vc, k, v, cache_seqlens=n - 2, block_table=table, causal=
@@ -49,7 +50,7 @@ NARROW = {
     "rounded": OVER_CACHES["write"],
     "codes": lambda q, k, v, kc, vc, table, n: attend(q, kc, vc, k.to(kc.dtype), v.to(vc.dtype), cache_seqlens=n - 2,
                                                       block_table=table, causal=True), }
-# Of q, k, v, two lists alike, and the longest.
+# Calls with q, k, v, two equal lists, and the longest length.
 OF_SEQUENCES = {
     "two lists": lambda q, k, v, cu, other, most: varlen(q, k, v, cu, other, most, most, causal=True, softcap=3.0,
                                                          alibi_slopes=SLOPES, return_lse=True),

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.sdpa, attune.flash and attune.flex against float64: random calls, what the signatures do not share, refusals. Arguments: cpu or cuda;
-whole: many random calls. published_grids_test.py has PyTorch's and FlashAttention's published grids. Skips aloud (status 77) without PyTorch or the
-device."""
+"""attune.sdpa, attune.flash and attune.flex against float64: random calls, what the signatures do not share, refusals.
+Arguments: cpu or cuda; whole: many random calls. published_grids_test.py has PyTorch's and FlashAttention's published
+grids. Skips aloud (status 77) without PyTorch or the device."""
 import os
 import pickle
 import random
@@ -133,7 +133,7 @@ class RandomCalls(Compared):
 
 
 class Meanings(Compared):
-    """What the signatures do not share with each other, and what they refuse."""
+    """Differences between the signatures, and their refusals."""
 
     def setUp(self):
         super().setUp()

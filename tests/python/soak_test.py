@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Random serving traffic (traffic.py) through append_kv() and attention_kvcache(), every result against float64, with NumPy on the CPU or with
-PyTorch on the device named by the first argument, where steps are captured graphs: `soak_test.py [cpu|cuda] [--seconds S] [--seed N] [--steps N]`.
-Prints the seed of each world, by which it is run again. Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
+"""Random serving traffic (traffic.py) through append_kv() and attention_kvcache(), every result against float64, with
+NumPy on the CPU or with PyTorch on the device named by the first argument, where steps are captured graphs:
+`soak_test.py [cpu|cuda] [--seconds S] [--seed N] [--steps N]`. Prints the seed of each world, by which it is run again.
+Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
 import argparse
 import sys
 import time

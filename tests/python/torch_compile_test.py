@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune inside torch.compile, on PyTorch's CPU tensors: one graph without breaks, no compilation after the second length, the same results as
-in eager mode. Arguments: whole: all features and surfaces, inductor, export. Skips aloud (status 77) without PyTorch or the CPU target."""
+"""attune inside torch.compile, on PyTorch's CPU tensors: one graph without breaks, no compilation after the second
+length, the same results as in eager mode. Arguments: whole: all features and surfaces, inductor, export. Skips aloud
+(status 77) without PyTorch or the CPU target."""
 import os
 import shutil
 import sys
@@ -126,7 +127,8 @@ class CompileTest(unittest.TestCase):
         self.assertEqual(counter.frame_count, 1)
 
     def test_numbers_that_are_symbols(self):
-        """With dynamic=True PyTorch takes defaults for numbers that change, too: no call compiled. Nor did a softcap or window of another call."""
+        """With dynamic=True PyTorch takes defaults for numbers that change, too: no call compiled. Nor did a softcap or
+        window of another call."""
         flash = lambda q, k, v, dropout_p, softcap, window: attune.flash.flash_attn_func(
             q, k, v, dropout_p, softcap=softcap, window_size=window)
         for dynamic in (True, None):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Python module on PyTorch's CPU tensors: results, gradients, tensors without memory. torch_compile_test.py has torch.compile. Skips aloud
-(status 77) without PyTorch or the CPU target."""
+"""The Python module on PyTorch's CPU tensors: results, gradients, tensors without memory. torch_compile_test.py has
+torch.compile. Skips aloud (status 77) without PyTorch or the CPU target."""
 import os
 import sys
 import unittest
@@ -72,7 +72,7 @@ class TorchCpuTest(unittest.TestCase):
             attune.attention(q, k, torch._neg_view(v))
 
     def test_autocast_makes_nothing_of_float64(self):
-        """As of PyTorch's own attention; it was computed in bf16 in silence."""
+        """Like PyTorch's own attention; it was computed in bf16 in silence."""
         q = torch.zeros(1, 4, 2, 16, dtype=torch.float64)
         with torch.autocast("cpu", torch.bfloat16):
             for given in ((q, q, q), (q.float(), q, q), (q.clone().requires_grad_(), q, q)):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Python module in PyTorch's own CUDA context: results, streams, CUDA graphs, devices, gradients, strided and broadcast tensors.
-Skips aloud (status 77) without PyTorch or a GPU."""
+"""The Python module in PyTorch's own CUDA context: results, streams, CUDA graphs, devices, gradients, strided and
+broadcast tensors. Skips aloud (status 77) without PyTorch or a GPU."""
 import os
 import sys
 import threading

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune's PyTorch ops, torch.compile, CUDA graphs, autocast and PyTorch's registry of flash attention on a GPU. Skips aloud (status 77)
-without PyTorch or a GPU."""
+"""attune's PyTorch ops, torch.compile, CUDA graphs, autocast and PyTorch's registry of flash attention on a GPU. Skips
+aloud (status 77) without PyTorch or a GPU."""
 import logging
 import os
 import sys

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""torch.ops.attune on PyTorch's CPU tensors: results of specs against float64 and attention(), opcheck, fake kernels, autocast, modes, merge,
-refusals. Arguments: whole: every spec. torch_compile_test.py has torch.compile. Skips aloud (status 77) without PyTorch or
-the CPU target."""
+"""torch.ops.attune on PyTorch's CPU tensors: results of specs against float64 and attention(), opcheck, fake kernels,
+autocast, modes, merge, refusals. Arguments: whole: every spec. torch_compile_test.py has torch.compile. Skips aloud
+(status 77) without PyTorch or the CPU target."""
 import math
 import os
 import sys
@@ -102,7 +102,8 @@ class OpsTest(unittest.TestCase):
                                   {"v_layout": layout, "scale_block": block})
 
     def compare_fake(self, op, given, keywords):
-        """Shapes, strides and dtypes of the fake kernel against the real one's, where opcheck cannot compare elements of 8 bits."""
+        """Shapes, strides and dtypes of the fake kernel against the real one's, where opcheck cannot compare elements
+        of 8 bits."""
         real = op(*given, **keywords)
         with FakeTensorMode() as mode:
             fake = op(

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a traced score_mod or mask_mod means: that of the same function on PyTorch's tensors, with the variables as they are at the call, whatever way
-the call takes; else a sentence.
+"""Meaning of a traced score_mod or mask_mod: that of the function on PyTorch's tensors, with the variables as they are
+at the call, whatever way the call takes; else a sentence.
 
     traced_functions_test.py
 
@@ -31,7 +31,7 @@ attend = functools.partial(attune.attention, **PLACE)
 
 
 def wanted(score_mod=None, mask_mod=None, q=Q, v=V):
-    """The same functions, called on tensors."""
+    """Computes with the functions called on tensors."""
     scores = torch.einsum("bihd,bjhd->bhij", q, K[..., :q.shape[3]]) * q.shape[3] ** -0.5
     scores = scores if score_mod is None else score_mod(scores, *PLACES)
     scores = scores if mask_mod is None else scores.masked_fill(~mask_mod(*PLACES), -torch.inf)
@@ -100,7 +100,8 @@ class FunctionsTest(TracedTest):
     """Functions that the language has not are made of those that it has, and whole tensors may be computed with."""
 
     def with_gradients(self, score, *tables, like=None):
-        """score(s, b, h, i, j, *tables): results, and gradients of q and the tables. like: the same for indices with axes."""
+        """score(s, b, h, i, j, *tables): results, and gradients of q and the tables. like: the same for indices with
+        axes."""
         learned = [leaf(Q), *map(leaf, tables)]
         mod, other = (lambda s, b, h, i, j, function=one: function(s, b, h, i, j, *learned[1:])
                       for one in (score, like or score))
@@ -184,7 +185,7 @@ class FunctionsTest(TracedTest):
 
 class ChangesTest(TracedTest):
     def each_way(self, mod, want):
-        """Of calls: plain, recorded, with autocast's dtype, below a mode of dispatch."""
+        """Checks calls: plain, recorded, with autocast's dtype, below a mode of dispatch."""
         self.near(attend(Q, K, V, score_mod=mod), want)
         self.near(attend(leaf(Q), K, V, score_mod=mod), want)
         with FlopCounterMode(display=False):

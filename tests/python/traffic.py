@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random traffic of a serving engine over a paged cache, and what each request should hold: for soak_test.py.
 
-A World has one cache, whose pages belong to nobody, to one request or to several that share a prefix, and steps that an engine makes: requests come
-(with a prefix of another), their prompts come in pieces, they get tokens, several at a time of which some are rejected, they leave, and they are moved
-out and come back. Each request has a plain copy of its keys and values; every result is compared with float64 over that copy. What no request uses
-holds NaN, which must stay."""
+A World has one cache, whose pages belong to nobody, to one request or to several that share a prefix, and steps that an
+engine makes: requests come (with a prefix of another), their prompts come in pieces, they get tokens, several at a time
+of which some are rejected, they leave, and they are moved out and come back. Each request has a plain copy of its keys
+and values; every result is compared with float64 over that copy. What no request uses holds NaN, which must stay."""
 import attune
 from caches import expected, turned
 from library_and_device import DEVICE, np, torch
@@ -103,7 +103,7 @@ class World:
         return cache.view(torch.uint8 if torch is not None else np.uint8) if self.narrow else cache
 
     def memory(self):
-        """What pages have, [page, row, ..]."""
+        """Returns the bits of pages, [page, row, ..]."""
         return [self.bits(which) for which in (0, 1)] + (self.factors if self.by_key else [])
 
     def poison(self, page, first=0):
@@ -131,7 +131,7 @@ class World:
                 self.poison(page)
                 self.free.insert(0, page)
 
-    # What happens to requests.
+    # Events of requests.
 
     source = None  # of a prefix that is being shared: it stays
 
@@ -139,7 +139,8 @@ class World:
         self.counts[what] = self.counts.get(what, 0) + 1
 
     def come(self, slot):
-        """A new request, perhaps with the first keys of another: whole pages are shared, of the last the rows are copied."""
+        """A new request, perhaps with the first keys of another: whole pages are shared, of the last the rows are
+        copied."""
         prompt = int(self.random.integers(1, self.room // 2))
         others = [i for i, r in enumerate(self.requests) if r is not None and r.length > 1]
         pages, shared = [], 0
@@ -228,7 +229,8 @@ class World:
                                             return_lse=True, **lists, **self.scales)
 
     def step_alike(self, count):
-        """Every request whose prompt has come gets `count` rows; on a GPU a captured graph of the first such step serves all."""
+        """Every request whose prompt has come gets `count` rows; on a GPU a captured graph of the first such step
+        serves all."""
         rows = {
             slot: count
             for slot, r in enumerate(self.requests)
@@ -314,7 +316,7 @@ class World:
             self.poison(request.pages[-1], request.length % self.page)
         self.note("rejected")
 
-    # What is right.
+    # Expected results.
 
     def turn(self, x, positions):
         if not self.turned:
@@ -347,7 +349,8 @@ class World:
         np.testing.assert_allclose(lse, want[1], rtol=2 * limit, atol=2 * limit)
 
     def check_unused(self):
-        """Pages that nobody has hold NaN, so that no kernel wrote into them; each page has as many users as requests say."""
+        """Pages that nobody has hold NaN, so that no kernel wrote into them; each page has as many users as requests
+        say."""
         users = np.zeros(self.count, int)
         for request in self.requests:
             if request is not None:

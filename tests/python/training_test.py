@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training through attention() in PyTorch: torch.compile, exporters of graphs, checkpoints, DistributedDataParallel, and a small GPT whose losses are
-those of PyTorch's own attention. autograd_test.py looks at the gradients themselves.
+"""Training through attention() in PyTorch: torch.compile, exporters of graphs, checkpoints, DistributedDataParallel,
+and a small GPT whose losses are those of PyTorch's own attention. autograd_test.py looks at the gradients themselves.
 
     training_test.py [cuda] [whole]     whole: inductor, DistributedDataParallel, 200 steps
 

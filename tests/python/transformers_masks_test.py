@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The functions that register_transformers() registers, by themselves: which features a mask becomes, and attention under random masks,
-caches, paddings and score features against float64. The number of random calls may be given, and a seed; "cuda" runs these alone, there. Skips aloud (status 77)
-without PyTorch, transformers or the CPU target."""
+"""The functions that register_transformers() registers, by themselves: which features a mask becomes, and attention
+under random masks, caches, paddings and score features against float64. The number of random calls may be given, and a
+seed; "cuda" runs these alone, there. Skips aloud (status 77) without PyTorch, transformers or the CPU target."""
 import inspect
 import os
 import pathlib
@@ -31,7 +31,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 
 
 def rule(rows, keys=None, **given):
-    """What attune_mask() gives, in the words of the installed transformers."""
+    """Returns attune_mask()'s result, called with the arguments of the installed transformers."""
     sizes = {"batch_size": given.pop("batch", 2), "kv_length": rows if keys is None else keys}
     if FROM_POSITIONS:
         return attune_mask(cache_position=torch.arange(rows, device=DEVICE) + given.pop("q_offset", 0), **sizes,
@@ -66,7 +66,7 @@ def untraceable(batch, head, q_idx, kv_idx):
 
 
 class FeaturesTest(unittest.TestCase):
-    """Of what transformers asks for nothing becomes a tensor of rows and keys that a feature can say."""
+    """No request of transformers becomes a tensor of rows and keys if a feature can say it."""
 
     def check(self, given, names, keys=None):
         self.assertEqual((sorted(given.keywords), given.keys), (sorted(names), keys))
@@ -215,7 +215,7 @@ class FeaturesTest(unittest.TestCase):
 
 
 class CallsTest(unittest.TestCase):
-    """What comes without a rule, and what is refused."""
+    """Masks without a rule, and refusals."""
 
     def setUp(self):
         torch.manual_seed(1)
@@ -264,7 +264,7 @@ class CallsTest(unittest.TestCase):
                 self.run_with(wrong)
 
     def test_a_mask_of_one_key_is_that_of_all(self):
-        """What models get whose first layer has no keys (MiniMax), as sdpa repeats it."""
+        """Masks of models whose first layer has no keys (MiniMax), as sdpa repeats them."""
         q = torch.cat([self.q[:, :, :1]] * 2)
         self.k, self.v = (torch.cat([x, x + 1]) for x in (self.k, self.v))
         want = torch.nn.functional.scaled_dot_product_attention(q, self.k, self.v, enable_gqa=True).transpose(1, 2)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiny models of real architectures with random weights, whose attention differs. Used by transformers_test.py. A window, chunk or
-prompt is chosen so that rows stand on both sides of it."""
+"""Tiny models of real architectures with random weights, whose attention differs. Used by transformers_test.py. A
+window, chunk or prompt is chosen so that rows stand on both sides of it."""
 from collections import namedtuple
 
 import torch
@@ -8,7 +8,8 @@ import transformers
 
 VOCABULARY, ROWS, WINDOW = 97, 40, 12
 
-# kind: "decoder", "encoder", "image", "audio" (encoder and decoder) or "text to text". reference: what attune is compared with.
+# kind: "decoder", "encoder", "image", "audio" (encoder and decoder) or "text to text". reference: what attune is
+# compared with.
 Model = namedtuple("Model", "name kind build reference")
 
 

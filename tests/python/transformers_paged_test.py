@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""transformers' continuous batching (generate_batch) on attune: the tokens of requests of different lengths, over its paged cache, are those
-of each by itself in eager mode (on a GPU, in fp16: those with the largest logits there, but for roundings), on tiny random models whose attention differs;
-on the device named by the first argument, the CPU without. Skips aloud
-(status 77) without PyTorch, a transformers with generate_batch, or that device."""
+"""transformers' continuous batching (generate_batch) on attune: the tokens of requests of different lengths, over its
+paged cache, are those of each by itself in eager mode (on a GPU, in fp16: those with the largest logits there, but for
+roundings), on tiny random models whose attention differs; on the device named by the first argument, the CPU without.
+Skips aloud (status 77) without PyTorch, a transformers with generate_batch, or that device."""
 import logging
 import sys
 import unittest

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune as attn_implementation of transformers: logits and generated tokens beside eager's and sdpa's, on tiny random models of real
-architectures. Names of models, or "all", as arguments: then every side of padding and 64 tokens; a sample without. Skips aloud (status 77) without PyTorch, transformers or the
-CPU target."""
+"""attune as attn_implementation of transformers: logits and generated tokens beside eager's and sdpa's, on tiny random
+models of real architectures. Names of models, or "all", as arguments: then every side of padding and 64 tokens; a
+sample without. Skips aloud (status 77) without PyTorch, transformers or the CPU target."""
 import os
 import subprocess
 import sys
@@ -69,7 +69,8 @@ class LogitsTest(unittest.TestCase):
                     self.compare(model, *tiny.inputs(model, side))
 
     def test_packed(self):
-        """Two sequences in one row, told by position_ids, are as by themselves, where the model tells its mask of positions."""
+        """Two sequences in one row, told by position_ids, are as by themselves, where the model tells its mask of
+        positions."""
         for model in chosen(("decoder",)):
             if model.name == "OPT":  # takes positions from the mask
                 continue
@@ -119,9 +120,9 @@ class GenerateTest(unittest.TestCase):
 
 
 class CompileTest(unittest.TestCase):
-    """torch.compile traces the functions that attune registers whole, here around a stand-in for attend_from_heads_first(), with features in the
-    place of masks, and compiles again for the second length alone. Without a cache and an attention_mask, transformers takes every
-    sequence that it traces for a packed one."""
+    """torch.compile traces the functions that attune registers whole, here around a stand-in for
+    attend_from_heads_first(), with features in the place of masks, and compiles again for the second length alone.
+    Without a cache and an attention_mask, transformers takes every sequence that it traces for a packed one."""
     WANTED = {
         "Llama": {"mask", "documents"}, "Mistral": {"mask", "window", "documents"}, "Bert": set(), "Llama4": {
             "mask", "mask_tensor", "documents"}}
@@ -268,7 +269,8 @@ class OthersTest(unittest.TestCase):
                 lambda one: one.generate(tiny.tokens(), attention_mask=mask, max_new_tokens=4, do_sample=False))))
 
     def test_masks_that_models_take_apart(self):
-        """They index, repeat, concatenate and negate the mask, or fill a bias by it; the tensor is made then, and only then."""
+        """They index, repeat, concatenate and negate the mask, or fill a bias by it; the tensor is made then, and only
+        then."""
         text = dict(**self.SIZES, vocab_size=tiny.VOCABULARY, pad_token_id=0)
         speech = dict(**self.SIZES, num_key_value_heads=4, num_mel_bins=16, subsampling_conv_channels=16)
         seeded = lambda *shape: torch.randn(shape, generator=torch.Generator().manual_seed(1))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""why(), tune() and tune_on_first_use() on the CPU target, with a store of their own and budgets of seconds. Skips aloud (status 77) without
-NumPy or the CPU target."""
+"""why(), tune() and tune_on_first_use() on the CPU target, with a store of their own and budgets of seconds. Skips
+aloud (status 77) without NumPy or the CPU target."""
 import json
 import os
 import pathlib

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.flash's functions of sequences end to end, against each sequence by itself in float64: what callers give beside the lists, and lists that are
-wrong. kvcache_test.py has their masks and lengths. On PyTorch's tensors, on the device named by the first argument. Skips aloud (status 77) without
-PyTorch or that device."""
+"""attune.flash's functions of sequences end to end, against each sequence by itself in float64: what callers give
+beside the lists, and lists that are wrong. kvcache_test.py has their masks and lengths. On PyTorch's tensors, on the
+device named by the first argument. Skips aloud (status 77) without PyTorch or that device."""
 import re
 import sys
 import unittest
@@ -45,7 +45,8 @@ class VarlenTest(unittest.TestCase):
                                                    most, most, causal=True, **given)
 
     def test_slopes_of_each_sequence(self):
-        """They were taken for those of a batch of one where both lists are one tensor, or where gradients are wanted."""
+        """They were taken for those of a batch of one where both lists are one tensor, or where gradients are wanted.
+        """
         one, slopes = begins(LENGTHS), numbers(self.slopes)
         self.check(self.attend(one, one, alibi_slopes=self.slopes), slopes)
         self.check(self.attend(one, one.clone(), alibi_slopes=self.slopes), slopes)
@@ -63,7 +64,7 @@ class VarlenTest(unittest.TestCase):
                 torch.testing.assert_close(q.grad[of], alone.grad, atol=4 * LIMIT, rtol=4 * LIMIT)
 
     def test_slopes_of_other_shapes(self):
-        """Those of too few heads were read beyond their end, and the sentence was another by lists, gradients and device."""
+        """Slopes of too few heads were read beyond their end; the sentence differed by lists, gradients and device."""
         one = begins(LENGTHS)
         for name, keys, wants in (("one list", one, False), ("two lists", one.clone(), False), ("gradients", one,
                                                                                                 True)):
@@ -114,7 +115,7 @@ class VarlenTest(unittest.TestCase):
                                              seqlen_kv=39, is_causal=True)
 
     def test_rows_behind_the_last_sequence(self):
-        """Of q alone: with gradients, too, the diagonal stays."""
+        """Padding of q alone: the diagonal stays, with gradients too."""
         more = torch.cat((self.q, self.q[:7]))
         for alike in (True, False):
             ends = begins(LENGTHS)
@@ -129,7 +130,8 @@ class VarlenTest(unittest.TestCase):
                 self.assertTrue((q.grad[ROWS:] == 0).all() and q.grad.isfinite().all())
 
     def test_rows_of_no_sequence(self):
-        """Before the first and behind the last: with one list, with two, and with gradients; they may hold anything where the host sees the lists."""
+        """Before the first and behind the last: with one list, with two, and with gradients; they may hold anything
+        where the host sees the lists."""
         around = [torch.cat((x[:3], x, x[:4])) for x in (self.q, self.k, self.v)]
         ends = begins(LENGTHS) + 3
         want = numbers(self.attend(begins(LENGTHS), begins(LENGTHS)))
@@ -150,7 +152,7 @@ class VarlenTest(unittest.TestCase):
                     self.assertTrue(all(x.grad[3:3 + ROWS].isfinite().all() for x in (q, k, v)))
 
     def test_head_dims_between(self):
-        """As of attention(): in wider copies, with one list and with two."""
+        """Like attention(): in wider copies, with one list and with two."""
         ends, few = begins(LENGTHS), [x[..., :20].contiguous() for x in (self.q, self.k, self.v)]
         for other in (ends, ends.clone()):
             with warnings.catch_warnings():
@@ -163,7 +165,7 @@ class VarlenTest(unittest.TestCase):
                 close(out[of], expected(*(numbers(x[of]) for x in few), causal=True)[0], 2)
 
     def test_sequences_without_keys_or_rows(self):
-        """Where positions are looked up, gradients of them were refused by a sentence about a program of ours."""
+        """If positions are looked up, their gradients were refused by a sentence about an internal program."""
         some, none = begins(LENGTHS), ints([0] * (1 + len(LENGTHS)))
         mod = lambda score, b, h, q_idx, kv_idx: score + kv_idx - q_idx  # noqa: E731
         for rows, keys in ((some, none), (none, some)):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""examples/vllm/attune_vllm.py behind vLLM's own interface where vLLM is installed, else a double of as much of it as it uses, against float64: chunks and
-tokens in one batch, rows of padding, sinks, windows, ALiBi, softcap, 8-bit caches, shared caches, layouts of caches; on a GPU a captured graph.
-Skips aloud (status 77) without PyTorch and the device."""
+"""examples/vllm/attune_vllm.py behind vLLM's own interface where vLLM is installed, else a double of as much of it as
+it uses, against float64: chunks and tokens in one batch, rows of padding, sinks, windows, ALiBi, softcap, 8-bit caches,
+shared caches, layouts of caches; on a GPU a captured graph. Skips aloud (status 77) without PyTorch and the device."""
 import enum
 import pathlib
 import sys
@@ -71,7 +71,8 @@ def ints(values, dtype=torch.int32):
 
 
 class Step:
-    """A batch as the engine gives it: requests with `before` keys in the cache and `new` tokens, then `padding` rows."""
+    """A batch as the engine gives it: requests with `before` keys in the cache and `new` tokens, then `padding` rows.
+    """
 
     def __init__(self, before, new, padding=0, heads_kv=HEADS_KV, cache_dtype=DTYPE, layout=(0, 2, 1, 3), causal=True):
         """layout: order in memory of the cache's pages, heads, keys of a page and columns; None: vLLM's older shape."""
@@ -160,7 +161,7 @@ class BackendTest(unittest.TestCase):
             not backend.supports_head_size(512))
 
     def reason(self, capability=(9, 0), **changed):
-        """As vLLM asks where it chooses."""
+        """Asks as vLLM does when it chooses a backend."""
         asked = dict(head_size=64, dtype=torch.bfloat16, kv_cache_dtype="auto", block_size=None, use_mla=False,
                      has_sink=False, use_sparse=False, use_mm_prefix=False, device_capability=types.SimpleNamespace(
                          major=capability[0], minor=capability[1]))

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The wheels: built by runtime/python/wheels.sh, installed into bare virtual environments, used there without compiler, without CUDA, without
-and with PyTorch (where this interpreter has it), and built against from C. Skips aloud (status 77) where pip's index is not to be had.
+"""The wheels: built by runtime/python/wheels.sh, installed into bare virtual environments, used there without compiler,
+without CUDA, without and with PyTorch (where this interpreter has it), and built against from C. Skips aloud (status
+77) where pip's index is not to be had.
     wheel_test.py [FOLDER]      wheels that are there already, in place of new ones"""
 import hashlib
 import os
@@ -54,7 +55,8 @@ def output(*command, **options):
 
 
 def new_environment(folder, name, *packages):
-    """A virtual environment with these packages, wheels of ours from files alone: pip's index may have others' of these names."""
+    """A virtual environment with these packages, wheels of ours from files alone: pip's index may have others' of these
+    names."""
     venv.create(folder / name, symlinks=True, with_pip=True)
     python = folder / name / "bin/python"
     ours = [package for package in packages if str(package).endswith(".whl")]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the Python module understands as masks, windows and scales, and what it says of the rest; what help() and repr() show. NumPy on
-the CPU. Skips aloud (status 77) without NumPy or the CPU target."""
+"""Masks, windows and scales that the Python module understands, and refusals of others; texts of help() and repr().
+NumPy on the CPU. Skips aloud (status 77) without NumPy or the CPU target."""
 import fractions
 import inspect
 import os

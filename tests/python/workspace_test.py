@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Workspaces and memory: one for each thread or stream, shared by plans that dirty it for each other; graph capture, gradients and
-streams on a test double of PyTorch (fake_torch.py) whose "cuda:N" is the CPU; memory over many lengths. Skips aloud (status 77)
-without NumPy or the CPU target."""
+"""Workspaces and memory: one for each thread or stream, shared by plans that dirty it for each other; graph capture,
+gradients and streams on a test double of PyTorch (fake_torch.py) whose "cuda:N" is the CPU; memory over many lengths.
+Skips aloud (status 77) without NumPy or the CPU target."""
 import os
 import subprocess
 import sys

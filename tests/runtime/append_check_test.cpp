@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host refuses of a call of append_kv before anything runs.
+// Refusals of append_kv by the host before anything runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -291,7 +291,7 @@ TEST_F(CudaDeviceTest, EachArgumentPartIsAParameterOfItsOwn) {
   EXPECT_NE(stub_calls.last_parameters[1], &args_.scales) << "a tensor map follows the base";
 }
 
-// As many tensor maps as the parameters of a kernel hold; a plan for more is refused when loaded.
+// A plan may have as many tensor maps as a kernel's parameters hold; more are refused when loaded.
 TEST_F(CudaDeviceTest, TensorMapsAreLimitedByTheParametersAlone) {
   LaunchPlan plan;
   plan.main().tensor_maps.assign(30, {Operand::kQ});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only a GPU can show of the runtime: graph capture and replay, streams, foreign contexts,
+// Parts of the runtime that need a GPU: graph capture and replay, streams, foreign contexts,
 // offsets past 2^31 elements, layouts that TMA refuses, cubins of another arch, long sequences.
 // Numerics of the templates are tested in tests/templates.
 #include <gmock/gmock.h>

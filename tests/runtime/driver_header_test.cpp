@@ -11,8 +11,8 @@
 namespace attune::cuda {
 namespace {
 
-// The same to a caller compiled in C: equal types, pointers, or an integer of the size of an
-// enumeration.
+// True if a caller compiled in C passes both alike: equal types, pointers, or an integer of the
+// size of an enumeration.
 template <class Ours, class Theirs>
 constexpr bool same_argument() {
   if constexpr (std::is_pointer_v<Ours> && std::is_pointer_v<Theirs>)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the engine share: a fake sm_90, a store of their own, a problem and winners for
+// Shared by the tests of the engine: a fake sm_90, a private store, a problem and winners for
 // it.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine says before and beside its kernels: what plan would give, files that are damaged,
+// Answers of an engine apart from its kernels: what plan would give, damaged files,
 // a workspace that was not prepared.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

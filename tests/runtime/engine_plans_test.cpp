@@ -37,7 +37,7 @@ TEST_F(EnginePlansTest, FormsOfOneProblemHaveOnePlan) {
   EXPECT_THAT(plan->explain(), ::testing::Not(HasSubstr("the same")));
 }
 
-// As older stores have them: a winner and its image under the form it was tuned with.
+// Older stores have a winner and its image under the form it was tuned with.
 TEST_F(EnginePlansTest, ATunedFormServesTheOthersWithItsOwnImage) {
   const Problem tuned = at_length(2048, kWideWindow);
   const WinnerRecord row = put_winner(tuned);

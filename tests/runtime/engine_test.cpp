@@ -39,7 +39,7 @@ TEST_F(EngineTest, ATunedShapeIsFoundExactly) {
   EXPECT_THAT(plan->explain(), HasSubstr("exact: tuned for this shape: fastest by 10 %"));
 }
 
-// What was measured with another driver or power limit serves, and is said; what was measured on a
+// A winner measured with another driver or power limit serves, and is said; one measured on a
 // slice, or at another memory clock, is another device's.
 TEST_F(EngineTest, AWinnerOfOtherConditionsServesOneOfAnotherDeviceDoesNot) {
   WinnerRecord row = put_winner(problem_);
@@ -123,7 +123,7 @@ TEST_F(EngineTest, AnImageThatDoesNotLoadIsMadeAgain) {
   EXPECT_EQ(engine(options()).plan(problem_)->image_from, "compiler fake 1.0");
 }
 
-// As a store has it whose images were compiled by a program with another emitter or another formula
+// A store may hold images compiled by a program with another emitter or another formula
 // for a constant.
 TEST_F(EngineTest, AnImageOfAnotherSourceIsNotUsed) {
   const auto first = engine(options()).plan(problem_);

@@ -83,7 +83,7 @@ class LadderTest : public ::testing::Test {
     const auto digest_of = [this](const KernelTemplate&) { return ++digests_asked_, "digest"; };
     return climb(asked, serving_, winners, device_, {policy, compiling, digest_of});
   }
-  // Of any mask and window, at the lengths of `seqlen`.
+  // Returns a problem with any mask and window, at the lengths of `seqlen`.
   Problem masked(int64_t seqlen, const std::string& mask) const {
     return parse_problem("dtype=bf16,head_dim=128,heads=8,seqlen=" + std::to_string(seqlen) + mask);
   }
@@ -116,7 +116,7 @@ TEST_F(LadderTest, WithoutWinnersTheDefaultComesBeforeTheReference) {
   EXPECT_THAT(ladder.choices[0].why, HasSubstr("no tuned shape"));
 }
 
-// What `attune compile` makes away from a device follows the facts of another one.
+// Kernels that `attune compile` makes away from a device follow the facts of another one.
 TEST_F(LadderTest, WithoutACompilerTheDefaultOfTheTypicalDeviceCountsToo) {
   const OneKnob follows("follows", 128);
   const Serving serving{{{&follows, parse_arch("sm_90")}}, std::nullopt, {}};

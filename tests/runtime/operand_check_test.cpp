@@ -175,7 +175,7 @@ TEST_F(OperandCheck, WorkspaceIsChecked) {
   EXPECT_THAT(text(at(0x110), 1024), HasSubstr("aligned to 256 bytes"));
 }
 
-// The same in 8 bits, head dim 72, V transposed, factors for blocks of 32 keys.
+// Operands of 8 bits, head dim 72, V transposed, factors for blocks of 32 keys.
 class NarrowOperandCheck : public OperandCheck {
  protected:
   NarrowOperandCheck() {

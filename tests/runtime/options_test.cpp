@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the environment may say, and the capture file.
+// Values of environment variables, and the capture file.
 #include "runtime/options.hpp"
 
 #include <gmock/gmock.h>
@@ -105,7 +105,7 @@ TEST_F(OptionsTest, WrongWordsAreNamed) {
   EXPECT_THAT(refusal(), HasSubstr("ATTUNE_LOG is \"loud\""));
 }
 
-// What `work` answers in a child that was changed by `change` first.
+// Returns the answer of `work` in a child that `change` changed first.
 std::string in_child(const std::function<bool()>& change,
                      const std::function<std::string()>& work) {
   int ends[2];

@@ -155,7 +155,7 @@ TEST(ProblemFields, TheCStructHasThemAndNoOthers) {
   EXPECT_EQ(in_header, in_table);
 }
 
-// As stores have had them from the first version on: a spec that has no field of a later version
+// Stored texts since the first version: a spec that has no field of a later version
 // keeps its text, by which it is found.
 TEST(ProblemFields, StoredTextsStayAsTheyAre) {
   for (const char* text :

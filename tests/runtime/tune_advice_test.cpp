@@ -18,7 +18,7 @@ using ::testing::Not;
 
 class TuneAdviceTest : public EngineTest {
  protected:
-  // What a first plan of the problem says.
+  // Returns the warnings of a first plan of the problem.
   std::string said(const EngineOptions& chosen, const Problem& problem) const {
     Engine one = engine(chosen);
     const WarningCollector found;

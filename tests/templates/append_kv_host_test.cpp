@@ -172,7 +172,7 @@ struct Case {
   }
 };
 
-// As it was made: NaN, which int8 does not have.
+// True if a place is as it was made: NaN, which int8 does not have.
 bool is_untouched(const Tensor& cache, const Place& at) {
   for (int c = 0; c < kHeadDimQk; ++c) {
     const float value = cache.get(at, c);

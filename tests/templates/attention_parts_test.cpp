@@ -110,7 +110,7 @@ TEST(MaskPart, BlocksHoldEverythingVisibleAndNothingElse) {
   }
 }
 
-// As kernels with a caller's program have them: whose blocks of rows go unmasked where keys see
+// Kernels with a caller's program leave blocks of rows unmasked only where keys see
 // every row, and every row is there.
 TEST(MaskPart, BlocksOfRowsThatAreNotThereAreMasked) {
   constexpr int kRows = 32, kKeys = 64;

@@ -55,7 +55,7 @@ class BackwardCase {
   // Over outputs and a workspace of NaN.
   GradientTensors run(const KernelTemplate& t, const Config& config) const;
 
-  // What is wrong with sums over all rows or keys, or empty.
+  // Return the fault of sums over all rows or keys, or "".
   std::string sum_of_dv_fault(const GradientTensors& found) const;
   std::string inner_product_fault(const GradientTensors& found) const;
 

@@ -120,7 +120,7 @@ TEST(BackwardSm80Source, HasThePartsThatItsScoresNeed) {
   EXPECT_FALSE(has("gradients=q", "ElementNames"));
 }
 
-// What built-in features make of rows past the last is a number, which L2 hides.
+// Built-in features make a number of rows past the last, which L2 hides.
 TEST(BackwardSm80Source, MasksRowsThatAreNotThereWhereACallersProgramIs) {
   const Arch arch = parse_arch("sm_80");
   const std::string masks = "min(range.full_end, args.seqlen_q / kRows)";
@@ -174,7 +174,7 @@ TEST(BackwardSm80Space, SentencesNameTheRule) {
             std::string::npos);
 }
 
-// Of every kind of score by ATTUNE_FULL_MATRIX=1, as compile_matrix_test.cpp; that test has the
+// Returns specs of every kind of score with ATTUNE_FULL_MATRIX=1; compile_matrix_test.cpp has the
 // defaults without scores.
 std::vector<std::pair<const char*, std::string>> compiled() {
   if (std::getenv("ATTUNE_FULL_MATRIX") == nullptr)

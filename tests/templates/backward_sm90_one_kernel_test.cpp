@@ -41,8 +41,8 @@ TEST(BackwardSm90Layout, OneKernelHasRoomForDs) {
   }
 }
 
-// Where blocks add in no order, dQ of a step has room behind all else, and dK of a tile in the same
-// place, where TMA finds it swizzled.
+// If blocks add in any order, dQ of a step has room behind all else, and dK of a tile is in the
+// same place, where TMA finds it swizzled.
 TEST(BackwardSm90Layout, DqOfAStepHasRoomWhereBlocksAddInNoOrder) {
   for (const auto& [head_dim, rows] :
        {std::pair{16, 128}, {32, 128}, {64, 128}, {128, 64}, {128, 80}}) {
@@ -64,8 +64,8 @@ TEST(BackwardSm90Layout, DqOfAStepHasRoomWhereBlocksAddInNoOrder) {
   }
 }
 
-// What a thread loads ahead of waits has room beside accumulators, and holds delta of the first 16
-// rows of a step.
+// Statistics that a thread loads before waits have room beside accumulators, and hold delta of the
+// first 16 rows of a step.
 TEST(BackwardSm90Layout, StatisticsThatAreLoadedEarlyHaveRegisters) {
   for (const auto& [head_dim, rows] :
        {std::pair{16, 128}, {32, 128}, {64, 128}, {128, 64}, {128, 80}}) {
@@ -96,7 +96,7 @@ TEST(BackwardSm90Layout, WarpgroupsShareDqByTheRowsOfAStep) {
     EXPECT_EQ(2 * 64 * backward_fused_columns(rows, head_dim), rows * head_dim);
 }
 
-// Of all that one kernel makes dQ comes in fp32: a tensor of it, and whose turn it is.
+// One kernel leaves only dQ in fp32: a tensor of it, and whose turn it is.
 TEST(BackwardSm90Launch, OneKernelHasDqInTheWorkspace) {
   const Problem p =
       parse_problem("op=attention_backward,heads=6/2,batch=3,seqlen=1000,head_dim=128");
@@ -147,7 +147,7 @@ TEST(BackwardSm90Source, HasProductsOfHalvesWhereTheyAreMultiplied) {
   EXPECT_FALSE(has_halves(128, 64));
 }
 
-// Of head dims to 64 a warpgroup of its own makes dQ where steps have 64 rows; of others the two of
+// Up to head dim 64 a separate warpgroup makes dQ if steps have 64 rows; for others the two of
 // keys do.
 TEST(BackwardSm90Launch, AWarpgroupOfItsOwnMakesDqOfSmallHeads) {
   const BackwardApartRegisters r = kApartRegisters;
@@ -187,7 +187,7 @@ TEST(BackwardSm90Launch, OneKernelDrawsTilesOrStartsABlockForEach) {
   EXPECT_EQ(grid(), 132u);
 }
 
-// What was measured on an H100: in the order of keys head dim 64 is worth one kernel, of 128 long
+// Defaults as measured on an H100: in the order of keys, one kernel serves head dim 64; at 128 long
 // rows at best; tiles of as many heads as fit in L2. Without an order it is faster but for rows of
 // narrow windows, which two kernels serve.
 TEST(BackwardSm90Default, IsOneKernelWhereThatWins) {

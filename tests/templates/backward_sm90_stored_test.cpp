@@ -43,8 +43,8 @@ TEST(StoredScores, ARowKeepsEveryKeyOnceAndPairsTogether) {
   }
 }
 
-// Of every mask no two places are one, with what steps of up to 128 keys write around them, and all
-// are within what the plan has.
+// No two places overlap, for every mask, with what steps of up to 128 keys write around them, and
+// all are within what the plan has.
 TEST(StoredScores, PlacesOfAHeadAreApartAndWithinTheWorkspace) {
   for (const char* mask : {"none", "causal_top_left", "causal_bottom_right"})
     for (const char* window : {"-:-", "70:-", "-:30", "300:20", "0:0"})

@@ -17,8 +17,8 @@
 namespace attune::testing {
 namespace {
 
-// Of a gradient of this dtype from another: sums are in fp32 on both sides, P and dS are rounded on
-// one.
+// Returns the allowed difference of two gradients of this dtype: sums are in fp32 on both sides, P
+// and dS are rounded on one.
 double tolerance(Dtype dtype) { return dtype == Dtype::kFp16 ? 2e-3 : 1.2e-2; }
 
 template <class... Values>
@@ -47,7 +47,7 @@ Problem random_backward(std::mt19937_64& random) {
       pick(random, "", ",deterministic=1")));
 }
 
-// Whether every row sees one key at most: then P is 1, and dq and dk are zeros but for dlse, which
+// True if every row sees one key at most: then P is 1, and dq and dk are zeros but for dlse, which
 // have no relative error.
 bool sees_one_key(const Problem& p) {
   return p.seqlen_kv == 1 || (p.seqlen_q == 1 && p.mask == Mask::kCausalTopLeft);
@@ -64,7 +64,7 @@ bool all_zero(const HostTensor& tensor, int64_t first, int64_t end) {
 
 class Cuda : public DeviceFixture {
  protected:
-  // What a call may run on this device beside the reference.
+  // Opens the families that may run on this device beside the reference.
   void open_families() {
     open("cuda");
     if (!device_) return;
@@ -178,7 +178,7 @@ TEST_F(Cuda, KernelsOfNoOrderGiveTheGradientsOfTheReference) {
   }
 }
 
-// What attune_kernel leaves in the workspace for kernels of dK and dV: steps that end within 64
+// attune_kernel leaves dS and P in the workspace for kernels of dK and dV: steps that end within 64
 // keys, blocks of rows that see little or nothing, more heads than a round has.
 TEST_F(Cuda, KernelsThatStoreScoresGiveTheGradientsOfTheReference) {
   open_families();
@@ -249,7 +249,8 @@ TEST_F(Cuda, WalksAlongABandGiveTheGradientsOfTheReference) {
   }
 }
 
-// What the forward dropped: rows and keys of odd numbers, groups, windows, each gradient alone.
+// Gradients after the forward's dropout: rows and keys of odd numbers, groups, windows, each
+// gradient alone.
 TEST_F(Cuda, DropoutGivesTheGradientsOfTheReference) {
   open_families();
   if (!device_ || IsSkipped()) return;

@@ -20,7 +20,7 @@ std::string ptx_of(const char* text, const char* arch_name) {
   return nvrtc_ptx(render(decode_sm80(), spec_of(p), arch, c), arch);
 }
 
-// Whether the value that `word` has last before `end` is chosen between 0 and another.
+// True if the value that `word` has last before `end` is chosen between 0 and another.
 bool is_chosen(const std::string& ptx, const std::string& word, size_t end) {
   const size_t at = ptx.rfind(word + ", ", end);
   if (at == std::string::npos) return false;
@@ -116,7 +116,7 @@ TEST(DecodeSm80Compile, PartsTellOfThemselvesWhereTheFirstWaits) {
   }
 }
 
-// Of one request all parts end at once; of many a worker has two pieces, and whoever joins finds
+// With one request all parts end at once; with many a worker has two pieces, and the joiner finds
 // the others' there.
 TEST(DecodeSm80Defaults, FewRequestsWait) {
   const Arch arch = parse_arch("sm_90a");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of every template on a real device share: the device, or a skip that says so, and
+// Shared by tests of every template on a real device: the device, or a skip that says so, and
 // which templates are meant.
 //   ATTUNE_NUMERICS_TEMPLATE=NAME   only this one
 #pragma once

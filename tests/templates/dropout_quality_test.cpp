@@ -49,13 +49,13 @@ class DropoutQuality : public ::testing::TestWithParam<unsigned> {
 
   Mask of(DropoutState state, unsigned head = 0) const { return mask(GetParam(), state, head); }
 
-  // Of `count` products of `places` independent places each.
+  // Returns a sum in standard deviations, for `count` products of `places` independent places each.
   double deviations(double sum, double count, int places) const {
     const double p = GetParam() / 256.0;
     return sum / std::sqrt(count * std::pow(p * (1 - p), places));
   }
 
-  // Of two masks: places, and pairs of neighbours.
+  // Checks that two masks differ at random: places, and pairs of neighbours.
   void expect_unlike(const Mask& a, const Mask& b, const std::string& what) const {
     double places = 0, pairs = 0;
     for (size_t i = 0; i + 1 < kPlaces; ++i) {
@@ -151,7 +151,7 @@ TEST_P(DropoutQuality, HeadsOffsetsAndSeedsAreIndependent) {
   }
 }
 
-// Of two streams, or two cells, whose numbers differ by a bit: each place beside its counterpart,
+// Two streams, or two cells, whose numbers differ by a bit: each place with its counterpart,
 // over many heads.
 TEST_P(DropoutQuality, NumbersThatDifferByABitAreIndependentInEachHead) {
   constexpr unsigned kHeads = 20000, kCellBits = 12, kBits = 28;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CUDA kernels drop (templates/cuda/attention/dropout_squares.cuh), compiled for the
+// Dropout of CUDA kernels (templates/cuda/attention/dropout_squares.cuh), compiled for the
 // host, where 32 threads are a warp: each element that a lane holds has the decision that
 // shared/dropout.h gives its row and key.
 #include <gtest/gtest.h>
@@ -121,7 +121,7 @@ TEST_P(DropoutSquaresOf, KeysAreThoseOfTheirPlaces) {
   expect_none_wrong<true>(args_of(GetParam()));
 }
 
-// Of 256: the least and the most that problems give, and both sides of a sign.
+// Thresholds of 256: the least and the most that problems give, and both sides of a sign.
 INSTANTIATE_TEST_SUITE_P(Thresholds, DropoutSquaresOf,
                          ::testing::Values(1u, 26u, 127u, 128u, 129u, 230u, 255u, 256u),
                          [](const auto& tested) { return "Of" + std::to_string(tested.param); });

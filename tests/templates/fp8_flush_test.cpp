@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What prefill_sm90_fp8 flushes of O (templates/cuda/attention/fp8_flush.cuh), compiled for the
-// host with an array for shared memory: every thread gets back its own sums, under the factors by
-// which O was rescaled in between, and touches its own warp's rows of the staging alone.
+// Sums of O that prefill_sm90_fp8 flushes (templates/cuda/attention/fp8_flush.cuh), compiled for
+// the host with an array for shared memory: every thread gets back its own sums, under the factors
+// by which O was rescaled in between, and touches its own warp's rows of the staging alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -129,7 +129,7 @@ TEST(FlushedOutput, ARowThatSawNothingStaysZeroAndNanShows) {
   EXPECT_TRUE(std::isnan(o[2]));
 }
 
-// The same places by a pointer, of two threads that flush twice, over bytes of another tile.
+// Sums in the workspace, by a pointer: two threads flush twice, over bytes of another tile.
 TEST(FlushedOutput, StandsInTheWorkspaceAsInSharedMemory) {
   constexpr int kCount = 64;
   alignas(16) static char workspace[kCount / 32 * kPanelBytes];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the two Hopper families share: the arch and device they ask about, and problems
+// Shared by the tests of the two Hopper families: their arch and device, and problems
 // of every mask and kind of length.
 #pragma once
 

@@ -65,7 +65,7 @@ TEST_F(Cuda, TermsOfDiagonalsOfSm90KeepTheRule) {
                     std::string("block_m=128,l2_section_mb=32,kv_ring=") + ring);
 }
 
-// The same programs on the CPU, by default and in random configs.
+// Programs with diagonal terms on the CPU, by default and in random configs.
 TEST_F(Cpu, TermsOfDiagonalsKeepTheRule) {
   open("cpu");
   if (!device_) return;
@@ -136,7 +136,7 @@ TEST_F(Cuda, LongSumsOf8BitsKeepTheMeanOfV) {
   check_all_long_sums();
 }
 
-// What dropout drops is a matter of places, not of tiles: windows begin blocks where cells begin,
+// Dropout depends on places, not on tiles: windows begin blocks where cells begin,
 // heads share tiles, keys are split, steps have cells that no four lanes share evenly, and scores
 // are computed again.
 TEST_F(Cuda, DropoutOfSm90KeepsTheRule) {

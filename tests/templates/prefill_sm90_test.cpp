@@ -107,7 +107,7 @@ TEST(PrefillSm90Space, SentencesNameTheRule) {
   EXPECT_NE(space.broken(c).value_or("").find("shared memory"), std::string::npos);
 }
 
-// What stands on diagonals takes the place of a score stage, and room behind the layout for each
+// Diagonal terms replace a score stage, and need room behind the layout for each
 // slot of K.
 TEST(PrefillSm90Diagonals, StandBeforeQKWhereATileIsOfOneHeadAndKHasSlotsOfItsOwn) {
   for (const char* text : {"alibi=1", "relative_bias=bf16", "relative_bias=fp32,documents=1"}) {

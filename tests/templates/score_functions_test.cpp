@@ -159,7 +159,7 @@ std::vector<TestPoint> random_points(size_t count) {
   return points;
 }
 
-// What a launch gives of a mask program is the score or -infinity.
+// Returns the bound of a launch; a mask program gives the score or -infinity.
 Bound expected(const Program& program, const ScoreArgs& args, const TestPoint& at,
                double tanh_error) {
   const Program printed = program.kind() == Kind::kMask ? hide(identity(), program) : program;
@@ -217,7 +217,7 @@ void expect_random_programs(const Run& run, double tanh_error = 0) {
   EXPECT_GT(expect_programs(run, programs, operands, random_points(64), tanh_error), 0.8);
 }
 
-// What the near form is for, each alone and with the others.
+// Programs that the near form is for, each alone and with the others.
 constexpr double kNearTanh = 2.4e-5;  // of score_steps.h
 const char* const kNearTexts[] = {
     "return 50 * tanh(score / 50);", "return cap * tanh(score / cap);", "return tanh(score);",
@@ -236,7 +236,7 @@ const char* const kNearTexts[] = {
     "return 30 * tanh((score + dense[batch][head][q_idx][kv_idx]) / 30) - lines[head] * abs(kv_idx "
     "- q_idx);",
     "return min(score, lines[q_idx]) + ids[kv_idx - q_idx + 64];",
-    // What reads the tensors in another order than the text does.
+    // Programs that read the tensors in another order than the text does.
     "return score - lines[head] * table[0][kv_idx];",
     "return score - table[0][head] * abs(ids[q_idx] - lines[kv_idx]);",
     "return lines[head] * (score * table[0][q_idx]) + dense[0][0][0][kv_idx];",
@@ -265,7 +265,8 @@ void expect_near_programs(const std::function<Run(size_t* near)>& runner) {
   EXPECT_LT(near, all * 19 / 20);
 }
 
-// Of a function of `score` on [low, high]: relative, but `absolute` where the result is small.
+// Error of a function of `score` on [low, high]: relative, but `absolute` where the result is
+// small.
 struct Exactness {
   const char* text;
   double low, high;
@@ -327,7 +328,7 @@ void expect_ends(const Run& run) {
     point.score = static_cast<double>(points[i % points.size()].score);
     const double exact = evaluate(programs[i / points.size()], point, {});
     const double value = static_cast<double>(out[i]);
-    // What fp32 cannot hold is infinite or 0.
+    // Values that fp32 cannot hold are infinite or 0.
     const double rounded = std::fabs(exact) > 3.4e38 ? std::copysign(HUGE_VAL, exact) : exact;
     EXPECT_TRUE((std::isnan(value) && std::isnan(exact)) || value == rounded ||
                 std::fabs(value - rounded) <= 1e-6 * std::fabs(rounded) + 1e-37)

@@ -130,7 +130,7 @@ TEST(ScoreGradientSpace, HasATileForASpecOfManyParts) {
     EXPECT_FALSE(t.space(spec, parse_arch(arch)).enumerate().empty()) << arch;
 }
 
-// What a program makes no number of, of rows that are not there, no sum takes in.
+// No sum takes in rows that do not exist, of which a program may make NaN.
 TEST(ScoreGradientSource, DropsRowsThatAreNotThereWhereACallersProgramIs) {
   const KernelTemplate& t = template_by_name("score_gradient_sm80");
   const Arch arch = parse_arch("sm_80");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold between two kernels of score features, whatever the numbers are: a constant of a
+// Laws between two kernels of score features, whatever the numbers are: a constant of a
 // row moves LSE alone, a mask that hides nothing changes no bit, hidden positions have no effect.
 // Every template on every device that answers; Cpu/* and Cuda/* are separate CTest entries.
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ ProgramDigest mask_program_of(const char* text) {
   return read_user_program(text, score::Kind::kMask, "mask_mod").digest;
 }
 
-// What an element of a tensor shall be.
+// The value that an element of a tensor must have.
 using Value = std::function<double(const std::vector<int64_t>& at)>;
 
 // In the strides that the tensor has; one that repeats an axis keeps what its last index says.
@@ -123,7 +123,7 @@ class Laws : public DeviceFixture, public ::testing::WithParamInterface<const ch
 
   static void nothing(AttentionCase*) {}
 
-  // Of LSE the last bits are the compiler's: it may fuse its product and sum in one of two kernels.
+  // The last bits of LSE are the compiler's: it may fuse a product and a sum in one of two kernels.
   static void expect_same_bits(const Result& a, const Result& b, const AttentionCase&) {
     EXPECT_EQ(a.o, b.o);
     expect_near(a.lse, b.lse, 1e-6);

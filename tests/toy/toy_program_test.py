@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The program `attune` with the toy op linked in: check, tune, explain, bench, capture and the store treat it as any op.
+"""The program `attune` with the toy op linked in: check, tune, explain, bench, capture and the store treat it as any
+op.
 
 Usage: toy_program_test.py PROGRAM
 """

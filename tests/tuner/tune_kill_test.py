@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills tunes and their workers at random moments, three tunes on one store at a time, two of them on the same problem.
 
-What a reader of the store saw before a kill is there after it, the file is sound, no worker outlives its tune, a tune outlives
-its worker, and the next tune goes on from what is stored. Run by CTest; skips aloud where the CPU target is missing.
+What a reader of the store saw before a kill is there after it, the file is sound, no worker outlives its tune, a tune
+outlives its worker, and the next tune goes on from what is stored. Run by CTest; skips aloud where the CPU target is
+missing.
 """
 import argparse
 import os
@@ -17,7 +18,8 @@ import tempfile
 import time
 
 SKIPPED = 77
-# One kernel serves all lengths of such a problem, so that a tune writes a trial, a winner and an image several times a second.
+# One kernel serves all lengths of such a problem, so that a tune writes a trial, a winner and an image several times a
+# second.
 PROBLEMS = [f"op=quantise,dtype=fp32,dtype_o=e4m3,heads=2,seqlen=1,head_dim={head_dim}" for head_dim in (32, 32, 16)]
 KEYS = {"trial": "problem_id, shape_id, device_id, policy, toolchain_id, arch, config",
         "winner": "problem_id, shape_id, device_id, policy, toolchain_id, pinned",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What an outside program does first: asks for the version and describes a problem.
+ * An outside program: asks for the version and describes a problem.
  */
 #include <attune/attune.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same in C++, through attune.hpp.
+// An outside program in C++, through attune.hpp.
 #include <attune/attune.hpp>
 #include <cstdio>
 

@@ -63,7 +63,7 @@ TEST(JsonValue, TheTreeIsThatOfNlohmann) {
   EXPECT_EQ(JsonValue::parse("[]").begin(), JsonValue::parse("[]").end());
 }
 
-// The same sentence for each wrong member, whichever tree it stands in.
+// Each wrong member gets one sentence, in whichever tree it is.
 TEST(JsonValue, MembersAreRefusedAlike) {
   for (const std::string text :
        {R"({"k":"x"})", R"({"k":1.5})", R"({"k":-7})", R"({"k":[1,{"a":null}]})", R"({"k":true})",

@@ -87,7 +87,7 @@ void expect_refusals(const std::vector<Bad>& table) {
   }
 }
 
-// What the help of the program says is what the parser takes: a key with each word that it lists,
+// The parser takes exactly what the program's help says: a key with each word that it lists,
 // and no other word.
 TEST(Problem, KeysTakeTheWordsTheyList) {
   std::set<std::string> names;

@@ -89,7 +89,8 @@ std::string joined(const std::vector<std::string>& parts, const std::string& bet
   return text;
 }
 
-// What parsing says; nullopt when it takes the text. Anything but an attune::Error passes through.
+// Returns the refusal of a text; nullopt if it is parsed. Anything but an attune::Error passes
+// through.
 template <class Parse>
 std::optional<std::string> complaint(const Parse& parse) {
   try {

@@ -28,7 +28,7 @@ Problem problem(const std::string& more, const std::string& score_mod,
   return p;
 }
 
-// What the row's score becomes; -infinity where the key is hidden, by whatever.
+// Returns the row's score after all features; -infinity if any of them hides the key.
 double score_at(const Problem& p, int64_t row, int64_t key, double score) {
   if (!visible_keys(p, row).contains(key)) return -INFINITY;
   if (!is_scored(p)) return score;
@@ -100,8 +100,8 @@ TEST(RecognisedPrograms, RenderAsTheBuiltInsDo) {
   }
 }
 
-// What a score program hides beside a mask program is one mask program, which other features stand
-// beside, whoever gives it later.
+// A score program's mask joins a mask program: both are one mask program, which other features
+// stand beside, whoever gives it later.
 TEST(RecognisedPrograms, JoinedMasksAreOneProgram) {
   const char* const hides =
       "// capture documents: int32[1]\n"

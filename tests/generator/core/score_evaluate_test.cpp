@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What score programs mean: values at points, loads, composed programs, levels.
+// Meaning of score programs: values at points, loads, composed programs, levels.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

@@ -142,7 +142,7 @@ TEST(ScoreParser, RefusalsShowThePlace) {
       refusal("return slops;"),
       HasSubstr("captures are slopes, table, ids, keep, gain; scalars are window, cap, on"));
   EXPECT_EQ(refusal(""), "score_mod:1:1: nothing is returned\n  \n  ^");
-  // Of a long line, a piece.
+  // A long line is quoted in part.
   const std::string message = refusal("return " + repeated("score + ", 5000) + "nowhere;");
   EXPECT_THAT(message, StartsWith("score_mod:1:40008: 'nowhere' is not declared"));
   EXPECT_LT(message.size(), 400U);

@@ -28,7 +28,7 @@ double value(const Program& program, double at, int kv_idx = 7) {
 
 constexpr int kMoved = 99;  // the part of a scalar that stands in no program of a user
 
-// What `slope` reads of what `program` reads.
+// Returns the arguments of `slope`, from those of `program`.
 ScoreArgs args_of(const Program& slope, const Program& program, const ScoreArgs& given) {
   ScoreArgs args = given;
   const auto place = [](const Origin& wanted, const std::vector<Origin>& all) {

@@ -110,7 +110,7 @@ TEST(LinkX86, AValueWithoutRoomIsRefused) {
   EXPECT_THAT(refusal(o.bytes()), HasSubstr("has no room"));
 }
 
-// What instructions of AArch64 refer to, read back from their fields.
+// Returns the operand of an AArch64 instruction, read back from its field.
 int64_t field(uint32_t instruction, unsigned width, unsigned at) {
   return static_cast<int64_t>(static_cast<uint64_t>(instruction >> at) << (64 - width)) >>
          (64 - width);
@@ -201,7 +201,7 @@ TEST(LinkAarch64, AValueWithoutRoomIsRefused) {
 }
 
 #ifdef ATTUNE_AARCH64_OBJECT
-// What clang makes of C for AArch64: it links, and what moves with it differs by as much as it
+// An object that clang compiles for AArch64 links; its addresses move by as much as it
 // moves.
 TEST(LinkAarch64, AnObjectOfClangLinks) {
   std::ifstream file(ATTUNE_AARCH64_OBJECT, std::ios::binary);

@@ -158,7 +158,7 @@ TEST_F(ObjectLoader, ConversionsOfFp16AreThere) {
 }
 #endif
 
-// What a disk made of it: it is refused, or loads; it never ends the process. The code does not
+// A damaged object is refused, or loads; it never ends the process. The code does not
 // run.
 TEST_F(ObjectLoader, DamagedObjectsDoNoHarm) {
   const std::string sound = object(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What LLVM 19.1.7 answers (getHostCPUName, getHostCPUFeatures) where CPUID answers these words:
+// Answers of LLVM 19.1.7 (getHostCPUName, getHostCPUFeatures) if CPUID answers these words:
 // CPUs as they are sold, some with registers that the operating system does not save, some of no
 // known model, and random bits. Words stand in the order of CpuidWord. Used by cpu_names_test.cpp.
 #pragma once
