@@ -40,7 +40,7 @@ constexpr std::array<CudaRow, 11> kCudaRows{{{75, 64 * kKiB, 64 * kKiB},
   }
   known.resize(known.size() - 2);
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("arch is \"{}\"; must be {} and cpu:<llvm cpu name>", text, known));
+              fmt::format("arch is \"{}\"; must be {} or cpu:<llvm cpu name>", text, known));
 }
 
 Arch parse_cuda(std::string_view text) {

@@ -48,7 +48,7 @@ Dtype parse_dtype(std::string_view text) {
   for (const Alias& alias : kAliases)
     if (alias.text == text) return alias.dtype;
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("dtype is \"{}\"; must be fp32, bf16, fp16, e4m3, e5m2, int8", text));
+              fmt::format("dtype is \"{}\"; must be fp32, bf16, fp16, e4m3, e5m2 or int8", text));
 }
 
 bool is_8_bit(Dtype dtype) { return dtype_bytes(dtype) == 1; }
@@ -61,7 +61,7 @@ int parse_word(std::string_view key, std::string_view text, std::string_view fir
   if (text == first) return 0;
   if (text == second) return 1;
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{} is \"{}\"; must be {} and {}", key, text, first, second));
+              fmt::format("{} is \"{}\"; must be {} or {}", key, text, first, second));
 }
 
 }  // namespace
@@ -80,9 +80,8 @@ std::string_view accuracy_name(Accuracy accuracy) {
 Accuracy parse_accuracy(std::string_view text) {
   for (const Accuracy accuracy : {Accuracy::kAccurate, Accuracy::kFast, Accuracy::kSplit})
     if (accuracy_name(accuracy) == text) return accuracy;
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      fmt::format("accuracy is \"{}\"; must be accurate and fast, and split of fp32", text));
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("accuracy is \"{}\"; must be accurate or fast, or split for fp32", text));
 }
 std::string_view v_layout_name(VLayout layout) {
   return layout == VLayout::kTransposed ? "transposed" : "rows";
@@ -113,8 +112,8 @@ Mask parse_mask(std::string_view text) {
   for (const Mask mask : {Mask::kNone, Mask::kCausalTopLeft, Mask::kCausalBottomRight})
     if (mask_name(mask) == text) return mask;
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("mask is \"{}\"; must be none, causal_top_left, causal_bottom_right "
-                          "(a causal mask names its alignment)",
+              fmt::format("mask is \"{}\"; must be none, causal_top_left or causal_bottom_right (a "
+                          "causal mask names its alignment)",
                           text));
 }
 

@@ -45,8 +45,9 @@ void check_length(const char* name, int64_t value) {
 
 void check_rows(const Problem& p, const char* name, int64_t seqlen, int num_heads) {
   if (static_cast<double>(p.batch) * static_cast<double>(seqlen) * num_heads > kMaxRows)
-    refuse(fmt::format("batch is {}, {} is {} and there are {} heads; must be products up to 2^50",
-                       p.batch, name, seqlen, num_heads));
+    refuse(fmt::format(
+        "batch is {}, {} is {} and there are {} heads; their product must be at most 2^50", p.batch,
+        name, seqlen, num_heads));
 }
 
 void check_heads(const Problem& p) {
@@ -74,7 +75,7 @@ void check_fp8_options(const Problem& p) {
   check_scale_block("scale_block_q", p.fp8.scale_block_q);
   check_scale_block("scale_block_kv", p.fp8.scale_block_kv);
   if (is_8_bit(p) && p.fp8.accuracy == Accuracy::kSplit)
-    refuse("accuracy is split; with 8-bit operands must be accurate and fast");
+    refuse("accuracy is split; with 8-bit operands it must be accurate or fast");
   Problem plain = p;
   plain.fp8 = {};
   if (p.dtype_q == Dtype::kFp32) plain.fp8.accuracy = p.fp8.accuracy;
@@ -96,24 +97,25 @@ void check_no_cache(const Problem& p, const std::string& op) {
 void check_kv_factors(const Problem& p, const OpDescription& op) {
   if (p.dtype_kv == Dtype::kInt8 && !op.has_cache)
     refuse(
-        fmt::format("dtype_kv is int8; op {} has no cache, whose type alone it may be", op.name));
+        fmt::format("dtype_kv is int8; op {} has no cache, and only a cache may be int8", op.name));
   if (p.kv_factors == KvFactors::kHeads) return;
   if (!op.has_cache || !is_8_bit(p.dtype_kv))
-    refuse(fmt::format(
-        "kv_factors is {} and dtype_kv {} of op {}; must be heads: other factors are those "
-        "of caches of 8 bits",
-        kv_factors_name(p.kv_factors), dtype_name(p.dtype_kv), op.name));
+    refuse(
+        fmt::format("kv_factors is {} and dtype_kv is {} in op {}; must be heads: only 8-bit "
+                    "caches have other factors",
+                    kv_factors_name(p.kv_factors), dtype_name(p.dtype_kv), op.name));
   if (p.kv_factors == KvFactors::kMade && !op.appends)
-    refuse(fmt::format("kv_factors is made; op {} reads factors: must be heads and keys", op.name));
+    refuse(fmt::format("kv_factors is made; op {} reads factors: must be heads or keys", op.name));
 }
 
 void check_no_rotary(const Problem& p, const std::string& op) {
   if (p.rotary != ScoreTensor::kNone)
-    refuse(fmt::format("rotary is {}; op {} turns nothing: must be none",
+    refuse(fmt::format("rotary is {}; op {} rotates nothing: must be none",
                        score_tensor_name(p.rotary), op));
   if (p.rotary_dim != 0 || p.rotary_interleaved || p.rotary_q)
     refuse(fmt::format(
-        "rotary_dim, rotary_interleaved or rotary_q is given; op {} turns nothing: must be 0", op));
+        "rotary_dim, rotary_interleaved or rotary_q is given; op {} rotates nothing: must be 0",
+        op));
 }
 
 }  // namespace
@@ -133,23 +135,22 @@ void validate(const Problem& p) {
   const OpDescription& op = describe(p.op);
   op.validate(p);
   if (!op.has_gradients && p.gradients != Gradients::kAll)
-    refuse(fmt::format("gradients is {}; op {} has none to choose", gradients_text(p.gradients),
-                       op.name));
+    refuse(fmt::format("gradients is {}; op {} has no gradients: must be qkv",
+                       gradients_text(p.gradients), op.name));
   if (!op.has_gradients && p.score_gradient != ScoreGradient::kNone)
     refuse(fmt::format("score_gradient is {}; op {} has none: must be none",
                        score_gradient_name(p.score_gradient), op.name));
   if (!op.has_gradients && p.accumulate)
     refuse(fmt::format("accumulate is 1; op {} has no gradients: must be 0", op.name));
   if (!op.has_gradients && p.deterministic)
-    refuse(
-        fmt::format("deterministic is 1; op {} has no gradients, and gives the same bits in every "
-                    "run as it is: must be 0",
-                    op.name));
+    refuse(fmt::format(
+        "deterministic is 1; op {} has no gradients, and always gives the same bits: must be 0",
+        op.name));
   if (p.score_gradient == ScoreGradient::kNone && p.repeats != Repeats::kNone)
-    refuse(fmt::format("repeats is {} and score_gradient none; must be none",
+    refuse(fmt::format("repeats is {} and score_gradient is none; repeats must be none",
                        repeats_text(p.repeats)));
   if (!is_of_load(p.score_gradient) && p.load != 0)
-    refuse(fmt::format("load is {} and score_gradient {}; must be 0", p.load,
+    refuse(fmt::format("load is {} and score_gradient is {}; load must be 0", p.load,
                        score_gradient_name(p.score_gradient)));
   if (!op.has_cache) check_no_cache(p, op.name);
   if (!op.appends) check_no_rotary(p, op.name);
@@ -159,8 +160,8 @@ void validate(const Problem& p) {
   if (p.v_in_k && (!op.has_cache || op.appends))
     refuse(fmt::format("v_in_k is 1; op {} does not take it: must be 0", op.name));
   if (p.v_in_k && p.head_dim_v > p.head_dim_qk)
-    refuse(fmt::format("v_in_k is 1 and head_dim_v {}; must be up to {}, head_dim_qk", p.head_dim_v,
-                       p.head_dim_qk));
+    refuse(fmt::format("v_in_k is 1 and head_dim_v is {}; must be at most {}, the head_dim_qk",
+                       p.head_dim_v, p.head_dim_qk));
   check_fp8_options(p);
   if (!(p.dropout >= 0 && p.dropout < 1))
     refuse(fmt::format("dropout is {}; must be at least 0, below 1", p.dropout));
@@ -168,13 +169,13 @@ void validate(const Problem& p) {
   for (const ScoreFeature* feature : score_features())
     if (feature->validate != nullptr) feature->validate(p);
   if (p.window_left > kMaxLength)
-    refuse(fmt::format("window_left is {}; must be 0 to {}, or a negative number for open",
+    refuse(fmt::format("window_left is {}; must be 0 to {}, or negative for an open side",
                        p.window_left, kMaxLength));
   if (p.window_right > kMaxLength)
-    refuse(fmt::format("window_right is {}; must be 0 to {}, or a negative number for open",
+    refuse(fmt::format("window_right is {}; must be 0 to {}, or negative for an open side",
                        p.window_right, kMaxLength));
   if (p.softmax_scale && (!std::isfinite(*p.softmax_scale) || *p.softmax_scale <= 0))
-    refuse(fmt::format("softmax_scale is {}; must be finite numbers above 0", *p.softmax_scale));
+    refuse(fmt::format("softmax_scale is {}; must be a finite number above 0", *p.softmax_scale));
 }
 
 namespace {
@@ -193,7 +194,7 @@ std::string_view score_tensor_name(ScoreTensor tensor) {
 ScoreTensor parse_score_tensor(std::string_view text) {
   for (size_t i = 0; i < std::size(kScoreTensors); ++i)
     if (text == kScoreTensors[i]) return static_cast<ScoreTensor>(i);
-  refuse(fmt::format("\"{}\" is no type of a bias; must be none, fp32, bf16 and fp16", text));
+  refuse(fmt::format("\"{}\" is not the type of a bias; must be none, fp32, bf16 or fp16", text));
 }
 
 std::string_view block_map_use_name(BlockMapUse use) {
@@ -203,7 +204,7 @@ std::string_view block_map_use_name(BlockMapUse use) {
 BlockMapUse parse_block_map_use(std::string_view text) {
   for (size_t i = 0; i < std::size(kBlockMapUses); ++i)
     if (text == kBlockMapUses[i]) return static_cast<BlockMapUse>(i);
-  refuse(fmt::format("block_map is \"{}\"; must be none, skips and hides", text));
+  refuse(fmt::format("block_map is \"{}\"; must be none, skips or hides", text));
 }
 
 std::string_view kv_factors_name(KvFactors factors) {
@@ -213,7 +214,7 @@ std::string_view kv_factors_name(KvFactors factors) {
 KvFactors parse_kv_factors(std::string_view text) {
   for (size_t i = 0; i < std::size(kKvFactors); ++i)
     if (text == kKvFactors[i]) return static_cast<KvFactors>(i);
-  refuse(fmt::format("kv_factors is \"{}\"; must be heads, keys and made", text));
+  refuse(fmt::format("kv_factors is \"{}\"; must be heads, keys or made", text));
 }
 
 std::string gradients_text(Gradients asked) {
@@ -227,7 +228,7 @@ std::string gradients_text(Gradients asked) {
 Gradients parse_gradients(std::string_view text) {
   for (int bits = 0; bits < 7; ++bits)
     if (text == gradients_text(static_cast<Gradients>(bits))) return static_cast<Gradients>(bits);
-  refuse(fmt::format("gradients is \"{}\"; must be q, k, v, qk, qv, kv and qkv", text));
+  refuse(fmt::format("gradients is \"{}\"; must be q, k, v, qk, qv, kv or qkv", text));
 }
 
 std::string_view score_gradient_name(ScoreGradient gradient) {
@@ -238,8 +239,8 @@ ScoreGradient parse_score_gradient(std::string_view text) {
   for (size_t i = 0; i < std::size(kScoreGradients); ++i)
     if (text == kScoreGradients[i]) return static_cast<ScoreGradient>(i);
   refuse(
-      fmt::format("score_gradient is \"{}\"; must be none, bias, relative_bias, alibi, sinks, "
-                  "load and load_diagonals",
+      fmt::format("score_gradient is \"{}\"; must be none, bias, relative_bias, alibi, sinks, load "
+                  "or load_diagonals",
                   text));
 }
 
@@ -256,7 +257,7 @@ Repeats parse_repeats(std::string_view text) {
   for (int bits = 0; bits <= kAllRepeats; ++bits)
     if (text == repeats_text(static_cast<Repeats>(bits))) return static_cast<Repeats>(bits);
   refuse(
-      fmt::format("repeats is \"{}\"; must be none and letters of bhqk in this order: "
+      fmt::format("repeats is \"{}\"; must be none, or letters of bhqk in this order: "
                   "batch, heads, rows of q, keys",
                   text));
 }

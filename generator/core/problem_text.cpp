@@ -73,7 +73,7 @@ class TextReader {
   void require(std::initializer_list<std::string_view> fields, std::string_view accepted) const {
     for (const std::string_view field : fields)
       if (set_by_.count(field) == 0)
-        refuse(fmt::format("the problem has no {}; must be {}", field, accepted));
+        refuse(fmt::format("the problem has no {}; give {}", field, accepted));
   }
 
   const Problem& problem() const { return problem_; }
@@ -82,9 +82,8 @@ class TextReader {
   void claim(std::string_view field, std::string_view key) {
     const auto [place, is_new] = set_by_.emplace(field, key);
     if (is_new) return;
-    if (place->second == key)
-      refuse(fmt::format("{} stands twice in the problem; must be once", key));
-    refuse(fmt::format("{} and {} both set {}; must be one of them", place->second, key, field));
+    if (place->second == key) refuse(fmt::format("{} is in the problem twice; give it once", key));
+    refuse(fmt::format("{} and {} both set {}; give only one of them", place->second, key, field));
   }
 
   Problem problem_;
@@ -143,7 +142,7 @@ bool name_alignment(std::vector<Pair>* pairs) {
                                     [](const Pair& pair) { return pair.first == "mask"; });
   for (auto& [name, value] : *pairs) {
     if (name == "is_causal") {
-      if (has_mask) refuse("mask and is_causal both set mask; must be one of them");
+      if (has_mask) refuse("mask and is_causal both set mask; give only one of them");
       if (value != "0" && value != "1")
         refuse(fmt::format("is_causal is \"{}\"; must be 0 or 1", value));
       name = "mask";

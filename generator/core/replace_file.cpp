@@ -56,9 +56,11 @@ void write_stream(const fs::path& path, std::string_view bytes) {
 void refuse_link_of_system(const fs::path& path) {
   std::error_code no_link;
   if (fs::read_symlink(path, no_link).native().starts_with("/proc/"))
-    throw Error(ErrorCode::kIo, fmt::format("cannot write {}: it is a link of the system to a file "
-                                            "that is open; must be that file's own name",
-                                            path.string()));
+    throw Error(
+        ErrorCode::kIo,
+        fmt::format(
+            "cannot write {}: it is a system link to an open file; give that file's own name",
+            path.string()));
 }
 
 // Refuses to overwrite a store: a page or a list must not replace tuned results.
@@ -69,10 +71,10 @@ void refuse_store(const fs::path& path, std::string_view bytes) {
   const FileDescriptor file = open_regular(path, O_RDONLY, &unused);
   if (!file || ::read(file.get(), begin, sizeof begin) != sizeof begin) return;
   if (std::string_view(begin, sizeof begin) == kMagic && !bytes.starts_with(kMagic))
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("cannot write {}: it is a store; must be another file, or that "
-                            "name when the store is gone",
-                            path.string()));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("cannot write {}: it is a store; give another file, or remove the store first",
+                    path.string()));
 }
 
 }  // namespace

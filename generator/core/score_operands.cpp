@@ -46,7 +46,7 @@ void check_capture(const CaptureSpec& capture, const CaptureView& view,
                          std::numeric_limits<int32_t>::max()));
   for (size_t i = 0; i < capture.extents.size(); ++i) {
     if (view.strides[i] < 0)
-      refuse(fmt::format("{}.strides[{}] is {}; must be 0, to repeat, and more", capture.name, i,
+      refuse(fmt::format("{}.strides[{}] is {}; must be 0 (to repeat) or more", capture.name, i,
                          view.strides[i]));
     const int64_t extent = (capture.sized_by_call ? view.extents[i] : capture.extents[i]) +
                            first_index(capture, view, i, operands);
@@ -73,10 +73,10 @@ void check_distances(const CaptureSpec& capture, const CaptureView& view,
   if (operands.q_position0 == operands.kv_position0) return;
   for (size_t i = 0; i < capture.extents.size(); ++i)
     if (capture.along[i] == CallAxis::kDistances && view.extents[i] == 0)
-      refuse(fmt::format(
-          "q_position0 is {} and kv_position0 is {}; must be equal ones beside {} {}, whose "
-          "distances are those between the rows and keys of the call",
-          operands.q_position0, operands.kv_position0, capture.name, capture.axes));
+      refuse(
+          fmt::format("q_position0 is {} and kv_position0 is {}; must be equal with {} {}, whose "
+                      "distances count between the call's own rows and keys",
+                      operands.q_position0, operands.kv_position0, capture.name, capture.axes));
 }
 
 // Programs index by position. A tensor of the call's own rows and keys has its first element at the
@@ -177,11 +177,11 @@ void check_score_operands(const Problem& problem, const ScoreCaptures& wanted,
                  by_position ? problem.seqlen_kv : problem.seqlen_q);
   check_position("kv_position0", operands->kv_position0, "seqlen_kv", problem.seqlen_kv);
   if (wanted.has_fixed_masks && operands->q_position0 != operands->kv_position0)
-    refuse(fmt::format(
-        "q_position0 is {} and kv_position0 is {}; must be equal ones, for the mask program "
-        "became a built-in mask, which positions do not move: add a scalar to q_idx in its text "
-        "instead, and the program stays one",
-        operands->q_position0, operands->kv_position0));
+    refuse(
+        fmt::format("q_position0 is {} and kv_position0 is {}; must be equal, since the mask "
+                    "program became a built-in mask, which positions do not move; to keep the "
+                    "program, add a scalar to q_idx in its text",
+                    operands->q_position0, operands->kv_position0));
   for (size_t i = 0; i < captures.size(); ++i) {
     check_capture(captures[i], operands->captures[i], *operands);
     check_distances(captures[i], operands->captures[i], *operands);

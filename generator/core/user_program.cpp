@@ -143,9 +143,8 @@ std::string to_text(const ProgramDigest& digest) {
 ProgramDigest parse_program_digest(std::string_view text) {
   if (text == "none") return {};
   if (const auto digest = digest_of(text)) return *digest;
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      fmt::format("\"{}\" is no digest of a program; must be none and 32 hex digits", text));
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("\"{}\" is not a program's digest; must be none or 32 hex digits", text));
 }
 
 const UserProgram& add_user_program(std::string_view text, score::Kind kind,
@@ -191,8 +190,8 @@ const UserProgram& user_program(const ProgramDigest& digest, score::Kind kind, c
     throw Error(
         ErrorCode::kInvalidArgument,
         fmt::format("{} is {}; this process was given no program of that digest, and no store "
-                    "that it read has it; must be its text (--{}-mod FILE), and "
-                    "--captured FILE of a run with ATTUNE_CAPTURE=FILE",
+                    "that it read has it; give its text (--{}-mod FILE), or --captured FILE of a "
+                    "run with ATTUNE_CAPTURE=FILE",
                     field, to_text(digest), kind == score::Kind::kScore ? "score" : "mask"));
   if (found->program.kind() != kind)
     throw Error(ErrorCode::kInvalidArgument,
@@ -216,12 +215,11 @@ score::Declarations declarations_in(std::string_view text, std::string_view name
     const auto capture = is_capture ? parse_capture(rest) : std::nullopt;
     const auto scalar = is_scalar ? parse_scalar(rest) : std::nullopt;
     if (!capture && !scalar)
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          fmt::format("{}:{}: \"{}\" is no declaration; must be \"capture NAME: TYPE[RANK]\" with "
-                      "fp32, bf16, fp16, int32, int64, uint8 or bool and 0 to 4, and \"scalar "
-                      "NAME: float\", int or bool",
-                      name, line_number, line));
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{}:{}: \"{}\" is not a declaration; must be \"capture NAME: "
+                              "TYPE[RANK]\" with fp32, bf16, fp16, int32, int64, uint8 or bool and "
+                              "rank 0 to 4, or \"scalar NAME: TYPE\" with float, int or bool",
+                              name, line_number, line));
     if (capture) all.captures.push_back(*capture);
     if (scalar) all.scalars.push_back(*scalar);
   }

@@ -31,12 +31,12 @@ static void texts_are_refused(void) {
       {"dtype=fp32,head_dim=64,heads=4,seqlen=8,colour=red", "colour"},
       {"dtype=fp32,head_dim=sixty,heads=4,seqlen=8", "sixty"},
       {"nonsense", "nonsense"},
-      {"dtype=fp32,head_dim=64,heads=4", "no seqlen_q; must be seqlen=N"},
+      {"dtype=fp32,head_dim=64,heads=4", "no seqlen_q; give seqlen=N"},
       {"dtype=fp32,heads=4,seqlen=8", "no head_dim_qk"},
       {"dtype=fp32,head_dim=64,seqlen=8", "no heads"},
       {"dtype=fp32,head_dim=64,head_dim_v=64,heads=4,seqlen=8", "both set head_dim_v"},
       {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,accuracy=exact", "accurate and fast"},
-      {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,v_layout=columns", "rows and transposed"},
+      {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,v_layout=columns", "rows or transposed"},
       {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,scale_block=100",
        "scale_block_q is 100; must be a multiple of 16 up to 65536"},
       {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,rotation=hadamard", "rotation is hadamard"},
@@ -93,7 +93,7 @@ static void fields_are_refused(attune_context* context) {
   WITH(batch, -1, "batch is -1");
   WITH(seqlen_q, -5, "seqlen_q is -5");
   WITH(seqlen_kv, INT64_MAX, "seqlen_kv is 9223372036854775807");
-  WITH(softmax_scale, NAN, "softmax_scale is nan; must be finite numbers above 0");
+  WITH(softmax_scale, NAN, "softmax_scale is nan; must be a finite number above 0");
   WITH(softmax_scale, -1.0f, "softmax_scale is -1");
   WITH(dtype, 7, "problem->dtype is 7; must be ATTUNE_FP32");
   WITH(mask, -2, "problem->mask is -2; must be ATTUNE_MASK_NONE");

@@ -112,7 +112,7 @@ load contract
   attune explain --target cpu --problem dtype=fp32,head_dim=64,heads=4
   refused 1 "no seqlen_q" "seqlen=N"
   attune explain --target cpu --problem dtype=fp32,head_dim=64,head_dim=32,heads=4,seqlen=8
-  refused 1 "head_dim stands twice"
+  refused 1 "head_dim is in the problem twice"
 }
 
 @test "another form of the tuned problem finds its winner and says what it is" {

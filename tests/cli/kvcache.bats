@@ -25,7 +25,7 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
   attune emit --arch sm_90a --what source --problem $latent
   refused 2 "cache_sm90: head_dim_qk is 576" "mla_sm90: v_in_k is 0"
   attune explain --target cpu --problem ${latent/head_dim_qk=576/head_dim_qk=448},v_in_k=1
-  refused 1 "v_in_k is 1 and head_dim_v 512; must be up to 448"
+  refused 1 "v_in_k is 1 and head_dim_v is 512; must be at most 448"
   need_nvrtc
   attune emit --arch sm_90a --what resources --json --problem $latent,v_in_k=1
   expect 0
@@ -75,11 +75,11 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
   attune explain --problem dtype=e4m3,dtype_kv=int8,head_dim=64,heads=8,seqlen=64
   refused 1 "dtype_kv is int8" "op prefill has no cache"
   attune explain --problem ${pages},kv_factors=keys
-  refused 1 "kv_factors is keys and dtype_kv bf16" "must be heads"
+  refused 1 "kv_factors is keys and dtype_kv is bf16" "must be heads"
   attune explain --problem ${pages/bf16/bf16,dtype_kv=int8},kv_factors=made
-  refused 1 "kv_factors is made" "must be heads and keys"
+  refused 1 "kv_factors is made" "must be heads or keys"
   attune explain --problem ${pages/bf16/bf16,dtype_kv=int8},kv_factors=rows
-  refused 1 'kv_factors is "rows"' "heads, keys and made"
+  refused 1 'kv_factors is "rows"' "heads, keys or made"
   attune explain --problem op=quantise,dtype=bf16,dtype_o=int8,head_dim=64,heads=8,seqlen=64
   refused 2 "dtype_o is int8" "e4m3 or e5m2"
 }

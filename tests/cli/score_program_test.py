@@ -99,7 +99,7 @@ def main():
         for command in (("tune", "--target", "cpu"), ("compile", "--arch", "cpu"), ("emit", "--arch", "cpu"),
                         ("check", "--target", "cpu")):
             refused = run(*command, *strange, code=1)
-            assert "no store that it read has it; must be its text (--score-mod FILE)" in refused and "compiled" not in refused, refused
+            assert "no store that it read has it; give its text (--score-mod FILE)" in refused and "compiled" not in refused, refused
 
         # A mask program that is a causal mask is one.
         causal = run("emit", "--arch", "cpu", *plain[2:], "--mask-mod",
@@ -125,7 +125,7 @@ def main():
         refused = run("explain", *about, code=1)
         assert "score.txt:1:16: 'slops' is not declared" in refused, refused
         score.write_text("// capture x: fp99[1]\nreturn score;\n")
-        assert "is no declaration" in run("explain", *about, code=1)
+        assert "is not a declaration" in run("explain", *about, code=1)
     print("check, tune, explain, bench, emit: score features and programs pass")
 
 

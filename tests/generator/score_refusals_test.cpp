@@ -28,30 +28,29 @@ std::string refusal(const std::function<void()>& call) {
 
 TEST(ScoreRefusals, OfFields) {
   const std::pair<const char*, const char*> cases[] = {
-      {"softcap=-1", "softcap is -1; must be finite numbers above 0, and 0 for none"},
-      {"softcap=nan", "softcap is nan; must be finite numbers above 0"},
-      {"softcap=inf", "softcap is inf; must be finite numbers above 0"},
+      {"softcap=-1", "softcap is -1; must be a finite number above 0, or 0 for none"},
+      {"softcap=nan", "softcap is nan; must be a finite number above 0"},
+      {"softcap=inf", "softcap is inf; must be a finite number above 0"},
       {"softcap=much", "softcap is \"much\"; must be a number"},
-      {"chunk=-4", "chunk is -4; must be numbers of keys above 0, and 0 for none"},
+      {"chunk=-4", "chunk is -4; must be a number of keys above 0, or 0 for none"},
       {"prefix=1,mask=causal_top_left",
-       "prefix is given and mask is causal_top_left; must be none beside prefix, which is causal "
-       "and "
-       "shows keys that a causal mask hides"},
+       "prefix is given and mask is causal_top_left; must be none with prefix, which is causal "
+       "itself and shows keys that a causal mask hides"},
       {"alibi=2", "alibi is \"2\"; must be 0 or 1"},
       {"documents=yes", "documents is \"yes\"; must be 0 or 1"},
       {"bias=int8", "\"int8\""},
       {"sinks=e4m3", "\"e4m3\""},
-      {"block_map=maybe", "block_map is \"maybe\"; must be none, skips and hides"},
-      {"block_map=skips,softcap=3", "block_map is skips, and there is nothing to skip"},
+      {"block_map=maybe", "block_map is \"maybe\"; must be none, skips or hides"},
+      {"block_map=skips,softcap=3", "block_map is skips, but there is nothing to skip"},
       {"op=block_map", "op block_map has nothing to map"},
-      {"op=block_map,documents=1,softcap=2", "op block_map takes masks alone"},
-      {"op=block_map,documents=1,sinks=fp32", "op block_map takes masks alone"},
+      {"op=block_map,documents=1,softcap=2", "op block_map takes only masks"},
+      {"op=block_map,documents=1,sinks=fp32", "op block_map takes only masks"},
       {"op=block_map,documents=1,block_map=skips",
        "block_map is skips; op block_map makes such maps"},
       {"op=block_map,documents=1,scale=2", "scale is given; op block_map has no softmax"},
       {"op=block_map,documents=1,dtype=fp16",
-       "dtype is fp16; op block_map has operands of none: must be bf16"},
-      {"score_mod=123", "\"123\" is no digest of a program; must be none and 32 hex digits"},
+       "dtype is fp16; op block_map has no typed operands: must be bf16"},
+      {"score_mod=123", "\"123\" is not a program's digest; must be none or 32 hex digits"},
       {"mask_mod=@/nowhere/mask.txt",
        "the program file /nowhere/mask.txt cannot be read: No such file or directory"},
       {"mask_mod=@/", "the program file / cannot be read: it is a folder"},
@@ -91,7 +90,7 @@ TEST(ScoreRefusals, OfDeclarations) {
                   read_user_program(std::string("\n") + line + "\nreturn score;",
                                     score::Kind::kScore, "mine.txt");
                 }),
-                HasSubstr("mine.txt:2: \"" + std::string(line).substr(3) + "\" is no declaration"))
+                HasSubstr("mine.txt:2: \"" + std::string(line).substr(3) + "\" is not a declaration"))
         << line;
 }
 
@@ -154,7 +153,7 @@ TEST_F(OperandRefusals, EachHasItsSentence) {
               }),
               HasSubstr("must be a multiple of 2 bytes, the size of bf16"));
   EXPECT_THAT(refused([&](ScoreOperands* o) { view(o, "bias")->strides[2] = -8; }),
-              HasSubstr("bias.strides[2] is -8; must be 0, to repeat, and more"));
+              HasSubstr("bias.strides[2] is -8; must be 0 (to repeat) or more"));
   EXPECT_THAT(refused([&](ScoreOperands* o) { view(o, "t")->extents[0] = 0; }),
               HasSubstr("t.extents[0] is 0; must be 1 to 2147483647"));
   EXPECT_THAT(refused([&](ScoreOperands* o) { view(o, "t")->extents[0] = int64_t{1} << 31; }),
@@ -175,7 +174,7 @@ TEST_F(OperandRefusals, EachHasItsSentence) {
       "nothing was refused");
   wanted_.has_fixed_masks = true;
   EXPECT_THAT(refused([](ScoreOperands* o) { o->q_position0 = 5; }),
-              HasSubstr("q_position0 is 5 and kv_position0 is 0; must be equal ones"));
+              HasSubstr("q_position0 is 5 and kv_position0 is 0; must be equal"));
   EXPECT_EQ(refused([](ScoreOperands* o) { o->q_position0 = o->kv_position0 = 5; }),
             "nothing was refused");
 }
@@ -191,10 +190,10 @@ TEST(ScoreOperandsTest, TablesOfDistancesTakeEqualPositions) {
   };
   EXPECT_EQ(refused(), "nothing was refused");
   operands.kv_position0 = 4;
-  EXPECT_EQ(refused(),
-            "q_position0 is 5 and kv_position0 is 4; must be equal ones beside relative_bias "
-            "[num_heads_q, seqlen_q + seqlen_kv - 1], whose distances are those between the rows "
-            "and keys of the call");
+  EXPECT_EQ(
+      refused(),
+      "q_position0 is 5 and kv_position0 is 4; must be equal with relative_bias [num_heads_q, "
+      "seqlen_q + seqlen_kv - 1], whose distances count between the call's own rows and keys");
 }
 
 }  // namespace

@@ -172,7 +172,7 @@ class ScoresTest(unittest.TestCase):
         o, _ = self.run_plan("", programs=causal, q_position0=7, kv_position0=7)
         want, _ = self.run_plan(",mask=causal_top_left")
         np.testing.assert_array_equal(o, want)
-        with self.assertRaisesRegex(attune.Error, "q_position0 is 7 and kv_position0 is 0; must be equal ones"):
+        with self.assertRaisesRegex(attune.Error, "q_position0 is 7 and kv_position0 is 0; must be equal"):
             self.run_plan("", programs=causal, q_position0=7)
 
     def test_tensors_by_row_and_key_are_the_calls_own(self):
@@ -201,7 +201,7 @@ class ScoresTest(unittest.TestCase):
         o, _ = self.run_plan(",relative_bias=fp32", table, q_position0=9, kv_position0=9)
         np.testing.assert_array_equal(o, self.run_plan(",relative_bias=fp32", table)[0])
         with self.assertRaisesRegex(attune.Error,
-                                    "q_position0 is 9 and kv_position0 is 0; must be equal ones beside relative_bias"):
+                                    "q_position0 is 9 and kv_position0 is 0; must be equal with relative_bias"):
             self.run_plan(",relative_bias=fp32", table, q_position0=9)
 
     def test_what_a_plan_refuses(self):

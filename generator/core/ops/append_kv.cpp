@@ -22,15 +22,14 @@ void check_rotary(const Problem& p) {
   if (p.rotary == ScoreTensor::kNone) {
     if (p.rotary_dim != 0 || p.rotary_interleaved || p.rotary_q)
       refuse(
-          "rotary is none, and rotary_dim, rotary_interleaved or rotary_q is given; accepted with "
-          "them is rotary=fp32, bf16 or fp16, the type of cosines and sines");
+          "rotary is none, and rotary_dim, rotary_interleaved or rotary_q is given; with them "
+          "rotary must be fp32, bf16 or fp16, the type of cosines and sines");
     return;
   }
   if (p.rotary_dim < 0 || p.rotary_dim > p.head_dim_qk || p.rotary_dim % 2 != 0)
-    refuse(
-        fmt::format("rotary_dim is {}; must be even numbers from 2 to head_dim_qk, {}, or "
-                    "0 for all columns",
-                    p.rotary_dim, p.head_dim_qk));
+    refuse(fmt::format(
+        "rotary_dim is {}; must be even, from 2 to head_dim_qk ({}), or 0 for all columns",
+        p.rotary_dim, p.head_dim_qk));
 }
 
 void check(const Problem& p) {
@@ -38,7 +37,7 @@ void check(const Problem& p) {
   check_rotary(p);
   constexpr int64_t kMostRows = int64_t{1} << 31;
   if (p.batch * p.seqlen_q >= kMostRows)
-    refuse(fmt::format("batch is {} and seqlen_q {}; op append_kv takes less than 2^31 rows",
+    refuse(fmt::format("batch is {} and seqlen_q is {}; op append_kv takes fewer than 2^31 rows",
                        p.batch, p.seqlen_q));
   if (p.packed_kv) refuse("packed_kv is 1; op append_kv writes into pages and slots");
   if (p.mask != Mask::kNone || p.window_left >= 0 || p.window_right >= 0)

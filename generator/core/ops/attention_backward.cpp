@@ -37,10 +37,11 @@ void check_load(const Problem& p) {
       score::float_loads(user_program(p.score_mod, score::Kind::kScore, "score_mod").program)
           .size());
   if (p.load < 0 || p.load >= loads)
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("load is {}; score_mod has {} loads of floats, and must be their "
-                            "numbers from 0 on",
-                            p.load, loads));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format(
+            "load is {}; score_mod has {} loads of floats: must be the number of one, from 0 on",
+            p.load, loads));
 }
 
 void check_score_gradient(const Problem& p) {
@@ -57,23 +58,19 @@ void check_score_gradient(const Problem& p) {
                      : p.score_gradient == ScoreGradient::kAlibi ? p.alibi
                                                                  : p.sinks != ScoreTensor::kNone;
   if (!there && is_of_load(p.score_gradient))
-    refuse(
-        fmt::format("score_gradient is {}, and there is no score_mod; must be one that "
-                    "loads floats",
-                    name));
+    refuse(fmt::format(
+        "score_gradient is {}, but there is no score_mod; give one that loads floats", name));
   if (!there)
     refuse(
-        fmt::format("score_gradient is {}, which the problem does not have; must be "
-                    "problems with {}, and none",
-                    name, name));
+        fmt::format("score_gradient is {}, but the problem has no {}: must be none", name, name));
   if (p.accumulate)
-    refuse(fmt::format("accumulate is 1 and score_gradient {}; one problem has either", name));
+    refuse(fmt::format("accumulate is 1 and score_gradient is {}; give only one of them", name));
   if (p.gradients != Gradients::kAll)
-    refuse(fmt::format("gradients is {} and score_gradient {}; one problem has either",
+    refuse(fmt::format("gradients is {} and score_gradient is {}; give only one of them",
                        gradients_text(p.gradients), name));
   const int more = static_cast<int>(p.repeats) & ~axes_of(p.score_gradient);
   if (more != 0)
-    refuse(fmt::format("repeats is {}; accepted of {} are letters of {}", repeats_text(p.repeats),
+    refuse(fmt::format("repeats is {}; for {} it must be letters of {}", repeats_text(p.repeats),
                        name, repeats_text(static_cast<Repeats>(axes_of(p.score_gradient)))));
 }
 
@@ -104,8 +101,8 @@ OperandSpec dscores(const Problem& p) {
 void check(const Problem& p) {
   if (is_8_bit(p))
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("dtype is {}; op attention_backward takes bf16, fp16 and fp32 (of a "
-                            "forward with 8-bit operands: their values in 16 bits)",
+                fmt::format("dtype is {}; op attention_backward takes bf16, fp16 and fp32 (for a "
+                            "forward with 8-bit operands, pass their values in 16 bits)",
                             dtype_name(is_8_bit(p.dtype_q) ? p.dtype_q : p.dtype_kv)));
   check_score_gradient(p);
   for (const auto& [name, dtype] : {std::pair{"dtype_kv", p.dtype_kv}, {"dtype_o", p.dtype_o}})

@@ -29,8 +29,8 @@ void check_dtypes(const Problem& p, const char* op) {
     if (is_8_bit(as) || as != p.dtype_q)
       throw Error(
           ErrorCode::kUnsupported,
-          fmt::format("{} is {} and dtype_q is {}; op {} takes bf16, fp16 and fp32, the same of q, "
-                      "k, v and o, and k and v of e4m3, e5m2 or int8 under bf16 and fp16",
+          fmt::format("{} is {} and dtype_q is {}; op {} takes bf16, fp16 or fp32, the same for q, "
+                      "k, v and o; with bf16 and fp16, k and v may be e4m3, e5m2 or int8",
                       name, dtype_name(dtype), dtype_name(p.dtype_q), op));
 }
 
@@ -52,13 +52,12 @@ void check(const Problem& p) {
   check_features(p);
   if (p.mask == Mask::kCausalTopLeft)
     refuse(
-        "mask is causal_top_left; op attention_kvcache takes none and causal_bottom_right: rows "
-        "are the newest tokens");
+        "mask is causal_top_left; op attention_kvcache takes none or causal_bottom_right, since "
+        "rows are the newest tokens");
   if (p.packed_kv && p.page_size > 0)
-    refuse(
-        fmt::format("packed_kv is 1 and page_size is {}; must be one of them: packed keys "
-                    "stand in no pages",
-                    p.page_size));
+    refuse(fmt::format(
+        "packed_kv is 1 and page_size is {}; give only one of them: packed keys have no pages",
+        p.page_size));
 }
 
 // Packed rows are as many as all requests may have; rows past the last request are not read or

@@ -20,16 +20,16 @@ void check(const Problem& p) {
   const Problem defaults;
   for (const Dtype dtype : {p.dtype_q, p.dtype_kv, p.dtype_o})
     if (dtype != defaults.dtype_q)
-      refuse(fmt::format("dtype is {}; op block_map has operands of none: must be {}",
+      refuse(fmt::format("dtype is {}; op block_map has no typed operands: must be {}",
                          dtype_name(dtype), dtype_name(defaults.dtype_q)));
   if (p.softmax_scale) refuse("scale is given; op block_map has no softmax");
   if (has_score_stage(p) || p.sinks != ScoreTensor::kNone)
-    refuse("op block_map takes masks alone; softcap, biases, score_mod and sinks change no map");
+    refuse("op block_map takes only masks; softcap, biases, score_mod and sinks change no map");
   if (p.block_map == BlockMapUse::kSkips)
-    refuse("block_map is skips; op block_map makes such maps: must be none and hides");
+    refuse("block_map is skips; op block_map makes such maps: must be none or hides");
   if (!has_mask_program(p))
     refuse(
-        "op block_map has nothing to map: must be problems with mask_mod, mask_tensor, "
+        "op block_map has nothing to map; the problem must have mask_mod, mask_tensor, "
         "key_lengths, documents, prefix or chunk (mask and window need no map)");
 }
 

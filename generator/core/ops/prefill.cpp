@@ -21,10 +21,10 @@ void check_fp8_dtypes(const Problem& p) {
     refuse(
         fmt::format("dtype_q is {}; with 8-bit operands it must be e4m3", dtype_name(p.dtype_q)));
   if (!is_8_bit(p.dtype_kv))
-    refuse(fmt::format("dtype_kv is {} and dtype_q is e4m3; must be e4m3 and e5m2",
+    refuse(fmt::format("dtype_kv is {} and dtype_q is e4m3; must be e4m3 or e5m2",
                        dtype_name(p.dtype_kv)));
   if (is_8_bit(p.dtype_o))
-    refuse(fmt::format("dtype_o is {}; must be bf16 and fp16", dtype_name(p.dtype_o)));
+    refuse(fmt::format("dtype_o is {}; must be bf16 or fp16", dtype_name(p.dtype_o)));
 }
 
 void check_dtypes(const Problem& p) {

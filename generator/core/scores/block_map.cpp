@@ -17,16 +17,16 @@ bool hides(const SpecFields& spec) { return spec.block_map == BlockMapUse::kHide
 
 void check(const Problem& p) {
   if (p.block_map == BlockMapUse::kSkips && !has_mask_program(p))
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "block_map is skips, and there is nothing to skip: must be problems with "
-        "mask_mod, mask_tensor, key_lengths, documents, prefix or chunk, and block_map=hides "
-        "for a map that is a mask by itself");
+    throw Error(ErrorCode::kInvalidArgument,
+                "block_map is skips, but there is nothing to skip; the problem must have "
+                "mask_mod, mask_tensor, key_lengths, documents, prefix or chunk; use "
+                "block_map=hides for a map that is itself a mask");
   if (p.block_map == BlockMapUse::kSkips && map_capture(p) >= kMaxScoreCaptures)
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("block_map is {}, and programs capture {} tensors beside; must be "
-                            "{} in all",
-                            block_map_use_name(p.block_map), map_capture(p), kMaxScoreCaptures));
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format(
+            "block_map is {}, and programs capture {} tensors more; must be at most {} in all",
+            block_map_use_name(p.block_map), map_capture(p), kMaxScoreCaptures));
 }
 
 score::Program program(const SpecFields&) {

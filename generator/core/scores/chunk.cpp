@@ -16,7 +16,7 @@ void check(const Problem& problem) {
   if (problem.chunk < 0)
     throw Error(
         ErrorCode::kInvalidArgument,
-        fmt::format("chunk is {}; must be numbers of keys above 0, and 0 for none", problem.chunk));
+        fmt::format("chunk is {}; must be a number of keys above 0, or 0 for none", problem.chunk));
 }
 
 score::Program program(const SpecFields& spec) {

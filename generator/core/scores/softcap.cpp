@@ -17,7 +17,7 @@ bool is_on(const SpecFields& spec) { return spec.softcap != 0; }
 void check(const Problem& problem) {
   if (!std::isfinite(problem.softcap) || problem.softcap < 0)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("softcap is {}; must be finite numbers above 0, and 0 for none",
+                fmt::format("softcap is {}; must be a finite number above 0, or 0 for none",
                             problem.softcap));
 }
 

@@ -149,14 +149,14 @@ TEST(Problem, RefusesGradientsOfWhatIsNotThere) {
     EXPECT_NE(found.find(sentence), std::string::npos) << found;
   };
   expect(of("score_gradient=bias"), "score_gradient is bias, which the problem does not have");
-  expect(of("bias=bf16,score_gradient=sinks"), "must be problems with sinks, and none");
+  expect(of("bias=bf16,score_gradient=sinks"), "but the problem has no sinks: must be none");
   expect(of("sinks=bf16,score_gradient=sinks,repeats=b"),
-         "repeats is b; accepted of sinks are letters of none");
+         "repeats is b; for sinks it must be letters of none");
   expect(of("alibi=1,score_gradient=alibi,repeats=bq"),
-         "repeats is bq; accepted of alibi are letters of bh");
+         "repeats is bq; for alibi it must be letters of bh");
   expect(of("bias=bf16,score_gradient=bias,repeats=kq"), "repeats is \"kq\"; must be none");
   expect(of("bias=bf16,score_gradient=bias,gradients=q"),
-         "gradients is q and score_gradient bias; one problem has either");
+         "gradients is q and score_gradient is bias; give only one of them");
   expect(of("bias=bf16,score_gradient=bias,accumulate=1"),
          "accumulate is 1 and score_gradient bias");
   expect(of("repeats=b"), "repeats is b and score_gradient none");
@@ -176,7 +176,7 @@ TEST(Problem, RefusesGradientsOfWhatIsNotThere) {
   for (const char* op : {"prefill", "attention_kvcache", "merge"})
     EXPECT_EQ(refusal(std::string("head_dim=64,heads=2,seqlen=8,deterministic=1,op=") + op),
               std::string("deterministic is 1; op ") + op +
-                  " has no gradients, and gives the same bits in every run as it is: must be 0");
+                  " has no gradients, and always gives the same bits: must be 0");
   expect(of("deterministic=2"), "deterministic is \"2\"");
   EXPECT_EQ(of("bias=bf16,score_gradient=bias,repeats=bhqk"), "accepted");
   EXPECT_EQ(of("accumulate=1"), "accepted");
@@ -213,18 +213,18 @@ TEST(Problem, HeadsHeadDimsAndLengthsMustBeGiven) {
 
 TEST(Problem, NoFieldIsSetTwice) {
   expect_refusals({
-      {"head_dim=128,head_dim=64,heads=4,seqlen=8", {"head_dim stands twice"}},
+      {"head_dim=128,head_dim=64,heads=4,seqlen=8", {"head_dim is in the problem twice"}},
       {"head_dim=128,head_dim_qk=128,heads=4,seqlen=8",
        {"head_dim and head_dim_qk both set head_dim_qk"}},
       {"head_dim_v=128,head_dim=128,heads=4,seqlen=8",
        {"head_dim_v and head_dim both set head_dim_v"}},
       {"head_dim=64,heads=4,seqlen=8,seqlen_kv=9", {"seqlen and seqlen_kv both set seqlen_kv"}},
-      {"head_dim=64,heads=4,seqlen=8,seqlen=8", {"seqlen stands twice"}},
-      {"head_dim=64,heads=4,heads=4/2,seqlen=8", {"heads stands twice"}},
+      {"head_dim=64,heads=4,seqlen=8,seqlen=8", {"seqlen is in the problem twice"}},
+      {"head_dim=64,heads=4,heads=4/2,seqlen=8", {"heads is in the problem twice"}},
       {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,scale_block=16,scale_block_q=16",
        {"scale_block and scale_block_q both set scale_block_q"}},
       {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,accuracy=fast,accuracy=fast",
-       {"accuracy stands twice"}},
+       {"accuracy is in the problem twice"}},
   });
 }
 
@@ -261,12 +261,12 @@ TEST(Problem, RefusesWhat8BitsDoNotHave) {
       {"dtype=fp16,v_layout=transposed", {"v_layout=transposed", "8-bit operands"}},
       {"dtype=fp32,scale_block=64", {"scale_block_q=64", "8-bit operands"}},
       {"dtype=e4m3,accuracy=exact", {"accuracy is \"exact\"", "accurate and fast"}},
-      {"dtype=e4m3,v_layout=columns", {"v_layout is \"columns\"", "rows and transposed"}},
-      {"dtype=e4m3,scale_block=100", {"scale_block_q is 100", "a multiple of 16"}},
-      {"dtype=e4m3,scale_block_kv=-16", {"scale_block_kv is -16", "a multiple of 16"}},
+      {"dtype=e4m3,v_layout=columns", {"v_layout is \"columns\"", "rows or transposed"}},
+      {"dtype=e4m3,scale_block=100", {"scale_block_q is 100", "multiples of 16"}},
+      {"dtype=e4m3,scale_block_kv=-16", {"scale_block_kv is -16", "multiples of 16"}},
       {"dtype=e4m3,scale_block_q=65552", {"scale_block_q is 65552", "up to 65536"}},
       {"dtype=e4m3,scale_block=x", {"scale_block is \"x\"", "integer"}},
-      {"dtype=e4m3,rotation=fourier", {"rotation is \"fourier\"", "none and hadamard"}},
+      {"dtype=e4m3,rotation=fourier", {"rotation is \"fourier\"", "none or hadamard"}},
       {"dtype=e4m3,rotation=hadamard", {"rotation is hadamard", "quantise op rotates"}},
       {"op=decode", {"op is \"decode\"", "prefill or quantise"}},
       {"op=quantise,dtype=e4m3,dtype_o=e4m3", {"dtype is e4m3", "bf16, fp16 or fp32"}},
