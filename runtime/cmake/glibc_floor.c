@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What code built with newer headers and archives (libstdc++.a, LLVM's) asks of glibc and version 2.28 lacks, by means that
- * it has. glibc_floor.sh puts it into wheels for manylinux_2_28; nothing else uses it.
+ * Functions of glibc that version 2.28 lacks and that code built with newer headers and archives
+ * (libstdc++.a, LLVM's) calls. They use only what 2.28 has. glibc_floor.sh puts this file into
+ * wheels for manylinux_2_28; nothing else uses it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -10,10 +11,10 @@
 #include <sys/random.h>
 #include <time.h>
 
-/* glibc 2.32: whether atomic operations may be plain ones. "No" is always right. */
+/* glibc 2.32: true if atomic operations may be plain ones. False is always correct. */
 char __libc_single_threaded = 0;
 
-/* glibc 2.30. The wait is by the realtime clock, for as long as the given clock has to go. */
+/* glibc 2.30. Waits by the realtime clock, for the time that is left on the given clock. */
 int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                            const struct timespec* until) {
   struct timespec there, here;
@@ -33,7 +34,8 @@ uint32_t arc4random(void) {
   return value;
 }
 
-/* glibc 2.33: the same as mallinfo, whose numbers wrap at 2 GiB. LLVM's reports of memory ask for it. */
+/* glibc 2.33. Returns the numbers of mallinfo, which wrap at 2 GiB. LLVM uses them in reports of
+ * memory. */
 struct mallinfo2 mallinfo2(void) {
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
   const struct mallinfo small = mallinfo();

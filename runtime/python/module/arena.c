@@ -8,16 +8,16 @@ typedef struct StreamArena {
   Arena* arena;
 } StreamArena;
 
-static StreamArena* of_streams; /* the one used last stands first */
+static StreamArena* of_streams; /* the one used last is the first */
 static int num_streams;
 static PyObject* arena_type;
 static PyObject* thread_key;
 
 static PyMemberDef members[] = {
-    {"address", T_ULONGLONG, offsetof(Arena, address), 0, "of its first byte"},
+    {"address", T_ULONGLONG, offsetof(Arena, address), 0, "address of its first byte"},
     {"size", T_ULONGLONG, offsetof(Arena, size), 0, "bytes"},
-    {"zero_bytes", T_ULONGLONG, offsetof(Arena, zero_bytes), 0, "of its first bytes, zero now"},
-    {"busy", T_INT, offsetof(Arena, busy), 0, "a run is made in Python"},
+    {"zero_bytes", T_ULONGLONG, offsetof(Arena, zero_bytes), 0, "first bytes that are zero now"},
+    {"busy", T_INT, offsetof(Arena, busy), 0, "Python prepares a run"},
     {NULL, 0, 0, 0, NULL}};
 
 static void dealloc(PyObject* self) {
@@ -30,7 +30,7 @@ static void dealloc(PyObject* self) {
 PyObject* make_arena_type(void) {
   static PyType_Slot slots[] = {{Py_tp_members, members},
                                 {Py_tp_dealloc, dealloc},
-                                {Py_tp_doc, "What a run must know of a workspace."},
+                                {Py_tp_doc, "The state of a workspace that a run needs."},
                                 {0, NULL}};
   static PyType_Spec spec = {"attune._attune.Arena", sizeof(Arena), 0,
                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
@@ -67,7 +67,7 @@ PyObject* add_arena(PyObject* module, PyObject* arguments) {
   PyObject* arena;
   if (!PyArg_ParseTuple(arguments, "iKO:add_arena", &ordinal, &stream, &arena)) return NULL;
   if (!PyType_IsSubtype(Py_TYPE(arena), (PyTypeObject*)arena_type)) {
-    PyErr_SetString(PyExc_TypeError, "arena is no Arena");
+    PyErr_SetString(PyExc_TypeError, "arena is not an Arena");
     return NULL;
   }
   if (ordinal >= 0) {
@@ -90,7 +90,8 @@ static Arena* of_stream(int ordinal, void* stream) {
   return NULL;
 }
 
-/* Runs that want nothing zeroed begin behind what is zero, so that it stays so for others. */
+/* Returns where a run begins. Runs that need no zeroed bytes begin after the zeroed bytes, which
+ * stay zero for others. */
 static size_t offset_of(const Arena* arena, size_t zeroed_bytes) {
   enum { kStep = 256 };
   return zeroed_bytes > 0 ? 0 : (size_t)(arena->zero_bytes + kStep - 1) / kStep * kStep;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The workspace of a stream or a thread, as far as a run needs it: where it is, how large, what of it
- * is zero. _workspace.py derives its Workspace from it, makes it grow and zeroes it. */
+ * Arena: the workspace of a stream or a thread, as far as a run needs it: address, size, and how
+ * many bytes are zero. _workspace.py derives its Workspace from it, makes it grow and zeroes it. */
 #ifndef ATTUNE_PYTHON_ARENA_H_
 #define ATTUNE_PYTHON_ARENA_H_
 
@@ -9,17 +9,18 @@
 typedef struct Arena {
   PyObject_HEAD unsigned long long address;
   unsigned long long size;
-  unsigned long long zero_bytes; /* of its first bytes, zero between runs */
+  unsigned long long zero_bytes; /* first bytes that are zero between runs */
   int busy;                      /* a thread is between ready() and its launch, in Python */
 } Arena;
 
 PyObject* make_arena_type(void);
 
-/* add_arena(ordinal, stream, arena): that of a stream of a GPU; ordinal -1: of the calling thread. */
+/* add_arena(ordinal, stream, arena): sets the arena of a GPU's stream; ordinal -1: of the calling
+ * thread. */
 PyObject* add_arena(PyObject* module, PyObject* arguments);
 
-/* The arena that a run may use at once, from *address on, or NULL: it is busy, too small or not zeroed.
- * Borrowed until Python code runs. */
+/* Returns the arena that a run may use at once, from *address on. Returns NULL if it is busy, too
+ * small or not zeroed. Borrowed until Python code runs. */
 Arena* ready_arena(int ordinal, void* stream, size_t workspace_bytes, size_t zeroed_bytes,
                    void** address);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Callables: see calls.h. */
+ * Binding, looking up and running calls: see calls.h. */
 #include "calls.h"
 
 #include <stddef.h>
@@ -10,7 +10,7 @@
 enum { kMaxParameters = 48 };
 
 typedef struct Signature {
-  PyObject_HEAD PyObject* names; /* tuples, and what they hold */
+  PyObject_HEAD PyObject* names; /* tuples; name_of and default_of have their items */
   PyObject* defaults;
   PyObject* name_of[kMaxParameters];
   PyObject* default_of[kMaxParameters]; /* NULL: required */
@@ -20,7 +20,7 @@ typedef struct Signature {
   int context;
   PyObject* checked;
   PyObject* table; /* NULL: the plan's */
-  PyObject* watch; /* (object, name, function), who may look at each call itself; or NULL */
+  PyObject* watch; /* (object, name, function), see calls.h; or NULL */
   char* name;
   char* doc;
   PyMethodDef definition;
@@ -30,7 +30,7 @@ typedef struct Plan {
   PyObject_HEAD PyObject* table;
 } Plan;
 
-enum { kPlanCalls = 64 }; /* kept of one plan */
+enum { kPlanCalls = 64 }; /* entries kept per plan */
 
 static PyObject* signature_type;
 static PyObject* plan_type;
@@ -38,7 +38,8 @@ static Signature* run_signature;
 static PyObject* context_table_name;
 static unsigned long long num_hits, num_misses, num_kept;
 
-/* Arguments in the order of the parameters. 0: they do not fit, which Python says in its words. */
+/* Puts the arguments in the order of the parameters. 0: they do not fit; Python raises the
+ * error. */
 static int bind(const Signature* call, PyObject* const* given, Py_ssize_t num_given,
                 PyObject* names, PyObject** values) {
   if (num_given > call->positional) return 0;
@@ -60,7 +61,7 @@ static int bind(const Signature* call, PyObject* const* given, Py_ssize_t num_gi
   return 1;
 }
 
-/* The table of the call with a reference, and its key; NULL: it is none for a table. */
+/* Makes the key of the call, and returns its table, a new reference. NULL: the call has no key. */
 static PyObject* key_of(const Signature* call, PyObject* table, PyObject* const* values, Key* key) {
   key_begin(key, call);
   PyObject* own = NULL;
@@ -87,7 +88,7 @@ static PyObject* key_of(const Signature* call, PyObject* table, PyObject* const*
 static void keep(PyObject* table, const Key* key, Guard guard, PyObject* make_recipe) {
   PyObject* recipe = PyObject_CallFunctionObjArgs(make_recipe, NULL);
   Entry* entry = recipe != NULL && recipe != Py_None ? entry_make(key, guard, recipe) : NULL;
-  if (PyErr_Occurred()) PyErr_WriteUnraisable(make_recipe); /* the call itself went well */
+  if (PyErr_Occurred()) PyErr_WriteUnraisable(make_recipe); /* the call itself succeeded */
   Py_XDECREF(recipe);
   if (entry == NULL) return;
   table_keep((Table*)table, entry, key, guard);
@@ -112,7 +113,7 @@ static PyObject* keywords_of(PyObject* const* values, PyObject* names) {
   return keywords;
 }
 
-/* Python's way. `table`: where the call may be kept; NULL: nowhere. */
+/* Takes the Python path. `table`: the table that may keep the call; NULL: none. */
 static PyObject* call_checked(const Signature* call, PyObject* self, PyObject* const* given,
                               Py_ssize_t num_given, PyObject* names, PyObject* table,
                               const Key* key, Guard guard) {
@@ -126,7 +127,7 @@ static PyObject* call_checked(const Signature* call, PyObject* self, PyObject* c
   if (answer == NULL) return NULL;
   PyObject* result = NULL;
   if (!PyTuple_Check(answer) || PyTuple_Size(answer) != 2) {
-    PyErr_SetString(PyExc_TypeError, "a checked call gives (result, recipe)");
+    PyErr_SetString(PyExc_TypeError, "a checked call must return (result, recipe)");
   } else {
     result = PyTuple_GetItem(answer, 0);
     Py_INCREF(result);
@@ -139,8 +140,8 @@ static PyObject* call_checked(const Signature* call, PyObject* self, PyObject* c
   return result;
 }
 
-/* Whether a call that runs by Python's way may be kept, with a guard that the caller gives back: it is made
- * first, so that it passes nothing but what is looked at afterwards. */
+/* True if a call that takes the Python path may be kept. Sets a guard, which the caller releases.
+ * The guard is made before the tensors are checked, so that it passes only what was checked. */
 static int may_be_kept(const Key* key, Guard* guard) {
   if (key->num_tensors == 0) return 1;
   if (key_is_special(key)) return 0; /* guards cost more than this */
@@ -184,7 +185,7 @@ static int is_true(PyObject* answer) {
   return !is_false;
 }
 
-/* Also where that cannot be known. */
+/* True if all calls must go to checked, also if that cannot be known. */
 static int is_watched(const Signature* call) {
   if (call->watch == NULL) return 0;
   PyObject *object = PyTuple_GetItem(call->watch, 0), *name = PyTuple_GetItem(call->watch, 1);
@@ -241,7 +242,8 @@ static int take_parameters(Signature* call) {
   call->count = (int)PyTuple_Size(call->names);
   if (call->count > kMaxParameters || call->required > call->count ||
       PyTuple_Size(call->defaults) != call->count - call->required) {
-    PyErr_SetString(PyExc_ValueError, "parameters and defaults of a call do not fit each other");
+    PyErr_SetString(PyExc_ValueError,
+                    "a call has too many parameters, or defaults that do not fit them");
     return -1;
   }
   for (int i = 0; i < call->count; ++i) {
@@ -280,7 +282,7 @@ PyObject* make_function(PyObject* module, PyObject* arguments) {
                         &table, &PyTuple_Type, &watch))
     return NULL;
   if (!is_table(table) || (watch != NULL && PyTuple_Size(watch) != 3)) {
-    PyErr_SetString(PyExc_TypeError, "table is no Table, or watch no triple");
+    PyErr_SetString(PyExc_TypeError, "table is not a Table, or watch is not a triple");
     return NULL;
   }
   Signature* call = make_signature(name, doc, names, defaults, checked);
@@ -326,7 +328,7 @@ static void plan_dealloc(PyObject* self) {
 PyObject* make_plan_type(void) {
   static PyType_Slot slots[] = {{Py_tp_new, plan_new},
                                 {Py_tp_dealloc, plan_dealloc},
-                                {Py_tp_doc, "What Plan derives from: owns the table of its runs."},
+                                {Py_tp_doc, "The base of Plan: owns the table of its runs."},
                                 {0, NULL}};
   static PyType_Spec spec = {"attune._attune.PlanBase", sizeof(Plan), 0,
                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
@@ -352,7 +354,7 @@ PyObject* make_plan_method(PyObject* module, PyObject* arguments) {
     Py_DECREF((PyObject*)call);
     return NULL;
   }
-  run_signature = call; /* lives as long as the process: descriptors point into it */
+  run_signature = call; /* never freed: descriptors point into it */
   return PyDescr_NewMethod((PyTypeObject*)plan_type, &call->definition);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What of DLPack 1.x is read: how a library describes a tensor, and the table of functions that its
- * tensors' type offers as __dlpack_c_exchange_api__, a capsule named "dlpack_exchange_api". Layouts
- * follow the DLPack specification (dmlc/dlpack, "C Exchange API"), whose major version is checked. */
+ * The part of DLPack 1.x that is read: the description of a tensor, and the table of functions that
+ * the type of tensors offers as __dlpack_c_exchange_api__, a capsule named "dlpack_exchange_api".
+ * Layouts follow the DLPack specification (dmlc/dlpack, "C Exchange API"). Its major version is
+ * checked. */
 #ifndef ATTUNE_PYTHON_DLPACK_H_
 #define ATTUNE_PYTHON_DLPACK_H_
 
@@ -28,7 +29,7 @@ typedef struct DlpackExchange {
   uint32_t major;
   uint32_t minor;
   struct DlpackExchange* previous;
-  void* allocate; /* not used: tensors of it would not be the allocator's own to their library */
+  void* allocate; /* not used: the library's allocator would not own such tensors */
   void* managed_from_object;
   void* managed_to_object;
   int (*tensor_from_object)(void* object, DlpackTensor* tensor); /* may be NULL */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Entries: see entry.h. */
+ * Making and running entries: see entry.h. */
 #include "entry.h"
 
 #include <stddef.h>
@@ -18,13 +18,13 @@ enum {
   kAlignment = 16
 };
 
-typedef struct Place { /* where the address of an operand belongs */
+typedef struct Place { /* where the address of an operand is written */
   int operand;
   int count;
   int at[kMaxPlaces];
   int flags;
   uintptr_t span;
-  uintptr_t first; /* its address in the call that Python looked at */
+  uintptr_t first; /* its address in the call that Python checked */
 } Place;
 
 typedef struct Maker {
@@ -35,7 +35,7 @@ typedef struct Maker {
 typedef struct Fresh {
   Maker makers[kMaxMakers];
   int num_makers;
-  int maker; /* whose result served last */
+  int maker; /* the one whose result was used last */
   int count;
   int at[kMaxPlaces];
   int rank;
@@ -49,7 +49,7 @@ struct Entry {
   int num_words;
   uint64_t* words;
   PyObject* identities; /* a tuple */
-  PyObject* recipe;     /* owns all that follows points to */
+  PyObject* recipe;     /* owns everything that the fields below point to */
   const void* plan;
   int ordinal;
   size_t workspace_bytes;
@@ -72,7 +72,7 @@ static int refuse(const char* what) {
   return -1;
 }
 
-/* Offsets at which the blob has room for an address. */
+/* Reads offsets at which the blob has room for an address. */
 static int take_offsets(const Entry* entry, PyObject* tuple, int* count, int* at) {
   Py_ssize_t length = PyTuple_Size(tuple);
   if (length < 0 || length > kMaxPlaces) return refuse("too many places for one address");
@@ -92,7 +92,7 @@ static int take_pointers(Entry* entry, PyObject* pointers) {
     int count = 0;
     PyObject* pair = PyTuple_GetItem(pointers, entry->num_pointers);
     if (take_offsets(entry, pair, &count, entry->pointers[entry->num_pointers]) != 0) return -1;
-    if (count != 2) return refuse("a pointer that is no pair");
+    if (count != 2) return refuse("a pointer that is not a pair");
   }
   return 0;
 }
@@ -109,7 +109,7 @@ static int take_places(Entry* entry, PyObject* operands, const Key* key) {
       return -1;
     place->span = (uintptr_t)span;
     if (place->operand < 0 || place->operand >= key->num_operands)
-      return refuse("an operand that the call has not");
+      return refuse("an operand that the call does not have");
     place->first = (uintptr_t)key->operands[place->operand].data;
     if (take_offsets(entry, offsets, &place->count, place->at) != 0) return -1;
   }
@@ -243,7 +243,7 @@ static int share_memory(const Place* a, const Operand* x, const Place* b, const 
   return from_x < from_y + b->span && from_y < from_x + a->span;
 }
 
-/* Whether `place`, which is written, has memory of its own. */
+/* True if no other operand uses the memory of `place`, which is written. */
 static int stands_apart(const Entry* entry, const Key* key, int place) {
   const Place* written = &entry->places[place];
   const Operand* memory = &key->operands[written->operand];
@@ -253,7 +253,7 @@ static int stands_apart(const Entry* entry, const Key* key, int place) {
     if (i == place || !(other->flags & (kGuarded | kWritten))) continue;
     if ((other->flags & written->flags & kInPlace) && memory->data == others->data) continue;
     if ((uintptr_t)memory->data - (uintptr_t)others->data == written->first - other->first)
-      continue; /* they stand to each other as in that call, of the same layouts */
+      continue; /* same distance and layouts as in the call that Python checked */
     if (share_memory(written, memory, other, others)) return 0;
   }
   return 1;
@@ -287,8 +287,8 @@ static int is_beside(const Operand* made, int rank, const Operand* first) {
          made->device_id == first->device_id && (uintptr_t)made->data % kAlignment == 0;
 }
 
-/* A new reference, or NULL: no maker gives one of the kind and device of `first`, as under a mode of
- * PyTorch, or an exception is set. */
+/* Returns a new reference, or NULL: an exception is set, or no maker makes a tensor of the kind and
+ * device of `first`, for instance under a mode of PyTorch. */
 static PyObject* make_one(Fresh* fresh, const Operand* first, Operand* operand) {
   for (int turn = 0; turn < fresh->num_makers; ++turn) {
     int number = (fresh->maker + turn) % fresh->num_makers;
@@ -307,7 +307,7 @@ static PyObject* make_one(Fresh* fresh, const Operand* first, Operand* operand) 
   return NULL;
 }
 
-/* 1: made. 0: as make_one(). */
+/* Makes all new tensors. 1: made. 0: no maker makes a fitting one. -1: an exception is set. */
 static int make_fresh(Entry* entry, const Key* key, PyObject** made, unsigned char* blob) {
   for (int i = 0; i < entry->num_fresh; ++i) {
     Fresh* fresh = &entry->fresh[i];
@@ -349,7 +349,8 @@ static int stream_of(const Entry* entry, const Key* key, void** stream) {
   return !may_be_capturing(*stream);
 }
 
-/* From here to the launch no Python code runs, so that a workspace found ready stays it. */
+/* Launches the plan. No Python code runs from the search for a workspace to the launch, so a
+ * workspace that was ready stays ready. */
 static int launch(const Entry* entry, const Key* key, unsigned char* blob, void* stream) {
   Arena* arena = NULL;
   void* workspace = NULL;

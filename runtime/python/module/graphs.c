@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Captures and graphs: see graphs.h. The driver's functions are found at run time, as those of library.c. */
+ * Captures and graphs: see graphs.h. The driver's functions are found at run time, as in
+ * library.c. */
 #include "graphs.h"
 
 #include <stdatomic.h>
@@ -50,7 +51,7 @@ PyObject* capture_of(PyObject* module, PyObject* arguments) {
   return Py_BuildValue("KK", id, (unsigned long long)(uintptr_t)graph);
 }
 
-/* On a thread of the driver's, without the GIL. */
+/* Called on a thread of the driver, without the GIL. */
 static void mark_gone(void* word) { atomic_store((atomic_int*)word, 1); }
 
 PyObject* watch_graph(PyObject* module, PyObject* arguments) {
@@ -68,7 +69,7 @@ PyObject* watch_graph(PyObject* module, PyObject* arguments) {
     return PyLong_FromLong(0);
   }
   if (driver->retain_object((void*)(uintptr_t)graph, object, 1, kMove) != 0)
-    return PyLong_FromLong(0); /* the object and its word stay: nobody else knows of them */
+    return PyLong_FromLong(0); /* the object and its word leak: nothing else knows them */
   return PyLong_FromVoidPtr(word);
 }
 

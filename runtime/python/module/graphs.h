@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Which CUDA graph a stream is captured into, and whether that graph is still there. Used by _workspace.py. */
+ * Finds the CUDA graph that a stream is captured into, and says if that graph still exists. Used by
+ * _workspace.py. */
 #ifndef ATTUNE_PYTHON_GRAPHS_H_
 #define ATTUNE_PYTHON_GRAPHS_H_
 
 #include "python.h"
 
-/* watches_graphs(): whether the driver has what the others need. */
+/* watches_graphs(): true if the driver has the functions that the others need. */
 PyObject* watches_graphs(PyObject* module, PyObject* none);
 
-/* capture_of(stream): (id of the capture, handle of its graph); None where nothing is captured, or that cannot be known. */
+/* capture_of(stream): (id of the capture, handle of its graph); None if nothing is captured or the
+ * driver cannot tell. */
 PyObject* capture_of(PyObject* module, PyObject* arguments);
 
-/* watch_graph(graph): a word that tells when the graph and all that was made of it are gone, for graph_is_gone; 0 where the driver cannot. */
+/* watch_graph(graph): a word for graph_is_gone, which is set when the graph and everything made
+ * from it are gone; 0 if the driver cannot tell. */
 PyObject* watch_graph(PyObject* module, PyObject* arguments);
 
-/* graph_is_gone(word). When it has said so once the word is no more. */
+/* graph_is_gone(word): true if the graph is gone. Frees the word when it returns true. */
 PyObject* graph_is_gone(PyObject* module, PyObject* arguments);
 
-/* relax_captures(): the calling thread may allocate while others capture. */
+/* relax_captures(): lets the calling thread allocate while others capture. */
 PyObject* relax_captures(PyObject* module, PyObject* none);
 
 #endif /* ATTUNE_PYTHON_GRAPHS_H_ */

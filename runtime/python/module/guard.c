@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Guards: see guard.h. */
+ * Making and asking guards: see guard.h. */
 #include "guard.h"
 
 int wants_guard(const Key* key) { return key->num_tensors > 0 && guard_maker() != NULL; }
 
-/* Each once: guards pass no tensor twice. */
+/* Returns the tensors of a call, each once: guards refuse a tensor that is given twice. */
 static PyObject* tensors_of(const Key* key, int* count) {
   PyObject* found[kMaxOperands];
   *count = 0;
@@ -27,7 +27,7 @@ Guard guard_of(const Key* key) {
   PyObject* tensors = tensors_of(key, &guard.num_tensors);
   if (tensors != NULL) guard.check = PyObject_Call(guard_maker(), tensors, NULL);
   Py_XDECREF(tensors);
-  if (guard.check == NULL) PyErr_Clear(); /* Python's way says what there is to say */
+  if (guard.check == NULL) PyErr_Clear(); /* the Python path raises the error */
   for (int i = 0; i < key->num_operands; ++i)
     if (key->operands[i].type->kind == kTensor && requires_gradient(key->operands[i].object))
       guard.without_history = 1;
@@ -58,7 +58,7 @@ static int is_scope(PyObject* scope) {
   return same;
 }
 
-/* The one that passed last stands first. */
+/* True if a guard passes the tensors. The guard that passed last is moved to the front. */
 int guards_pass(Guards* guards, const Key* key) {
   if (in_dispatch_mode()) return 0;
   int passed = 0, num_tensors;

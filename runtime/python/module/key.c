@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The words of a call: see key.h. Each argument is a head (its slot, what it is, how long), then its
- * value. */
+ * The words of a call: see key.h. Each argument is a head (slot, kind, length), then its value. */
 #include "key.h"
 
 #include <string.h>
@@ -113,7 +112,7 @@ int key_is_special(const Key* key) {
   return 0;
 }
 
-/* Each word is multiplied in and folded: the finaliser of splitmix64 at the end. */
+/* Multiplies and folds in each word, and ends with the finaliser of splitmix64. */
 uint64_t key_hash(const Key* key) {
   uint64_t hash = 0x9E3779B97F4A7C15u ^ (uint64_t)key->num_words;
   for (int i = 0; i < key->num_words; ++i) {

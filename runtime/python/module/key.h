@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a call depends on, as words: dtypes, devices, extents and strides of its tensors and the
- * values of its other arguments. Calls with equal words pass the same checks and run the same plan.
- * Made by calls.c, looked up in table.c. */
+ * Key: what a call depends on, as words: dtypes, devices, extents and strides of its tensors, and
+ * the values of its other arguments. Calls with equal words pass the same checks and run the same
+ * plan. Made by calls.c, looked up in table.c. */
 #ifndef ATTUNE_PYTHON_KEY_H_
 #define ATTUNE_PYTHON_KEY_H_
 
@@ -12,21 +12,22 @@ enum { kMaxWords = 256, kMaxOperands = 20, kMaxIdentities = 8 };
 typedef struct Key {
   int num_words;
   int num_operands;
-  int num_tensors; /* of PyTorch, among the operands */
+  int num_tensors; /* operands that are tensors of PyTorch */
   int num_identities;
   uint64_t words[kMaxWords];
   Operand operands[kMaxOperands];       /* in the order of the arguments */
   PyObject* identities[kMaxIdentities]; /* borrowed: what a kept key must keep alive */
 } Key;
 
-/* An empty key of calls of `function`, by its address: a Context's table has calls of several. */
+/* Makes an empty key for calls of `function`, told by its address: the table of a Context has calls
+ * of several functions. */
 void key_begin(Key* key, const void* function);
 
-/* Appends argument number `slot`. 0: not understood here, as of types that are not known, tensors
- * without plain memory, and all that is larger than a key. */
+/* Appends argument number `slot`. Returns 0 if that is not possible: the type is not known, a
+ * tensor has no plain memory, or the argument is larger than a key. */
 int key_add(Key* key, int slot, PyObject* value);
 
-/* Whether Python must look at one of the tensors: see is_special(). */
+/* True if Python must look at one of the tensors: see is_special(). */
 int key_is_special(const Key* key);
 
 uint64_t key_hash(const Key* key);

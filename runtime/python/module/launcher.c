@@ -43,8 +43,7 @@ PyObject* make_launcher_type(void) {
 
 PyObject* make_launcher(PyObject* module, PyObject* arguments) {
   (void)module;
-  static PyMethodDef definition = {"launch", launch, METH_NOARGS,
-                                   "Repeats the run that it was made for."};
+  static PyMethodDef definition = {"launch", launch, METH_NOARGS, "Repeats its run."};
   int ordinal;
   unsigned long long plan, operands, workspace, stream;
   Py_ssize_t workspace_bytes;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What Plan.launcher() gives: a function without arguments that repeats one run. Used by module.c. */
+ * The result of Plan.launcher(): a function without arguments that repeats one run. Used by
+ * module.c. */
 #ifndef ATTUNE_PYTHON_LAUNCHER_H_
 #define ATTUNE_PYTHON_LAUNCHER_H_
 
@@ -7,8 +8,8 @@
 
 PyObject* make_launcher_type(void);
 
-/* launcher(ordinal, plan, operands, workspace, workspace_bytes, stream, keep): addresses, and what keeps
- * them good. */
+/* launcher(ordinal, plan, operands, workspace, workspace_bytes, stream, keep): addresses, and the
+ * object that keeps them valid. */
 PyObject* make_launcher(PyObject* module, PyObject* arguments);
 
 #endif /* ATTUNE_PYTHON_LAUNCHER_H_ */

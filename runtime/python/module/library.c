@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Functions found at run time: see library.h. */
+ * Functions that are found at run time: see library.h. */
 #include "library.h"
 
 #include <dlfcn.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * _attune: the quick way of attune's Python module, over CPython's stable interface. A call's dtypes,
- * extents, strides and other arguments are words (key.c); a table (table.c) has what was settled for
- * calls with the same words (entry.c), and attune_run is called with the addresses of this one. All else is
- * Python's: checks, sentences, plans. _library.py loads it, _quick.py gives it what it needs. Without it
- * everything works by ctypes. */
+ * _attune: the fast path of attune's Python module, over CPython's stable interface. A call's
+ * dtypes, extents, strides and other arguments are words (key.c). A table (table.c) has an entry
+ * for calls with the same words (entry.c), and attune_run is called with the addresses of this
+ * call. Python does everything else: checks, error messages, plans. _library.py loads the module,
+ * and _quick.py gives it recipes. Without it everything works by ctypes. */
 #include "arena.h"
 #include "calls.h"
 #include "graphs.h"
@@ -11,7 +11,7 @@
 #include "library.h"
 #include "table.h"
 
-enum { kRevision = 5 }; /* of what Python gives and gets; _library.py asks for it */
+enum { kRevision = 5 }; /* of the interface to Python; _library.py checks it */
 
 static PyObject* take_probe(PyObject* module, PyObject* probe) {
   (void)module;
@@ -21,13 +21,13 @@ static PyObject* take_probe(PyObject* module, PyObject* probe) {
 
 static int add_type(PyObject* module, const char* name, PyObject* type) {
   if (type == NULL) return -1;
-  return PyModule_AddObjectRef(module, name, type); /* its maker keeps the other reference */
+  return PyModule_AddObjectRef(module, name, type); /* make_* keeps the other reference */
 }
 
-/* What is static here belongs to the main interpreter; others use ctypes. */
+/* Static data belongs to the main interpreter; others use ctypes. */
 static int start(PyObject* module) {
   if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
-    PyErr_SetString(PyExc_ImportError, "_attune serves the main interpreter alone");
+    PyErr_SetString(PyExc_ImportError, "_attune serves only the main interpreter");
     return -1;
   }
   if (add_type(module, "Arena", make_arena_type()) != 0 ||
@@ -44,7 +44,7 @@ PyMODINIT_FUNC PyInit__attune(void) {
       {"add_arena", add_arena, METH_VARARGS, "See arena.h."},
       {"capture_of", capture_of, METH_VARARGS, "See graphs.h."},
       {"connect", connect_library, METH_VARARGS, "See library.h."},
-      {"counters", counters, METH_NOARGS, "Calls that ran here and that took Python's way."},
+      {"counters", counters, METH_NOARGS, "Calls that ran here, and that took the Python path."},
       {"function", make_function, METH_VARARGS, "See calls.h."},
       {"graph_is_gone", graph_is_gone, METH_VARARGS, "See graphs.h."},
       {"launcher", make_launcher, METH_VARARGS, "See launcher.h."},
@@ -57,7 +57,7 @@ PyMODINIT_FUNC PyInit__attune(void) {
   static PyModuleDef_Slot slots[] = {{Py_mod_exec, start}, {0, NULL}};
   static PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                                    "_attune",
-                                   "The quick way of attention(), Plan.run() and Plan.launcher().",
+                                   "The fast path of attention(), Plan.run() and Plan.launcher().",
                                    0,
                                    methods,
                                    slots,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * CPython's stable interface, of 3.10: the one home of its headers, which all files here include
- * first. The module that they make, _attune, is the quick way of attention(), Plan.run() and
- * Plan.launcher(); module.c says what it gives to Python. */
+ * CPython's stable interface of 3.10. Only this file includes its headers, and all files here
+ * include this file first. The module that they make, _attune, is the fast path of attention(),
+ * Plan.run() and Plan.launcher(); module.c has the functions that Python sees. */
 #ifndef ATTUNE_PYTHON_H_
 #define ATTUNE_PYTHON_H_
 

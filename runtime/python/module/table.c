@@ -42,7 +42,8 @@ static PyObject* table_new(PyTypeObject* type, PyObject* arguments, PyObject* ke
   return (PyObject*)table;
 }
 
-/* Releasing runs Python code, which may come back to the table: each slot is empty before. */
+/* Empties each slot before it releases the entry: releasing runs Python code, which may use the
+ * table. */
 static PyObject* table_clear(PyObject* self, PyObject* none) {
   (void)none;
   Table* table = (Table*)self;
@@ -71,15 +72,15 @@ static Py_ssize_t table_length(PyObject* self) { return (Py_ssize_t)((Table*)sel
 
 PyObject* make_table_type(void) {
   static PyMethodDef methods[] = {
-      {"clear", table_clear, METH_NOARGS, "Forgets all: the next calls take Python's way once."},
+      {"clear", table_clear, METH_NOARGS,
+       "Forgets all entries: the next calls take the Python path once."},
       {NULL, NULL, 0, NULL}};
-  static PyType_Slot slots[] = {
-      {Py_tp_new, table_new},
-      {Py_tp_dealloc, table_dealloc},
-      {Py_tp_methods, methods},
-      {Py_sq_length, table_length},
-      {Py_tp_doc, "Table(capacity): calls that were made, by what they depend on."},
-      {0, NULL}};
+  static PyType_Slot slots[] = {{Py_tp_new, table_new},
+                                {Py_tp_dealloc, table_dealloc},
+                                {Py_tp_methods, methods},
+                                {Py_sq_length, table_length},
+                                {Py_tp_doc, "Table(capacity): entries of known calls, by key."},
+                                {0, NULL}};
   static PyType_Spec spec = {"attune._attune.Table", sizeof(Table), 0, Py_TPFLAGS_DEFAULT, slots};
   table_type = PyType_FromSpec(&spec);
   return table_type;
@@ -108,7 +109,7 @@ Entry* table_find(Table* table, const Key* key) {
   return NULL;
 }
 
-/* Takes the entry of a slot out, and moves those behind it back to where they are found. */
+/* Takes the entry of a slot out, and moves later entries back to places where they are found. */
 static Entry* take_out(Table* table, uint32_t hole) {
   Entry* taken = table->slots[hole];
   for (uint32_t i = (hole + 1) & table->mask; table->slots[i]; i = (i + 1) & table->mask) {
@@ -135,7 +136,7 @@ static uint32_t oldest(const Table* table) {
 
 void table_keep(Table* table, Entry* entry, const Key* key, Guard guard) {
   Entry* found = table_find(table, key);
-  if (found != NULL) { /* of another scope, or another thread was quicker */
+  if (found != NULL) { /* from another scope, or another thread was faster */
     guards_add(entry_guards(found), guard);
     entry_release(entry);
     return;

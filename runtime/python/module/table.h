@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A hash table of entries by key, of a bounded number: the one used least recently goes. Contexts and
- * plans own one each. */
+ * Table: a hash table of entries by key with a limited size. The least recently used entry goes.
+ * Each context and each plan owns one. */
 #ifndef ATTUNE_PYTHON_TABLE_H_
 #define ATTUNE_PYTHON_TABLE_H_
 
@@ -13,13 +13,13 @@ PyObject* make_table_type(void);
 int is_table(PyObject* object);
 PyObject* make_table(int capacity);
 
-/* Borrowed, or NULL. */
+/* Returns the entry of a key, borrowed, or NULL. */
 Entry* table_find(Table* table, const Key* key);
 
-/* How often it was cleared. */
+/* Returns how often the table was cleared. */
 uint64_t table_clears(const Table* table);
 
-/* Takes over the reference. */
+/* Adds an entry, and takes over its reference. */
 void table_keep(Table* table, Entry* entry, const Key* key, Guard guard);
 
 #endif /* ATTUNE_PYTHON_TABLE_H_ */

@@ -10,12 +10,12 @@ static KnownType known[kTypesKept];
 static int num_known;
 static PyObject* probe_type;
 static PyObject* make_guard;           /* or None */
-static PyObject* is_grad_enabled;      /* PyTorch's, as the next three */
-static PyObject* count_dispatch_modes; /* which look at calls themselves */
-static PyObject* is_tracing;           /* torch.jit.trace, likewise */
+static PyObject* is_grad_enabled;      /* from PyTorch, as the next three */
+static PyObject* count_dispatch_modes; /* modes that observe calls */
+static PyObject* is_tracing;           /* torch.jit.trace, which observes calls too */
 static PyObject* is_autocast_on;
-static PyObject* autocast_state; /* what it is set to */
-static PyObject* forward_ad;     /* the module, which knows how deep derivatives are nested */
+static PyObject* autocast_state; /* its settings */
+static PyObject* forward_ad;     /* the module, which knows the depth of nested derivatives */
 static PyObject* requires_grad_name;
 static PyObject* is_neg_name;
 static PyObject* array_struct_name;
@@ -36,14 +36,14 @@ int set_probe(PyObject* probe) {
   return 0;
 }
 
-/* The newest table of a major version that is understood, if it reads tensors. */
+/* Returns the newest table of the known major version, if it reads tensors. */
 static const DlpackExchange* exchange_of(PyObject* capsule) {
   const DlpackExchange* found = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
   while (found != NULL && found->major != kDlpackMajor) found = found->previous;
   return found != NULL && found->tensor_from_object && found->current_stream ? found : NULL;
 }
 
-/* Kept for good. */
+/* Keeps the functions of PyTorch for the life of the process. */
 static void take_questions(PyObject* answer) {
   PyObject** questions[] = {&make_guard, &is_grad_enabled, &count_dispatch_modes,
                             &is_tracing, &is_autocast_on,  &autocast_state,
@@ -67,7 +67,7 @@ static void take_answer(PyObject* answer, KnownType* type) {
   }
 }
 
-/* Types are kept, so that their addresses stay theirs. */
+/* Examines a type, which is then kept, so that its address is not reused. */
 static const KnownType* learn(PyTypeObject* type) {
   static const KnownType unknown;
   if (num_known == kTypesKept || probe_type == NULL) return &unknown;
@@ -75,9 +75,9 @@ static const KnownType* learn(PyTypeObject* type) {
   KnownType found = {type, kUnknown, NULL};
   if (answer != NULL) take_answer(answer, &found);
   Py_XDECREF(answer);
-  if (PyErr_Occurred()) PyErr_WriteUnraisable(probe_type); /* a mistake there costs time alone */
+  if (PyErr_Occurred()) PyErr_WriteUnraisable(probe_type); /* an error there only costs time */
   for (int i = 0; i < num_known; ++i)
-    if (known[i].type == type) return &known[i]; /* another thread was quicker */
+    if (known[i].type == type) return &known[i]; /* another thread was faster */
   if (num_known == kTypesKept) return &unknown;
   Py_INCREF((PyObject*)type);
   known[num_known] = found;
@@ -91,7 +91,8 @@ const KnownType* known_type(PyObject* object) {
   return learn(type);
 }
 
-/* PyTorch makes negative views of imaginary parts; kernels take none of 64 bits. */
+/* True if an operand may be a negative view. PyTorch makes them of imaginary parts; kernels take no
+ * elements of 64 bits. */
 static int may_be_negative(const Operand* operand) {
   int code = (int)(operand->element >> 8), bits = (int)(operand->element & 0xFF);
   return bits >= 16 && (code == kDlpackFloat || code == kDlpackBfloat);
@@ -119,7 +120,8 @@ static int watches(PyObject* watcher) {
   return watched != 0;
 }
 
-/* Of dual tensors, which neither types nor requires_grad nor dispatch keys tell. */
+/* True if there may be dual tensors, which neither types nor requires_grad nor dispatch keys
+ * show. */
 static int in_forward_derivative(void) {
   if (forward_ad == NULL || forward_ad == Py_None) return 0;
   PyObject* level = PyObject_GetAttr(forward_ad, current_level_name);
@@ -140,8 +142,8 @@ PyObject* autocast_scope(void) {
   return found;
 }
 
-/* Once a call. Guards tell calls under autocast apart, and those that torch.jit.trace sees; without them
- * Python looks at those. */
+/* Asks PyTorch once per call. Guards see autocast and torch.jit.trace; without guards Python looks
+ * at such calls. */
 static Recording ask_recording(void) {
   if (in_dispatch_mode() || watches(is_tracing)) return kWatched;
   if (guard_maker() == NULL && watches(is_autocast_on)) return kWatched;
@@ -185,7 +187,7 @@ static int read_tensor(const KnownType* type, Operand* operand, Layout* layout) 
   return tensor.data != NULL || operand->size == 0;
 }
 
-/* NumPy's array interface, as a struct: docs, "The array interface protocol". */
+/* NumPy's array interface as a struct; see "The array interface protocol" in NumPy's manual. */
 typedef struct ArrayStruct {
   int two;
   int rank;
@@ -233,6 +235,6 @@ int read_operand(PyObject* object, const KnownType* type, Operand* operand, Layo
   operand->type = type;
   int read =
       type->kind == kTensor ? read_tensor(type, operand, layout) : read_array(operand, layout);
-  if (!read && PyErr_Occurred()) PyErr_Clear(); /* Python's way says it in words */
+  if (!read && PyErr_Occurred()) PyErr_Clear(); /* the Python path raises the error */
   return read;
 }
