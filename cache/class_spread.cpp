@@ -15,7 +15,7 @@ bool counts(const TrialRecord& trial) {
          trial.timing.median_us > 0;
 }
 
-// Of an even number the mean of the two in the middle.
+// Returns the median; for an even count the mean of the two middle values.
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t middle = values.size() / 2;

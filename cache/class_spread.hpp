@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ClassSpread: whether two devices that the store takes for one class (equal device digests) run
-// the same kernels equally fast. Merging sees both measurements of a trial; a difference means
-// another power limit, cooling or clock, and that one winner for the class is a compromise.
+// ClassSpread: compares two devices that the store treats as one class (equal device digests). Do
+// they run the same kernels equally fast? Merging sees both measurements of a trial. A difference
+// means another power limit, cooling or clock, and makes one winner for the class a compromise.
 #pragma once
 
 #include <map>
@@ -12,22 +12,23 @@
 
 namespace attune {
 
-// From this ratio of medians on, two devices of one class are reported.
+// Two devices of one class are reported if the ratio of their medians is at least this.
 inline constexpr double kClassSpread = 1.05;
 
 class ClassSpread {
  public:
-  // Two measurements of one trial (same key, toolchain, arch and config). Those that failed, or are
-  // one and the same measurement, do not count.
+  // Adds two measurements of one trial (same key, toolchain, arch and config). Failed measurements,
+  // and one measurement that is given twice, do not count.
   void add(const DeviceIdentity& device, const TrialRecord& mine, const TrialRecord& theirs);
-  // One sentence for each class whose median ratio is kClassSpread or more, either way.
+  // Returns one sentence for each class whose median ratio, in either direction, is at least
+  // kClassSpread.
   std::vector<std::string> sentences() const;
 
  private:
   struct Class {
     std::string title;
     std::vector<double> ratios;  // theirs to mine
-    std::string conditions;      // "driver 580.1 here, 590.2 there" where they differ
+    std::string conditions;      // "driver 580.1 here, 590.2 there"; empty if equal
   };
   std::map<std::string, Class> classes_;  // by device digest
 };

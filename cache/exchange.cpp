@@ -30,8 +30,8 @@ bool selected(const ExportFilter& filter, const DeviceIdentity& device,
          (filter.template_name.empty() || filter.template_name == toolchain.template_name);
 }
 
-// An image belongs to no device: it goes with the winners that use it, or with all when no device
-// is asked for.
+// True if a winner uses the image. An image belongs to no device, so a device filter selects images
+// by their winners.
 bool used_by(const StoredImage& image, const std::vector<WinnerRecord>& winners) {
   return std::any_of(winners.begin(), winners.end(), [&](const WinnerRecord& w) {
     return to_text(w.spec) == to_text(image.key.spec) && w.arch == image.key.arch &&
@@ -44,7 +44,7 @@ bool names(const SpecFields& spec, const ProgramDigest& program) {
   return spec.score_mod == program || spec.mask_mod == program;
 }
 
-// Whether one of the rows' problems names the program.
+// True if the problem of a row names the program.
 bool is_named(const ProgramDigest& program, const StoreContents& contents) {
   const auto any = [&](const auto& rows, const auto& spec_of_row) {
     return std::any_of(rows.begin(), rows.end(),
@@ -139,7 +139,7 @@ namespace fs = std::filesystem;
                   : fmt::format("cannot write {}: {}", path.string(), std::strerror(reason)));
 }
 
-// A name beside `path` that no other process has, of one file or another.
+// Makes an empty file with a unique name in the folder of `path`, and returns its name.
 std::string name_beside(const fs::path& path) {
   std::string name = path.string() + ".partial-XXXXXX";
   const FileDescriptor made(::mkostemp(name.data(), O_CLOEXEC));
@@ -147,14 +147,14 @@ std::string name_beside(const fs::path& path) {
   return name;
 }
 
-// Never over a file, also not over one that another process wrote meanwhile.
+// Renames a file. Never replaces a file, not even one that another process has just written.
 bool rename_to_new(const fs::path& from, const fs::path& to) {
   if (::link(from.c_str(), to.c_str()) == 0) {
     ::unlink(from.c_str());
     return true;
   }
   if (errno != EPERM && errno != ENOTSUP) return false;
-  if (struct stat found{}; ::lstat(to.c_str(), &found) == 0) {  // a file system without such links
+  if (struct stat found{}; ::lstat(to.c_str(), &found) == 0) {  // the file system has no hard links
     errno = EEXIST;
     return false;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Canonical texts of device and toolchain, one field a line; see identity.hpp. They are frozen:
-// digests are stored.
+// Canonical texts of device and toolchain, one field per line; see identity.hpp. They are frozen,
+// because their digests are stored.
 #include "cache/identity.hpp"
 
 #include <fmt/format.h>
@@ -47,7 +47,7 @@ std::string DeviceIdentity::digest() const { return xxh3_128_hex(text()); }
 bool DeviceIdentity::is_cpu() const { return arch.starts_with("cpu"); }
 
 DeviceFacts DeviceIdentity::facts() const {
-  constexpr double kEdges = 2;  // of the memory clock that carry data
+  constexpr double kEdges = 2;  // edges of the memory clock per cycle that carry data
   return {sm_count, l2_bytes, kEdges * memory_clock_khz * 1e3 * memory_bus_bits / 8};
 }
 

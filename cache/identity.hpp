@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four identities of cache/FORMAT.md, each a canonical text with its own digest, so that a miss
-// can say which differed.
+// The identities of devices and toolchains (cache/FORMAT.md has all four). Each is a canonical text
+// with its own digest, so that a miss can say which identity differs.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,24 @@
 
 namespace attune {
 
-// What a device runs under: it changes while the device stays the same, so it is no part of the
-// identity. Timings taken under other conditions are old, not wrong.
+// Conditions under which a device runs. They change while the device stays the same, so they are
+// not part of the identity. Timings that were taken under other conditions are old, not wrong.
 struct Conditions {
   std::string driver;     // "580.159.04"; "" = not known
-  int power_limit_w = 0;  // that the driver enforces; 0 = not known
+  int power_limit_w = 0;  // enforced by the driver; 0 = not known
 
   bool operator==(const Conditions&) const = default;
 };
 
-// "580.1, 500 W"; what is not known is left out.
+// Returns "580.1, 500 W", without values that are not known.
 std::string to_text(const Conditions& conditions);
-// What differs of what both know, each as `pattern` says: with "{}, now {}" it is
-// "driver 550.54, now 580.1 and power limit 500 W, now 700 W". Empty where nothing does.
+// Returns the differences between values that both know, each formatted by `pattern`: with "{}, now
+// {}" it is "driver 550.54, now 580.1 and power limit 500 W, now 700 W". Empty without differences.
 std::string difference(const Conditions& one, const Conditions& other, const char* pattern);
 
-// Structural facts first; the name is information only and takes no part in the digest.
+// A device. All fields but the name and the conditions are part of the digest.
 struct DeviceIdentity {
-  std::string arch;  // "sm_90" or "cpu:znver4": what the device is, not what code was made for
+  std::string arch;  // "sm_90" or "cpu:znver4": of the device, not of compiled code
   int sm_count = 0;  // CPU: cores used
   int shared_bytes_per_block = 0;
   int registers_per_sm = 0;
@@ -42,18 +42,20 @@ struct DeviceIdentity {
   std::string digest() const;
   bool is_cpu() const;
   DeviceFacts facts() const;
-  // For people: the name, and the threads of a CPU: "AMD EPYC 9654, 8 threads".
+  // Returns the name for messages, for a CPU with its threads: "AMD EPYC 9654, 8 threads".
   std::string title() const;
-  // The name with the facts that decisions depend on, "NVIDIA H200 (132 multiprocessors, ...)".
+  // Returns the name with the facts that decisions depend on,
+  // "NVIDIA H200 (132 multiprocessors, ...)".
   std::string facts_title() const;
-  bool operator==(const DeviceIdentity&) const = default;  // the name and the conditions too
+  bool operator==(const DeviceIdentity&) const = default;  // compares name and conditions too
 };
 
-// Whether both are one CPU with other numbers of threads: its timings differ, its best configs
+// True if both are one CPU with different numbers of threads: timings differ, the best configs
 // hardly.
 bool differ_in_threads_alone(const DeviceIdentity& a, const DeviceIdentity& b);
 
-// template_digest covers the text that kernels of every config are made of; compiler and options complete it.
+// The template and compiler of an image or timing. template_digest covers the text from which the
+// kernels of all configs are made.
 struct ToolchainIdentity {
   std::string template_name;    // "prefill_sm80"
   std::string template_digest;  // renderer.hpp
@@ -65,7 +67,7 @@ struct ToolchainIdentity {
   bool operator==(const ToolchainIdentity&) const = default;
 };
 
-// How timings were taken; part of a timing's identity.
+// The way of measuring, which is part of a timing's identity.
 struct MeasurePolicy {
   std::string text;  // e.g. "v1 cold-l2 interleaved"
 };

@@ -25,7 +25,7 @@ void check_digest(std::string_view noun, const std::string& digest, const std::s
                 fmt::format("a {} is not what its digest {} says", noun, digest));
 }
 
-// The value of `columns`, made and checked unless the row before had them.
+// Returns the value of `columns`. It is made and checked only if the row before had other columns.
 template <class Last, class Columns, class Text, class Make>
 const auto& remembered(Last& last, std::string_view noun, const std::string& digest,
                        const Columns& columns, Text&& text, Make&& make) {
@@ -40,7 +40,7 @@ const auto& remembered(Last& last, std::string_view noun, const std::string& dig
 
 std::string shape_digest(const Shape& shape) { return xxh3_128_hex(to_text(shape)); }
 
-// Inserts the row of `digest`, or mends one that damage has changed; an equal row is not written
+// Inserts the row of `digest`, or repairs one that damage has changed. An equal row is not written
 // again.
 template <class... Values>
 int64_t upsert(Database& database, const char* table, std::string_view sql,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Store::merge: each incoming row against the row of the same identity, by the rule of
-// exchange.hpp. The rule orders all rows of one identity, so whatever the order of merges, the same
-// row stays. A winner is taken as it was measured, never derived anew from mixed trials: those of
-// different runs were not timed side by side.
+// Store::merge: compares each incoming row with the row of the same identity, by the rule of
+// exchange.hpp. The rule orders all rows of one identity, so the same row stays in any order of
+// merges. A winner is taken as it was measured, never derived again from mixed trials: trials of
+// different runs were not timed together.
 #include <fmt/format.h>
 
 #include <tuple>
@@ -17,7 +17,7 @@
 namespace attune {
 namespace {
 
-// What the rule looks at in a trial or winner.
+// The fields of a trial or winner that the rule compares.
 struct Evidence {
   Effort effort;
   bool complete;
@@ -46,7 +46,7 @@ Verdict judge(const Evidence& mine, const Evidence& theirs) {
   return {MergeAction::kKeep, "the same"};
 }
 
-// Rows that say the same of all that: whichever text is the greater stays.
+// Compares rows with equal evidence: the greater text stays.
 Verdict judge_texts(const std::string& mine, const std::string& theirs) {
   if (mine == theirs) return {MergeAction::kKeep, "the same"};
   return theirs > mine ? Verdict{MergeAction::kReplace, "as old, and last by text"}
@@ -62,7 +62,7 @@ bool alike(const Evidence& a, const Evidence& b) {
          std::tie(b.effort, b.complete, b.samples, b.created);
 }
 
-// Without the device's name, which is no part of its identity.
+// Returns the winner's line without the device's name, which is not part of its identity.
 std::string text_of(WinnerRecord winner) {
   winner.device.name.clear();
   return winner_line(winner);
@@ -99,7 +99,7 @@ MergeStep step_for(Database& database, const StoredTrial& row) {
           verdict.why};
 }
 
-// A key has one pin, whatever its toolchain.
+// Judges a pin. A key has one pin, whatever its toolchain.
 MergeStep step_for_pin(Database& database, const WinnerRecord& pin) {
   const TuningKey key = key_of(pin);
   const auto mine = find_pin(database, key);
@@ -139,11 +139,12 @@ void take(Database& database, const WinnerRecord& row) {
 void take(Database& database, const StoredImage& row) { replace_image(database, row); }
 void take(Database& database, const StoredProgram& row) { ensure_program(database, row); }
 
-// Calls `take_in` with each row that is to be taken.
+// Calls `take_in` with each row that the rule takes.
 template <class TakeIn>
 MergePlan merge_rows(Database& database, const StoreContents& from, const TakeIn& take_in) {
   MergePlan plan;
-  // Programs first: with a row come those of its problem that this process knows.
+  // Programs come first: writing a row also writes the programs of its problem that this process
+  // knows.
   const auto merge_all = [&](const auto& rows) {
     for (const auto& row : rows) {
       plan.steps.push_back(step_for(database, row));

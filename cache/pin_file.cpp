@@ -33,7 +33,7 @@ Pin pin_of(const WinnerRecord& w) {
           beat_default(w)};
 }
 
-// What one line of the file is for.
+// Returns the problem and device of a pin: a file has at most one line for them.
 std::string key_of(const Pin& pin) {
   return to_text(problem_of(pin.spec, pin.shape)) + "\t" + pin.device_digest;
 }
@@ -45,7 +45,7 @@ std::vector<std::string> sorted_lines(const std::vector<Pin>& pins) {
   return lines;
 }
 
-// All that the SHA-256 covers.
+// Returns the lines that the SHA-256 covers.
 std::string body_of(const std::vector<Pin>& pins) {
   std::string body = fmt::format("{}\n", kHead);
   for (const std::string& line : sorted_lines(pins)) body += line + "\n";
@@ -66,7 +66,7 @@ std::vector<std::string> columns_of(std::string_view line) {
   return columns;
 }
 
-// Throws what is wrong, without the place.
+// Returns the pin of a line. Throws the fault, without its place.
 Pin parse_line(std::string_view line) {
   const std::vector<std::string> columns = columns_of(line);
   if (columns.size() != kColumns)

@@ -23,7 +23,7 @@ Json parse_object(std::string_view text) {
   return json;
 }
 
-// Calls `read` and turns the library's complaints (missing key, wrong type) into ours.
+// Calls `read`, and turns the library's exceptions (missing key, wrong type) into ours.
 template <class Read>
 auto reading(Read&& read) {
   try {
@@ -33,7 +33,7 @@ auto reading(Read&& read) {
   }
 }
 
-// JSON knows no NaN and no infinity: they are written, and read, as null.
+// JSON has no NaN and no infinity: they are written and read as null.
 double number(const Json& json, const char* key) {
   const Json& value = json.at(key);
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
@@ -53,7 +53,8 @@ Effort read_effort(const Json& json) {
   return named(json, "effort", {Effort::kQuick, Effort::kNormal, Effort::kExhaustive}, effort_name);
 }
 
-// Written by hand where libattune.so keeps an image: a list of nlohmann's allocates in its destructor.
+// Returns the JSON text of an image's info. It is written by hand, because libattune.so calls it to
+// keep an image, and a list of nlohmann allocates in its destructor.
 std::string text_of(const ImageInfo& info) {
   std::string warnings;
   for (const std::string& warning : info.warnings)
@@ -75,7 +76,7 @@ Json to_json(const ImageInfo& info) {
           {"warnings", info.warnings}};
 }
 
-// `AnyJson`: nlohmann's, or a JsonValue.
+// Reads an image's info. `AnyJson` is nlohmann's type or JsonValue.
 template <class AnyJson>
 ImageInfo read_info(const AnyJson& json) {
   ImageInfo info;
@@ -105,7 +106,7 @@ Timing read_timing(const Json& json) {
           json_integer(json, "sm_clock_mhz", 0)};
 }
 
-// A limit that is not known is left out.
+// Returns conditions as JSON, without a power limit that is not known.
 Json to_json(const Conditions& c) {
   Json json{{"driver", c.driver}};
   if (c.power_limit_w > 0) json["power_limit_w"] = c.power_limit_w;
@@ -156,7 +157,7 @@ ToolchainIdentity read_toolchain(const Json& json) {
           json.at("compiler").get<std::string>(), json.at("options").get<std::string>()};
 }
 
-// What stands in every row: where it belongs.
+// Returns the key, which each row has.
 Json key_json(const KernelSpec& spec, const Shape& shape, const DeviceIdentity& device,
               const MeasurePolicy& policy) {
   return {{"problem", to_text(spec)},
@@ -305,7 +306,7 @@ WinnerRecord parse_winner_line(std::string_view line) {
     w.default_is_winner = json.at("default_is_winner").get<bool>();
     w.effort = read_effort(json);
     w.candidates = json_integer(json, "candidates", 0);
-    w.complete = json.value("complete", true);  // files of schema 2 do not say
+    w.complete = json.value("complete", true);  // files of schema 2 lack it
     w.why = json.at("why").get<std::string>();
     w.conditions = read_conditions(json);
     w.created = json.at("created").get<std::string>();

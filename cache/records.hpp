@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the store as plain values. cache/FORMAT.md has the columns.
+// Rows of the store as plain structs. cache/FORMAT.md has the columns.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ const char* trial_status_name(TrialStatus status);  // "ok", "compile_failed", .
 enum class Effort : int { kQuick = 1, kNormal = 2, kExhaustive = 3 };  // frozen: stored
 const char* effort_name(Effort effort);  // "quick", "normal", "exhaustive"
 
-// Where a trial, winner or image belongs.
+// The problem, device and way of measuring of a trial or winner.
 struct TuningKey {
   KernelSpec spec;
   Shape shape;
@@ -47,7 +47,7 @@ struct Timing {
 
 struct TrialRecord {
   ToolchainIdentity toolchain;
-  std::string arch;  // what the code was made for: "sm_90a"
+  std::string arch;  // target of the code: "sm_90a"
   Config config;
   bool is_default = false;
   TrialStatus status = TrialStatus::kOk;
@@ -58,11 +58,11 @@ struct TrialRecord {
   ImageInfo info;
   int shared_bytes = -1;  // static + dynamic; -1 = not known
   Effort effort = Effort::kNormal;
-  Conditions conditions;  // when it was measured; filled by the store from the key
-  std::string created;    // ISO 8601 UTC; filled by the store when empty
+  Conditions conditions;  // of the measurement; the store fills them from the key
+  std::string created;    // ISO 8601 UTC; the store fills it if empty
 };
 
-// A trial together with where it belongs.
+// A trial and its key.
 struct StoredTrial {
   TuningKey key;
   TrialRecord trial;
@@ -72,21 +72,20 @@ struct StoredTrial {
 struct WinnerRecord {
   KernelSpec spec;
   Shape shape;
-  DeviceIdentity
-      device;  // with policy: filled by the store when it reads; put_winner takes them from its key
+  DeviceIdentity device;  // the store fills device and policy, put_winner from its key
   MeasurePolicy policy;
   ToolchainIdentity toolchain;
   std::string arch;
   Config config;
   Timing timing;
-  Timing default_timing;  // of the default config in the same tune
+  Timing default_timing;  // the default config in the same tune
   Config default_config;
   bool default_is_winner = false;
   Effort effort = Effort::kNormal;
   int candidates = 0;     // ok trials considered
-  bool complete = true;   // the search came to its end; else the same tune goes on with it
+  bool complete = true;   // the search ended; otherwise the same tune continues it
   std::string why;        // "fastest by 6.1 %", "tie with default, default kept", ...
-  Conditions conditions;  // when it was measured; filled by the store from the key
+  Conditions conditions;  // of the measurement; the store fills them from the key
   std::string created;
   bool pinned = false;
 };
@@ -94,11 +93,12 @@ struct WinnerRecord {
 struct ImageKey {
   KernelSpec spec;
   std::string arch;
-  // An image is found by its source, not by template_digest: that says which winners it was made with. A look-up may leave
-  // the compiler empty: any compiler's image of this source will do.
+  // An image is found by its source, not by template_digest, which only says which winners it was
+  // made with. A look-up may leave the compiler empty: then any compiler's image of this source is
+  // found.
   ToolchainIdentity toolchain;
   Config config;
-  std::string source_digest;  // renderer.hpp: of what was compiled
+  std::string source_digest;  // of the compiled source; see renderer.hpp
 };
 
 struct StoredImage {
@@ -111,16 +111,18 @@ struct StoredImage {
 struct StoredProgram {
   ProgramDigest digest;
   score::Kind kind = score::Kind::kScore;
-  std::string text;  // as it was given; read_user_program makes the program of it again
+  std::string text;  // as given; read_user_program parses it again
 
   bool operator==(const StoredProgram&) const = default;
 };
-// Those that a spec names, where this process knows them.
+// Returns the programs that a spec names, as far as this process knows them.
 std::vector<StoredProgram> programs_of(const SpecFields& spec);
-// Lets this process know the program. Throws kInvalidArgument where the text cannot be read, or its digest is another one.
+// Registers the program in this process. Throws kInvalidArgument if the text cannot be parsed or
+// has another digest.
 void adopt(const StoredProgram& program);
 
-// Now, or so many days ago, as ISO 8601 UTC with milliseconds, "2026-05-01T12:00:00.000Z": texts sort by time.
+// Returns the time now, or some days ago, as ISO 8601 UTC with milliseconds,
+// "2026-05-01T12:00:00.000Z". Such texts sort by time.
 std::string utc_now(int days_ago = 0);
 
 }  // namespace attune

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schema steps. A step that has been released is never edited: change means a new step, and
-// FORMAT.md with it.
+// Schema steps. A released step is never edited: a change is a new step, and a change of FORMAT.md.
 #include "cache/schema.hpp"
 
 #include <fmt/format.h>
@@ -95,8 +94,7 @@ CREATE TABLE winner (
 CREATE INDEX winner_device ON winner (device_id);
 )sql";
 
-// Version 2: compiled images; the driver a timing was taken with; shared memory, which the winner
-// rule needs.
+// Version 2: compiled images; the driver of a timing; shared memory, which the winner rule needs.
 constexpr const char* kStep2 = R"sql(
 CREATE TABLE image (
   id INTEGER PRIMARY KEY,
@@ -119,13 +117,12 @@ ALTER TABLE trial ADD COLUMN shared_bytes INTEGER NOT NULL DEFAULT -1;
 ALTER TABLE winner ADD COLUMN driver TEXT NOT NULL DEFAULT '';
 )sql";
 
-// Version 3: whether the search that chose a winner came to its end. Older tunes are not asked to
-// go on.
+// Version 3: a flag for a winner whose search ended. Older tunes count as ended.
 constexpr const char* kStep3 = R"sql(
 ALTER TABLE winner ADD COLUMN complete INTEGER NOT NULL DEFAULT 1;
 )sql";
 
-// Version 4: what an image was compiled from. Earlier rows do not say, and are found no more.
+// Version 4: the digest of an image's source. Earlier rows have none, and are no longer found.
 constexpr const char* kStep4 = R"sql(
 ALTER TABLE image ADD COLUMN source_digest TEXT NOT NULL DEFAULT '';
 )sql";
@@ -140,10 +137,10 @@ CREATE TABLE program (
 ) STRICT;
 )sql";
 
-// Version 6: views, which hold nothing: migrate_schema makes those of the newest version.
+// Version 6: views. They have no rows; migrate_schema makes those of the newest version.
 constexpr const char* kStep6 = "";
 
-// Version 7: the power limit a timing was taken under.
+// Version 7: the power limit of a timing.
 constexpr const char* kStep7 = R"sql(
 ALTER TABLE trial ADD COLUMN power_limit_w INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE winner ADD COLUMN power_limit_w INTEGER NOT NULL DEFAULT 0;
@@ -164,8 +161,8 @@ int schema_version(Database& database) {
 }
 
 SchemaState examine_schema(Database& database) {
-  // One snapshot: between two reads of its own another process may make the tables of a fresh file,
-  // and the half before and the half after together look like another program's.
+  // All reads are in one snapshot. Otherwise another process could make the tables of a new file
+  // between two reads, and the mixed result would look like another program's file.
   const Transaction snapshot(database, Transaction::Kind::kRead);
   const int version = schema_version(database);
   const bool ours = database.integer("PRAGMA application_id") == kStoreApplicationId;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables of a store and the steps from each schema version to the next; drawn in FORMAT.md.
+// The tables of a store, and the steps from each schema version to the next. FORMAT.md describes
+// them.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +15,16 @@ inline constexpr int kSchemaVersion = 7;
 
 enum class SchemaState { kEmpty, kOlder, kCurrent, kNewer, kForeign };
 
-// How the first table of every store begins, as SQLite keeps its text.
+// Returns the beginning of the first table's SQL, as SQLite stores it in each store.
 std::string_view first_table_sql();
 int schema_version(Database& database);
-// kForeign: a database of some other program. kEmpty: a database without any table. Throws
+// Returns the state of a database. kForeign: of another program. kEmpty: without any table. Throws
 // SqliteError (damaged) for a version that no attune writes.
 SchemaState examine_schema(Database& database);
-// Brings an empty or older store up to `version`, one transaction a step; concurrent callers do
+// Migrates an empty or older store to `version`, one transaction per step. Concurrent callers do
 // each step once.
 void migrate_schema(Database& database, int version = kSchemaVersion);
-// Makes the views of a current store anew where they lack a column that came later.
+// Makes the views of a current store again if they lack a column that was added later.
 void renew_views(Database& database);
 
 }  // namespace attune

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views, for people and programs that read a store with SQL. VIEWS.md says what each
-// column means. They are made for others: attune itself reads tables, and never runs a view of a
-// file that it opens.
+// Views, for people and programs that read a store with SQL. VIEWS.md explains each column. attune
+// itself reads only tables, and never runs a view of a file that it opens.
 #include "cache/schema_views.hpp"
 
 namespace attune {
 
-// Each view is dropped first: views are made anew with each version of the schema, and a store in
-// which somebody has used one of these names can still be brought up to date. Only functions that every build of SQLite has.
+// Each view is dropped first: views are made again with each version of the schema, and a store in
+// which a user took one of these names can still be migrated. Views use only functions of all
+// SQLite builds.
 const char* const kViews = R"sql(
 DROP VIEW IF EXISTS v_winner;
 CREATE VIEW v_winner AS
@@ -47,11 +47,13 @@ SELECT t.id AS trial_id, p.text AS problem, s.text AS shape, d.name AS device,
        t.median_us / min(CASE WHEN t.status = 0 THEN t.median_us END)
          OVER (PARTITION BY t.problem_id, t.shape_id, t.device_id, t.policy) AS to_best,
        CASE WHEN instr(t.info, '"registers":') > 0
-            THEN CAST(substr(t.info, instr(t.info, '"registers":') + 12) AS INTEGER) END AS registers,
+            THEN CAST(substr(t.info, instr(t.info, '"registers":') + 12) AS INTEGER) END
+         AS registers,
        CASE WHEN instr(t.info, '"spill_store_bytes":') > 0
             THEN CAST(substr(t.info, instr(t.info, '"spill_store_bytes":') + 20) AS INTEGER) END
          + CASE WHEN instr(t.info, '"spill_load_bytes":') > 0
-            THEN CAST(substr(t.info, instr(t.info, '"spill_load_bytes":') + 19) AS INTEGER) END AS spill_bytes,
+            THEN CAST(substr(t.info, instr(t.info, '"spill_load_bytes":') + 19) AS INTEGER) END
+         AS spill_bytes,
        t.shared_bytes AS shared_bytes, t.error_max AS error_max, t.sm_clock_mhz AS sm_clock_mhz,
        t.driver AS driver, c.compiler AS compiler, c.template_digest AS template_digest,
        t.policy AS policy, t.created AS created, nullif(t.power_limit_w, 0) AS power_limit_w,
@@ -70,7 +72,8 @@ SELECT c.template_name AS template,
                      ELSE t.status END AS status,
        CASE WHEN instr(t.reason, char(10)) > 0
             THEN substr(t.reason, 1, instr(t.reason, char(10)) - 1) ELSE t.reason END AS reason,
-       count(*) AS trials, count(DISTINCT t.problem_id) AS problems, min(t.config) AS example_config,
+       count(*) AS trials, count(DISTINCT t.problem_id) AS problems,
+       min(t.config) AS example_config,
        min(p.text) AS example_problem, max(t.created) AS last_created
 FROM trial t
 JOIN toolchain c ON c.id = t.toolchain_id

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place that calls SQLite; see sqlite.hpp. Every foreign code is turned into SqliteError
-// here, at the call.
+// The only file that calls SQLite; see sqlite.hpp. Each code of SQLite becomes a SqliteError at the
+// call.
 #include "cache/sqlite.hpp"
 
 #include <fmt/format.h>
@@ -34,11 +34,11 @@ SqliteFault fault_of(int extended_code) {
 }
 
 constexpr int kMostValueBytes = 256 << 20;
-// Some hundred steps are what a row of a store takes, and no row is shorter than a few dozen bytes.
+// A row of a store takes some hundred steps, and has at least a few dozen bytes.
 constexpr int64_t kFreeSteps = 16 << 20, kStepsPerByte = 256;
 constexpr int kStepsBetweenLooks = 1 << 16;
 
-// Answers whether SQLite shall give the statement up.
+// Returns 1 if SQLite must abort the statement.
 int count_steps(void* steps_left) {
   int64_t& left = *static_cast<int64_t*>(steps_left);
   left -= kStepsBetweenLooks;
@@ -62,7 +62,7 @@ Database Database::open_flags(const std::string& name, int flags) {
   database.pid_ = getpid();
   sqlite3* handle = nullptr;
   const int code = sqlite3_open_v2(name.c_str(), &handle, flags | SQLITE_OPEN_FULLMUTEX, nullptr);
-  database.handle_.reset(handle);  // also after a failure it must be closed
+  database.handle_.reset(handle);  // must be closed also after a failure
   if (code != SQLITE_OK) database.fail(code, "opening");
   sqlite3_extended_result_codes(handle, 1);
   sqlite3_busy_timeout(handle, kBusyTimeoutMs);
@@ -70,7 +70,7 @@ Database Database::open_flags(const std::string& name, int flags) {
   return database;
 }
 
-// The schema of a file from elsewhere must not run anything, nor keep us busy for ever.
+// Restricts the connection: the schema of a foreign file must not run code, nor take endless time.
 void Database::restrict() {
   sqlite3_db_config(handle(), SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
   sqlite3_db_config(handle(), SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
@@ -92,8 +92,8 @@ Database Database::open(const std::filesystem::path& path, Mode mode) {
 }
 
 void Database::configure(Mode mode) {
-  execute("PRAGMA temp_store = MEMORY");   // what is sorted is read at once anyway
-  execute("PRAGMA cell_size_check = ON");  // bad cells are reported instead of followed
+  execute("PRAGMA temp_store = MEMORY");   // sorted rows are read into memory anyway
+  execute("PRAGMA cell_size_check = ON");  // reports bad cells instead of following them
   if (mode == Mode::kReadOnly) return;
   execute("PRAGMA foreign_keys = ON");
   execute("PRAGMA synchronous = FULL");
@@ -115,14 +115,14 @@ Database Database::copy_in_memory(Database& source) {
 
 Database::~Database() {
   if (!handle_ || pid_ == getpid()) return;
-  // Closing here would release nothing of ours, but could roll back the parent's open transaction.
+  // Closing would release nothing of this process, but could roll back the parent's transaction.
   sqlite3* inherited = handle_.release();
   try {
     log(LogCode::kStoreOfParent,
         fmt::format("store {}: connection {} of the parent process is left alone", name_,
                     static_cast<const void*>(inherited)));
   } catch (...) {
-    // no memory for the sentence
+    // no memory for the message
   }
 }
 
@@ -226,7 +226,7 @@ void Statement::read_one(int column, int64_t& value) const {
 }
 
 Transaction::Transaction(Database& database, Kind kind) : database_(database) {
-  if (database_.in_transaction()) database_.execute("ROLLBACK");  // one that could not end
+  if (database_.in_transaction()) database_.execute("ROLLBACK");  // of an earlier transaction
   database_.execute(kind == Kind::kWrite ? "BEGIN IMMEDIATE" : "BEGIN");
 }
 
@@ -238,7 +238,7 @@ Transaction::~Transaction() {
       log(LogCode::kStoreNotRolledBack, error.what());
     }
   } catch (...) {
-    // no memory for the sentence; the next transaction rolls back
+    // no memory for the message; the next transaction rolls back
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thin owners of a SQLite connection, statement and transaction. sqlite.cpp is the only file that
-// includes sqlite3.h. A connection belongs to the process that opened it: after fork every use
-// throws, and closing it only forgets it.
+// Thin owners of a SQLite connection, statement and transaction. Only sqlite.cpp includes
+// sqlite3.h. A connection belongs to the process that opened it: after fork each use throws, and
+// closing it does not touch the file.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct sqlite3_stmt;
 
 namespace attune {
 
-// What a failed SQLite call means for the caller.
+// The kinds of failures that a caller can treat differently.
 enum class SqliteFault { kOther, kBusy, kDamaged, kNeedsRecovery, kMoved, kFull };
 
 class SqliteError : public Error {
@@ -42,12 +42,12 @@ class Database {
   enum class Mode { kReadOnly, kReadWrite };
   static constexpr int kBusyTimeoutMs = 10'000;
 
-  // Opens an existing file. kReadWrite: rollback journal, synchronous=FULL, foreign keys on. Nothing
-  // that the file defines runs: no view, no trigger, no function of its schema. Values of more than
-  // 256 MB are refused, and so is a statement that takes far more steps than the file's size asks
-  // for.
+  // Opens an existing file. kReadWrite: rollback journal, synchronous=FULL, foreign keys on.
+  // Nothing that the file defines runs: no view, no trigger, no function of its schema. Values of
+  // more than 256 MB are refused, and so are statements that take far more steps than the size of
+  // the file explains.
   [[nodiscard]] static Database open(const std::filesystem::path& path, Mode mode);
-  // A copy of `source` in memory, writable, belonging to no file.
+  // Returns a writable copy of `source` in memory, which belongs to no file.
   [[nodiscard]] static Database copy_in_memory(Database& source);
   Database(Database&&) noexcept = default;
   Database& operator=(Database&&) noexcept = default;
@@ -73,18 +73,18 @@ class Database {
   sqlite3* handle() const;  // throws in a process that did not open it
   [[noreturn]] void fail(int code, std::string_view doing) const;
 
-  int64_t most_steps_ = 0;               // of one statement
-  std::unique_ptr<int64_t> steps_left_;  // of the statement that runs; SQLite knows its address
+  int64_t most_steps_ = 0;               // per statement
+  std::unique_ptr<int64_t> steps_left_;  // of the running statement; SQLite has its address
   UniqueHandle<Traits> handle_;
   std::string name_;
   int pid_ = 0;
 };
 
-// Bytes of a stored text that are read, unless a statement asks for more: nothing that attune writes
-// comes near, but for compilers' logs.
+// The bytes of a stored text that are read, unless a statement asks for more. Everything that
+// attune writes is far shorter, except compilers' logs.
 inline constexpr size_t kMostTextBytes = size_t{64} << 10;
 
-// One prepared statement. bind(...) takes all parameters in order; read(...) takes the next columns
+// One prepared statement. bind(...) sets all parameters in order; read(...) reads the next columns
 // of the row.
 class Statement {
  public:
@@ -96,18 +96,19 @@ class Statement {
     (bind_one(++index, values), ...);
     return *this;
   }
-  // Sets how many bytes of a text read() gives: it cuts longer ones, which somebody else wrote.
+  // Sets the number of bytes of a text that read() returns. It cuts longer texts, which attune did
+  // not write.
   Statement& most_text(size_t bytes) {
     most_text_ = bytes;
     return *this;
   }
   bool step();  // true: a row can be read
-  void run();   // to its end
+  void run();   // all steps
   template <class... Values>
   void read(Values&... values) {
     (read_one(column_++, values), ...);
   }
-  // Reads the next column whole, whatever its length.
+  // Reads the whole next column, whatever its length.
   void read_bytes(std::string& value) { value = std::string(bytes_of(column_++)); }
 
  private:
@@ -139,12 +140,12 @@ class Statement {
 
   Database& database_;
   UniqueHandle<Traits> handle_;
-  int column_ = 0;  // the next to read
+  int column_ = 0;  // next column to read
   size_t most_text_ = kMostTextBytes;
 };
 
-// Rolled back unless committed. kWrite takes the write lock at once, so that it can only be refused
-// at its start.
+// A transaction, rolled back unless committed. kWrite takes the write lock at once, so that it can
+// only be refused at its start.
 class Transaction {
  public:
   enum class Kind { kRead, kWrite };

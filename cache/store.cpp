@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening a store, in each state its file may be in; see store.hpp. Rows are in store_trials,
-// store_winners, store_images.
+// Opening a store in each state of its file; see store.hpp. Rows are in store_trials,
+// store_winners, store_images and store_programs.
 #include "cache/store.hpp"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ namespace {
                            version, kSchemaVersion));
 }
 
-// A second opinion, through a connection that has read nothing yet.
+// True if the store is sound, by a new connection that has read nothing yet.
 bool is_sound(const std::filesystem::path& path) {
   try {
     Database database = Database::open(path, Database::Mode::kReadWrite);
@@ -37,7 +37,7 @@ bool is_sound(const std::filesystem::path& path) {
   }
 }
 
-// Also true without a byte: such a file is what a process makes first that opens a fresh store.
+// True if the file is missing or empty: a process that creates a store first makes an empty file.
 bool is_missing(const std::filesystem::path& path) {
   std::error_code failed;
   const std::filesystem::file_status status = std::filesystem::status(path, failed);
@@ -93,12 +93,11 @@ void Store::Impl::mend(const SqliteError& error) {
     Database writing = Database::open(real_path, Database::Mode::kReadWrite);
     examine_schema(writing);  // any read rolls back
   } else if (error.fault() == SqliteFault::kMoved) {
-    database.reset();  // deleted, or set aside by another process: what its path names counts
+    database.reset();  // another process deleted it or set it aside: open the path again
   } else if (error.fault() == SqliteFault::kDamaged && mode == StoreMode::kReadWrite) {
     database.reset();
     if (!(file_id(real_path) == file)) return;  // another process has replaced it already
-    if (is_sound(real_path))
-      return;  // SQLite calls a failed read damage, too: one more try will tell
+    if (is_sound(real_path)) return;  // SQLite also reports a failed read as damage: try once more
     if (!looks_like_damaged_store(real_path))
       refuse(path, "is not an attune store; it is left alone");
     set_aside(real_path, file);
@@ -132,8 +131,8 @@ Store Store::open(const std::filesystem::path& path, StoreMode mode) {
   return Store(std::move(impl));
 }
 
-// Only when it cannot be opened is it asked whether it is there: asked before, it may be set aside
-// meanwhile.
+// Checks if the file is missing only after opening has failed: after an earlier check, another
+// process could still set the file aside.
 std::optional<Store> Store::open_existing(const std::filesystem::path& path) {
   try {
     return open(path, StoreMode::kReadOnly);

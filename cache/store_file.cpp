@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// POSIX side of a store's file; see store_file.hpp.
+// The file of a store, by POSIX; see store_file.hpp.
 #include "cache/store_file.hpp"
 
 #include <fcntl.h>
@@ -29,22 +29,22 @@ namespace fs = std::filesystem;
   throw Error(ErrorCode::kStore, fmt::format("store {}: {}", path.string(), what));
 }
 
-// A journal is played back into the store, so it is code as well.
+// A journal is written back into the store, so it must be as private as the store.
 constexpr const char* kJournal = "-journal";
 constexpr Guarded kGuarded{"store", ErrorCode::kStore, 0700, kJournal};
 fs::path journal_of(const fs::path& store) { return store.string() + kJournal; }
 
-// A file that is there already is as good. No descriptor of it is opened: closing one gives up the
-// locks of the process, and with them those of a connection that another thread has to it.
+// Makes an empty file. A file that exists already is fine. No descriptor is opened: closing one
+// would release the locks of the process, and with them those of another thread's connection.
 bool make_empty(const fs::path& file) {
   if (::mknod(file.c_str(), S_IFREG | 0600, 0) == 0 || errno == EEXIST) return true;
   if (errno != ENOSYS && errno != EPERM) return false;
-  const FileDescriptor made(  // a file system of FUSE need not know mknod
+  const FileDescriptor made(  // some FUSE file systems lack mknod
       ::open(file.c_str(), O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY | O_CLOEXEC, 0600));
   return made || errno == EEXIST;
 }
 
-// What SQLite takes for no file at all, or for one of its own.
+// Refuses names with which SQLite opens no file, or a temporary one.
 void require_file_name(const fs::path& path) {
   if (path.empty() || path == ":memory:")
     throw Error(ErrorCode::kStore,
@@ -79,12 +79,12 @@ fs::path create_store_file(const fs::path& path) {
 
 bool looks_like_damaged_store(const fs::path& path) {
   constexpr size_t kHeaderBytes = 100;
-  std::string head(65536, '\0');  // the header of a SQLite file, and its first page at least
+  std::string head(65536, '\0');  // at least the header of a SQLite file and its first page
   std::string unused;
   const FileDescriptor file = open_regular(path, O_RDONLY, &unused);
   const ssize_t got = file ? ::read(file.get(), head.data(), head.size()) : 0;
   head.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
-  const bool cut_off = head.size() < kHeaderBytes;  // holds nothing, whosever it was
+  const bool cut_off = head.size() < kHeaderBytes;  // has no rows, whatever wrote it
   head.resize(std::max(head.size(), kHeaderBytes));
   const std::string magic("SQLite format 3\0", 16);
   const std::string application_id("attu");
@@ -118,7 +118,7 @@ fs::path set_aside(const fs::path& path, const FileId& id) {
   fs::path aside = path.string() + ".corrupt-" + stamp;
   for (int n = 1; fs::exists(aside); ++n)
     aside = fmt::format("{}.corrupt-{}-{}", path.string(), stamp, n);
-  // The journal goes first: left behind, it would be played back into the new file.
+  // The journal is renamed first: otherwise it would be written back into the new file.
   const fs::path journal = journal_of(path);
   if (::rename(journal.c_str(), journal_of(aside).c_str()) != 0 && errno != ENOENT)
     fail(path, fmt::format("its journal cannot be set aside: {}", std::strerror(errno)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images: compiled bytes and the SHA-256 over them and their identity, checked whenever one is
+// Images: compiled bytes with a SHA-256 over them and their identity, which is checked at each
 // read.
 #include <fmt/format.h>
 
@@ -23,8 +23,9 @@ struct ImageRow {
   }
 };
 
-// Bytes that got under another key by damage must not run there either, so the digest covers the
-// key. Layout: FORMAT.md. Rows of schema 3 have no source digest and the first layout.
+// Returns the SHA-256 of an image. It covers the key too, so that bytes which damage moved to
+// another key do not run there. FORMAT.md has the layout. Rows of schema 3 have no source digest
+// and the first layout.
 std::string image_sha256(const ImageKey& key, const KernelImage& image) {
   const std::string head =
       fmt::format("attune image v{}\n{}\n{}\n{}\n{}\n{}\n{}\n", key.source_digest.empty() ? 1 : 2,
@@ -67,7 +68,8 @@ ImageRow read_image(Statement& row) {
   return read;
 }
 
-// Not ORDER BY: SQLite's sorter would copy the bytes of every image, mostly of the only one.
+// Returns the newest image. ORDER BY would copy the bytes of each image in SQLite's sorter, though
+// mostly there is only one.
 std::optional<StoredImage> newest_image(Statement& select) {
   std::optional<ImageRow> newest;
   for_each_row(select, "image", [&](Statement& row) {

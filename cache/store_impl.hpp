@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside of a Store, for store*.cpp and merge.cpp alone: the connection, and how each call becomes
-// one transaction.
+// The inside of a Store, only for store*.cpp and merge.cpp: the connection, and the transaction of
+// each call.
 #pragma once
 
 #include <unistd.h>
@@ -19,17 +19,17 @@
 namespace attune {
 
 struct Store::Impl {
-  std::filesystem::path path;       // as it was given, for messages
-  std::filesystem::path real_path;  // what was checked and is open
+  std::filesystem::path path;       // as given, for messages
+  std::filesystem::path real_path;  // checked and open
   StoreMode mode = StoreMode::kReadOnly;
   std::optional<Database> database;
-  FileId file;  // the one that is open
+  FileId file;  // the open file
   std::mutex mutex;
   int pid = getpid();
 
   void open();
-  // In a child after fork the mutex may be held by a thread that does not exist there: so the
-  // process is looked at first.
+  // Checks the process before it locks: in a child after fork, a thread that no longer exists may
+  // hold the mutex.
   std::unique_lock<std::mutex> locked() {
     if (pid != getpid())
       throw Error(
@@ -41,13 +41,13 @@ struct Store::Impl {
     if (!database) open();
     return *database;
   }
-  // Rolls back what a killed writer left half done, which a reading connection cannot, or sets a
-  // damaged file aside if this store may write. Afterwards the failed call is worth one more try.
-  // Throws the error again when nothing can be done.
+  // Repairs the store after an error, so that the failed call can be tried once more. Rolls back
+  // what a killed writer left half done, which a reading connection cannot do, or sets a damaged
+  // file aside if this store may write. Throws the error again if nothing can be done.
   void mend(const SqliteError& error);
   void open_or_mend();
 
-  // Runs work(database) in one transaction, again after mend().
+  // Runs work(database) in one transaction, and once more after mend().
   template <class Work>
   auto read(Work&& work) {
     return guarded(Transaction::Kind::kRead, std::forward<Work>(work));

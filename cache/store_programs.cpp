@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs: the texts behind the digests that problems name. Each is checked against its digest when it is read.
+// Programs: the texts of the digests that problems name. Each text is checked against its digest
+// when it is read.
 #include <fmt/format.h>
 
 #include "cache/store_impl.hpp"
@@ -9,7 +10,7 @@
 namespace attune {
 namespace {
 
-// A program's text, and the lines that declare its captures and scalars.
+// The most bytes of a program's text and of the lines that declare its captures and scalars.
 constexpr size_t kMostProgramBytes = 2 * score::kMaxTextBytes;
 
 StoredProgram read_program(Statement& row) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the store, one table a group; each function runs inside its caller's transaction. For
-// store*.cpp and merge.cpp. Reading never throws for a row that cannot be decoded: the row is
-// logged and left out.
+// Functions on rows of the store, grouped by table. Each runs inside its caller's transaction. For
+// store*.cpp and merge.cpp. A row that cannot be decoded never makes reading throw: it is logged
+// and left out.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@
 
 namespace attune {
 
-// Identities (identity_rows.cpp). find_* answer nullopt, ensure_* insert what is missing.
+// Identities (identity_rows.cpp). find_* return nullopt for a missing row, ensure_* insert it.
 struct KeyIds {
   int64_t problem = 0;
   int64_t shape = 0;
@@ -31,14 +31,14 @@ std::optional<int64_t> find_toolchain(Database& database, const ToolchainIdentit
 int64_t ensure_toolchain(Database& database, const ToolchainIdentity& toolchain);
 std::string problem_digest(const KernelSpec& spec);
 
-// Columns of problem p, shape s, device d and toolchain c as every select names them.
+// The columns of problem p, shape s, device d and toolchain c, for select statements.
 extern const char* const kProblemColumns;
 extern const char* const kShapeColumns;
 extern const char* const kDeviceColumns;
 extern const char* const kToolchainColumns;
 
-// Reads them, in this order, throwing kStore when a text is not what its digest says. What stands in
-// a row as it stood in the row before is neither parsed nor hashed again.
+// Reads these columns, in this order. Throws kStore if a text does not match its digest. A value
+// that is the same as in the row before is neither parsed nor hashed again.
 class IdentityReader {
  public:
   const KernelSpec& problem(Statement& row);
@@ -49,7 +49,7 @@ class IdentityReader {
  private:
   template <class Columns, class Value>
   struct Last {
-    std::string digest;  // empty: of no row
+    std::string digest;  // empty: no row yet
     Columns columns{};
     Value value{};
   };
@@ -60,7 +60,7 @@ class IdentityReader {
 };
 Timing read_timing(Statement& row);
 
-// Calls decode(statement) for each row; one that cannot be decoded is logged and left out: a
+// Calls decode(statement) for each row. A row that cannot be decoded is logged and left out: a
 // damaged row is a miss.
 template <class Decode>
 void for_each_row(Statement& statement, std::string_view table, Decode&& decode) {
@@ -80,7 +80,7 @@ std::optional<TrialRecord> find_trial(Database& database, const TuningKey& key,
 void replace_trial(Database& database, const TuningKey& key, const TrialRecord& trial);
 std::vector<StoredTrial> read_all_trials(Database& database);
 
-// Winners (store_winners.cpp). A pinned row and a tuned row of one key live side by side.
+// Winners (store_winners.cpp). One key may have a pinned row and a tuned row.
 std::optional<WinnerRecord> find_winner(Database& database, const TuningKey& key,
                                         const WinnerRecord& like);
 void replace_winner(Database& database, const TuningKey& key, const WinnerRecord& winner);
@@ -92,7 +92,7 @@ std::vector<WinnerRecord> read_all_winners(Database& database);
 void replace_image(Database& database, const StoredImage& image);
 std::optional<KernelImage> find_image(Database& database, const ImageKey& key);
 std::vector<StoredImage> read_all_images(Database& database);
-// One sentence for each image whose bytes or identity are not what its SHA-256 covers.
+// Returns one sentence for each image whose bytes or identity do not match its SHA-256.
 std::vector<std::string> image_faults(Database& database);
 
 // Programs (store_programs.cpp)
@@ -100,8 +100,8 @@ void ensure_program(Database& database, const StoredProgram& program);
 bool has_program(Database& database, const ProgramDigest& digest);
 std::vector<StoredProgram> read_all_programs(Database& database);
 
-// Whether a row that is stored gives way to a new one of its key: to one of a lower effort only
-// where conditions differ.
+// True if a new row of the same key replaces a stored one. A row of lower effort does so only if
+// the conditions differ.
 bool gives_way(Effort old_effort, const Conditions& former, Effort effort, const Conditions& now);
 // Throws kStore for a number that is not an enumerator.
 TrialStatus checked_status(int value);

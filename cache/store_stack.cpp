@@ -12,8 +12,8 @@
 namespace attune {
 namespace {
 
-// Calls look(store) if the layer is there and readable. Whatever goes wrong there is a miss: the
-// ladder goes on below, and no file can keep a program from running.
+// Calls look(store) if the layer exists and is readable. Any error in it is a miss: the search goes
+// on in the layer below, and no file can stop a program.
 template <class Look>
 void look_into(const std::filesystem::path& layer, Look&& look) {
   try {
@@ -57,7 +57,7 @@ std::vector<WinnerRecord> StoreStack::load_winners(const DeviceIdentity& device,
       for (WinnerRecord& winner : store.load_winners_of_other_threads(device, wanted))
         all.push_back(std::move(winner));
     });
-  std::stable_sort(all.begin(), all.end(), better);  // stable: upper layers stay first among equals
+  std::stable_sort(all.begin(), all.end(), better);  // stable: the upper layer stays first
   std::vector<WinnerRecord> best;
   std::set<decltype(identity(std::declval<WinnerRecord>()))> seen;
   for (WinnerRecord& winner : all)

@@ -118,7 +118,7 @@ std::vector<std::string> Store::verify() const {
   return problems;
 }
 
-// Deletes by `work`, then what nothing names any more.
+// Deletes rows by `work`, then rows that nothing names any more.
 StoreStats Store::shrink(const std::function<void(Database&)>& work) {
   if (const std::vector<std::string> faults = verify(); !faults.empty())
     throw Error(ErrorCode::kIo,

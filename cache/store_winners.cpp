@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Winners: the Config chosen for each TuningKey and toolchain; a pin is a second row beside the
-// tuned one.
+// Winners: the Config chosen for each TuningKey and toolchain. A pin is a second row of the key,
+// besides the tuned one.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -120,7 +120,7 @@ std::optional<WinnerRecord> find_pin(Database& database, const TuningKey& key) {
 
 namespace {
 
-// With the programs that their problems name, as far as this process does not know them.
+// Reads winners, and the programs that their problems name and this process does not know.
 std::vector<WinnerRecord> read_winners_with_programs(Database& database, Statement& select) {
   std::vector<WinnerRecord> winners = read_winners(select);
   const auto is_missing = [](const ProgramDigest& digest) {
@@ -145,8 +145,8 @@ std::vector<int64_t> wanted_problems(Database& database, const ProblemFilter& wa
   return ids;
 }
 
-// Winners of `where`, of all problems where no filter is given. A statement may not be longer than a
-// megabyte, so it names so many problems at most.
+// Returns the winners that match `where`, of the wanted problems; without a filter of all problems.
+// A statement may have at most a megabyte, so each statement names at most kMostProblems problems.
 template <class... Values>
 std::vector<WinnerRecord> read_wanted(Database& database, const ProblemFilter& wanted,
                                       std::string_view where, const Values&... values) {

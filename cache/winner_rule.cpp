@@ -17,7 +17,8 @@ bool can_win(const TrialRecord& trial) {
          trial.timing.median_us > 0;
 }
 
-// A bound that is missing or on the wrong side of the median counts as the median.
+// Returns to - from. A bound that is missing or on the wrong side of the median counts as the
+// median.
 double half_width(double from, double to) {
   return std::isfinite(to - from) ? std::max(to - from, 0.0) : 0.0;
 }
@@ -28,7 +29,7 @@ struct TieKey {
   bool not_default;
   int64_t registers, shared_bytes, tile;
   std::string text;
-  double median_us;  // only for one and the same kernel given twice
+  double median_us;  // decides only if one kernel is given twice
 
   auto tuple() const {
     return std::tie(not_default, registers, shared_bytes, tile, text, median_us);
@@ -55,7 +56,7 @@ std::string against(int64_t won, int64_t lost) {
       lost == std::numeric_limits<int64_t>::max() ? std::string("unknown") : std::to_string(lost));
 }
 
-// Why `won` came before `lost`, the next in tie order.
+// Returns the reason why `won` came before `lost`, the next in tie order.
 std::string tie_reason(const TieKey& won, const TieKey& lost) {
   if (!won.not_default) return "default kept";
   if (won.registers != lost.registers)
@@ -66,7 +67,8 @@ std::string tie_reason(const TieKey& won, const TieKey& lost) {
   return "first by name";
 }
 
-// Fastest first; equal medians by tie order, so that the order of the input never shows.
+// Returns trials sorted by time. Equal medians are in tie order, so that the order of the input
+// does not matter.
 std::vector<size_t> by_time(const std::vector<TrialRecord>& trials) {
   std::vector<size_t> order;
   for (size_t i = 0; i < trials.size(); ++i)
@@ -101,7 +103,7 @@ std::optional<WinnerChoice> choose_winner(const std::vector<TrialRecord>& trials
   if (order.empty()) return std::nullopt;
   const TrialRecord& fastest = trials[order.front()];
   std::vector<size_t> tied;
-  const size_t* runner_up = nullptr;  // the fastest that does not tie
+  const size_t* runner_up = nullptr;  // the fastest trial that does not tie
   for (const size_t& i : order) {
     if (ties_with(fastest, trials[i]))
       tied.push_back(i);

@@ -27,7 +27,8 @@ struct EnvironmentVariable {
 // All variables that attune reads, for `attune doctor` and the README.
 // clang-format off
 inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
-    {"ATTUNE_STORE",           "the user's store file; empty = none",       "~/.cache/attune/store.db"},
+    {"ATTUNE_STORE",           "the user's store file; empty = none",
+     "~/.cache/attune/store.db"},
     {"ATTUNE_SITE_STORES",     "stores under it, split by ':', read only",   "the installed ones"},
     {"ATTUNE_TRUST",           "folders shared with other users, by ':'",   "none"},
     {"ATTUNE_PIN",             "file of `attune pin`; nothing else is run", "none"},
@@ -36,7 +37,8 @@ inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
     {"ATTUNE_NO_JIT",          "1 = never compile",                         "0"},
     {"ATTUNE_CAPTURE",         "file that gets problems as JSON lines",     "none"},
     {"ATTUNE_LOCKS",           "folder of the locks by which tunes wait",   "/tmp"},
-    {"ATTUNE_LOG",             "to stderr: debug, info, warning, error",    "none; warning in `attune`"},
+    {"ATTUNE_LOG",             "to stderr: debug, info, warning, error",
+     "none; warning in `attune`"},
     {"ATTUNE_CHECK_WORKSPACE", "1 = refuse a dirty workspace (slow)",       "0"},
     {"ATTUNE_NVRTC",           "path of libnvrtc",                          "searched"},
     {"ATTUNE_NVRTC_FOLDERS",   "folders that may hold it, split by ':'",    "none"},

@@ -7,9 +7,9 @@
 namespace attune {
 
 // The lowest rung that a caller accepts; below it `plan` throws kNotTuned. Values as in attune.h.
-//   kDefault: any.  kNearest: some tuned shape of the same spec.  kStrict: this shape or its
-//   bucket.  kTuneOnMiss: tunes if kStrict would throw, then as kDefault. It is for programs of this
-//   project that have a ConfigSource, and cannot be set by the environment or attune.h.
+//   kDefault: any.  kNearest: some tuned shape of the same spec.  kStrict: this shape or its bucket.
+//   kTuneOnMiss: tunes if kStrict would throw, then as kDefault. It is for programs of this project
+//   that have a ConfigSource, and cannot be set by the environment or attune.h.
 enum class Policy : int { kDefault = 0, kNearest = 1, kStrict = 2, kTuneOnMiss = 3 };
 const char* policy_name(Policy policy);
 Policy parse_policy(std::string_view text);  // default, nearest, strict

@@ -48,7 +48,7 @@ typedef struct attune_append_operands {
   /* ---- Angles, for problems with rotary ---- */
   /* [1, num_positions, 1, rotary_dim / 2]. Only row_stride is used. */
   attune_tensor cos;
-  /* The same shape. */
+  /* Shape as cos. */
   attune_tensor sin;
 
   /* ---- Where rows go ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What a context is made with. attune_types.h includes this file; attune_plan_types.h has
+ * The options of a context. attune_types.h includes this file; attune_plan_types.h has
  * attune_policy.
  */
 #ifndef ATTUNE_ATTUNE_CONTEXT_TYPES_H_

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* What a problem computes. attune_problem_types.h lists the fields and operands of each op. */
+/* The operation of a problem. attune_problem_types.h lists the fields and operands of each op. */
 typedef enum attune_op {
   /* Attention: o = softmax(scale * q k^T + mask) v. */
   ATTUNE_PREFILL = 0,
@@ -76,7 +76,7 @@ typedef enum attune_v_layout {
   ATTUNE_V_TRANSPOSED = 1
 } attune_v_layout;
 
-/* What ATTUNE_QUANTISE does to each row before it rounds. */
+/* The transform of each row before ATTUNE_QUANTISE rounds it. */
 typedef enum attune_rotation {
   ATTUNE_ROTATION_NONE = 0,
   /* Multiplies by an orthonormal Hadamard matrix, which spreads outliers over the row. q k^T stays

@@ -52,7 +52,7 @@ typedef enum attune_score_gradient {
    * dscores has a value for each row and key, as for a bias. The gradient of an element of the
    * tensor is the sum over all rows and keys that load it. attune_program_nodes has the indices. */
   ATTUNE_SCORE_GRADIENT_LOAD = 5,
-  /* The same, but dscores has a value for each distance, as for relative_bias. */
+  /* Like LOAD, but dscores has a value for each distance, as for relative_bias. */
   ATTUNE_SCORE_GRADIENT_LOAD_DIAGONALS = 6
 } attune_score_gradient;
 

@@ -87,7 +87,7 @@ typedef struct attune_problem {
   /* Consecutive rows of q that share one factor: a multiple of 16. 0 (default) = all rows of a
    * head. */
   int32_t scale_block_q;
-  /* The same for rows of k and of v. Default 0. */
+  /* Consecutive rows of k, and of v, that share one factor. Default 0. */
   int32_t scale_block_kv;
   /* attune_rotation, for ATTUNE_QUANTISE. Default ATTUNE_ROTATION_NONE. */
   int32_t rotation;

@@ -91,7 +91,7 @@ typedef enum attune_score_tensor {
 
 /* A tensor that a score feature or a program reads. */
 typedef struct attune_capture {
-  /* As the feature or the program calls it, "alibi_slopes". */
+  /* The name that the feature or the program uses, "alibi_slopes". */
   const char* name;
   /* On the device; must stay valid until the work of the call is done. */
   const void* data;

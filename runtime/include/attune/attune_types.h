@@ -41,10 +41,10 @@ extern "C" {
 
 /* A device with its stores, its bundles and all kernels that are loaded. */
 typedef struct attune_context attune_context;
-/* What will be launched for one problem. A plan never changes. */
+/* The launches for one problem. A plan never changes. */
 typedef struct attune_plan attune_plan;
 
-/* What a function returns. attune_last_error has the sentence. Values are frozen. */
+/* The result of a function. attune_last_error has the sentence. Values are frozen. */
 typedef enum attune_status {
   ATTUNE_OK = 0,
   /* An argument is outside the range that the function takes. */

@@ -63,7 +63,7 @@ const KnownType* known_type(PyObject* object);
 /* Reads an operand and returns 1, or returns 0 if it has no plain memory. */
 int read_operand(PyObject* object, const KnownType* type, Operand* operand, Layout* layout);
 
-/* What PyTorch does with calls now. */
+/* Says if PyTorch records or observes calls now. */
 typedef enum Recording { kNotAsked, kNotRecording, kRecording, kWatched } Recording;
 
 /* True if Python must look at a tensor: PyTorch observes calls, a result needs a gradient history,
