@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine's loop on a GPU: prompts of different lengths in one call, over a cache of pages, then 100 steps of decoding in one CUDA graph.
-// What a model would compute is made up: keys of 0 and values 0 to 3, so that a row of O is the mean of the values that it sees.
+// An engine's loop on a GPU: prompts of many lengths in one call, then 100 decode steps in one CUDA
+// graph. Made-up data: keys are 0, values 0 to 3, so o is the mean of the values that a row sees.
 #include <cuda_runtime.h>
 #include <attune/attune.hpp>
 #include <cmath>
@@ -20,7 +20,7 @@ static T* on_device(const std::vector<T>& host) {
 }
 static uint16_t* zeros(std::size_t count) { return on_device(std::vector<uint16_t>(count)); }
 static bool is_mean(const uint16_t* row, int keys) {
-  float mean = 0, found = 0;  // bf16 is the upper half
+  float mean = 0, found = 0;  // bf16 is the upper half of a float
   for (int i = 0; i < keys; ++i) mean += float(i % 4) / float(keys);
   check(cudaMemcpy(reinterpret_cast<char*>(&found) + 2, row, 2, cudaMemcpyDeviceToHost));
   return std::abs(found - mean) < 0.02f;
@@ -33,7 +33,7 @@ int main() try {
       "op=kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=4,page_size=16,seqlen_kv=800,";
   const attune::Problem prompts(text + "seqlen_q=700,packed_q=1,mask=causal_bottom_right"),
       steps(text + "seqlen_q=1");
-  std::vector<int> begins{0}, table, lengths(kPrompt, kPrompt + kRequests);  // then of each step
+  std::vector<int> begins{0}, table, lengths(kPrompt, kPrompt + kRequests);  // and of each step
   for (int i = 0; i < kSteps * kRequests; ++i) lengths.push_back(lengths[std::size_t(i)] + 1);
   for (const int rows : kPrompt) begins.push_back(begins.back() + rows);
   for (int i = 0; i < kPages; ++i) table.push_back(i * 37 % kPages);
@@ -50,7 +50,7 @@ int main() try {
   };
   const auto runner = [&](const attune::Problem& problem) {
     const attune::Plan plan = context.plan(problem);
-    void* const workspace = zeros(plan.workspace_bytes());  // zeros as init_workspace makes them
+    void* const workspace = zeros(plan.workspace_bytes());  // so init_workspace is not needed
     return [=, &cache, operands = problem.contiguous(q, k, v, o)]() mutable {
       operands.cache = &cache;
       plan.run(operands, workspace, plan.workspace_bytes(), stream);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention on a GPU beside the CUDA runtime: the current context is used, the launch is captured
-// into a graph and replayed. Built where the CUDA toolkit is installed; attune itself does not need
-// it.
+// Attention on a GPU together with the CUDA runtime: attune uses the current context, and a CUDA
+// graph captures and replays the launch. Built if the CUDA toolkit is installed; attune itself does
+// not need it.
 #include <cuda_runtime.h>
 #include <attune/attune.hpp>
 #include <cstdint>
@@ -20,7 +20,7 @@ void* device_memory(std::size_t bytes) {
   return memory;
 }
 
-// 1.0 in bf16, everywhere: every output element must be 1.
+// Returns device memory filled with 1.0 in bf16, so that each output element must be 1.
 void* ones(std::size_t count) {
   const std::vector<std::uint16_t> host(count, 0x3f80);
   void* memory = device_memory(2 * count);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decoding from C++, on the CPU: three requests grow by a token a step in a cache of pages, which are handed out as they are needed; keys
-// and queries are turned by rotary angles as they are written. Next: attune_cache_types.h and attune_append_types.h.
+// Decoding from C++ on the CPU: three requests grow by one token per step in a paged cache; keys
+// and queries get rotary embeddings. Next: attune_cache_types.h and attune_append_types.h.
 #include <attune/attune.hpp>
 #include <cmath>
 #include <cstdio>
@@ -19,7 +19,7 @@ Memory memory(std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) made[i] = 0;
   return made;
 }
-// What a model would compute of its newest token.
+// Stands for the output of a model for its newest token.
 float sample(int request, int step, int i) {
   return std::sin(0.37f * float(i) + 0.11f * float(step + 7 * request));
 }
@@ -58,11 +58,11 @@ int main() try {
     for (int request = 0; request < kRequests; ++request) {
       const int position = lengths[request]++;
       int32_t& page = table[request * kPagesEach + position / kPage];
-      if (page < 0) page = next_page++;  // pages come in the order in which they are asked for
+      if (page < 0) page = next_page++;  // pages are given out in order of need
       for (int i = 0; i < kRowOfQ; ++i) q[request * kRowOfQ + i] = sample(request, step, i % kRow);
       for (int i = 0; i < kRow; ++i) {
         k_new[request * kRow + i] = sample(request, step, i);
-        v_new[request * kRow + i] = float(position);  // o is the mean position that a head sees
+        v_new[request * kRow + i] = float(position);  // so o is the mean position of a head
       }
     }
     writing.run(written, nullptr, 0);

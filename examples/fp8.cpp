@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// 8-bit attention from C++: q, k and v are quantised with a factor for each 64 rows, q and k after
-// a Hadamard rotation, v transposed; then attention on them, held against fp32. On a GPU leave the
-// target out, give device memory and a stream, and take bf16 or fp16 for o.
+// 8-bit attention from C++. Quantises q, k and v with one factor per 64 rows, q and k after a
+// Hadamard rotation, v transposed. Then runs attention and compares with fp32. On a GPU leave the
+// target out, give device memory and a stream, and use bf16 or fp16 for o.
 #include <attune/attune.hpp>
 #include <cmath>
 #include <cstdio>
@@ -16,7 +16,7 @@ struct alignas(256) Line {
   char bytes[256];
 };
 template <class T>
-struct Array {  // aligned as attune wants it
+struct Array {  // aligned as attune needs it
   explicit Array(std::size_t count) : lines(count * sizeof(T) / 256 + 1) {}
   T* data() { return reinterpret_cast<T*>(lines[0].bytes); }
   std::vector<Line> lines;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// attune in JAX: the handlers that XLA calls, of CPUs and GPUs. jax_attention.py registers them and says how this file is built.
+// XLA's handlers for JAX on CPUs and GPUs. jax_attention.py says how to build and register them.
 #include <attune/attune.hpp>
 #include <map>
 #include <mutex>
@@ -14,7 +14,7 @@ using Out = ffi::Result<ffi::AnyBuffer>;
 
 namespace {
 
-// One a device, for the life of the process. Plans are looked up there; the first of a problem may compile.
+// Returns the device's context, which is never freed. The first plan of a problem may compile.
 const attune::Context& context_of(const std::string& target) {
   static std::mutex mutex;
   static std::map<std::string, attune::Context> contexts;
@@ -24,7 +24,7 @@ const attune::Context& context_of(const std::string& target) {
   return contexts.try_emplace(target, options).first->second;
 }
 
-// Kernels go as far as the problem says, so buffers must be what it says, whoever calls.
+// Checks a buffer against the problem: kernels read as far as the problem says.
 void check(const char* name, const In& buffer, int dtype, const std::vector<int64_t>& wanted) {
   static const std::map<int, ffi::DataType> types{
       {ATTUNE_FP32, ffi::F32}, {ATTUNE_BF16, ffi::BF16}, {ATTUNE_FP16, ffi::F16}};
@@ -39,22 +39,22 @@ void check(const char* name, const In& buffer, int dtype, const std::vector<int6
 ffi::Error attend(const std::string& target, void* stream, Text problem, const In& q, const In& k,
                   const In& v, Out& o, Out& workspace) try {
   const attune::Problem p{std::string(problem)};
-  if (p.op != ATTUNE_PREFILL) throw std::invalid_argument("op is another; must be prefill");
+  if (p.op != ATTUNE_PREFILL) throw std::invalid_argument("op must be prefill");
   check("q", q, p.dtype, {p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_qk});
   check("k", k, p.dtype_kv, {p.batch, p.seqlen_kv, p.num_heads_kv, p.head_dim_qk});
   check("v", v, p.dtype_kv, {p.batch, p.seqlen_kv, p.num_heads_kv, p.head_dim_v});
   check("o", *o, p.dtype_o, {p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_v});
   const attune::Plan plan = context_of(target).plan(p);
   const std::size_t bytes = plan.workspace_bytes();
-  if (workspace->size_bytes() < bytes + 255)  // XLA aligns to less than the 256 that attune wants
+  if (workspace->size_bytes() < bytes + 255)  // XLA aligns to less than 256 bytes
     return ffi::Error::InvalidArgument("the workspace is too small");
   const auto begin = reinterpret_cast<std::uintptr_t>(workspace->untyped_data());
   void* const memory = reinterpret_cast<void*>((begin + 255) / 256 * 256);
-  plan.init_workspace(memory, bytes, stream);  // its counters; on a GPU one small memset
+  plan.init_workspace(memory, bytes, stream);  // zeroes counters; on a GPU one small memset
   plan.run(p.contiguous(q.untyped_data(), k.untyped_data(), v.untyped_data(), o->untyped_data()),
            memory, bytes, stream);
   return ffi::Error::Success();
-} catch (const std::exception& error) {  // nothing may be thrown into XLA
+} catch (const std::exception& error) {  // XLA must not see exceptions
   return ffi::Error::InvalidArgument(error.what() + ("; problem: " + std::string(problem)));
 }
 

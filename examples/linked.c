@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Runs a kernel that is linked in: no compiler, no store, no file. Made by
- *   attune compile --arch cpu --problem dtype=fp32,head_dim=64,heads=4/2,seqlen=128 --out my_kernels.o
+ * Runs a kernel that is linked in: no compiler, no store, no file. Build it with
+ *   attune compile --arch cpu --out my_kernels.o \
+ *       --problem dtype=fp32,head_dim=64,heads=4/2,seqlen=128
  *   cc linked.c my_kernels.o -lattune -lm
  */
 #include <attune/attune.h>
@@ -21,7 +22,7 @@ static void check(attune_status status) {
   exit(1);
 }
 
-/* Row 0 of head 0 in double. */
+/* Returns element d of row 0, head 0, computed in double. */
 static double expected(int d) {
   double sum = 0, o_d = 0;
   for (int j = 0; j < kLength; ++j) {

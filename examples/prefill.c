@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Attention from C, on the CPU: make a plan for one problem, run it, look at how it was chosen.
- * Next: prefill.cpp for the same in C++, bundle.c for running without compiler and store.
+ * Attention from C on the CPU: makes a plan for one problem, runs it, and shows how it was chosen.
+ * Next: prefill.cpp for the same in C++, bundle.c to run without compiler and store.
  */
 #include <attune/attune.h>
 #include <math.h>
@@ -13,7 +13,7 @@ static void check(attune_status status) {
   exit(1);
 }
 
-/* 64-byte aligned and filled with values that vary. */
+/* Returns memory that is aligned to 64 bytes and filled with different values. */
 static float* tensor(size_t count, float step) {
   float* data = aligned_alloc(64, (count * sizeof(float) + 63) / 64 * 64);
   if (data == NULL) exit(1);

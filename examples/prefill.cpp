@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention from C++, on the CPU: bf16 operands in the layout of a fused QKV projection (strided,
-// not copied), and the log-sum-exp of each row. Next: bundle.c, for running without compiler and
-// store.
+// Attention from C++ on the CPU: bf16 operands in the layout of a fused QKV projection (strided,
+// not copied), and the log-sum-exp of each row. Next: bundle.c, to run without compiler and store.
 #include <attune/attune.hpp>
 #include <cmath>
 #include <cstdint>

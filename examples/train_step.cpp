@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training from C++, on the CPU: a layer learns what another one does, by a forward that writes lse,
-// op attention_backward and gradient descent. Next: attune_gradient_types.h, for its operands.
+// Training from C++ on the CPU: a layer learns to imitate another one, by a forward that writes
+// lse, op attention_backward and gradient descent. Next: attune_gradient_types.h for its operands.
 #include <attune/attune.hpp>
 #include <cmath>
 #include <cstdio>
@@ -19,7 +19,7 @@ Memory memory(std::size_t count, float value = 0, float step = 0) {
   return made;
 }
 
-// c [rows, kWidth] += factor a b; a's element (row, i) stands at row * row_stride + i * stride.
+// Adds factor a b to c [rows, kWidth]; a's element (row, i) is at row * row_stride + i * stride.
 void multiply(int rows, int inner, float factor, const float* a, int row_stride, int stride,
               const float* b, float* c) {
   for (int row = 0; row < rows; ++row)
@@ -41,7 +41,7 @@ int main() try {
     plan.run(operands, workspace.get(), plan.workspace_bytes());
   };
   const Memory x = memory(kSize, 1, 0.91f), goal = memory(kSize), lse = memory(kRows * kHeads);
-  Memory w[3], y[3], dy[3];  // of q, k and v: weights, q, k and v themselves, their gradients
+  Memory w[3], y[3], dy[3];  // for q, k and v: weights, the tensors, their gradients
   const auto attend = [&](float* out) {
     for (int part = 0; part < 3; ++part) {
       y[part] = memory(kSize), dy[part] = memory(kSize);

@@ -7,7 +7,8 @@
 namespace attune {
 
 // The lowest rung that a caller accepts; below it `plan` throws kNotTuned. Values as in attune.h.
-//   kDefault: any.  kNearest: some tuned shape of the same spec.  kStrict: this shape or its bucket.
+//   kDefault: any.  kNearest: some tuned shape of the same spec.
+//   kStrict: this shape or its bucket.
 //   kTuneOnMiss: tunes if kStrict would throw, then as kDefault. It is for programs of this project
 //   that have a ConfigSource, and cannot be set by the environment or attune.h.
 enum class Policy : int { kDefault = 0, kNearest = 1, kStrict = 2, kTuneOnMiss = 3 };
