@@ -66,13 +66,13 @@ class AsWheel(unittest.TestCase):
         failed = subprocess.run([self.installed.python, "-m", "attune", "--cmakedir"], env=self.installed.environment,
                                 capture_output=True, text=True, check=False)
         self.assertEqual(failed.returncode, 1)
-        self.assertIn("attuneConfig.cmake is not beside", failed.stderr)
+        self.assertIn("attuneConfig.cmake is not near", failed.stderr)
 
     def test_an_unknown_option_is_named(self):
         failed = subprocess.run([self.installed.python, "-m", "attune", "--foo"], env=self.installed.environment,
                                 capture_output=True, text=True, check=False)
         self.assertEqual((failed.returncode, failed.stdout), (1, ""))
-        self.assertIn("--foo is no option; must be --cmakedir, ", failed.stderr)
+        self.assertIn("--foo is not an option; must be --cmakedir, ", failed.stderr)
 
     def test_other_arguments_go_to_the_program(self):
         self.assertEqual(self.installed.run("-m", "attune", "version"), output(PROGRAM, "version"))

@@ -66,7 +66,7 @@ class MeaningTest(TracedTest):
             self.same(lambda s, b, h, i, j: s * (2.0 if number in {8, 9} else 1.0))
         for message, mask in (("a set, and a dict that is asked for a key, need a value now", lambda b, h, i, j:
                                (i >= j)
-                               if h in {0} else (i <= j)), ("with none of its 4 indices is no value",
+                               if h in {0} else (i <= j)), ("with none of its 4 indices is not a value",
                                                             lambda b, h, i, j: i >= {PLACES[1]: 1}.get(PLACES[1], 2))):
             with self.assertRaisesRegex(TypeError, message):
                 attend(Q, K, V, mask_mod=mask)
@@ -141,9 +141,9 @@ class FunctionsTest(TracedTest):
                 h, i], ones, table)
         with self.assertRaisesRegex(
                 TypeError,
-                "heads with none of its 1 indices is expanded to .3, 5., which its shape .2,. does not repeat to"):
+                "heads with none of its 1 indices is expanded to .3, 5., but its shape .2,. does not broadcast"):
             attend(Q, K, V, score_mod=lambda s, b, h, i, j: s + heads.expand(3, 5)[h, j])
-        with self.assertRaisesRegex(TypeError, "what is computed of heads with none of its 1 indices is no value yet"):
+        with self.assertRaisesRegex(TypeError, "the result of an operation on heads .* is not a value yet"):
             attend(Q, K, V, score_mod=lambda s, b, h, i, j: s + heads * 2)
         table = leaf(table)
 

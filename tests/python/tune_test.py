@@ -183,7 +183,7 @@ class Tune(WithStore):
                 with self.assertRaisesRegex(TypeError, "must be a transformers config or model"):
                     _tune.workload(wrong, folder)
             for wrong in ([], ["config.json"], [1]):
-                with self.assertRaisesRegex(ValueError, "accepted in a list are problems' texts"):
+                with self.assertRaisesRegex(ValueError, "a list must hold problems' texts"):
                     _tune.workload(wrong, folder)
 
     def test_a_model(self):

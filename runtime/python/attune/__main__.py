@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m attune: where this installation's parts are, for builds that use them; other arguments go to the program `attune`.
+"""python -m attune: prints where this installation's parts are, for builds that use them. Other arguments go to the
+program `attune`.
 
     cmake -Dattune_DIR=$(python -m attune --cmakedir) ...
     cc $(python -m attune --cflags) ...
@@ -26,7 +27,7 @@ def usage():
 
 
 def doctor():
-    """What only Python knows; the program says the rest."""
+    """Prints the facts that only Python knows; the program prints the rest."""
     print(f"python   {sys.version.split()[0]}, attune {_library.version()} in {_program.library_path()}")
     print(f"python   folders that may hold NVRTC: {', '.join(nvrtc_folders()) or 'none'}")
 
@@ -47,8 +48,8 @@ def main(arguments):
         return 0
     if arguments[0].startswith("-"):
         print(
-            f"python -m attune: {arguments[0]} is no option; must be {', '.join([*ANSWERS, '--version'])}, and --help "
-            f"after a command",
+            f"python -m attune: {arguments[0]} is not an option; must be {', '.join([*ANSWERS, '--version'])}, or "
+            f"--help after a command",
             file=sys.stderr)
         return 1
     if arguments == ["doctor"]:

@@ -1,28 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.ops.attune.attention_kvcache, attention_kvcache_out, attention_latent and append_kv: attention over caches, and what is written into them. Used by torch.py,
-which defines them beside the others. What the host checks of lists that it sees (on a CPU) stands in the functions that they call: where graphs
-are made there is nothing to be seen yet."""
+"""torch.ops.attune.attention_kvcache, attention_kvcache_out, attention_latent and append_kv: attention over caches, and
+writes into them. torch.py defines them with the other ops.
+
+The functions that they call check the lists that the host sees (on a CPU). While a graph is made there are no values to
+check yet."""
 from ._append import append_kv
 from ._kvcache import attention_kvcache
 from ._latent import attend_latent
 from ._spec import mods_of, parse_spec
 from ._torch import refuse_gradients
 
-_LISTS = "Tensor? kv_lengths=None, Tensor? page_table=None, Tensor? slots=None, Tensor? q_begins=None, SymInt? seqlen_q=None"
+_LISTS = ("Tensor? kv_lengths=None, Tensor? page_table=None, Tensor? slots=None, Tensor? q_begins=None, "
+          "SymInt? seqlen_q=None")
 _SCALES = "Tensor? k_scale=None, Tensor? v_scale=None"
 _CHOICES = (
-    f"str spec='', float? scale=None, {_LISTS}, Tensor? kv_begins=None, SymInt? seqlen_kv=None, {_SCALES}, Tensor? "
-    f"alibi_slopes=None, "
-    "Tensor? sinks=None, Tensor[]? captures=None, float[]? scalars=None")
+    f"str spec='', float? scale=None, {_LISTS}, Tensor? kv_begins=None, SymInt? seqlen_kv=None, {_SCALES}, "
+    "Tensor? alibi_slopes=None, Tensor? sinks=None, Tensor[]? captures=None, float[]? scalars=None")
 SCHEMAS = {
-    "attention_kvcache": f"(Tensor q, Tensor k_cache, Tensor v_cache, *, {_CHOICES}, bool return_lse=True) -> (Tensor o, Tensor lse)",
-    "attention_kvcache_out": f"(Tensor q, Tensor k_cache, Tensor v_cache, *, {_CHOICES}, Tensor(a!) o, Tensor(b!)? lse=None) -> ()",
+    "attention_kvcache": f"(Tensor q, Tensor k_cache, Tensor v_cache, *, {_CHOICES}, bool return_lse=True) "
+    "-> (Tensor o, Tensor lse)",
+    "attention_kvcache_out": f"(Tensor q, Tensor k_cache, Tensor v_cache, *, {_CHOICES}, Tensor(a!) o, "
+    "Tensor(b!)? lse=None) -> ()",
     "attention_latent": "(Tensor q_nope, Tensor q_pe, Tensor ckv_cache, Tensor kpe_cache, *, "
     f"{_CHOICES}) -> (Tensor o, Tensor lse)",
-    "append_kv": f"(Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache, *, str spec='', {_LISTS}, Tensor? row_slots=None, Tensor? positions=None, "
-    f"Tensor? cos=None, Tensor? sin=None, {_SCALES}, Tensor(c!)? made_k_scale=None, Tensor(d!)? made_v_scale=None, "
-    f"Tensor? q=None, "
-    "Tensor(e!)? q_out=None) -> ()", }
+    "append_kv": "(Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache, *, str spec='', "
+    f"{_LISTS}, Tensor? row_slots=None, Tensor? positions=None, Tensor? cos=None, Tensor? sin=None, {_SCALES}, "
+    "Tensor(c!)? made_k_scale=None, Tensor(d!)? made_v_scale=None, Tensor? q=None, Tensor(e!)? q_out=None) -> ()", }
 
 
 def _given(spec, captures, scalars, given):
@@ -33,8 +36,8 @@ def _given(spec, captures, scalars, given):
 def _attend_impl(q, k_cache, v_cache, *, spec="", return_lse=True, captures=None, scalars=None, **given):
     found = attention_kvcache(q, k_cache, v_cache, return_lse=return_lse, **_given(spec, captures, scalars, given))
     o, lse = found if return_lse else (found, q.new_empty((0,)).float())
-    return o.contiguous(), lse.contiguous(
-    )  # that of packed rows is a view, and o of head dims that are computed in wider copies
+    # The lse of packed rows is a view, and so is an o of head dims that are computed in wider copies.
+    return o.contiguous(), lse.contiguous()
 
 
 def _attend_out_impl(q, k_cache, v_cache, *, o, lse=None, spec="", captures=None, scalars=None, **given):
@@ -44,13 +47,12 @@ def _attend_out_impl(q, k_cache, v_cache, *, o, lse=None, spec="", captures=None
         if lse.shape != found[1].shape or lse.dtype != found[1].dtype:
             raise ValueError(
                 f"lse is {lse.dtype} of shape {tuple(lse.shape)}; must be {found[1].dtype} of shape "
-                f"{tuple(found[1].shape)}"
-            )
+                f"{tuple(found[1].shape)}")
         lse.copy_(found[1])
 
 
 def new_lse(q, is_packed):
-    """A tensor for the lse of these rows, without values."""
+    """Returns a tensor for the lse of these rows, without values."""
     shape = (q.shape[1], q.shape[0]) if is_packed else (q.shape[0], q.shape[2], q.shape[1])
     return q.new_empty(shape).float()
 
@@ -60,9 +62,8 @@ def _check_fake(q, k_cache, v_cache, q_begins, given):
     wanted = 4 if q_begins is None else 3
     if q.dim() != wanted:
         raise ValueError(
-            f"q has {q.dim()} dimensions; must be 4, [batch, seqlen_q, num_heads, head_dim], and beside q_begins 3, "
-            f"[rows of all requests, "
-            "num_heads, head_dim]")
+            f"q has {q.dim()} dimensions; must be 4, [batch, seqlen_q, num_heads, head_dim], or with q_begins 3, [rows "
+            "of all requests, num_heads, head_dim]")
 
 
 def _attend_fake(q, k_cache, v_cache, *, spec="", return_lse=True, q_begins=None, captures=None, scalars=None, **given):

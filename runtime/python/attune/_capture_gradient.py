@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of tensors that a score_mod reads. The library gives those of what is loaded at each place, for each load of the program, summed over the
-axes that its indices do not depend on; here each element of the tensor gets the sum over the places that load it. Used by
-_score_gradient.py."""
+"""Gradients of tensors that a score_mod reads. Used by _score_gradient.py.
+
+For each load of the program, the library gives the gradient of the loaded value at each place, summed over the axes
+that its indices do not depend on. Here each element of the tensor gets the sum over the places that load it."""
 import sys
 from collections import namedtuple
 
@@ -9,13 +10,13 @@ from . import _tensors as tensors
 from ._loads import AXES, Indices, KV_IDX, NAME, float_loads, is_along_diagonals, nodes_of
 from ._programs import bind, refuse_stop
 
-_LETTERS = "bhq"  # of `repeats`; sums over keys are taken here
+_LETTERS = "bhq"  # letters of `repeats`; sums over keys are computed here
 _Extents = namedtuple("_Extents", "batch num_heads_q num_heads_kv seqlen_q seqlen_kv head_dim")
 
 
 def find_capture(of, score_mod):
-    """(bound program, name in it) of a capture by its label, captures[number] or its name there, which labels of others may hide; None: there is no
-    such one."""
+    """Returns (bound program, name in it) of a capture, or None if there is none. of: its label, captures[number], or
+    its name in the program. A label hides an equal name."""
     if score_mod is None:
         return None
     bound = bind("score_mod", score_mod)
@@ -32,7 +33,7 @@ def names_of(score_mod):
 
 
 class CaptureGradient:
-    """Of one capture of a call. `loads`: numbers of the program's loads of it, as attune_problem.load has them."""
+    """The gradient of one capture of a call. loads: numbers of the program's loads of it, as in attune_problem.load."""
 
     def __init__(self, bound, name, q, k):
         self.tensor, handle = bound.captures[name][1], bound.program.handle
@@ -53,7 +54,7 @@ class CaptureGradient:
         return is_along_diagonals(self._handle, self._node(load))
 
     def places(self, load):
-        """The indices, and the letters of `repeats`."""
+        """Returns the indices, and the letters of `repeats`."""
         diagonals = self.has_diagonals(load)
         indices = self._indices.of(self._node(load), diagonals)
         p = self.extents
@@ -62,7 +63,7 @@ class CaptureGradient:
         return indices, "h" * ("h" in repeated) if diagonals else "".join(repeated)
 
     def add(self, load, indices, gradients):
-        """gradients: [batch, heads, rows, keys], of extent 1 where they are summed."""
+        """Adds gradients [batch, heads, rows, keys], of extent 1 where they are summed."""
         if not indices:
             self.sum += gradients.sum()
             return
@@ -78,13 +79,14 @@ class CaptureGradient:
                                           gradients.shape).reshape(-1)
         if not tensors.is_torch(gradients):
             self._library.add.at(self.sum.reshape(-1), flat, gradients.reshape(-1))
-        elif gradients.is_cuda:  # sorts, and so adds in one order
+        elif gradients.is_cuda:  # sorts, so it adds in a fixed order
             self.sum.view(-1).index_put_((flat,), gradients.reshape(-1), accumulate=True)
         else:
             self.sum.view(-1).index_add_(0, flat, gradients.reshape(-1))
 
     def _add_whole(self, load, gradients):
-        """Where each index is the name of an axis of its own: without a list of places."""
+        """Adds the gradients without a list of places, if each index is the name of another axis. Returns False if it
+        cannot."""
         nodes = nodes_of(self._handle)
         names = [nodes[one].index if nodes[one].operation == NAME else None for one in nodes[self._node(load)].operands]
         if self.has_diagonals(load) or any(name not in AXES for name in names) or len(set(names)) != len(names):

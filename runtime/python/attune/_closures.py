@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Python function computes with beside its arguments: tensors and numbers in closures, defaults and globals, also of the functions
-that it calls. One walk gives a key of all that the traced program depends on, the leaves (tensors and numbers of the call), and how
-to build the function again with values in their place. Used by _trace.py."""
+"""The values that a Python function uses besides its arguments: tensors and numbers in closures, defaults and globals,
+also those of functions that it calls. Used by _trace.py.
+
+One walk gives a key of everything that the traced program depends on, the leaves (tensors and numbers of the call), and
+a way to build the function again with values in their place."""
 import dis
 import functools
 import os
@@ -10,15 +12,16 @@ import types
 
 from ._values import is_bool, is_number, is_tensor
 
-_CHANGING = (
-    "os", "sys", "importlib")  # modules of Python's own whose contents programs change: os.environ, sys.modules
+# Python's own modules whose contents programs change: os.environ, sys.modules.
+_CHANGING = ("os", "sys", "importlib")
 _LOOKING = {"globals", "locals", "vars", "eval", "exec", "__import__"}  # names of functions that see what no walk sees
 _CONSTANTS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), range, slice)
 
 
 @functools.lru_cache(maxsize=1024)
 def _is_fixed_module(name):
-    """Whether what stands in a module stays as it is: of PyTorch, NumPy and Python's own, but not of a file that hides one of those."""
+    """True if a module's contents do not change: PyTorch's, NumPy's and Python's own modules, but not a file that hides
+    one of these."""
     top = (name or "").partition(".")[0]
     if top in ("torch", "numpy"):
         return True
@@ -39,7 +42,8 @@ def _global_names(code):
 
 @functools.lru_cache(maxsize=1024)
 def _looks_elsewhere(code):
-    """Whether the code reads what no walk sees: it imports from modules that may change, or asks for variables by name."""
+    """True if the code reads what no walk sees: it imports from modules that may change, or asks for variables by name.
+    """
     for one in dis.get_instructions(code):
         if one.opname == "IMPORT_NAME" and not _is_fixed_module(one.argval):
             return True
@@ -49,8 +53,11 @@ def _looks_elsewhere(code):
 
 
 class Walk:
-    """`key`: equal ones give the same program, as long as `is_stable`; objects whose insides the walk does not know make it unstable.
-    `leaves`: pairs of a label and a tensor or number. rebuild(trace): the function, with trace.tensor(leaf) and trace.number(leaf)."""
+    """One walk over a function.
+
+    key: equal keys give the same program, if is_stable is True. Objects whose contents the walk does not know make it
+    unstable. leaves: pairs of a label and a tensor or number. rebuild(trace): returns the function, with
+    trace.tensor(leaf) and trace.number(leaf)."""
 
     def __init__(self, function):
         self.leaves, self.is_stable = [], True
@@ -62,7 +69,7 @@ class Walk:
         return len(self.leaves) - 1
 
     def _visit(self, value, label, is_bound):
-        """A pair of key and rebuild. is_bound: numbers are of the call; elsewhere they are constants."""
+        """Returns (key, rebuild). is_bound: True if numbers belong to the call; otherwise they are constants."""
         if is_tensor(value):
             return self._tensor(value, label)
         if is_bound and is_number(value) and not is_bool(value):
@@ -94,7 +101,7 @@ class Walk:
             key = ("partial", *(part[0] for part in parts), *((name, part[0]) for name, part in named.items()))
             given = lambda trace: {name: part(trace) for name, (_, part) in named.items()}
             return key, lambda trace: functools.partial(*(part(trace) for _, part in parts), **given(trace))
-        if type(value).__name__ == "FunctionMod":  # of attune.score_mod(function)
+        if type(value).__name__ == "FunctionMod":  # made by attune.score_mod(function)
             return self._visit(value.traced_function, label, False)
         return self._other(value), constant
 
@@ -102,7 +109,8 @@ class Walk:
         if type(value) is types.ModuleType:
             self.is_stable &= _is_fixed_module(value.__name__)
         elif isinstance(value, types.BuiltinFunctionType):
-            self.is_stable &= isinstance(value.__self__, (types.ModuleType, type, type(None)))  # no method of an object
+            # not a method of an object
+            self.is_stable &= isinstance(value.__self__, (types.ModuleType, type, type(None)))
         elif isinstance(value, type):
             self.is_stable &= _is_fixed_module(value.__module__)
         elif type(value).__name__ in ("dtype", "device", "ufunc") or is_bool(value) or is_number(value):

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of PyTorch and NumPy that the score language has not, made of those that it has, with errors of the size of an fp32 rounding for each step. They
-join the table of _functions.py, of which what is here is a part. Used by _trace.py."""
+"""Functions of PyTorch and NumPy that the score language lacks, composed of those that it has. Each step has the error
+of an fp32 rounding. They join the table of _functions.py. Used by _trace.py."""
 from ._functions import TABLE, as_float, called, lifted
 from ._values import BOOL, refuse
 
-# Of |x| up to 1, erf(x) / x in powers of x * x; of 1 to 4, log(1 - erf(x)) in powers of x - 2. Least greatest errors, fitted in fp64: 1e-9 of each.
+# _ERF_NEAR: erf(x) / x for |x| up to 1, in powers of x * x. _ERF_FAR: log(1 - erf(x)) for 1 to 4, in powers of x - 2.
+# Both have the least maximum error, fitted in fp64: 1e-9.
 _ERF_NEAR = (1.1283791065216064, -0.3761262595653534, 0.11283600330352783, -0.02685444988310337, 0.0051895445212721825,
              -0.000802091381046921, 7.889343396527693e-05)
 _ERF_FAR = (-5.364941120147705, -4.418159484863281, -0.9237530827522278, -0.016487272456288338, 0.0035436865873634815,
             -0.0007127177086658776, 0.00018557468138169497)
-_ODD_PARTS = (1, 1 / 3, 1 / 5, 1 / 7, 1 / 9, 1 / 11, 1 / 13)  # of log((1 + s) / (1 - s)) / (2 s), in powers of s * s
+_ODD_PARTS = (1, 1 / 3, 1 / 5, 1 / 7, 1 / 9, 1 / 11, 1 / 13)  # log((1 + s) / (1 - s)) / (2 s), in powers of s * s
 
 
 def _polynomial(factors, x):
@@ -34,7 +35,7 @@ def sign(input):
 
 @called("log1p")
 def log1p(input):
-    """Near 0, where log(1 + x) has the error of 1 + x, by powers of x / (2 + x)."""
+    """Returns log(1 + x). Near 0, where 1 + x loses bits, it uses powers of x / (2 + x)."""
     value = as_float(*lifted(input))
     part = value / (value + 2.0)
     return _where(abs(value) < 0.4, 2.0 * part * _polynomial(_ODD_PARTS, part * part), TABLE["log"](value + 1.0))
@@ -59,7 +60,7 @@ def erf(input):
 @called("gelu")
 def gelu(input, approximate="none"):
     if approximate not in ("none", "tanh"):
-        refuse(f"gelu has approximate={approximate!r}; must be 'none' and 'tanh'")
+        refuse(f"gelu has approximate={approximate!r}; must be 'none' or 'tanh'")
     value = as_float(*lifted(input))
     if approximate == "none":
         return 0.5 * value * (1.0 + erf(value * 0.5 ** 0.5))

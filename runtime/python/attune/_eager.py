@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.ops.attune.attention in eager mode. PyTorch's dispatcher takes three times as long as the call itself: it boxes each argument and asks
-Python again. So the first call with certain shapes, spec and scope goes through it; calls like that one, of plain tensors in a scope where
-nothing but the kernel can be meant, run in the C module. Used by torch.py. What others can see stays: profilers, modes of functions
-and of dispatch, autocast, transforms, tracing, gradients and negative views lead to the dispatcher, each time."""
+"""torch.ops.attune.attention in eager mode, without PyTorch's dispatcher. Used by torch.py.
+
+The dispatcher takes three times as long as the call itself: it boxes each argument and asks Python again. So only the
+first call with certain shapes, spec and scope goes through it. Calls like that one run in the C module, if all tensors
+are plain and nothing but the kernel applies in their scope. Everything that others can see still goes to the dispatcher
+each time: profilers, modes of functions and of dispatch, autocast, transforms, tracing, gradients and negative views.
+"""
 import contextlib
 import threading
 
@@ -15,13 +18,14 @@ _local = threading.local()
 
 
 def wanted_recipes():
-    """A list for what attention._checked() gives beside its result, inside the kernel of a call that may be kept; else None."""
+    """Returns the list for recipes that attention._checked() gives, inside the kernel of a call that may be kept;
+    otherwise None."""
     return getattr(_local, "recipes", None)
 
 
 @contextlib.contextmanager
 def hidden():
-    """A scope in which no call is kept: of autograd's forward, which makes more than the caller asked for."""
+    """Returns a scope in which no call is kept, for autograd's forward, which makes more than the caller asked for."""
     before, _local.recipes = wanted_recipes(), None
     try:
         yield
@@ -34,12 +38,13 @@ _HARMLESS = torch._C.DispatchKeySet(torch._C.DispatchKey.BackendSelect).add(
 
 
 def in_plain_scope():
-    """Whether no key of this thread stands before the kernel's: of modes, transforms and tracing."""
+    """True if no dispatch key of this thread precedes the kernel's: no mode, transform or tracing."""
     return torch._C._dispatch_tls_local_include_set().raw_repr() & ~_HARMLESS == 0
 
 
 def _checked(dispatch):
-    """The op by the dispatcher, and how the C module may repeat the call."""
+    """Returns a function that gives the op's result through the dispatcher, and the recipe by which the C module can
+    repeat the call, or None."""
     def checked(*arguments, **choices):
         before, _local.recipes = wanted_recipes(), []
         try:
@@ -51,8 +56,8 @@ def _checked(dispatch):
 
 
 def shorten(op):
-    """Gives an overload the short way. Its handle is private to PyTorch, which puts other callables there itself: without it, and where PyTorch
-    makes no guards (guard.h), all calls take the dispatcher's."""
+    """Gives an overload the fast path. Its handle is private to PyTorch, which puts other callables there itself.
+    Without the handle, or without PyTorch's guards (guard.h), all calls go through the dispatcher."""
     native, profiler = torch._C, torch.autograd.profiler
     needed = (native,
               "_is_torch_function_mode_enabled"), (native,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Truth values: one reading of every flag that a caller gives, in all signatures. Texts, numbers and lists are no answers: "False" would count as true.
-torch.compile traces flag() as _graph.traced_flag()."""
+"""Truth values: one reading of all flags that callers give. Texts, numbers and lists raise: "False" would count as
+true. torch.compile traces flag() as _graph.traced_flag()."""
 import sys
 
 from ._torch import in_graphs, untraced
@@ -25,21 +25,22 @@ def _read(name, value, words):
 
 @in_graphs("traced_flag")
 def flag(name, value, words=_BOTH):
-    """Returns True or False of a bool of Python or NumPy, or of a bool tensor of PyTorch on the CPU that has no axes. Refuses all else by `name`; `words`: what
-    it must be."""
+    """Returns True or False for a bool of Python or NumPy, or for a PyTorch bool tensor without axes on the CPU. Raises
+    TypeError for other values, with `name`. words: what it must be."""
     if value is True or value is False:
         return value
     return _read(name, value, words)
 
 
 def flag_or_none(name, value, what_none_is=""):
-    """Returns flag() of what may be None, too. `what_none_is`: said behind the words of a refusal."""
+    """Returns flag(), or None for None. what_none_is: appended to the words of the message."""
     return None if value is None else flag(name, value, _OR_NONE + what_none_is)
 
 
 def is_deterministic(asked):
-    """Returns whether gradients are to have the same bits in every run; `asked` None: as torch.use_deterministic_algorithms() says now."""
+    """True if gradients must have the same bits in every run. asked: None follows torch.use_deterministic_algorithms()
+    now."""
     if asked is None:
         enabled = getattr(sys.modules.get("torch"), "are_deterministic_algorithms_enabled", None)
         return enabled is not None and enabled()
-    return flag_or_none("deterministic", asked, ", which is what torch.use_deterministic_algorithms() was told")
+    return flag_or_none("deterministic", asked, " (the value given to torch.use_deterministic_algorithms())")

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of which other libraries have the forward alone, of tensors that autograd records: they run, and a backward says that there is none. Used by the
-functions of flash/."""
+"""Calls for which other libraries have only a forward, with tensors that autograd records: they run, and a backward
+raises. Used by the functions of flash/."""
 from ._torch import records_gradients
 
 
 def forward_alone(run, why, *operands):
-    """Returns run(), a tensor or a tuple of tensors and None. Where autograd records `operands` (tensors, numbers and None), results require gradients, and their
-    backward raises RuntimeError with `why`: what has no gradients, and what to do instead. In a graph the call is refused as its ops refuse it."""
+    """Returns run(), a tensor or a tuple of tensors and None.
+
+    If autograd records `operands` (tensors, numbers and None), results require gradients, and their backward raises
+    RuntimeError with `why`: the call that has no gradients, and what to do instead. In a graph the call's ops raise as
+    usual."""
     import torch
     if not records_gradients(*operands) or torch.compiler.is_compiling():
         return run()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators, methods and functions of PyTorch and NumPy are in the score language. Types follow PyTorch: / of ints is a float, // and
-% round down, bools count as 0 and 1. Used by _trace.py; arguments are named as PyTorch names them."""
+"""Operators, methods and functions of PyTorch and NumPy in the score language. Types follow PyTorch: / of ints is a
+float, // and % round down, bools count as 0 and 1. Arguments have PyTorch's names. Used by _trace.py."""
 import math
 
 from ._index_ranges import of_operation
@@ -35,7 +35,7 @@ def _number(value):
 
 
 def _numbers(*arguments):
-    """With the type that holds all."""
+    """Returns the values as numbers, and the type that holds all."""
     values = [_number(one) for one in lifted(*arguments)]
     return (*values, FLOAT if any(one.type == FLOAT for one in values) else INT)
 
@@ -112,7 +112,7 @@ def power(input, exponent):
     if exponent in (0.5, -0.5):
         return TABLE["sqrt" if exponent > 0 else "rsqrt"](input)
     if exponent != int(exponent) or abs(exponent) > _MAX_POWER:
-        refuse(f"a power has exponent {exponent}; must be whole numbers up to {_MAX_POWER}, 0.5 and -0.5")
+        refuse(f"a power has exponent {exponent}; must be a whole number up to {_MAX_POWER}, 0.5 or -0.5")
     base, type_ = _numbers(input)
     result, times = None, abs(int(exponent))
     while times:
@@ -213,7 +213,7 @@ def absolute(input):
 def where(condition, input, other):
     chosen, a, b = lifted(condition, input, other)
     if chosen.type != BOOL:
-        refuse(f"the condition of where is of type {chosen.type}; must be a bool: compare it")
+        refuse(f"the condition of where is of type {chosen.type}; must be a bool (compare it)")
     type_ = BOOL
     if not a.type == b.type == BOOL:
         a, b, type_ = _numbers(a, b)
@@ -221,7 +221,7 @@ def where(condition, input, other):
 
 
 METHODS = {"where": lambda input, condition, other: where(condition, input, other)
-           }  # that take other arguments than the function so called
+           }  # methods with other arguments than the function of their name
 
 
 @called("masked_fill")
@@ -290,13 +290,14 @@ def to_dtype(value, dtype):
     if name == "fp32":
         return as_float(value)
     if name not in ("int32", "int64"):
-        refuse(f"a conversion to {name} is not in the score language; must be bool, int32, int64 and float32")
+        refuse(f"a conversion to {name} is not in the score language; must be bool, int32, int64 or float32")
     return value if value.type == INT else _emit(INT, "int({})", value)
 
 
 @called("to", "type", "astype")
 def convert(input, *places, dtype=None, device=None, **_):
-    """A tensor or value stands for its dtype. What is no type says where a tensor is, which a value has nothing of."""
+    """Returns input in another dtype; a tensor or value as argument stands for its dtype. Arguments that are not types
+    name a device, which values do not have."""
     found = [one for one in (*places, dtype) if isinstance(one, type) or hasattr(one, "itemsize")]
     named = [one for one in places if hasattr(one, "dtype") and not isinstance(one, type)]
     if named:
@@ -316,7 +317,7 @@ def type_as(input, other):
         input, {BOOL: "bool", INT: "int32", FLOAT: "fp32"}[other.type] if isinstance(other, Value) else other.dtype)
 
 
-OF_FIRST = {convert, type_as}  # of whose other arguments only the dtype counts
+OF_FIRST = {convert, type_as}  # only the dtype of their other arguments counts
 
 
 def _filled(number):

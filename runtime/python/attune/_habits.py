@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of arguments that people bring from FlashAttention and PyTorch's SDPA, and what they are called here. Used by _attention.py for errors."""
+"""Names of arguments in FlashAttention and PyTorch's SDPA, and attune's names for them. Used by _attention.py in
+errors."""
 import functools
 
 WORDS = {
@@ -12,7 +13,7 @@ WORDS = {
 
 
 def explains(function):
-    """A decorator of functions that are not called often: their errors say what arguments are called here."""
+    """Decorates a function that is rarely called: its errors tell attune's names of arguments."""
     @functools.wraps(function)
     def call(*arguments, **choices):
         try:
@@ -23,6 +24,6 @@ def explains(function):
 
 
 def explained(error, given):
-    """The TypeError of a call, with what its arguments are called here; `error` itself where no name of `given` is such a habit."""
+    """Returns a call's TypeError with attune's names of arguments; `error` itself if `given` has no such name."""
     hints = [f"{name} is {WORDS[name]} here" for name in given if name in WORDS]
     return TypeError(f"{error}; {', '.join(hints)}") if hints else error

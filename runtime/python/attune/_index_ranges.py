@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ints of a score program lie between, as far as it is known while a function is traced: an index that may be below 0 counts from a tensor's end, as
-in PyTorch, which costs a choice in each place. Used by _functions.py, _trace.py and _tensor_values.py. A range is (least, most), None for what is not known."""
+"""Bounds of ints in a score program, as far as they are known while a function is traced. Used by _functions.py,
+_trace.py and _tensor_values.py.
+
+An index that may be below 0 counts from a tensor's end, as in PyTorch, which costs a selection at each use. A range is
+(least, most), with None for an unknown bound."""
 
 UNKNOWN = (None, None)
 POSITION = (0, None)
@@ -29,7 +32,7 @@ def _is_position(a):
 
 
 def _quotient(a, b):
-    """Rounded down or to 0, which is the same where it is told."""
+    """Returns the range of a quotient, rounded down or towards 0: both are the same where the range is known."""
     return (0, a[1]) if _is_position(a) and _is_position(b) else UNKNOWN
 
 
@@ -63,7 +66,7 @@ def _joined_bits(a, b):
     return POSITION if _is_position(a) and _is_position(b) else UNKNOWN
 
 
-# By the text of an operation, as _functions.py writes it.
+# By the text of an operation in _functions.py.
 _RULES = {
     "{} + {}": _sum, "{} - {}": lambda a, b: _sum(a, _negated(b)), "-{}": _negated, "{} * {}": _product,
     "{} / {}": _quotient, "floordiv({}, {})": _quotient, "floormod({}, {})": _floor_rest, "{} % {}": _rest,
@@ -73,7 +76,7 @@ _RULES = {
 
 
 def of_operation(text, ranges, is_of_bool):
-    """Of what an operation on ints gives; a bool counts as 0 or 1."""
+    """Returns the range of an operation's result on ints; a bool counts as 0 or 1."""
     if text == "int({})":
         return (0, 1) if is_of_bool else UNKNOWN
     return _RULES[text](*ranges) if text in _RULES else UNKNOWN

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a score program loads what it reads of tensors: which elements, for which batch entries, heads, rows and keys. From the nodes of a program
-(attune_program_nodes in attune.h), computed with PyTorch or NumPy. Used by _capture_gradient.py."""
+"""The places where a score program loads from tensors: which elements, for which batch entries, heads, rows and keys.
+Computed with PyTorch or NumPy from a program's nodes (attune_program_nodes in attune.h). Used by _capture_gradient.py.
+"""
 import functools
 import operator
 import struct
@@ -10,12 +11,12 @@ from collections import namedtuple
 from . import _tensors as tensors
 from ._library import library
 
-# As in generator/core/score/program.hpp, whose numbers are frozen. `operands`: numbers of nodes.
+# The numbers are frozen in generator/core/score/program.hpp. operands: numbers of nodes.
 Node = namedtuple("Node", "operation type index bits operands")
 BOOL, INT, FLOAT = range(3)
 CONSTANT, NAME, SCALAR, LOAD, TO_FLOAT, TO_INT, NEGATE, ADD, SUBTRACT, MULTIPLY = range(10)
 SCORE, BATCH, HEAD, KV_HEAD, Q_IDX, KV_IDX, SEQLEN_Q, SEQLEN_KV, HEAD_DIM = range(9)
-AXES = (BATCH, HEAD, Q_IDX, KV_IDX)  # of the arrays of indices
+AXES = (BATCH, HEAD, Q_IDX, KV_IDX)  # axes of the arrays of indices
 
 
 @functools.lru_cache(maxsize=1024)
@@ -26,13 +27,13 @@ def nodes_of(handle):
 
 @functools.lru_cache(maxsize=1024)
 def float_loads(handle):
-    """Numbers of the nodes that load floats, in the order by which attune_problem.load counts."""
+    """Returns the numbers of the nodes that load floats, in the order of attune_problem.load."""
     return [i for i, node in enumerate(nodes_of(handle)) if node.operation == LOAD and node.type == FLOAT]
 
 
 @functools.lru_cache(maxsize=1024)
 def needed_by(handle, number):
-    """Nodes that the indices of a load are made of, operands first."""
+    """Returns the nodes that a load's indices are computed from, operands first."""
     nodes, needed = nodes_of(handle), set(nodes_of(handle)[number].operands)
     for i in range(number - 1, -1, -1):
         if i in needed:
@@ -42,7 +43,7 @@ def needed_by(handle, number):
 
 @functools.lru_cache(maxsize=1024)
 def is_along_diagonals(handle, number):
-    """Whether rows and keys decide the indices by their distance alone, and batch entries do not."""
+    """True if the indices depend on row and key only through their distance, and not on the batch entry."""
     nodes, steps, diagonal, moves = nodes_of(handle), {}, {}, False
     for i in needed_by(handle, number):
         node = nodes[i]
@@ -57,7 +58,8 @@ def is_along_diagonals(handle, number):
 
 
 def _steps(node, operands):
-    """How far a sum of positions, lengths and numbers moves from one row, and from one key, to the next; None of anything else."""
+    """Returns how far a sum of positions, lengths and numbers moves from one row, and from one key, to the next; None
+    for other nodes."""
     if node.operation == NAME:
         return None if node.index in (SCORE, BATCH) else (int(node.index == Q_IDX), int(node.index == KV_IDX))
     if node.operation in (CONSTANT, SCALAR):
@@ -74,8 +76,9 @@ def _library_of(like):
 
 
 class Indices:
-    """The indices of loads of a call. problem: batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_kv and head_dim. captures, scalars: in the
-    program's order. Arrays have the axes batch, heads, rows and keys, of extent 1 where nothing depends on them."""
+    """The indices of a call's loads. problem: batch, num_heads_q, num_heads_kv, seqlen_q, seqlen_kv and head_dim.
+    captures, scalars: in the program's order. Arrays have the axes batch, heads, rows and keys, of extent 1 where
+    nothing depends on them."""
 
     def __init__(self, handle, like, problem, captures, scalars):
         self.handle, self.like, self.problem, self.captures, self.scalars = handle, like, problem, captures, scalars
@@ -106,9 +109,8 @@ class Indices:
             return self._range(p.num_heads_q, 1) // ratio
         if name == SCORE:
             raise ValueError(
-                "score_mod loads by an index that depends on the score; a gradient of what is loaded so is not given, "
-                "and must be "
-                "indices of batch, heads and positions")
+                "score_mod loads by an index that depends on the score, and attune gives no gradient for such loads; "
+                "indices must depend only on batch, heads and positions")
         return self._array({SEQLEN_Q: p.seqlen_q, SEQLEN_KV: p.seqlen_kv, HEAD_DIM: p.head_dim}[name], INT)
 
     def _value(self, node, operands, types, diagonals):
@@ -128,7 +130,7 @@ class Indices:
 
     def _cast(self, x, kind):
         if kind == INT and tensors.dtype_text(x.dtype) in ("fp32", "fp64"):
-            wide = self.library.nan_to_num(x, nan=0.0)  # truncates and saturates; NaN is 0
+            wide = self.library.nan_to_num(x, nan=0.0)  # truncates and saturates; NaN becomes 0
             x = self.library.trunc(wide).clip(-2.0 ** 31, 2.0 ** 31 - 128)
         return x.astype(self.library.int32 if kind == INT else self.library.float32 if kind ==
                         FLOAT else bool) if not tensors.is_torch(x) else x.to({
@@ -139,7 +141,8 @@ class Indices:
         return clamped.long() if tensors.is_torch(clamped) else clamped.astype(self.library.int64)
 
     def of(self, number, diagonals=False):
-        """An array for each axis of the tensor, clamped. diagonals: the last axis counts distances, key - row + seqlen_q - 1."""
+        """Returns an array of clamped indices per axis of the tensor. diagonals: the last axis counts distances, key -
+        row + seqlen_q - 1."""
         nodes, values = nodes_of(self.handle), {}
         for i in needed_by(self.handle, number):
             node = nodes[i]

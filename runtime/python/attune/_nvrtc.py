@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the packages of the running interpreter hold NVRTC: PyTorch's wheels for CUDA and attune[cuda12], attune[cuda13] bring it. Used
-by _context.py and _program.py."""
+"""Folders in the interpreter's packages that hold NVRTC: PyTorch's wheels for CUDA and attune[cuda12], attune[cuda13]
+bring it. Used by _context.py and _program.py."""
 import ctypes
 import pathlib
 import sys
 
-# NVIDIA's wheels for CUDA 13 and later have one folder for all libraries, those for CUDA 12 one each.
+# NVIDIA's wheels for CUDA 13 and later have one folder for all libraries; those for CUDA 12 have one per library.
 PLACES = ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib")
 PACKAGES = ("site-packages", "dist-packages")
 
 
 def nvrtc_folders():
-    """Absolute folders below the interpreter's packages that exist, CUDA 13 before 12."""
+    """Returns absolute paths of the folders that exist in the interpreter's packages, CUDA 13 before 12."""
     packages = [
         pathlib.Path(entry) for entry in dict.fromkeys(sys.path)
         if entry.startswith("/") and entry.rstrip("/").endswith(PACKAGES)]
@@ -20,8 +20,8 @@ def nvrtc_folders():
 
 
 def offer_nvrtc_folders(options):
-    """Gives them to a struct of _library.ContextOptions, which keeps them."""
-    folders = [os.fsencode(folder) for folder in nvrtc_folders()]
+    """Gives these folders to a struct of _library.ContextOptions, which keeps them."""
+    folders = [folder.encode() for folder in nvrtc_folders()]
     if folders:
         options.nvrtc_folders = (ctypes.c_char_p * len(folders))(*folders)
         options.num_nvrtc_folders = len(folders)

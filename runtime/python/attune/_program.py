@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the parts of this installation are: library, program, headers, CMake and pkg-config files. main() is the command `attune` of the
-wheel, which becomes the program that came with it. Used by __main__.py and _tune.py."""
+"""The places of this installation's parts: library, program, headers, CMake and pkg-config files. main() is the wheel's
+command `attune`, which becomes the program that came with it. Used by __main__.py and _tune.py."""
 import os
 import pathlib
 import sys
@@ -12,7 +12,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def library_path():
-    """The libattune.so that this process has open."""
+    """Returns the path of the libattune.so that this process has loaded."""
     path = pathlib.Path(_library.library._name)
     if path.is_absolute():
         return path.resolve()
@@ -21,7 +21,8 @@ def library_path():
 
 
 def _roots():
-    """Folders below which the parts lie: the package (a wheel), the prefix of `cmake --install`, that of the library, a build tree."""
+    """Yields folders that may hold the parts: the package (a wheel), the prefix of `cmake --install`, the library's
+    folder, a build tree."""
     library = library_path()
     yield HERE
     if HERE.parts[-4:] == ("share", "attune", "python", "attune"):
@@ -35,11 +36,11 @@ def _first(what, *places):
         for place in places:
             for found in sorted(root.glob(place)):
                 return found
-    raise FileNotFoundError(f"{what} is not beside {library_path()}; must be the wheel and what `cmake --install` made")
+    raise FileNotFoundError(f"{what} is not near {library_path()}; install the wheel, or use `cmake --install`")
 
 
 def program():
-    """The program `attune` that belongs to the open library."""
+    """Returns the path of the program `attune` that belongs to the loaded library."""
     return next((path for root in _roots() for path in (root / "attune", root / "bin" / "attune") if path.is_file()),
                 None) or _first("the program attune", "bin/attune")
 
@@ -58,7 +59,8 @@ def pkgconfig_folder():
 
 
 def program_environment():
-    """The environment for the program: it looks for NVRTC where this interpreter has it, and for the CPU target beside the library."""
+    """Returns the environment for the program: it looks for NVRTC where this interpreter has it, and for the CPU target
+    next to the library."""
     environment = dict(os.environ)
     given = environment.get("ATTUNE_NVRTC_FOLDERS")
     folders = ([given] if given else []) + nvrtc_folders()

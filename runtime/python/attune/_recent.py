@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was used last, by key. Used by _context.py and _trace.py."""
+"""Values used last, by key. Used by _context.py and _trace.py."""
 import collections
 import contextlib
 
 
 class Recent:
-    """The values used last, by key. Without a lock, which a fork could find taken: each step is atomic, and what another thread did
-    in between costs at most a plan made twice."""
+    """The values used last, by key. It has no lock, which a fork could find taken. Each step is atomic; other threads
+    cause at most a plan made twice."""
 
     def __init__(self, capacity):
         self._capacity, self._items = capacity, collections.OrderedDict()

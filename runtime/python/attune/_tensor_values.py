@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors in a traced function (_trace.py), of which a score program reads single elements: those that it captures, what is computed of whole ones, and
-what repeats their axes. An element is a Value (_values.py)."""
+"""Tensors in a traced function (_trace.py), of which a score program reads single elements: captured ones, results of
+operations on whole tensors, and broadcast ones. An element is a Value (_values.py)."""
 import operator
 
 from ._index_ranges import may_be_negative
 from ._values import CHOICE, NeedsValue, Operators, Value, refuse, values_in
 
-_COMPUTED = "what is computed of "
+_COMPUTED = "the result of an operation on "
 
 
 class TensorValue(Operators):
-    """A tensor, of which `indices` are given so far; less than its rank. `source`: one of the classes below."""
+    """A tensor with `indices` given so far, fewer than its rank. source: an object of one of the classes below."""
 
     __slots__ = ("program", "source", "indices", "is_detached")
 
@@ -72,10 +72,10 @@ class TensorValue(Operators):
         refuse(CHOICE)
 
     def __iter__(self):
-        refuse(f"{self} is no value of a score yet, and cannot be iterated over")
+        refuse(f"{self} is not a value of a score yet, and cannot be iterated over")
 
     def __hash__(self):
-        refuse(f"{self} is no value of a score yet, and is no key of a set or dict")
+        refuse(f"{self} is not a value of a score yet, and cannot be a key of a set or dict")
 
 
 class Captured:
@@ -97,7 +97,7 @@ class Captured:
         return self.program.load(self.leaf, tuple(self._from_end(axis, one) for axis, one in enumerate(indices)))
 
     def _from_end(self, axis, index):
-        """An index below 0 counts from the end."""
+        """Returns the index for the program: an index below 0 counts from the end."""
         if not may_be_negative(index.range):
             return index
         least, most = index.range
@@ -108,7 +108,7 @@ class Captured:
 
 
 class Computed:
-    """An operation on whole tensors, element by element, with axes that repeat as PyTorch's."""
+    """An operation on whole tensors, element by element, with PyTorch's broadcasting."""
 
     def __init__(self, program, operation, args, kwargs):
         self.program, self._operation, self._args, self._kwargs = program, operation, args, kwargs
@@ -119,7 +119,7 @@ class Computed:
 
     @property
     def dtype(self):
-        refuse(f"{self.label} has no dtype yet; must be questions for that of its elements")
+        refuse(f"{self.label} has no dtype yet; ask for the dtype of its elements")
 
     @property
     def shape(self):
@@ -132,7 +132,7 @@ class Computed:
         if not isinstance(part, TensorValue):
             return part
         own = indices[self.rank - part.ndim:]
-        if len(self._tensors) > 1:  # else the indices are its own, and its shape may be any
+        if len(self._tensors) > 1:  # otherwise the indices are its own, and it may have any shape
             own = tuple(self.program.lift(0) if extent == 1 else one for extent, one in zip(part.shape, own))
         return part[own]
 
@@ -142,13 +142,13 @@ class Computed:
 
 
 class Expanded:
-    """A tensor with more axes in front, and with more elements along axes of 1."""
+    """A tensor with more leading axes, and with more elements along axes of 1."""
 
     def __init__(self, tensor, sizes):
         missing = len(sizes) - tensor.ndim
         if missing < 0 or any(size == -1 for size in sizes[:missing]) or any(
                 extent not in (1, size) and size != -1 for extent, size in zip(tensor.shape, sizes[missing:])):
-            refuse(f"{tensor} is expanded to {tuple(sizes)}, which its shape {tuple(tensor.shape)} does not repeat to")
+            refuse(f"{tensor} is expanded to {tuple(sizes)}, but its shape {tuple(tensor.shape)} does not broadcast")
         self._tensor, self._missing, self.rank = tensor, missing, len(sizes)
         self.shape = (*sizes[:missing], *(extent if size == -1 else size
                                           for extent, size in zip(tensor.shape, sizes[missing:])))

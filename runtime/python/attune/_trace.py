@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a FlexAttention-style function once on values (_values.py) and keeps the program that it writes. Traces are found again by the
-function's code and by the types of what it closes over (_closures.py), never by source text. Used by _programs.py."""
+"""Runs a FlexAttention-style function once on values (_values.py), and keeps the program that it writes. Used by
+_programs.py.
+
+Traces are cached by the function's code and by the types of its closure (_closures.py), never by source text."""
 import contextlib
 import ctypes
 import functools
@@ -16,31 +18,32 @@ from ._functions import METHODS, OF_FIRST, TABLE, as_bool, as_float
 from ._index_ranges import POSITION, UNKNOWN, of_constant
 from ._recent import Recent
 from ._tensor_values import Captured, Computed, TensorValue
-from ._values import BOOL, CAPTURE_TYPES, FLOAT, INT, MAX_RANK, NeedsValue, Value, is_bool, is_number, is_tensor, refuse, values_in
+from ._values import (BOOL, CAPTURE_TYPES, FLOAT, INT, MAX_RANK, NeedsValue, Value, is_bool, is_number, is_tensor,
+                      refuse, values_in)
 
 NAMES = {"score_mod": ("score", "batch", "head", "q_idx", "kv_idx"), "mask_mod": ("batch", "head", "q_idx", "kv_idx")}
 SIGNATURES = {"score_mod": "(score, b, h, q_idx, kv_idx)", "mask_mod": "(b, h, q_idx, kv_idx)"}
 _TRACES, _FIXED = Recent(512), Recent(512)
 
-# `text`: in the score language, its declarations in front. `captures`: by name a leaf's number, or a tensor. `scalars`: by name a
-# leaf's number, or an Extent of a capture. `stopped`: names that the function keeps gradients from, as Value has them.
+# text: in the score language, with its declarations first. captures: by name a leaf's number, or a tensor. scalars: by
+# name a leaf's number, or a capture's Extent. stopped: names whose gradients the function stops, as in Value.
 Traced = namedtuple("Traced", "text captures scalars stopped")
 Extent = namedtuple("Extent", "capture axis")
 
 
 def signature_of(function):
-    import inspect  # late: it imports much, and most programs trace nothing
+    import inspect  # imported late: it imports much, and most programs trace nothing
     return inspect.signature(function)
 
 
 class Trace:
-    """One run of the function. `fixed`: leaves whose value (of a tensor: shape) is a constant here."""
+    """One run of the function. fixed: leaves whose value (a tensor's shape) is a constant here."""
 
     def __init__(self, kind, leaves, fixed):
         self.kind, self.leaves, self.fixed, self.built = kind, list(leaves), fixed, {}
         self._lines, self._declared, self._names, self._own, self._extents = [], [], {}, {}, {}
         self._counts = {"t": 0, "s": 0}
-        self._prefix = "" if kind == "score_mod" else "mask_"  # both kinds stand in one call
+        self._prefix = "" if kind == "score_mod" else "mask_"  # one call may have both kinds
 
     def operation(self, name):
         return self._of_each_element(TABLE[name])
@@ -50,7 +53,7 @@ class Trace:
         return None if operation is None else self._of_each_element(operation)
 
     def _of_each_element(self, operation):
-        """The operation, which of whole tensors is made when an element is asked for."""
+        """Returns a function for the operation. On whole tensors it runs when an element is asked for."""
         def apply(*args, **kwargs):
             given = args[:1] if operation in OF_FIRST else (args, kwargs)
             if any(isinstance(one, TensorValue) for one in values_in(given)):
@@ -71,7 +74,7 @@ class Trace:
                 f"{library}.{name} is not in the score language; functions are abs, clamp, erf, exp, exp2, floor, "
                 f"gelu, log, log1p, log2, logical_and, "
                 f"logical_not, logical_or, maximum, minimum, rsqrt, sigmoid, sign, softplus, sqrt, tanh, where and "
-                f"what is made of them{angles}"
+                f"functions composed of them{angles}"
             )
         try:
             signature_of(operation).bind(*args, **kwargs)
@@ -91,11 +94,11 @@ class Trace:
         return value if _records() else value.detach()
 
     def lift(self, value):
-        """What stands beside values as one."""
+        """Returns an argument as a Value."""
         if isinstance(value, Value):
             return value
         if isinstance(value, TensorValue):
-            refuse(f"{value} is no value yet: a program reads single elements of tensors")
+            refuse(f"{value} is not a value yet: a program reads single elements of tensors")
         if is_tensor(value):
             if len(value.shape) or tensors.target_of(value) != "cpu":
                 return self._own_tensor(value)[()]
@@ -104,19 +107,18 @@ class Trace:
             return Value(self, "true" if value else "false", BOOL, frozenset())
         if not is_number(value):
             refuse(
-                f"{value!r} is of type {type(value).__name__}; must be bools, ints, floats and single elements of "
-                f"tensors"
-            )
+                f"{value!r} is of type {type(value).__name__}; must be a bool, int or float, or a single element of a "
+                f"tensor")
         if hasattr(value, "__index__"):
             return Value(self, _int_text(int(value)), INT, frozenset(), range=of_constant(int(value)))
         return Value(self, _float_text(float(value)), FLOAT, frozenset())
 
     def index(self, label, value):
         if value is None or value is Ellipsis or isinstance(value, slice):
-            refuse(f"{label} is indexed by {value!r}; must be values of type int: a program reads single elements")
+            refuse(f"{label} is indexed by {value!r}; must be of type int, since a program reads single elements")
         value = self.lift(value)
         if value.type != INT:
-            refuse(f"{label} is indexed by {value}; must be ints" +
+            refuse(f"{label} is indexed by {value}; must be an int" +
                    (" (.int() makes one)" if value.type == FLOAT else ""))
         return value
 
@@ -124,7 +126,7 @@ class Trace:
         label, tensor = self.leaves[leaf]
         type_ = tensors.dtype_text(tensor.dtype)
         if type_ not in CAPTURE_TYPES:
-            refuse(f"{label} is {type_}; must be tensors of {', '.join(CAPTURE_TYPES)}")
+            refuse(f"{label} is {type_}; must be {', '.join(CAPTURE_TYPES)}")
         if len(indices) > MAX_RANK:
             refuse(f"{label} has {len(indices)} dimensions; must be at most {MAX_RANK}")
         name = self._names.get(leaf)
@@ -137,7 +139,7 @@ class Trace:
         return loaded
 
     def extent(self, leaf, axis):
-        """Of a captured tensor: a number of the call."""
+        """Returns the extent of a captured tensor, a number of the call."""
         if leaf in self.fixed:
             return self.lift(self.leaves[leaf][1].shape[axis])
         name = self._extents.get((leaf, axis))
@@ -147,16 +149,16 @@ class Trace:
         return Value(self, name, INT, range=POSITION)
 
     def _new_name(self, letter):
-        """By the order of use: the names of variables make no other program."""
+        """Returns a name by the order of use: other names of variables make no other program."""
         self._counts[letter] += 1
         return f"{self._prefix}{letter}{self._counts[letter] - 1}"
 
     def tensor(self, leaf):
-        """In the place of a captured tensor."""
+        """Returns the value that replaces a captured tensor."""
         return TensorValue(self, Captured(self, leaf)) if len(self.leaves[leaf][1].shape) else self.load(leaf, ())
 
     def _own_tensor(self, tensor):
-        """Of one that the walk over the closure does not see, such as an attribute."""
+        """Returns the value of a tensor that the walk over the closure does not see, such as an attribute."""
         leaf = self._own.get(id(tensor))
         if leaf is None:
             leaf = self._own[id(tensor)] = len(self.leaves)
@@ -164,7 +166,7 @@ class Trace:
         return TensorValue(self, Captured(self, leaf))
 
     def number(self, leaf):
-        """In the place of a number of the call."""
+        """Returns the value that replaces a number of the call."""
         value = self.leaves[leaf][1]
         if leaf in self.fixed:
             return value
@@ -192,7 +194,7 @@ class Trace:
                 f"{self.kind} returns {result!r}; must be {'a score' if self.kind == 'score_mod' else 'a bool'}")
         result = self.lift(result)
         if self.kind == "mask_mod" and result.type != BOOL:
-            raise TypeError(f"mask_mod returns {result}; must be a bool: compare it, as in x != 0")
+            raise TypeError(f"mask_mod returns {result}; must be a bool (compare it, as in x != 0)")
         result = as_float(result) if self.kind == "score_mod" else as_bool(result)
         text = "\n".join([*self._declared, *self._lines, f"return {result.text};"])
         place = lambda leaf: leaf if leaf < num_leaves else self.leaves[leaf]  # noqa: E731
@@ -243,7 +245,7 @@ def _indexing(trace):
 
 
 def _recording():
-    """A scope in which gradients are off only where the function says so: its trace serves other calls, too."""
+    """Returns a scope in which only the function itself turns gradients off: its trace serves other calls too."""
     torch = sys.modules.get("torch")
     return torch.enable_grad() if hasattr(torch, "enable_grad") else contextlib.nullcontext()
 
@@ -259,7 +261,7 @@ def _fixed_value(leaf):
 
 
 def trace(kind, function):
-    """A pair: what is Traced of the function, and the leaves of this call."""
+    """Returns the function's Traced, and the leaves of this call."""
     walk = Walk(function)
     fixed = (_FIXED.find((kind, walk.key)) if walk.is_stable else None) or frozenset()
     while True:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tune(): measures the kernels that a model or a problem asks for, by the program `attune` that belongs to the library, and lets the
-contexts of this process see the winners. _tune_on_first_use.py does the same for what a running program calls."""
+"""tune(): measures kernels for a model or a problem, with the program `attune` that belongs to the library. The
+contexts of this process then use the winners. _tune_on_first_use.py does the same for the calls of a running program.
+"""
 import json
 import os
 import pathlib
@@ -17,19 +18,22 @@ from ._library import Error, STATUS_NAMES
 
 EFFORTS = ("quick", "normal", "exhaustive")
 PARTIAL = 6  # exit code: the budget ended
-# Exit codes of the program, as statuses of the library.
+# Exit codes of the program, as the library's statuses.
 _STATUS = {1: "invalid_argument", 2: "unsupported", 4: "driver", 5: "store"}
 
 
 def _failed(shape):
-    """Without a winner for another reason than a budget that ended: it was searched to the end, or its device failed."""
+    """True if a problem has no winner although the budget did not end: the search was complete, or its device failed.
+    """
     return shape["winner"] is None and (shape["complete"] or shape["error"])
 
 
 class TuneReport:
-    """What tune() did. shapes: a dict each with problem, winner (template, config, timing; None where there is none), trials, complete,
-    already_tuned, note. failures: {problem: sentence} of those that cannot be tuned. complete: False where the budget ended first.
-    store: the file that has it now. time_s, device."""
+    """The result of tune().
+
+    shapes: a dict per problem with problem, winner (template, config, timing; None if there is none), trials, complete,
+    already_tuned, note. failures: {problem: message} of problems that cannot be tuned. complete: False if the budget
+    ended first. store: the file that holds the winners. time_s: seconds. device: its name."""
 
     def __init__(self, answer, complete):
         self.shapes, self.store, self.complete = answer["shapes"], answer.get("store"), complete
@@ -38,7 +42,8 @@ class TuneReport:
 
     def __repr__(self):
         won = sum(shape["winner"] is not None for shape in self.shapes)
-        return f"<attune.TuneReport: {won} of {len(self.shapes)} problems tuned in {self.time_s:.1f} s{'' if self.complete else ', budget ended'}>"
+        return (f"<attune.TuneReport: {won} of {len(self.shapes)} problems tuned in {self.time_s:.1f} s"
+                f"{'' if self.complete else ', budget ended'}>")
 
     def __str__(self):
         lines = [repr(self)[1:-1]]
@@ -50,15 +55,14 @@ class TuneReport:
 
 
 def _config_of(model):
-    """A dict of a model's config: of a dict, a transformers config, or a module that has one."""
+    """Returns the config of a model as a dict, from a dict, a transformers config, or a module that has one."""
     config = getattr(model, "config", model)
     if hasattr(config, "to_dict"):
         config = config.to_dict()
     if not isinstance(config, dict):
         raise TypeError(
             f"model is of type {type(model).__name__}; must be a transformers config or model, a dict of a "
-            f"config.json, its "
-            "path, a model's name, a problem's text and a list of problems' texts")
+            "config.json, its path, a model's name, a problem's text or a list of problems' texts")
     return config
 
 
@@ -67,21 +71,22 @@ def _is_problem(text):
 
 
 def _problem_words(text):
-    """Returns the program's arguments for a problem's text. The program would read what the text names; a text may come from a client."""
+    """Returns the program's arguments for a problem's text. Refuses texts that name files: the program would read them,
+    and a text may come from a client."""
     for field, value in re.findall(r"(?:^|,)\s*(\w+)=(@[^,]*)", text):
         raise ValueError(
-            f"{field} is {value}; must be a digest: only the program attune reads files, which its command line names")
+            f"{field} is {value}; must be a digest (only the program attune reads files, from its command line)")
     return ["--problem", text]
 
 
 def workload(model, folder):
-    """The program's arguments for what is to be tuned. Writes configs and captured problems into `folder`."""
+    """Returns the program's arguments for the problems to tune. Writes configs into `folder`."""
     if isinstance(model, (str, os.PathLike)):
         model = os.fspath(model)
         return _problem_words(model) if _is_problem(model) else [model]
     if isinstance(model, (list, tuple)):
         if not model or not all(isinstance(text, str) and _is_problem(text) for text in model):
-            raise ValueError(f"model is {model!r}; accepted in a list are problems' texts, one at least")
+            raise ValueError(f"model is {model!r}; a list must hold problems' texts, at least one")
         return [word for text in model for word in _problem_words(text)]
     path = pathlib.Path(folder) / "config.json"
     path.write_text(json.dumps(_config_of(model), default=str))
@@ -91,18 +96,18 @@ def workload(model, folder):
 def _numbers(name, value):
     values = value if isinstance(value, (list, tuple)) else [value]
     if not values or any(isinstance(one, bool) or not isinstance(one, int) or one < 1 for one in values):
-        raise ValueError(f"{name} is {value!r}; must be a whole number above 0 and a list of them")
+        raise ValueError(f"{name} is {value!r}; must be a whole number above 0 or a list of them")
     return ",".join(map(str, values))
 
 
 def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None, padded=False, training=False,
             deterministic=False):
-    """The program's arguments for how it is tuned; refuses in words of Python what it would refuse in its own."""
+    """Returns the program's arguments for how to tune. Raises with Python's names of arguments."""
     if effort not in EFFORTS:
         raise ValueError(f"effort is {effort!r}; must be {', '.join(EFFORTS)}")
     if budget_s is not None and not (isinstance(budget_s, (int, float)) and not isinstance(budget_s, bool) and
                                      0 < budget_s <= 1e7):
-        raise ValueError(f"budget_s is {budget_s!r}; must be seconds above 0, and None for what the effort allows")
+        raise ValueError(f"budget_s is {budget_s!r}; must be seconds above 0, or None for the effort's own budget")
     words = ["--effort", effort]
     for name, value in (("budget", None if budget_s is None else f"{budget_s:.3f}s"), ("target", target),
                         ("store", store), ("dtype", dtype)):
@@ -117,14 +122,15 @@ def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None
 
 
 def start(words, progress=None):
-    """The program, tuning in a process of its own with its own signals: Ctrl-C ends it through us, once."""
+    """Starts the program, which tunes in a process and a session of its own: Ctrl-C reaches it only through this
+    process. Returns the process."""
     return subprocess.Popen([str(_program.program()), "tune", "--json", *words], env=_program.program_environment(),
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                             stderr=None if progress else subprocess.PIPE, text=True, start_new_session=True)
 
 
 def end(process):
-    """As Ctrl-C would: what was measured is kept. Then for good."""
+    """Ends the process as Ctrl-C would, which keeps what was measured; kills it if that takes too long."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         try:
@@ -135,7 +141,8 @@ def end(process):
 
 
 def report(process, output, errors):
-    """The TuneReport of a process that ended; raises Error with its sentence where it failed and nothing was tuned."""
+    """Returns the TuneReport of a process that ended. Raises attune.Error with its message if it failed and nothing was
+    tuned."""
     answer = None
     if output.strip():
         answer = json.loads(output)
@@ -151,28 +158,33 @@ def report(process, output, errors):
 
 
 def reload_contexts():
-    """Contexts that are open see what was tuned. Plans that are held stay as they are."""
+    """Makes open contexts use the new winners. Existing plans do not change."""
     for context in list(contexts):
         context.reload()
 
 
 def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=False, deterministic=False,
          effort="normal", budget_s=None, target="auto", store=None, progress=None):
-    """Measures kernels on this machine and keeps the winners; the contexts of this process use them from then on. Takes minutes.
+    """Measures kernels on this machine and keeps the winners, which the contexts of this process use from then on.
+    Takes minutes. Returns a TuneReport.
 
-    model: what is to be tuned: a transformers config or a model that has one, a dict of a config.json, its path, its folder, or a name such
-    as "meta-llama/Llama-3.2-1B" that is in the Hugging Face cache: the attention of each kind of its layers. Or a problem's text, or a list.
-    seqlen, batch: of a model, a number or a list; by default the program's. dtype: of a model: bf16, fp16, fp32; by default its config's.
-    padded: of encoders, batches with padding. training: their gradients, too; deterministic: as they are under torch.use_deterministic_algorithms(True),
-    whose winners are kept apart. effort: quick, normal, exhaustive. budget_s: seconds of wall clock for everything, compiling included; what was
-    measured until then is kept, and the next call goes on from there. target: auto, cuda:N, cpu, cpu:N.
-    store: a file; by default $ATTUNE_STORE, else the user's. progress: True shows a line on stderr; by default where that is a terminal.
+    model: a transformers config or a model that has one, a dict of a config.json, its path, its folder, or a name such
+    as "meta-llama/Llama-3.2-1B" that is in the Hugging Face cache; then the attention of each kind of its layers is
+    tuned. Or a problem's text, or a list of them.
+    seqlen, batch: for a model, a number or a list; by default the program's. dtype: for a model, bf16, fp16 or fp32; by
+    default its config's. padded: for encoders, batches with padding. training: their gradients too. deterministic:
+    gradients as under torch.use_deterministic_algorithms(True), whose winners are kept separately.
+    effort: "quick", "normal" or "exhaustive". budget_s: seconds of wall clock for everything, compiling included.
+    Measurements until then are kept, and the next call continues from there.
+    target: "auto", "cuda:N", "cpu" or "cpu:N". store: a file; by default $ATTUNE_STORE, otherwise the user's. progress:
+    True shows a line on stderr; by default if that is a terminal.
 
-    Do not use the device for other work meanwhile: that is measured too. Returns a TuneReport, whose failures are the problems that cannot
-    be tuned; raises attune.Error where none of them can. Ctrl-C keeps what was measured."""
+    Do not use the device for other work meanwhile: it would disturb the timings. The report's failures are the problems
+    that cannot be tuned. Raises attune.Error if none can be, and ValueError or TypeError if an argument does not fit.
+    Ctrl-C keeps what was measured."""
     if store is None and os.environ.get("ATTUNE_STORE") == "":
         raise ValueError(
-            "store is None and ATTUNE_STORE is empty, so there is nowhere to keep what is tuned; must be a file")
+            "store is None and ATTUNE_STORE is empty, so the winners cannot be kept; must be a file")
     progress = flag_or_none("progress", progress)
     if progress is None:
         progress = sys.stderr is not None and sys.stderr.isatty()
@@ -183,5 +195,5 @@ def tune(model, *, seqlen=None, batch=None, dtype=None, padded=False, training=F
             output, errors = process.communicate()
         finally:
             end(process)
-            reload_contexts()  # what was tuned counts, whatever became of the rest
+            reload_contexts()  # winners count, even if the rest failed
     return report(process, output, errors)

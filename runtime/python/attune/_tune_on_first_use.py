@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tune_on_first_use(): tunes what a running program calls, in a process beside it, and gives it the winners between its steps. Off until
-it is called. Built on _tune.py; _context.py tells it of each plan that is made."""
+"""tune_on_first_use(): tunes the problems of a running program in another process, and gives it the winners between its
+steps. Off until it is called. Built on _tune.py; _context.py reports each new plan to it."""
 import atexit
 import hashlib
 import os
@@ -16,7 +16,7 @@ from ._flags import flag
 from ._library import Error, library
 from ._torch import untraced
 
-UNTUNED = ("nearest", "default_config")  # rungs that a tune would raise
+UNTUNED = ("nearest", "default_config")  # rungs that a tune would improve
 PROGRAMS = ("score_mod", "mask_mod")
 SMALLEST_BUDGET_S = 1
 
@@ -28,22 +28,24 @@ def _capturing():
 
 
 class FirstUse:
-    """What tune_on_first_use() returns. A context manager, which stops at its end.
+    """The result of tune_on_first_use(). As a context manager it stops at its end.
 
-    waiting, done: problems' texts. failures: {problem: sentence}. spent_s: seconds of tuning until now. step(), attach(), stop()."""
+    waiting, done: problems' texts. failures: {problem: message}. spent_s: seconds of tuning so far. Methods: step(),
+    attach(), wait(), stop()."""
 
     def __init__(self, budget_s, effort, between_steps):
         self.budget_s, self.effort, self.between_steps = budget_s, effort, between_steps
         self.waiting, self.done, self.failures, self.spent_s = [], [], {}, 0.0
         self._jobs, self._seen, self._won = [], set(), False
-        # A problem's text ends the name of a program's file at a comma.
+        # In a problem's text, a comma ends the name of a program's file.
         self._folder = tempfile.mkdtemp(prefix="attune-", dir="/tmp" if "," in tempfile.gettempdir() else None)
         self._changed = threading.Condition()
         self._process, self._stopped, self._pid, self._thread = None, False, os.getpid(), None
         atexit.register(self.stop)
 
     def __repr__(self):
-        return f"<attune.FirstUse: {len(self.done)} tuned, {len(self.waiting)} waiting, {self.spent_s:.1f} of {self.budget_s:.1f} s>"
+        return (f"<attune.FirstUse: {len(self.done)} tuned, {len(self.waiting)} waiting, "
+                f"{self.spent_s:.1f} of {self.budget_s:.1f} s>")
 
     def __enter__(self):
         return self
@@ -52,7 +54,7 @@ class FirstUse:
         self.stop()
 
     def notice(self, context, plan, programs):
-        """A plan was made. Called on any thread; only takes note."""
+        """Notes a new plan. Called on any thread."""
         fields = [field for field, _ in programs]
         store = os.environ.get("ATTUNE_STORE") if context.store is None else context.store
         if os.getpid() != self._pid or plan.rung not in UNTUNED or store == "" or any(field not in PROGRAMS
@@ -91,7 +93,8 @@ class FirstUse:
             self._tune_one()
 
     def _tune_one(self):
-        """The problem that waits longest. What it took counts, whatever becomes of it, less what it waited for others' tunes."""
+        """Tunes the problem that waits longest. Its time counts in any case, without the time it waited for other
+        tunes."""
         with self._changed:
             if self._stopped or not self._jobs:
                 return
@@ -118,7 +121,7 @@ class FirstUse:
 
     @staticmethod
     def _outcome(process, output, errors, seconds):
-        """Why there is no winner, or None, and what it took of `seconds`."""
+        """Returns (the reason why there is no winner, or None; the seconds to count)."""
         try:
             report = _tune.report(process, output, errors)
         except (Error, ValueError) as error:
@@ -131,9 +134,11 @@ class FirstUse:
 
     @untraced
     def step(self):
-        """To be called between steps. Gives the winners that are there to the contexts of this process; with between_steps=True it tunes
-        one problem that waits, first. Returns whether plans may have changed: what CUDA graphs captured stays as it was, and what is to
-        be captured now wants attune.prepare() again. Inside a capture it does nothing."""
+        """Gives the contexts of this process the winners so far; call it between steps. With between_steps=True it
+        first tunes one waiting problem.
+
+        Returns True if plans may have changed. Captured CUDA graphs do not change; call attune.prepare() again before a
+        new capture. Inside a capture it does nothing and returns False."""
         if self._stopped or os.getpid() != self._pid or _capturing():
             return False
         if self.between_steps and self._jobs and self._left() >= SMALLEST_BUDGET_S:
@@ -145,14 +150,15 @@ class FirstUse:
         return won
 
     def attach(self, module):
-        """Calls step() before each forward of a torch module. Returns the hook's handle, whose remove() ends that."""
+        """Makes a torch module call step() before each forward. Returns the hook's handle, whose remove() ends that."""
         def before(*_):
-            self.step()  # what a hook returns would be the module's arguments
+            self.step()  # returns nothing: a hook's result would replace the module's arguments
 
         return module.register_forward_pre_hook(before)
 
     def wait(self, timeout_s=None):
-        """Until nothing waits any more, or the budget is spent. Returns whether that is so."""
+        """Waits until no problem waits any more, or the budget is spent. timeout_s: seconds, None for no limit. Returns
+        True if that came about."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         while self._thread is not None and self._thread.is_alive() and self.waiting and (end is None or
                                                                                          time.monotonic() < end):
@@ -160,7 +166,7 @@ class FirstUse:
         return not self.waiting or self._left() < SMALLEST_BUDGET_S
 
     def stop(self):
-        """Ends what is being measured; what was measured is kept. Calls again do nothing. Python's end does it by itself."""
+        """Ends a running measurement; earlier ones are kept. More calls do nothing. Python's end calls it."""
         if self._stopped or os.getpid() != self._pid:
             return
         with self._changed:
@@ -179,21 +185,25 @@ class FirstUse:
 
 
 def tune_on_first_use(budget_s=120, effort="quick", between_steps=False):
-    """From now on, each problem that this process calls and that was not tuned here is tuned, once, in a process beside this one.
+    """Tunes each problem that this process calls from now on and that was not tuned here, once, in another process.
+    Returns a FirstUse.
 
-    Returns a FirstUse. Call its step() between steps, or attach(model): that is when winners come into use, never in the midst of a
-    step and never inside a CUDA graph's capture. budget_s: seconds of tuning in all. effort: quick, normal, exhaustive.
-    between_steps: tune inside step() alone, which then takes seconds, and nothing else uses the device meanwhile. By default a
-    problem is tuned as soon as it is seen, beside what runs: candidates are timed in turns, so the choice is fair, but both get slower.
+    Call its step() between steps, or attach(model). Winners come into use then, never during a step or inside a CUDA
+    graph's capture.
+    budget_s: seconds of tuning in total. effort: "quick", "normal" or "exhaustive". between_steps: True tunes only
+    inside step(), which then takes seconds, while nothing else uses the device. By default a problem is tuned as soon
+    as it is seen, at the same time as the program: candidates are timed in turns, so the choice is fair, but both get
+    slower.
 
-    Problems of contexts without a store, and those with a block_map, are left out. stop() ends it, as does the end of Python or of a
-    with block. A process that forks from this one tunes nothing."""
+    Problems of contexts without a store, and those with a block_map, are left out. stop() ends it, as does the end of
+    Python or of a with block. A process that forks from this one tunes nothing.
+    Raises ValueError or TypeError if an argument does not fit, and RuntimeError if it is on already."""
     between_steps = flag("between_steps", between_steps)
     if budget_s is None:
         raise ValueError("budget_s is None; must be seconds above 0")
     _tune.options(effort, budget_s, None, None)
     if _context.plan_made is not None:
-        raise RuntimeError("attune.tune_on_first_use() is on already; stop() what it returned first")
+        raise RuntimeError("attune.tune_on_first_use() is on already; call stop() of its result first")
     first_use = FirstUse(float(budget_s), effort, between_steps)
     _context.plan_made = first_use.notice
     return first_use

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of a score program while a Python function is traced: each operation on one appends a declaration of the score language
-(generator/core/score/parse.hpp). What the operations are is in _functions.py; _closures.py calls the function."""
+"""Values of a score program while a Python function is traced. Each operation on one appends a declaration of the score
+language (generator/core/score/parse.hpp). The operations are in _functions.py; _closures.py calls the function."""
 import functools
 import os
 import sys
@@ -14,12 +14,12 @@ MAX_RANK = 4
 _LIBRARIES = ("torch", "numpy", "attune", "functools")
 CHOICE = (
     "a Python if, while, and, or, not, min(), max() or chained comparison asks for a value that is known only in the "
-    "kernel; use "
-    "torch.where, &, |, ~, torch.minimum and torch.maximum")
+    "kernel; use torch.where, &, |, ~, torch.minimum and torch.maximum")
 
 
 class NeedsValue(BaseException):
-    """The function asks for what a number or a tensor's shape is: it is traced again with that value as a constant."""
+    """The function needs the value of a number, or a tensor's shape. It is traced again with that value as a constant.
+    """
 
     def __init__(self, leaves):
         super().__init__()
@@ -27,7 +27,7 @@ class NeedsValue(BaseException):
 
 
 def place():
-    """File and line of the traced function."""
+    """Returns the file and line of the traced function."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
         frame = frame.f_back
@@ -45,7 +45,7 @@ def _operation(name, swapped=False):
 
 
 class Operators:
-    """What Python, PyTorch and NumPy call on a value. `program`: the Trace that it belongs to."""
+    """The methods that Python, PyTorch and NumPy call on a value. `program`: the Trace that it belongs to."""
 
     __slots__ = ()
     __array_priority__ = 1000
@@ -88,15 +88,18 @@ class Operators:
 
 
 class Value(Operators):
-    """A bool, int or float. `text`: a name or a literal. `leaves`: the numbers of the call that it is made of, None where it depends on
-    more than those. `live`: of a float the names, the score's and those of tensors, to which gradients pass through it; `stopped`: those to
-    which they would, but for a detach or torch.no_grad. `range`: of an int, as _index_ranges.py has it."""
+    """A bool, int or float of a program.
+
+    text: a name or a literal. leaves: the numbers of the call that it is made from; None if it depends on more. live:
+    for a float, the names (the score's and tensors') that gradients reach through it. stopped: the names whose
+    gradients a detach or torch.no_grad stops. range: for an int, its range (_index_ranges.py)."""
 
     __slots__ = ("program", "text", "type", "leaves", "live", "stopped", "range")
     shape, ndim, device = (), 0, None
 
     def __init__(self, program, text, type_, leaves=None, live=frozenset(), stopped=frozenset(), range=UNKNOWN):
-        self.program, self.text, self.type, self.leaves, self.live, self.stopped, self.range = program, text, type_, leaves, live, stopped, range
+        self.program, self.text, self.type, self.leaves, self.live, self.stopped, self.range = (
+            program, text, type_, leaves, live, stopped, range)
 
     def __str__(self):
         return f"a value of type {self.type}"
@@ -124,9 +127,7 @@ class Value(Operators):
 
     def __hash__(self):
         self._known(
-            "a set, and a dict that is asked for a key, need a value now; must be comparisons (h == 0) and tensors "
-            "that are indexed"
-        )
+            "a set, and a dict that is asked for a key, need a value now; use comparisons (h == 0) and indexed tensors")
 
     def detach(self):
         return Value(self.program, self.text, self.type, self.leaves, stopped=self.stopped | self.live,
@@ -134,21 +135,19 @@ class Value(Operators):
 
     def __index__(self):
         self._known(
-            "an index or a count in Python must be known when the function is traced; a tensor that is indexed by "
-            "q_idx and others "
-            "stands in a variable of the function or around it, not in a list, and is of PyTorch or NumPy")
+            "an index or a count in Python must be known when the function is traced; a tensor that q_idx and others "
+            "index must be PyTorch's or NumPy's, and in a variable of the function or around it, not in a list")
 
     def __float__(self):
         self._known(
-            "float(), int() and the functions of math need a value now; must be torch's and numpy's, and .float(), "
-            ".int()"
-        )
+            "float(), int() and the functions of math need a value now; use torch's and numpy's, and .float() and "
+            ".int()")
 
     __int__ = __round__ = __trunc__ = __iter__ = __len__ = __float__
 
 
 def values_in(arguments):
-    """Values among arguments, also in tuples, lists and keywords."""
+    """Yields the values among arguments, also in tuples, lists and keywords."""
     if isinstance(arguments, Operators):
         yield arguments
     elif isinstance(arguments, (tuple, list)):
@@ -163,7 +162,7 @@ def program_of(arguments):
 
 
 def is_number(value):
-    """An int or a float of Python or NumPy; not a bool."""
+    """True for an int or a float of Python or NumPy, but not for a bool."""
     if type(value) in (int, float):
         return True
     numpy = sys.modules.get("numpy")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""why(): which kernel a call of attention() gets, from which rung of the ladder, and why no other."""
+"""why(): tells which kernel a call of attention() gets, from which rung of the ladder, and why not another."""
 import os
 
 from ._attention import prepare
@@ -9,7 +9,7 @@ from ._problem import problem_text
 from ._scores import scores_of
 from ._tensors import check_device
 
-# Keywords of attention() that belong to no problem, and those of score features, which scores_of() takes.
+# Keywords of attention() that no problem has, and those of score features, which scores_of() takes.
 _OF_THE_CALL = ("out", "return_lse", "q_scale", "k_scale", "v_scale", "context", "pad_head_dim", "seed", "offset",
                 "deterministic")
 _FEATURES = ("softcap", "bias", "relative_bias", "alibi_slopes", "mask_tensor", "key_lengths", "documents", "prefix",
@@ -19,11 +19,12 @@ TUNED = ("pinned", "exact", "bucket", "nearest")
 
 
 class Why:
-    """What why() found; str() of it is the answer as text.
+    """The result of why(); str() of it is the answer as text.
 
-    problem: the problem's text. plan: the Plan, or None where there is none, for which `error` is the library's sentence.
-    rung, kernel_template, config, arch, expected_us: the plan's, or None. tuned: whether the config was measured on this device for this
-    or another shape. explanation: lines of Plan.explain(). reasons: {template: why it does not serve, or None where it does}."""
+    problem: the problem's text. plan: the Plan, or None if there is none; `error` is then the library's message.
+    rung, kernel_template, config, arch, expected_us: the plan's, or None. tuned: True if the config was measured on
+    this device, for this or another shape. explanation: lines of Plan.explain(). reasons: {template: the reason why it
+    does not serve, or None if it does}."""
 
     def __init__(self, problem, plan, error, reasons, programs=(), context=None):
         self.problem, self.plan, self.error, self.reasons, self._programs = problem, plan, error, reasons, [
@@ -47,7 +48,7 @@ class Why:
             *lines, *(f"{'others' if i == 0 else '':10} {text}" for i, text in enumerate(others)), *self.advice()])
 
     def advice(self):
-        """What would make it better, if anything would."""
+        """Returns lines on how to get a better kernel, if that is possible."""
         if self.plan is None or self.rung in ("pinned",
                                               "exact") or "block_map" in self._programs or (self._programs and
                                                                                             self.rung == "bucket"):
@@ -56,12 +57,11 @@ class Why:
             return [f"{'advice':10} tuning changes nothing: only the reference kernel serves this here"]
         target, store = (None, None) if self._context is None else (self._context.target, self._context.store)
         if store == "" or (store is None and os.environ.get("ATTUNE_STORE") == ""):
-            return [f"{'advice':10} give the context a store: without one nothing that was tuned is found"]
-        if self._programs:  # which the problem's text has not
+            return [f"{'advice':10} give the context a store: without one no tuned kernels are found"]
+        if self._programs:  # the problem's text does not hold them
             return [
                 f"{'advice':10} attune.tune_on_first_use() measures the kernels for calls with this "
-                f"{' and '.join(self._programs)}"
-            ]
+                f"{' and '.join(self._programs)}"]
         words = [
             repr(self.problem)
         ] + [f"target={target!r}"] * (target not in (None, "auto")) + [f"store={store!r}"] * (store is not None)
@@ -69,9 +69,12 @@ class Why:
 
 
 def why(q, k, v, *arguments, **keywords):
-    """Which kernel attention() runs for these arguments, which rung of the ladder chose its config, and why no other: a Why, whose str() is
-    the answer. Arguments as of attention(). Runs nothing, but compiles and loads the kernel where no store has it. Where no kernel
-    is to be had (policy strict, no_jit, no template serves) the Why says so; arguments that do not fit raise as attention() does."""
+    """Returns a Why: which kernel attention() runs for these arguments, which rung of the ladder chose its config, and
+    why not another. str() of it is the answer.
+
+    Arguments are those of attention(). Runs nothing, but compiles and loads the kernel if no store has it. If there is
+    no kernel (policy strict, no_jit, or no template serves) the Why says so. Arguments that do not fit raise as in
+    attention()."""
     if len(arguments) > len(_POSITIONAL):
         raise TypeError(
             f"why() was given {len(arguments) + 3} arguments by position; must be q, k, v, {', '.join(_POSITIONAL)}")
@@ -97,7 +100,7 @@ def _text(q, k, v, keywords, features):
 
 
 def _reasons(context, problem, programs):
-    """Of every template, also where none serves: the failure then has the same lines."""
+    """Returns the reasons of all templates, also if none serves: the error then has the same lines."""
     try:
         lines = context.check(problem, programs)
     except Error as error:
