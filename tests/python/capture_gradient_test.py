@@ -204,7 +204,7 @@ class CaptureGradientTest(GradientsTest):
                 self.assertTrue(torch.allclose(both[0], torch.from_numpy(both[1]), atol=1e-6), text)
         by_score = attune.score_mod("return score + slopes[int(score)];", slopes=a)
         for sentence, refused in (
-            ("of is 'mask'; must be bias, relative_bias, alibi_slopes, sinks, slopes", lambda: call("mask")),
+            ("of is 'mask'; must be one of bias, relative_bias, alibi_slopes, sinks, slopes", lambda: call("mask")),
             ("score_mod loads by an index that depends on the score", lambda: call(score_mod=by_score)),
             ("table requires a gradient",
              lambda: attune.attention(q, k, v, mask_mod=attune.mask_mod("return table[kv_idx] > 0.0;", table=leaf(

@@ -70,7 +70,7 @@ class RotaryTest(unittest.TestCase):
     def one(self, config, layer_type, given, what):
         kind, scaling = given["rope_type"], config.rope_parameters
         if kind in REFUSED:
-            with self.assertRaisesRegex(ValueError, f"rope_type '{kind}', whose .*; must be default, linear"):
+            with self.assertRaisesRegex(ValueError, f"rope_type '{kind}', whose .*; must be one of default, linear"):
                 attune.rotary_table(4, DIM, scaling=scaling, layer_type=layer_type)
         elif kind in ROPE_INIT_FUNCTIONS:
             self.near(
@@ -156,7 +156,7 @@ class RotaryTest(unittest.TestCase):
                                                                "rope_type": "proportional", "partial_rotary_factor": 1.5
                                                            }, {}, ValueError, "partial_rotary_factor 1.5"), ({
                                                                "rope_type": "other"
-                                                           }, {}, ValueError, "rope_type 'other'; must be default")):
+                                                           }, {}, ValueError, "rope_type 'other'; must be one of default")):
             with self.subTest(sentence), self.assertRaisesRegex(error, sentence):
                 attune.rotary_table(4, 64, scaling=scaling, **more)
 

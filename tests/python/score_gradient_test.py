@@ -199,7 +199,7 @@ class ScoreGradientTest(GradientsTest):
         if DEVICE == "cpu":
             arrays = [x.numpy() for x in (o, q, k, v, o, lse)]
             self.assertTrue((attune.score_gradient("bias", *arrays, bias=bias.numpy(), **PLACE) == want.numpy()).all())
-        for sentence, refused in (("of is 'mask'; must be bias, relative_bias", lambda: call("mask")),
+        for sentence, refused in (("of is 'mask'; must be one of bias, relative_bias", lambda: call("mask")),
                                   ("of is 'sinks', and sinks is not given", lambda: call("sinks")),
                                   ("bias has 5 dimensions; must be at most 4", lambda: call(bias=bias[None, None])),
                                   ("bias has shape", lambda: call(bias=bias[:, :5])),

@@ -301,7 +301,7 @@ class ScoreModTest(unittest.TestCase):
                                 lambda s, b, h, q, k: s + table[h]), ("table is indexed by slice",
                                                                       lambda s, b, h, q, k: s + table[:, k]),
                                ("table is indexed by a value of type float", lambda s, b, h, q, k: s + table[h, s]),
-                               ("wide is float64; must be fp32",
+                               ("wide is float64; must be one of fp32",
                                 lambda s, b, h, q, k: s + wide[k]), ("lists has 5 dimensions",
                                                                      lambda s, b, h, q, k: s + lists[0, 0, 0, 0, 0]),
                                ("condition of where is of type int", lambda s, b, h, q, k: np.where(q, s, 0.0)),

@@ -234,7 +234,7 @@ class ScoresTest(unittest.TestCase):
                                                                      dict(key_lengths=np.array([3, 4]))),
             ("chunk is 0", dict(chunk=0)), ("alibi_slopes has shape (3,)", dict(alibi_slopes=np.zeros(3, np.float32))),
             ("documents is a tuple of 3; must be a PyTorch tensor or a NumPy array, or a pair",
-             dict(documents=(1, 2, 3))), ("alibi_slopes is a list of 2; must be a tensor",
+             dict(documents=(1, 2, 3))), ("alibi_slopes is a list of 2; must be a PyTorch tensor",
                                           dict(alibi_slopes=[1.0, 2.0]))):
             with self.assertRaisesRegex((ValueError, TypeError),
                                         message.replace("(", r"\(").replace(")", r"\)").replace("[", r"\[")):

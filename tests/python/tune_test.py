@@ -192,7 +192,7 @@ class Tune(WithStore):
                           for shape in done.shapes}, {"dtype=fp32,head_dim=32,heads=2/1"})
 
     def test_wrong_words(self):
-        for keywords, words in (({"effort": "hard"}, "effort is 'hard'; must be quick, normal, exhaustive"), ({
+        for keywords, words in (({"effort": "hard"}, "effort is 'hard'; must be one of quick, normal, exhaustive"), ({
                 "budget_s": 0}, "budget_s is 0; must be seconds above 0"), ({"budget_s": True}, "budget_s is True"), ({
                     "seqlen": -1}, "seqlen is -1; must be a whole number"), ({
                         "batch": []}, "batch is \\[\\]; must be")):

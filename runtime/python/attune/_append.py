@@ -175,7 +175,7 @@ def _make_call(context, given, lists, seqlen_q, dtype_kv, kv_factors):
     fields = {field: Tensor(None, *steps_of(extents[name])) for field, name in places.items() if name in extents}
     template = Operands(size=ctypes.sizeof(Operands), **fields)
     tables = tuple(_table_tensor(name, given[name]) for name in ("cos", "sin"))
-    plan.prepare()  # captures of later steps need no call of their own
+    plan.prepare()  # later captures need no extra call
     table = lists["page_table"]
     stride = 0 if table is None else tensors.element_strides("page_table", table)[0]
     rows = k.shape[0] if packed else k.shape[0] * k.shape[1]
@@ -332,10 +332,10 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, **choices):
     make_scales: True makes the factors and writes them into k_scale and v_scale, tensors of a factor per key and head.
     A factor is the row's largest magnitude / 448 (e5m2: / 57344, int8: / 127), at least 2^-126.
 
-    A row without a place is not written: its position is below 0 or beyond the cache or tables, or the cache does not
-    have its page or slot. Rows of q without angles become 0 in q_out.
-    Head dims other than multiples of 8 from 16 on are written through copies of the caches; a warning says so once.
-    Tables are copied if their rows do not begin at multiples of 16 bytes.
+    A row without a place is not written. It has none if its position is below 0 or beyond the cache or tables, or if
+    its page or slot does not exist. Rows of q without angles become 0 in q_out. Head dims other than multiples of 8
+    from 16 on are written through copies of the caches; a warning says so once. Tables are copied if their rows do not
+    begin at multiples of 16 bytes.
     Returns q_out, or None without q. Takes PyTorch and NumPy (CPU). Has no gradients. Raises ValueError or TypeError if
     arguments do not fit, and attune.Error if the library refuses the call.
     Before a CUDA graph's capture, call prepare_append_kv() with the same arguments."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients of tensors that a score_mod reads. Used by _score_gradient.py.
 
-For each load of the program, the library gives the gradient of the loaded value at each place, summed over the axes
-that its indices do not depend on. Here each element of the tensor gets the sum over the places that load it."""
+For each load of the program, the library gives the gradient of the loaded value at each place. It is summed over the
+axes that the load's indices do not depend on. Here each element of the tensor gets the sum over the places that load
+it."""
 import sys
 from collections import namedtuple
 

@@ -309,7 +309,7 @@ class Context:
     def __init__(self, target="auto", store=None, bundles=(), policy="environment", no_jit=False, capture_file=None,
                  pin=None):
         if policy not in POLICIES:
-            raise ValueError(f"policy is {policy!r}; must be {', '.join(POLICIES)}")
+            raise ValueError(f"policy is {policy!r}; must be one of {', '.join(POLICIES)}")
         if not isinstance(target, str) or "\0" in target:
             raise ValueError(f"target is {target!r}; must be auto, cuda, cuda:N, cpu or cpu:THREADS")
         options = ContextOptions()

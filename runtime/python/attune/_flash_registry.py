@@ -115,7 +115,7 @@ def forward_kernel(original):
             reason = "an input requires a gradient, and PyTorch's backward is not told of alibi_slopes and seqused_k"
         if reason is None:
             try:
-                with torch.no_grad():  # autograd stands above this
+                with torch.no_grad():  # autograd is above this
                     o, lse = _attention.attention(query, key, value, "causal_bottom_right" if is_causal else None,
                                                   (window_size_left, window_size_right), scale, return_lse=True,
                                                   alibi_slopes=alibi_slopes, key_lengths=seqused_k)

@@ -406,8 +406,8 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, out=None, **choic
     If v_cache is k_cache[..., :n] itself (absorbed latent attention: 576 columns, the first 512 are values), keys are
     read once.
 
-    batch_invariant: if True, a request's result depends only on its own rows and keys and on seqlen_q, bit by bit: not
-    on other requests, their number, or the order of pages. If False, equal bits need an equal batch.
+    batch_invariant: if True, the bits of a request's result depend only on its own rows and keys and on seqlen_q. They
+    do not depend on other requests, their number, or the places of pages. If False, equal bits need an equal batch.
 
     Returns out: q's shape with v_cache's head_dim. With return_lse returns (out, lse); lse is fp32 [batch, num_heads_q,
     seqlen_q], or [num_heads_q, rows] for packed rows. A row that sees no key gets 0 and -inf.

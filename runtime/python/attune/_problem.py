@@ -140,7 +140,7 @@ def _dtypes(q, k, v, dtype, dtype_kv):
     """Returns the dtypes of q, and of k and v. Only 8-bit types may differ between them."""
     own = tensors.dtype_name(q, dtype)
     if own not in tensors.DTYPES:
-        raise ValueError(f"q is {own}; must be {', '.join(tensors.DTYPES)}")
+        raise ValueError(f"q is {own}; must be one of {', '.join(tensors.DTYPES)}")
     found = []
     for name, tensor in (("k", k), ("v", v)):
         fallback = dtype if tensors.dtype_text(tensor.dtype) == "uint8" else None

@@ -80,7 +80,7 @@ def score_gradient_checked(name, dout, q, k, v, o, lse, *, dlse=None, mask=None,
     """Implements score_gradient() for tensors with memory and without autograd history."""
     capture = None if features.get(name) is not None else find_capture(name, features.get("score_mod"))
     if name not in LEARNED and capture is None:
-        raise ValueError(f"of is {name!r}; must be {', '.join((*LEARNED, *names_of(features.get('score_mod'))))}")
+        raise ValueError(f"of is {name!r}; must be one of {', '.join((*LEARNED, *names_of(features.get('score_mod'))))}")
     deterministic, pad_head_dim = is_deterministic(deterministic), flag_or_none("pad_head_dim", pad_head_dim)
     word("accuracy", accuracy)
     for keyword in features:
@@ -173,8 +173,8 @@ def score_gradient(of, dout, q, k, v, o, lse, *, dlse=None, **choices):
     Returns a tensor of its shape and dtype. It is summed in fp32 over the axes that the tensor broadcasts (axes of 1
     and missing leading axes), and rounded once. deterministic: as in attention_backward().
     Each element of a score_mod's tensor gets the sum over all places that load it, also through indices from other
-    tensors. If the indices depend on both row and key, and not only on their distance, this takes memory per row and
-    key, for the heads and batch entries that they depend on.
+    tensors. Indices that depend on both row and key, and not only on their distance, take memory per row and key, times
+    the heads and batch entries that they depend on.
 
     PyTorch's autograd does this for attention() of such tensors that require gradients. Raises ValueError or TypeError
     if arguments do not fit, and attune.Error if the library refuses the call."""

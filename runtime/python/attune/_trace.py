@@ -126,7 +126,7 @@ class Trace:
         label, tensor = self.leaves[leaf]
         type_ = tensors.dtype_text(tensor.dtype)
         if type_ not in CAPTURE_TYPES:
-            refuse(f"{label} is {type_}; must be {', '.join(CAPTURE_TYPES)}")
+            refuse(f"{label} is {type_}; must be one of {', '.join(CAPTURE_TYPES)}")
         if len(indices) > MAX_RANK:
             refuse(f"{label} has {len(indices)} dimensions; must be at most {MAX_RANK}")
         name = self._names.get(leaf)

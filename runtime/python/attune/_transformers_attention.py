@@ -11,7 +11,7 @@ from ._transformers_paged import attend_packed
 
 # Keywords of models with another attention, and their meaning.
 _REFUSED = {
-    "head_mask": "factors of heads", "block_indices": "chosen blocks of keys", "sinks": "sinks that are no s_aux",
+    "head_mask": "factors of heads", "block_indices": "chosen blocks of keys", "sinks": "sinks that are not s_aux",
     "block_table": "a table of pages"}
 
 

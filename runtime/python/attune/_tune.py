@@ -104,7 +104,7 @@ def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None
             deterministic=False):
     """Returns the program's arguments for how to tune. Raises with Python's names of arguments."""
     if effort not in EFFORTS:
-        raise ValueError(f"effort is {effort!r}; must be {', '.join(EFFORTS)}")
+        raise ValueError(f"effort is {effort!r}; must be one of {', '.join(EFFORTS)}")
     if budget_s is not None and not (isinstance(budget_s, (int, float)) and not isinstance(budget_s, bool) and
                                      0 < budget_s <= 1e7):
         raise ValueError(f"budget_s is {budget_s!r}; must be seconds above 0, or None for the effort's own budget")

@@ -192,8 +192,7 @@ def tune_on_first_use(budget_s=120, effort="quick", between_steps=False):
     graph's capture.
     budget_s: seconds of tuning in total. effort: "quick", "normal" or "exhaustive". between_steps: True tunes only
     inside step(), which then takes seconds, while nothing else uses the device. By default a problem is tuned as soon
-    as it is seen, at the same time as the program: candidates are timed in turns, so the choice is fair, but both get
-    slower.
+    as it is seen, while the program runs. Candidates are timed in turns, so the choice is fair, but both get slower.
 
     Problems of contexts without a store, and those with a block_map, are left out. stop() ends it, as does the end of
     Python or of a with block. A process that forks from this one tunes nothing.

@@ -113,7 +113,7 @@ def from_flex(block_mask, hides=True):
     needs no mask_mod. Neither does one made from lists alone (BlockMask.from_kv_blocks() without a mask_mod), which
     shows all blocks in its lists.
     hides: True is right for all lists. False is faster, and only right if the lists were made from attention()'s
-    mask_mod: unlisted blocks are then known to be hidden by it, and full ones to be shown.
+    mask_mod. It then certainly hides unlisted blocks, and shows full ones.
 
     Waits for the device once. Raises ValueError for other block sizes, and for lists that name a missing block."""
     missing = [name for name in _FLEX if not hasattr(block_mask, name)]

@@ -25,10 +25,9 @@ def patch_diffusers(backends=("native",)):
     Operands are diffusers' [batch, seqlen, num_heads, head_dim], in memory of any order. attn_mask: bool, or floats
     that are added; [batch, seqlen_kv], or a shape that broadcasts to [batch, num_heads, seqlen_q, seqlen_kv]. is_causal
     is aligned top left. Gradients: of query, key and value. Context parallelism raises ValueError.
-    Processors' calls stay with PyTorch, which a log line says once, if they are in float64, on devices other than CPU
-    and CUDA, or of head dims above 576 (v: 512).
-    Raises ImportError without diffusers' attention dispatcher (0.35 or later), and ValueError for names that diffusers
-    does not have."""
+    Processors' calls stay with PyTorch if they are in float64, on devices other than CPU and CUDA, or of head dims
+    above 576 (v: 512). A log line says so once. Raises ImportError without diffusers' attention dispatcher (0.35 or
+    later), and ValueError for names that diffusers does not have."""
     import logging  # imported here: it would add milliseconds to `import attune`
     try:
         from diffusers.models.attention_dispatch import AttentionBackendName, _AttentionBackendRegistry as registry
@@ -39,7 +38,7 @@ def patch_diffusers(backends=("native",)):
     known = [name.value for name in registry.list_backends()]
     for name in names:
         if name not in known:
-            raise ValueError(f"backends has {name!r}; must be {', '.join(known)}")
+            raise ValueError(f"backends has {name!r}; must be one of {', '.join(known)}")
     members = [AttentionBackendName(name) for name in names]
     kept = {
         member: (registry._backends[member], registry._constraints[member], registry._supported_arg_names[member])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's interface on attune, in modules of the same names: wrappers with plan() and run() over lists of pages,
-and functions for one request, for appended rows and for merged states. Shapes, layouts (NHD, HND) and lse, which is in
-base 2, are FlashInfer's.
+"""FlashInfer's interface on attune, in modules of the same names. It has wrappers with plan() and run() over lists of
+pages, and functions for one request, for appended rows and for merged states. Shapes, layouts (NHD, HND) and lse, which
+is in base 2, are FlashInfer's.
 
 Each argument is used, or checked and refused by its name. Workspaces may be given, but are not used. plan() writes its
 lists into buffers that are given; run() writes out and lse. Hints (backend, use_tensor_cores, enable_pdl,
