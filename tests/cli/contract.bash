@@ -20,6 +20,30 @@ attune() {
   errors=$(<"$dir/errors")
 }
 
+# pretend_gpu MAJOR MINOR: the program finds a GPU of this compute capability, with facts of an H100. Nothing runs on it.
+pretend_gpu() {
+  local name
+  mkdir -p "$dir/driver"
+  {
+    for name in $(sed -n 's/^ *X(cu[A-Za-z0-9]*, "\([A-Za-z0-9_]*\)".*/\1/p' "$ATTUNE_SOURCE/runtime/cuda/driver_table.hpp"); do
+      case $name in
+        cuDeviceGetCount | cuDeviceGetName | cuDeviceGetAttribute) ;;
+        *) echo "int $name(void) { return 0; }" ;;
+      esac
+    done
+    cat <<END
+int cuDeviceGetCount(int* count) { return *count = 1, 0; }
+int cuDeviceGetName(char* name) { return __builtin_strcpy(name, "Pretended GPU"), 0; }
+int cuDeviceGetAttribute(int* value, int attribute) {
+  int all[128] = {[16] = 132, [36] = 2619000, [37] = 5120, [38] = 50 << 20, [75] = $1, [76] = $2, [82] = 65536, [97] = 227 << 10};
+  return *value = all[attribute], 0;
+}
+END
+  } >"$dir/driver/stub.c"
+  cc -shared -fPIC -o "$dir/driver/libcuda.so.1" "$dir/driver/stub.c"
+  export LD_LIBRARY_PATH=$dir/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+}
+
 # expect CODE: the last run ended so. Shows what it said when it did not.
 expect() {
   [ "$status" -eq "$1" ] && return 0

@@ -31,6 +31,20 @@ load contract
   [[ $output == *"device     "*", 3 threads"* ]]
 }
 
+@test "on a GPU of a kind that attune never ran on, explain says so" {
+  pretend_gpu 8 9
+  attune explain --target cuda --problem ${problem/fp32/bf16}
+  expect 0
+  [[ $output == *"warning    attune has run on Hopper GPUs only"*"arch sm_89"* ]]
+  attune explain --target cuda "$models/Llama-3.1-8B/config.json" --json
+  expect 0
+  json 'any("never on a GPU of arch sm_89" in n for n in o["notes"])'
+  pretend_gpu 9 0
+  attune explain --target cuda --problem ${problem/fp32/bf16} --json
+  expect 0
+  json 'not o["warnings"]'
+}
+
 @test "tuned: exact for the shape, nearest for another" {
   tuned
   attune explain --target cpu --problem $problem

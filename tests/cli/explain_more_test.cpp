@@ -52,6 +52,18 @@ TEST(Busy, AMachineWithLessThanItsCoresLeftIsSaidToBe) {
   EXPECT_EQ(busy_text(0, 0, Target::kCpu), "") << "the number of cores is not known";
 }
 
+TEST(UntestedGpu, IsAnyButHopper) {
+  const auto text = [](const char* arch) {
+    DeviceIdentity device;
+    device.arch = arch;
+    return untested_gpu_text(device);
+  };
+  EXPECT_EQ(text("sm_90"), "");
+  EXPECT_EQ(text("cpu:znver4"), "");
+  for (const char* arch : {"sm_75", "sm_80", "sm_89", "sm_100", "sm_120"})
+    EXPECT_THAT(text(arch), HasSubstr(fmt::format("never on a GPU of arch {} ", arch)));
+}
+
 TEST(TimeText, ShowsTheIntervalAndSaysWhereItIsNoisy) {
   EXPECT_EQ(time_text({.median_us = 100, .lo_us = 99.5, .hi_us = 101}), "100.0 us ±1.0 %");
   EXPECT_EQ(time_text({.median_us = 2357.7, .lo_us = 2357.7, .hi_us = 3513.2}),

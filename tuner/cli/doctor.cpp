@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <utility>
 
 #include "cache/store.hpp"
 #include "generator/core/environment.hpp"
@@ -46,6 +47,8 @@ Finding driver_finding() {
     finding.detail = fmt::format("{} device{}, first {} ({}), driver {}", count,
                                  count == 1 ? "" : "s", device->identity().name,
                                  device->identity().arch, device->identity().conditions.driver);
+    if (std::string text = untested_gpu_text(device->identity()); !text.empty())
+      finding.warnings.push_back(std::move(text));
   } catch (const Error& error) {
     finding.detail = error.what();
   }

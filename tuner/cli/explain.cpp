@@ -110,7 +110,9 @@ int explain(const Options& options) {
     return explain_model(model, engine, options.json);
   }
   const auto checks = engine.check(problem);
-  const Plan plan = engine.foresee(problem);
+  Plan plan = engine.foresee(problem);
+  if (std::string text = untested_gpu_text(engine.device().identity()); !text.empty())
+    plan.warnings.push_back(std::move(text));
   const More more = more_of(plan, store_layers(engine_settings));
 
   if (!options.json) {

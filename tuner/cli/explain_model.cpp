@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "tuner/cli/command.hpp"
+#include "tuner/cli/machine.hpp"
 
 namespace attune::cli {
 namespace {
@@ -43,6 +44,8 @@ std::string choice_text(const Engine& engine, const Problem& problem) {
 int explain_model(const WorkloadOptions& options, const Engine& engine, bool json) {
   Workload workload = workload_of(options, engine.device().target());
   note_slow_kernels(engine.device().archs().front(), &workload);
+  if (const std::string text = untested_gpu_text(engine.device().identity()); !text.empty())
+    add_note(text, &workload);
   if (!json) {
     print(workload_text(workload,
                         [&](const Problem& problem) { return choice_text(engine, problem); }));

@@ -58,6 +58,15 @@ std::string busy_text(double load, int cores, Target kind) {
       load, cores, cores == 1 ? "" : "s", 100 * kNoisyWidth);
 }
 
+std::string untested_gpu_text(const DeviceIdentity& device) {
+  if (device.is_cpu() || device.arch == "sm_90") return "";
+  return fmt::format(
+      "attune has run on Hopper GPUs only (H100 and H200), never on a GPU of arch {} like this "
+      "one: "
+      "check results with `attune check`",
+      device.arch);
+}
+
 void note_if_busy(const Device& device) {
   double load = 0;  // over the last minute
   if (::getloadavg(&load, 1) != 1) return;

@@ -39,6 +39,9 @@ inline constexpr double kDeviceWaitS = std::chrono::duration<double>(DeviceLock:
 // Returns a sentence if a load average of `load` threads on `cores` cores disturbs timings on a
 // device of this kind; else "".
 std::string busy_text(double load, int cores, Target kind);
+// Returns a sentence for a GPU of a kind on which attune has never run: any but Hopper. Returns ""
+// for Hopper and for a CPU.
+std::string untested_gpu_text(const DeviceIdentity& device);
 // Warns on stderr if this machine is busy, because times vary then.
 void note_if_busy(const Device& device);
 // Returns the kind of device that open_machine would open. "cuda" need not exist; other words are
