@@ -213,7 +213,7 @@ class BackwardTest(GradientsTest):
                                 lambda: backward(leaf(self.dout))), ("bias requires a gradient",
                                                                      lambda: backward(bias=leaf(BIAS))),
                                ("mask is 'diagonal'; must be",
-                                lambda: backward(mask="diagonal")), ("out is int; must be None and a tuple",
+                                lambda: backward(mask="diagonal")), ("out is int; must be None or a tuple",
                                                                      lambda: backward(out=3))):
             with self.assertRaisesRegex(ValueError, sentence):
                 call()
