@@ -5,8 +5,8 @@
 // or what kept weights are multiplied by. q, k, v, o, dout and the gradients: fp32, bf16 or fp16,
 // any strides with contiguous head_dim; all arithmetic and all sums are fp32, rounded once.
 //
-// As in prefill_cpu the rows of all query heads that share a K/V head lie in one list (row * ratio
-// + head), cut in tiles of kBlockM rows and panels of kVectors * kLanes, one row a lane. A block of
+// Like prefill_cpu, rows of all query heads that share a K/V head lie in one list (row * ratio +
+// head), cut in tiles of kBlockM rows and panels of kVectors * kLanes, one row a lane. A block of
 // kBlockN keys meets a tile so:
 //   for each panel: S^T = K Q^T, dP^T = V dO^T, then P^T and dS^T; dQ^T += K^T dS^T;
 //                   dV += P^T dO and dK += dS^T Q, with columns across the lanes.
@@ -19,7 +19,7 @@
 // threads.
 //
 // Knobs: kBlockM, kBlockN, kRows x kVectors (register tile), kUnroll, kPasses. Workspace: 256 bytes
-// of counters, row statistics, kScratchBytes a thread, and with kPasses 1 dQ of a K/V head a
+// of counters, row statistics, kScratchBytes a thread, and with kPasses 1 one dQ of a K/V head per
 // thread.
 #include "shared/attention_enums.h"
 #include "shared/fp8_options.h"
@@ -190,8 +190,8 @@ inline void load_block(const AttentionArgs& args, Group group, KeyRange block, S
     pack<kHeadDimV>(first(args.v), args.v.row_stride, count, scratch.values);
 }
 
-// What a panel of the tile and a block of keys make of each other, added to dQ^T where kWithQ, to
-// dK and dV where kWithKv.
+// Adds the products of a panel of the tile and a block of keys: to dQ^T if kWithQ, to dK and dV if
+// kWithKv.
 template <bool kWithQ, bool kWithKv>
 inline void visit_panel(const KernelArguments& args, const Tile& tile, int panel, KeyRange block,
                         Scratch& scratch, Panel* dq) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What belongs to the places of a block of keys, scores or weights, times the factors of their
-// keys. decode_cpu includes it where kKeyFactors.
+// Multiplies the scores or weights of a block of keys by the factors of these keys. decode_cpu
+// includes it if kKeyFactors.
 #pragma once
 
 #include "cpu/decode_steps.hpp"

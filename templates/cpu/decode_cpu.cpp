@@ -30,8 +30,7 @@ namespace attune {
 
 constexpr float kLog2E = 1.4426950408889634f, kLowest = -3e38f;
 
-// What a thread knows of the rows of an item, those of each head of K side by side. Scores are in
-// log2.
+// A thread's state of the rows of an item; rows of one head of K are adjacent. Scores are in log2.
 struct RowStates {
   Floats (*q)[kQkVectors];
   Floats (*output)[kOutVectors];

@@ -13,8 +13,8 @@ namespace attune {
 constexpr int kBlock = kDecodeBlockKeys, kMostStepKeys = 16;
 static_assert(kBlock % kMostStepKeys == 0 && kMostStepKeys % kPanelRows == 0);
 
-// Where a row of K serves one of q alone, there is so little to do that the CPU's own prefetchers
-// bring rows in time, of a few streams that each go from one end to the other.
+// True if a row of K serves a single row of q. Then there is little to compute, and the CPU's
+// prefetchers bring rows in time if each of a few streams runs from one end to the other.
 constexpr bool kFarApart = kGqaRatio == 1;
 
 // Keys of a step, whose rows of one head are read together: 2 KB of them, so that rows of q and O

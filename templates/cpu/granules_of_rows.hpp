@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a map of the caller's (shared/block_map.h) tells of rows and keys together;
-// range_of_rows.hpp tells it of a mask program.
+// Visibility of rows and keys by a caller's map (shared/block_map.h); range_of_rows.hpp does the
+// same for a mask program.
 #pragma once
 
 #include "cpu/list_rows.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranges of a mask program tell of rows and keys together; granules_of_rows.hpp tells it
-// of a map of the caller's.
+// Visibility of rows and keys by the ranges of a mask program; granules_of_rows.hpp does the same
+// for a caller's map.
 #pragma once
 
 #include "cpu/list_rows.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the references are made of: elements of any dtype, and which key a row sees. Simple on
-// purpose; no kernel that they judge has it.
+// Parts of the references: elements of any dtype, and which key a row sees. Simple on purpose; no
+// kernel that they judge has it.
 #pragma once
 
 #include "shared/attention_args.h"

@@ -30,7 +30,7 @@ inline float dz_of(const KernelArguments& args, int batch, int head, int row, in
       .ds;
 }
 
-// What one element of dscores is the sum of: z's weight is that by which it moves with the tensor's
+// Ranges that one element of dscores sums over. The weight of z is its derivative by the tensor's
 // element.
 struct Summed {
   SummedRange batch, head, row, key;

@@ -10,8 +10,8 @@
 
 namespace attune {
 
-// Of rows from `first_index` of the list of the tile's K/V head on. `panels` are scores that no
-// score stage has changed.
+// Finds slopes of the rows from `first_index` on, in the list of the tile's K/V head. `panels` are
+// scores that no score stage has changed.
 template <class Tile>
 inline void find_slopes(const KernelArguments& args, const Tile& tile, long long first_index,
                         KeyRange keys, const Panel* panels, Panel* slopes) {

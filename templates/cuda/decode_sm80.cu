@@ -146,8 +146,8 @@ extern "C" __global__ void __launch_bounds__(32 * attune::kWarps, attune::kMinBl
   CacheRequests requests(parts);
   DecodeWalk walk;
   DecodeLoads loads(parts, maps, requests, range, shared_address(shared));
-  // Where the grid starts while the one ahead ends, all is found from what lists say by then, and
-  // L2 asked for the first tiles. It counts if they say the same when that grid has ended.
+  // With dependent launch, look up the work and prefetch the first tiles into L2 early. Keep the
+  // result only if the lists are unchanged once the previous grid has ended.
 #pragma unroll 1
   for (bool is_early = kStartsEarly;; is_early = false) {
     walk = find_range(parts, requests, &range);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels of the op append_kv are told at launch beside AttentionArgs and CacheArgs, on every
-// target. All lists are read on the device, by every launch anew.
+// Launch arguments of append_kv kernels, after AttentionArgs and CacheArgs, on every target. All
+// lists are read on the device, by every launch anew.
 //
 // | operand      | shape                                                                          |
 // |--------------|--------------------------------------------------------------------------------|

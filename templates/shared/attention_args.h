@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every attention kernel is told at launch, on every target. Host code fills it, kernels read
-// it; both compile this very text, so it uses built-in types only. Values that are compiled in
+// Launch arguments of every attention kernel, on every target. Host code fills them and kernels
+// read them. Both compile this text, so it uses built-in types only. Values that are compiled in
 // (head dims, mask, group ratio) are not here: see the rendered preamble described in
 // generator/renderer.hpp.
 #pragma once

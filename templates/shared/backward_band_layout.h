@@ -87,8 +87,8 @@ ATTUNE_HOST_DEVICE constexpr long long band_floor(long long value) {  // of tile
   return (value >= 0 ? value : value - (kBandTile - 1)) / kBandTile;
 }
 
-// Whether three whole tiles of keys, which begin at multiples of 64, hold what a tile of rows sees:
-// the stores of TMA take no tile that begins ahead of the first key.
+// True if three whole tiles of keys hold all keys that a tile of rows sees. Tiles begin at
+// multiples of 64, and TMA stores no tile that begins before the first key.
 template <class Rule, class Lengths>
 ATTUNE_HOST_DEVICE constexpr bool band_fits(const Rule& rule, const Lengths& lengths) {
   const BandWidth width = band_width(rule);
@@ -140,9 +140,9 @@ struct BandRun {
   }
 };
 
-// Where walkers begin and end among the places of all heads. Of an even number of heads those of a
-// block take the same places of two that stand side by side: of heads of 64 columns a fetch of
-// memory brings both.
+// Places of all heads at which walkers begin and end. With an even number of heads, the walkers of
+// a block take the same places of two adjacent heads: with 64 columns, one fetch from memory brings
+// both.
 struct BandShare {
   int begin;
   int end;

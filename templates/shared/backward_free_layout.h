@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel of backward_sm90 that makes all gradients has where blocks of keys add to dQ in
-// no order (knob ordered), behind the shared memory of backward_fused_layout():
+// Shared memory of the one-kernel form of backward_sm90 whose blocks of keys add to dQ in any order
+// (knob ordered). It follows the regions of backward_fused_layout():
 //
 // | region            | bytes                  | written by             | read by                 |
 // |-------------------|------------------------|------------------------|-------------------------|

@@ -149,8 +149,8 @@ constexpr BackwardFusedLayout backward_fused_layout(const BackwardSm90Tile& t) {
   return l;
 }
 
-// What of dQ of a step a warpgroup makes: half of the columns of 64 rows; half of 128 rows; of
-// other steps half of the columns as rows of its product, dQ^T.
+// The half of a step's dQ that a warpgroup makes. Steps of 64 rows: half of the columns. Steps of
+// 128 rows: half of the rows. Other steps: half of the columns, as rows of the product dQ^T.
 enum class DqHalf : int { kColumns, kRows, kTransposed };
 constexpr DqHalf backward_dq_half(int step_rows) {
   return step_rows % kWarpgroupRows != 0 ? DqHalf::kTransposed
@@ -170,8 +170,8 @@ constexpr int backward_fused_columns(int step_rows, int head_dim_qk) {
   }
 }
 
-// Whether P, dP and what is rounded of P are too many registers beside dK and dV: then dP and dS
-// are made of half of the rows at a time.
+// True if P, dP and rounded P need too many registers beside dK and dV. Then dP and dS are made for
+// half of the rows at a time.
 constexpr bool backward_fused_in_halves(int step_rows, int gradient_columns) {
   return step_rows + step_rows / 4 + gradient_columns / 2 > 212;
 }
@@ -202,8 +202,8 @@ constexpr int backward_early_pairs(int step_rows, int taken) {
   return room < 0 ? 0 : room < pairs ? room : pairs;
 }
 
-// What dropout takes: the key of a head's signs, and those of a step. With fewer some kernels
-// spill.
+// Registers that dropout takes: the key of a head's signs, and the signs of a step. With fewer,
+// some kernels spill.
 constexpr int backward_dropout_registers(int step_rows) { return 2 + step_rows / 8; }
 
 struct EarlyPairs {

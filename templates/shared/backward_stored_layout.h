@@ -2,15 +2,15 @@
 // How backward_sm90 keeps dS, and P, in the workspace for kernels that make dK and dV of them (knob
 // store_ds).
 //
-// Of 64 rows and 64 keys of a head of Q a place has four panels of dS of 16 keys each, then those
-// of P. A panel is what wgmma reads in shared memory: 64 rows of 32 bytes, 32-byte swizzled, so
-// that a bulk copy fetches it as it is. A row keeps its keys in another order: 8 bytes together are
-// what one thread has of them.
+// A place holds 64 rows and 64 keys of a head of Q: four panels of dS of 16 keys each, then those
+// of P. A panel has the form that wgmma reads in shared memory, 64 rows of 32 bytes, 32-byte
+// swizzled, so that a bulk copy fetches it unchanged. A row has its keys in another order: 8
+// adjacent bytes are those of one thread.
 //
-// Only what rows see has a place. A block of 64 rows has as many as blocks of keys that it sees,
-// and a margin at either end, for steps of attune_kernel may begin before and end behind these.
-// Blocks i and last - i share a line of places, the later one from the start on, the other up to
-// the end: under a causal mask all lines are full.
+// Only visible keys have a place. A block of 64 rows has one per block of keys that it sees, and a
+// margin at either end, since steps of attune_kernel may begin before and end behind these. Blocks
+// i and last - i share a line of places, the later one from the start on, the other up to the end:
+// under a causal mask all lines are full.
 #pragma once
 
 #include "shared/host_device.h"
@@ -33,9 +33,9 @@ ATTUNE_HOST_DEVICE constexpr long long backward_stored_lines(long long seqlen_q)
   return (backward_stored_blocks(seqlen_q) + 1) / 2;
 }
 
-// Where block `block` of rows stands that sees blocks [seen_begin, seen_end) of keys: its line, and
-// in this the place of block 0 of keys, which is not there where it is not seen. Block i of keys
-// stands i places further on.
+// Finds block `block` of rows, which sees blocks [seen_begin, seen_end) of keys: its line, and the
+// place of block 0 of keys in that line. Block i of keys is i places further on; unseen blocks have
+// no place.
 struct StoredLine {
   int line;
   int first;
@@ -48,8 +48,8 @@ ATTUNE_HOST_DEVICE constexpr StoredLine backward_stored_line(long long seqlen_q,
   return {block, stride - kStoredMargin - seen_end};
 }
 
-// Of all heads of K those of a round, whose places take at most kMostStoredBytes; 0: those of one
-// take more.
+// Returns the number of heads of K of one round, whose places take at most kMostStoredBytes. 0: one
+// head takes more.
 constexpr long long kMostStoredBytes = 5LL << 28;
 constexpr long long backward_stored_heads(long long heads, long long bytes_of_head) {
   const long long most = kMostStoredBytes / (bytes_of_head > 0 ? bytes_of_head : 1);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels of the op attention_kvcache are told at launch beside AttentionArgs, on every
-// target: where each request has its keys, and how many. All of it is read on the device, by every
-// launch anew.
+// Launch arguments of attention_kvcache kernels, after AttentionArgs, on every target: where each
+// request has its keys, and how many. Every launch reads all lists anew, on the device.
 //
 // | operand    | shape                                                                            |
 // |------------|----------------------------------------------------------------------------------|

@@ -63,9 +63,8 @@ struct DecodeRange {
     share = plain_share(total, workers, least_share);
     begin_at(number, total);
   }
-  // The same, or where all `count` items of the line, of which the longest has `most` tiles, may be
-  // cut alike without making shares larger by more than `slack` positions, of the line that they
-  // make then.
+  // Cuts all `count` items alike if shares grow by at most `slack` positions; else like take().
+  // `most`: tiles of the longest item.
   ATTUNE_HOST_DEVICE constexpr void take_alike(int total, int count, int most, int workers,
                                                int least_share, int slack, int number) {
     if (least_chunk > 0) return take(total, workers, 1, number);  // where kBatchInvariant
@@ -102,8 +101,8 @@ ATTUNE_HOST_DEVICE constexpr int decode_even_slack(int bytes_of_position) {
   return kBytes / bytes_of_position;
 }
 
-// What a worker does of one item: tiles [begin, end) of the request's tiles that count from 0. An
-// item without keys has no tiles, and one part.
+// A worker's share of one item: tiles [begin, end) of the request's tiles, counted from 0. An item
+// without keys has no tiles and one part.
 struct DecodePiece {
   int request, item;  // item: of the request
   int begin, end;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels with dropout are told at launch, on every target; dropout.h has what they make of
-// it.
+// Launch arguments of kernels with dropout, on every target; dropout.h uses them.
 #pragma once
 
 namespace attune {
@@ -15,8 +14,8 @@ struct DropoutArgs {
   unsigned threshold;         // of 256: eight random bits below it keep their place
   float scale;                // 256 / threshold: what is kept is multiplied by it
   unsigned limit[8];          // bit i of threshold - 1, in all bits
-  // Of references, which compute a part of a problem alone: the head, of all batch entries, and the
-  // row at which it begins.
+  // The first head, counted over all batch entries, and the first row. References set them, since
+  // they compute a part of a problem.
   unsigned head0 = 0;
   unsigned row0 = 0;
 

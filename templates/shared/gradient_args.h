@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels of the op attention_backward are told at launch beside AttentionArgs, whose o and
-// lse are those of the forward, and read. Host code fills it, kernels read it on every target.
+// Launch arguments of attention_backward kernels, after AttentionArgs, whose o and lse come from
+// the forward and are read. Host code fills them, kernels read them, on every target.
 //
 // | operand | shape                                                  |
 // |---------|--------------------------------------------------------|

@@ -25,9 +25,9 @@ ATTUNE_HOST_DEVICE inline float key_factor(const ScaleView& scale, long long pag
 // its keys of K, then of V.
 ATTUNE_HOST_DEVICE constexpr int decode_factor_bytes(int keys) { return keys * 8; }
 
-// What a row is divided by before it is rounded, of its largest magnitude: not below what fp32 has
-// whole, so for a row of zeros less than for any other, since kernels hold weights relative to the
-// largest factors. NaN stays NaN.
+// Returns the number that a row is divided by before it is rounded, from its largest magnitude. It
+// is at least the smallest normal fp32. A row of zeros gets the least factor, since kernels hold
+// weights relative to the largest factors. NaN stays NaN.
 template <Dtype kDtype>
 ATTUNE_HOST_DEVICE inline float factor_of_largest(float largest) {
   const float factor = largest / largest_code_value(kDtype);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels are told that are launched in rounds, so many heads of K each, because what one of
-// them leaves for the next would take too much memory for all heads. Heads are counted over all
-// batch entries.
+// Launch arguments of kernels that are launched in rounds of some heads of K each. Data that one
+// kernel leaves for the next would take too much memory for all heads at once. Heads are counted
+// over all batch entries.
 #pragma once
 
 namespace attune {

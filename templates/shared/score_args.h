@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel with a score program (generator/core/score) is told at launch: the tensors that the
-// program reads and the numbers that it was declared with. Host code fills it, kernels read it on
-// every target; see generated/score_program.h for who reads which place.
+// Launch arguments of a kernel with a score program (generator/core/score): tensors that the
+// program reads, and its scalars. Host code fills them, kernels read them, on every target.
+// generated/score_program.h says which place belongs to which name.
 #pragma once
 
 namespace attune {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels of the op attention_backward that give the gradient of a bias, of slopes or of sinks
-// write: dscores, fp32, which stands in GradientArgs in the place of dq. With z the scores behind
-// all features, P = exp(z - lse) and dz = P (dout v - delta), delta = rowsum(dout o) - dlse. Of
-// axes that the forward's tensor repeats (kRepeats) dscores has one step, the sum over all of them.
+// dscores, fp32: written by attention_backward kernels that compute the gradient of a bias, slopes
+// or sinks. GradientArgs has it in the place of dq. With z the scores behind all features, P =
+// exp(z - lse) and dz = P (dout v - delta), delta = rowsum(dout o) - dlse. Along an axis that the
+// forward's tensor repeats (kRepeats), dscores has extent 1 and holds the sum.
 //
 // | kScoreGradient | dscores, as [batch, rows, heads,     | element                               |
 // |                | columns]                             |                                       |
@@ -16,9 +16,8 @@
 // | sinks          | [1, 1, 1, num_heads_q]               | -sum over batch and rows of exp(sink  |
 // |                |                                      | - lse) delta                          |
 //
-// Of what a score program loads at one of its loads dscores is that of a bias, or of relative_bias,
-// with dz times the derivative of the score by what is loaded (kSloped, generated/slope_program.h)
-// in the place of dz.
+// For a load of a score program, dscores is that of a bias or relative_bias with dz replaced: dz
+// times the derivative of the score by the loaded value (kSloped, generated/slope_program.h).
 #pragma once
 
 #include "shared/attention_enums.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What printed score programs call and what is the same on every target: ints, which wrap and whose
-// quotients by zero are 0; choices without branches, whose operands are all computed; and the
-// quotient that tanh is. Each target's header of score functions defines ATTUNE_SCORE_FUNCTION and
-// includes it. generator/core/score/compute.cpp says the same for host code.
+// Functions that printed score programs call, the same on every target. Ints wrap, and a quotient
+// by zero is 0. Choices have no branches and compute all operands. tanh is a quotient. Each
+// target's header of score functions defines ATTUNE_SCORE_FUNCTION and includes it.
+// generator/core/score/compute.cpp says the same for host code.
 #pragma once
 
 #include "shared/capture_bytes.h"

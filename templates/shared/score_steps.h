@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the near form of printed score programs calls (step_text in
+// Functions that the near form of printed score programs calls (step_text in
 // generator/core/score/source_text.hpp), the same on every target: addresses in lines of captures,
 // and tanh of small arguments without a quotient. Included behind a target's header of score
 // functions.
@@ -53,8 +53,7 @@ ATTUNE_SCORE_FUNCTION float odd_tanh(float x, const OddTanh& t) {
 }
 ATTUNE_SCORE_FUNCTION float near_tanh(float x) { return odd_tanh(x, odd_tanh_of(1.0f, 1.0f)); }
 
-// Of scores that are added to: `base` at the first key of a step, `slope` more at each key behind
-// it.
+// Linear addend of scores: `base` at the first key of a step, plus `slope` at each further key.
 struct ScoreLinear {
   float base;
   float slope;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The final on a simulated device whose clock falls under sustained load, and whose kernels differ
-// in what load, and a launch that stands alone, costs them: what counts is the time under load.
+// The final on a simulated device whose clock falls under sustained load. Its kernels lose
+// different amounts by load and by single launches. The time under load must decide.
 #include "tuner/final_race.hpp"
 
 #include <gmock/gmock.h>
@@ -115,8 +115,8 @@ TEST(FinalRace, LessThanAPercentKeepsTheDefault) {
   }
 }
 
-// A busy machine: samples spread so far that no time means much. The tune says so, and the next one
-// measures anew.
+// On a busy machine, samples may spread so far that times mean little. The tune says so, and the
+// next tune measures again.
 TEST_F(TuneStoreTest, ATuneThatFoundOnlyNoiseSaysSoAndIsMeasuredAnew) {
   const World busy({.seed = 14, .noise = 0.9}), quiet({.seed = 14});
   Store store = open_store();

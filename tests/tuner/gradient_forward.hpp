@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A forward of attention in float64 whose operands may be moved, element by element: what gradients
-// are differences of. Used by gradient_oracle_test.cpp.
+// A forward pass of attention in float64 with operands that can be changed, element by element, to
+// compute gradients as differences. Used by gradient_oracle_test.cpp.
 #pragma once
 
 #include <algorithm>
@@ -76,7 +76,7 @@ class Forward {
     return sum;
   }
 
-  // What is read of a capture of the program at the places where `moves` holds is moved, and the
+  // Changes loads from a capture of the program, at the places for which `moves` is true, or the
   // sink of a head.
   int moved_capture = -1, moved_sink = -1;
   double moved_by = 0;

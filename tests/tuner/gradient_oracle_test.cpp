@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The oracle of op attention_backward (tuner/oracles/gradient_pairs.hpp) against central
-// differences of a forward in float64, over random specs of all features: gradients of q, k and v,
-// and of what score features read. Only o and lse, which the oracle is given, are fp32.
+// Compares the oracle of op attention_backward (tuner/oracles/gradient_pairs.hpp) with central
+// differences of a forward pass in float64. Random specs cover all features: gradients of q, k and
+// v, and of the tensors that score features read. Only o and lse, inputs of the oracle, are fp32.
 #include "tuner/oracles/gradient_pairs.hpp"
 
 #include <fmt/format.h>

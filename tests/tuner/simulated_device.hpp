@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that exists only as numbers: a table of true times over a small search space, to which
-// measuring adds noise, outliers, drift, drops of the clock and what sustained load does. Some
-// configs do not compile, crash, hang or give wrong results. Time is simulated, so that hundreds of
-// tunes run in a second.
+// A device that exists only as numbers: a table of true times over a small search space. Measuring
+// adds noise, outliers, drift, drops of the clock, and the effect of sustained load. Some configs
+// do not compile, crash, hang or give wrong results. Time is simulated, so that hundreds of tunes
+// run in a second.
 #pragma once
 
 #include <atomic>

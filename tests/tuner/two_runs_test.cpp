@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel that is asked for the same bits in every run is run twice, and refused where its result
-// depends on what outputs or workspace held before. The kernels are backward_cpu's with one
-// expression changed.
+// Runs a kernel twice if the same bits are asked for in every run. Refuses it if its result depends
+// on former contents of outputs or workspace. The kernels are backward_cpu's with one expression
+// changed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -14,9 +14,9 @@ namespace attune {
 
 constexpr int kSumColumns = kPanelColumns / 2;  // fp32 of a panel, whose rows have as many bytes
 
-// Where this thread's accumulator 0 stands, in panels of 64 rows of 128 bytes, whose pieces of 16
-// bytes are swizzled by rows. The thread's number is read anew, so that nothing of it is kept while
-// accumulators are made.
+// Returns the shared address of this thread's accumulator 0, in panels of 64 rows of 128 bytes,
+// whose pieces of 16 bytes are swizzled by rows. The thread's number is read anew, so that it takes
+// no register while accumulators are made.
 __device__ __forceinline__ unsigned first_sum(unsigned staging) {
   const int thread = reread_thread_index() % kWarpgroupThreads;
   const int row = thread / 32 * 16 + thread % 32 / 4;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a warpgroup of keys has to do with others where a warpgroup of its own makes dQ
-// (backward_dq_apart.cuh). It writes dS^T of its keys to shared memory, transposed, and takes turns
-// with the other at exponentials: so these have products of the other beside them.
+// How a warpgroup of keys works with the others if a separate warpgroup makes dQ
+// (backward_dq_apart.cuh). It writes dS^T of its keys to shared memory, transposed. It takes turns
+// with the other warpgroup of keys at exponentials, so that these overlap products of the other.
 #pragma once
 
 #include "cuda/attention/backward_ds_slots.cuh"

@@ -54,8 +54,8 @@ __device__ __forceinline__ void stream_sums(Ring& ring, const float* sums) {
   ring.advance();
 }
 
-// What a thread of another warp does beside produce_rows: a thread of few registers has no room for
-// both.
+// Streams row sums, in another warp than produce_rows: one thread with few registers has no room
+// for both.
 template <bool kMakesK, class Tiles = TileNumbers>
 __device__ __forceinline__ void produce_sums(const AttentionArgs& args, unsigned shared,
                                              Tiles tiles = {}) {

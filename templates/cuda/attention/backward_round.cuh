@@ -17,8 +17,8 @@ namespace attune {
 
 constexpr int kRoundThreads = 2 * kWarpgroupThreads;
 
-// Of a row two times eight columns, of which four lanes have two words each: an odd lane stores
-// four columns of the second.
+// Stores two groups of eight columns of a row. Four lanes have two words of each; an odd lane
+// stores four columns of the second group.
 __device__ __forceinline__ void store_words(unsigned short* to, const unsigned (&words)[2],
                                             bool exists) {
   const int lane = static_cast<int>(threadIdx.x) % 4;
@@ -28,8 +28,8 @@ __device__ __forceinline__ void store_words(unsigned short* to, const unsigned (
   if (exists) *reinterpret_cast<uint2*>(to + 8 * odd + lane / 2 * 4) = pair;
 }
 
-// Of eight columns of a warpgroup's product, as a thread stored them: two words, of its first row
-// and of its second, scaled and rounded.
+// Returns eight columns of a warpgroup's product, as a thread stored them, scaled and rounded: one
+// word of its first row and one of its second.
 __device__ __forceinline__ uint2 rounded(const Vector16& packed, float s) {
   float x[4];
 #pragma unroll

@@ -14,9 +14,9 @@
 
 namespace attune {
 
-// Where stmatrix puts 16 columns of accumulators from `i` on, in panels of 64 rows: lanes 0 to 15
-// address rows, lanes 16 to 31 the next 8 columns. kOfStored: rows stand as keys in a panel of dS
-// in the workspace.
+// Returns the address to which stmatrix writes 16 columns of accumulators from `i` on, in panels of
+// 64 rows. Lanes 0 to 15 address rows, lanes 16 to 31 the next 8 columns. kOfStored: rows have the
+// order of keys in a panel of dS in the workspace.
 template <bool kOfStored>
 __device__ __forceinline__ unsigned staged(unsigned staging, int i) {
   const int thread = reread_thread_index() % kWarpgroupThreads;  // registers are few all along

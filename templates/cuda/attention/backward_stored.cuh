@@ -31,8 +31,8 @@ constexpr BackwardSm90Ring kStreamedRing = kStoredLayout<kWhich>.first_ring;
 template <Stored kWhich>
 constexpr BackwardSm90Ring kPanelRing = kStoredLayout<kWhich>.second_ring;
 
-// What a warpgroup's keys have no place for is left as it stands in the slot: the warpgroup passes
-// such a step over.
+// Streams stored panels. If a warpgroup's keys have no place in a step, the slot keeps its old
+// contents and the warpgroup skips the step.
 template <Stored kWhich>
 __device__ __forceinline__ void stream_stored(const AttentionArgs& args, const RoundArgs& round,
                                               unsigned shared) {

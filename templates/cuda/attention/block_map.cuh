@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the mask program shows of blocks of keys, for the step that lists them (block_lists.cuh). A
-// warp takes one cell after the other: a group of rows and a block of keys. The program's ranges
-// over the cell decide most of them (generator/core/score/range_text.hpp); the others are looked at
-// element by element, until one is seen and one is hidden. Both ways are exact.
+// Visibility of blocks of keys under the mask program, for the step that lists them
+// (block_lists.cuh). A warp takes one cell after the other: a group of rows and a block of keys.
+// The program's ranges over the cell decide most of them (generator/core/score/range_text.hpp); the
+// others are looked at element by element, until one is seen and one is hidden. Both ways are
+// exact.
 #pragma once
 
 #include "cuda/attention/block_lists.cuh"

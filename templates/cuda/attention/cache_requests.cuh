@@ -21,8 +21,8 @@ class CacheRequests {
     load<true>(0);
   }
 
-  // Those from `first` on, a multiple of 32. Through L2 where the grid ahead may still write them,
-  // or they were read while it ran.
+  // Loads the requests from `first` on, a multiple of 32. Reads through L2 if the previous grid may
+  // still write them, or if they were read while it ran.
   template <bool kThroughL2 = false>
   __device__ __forceinline__ void load(int first) {
     first_ = first;

@@ -251,8 +251,8 @@ class CacheStream {
       walk_.start = __shfl_sync(~0u, before + cost, 31);
     }
   }
-  // Of the walk's unit, which is the one at hand or the one behind it; requests without rows have
-  // none.
+  // Returns the steps of the walk's unit, which is the current one or the next; requests without
+  // rows have none.
   __device__ __forceinline__ DecodeTiles steps_of_unit(int unit) {
     DecodeRequest request = requests_[request_];
     if (unit != unit_) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a team of warps of a decode kernel works on: its range of the line of items
-// (shared/decode_partition.h), found by every warp for itself from the lengths of all requests, and
-// the rows of an item.
+// Work of a team of warps of a decode kernel: its range of the line of items
+// (shared/decode_partition.h), and the rows of an item. Every warp finds the range itself from the
+// lengths of all requests.
 #pragma once
 
 #include "cuda/attention/cache_requests.cuh"

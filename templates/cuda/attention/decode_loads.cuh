@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a warp of a decode kernel reads of the cache, ahead of its work: every kTeam-th tile of each
-// of the team's pieces, into the slots of its ring. The ids of a tile's pages are read when the
-// tile two before is asked for, so that no copy waits for them.
+// Loads of a warp of a decode kernel, ahead of its work: every kTeam-th tile of each of the team's
+// pieces, into the slots of its ring. The page ids of a tile are read when the tile two before is
+// requested, so that no copy waits for them.
 #pragma once
 
 #include "cuda/attention/decode_factors.cuh"  // where kKeyFactors
@@ -139,9 +139,9 @@ class DecodeLoads {
     }
   }
 
-  // Of each lane the page of a key, as the table has it: lane % kKeys of the tile. Behind the last
-  // key the last one's. L1 gives those of the tiles that follow; while the grid ahead runs it may
-  // keep none.
+  // Returns the page of this lane's key, as the table has it: key lane % kKeys of the tile. Behind
+  // the last key it is that of the last key. L1 serves the tiles that follow; while the previous
+  // grid runs it must keep none.
   template <bool kThroughL2>
   __device__ __forceinline__ int page_of(int tile) const {
     const int key = min(tile * kKeys + own_key(), length_ - 1);
@@ -168,8 +168,8 @@ class DecodeLoads {
            kKvBytes * (page * view.batch_stride + row * view.row_stride + head_ * view.head_stride);
   }
 
-  // Of a row a lane has the same 16 bytes of each panel: eight lanes a line of 128 bytes. Rows
-  // behind the last key become zero.
+  // Copies lines of 128 bytes, eight lanes each: a lane has the same 16 bytes of each panel of a
+  // row. Rows behind the last key become zero.
   template <class Tile>
   __device__ __forceinline__ void copy_lines_of(unsigned to, const OperandView& view) const {
     const int own = inside(page_), lane = static_cast<int>(threadIdx.x) % 32, chunk = lane % 8;
@@ -244,8 +244,8 @@ class DecodeLoads {
   }
   __device__ __forceinline__ void prefetch_rows(int tile, int page) const {
     const int lane = threadIdx.x % 32, key = tile * kKeys + lane % kKeys;
-    // Of lists that change while they are read the walk may make a head that there is not, for
-    // which TMA would fetch nothing.
+    // If lists change while they are read, the walk may compute a head that does not exist. TMA
+    // would fetch nothing for it.
     const bool is_head =
         static_cast<unsigned>(head_) < static_cast<unsigned>(parts_.base.num_heads_kv);
     if (key >= length_ || !is_head) return;
@@ -255,8 +255,8 @@ class DecodeLoads {
       bulk_prefetch(row_of(parts_.base.v, inside(page), key), kHeadDimV * kKvBytes, policy_);
   }
 
-  // Where a box begins: of one head and the keys of a tile, whose page holds them all, or of one
-  // key and all heads of the gang.
+  // Returns where a box begins: a box of one head and the keys of a tile, which lie in one page, or
+  // of one key and all heads of the gang.
   __device__ __forceinline__ TensorCoord box_at(int key, int page) const {
     return {0, row_in_page(key), kTogether ? head_ - head_in_gang() : head_, inside(page)};
   }

@@ -46,8 +46,8 @@ struct DecodeTile {
                       : row * kRowBytes + chunk * 16;
   }
 
-  // Where an address of ldmatrix begins that moves on by `pair` (below). `head`: of those in the
-  // row.
+  // Returns the first offset of an ldmatrix address that moves on by `pair` (below). `head`: index
+  // within the row.
   static __device__ __forceinline__ unsigned offset(int row, int chunk, int head = 0) {
     const int line = row * kLines + head;
     return kHasPanels ? line * 128 + (chunk ^ line % 8) * 16 : row * kRowBytes + chunk * 16;

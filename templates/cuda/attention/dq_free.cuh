@@ -121,9 +121,9 @@ class DqCopier {
   }
   __device__ __forceinline__ unsigned staging() const { return dq_staging(shared_, kPart); }
 
-  // Of its part of block `at`, of whose claim it has `seen` so much. What it sees of that of `next`
-  // comes beside the copy. It claims ahead of the wait, and gives the staging memory back before
-  // its store is complete: so who is first keeps step with who adds.
+  // Copies its part of block `at`, whose claim it has read as `seen`. Returns the claim of block
+  // `next`, read during the copy. It claims before the wait and gives the staging memory back
+  // before its store is complete, so that the first copier keeps step with those that add.
   __device__ __forceinline__ Claim copy_rows(int at, int next, Claim seen) {
     if (seen == Claim::kNone) seen = claim(word(at));
     await_full("dq full");

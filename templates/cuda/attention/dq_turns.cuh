@@ -8,8 +8,8 @@
 //   thread of turns:  wait for the turn in global memory; write the place; arrive on turn[place]; wait added[place]; end the turn
 //   warpgroups:       wait turn[place]; add; a lane of each warp arrives on added[place]
 //
-// What lanes added comes before the end of the turn: they meet at the barrier of the thread that
-// ends it (PTX ISA 8.8, causality order).
+// Additions of lanes are ordered before the end of the turn: lanes meet at the barrier of the
+// thread that ends it (PTX ISA 8.8, causality order).
 #pragma once
 
 #include "cuda/attention/backward_keys.cuh"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dropout keeps of the squares of 16 rows and 16 keys (shared/dropout.h) that a warp's
-// accumulators have: of the same rows, one after the other along the keys, or with kKeysStay, where
-// products are transposed, of the same keys along the rows.
+// Dropout of the squares of 16 rows and 16 keys (shared/dropout.h) in a warp's accumulators.
+// Squares have the same rows and follow each other along the keys. With kKeysStay, if products are
+// transposed, they have the same keys and follow each other along the rows.
 #pragma once
 
 #include "cuda/attention/dropout_exchange.cuh"

@@ -28,7 +28,7 @@ __device__ __forceinline__ void store_sums(char* address, const Vector16& sums) 
   *reinterpret_cast<Vector16*>(address) = sums;
 }
 
-// What was flushed of O, in fp16: each thread's own sums. In shared memory they stand where O is
+// Flushed sums of O, in fp16: each thread has its own. In shared memory they stand where O is
 // staged at the end of the tile, in the bytes of the thread's own warp's 16 rows, so that no
 // barrier among warps is needed, no register held, and no shared memory beside. No element of O
 // passes the largest number of V times the row's sum. So O over the power of two above that sum,

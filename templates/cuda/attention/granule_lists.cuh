@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a map of the caller's (shared/block_map.h) shows of blocks of keys, for the step that lists
+// Visibility of blocks of keys under a caller's map (shared/block_map.h), for the step that lists
 // them (block_lists.cuh). A thread takes one block: it joins the granules that a tile's rows and
 // the block's keys touch, so no tile depends on their size.
 #pragma once

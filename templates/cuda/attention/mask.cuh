@@ -39,8 +39,8 @@ struct BlockRange {
   __device__ bool needs_mask(int block) const { return block < full_begin || block >= full_end; }
 };
 
-// Of a group that sees nothing. Whoever computes a block of it all the same hides every column:
-// each lies before the full ones and behind them.
+// The range of a group that sees nothing. Code that computes a block of it hides every column: each
+// is before the full ones and behind them.
 constexpr BlockRange kNoBlocks{0, 0, 0x7fffffff, 0};
 
 // Rows [row_begin, row_end), row_end <= seqlen_q; an empty group of rows visits nothing. No row

@@ -3,10 +3,10 @@
 // part (shared/block_map.h). What the program needs of a row is computed in each of them, so that
 // the steps between hold no registers for it.
 //
-// Where all lines of captures reach behind the block, have unit stride and even addresses, the near
-// form of the program (mask_steps, score_step in generator/core/score/source_text.hpp) hides each
-// element. Else, which is rare, a loop makes a bit for each element, and holds no more than one
-// column's addresses. The same where the near form has an address of each element, which takes more
+// The near form of the program (mask_steps, score_step in generator/core/score/source_text.hpp)
+// hides each element if all lines of captures reach behind the block, with unit stride and even
+// addresses. Else, which is rare, a loop makes a bit for each element and holds one column's
+// addresses only. The loop also runs if the near form has an address per element, which takes more
 // registers than the accumulators leave.
 #pragma once
 

@@ -202,8 +202,8 @@ class MlaConsumer {
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] *= factor[i / 2 % 2];
   }
 
-  // What stands behind the last key may be anything, and P = 0 does not undo NaN: this warpgroup's
-  // columns of V become zero there. As K such keys are hidden.
+  // Clears this warpgroup's columns of V behind the last key: they may hold anything, and P = 0
+  // does not undo NaN. In K such keys are hidden.
   __device__ __forceinline__ void clear_values(int keys) const {
     mbarrier_wait(k_.full(), k_.parity(), "k_full");
     constexpr int kChunks = kPanelRowBytes / 16, kPanels = kHeadDimV / kPanelColumns;

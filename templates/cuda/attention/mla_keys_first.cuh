@@ -148,8 +148,8 @@ class KeysFirstConsumer {
     meet();
   }
 
-  // What keys come to: first over the lanes that hold the same rows, then over the warps, in a
-  // region of shared memory. All threads meet in it.
+  // Joins values over all keys: first over the lanes that hold the same rows, then over the warps,
+  // in a region of shared memory. All threads meet in it.
   template <class Join>
   __device__ __forceinline__ void over_warps(int region, OfRows& values, Join join) const {
 #pragma unroll

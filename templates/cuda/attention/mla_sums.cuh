@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the two warpgroups of mla_sm90 add their sums of rows at the end of a tile: each has those
+// The two warpgroups of mla_sm90 add their sums of rows here at the end of a tile: each has those
 // of the blocks that it owns.
 #pragma once
 

@@ -12,8 +12,8 @@
 
 namespace attune {
 
-// Where this thread's ldmatrix addresses start: of the warp's rows of a tile that stays, of rows of
-// a step, of its columns.
+// Return the first ldmatrix offsets of this thread: for the warp's rows of a tile that stays, for
+// rows of a step, for its columns.
 template <class Tile, int kM>
 __device__ __forceinline__ unsigned stay_offset() {
   const int thread = reread_thread_index();

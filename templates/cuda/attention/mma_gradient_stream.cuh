@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the mma.sync gradient kernels keep and what streams past it: the tile of a block, the order
-// of its steps, and the ring in shared memory that cp.async fills.
+// Tiles of the mma.sync gradient kernels: the tile that a block keeps, the order of the steps that
+// stream past it, and the ring in shared memory that cp.async fills.
 #pragma once
 
 #include "cuda/attention/row_blocks.cuh"

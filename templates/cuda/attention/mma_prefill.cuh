@@ -91,8 +91,9 @@ __device__ __forceinline__ BlockRange blocks_of_warp(const AttentionArgs& args, 
   return visible_blocks<kBlockN>(args, first_row, min(first_row + kWarpRows, args.seqlen_q));
 }
 
-// What a step needs beside its data is made while that is waited for. With barriers between the
-// products a block that is hidden from a warp is computed and masked: all warps meet at one place.
+// While a step's data is awaited, everything else that it needs is computed. With barriers between
+// the products, a block that is hidden from a warp is computed and masked, so that all warps meet
+// at one place.
 template <class Pipeline>
 __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& tile,
                                        unsigned shared) {

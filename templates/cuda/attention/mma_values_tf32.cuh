@@ -52,9 +52,8 @@ class Factors {
   }
 };
 
-// Where there is one product: puts near_tf32 of the elements of Q that this thread copied in their
-// place, once for all blocks of columns. Others wait for that at the barrier at which they wait for
-// Q.
+// With one product: replaces the elements of Q that this thread copied by near_tf32 of them, once
+// for all blocks of columns. Other threads wait for that at the barrier at which they wait for Q.
 __device__ __forceinline__ void make_q_near(const QCopy& q, const Tile& tile, unsigned q_tile) {
   if constexpr (kTf32Products > 1) return;
   cp_async_commit();

@@ -26,8 +26,8 @@ class PrefillDropout {
     own_ = made_here(Squares::own());  // not anew in each step
   }
 
-  // Of a step, whose first key is a multiple of 16. It is called beside exponentials, whose unit
-  // leaves time for it.
+  // Makes the squares of a step, whose first key is a multiple of 16. Called among exponentials,
+  // whose unit leaves time for it.
   __device__ __forceinline__ void make(int first_key) {
     squares_.make(source_, static_cast<unsigned>(first_key) / 16, own_);
   }

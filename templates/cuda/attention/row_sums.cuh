@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where L2 and delta stand in the workspace of kernels with gradients: attune_prepare writes them,
-// the kernels behind it read them.
+// L2 and delta in the workspace of kernels with gradients: attune_prepare writes them, later
+// kernels read them.
 #pragma once
 
 #include "shared/attention_args.h"

@@ -121,8 +121,8 @@ __device__ __forceinline__ void load_diagonals(unsigned first, unsigned k_full,
   }
 }
 
-// The same for scores that are computed again, which is rare: through local memory in a loop, so
-// that it takes no registers from the steps around it.
+// Adds diagonals to scores that are computed again, which is rare. It uses a loop and local memory,
+// so that it takes no registers from the steps around it.
 template <int kCount>
 __device__ __forceinline__ void add_diagonals(const KernelParts& parts, int batch, int head,
                                               int first_row, int first_key, float (&s)[kCount]) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What printed score programs (generated/score_program.h) call on a GPU: loads of captures and
-// functions of floats. Functions take denormal operands and results for 0. Relative errors:
+// Functions that printed score programs (generated/score_program.h) call on a GPU: loads of
+// captures and functions of floats. Functions take denormal operands and results for 0. Relative
+// errors:
 //
 // | function     | instructions of the special function unit | error                                              |
 // |--------------|-------------------------------------------|----------------------------------------------------|

@@ -104,8 +104,8 @@ class ScoreStage {
     return kScoreLog2E;
   }
 
-  // As apply, for 16-bit operands and a softmax that calls what stands below. `whole`: no key is
-  // hidden.
+  // Like apply, for 16-bit operands and a softmax that calls the functions below. `whole`: no key
+  // is hidden.
   template <int kCount>
   __device__ __forceinline__ void apply_lazily(float (&s)[kCount], const RowStats& rows,
                                                bool whole) {

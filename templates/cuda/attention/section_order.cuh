@@ -8,8 +8,8 @@
 
 namespace attune {
 
-// What is computed from these is computed where it stands, and holds no registers of loops around
-// it.
+// Returns arguments read anew. Values computed from them are computed at this place and hold no
+// registers across loops.
 __device__ __forceinline__ AttentionArgs reread(const AttentionArgs& args) {
   AttentionArgs here = args;
   here.seqlen_q = reread(args.seqlen_q);

@@ -34,8 +34,8 @@ __device__ __forceinline__ BlockRange seen_blocks(const AttentionArgs& args, int
   return visible_blocks<kWarpgroupRows>(args, row, min(row + kWarpgroupRows, args.seqlen_q));
 }
 
-// Of a block of 64 rows of a head of Q, which is of the round: where the place of the first keys
-// would stand. That of block i of keys stands kStoredStride i bytes further on.
+// Returns the address of the place of the first keys, for a block of 64 rows of a head of Q of this
+// round. The place of block i of keys is kStoredStride * i bytes further on.
 __device__ __forceinline__ unsigned char* stored_places(const AttentionArgs& args,
                                                         const RoundArgs& round, int batch, int head,
                                                         int row, const BlockRange& seen) {

@@ -99,8 +99,7 @@ __device__ __forceinline__ void exponentiate_tanh(const ScoreHead (&on_head)[2],
   }
 }
 
-// Whether any row of the warp has a score above the near range, or came near overflow; true for
-// NaN.
+// True if any row of the warp has a score above the near range, came near overflow, or is NaN.
 __device__ __forceinline__ bool tanh_overflows(const TanhLimits& limits, const float (&sum)[2]) {
   return __any_sync(~0u, !(sum[0] < limits.row[0] && sum[1] < limits.row[1]));
 }

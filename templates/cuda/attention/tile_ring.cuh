@@ -68,9 +68,9 @@ __device__ __forceinline__ void give_back(const RingSlot& slot) {
   mbarrier_arrive_if(threadIdx.x % 32 == 0, slot.empty);
 }
 
-// Of a slot whose statistics lanes have loaded: their loads end before the slot is given back, for
-// else a bulk copy may overtake them. Seen: the barrier's arrival goes ahead of loads that wait
-// while another warpgroup's products take all of shared memory's bandwidth.
+// Gives back a slot whose statistics lanes have loaded. The fence ends their loads first; else a
+// bulk copy may overtake them. This was observed: the barrier's arrival passes loads that wait
+// while another warpgroup's products take all bandwidth of shared memory.
 __device__ __forceinline__ void give_back_loaded(const RingSlot& slot) {
   fence_proxy_async();
   give_back(slot);

@@ -10,9 +10,9 @@ namespace attune {
 
 enum class Claim : int { kNone, kTaken, kDone };  // of a word that was zeroed: 0, 1, 2
 
-// As it stands in L2, without an acquire, which would empty L1 each time. kDone is enough for a
-// bulk copy that adds to what was stored: that store had been performed in L2 when the word was
-// written, and L1 has no part in either copy.
+// Returns the word as L2 has it, without an acquire, which would invalidate L1 each time. kDone
+// suffices for a bulk copy that adds to the stored values: their store was performed in L2 when the
+// word was written, and neither copy uses L1.
 __device__ __forceinline__ Claim glance_at_claim(const int* word) {
   int now;
   asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(word) : "memory");
