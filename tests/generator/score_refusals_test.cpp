@@ -86,11 +86,12 @@ TEST(ScoreRefusals, OfDeclarations) {
   for (const char* line :
        {"// capture x: fp99[1]", "// capture x: fp32", "// capture x: fp32[5]",
         "// capture x fp32[1]", "// capture : fp32[", "// scalar n: double", "// scalar n"})
-    EXPECT_THAT(refusal([&] {
-                  read_user_program(std::string("\n") + line + "\nreturn score;",
-                                    score::Kind::kScore, "mine.txt");
-                }),
-                HasSubstr("mine.txt:2: \"" + std::string(line).substr(3) + "\" is not a declaration"))
+    EXPECT_THAT(
+        refusal([&] {
+          read_user_program(std::string("\n") + line + "\nreturn score;", score::Kind::kScore,
+                            "mine.txt");
+        }),
+        HasSubstr("mine.txt:2: \"" + std::string(line).substr(3) + "\" is not a declaration"))
         << line;
 }
 
