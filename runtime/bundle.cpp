@@ -198,7 +198,7 @@ Bundle Bundle::open(const fs::path& folder) {
   if (fs::status(folder, missing).type() == fs::file_type::not_found)
     io_error(folder, "is named as a bundle, and there is no such file or folder");
   if (!fs::is_directory(folder, missing))
-    io_error(folder, "is named as a bundle, and " + kind_fault(folder));
+    io_error(folder, ("is named as a bundle, and " + kind_fault(folder)).c_str());
   if (!fs::exists(folder / kManifest, missing))
     io_error(folder / kManifest,
              "cannot be read; a bundle is a folder or a file written by `attune export`");

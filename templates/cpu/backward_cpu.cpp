@@ -13,7 +13,7 @@
 //
 // Steps, threads meet after each:
 //   attune_delta    row statistics
-//   attune_kernel   key blocks: dK, dV; with kPasses 1 a thread has a whole K/V head and sums dQ beside them
+//   attune_kernel   key blocks: dK, dV; with kPasses 1 a thread has a whole K/V head and sums dQ
 //   attune_queries  row tiles: dQ, with kPasses 2
 // Each sum belongs to one thread, in one order: gradients have the same bits for any number of
 // threads.

@@ -8,7 +8,7 @@
 // rounded once. Where rows go: shared/append_rows.h. Every CUDA arch; all is read in accesses of 16
 // bytes.
 //
-//   kLanes    threads of a row of a head, neighbours in a warp; each has eight columns of every 8 * kLanes
+//   kLanes    threads of a row of a head, adjacent in a warp; each has 8 of 8 * kLanes columns
 //   kThreads  threads of a block
 //
 // A grid of as many blocks as are resident walks over all rows: how many there are is read on the

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // backward_reference: gradients of attention in fp32, from the definition. With z the scores, P =
 // exp(z - lse) and delta = rowsum(dout * o) - dlse:
-//   dv_j = sum_i P_ij dout_i,  ds_ij = P_ij (dout_i . v_j - delta_i),  dq_i = scale * sum_j ds_ij k_j,  dk_j = scale * sum_i ds_ij q_i
+//   dv_j = sum_i P_ij dout_i,  ds_ij = P_ij (dout_i . v_j - delta_i),
+//   dq_i = scale * sum_j ds_ij k_j,  dk_j = scale * sum_i ds_ij q_i
 // One warp a query row for delta and dq, one warp a key for dk and dv, over all rows of all heads
 // that share it. Slow and simple on purpose. Any dtype of fp32, bf16, fp16; any head dims; no
 // shared memory.

@@ -4,9 +4,9 @@
 // Up to four kernels, of which a launch has those that its gradients need. With L2 = lse log2(e), c
 // = softmax_scale log2(e), delta = rowsum(dout o) - dlse:
 //   attune_prepare   L2 and delta of every row                       attention/backward_prepare.cuh
-//   attune_kernel    dQ = scale dS K, by tiles of rows               attention/mma_gradient_rows.cuh
-//   attune_keys      dK = scale dS^T Q, dV = P^T dout, by tiles of keys  attention/mma_gradient_keys.cuh
-//   attune_values    dV, where split_kv keeps it apart               attention/mma_gradient_values.cuh
+//   attune_kernel    dQ = scale dS K, by tiles of rows  attention/mma_gradient_rows.cuh
+//   attune_keys      dK = scale dS^T Q, dV = P^T dout, by keys  attention/mma_gradient_keys.cuh
+//   attune_values    dV, where split_kv keeps it apart  attention/mma_gradient_values.cuh
 // with P = exp2(c Q K^T - L2) and dS = P (dout V^T - delta), made anew in each. No sum crosses
 // blocks: the result is the same in each run. What all of them do with a tile:
 // attention/mma_gradients.cuh. Shared memory: shared/backward_sm80_layout.h. Knobs: the constants

@@ -2,16 +2,17 @@
 // Gradients of attention for sm_90a, for operands in bf16 or fp16 with fp32 accumulation: TMA and
 // wgmma, in up to four kernels, of which a launch has those that its gradients need. With L2 = lse
 // log2(e), c = softmax_scale log2(e), delta = rowsum(dout o) - dlse:
-//   attune_prepare   L2 and delta of every row, unless fold_sums      attention/backward_prepare.cuh
+//   attune_prepare   L2 and delta of every row, unless fold_sums  attention/backward_prepare.cuh
 //   attune_kernel    dQ = scale dS K, by tiles of rows               attention/backward_rows.cuh
-//   attune_keys      dK = scale dS^T Q, dV = P^T dout, by tiles of keys  attention/backward_keys.cuh
+//   attune_keys      dK = scale dS^T Q, dV = P^T dout, by keys  attention/backward_keys.cuh
 //   attune_values    dV, where split_kv keeps it apart               attention/backward_values.cuh
 // with store_ds the two take dS, and P, that attune_kernel left      attention/backward_stored.cuh
 // with P = exp2(c Q K^T - L2) and dS = P (dout V^T - delta), made anew in each; or, with fuse_dq,
 // all by tiles of keys:
-//   attune_kernel    dK, dV, and dQ in fp32, added up in the order of keys or in none  attention/backward_fused_kernel.cuh
+//   attune_kernel    dK, dV, and dQ in fp32, added in the order of keys or in any order
+//                                              attention/backward_fused_kernel.cuh
 //   attune_round     dQ, scaled and rounded                          attention/backward_round.cuh
-// or, with band, all along a narrow band                             attention/backward_band_kernel.cuh
+// or, with band, all along a narrow band  attention/backward_band_kernel.cuh
 // But for that in no order (knob ordered) the result is the same in each run. Layout of shared
 // memory: shared/backward_sm90_layout.h. How it works: backward_sm90.md.
 #include "cuda/backward_sm90_knobs.cuh"

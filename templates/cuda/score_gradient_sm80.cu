@@ -2,9 +2,9 @@
 // Gradients of a bias, of slopes, of sinks and of loads of score programs (shared/score_gradient.h)
 // with mma.sync m16n8k16, for sm_80 and later in bf16 and fp16, for sm_75 in fp16. fp32
 // accumulators; P and dz are not rounded. With L2 = lse log2(e), delta = rowsum(dout o) - dlse:
-//   attune_prepare   L2 and delta of every row                                  attention/backward_prepare.cuh
-//   attune_kernel    dz = P (dout V^T - delta) by tiles of rows                 attention/mma_score_gradient.cuh
-//   attune_sum       sums over tiles and over what repeats, in one order        attention/score_gradient_sums.cuh
+//   attune_prepare   L2 and delta of every row  attention/backward_prepare.cuh
+//   attune_kernel    dz = P (dout V^T - delta) by tiles of rows  attention/mma_score_gradient.cuh
+//   attune_sum       sums over tiles and repeats, in one order  attention/score_gradient_sums.cuh
 // A bias of each row is written by attune_kernel itself: a tile's block adds up the heads and batch
 // entries that share an element, one after the other. Elsewhere each tile leaves its sums in the
 // workspace. No sum is left to chance: the result is the same in each run. Sinks need no scores:

@@ -36,11 +36,10 @@ struct AttentionArgs {
   int seqlen_kv;
   int num_heads_q;
   int num_heads_kv;
-  float softmax_scale;  // multiplies q.k
-  float
-      softmax_scale_log2;  // softmax_scale * log2(e); log2(e) where a score stage's results are not in units of q.k
-  int num_tiles;    // work tiles of the launch, where the scheduler counts them
-  void* workspace;  // the plan's workspace (may be null when its size is 0)
+  float softmax_scale;       // multiplies q.k
+  float softmax_scale_log2;  // softmax_scale * log2(e); log2(e) if score stages change the unit
+  int num_tiles;             // work tiles of the launch, where the scheduler counts them
+  void* workspace;           // the plan's workspace (may be null when its size is 0)
 };
 
 }  // namespace attune

@@ -6,7 +6,7 @@
 namespace attune {
 
 #if 0   // Rendered kernels know int8 where they read it alone.  // unless kDtypeQ
-enum class Dtype : int { kFp32 = 0, kBf16 = 1, kFp16 = 2, kE4m3 = 3, kE5m2 = 4 };  // unless kInt8Cache
+enum class Dtype : int { kFp32, kBf16, kFp16, kE4m3, kE5m2 };  // unless kInt8Cache
 #endif  // unless kDtypeQ
 enum class Dtype : int { kFp32, kBf16, kFp16, kE4m3, kE5m2, kInt8 };  // where kInt8Cache
 

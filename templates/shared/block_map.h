@@ -40,7 +40,7 @@ struct BlockMapArgs {
   int batch_step;  // lists from a batch entry to the next; 0 where one is for all
   int head_step;   // lists from one tile's heads to the next one's; likewise
   int list_words;  // from one list to the next: 1 + blocks of all keys
-  int by_head;  // 0 where all heads have the lists of the first: in this call the program tells them not apart
+  int by_head;     // 0: all heads have the lists of the first, since the program does not differ
   int num_lists;
 };
 

@@ -46,7 +46,7 @@ struct DecodeRange {
   int share;   // positions of a worker
   int worker;  // whose range [begin, end) is
   int begin, end;
-  // Fewest tiles of a piece where items are cut by their own lengths alone, else 0.  // where kBatchInvariant
+  // Fewest tiles of a piece if own lengths cut items, else 0.  // where kBatchInvariant
   int least_chunk = 0;  // where kBatchInvariant
 
   ATTUNE_HOST_DEVICE constexpr int item_cost(DecodeTiles tiles) const {

@@ -12,7 +12,7 @@
 // threshold. They stand in eight words:
 //
 //   key     Philox4x32-7 of counter {offset (64 bits), head, 0} under the seed
-//   x       key ^ {cell A ^ stream B, 0, 0, stream C}   with cell = key / 16, stream = row / 16 * 8 + s
+//   x       key ^ {cell A ^ stream B, 0, 0, stream C}, cell = key / 16, stream = row / 16 * 8 + s
 //   words   x after two passes of dropout_pass, and after dropout_last_pass
 //
 // The key is computed once for a head, passes for each word of decisions: they have no products of

@@ -2,7 +2,8 @@
 // Cold JIT: render + compile + read the log, one thread, every default config of the compile matrix
 // (or every n-th), and on sm_90a kernels with score features and programs beside the same without
 // them.
-//   bench_compile_time [--every N] [--target cuda|cpu] [--arch sm_90a]    prints tables and, last, one JSON object. --every 0: no matrix
+//   bench_compile_time [--every N] [--target cuda|cpu] [--arch sm_90a]
+// prints tables and, last, one JSON object. --every 0: no matrix.
 // Run it pinned to one core: taskset -c 0 bench_compile_time
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A libcuda.so.1 that remembers how kernels were launched. driver_floor_test.py loads it before driver_floor.py
- * looks for the driver. */
+ * A libcuda.so.1 that remembers how kernels were launched. driver_floor_test.py loads it before
+ * driver_floor.py looks for the driver. */
 #include <string.h>
 
 /* cuda.h: CUlaunchAttribute, CUlaunchConfig */

@@ -44,7 +44,8 @@ class SchemaTest : public StoreTest {
               tools.options)
         .run();
     const std::string info =
-        R"({"registers":96,"spill_load_bytes":0,"spill_store_bytes":0,"stack_bytes":0,"static_shared_bytes":0,"warnings":[]})";
+        R"({"registers":96,"spill_load_bytes":0,"spill_store_bytes":0,"stack_bytes":0,)"
+        R"("static_shared_bytes":0,"warnings":[]})";
     Statement(database,
               "INSERT INTO trial VALUES (1, 1, 1, 1, ?, 1, 'sm_90a', 'block_m=64', 0, 0, '', "
               "100.0, 99.0, 101.0, 98.0, 30, 0,"

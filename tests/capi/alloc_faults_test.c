@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Every allocation of the C interface fails once: each alone, then each with all after it. Stored
- * kernels run, nothing compiles. No failure may end the process, each gives a status, and the same call
- * works when memory is back. Each failure happens in a child of its own, so that what a process does
- * once is met, too. Usage: alloc_faults_test BUNDLE PACKED_BUNDLE STORE STEP (alloc_faults_test.sh):
- * every STEPth allocation, 1 for all.
+ * kernels run, nothing compiles. No failure may end the process, each gives a status, and the same
+ * call works when memory is back. Each failure happens in a child of its own, so that what a
+ * process does once is met, too. Usage: alloc_faults_test BUNDLE PACKED_BUNDLE STORE STEP
+ * (alloc_faults_test.sh): every STEPth allocation, 1 for all.
  */
 #include "failing_memory.h"
 

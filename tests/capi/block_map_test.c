@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Maps of blocks through the C interface: laid out, built, held against the mask granule by granule, and given to two runs, which are
- * bit for bit those without one; what does not fit is refused in words.
+ * Maps of blocks through the C interface: laid out, built, held against the mask granule by
+ * granule, and given to two runs, which are bit for bit those without one; what does not fit is
+ * refused in words.
  */
 #include "check.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Log functions of several contexts: each gets its own context's lines, to the end of that context
- * and no longer. A capture file that cannot be written makes a line for each context's first problem.
+ * and no longer. A capture file that cannot be written makes a line for each context's first
+ * problem.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Dropout through the C interface, on the CPU: o is what the definition makes of attune_dropout_mask and attune_dropout_rate, seeds come
- * as numbers and from addresses, and what does not fit is refused.
+ * Dropout through the C interface, on the CPU: o is what the definition makes of
+ * attune_dropout_mask and attune_dropout_rate, seeds come as numbers and from addresses, and what
+ * does not fit is refused.
  */
 #include <math.h>
 

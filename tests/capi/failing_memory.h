@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The program's own malloc, which stands before the C library's for every library in the process: the
- * Nth allocation after memory_fails_at(N) fails, and where `for_ever` every later one. glibc alone.
+ * The program's own malloc, which stands before the C library's for every library in the process:
+ * the Nth allocation after memory_fails_at(N) fails, and where `for_ever` every later one. glibc
+ * alone.
  */
 #ifndef ATTUNE_TESTS_CAPI_FAILING_MEMORY_H_
 #define ATTUNE_TESTS_CAPI_FAILING_MEMORY_H_

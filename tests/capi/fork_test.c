@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Tests what attune.h promises to a child after fork: it runs and releases the plans it holds, whatever
- * other threads of the parent were doing; with no other thread inside attune it may do anything.
+ * Tests what attune.h promises to a child after fork: it runs and releases the plans it holds,
+ * whatever other threads of the parent were doing; with no other thread inside attune it may do
+ * anything.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A tool as NVTX loads one ($NVTX_INJECTION64_PATH): counts the ranges of the domain "attune" and says at the end what it saw.
+ * A tool as NVTX loads one ($NVTX_INJECTION64_PATH): counts the ranges of the domain "attune" and
+ * says at the end what it saw.
  */
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>

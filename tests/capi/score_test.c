@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Score features and programs through the C interface: parsed, planned, run with captures and scalars
- * by name, held against the formula; what does not fit is refused in words.
+ * Score features and programs through the C interface: parsed, planned, run with captures and
+ * scalars by name, held against the formula; what does not fit is refused in words.
  */
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Compiling inside a program with little to spare: a thread with the smallest of stacks, and address
- * spaces too small for LLVM. A plan or a status comes back; the process never ends for it.
+ * Compiling inside a program with little to spare: a thread with the smallest of stacks, and
+ * address spaces too small for LLVM. A plan or a status comes back; the process never ends for it.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -46,8 +46,8 @@ static size_t address_space(void) {
   return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* In a child: compiles with `spare` bytes of address space left. Exit status 0: a plan; 1: refused in
- * words, twice alike; 2: anything else. */
+/* In a child: compiles with `spare` bytes of address space left. Exit status 0: a plan; 1: refused
+ * in words, twice alike; 2: anything else. */
 static int compile_with(size_t spare) {
   const size_t now = address_space();
   const struct rlimit limit = {now + spare, now + spare};

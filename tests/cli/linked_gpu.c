@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * examples/linked.c for a GPU, on the driver alone: cubins that are linked in, memory by libcuda.so.1. Built by export.bats with
- *   attune compile --arch auto --problem dtype=fp16,head_dim=64,heads=4/2,seqlen=256,mask=causal_bottom_right --out my_kernels.o
- * Each value of a head is the number of its KV head: then so is each result, whatever the weights are.
+ * examples/linked.c for a GPU, on the driver alone: cubins that are linked in, memory by
+ * libcuda.so.1. Built by export.bats with
+ *   attune compile --arch auto --out my_kernels.o
+ *     --problem dtype=fp16,head_dim=64,heads=4/2,seqlen=256,mask=causal_bottom_right
+ * Each value of a head is the number of its KV head: then so is each result, whatever the weights
+ * are.
  */
 #include <attune/attune.h>
 #include <dlfcn.h>

@@ -3,7 +3,7 @@
 // backward_reference_cuda, and by laws that need no reference. Outputs and workspace hold NaN
 // before each run. Skips aloud without a GPU.
 //   ATTUNE_NUMERICS_TEMPLATE=NAME   only this family
-//   ATTUNE_NUMERICS_SPECS=N   random specs of EveryKernelGivesTheGradientsOfTheReference (default 12)
+//   ATTUNE_NUMERICS_SPECS=N   specs of EveryKernelGivesTheGradientsOfTheReference (default 12)
 //   ATTUNE_NUMERICS_SEED=N    first seed (default 1); a failure prints the seed that repeats it
 #include <fmt/format.h>
 #include <gtest/gtest.h>

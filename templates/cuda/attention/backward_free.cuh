@@ -61,7 +61,7 @@ class FreeConsumer : public HalfDq {
     store_gradient<kDtypeKv>(*maps.dv, shared_ + kParts.second + warpgroup() * kParts.second_bytes,
                              warpgroup(), at, 1.f, dv);
     places_.put_dk(warpgroup(), args_.softmax_scale, dk);
-    tma_store_wait_read();  // a branch here would have the compiler take warps for divergent in all steps
+    tma_store_wait_read();  // a branch here makes the compiler treat warps as divergent
     mbarrier_arrive_if(threadIdx.x % kWarpgroupThreads == 0,
                        shared_ + kParts.second_empty + 8 * warpgroup());
   }

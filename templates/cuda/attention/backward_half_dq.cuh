@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // dQ = dS K of a step by the two warpgroups of keys, each half of it over all 128 keys:
-//   64 rows of a step:  half of the columns        128 rows:  half of the rows       80 rows:  half of the columns, as dQ^T
+//   64 rows of a step:  half of the columns
+//   128 rows:           half of the rows
+//   80 rows:            half of the columns, as dQ^T
 // What becomes of dQ: dq_turns.cuh, dq_free.cuh.
 #pragma once
 

@@ -2,7 +2,8 @@
 // dK and dV of backward_sm90: rows of K and V stay, Q and dout of all heads of the group stream, so
 // that no other block adds to the same gradients. Per step of kKeyBlockM queries, in each warpgroup
 // of 64 keys:
-//   S^T = K Q^T,  P^T = exp2(S^T c - L2),  dP^T = V dout^T,  dV += P^T dout,  dS^T = P^T (dP^T - delta),  dK += dS^T Q
+//   S^T = K Q^T,  P^T = exp2(S^T c - L2),  dP^T = V dout^T,  dV += P^T dout,
+//   dS^T = P^T (dP^T - delta),  dK += dS^T Q
 // P^T and dS^T are rounded where they are: accumulators are, rounded, A operands of the next
 // products. The product of a step's dS^T is issued behind S^T of the step after it.
 #pragma once
@@ -296,7 +297,7 @@ class KeysConsumer {
     hide_missing(p);  // where kDqApart
   }
 
-  // Keys past the end: dQ adds up all of the block, K is zero there, and P may be inf.  // where kFused
+  // dQ sums over keys past the end: K is zero there, and P may be inf.  // where kFused
   __device__ __forceinline__ void hide_missing(Scores& p,                     // where kFused
                                                float hidden = 0.f) const {    // where kFused
     const int keys = args_.seqlen_kv - first_key_ - first_accumulator_row();  // where kFused

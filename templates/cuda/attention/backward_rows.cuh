@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // dQ of backward_sm90: rows of Q and dout stay, K and V stream. Per step of kBlockN keys, in each
 // warpgroup of 64 rows:
-//   S = Q K^T,  P = exp2(S c - L2),  dP = dout V^T,  dS = P (dP - delta), rounded in registers,  dQ += dS K
+//   S = Q K^T,  P = exp2(S c - L2),  dP = dout V^T,
+//   dS = P (dP - delta), rounded in registers,  dQ += dS K
 // The product of a step's dS is issued behind S of the step after it, so that exponentials have two
 // products beside them.
 #pragma once

@@ -212,7 +212,7 @@ class DecodeLoads {
     copy_of<VTile>(slot + KTile::kBytes, parts_.base.v);
   }
 
-  // A lane has a key, of V where a tile has 16 and the lane is of the upper half.  // where kKeyFactors
+  // A lane has a key: of V for the upper lanes if a tile has 16.  // where kKeyFactors
   __device__ __forceinline__ void copy_factors(unsigned first,               // where kKeyFactors
                                                unsigned barrier) const {     // where kKeyFactors
     const int lane = threadIdx.x % 32, at = lane % kKeys;                    // where kKeyFactors

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Caches of 8 bits in a decode kernel: products in fp16. A register of ldmatrix has two neighbours
 // of 8 bits where it has one value of 16, and becomes two registers:
-//   K  it holds four columns of a key in a row, so q is read in that order: of 16 columns a lane has 4 * (lane % 4) to + 3;
-//   V  it holds two columns of two keys. Bytes of one column are put together, so one product makes the even columns of 16 and one the odd
+//   K  it holds four adjacent columns of a key, so q is read in that order: of 16 columns a lane
+//      has 4 * (lane % 4) to + 3;
+//   V  it holds two columns of two keys. Bytes of one column are put together, so one product makes
+//      the even columns of 16 and one the odd
 //      ones: a lane's four columns of O stand side by side, in both tiles by turns.
 // e4m3, e5m2 and int8 are exact in fp16. q of bf16 is where fp16 has its exponent; beyond 65504 it
 // is that.

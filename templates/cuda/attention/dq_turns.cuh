@@ -5,7 +5,8 @@
 // by turns of their own, for a turn takes about as long as a step; the first of a block of rows
 // stores, so that nothing is zeroed before.
 //
-//   thread of turns:  wait for the turn in global memory; write the place; arrive on turn[place]; wait added[place]; end the turn
+//   thread of turns:  wait for the turn in global memory; write the place; arrive on turn[place];
+//                     wait added[place]; end the turn
 //   warpgroups:       wait turn[place]; add; a lane of each warp arrives on added[place]
 //
 // Additions of lanes are ordered before the end of the turn: lanes meet at the barrier of the

@@ -6,7 +6,8 @@
 //   producer, one thread: wait given_empty, TMA -> given_full
 //   idle warps:           wait given_full and v_empty, transpose, arrive given_empty and v_full
 //   consumers:            wait v_full, wgmma, arrive v_empty
-//   at the end:           the producer arrives on stop of the next slot, then on given_full without bytes
+//   at the end:           the producer arrives on stop of the next slot, then, without bytes, on
+//                         given_full
 //
 // One tile: fp8_tile_transposer.cuh.
 #pragma once

@@ -29,7 +29,7 @@ class KvPipeline {
         ring_(ring),
         begin_(first_block) {}
 
-  // Steps go through the tile's list, last to first: the numbers of blocks that callers tell are not looked at. // where kMaskProgram
+  // Steps walk the tile's list, last to first; callers' blocks are unused.    // where kMaskProgram
   __device__ void follow(const BlockList& list) {  // where kMaskProgram
     list_ = list;                                  // where kMaskProgram
     place_ = list.count() - 1;                     // where kMaskProgram

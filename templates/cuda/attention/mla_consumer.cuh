@@ -3,7 +3,8 @@
 // turn; as V, each multiplies its half of the columns of every block. Of a block,
 //
 //   its owner:       S = Q K^T, 64 x 64, with Q from shared memory
-//                    maximum of all blocks so far, P = exp2(S - maximum) in registers; both -> shared memory; tells the other
+//                    maximum of all blocks so far, P = exp2(S - maximum) in registers;
+//                    both -> shared memory; tells the other
 //                    O += P V, half of the columns, with P from registers
 //   the other:       is told; O += P V, the other half of the columns, with P from shared memory
 //

@@ -4,7 +4,7 @@
 // are not multiplied as 64. Of a step of 64 keys,
 //
 //   S^T = K Q^T       64 keys x rows, slot after slot as they come
-//   softmax           of a column: its maximum meets in shared memory, for keys are spread over warps
+//   softmax           of a column: its maximum meets in shared memory: warps share the keys
 //   P^T               -> shared memory, row by row
 //   O^T += V^T P^T    64 columns of V x rows, panel after panel; slots go back one by one
 //

@@ -81,8 +81,8 @@ struct StepCursor {
 template <bool kKeysStay>
 struct ElementPlace {
   int batch;
-  int head;  // of Q
-  int stay;  // this thread's first row, or key, that stays: it has those 16 m and 16 m + 8 further down
+  int head;    // of Q
+  int stay;    // this thread's first row, or key, that stays; others are 16 m and 16 m + 8 below
   int column;  // its first of the step: it has those 8 n and 8 n + 1 further on
 };
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // One tile of the mma.sync gradient kernels. Each warp owns 16 or 32 of the rows that stay, from
 // the first score to the stored gradient. Rows of Q and dout stay, K and V stream:
-//   S = Q K^T,    dP = dout V^T,    P = exp2(c S - L2),    dS = P (dP - delta),                  dQ += dS K
+//   S = Q K^T,    dP = dout V^T,    P = exp2(c S - L2),    dS = P (dP - delta),  dQ += dS K
 // or rows of K and V stay, and Q and dout of all heads of the group stream, so that no other block
 // adds to the same gradients:
-//   S^T = K Q^T,  dP^T = V dout^T,  P^T = exp2(c S^T - L2),  dS^T = P^T (dP^T - delta),  dV += P^T dout,  dK += dS^T Q
+//   S^T = K Q^T,  dP^T = V dout^T,  P^T = exp2(c S^T - L2),  dS^T = P^T (dP^T - delta),
+//   dV += P^T dout,  dK += dS^T Q
 // P and dS are rounded where they are: accumulators are, rounded, A operands of the next products.
 #pragma once
 

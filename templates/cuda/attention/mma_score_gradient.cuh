@@ -165,7 +165,7 @@ class ScoreGradientTile {
     }                                                                      // where kSloped
   }                                                                        // where kSloped
 
-  // A caller's program may make no number of rows that are not there, and sums take in all of a tile.      // where kUserScores
+  // A program may make NaN of rows that do not exist; sums take all.  // where kUserScores
   __device__ __forceinline__ void drop_rows_past_end(Scores& dz) const {  // where kUserScores
     const int rows = parts_.base.seqlen_q - thread_row();                 // where kUserScores
 #pragma unroll                                                            // where kUserScores

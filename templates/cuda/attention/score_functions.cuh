@@ -3,14 +3,14 @@
 // captures and functions of floats. Functions take denormal operands and results for 0. Relative
 // errors:
 //
-// | function     | instructions of the special function unit | error                                              |
-// |--------------|-------------------------------------------|----------------------------------------------------|
-// | exp2         | 1                                         | 2^-22                                              |
-// | exp, sigmoid | 1; 2                                      | 2^-22 + |x| 2^-23                                  |
-// | log2, log    | 1                                         | 2^-22; between 0.5 and 2 that much of 1, not of it |
-// | tanh         | 1                                         | 8e-7: a quotient of polynomials (tanh_ratio)       |
-// | sqrt, rsqrt  | 1                                         | 2^-22                                              |
-// | a / b        | 1                                         | 2^-22                                              |
+// | function     | MUFU instructions | error                                              |
+// |--------------|-------------------|----------------------------------------------------|
+// | exp2         | 1                 | 2^-22                                              |
+// | exp, sigmoid | 1; 2              | 2^-22 + |x| 2^-23                                  |
+// | log2, log    | 1                 | 2^-22; between 0.5 and 2 that much of 1, not of it |
+// | tanh         | 1                 | 8e-7: a quotient of polynomials (tanh_ratio)       |
+// | sqrt, rsqrt  | 1                 | 2^-22                                              |
+// | a / b        | 1                 | 2^-22                                              |
 #pragma once
 
 #include "cuda/ptx/convert.cuh"

@@ -34,10 +34,10 @@ static_assert(kBlockM % kWarpgroupRows == 0 && kWarpgroups >= 1 && kWarpgroups <
 static_assert(kBlockN % (32 / kOperandBytes) == 0 && kBlockN >= 16 && kBlockN <= 256,
               "block_n is a multiple of 16, with 8-bit operands of 32, up to 256");
 // clang-format off
-static_assert(kHeadDimQk % 8 == 0 && kHeadDimQk <= 256, "head_dim_qk is a multiple of 8 up to 256");  // where kHeadDimQk < 257
-static_assert(kHeadDimQk % 8 == 0 && kHeadDimQk <= 576, "head_dim_qk is a multiple of 8 up to 576");  // where kHeadDimQk > 256
-static_assert(kHeadDimV % 8 == 0 && kHeadDimV <= 256, "head_dim_v is a multiple of 8 up to 256");  // where kHeadDimV < 257
-static_assert(kHeadDimV % 8 == 0 && kHeadDimV <= 512, "head_dim_v is a multiple of 8 up to 512");  // where kHeadDimV > 256
+static_assert(kHeadDimQk % 8 == 0 && kHeadDimQk <= 256, "multiple of 8"); // where kHeadDimQk < 257
+static_assert(kHeadDimQk % 8 == 0 && kHeadDimQk <= 576, "multiple of 8"); // where kHeadDimQk > 256
+static_assert(kHeadDimV % 8 == 0 && kHeadDimV <= 256, "multiple of 8"); // where kHeadDimV < 257
+static_assert(kHeadDimV % 8 == 0 && kHeadDimV <= 512, "multiple of 8"); // where kHeadDimV > 256
 // clang-format on
 static_assert(kLayout.bytes <= 232448, "shared memory of one block exceeds 227 KB");
 static_assert(kKvRing == 0 || kKvRing >= 3, "one ring for K and V needs 3 slots");

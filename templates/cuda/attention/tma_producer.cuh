@@ -37,7 +37,7 @@ class TmaProducer {
                                          const TensorMap& v)
       : shared_(shared), q_(q), k_(k), v_(v) {}
 
-  // Tiles work through their lists in this map.                                   // where kMaskProgram
+  // Tiles work through their lists in this map.  // where kMaskProgram
   __device__ __forceinline__ TmaProducer& follow(const BlockMapArgs& map) {  // where kMaskProgram
     map_ = &map;                                                             // where kMaskProgram
     return *this;                                                            // where kMaskProgram

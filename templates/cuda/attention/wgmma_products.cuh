@@ -252,8 +252,8 @@ class WgmmaProducts {
     v().advance();
   }
 
-  // Clears V behind the last key: it may hold NaN, which P = 0 does not undo. Each           // where kCacheArgs
-  // warpgroup clears it for itself: others write the same.                                  // where kCacheArgs
+  // Clears V behind the last key, which may be NaN: P = 0 does not undo it.  // where kCacheArgs
+  // Each warpgroup clears it for itself: others write the same.              // where kCacheArgs
   __device__ __forceinline__ void clear_values() {                            // where kCacheArgs
     const unsigned tile = (v().tile() & 0x3fffu) << 4;                        // where kCacheArgs
     constexpr int kChunks = kPanelRowBytes / 16;                              // where kCacheArgs

@@ -50,8 +50,8 @@ TEST(JsonText, BytesThatAreNotUtf8AreReplaced) {
 }
 
 TEST(JsonValue, TheTreeIsThatOfNlohmann) {
-  const std::string text =
-      R"({"b":[1,-2,2.5,null,true,[],{}],"a":"x\u00e4\n\"","u":18446744073709551615,"n":-9223372036854775808})";
+  const std::string text = R"({"b":[1,-2,2.5,null,true,[],{}],"a":"x\u00e4\n\"",)"
+                           R"("u":18446744073709551615,"n":-9223372036854775808})";
   const JsonValue tree = JsonValue::parse(text);
   EXPECT_EQ(tree.dump(), nlohmann::ordered_json::parse(text).dump());
   EXPECT_EQ(json_string(tree, "a"), "x\u00e4\n\"");
