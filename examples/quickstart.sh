@@ -60,5 +60,5 @@ A gain of 1.00x is a good result: no kernel was faster than the one that attune 
   $attune db ls                        # what was tried, how fast, how sure
   $attune tune --help                  # your own model or problems
   bash tests/run.sh                    # all tests
-  examples/README.md                   # using it from C and C++
+  examples/guide/README.md             # the guide: Python, C, C++, serving, training, shipping
 END
