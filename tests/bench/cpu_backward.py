@@ -2,7 +2,7 @@
 """Times attune's gradients on the CPU (defaults, or winners of --store) beside the backward of PyTorch's SDPA: same
 tensors, same number of threads, one process, interleaved in random order.
 
-    python3 tests/bench/cpu_backward.py --out results/cpu_backward.json [--store FILE] [--threads 1,2] [--only "d64 causal"]
+    python3 tests/bench/cpu_backward.py --out OUT/cpu_backward.json [--store FILE] [--threads 1,2] [--only "d64 causal"]
 
 Prints milliseconds and the ratio to PyTorch, of the fastest of all rounds. Gradients are compared before anything is
 timed.

@@ -2,7 +2,7 @@
 """Times the CPU target's scores, masks and dropout beside plain attention: same q, k and v, default configs, one
 process, interleaved.
 
-    python3 tests/bench/cpu_scores.py --out results/cpu_scores.json [--threads 1] [--dtype fp32] [--only d64]
+    python3 tests/bench/cpu_scores.py --out OUT/cpu_scores.json [--threads 1] [--dtype fp32] [--only d64]
 
 Prints microseconds and the share of plain attention's speed, over visible elements where the feature hides some; of
 documents also the share of plain attention of as many batch entries, whose small triangles are the same work.

@@ -3,7 +3,7 @@
 captured graphs.
 
     python3 tests/bench/decode.py --problems               problems for attune tune, one a line
-    python3 tests/bench/decode.py --store FILE --out results/decode.json [--only "b32"] [--peers cudnn,flash3]
+    python3 tests/bench/decode.py --store FILE --out OUT/decode.json [--only "b32"] [--peers cudnn,flash3]
 
 A case has several copies of its cache, together more than twice the L2, which the calls of a graph take in turn: every
 call reads from memory. TB/s count K and V of the keys that requests have, once. Peers are PyTorch's SDPA on cuDNN, over

@@ -3,7 +3,7 @@
 and without.
 
     python3 tests/bench/dropout.py --problems               problems for attune tune, one a line
-    python3 tests/bench/dropout.py --store FILE --out results/dropout.json
+    python3 tests/bench/dropout.py --store FILE --out OUT/dropout.json
 
 Every runner is a captured graph; all of a case are interleaved in one process. "share" is the time without dropout over
 the time with it.

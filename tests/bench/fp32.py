@@ -3,7 +3,7 @@
 and their errors.
 
     python3 tests/bench/fp32.py --problems                 problems for attune tune, one a line
-    python3 tests/bench/fp32.py --store FILE --out results/fp32.json [--only d128]
+    python3 tests/bench/fp32.py --store FILE --out OUT/fp32.json [--only d128]
 
 fast is tf32, split is three products of tf32, accurate is fp32 arithmetic (the reference kernel). PyTorch's backends
 are timed with torch.backends.cuda.matmul.allow_tf32 off and on; those that do not take fp32 are named. Every runner is

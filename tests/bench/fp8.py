@@ -3,7 +3,7 @@
 interleaved in random order in one process, as captured graphs. V is given as rows: the kernel that transposes it is
 part of every time.
 
-    python3 tests/bench/fp8.py --out results/fp8.json [--store FILE] [--only "d128"]
+    python3 tests/bench/fp8.py --out OUT/fp8.json [--store FILE] [--only "d128"]
 
 FlashAttention-3 runs on the same e4m3 operands where its package is installed; a result without it says so. Errors of
 the modes on several distributions: fp8_error.py.

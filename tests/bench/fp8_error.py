@@ -19,7 +19,7 @@ On the CPU P is not rounded, and both modes are one arithmetic. Published for th
 9.1e-3, its per-tensor baseline 2.4e-2, a ratio of 0.38; shape and seed are not, so ratios to the twin are what
 compares.
 
-    python3 tests/bench/fp8_error.py --device cpu --out tests/bench/results/fp8_error.json     # --device cuda on a GPU
+    python3 tests/bench/fp8_error.py --device cpu --out OUT/fp8_error.json     # --device cuda on a GPU
 """
 import argparse
 import datetime

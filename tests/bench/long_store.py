@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a store behaves that was tuned for long: 10,000 winners and 100,000 trials.
 
-    python3 tests/bench/long_store.py BUILD_DIR --out tests/bench/results/long_store.json [--winners 10000]
+    python3 tests/bench/long_store.py BUILD_DIR --out OUT/long_store.json [--winners 10000]
 
 One problem is tuned on the CPU target; its rows are repeated for other lengths, with times in proportion, and imported
 into a new store. Then, each in a process of its own, the best of several: opening a context and looking a plan's winner

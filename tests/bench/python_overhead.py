@@ -5,7 +5,7 @@ features), attention_kvcache() and append_kv() of one token (pages and lengths o
 through ctypes, with PyTorch also by torch.ops and known signatures, beside calls of the tensors' own library. On the
 CPU target the tensors are empty, so that nothing is computed; on CUDA the problem is small.
 
-    python3 tests/bench/python_overhead.py [--target cuda] [--library torch] [--out results/python_overhead.json]
+    python3 tests/bench/python_overhead.py [--target cuda] [--library torch] [--out OUT/python_overhead.json]
 
 On CUDA the bare driver's launch stands beside them (driver_floor.py), and what launcher, plan.run and attention cost
 beyond it, round by round.

@@ -7,7 +7,7 @@ or the default. GB/s count q once and o once. Beside it, interleaved: a copy of 
 8 bits by PyTorch's cast, no factors), and for rotated cases PyTorch's product with the Hadamard matrix followed by
 quantise without rotation. All run from CUDA graphs, so that no host time counts.
 
-    python3 tests/bench/quantise.py --out tests/bench/results/quantise.json
+    python3 tests/bench/quantise.py --out OUT/quantise.json
 """
 import argparse
 import itertools

@@ -3,7 +3,7 @@
 """Runs compute-sanitizer's memcheck, racecheck and synccheck over kernels of every CUDA family on small shapes: random
 specs and configs of the numerics test, and single configs that random ones seldom meet.
 
-    python3 tests/bench/sanitize.py BUILD_DIR --out results/sanitizer.json [--only prefill_sm90] [--seeds 2]
+    python3 tests/bench/sanitize.py BUILD_DIR --out OUT/sanitizer.json [--only prefill_sm90] [--seeds 2]
 
 Prints a line for each run that reports something, then the count. Exit status 1 when any does.
 """

@@ -3,7 +3,7 @@
 interleaved, one process.
 
     python3 tests/bench/scores.py --problems FOLDER            problems for attune tune, one a line; writes programs as files into FOLDER
-    python3 tests/bench/scores.py --store FILE --out results/scores.json [--only softcap] [--peers flex,flash4]
+    python3 tests/bench/scores.py --store FILE --out OUT/scores.json [--only softcap] [--peers flex,flash4]
 
 Every runner is a captured graph. Prints microseconds, TFLOP/s of visible elements, and the share of plain attention's
 speed: its TFLOP/s over those of the case's twin without the feature. A peer's output is compared with attune's before

@@ -7,7 +7,7 @@
     append           new rows of k and v into pages, turned with q by rotary angles or plain: GB/s of what is read and written
     batch_invariant  bits that are a request's own, beside free ones, over decode.py's eleven points
 
-    python3 tests/bench/serving.py --out tests/bench/results/serving.json [--store FILE] [--only "cascade,append"]
+    python3 tests/bench/serving.py --out OUT/serving.json [--store FILE] [--only "cascade,append"]
     python3 tests/bench/serving.py --problems              problems for attune tune, one a line
 """
 import argparse

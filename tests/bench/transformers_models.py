@@ -2,7 +2,7 @@
 """Times whole forward passes of transformers models on attune beside sdpa and other installed implementations, and
 checks their logits and generated tokens.
 
-    python3 tests/bench/transformers_models.py --out results/transformers_models.json [--only Llama] [--check] [--seconds 200]
+    python3 tests/bench/transformers_models.py --out OUT/transformers_models.json [--only Llama] [--check] [--seconds 200]
     ATTUNE_CAPTURE=problems.jsonl python3 tests/bench/transformers_models.py --once        # then: attune tune --captured problems.jsonl
 
 Sizes are those of published configs, weights are random, layers are cut (transformers_configs.py). One process; samples
