@@ -159,11 +159,11 @@ bool Inliner::is_needed(std::string_view line) const {
     if (comparison == ">" && left && right) return *left > *right;
     if (comparison == "<" && left && right) return *left < *right;
   }
-  throw Error(ErrorCode::kInternal,
-              fmt::format("template {} has \"{}\"; must be a constant, alone, with "
-                          "\"unless\" and another, or, where the kernel has it, with ==, !=, > or "
-                          "< and a value",
-                          kernel_template_.name(), line));
+  throw Error(
+      ErrorCode::kInternal,
+      fmt::format("template {} has \"{}\"; a condition must be a constant, alone, with \"unless\" "
+                  "and another, or, if the kernel has it, with ==, !=, > or < and a value",
+                  kernel_template_.name(), line));
 }
 
 std::vector<std::string> files_of(const KernelTemplate& kernel_template) {

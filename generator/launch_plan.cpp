@@ -18,10 +18,9 @@ constexpr int64_t kMostTiles = std::numeric_limits<int>::max() - (1 << 20);
 
 void check_counts(const char* what, size_t in_structure, size_t in_sizes) {
   if (in_structure == in_sizes) return;
-  throw Error(ErrorCode::kInternal,
-              fmt::format("a launch's structure has {} {}, its sizes {}; how many there are may "
-                          "depend on spec and config alone",
-                          in_structure, what, in_sizes));
+  throw Error(ErrorCode::kInternal, fmt::format("a launch's structure has {} {}, its sizes have "
+                                                "{}; the number may depend only on spec and config",
+                                                in_structure, what, in_sizes));
 }
 
 void check_tensor_maps(const LaunchStructure& structure) {
@@ -39,7 +38,7 @@ void place_tensors(const LaunchStructure& structure, const LaunchSizes& sizes, L
     const WorkspaceTensor& tensor = structure.workspace[i];
     if (tensor.zeroed && plan->zeroed_bytes < plan->workspace_bytes)
       throw Error(ErrorCode::kInternal,
-                  fmt::format("workspace tensor {} is zeroed, but stands behind one that is not",
+                  fmt::format("workspace tensor {} is zeroed, but comes after one that is not",
                               tensor.name));
     const int64_t offset =
         (plan->workspace_bytes + tensor.alignment - 1) / tensor.alignment * tensor.alignment;
@@ -109,7 +108,7 @@ LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& size
   check_counts("steps", structure.steps.size(), sizes.steps.size());
   check_counts("workspace tensors", structure.workspace.size(), sizes.workspace.size());
   if (structure.main_step >= structure.steps.size())
-    throw Error(ErrorCode::kInternal, fmt::format("step {} of {} is to be the main one",
+    throw Error(ErrorCode::kInternal, fmt::format("the main step is {}, and there are {} steps",
                                                   structure.main_step, structure.steps.size()));
   check_tensor_maps(structure);
   LaunchPlan plan;
@@ -127,8 +126,9 @@ LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& size
   plan.rounds = structure.rounds;
   plan.round_sizes = sizes.rounds;
   if (plan.map && *plan.map >= structure.workspace.size())
-    throw Error(ErrorCode::kInternal, fmt::format("the map is to be tensor {} of a workspace of {}",
-                                                  *plan.map, structure.workspace.size()));
+    throw Error(ErrorCode::kInternal,
+                fmt::format("the map is tensor {}, and the workspace has {} tensors", *plan.map,
+                            structure.workspace.size()));
   place_tensors(structure, sizes, &plan);
   return plan;
 }
@@ -136,7 +136,7 @@ LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& size
 int tile_count(int64_t tiles) {
   if (tiles > kMostTiles)
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("{} tiles of work are more than one launch can number: at most {}",
+                fmt::format("{} work tiles are more than one launch can number; must be at most {}",
                             tiles, kMostTiles));
   return static_cast<int>(tiles);
 }

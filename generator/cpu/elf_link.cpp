@@ -30,7 +30,7 @@ std::string machine_name(uint16_t machine) {
 
 ElfFile checked_file(std::string_view object, uint16_t machine) {
   std::optional<ElfFile> elf = ElfFile::open(object);
-  if (!elf) refuse("it is not an ELF file of 64 bits, or it was cut off");
+  if (!elf) refuse("it is not a 64-bit ELF file, or it was cut off");
   if (elf->header().e_machine != machine)
     refuse(fmt::format("it is {} code", machine_name(elf->header().e_machine)));
   if (elf->header().e_type != ET_REL) refuse("it is not a relocatable object");
@@ -76,7 +76,7 @@ void LinkedObject::place_section(size_t index) {
   if (!std::has_single_bit(alignment) || alignment > kMostAlignment)
     refuse(fmt::format("section {} is aligned to {} bytes", elf_.name(section), alignment));
   if (!elf_.contents(section))
-    refuse(fmt::format("section {} does not lie inside it: it was cut off", elf_.name(section)));
+    refuse(fmt::format("section {} is not inside the file: it was cut off", elf_.name(section)));
   const Kind kind = is_code ? kCode : is_data ? kData : kConstants;
   const size_t at = aligned(segments_[kind].size, alignment);
   if (at > kMostBytes || section.sh_size > kMostBytes - at)
@@ -132,7 +132,7 @@ void LinkedObject::check_symbol(uint32_t number) const {
   }
   const auto placed = placed_.find(symbol.st_shndx);
   if (placed == placed_.end() || symbol.st_value > placed->second.section->sh_size)
-    refuse(fmt::format("symbol {} lies outside what is loaded", name));
+    refuse(fmt::format("symbol {} lies outside the loaded sections", name));
 }
 
 const LibraryFunction* LinkedObject::library_function(uint32_t symbol) const {

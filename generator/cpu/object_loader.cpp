@@ -108,7 +108,7 @@ std::unique_ptr<HostKernel> load_object(std::string_view object,
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInvalidArgument) throw;
     throw Error(error.code(),
-                fmt::format("object is not one of this machine with the entry \"{}\": {}",
+                fmt::format("object is not code for this machine with the entry \"{}\": {}",
                             entries.at(0), error.what()));
   }
 }

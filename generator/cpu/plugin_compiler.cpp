@@ -33,7 +33,7 @@ void require_address_space() {
   if (space == MAP_FAILED)
     throw Error(ErrorCode::kOutOfMemory,
                 fmt::format("clang is not opened, so no CPU kernel can be compiled here: it takes "
-                            "{} MB of address space, which this process has not left",
+                            "{} MB of address space, which this process does not have",
                             kClangBytes >> 20));
   ::munmap(space, kClangBytes);
 }
@@ -72,7 +72,7 @@ bool is_file(const std::string& path) {
 std::string advice(const std::string& tried) {
   if (const std::string chosen = chosen_file(); !chosen.empty())
     return fmt::format(
-        "no CPU kernel can be compiled here: ATTUNE_CPU_PLUGIN is {}, {}; it must be the path of "
+        "no CPU kernel can be compiled here: ATTUNE_CPU_PLUGIN is {}, {}; must be the path of "
         "{}",
         chosen,
         chosen.find('/') != std::string::npos && !is_file(chosen)
@@ -81,7 +81,7 @@ std::string advice(const std::string& tried) {
         kFileName);
   return fmt::format(
       "no CPU kernel can be compiled here ({}); build attune with llvm-19-dev and libclang-19-dev "
-      "installed, or add the wheel attune-cpu; kernels of bundles and stores run without",
+      "installed, or add the wheel attune-cpu; kernels of bundles and stores run without it",
       tried);
 }
 

@@ -12,7 +12,7 @@ std::optional<std::string> any_dtype_refusal(const KernelSpec& spec) {
     return fmt::format("dtype_q is {} and dtype_kv is {}; both must have 8 bits, or neither",
                        dtype_name(spec.dtype_q), dtype_name(spec.dtype_kv));
   if (is_8_bit(spec.dtype_o))
-    return fmt::format("dtype_o is {}; must be fp32, bf16, fp16", dtype_name(spec.dtype_o));
+    return fmt::format("dtype_o is {}; must be fp32, bf16 or fp16", dtype_name(spec.dtype_o));
   return std::nullopt;
 }
 

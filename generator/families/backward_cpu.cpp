@@ -62,7 +62,7 @@ Constraint tile_fits(const Arch& arch) {
             if (rows * vectors >= kMinSums && needed <= registers) return std::nullopt;
             return fmt::format(
                 "rows {} x vectors {} are {} sums in {} vector registers; must be at least {} "
-                "sums, in {}",
+                "sums, in at most {} registers",
                 rows, vectors, rows * vectors, needed, kMinSums, registers);
           }};
 }

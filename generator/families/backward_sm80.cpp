@@ -97,7 +97,7 @@ Broken broken_kernel(const MmaGradientKernel& kernel, const KernelSpec& spec, co
     return fmt::format("{} rows that stay are not 16 or 32 for each of {} warps", stay, warps);
   const int bytes = kernel.shared_bytes();
   if (bytes > arch.shared_bytes_per_block)
-    return fmt::format("the tiles take {} bytes of shared memory; {} has {} a block", bytes,
+    return fmt::format("the tiles take {} bytes of shared memory; {} has {} per block", bytes,
                        arch.name(), arch.shared_bytes_per_block);
   const int reserved = copies_ahead(arch) ? kReservedBytes : 0;
   if (kernel.min_blocks * (bytes + reserved) > arch.shared_bytes_per_sm)

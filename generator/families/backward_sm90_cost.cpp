@@ -323,16 +323,15 @@ std::optional<std::string> backward_unfit(const KernelSpec& spec, const Config& 
                                           const Shape& shape) {
   if (walks_band(c) && !band_fits(spec, shape))
     return fmt::format(
-        "with band three tiles of {} keys hold what {} rows see; a window of {}:{} takes four, "
-        "where key {} is the first row's",
+        "band has three tiles of {} keys for {} rows; a window of {}:{} needs four if key {} is on "
+        "the first row's diagonal",
         kBandTile, kBandTile, band_width(spec).left, band_width(spec).right,
         first_diagonal(spec, shape));
   if (!stores_ds(c)) return std::nullopt;
   const int64_t bytes = stored_bytes(spec, c, shape);
   if (bytes <= kMostStoredBytes) return std::nullopt;
-  return fmt::format(
-      "with store_ds a head of k leaves {} bytes in the workspace; at most {} are taken", bytes,
-      kMostStoredBytes);
+  return fmt::format("with store_ds a head of k takes {} bytes of workspace; must be at most {}",
+                     bytes, kMostStoredBytes);
 }
 
 int64_t backward_places(const KernelSpec& spec, const Shape& shape) {

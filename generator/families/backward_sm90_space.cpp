@@ -83,35 +83,35 @@ Broken broken_kernel(const BackwardKernel& kernel, const KernelSpec& spec, const
 // Checks the fused kernel: two warpgroups share dq, by columns of 64 or by rows of 64, or one has
 // all of it.
 Broken broken_fusion(const KernelSpec& spec, const Config& c) {
-  if (!fuses_dq(c) && c.at("draw_tiles") != 0) return "draw_tiles 1 goes with fuse_dq";
-  if (!fuses_dq(c) && c.at("ordered") == 0) return "ordered 0 goes with fuse_dq";
+  if (!fuses_dq(c) && c.at("draw_tiles") != 0) return "draw_tiles 1 needs fuse_dq";
+  if (!fuses_dq(c) && c.at("ordered") == 0) return "ordered 0 needs fuse_dq";
   if (!fuses_dq(c)) return std::nullopt;
-  if (spec.dropout > 0 && c.at("ordered") != 0) return "fuse_dq with dropout goes with ordered 0";
-  if (c.at("split_kv") != 0) return "fuse_dq goes with split_kv 0";
+  if (spec.dropout > 0 && c.at("ordered") != 0) return "fuse_dq with dropout needs ordered 0";
+  if (c.at("split_kv") != 0) return "fuse_dq needs split_kv 0";
   if (c.at("key_block_n") != 2 * kWarpgroupRows)
-    return fmt::format("fuse_dq goes with key_block_n {}", 2 * kWarpgroupRows);
+    return fmt::format("fuse_dq needs key_block_n {}", 2 * kWarpgroupRows);
   const int64_t rows = c.at("key_block_m");
   const bool ordered = c.at("ordered") != 0;
   if (rows % kWarpgroupRows != 0 && (ordered || spec.head_dim_qk != 2 * kPanelColumns))
     return fmt::format(
-        "fuse_dq goes with key_block_m {} or {}, or of head_dim_qk {} with any and ordered 0",
+        "fuse_dq needs key_block_m {} or {}; with head_dim_qk {} and ordered 0 any will do",
         kWarpgroupRows, 2 * kWarpgroupRows, 2 * kPanelColumns);
   const int multiple = makes_dq_apart(spec, c) ? kPanelColumns / 2 : 2 * kPanelColumns;
   if (rows == kWarpgroupRows && spec.head_dim_qk % multiple != 0)
-    return fmt::format("fuse_dq with key_block_m {} goes with multiples of {} of head_dim_qk", rows,
+    return fmt::format("fuse_dq with key_block_m {} needs a multiple of {} as head_dim_qk", rows,
                        multiple);
-  if (spec.head_dim_qk % 16 != 0) return "fuse_dq goes with multiples of 16 of head_dim_qk";
+  if (spec.head_dim_qk % 16 != 0) return "fuse_dq needs a multiple of 16 as head_dim_qk";
   return std::nullopt;
 }
 
 // Kernels that make dK and dV from stored values take 64 rows per step.
 Broken broken_store(const Config& c) {
   if (!stores_ds(c)) return std::nullopt;
-  if (fuses_dq(c)) return "store_ds goes with fuse_dq 0";
+  if (fuses_dq(c)) return "store_ds needs fuse_dq 0";
   for (const auto& [knob, value] : {std::pair{"split_kv", 0}, {"fold_sums", 0}, {"dout_slots", 1}})
-    if (c.at(knob) != value) return fmt::format("store_ds goes with {} {}", knob, value);
+    if (c.at(knob) != value) return fmt::format("store_ds needs {} {}", knob, value);
   if (c.at("key_block_m") != kWarpgroupRows)
-    return fmt::format("store_ds goes with key_block_m {}", kWarpgroupRows);
+    return fmt::format("store_ds needs key_block_m {}", kWarpgroupRows);
   return std::nullopt;
 }
 
@@ -125,7 +125,7 @@ Broken broken_rest(const KernelSpec& spec, const Config& c) {
   if (!fuses_dq(c)) return std::nullopt;
   for (const Knob& knob : knobs(spec))
     if (is_of_rows(knob.name) && c.at(knob.name) != knob.values.front())
-      return fmt::format("fuse_dq goes with {} {}", knob.name, knob.values.front());
+      return fmt::format("fuse_dq needs {} {}", knob.name, knob.values.front());
   return std::nullopt;
 }
 
@@ -160,7 +160,7 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
     all.push_back(
         {"band", {knob.name, "band"}, [name = knob.name, value](const Config& c) -> Broken {
            if (!walks_band(c) || c.at(name) == value) return std::nullopt;
-           return fmt::format("band goes with {} {}", name, value);
+           return fmt::format("band needs {} {}", name, value);
          }});
   }
   return all;

@@ -100,13 +100,13 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
        [](const Config& c) -> Broken {
          if (c.at("scheduler") == kShared || (c.at("min_tiles") == 4 && c.at("charge") == 2))
            return {};
-         return "min_tiles and charge are of scheduler 3; with 2 they are 4 and 2";
+         return "min_tiles and charge are for scheduler 3; with scheduler 2 they must be 4 and 2";
        }},
       {"shared_rows",
        {"scheduler", "block_m"},
        [](const Config& c) -> Broken {
          if (c.at("scheduler") != kShared || c.at("block_m") <= 128) return {};
-         return "scheduler 3 needs block_m 64 or 128: finding shares wants the registers";
+         return "scheduler 3 needs block_m 64 or 128: finding shares needs the registers";
        }},
   };
 }
@@ -300,8 +300,7 @@ class CacheSm90 final : public KernelTemplate {
     if (spec.page_size % kLeastBoxRows != 0)
       return fmt::format("page_size is {}; it serves multiples of {} keys", spec.page_size,
                          kLeastBoxRows);
-    if (has_mask_program(spec))
-      return "it hides by positions alone; decode_sm80 takes mask programs";
+    if (has_mask_program(spec)) return "it masks only by position; decode_sm80 takes mask programs";
     return std::nullopt;
   }
 };

@@ -103,7 +103,7 @@ Constraint loads_suit(const KernelSpec& spec, const Arch& arch) {
             if (loads != kChunks && sm < 90)
               return fmt::format("loads is {}; sm_{} has neither bulk copies nor TMA", loads, sm);
             if (loads == kTogether && has_key_factors(spec))
-              return fmt::format("loads is {}; factors of keys are of one head", loads);
+              return fmt::format("loads is {}; factors per key belong to one head", loads);
             if (loads == kTogether && (heads < 2 || keys % heads != 0))
               return fmt::format("loads is {}; {} heads do not share {} keys", loads, heads, keys);
             if (!has_boxes(config)) return std::nullopt;
@@ -153,7 +153,8 @@ Constraint one_gang_waits() {
           [](const Config& config) -> std::optional<std::string> {
             const int64_t gangs = config.at("warps") / (config.at("team") * config.at("heads"));
             if (config.at("waits") == 0 || gangs == 1) return std::nullopt;
-            return fmt::format("waits is 1; a block of {} gangs has a range for each", gangs);
+            return fmt::format(
+                "waits is 1; must be 0 for a block of {} gangs, which has several ranges", gangs);
           }};
 }
 

@@ -96,7 +96,8 @@ class MlaSm90 final : public KernelTemplate {
           [](const Config& c) -> std::optional<std::string> {
             if (c.at("scheduler") == kShared || (c.at("min_tiles") == 2 && c.at("charge") == 1))
               return std::nullopt;
-            return "min_tiles and charge are of scheduler 3; with 2 they are 2 and 1";
+            return "min_tiles and charge are for scheduler 3; with scheduler 2 they must be 2 and "
+                   "1";
           }},
          {"few_rows",
           {"rows", "pack_heads"},

@@ -61,7 +61,7 @@ Constraint tile_fits(const Arch& arch) {
               return fmt::format("rows {} x vectors {} needs {} vector registers; the CPU has {}",
                                  rows, vectors, rows * vectors + vectors + 1, registers);
             if (rows > 8 && vectors > 1)
-              return fmt::format("rows {} is for tiles of one vector; must be 4, 6, 8", rows);
+              return fmt::format("rows {} is for tiles of one vector; must be 4, 6 or 8", rows);
             return std::nullopt;
           }};
 }

@@ -100,7 +100,7 @@ std::optional<std::string> shared_memory_rule(const KernelSpec& spec, const Arch
                                               const MmaConfig& c) {
   const int bytes = prefill_sm80_shared_bytes(mma_layout(spec, c));
   if (bytes > arch.shared_bytes_per_block)
-    return fmt::format("the tiles take {} bytes of shared memory; {} has {} a block", bytes,
+    return fmt::format("the tiles take {} bytes of shared memory; {} has {} per block", bytes,
                        arch.name(), arch.shared_bytes_per_block);
   if (c.min_blocks <= blocks_by_shared_memory(spec, arch, c)) return std::nullopt;
   return fmt::format("{} blocks of {} bytes of shared memory do not fit the {} of a multiprocessor",
@@ -140,7 +140,7 @@ std::optional<std::string> q_place_rule(const KernelSpec& spec, const Arch& arch
   MmaConfig own = c;
   own.q_place = kQRegisters;
   if (most_blocks(spec, arch, own) < c.min_blocks) return std::nullopt;
-  return fmt::format("{} blocks fit with shared memory of Q's own too: use q_place=1",
+  return fmt::format("{} blocks also fit with separate shared memory for Q: use q_place=1",
                      c.min_blocks);
 }
 
@@ -152,7 +152,7 @@ std::optional<std::string> variant_rule(const KernelSpec&, const Arch& arch, con
   if (variants <= 1) return std::nullopt;
   return fmt::format(
       "of hold_offsets=0, share_kv, q_place, persistent, tile_order=2 and load_hint=0 {} are "
-      "chosen; one at a time is allowed",
+      "chosen; must be at most one",
       variants);
 }
 

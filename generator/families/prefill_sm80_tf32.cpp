@@ -148,8 +148,8 @@ class PrefillSm80Tf32 final : public PrefillMma {
     const int bytes = least_shared_bytes(spec);
     if (bytes > arch.shared_bytes_per_block)
       return fmt::format(
-          "head_dim_qk is {} and head_dim_v {}: the smallest tiles of fp32 take {} bytes of shared "
-          "memory, a block on {} has {}",
+          "head_dim_qk is {} and head_dim_v is {}; the smallest fp32 tiles take {} bytes of shared "
+          "memory, and a block on {} has {}",
           spec.head_dim_qk, spec.head_dim_v, bytes, arch.name(), arch.shared_bytes_per_block);
     return std::nullopt;
   }

@@ -42,17 +42,17 @@ std::vector<Constraint> rules(const KernelSpec& spec, const Arch& arch) {
                  [](const Config& c) -> std::optional<std::string> {
                    if (c.at("flush_keys") == 0 || c.at("o_staging") || c.at("scheduler") != 0)
                      return std::nullopt;
-                   return "flushed sums stand where O is staged, or in the workspace of "
-                          "persistent blocks: o_staging 1 or scheduler 1 or 2";
+                   return "flush_keys needs o_staging 1, or scheduler 1 or 2: sums are flushed "
+                          "where O is staged, or to the workspace of persistent blocks";
                  }});
   const bool whole = spec.fp8.v_layout == VLayout::kRows && spec.head_dim_v % 32 == 0;
-  all.push_back(
-      {"inside",
-       {"transpose_inside", "kv_ring"},
-       [=](const Config& c) -> std::optional<std::string> {
-         if (!inside(c) || (whole && !c.at("kv_ring"))) return std::nullopt;
-         return "transpose_inside needs V in rows, a head_dim_v of whole 32s and kv_ring 0";
-       }});
+  all.push_back({"inside",
+                 {"transpose_inside", "kv_ring"},
+                 [=](const Config& c) -> std::optional<std::string> {
+                   if (!inside(c) || (whole && !c.at("kv_ring"))) return std::nullopt;
+                   return "transpose_inside needs V in rows, a head_dim_v that is a multiple of "
+                          "32, and kv_ring 0";
+                 }});
   // Registers with which row_max 1 recovers an exact maximum without spills (ptxas 13.0).
   all.push_back({"row_max_recovery",
                  {"row_max", "block_n", "overlap"},

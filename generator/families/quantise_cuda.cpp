@@ -34,7 +34,7 @@ Constraint vectors_fill_rows(const KernelSpec& spec) {
   return {"vector", {"vector"}, [spec](const Config& config) -> std::optional<std::string> {
             const int64_t vector = config.at("vector");
             if (spec.head_dim_qk % vector == 0) return std::nullopt;
-            return fmt::format("vector is {}; must be divisors of head_dim {}", vector,
+            return fmt::format("vector is {}; must be a divisor of head_dim {}", vector,
                                spec.head_dim_qk);
           }};
 }
@@ -47,7 +47,7 @@ Constraint rows_fit_blocks(const KernelSpec& spec) {
               return fmt::format("rows is {}; one kernel holds the {} rows of a factor", rows,
                                  block);
             if (block > 0 && block % rows != 0)
-              return fmt::format("rows is {}; must be divisors of scale_block {}", rows, block);
+              return fmt::format("rows is {}; must be a divisor of scale_block {}", rows, block);
             return std::nullopt;
           }};
 }

@@ -94,7 +94,7 @@ std::optional<std::string> broken(const KernelSpec& spec, const Arch& arch, cons
     return fmt::format("{} rows are not 16 or 32 for each of {} warps", rows, warps);
   const int bytes = shared_bytes(spec, c);
   if (bytes > arch.shared_bytes_per_block)
-    return fmt::format("the tiles take {} bytes of shared memory; {} has {} a block", bytes,
+    return fmt::format("the tiles take {} bytes of shared memory; {} has {} per block", bytes,
                        arch.name(), arch.shared_bytes_per_block);
   if (blocks * (bytes + (copies_ahead(arch) ? kReservedBytes : 0)) > arch.shared_bytes_per_sm)
     return fmt::format(

@@ -29,5 +29,5 @@ load contract
 
 @test "a CPU plugin that is not there" {
   ATTUNE_CPU_PLUGIN=/nosuch.so attune compile --arch cpu --problem $problem --out "$BATS_TEST_TMPDIR/kernels"
-  refused 4 "ATTUNE_CPU_PLUGIN is /nosuch.so, and there is no such file; it must be the path of libattune_clang.so"
+  refused 4 "ATTUNE_CPU_PLUGIN is /nosuch.so, and there is no such file; must be the path of libattune_clang.so"
 }

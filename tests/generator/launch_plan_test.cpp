@@ -100,7 +100,7 @@ TEST(LaunchPlan, StructuresThatNameWhatIsNotThereAreRefused) {
   LaunchStructure structure = three_steps();
   structure.main_step = 3;
   EXPECT_THAT(text_of([&] { launch_plan(structure, three_sizes()); }, ErrorCode::kInternal),
-              HasSubstr("step 3 of 3 is to be the main one"));
+              HasSubstr("the main step is 3, and there are 3 steps"));
   structure = three_steps();
   structure.steps[0].tensor_maps[0].tensor = Workspace{3};
   EXPECT_THAT(text_of([&] { launch_plan(structure, three_sizes()); }, ErrorCode::kInternal),
@@ -108,7 +108,7 @@ TEST(LaunchPlan, StructuresThatNameWhatIsNotThereAreRefused) {
   structure = three_steps();
   structure.workspace[2].zeroed = true;
   EXPECT_THAT(text_of([&] { launch_plan(structure, three_sizes()); }, ErrorCode::kInternal),
-              HasSubstr("parts is zeroed, but stands behind one that is not"));
+              HasSubstr("parts is zeroed, but comes after one that is not"));
 }
 
 TEST(LaunchPlan, CountsThatNoLaunchCanNumberAreRefused) {

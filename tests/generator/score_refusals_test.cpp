@@ -104,7 +104,7 @@ TEST(ScoreRefusals, OfSumsOfProgramsThatAreTooLarge) {
   Problem p = parse_problem("head_dim=64,heads=2,seqlen=8,bias=fp32");
   p.score_mod = read_user_program(text + "return " + sum + ";", score::Kind::kScore, "s").digest;
   EXPECT_THAT(refusal([&] { score_captures(p); }),
-              HasSubstr("the composed program has 13 captures in use; at most 12 are accepted"));
+              HasSubstr("the composed program has 13 captures in use; must be at most 12"));
 }
 
 class OperandRefusals : public ::testing::Test {

@@ -138,7 +138,7 @@ class Wheels(unittest.TestCase):
             manifest.replace(hashlib.sha256(whole).hexdigest(),
                              hashlib.sha256(hollow).hexdigest()))
         said = self.run_in(self.numpy, program, "explain", *problem, ATTUNE_BUNDLE=str(bundle), ATTUNE_STORE="")
-        self.assertIn("from a bundle is not used: object is not one of this machine", said)
+        self.assertIn("from a bundle is not used: object is not code for this machine", said)
 
     def test_programs_are_built_against_it(self):
         folder = {

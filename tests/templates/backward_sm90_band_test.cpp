@@ -235,7 +235,7 @@ TEST(Band, SentencesNameTheRule) {
   EXPECT_EQ(space.broken(parse_config(kBand)), std::nullopt);
   Config c = parse_config(kBand);
   c.set("block_m", 64);
-  EXPECT_NE(space.broken(c).value_or("").find("band goes with block_m 128"), std::string::npos);
+  EXPECT_NE(space.broken(c).value_or("").find("band needs block_m 128"), std::string::npos);
   // Others than plain gradients of heads of their own have no walk.
   for (const char* other :
        {"op=attention_backward,head_dim=64,heads=8,seqlen=4096,mask=none,window=64:64,gradients=kv",

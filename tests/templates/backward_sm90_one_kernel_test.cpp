@@ -169,9 +169,9 @@ TEST(BackwardSm90Launch, AWarpgroupOfItsOwnMakesDqOfSmallHeads) {
   EXPECT_EQ(threads("head_dim_qk=32,head_dim_v=48"), "512");
   EXPECT_EQ(threads("head_dim=128"), "384");
   EXPECT_EQ(threads("head_dim=48"),
-            "fuse_dq with key_block_m 64 goes with multiples of 32 of head_dim_qk");
+            "fuse_dq with key_block_m 64 needs a multiple of 32 as head_dim_qk");
   EXPECT_EQ(threads("head_dim_qk=64,head_dim_v=128"),
-            "fuse_dq with key_block_m 64 goes with multiples of 128 of head_dim_qk");
+            "fuse_dq with key_block_m 64 needs a multiple of 128 as head_dim_qk");
 }
 
 // Blocks that draw their tiles are no more than multiprocessors; others take one each.
@@ -243,15 +243,15 @@ TEST(BackwardSm90Space, OneKernelHasItsRules) {
     other.set(knob, value);
     return space.broken(other).value_or("");
   };
-  EXPECT_NE(broken("key_block_m", 80).find("fuse_dq goes with key_block_m 64 or 128"),
+  EXPECT_NE(broken("key_block_m", 80).find("fuse_dq needs key_block_m 64 or 128"),
             std::string::npos);
   c.set("ordered", 0);
   EXPECT_EQ(broken("key_block_m", 80), "");  // dQ^T by 64 of 128 columns
   EXPECT_NE(broken("key_block_m", 96).find("accumulators take"), std::string::npos);
   c.set("ordered", 1);
   EXPECT_NE(broken("key_block_n", 192).find("key_block_n 128"), std::string::npos);
-  EXPECT_NE(broken("fold_sums", 1).find("fuse_dq goes with fold_sums 0"), std::string::npos);
-  EXPECT_NE(broken("block_n", 64).find("fuse_dq goes with block_n 48"), std::string::npos);
+  EXPECT_NE(broken("fold_sums", 1).find("fuse_dq needs fold_sums 0"), std::string::npos);
+  EXPECT_NE(broken("block_n", 64).find("fuse_dq needs block_n 48"), std::string::npos);
   c.set("ordered", 0);
   const Problem small = parse_problem("op=attention_backward,head_dim=64,heads=8,seqlen=4096");
   const auto broken_small = [&](int rows) {
@@ -259,21 +259,20 @@ TEST(BackwardSm90Space, OneKernelHasItsRules) {
     return backward_sm90().space(spec_of(small), hopper()).broken(c).value_or("");
   };
   EXPECT_EQ(broken_small(128), "");
-  EXPECT_EQ(broken_small(64),
-            "fuse_dq with key_block_m 64 goes with multiples of 128 of head_dim_qk");
+  EXPECT_EQ(broken_small(64), "fuse_dq with key_block_m 64 needs a multiple of 128 as head_dim_qk");
   EXPECT_NE(broken_small(80).find("or of head_dim_qk 128 with any and ordered 0"),
             std::string::npos);
   c = parse_config(kOneKernel);
   c.set("fuse_dq", 0);
-  EXPECT_NE(broken("ordered", 0).find("ordered 0 goes with fuse_dq"), std::string::npos);
-  EXPECT_NE(broken("draw_tiles", 1).find("draw_tiles 1 goes with fuse_dq"), std::string::npos);
+  EXPECT_NE(broken("ordered", 0).find("ordered 0 needs fuse_dq"), std::string::npos);
+  EXPECT_NE(broken("draw_tiles", 1).find("draw_tiles 1 needs fuse_dq"), std::string::npos);
   // Dropout is made in no order alone.
   const std::string dropped = "op=attention_backward,head_dim=128,heads=8,seqlen=4096,dropout=0.1";
   const auto dropped_space = [&](const char* more) {
     return backward_sm90().space(spec_of(parse_problem(dropped + more)), hopper());
   };
   c = parse_config(kOneKernel);
-  EXPECT_EQ(dropped_space("").broken(c), "fuse_dq with dropout goes with ordered 0");
+  EXPECT_EQ(dropped_space("").broken(c), "fuse_dq with dropout needs ordered 0");
   c.set("ordered", 0);
   EXPECT_EQ(dropped_space("").broken(c), std::nullopt);
   for (const Knob& knob : dropped_space(",deterministic=1").knobs())

@@ -135,7 +135,7 @@ TEST(StoredScores, AreForShapesWhoseHeadsFit) {
   EXPECT_EQ(default_of(at("16384")).at("store_ds"), 1);
   EXPECT_EQ(unfit(at("16384"), stored), "");
   EXPECT_EQ(default_of(at("32768")).at("store_ds"), 0);
-  EXPECT_NE(unfit(at("32768"), stored).find("at most 1342177280 are taken"), std::string::npos);
+  EXPECT_NE(unfit(at("32768"), stored).find("must be at most 1342177280"), std::string::npos);
   EXPECT_EQ(unfit(at("32768"), default_of(at("32768"))), "");
   // Who asks for it all the same gets a head at a time.
   EXPECT_EQ(plan_of(at("32768")).round_sizes.of_round, 1);

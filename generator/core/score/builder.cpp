@@ -284,7 +284,7 @@ Program Builder::finish(int root, int most_nodes) const {
   const auto limit = [&](size_t count, int most, const char* what) {
     if (count > static_cast<size_t>(most))
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("{} has {} {}; at most {} are accepted", name_, count, what, most));
+                  fmt::format("{} has {} {}; must be at most {}", name_, count, what, most));
   };
   limit(program.nodes_.size(), most_nodes, "nodes");
   limit(program.captures_.size(), kMaxScoreCaptures, "captures in use");

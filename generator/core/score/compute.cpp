@@ -45,7 +45,7 @@ T larger(T a, T b) {
 
 [[noreturn]] void unknown(Operation operation) {
   throw Error(ErrorCode::kInternal,
-              "no meaning of score operation " + std::to_string(static_cast<int>(operation)));
+              "unknown score operation " + std::to_string(static_cast<int>(operation)));
 }
 
 int32_t compute_int(Operation operation, int32_t a, int32_t b, int32_t c) {

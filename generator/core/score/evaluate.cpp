@@ -98,7 +98,7 @@ Value leaf_value(const Node& node, const Point& point, const Loads& loads,
       break;
   }
   throw Error(ErrorCode::kInternal,
-              fmt::format("score operation {} is no leaf", static_cast<int>(node.operation)));
+              fmt::format("score operation {} is not a leaf", static_cast<int>(node.operation)));
 }
 
 double evaluate(const Program& program, const Point& point, const Loads& loads) {
@@ -150,7 +150,7 @@ double element_of(CaptureType type, const ScoreCapture& capture, std::span<const
       return read<uint8_t>(capture.data, at) != 0 ? 1 : 0;
   }
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("a capture has type {}; 0 to {} is accepted", static_cast<int>(type),
+              fmt::format("a capture has type {}; must be 0 to {}", static_cast<int>(type),
                           static_cast<int>(CaptureType::kBool)));
 }
 

@@ -112,7 +112,7 @@ bool ExpressionParser::take_if(std::string_view text) {
 void ExpressionParser::expect(std::string_view text, std::string_view where) {
   if (take_if(text)) return;
   const std::string found =
-      token().kind == TokenKind::kEnd ? "the text ends" : fmt::format("'{}' stands", token().text);
+      token().kind == TokenKind::kEnd ? "the text ends" : fmt::format("'{}' found", token().text);
   fail(token().offset,
        fmt::format("{} where '{}' is expected {}{}", found, text, where,
                    is_next("=") ? "; '=' assigns, which only declarations do" : ""));
@@ -120,12 +120,12 @@ void ExpressionParser::expect(std::string_view text, std::string_view where) {
 
 void ExpressionParser::declare(const Token& name, int node) {
   if (name.kind != TokenKind::kWord)
-    fail(name.offset, fmt::format("'{}' stands where a name is expected", name.text));
+    fail(name.offset, fmt::format("'{}' found where a name is expected", name.text));
   const bool is_declared = place_of(declarations_.captures, name.text).has_value() ||
                            place_of(declarations_.scalars, name.text).has_value();
   if (is_reserved(name.text) || is_declared || locals_.count(name.text) != 0)
     fail(name.offset, fmt::format("'{}' is taken{}", name.text,
-                                  is_declared ? ": a capture or scalar is called so" : ""));
+                                  is_declared ? ": a capture or scalar has this name" : ""));
   locals_.emplace(name.text, node);
   local_names_.push_back(name.text);
 }
@@ -142,7 +142,7 @@ Expression ExpressionParser::expression() {
   while (is_next("?")) {
     take();
     choices.emplace_back(last, expression());
-    expect(":", "behind the first value of a choice");
+    expect(":", "after the first value of a choice");
     last = binary(1);
   }
   for (; !choices.empty(); choices.pop_back())
@@ -208,7 +208,7 @@ Expression ExpressionParser::primary() {
       break;
   }
   if (token.text != "(")
-    fail(token.offset, fmt::format("'{}' stands where a value is expected", token.text));
+    fail(token.offset, fmt::format("'{}' found where a value is expected", token.text));
   const Expression inner = expression();
   expect(")", "");
   return {inner.node, token.offset};
@@ -228,7 +228,7 @@ Expression ExpressionParser::literal(const Token& token, bool is_negated) {
       std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
   if (error == std::errc::invalid_argument ||
       (error == std::errc() && end != digits.data() + digits.size()))
-    fail(token.offset, fmt::format("'{}' is no number of the language", token.text));
+    fail(token.offset, fmt::format("'{}' is not a valid number", token.text));
   if (is_negated) value = -value;
   if (error != std::errc() || value > std::numeric_limits<int32_t>::max() ||
       value < std::numeric_limits<int32_t>::min())
@@ -245,7 +245,7 @@ Expression ExpressionParser::float_literal(const Token& token) {
   if (error == std::errc::result_out_of_range)
     fail(token.offset, fmt::format("{} does not fit in a float", token.text));
   if (error != std::errc() || end != digits.data() + digits.size())
-    fail(token.offset, fmt::format("'{}' is no number of the language", token.text));
+    fail(token.offset, fmt::format("'{}' is not a valid number", token.text));
   return {builder_.constant(value), token.offset};
 }
 
@@ -274,7 +274,7 @@ Expression ExpressionParser::load(const Token& token, size_t capture) {
   while (take_if("[")) {
     const Expression index = expression();
     operations_.require(index, Type::kInt, "an index");
-    expect("]", "behind an index");
+    expect("]", "after an index");
     indices.push_back(index.node);
   }
   const size_t rank = static_cast<size_t>(declarations_.captures[capture].rank);
@@ -296,7 +296,7 @@ Expression ExpressionParser::call(const Token& token) {
     do arguments.push_back(expression());
     while (take_if(","));
   }
-  expect(")", "behind arguments");
+  expect(")", "after arguments");
   if (!is_cast) return operations_.call(token, arguments);
   if (arguments.size() != 1)
     fail(token.offset, fmt::format("{} takes 1 argument, not {}", token.text, arguments.size()));
@@ -307,7 +307,7 @@ void ExpressionParser::fail_unknown(const Token& token) const {
   if (is_one_of(kLoops, token.text))
     fail(token.offset, fmt::format("'{}': the language has neither loops nor jumps", token.text));
   if (is_reserved(token.text))
-    fail(token.offset, fmt::format("'{}' stands where a value is expected", token.text));
+    fail(token.offset, fmt::format("'{}' found where a value is expected", token.text));
   fail(token.offset, fmt::format("'{}' is not declared{}{}", token.text,
                                  list_of("captures", declarations_.captures),
                                  list_of("scalars", declarations_.scalars)));

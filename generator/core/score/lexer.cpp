@@ -97,12 +97,12 @@ Token Snippet::sign_at(size_t at) const {
   for (const std::string_view sign : kSigns) {
     if (sign[0] != text_[at] || text_.substr(at, sign.size()) != sign) continue;
     if (std::find(std::begin(kRefused), std::end(kRefused), sign) != std::end(kRefused))
-      fail(at, fmt::format("'{}' is not of the language", sign));
+      fail(at, fmt::format("'{}' is not in the language", sign));
     return {TokenKind::kSign, text_.substr(at, sign.size()), at};
   }
   const char c = text_[at];
-  if (c > ' ' && c <= '~') fail(at, fmt::format("'{}' is not of the language", c));
-  fail(at, fmt::format("a character of code {} is not of the language",
+  if (c > ' ' && c <= '~') fail(at, fmt::format("'{}' is not in the language", c));
+  fail(at, fmt::format("a character of code {} is not in the language",
                        static_cast<int>(static_cast<unsigned char>(c))));
 }
 

@@ -32,26 +32,26 @@ void check(const Declarations& declarations, std::string_view name) {
   const auto check_count = [&](size_t count, const char* what) {
     if (count > static_cast<size_t>(kMaxDeclared))
       refuse(name,
-             fmt::format("{} {} are declared; at most {} are accepted", count, what, kMaxDeclared));
+             fmt::format("{} {} are declared; must be at most {}", count, what, kMaxDeclared));
   };
   check_count(declarations.captures.size(), "captures");
   check_count(declarations.scalars.size(), "scalars");
   std::set<std::string_view> names;
   const auto check_name = [&](const char* what, const std::string& word) {
     if (!is_identifier(word) || is_reserved(word))
-      refuse(name, fmt::format("a {} is called \"{}\"; a name of letters, digits and _ that the "
-                               "language does not use itself is accepted",
+      refuse(name, fmt::format("a {} is called \"{}\"; must be letters, digits and _, and not a "
+                               "word of the language",
                                what, word));
     if (!names.insert(word).second) refuse(name, fmt::format("\"{}\" is declared twice", word));
   };
   for (const Capture& capture : declarations.captures) {
     check_name("capture", capture.name);
     if (capture.rank < 0 || capture.rank > kMaxCaptureRank)
-      refuse(name, fmt::format("capture {} has rank {}; 0 to {} is accepted", capture.name,
+      refuse(name, fmt::format("capture {} has rank {}; must be 0 to {}", capture.name,
                                capture.rank, kMaxCaptureRank));
     if (capture.type < CaptureType::kFp32 || capture.type > CaptureType::kBool)
       refuse(name,
-             fmt::format("capture {} has type {}; 0 to {} is accepted", capture.name,
+             fmt::format("capture {} has type {}; must be 0 to {}", capture.name,
                          static_cast<int>(capture.type), static_cast<int>(CaptureType::kBool)));
   }
   for (const Scalar& scalar : declarations.scalars) check_name("scalar", scalar.name);
@@ -94,7 +94,7 @@ Flow StatementParser::statements(std::string_view end) {
   Flow flow;
   while (!(in_.token().kind == TokenKind::kEnd || (!end.empty() && in_.is_next(end)))) {
     if (flow.last >= 0)
-      in_.fail(in_.token().offset, "this is never reached: all before it returns");
+      in_.fail(in_.token().offset, "this is never reached: everything before it returns");
     if (in_.is_next("return")) {
       flow.last = returned();
     } else if (in_.is_next("if")) {
@@ -105,7 +105,7 @@ Flow StatementParser::statements(std::string_view end) {
       declaration();
     } else {
       in_.fail(in_.token().offset,
-               fmt::format("'{}' stands where a declaration, if or return is expected",
+               fmt::format("'{}' found where a declaration, if or return is expected",
                            in_.token().text));
     }
   }
@@ -117,12 +117,12 @@ void StatementParser::declaration() {
   const Token type = in_.take();
   if (!is_type(type.text))
     in_.fail(type.offset,
-             fmt::format("'{}' stands where float, int or bool is expected", type.text));
+             fmt::format("'{}' found where float, int or bool is expected", type.text));
   const Token name = in_.take();
   in_.expect("=", "in a declaration");
   const int value = in_.operations().converted(in_.expression(), type_called(type.text),
                                                fmt::format("the value of '{}'", name.text));
-  in_.expect(";", "behind a declaration");
+  in_.expect(";", "after a declaration");
   in_.declare(name, value);
 }
 
@@ -130,10 +130,10 @@ int StatementParser::returned() {
   in_.take();
   const int value = kind_ == Kind::kScore
                         ? in_.operations().converted(in_.expression(), Type::kFloat,
-                                                     "what a score program returns")
+                                                     "the result of a score program")
                         : in_.operations().converted(in_.expression(), Type::kBool,
-                                                     "what a mask program returns");
-  in_.expect(";", "behind a returned value");
+                                                     "the result of a mask program");
+  in_.expect(";", "after a returned value");
   return value;
 }
 
@@ -146,13 +146,13 @@ Flow StatementParser::branch() {
     const size_t locals = in_.num_locals();
     flow = statements("}");
     in_.forget_locals(locals);
-    in_.expect("}", "behind a block");
+    in_.expect("}", "after a block");
   } else if (in_.is_next("if")) {
     flow = conditional();
   } else if (in_.is_next("return")) {
     flow.last = returned();
   } else {
-    in_.fail(start.offset, fmt::format("'{}' stands where a branch returns a value", start.text));
+    in_.fail(start.offset, fmt::format("'{}' found where a branch returns a value", start.text));
   }
   if (flow.last < 0 && flow.guards.empty()) in_.fail(start.offset, "this branch returns nothing");
   return flow;
@@ -179,10 +179,10 @@ Flow StatementParser::conditional() {
       -1;
   for (;;) {
     in_.expect("if", "");
-    in_.expect("(", "behind if");
+    in_.expect("(", "after if");
     const Expression condition = in_.expression();
     in_.operations().require(condition, Type::kBool, "a condition");
-    in_.expect(")", "behind a condition");
+    in_.expect(")", "after a condition");
     const Flow taken = branch();
     const int holds = before < 0 ? condition.node : builder_.both(before, condition.node);
     add(&flow, holds, taken);
@@ -202,7 +202,7 @@ int StatementParser::program() {
   const size_t end = in_.token().offset;
   if (flow.last < 0)
     in_.fail(end, flow.guards.empty() ? "nothing is returned"
-                                      : "nothing is returned where no condition holds");
+                                      : "nothing is returned if no condition holds");
   int value = flow.last;
   for (auto guard = flow.guards.rbegin(); guard != flow.guards.rend(); ++guard)
     value = builder_.select(guard->condition, guard->value, value);
@@ -224,8 +224,8 @@ Program parse(std::string_view text, Kind kind, const Declarations& declarations
               std::string_view name, std::vector<std::string>* warnings) {
   check(declarations, name);
   if (text.size() > kMaxTextBytes)
-    refuse(name, fmt::format("the text has {} bytes; at most {} are accepted", text.size(),
-                             kMaxTextBytes));
+    refuse(name,
+           fmt::format("the text has {} bytes; must be at most {}", text.size(), kMaxTextBytes));
   if (const size_t end = utf8_end(text); end < text.size())
     refuse(name, fmt::format("byte {} of the text is {:#04x}; the text must be UTF-8", end,
                              static_cast<unsigned char>(text[end])));

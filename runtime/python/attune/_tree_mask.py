@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """tree_mask(): a mask of drafted tokens that form a tree, for attention_kvcache(). Speculative decoding verifies such
-trees in one call; see pages/serving.md."""
+trees in one call; see examples/guide/serving.md."""
 from . import _tensors as tensors
 
 

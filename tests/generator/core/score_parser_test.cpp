@@ -160,10 +160,10 @@ void expect_refusals(const Refusals& cases) {
 TEST(ScoreParser, RefusesTypesAndPaths) {
   expect_refusals(
       {{"return score + on;", ":1:14: '+' takes ints and floats, not float and bool"},
-       {"return on;", "what a score program returns is a float, not bool"},
-       {"return score", "the text ends where ';' is expected behind a returned value"},
+       {"return on;", "the result of a score program is a float, not bool"},
+       {"return score", "the text ends where ';' is expected after a returned value"},
        {"float x = 1;", "nothing is returned"},
-       {"if (on) return 1;", "nothing is returned where no condition holds"},
+       {"if (on) return 1;", "nothing is returned if no condition holds"},
        {"return 1; return 2;", ":1:11: this is never reached"},
        {"if (score) return 1; return 2;",
         "a condition is a bool, not float; compare it, as in x != 0"},
@@ -183,7 +183,7 @@ TEST(ScoreParser, RefusesTypesAndPaths) {
   EXPECT_THAT(refusal("return score > 0;", Kind::kMask),
               StartsWith("mask_mod:1:8: 'score' is not known to a mask program"));
   EXPECT_THAT(refusal("return ids[batch][q_idx];", Kind::kMask),
-              HasSubstr("what a mask program returns is a bool, not int"));
+              HasSubstr("the result of a mask program is a bool, not int"));
 }
 
 TEST(ScoreParser, RefusesNumbersNamesAndSigns) {
@@ -195,31 +195,31 @@ TEST(ScoreParser, RefusesNumbersNamesAndSigns) {
        {"return abs(-2147483647 - 1);", "2147483648 does not fit in an int"},
        {"return int(3e9);", "3000000000 does not fit in an int"},
        {"return 1e39;", "1e39 does not fit in a float"},
-       {"return 1.5.2;", "'1.5.2' is no number of the language"},
-       {"return 2f;", "'2f' is no number of the language"},
+       {"return 1.5.2;", "'1.5.2' is not a valid number"},
+       {"return 2f;", "'2f' is not a valid number"},
        {"return 010;", "'010' is octal in C"},
        {"int x = 2.5; return x;", "the value of 'x' is an int, not float"},
        {"bool x = 1; return 1;", "the value of 'x' is a bool, not int"},
        {"float head = 1; return head;", "'head' is taken"},
-       {"float cap = 1; return cap;", "'cap' is taken: a capture or scalar is called so"},
+       {"float cap = 1; return cap;", "'cap' is taken: a capture or scalar has this name"},
        {"int a = 1; int a = 2; return a;", "'a' is taken"},
        {"if (on) { int a = 1; return a; } return a;", "'a' is not declared"},
-       {"score = 2; return score;", "'score' stands where a declaration, if or return is expected"},
+       {"score = 2; return score;", "'score' found where a declaration, if or return is expected"},
        {"return score = 2;", "'=' assigns, which only declarations do"},
-       {"return ++score;", "'++' is not of the language"},
-       {"return score->x;", "'->' is not of the language"},
-       {"for (;;) return 1;", "'for' stands where a declaration, if or return is expected"},
+       {"return ++score;", "'++' is not in the language"},
+       {"return score->x;", "'->' is not in the language"},
+       {"for (;;) return 1;", "'for' found where a declaration, if or return is expected"},
        {"return while;", "'while': the language has neither loops nor jumps"},
-       {"return score @ 2;", ":1:14: '@' is not of the language"},
-       {"return \xc3\xa9;", "a character of code 195 is not of the language"},
+       {"return score @ 2;", ":1:14: '@' is not in the language"},
+       {"return \xc3\xa9;", "a character of code 195 is not in the language"},
        {"return score /* no end", ":1:14: this comment has no end"},
-       {"return (score;", "';' stands where ')' is expected"},
+       {"return (score;", "';' found where ')' is expected"},
        {"return !score;", "the operand of '!' is a bool, not float"},
        {"return -on;", "the operand of '-' is an int or a float, not bool"},
        {"return tanh(on);", "an argument of tanh is a float, not bool"},
        {"return max(on, 1);", "an argument of max is an int or a float, not bool"},
        {"if (on) { } return 1;", "this branch returns nothing"},
-       {"if (on) int a = 1; return a;", "'int' stands where a branch returns a value"}});
+       {"if (on) int a = 1; return a;", "'int' found where a branch returns a value"}});
 }
 
 TEST(ScoreParser, RefusesDeclarations) {
@@ -233,7 +233,7 @@ TEST(ScoreParser, RefusesDeclarations) {
   EXPECT_THAT(declared("", 1), HasSubstr("a capture is called \"\""));
   EXPECT_THAT(declared("1a", 1), HasSubstr("a capture is called \"1a\""));
   EXPECT_THAT(declared("a-b", 1), HasSubstr("a capture is called \"a-b\""));
-  EXPECT_THAT(declared("a", 5), HasSubstr("capture a has rank 5; 0 to 4 is accepted"));
+  EXPECT_THAT(declared("a", 5), HasSubstr("capture a has rank 5; must be 0 to 4"));
   EXPECT_THAT(declared("a", -1), HasSubstr("capture a has rank -1"));
   EXPECT_THAT(
       refusal("return 1;", Kind::kScore, {{{"a", CaptureType::kFp32, 1}}, {{"a", Type::kInt}}}),
@@ -246,10 +246,10 @@ TEST(ScoreParser, RefusesDeclarations) {
   for (int i = 1; i < kMaxScoreCaptures; ++i) sum += " + c" + std::to_string(i);
   EXPECT_EQ(refusal(sum + ";", Kind::kScore, many), "accepted");
   EXPECT_THAT(refusal(sum + " + c63;", Kind::kScore, many),
-              HasSubstr("score_mod has 13 captures in use; at most 12"));
+              HasSubstr("score_mod has 13 captures in use; must be at most 12"));
   many.captures.push_back({"c64", CaptureType::kFp32, 0});
   EXPECT_THAT(refusal("return c0;", Kind::kScore, many),
-              HasSubstr("65 captures are declared; at most 64"));
+              HasSubstr("65 captures are declared; must be at most 64"));
 }
 
 TEST(ScoreParser, LargeTextsEndInASentence) {
@@ -262,7 +262,7 @@ TEST(ScoreParser, LargeTextsEndInASentence) {
     EXPECT_LT(message.size(), 600U) << piece;
   }
   EXPECT_THAT(refusal(repeated(" ", kMaxTextBytes + 1)),
-              HasSubstr("has 1048577 bytes; at most 1048576"));
+              HasSubstr("has 1048577 bytes; must be at most 1048576"));
   EXPECT_THAT(refusal("return " + repeated("(", 199) + "1" + repeated(")", 199) + ";"), "accepted");
   EXPECT_THAT(refusal("return " + repeated("(", 200) + "1" + repeated(")", 200) + ";"),
               HasSubstr("nest deeper than 200 levels"));
@@ -270,7 +270,7 @@ TEST(ScoreParser, LargeTextsEndInASentence) {
   EXPECT_EQ(canonical("return " + repeated("- ", 100000) + "score;"), "return score;\n");
   EXPECT_EQ(score("return " + repeated("score + ", 4000) + "cap;").nodes().size(), 4002U);
   EXPECT_THAT(refusal("return " + repeated("score + ", 4095) + "cap;"),
-              HasSubstr("score_mod has 4097 nodes; at most 4096"));
+              HasSubstr("score_mod has 4097 nodes; must be at most 4096"));
   EXPECT_THAT(refusal("return " + repeated("score + ", 100000) + "cap;"),
               HasSubstr("far more than 4096 nodes"));
   std::string choices = "return ";

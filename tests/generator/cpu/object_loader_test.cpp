@@ -192,13 +192,13 @@ TEST_F(ObjectLoader, TheEntryIsAFunctionOfTheObject) {
 
 TEST_F(ObjectLoader, GarbageIsRefused) {
   EXPECT_THAT(refusal(""), HasSubstr("attune_kernel"));
-  EXPECT_THAT(refusal("not an object at all"), HasSubstr("not one of this machine"));
+  EXPECT_THAT(refusal("not an object at all"), HasSubstr("not code for this machine"));
   const std::string good = object("*args = 1;");
   EXPECT_THAT(refusal(good, "another_kernel"), HasSubstr("another_kernel"));
   std::string foreign = good;
   foreign[18] = static_cast<char>(0xf3);  // e_machine = RISC-V
   foreign[19] = 0;
-  EXPECT_THAT(refusal(foreign), HasSubstr("not one of this machine"));
+  EXPECT_THAT(refusal(foreign), HasSubstr("not code for this machine"));
   for (size_t size = 1; size < good.size(); size += good.size() / 50 + 1)
     EXPECT_NE(refusal(good.substr(0, size)), "loaded") << size;
 }
