@@ -82,7 +82,7 @@ Dtype usual_dtype_o(Dtype dtype_q) { return is_8_bit(dtype_q) ? Dtype::kBf16 : d
 // dtype_kv and dtype_o follow dtype unless they are given.
 ProblemField dtype_field() {
   ProblemField field =
-      one_value(Part::kSpec, "dtype_q", "of q, k, v and o; with 8-bit q, k, v o is bf16",
+      one_value(Part::kSpec, "dtype_q", "type of q, k, v and o; with 8-bit q, k, v o is bf16",
                 ATTUNE_AT(dtype_q), Dtype::kE5m2);
   field.key = "dtype";
   field.c_names = {"dtype"};
@@ -118,7 +118,7 @@ ProblemField heads_field() {
           .key = "heads",
           .c_names = {"num_heads_q", "num_heads_kv"},
           .accepted = "Q or Q/KV",
-          .meaning = "heads of q, and of k and v, which divide them",
+          .meaning = "heads of q; heads of k and v must divide them",
           .print = heads_text,
           .parse =
               [](Text key, Text text, Problem* p) {
@@ -132,7 +132,7 @@ ProblemField heads_field() {
 }
 
 ProblemField mask_field() {
-  ProblemField field = always(one_value(Part::kSpec, "mask", "plain causal: of equal lengths",
+  ProblemField field = always(one_value(Part::kSpec, "mask", "causal alone needs equal lengths",
                                         ATTUNE_AT(mask), Mask::kCausalBottomRight),
                               never);
   field.default_is_off = true;
@@ -155,7 +155,7 @@ ProblemField window_field() {
       .key = "window",
       .c_names = {"window_left", "window_right"},
       .accepted = "LEFT:RIGHT",
-      .meaning = "keys seen beside the diagonal, - for an open side",
+      .meaning = "keys visible beside the diagonal; - for an open side",
       .print = [](const Problem& p) { return fmt::format("{}:{}", p.window_left, p.window_right); },
       .parse =
           [](Text key, Text text, Problem* p) {
@@ -181,7 +181,7 @@ ProblemField scale_field() {
       .key = "scale",
       .c_names = {"softmax_scale"},
       .accepted = "X",
-      .meaning = "of the scores; 1/sqrt(head_dim_qk) when left out",
+      .meaning = "factor of the scores; default 1/sqrt(head_dim_qk)",
       .print =
           [](const Problem& p) {
             return p.softmax_scale ? fmt::format("{}", *p.softmax_scale) : std::string();
@@ -191,18 +191,19 @@ ProblemField scale_field() {
 }
 
 ProblemField gradients_field() {
-  ProblemField field = one_value(Part::kSpec, "gradients", "that op attention_backward gives",
+  ProblemField field = one_value(Part::kSpec, "gradients", "from op attention_backward",
                                  ATTUNE_AT(gradients), Gradients::kAll);
   field.accepted = "q, k, v, qk, qv, kv, qkv";
-  field.without = "all gradients alone";
+  field.without = "all gradients together";
   return field;
 }
 
 ProblemField repeats_field() {
-  ProblemField field = one_value(Part::kSpec, "repeats", "axes along which that tensor repeats",
-                                 ATTUNE_AT(repeats), Repeats::kNone);
+  ProblemField field =
+      one_value(Part::kSpec, "repeats", "axes that the tensor of score_gradient repeats",
+                ATTUNE_AT(repeats), Repeats::kNone);
   field.accepted = "letters of bhqk";
-  field.without = "tensors of all axes";
+  field.without = "tensors with all axes";
   return field;
 }
 
@@ -215,33 +216,40 @@ std::vector<ProblemField> score_fields() {
               "no score program"),
       feature(one_value(kSpec, "mask_mod", "@FILE: a program", ATTUNE_AT(mask_mod), 0),
               "no mask program"),
-      feature(one_value(kSpec, "bias", "a tensor is added", ATTUNE_AT(bias), ScoreTensor::kFp16),
-              "no bias"),
-      feature(one_value(kSpec, "relative_bias", "a table is added", ATTUNE_AT(relative_bias),
+      feature(one_value(kSpec, "bias", "type of a tensor added to scores", ATTUNE_AT(bias),
                         ScoreTensor::kFp16),
+              "no bias"),
+      feature(one_value(kSpec, "relative_bias", "type of a table added by distance",
+                        ATTUNE_AT(relative_bias), ScoreTensor::kFp16),
               "no bias by distance"),
-      feature(one_value(kSpec, "alibi", "1: less slope times distance", ATTUNE_AT(alibi), 0),
+      feature(one_value(kSpec, "alibi", "1: subtracts slope times distance", ATTUNE_AT(alibi), 0),
               "no ALiBi"),
-      feature(one_value(kSpec, "mask_tensor", "1: bools hide keys", ATTUNE_AT(mask_tensor), 0),
+      feature(one_value(kSpec, "mask_tensor", "1: a tensor of bools hides keys",
+                        ATTUNE_AT(mask_tensor), 0),
               "no mask tensor"),
-      feature(one_value(kSpec, "key_lengths", "1: of each batch entry", ATTUNE_AT(key_lengths), 0),
-              "no lengths of keys"),
-      feature(one_value(kSpec, "documents", "1: ids hide keys", ATTUNE_AT(documents), 0),
+      feature(
+          one_value(kSpec, "key_lengths", "1: keys of each batch entry", ATTUNE_AT(key_lengths), 0),
+          "no key lengths"),
+      feature(one_value(kSpec, "documents", "1: ids hide keys of other documents",
+                        ATTUNE_AT(documents), 0),
               "no documents"),
-      feature(one_value(kSpec, "prefix", "1: all rows see first keys", ATTUNE_AT(prefix), 0),
+      feature(one_value(kSpec, "prefix", "1: all rows see the first keys", ATTUNE_AT(prefix), 0),
               "no prefix"),
-      feature(one_value(kSpec, "chunk", "rows see keys of their chunk of N", ATTUNE_AT(chunk), 0),
-              "no chunks"),
-      feature(one_value(kSpec, "sinks", "logits of heads", ATTUNE_AT(sinks), ScoreTensor::kFp16),
+      feature(
+          one_value(kSpec, "chunk", "rows see only keys of their chunk of N", ATTUNE_AT(chunk), 0),
+          "no chunks"),
+      feature(one_value(kSpec, "sinks", "type of a logit per head", ATTUNE_AT(sinks),
+                        ScoreTensor::kFp16),
               "no sinks"),
-      feature(one_value(kSpec, "block_map", "a call's", ATTUNE_AT(block_map), BlockMapUse::kHides),
+      feature(one_value(kSpec, "block_map", "use of a call's map of blocks", ATTUNE_AT(block_map),
+                        BlockMapUse::kHides),
               "no map of blocks"),
   };
 }
 
 std::vector<ProblemField> cache_fields() {
   return {
-      feature(one_value(kSpec, "page_size", "keys of a page of the cache", ATTUNE_AT(page_size), 0),
+      feature(one_value(kSpec, "page_size", "keys per page of the cache", ATTUNE_AT(page_size), 0),
               "no pages"),
       feature(
           one_value(kSpec, "packed_q", "1: rows of requests end to end", ATTUNE_AT(packed_q), 0),
@@ -249,24 +257,25 @@ std::vector<ProblemField> cache_fields() {
       feature(
           one_value(kSpec, "packed_kv", "1: keys of requests end to end", ATTUNE_AT(packed_kv), 0),
           "no packed keys"),
-      feature(one_value(kSpec, "batch_invariant", "1: bits of a request are its own",
+      feature(one_value(kSpec, "batch_invariant", "1: bits of a request do not depend on others",
                         ATTUNE_AT(batch_invariant), 0),
               "results that may depend on the batch"),
       feature(one_value(kSpec, "v_in_k", "1: v is k's first columns", ATTUNE_AT(v_in_k), 0),
-              "values of their own"),
-      feature(one_value(kSpec, "kv_factors", "of 8 bits", ATTUNE_AT(kv_factors), KvFactors::kMade),
-              "one factor of a cache, or one a head"),
-      feature(one_value(kSpec, "rotary", "of cos and sin of append_kv", ATTUNE_AT(rotary),
+              "separate values"),
+      feature(one_value(kSpec, "kv_factors", "factors of an 8-bit cache", ATTUNE_AT(kv_factors),
+                        KvFactors::kMade),
+              "one factor per cache or head"),
+      feature(one_value(kSpec, "rotary", "type of cos and sin of append_kv", ATTUNE_AT(rotary),
                         ScoreTensor::kFp16),
-              "rows that are not turned"),
-      feature(one_value(kSpec, "rotary_dim", "columns that are turned; 0: all",
+              "rows without rotation"),
+      feature(one_value(kSpec, "rotary_dim", "columns that are rotated; 0: all",
                         ATTUNE_AT(rotary_dim), 0),
-              "all columns turned"),
+              "rotation of all columns"),
       feature(one_value(kSpec, "rotary_interleaved", "1: neighbours make a pair",
                         ATTUNE_AT(rotary_interleaved), 0),
               "pairs of one column of each half"),
-      feature(one_value(kSpec, "rotary_q", "1: q is turned too, into o", ATTUNE_AT(rotary_q), 0),
-              "k turned alone"),
+      feature(one_value(kSpec, "rotary_q", "1: q is rotated too, into o", ATTUNE_AT(rotary_q), 0),
+              "rotation of k only"),
   };
 }
 
@@ -274,16 +283,18 @@ std::deque<ProblemField> make_fields() {
   std::deque<ProblemField> fields{
       op_field(),
       dtype_field(),
-      always(one_value(kSpec, "dtype_kv", "of k and v", ATTUNE_AT(dtype_kv), Dtype::kInt8),
+      always(one_value(kSpec, "dtype_kv", "type of k and v", ATTUNE_AT(dtype_kv), Dtype::kInt8),
              [](const Problem& p) { return p.dtype_kv == p.dtype_q; }),
-      always(one_value(kSpec, "dtype_o", "of o", ATTUNE_AT(dtype_o), Dtype::kE5m2),
+      always(one_value(kSpec, "dtype_o", "type of o", ATTUNE_AT(dtype_o), Dtype::kE5m2),
              [](const Problem& p) { return p.dtype_o == usual_dtype_o(p.dtype_q); }),
-      first_of_two(one_value(kSpec, "head_dim_qk", "of q and k", ATTUNE_AT(head_dim_qk), 0),
+      first_of_two(one_value(kSpec, "head_dim_qk", "elements per head of q and k",
+                             ATTUNE_AT(head_dim_qk), 0),
                    "head_dim", equal_head_dims),
-      always(one_value(kSpec, "head_dim_v", "of v and o", ATTUNE_AT(head_dim_v), 0),
-             equal_head_dims),
+      always(
+          one_value(kSpec, "head_dim_v", "elements per head of v and o", ATTUNE_AT(head_dim_v), 0),
+          equal_head_dims),
       ratio_field(),
-      always(one_value(kShape, "batch", "1 when left out", ATTUNE_AT(batch), 0), never),
+      always(one_value(kShape, "batch", "default 1", ATTUNE_AT(batch), 0), never),
       first_of_two(one_value(kShape, "seqlen_q", "rows of q", ATTUNE_AT(seqlen_q), 0), "seqlen",
                    equal_lengths),
       always(one_value(kShape, "seqlen_kv", "rows of k and v", ATTUNE_AT(seqlen_kv), 0),
@@ -291,15 +302,16 @@ std::deque<ProblemField> make_fields() {
       heads_field(),
       mask_field(),
       window_field(),
-      one_value(kSpec, "accuracy", "of 8-bit and fp32 operands", ATTUNE_AT(fp8.accuracy),
+      one_value(kSpec, "accuracy", "for 8-bit and fp32 operands", ATTUNE_AT(fp8.accuracy),
                 Accuracy::kSplit),
-      one_value(kSpec, "v_layout", "of 8-bit v", ATTUNE_AT(fp8.v_layout), VLayout::kTransposed),
+      one_value(kSpec, "v_layout", "for 8-bit v", ATTUNE_AT(fp8.v_layout), VLayout::kTransposed),
       feature(one_value(kSpec, "scale_block_q", "rows of q that share a factor",
                         ATTUNE_AT(fp8.scale_block_q), 0),
-              "no blocks of rows with a factor each"),
-      feature(one_value(kSpec, "scale_block_kv", "of k, v", ATTUNE_AT(fp8.scale_block_kv), 0),
-              "no blocks of rows with a factor each"),
-      feature(one_value(kSpec, "rotation", "of the op quantise", ATTUNE_AT(fp8.rotation),
+              "no factor per block of rows"),
+      feature(one_value(kSpec, "scale_block_kv", "rows of k and v that share a factor",
+                        ATTUNE_AT(fp8.scale_block_kv), 0),
+              "no factor per block of rows"),
+      feature(one_value(kSpec, "rotation", "for the op quantise", ATTUNE_AT(fp8.rotation),
                         Rotation::kHadamard),
               "no rotation"),
   };
@@ -308,22 +320,22 @@ std::deque<ProblemField> make_fields() {
     fields.push_back(feature(std::move(field), without));
   };
   fields.push_back(gradients_field());
-  add(one_value(kSpec, "score_gradient", "that op attention_backward gives",
-                ATTUNE_AT(score_gradient), ScoreGradient::kLoadDiagonals),
-      "gradients of q, k and v alone");
-  add(one_value(kSpec, "load", "of score_mod, which score_gradient=load means", ATTUNE_AT(load), 0),
+  add(one_value(kSpec, "score_gradient", "gradient of a score input", ATTUNE_AT(score_gradient),
+                ScoreGradient::kLoadDiagonals),
+      "gradients of q, k and v only");
+  add(one_value(kSpec, "load", "load of score_mod, for score_gradient=load", ATTUNE_AT(load), 0),
       "a gradient of the first load");
   fields.push_back(repeats_field());
-  add(one_value(kSpec, "accumulate", "1: to fp32 gradients is added", ATTUNE_AT(accumulate), 0),
-      "gradients that are written");
+  add(one_value(kSpec, "accumulate", "1: adds to fp32 gradients", ATTUNE_AT(accumulate), 0),
+      "gradients that are overwritten");
   add(one_value(kSpec, "deterministic", "1: equal bits in every run", ATTUNE_AT(deterministic), 0),
       "gradients whose bits may vary");
-  add(one_value(kSpec, "dropout", "the part of P that is dropped, below 1", ATTUNE_AT(dropout), 0),
+  add(one_value(kSpec, "dropout", "dropped fraction of P, below 1", ATTUNE_AT(dropout), 0),
       "no dropout");
   for (ProblemField& field : cache_fields()) fields.push_back(std::move(field));
   fields.push_back(scale_field());
   fields.push_back(one_value(Part::kCall, "num_pages",
-                             "of the cache, or rows of packed keys; 0: as many as are needed",
+                             "pages of the cache, or rows of packed keys; 0: as many as needed",
                              ATTUNE_AT(num_pages), 0));
   return fields;
 }
@@ -344,7 +356,7 @@ struct Shorthand {
 
 const std::vector<Shorthand>& shorthands() {
   static const std::vector<Shorthand> all{
-      {"head_dim", "elements of a head: multiples of 8, 16 to 512", {"head_dim_qk", "head_dim_v"}},
+      {"head_dim", "elements per head: multiples of 8, 16 to 512", {"head_dim_qk", "head_dim_v"}},
       {"seqlen", "rows of q and of k and v", {"seqlen_q", "seqlen_kv"}},
       {"scale_block",
        "rows of q, and of k and v, that share a factor; 0: all",

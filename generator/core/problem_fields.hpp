@@ -25,7 +25,7 @@ struct ProblemField {
   std::string key = {};                   // in texts of problems: "dtype"; empty if not given there
   std::vector<std::string> c_names = {};  // in attune_problem and in Python's mirror of it
   std::string accepted = {};              // "none, causal_top_left, causal_bottom_right"
-  std::string meaning = {};               // for the help: "a causal mask names its alignment"
+  std::string meaning = {};               // for the help: "causal alone needs equal lengths"
   std::function<std::string(const Problem&)> print;  // the value alone
   // Throws kInvalidArgument with a sentence that names `key`, the key that gave the value.
   std::function<void(std::string_view key, std::string_view value, Problem*)> parse;
@@ -60,7 +60,7 @@ Features features_of(const KernelSpec& spec);
 struct ProblemKey {
   std::string name;      // "mask"
   std::string accepted;  // "none, causal_top_left, causal_bottom_right"
-  std::string meaning;   // "a causal mask names its alignment"
+  std::string meaning;   // "causal alone needs equal lengths"
   std::vector<const ProblemField*> fields;
 };
 
