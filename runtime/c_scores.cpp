@@ -144,7 +144,7 @@ void check_names_of_plan(const Plan& plan) {
                            score::type_name(scalars[i].type)));
 }
 
-// The most captures or scalars of one call: those of two programs and of all other features.
+// The most captures or scalars of one call: two programs and all other features.
 constexpr size_t kMostGiven = 4 * score::kMaxDeclared;
 
 ScoreOperands score_operands_of(const attune_score_operands* given, const attune_block_map* map,

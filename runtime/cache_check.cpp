@@ -55,9 +55,9 @@ void check_cache(const Problem& p, const CacheArgs* given) {
   check_list("cache.kv_begins", cache.kv_begins, p.packed_kv, p.packed_kv && p.batch > 0,
              p.packed_kv ? "packed_kv is 1" : "packed_kv is 0");
   check_list("cache.page_table", cache.page_table, has_pages, has_pages && has_work,
-             has_pages ? "keys stand in pages" : "page_size is 0");
+             has_pages ? "keys are in pages" : "page_size is 0");
   check_list("cache.slots", cache.slots, !has_pages && !p.packed_kv, false,
-             has_pages ? "keys stand in pages" : "packed_kv is 1");
+             has_pages ? "keys are in pages" : "packed_kv is 1");
   if (!has_pages && !p.packed_kv && cache.slots == nullptr && pages < p.batch)
     refuse(
         fmt::format("cache.slots is null and the cache has {} slots for {} requests; give a "

@@ -63,7 +63,7 @@ struct LadderRules {
 // this device. `winners`: rows of the problem's family, most trusted layer first. A row counts if
 // it was tuned for the problem that the canonical problem is at the row's lengths
 // (generator/core/visibility.hpp): a window that hides nothing at 2048 keys finds the plain winners
-// of 2048 keys. Rows of other thread counts come after those of this device: this shape or its
+// of 2048 keys. Rows of other thread counts come after rows of this device: this shape or its
 // bucket, nearest count first. If nothing may be compiled, more choices come before the reference,
 // because only their images may exist: the defaults of a typical device of the arch, the default
 // config of the problem as asked, then far winners.

@@ -80,7 +80,7 @@ std::string zstd_unpacked(std::string_view packed, size_t bytes) {
   std::string whole(bytes, '\0');
   if (library.decompress(whole.data(), bytes, packed.data(), packed.size()) != bytes)
     throw Error(ErrorCode::kIo,
-                fmt::format("{} packed bytes are not those of {}", packed.size(), bytes));
+                fmt::format("{} packed bytes do not unpack to {} bytes", packed.size(), bytes));
   return whole;
 }
 

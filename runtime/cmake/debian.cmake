@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Debian packages of a build tree: `cpack -G DEB`. Configure it with -DCMAKE_INSTALL_PREFIX=/usr, so that the site's store is looked for
-# in /etc/attune. Each component of the install scripts is a package; what is in none (share/attune/python) is not packaged.
-set(attune_debian_python lib/python3/dist-packages)  # of Debian's python3, whatever its version
+# Debian packages of a build tree: `cpack -G DEB`. Configure with -DCMAKE_INSTALL_PREFIX=/usr, so that the site's store is searched
+# in /etc/attune. Each component of the install rules is a package; files without a component (share/attune/python) are left out.
+set(attune_debian_python lib/python3/dist-packages)  # Debian's python3 of any version
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/runtime/python/attune DESTINATION ${attune_debian_python} COMPONENT python EXCLUDE_FROM_ALL
         FILES_MATCHING PATTERN "*.py" PATTERN "__pycache__" EXCLUDE)
 if(TARGET attune_python)
@@ -17,7 +17,7 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PYTHON_PACKAGE_SECTION python)
-if(TARGET attune_clang)  # of its own: it brings LLVM and clang
+if(TARGET attune_clang)  # a separate package: it brings LLVM and clang
   list(APPEND CPACK_COMPONENTS_ALL cpu)
   set(CPACK_DEBIAN_CPU_PACKAGE_NAME libattune-cpu)
   set(CPACK_DEBIAN_CPU_PACKAGE_SECTION libs)
@@ -27,7 +27,7 @@ foreach(component ${CPACK_COMPONENTS_ALL})
   install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/${CPACK_DEBIAN_${upper}_PACKAGE_NAME} RENAME copyright
           COMPONENT ${component} EXCLUDE_FROM_ALL)
 endforeach()
-# One release, one version of all of them: the plugin and the Python module hold parts of the library's inside.
+# All packages must have the same version: the plugin and the Python module use the inside of the library.
 set(attune_library "libattune${PROJECT_VERSION_MAJOR} (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "${attune_library}")
 set(CPACK_DEBIAN_CPU_PACKAGE_DEPENDS "${attune_library}")
@@ -35,8 +35,8 @@ set(CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS "${attune_library}, python3 (>= 3.10)")
 set(CPACK_DEBIAN_PYTHON_PACKAGE_SUGGESTS "attune-tools, python3-numpy")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_RECOMMENDS "libattune-cpu")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "libattune-cpu")
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS "libzstd1")  # for bundles whose images are packed
-# What the loader must find, and which programs must be rebuilt for: dpkg's own files.
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS "libzstd1")  # for bundles with packed images
+# dpkg finds the packages of the libraries that are needed, and writes the version that other programs must depend on.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY "=")

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes a folder that the linker takes in glibc's place, so that what is linked runs from glibc 2.28 on: the interfaces of that version's
-# libraries (from Zig, which has them of every version; `pip install ziglang`) and, in glibc_floor.c, what newer code asks beyond them.
+# Makes a folder that the linker uses in place of glibc, so that linked files run with glibc 2.28 or later. It has the interfaces of
+# that version's libraries (from Zig, which has all versions; `pip install ziglang`) and, from glibc_floor.c, the functions that newer
+# code needs in addition.
 #   runtime/cmake/glibc_floor.sh FOLDER [PYTHON]
 #   LDFLAGS=-BFOLDER pip wheel .        # x86-64 and aarch64; gcc and GNU ld
 set -euo pipefail

@@ -39,7 +39,7 @@ ATTUNE_API size_t attune_cascade_workspace_bytes(const attune_cascade* cascade);
 ATTUNE_API attune_status attune_cascade_init(const attune_cascade* cascade, void* workspace,
                                              size_t workspace_bytes, void* stream);
 /* Enqueues the levels and the kernels that join them on `stream`. levels: the operands of each
- * level. All levels use q of the last. o and lse of the last level are the result; those of the
+ * level. All levels use q of the last. o and lse of the last level are the result; o and lse of the
  * others are not read.
  * With at least two levels, o and lse [num_heads_q, batch * seqlen_q] must have room for
  * batch * seqlen_q rows of the last level, all of which may be written. q_begins[0] of the last

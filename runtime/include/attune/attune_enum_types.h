@@ -44,7 +44,7 @@ typedef enum attune_dtype {
 } attune_dtype;
 
 /* Query row i sees key column j if the mask's condition holds. The diagonal of a row is the last
- * key that a causal mask shows to it; without a mask it is that of ATTUNE_CAUSAL_BOTTOM_RIGHT. */
+ * key that its causal mask shows. Without a mask it is as with ATTUNE_CAUSAL_BOTTOM_RIGHT. */
 typedef enum attune_mask {
   /* Each row sees all keys. */
   ATTUNE_MASK_NONE = 0,

@@ -14,7 +14,7 @@
  * of the whole sequence.
  *
  * score_gradient: the gradient of a bias, of slopes, of sinks or of a tensor that score_mod loads
- * is a problem of its own. It reads the same operands and writes only dscores. If the forward
+ * is a separate problem. It reads the same operands and writes only dscores. If the forward
  * tensor repeats a value along an axis (stride 0), `repeats` names that axis. dscores then has one
  * step there: the sum over the axis.
  */

@@ -2,7 +2,7 @@
  * attune_problem: what one call computes. attune_types.h includes this file.
  *
  * Each op reads the shape and the groups of its line; other fields keep their defaults. The last
- * column is the part of attune_operands that the op needs beside q, k, v and o.
+ * column is the part of attune_operands that the op needs in addition to q, k, v and o.
  *
  *   you want                  | op                        | groups              | more operands
  *   attention                 | ATTUNE_PREFILL            | scores, 8 bits,     | scores, dropout
@@ -64,7 +64,7 @@ typedef struct attune_problem {
   /* Keys left of the diagonal that a row sees. Negative = all. Default -1. */
   int64_t window_left;
   /* Keys right of the diagonal that a row sees. Negative = all. Default -1. A causal mask hides
-   * them whatever this field says. */
+   * them in any case. */
   int64_t window_right;
   /* The factor of q k^T. 0 (default) = 1 / sqrt(head_dim_qk). */
   float softmax_scale;
