@@ -50,7 +50,7 @@ int main(void) {
   attune_operands_contiguous(&problem, q, k, v, o, NULL, &operands);
   check(attune_run(plan, &operands, workspace, info.workspace_bytes, NULL));
 
-  /* The first query sees the first key alone, so its output is the first value, for every head. */
+  /* The first query sees only the first key, so in each head its output is the first value. */
   float worst = 0;
   for (int head = 0; head < 8; ++head)
     for (int d = 0; d < 64; ++d)

@@ -44,7 +44,7 @@ class Device {
   // "sm_86", "sm_80"} on an L4. Machine code runs only on later minor versions of its major
   // version.
   virtual std::vector<Arch> archs() const = 0;
-  virtual int ordinal() const { return -1; }  // N of cuda:N; -1 where devices have no numbers
+  virtual int ordinal() const { return -1; }  // N of cuda:N; -1 if devices have no numbers
   // Returns the compiler, which it opens on first use. Throws kCompile if there is none; the
   // message says how to get one.
   virtual const Compiler& compiler() const = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts the parts together: candidates for this device, the ladder over the winners, images from
-// image_source, plans kept. What happens to a Plan afterwards: plan.hpp.
+// The engine combines the candidates for this device, the ladder over the winners, the images of
+// image_source, and a cache of plans. plan.hpp has what happens to a Plan afterwards.
 #include "runtime/engine.hpp"
 
 #include <fmt/format.h>

@@ -12,7 +12,7 @@
 namespace attune {
 namespace {
 
-// nullopt when not set or empty.
+// Returns an environment variable; nullopt if it is not set or empty.
 std::optional<std::string> variable(const char* name) {
   std::optional<std::string> value = environment_variable(name);
   return value && !value->empty() ? value : std::nullopt;

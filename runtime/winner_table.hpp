@@ -29,8 +29,8 @@ class WinnerTable {
   // Returns the winners of the spec's family (family_of, ladder.hpp), most trusted layer first;
   // never null.
   std::shared_ptr<const Rows> of(const KernelSpec& spec);
-  // Returns the winners for this device as pins: one per problem, from the most trusted layer. Leaves
-  // out stale winners and winners of other thread counts. Reads all families.
+  // Returns the winners for this device as pins: one per problem, from the most trusted layer.
+  // Leaves out stale winners and winners of other thread counts. Reads all families.
   PinFile pins(const DeviceIdentity& device);
   // Puts a winner before the others of its family. Lists that were returned stay as they are.
   void add(const WinnerRecord& winner);
