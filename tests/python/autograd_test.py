@@ -243,13 +243,13 @@ class AutogradTest(GradientsTest):
                 ValueError, r"bias requires a gradient, and attune gives none of it here; give bias.detach\(\)"):
             attune.attention(q.detach(), k.detach(), v.detach(), bias=leaf(BIAS), out=torch.empty(
                 2, 33, 4, 32, device=DEVICE))
-        with self.assertRaisesRegex(ValueError, "q requires a gradient.*must be q.detach"):
+        with self.assertRaisesRegex(ValueError, "q requires a gradient.*give q.detach"):
             attune.attention(q, k, v, out=torch.empty(2, 33, 4, 32, device=DEVICE))
         for name in ("q", "k", "v"):
             given = {one: getattr(self, one).detach().to(torch.float8_e4m3fn) for one in "qkv"}
             given[name].requires_grad_()
             with self.assertRaisesRegex(
-                    ValueError, "is torch.float8_e4m3fn in a call that autograd records; must be bf16, fp16 and fp32"):
+                    ValueError, "is torch.float8_e4m3fn in a call that autograd records; must be bf16, fp16 or fp32"):
                 attune.attention(**given, q_scale=1.0, k_scale=1.0, v_scale=1.0)
         with self.assertRaisesRegex(ValueError, "k is a NumPy array and q is a PyTorch tensor"):
             attune.attention(q.cpu(), k.detach().cpu().numpy(), v.cpu())
@@ -428,7 +428,7 @@ class AutogradTest(GradientsTest):
                 for place, name in enumerate("qkv"):
                     dual = [torch.autograd.forward_ad.make_dual(x, x) if i == place else x for i, x in enumerate(given)]
                     with self.subTest(call=number, name=name), self.assertRaisesRegex(
-                            ValueError, f"{name}.* has a tangent, of torch.autograd.forward_ad"):
+                            ValueError, f"{name}.* has a tangent of torch.autograd.forward_ad"):
                         call(*dual)
             self.assertTrue(torch.equal(call(*given), want))
 

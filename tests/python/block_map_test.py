@@ -130,7 +130,7 @@ class BlockMapTest(unittest.TestCase):
             ("block_map describes masks, and none is given", ValueError,
              lambda: attune.attention(Q, K, V, block_map=built)),
             ("block_map is of type ndarray", TypeError, lambda: attune.attention(Q, K, V, block_map=built.granules)),
-            ("block_map->seqlen_q is 100; must be 200", attune.Error,
+            ("block_map->seqlen_q is 100; must be at least 200", attune.Error,
              lambda: attune.attention(Q, K, V, block_map=small)), ("block_map->batch is 3; must be 2", attune.Error,
                                                                    lambda: attune.attention(Q, K, V, block_map=three)),
             ("block_map->num_heads is 2; must be 4", attune.Error, lambda: attune.attention(Q, K, V, block_map=heads)),

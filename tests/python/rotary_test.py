@@ -152,11 +152,11 @@ class RotaryTest(unittest.TestCase):
                                                                    "truncate 'no'; must be True or False"),
             ({**yarn, "truncate": False, "original_max_position_embeddings": 0}, {},
              attune.Error, "original_max_position is 0"), ({**yarn, "beta_fats": 2.0}, {}, ValueError,
-                                                           "scaling has 'beta_fats'; must be of rope_type"), ({
+                                                           "scaling has 'beta_fats'; must have only rope_type"), ({
                                                                "rope_type": "proportional", "partial_rotary_factor": 1.5
                                                            }, {}, ValueError, "partial_rotary_factor 1.5"), ({
                                                                "rope_type": "other"
-                                                           }, {}, ValueError, "rope_type 'other'; must be one of default")):
+                                                           }, {}, ValueError, "rope_type 'other'; must be one of")):
             with self.subTest(sentence), self.assertRaisesRegex(error, sentence):
                 attune.rotary_table(4, 64, scaling=scaling, **more)
 

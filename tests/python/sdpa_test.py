@@ -132,7 +132,7 @@ class SdpaTest(Compared):
             for keyword in ("bias", "mask_tensor"):
                 for q in (rows_first[0], rows_first[0].clone().requires_grad_()):
                     with self.assertRaisesRegex(ValueError,
-                                                f"{keyword} is a {name}, a class with a __torch_function__ of its own"):
+                                                f"{keyword} is a {name}, a class with its own __torch_function__"):
                         attune.attention(q, *rows_first[1:], **{keyword: mask})
         with self.assertRaisesRegex(ValueError, "bias is a Hidden"):
             ours(Q, K, V, torch.zeros(9, 9).as_subclass(Hidden))

@@ -303,7 +303,7 @@ class GradientsTest(TracedTest):
         with forward.dual_level():
             table = forward.make_dual(draw(HEADS), torch.ones(HEADS))
             for q in (Q, leaf(Q)):
-                with self.assertRaisesRegex(ValueError, "table has a tangent, of torch.autograd.forward_ad"):
+                with self.assertRaisesRegex(ValueError, "table has a tangent of torch.autograd.forward_ad"):
                     attend(q, K, V, score_mod=lambda s, b, h, i, j: s + table[h])
             with self.assertRaisesRegex(ValueError, "t has a tangent"):
                 attend(Q, K, V, score_mod=attune.score_mod("return score + t[head];", t=table))

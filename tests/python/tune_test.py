@@ -199,7 +199,7 @@ class Tune(WithStore):
             with self.assertRaisesRegex(ValueError, words):
                 attune.tune("dtype=fp32,head_dim=32,heads=1,seqlen=8", store=self.store, **keywords)
         with unittest.mock.patch.dict(os.environ, ATTUNE_STORE=""), self.assertRaisesRegex(
-                ValueError, "nowhere to keep what is tuned"):
+                ValueError, "so the winners cannot be kept"):
             attune.tune("dtype=fp32,head_dim=32,heads=1,seqlen=8")
         with self.assertRaisesRegex(attune.Error, "head_dim_qk is 7; must be a multiple of 8") as caught:
             attune.tune("dtype=fp32,head_dim=7,heads=1,seqlen=8", target=TARGET, store=self.store)

@@ -49,8 +49,8 @@ def _checked(scaling):
     if kind not in _SCALINGS:
         why = f", {_UNSERVED[kind]}" if kind in _UNSERVED else ""
         raise ValueError(
-            f"scaling has rope_type {kind!r}{why}; must be one of {', '.join(_SCALINGS)}, or give a model's inv_freq as "
-            f"frequencies=")
+            f"scaling has rope_type {kind!r}{why}; must be one of {', '.join(_SCALINGS)}, or give a model's inv_freq "
+            f"as frequencies=")
     if kind == "yarn" and "factor" not in given and "max_position_embeddings" in given and given.get(
             "original_max_position_embeddings"):
         given["factor"] = given["max_position_embeddings"] / given[

@@ -80,7 +80,8 @@ def score_gradient_checked(name, dout, q, k, v, o, lse, *, dlse=None, mask=None,
     """Implements score_gradient() for tensors with memory and without autograd history."""
     capture = None if features.get(name) is not None else find_capture(name, features.get("score_mod"))
     if name not in LEARNED and capture is None:
-        raise ValueError(f"of is {name!r}; must be one of {', '.join((*LEARNED, *names_of(features.get('score_mod'))))}")
+        raise ValueError(
+            f"of is {name!r}; must be one of {', '.join((*LEARNED, *names_of(features.get('score_mod'))))}")
     deterministic, pad_head_dim = is_deterministic(deterministic), flag_or_none("pad_head_dim", pad_head_dim)
     word("accuracy", accuracy)
     for keyword in features:
