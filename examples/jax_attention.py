@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attune in JAX, under jit: attention through jax.ffi, by the handlers of jax_ffi.cpp. Forward only. Build and run:
+"""attune in JAX, under jit: attention through jax.ffi, with the handlers of jax_ffi.cpp. Forward only. Build and run:
 
     c++ -std=c++17 -O2 -shared -fPIC jax_ffi.cpp -o libattune_jax.so -I $(python -m attune --includedir) \
         -I $(python -c "import jax; print(jax.ffi.include_dir())") $(python -m attune --library)
@@ -25,30 +25,32 @@ def register(path):
 
 @functools.lru_cache(maxsize=None)
 def workspace_bytes(problem, target):
-    """Known when the call is traced. Makes the plan, so that running only looks it up."""
+    """Returns the workspace of a problem when the call is traced. Makes the plan, so that running only looks it up."""
     return attune.Context(target).plan(problem).workspace_bytes
 
 
 def attention(q, k, v, mask="none"):
-    """q: [batch, seqlen_q, num_heads_q, head_dim], k and v: [batch, seqlen_kv, num_heads_kv, head_dim]; mask: none, causal_top_left or
-    causal_bottom_right. Returns [batch, seqlen_q, num_heads_q, head_dim]."""
+    """Returns attention, [batch, seqlen_q, num_heads_q, head_dim].
+
+    q: [batch, seqlen_q, num_heads_q, head_dim]; k and v: [batch, seqlen_kv, num_heads_kv, head_dim]; mask: none,
+    causal_top_left or causal_bottom_right."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.ndim != 4:
             raise ValueError(f"{name} has shape {x.shape}; must be [batch, seqlen, num_heads, head_dim]")
         if x.dtype.name not in DTYPES or x.dtype != q.dtype:
-            raise ValueError(f"{name} is {x.dtype.name}; must be {', '.join(DTYPES)}, the same of q, k and v")
+            raise ValueError(f"{name} is {x.dtype.name}; must be {', '.join(DTYPES)}, the same for q, k and v")
     batch, seqlen_q, heads_q, head_dim = q.shape
     _, seqlen_kv, heads_kv, _ = k.shape
     if k.shape != (batch, seqlen_kv, heads_kv, head_dim) or heads_kv == 0 or heads_q % heads_kv:
         raise ValueError(
-            f"k has shape {k.shape} and q {q.shape}; must be the same batch and head_dim, and heads of k that divide "
-            f"those of q"
+            f"k has shape {k.shape} and q {q.shape}; batch and head_dim must be the same, and the heads of k must "
+            f"divide the heads of q"
         )
     if v.shape != k.shape:
         raise ValueError(f"v has shape {v.shape} and k {k.shape}; must be the same")
     problem = (
-        f"dtype={DTYPES[q.dtype.name]},head_dim={head_dim},heads={heads_q}/{heads_kv},batch={batch},seqlen_q={seqlen_q},"
-        f"seqlen_kv={seqlen_kv},mask={mask}")
+        f"dtype={DTYPES[q.dtype.name]},head_dim={head_dim},heads={heads_q}/{heads_kv},batch={batch},"
+        f"seqlen_q={seqlen_q},seqlen_kv={seqlen_kv},mask={mask}")
     room = workspace_bytes(problem, "cpu" if jax.default_backend() == "cpu" else "cuda") + 255
     results = jax.ShapeDtypeStruct(q.shape, q.dtype), jax.ShapeDtypeStruct((room,), jnp.uint8)
     return jax.ffi.ffi_call("attune_attention", results, vmap_method="sequential")(q, k, v, problem=problem)[0]

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-# Which distribution packages building and testing need, and a function that installs those that are missing. Sourced by
-# examples/quickstart.sh and tests/run.sh. Names are those of Debian 12 and later and of Ubuntu 24.04 and later.
+# Lists the distribution packages for building and testing, and installs missing ones. Sourced by examples/quickstart.sh
+# and tests/run.sh. The names are for Debian 12 and later, and for Ubuntu 24.04 and later.
 
-# What the library and the program are built with.
+# To build the library and the program.
 attune_build_packages="build-essential cmake ninja-build git pkg-config libsqlite3-dev libfmt-dev libcli11-dev \
 nlohmann-json3-dev libxxhash-dev libsodium-dev python3-dev"
-# What compiles CPU kernels: clang and LLVM in process (LLVM's static parts want zlib and zstd). Without them all else works.
+# To compile CPU kernels: clang and LLVM in process (LLVM's static parts need zlib and zstd). All else works without them.
 attune_cpu_packages="llvm-19-dev libclang-19-dev zlib1g-dev libzstd-dev"
-# What only the tests use.
+# For the tests only.
 attune_test_packages="libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev bats python3 python3-venv"
-# Which the tests do without, aloud, where a distribution has none: sources are formatted with this version, reports drawn by Chromium.
+# Optional: without them, tests skip and say so. Sources are formatted with this version; Chromium draws reports.
 attune_check_packages="clang-format-14 clang-tidy chromium"
 
 attune_is_installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q '^install ok installed'; }
 
-# attune_install PACKAGE...: installs what is missing with apt-get, or says which packages to install and returns 1.
+# attune_install PACKAGE...: installs missing packages with apt-get, or says which ones to install and returns 1.
 attune_install() {
   if ! command -v apt-get >/dev/null; then
-    echo "This is not a Debian or Ubuntu machine. Install what these packages hold, then run this again: $*" >&2
+    echo "This is not a Debian or Ubuntu machine. Install the contents of these packages, then run this again: $*" >&2
     return 1
   fi
   local missing=() package as_root=()
@@ -45,7 +45,7 @@ attune_install() {
     "${missing[@]}" >/dev/null
 }
 
-# attune_pip_install VENV LOG PACKAGE...: installs Python packages into a virtual environment, which it makes where there is none.
+# attune_pip_install VENV LOG PACKAGE...: installs Python packages into a virtual environment, and makes it if necessary.
 attune_pip_install() {
   local venv=$1 log=$2
   mkdir -p "$(dirname "$venv")"
@@ -53,8 +53,8 @@ attune_pip_install() {
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${@:3}"; } >"$log" 2>&1
 }
 
-# attune_find_nvrtc BUILD_DIR: NVRTC compiles CUDA kernels. Where no CUDA toolkit is installed, puts NVIDIA's wheel into a virtual
-# environment under BUILD_DIR and exports ATTUNE_NVRTC. Returns 1, having said why, when it is not to be had.
+# attune_find_nvrtc BUILD_DIR: finds NVRTC, which compiles CUDA kernels. Without a CUDA toolkit, installs NVIDIA's wheel into
+# a virtual environment under BUILD_DIR and exports ATTUNE_NVRTC. If that fails, says why and returns 1.
 attune_find_nvrtc() {
   local venv=$1/nvrtc log=$1/nvrtc.log library
   [ -n "${ATTUNE_NVRTC:-}" ] && return 0
@@ -72,8 +72,8 @@ attune_find_nvrtc() {
   echo "NVRTC: $library"
 }
 
-# attune_find_numpy BUILD_DIR: the tests of the Python module run on numpy. Where python3 has none, puts it into a
-# virtual environment under BUILD_DIR. Exports ATTUNE_PYTHON, the interpreter. Returns 1, having said why, when they are not to be had.
+# attune_find_numpy BUILD_DIR: finds numpy, which the tests of the Python module use. If python3 has none, installs it into a
+# virtual environment under BUILD_DIR. Exports ATTUNE_PYTHON, the interpreter. If that fails, says why and returns 1.
 attune_find_numpy() {
   local venv=$1/numpy log=$1/numpy.log
   export ATTUNE_PYTHON=${ATTUNE_PYTHON:-$(command -v python3)}
@@ -86,8 +86,8 @@ attune_find_numpy() {
   fi
 }
 
-# attune_find_packages BUILD_DIR REQUIREMENTS: puts the Python packages of a requirements file into a virtual environment under
-# BUILD_DIR. Exports ATTUNE_PYTHON, its interpreter. Returns 1, having said why, when they are not to be had.
+# attune_find_packages BUILD_DIR REQUIREMENTS: installs the Python packages of a requirements file into a virtual environment
+# under BUILD_DIR. Exports ATTUNE_PYTHON, its interpreter. If that fails, says why and returns 1.
 attune_find_packages() {
   local venv=$1/python-packages log=$1/python-packages.log
   if ! attune_pip_install "$venv" "$log" -r "$2"; then

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One shard a task of a Dask cluster: dask_shards.py FOLDER SHARDS ADDRESS WORKLOAD...   then join.sh FOLDER, a folder that all share.
+"""Tunes one shard per task of a Dask cluster. FOLDER is shared by all workers.
+dask_shards.py FOLDER SHARDS ADDRESS WORKLOAD...   then join.sh FOLDER
 Workers started with `dask worker --nthreads 1` take one shard at a time."""
 import subprocess
 import sys

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One shard a GPU of a Ray cluster: ray_shards.py FOLDER SHARDS GPUS_A_SHARD WORKLOAD...   then join.sh FOLDER, a folder that all share."""
+"""Tunes one shard per GPU of a Ray cluster. FOLDER is shared by all nodes.
+ray_shards.py FOLDER SHARDS GPUS_A_SHARD WORKLOAD...   then join.sh FOLDER"""
 import subprocess
 import sys
 import ray

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attune as an attention backend of vLLM (its interface vllm.v1.attention.backend, as of 0.33; 0.27 has the older shape of caches): decode, several tokens,
-chunks of prompts, caches of 16 bits and, from compute capability 8.9 on, of e4m3 and e5m2, on NVIDIA GPUs. Requests' bits depend on the longest of
-their batch, so vLLM's batch invariance is not claimed.
+"""attune as an attention backend of vLLM (interface vllm.v1.attention.backend, as of 0.33; 0.27 has the older shape of
+caches). It serves decoding, several tokens and chunks of prompts on NVIDIA GPUs. Caches have 16 bits or, from compute
+capability 8.9 on, e4m3 and e5m2. The bits of a request's result depend on the longest request of its batch, so the
+backend does not claim vLLM's batch invariance.
 
-    pip install ./examples/vllm                       # beside attune and vllm; brings the entry point vllm.general_plugins
+    pip install ./examples/vllm   # with attune and vllm installed; adds the entry point vllm.general_plugins
     vllm serve MODEL --attention-backend CUSTOM
 
-vLLM's tables, lengths and slots are given to the kernels as they are and read on the device: no plan is made on the host for a step, and full CUDA
-graphs of decoding follow them. A step is two launches: append_kv() writes the new rows, attention_kvcache() attends."""
+Kernels read vLLM's tables, lengths and slots on the device. The host makes no plan for a step, and full CUDA graphs of
+decoding work with changing lists. A step is two launches: append_kv() writes the new rows, attention_kvcache() attends.
+"""
 import attune
 import torch
 from vllm.v1.attention.backend import (AttentionBackend, AttentionCGSupport, AttentionImpl, AttentionMetadata,
@@ -17,7 +19,7 @@ _E4M3 = ("fp8", "fp8_e4m3")
 
 
 def register():
-    """The entry point: CUSTOM is this backend from now on."""
+    """The entry point: makes this backend vLLM's CUSTOM."""
     from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
     register_backend(AttentionBackendEnum.CUSTOM, f"{AttuneBackend.__module__}.{AttuneBackend.__qualname__}")
 
@@ -40,11 +42,11 @@ class AttuneBackend(AttentionBackend):
 
     @staticmethod
     def get_supported_kernel_block_sizes(kv_cache_spec=None):
-        return [MultipleOf(8)]  # others are served too, but pages of these are read fast
+        return [MultipleOf(8)]  # other sizes work too, but pages of these sizes are read fast
 
     @staticmethod
     def get_kv_cache_shape(num_blocks, block_size, num_kv_heads, head_size, cache_dtype_str="auto"):
-        """What older releases ask: K and V of a page side by side. Newer ones have a shape of their own: see AttuneImpl._caches()."""
+        """Returns the shape for older releases: K and V of a page side by side. For newer ones see _caches()."""
         return (num_blocks, 2, block_size, num_kv_heads, head_size)
 
     @classmethod
@@ -70,19 +72,21 @@ class AttuneBackend(AttentionBackend):
     @classmethod
     def supports_combination(cls, head_size, dtype, kv_cache_dtype, block_size, use_mla, has_sink, use_sparse,
                              use_mm_prefix, device_capability):
-        """Why not, or None. vLLM asks when it chooses a backend."""
+        """Returns why the combination is not supported, or None. vLLM calls it when it chooses a backend."""
         kv_cache_dtype, capability = kv_cache_dtype or "auto", (device_capability.major, device_capability.minor)
         if kv_cache_dtype.startswith("fp8") and capability < (8, 9):
-            return f"kv_cache_dtype is {kv_cache_dtype} on compute capability {capability[0]}.{capability[1]}; attune reads caches of 8-bit floats from 8.9 on"
+            return (f"kv_cache_dtype is {kv_cache_dtype} on compute capability {capability[0]}.{capability[1]}; "
+                    f"attune reads caches of 8-bit floats from 8.9 on")
         if kv_cache_dtype.startswith("fp8") and head_size % 16:
-            return f"head_size is {head_size} with kv_cache_dtype {kv_cache_dtype}; rows of 8 bits are multiples of 16 bytes"
+            return (f"head_size is {head_size} with kv_cache_dtype {kv_cache_dtype}; "
+                    f"must be a multiple of 16, as rows of 8-bit elements are multiples of 16 bytes")
         if kv_cache_dtype in ("float16", "bfloat16") and kv_cache_dtype != str(dtype).rpartition(".")[2]:
             return f"kv_cache_dtype is {kv_cache_dtype} and the model's dtype {dtype}; must be the same"
         return None
 
 
 class AttuneMetadata(AttentionMetadata):
-    """What a step's calls are given: vLLM's own tensors."""
+    """The arguments of a step's calls: vLLM's own tensors."""
 
     def __init__(self, common):
         if not isinstance(common.causal, bool):
@@ -96,7 +100,7 @@ class AttuneMetadata(AttentionMetadata):
 
 
 class AttuneMetadataBuilder(AttentionMetadataBuilder):
-    # Batches whose requests have as many tokens each: seqlen_q of the capture is that of its replays.
+    # For batches with the same number of tokens per request: replays of a capture have its seqlen_q.
     _cudagraph_support = AttentionCGSupport.UNIFORM_BATCH
     supports_update_block_table = True
 
@@ -134,11 +138,11 @@ class AttuneImpl(AttentionImpl):
 
     def forward(self, layer, query, key, value, kv_cache, attn_metadata, output, output_scale=None,
                 output_block_scale=None):
-        """query: [tokens, num_heads, head_size]; key, value: [tokens, num_kv_heads, head_size] or None; kv_cache: see _caches(). Writes output, as query,
-        rows of padding left alone; returns it."""
+        """Writes output and returns it. query and output: [tokens, num_heads, head_size]; key, value: [tokens,
+        num_kv_heads, head_size] or None; kv_cache: see _caches(). Rows of padding stay unwritten."""
         if output_scale is not None or output_block_scale is not None:
             raise NotImplementedError("output_scale is given; attune's backend writes 16 bits")
-        if attn_metadata is None:  # a run that measures memory
+        if attn_metadata is None:  # vLLM's run that measures memory
             return output.fill_(0)
         rows = attn_metadata.num_actual_tokens
         q, out, causal = query[:rows], output[:rows], attn_metadata.is_causal
@@ -149,16 +153,18 @@ class AttuneImpl(AttentionImpl):
                              **scales)
         if self.alibi_slopes is not None and self.alibi_slopes.device != q.device:
             self.alibi_slopes = self.alibi_slopes.to(q.device)
-        window = None if self.window is None else (self.window, 0 if causal else self.window
-                                                   )  # vLLM's windows look both ways where rows see later keys
+        # vLLM's windows extend to both sides if rows see later keys.
+        window = None if self.window is None else (self.window, 0 if causal else self.window)
         attune.attention_kvcache(q, k_cache, v_cache, out=out, is_causal=causal, window=window, scale=self.scale,
                                  softcap=self.softcap, alibi_slopes=self.alibi_slopes, sinks=self.sinks,
                                  **attn_metadata.lists, **scales)
         return output
 
     def _caches(self, kv_cache):
-        """K and V, [num_blocks, block_size, num_kv_heads, head_size] of any strides, of a cache [num_blocks, num_kv_heads, block_size, head_size of K and then
-        of V], or as get_kv_cache_shape() says."""
+        """Returns K and V, [num_blocks, block_size, num_kv_heads, head_size] with any strides.
+
+        The cache is [num_blocks, num_kv_heads, block_size, 2 * head_size] with K before V, or has the shape of
+        get_kv_cache_shape()."""
         if self.kv_cache_dtype.startswith("fp8"):
             kv_cache = kv_cache.view(torch.float8_e4m3fn if self.kv_cache_dtype in _E4M3 else torch.float8_e5m2)
         if kv_cache.dim() == 5:

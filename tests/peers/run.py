@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a peer's own test files over attune's names, and counts what passed, was refused by a sentence of attune's, was
-wrong (an assertion), or ended in any other error. The files are the caller's: tests/peers/run.py --peer flashinfer
---tests CHECKOUT/tests/attention --device cpu --seed 1 --sample 50
+"""Runs a peer's own test files with attune under the peer's names. Counts tests that passed, were refused by attune,
+were wrong (an assertion), or ended in another error. The caller has the files:
+tests/peers/run.py --peer flashinfer --tests CHECKOUT/tests/attention --device cpu --seed 1 --sample 50
 
-pytest runs in a process of its own (session.py), which is started again behind a test that ends it. Ends with 1 if
-something was wrong or a process died."""
+pytest runs in a separate process (session.py), which is started again after a test that ends it. The exit code is 1
+if a test was wrong or a process died."""
 import argparse
 import collections
 import json
@@ -23,7 +23,7 @@ PEERS = ("flash_attn2", "flash_attn3", "flash_attn4", "flashinfer", "transformer
 OUTCOMES = ("passed", "refused", "wrong", "error", "skipped")
 CUDA = [(r"""(["'])cuda(:0)?\1""", r"\1cpu\1"), (r"\.cuda\(\)", ".cpu()"), (r"\.to\(0\)", '.to("cpu")')]
 ATTUNE = [
-    (r"""attn_implementation=(["'])sdpa\1""", r"attn_implementation=\1attune\1")]  # of transformers, whose names stay
+    (r"""attn_implementation=(["'])sdpa\1""", r"attn_implementation=\1attune\1")]  # for transformers, whose names stay
 
 
 def arguments():
@@ -32,19 +32,19 @@ def arguments():
     parser.add_argument("--tests", required=True, type=pathlib.Path, metavar="FOLDER",
                         help="the folder of the peer's tests")
     parser.add_argument("--files", default="test_*.py", metavar="PATTERN", help="files in it (default: %(default)s)")
-    parser.add_argument("--only", default="", metavar="WORDS", help="tests whose names fit pytest's -k")
-    parser.add_argument("--seed", type=int, default=1, help="of the sample (default: %(default)s)")
+    parser.add_argument("--only", default="", metavar="WORDS", help="tests whose names match, as in pytest's -k")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the sample (default: %(default)s)")
     parser.add_argument("--sample", type=int, default=100, metavar="N",
-                        help="how many tests to run, as many of each function (default: %(default)s)")
+                        help="number of tests to run, equally from all functions (default: %(default)s)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda",
-                        help="cpu: in a copy of the files the device is the CPU")
+                        help="cpu: replaces the device in a copy of the files")
     parser.add_argument("--longest", type=int, default=0, metavar="N",
-                        help="leaves out tests with a parameter of a length above N")
+                        help="leaves out tests with a length parameter above N")
     parser.add_argument("--seconds", type=int, default=300, metavar="N",
                         help="ends a test that takes longer (default: %(default)s)")
     parser.add_argument("--log", type=pathlib.Path, metavar="FILE", help="keeps what pytest prints")
     parser.add_argument("--show", type=int, default=8, metavar="N",
-                        help="most kinds of each outcome that are printed (default: %(default)s)")
+                        help="number of kinds of each outcome to print (default: %(default)s)")
     given = parser.parse_args()
     if not given.tests.is_dir():
         parser.error(f"--tests is {given.tests}; must be a folder")
@@ -52,8 +52,8 @@ def arguments():
 
 
 def copied(given, into):
-    """Returns the folder of the tests in a copy. The copy begins at a folder `tests` around it, from which tests import
-    helpers."""
+    """Copies the tests, and returns their folder in the copy. The copy begins at the enclosing folder `tests`, because
+    tests import helpers from it."""
     folder = given.tests.resolve()
     top = next((parent for parent in (folder, *folder.parents) if parent.name == "tests"), folder)
     changes = (CUDA if given.device == "cpu" else []) + (ATTUNE if given.peer == "transformers" else [])
@@ -73,12 +73,12 @@ def copied(given, into):
 
 
 def written(lines):
-    """Returns what the session has written so far."""
+    """Returns the lines that the session has written so far."""
     return [json.loads(line) for line in lines.read_text().splitlines() if line.endswith("}")] if lines.exists() else []
 
 
 def run_session(given, job, place):
-    """Runs pytest once. Returns its process's status, None where a test took too long."""
+    """Runs pytest once. Returns its process's status, or None if a test took too long."""
     (place / "job.json").write_text(json.dumps(job))
     with (place / "pytest.log").open("a") as log:
         environment = {
@@ -92,8 +92,8 @@ def run_session(given, job, place):
             lines = written(place / "lines")
             if len(lines) != before:
                 before, since = len(lines), time.monotonic()
-            if time.monotonic(
-            ) - since > 2 * given.seconds and lines and lines[-1]["what"] == "begin":  # the session has not ended it
+            is_late = time.monotonic() - since > 2 * given.seconds
+            if is_late and lines and lines[-1]["what"] == "begin":  # the session has not ended the test
                 process.kill()
                 process.wait()
                 return None
@@ -101,7 +101,7 @@ def run_session(given, job, place):
 
 
 def outcomes(given, folder, place):
-    """Runs sessions until each test of the sample has an outcome. Returns the lines that they wrote."""
+    """Runs sessions until each test of the sample has an outcome. Returns the lines that the sessions wrote."""
     job = dict(peer=given.peer, folder=str(folder), given=str(given.tests.resolve()), files=given.files,
                only=given.only, seed=given.seed, sample=given.sample, device=given.device, longest=given.longest,
                seconds=given.seconds, lines=str(place / "lines"), done=[])
@@ -122,7 +122,7 @@ def outcomes(given, folder, place):
 
 
 def kind_of(words):
-    """Sentences that differ in numbers alone are of one kind."""
+    """Returns the kind of a sentence: sentences that differ only in numbers have the same kind."""
     return re.sub(r"[-+]?\d[\d.e+-]*", "#", words)[:200]
 
 

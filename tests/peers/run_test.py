@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""run.py on a folder of made-up tests: one for each outcome, one that ends its process, one that never ends. Skips
-aloud (status 77) without PyTorch and pytest."""
+"""Tests run.py on a folder of made-up tests: one for each outcome, one that ends its process, one that never ends.
+Without PyTorch and pytest, says so and skips (status 77)."""
 import importlib.util
 import pathlib
 import subprocess
@@ -118,7 +118,8 @@ TRANSFORMERS = '''
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-SMALL = LlamaConfig(vocab_size=32, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1)
+SMALL = LlamaConfig(vocab_size=32, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+                    num_key_value_heads=1)
 
 
 def test_eager_matches_sdpa_inference(tmp_path):

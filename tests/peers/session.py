@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of pytest for run.py, in a process of its own: chooses the sample, and writes a line of JSON before and
-behind each test."""
+"""One run of pytest for run.py, in a separate process. Chooses the sample, and writes a line of JSON before and after
+each test."""
 import json
 import linecache
 import os
@@ -14,15 +14,15 @@ import pytest
 
 import stand_ins
 
-ATTUNE = (ValueError, TypeError, RuntimeError, NotImplementedError, OverflowError)  # kinds of attune's own refusals
+ATTUNE = (ValueError, TypeError, RuntimeError, NotImplementedError, OverflowError)  # types of attune's own errors
 NO_DEVICE = ("no NVIDIA driver", "No CUDA", "not compiled with CUDA", "CUDA is not available", "Torch not compiled",
              "_cuda_", "requires CUDA", "CUDA driver version is insufficient")
-NO_CONTEXT = ("illegal memory access", "device-side assert", "misaligned address", "unspecified launch failure"
-              )  # behind which a GPU runs nothing for the process
+# After these errors, a GPU runs nothing more for the process.
+NO_CONTEXT = ("illegal memory access", "device-side assert", "misaligned address", "unspecified launch failure")
 
 
 def is_refusal(error, folder):
-    """True if a `raise` statement in attune's files made this error, which is not one of the machinery beneath."""
+    """True if a `raise` statement in attune's files raised this error, not a library below it."""
     last = error.__traceback__
     while last.tb_next is not None:
         last = last.tb_next
@@ -33,11 +33,11 @@ def is_refusal(error, folder):
 
 
 def judged(error, folder):
-    """Returns (outcome, words) of a test that ended with an error."""
+    """Returns (outcome, words) for a test that ended with an error."""
     words = f"{type(error).__name__}: {' '.join(str(error).split())}"
     if isinstance(error, AssertionError):
-        others = "pattern did not match" in words.lower(
-        ) or "Traceback (most recent" in words  # of words, or of a process that the test started
+        # Assertions about error messages, or about a process that the test started.
+        others = "pattern did not match" in words.lower() or "Traceback (most recent" in words
         return ("error" if others else "wrong"), words
     if is_refusal(error, folder):
         return "refused", words
@@ -47,7 +47,7 @@ def judged(error, folder):
 
 
 def chosen(items, seed, sample):
-    """Returns as many of a list of (name of a test, item), of each test function alike."""
+    """Returns a sample of a list of (name of a test, item), equally from all test functions."""
     of_functions = {}
     for name, item in sorted(items, key=lambda pair: pair[0]):
         of_functions.setdefault(name.partition("[")[0], []).append(item)
@@ -63,7 +63,7 @@ def chosen(items, seed, sample):
 
 
 class Recorder:
-    """The plugin."""
+    """The pytest plugin that records outcomes."""
 
     def __init__(self, job):
         import attune
@@ -124,7 +124,7 @@ def end_test(signal_number, frame):
 
 
 def without_gpu():
-    """Answers of torch.cuda that tests ask for while they are collected, on a machine without a GPU."""
+    """Replaces functions of torch.cuda that tests call during collection, for a machine without a GPU."""
     import torch
     name = types.SimpleNamespace(total_memory=80 << 30, multi_processor_count=132, name="CPU", major=9, minor=0)
     for function, value in (("get_device_capability", (9, 0)), ("get_device_properties", name), ("synchronize", None),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that stand in for a peer while its own tests run: its names lead to attune's, helpers of its tests are short
-ones of our own, and each name that attune has not says so when it is called. Used by run.py, which puts them into
-sys.modules before pytest collects."""
+"""Modules that replace a peer while its own tests run. The peer's names lead to attune's, and its test helpers are
+replaced by short ones. A name that attune lacks says so when it is called. Used by session.py, before pytest collects.
+"""
 import importlib
 import importlib.abc
 import importlib.util
@@ -11,12 +11,12 @@ import types
 
 
 class Absent(Exception):
-    """A test calls what attune has not."""
+    """A test calls a name that attune does not have."""
 
 
 class Nothing:
-    """A name of the peer that attune has not. Tests may import it and ask it for names; questions about the device are
-    answered with no."""
+    """A name of the peer that attune does not have. Tests may import it and read attributes. Questions about the device
+    return False."""
 
     def __init__(self, name):
         self._name = name
@@ -44,13 +44,13 @@ class Nothing:
 
 
 def nothing(name):
-    """Returns what stands for a name: errors must be classes, for tests catch them."""
+    """Returns a replacement for a name. Errors must be classes, because tests catch them."""
     last = name.rpartition(".")[2]
     return type(last, (Exception,), {}) if last.endswith("Error") else Nothing(name)
 
 
 class StandIn(types.ModuleType):
-    """A module whose names are those of some objects, one after the other."""
+    """A module that looks its names up in some objects, in order."""
 
     def __init__(self, name, sources=()):
         super().__init__(name)
@@ -68,7 +68,7 @@ class StandIn(types.ModuleType):
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Makes modules of the peer: those with sources, and empty ones of any other name below it."""
+    """Makes modules of the peer: with sources for listed names, empty ones for all other names below it."""
 
     def __init__(self, sources):
         self.sources, self.tops = sources, {name.partition(".")[0] for name in sources}
@@ -85,8 +85,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def turned(x, cos, sin, interleaved=False, inplace=False, seqlen_offsets=0, cu_seqlens=None, max_seqlen=None):
-    """x [batch, seqlen, heads, head_dim] whose first columns are turned by cos and sin [positions, columns / 2]: rotary
-    embeddings as flash_attn's layers have them."""
+    """Returns rotary embeddings as flash_attn's layers do: x [batch, seqlen, heads, head_dim] with its first columns
+    rotated by cos and sin [positions, columns / 2]."""
     import torch
     if cu_seqlens is not None:
         raise Absent("tests/peers has no rotary embedding of packed rows")
@@ -116,7 +116,7 @@ def _of_flash_attn3(folder):
 
 
 def _of_flash_attn4(folder):
-    """Its tests take their references from a file of the package, which is read from the checkout around the folder."""
+    """Its tests import references from a file of the package, which is read from the checkout around the folder."""
     try:
         cute = importlib.import_module("attune.flash.cute")
     except ImportError as error:
@@ -131,7 +131,7 @@ def _of_flash_attn4(folder):
             sources["flash_attn.cute.testing"] = (_loaded("peer_testing", file),)
             return sources
     raise SystemExit(
-        f"{folder} stands in no checkout with flash_attn/cute/testing.py, whose references the tests import")
+        f"{folder} is not in a checkout with flash_attn/cute/testing.py, whose references the tests import")
 
 
 def _loaded(name, file):
@@ -163,7 +163,7 @@ PEERS = {
 
 
 def put(peer, folder):
-    """Puts the stand-ins of a peer where imports find them. `folder`: of its tests."""
+    """Makes imports find the stand-ins of a peer. `folder` is the folder of its tests."""
     sources = PEERS[peer](folder)
     sys.meta_path.insert(0, Finder(sources))
     for name in sources:

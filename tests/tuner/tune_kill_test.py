@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills tunes and their workers at random moments, three tunes on one store at a time, two of them on the same problem.
 
-What a reader of the store saw before a kill is there after it, the file is sound, no worker outlives its tune, a tune
-outlives its worker, and the next tune goes on from what is stored. Run by CTest; skips aloud where the CPU target is
-missing.
+After a kill, the store still has every row that a reader saw before, and the file is sound. No worker outlives its
+tune, a tune outlives its worker, and the next tune continues from the store. Run by CTest. Without a CPU target, it
+says so and skips.
 """
 import argparse
 import os
@@ -18,7 +18,7 @@ import tempfile
 import time
 
 SKIPPED = 77
-# One kernel serves all lengths of such a problem, so that a tune writes a trial, a winner and an image several times a
+# One kernel serves all lengths of such a problem, so a tune writes a trial, a winner and an image several times a
 # second.
 PROBLEMS = [f"op=quantise,dtype=fp32,dtype_o=e4m3,heads=2,seqlen=1,head_dim={head_dim}" for head_dim in (32, 32, 16)]
 KEYS = {"trial": "problem_id, shape_id, device_id, policy, toolchain_id, arch, config",
@@ -27,7 +27,7 @@ KEYS = {"trial": "problem_id, shape_id, device_id, policy, toolchain_id, arch, c
 
 
 def rows(store):
-    """The keys of all rows; nothing before the store has its tables."""
+    """Returns the keys of all rows; none before the store has its tables."""
     if not store.exists() or store.stat().st_size == 0:
         return set()
     connection = sqlite3.connect(store, timeout=60)
@@ -132,7 +132,7 @@ class Attack:
             [self.attune, "db", "verify", "--store", str(self.store)], capture_output=True, text=True, check=False)
         assert verified.returncode == 0, verified.stdout + verified.stderr
         left = [path.name for path in self.folder.iterdir() if ".corrupt-" in path.name]
-        assert not left, f"a kill was taken for damage: {left}"
+        assert not left, f"a kill was mistaken for damage: {left}"
 
 
 def main():
@@ -143,7 +143,7 @@ def main():
     arguments = parser.parse_args()
     doctor = subprocess.run([arguments.attune, "doctor", "--json"], text=True, capture_output=True, check=False).stdout
     if '"cpu_target_found": false' in doctor:
-        print("skipped: the CPU target is not here")
+        print("skipped: there is no CPU target")
         return SKIPPED
     with tempfile.TemporaryDirectory(prefix="attune-kill-") as folder:
         attack = Attack(arguments.attune, pathlib.Path(folder), arguments.seed)
@@ -153,7 +153,7 @@ def main():
         attack.goes_on()
         print(f"{attack.tunes} tunes and {attack.workers} workers killed in {time.monotonic() - began:.0f} s; "
               f"0 of {attack.seen} rows lost, no orphan")
-        assert attack.workers >= arguments.rounds / 2 and attack.seen > 3 * arguments.rounds, "too few for this to mean anything"
+        assert attack.workers >= arguments.rounds / 2 and attack.seen > 3 * arguments.rounds, "too few kills or rows"
     return 0
 
 
