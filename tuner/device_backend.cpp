@@ -56,10 +56,9 @@ void DeviceBackend::open(const MeasureTask& task) {
   try {
     open_oracle(task.reference);
   } catch (const std::bad_alloc&) {
-    throw Error(
-        ErrorCode::kOutOfMemory,
-        fmt::format("what results of {} are held against takes more host memory than is free",
-                    to_text(problem_)));
+    throw Error(ErrorCode::kOutOfMemory,
+                fmt::format("the expected results of {} take more host memory than is free",
+                            to_text(problem_)));
   }
 }
 

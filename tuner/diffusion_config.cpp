@@ -131,7 +131,7 @@ void read_flux(const ModelFields& fields, ModelConfig* model) {
       layers, joint_attention(fields), kFluxPatches + kFluxTokens, kFluxPatches + kFluxTokens,
       model);
   model->notes.push_back(
-      fmt::format("{}: its config states no size of image; what is tuned is "
+      fmt::format("{}: its config states no size of image; attune tunes for "
                   "1024 x 1024 with {} text tokens (--seqlen gives others)",
                   fields.file(), kFluxTokens));
 }

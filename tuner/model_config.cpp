@@ -93,7 +93,7 @@ class ConfigReader {
       const ModelRow* row = find_model_row(read_as);
       if (row == nullptr)
         throw Error(ErrorCode::kInvalidArgument,
-                    fmt::format("--as is \"{}\"; must be known model types such as llama, "
+                    fmt::format("--as is \"{}\"; must be a known model type such as llama, "
                                 "mistral, gemma2, deepseek_v3, bert, vit, t5",
                                 read_as));
       note(fmt::format("read as {}; its model_type is \"{}\"", read_as, model_->model_type));

@@ -24,8 +24,7 @@ std::optional<int> whole_number(const std::string& text) {
 
 [[noreturn]] void refuse(const std::string& text, const std::string& why) {
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("--shard is \"{}\"; {}must be I/N with I from 0 to N-1, env, and "
-                          "env/N",
+              fmt::format("--shard is \"{}\"; {}must be I/N with I from 0 to N-1, env or env/N",
                           text, why));
 }
 
@@ -38,9 +37,9 @@ int number_in(const Lookup& variable, const char* name) {
   const std::string text = variable(name).value_or("");
   const std::optional<int> value = whole_number(text);
   if (!value)
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("environment variable {} is \"{}\"; must be whole numbers from 0", name, text));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("environment variable {} is \"{}\"; must be a whole number, at least 0",
+                            name, text));
   return *value;
 }
 

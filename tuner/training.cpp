@@ -46,13 +46,13 @@ void add_training(const Training& training, Workload* workload) {
   const Taken taken = add_to(training, &workload->problems);
   if (!taken.training)
     throw Error(ErrorCode::kInvalidArgument,
-                "--training is given, and no problem is one of op prefill; must be models, and "
-                "problems of op prefill");
+                "--training is given, but no problem has op prefill; must be given with models, or "
+                "with problems of op prefill");
   if (training.dropout != 0 && !taken.dropout)
     throw Error(ErrorCode::kInvalidArgument,
-                "--dropout is given, and no problem takes it: those of 8 bits have no dropout, and "
-                "what others say of theirs stays; must be --dropout beside problems of 16 or 32 "
-                "bits without one");
+                "--dropout is given, but no problem takes it: 8-bit problems have no dropout, and "
+                "problems with a dropout keep theirs; must be given with problems of 16 or 32 bits "
+                "without a dropout");
   for (LayerKind& kind : workload->layer_kinds) add_to(training, &kind.problems);
 }
 

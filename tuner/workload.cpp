@@ -152,8 +152,8 @@ void note_padding(const ModelConfig& model, const ShapeChoice& choice,
         "padding (key_lengths=1)");
   if (!here && choice.padded)
     throw Error(ErrorCode::kInvalidArgument,
-                "--padded is given, but the model has no layer that sees padding; must be "
-                "models with encoders of text or sound");
+                "--padded is given, but the model has no layer that sees padding; must be a "
+                "model with an encoder of text or sound");
 }
 
 void add_once(const Problem& problem, std::vector<Problem>* problems, std::set<std::string>* seen) {
@@ -174,7 +174,7 @@ void add_notes(const LayerKind& kind, Workload* workload) {
 std::string program_text(const nlohmann::json& json, const char* field) {
   if (!json.at(field).is_string())
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is no text; must be a program of the score language", field));
+                fmt::format("{} is not a text; must be a program of the score language", field));
   return json.at(field).get<std::string>();
 }
 
@@ -319,7 +319,7 @@ std::vector<int64_t> parse_length_list(std::string_view argument, std::string_vi
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
     if (error != std::errc() || end != part.data() + part.size() || value < 1)
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("{} is \"{}\"; must be integers above 0 with commas between",
+                  fmt::format("{} is \"{}\"; must be integers above 0, separated by commas",
                               argument, text));
     values.push_back(value);
   }

@@ -72,7 +72,7 @@ load contract
     refused 1 --time
     [ "${#errors}" -lt 120 ]
   done
-  refused 1 "0 is too small; must be numbers above 0"
+  refused 1 "0 is too small; must be above 0"
   for wrong in nan -3 inf; do
     attune bench --target cpu --problem $problem --fail-if-slower=$wrong
     refused 1 --fail-if-slower

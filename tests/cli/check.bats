@@ -130,7 +130,7 @@ load contract
 @test "--dropout that no problem takes" {
   need_cpu_target
   attune check --target cpu --training --dropout 0.1 --problem dtype=e4m3,head_dim=64,heads=2,seqlen=64
-  refused 1 "--dropout is given, and no problem takes it: those of 8 bits have no dropout"
+  refused 1 "--dropout is given, but no problem takes it: 8-bit problems have no dropout"
   attune check --target cpu --training --dropout 0.1 --problem ${problem/seqlen/dropout=0.2,seqlen}
   refused 1 "--dropout is given"
 }

@@ -22,7 +22,7 @@ load contract
   json 'o["kept"] == 2 and o["unnamed_files"] == 0'
   attune compile --arch sm_80 --problem $d64 --out "$dir/kernels"
   expect 0
-  [[ $output == *"2 other kernels of the bundle there stay"* ]]
+  [[ $output == *"2 other kernels of that bundle are kept"* ]]
   [ "$(grep -c '"sha256"' "$dir/kernels/manifest.json")" -eq 3 ]
   [ "$(ls "$dir"/kernels/*.cubin | wc -l)" -eq 3 ]
 }
@@ -107,7 +107,7 @@ load contract
 
 @test "--zstd without --out" {
   attune compile --arch cpu --problem $problem --zstd
-  refused 1 "--zstd is given without --out; must be --zstd beside --out"
+  refused 1 "--zstd is given without --out; must be given with --out"
 }
 
 @test "a window beyond all lengths hides nothing, as elsewhere" {

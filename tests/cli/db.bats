@@ -30,7 +30,7 @@ load contract
   [[ $output == *" more rows: without --limit all are shown"* && $output == *"Final of"* ]]
   [ "$(wc -l <<<"$output")" -lt "$all" ]
   attune db show --problem $problem --limit=-1
-  refused 1 "--limit is -1; must be 0"
+  refused 1 "--limit is -1; must be at least 0"
 }
 
 @test "show puts the final first, marks the winner, and compares within a race" {
@@ -160,7 +160,7 @@ END
   attune tune --target cpu --problem $other --effort quick --budget 20
   expect 0
   attune db rm --json
-  refused 1 "must be one or more of --problem, --device, --template and --older-than"
+  refused 1 "must be given one or more of --problem, --device, --template and --older-than"
   attune db rm --older-than 1
   refused 2 "has no trial and no winner of these"
   attune db rm --problem $other --dry-run --json

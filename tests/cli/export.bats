@@ -125,7 +125,7 @@ END
   cmp "$dir/kernels.attune" "$dir/again.attune"
   [ "$(stat -c %s "$dir/kernels.attune")" -lt "$(stat -c %s "$dir/plain.attune")" ]
   attune export "$dir/folder" --zstd
-  refused 1 "must be NAME.attune and NAME.o"
+  refused 1 "must be NAME.attune or NAME.o"
   export ATTUNE_STORE= ATTUNE_BUNDLE=$dir/kernels.attune ATTUNE_NO_JIT=1
   attune bench --target cpu --problem $problem --no-standard --time 0.1 --json
   expect 0
@@ -210,5 +210,5 @@ END
   attune compile --arch cpu --problem $problem --out "$dir/my-kernels.o"
   refused 1 "my-kernels.o" "names in C"
   attune compile --arch cpu --problem $problem --out "$dir/int.o"
-  refused 1 "int.o" "no words of its own"
+  refused 1 "int.o" "no keyword"
 }

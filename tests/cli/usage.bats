@@ -37,11 +37,11 @@ db_commands="ls show stats verify gc export import merge"
 
 @test "an unknown command is named, with what was meant and the list" {
   attune tun
-  refused 1 '"tun" is no command' "did you mean tune?" doctor explain
+  refused 1 '"tun" is not a command' "did you mean tune?" doctor explain
   attune db shwo
   refused 1 '"shwo"' "did you mean show?" verify
   attune frobnicate --json
-  refused 1 '"frobnicate" is no command; commands of attune are doctor,'
+  refused 1 '"frobnicate" is not a command; commands of attune are doctor,'
 }
 
 @test "--json: an error is JSON on stdout, too" {
@@ -105,9 +105,9 @@ db_commands="ls show stats verify gc export import merge"
 
 @test "an unknown option points to the command's own help" {
   attune doctor --frob
-  refused 1 '"--frob" is no option of attune doctor' "attune doctor --help lists the options"
+  refused 1 '"--frob" is not an option of attune doctor' "attune doctor --help lists the options"
   attune explain --arch sm_90a
-  refused 1 '"--arch" is no option of attune explain; attune emit, attune compile and attune export have it'
+  refused 1 '"--arch" is not an option of attune explain; attune emit, attune compile and attune export have it'
   attune tune --bugdet 3
   refused 1 '"--bugdet"' "did you mean --budget?" "attune tune --help"
   attune db ls winners
@@ -217,9 +217,9 @@ db_commands="ls show stats verify gc export import merge"
 
 @test "an option in a command's place is named" {
   attune --foo
-  refused 1 '"--foo" is no option of attune (attune --help lists the commands)'
+  refused 1 '"--foo" is not an option of attune (attune --help lists the commands)'
   attune --verson
   refused 1 "did you mean --version?"
   attune db --foo
-  refused 1 '"--foo" is no option of attune db'
+  refused 1 '"--foo" is not an option of attune db'
 }

@@ -331,7 +331,7 @@ TEST(Training, LeavesProblemsOf8BitsWithoutDropoutWhereOthersTakeIt) {
       trained(problem, 0.25F);
       ADD_FAILURE() << problem << " was not refused";
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("--dropout is given, and no problem takes it"));
+      EXPECT_THAT(error.what(), HasSubstr("--dropout is given, but no problem takes it"));
     }
 }
 
@@ -359,8 +359,7 @@ TEST(Training, RefusesWorkloadsWithoutAForward) {
     trained("op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=128,heads=8,seqlen=512", 0);
     ADD_FAILURE() << "was not refused";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(),
-                HasSubstr("--training is given, and no problem is one of op prefill"));
+    EXPECT_THAT(error.what(), HasSubstr("--training is given, but no problem has op prefill"));
   }
   EXPECT_THROW(trained("dtype=bf16,head_dim=128,heads=8,seqlen=512", 1.5F), Error);
 }

@@ -317,8 +317,8 @@ void add_bench(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
   Command command = add_run_command(
       program, "bench",
-      "Time tuned against default against standard attention (on a GPU: against the "
-      "reference kernel)",
+      "Compare times of tuned, default and standard attention (on a GPU, the reference kernel "
+      "is the standard)",
       "attune bench examples/models/Llama-3.1-8B/config.json --seqlen 1024,4096",
       "Time this template instead of what the runtime would choose", options.get());
   command.add_option(
@@ -326,12 +326,12 @@ void add_bench(Command program, int* exit_code) {
       "Time this config instead: knobs that differ from the default, knob=value,...");
   command
       .add_option("--time", options->time_s,
-                  "Seconds of measuring for each problem, at most: 101 rounds say enough")
+                  "Most seconds of measuring per problem; 101 rounds are always enough")
       .positive()
       .shows_default();
   command
       .add_option("--fail-if-slower", options->fail_if_slower,
-                  "Exit code 7 when tuned is slower than default by more than this many percent")
+                  "Exit code 7 if tuned is slower than default by more than this many percent")
       .not_negative();
   add_wait_option(command, &options->wait_s);
   command.add_flag("--no-standard", options->no_standard, "Leave standard attention out");

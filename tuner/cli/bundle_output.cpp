@@ -44,12 +44,12 @@ void check_folder_name(const std::filesystem::path& place) {
 }  // namespace
 
 const char* const kOutputHelp =
-    "Where they go: a folder, of images with manifest.json, where a bundle is added to; or "
-    "NAME.attune, one file; or NAME.o, an object to link into a program, with NAME.h beside it";
+    "Output: a folder of images with manifest.json, whose former bundle is extended; or "
+    "NAME.attune, one file; or NAME.o, an object to link into a program, with a header NAME.h";
 
 const char* const kZstdHelp =
-    "Pack the images of NAME.attune or NAME.o by Zstandard: smaller, and unpacked when a kernel is "
-    "first asked for, by the libzstd.so.1 of the machine that runs it";
+    "Compress the images of NAME.attune or NAME.o with Zstandard. They are unpacked when a kernel "
+    "is first used, by libzstd.so.1 of the machine that runs it";
 
 BundleChange write_kernels(const std::string& place, const std::vector<BundledKernel>& kernels,
                            Packing packing) {
@@ -61,7 +61,7 @@ BundleChange write_kernels(const std::string& place, const std::vector<BundledKe
   if (ending != ".o" && packing != Packing::kNone)
     throw Error(
         ErrorCode::kInvalidArgument,
-        fmt::format("--zstd is given for the folder {}; must be NAME.attune and NAME.o", place));
+        fmt::format("--zstd is given for the folder {}; must be NAME.attune or NAME.o", place));
   if (ending != ".o") {
     check_folder_name(place);
     return write_bundle(place, kernels);
@@ -76,11 +76,11 @@ BundleChange write_kernels(const std::string& place, const std::vector<BundledKe
 std::string bundle_change_text(const BundleChange& change) {
   std::string text;
   if (change.kept > 0)
-    text += fmt::format("{} other kernels of the bundle there stay\n", change.kept);
+    text += fmt::format("{} other kernels of that bundle are kept\n", change.kept);
   if (change.unnamed > 0)
     text += fmt::format(
-        "{} image files there are of former kernels; delete them when no program runs that opened "
-        "the former bundle\n",
+        "{} image files belong to former kernels; delete them once no running program uses the "
+        "former bundle\n",
         change.unnamed);
   return text;
 }

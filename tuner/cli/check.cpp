@@ -80,8 +80,8 @@ void print_rows(const std::vector<CheckedKernel>& rows) {
          fault ? fmt::format("{}: {}", trial_status_name(fault->status), fault->reason) : "ok"});
   }
   print(
-      "errors against the oracle: the largest over what one element may have, the mean over what "
-      "the mean may be\n" +
+      "errors against the oracle, divided by the allowed ones: the largest of all elements, and "
+      "the mean\n" +
       table.text());
 }
 
@@ -91,8 +91,8 @@ bool names_kernels(const Options& options) {
 
 [[noreturn]] void refuse_to_compile() {
   throw Error(ErrorCode::kWouldCompile,
-              "ATTUNE_NO_JIT is set, and kernels of --sample, --template, --config and --fuzz are "
-              "compiled; accepted with it is check without these, of the kernel that a call runs");
+              "ATTUNE_NO_JIT is set, but --sample, --template, --config and --fuzz compile "
+              "kernels; without these options, check takes the kernel that a call runs");
 }
 
 int fuzz(const Options& options) {
@@ -102,29 +102,29 @@ int fuzz(const Options& options) {
       options.config.empty() ? first_given(options.workload) : std::string("--config");
   if (!has_problems(options.workload) && !given.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is given with --fuzz and no problem; must be {} beside "
-                            "--problem or MODEL: without one, problems are drawn",
-                            given, given));
+                fmt::format("{} is given with --fuzz and no problem; must be given with --problem "
+                            "or MODEL: without these, problems are drawn",
+                            given));
   if (options.workload.dropout != 0 || options.workload.deterministic)
     throw Error(ErrorCode::kInvalidArgument,
-                "--fuzz is given with --dropout or --deterministic; must be --fuzz without "
-                "them: with --training it draws both");
+                "--fuzz is given with --dropout or --deterministic; must be given without them: "
+                "with --training it draws both");
   if (!options.workload.training)
     return check_fuzz({options.fuzz, options.config}, options, device);
   if (has_problems(options.workload))
     throw Error(ErrorCode::kInvalidArgument,
-                "--fuzz is given with --training and a problem, a model or --config; must be "
-                "--fuzz and --training alone, or --sample beside problems");
+                "--fuzz is given with --training and a problem, a model or --config; give --fuzz "
+                "and --training alone, or --sample with problems");
   return check_random_gradients(options.fuzz, options, device);
 }
 
 int check(const Options& options) {
   if (options.sample < 0)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--sample is {}; must be 0 (off) and more", options.sample));
+                fmt::format("--sample is {}; must be at least 0 (0: off)", options.sample));
   if (options.fuzz < 0)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--fuzz is {}; must be 0 (off) and more", options.fuzz));
+                fmt::format("--fuzz is {}; must be at least 0 (0: off)", options.fuzz));
   if (!options.template_name.empty()) template_by_name(options.template_name);  // or a list of all
   if (options.fuzz > 0) return fuzz(options);
   read_stored_programs(options.machine, options.workload.problems);
@@ -163,7 +163,7 @@ int check(const Options& options) {
 void add_check(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
   Command command = add_run_command(
-      program, "check", "Hold the results of kernels against the oracle (exit code 3 if wrong)",
+      program, "check", "Check results of kernels against the oracle (exit code 3 if wrong)",
       "attune check --problem dtype=fp32,head_dim=64,heads=4,seqlen=333 --sample 10",
       "Template (default: what the runtime would choose)", options.get());
   const Option config = command.add_option("--config", options->config,
@@ -174,8 +174,9 @@ void add_check(Command program, int* exit_code) {
   command
       .add_option("--fuzz", options->fuzz,
                   "Check this many random kernels, each on random operands of any layout, against "
-                  "float64; of a --problem: its kernel on so many random operands; with --training "
-                  "gradients of so many random problems. A failure is a line that repeats it")
+                  "float64. With --problem: its kernel, with this many random operands. With "
+                  "--training: gradients of this many random problems. Each failure prints the "
+                  "command that repeats it")
       .excludes(sample);
   command.callback([options, exit_code] { *exit_code = check(*options); });
 }

@@ -18,7 +18,7 @@ CLI::Validator finite_number() {
   return {[](std::string& text) {
             double value = 0;
             const bool is_number = CLI::detail::lexical_cast(text, value);
-            return is_number && !std::isfinite(value) ? text + " is no finite number"
+            return is_number && !std::isfinite(value) ? text + " is not a finite number"
                                                       : std::string();
           },
           "FINITE"};
@@ -31,8 +31,8 @@ CLI::Validator number_above(double bound, bool or_equal) {
             double value = 0;
             const bool is_below = CLI::detail::lexical_cast(text, value) &&
                                   (or_equal ? value < bound : value <= bound);
-            return is_below ? fmt::format("{} is too small; must be numbers {} {}", text,
-                                          or_equal ? "from" : "above", bound)
+            return is_below ? fmt::format("{} is too small; must be {} {}", text,
+                                          or_equal ? "at least" : "above", bound)
                             : std::string();
           },
           or_equal ? "NONNEGATIVE" : "POSITIVE"};
@@ -47,7 +47,7 @@ CLI::Validator natural_number() {
             uint64_t value = 0;
             const auto [at, error] = std::from_chars(begin, end, value, hex ? 16 : 10);
             if (error != std::errc() || at != end)
-              return text + " is no integer of 0 to 18446744073709551615";
+              return text + " is not an integer from 0 to 18446744073709551615";
             text = std::to_string(value);
             return std::string();
           },

@@ -179,8 +179,8 @@ void print_jobs(const std::vector<Job>& jobs) {
 int compile(const Options& options) {
   if (options.zstd && options.out.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                "--zstd is given without --out; must be --zstd beside --out NAME.attune: a "
-                "store keeps images as they are");
+                "--zstd is given without --out; must be given with --out NAME.attune: a store "
+                "keeps images uncompressed");
   Workload workload;
   std::vector<Job> jobs = jobs_for(options, &workload);
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
@@ -211,7 +211,7 @@ int compile(const Options& options) {
 void add_compile(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
   Command command = add_command(
-      program, "compile", "Make kernels ahead of time, also for archs that are not here",
+      program, "compile", "Compile kernels ahead of time, also for archs that this machine lacks",
       "attune compile examples/models/Llama-3.1-8B/config.json --arch sm_80,sm_90a --out kernels/",
       &options->json);
   add_workload_options(command, &options->workload);
@@ -223,10 +223,9 @@ void add_compile(Command program, int* exit_code) {
                      "Template (default: the best that serves)");
   command.add_option("--config", options->config,
                      "Knobs that differ from the default, knob=value,...");
-  command.add_option("--store", options->store,
-                     "Store that takes the images (default: the user's)");
+  command.add_option("--store", options->store, "Store for the images (default: the user's)");
   command.add_option("--out", options->out,
-                     std::string("Write them here, not into the store. ") + kOutputHelp);
+                     std::string("Write here instead of the store. ") + kOutputHelp);
   command.add_flag("--zstd", options->zstd, kZstdHelp);
   add_jobs_option(command, &options->jobs);
   command.callback([options, exit_code] { *exit_code = compile(*options); });

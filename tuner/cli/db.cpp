@@ -29,8 +29,8 @@ void check_template(const Store& store, const DbOptions& options) {
   if (known.count(options.template_name) > 0) return;
   throw Error(
       ErrorCode::kUnsupported,
-      fmt::format("--template is \"{}\", and there is no such template here or in {}; known "
-                  "are {}",
+      fmt::format("--template is \"{}\", and there is no such template here or in {}; must be "
+                  "one of {}",
                   options.template_name, options.path().string(), fmt::join(known, ", ")));
 }
 
@@ -67,8 +67,7 @@ void add_db_filter(Command command, DbOptions* options) {
 
 void add_db(Command program, int* exit_code) {
   Command db = program.add_command(
-      "db",
-      "Look into the store and keep it: ls, show, stats, verify, gc, rm, export, import, merge");
+      "db", "Show and maintain the store: ls, show, stats, verify, gc, rm, export, import, merge");
   db.require_command();
   db.add_footer("Example:\n  attune db ls");
   add_db_ls(db, exit_code);

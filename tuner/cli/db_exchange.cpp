@@ -78,9 +78,8 @@ int export_rows(const DbOptions& options, const std::string& file) {
   const bool lines = file == "-" || has_suffix(file, ".jsonl");
   if (!lines && !has_suffix(file, ".db"))
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("FILE is \"{}\"; must be names that end in .jsonl (rows as JSON "
-                            "lines) or .db (rows and images), and - "
-                            "for JSON lines on stdout",
+                fmt::format("FILE is \"{}\"; must end in .jsonl (rows as JSON lines) or .db (rows "
+                            "and images), or be - for JSON lines on stdout",
                             file));
   const Store store = open_db(options);
   const StoreContents contents =
@@ -129,7 +128,8 @@ StoreContents contents_of(const std::string& file) {
 // Tells the user about imported images, because images are code.
 std::string images_text(int64_t images) {
   if (images == 0) return {};
-  return fmt::format("{} of the rows are images: code that runs here from now on\n", images);
+  return fmt::format("{} of the rows are images: code that programs here will run from now on\n",
+                     images);
 }
 
 // An empty store in a temporary folder, to compare a dry run with if the real store does not exist.
@@ -220,9 +220,9 @@ void add_db_verify(Command db, int* exit_code) {
 
 void add_db_gc(Command db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
-  Command command = add_db_command(
-      db, "gc", "Delete images nothing uses and rows of templates that no longer exist",
-      "attune db gc", options.get());
+  Command command =
+      add_db_command(db, "gc", "Delete unused images and rows of templates that no longer exist",
+                     "attune db gc", options.get());
   command.callback([options, exit_code] { *exit_code = gc(*options); });
 }
 
@@ -239,7 +239,7 @@ void add_db_export(Command db, int* exit_code) {
 
 void add_db_import(Command db, int* exit_code) {
   const auto options = std::make_shared<FoldOptions>();
-  Command command = add_db_command(db, "import", "Take in the rows of one exported file",
+  Command command = add_db_command(db, "import", "Add the rows of one exported file",
                                    "attune db import winners.jsonl --dry-run", options.get());
   command.add_option("FILE", options->files, "A .jsonl or .db file").required().values(1, 1);
   command.add_flag("--dry-run", options->dry_run, "Only say what would change");
@@ -252,7 +252,7 @@ void add_db_merge(Command db, int* exit_code) {
   const auto options = std::make_shared<FoldOptions>();
   Command command = add_db_command(
       db, "merge",
-      "Take in the rows of other stores: higher effort wins, then more samples, then newer",
+      "Add the rows of other stores: higher effort wins, then more samples, then newer",
       "attune db merge a.db b.db --store all.db", options.get());
   command.add_option("FILES", options->files, "Stores or exported files")
       .required()

@@ -24,8 +24,8 @@ RowFilter filter_of(const Options& options) {
   if (options.problem.empty() && options.device.empty() && options.template_name.empty() &&
       options.older_than == 0)
     throw Error(ErrorCode::kInvalidArgument,
-                "nothing says which rows; must be one or more of --problem, --device, --template "
-                "and --older-than");
+                "no rows are selected; must be given one or more of --problem, --device, "
+                "--template and --older-than");
   std::optional<Problem> problem;
   if (!options.problem.empty()) problem = parse_problem(options.problem);
   const std::string before = options.older_than > 0 ? utc_now(options.older_than) : "";
@@ -52,10 +52,10 @@ int remove(const Options& options) {
   const RowFilter takes = filter_of(options);
   StoreStats gone = taken_by(open_db(options), takes);
   if (gone.trials + gone.winners == 0)
-    throw Error(ErrorCode::kNotTuned,
-                fmt::format("{} has no trial and no winner of these; `attune db ls` lists what was "
-                            "tuned",
-                            options.path().string()));
+    throw Error(
+        ErrorCode::kNotTuned,
+        fmt::format("{} has no such trial or winner; `attune db ls` lists the tuned problems",
+                    options.path().string()));
   if (!options.dry_run) gone = Store::open(options.path(), StoreMode::kReadWrite).remove(takes);
   if (options.json)
     print_json("db.rm", {{"trials", gone.trials},
@@ -80,7 +80,9 @@ void add_db_rm(Command db, int* exit_code) {
   add_problem_option(command, &options->problem);
   command.option("--problem").not_required();
   add_db_filter(command, options.get());
-  command.add_option("--older-than", options->older_than, "Only what was measured so many days ago")
+  command
+      .add_option("--older-than", options->older_than,
+                  "Only rows measured at least this many days ago")
       .between(1, 36500);
   command.add_flag("--dry-run", options->dry_run, "Only say what would be deleted");
   command.callback([options, exit_code] { *exit_code = remove(*options); });

@@ -180,7 +180,7 @@ std::string explored_text(const Group& group, int limit) {
   }
   if (table.empty()) return "";
   return "Explored: times of two rounds are of two moments and do not compare\n" + table.text() +
-         (left > 0 ? fmt::format("{} more rows: without --limit all are shown\n", left) : "");
+         (left > 0 ? fmt::format("{} more rows; all are shown without --limit\n", left) : "");
 }
 
 std::string failed_text(const Group& group) {
@@ -210,7 +210,7 @@ std::string group_text(const Group& group, int limit) {
 int show(const DbOptions& options, const std::string& problem_text, int limit) {
   if (limit < 0)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--limit is {}; must be 0 (all rows) or more", limit));
+                fmt::format("--limit is {}; must be at least 0 (0: all rows)", limit));
   const Problem problem = parse_problem(problem_text, TextLengths::kRequired, TextFiles::kRead);
   const std::vector<Group> groups = groups_of(open_db(options), options, problem);
   if (groups.empty())

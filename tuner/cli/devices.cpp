@@ -88,9 +88,10 @@ int devices(bool as_json) {
 
 void add_devices(Command program, int* exit_code) {
   const auto json = std::make_shared<bool>(false);
-  Command command = add_command(
-      program, "devices", "List the devices here with the facts that identify them in the store",
-      "attune devices --json", json.get());
+  Command command =
+      add_command(program, "devices",
+                  "List this machine's devices with the facts that identify them in the store",
+                  "attune devices --json", json.get());
   command.callback([json, exit_code] { *exit_code = devices(*json); });
 }
 

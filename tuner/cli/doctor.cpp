@@ -223,7 +223,7 @@ void add_doctor(Command program, int* exit_code) {
   };
   const auto options = std::make_shared<Options>();
   Command command = add_command(
-      program, "doctor", "Say what is here, what is missing, what that costs and how to get it",
+      program, "doctor", "Report what is installed, what is missing, its effect and how to get it",
       "attune doctor", &options->json);
   command.add_option("--store", options->store,
                      "Store to look at (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");

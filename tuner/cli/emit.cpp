@@ -145,10 +145,10 @@ std::string page_of(const Request& request, const Source& source) {
     page.code_title = fmt::format("Machine code, by {}", text->tool);
     page.code = text->text;
   } else if (choice.arch.target == Target::kCuda) {
-    page.code_title = "PTX (no disassembler is here: nvdisasm or cuobjdump)";
+    page.code_title = "PTX (neither nvdisasm nor cuobjdump was found)";
     page.code = nvrtc_ptx(source, choice.arch);
   } else {
-    page.code_title = "No machine code (no disassembler is here: objdump or llvm-objdump)";
+    page.code_title = "No machine code (neither objdump nor llvm-objdump was found)";
   }
   return to_html(page);
 }
@@ -221,13 +221,13 @@ void check_place(const Options& options, size_t num_archs) {
   if (!options.out.empty() || options.json || options.what == "resources") return;
   if (num_archs > 1)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--arch names {} archs; must be one, or --out FOLDER, which gets "
-                            "a file for each, or --what resources",
+                fmt::format("--arch names {} archs; must be one, unless --out FOLDER (a file for "
+                            "each) or --what resources is given",
                             num_archs));
   if (options.what == "image" && ::isatty(STDOUT_FILENO) == 1)
     throw Error(ErrorCode::kInvalidArgument,
-                "--what is \"image\", and stdout is a terminal; must be --out FILE, or stdout "
-                "to a file or pipe");
+                "--what is \"image\", and stdout is a terminal; give --out FILE, or redirect "
+                "stdout to a file or pipe");
 }
 
 int emit(const Options& options) {
@@ -270,15 +270,15 @@ void add_emit(Command program, int* exit_code) {
                                            "Knobs that differ from the default, knob=value,...");
   command
       .add_flag("--tuned", options->tuned,
-                "The stored winner of this problem on that arch, not the template's default")
+                "Use the stored winner of this problem on that arch, not the template's default")
       .excludes(config);
   command.add_option("--store", options->store,
-                     "Store of --tuned (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
+                     "Store for --tuned (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
   Option what = command.add_option("--what", options->what, "What to print");
   what.one_of({"source", "ptx", "image", "resources", "html"}).shows_default();
   command
       .add_flag("--html", options->html,
-                "As --what html: a page of the source beside its machine code")
+                "Same as --what html: a page with the source beside its machine code")
       .excludes(what);
   command.add_option("--out", options->out,
                      "File to write instead of stdout; with several archs a folder");

@@ -125,7 +125,7 @@ std::string to_html(const EmitPage& page) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const Part& part = parts[i];
     if (part.text.find_first_not_of(" \n") == std::string_view::npos) continue;
-    const std::string name = escaped(part.name.empty() ? "what it is of" : part.name);
+    const std::string name = escaped(part.name.empty() ? "header" : part.name);
     list += fmt::format("<li><a href=\"#part{}\">{}</a></li>\n", i, name);
     source += fmt::format("<h3 id=\"part{}\">{}</h3>\n<pre>{}</pre>\n", i, name,
                           escaped(part.text.substr(part.text.find_first_not_of('\n'))));
@@ -136,9 +136,8 @@ std::string to_html(const EmitPage& page) {
   made += list_of(page.facts);
   made += "<details open><summary>Resources</summary>\n" + list_of(page.resources) + "</details>\n";
   if (!page.compiler_log.empty())
-    made +=
-        fmt::format("<details><summary>What the compiler said</summary>\n<pre>{}</pre></details>\n",
-                    escaped(page.compiler_log));
+    made += fmt::format("<details><summary>Compiler log</summary>\n<pre>{}</pre></details>\n",
+                        escaped(page.compiler_log));
   made +=
       "<nav aria-label=\"Parts of the source\"><details><summary>Parts of the "
       "source</summary>\n<ul>\n" +

@@ -65,11 +65,11 @@ Json layers_json(const EngineOptions& settings) {
 void check_subject(const Options& options) {
   const bool of_model = !options.model.model.empty();
   if (of_model == !options.problem.empty())
-    throw Error(ErrorCode::kInvalidArgument, "must be one of MODEL and --problem");
+    throw Error(ErrorCode::kInvalidArgument, "must be given exactly one of MODEL and --problem");
   if (const std::string given = first_given(options.model); !of_model && !given.empty())
     throw Error(
         ErrorCode::kInvalidArgument,
-        fmt::format("{0} is given without MODEL; must be {0} beside MODEL: --problem says it",
+        fmt::format("{} is given without MODEL; must be given with MODEL: --problem states it",
                     given));
 }
 
@@ -155,7 +155,7 @@ int explain(const Options& options) {
 void add_explain(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
   Command command = add_command(
-      program, "explain", "Say which kernel would run for a problem here, and why not another",
+      program, "explain", "Tell which kernel would run for a problem here, and why no other",
       "attune explain --problem "
       "dtype=bf16,head_dim=128,heads=32/8,seqlen=4096,mask=causal_bottom_right",
       &options->json);

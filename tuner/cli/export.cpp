@@ -198,8 +198,8 @@ void add_export(Command program, int* exit_code) {
                      "Only kernels for these, at every tuned length: a model's config.json, or a "
                      "problem as in --problem. May be given again");
   command.add_option("--captured", options->captured,
-                     "Only kernels for what a program asked for that ran with ATTUNE_CAPTURE=FILE; "
-                     "joined with --only");
+                     "Only kernels for the problems that a program captured with "
+                     "ATTUNE_CAPTURE=FILE; combines with --only");
   command.add_option("--arch", options->archs,
                      "Only these archs, a list (default: all in the store)");
   command.add_option(

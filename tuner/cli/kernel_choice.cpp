@@ -109,8 +109,8 @@ Arch checked_arch(const std::string& name) {
   const CpuToolchain& toolchain = cpu_toolchain();
   if (!toolchain.knows_cpu(arch.cpu))
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("arch is \"{}\", and LLVM has no CPU of this name; must be those "
-                            "that it has, such as {}, this machine's",
+                fmt::format("arch is \"{}\", and LLVM has no CPU of this name; must be a CPU "
+                            "that LLVM knows, such as this machine's {}",
                             name, toolchain.host_arch().name()));
   return arch;
 }

@@ -124,9 +124,8 @@ std::string symbol_name(const std::string& file) {
                          });
   if (!is_c_name || is_taken_in_c(name))
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("the object is named \"{}\"; must be names in C that are no words "
-                            "of its own, such as "
-                            "my_kernels.o, because its symbols have that name",
+                fmt::format("the object is named \"{}\"; must be a valid name in C and no keyword, "
+                            "such as my_kernels.o, because its symbols get that name",
                             file));
   return name;
 }

@@ -35,8 +35,8 @@ std::shared_ptr<const Device> open_machine(const std::string& target) {
 void add_wait_option(Command command, double* wait_s) {
   command
       .add_option("--wait", *wait_s,
-                  "Seconds to wait, at most, while another process measures on the device; then "
-                  "this one measures too, and says so. 0: does not wait")
+                  "Seconds to wait, at most, while another process measures on the device. Then "
+                  "this one measures too, and says so. 0: no wait")
       .not_negative()
       .shows_default();
 }
@@ -107,8 +107,8 @@ EngineOptions looking_options(const MachineOptions& options) {
   std::error_code failed;
   if (!options.store.empty() && std::filesystem::status(options.store, failed).type() ==
                                     std::filesystem::file_type::not_found) {
-    print_notice(fmt::format(
-        "attune: note: there is no store at {}; nothing that was tuned is known", options.store));
+    print_notice(fmt::format("attune: note: there is no store at {}; no tuned kernel is known",
+                             options.store));
     engine.keep_images = false;
   }
   return engine;

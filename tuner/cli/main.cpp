@@ -87,7 +87,7 @@ int refuse(const std::vector<std::string>& words, int exit_code, const char* cod
 }
 
 int run_program(int argc, char** argv) {
-  Program program("attune makes attention kernels for the machine it stands on.", "attune",
+  Program program("attune makes attention kernels for the machine that it runs on.", "attune",
                   "attune " ATTUNE_VERSION);
   Command commands = program.command();
   commands.require_command();

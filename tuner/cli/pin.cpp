@@ -61,14 +61,15 @@ void check_options(const Options& options) {
     throw Error(ErrorCode::kInvalidArgument, sentence);
   };
   if (!options.check && options.target != "auto")
-    refuse("--target is given without --check; must be --target beside --check");
+    refuse("--target is given without --check; must be given with --check");
   if (!options.check && options.json && options.file == "-")
-    refuse("--json is given, and FILE is -, stdout, which the pins take; must be one of them");
+    refuse(
+        "--json is given, and FILE is -, but stdout holds either pins or JSON; give one of them");
   const bool filters = !options.device.empty() || !options.template_name.empty();
   if (options.check && options.store.empty() && filters)
     refuse(
-        fmt::format("{} is given with --check and without --store; must be it beside "
-                    "--store, whose winners it chooses",
+        fmt::format("{} is given with --check and without --store; must be given with --store, "
+                    "whose winners it filters",
                     options.device.empty() ? "--template" : "--device"));
 }
 
@@ -145,15 +146,15 @@ int check_pins(const Options& options) {
 void add_pin(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
   Command command = add_command(
-      program, "pin", "Write which kernels are run as a file that ranks share",
+      program, "pin", "Write a file that fixes which kernels run, for all ranks to share",
       "attune pin site.pin --store site.db   # then run with ATTUNE_PIN=site.pin", &options->json);
   command.add_option("FILE", options->file, "File to write, or with --check to read; - for stdout")
       .required();
   command.add_flag(
       "--check", options->check,
-      "Only say whether this version of attune can run what FILE names, how much of it "
-      "is for this device and, with --store, what the store would pin otherwise (exit "
-      "code 5 where something differs, 1 where FILE was changed or is no pin)");
+      "Only report whether this version of attune can run the kernels of FILE, how many are for "
+      "this device and, with --store, how the store's pins differ (exit code 5 if they differ, "
+      "1 if FILE was changed or is not a pin file)");
   command.add_option("--store", options->store,
                      "Store to pin from (default: $ATTUNE_STORE, else ~/.cache/attune/store.db)");
   command

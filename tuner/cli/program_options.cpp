@@ -28,8 +28,8 @@ bool is_expression(const std::string& word) {
 ProgramDigest read_program(const std::string& word, score::Kind kind, const std::string& name) {
   if (is_expression(word))
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--{0} is \"{1}\", and no file has that name; must be a file or the "
-                            "text of a program, which returns: 'return {1};'",
+                fmt::format("--{0} is \"{1}\", and no file has that name; must be a file, or the "
+                            "text of a program with return: 'return {1};'",
                             name == "score_mod" ? "score-mod" : "mask-mod", word));
   const UserProgram& made =
       is_text(word) ? read_user_program(word, kind, name) : load_user_program(word, kind);
@@ -43,7 +43,7 @@ void give(const ProgramDigest& digest, const char* name, ProgramDigest SpecField
   if (problem->*field)
     throw Error(
         ErrorCode::kInvalidArgument,
-        fmt::format("--{0}-mod is given, and problem {1} has {0}_mod={2}; must be one of them",
+        fmt::format("--{0}-mod is given, and problem {1} has {0}_mod={2}; must be only one of them",
                     name, to_text(*problem), to_text(problem->*field)));
   problem->*field = digest;
 }
@@ -52,11 +52,11 @@ void give(const ProgramDigest& digest, const char* name, ProgramDigest SpecField
 
 void add_program_options(Command command, ProgramOptions* options) {
   command.add_option("--score-mod", options->score_mod,
-                     "Of every problem: a file with a program of the score language that gives the "
-                     "score, or its text; // capture NAME: TYPE[RANK] and // scalar NAME: TYPE in "
-                     "front declare what it reads");
+                     "For every problem: a program of the score language that returns the score, "
+                     "as a file or as text. Its first lines, // capture NAME: TYPE[RANK] and "
+                     "// scalar NAME: TYPE, declare its inputs");
   command.add_option("--mask-mod", options->mask_mod,
-                     "The same, for a program that says whether a key is seen");
+                     "The same, for a program that returns whether a key is visible");
 }
 
 std::function<void(Problem*)> giver_of(const ProgramOptions& options) {

@@ -83,12 +83,13 @@ Json diff_data(const Options& options) {
                             "after",
                             options.diff.size()));
   if (!options.model.model.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("MODEL is {}, and --diff is given; must be only one of them",
+                            options.model.model));
+  if (!options.peers.empty())
     throw Error(
         ErrorCode::kInvalidArgument,
-        fmt::format("MODEL is {}, beside --diff; must be one of both", options.model.model));
-  if (!options.peers.empty())
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--peers is {}, beside --diff; must be one of both", options.peers));
+        fmt::format("--peers is {}, and --diff is given; must be only one of them", options.peers));
   Json data = head("diff");
   data["stores"] = options.diff;
   data.update(report_diff(existing(options.diff[0]), existing(options.diff[1])));
@@ -111,7 +112,7 @@ int report(const Options& options) {
   if (const std::string given = first_given(options.model);
       options.model.model.empty() && !given.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{0} is given without MODEL; must be {0} beside MODEL", given));
+                fmt::format("{} is given without MODEL; must be given with MODEL", given));
   const Json data = options.diff.empty() ? store_data(options) : diff_data(options);
   const std::string page = report_page(data);
   write_file(options.out, page);
@@ -128,13 +129,14 @@ int report(const Options& options) {
 void add_report(Command program, int* exit_code) {
   const auto options = std::make_shared<Options>();
   Command command = add_command(
-      program, "report", "Write a page on what was tuned: gains, certainty, age, failures, times",
+      program, "report",
+      "Write an HTML page on the tuned kernels: gains, certainty, age, failures, times",
       "attune report examples/models/Llama-3.1-8B/config.json --out report.html", &options->json);
   add_model_options(command, &options->model);
   command.add_option("--out", options->out, "HTML file to write").required();
   command
       .add_option("--diff", options->diff,
-                  "Two stores, before and after: gains and losses of what both have")
+                  "Two stores, before and after: gains and losses of problems that both have")
       .values(2, 2);
   command.add_option("--peers", options->peers,
                      "Times of other libraries to show beside them: a JSON file as tests/bench "

@@ -244,7 +244,7 @@ void take_shard(const Options& options, Workload* workload) {
   if (options.shard.empty()) {
     if (options.replicate != 1)
       throw Error(ErrorCode::kInvalidArgument,
-                  "--replicate is given without --shard; must be --replicate beside --shard");
+                  "--replicate is given without --shard; must be given with --shard");
     return;
   }
   const Shard shard = parse_shard(options.shard, environment_variable);
@@ -258,7 +258,7 @@ int tune_command(const Options& options) {
   seconds_of(options.budget);
   if (options.verify < 0)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--verify is {}; must be 0 (off) and more", options.verify));
+                fmt::format("--verify is {}; must be at least 0 (0: off)", options.verify));
   read_stored_programs(options.machine, options.workload.problems);
   Workload workload = workload_of(options.workload, target_of(options.machine.target));
   take_shard(options, &workload);
@@ -319,11 +319,12 @@ void add_tune(Command program, int* exit_code) {
       .shows_default();
   command.add_option(
       "--budget", options->budget,
-      fmt::format("Wall clock for everything, compiling included: 90, 90s, 10m, 1h (default: by "
-                  "effort). When it ends, what was measured is kept, the same command goes on from "
-                  "there, and the exit code is 6; a measuring process that hangs is ended {:g} s "
-                  "later. Waiting for another tune on the device (--wait) does not count",
-                  kGraceSeconds));
+      fmt::format(
+          "Wall clock for everything, compiling included: 90, 90s, 10m, 1h (default: by "
+          "effort). When it ends, measured results are kept, the same command continues from "
+          "there, and the exit code is 6. A measuring process that hangs is ended {:g} s "
+          "later. Waiting for another tune on the device (--wait) does not count",
+          kGraceSeconds));
   add_wait_option(command, &options->wait_s);
   add_jobs_option(command, &options->jobs);
   command
@@ -332,15 +333,15 @@ void add_tune(Command program, int* exit_code) {
                   "and regret")
       .shows_default();
   command.add_option("--shard", options->shard,
-                     "Tune one part of the problems: I/N, or env for what Slurm, torchrun or MPI "
-                     "says, or env/N for Kubernetes' JOB_COMPLETION_INDEX. Give each shard a store "
-                     "of its own, and join them with `attune db merge`");
+                     "Tune one part of the problems: I/N, or env for the variables of Slurm, "
+                     "torchrun or MPI, or env/N for Kubernetes' JOB_COMPLETION_INDEX. Give each "
+                     "shard its own store, and join the stores with `attune db merge`");
   command
       .add_option("--replicate", options->replicate,
-                  "With --shard: how many shards tune each problem, to see how far devices agree")
+                  "With --shard: how many shards tune each problem, to see how well devices agree")
       .shows_default();
   command.add_option("--trace", options->trace,
-                     "File that gets what was compiled, checked and timed when, for Perfetto "
+                     "File for a timeline of compiling, checking and timing, for Perfetto "
                      "(ui.perfetto.dev) or chrome://tracing");
   command.add_flag("--dry-run", options->dry_run,
                    "Show the problems by kind of layer; measure nothing");

@@ -88,14 +88,15 @@ std::optional<Command> command_named(const Command& at, const std::string& word)
     if (name == "-h" || std::find(options.begin(), options.end(), name) != options.end())
       return std::nullopt;
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("\"{}\" is no option of {}{} ({} --help lists the commands)", word,
+                fmt::format("\"{}\" is not an option of {}{} ({} --help lists the commands)", word,
                             at.path(), suggestion(name, options), at.path()));
   }
   throw Error(
       ErrorCode::kInvalidArgument,
-      fmt::format("{}{}; commands of {} are {}",
-                  word.empty() ? "no command was given" : fmt::format("\"{}\" is no command", word),
-                  word.empty() ? "" : suggestion(word, known), at.path(), fmt::join(known, ", ")));
+      fmt::format(
+          "{}{}; commands of {} are {}",
+          word.empty() ? "no command was given" : fmt::format("\"{}\" is not a command", word),
+          word.empty() ? "" : suggestion(word, known), at.path(), fmt::join(known, ", ")));
 }
 
 }  // namespace
@@ -118,7 +119,7 @@ std::string usage_error_text(const UsageFault& fault) {
   const std::string& word = fault.unexpected;
   const std::string path = fault.command.path();
   if (!word.empty())
-    what = begins_with(word, "-") ? fmt::format("\"{}\" is no option of {}{}", word, path,
+    what = begins_with(word, "-") ? fmt::format("\"{}\" is not an option of {}{}", word, path,
                                                 whose_option(word, fault.command))
                                   : fmt::format("\"{}\" was not expected", word);
   std::replace(what.begin(), what.end(), '\n', ' ');

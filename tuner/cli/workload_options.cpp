@@ -18,11 +18,11 @@ void add_workload_options(Command command, WorkloadOptions* options) {
   command.add_option("--captured", options->captured,
                      "Problems written by a program run with ATTUNE_CAPTURE=FILE");
   command.add_flag("--training", options->training,
-                   "The gradients of every problem, too: of q, k and v, and of biases and sinks");
+                   "Add the gradients of every problem: of q, k and v, and of biases and sinks");
   command.add_option("--dropout", options->dropout,
-                     "With --training: the part of the weights that is dropped");
+                     "With --training: the share of the weights that is dropped");
   command.add_flag("--deterministic", options->deterministic,
-                   "With --training: gradients of the same bits in every run");
+                   "With --training: gradients with the same bits in every run");
   add_program_options(command, &options->programs);
 }
 
@@ -31,18 +31,18 @@ void add_model_options(Command command, WorkloadOptions* options) {
                      "A Hugging Face config.json, its folder, or a name such as "
                      "meta-llama/Llama-3.2-1B that is in the Hugging Face cache");
   command.add_option("--as", options->read_as,
-                     "Read MODEL as this model_type, whatever it says: llama, bert, t5, ...");
+                     "Read MODEL as this model_type, instead of its own: llama, bert, t5, ...");
   command.add_option("--seqlen", options->seqlens, "Lengths, a list such as 512,2048");
   command.add_option("--batch", options->batches, "Batch sizes, a list");
   command.add_flag("--padded", options->padded,
-                   "Of MODEL's encoders: batches with padding, which have key_lengths=1");
+                   "For MODEL's encoders: batches with padding (key_lengths=1)");
   command.add_option("--dtype", options->dtypes, "Types, a list of bf16, fp16, fp32, e4m3");
   command.add_option("--accuracy", options->accuracy,
-                     "Of 8-bit operands: accurate (default) or fast; of fp32 also split");
+                     "For 8-bit operands: accurate (default) or fast; for fp32 also split");
   command.add_option("--v-layout", options->v_layout,
-                     "Of 8-bit operands: rows (default) or transposed");
+                     "For 8-bit operands: rows (default) or transposed");
   command.add_option("--scale-block", options->scale_block,
-                     "Of 8-bit operands: rows that share a factor (default: all of a head)");
+                     "For 8-bit operands: rows that share a factor (default: all of a head)");
 }
 
 namespace {
@@ -65,7 +65,7 @@ void check_fp8_options(const Fp8Options& chosen, const std::vector<Problem>& pro
   throw Error(
       ErrorCode::kInvalidArgument,
       "--accuracy, --v-layout or --scale-block is given, but no problem has 8-bit operands; "
-      "must be these with --dtype e4m3, and --accuracy with --dtype fp32");
+      "must be given with --dtype e4m3 (--accuracy also with --dtype fp32)");
 }
 
 }  // namespace
@@ -81,17 +81,17 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
                            giver_of(options.programs)};
   if (!options.read_as.empty() && options.model.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                "--as is given without MODEL; must be --as beside MODEL");
+                "--as is given without MODEL; must be given with MODEL");
   const bool has_shapes =
       !options.seqlens.empty() || !options.batches.empty() || !options.dtypes.empty();
   if (has_shapes && options.model.empty() && options.problems.empty() && !options.captured.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                "--seqlen, --batch or --dtype is given with --captured alone; must be these "
-                "beside MODEL and --problem: captured problems say their own");
+                "--seqlen, --batch or --dtype is given with --captured alone; must be given with "
+                "MODEL or --problem: captured problems have their own");
   if (options.padded && options.model.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                "--padded is given without MODEL; must be --padded beside MODEL, or "
-                "key_lengths=1 in --problem");
+                "--padded is given without MODEL; must be given with MODEL, or as key_lengths=1 "
+                "in --problem");
   std::vector<Workload> parts;
   if (!options.model.empty())
     parts.push_back(workload_from_model(options.model, choice, target, options.read_as));
@@ -102,21 +102,21 @@ Workload workload_of(const WorkloadOptions& options, Target target) {
   }
   if (parts.empty())
     throw Error(ErrorCode::kInvalidArgument,
-                "no problem was given; must be a model's config.json, --problem and --captured");
+                "no problem was given; must be a model's config.json, --problem or --captured");
   Workload workload = join(parts);
   if (options.training)
     add_training({static_cast<float>(options.dropout), options.deterministic}, &workload);
   if (!options.training && options.dropout != 0)
     throw Error(ErrorCode::kInvalidArgument,
-                "--dropout is given without --training; must be --dropout beside --training, or "
+                "--dropout is given without --training; must be given with --training, or as "
                 "dropout=N in --problem");
   if (!options.training && options.deterministic)
     throw Error(ErrorCode::kInvalidArgument,
-                "--deterministic is given without --training; must be --deterministic beside "
-                "--training, or deterministic=1 in --problem of op attention_backward");
+                "--deterministic is given without --training; must be given with --training, or "
+                "as deterministic=1 in --problem with op attention_backward");
   for (const std::string& note : workload.notes) print_notice("attune: note: " + note);
   if (workload.problems.empty())
-    throw Error(ErrorCode::kInvalidArgument, "the workload holds no problem");
+    throw Error(ErrorCode::kInvalidArgument, "the workload has no problem");
   check_fp8_options(choice.fp8, workload.problems);
   return workload;
 }
@@ -155,7 +155,7 @@ Command add_run_command(Command program, const std::string& name, const std::str
   add_workload_options(command, &options->workload);
   add_machine_options(command, &options->machine);
   command.add_option("--template", options->template_name, template_help);
-  command.add_option("--seed", options->seed, "Of inputs and of every random choice")
+  command.add_option("--seed", options->seed, "Seed of inputs and of every random choice")
       .natural()
       .shows_default();
   return command;
