@@ -66,7 +66,9 @@ class Sizes(unittest.TestCase):
 class Words(unittest.TestCase):
 
     def test_fragments_are_found_in_comments_and_docstrings(self):
-        lines = ["int a;  // Of b", "// Returns a.", "// What it is.", "/* Of a block", " * What goes on */", "", "// Whether."]
+        lines = [
+            "int a;  // Of b", "// Returns a.", "// What it is.", "/* Of a block", " * What goes on */", "",
+            "// Whether."]
         opening = [(i, bool(check_words.FRAGMENT.match(text))) for i, text in check_words.cpp_blocks(lines)]
         self.assertEqual(opening, [(2, False), (7, True)])
         text = '"""Of a module."""\nx = 1  # What\n# Returns x.\n# Where.\n\n# The same.\n'

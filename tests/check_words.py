@@ -36,7 +36,8 @@ CPP_COMMENT = re.compile(r"\s*(?://+|/\*+|\*+/|\*(?=\s))\s?(.*)")
 
 def tracked():
     """Returns the paths of all files that git tracks, without published results and golden text."""
-    names = subprocess.run(["git", "-C", ROOT, "ls-files"], check=True, capture_output=True, text=True).stdout.split("\n")
+    names = subprocess.run(["git", "-C", ROOT, "ls-files"], check=True, capture_output=True,
+                           text=True).stdout.split("\n")
     return [name for name in names if name and not name.startswith(("tests/bench/results/", "tests/golden/"))]
 
 

@@ -28,7 +28,8 @@ CASES = [
 
 def problem(d, causal, batch, length, heads, dropout, backward):
     return (
-        f"{'op=attention_backward,' if backward else ''}dtype=bf16,head_dim={d},heads={heads},batch={batch},seqlen={length},"
+        f"{'op=attention_backward,' if backward else ''}dtype=bf16,head_dim={d},heads={heads},batch={batch},"
+        f"seqlen={length},"
         f"mask={'causal_bottom_right' if causal else 'none'}" + (f",dropout={dropout}" if dropout else ""))
 
 

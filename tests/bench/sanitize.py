@@ -27,10 +27,12 @@ SCORED = "dtype=bf16,head_dim=128,heads=4/2,batch=2,seqlen=400,mask=causal_botto
 ALL_SCORES = ",softcap=30,alibi=1,bias=bf16,relative_bias=fp32,sinks=bf16"
 WIDE = "dtype=bf16,head_dim_qk=576,head_dim_v=512,heads=2/1,batch=1,seqlen=150,mask=causal_bottom_right"
 ONE_KERNEL = (
-    "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,dout_slots=2,split_kv=0,fold_sums=0,"
+    "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,dout_slots=2,split_kv=0,"
+    "fold_sums=0,"
     "fuse_dq=4,draw_tiles=0,store_ds=0,ordered=1")
 BAND = (
-    "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,dout_slots=1,split_kv=0,fold_sums=1,fuse_dq=0,"
+    "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,dout_slots=1,split_kv=0,"
+    "fold_sums=1,fuse_dq=0,"
     "draw_tiles=0,store_ds=0,band=1,ordered=1")
 STORED = "store_ds=1,key_block_m=64,split_kv=0,fold_sums=0,dout_slots=1,fuse_dq=0,draw_tiles=0,ordered=1"
 GRADIENTS = "op=attention_backward," + SCORED
@@ -173,7 +175,8 @@ CONFIGS = (
      "op=append_kv,dtype=bf16,dtype_kv=e4m3,head_dim=72,heads=8/2,batch=9,seqlen_q=5,seqlen_kv=100,rotary=bf16,"
      "rotary_interleaved=1,rotary_q=1,packed_q=1,page_size=3", ""),
     ("append_kv_cuda",
-     "op=append_kv,dtype=bf16,dtype_kv=int8,head_dim=72,heads=8/2,batch=9,seqlen_q=5,seqlen_kv=100,rotary=bf16,rotary_q=1,"
+     "op=append_kv,dtype=bf16,dtype_kv=int8,head_dim=72,heads=8/2,batch=9,seqlen_q=5,seqlen_kv=100,rotary=bf16,"
+     "rotary_q=1,"
      "packed_q=1,page_size=3,kv_factors=made", ""),
     ("merge_cuda", "op=merge,dtype=fp32,dtype_kv=bf16,head_dim=40,heads=3,batch=2,seqlen=77", ""))
 

@@ -61,7 +61,8 @@ class Case:
 
     def problem(self, folder):
         text = (
-            f"dtype=bf16,head_dim_qk={self.head_dim},head_dim_v={self.width_v},heads={self.heads[0]}/{self.heads[1]},batch={self.batch},"
+            f"dtype=bf16,head_dim_qk={self.head_dim},head_dim_v={self.width_v},heads={self.heads[0]}/{self.heads[1]},"
+            f"batch={self.batch},"
             f"seqlen={self.seqlen},mask={'causal_bottom_right' if self.causal else 'none'}")
         if self.window >= 0:
             text += f",window={self.window}:0"

@@ -51,7 +51,8 @@ def rows_of_key(number, arguments, digest, rng):
     flops = 4.0 * batch * 32 * seqlen * seqlen * head_dim / (2 if "causal" in mask else 1)
     stale = number % 2 and number > 1
     key = {
-        "problem": f"op=prefill,dtype_q=bf16,dtype_kv=bf16,dtype_o=bf16,head_dim_qk={head_dim},head_dim_v={head_dim},gqa_ratio=4,mask={mask},"
+        "problem": f"op=prefill,dtype_q=bf16,dtype_kv=bf16,dtype_o=bf16,head_dim_qk={head_dim},head_dim_v={head_dim},"
+                   f"gqa_ratio=4,mask={mask},"
         "window=-1:-1", "shape": f"batch={batch},seqlen_q={seqlen},seqlen_kv={seqlen},heads=32/8",
         "device": device(hostile), "policy": POLICY, "driver": "550.54" if stale else "580.126",
         "power_limit_w": 600 if number == 0 else 700, "effort": "normal", "arch": "sm_90a", "toolchain": {

@@ -106,7 +106,8 @@ class BlockMapTest(unittest.TestCase):
         first = ROWS - 72
         context = attune.Context("cpu")
         plan = context.plan(
-            f"dtype=fp32,head_dim={DIM},heads={HEADS}/{HEADS_KV},batch={BATCH},seqlen_q=72,seqlen_kv={KEYS},block_map=hides"
+            f"dtype=fp32,head_dim={DIM},heads={HEADS}/{HEADS_KV},batch={BATCH},seqlen_q=72,seqlen_kv={KEYS},"
+            f"block_map=hides"
         )
         q = np.ascontiguousarray(Q[:, first:])
         o = np.empty_like(q)

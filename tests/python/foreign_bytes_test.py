@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes that are not UTF-8 in the environment, in paths and in texts: each error is attune's sentence, and holds no foreign byte. Also
-paths of the wrong type. Needs the CPU target's library alone."""
+"""Bytes that are not UTF-8 in the environment, in paths and in texts: each error is attune's sentence, and holds no
+foreign byte. Also paths of the wrong type. Needs the CPU target's library alone."""
 import os
 import pathlib
 import subprocess
@@ -26,7 +26,8 @@ class ForeignBytesTest(unittest.TestCase):
     def test_variables(self):
         for name in VARIABLES:
             with self.subTest(name):
-                found = said("import attune; attune.Context('cpu:1', store='')", **{f"ATTUNE_{name}": os.fsdecode(b"/\xff\x1b")})
+                found = said("import attune; attune.Context('cpu:1', store='')", **{
+                    f"ATTUNE_{name}": os.fsdecode(b"/\xff\x1b")})
                 self.assertNotIn(b"Unicode", found)
                 self.assertNotIn(b"\xff", found)
                 self.assertNotIn(b"\x1b", found)

@@ -156,7 +156,8 @@ class ScoresTest(unittest.TestCase):
         np.testing.assert_array_equal(lse, want_lse)
         table = self.random.standard_normal((KEYS, 2)).astype(np.float32).T[::-1].copy()
         programs = {
-            "score_mod": "// capture table: fp32[2]\n// scalar gain: float\nreturn score + gain * table[head % 2][kv_idx];",
+            "score_mod": "// capture table: fp32[2]\n// scalar gain: float\nreturn score + gain * table[head % "
+                         "2][kv_idx];",
             "mask_mod": "// scalar reach: int\nreturn abs(q_idx - kv_idx) <= reach;"}
         o, _ = self.run_plan("", {"table": table}, {"gain": 0.5, "reach": 9}, programs)
         seen = np.abs(self.row - self.key) <= 9

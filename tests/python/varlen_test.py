@@ -221,7 +221,8 @@ class VarlenTest(unittest.TestCase):
         rows = torch.ones(1, 4, 1, 64)
         with self.assertRaisesRegex(
                 ValueError,
-                r"cache_seqlens\[0\] is 6; must be 0 to 4: the cache has room for 8 keys of a request, of which 4 are new"
+                r"cache_seqlens\[0\] is 6; must be 0 to 4: the cache has room for 8 keys of a request, of which 4 are "
+                r"new"
         ):
             attune.flash.flash_attn_with_kvcache(q, *cache, rows, rows, cache_seqlens=ints([6]))
         self.assertTrue(all((x == 0).all() for x in cache))

@@ -69,7 +69,8 @@ def _path(name, given):
     try:
         path = os.fsencode(given)
     except TypeError:
-        raise TypeError(f"{name} is of type {type(given).__name__}; must be a path: str, bytes or os.PathLike") from None
+        raise TypeError(
+            f"{name} is of type {type(given).__name__}; must be a path: str, bytes or os.PathLike") from None
     if b"\0" in path:
         raise ValueError(f"{name} is {given!r}; must not hold a NUL")
     return path
@@ -80,7 +81,9 @@ def parse(text):
         raise ValueError(
             f"problem is {text!r}; must be a text such as \"dtype=bf16,head_dim=128,heads=32/8,seqlen=4096\"")
     problem = Problem()
-    check(library.attune_problem_parse_sized(text.encode(errors="surrogateescape"), ctypes.byref(problem), ctypes.sizeof(problem)))
+    check(
+        library.attune_problem_parse_sized(text.encode(errors="surrogateescape"), ctypes.byref(problem),
+                                           ctypes.sizeof(problem)))
     return problem
 
 

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attune's PyTorch ops, torch.ops.attune.*; importing this module defines them. examples/guide/torch.md shows their use.
+"""attune's PyTorch ops, torch.ops.attune.*; importing this module defines them. examples/guide/torch.md shows their
+use.
 
 The ops are attention, attention_out, attention_backward, score_gradient, quantise, block_map and merge, and from
 _cache_ops.py attention_kvcache, attention_kvcache_out, attention_latent and append_kv. attention() imports this module
 itself inside torch.compile, on FakeTensors and below dispatch modes.
 
 One schema serves all features: a text that spec() writes (_spec.py) holds all arguments that are not tensors. The ops
-return new tensors; o and lse are contiguous whatever strides q has.
-Only attention has gradients (_autograd.py): attention_backward computes those of q, k and v, score_gradient those of
-biases, slopes, sinks and the tensors that a score_mod reads. The other ops raise ValueError under grad mode if a tensor
-requires gradients.
-The ops raise RuntimeError inside torch.func transforms (vmap, grad, jvp). DTensor refuses them, since no op of attune
-has a sharding rule: give x.to_local()."""
+return new tensors; o and lse are contiguous whatever strides q has. Only attention has gradients (_autograd.py):
+attention_backward computes those of q, k and v, score_gradient those of biases, slopes, sinks and the tensors that a
+score_mod reads. The other ops raise ValueError under grad mode if a tensor requires gradients. The ops raise
+RuntimeError inside torch.func transforms (vmap, grad, jvp). DTensor refuses them, since no op of attune has a sharding
+rule: give x.to_local()."""
 import functools
 
 import torch
