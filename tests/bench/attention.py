@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times attune (tuned and default) and its peers on the same tensors, interleaved in random order, one process.
 
-    python3 tests/bench/attention.py --set grid --peers cudnn,flash2,flash3 --out OUT/grid.json [--store FILE] [--only "d128"]
+    python3 tests/bench/attention.py --set grid --peers cudnn,flash2,flash3 --out OUT/grid.json [--store FILE]
+        [--only "d128"]
 
 Every runner is timed as a captured graph; what a call costs the host stands beside it. Prints a table of TFLOP/s over
 visible elements and the ratio to the best peer; writes everything as JSON. Outputs are compared with the first peer

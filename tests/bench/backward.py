@@ -3,8 +3,10 @@
 passes.
 
     python3 tests/bench/backward.py --problems             problems for attune tune, one a line
-    python3 tests/bench/backward.py --store FILE --out OUT/backward.json [--only "d128 causal"] [--peers cudnn,flash2,flash4]
-    python3 tests/bench/backward.py --join OUT/backward.json later.json --out OUT/backward.json      a row of each case, of the last file that has it
+    python3 tests/bench/backward.py --store FILE --out OUT/backward.json [--only "d128 causal"] [--peers
+        cudnn,flash2,flash4]
+    python3 tests/bench/backward.py --join OUT/backward.json later.json --out OUT/backward.json      a row of each
+        case, of the last file that has it
 
 Peers are PyTorch's SDPA (cuDNN, flash) and FlashAttention-4. FlashAttention-4 and attune are also timed with
 deterministic=True, which gives the same bits in every run, and compared with each other so. Every runner is a captured

@@ -2,7 +2,8 @@
 """Times what two tuned stores choose for the same problems, interleaved in one process: how repeatable a tune is, or
 how far `normal` stays behind `exhaustive`.
 
-    python3 tests/bench/compare_stores.py --first A/store.db --second B/store.db --out FILE (--set SET | --problem dtype=bf16,... ...)
+    python3 tests/bench/compare_stores.py --first A/store.db --second B/store.db --out FILE (--set SET | --problem
+        dtype=bf16,... ...)
 
 Prints first / second per problem (above 1: the second store's kernel is faster), the median over rounds of the ratio
 within a round. Where both chose one config that is 1, and what is measured is the noise: the summary gives both.

@@ -2,7 +2,8 @@
 """Times op attention_kvcache on the CPU target (default configs) beside a copy of as many bytes as the cache has: one
 process, interleaved.
 
-    python3 tests/bench/cpu_decode.py --out OUT/cpu_decode.json [--threads 1,2] [--dtype bf16] [--page-size 16] [--rounds 100]
+    python3 tests/bench/cpu_decode.py --out OUT/cpu_decode.json [--threads 1,2] [--dtype bf16] [--page-size 16]
+        [--rounds 100]
 
 Prints GB/s of K and V that are read, and of what the copy reads and writes, each of its fastest round, and the share of
 the one in the other. Outputs are compared with PyTorch's before anything is timed. Caches are larger than the last

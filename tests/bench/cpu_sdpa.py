@@ -2,7 +2,8 @@
 """Times attune's CPU target (tuned and default) beside PyTorch's CPU SDPA: same tensors, same number of threads, one
 process, interleaved in random order.
 
-    python3 tests/bench/cpu_sdpa.py --out OUT/cpu.json [--store FILE] [--threads 1,16] [--dtype fp32] [--only "d64 causal"]
+    python3 tests/bench/cpu_sdpa.py --out OUT/cpu.json [--store FILE] [--threads 1,16] [--dtype fp32] [--only "d64
+        causal"]
 
 Prints GFLOP/s over visible elements, the ratio to PyTorch and the share of the FMA peak that bench_fma_peak (--peak)
 measures just before. Outputs are compared with PyTorch's before anything is timed. Without winners in the store,

@@ -2,11 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Root mean square error of 8-bit attention against float64, on three distributions:
     normal     N(0,1)
-    outliers   N(0,1), and 0.1 % of the elements have N(0,100) added (standard deviation 10): that of FlashAttention-3's error table
-    mean       N(0,1), v of N(1,1): sums of one sign, in which tensor cores that add 8-bit products with few bits lose much
+    outliers   N(0,1), and 0.1 % of the elements have N(0,100) added (standard deviation 10): that of
+               FlashAttention-3's error table
+    mean       N(0,1), v of N(1,1): sums of one sign, in which tensor cores that add 8-bit products with few bits lose
+               much
 
 Per case and distribution, over the same bf16 inputs, whose own rounding does not count:
-    twin            q, k and v in e4m3 with one factor a tensor, float64 arithmetic, P rounded to e4m3 under the exact row maximum:
+    twin            q, k and v in e4m3 with one factor a tensor, float64 arithmetic, P rounded to e4m3 under the exact
+                    row maximum:
                     what a per-tensor scaled kernel does at best
     twin, exact P   the same without rounding P
     head, block     attune.quantise with a factor for each head, or for each SCALE_BLOCK rows, then attune.attention

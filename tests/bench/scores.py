@@ -2,7 +2,8 @@
 """Times attention with scores, masks and wide heads beside the same attention without them, on the same tensors,
 interleaved, one process.
 
-    python3 tests/bench/scores.py --problems FOLDER            problems for attune tune, one a line; writes programs as files into FOLDER
+    python3 tests/bench/scores.py --problems FOLDER            problems for attune tune, one a line; writes programs
+        as files into FOLDER
     python3 tests/bench/scores.py --store FILE --out OUT/scores.json [--only softcap] [--peers flex,flash4]
 
 Every runner is a captured graph. Prints microseconds, TFLOP/s of visible elements, and the share of plain attention's

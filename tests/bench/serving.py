@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times the calls around decoding on a CUDA device, interleaved, one process, as captured graphs:
 
-    cascade          requests that share prefixes, beside the same requests not sharing: pages that all have in common (L2 serves them then), and
+    cascade          requests that share prefixes, beside the same requests not sharing: pages that all have in common
+                     (L2 serves them then), and
                      pages of their own
-    append           new rows of k and v into pages, turned with q by rotary angles or plain: GB/s of what is read and written
+    append           new rows of k and v into pages, turned with q by rotary angles or plain: GB/s of what is read and
+                     written
     batch_invariant  bits that are a request's own, beside free ones, over decode.py's eleven points
 
     python3 tests/bench/serving.py --out OUT/serving.json [--store FILE] [--only "cascade,append"]

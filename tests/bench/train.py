@@ -2,7 +2,8 @@
 """Trains a small GPT and a small BERT (sizes of GPT-2 and BERT-base with fewer layers, synthetic text) on attune and on
 PyTorch's SDPA, in bf16 autocast with fp32 weights: loss curves (means of fifteen sections) and time of a step.
 
-    python3 tests/bench/train.py --out OUT/train.json [--steps 300] [--only gpt] [--dropout 0.1] [--captured] [--device cpu --small]
+    python3 tests/bench/train.py --out OUT/train.json [--steps 300] [--only gpt] [--dropout 0.1] [--captured]
+        [--device cpu --small]
 
 Three models learn side by side, step by step in random order: PyTorch's SDPA and attune from one seed, and SDPA from
 another, which tells what seeds change. With --dropout attention drops weights, each library other ones. A step is

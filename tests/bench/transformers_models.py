@@ -2,8 +2,10 @@
 """Times whole forward passes of transformers models on attune beside sdpa and other installed implementations, and
 checks their logits and generated tokens.
 
-    python3 tests/bench/transformers_models.py --out OUT/transformers_models.json [--only Llama] [--check] [--seconds 200]
-    ATTUNE_CAPTURE=problems.jsonl python3 tests/bench/transformers_models.py --once        # then: attune tune --captured problems.jsonl
+    python3 tests/bench/transformers_models.py --out OUT/transformers_models.json [--only Llama] [--check]
+        [--seconds 200]
+    ATTUNE_CAPTURE=problems.jsonl python3 tests/bench/transformers_models.py --once        # then: attune tune
+        --captured problems.jsonl
 
 Sizes are those of published configs, weights are random, layers are cut (transformers_configs.py). One process; samples
 of all implementations of a case are interleaved in random order. A sample is the device time, by CUDA events, of

@@ -6,10 +6,13 @@ without NumPy, or without PyTorch and that device.
 
 Elsewhere:
   the length of another request changes my result      kvcache_test: test_bits_of_a_request_are_its_own
-  the base of lse is another in merging                merge_test: test_two_halves_are_the_whole; cascade_test: test_wrapper
-  rows of padding are appended                         append_kv_test: test_places_of_rows, test_positions_outside_write_nothing
+  the base of lse is another in merging                merge_test: test_two_halves_are_the_whole; cascade_test:
+                                                       test_wrapper
+  rows of padding are appended                         append_kv_test: test_places_of_rows,
+                                                       test_positions_outside_write_nothing
   a list names pages or slots that are not there       append_kv_test: test_check_mode_names_what_is_outside
-  stale plans and lengths of a replayed graph          kvcache_test: test_a_captured_graph_follows_lengths_and_pages; soak_test
+  stale plans and lengths of a replayed graph          kvcache_test: test_a_captured_graph_follows_lengths_and_pages;
+                                                       soak_test
   prompts in pieces differ from prompts at once        append_kv_test: test_attention_reads_what_was_appended; soak_test
   8-bit rows whose factors nobody wrote                there are no factors of rows
   a chosen kernel is far slower than another           tests/bench/decode.py: every point beside its peers"""

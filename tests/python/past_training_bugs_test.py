@@ -8,13 +8,19 @@ file named below.
 Elsewhere:
   dout that is expanded, sliced or transposed            autograd_test: test_random_problems
   lengths of 0                                           attention_backward_torch_test: test_lengths_of_zero
-  rows that see no key, keys that no row sees            backward_test: WhatSeesNothingHasNoGradient; backward_cpu_test: 256 rows of 3 keys, 128 of 1
-  workspace of padding rows is not written               backward_case.cpp: outputs and workspace hold NaN before each run
+  rows that see no key, keys that no row sees            backward_test: WhatSeesNothingHasNoGradient;
+                                                         backward_cpu_test: 256 rows of 3 keys, 128 of 1
+  workspace of padding rows is not written               backward_case.cpp: outputs and workspace hold NaN before each
+                                                         run
   a flag of determinism is ignored                       deterministic_test; here: test_equal_runs
-  masks of dropout differ in backward, in a remat        dropout_torch_test: test_forward_and_backward_keep_the_same, test_checkpoint,
+  masks of dropout differ in backward, in a remat        dropout_torch_test: test_forward_and_backward_keep_the_same,
+                                                         test_checkpoint,
                                                          test_compiled_checkpoint
-  a seed is read on the host                             dropout_torch_test: test_tensors_are_read_when_the_kernel_runs, test_captured_graphs
-  another order of accumulators than its reader's        backward_test: EveryKernelGivesTheGradientsOfTheReference draws head dims and configs
+  a seed is read on the host                             dropout_torch_test:
+                                                         test_tensors_are_read_when_the_kernel_runs,
+                                                         test_captured_graphs
+  another order of accumulators than its reader's        backward_test: EveryKernelGivesTheGradientsOfTheReference
+                                                         draws head dims and configs
   races of shared memory                                 tests/bench/sanitize.py; here: test_few_steps
   a chosen kernel is far slower than another             tests/bench/backward.py: every point beside its peers
 

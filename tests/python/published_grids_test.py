@@ -4,7 +4,8 @@
 against float64. Skips aloud (status 77) without PyTorch or the device.
 
     published_grids_test.py [cpu | cuda]                                  some small points of each grid
-    published_grids_test.py cuda --whole --seconds 400 --jobs 14          all points, kernel by kernel, as many as the time gives; says what failed, how
+    published_grids_test.py cuda --whole --seconds 400 --jobs 14          all points, kernel by kernel, as many as
+        the time gives; says what failed, how
                                                                           many are left and where to go on: --start N
     published_grids_test.py cuda --point FLASH_2:1234                     that one"""
 import argparse
