@@ -106,7 +106,8 @@ def check_packages(read, paths):
     for path in paths:
         for name in set(SOUGHT.findall(read(path))) - NOT_NEEDED:
             if PACKAGES.get(name) not in installed:
-                yield f"{path}: looks for {name}; examples/packages.sh installs no {PACKAGES.get(name, 'package that is known to have it')}"
+                package = PACKAGES.get(name, "package that is known to have it")
+                yield f"{path}: looks for {name}; examples/packages.sh installs no {package}"
 
 
 def files():

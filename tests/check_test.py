@@ -43,7 +43,8 @@ class Layers(unittest.TestCase):
 class Sizes(unittest.TestCase):
     @staticmethod
     def body(lines):
-        return "namespace a {\nstruct S {\n  int f(int x) const {\n" + "    x += 1;\n" * lines + "    return x;\n  }\n};\n}\n"
+        head = "namespace a {\nstruct S {\n  int f(int x) const {\n"
+        return head + "    x += 1;\n" * lines + "    return x;\n  }\n};\n}\n"
 
     def test_long_function_is_found(self):
         self.assertEqual([key for key, *_ in check_sizes.oversized("generator/a.cpp", self.body(70))],

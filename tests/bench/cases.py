@@ -76,7 +76,8 @@ def models():
 
 
 def windows():
-    return [Case(f"window 1024 d128 {s}", 2 if s < 32768 else 1, s, s, 32, 8, 128, True, 1024) for s in (2048, 8192, 32768)] + \
+    return [Case(f"window 1024 d128 {s}", 2 if s < 32768 else 1, s, s, 32, 8, 128, True, 1024)
+            for s in (2048, 8192, 32768)] + \
            [Case(f"window 128 d64 {s}", 2 if s < 32768 else 1, s, s, 64, 64, 64, True, 128) for s in (8192, 32768)]
 
 

@@ -70,7 +70,9 @@ class Case:
         return (
             f"op=attention_kvcache,"
             f"dtype=bf16{self.dtype_kv and ',dtype_kv=' + self.dtype_kv}{self.by_key * ',kv_factors=keys'},"
-            f"{f'head_dim_qk={self.head_dim},head_dim_v={self.head_dim_v}' if self.head_dim_v else f'head_dim={self.head_dim}'},heads={self.heads}/{self.heads_kv},batch={len(self.lengths)},"
+            f"{f'head_dim_qk={self.head_dim},head_dim_v={self.head_dim_v}' if self.head_dim_v else ''}"
+            f"{'' if self.head_dim_v else f'head_dim={self.head_dim}'},"
+            f"heads={self.heads}/{self.heads_kv},batch={len(self.lengths)},"
             f"seqlen_q={self.longest if self.packed else self.rows},seqlen_kv={self.longest},"
             f"mask={'causal_bottom_right' if self.rows > 1 or self.packed else 'none'}" +
             (f",page_size={self.page}" if self.page else "") + (",packed_q=1,packed_kv=1" if self.packed else "") +

@@ -54,7 +54,8 @@ class Case:
         return 4.0 * self.head_dim * visible * BATCH * HEADS
 
     def problem(self, accuracy):
-        return f"dtype=fp32,head_dim={self.head_dim},heads={HEADS},batch={BATCH},seqlen={self.seqlen},mask={self.mask},accuracy={accuracy}"
+        return (f"dtype=fp32,head_dim={self.head_dim},heads={HEADS},batch={BATCH},seqlen={self.seqlen},"
+                f"mask={self.mask},accuracy={accuracy}")
 
 
 CASES = tuple(Case(*fields) for fields in itertools.product((64, 128), (False, True), (1024, 4096)))

@@ -37,7 +37,8 @@ BAND = (
 STORED = "store_ds=1,key_block_m=64,split_kv=0,fold_sums=0,dout_slots=1,fuse_dq=0,draw_tiles=0,ordered=1"
 GRADIENTS = "op=attention_backward," + SCORED
 DROPPED = SCORED + ",dropout=0.3"
-CACHE = "op=attention_kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=5,seqlen_q=3,seqlen_kv=300,mask=causal_bottom_right"
+CACHE = ("op=attention_kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=5,seqlen_q=3,seqlen_kv=300,"
+         "mask=causal_bottom_right")
 LENGTHS = f",score_mod=@{os.path.relpath(Path(__file__).resolve().with_name('lengths_program.txt'))}"
 LATENT = "op=attention_kvcache,dtype=bf16,head_dim_qk=576,head_dim_v=512,v_in_k=1,seqlen_kv=300"
 # template, problem, knobs that differ from its default

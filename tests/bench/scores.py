@@ -220,7 +220,8 @@ def map_us(run, kernel="attune_map_blocks"):
     return times[len(times) // 2] if times else None
 
 
-MOST_APART = 0.02  # norm of the difference over that of the peer's output: both round P and O to bf16, each in its own order
+# Norm of the difference over that of the peer's output: both round P and O to bf16, each in its own order.
+MOST_APART = 0.02
 
 
 def peer_runners(case, given, q, k, v, o, names):

@@ -48,7 +48,8 @@ class Cascade:
         return sum(keys for _, keys in self.levels)
 
     def problems(self):
-        text = f"op=attention_kvcache,dtype=bf16,head_dim={HEAD_DIM},heads={HEADS}/{HEADS_KV},page_size={PAGE},mask=none,"
+        text = f"op=attention_kvcache,dtype=bf16,head_dim={HEAD_DIM},heads={HEADS}/{HEADS_KV}," \
+            f"page_size={PAGE},mask=none,"
         shared = [
             text + f"packed_q=1,batch={groups},seqlen_q={self.requests // groups},seqlen_kv={keys}"
             for groups, keys in self.levels]

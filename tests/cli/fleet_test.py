@@ -183,7 +183,8 @@ def torchrun(fleet):
     fleet.run(program, "--nproc-per-node", 2, FLEET / "ranks.py", ATTUNE_PIN=str(pin))
     other = pin.with_name("other.pin")
     other.write_text(fleet.run(fleet.attune, "pin", "-", "--store", fleet.stores / "0.db"))
-    differ = "import os, runpy, sys\nos.environ['ATTUNE_PIN'] = sys.argv[1 + int(os.environ['RANK'])]\nrunpy.run_path(sys.argv[3])\n"
+    differ = ("import os, runpy, sys\nos.environ['ATTUNE_PIN'] = sys.argv[1 + int(os.environ['RANK'])]\n"
+              "runpy.run_path(sys.argv[3])\n")
     script = fleet.folder / "differ.py"
     script.write_text(differ)
     told = fleet.run(program, "--nproc-per-node", 2, script, pin, other, FLEET / "ranks.py", status=1)

@@ -83,7 +83,8 @@ FAINT = """(() => {
   const part = x => (x /= 255) <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4;
   const rgb = text => (text.match(/[0-9.]+/g) || []).map(Number);
   const light = c => 0.2126 * part(c[0]) + 0.7152 * part(c[1]) + 0.0722 * part(c[2]);
-  const under = node => { for (; node; node = node.parentElement) { const c = rgb(getComputedStyle(node).backgroundColor);
+  const under = node => { for (; node; node = node.parentElement) {
+    const c = rgb(getComputedStyle(node).backgroundColor);
     if (c.length === 3 || c[3] === 1) return c; } return [255, 255, 255]; };
   const found = new Set(), texts = document.createTreeWalker(document.getElementById('page'), NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) {
@@ -91,7 +92,9 @@ FAINT = """(() => {
     if (!texts.currentNode.data.trim() || !node.getClientRects().length || node.closest('svg rect ~ text')) continue;
     const a = light(rgb(node.closest('svg') ? style.fill : style.color)), b = light(under(node));
     const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    if (contrast < (parseFloat(style.fontSize) >= 24 ? 3 : 4.5)) found.add(contrast.toFixed(2) + ' ' + node.localName + '.' + node.className + ' ' + node.textContent.slice(0, 30));
+    if (contrast < (parseFloat(style.fontSize) >= 24 ? 3 : 4.5))
+      found.add(contrast.toFixed(2) + ' ' + node.localName + '.' + node.className + ' ' +
+                node.textContent.slice(0, 30));
   }
   return [...found];
 })()"""
@@ -140,7 +143,9 @@ def check_looks(browser, page, shots, name):
 def check_keyboard(browser, page):
     """Everything can be reached and worked without a pointer, and shows that it has the focus."""
     browser.open(page, 1280)
-    reached, focused = [], "(e => [e.localName, e.textContent.slice(0, 40), getComputedStyle(e).outlineStyle])(document.activeElement)"
+    reached = []
+    focused = ("(e => [e.localName, e.textContent.slice(0, 40), getComputedStyle(e).outlineStyle])"
+               "(document.activeElement)")
     while len(reached) < 400:
         browser.press("Tab")
         node = browser.value(focused)

@@ -14,7 +14,8 @@ import warnings
 import gradient_cases
 import published_grids as grids
 import torch
-from gradient_cases import ALLOWED, BIAS, CASES, DEVICE, PLACE, RELATIVE, SLOPES, TABLE, WHOLE, GradientsTest, draw, leaf, wanted
+from gradient_cases import (ALLOWED, BIAS, CASES, DEVICE, PLACE, RELATIVE, SLOPES, TABLE, WHOLE, GradientsTest, draw,
+                            leaf, wanted)
 
 import attune
 import attune.flash

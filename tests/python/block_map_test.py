@@ -118,7 +118,8 @@ class BlockMapTest(unittest.TestCase):
             plan.run(q, K, V, o, block_map=found, q_position0=first + 1)
 
     def test_refusals(self):
-        build, from_blocks, from_cudnn = attune.block_map.build, attune.block_map.from_blocks, attune.block_map.from_cudnn
+        build, from_blocks = attune.block_map.build, attune.block_map.from_blocks
+        from_cudnn = attune.block_map.from_cudnn
         blocks, built = np.ones((1, 1, 2, 3), bool), build(Q, K, documents=self.documents)
         small = from_blocks(np.ones((1, 1, 1, 1), bool), 128, 128, 100, 100)
         three = from_blocks(np.ones((3, 1, 2, 3), bool), 128, 128, ROWS, KEYS)

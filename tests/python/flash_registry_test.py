@@ -75,7 +75,8 @@ class FlashRegistryTest(unittest.TestCase):
         import warnings
         registry = mock.Mock()
         for there in (False, True):
-            with mock.patch.object(self.registry, "_registry", return_value=registry), mock.patch.object(torch.cuda, "is_available", return_value=there), \
+            with mock.patch.object(self.registry, "_registry", return_value=registry), \
+                    mock.patch.object(torch.cuda, "is_available", return_value=there), \
                     warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 attune.torch.activate()

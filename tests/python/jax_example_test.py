@@ -35,7 +35,8 @@ for changed, words in ((dict(k=zeros(1, 10, 2, 64), v=zeros(1, 10, 2, 64)), ("k 
                        (dict(k=zeros(2, 10, 3, 64), v=zeros(2, 10, 3, 64)), ("k has shape (2, 10, 3, 64)", "must be")),
                        (dict(v=zeros(2, 5, 2, 64)), ("v has shape (2, 5, 2, 64)", "must be")),
                        (dict(v=zeros(2, 10, 2, 64, dtype=jnp.bfloat16)), ("v is bfloat16", "must be")),
-                       (dict(q=zeros(2, 10, 4, 64, dtype=jnp.int32)), ("q is int32", "must be float32, bfloat16, float16")),
+                       (dict(q=zeros(2, 10, 4, 64, dtype=jnp.int32)),
+                        ("q is int32", "must be float32, bfloat16, float16")),
                        (dict(k=zeros(2, 10, 64)), ("k has shape (2, 10, 64)", "must be"))):
     given = {**dict(q=q, k=k, v=k), **changed}
     refused(lambda: jax_attention.attention(**given), *words)
@@ -49,11 +50,16 @@ def called(q=q, k=k, v=k, o=(2, 10, 4, 64), o_dtype=jnp.float32, room=room, prob
     return jax.ffi.ffi_call("attune_attention", results)(q, k, v, problem=problem)
 
 called()
-for changed, word in ((dict(q=zeros(2, 9, 4, 64)), "q is of type 11 x 2 x 9 x 4 x 64, not as the problem says; problem: dtype=fp32"),
-                       (dict(k=zeros(1, 10, 2, 64)), "k is of type 11 x 1 x 10 x 2 x 64"), (dict(v=zeros(2, 5, 2, 64)), "v is of type 11 x 2 x 5 x 2"),
-                       (dict(v=zeros(2, 10, 2, 64, dtype=jnp.bfloat16)), "v is of type 16 x 2 x 10 x 2"), (dict(o=(2, 5, 4, 64)), "o is of type 11 x 2 x 5 x 4"),
-                       (dict(o_dtype=jnp.bfloat16), "o is of type 16 x"), (dict(room=100), "the workspace is too small"),
-                       (dict(problem=problem + ",dtype_o=bf16"), "; problem: "), (dict(problem="op=append_kv," + problem), "; problem: "),
+for changed, word in ((dict(q=zeros(2, 9, 4, 64)),
+                       "q is of type 11 x 2 x 9 x 4 x 64, not as the problem says; problem: dtype=fp32"),
+                       (dict(k=zeros(1, 10, 2, 64)), "k is of type 11 x 1 x 10 x 2 x 64"),
+                       (dict(v=zeros(2, 5, 2, 64)), "v is of type 11 x 2 x 5 x 2"),
+                       (dict(v=zeros(2, 10, 2, 64, dtype=jnp.bfloat16)), "v is of type 16 x 2 x 10 x 2"),
+                       (dict(o=(2, 5, 4, 64)), "o is of type 11 x 2 x 5 x 4"),
+                       (dict(o_dtype=jnp.bfloat16), "o is of type 16 x"),
+                       (dict(room=100), "the workspace is too small"),
+                       (dict(problem=problem + ",dtype_o=bf16"), "; problem: "),
+                       (dict(problem="op=append_kv," + problem), "; problem: "),
                        (dict(problem=problem + ",sinks=fp32"), "sinks")):
     refused(lambda: called(**changed), word)
 print("what does not fit is refused")

@@ -106,7 +106,8 @@ def whole(arguments):
                                str(arguments.jobs)], groups, arguments.seconds, arguments.jobs, arguments.start)
         run.go(tell=lambda line: print(line, flush=True))
     script = os.path.relpath(__file__)
-    line_of = lambda point: f"python3 {script} {arguments.device} --point {point[0]}:{point[1]}  # {grid_points.points_of(point[0])[point[1]]}"
+    line_of = lambda point: (f"python3 {script} {arguments.device} --point {point[0]}:{point[1]}  "
+                             f"# {grid_points.points_of(point[0])[point[1]]}")
     return grid_runner.report(run, line_of)
 
 

@@ -261,7 +261,8 @@ def forever():
 for _ in range(3): threading.Thread(target=forever, daemon=True).start()
 for _ in range(50): attune.attention(x, x, x, context="cpu:1")
 """
-        for way in "10":  # with the C module and without; kernels are compiled anew, which the end of a process must not cut short
+        # With the C module and without; kernels are compiled anew, which the end of a process must not cut short.
+        for way in "10":
             environment = {**os.environ, "ATTUNE_PYTHON_MODULE": way, "ATTUNE_STORE": ""}
             child = subprocess.run([sys.executable, "-X", "dev", "-c", program], env=environment,
                                    stderr=subprocess.PIPE, text=True, check=False, timeout=120)
@@ -299,7 +300,8 @@ for _ in range(50): attune.attention(x, x, x, context="cpu:1")
 
     def test_pythons_without_a_stable_abi_use_ctypes(self):
         for hidden in ("importlib.machinery.EXTENSION_SUFFIXES.remove('.abi3.so')", "sys.abiflags = 't'"):
-            program = f"import importlib.machinery, sys; {hidden}; import attune; attune.Context('cpu:1'); assert attune._library.module is None"
+            program = (f"import importlib.machinery, sys; {hidden}; import attune; attune.Context('cpu:1'); "
+                       "assert attune._library.module is None")
             self.assertEqual(subprocess.run([sys.executable, "-c", program], check=False).returncode, 0, hidden)
 
     def test_other_interpreters_use_ctypes(self):
@@ -314,7 +316,8 @@ except ImportError:
         sys.exit(77)
 import attune
 made = interpreters.create()
-text = "import attune; from attune._library import module; assert module is None, module; attune.Context('cpu:1', store='')"
+text = ("import attune; from attune._library import module; assert module is None, module; "
+        "attune.Context('cpu:1', store='')")
 failure = interpreters.run_string(made, text)
 sys.exit(0 if failure is None else str(failure))
 """

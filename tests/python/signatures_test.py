@@ -80,7 +80,8 @@ class RandomCalls(Compared):
                         rows, keys, "top_left" if kind == "causal" else None, device=DEVICE),
                     given if kind == "float" else None, scale=scale)
                 self.compare(got.transpose(1, 2), want, dtype)
-                if kind != "float" and DEVICE == "cpu":  # PyTorch's own, where a row that sees nothing is 0 in all its versions
+                # PyTorch's own, in which a row that sees nothing is 0 in all versions.
+                if kind != "float" and DEVICE == "cpu":
                     theirs = torch.nn.functional.scaled_dot_product_attention(
                         *(x.double().transpose(1, 2) for x in (q, k, v)), given, is_causal=kind == "causal",
                         scale=scale, enable_gqa=True).transpose(1, 2)
@@ -120,7 +121,8 @@ class RandomCalls(Compared):
             masks = (None, lambda b, h, i, j: i >= j, lambda b, h, i, j: kinds[i] == kinds[j], lambda b, h, i, j:
                      (i - j).abs() < 20 + 3 * h)
             mask, mod = pick.choice(masks), pick.choice((None, lambda s, b, h, i, j: s + slopes[h] * (j - i) * 0.1))
-            block = create_block_mask(mask, None, q.shape[2], rows, keys, device=DEVICE, BLOCK_SIZE=pick.choice((128, (64, 32), (32, 32)))) \
+            block = create_block_mask(mask, None, q.shape[2], rows, keys, device=DEVICE,
+                                      BLOCK_SIZE=pick.choice((128, (64, 32), (32, 32)))) \
                 if mask is not None else None
             index = [torch.arange(extent, device=DEVICE).view([-1 if axis == i else 1 for axis in range(4)])
                      for i, extent in enumerate((q.shape[0], q.shape[2], rows, keys))]

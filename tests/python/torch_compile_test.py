@@ -226,7 +226,9 @@ class CompileTest(unittest.TestCase):
     def test_inductor(self):
         call, counter = self.compiled(with_state, "inductor", dynamic=True)
         counts = [
-        ]  # the first length's is 2 where inductor finds nothing in its cache: it makes scalars constants, and PyTorch traces again
+        ]
+        # The first length's is 2 if inductor finds nothing in its cache: it makes scalars constants, and PyTorch
+        # traces again.
         for number, rows in enumerate((20, 33, 57)):
             given = operands(rows)
             with torch._dynamo.config.patch(error_on_recompile=number >= 1):

@@ -146,7 +146,8 @@ class CheckpointTest(unittest.TestCase):
 
     def test_selective(self):
         def keep_attention(_, op, *args, **kwargs):
-            return CheckpointPolicy.MUST_SAVE if op is torch.ops.attune.attention.default else CheckpointPolicy.PREFER_RECOMPUTE
+            is_ours = op is torch.ops.attune.attention.default
+            return CheckpointPolicy.MUST_SAVE if is_ours else CheckpointPolicy.PREFER_RECOMPUTE
 
         context = lambda: create_selective_checkpoint_contexts(keep_attention)
         given = leaves()

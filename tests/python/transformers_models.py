@@ -15,7 +15,8 @@ Model = namedtuple("Model", "name kind build reference")
 
 def _sizes(**given):
     return {
-        **dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, vocab_size=VOCABULARY, pad_token_id=0, max_position_embeddings=256),
+        **dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+               vocab_size=VOCABULARY, pad_token_id=0, max_position_embeddings=256),
         **given}
 
 

@@ -207,8 +207,11 @@ class RefusalTest(unittest.TestCase):
             "sys.meta_path.insert(0, Broken())\nsys.modules.pop('httpx', None)\n{more}import attune\ntry: "
             "attune.register_transformers()\nexcept ImportError as error: print(error)"
         )
-        fails = "class Fails:\n    def find_spec(self, name, path=None, target=None):\n        if name == 'transformers': import httpx\nsys.meta_path.insert(0, Fails())\n"
-        missing = "class Fails:\n    def find_spec(self, name, path=None, target=None):\n        if name == 'transformers': raise ModuleNotFoundError(\"No module named 'transformers'\", name='transformers')\nsys.meta_path.insert(0, Fails())\n"
+        finder = ("class Fails:\n    def find_spec(self, name, path=None, target=None):\n"
+                  "        if name == 'transformers': {}\nsys.meta_path.insert(0, Fails())\n")
+        fails = finder.format("import httpx")
+        missing = finder.format(
+            "raise ModuleNotFoundError(\"No module named 'transformers'\", name='transformers')")
         for more, sentence in ((fails, "its import fails: No module named 'httpx'"), (missing, "none is installed")):
             found = subprocess.run([sys.executable, "-c", code.replace("{more}", more)], capture_output=True, text=True)
             self.assertIn(sentence, found.stdout, found.stderr)

@@ -150,7 +150,9 @@ class Tune(WithStore):
         """It raised, and the contexts that were open went on with the default."""
         q, k, v = operands()
         self.assertEqual(attune.why(q, k, v, context=self.context).rung, "default_config")
-        problem, slow = "dtype=fp32,head_dim=32,heads=2/1,seqlen=20", "op=attention_backward,dtype=fp32,head_dim=32,heads=2,seqlen=16,mask=none,alibi=1,score_gradient=alibi"
+        problem = "dtype=fp32,head_dim=32,heads=2/1,seqlen=20"
+        slow = ("op=attention_backward,dtype=fp32,head_dim=32,heads=2,seqlen=16,mask=none,alibi=1,"
+                "score_gradient=alibi")
         done = attune.tune([problem, slow], target=TARGET, store=self.store, effort="quick")
         (failed, sentence), = done.failures.items()
         self.assertIn("score_gradient=alibi", failed)

@@ -71,7 +71,8 @@ class VarlenTest(unittest.TestCase):
             q = self.q.clone().requires_grad_(wants)
             for slopes in (self.slopes[:2], self.slopes[:, :3], self.slopes[0, :3]):
                 shape = re.escape(str(tuple(slopes.shape)))
-                message = rf"alibi_slopes has shape {shape}; must be \[batch, num_heads_q\] = \(4, 4\), where .* broadcast"
+                message = (rf"alibi_slopes has shape {shape}; must be \[batch, num_heads_q\] = \(4, 4\), "
+                           "where .* broadcast")
                 with self.subTest(name, shape=shape), self.assertRaisesRegex(ValueError, message):
                     self.attend(one, keys, q=q, alibi_slopes=slopes)
             for slopes in (self.slopes[:, :1], self.slopes[:1], self.slopes[0], self.slopes[0, 0]):

@@ -40,7 +40,8 @@ assert "torch" not in sys.modules
 import torch
 q, k, v = torch.randn(3, 1, 70, 4, 64)
 o = attune.attention(q, k, v, "causal", context="cpu:1")
-want = torch.nn.functional.scaled_dot_product_attention(*(x.transpose(1, 2).double() for x in (q, k, v)), is_causal=True).transpose(1, 2)
+wide = (x.transpose(1, 2).double() for x in (q, k, v))
+want = torch.nn.functional.scaled_dot_product_attention(*wide, is_causal=True).transpose(1, 2)
 assert (o - want).abs().max() < 2e-5
 print(torch.__file__)
 """
