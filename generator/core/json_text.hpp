@@ -69,14 +69,14 @@ const Json& json_member(const Json& json, const char* key) {
 template <class Json>
 std::string json_string(const Json& json, const char* key) {
   const Json& value = json_member(json, key);
-  if (!value.is_string()) refuse_json(key, value.dump(), "texts");
+  if (!value.is_string()) refuse_json(key, value.dump(), "a text");
   return value.template get<std::string>();
 }
 
 template <class Json>
 double json_number(const Json& json, const char* key) {
   const Json& value = json_member(json, key);
-  if (!value.is_number()) refuse_json(key, value.dump(), "numbers");
+  if (!value.is_number()) refuse_json(key, value.dump(), "a number");
   return value.template get<double>();
 }
 
@@ -90,7 +90,7 @@ bool json_flag(const Json& json, const char* key) {
 template <class Json>
 const Json& json_list(const Json& json, const char* key) {
   const Json& value = json_member(json, key);
-  if (!value.is_array()) refuse_json(key, value.dump(), "lists");
+  if (!value.is_array()) refuse_json(key, value.dump(), "a list");
   return value;
 }
 
@@ -105,7 +105,7 @@ Integer json_integer(const Json& json, const char* key, int64_t lowest = -1) {
                         : value.is_number_integer() && value.template get<int64_t>() >= lowest;
   if (!fits)
     refuse_json(key, value.dump(),
-                "integers from " + std::to_string(lowest) + " to " + std::to_string(kHighest));
+                "an integer from " + std::to_string(lowest) + " to " + std::to_string(kHighest));
   return static_cast<Integer>(value.template get<int64_t>());
 }
 

@@ -94,7 +94,7 @@ class BackwardCpu final : public KernelTemplate {
     const std::vector<int64_t> passes =
         has_both(spec) ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{2};
     return SearchSpace(
-        {{"block_m", block_m, "query rows (of all heads of a group) that meet a block of keys"},
+        {{"block_m", block_m, "query rows (of all heads of a group) per block of keys"},
          {"block_n", {64, 128, 256}, "keys of a block"},
          {"rows", {4, 6, 8, 12}, "register tile: keys (or columns) at a time"},
          {"vectors", {1, 2, 4}, "register tile: vectors of query rows (or columns) at a time"},

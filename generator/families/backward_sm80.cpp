@@ -54,25 +54,25 @@ Sides sides(const Arch& arch) {
 std::vector<Knob> rows_knobs(const KernelSpec& spec, const Arch& arch) {
   const bool there = makes(spec, Gradients::kQ);
   const Sides all = sides(arch);
-  return {{"block_m", values(there, all.stay_rows), "rows of q that stay, 16 or 32 for each warp"},
+  return {{"block_m", values(there, all.stay_rows), "stationary rows of q, 16 or 32 per warp"},
           {"block_n", values(there, {32, 64, 16, 48}), "keys of a step of dq"},
           {"warps", values(there, all.warps), "warps of a block of dq"},
           {"stages", values(there, all.stages), "steps of dq in shared memory"},
           {"min_blocks", values(there, {1, 2, 3, 4}),
-           "blocks of dq that registers allow a multiprocessor"}};
+           "blocks of dq per multiprocessor that registers allow"}};
 }
 
 std::vector<Knob> keys_knobs(const KernelSpec& spec, const Arch& arch) {
   const bool there = makes_keys(spec);
   const bool both = makes(spec, Gradients::kK) && makes(spec, Gradients::kV);
   const Sides all = sides(arch);
-  return {{"key_block_n", values(there, all.stay_rows), "keys that stay, 16 or 32 for each warp"},
+  return {{"key_block_n", values(there, all.stay_rows), "stationary keys, 16 or 32 per warp"},
           {"key_block_m", values(there, {32, 64, 16, 48}), "rows of a step of dk and dv"},
           {"key_warps", values(there, all.warps), "warps of a block of dk and dv"},
           {"key_stages", values(there, all.stages), "steps of dk and dv in shared memory"},
           {"key_min_blocks", values(there, {1, 2, 3, 4}),
-           "blocks of dk and dv that registers allow a multiprocessor"},
-          {"split_kv", values(both, {0, 1}), "dk and dv each by a kernel of its own"}};
+           "blocks of dk and dv per multiprocessor that registers allow"},
+          {"split_kv", values(both, {0, 1}), "separate kernels for dk and dv"}};
 }
 
 // Shared memory that the driver reserves in each block, from sm_80 on.
@@ -94,7 +94,7 @@ int registers_needed(const MmaGradientKernel& kernel, const KernelSpec& spec) {
 Broken broken_kernel(const MmaGradientKernel& kernel, const KernelSpec& spec, const Arch& arch) {
   const int stay = kernel.tile.stay_rows, warps = kernel.tile.warps;
   if (stay != 16 * warps && stay != 32 * warps)
-    return fmt::format("{} rows that stay are not 16 or 32 for each of {} warps", stay, warps);
+    return fmt::format("{} stationary rows; must be 16 or 32 for each of {} warps", stay, warps);
   const int bytes = kernel.shared_bytes();
   if (bytes > arch.shared_bytes_per_block)
     return fmt::format("the tiles take {} bytes of shared memory; {} has {} per block", bytes,

@@ -45,11 +45,11 @@ std::vector<Knob> knobs_of_own_bits(const KernelSpec& spec) {
           {"kv_ring", {0}, "slots of one ring for K and V together; 0 keeps them apart"},
           {"overlap", {1}, "softmax of a step overlaps P V of the step before"},
           {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
-          {"scheduler", {kDrawn}, "whole tiles are drawn"},
+          {"scheduler", {kDrawn}, "2: dynamic, whole tiles"},
           {"pack_heads", {sm90_pack_heads(spec).back()}, "heads that share the rows of a tile"},
-          {"row_max", {0}, "a grown row maximum is found by a test in each step"},
-          {"min_tiles", {4}, "of scheduler 3"},
-          {"charge", {2}, "of scheduler 3"}};
+          {"row_max", {0}, "a larger row maximum is found by a test in each step"},
+          {"min_tiles", {4}, "only for scheduler 3"},
+          {"charge", {2}, "only for scheduler 3"}};
 }
 
 std::vector<Knob> knobs(const KernelSpec& spec) {
@@ -65,11 +65,11 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
       {"kv_ring", {0, 5}, "slots of one ring for K and V together; 0 keeps them apart"},
       {"overlap", {1, 0}, "softmax of a step overlaps P V of the step before"},
       {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
-      {"scheduler", {kShared, kDrawn}, "2: whole tiles are drawn, 3: equal shares of all steps"},
+      {"scheduler", {kShared, kDrawn}, "2: dynamic, whole tiles; 3: equal shares of all steps"},
       {"pack_heads", sm90_pack_heads(spec), "heads of a group that share the rows of a tile"},
-      {"row_max", {0, 1}, "a grown row maximum is found by 0 a test in each step, 1 the sums"},
+      {"row_max", {0, 1}, "a larger row maximum is found by 0: a test in each step, 1: the sums"},
       {"min_tiles", {4, 2, 8}, "fewest steps of a share"},
-      {"charge", {2, 1, 4}, "steps that a tile costs beside its own"}};
+      {"charge", {2, 1, 4}, "overhead of a tile, in steps"}};
 }
 
 // Refuses combinations that make no sense or never pay.

@@ -30,7 +30,7 @@ class DecodeCpu final : public KernelTemplate {
     const std::vector<int64_t> keys =
         spec.batch_invariant ? std::vector<int64_t>{64} : std::vector<int64_t>{64, 32, 128, 256};
     return SearchSpace(
-        {{"keys", keys, "of a tile"}, {"charge", {1}, "tiles that an item costs beside its own"}},
+        {{"keys", keys, "keys of a tile"}, {"charge", {1}, "overhead of a work item, in tiles"}},
         {});
   }
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape&,

@@ -84,13 +84,13 @@ class MlaSm90 final : public KernelTemplate {
         !own_bits && packs.back() < kWarpgroupRows && packs.back() >= spec.gqa_ratio;
     return {
         {{"scheduler", own_bits ? Values{kDrawn} : Values{kShared, kDrawn},
-          "2: whole tiles are drawn, 3: equal shares of all steps"},
+          "2: dynamic, whole tiles; 3: equal shares of all steps"},
          {"rows", few_heads ? Values{16, 32, kWarpgroupRows} : Values{kWarpgroupRows},
-          "of a tile; with fewer than 64 keys are the rows of products"},
+          "rows of a tile; below 64, keys are the rows of products"},
          {"pack_heads", own_bits ? Values{packs.back()} : packs,
           "heads of a group that share the rows of a tile"},
          {"min_tiles", own_bits ? Values{2} : Values{2, 1, 4, 8}, "fewest steps of a share"},
-         {"charge", own_bits ? Values{1} : Values{1, 2}, "steps that a tile costs beside its own"}},
+         {"charge", own_bits ? Values{1} : Values{1, 2}, "overhead of a tile, in steps"}},
         {{"shares",
           {"scheduler", "min_tiles", "charge"},
           [](const Config& c) -> std::optional<std::string> {

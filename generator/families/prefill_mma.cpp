@@ -80,7 +80,8 @@ using Rule = std::optional<std::string> (*)(const KernelSpec&, const Arch&, cons
 
 std::optional<std::string> rows_rule(const KernelSpec&, const Arch&, const MmaConfig& c) {
   if (c.block_m == 16 * c.warps || c.block_m == 32 * c.warps) return std::nullopt;
-  return fmt::format("block_m {} is not 16 or 32 rows for each of {} warps", c.block_m, c.warps);
+  return fmt::format("block_m is {}; must be 16 or 32 rows for each of {} warps", c.block_m,
+                     c.warps);
 }
 
 std::optional<std::string> slots_rule(const KernelSpec&, const Arch&, const MmaConfig& c) {
@@ -225,15 +226,15 @@ std::vector<Knob> mma_schedule_knobs(const KernelSpec& spec) {
   return {{"share_kv", {0, 1}, "1: K and V use the slots of the ring by turns"},
           {"q_place",
            {kQShared, kQRegisters, kQRegistersThroughRing},
-           "Q in 0 shared memory, 1 registers, 2 registers, loaded through the ring"},
+           "Q is in 0: shared memory, 1: registers, 2: registers, loaded through the ring"},
           {"min_blocks",
            {1, 2, 3, 4},
            "blocks per multiprocessor that registers and shared memory allow"},
           {"persistent",
            masked || has_wide_v(spec) ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 1},
-           "1: as many blocks as fit, each takes tile after tile"},
+           "1: persistent blocks, as many as fit"},
           {"tile_order", masked ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{0},
-           "0 rows first, 1 longest first, 2 longest first in sections of L2 size"}};
+           "0: rows first, 1: longest first, 2: longest first in sections of L2 size"}};
 }
 
 std::vector<Knob> mma_async_knobs(const KernelSpec& spec) {
@@ -247,7 +248,7 @@ std::vector<Knob> mma_async_knobs(const KernelSpec& spec) {
        {1, 0},
        "1: ldmatrix offsets stay in registers; 0: recomputed for each block of columns"});
   knobs.push_back(
-      {"load_hint", {128, 0}, "bytes around a load that L2 fetches; 0 is its own choice"});
+      {"load_hint", {128, 0}, "bytes around a load that L2 fetches; 0: the hardware's choice"});
   return knobs;
 }
 

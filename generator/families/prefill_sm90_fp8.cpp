@@ -80,13 +80,13 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
   return sm90_knobs(
       spec, {{64, 96, 128, 160, 192, 224}, {0, 5}, sections},
       {{"row_max", row_max_forms(spec),
-        "a grown row maximum is found by 0 a test in each step, 1 its probabilities afterwards"},
+        "a larger row maximum is found by 0: a test in each step, 1: its probabilities afterwards"},
        {"flush_keys", flush_keys(spec),
-        "keys after which the tensor cores' accumulator is taken out; 0 never"},
+        "keys after which the tensor cores' accumulator is flushed; 0: never"},
        {"transpose_inside",
         {0, 1},
-        "V is transposed by 0 a kernel ahead, 1 idle warps in each tile"},
-       {"early", {1, 0}, "kernels start while what is ahead of them still runs"}});
+        "V is transposed by 0: a preceding kernel, 1: idle warps in each tile"},
+       {"early", {1, 0}, "kernels start while the previous kernel still runs"}});
 }
 
 std::optional<std::string> refused_dtypes(const KernelSpec& spec) {

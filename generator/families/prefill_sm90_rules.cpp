@@ -246,7 +246,7 @@ std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& value
       {"overlap", {1, 0}, "softmax of a step overlaps P V of the step before"},
       {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
       {"scheduler", causal ? std::vector<int64_t>{2, 0, 1} : std::vector<int64_t>{1, 2, 0},
-       "0 one tile per block, 1 static persistent, 2 dynamic"},
+       "0: one tile per block, 1: static persistent, 2: dynamic"},
       {"l2_section_mb", values.l2_section_mb,
        "K and V of heads worked on together; 0 takes head after head"},
       {"o_staging", {1, 0}, "O leaves through shared memory and TMA, or by 16-byte stores"}};

@@ -38,7 +38,7 @@ void sm90_widen(const KernelSpec& spec, std::vector<Knob>* knobs) {
   // They come first, since most rules read them.
   std::vector<Knob> own;
   add_v_slices(spec, {2, 1, 3, 4}, &own);
-  own.push_back({"k_parts", part_counts(spec), "parts in which a tile of K comes and goes"});
+  own.push_back({"k_parts", part_counts(spec), "parts in which a tile of K is loaded"});
   knobs->insert(knobs->begin(), own.begin(), own.end());
 }
 

@@ -91,7 +91,7 @@ bool is_smallest(const Config& c) {
 std::optional<std::string> broken(const KernelSpec& spec, const Arch& arch, const Config& c) {
   const int rows = knob(c, "block_m"), warps = knob(c, "warps"), blocks = knob(c, "min_blocks");
   if (rows != 16 * warps && rows != 32 * warps)
-    return fmt::format("{} rows are not 16 or 32 for each of {} warps", rows, warps);
+    return fmt::format("{} rows; must be 16 or 32 for each of {} warps", rows, warps);
   const int bytes = shared_bytes(spec, c);
   if (bytes > arch.shared_bytes_per_block)
     return fmt::format("the tiles take {} bytes of shared memory; {} has {} per block", bytes,
@@ -121,11 +121,11 @@ class ScoreGradientSm80 final : public KernelTemplate {
     const std::vector<int64_t> stages =
         copies_ahead(arch) ? std::vector<int64_t>{2, 1, 3} : std::vector<int64_t>{1};
     const std::vector<Knob> knobs{
-        {"block_m", values({64, 128, 32}), "rows of q that stay, 16 or 32 for each warp"},
+        {"block_m", values({64, 128, 32}), "stationary rows of q, 16 or 32 per warp"},
         {"block_n", values({64, 32, 16}), "keys of a step"},
         {"warps", values({4, 8, 2}), "warps of a block"},
         {"stages", values(stages), "steps in shared memory"},
-        {"min_blocks", values({1, 2, 3, 4}), "blocks that registers allow a multiprocessor"}};
+        {"min_blocks", values({1, 2, 3, 4}), "blocks per multiprocessor that registers allow"}};
     if (!has_scores(spec)) return {knobs, {}};
     return {
         knobs,

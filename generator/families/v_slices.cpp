@@ -21,7 +21,8 @@ KernelSpec slice_of(const KernelSpec& spec, const Config& config) {
 void add_v_slices(const KernelSpec& spec, const std::vector<int64_t>& values,
                   std::vector<Knob>* knobs) {
   if (has_wide_v(spec))
-    knobs->push_back({"v_slices", values, "parts of V's columns, tiles with scores of their own"});
+    knobs->push_back(
+        {"v_slices", values, "parts of V's columns, each a tile that computes its own scores"});
 }
 
 std::vector<Constant> v_slice_constants(const KernelSpec& spec, const Config& config) {

@@ -194,7 +194,7 @@ TEST_F(BundleTrustTest, AManifestThatSaysWhatCannotBeIsRefused) {
   EXPECT_THAT(refusal("\"cubin\"", "\"spirv\""),
               HasSubstr("format is \"spirv\"; must be cubin or host_object"));
   EXPECT_THAT(refusal("\"registers\": [0-9]+", "\"registers\": 1e95"),
-              HasSubstr("registers is 1e+95; must be integers from -1 to 2147483647"));
+              HasSubstr("registers is 1e+95; must be an integer from -1 to 2147483647"));
   EXPECT_THAT(refusal("\"registers\": [0-9]+", "\"registers\": 4294967297"),
               HasSubstr("registers is 4294967297; must be"));
 }
