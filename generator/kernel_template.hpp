@@ -66,8 +66,8 @@ class KernelTemplate {
   // True if it computes straight from the definition. Such a template is the oracle of tests and of
   // the tuner, and the last resort of a call. It is never tuned, and ranks below all others.
   virtual bool is_reference() const { return false; }
-  virtual std::string_view source_path()
-      const = 0;  // "cuda/prefill_sm80.cu", relative to templates/
+  // "cuda/prefill_sm80.cu", relative to templates/
+  virtual std::string_view source_path() const = 0;
   // The include that the rendered preamble replaces, e.g. "cuda/prefill_sm80_knobs.cuh".
   virtual std::string_view knobs_path() const = 0;
 

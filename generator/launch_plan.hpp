@@ -59,8 +59,8 @@ struct TensorMapPlan {
   // L2 fetches 256 bytes if a box needs any of them. That is slower for rows that are read once,
   // among others (templates/cuda/decode_sm80.md).
   bool fetches_around = true;
-  bool of_pages =
-      false;  // K or V of a cache: {head_dim, keys of a page or slot, head, page or slot}
+  // K or V of a cache: {head_dim, keys of a page or slot, head, page or slot}
+  bool of_pages = false;
 };
 
 // One kernel of the image. On a CPU only `entry` counts: every thread of the device calls it.

@@ -19,12 +19,12 @@ enum class Op : int {
   kPrefill = 0,   // o = softmax(scale q k^T + mask) v
   kQuantise = 1,  // o = q in 8 bits, with a factor for each block of rows; k and v are unused
   kBlockMap = 2,  // o = what the masks show of each block of rows and keys
-  kMerge =
-      3,  // o, lse = what q with q_scale and k with k_scale, two pairs of o and lse, make together
+  // o, lse = the join of two pairs of o and lse: q with q_scale, and k with k_scale
+  kMerge = 3,
   // dq, dk, dv = gradients of prefill's q, k, v from those of its o and lse
   kAttentionBackward = 4,
-  kAttentionKvCache =
-      5,          // o = attention of requests whose keys stand in a cache, each of its own length
+  // o = attention of requests whose keys are in a cache, each with its own length
+  kAttentionKvCache = 5,
   kAppendKv = 6,  // writes new rows of k and v of requests into their cache; rotates q and k
 };
 std::string_view op_name(Op op);     // "prefill"
@@ -147,8 +147,8 @@ struct SpecFields {
   float dropout = 0;           // the dropped fraction of P, to the nearest 1/256
   // For the op attention_kvcache.
   int page_size = 0;  // keys per page, found by a table; 0: a request's keys are contiguous
-  bool packed_q =
-      false;  // rows of all requests follow each other, and each may have another number
+  // rows of all requests follow each other; each request may have a different number
+  bool packed_q = false;
   // keys of all requests follow each other too, in one slot of num_pages rows
   bool packed_kv = false;
   bool batch_invariant = false;  // a request's bits do not depend on the others

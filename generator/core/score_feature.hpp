@@ -21,8 +21,8 @@
 
 namespace attune {
 
-// For an axis that is as long as the call: what it runs along. It is the call's own rows or keys,
-// or the distances between them, wherever they are in longer sequences.
+// The dimension of a call along which an axis runs, if the axis is as long as the call. It is the
+// call's own rows or keys, or the distances between them, wherever they are in longer sequences.
 enum class CallAxis { kNone, kRows, kKeys, kDistances };
 
 // A tensor that a program reads, as the call must give it: indices [0, extents[i]), any strides.
@@ -57,8 +57,8 @@ struct ScoreFeature {
   // Throws for invalid values of the field; null if every value is valid.
   void (*validate)(const Problem& problem);
   score::Program (*program)(const SpecFields& spec);
-  std::vector<CaptureSpec> (*captures)(
-      const Problem& problem);  // in any order, by name; null: none
+  // in any order, by name; null: none
+  std::vector<CaptureSpec> (*captures)(const Problem& problem);
 };
 
 // Returns the features in the order of their steps.

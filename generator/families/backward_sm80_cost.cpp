@@ -16,8 +16,8 @@ namespace {
 constexpr double kClocksPerMma = 6.6;  // m16n8k16 on one of four schedulers
 constexpr double kSchedulers = 4.0;
 constexpr double kSharedBytesPerClock = 128.0;
-constexpr double kIssuesPerElement =
-    5.0;  // FMA, exp2, subtract, multiply, two halves of a rounding
+// FMA, exp2, subtract, multiply, two halves of a rounding
+constexpr double kIssuesPerElement = 5.0;
 constexpr double kIssuesPerProgram = 12.0;
 constexpr double kIssuesPerCopy = 6.0;
 constexpr double kIssuesPerStep = 60.0;

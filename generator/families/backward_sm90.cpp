@@ -213,8 +213,8 @@ class BackwardSm90 final : public KernelTemplate {
                                  .rows = blocks,
                                  .heads = shape.num_heads_q,
                                  .batch = shape.batch});
-      sizes.workspace.push_back(
-          {.columns = heads * blocks + 1});  // counters of blocks, and one of tiles
+      // counters of blocks, and one of tiles
+      sizes.workspace.push_back({.columns = heads * blocks + 1});
       sizes.steps.push_back({.grid_x = grid_extent(heads * blocks)});
     }
     return sizes;

@@ -23,8 +23,8 @@ constexpr double kExponentials = 16;
 constexpr double kSharedBytes = 128;
 constexpr double kMemoryBytes = 19;
 constexpr double kWrittenBytes = 36;  // during products
-constexpr double kTileClocks =
-    4500;  // start of a block, first loads, first and last product, store
+// start of a block, first loads, first and last product, store
+constexpr double kTileClocks = 4500;
 constexpr double kStartedTileClocks = 14000;  // for a block that makes all gradients and exits
 constexpr double kApartTileClocks = 700;      // added, until dQ of the last step is made
 // saved when the next block starts while the last one ends
@@ -64,8 +64,8 @@ Step step_of(const BackwardKernel& kernel, const KernelSpec& spec) {
 // The factors are geomeans of pairs of trials. With scores of 128 keys, rows have few registers
 // left.
 double waiting(const BackwardKernel& kernel, const KernelSpec& spec) {
-  if (kernel.makes ==
-      BackwardMakes::kAll) {  // its two warpgroups wait for each other, and for turns
+  // its two warpgroups wait for each other, and for turns
+  if (kernel.makes == BackwardMakes::kAll) {
     const BackwardSm90Tile& t = kernel.tile;
     const double drawn = kernel.draws_tiles ? 1.01 : 1;
     // Unordered sums wait for nobody, and dQ leaves along with dK. Rows of a window see few blocks,

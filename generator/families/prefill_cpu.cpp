@@ -19,8 +19,8 @@ constexpr int64_t kCounterBytes = 128;
 constexpr int kMaxPanels = 8;
 constexpr int kFewPanels = 4;  // for defaults with wide panels or large head dims
 constexpr int64_t kDefaultRows = 128;
-constexpr int kMinAccumulators =
-    12;  // latency times throughput of fused multiply-adds is 8 to 10 on today's cores
+// latency times throughput of fused multiply-adds is 8 to 10 on today's cores
+constexpr int kMinAccumulators = 12;
 
 // Returns the number of vector registers: AVX-512 and Arm have 32, older x86 has 16.
 int vector_registers(const Arch& arch) {

@@ -16,18 +16,18 @@ namespace {
 constexpr double kClocksPerMma = 6.6;  // m16n8k16 on one of four schedulers
 constexpr double kSchedulers = 4.0;
 constexpr double kSharedBytesPerClock = 128.0;
-constexpr double kIssuesPerScore =
-    4.5;  // FMA, exp2, add, half a conversion, half a maximum, half a compare
+// FMA, exp2, add, half a conversion, half a maximum, half a compare
+constexpr double kIssuesPerScore = 4.5;
 constexpr double kIssuesPerRounded = 1.0;  // per fp32 element that becomes one of tf32,
 constexpr double kIssuesPerSplit = 3.0;    // or two
 constexpr double kIssuesPerCopy = 6.0;
 constexpr double kIssuesPerStep = 40.0;
-constexpr double kIssueWeight =
-    1.2;  // tensor cores and issue slots overlap badly; both overlap well with shared memory
+// tensor cores and issue slots overlap badly; both overlap well with shared memory
+constexpr double kIssueWeight = 1.2;
 constexpr double kIssueNorm = 1.25;
 constexpr double kSharedWeight = 0.8;
-constexpr double kBarrierClocks =
-    400.0;  // with a warp's wait there, shared by the warps of a scheduler
+// with a warp's wait there, shared by the warps of a scheduler
+constexpr double kBarrierClocks = 400.0;
 constexpr double kLatencyWeight = 0.5;
 constexpr double kNothingInFlight = 1400.0;  // for the loads of a ring of one slot
 constexpr double kOneBlock = 1.06;           // no other block works while this one waits

@@ -23,8 +23,8 @@ constexpr double kStoreBytes = 40;  // sustained to L2, for partial results
 // How the tensor cores and the exponential unit overlap: time = (mma^p + exp^p)^(1/p), fitted to
 // d64, d128 and d256.
 constexpr double kOverlapPower = 1.56;
-constexpr double kTileClocks =
-    1400;  // first product, last product and epilogue, which nothing overlaps
+// first product, last product and epilogue, which nothing overlaps
+constexpr double kTileClocks = 1400;
 constexpr double kLaunchClocks = 1500;  // start of a block
 constexpr double kTicketClocks = 2500;  // joining splits
 
@@ -200,8 +200,8 @@ int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t 
                             int64_t rows, int block_n) {
   const int64_t last_row = std::min(first_row + rows, shape.seqlen_q) - 1;
   const auto [first, last] = keys_of_rows(spec, shape, first_row, last_row);
-  const bool follow =
-      spec.window_left >= 0 && dtype_bytes(spec.dtype_kv) == 2;  // kBlocksFollowWindow
+  // kBlocksFollowWindow
+  const bool follow = spec.window_left >= 0 && dtype_bytes(spec.dtype_kv) == 2;
   const int64_t origin = follow ? first : first / block_n * block_n;
   return last < first ? 0 : (last - origin) / block_n + 1;
 }
