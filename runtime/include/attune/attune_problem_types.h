@@ -7,8 +7,8 @@
  *   you want                  | op                        | groups              | more operands
  *   attention                 | ATTUNE_PREFILL            | scores, 8 bits,     | scores, dropout
  *                             |                           | dropout             |
- *   its gradients             | ATTUNE_ATTENTION_BACKWARD | scores, dropout,    | gradients
- *                             |                           | gradients           |
+ *   its gradients             | ATTUNE_ATTENTION_BACKWARD | scores, dropout,    | lse, gradients,
+ *                             |                           | gradients           | scores, dropout
  *   attention over a cache    | ATTUNE_ATTENTION_KVCACHE  | cache, some scores  | cache
  *   rows written into a cache | ATTUNE_APPEND_KV          | cache, rotary       | cache, append
  *   tensors of 8 bits         | ATTUNE_QUANTISE           | 8 bits              | o_scale
