@@ -218,7 +218,7 @@ class ScoresTest(unittest.TestCase):
                              (1, KEYS), np.int32)}, {"n": 1}), (ValueError, "captures has t; must be none", "", {
                                  "t": good}, None), (attune.Error, "has no capture t, which this plan reads", mod, {}, {
                                      "n": 1}), (attune.Error, "has no scalar n, which this plan reads", mod, {
-                                         "t": good}, None), (attune.Error, "scalar n is 0.5; must be integers", mod, {
+                                         "t": good}, None), (attune.Error, "scalar n is 0.5; must be an integer", mod, {
                                              "t": good}, {"n": 0.5}),
             (attune.Error, "has a scalar m, which this plan does not read", mod, {"t": good}, {"n": 1, "m": 2})):
             with self.assertRaisesRegex(kind, message):

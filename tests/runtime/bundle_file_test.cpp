@@ -206,7 +206,7 @@ TEST_F(PackedBundleTest, AnIndexThatLiesCostsTheImageAndNoMore) {
     EXPECT_EQ(Bundle::open_memory(lie).faults().size(), 1U) << size;
   }
   EXPECT_EQ(Bundle::open_memory(with(bytes, "packed", "9")).image(big_.key), std::nullopt);
-  EXPECT_THAT(refusal(with(bytes, "bytes", "67108865")), HasSubstr("must be up to 67108864"));
+  EXPECT_THAT(refusal(with(bytes, "bytes", "67108865")), HasSubstr("must be at most 67108864"));
   EXPECT_THAT(refusal(with(bytes, "packed", "99999")), HasSubstr("does not lie inside"));
   std::string plain = bytes;
   plain[8] = 1;

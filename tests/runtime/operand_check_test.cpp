@@ -335,7 +335,7 @@ TEST_F(NarrowOperandCheck, TransposedValuesHoldAllKeys) {
 
 TEST_F(NarrowOperandCheck, BadFactorsAreNamed) {
   operands_.k_scale.data = reinterpret_cast<float*>(at(0x1002));
-  EXPECT_THAT(refusal(), HasSubstr("k_scale is at address 0x1002; must be addresses aligned"));
+  EXPECT_THAT(refusal(), HasSubstr("k_scale is at address 0x1002; must be aligned"));
   operands_.k_scale.data = factors_;
   operands_.k_scale.block_stride = -1;
   EXPECT_THAT(refusal(), HasSubstr("k_scale.block_stride is -1"));
