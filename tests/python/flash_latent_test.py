@@ -119,8 +119,8 @@ class LatentTest(unittest.TestCase):
             together = with_cache(q, *parts(cache), qv=qv, cache_seqlens=self.lengths, **given)
             with self.assertWarnsRegex(
                     UserWarning,
-                    "latent attention copies the pages of all requests at each run, for kpe_cache .FlashAttention's "
-                    "k_cache"
+                    "latent attention copies the pages of all requests at each run, because kpe_cache "
+                    ".FlashAttention's k_cache"
             ):
                 apart = with_cache(q, *(x.clone() for x in parts(cache)), qv=qv, cache_seqlens=self.lengths, **given)
             self.near(apart, together)

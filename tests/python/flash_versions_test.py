@@ -236,7 +236,7 @@ class VersionsTest(unittest.TestCase):
         calls = {
             "block_table": lambda q: varlen(q, *pages, self.cu_q, seqused_k=ints([8, 3, 8, 5]), block_table=table,
                                             return_lse=True),
-            "8 bits": lambda q: varlen(q.to(torch.bfloat16), *codes[1:], self.cu_q, self.cu_k, return_lse=True),
+            "8-bit tensors": lambda q: varlen(q.to(torch.bfloat16), *codes[1:], self.cu_q, self.cu_k, return_lse=True),
             "flash_attn_func": lambda q: attune.flash.flash_attn_func(q, *dense[1:], return_lse=True)}
         for name, call in calls.items():
             if name != "block_table" and DEVICE == "cuda" and torch.cuda.get_device_capability() < (8, 9):

@@ -109,7 +109,7 @@ class BuffersTest(unittest.TestCase):
                                (c.mla(),
                                 dict(q_nope=c.parts[..., :128], q_pe=c.parts[..., 128:],
                                      ckv_cache=c.latent[:1, :, :128], kpe_cache=c.latent[:1, :, 128:]))):
-            with self.assertRaisesRegex(ValueError, r"q has \d rows and .* (pages|keys); must be \d+ and \d+ or more"):
+            with self.assertRaisesRegex(ValueError, r"q has \d rows and .* (pages|keys); must be at least \d+ and \d+"):
                 wrapper.run(**given)
         with self.assertRaisesRegex(ValueError, "indices has a page -1; must be at least 0"):
             c.decode().plan(**{**c.decode_plan(), "indices": ints([0, -1, 2, 3])})
@@ -304,7 +304,7 @@ class EnginesTest(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, message):
                 wrapper.run(*parts, codes[..., :512], codes[..., 512:], **given)
         with self.assertWarnsRegex(
-                UserWarning, "copies the pages of all requests at each run, for ckv_cache is torch.float8_e4m3fn"):
+                UserWarning, "copies the pages of all requests at each run, because ckv_cache is torch.float8_e4m3fn"):
             wrapper.run(*parts, codes[..., :512], codes[..., 512:], ckv_scale=1.0, kpe_scale=1.0)
         wide = Calls()
         with self.assertRaisesRegex(
