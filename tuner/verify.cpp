@@ -67,7 +67,7 @@ std::optional<std::string> LossComparison::wrong(const Problem& problem, Weights
                              ? allowed_loss(problem) + kRoundingMoves / std::sqrt(rows_)
                              : unit_of(problem.dtype_o);
   if (std::fabs(loss()) <= allowed) return std::nullopt;
-  return fmt::format("O of a V with a mean is {:.2g} too small, allowed are {:.2g}", loss(),
+  return fmt::format("O of a V with a mean is too small by {:.2g}; must be within {:.2g}", loss(),
                      allowed);
 }
 
@@ -127,7 +127,7 @@ CheckError Comparison::result() const {
   if (rows_ == 0) return error;
   error.mean = sum_error_ / (mean_factor_ * unit_ * sum_rms_ + least_ * static_cast<double>(rows_));
   if (!error.wrong && !(error.mean <= 1))
-    error.wrong = fmt::format("mean error is {:.2f} times what is allowed", error.mean);
+    error.wrong = fmt::format("mean error is {:.2f} times the allowed one", error.mean);
   return error;
 }
 

@@ -160,7 +160,7 @@ END
   attune tune --target cpu --problem $other --effort quick --budget 20
   expect 0
   attune db rm --json
-  refused 1 "must be given one or more of --problem, --device, --template and --older-than"
+  refused 1 "give one or more of --problem, --device, --template and --older-than"
   attune db rm --older-than 1
   refused 2 "has no trial and no winner of these"
   attune db rm --problem $other --dry-run --json

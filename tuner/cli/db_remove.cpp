@@ -24,7 +24,7 @@ RowFilter filter_of(const Options& options) {
   if (options.problem.empty() && options.device.empty() && options.template_name.empty() &&
       options.older_than == 0)
     throw Error(ErrorCode::kInvalidArgument,
-                "no rows are selected; must be given one or more of --problem, --device, "
+                "no rows are selected; give one or more of --problem, --device, "
                 "--template and --older-than");
   std::optional<Problem> problem;
   if (!options.problem.empty()) problem = parse_problem(options.problem);

@@ -200,7 +200,7 @@ std::string group_text(const Group& group, int limit) {
                         group.winner->pinned ? ", pinned" : "");
   else
     text += ": no winner yet";
-  text += "\nerror: largest against the oracle, in units of what is allowed\n";
+  text += "\nerror: largest against the oracle, relative to the allowed one\n";
   for (const std::string& part : {group.winner ? final_text(group) : std::string(),
                                   explored_text(group, limit), failed_text(group)})
     if (!part.empty()) text += "\n" + part;

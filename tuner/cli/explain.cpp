@@ -65,7 +65,7 @@ Json layers_json(const EngineOptions& settings) {
 void check_subject(const Options& options) {
   const bool of_model = !options.model.model.empty();
   if (of_model == !options.problem.empty())
-    throw Error(ErrorCode::kInvalidArgument, "must be given exactly one of MODEL and --problem");
+    throw Error(ErrorCode::kInvalidArgument, "give exactly one of MODEL and --problem");
   if (const std::string given = first_given(options.model); !of_model && !given.empty())
     throw Error(
         ErrorCode::kInvalidArgument,
