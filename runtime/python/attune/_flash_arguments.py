@@ -5,9 +5,11 @@ import functools
 import operator
 import re
 
-from ._known import marked_constant, settled, tell_ignored
+from ._known import check_hints, marked_constant, settled, tell_ignored
 from ._library import Error
+from ._problem import whole
 from ._programs import mask_mod
+from ._tensors import check_dense, is_torch, kind_text
 from ._torch import needs_op
 
 _INSTEAD = {
@@ -49,6 +51,35 @@ def renamed(error, names):
     return error
 
 
+def blamed(error, names, **tensors):
+    """Returns renamed() of the error; or, after an AttributeError, a TypeError for the first of `tensors` that is none.
+    Checking tensors only after an error costs other calls nothing. None: not given."""
+    if isinstance(error, AttributeError):
+        for name, x in tensors.items():
+            if x is not None and not is_torch(x):
+                return TypeError(f"{name} is {kind_text(x)}; must be a PyTorch tensor")
+    return renamed(error, names)
+
+
+def check_tensors(operands, **others):
+    """Raises unless these are PyTorch tensors, by name. operands: dense ones; others: may be None."""
+    for name, x in (*operands.items(), *others.items()):
+        if not is_torch(x) and (x is not None or name in operands):
+            raise TypeError(f"{name} is {kind_text(x)}; must be a PyTorch tensor")
+    for name, x in operands.items():
+        check_dense(name, x)
+
+
+def check_longest(name, length, rows):
+    """Returns the given length of the longest sequence as a whole number; `rows` for None. Symbols of torch.compile
+    stay symbols, so that one graph serves all."""
+    import torch
+    if length is None:
+        return rows
+    is_symbol = isinstance(length, torch.SymInt) or torch.compiler.is_compiling() and isinstance(length, int)
+    return length if is_symbol else whole(name, length)
+
+
 def named(names, function, *given, **choices):
     """Returns function(..). If it raises, arguments in the message are renamed as by renamed(). Graphs keep the names
     of their ops."""
@@ -62,9 +93,39 @@ def named(names, function, *given, **choices):
 
 
 def ignore(function, **hints):
+    check_hints(**hints)
     given = [f"{name}={value}" for name, value in hints.items() if isinstance(value, bool) or value not in (None, 0, 1)]
     if given:
         tell_ignored(function, given)
+
+
+class _NotKept:
+    """The third result of a call with return_attn_probs and dropout. Callers that only want lse may ignore it; each use
+    raises."""
+
+    def __repr__(self):
+        return "<probabilities that attune does not keep>"
+
+    def __getattr__(self, name):
+        if name.startswith("__"):  # Python, PyTorch and copy ask for these
+            raise AttributeError(name)
+        self._refuse()
+
+    def _refuse(self, *_, **__):
+        raise ValueError(
+            "return_attn_probs is True with dropout_p; attune keeps no probabilities, so only out and lse may be used "
+            "(attune.dropout_mask() tells which weights a given seed keeps)")
+
+    __getitem__ = __len__ = __iter__ = __bool__ = __add__ = __mul__ = __lt__ = __gt__ = __le__ = __ge__ = _refuse
+    __torch_function__ = classmethod(lambda cls, *_, **__: _NOT_KEPT._refuse())
+
+
+_NOT_KEPT = _NotKept()
+
+
+def no_probabilities(q, dropout_p):
+    """Returns the third result for return_attn_probs: an empty tensor, as in FlashAttention 2 without dropout."""
+    return _NOT_KEPT if dropout_p else q.new_empty(0) if is_torch(q) else q.ravel()[:0]
 
 
 def check_list(name, tensor, shape, words, q):

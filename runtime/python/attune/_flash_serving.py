@@ -9,10 +9,9 @@ from ._cache_codes import write_codes
 from ._flags import flag
 from ._flash_latent import attend_with, check_second_product
 from ._forward_alone import forward_alone
-from ._known import window_of
+from ._known import chunk_of, off_or_number, window_of
 from ._kvcache import check_begins
 from ._problem import whole
-from ._tensors import check_dense
 from ._torch import refuse_gradients
 
 _FUNCTION = "flash_attn_with_kvcache"
@@ -282,8 +281,10 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     refuses the call."""
     import torch
     table_name = "block_table" if page_table is None else "page_table"
-    for name, x in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
-        check_dense(name, x)
+    arguments.check_tensors({"q": q, "k_cache": k_cache, "v_cache": v_cache}, k=k, v=v, rotary_cos=rotary_cos,
+                            rotary_sin=rotary_sin, qv=qv, alibi_slopes=alibi_slopes, learnable_sink=learnable_sink,
+                            s_aux=s_aux, out=out, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    attention_chunk = chunk_of(attention_chunk)
     block_table, sinks = arguments.one_of(block_table=block_table, page_table=page_table), arguments.one_of(
         learnable_sink=learnable_sink, s_aux=s_aux)
     causal, return_softmax_lse, rotary_interleaved = (flag(
@@ -326,7 +327,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
         return arguments.named(
             names, attend_with, qv, rows, keys.k, keys.v, kv_lengths=ends, page_table=keys.block_table,
             slots=keys.slots, q_begins=cu_seqlens_q, seqlen_q=max_seqlen_q, is_causal=causal, window=window,
-            scale=softmax_scale, return_lse=return_softmax_lse, softcap=softcap if softcap else None,
+            scale=softmax_scale, return_lse=return_softmax_lse, softcap=off_or_number("softcap", softcap),
             alibi_slopes=alibi_slopes, sinks=sinks, out=out, mask_mod=arguments.program_of(attention_chunk), **scales)
     if out is not None:  # writing into it would lose its history
         return run()

@@ -12,11 +12,10 @@ from ._attention import attention
 from ._flags import flag
 from ._flash_latent import attend_with, check_second_product
 from ._forward_alone import forward_alone
-from ._known import window_of
+from ._known import chunk_of, off_or_number, window_of
 from ._kvcache import check_begins
 from ._padding import is_between, widened_arguments
 from ._scores import refuse_other_extents
-from ._tensors import check_dense
 from ._torch import records_gradients
 
 _FUNCTION = "flash_attn_varlen_func"
@@ -106,7 +105,7 @@ def _end_to_end(name, x, cu_seqlens, most):
     [batch, seqlen, ..], as in version 4."""
     import torch
     if cu_seqlens is not None:
-        return x, cu_seqlens, x.shape[0] if most is None else most if isinstance(most, torch.SymInt) else int(most)
+        return x, cu_seqlens, arguments.check_longest(f"max_seqlen_{name}", most, x.shape[0])
     if x.dim() != 4:
         raise ValueError(
             f"cu_seqlens_{name} is None and {name} has shape {tuple(x.shape)}; without cu_seqlens_{name} it must be "
@@ -348,12 +347,16 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
     num_splits, pack_gqa, sm_margin, scheduler_metadata and fa_version are ignored.
 
     Returns out. With return_lse or return_softmax_lse returns (out, lse); lse is [num_heads_q, rows], or [batch,
-    num_heads_q, seqlen] if q has a batch axis. With return_attn_probs returns (out, lse, None).
+    num_heads_q, seqlen] if q has a batch axis. With return_attn_probs returns a third, as flash_attn_func() does.
     Raises ValueError for aux_tensors."""
     arguments.refuse(arguments.refusals(aux_tensors=aux_tensors))
     causal, deterministic, return_attn_probs = flag("causal", causal), flag("deterministic", deterministic), flag(
         "return_attn_probs", return_attn_probs)
     return_lse = flag("return_lse", return_lse) or flag("return_softmax_lse", return_softmax_lse)
+    dropout_p = off_or_number("dropout_p", dropout_p) or 0.0
+    arguments.check_tensors({"q": q, "k": k, "v": v}, qv=qv, q_v=q_v, alibi_slopes=alibi_slopes, out=out,
+                            learnable_sink=learnable_sink, s_aux=s_aux, q_descale=q_descale, k_descale=k_descale,
+                            v_descale=v_descale)
     second = arguments.one_of(qv=qv, q_v=q_v)
     check_second_product(q, second, k, v, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     arguments.ignore(_FUNCTION, num_splits=num_splits, pack_gqa=pack_gqa, sm_margin=sm_margin)
@@ -363,8 +366,6 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
         "sinks": "learnable_sink" if s_aux is None else "s_aux", "qv": "qv" if q_v is None else "q_v"}
     if score_mod is not None and (not callable(score_mod) or hasattr(score_mod, "bind")):
         raise TypeError(f"score_mod is {type(score_mod).__name__}; must be a function (score, b, h, q_idx, kv_idx)")
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        check_dense(name, x)
     q, cu_seqlens_q, most_q = _end_to_end("q", q, cu_seqlens_q, max_seqlen_q)
     if table is None:
         (k, cu_seqlens_k, most_k), v = _end_to_end("k", k, cu_seqlens_k,
@@ -378,26 +379,28 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
     window, sinks = window_of(window_size), arguments.one_of(learnable_sink=learnable_sink, s_aux=s_aux)
     call = SimpleNamespace(
         q=q, k=k, v=v, cu_q=cu_seqlens_q, cu_k=cu_seqlens_k, used_q=seqused_q, used_k=seqused_k, most_q=most_q,
-        most_k=most_k, table=table, causal=causal, window=window, chunk=attention_chunk or 0, slopes=alibi_slopes,
+        most_k=most_k, table=table, causal=causal, window=window, chunk=chunk_of(attention_chunk), slopes=alibi_slopes,
         sinks=sinks, score_mod=score_mod, dropout_p=dropout_p, deterministic=deterministic,
         qv=None if second is None else second.flatten(0, -3), names=names, q_descale=q_descale, k_descale=k_descale,
         v_descale=v_descale, out=out if out is None or out.dim() == 3 else out.flatten(0, 1), choices=dict(
-            scale=softmax_scale, softcap=softcap if softcap else None))
+            scale=softmax_scale, softcap=off_or_number("softcap", softcap)))
     _check_lists(call)
     if alibi_slopes is not None:  # checked here: not all kernels below know a batch
         refuse_other_extents("alibi_slopes", tuple(alibi_slopes.shape), ("batch", "num_heads_q"),
                              (cu_seqlens_q.shape[0] - 1, q.shape[1]))
-    return _shown(*_attend(call), *given, (return_attn_probs, return_lse))
+    return _shown(*_attend(call), *given, (return_attn_probs, return_lse), dropout_p)
 
 
-def _shown(found, lse, q, out, wanted):
+def _shown(found, lse, q, out, wanted, dropout_p):
     """Returns the call's result: with q's batch axis if it has one, and in `out` if that is given."""
     if q.dim() == 4:
         found, lse = found.unflatten(0, q.shape[:2]), lse.unflatten(1, q.shape[:2]).transpose(0, 1)
     if out is not None:
         found = out if out.data_ptr() == found.data_ptr() else out.copy_(found)
     wants_probabilities, wants_lse = wanted
-    return (found, lse, None) if wants_probabilities else (found, lse) if wants_lse else found
+    if wants_probabilities:
+        return found, lse, arguments.no_probabilities(q, dropout_p)
+    return (found, lse) if wants_lse else found
 
 
 def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, dropout_p=0.0, softmax_scale=None, causal=False,

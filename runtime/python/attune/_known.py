@@ -4,7 +4,7 @@ functions with @marked_constant run during tracing."""
 import warnings
 from collections import namedtuple
 
-from ._problem import whole
+from ._problem import real, whole
 from ._torch import in_graphs
 
 _WIDEST = 2 ** 31 - 1 - 2 ** 16  # of a window, and of a sequence
@@ -22,6 +22,38 @@ def settled(number):
     """Returns the number, or the tuple of numbers, unchanged. Inside torch.compile they may be symbols (with
     dynamic=True, defaults too); then this makes them constants of the graph, as @marked_constant needs."""
     return number
+
+
+@marked_constant
+def _chunk_of(attention_chunk):
+    chunk = whole("attention_chunk", attention_chunk)
+    if not 0 <= chunk < 2 ** 31:
+        raise ValueError(f"attention_chunk is {chunk}; must be at least 0 and below 2^31 (0 is off)")
+    return chunk
+
+
+def chunk_of(attention_chunk):
+    """Returns attention_chunk as a whole number; 0 for None, which is off."""
+    return 0 if attention_chunk is None else _chunk_of(settled(attention_chunk))
+
+
+def off_or_number(name, value):
+    """Returns a number in attention()'s form, where None is off. 0 is off too."""
+    if value is None or type(value) in (int, float):
+        return value or None
+    return _number_of(name, settled(value)) or None
+
+
+@marked_constant
+def _number_of(name, value):
+    return real(name, value)
+
+
+def check_hints(**hints):
+    """Checks hints that are ignored: a whole number, True, False or None."""
+    for name, value in hints.items():
+        if value is not None and not isinstance(value, (bool, int)):
+            whole(name, value)
 
 
 @marked_constant

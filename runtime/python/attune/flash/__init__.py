@@ -7,14 +7,15 @@ version 4's signatures, and windows whose sides are below 0."""
 from .._attention import attention
 from .._dropout import rate_of
 from .._flags import flag
-from .._flash_arguments import refusals, renamed
+from .._flash_arguments import blamed, no_probabilities, refusals
 from .._flash_rows import (flash_attn_combine, get_scheduler_metadata, index_first_axis, index_put_first_axis,
                            pad_input, unpad_input)  # noqa: F401
 from .._flash_serving import flash_attn_with_kvcache  # noqa: F401
 from .._flash_varlen import (flash_attn_varlen_func, flash_attn_varlen_kvpacked_func,
                              flash_attn_varlen_qkvpacked_func)  # noqa: F401
 from .._forward_alone import forward_alone
-from .._known import marked_constant, settled, tell_ignored, window_of
+from .._known import check_hints, chunk_of, marked_constant, off_or_number, settled, tell_ignored, window_of
+from .._library import Error
 
 _FUNCTION = "flash_attn_func"
 _NAMES = {
@@ -74,16 +75,19 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     num_splits, pack_gqa and sm_margin are ignored with one warning: the tuner chooses them.
 
     Returns out [batch, seqlen_q, num_heads_q, head_dim_v]. With return_lse returns (out, lse). With return_attn_probs
-    returns (out, lse, None): probabilities are not kept. lse: natural, fp32 [batch, num_heads_q, seqlen_q]. A row that
-    sees no key has out = 0 and lse = -inf (FlashAttention 2: +inf).
+    returns (out, lse, probabilities), which attune does not keep: an empty tensor, as in FlashAttention 2 without
+    dropout; with dropout_p an object that raises when it is used. lse: natural, fp32 [batch, num_heads_q, seqlen_q]. A
+    row that sees no key has out = 0 and lse = -inf (FlashAttention 2: +inf).
     Raises ValueError for aux_tensors, block_sparse_tensors, and other tensors that require gradients."""
     if causal is not False:
         causal = flag("causal", causal)
     if deterministic is not False:
         deterministic = flag("deterministic", deterministic)
-    if dropout_p or dropout_p is None or not (qv is None and aux_tensors is None and block_sparse_tensors is None):
+    if type(dropout_p) is not float or dropout_p or not (qv is None and aux_tensors is None and
+                                                         block_sparse_tensors is None):
         _check(settled(dropout_p), refusals(aux_tensors=aux_tensors, block_sparse_tensors=block_sparse_tensors))
-    if num_splits not in (0, 1) or pack_gqa is not None or sm_margin != 0:
+    if type(num_splits) is not int or num_splits not in (0, 1) or pack_gqa is not None or type(
+            sm_margin) is not int or sm_margin != 0:
         _tell_ignored(num_splits, pack_gqa, sm_margin)
     if qv is not None:
         if mask_mod is not None:
@@ -94,28 +98,34 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
                                       score_mod=score_mod, q_descale=q_descale, k_descale=k_descale,
                                       v_descale=v_descale, qv=qv, return_lse=return_lse)
     choices = {}  # only what is given: more keywords cost time
-    for name, value in (("softcap", softcap or None), ("alibi_slopes", alibi_slopes), ("sinks", learnable_sink),
-                        ("chunk", attention_chunk or None), ("score_mod", score_mod), ("mask_mod", mask_mod),
+    for name, value in (("softcap", off_or_number("softcap", softcap)), ("alibi_slopes", alibi_slopes),
+                        ("sinks", learnable_sink), ("chunk", chunk_of(attention_chunk) or None),
+                        ("score_mod", score_mod), ("mask_mod", mask_mod),
                         ("dropout_p", dropout_p or None), ("deterministic", True if deterministic else None)):
         if value is not None:
             choices[name] = value
-    narrow = q.dtype.itemsize == 1
-    if narrow or not (q_descale is None and k_descale is None and v_descale is None):
-        choices.update(_factors(q, k, q_descale, k_descale, v_descale))
-    wants_lse = False
-    if return_attn_probs is not False or return_lse is not False:
-        return_attn_probs = flag("return_attn_probs", return_attn_probs)
-        wants_lse = flag("return_lse", return_lse) or return_attn_probs
-    given = q, k, v, "causal_bottom_right" if causal else None, window_of(window_size), softmax_scale, None, wants_lse
     try:
+        narrow = q.dtype.itemsize == 1
+        if narrow or not (q_descale is None and k_descale is None and v_descale is None):
+            choices.update(_factors(q, k, q_descale, k_descale, v_descale))
+        wants_lse = False
+        if return_attn_probs is not False or return_lse is not False:
+            return_attn_probs = flag("return_attn_probs", return_attn_probs)
+            wants_lse = flag("return_lse", return_lse) or return_attn_probs
+        mask = "causal_bottom_right" if causal else None
+        given = q, k, v, mask, window_of(window_size), softmax_scale, None, wants_lse
         result = forward_alone(lambda: attention(*given, **choices), _NO_BACKWARD, *given[:3], *
                                choices.values()) if narrow else attention(*given, **choices)
-    except (TypeError, ValueError) as error:
-        raise renamed(error, _NAMES) from None
-    return (*result, None) if return_attn_probs else result
+        if return_attn_probs:
+            result = (*result, no_probabilities(q, dropout_p))
+    except (AttributeError, TypeError, ValueError, Error) as error:
+        raise blamed(error, _NAMES, q=q, k=k, v=v, q_descale=q_descale, k_descale=k_descale,
+                     v_descale=v_descale) from None
+    return result
 
 
 def _tell_ignored(num_splits, pack_gqa, sm_margin):
+    check_hints(num_splits=num_splits, pack_gqa=pack_gqa, sm_margin=sm_margin)
     given = (("num_splits", num_splits, (0, 1)), ("pack_gqa", pack_gqa, (None,)), ("sm_margin", sm_margin, (0,)))
     tell_ignored(_FUNCTION, [f"{name}={value}" for name, value, plain in given if value not in plain])
 
