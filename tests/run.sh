@@ -26,8 +26,8 @@ for package in $attune_check_packages; do
   attune_install "$package" || echo "SKIP: what $package checks is not checked."
 done
 
-# For the tests that compile CUDA.
-attune_find_nvrtc "$build" || echo "SKIP: tests that compile CUDA: there is no NVRTC."
+# For the tests that compile CUDA: the version whose machine code tests/golden holds.
+attune_find_nvrtc "$build" "$(sed -n 's/^# NVRTC //p' tests/golden/sass_digests.txt)" || echo "SKIP: tests that compile CUDA: there is no NVRTC."
 if [ -n "${ATTUNE_TEST_REQUIREMENTS:-}" ]; then
   attune_find_packages "$build" "$ATTUNE_TEST_REQUIREMENTS"
 else
