@@ -10,7 +10,6 @@ namespace attune {
 
 // Removes comments, blanks at line ends and empty lines. String and character literals stay
 // unchanged.
-// are.
 std::string comment_free(std::string_view text);
 
 }  // namespace attune

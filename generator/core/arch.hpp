@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arch: what code is made for. A CUDA compute capability or a CPU, with the limits that a search
 // space must respect.
-// respect.
 #pragma once
 
 #include <string>

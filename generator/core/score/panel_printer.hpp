@@ -8,7 +8,6 @@
 // |------------------------------------------------------|--------------------------|
 // | a load whose last index moves along with the key and | an element of the staged |
 // | whose other indices depend on the row                | lines                    |
-// | whose other indices are of a row                    | lines                    |
 #pragma once
 
 #include <string>
