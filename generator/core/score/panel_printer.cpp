@@ -47,9 +47,8 @@ std::string PanelPrinter::find_function() const {
                         writer_.text_of(n.operands[n.num_operands - 1U]));
   }
   return named(
-             "\n// Where a row's lines have the key kv_idx. From there on `keys` of all rows can "
-             "be "
-             "staged.\n"
+             "\n// Finds where each row's lines have the key kv_idx. `keys` of them can be staged "
+             "for all rows.\n"
              "ATTUNE_SCORE_FUNCTION void score_find_lines(const ScoreArgs& args, const ScoreHead& "
              "on_head, const ScoreRow& on_row,\n    const ScoreColumn& on_column, int batch, int "
              "head, int kv_head, int q_idx, int kv_idx, int lane, ScoreLines& lines) {\n") +
@@ -65,13 +64,12 @@ std::string PanelPrinter::stage_function() const {
     body += fmt::format("  stage_line<{}>(lines.l{}, first, staged.l{});\n",
                         writer_.type_of_capture(lines_[i]), i, i);
   return named(
-             "\n// Asks for `keys` of them of a row.\n"
+             "\n// Prefetches `keys` elements of a row's lines.\n"
              "ATTUNE_SCORE_FUNCTION void score_fetch_lines(const ScoreLines& lines, int lane, int "
              "keys) {\n") +
          fetched +
          named(
-             "}\n\n// Of kScoreStagedKeys keys, the first of them `first` behind where the lines "
-             "begin.\n"
+             "}\n\n// Stages kScoreStagedKeys keys, from the key `first` of the lines on.\n"
              "ATTUNE_SCORE_FUNCTION void score_stage_lines(const ScoreLines& lines, int first, "
              "ScoreStaged& staged) {\n") +
          body + "}\n";
@@ -103,7 +101,7 @@ std::string PanelPrinter::near_function() {
   const std::string result = writer_.text_of(program_.root());
   end_function(kElement, here);
   return fmt::format(
-      "\n// The same of the key `key` of what was staged.\n"
+      "\n// Returns the same, with loads from the staged key `key`.\n"
       "ATTUNE_SCORE_FUNCTION {} {}({},\n    const {}& staged, int key, int lane) {{\n{}  return "
       "{};\n}}\n",
       element.returns, named("score_near_element"), element.parameters, named("ScoreStaged"), body,

@@ -100,20 +100,20 @@ std::string StepPrinter::linear_functions() {
   const bool none = linear_sum_.slope.empty();
   const std::string element = none ? std::string("  return score;\n") : near_element(other_terms_);
   return fmt::format(
-      "\n// The terms of the result that are linear in a position, at the step's first key, and "
-      "what they grow by from key to key.\n"
+      "\n// Returns the terms that are linear in a position, at the step's first key, and their "
+      "growth per key.\n"
       "ATTUNE_SCORE_FUNCTION ScoreLinear score_linear(const ScoreArgs& args, const ScoreHead& "
       "on_head, const ScoreRow& on_row,\n"
       "    const ScoreStep& on_step, int batch, int head, int kv_head, int q_idx) {{\n  return "
       "{{0.0f{}, 0.0f{}}};\n}}\n"
-      "\n// The others.\n"
+      "\n// Returns the sum of the other terms.\n"
       "ATTUNE_SCORE_FUNCTION float score_linear_element({}) {{\n{}}}\n",
       linear_sum_.base, linear_sum_.slope, kNearParameters, element);
 }
 
 std::string StepPrinter::tanh_function() const {
   return fmt::format(
-      "\n// Where the result is a tanh of the score and nothing else (kScoreIsTanh).\n"
+      "\n// Returns the tanh of the score, if that is the whole result (kScoreIsTanh).\n"
       "ATTUNE_SCORE_FUNCTION OddTanh score_only_tanh(const ScoreHead& on_head) {{\n  return "
       "{};\n}}\n",
       is_tanh() ? "on_head.t0" : "{}");

@@ -27,7 +27,8 @@ std::string StepPrinter::share_function() const {
       body += fmt::format("  below->l{0} = line_element<{1}>(above.l{0}, {2} * rows);\n", i,
                           writer_.type_of_capture(lines_[i].node), lines_[i].row_step);
   return fmt::format(
-      "\n// `below` is `rows` further down in the same head: what both read is one address.\n"
+      "\n// `below` is `rows` further down in the same head; its addresses follow from those of "
+      "`above`.\n"
       "ATTUNE_SCORE_FUNCTION void score_share(const ScoreStep& above, int rows, ScoreStep* below) "
       "{{\n{}}}\n",
       body);
@@ -48,7 +49,7 @@ std::string StepPrinter::loads_function() const {
   return fmt::format(
       "\nATTUNE_SCORE_FUNCTION void score_loads(const ScoreStep& on_step, int offset, unsigned "
       "staged, ScoreLoaded (&pair)[2]) {{\n{}}}\n"
-      "\n// Where a row of the staged line begins.\n"
+      "\n// Returns the begin of a row of the staged line.\n"
       "ATTUNE_SCORE_FUNCTION const void* score_staged_line(const ScoreStep& on_step) {{\n"
       "  return {};\n}}\n",
       body, staged < 0 ? "nullptr" : fmt::format("on_step.l{}", staged));
@@ -66,7 +67,8 @@ std::string StepPrinter::prefetch_function() {
                           writer_.text_of(n.operands[n.num_operands - 1U]));
   }
   return fmt::format(
-      "\n// For a later step: as score_step, but for part `part` of `parts` of its keys.\n"
+      "\n// Prefetches for a later step: arguments as for score_step, for part `part` of `parts` "
+      "of its keys.\n"
       "ATTUNE_SCORE_FUNCTION void score_prefetch({}, int part, int parts) {{\n{}}}\n",
       kStepParameters, body);
 }

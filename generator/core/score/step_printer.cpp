@@ -212,11 +212,11 @@ std::string StepPrinter::reach_function() {
     if (tanhs_[i].is_odd) odd += fmt::format("  is_near &= is_usable(on_head.t{});\n", i);
   }
   return fmt::format(
-      "\n// Of scores from `bottom` to `top`.\n"
+      "\n// True if the near form is right for scores from `bottom` to `top`.\n"
       "ATTUNE_SCORE_FUNCTION bool score_is_near(const ScoreArgs& args, const ScoreHead& on_head, "
       "const ScoreRow& on_row,\n    int q_idx, float bottom, float top) {{\n  bool is_near = "
       "true;\n{}{}  return is_near;\n}}\n"
-      "\n// No score below the near range becomes more than this, in either form.\n"
+      "\n// Returns an upper bound of results for scores below the near range, in either form.\n"
       "ATTUNE_SCORE_FUNCTION float score_low(const ScoreHead& on_head) {{\n  return {};\n}}\n",
       ends, odd, rising_tanh() < 0 ? "score_infinity()" : "on_head.t0.low");
 }
@@ -284,7 +284,7 @@ std::string StepPrinter::near_functions() {
   end_function(kColumn, column);
   const std::string of_element = near_element({{program_.root(), false}});
   return fmt::format(
-      "\n// The near form, of the column `offset` behind the step's first.\n"
+      "\n// The near form for column `offset` of the step.\n"
       "ATTUNE_SCORE_FUNCTION ScoreColumn score_near_column(const ScoreArgs& args, const ScoreHead& "
       "on_head, const ScoreStep& on_step,\n    const ScoreLoaded& loaded, int batch, int head, int "
       "kv_head, int kv_idx, int offset) {{\n  ScoreColumn values{{}};\n{}  return values;\n}}\n"
@@ -325,16 +325,14 @@ std::string StepPrinter::constants() const {
   return fmt::format(
       "\nconstexpr bool kScoreHides = {};\n"
       "constexpr bool kScoreKeepsUnits = {};    // results are in units of `unit`\n"
-      "constexpr bool kScoreHasConditions = {};  // of the near form\n"
+      "constexpr bool kScoreHasConditions = {};  // the near form has conditions\n"
       "constexpr bool kScoreHasLines = {};       // score_loads reads tensors\n"
-      "constexpr int kScoreSharedLines = {};     // so many of which all rows of a head read the "
-      "same\n"
-      "constexpr bool kScoreReadsLines = {};     // others\n"
-      "constexpr bool kScoreReadsElements = {};  // the near form loads for each element beside "
-      "them\n"
-      "constexpr bool kScoreStagesLine = {};     // one of them comes through shared memory\n"
-      "constexpr bool kScoreHasReach = {};       // score_is_near asks for the largest scores\n"
-      "constexpr bool kScoreHasLow = {};         // score_low is not infinite for all\n"
+      "constexpr int kScoreSharedLines = {};     // lines that all rows of a head share\n"
+      "constexpr bool kScoreReadsLines = {};     // some lines are not shared\n"
+      "constexpr bool kScoreReadsElements = {};  // the near form also loads per element\n"
+      "constexpr bool kScoreStagesLine = {};     // one line comes through shared memory\n"
+      "constexpr bool kScoreHasReach = {};       // score_is_near needs the largest scores\n"
+      "constexpr bool kScoreHasLow = {};         // score_low may be finite\n"
       "constexpr bool kScoreIsTanh = {};         // score_only_tanh is the near form\n"
       "constexpr bool kScoreIsLinear = {};       // score_linear is not 0\n",
       hides_, keeps_units_, has_conditions(), !lines_.empty(), shared,
