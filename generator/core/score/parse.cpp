@@ -173,10 +173,8 @@ void StatementParser::add(Flow* flow, int condition, const Flow& more) {
 
 Flow StatementParser::conditional() {
   Flow flow;
-  int before =
-      // the condition that no earlier branch was taken; not needed after a branch that always
-      // returns
-      -1;
+  // the condition that no earlier branch was taken; not needed after a branch that always returns
+  int before = -1;
   for (;;) {
     in_.expect("if", "");
     in_.expect("(", "after if");
