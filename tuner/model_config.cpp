@@ -124,8 +124,9 @@ class ConfigReader {
     if (!model_->dtype) model_->dtype = dtype_of(fields);
     const auto unread = fields.unread_attention_fields();
     if (!unread.empty() && row.reading != Reading::kNotCovered)
-      note(fmt::format("{} {} not known of such a model, so attune did not read {}", quoted(unread),
-                       unread.size() == 1 ? "is" : "are", unread.size() == 1 ? "it" : "them"));
+      note(fmt::format("{} {} not known for such a model, so attune did not read {}",
+                       quoted(unread), unread.size() == 1 ? "is" : "are",
+                       unread.size() == 1 ? "it" : "them"));
   }
 
   // Throws if only defaults say how the model attends: then it is probably the wrong file.
@@ -164,7 +165,7 @@ class ConfigReader {
 
   void read_unknown_part(const std::string& name, const std::string& type) {
     note(
-        fmt::format("model_type of {} is \"{}\", which is not known; nothing of it is tuned (give "
+        fmt::format("model_type of {} is \"{}\", which is not known; it is not tuned (give "
                     "--problem)",
                     name, type));
   }
@@ -181,9 +182,8 @@ class ConfigReader {
       (known ? names : unknown).emplace_back(name);
     }
     if (names.empty()) return false;
-    note(fmt::format(
-        "model_type \"{}\" is not known; attune reads its {} by the types that stand there",
-        model_->model_type, quoted(names)));
+    note(fmt::format("model_type \"{}\" is not known; attune reads its {} by their own types",
+                     model_->model_type, quoted(names)));
     for (const std::string& name : names) {
       const ModelFields object = config_.object(name.c_str(), "");
       read_row(object, *find_model_row(object.text({"model_type"})), label_of(name));
@@ -206,19 +206,19 @@ class ConfigReader {
     if (!sounds_like_decoder(model_->model_type))
       config_.refuse(fmt::format(
           "{}, and its name does not say that it is a decoder; give --problem instead, or "
-          "say with --as TYPE which known type it is like",
+          "name a similar known type with --as TYPE",
           what));
     const auto strange = probe.unread_attention_fields();
     if (!strange.empty())
       config_.refuse(
-          fmt::format("{}, and a Llama has no {}; give --problem instead, or say with "
-                      "--as TYPE which known type it is like",
+          fmt::format("{}, and a Llama has no {}; give --problem instead, or name a similar known "
+                      "type with --as TYPE",
                       what, quoted(strange)));
     if (!config_.has({"num_attention_heads"}))
-      config_.refuse(
-          fmt::format("{}, and \"num_attention_heads\" is missing; give --problem "
-                      "instead, or say with --as TYPE which known type it is like",
-                      what));
+      config_.refuse(fmt::format(
+          "{}, and \"num_attention_heads\" is missing; give --problem instead, or name a "
+          "similar known type with --as TYPE",
+          what));
     note(fmt::format(
         "{}: attune takes it for a Llama (causal attention and nothing else). If that is wrong, "
         "give --problem, or --as TYPE",

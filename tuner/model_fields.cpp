@@ -219,7 +219,7 @@ int ModelFields::integer(Names names, int otherwise) const {
 int ModelFields::count(Names names) const {
   const Json* value = find(names);
   if (value == nullptr) return 0;
-  if (!is_integer(*value, 0)) refuse(names, "an integer from 0 on");
+  if (!is_integer(*value, 0)) refuse(names, "an integer, at least 0");
   return *value;
 }
 
@@ -232,7 +232,7 @@ double ModelFields::number(Names names) const {
 double ModelFields::number_or_zero(Names names) const {
   const Json* value = find(names);
   if (value == nullptr) return 0;
-  if (!value->is_number() || !(value->get<double>() >= 0)) refuse(names, "a number of 0 and more");
+  if (!value->is_number() || !(value->get<double>() >= 0)) refuse(names, "a number, at least 0");
   return *value;
 }
 
@@ -251,7 +251,7 @@ std::vector<int> ModelFields::integers(Names names) const {
   if (!list.is_array()) refuse(names, "a list of integers");
   std::vector<int> values;
   for (const Json& value : list) {
-    if (!is_integer(value, 0)) refuse(names, "a list of integers from 0 on");
+    if (!is_integer(value, 0)) refuse(names, "a list of integers, at least 0 each");
     values.push_back(value);
   }
   return values;

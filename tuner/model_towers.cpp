@@ -120,7 +120,7 @@ class Tower {
         return encoder_decoder();
       case Reading::kParts:
       case Reading::kNotCovered:
-        note(fmt::format("{} is not supported yet; nothing of it is tuned", row_.not_supported));
+        note(fmt::format("{} is not supported yet; it is not tuned", row_.not_supported));
     }
   }
 
@@ -196,8 +196,7 @@ class Tower {
     if (sees_images_) add_with_images(first);
     if (pattern.other.here)
       note(
-          fmt::format("{} of its layers have no self-attention over a softmax; nothing of them "
-                      "is tuned",
+          fmt::format("{} of its layers have no self-attention with a softmax; these are not tuned",
                       pattern.other.layers > 0 ? std::to_string(pattern.other.layers) : "some"));
   }
 
@@ -207,7 +206,7 @@ class Tower {
     problem.mask = causal ? Mask::kCausalBottomRight : Mask::kNone;
     add_spans(Lengths::kDecoder, problem, fields_.integer(kPositionNames, 0));
     if (fields_.has({"kv_lora_rank"}))
-      note("decoding on the latent form of K and V is not supported yet; what is tuned is prefill");
+      note("decoding on the latent form of K and V is not supported yet; only prefill is tuned");
   }
 
   void encoder() {
@@ -253,7 +252,7 @@ class Tower {
 
   void image() {
     const int64_t patches = num_patches();
-    if (patches == 0) fields_.refuse({"image_size"}, "an integer above 0, beside patch_size");
+    if (patches == 0) fields_.refuse({"image_size"}, "an integer above 0 (with patch_size)");
     fix_lengths(&add_image_layers(fields_.integer(kLayerNames, 0)),
                 patches + row_.extra_tokens + fields_.count({"num_register_tokens"}));
   }

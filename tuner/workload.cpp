@@ -168,7 +168,7 @@ void add_notes(const LayerKind& kind, Workload* workload) {
                     kind.name, feature));
   if (!kind.refused.empty())
     workload->notes.push_back(
-        fmt::format("{}, {}: nothing of it is tuned: {}", workload->name, kind.name, kind.refused));
+        fmt::format("{}, {}: it is not tuned: {}", workload->name, kind.name, kind.refused));
 }
 
 std::string program_text(const nlohmann::json& json, const char* field) {

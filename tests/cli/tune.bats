@@ -272,7 +272,7 @@ ended() {
   refused 1 'model_type is "new"' '"alibi_slopes"' "give --problem instead" --as
   attune tune "$dir" --target cpu --dry-run --as llama
   expect 0
-  [[ $errors == *'"alibi_slopes" is not known of such a model, so attune did not read it'* ]]
+  [[ $errors == *'"alibi_slopes" is not known for such a model, so attune did not read it'* ]]
 }
 
 @test "a config.json that nests deeply or holds a number beyond doubles" {

@@ -138,9 +138,9 @@ void add_report(Command program, int* exit_code) {
       .add_option("--diff", options->diff,
                   "Two stores, before and after: gains and losses of problems that both have")
       .values(2, 2);
-  command.add_option("--peers", options->peers,
-                     "Times of other libraries to show beside them: a JSON file as tests/bench "
-                     "writes it");
+  command.add_option(
+      "--peers", options->peers,
+      "Times of other libraries to show too: a JSON file in the form of tests/bench");
   add_machine_options(command, &options->machine);
   command.callback([options, exit_code] { *exit_code = report(*options); });
 }
