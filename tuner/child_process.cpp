@@ -170,7 +170,7 @@ std::optional<std::string> ChildProcess::reaped() {
   const pid_t found = ::waitpid(pid_, &status, WNOHANG);
   if (found == 0 || (found < 0 && errno != ECHILD)) return std::nullopt;
   pid_ = -1;
-  return found < 0 ? "ended; how, this process is not told" : ending(status);
+  return found < 0 ? "ended, with unknown status" : ending(status);
 }
 
 std::string ChildProcess::end() {
@@ -189,7 +189,7 @@ std::string ChildProcess::end() {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   pid_ = -1;
-  return "killed, but its driver keeps it";
+  return "killed, but its driver still holds it";
 }
 
 }  // namespace attune

@@ -223,9 +223,9 @@ with sqlite3.connect(sys.argv[1]) as store:
   tuned
   attune explain --target cpu --problem ${problem/head_dim=64/head_dim=128} --json
   expect 0
-  json 'o["rung"] == "default_config" and o["nearest_key"]["differs"] == ["head_dim is 64, asked is 128"] and o["runner_up"] is None'
+  json 'o["rung"] == "default_config" and o["nearest_key"]["differs"] == ["head_dim is 64, here 128"] and o["runner_up"] is None'
   attune explain --target cpu:3 --problem ${problem/head_dim=64/head_dim=128}
-  [[ $output == *"nearest    "*"head_dim=64"* && $output == *"differs    head_dim is 64, asked is 128"* && $output == *"differs    the device is "* ]]
+  [[ $output == *"nearest    "*"head_dim=64"* && $output == *"differs    head_dim is 64, here 128"* && $output == *"differs    the device is "* ]]
 }
 
 @test "a --store that is not there is said, and stays so" {

@@ -135,7 +135,7 @@ TEST_F(NearestKeyTest, TheNearestIsTaken) {
   odd.shape = shape_of(parse_problem("dtype=bf16,head_dim=128,heads=32/8,batch=2,seqlen=4096"));
   const NearestKey found = nearest_key(problem_, h200(), {far, odd, near}).value();
   EXPECT_EQ(found.winner.shape, near.shape);
-  EXPECT_THAT(found.differs, ElementsAre("seqlen is 2048, asked is 4096"));
+  EXPECT_THAT(found.differs, ElementsAre("seqlen is 2048, here 4096"));
   EXPECT_EQ(nearest_key(problem_, h200(), {}), std::nullopt);
 }
 

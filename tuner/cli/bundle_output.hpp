@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the commands that write kernels (export, compile) put them, and how they report it.
+// Output of the commands that write kernels (export, compile): its place, and the report on it.
 #pragma once
 
 #include <string>

@@ -64,7 +64,7 @@ std::vector<std::string> differences(const std::string& theirs, const std::strin
   std::vector<std::string> found;
   for (const auto& [key, ignored] : keys) {
     const std::string there = value_in(a, key), here = value_in(b, key);
-    if (there != here) found.push_back(fmt::format("{} is {}, asked is {}", key, there, here));
+    if (there != here) found.push_back(fmt::format("{} is {}, here {}", key, there, here));
   }
   return found;
 }

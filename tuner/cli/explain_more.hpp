@@ -28,7 +28,7 @@ std::optional<Occupancy> occupancy_of(const LaunchStep& step, const Arch& arch,
 
 struct NearestKey {
   WinnerRecord winner;
-  std::vector<std::string> differs;  // "head_dim is 64, asked is 128"
+  std::vector<std::string> differs;  // "head_dim is 64, here 128"
 };
 // Returns the winner of the problem's op that has the fewest differences to the problem here, if
 // there is one.

@@ -47,7 +47,7 @@ struct Allowance {
 // The arithmetic of products and sums.
 enum class Arithmetic {
   kKernel,  // as in kernels for the problem's dtypes: P in the operands' dtype
-  // As in references and CPU kernels: only O is rounded. Differs from kKernel for 8 bits, and for
+  // Only O is rounded, as in references and CPU kernels. Differs from kKernel for 8 bits, and for
   // fp32 in modes other than accurate.
   kFp32,
 };

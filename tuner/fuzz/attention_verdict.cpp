@@ -54,7 +54,7 @@ std::string verdict_8_bits(const AttentionCase& c, const AttentionResult& got) {
   const AttentionResult twin = c.twin();
   const Errors kernel = compare(got, oracle);
   if (!kernel.finite)
-    return "NaN or infinity, or a row without keys or with NaN that is not so, in O or LSE";
+    return "NaN or infinity in O or LSE, or a row that should be empty or NaN and is not";
   if (std::string broken = outside(got, oracle, allowed); !broken.empty()) return broken;
   const double factor = 1.2 + 3 / std::sqrt(effective_rows(twin, oracle, c.problem.head_dim_v));
   const double accepted = factor * compare(twin, oracle).mean + allowed.mean_noise + 1e-6;
@@ -114,7 +114,7 @@ std::string verdict(const Errors& kernel, const Errors& twin, const Problem& pro
   // compares two samples of the same noise.
   const double slack = problem.dtype_o == Dtype::kFp32 ? 2 : 1;
   if (!kernel.finite)
-    return "NaN or infinity, or a row without keys or with NaN that is not so, in O or LSE";
+    return "NaN or infinity in O or LSE, or a row that should be empty or NaN and is not";
   if (kernel.max > slack * 2 * twin.max + 1e-5)
     return fmt::format("max error {:.3g} is above {} x the twin's {:.3g} + 1e-5", kernel.max,
                        slack * 2, twin.max);

@@ -38,7 +38,7 @@ class HostScores {
 
   Score at(double score, int64_t batch, int head, int64_t row, int64_t key,
            const Lengths& lengths) const;
-  // As above, with the problem's lengths.
+  // Returns the same with the problem's lengths.
   Score at(double score, int64_t batch, int head, int64_t row, int64_t key) const {
     return at(score, batch, head, row, key, {problem_.seqlen_q, problem_.seqlen_kv});
   }
