@@ -176,7 +176,8 @@ TEST_F(CompileMatrix, MachineCodeIsTheAcceptedOne) {
         << key << " is in sass_digests.txt and not in the matrix any more" << kHow;
 }
 
-// The problems that are most asked for: all of these run, on each arch of which their family is the first.
+// The problems that are most asked for: all of these run, on each arch of which their family is the
+// first.
 TEST_F(CompileMatrix, DefaultsWithDropoutDoNotSpill) {
   for (const auto& [family, arch_name] : {std::pair{"prefill_sm90", "sm_90a"},
                                           {"prefill_sm80", "sm_80"},
@@ -227,7 +228,8 @@ TEST_F(CompileMatrix, OneKernelOfAllGradientsDoesNotSpill) {
       }
 }
 
-// A score stage wants registers: a default that spills would leave a problem without a tuned kernel. Every 11th one in the quick run.
+// A score stage wants registers: a default that spills would leave a problem without a tuned
+// kernel. Every 11th one in the quick run.
 TEST_F(CompileMatrix, DefaultsWithAScoreStageDoNotSpill) {
   const Arch arch = parse_arch("sm_90a");
   const size_t stride = is_full() ? 1 : 11;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints digests of the compile matrix's kernels and compares them; same_code.sh is its user.
-//   kernel_digests sources [STEP]     a line per kernel, or per golden case and one kernel in STEP: key,
-//                                     tab, digests of its config, of its source and NVRTC's options
-//   kernel_digests code < KEYS        compiles the kernels with these keys: key, tab, and a line as in
-//                                     tests/golden/sass_digests.txt
-//   kernel_digests texts FOLDER       writes the golden text of each golden case, a file each
-//   kernel_digests compare THEN NOW   prints what differs between two outputs of `code`; returns 1 if
-//                                     anything does
+//   kernel_digests sources [STEP]
+//     a line per kernel, or per golden case and one kernel in STEP: key, tab, digests of its
+//     config, of its source and NVRTC's options
+//   kernel_digests code < KEYS
+//     compiles the kernels with these keys: key, tab, and a line as in
+//     tests/golden/sass_digests.txt
+//   kernel_digests texts
+//     FOLDER       writes the golden text of each golden case, a file each
+//   kernel_digests compare THEN NOW
+//     prints what differs between two outputs of `code`; returns 1 if anything does
 #include <fmt/format.h>
 
 #include <atomic>

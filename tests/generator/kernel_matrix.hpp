@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The compile matrix: every default config of every (CUDA template, arch), and the CUDA kernels of
-// the golden cases. Used by compile_matrix_test.cpp, which compiles them, and by kernel_digests.cpp,
-// which prints their digests.
+// the golden cases. Used by compile_matrix_test.cpp, which compiles them, and by
+// kernel_digests.cpp, which prints their digests.
 #pragma once
 
 #include <functional>

@@ -124,7 +124,8 @@ std::string line_difference(std::string_view accepted, std::string_view found) {
     differences.push_back(fmt::format("functions: {}, now {}", before.size(), now.size()));
     return fmt::format("{}", fmt::join(differences, "; "));
   }
-  // Groups are sorted by their digests, so a changed one may have moved: pair those without an equal.
+  // Groups are sorted by their digests, so a changed one may have moved: pair those without an
+  // equal.
   const std::vector<std::string> old = before;
   for (const std::string& group : old)
     if (const auto same = std::find(now.begin(), now.end(), group); same != now.end()) {
