@@ -3,9 +3,12 @@
 """The functions that register_transformers() registers, by themselves: which features a mask becomes, and attention
 under random masks, caches, paddings and score features against float64. The number of random calls may be given, and a
 seed; "cuda" runs these alone, there. Skips aloud (status 77) without PyTorch, transformers or the CPU target."""
+import copy
 import inspect
+import operator
 import os
 import pathlib
+import pickle
 import random
 import re
 import sys
@@ -15,6 +18,7 @@ import unittest
 import attune
 
 try:
+    import numpy as np
     import torch
     from transformers import masking_utils as masks
     attune.register_transformers()
@@ -162,7 +166,16 @@ class FeaturesTest(unittest.TestCase):
                 (x.dtype == torch.bool, x.is_floating_point(), x.numel(), x.size(-1), x.dim())),
             "any": lambda x: x.any(-1), "float method": lambda x: x.float(), "copy": lambda x: x.clone().fill_(False),
             "dtype and device": lambda x: x.to("cpu", torch.float16), "unsqueeze": lambda x: torch.unsqueeze(x, 0),
-            "rows": lambda x: list(x)[1]}
+            "rows": lambda x: list(x)[1], "as an index": lambda x: other[x], "as an index written": lambda x: filled(x),
+            "quotient": lambda x: x // 1, "remainder": lambda x: x % 2, "power": lambda x: 2 ** x,
+            "dense": lambda x: x.to_dense(), "as_tensor": torch.as_tensor,
+            "array": lambda x: torch.tensor(np.asarray(x)), "pickled": lambda x: pickle.loads(pickle.dumps(x)),
+            "numel": lambda x: torch.tensor(x.shape.numel()), "copied": lambda x: copy.copy(x).clone()}
+
+        def filled(x):
+            made = bias[:, :1].clone()
+            made[x] = 0
+            return made
         for name, use in uses.items():
             with self.subTest(name):
                 found = use(one)
@@ -171,7 +184,10 @@ class FeaturesTest(unittest.TestCase):
         passed_on = rule(9)
         self.assertEqual((passed_on.dtype, passed_on.size(), passed_on.device.type), (torch.bool, (2, 1, 9, 9), "cpu"))
         self.assertIsNone(passed_on._made)
-        for write in (lambda: one.__setitem__(0, True), lambda: one.fill_(True), lambda: one.masked_fill_(other, True)):
+        with self.assertRaisesRegex(RuntimeError, "ambiguous"):
+            bool(one)
+        for write in (lambda: one.__setitem__(0, True), lambda: one.fill_(True), lambda: one.masked_fill_(other, True),
+                      lambda: operator.iand(one, other), lambda: operator.iadd(one, bias)):
             with self.assertRaisesRegex(TypeError, "writes into its attention mask"):
                 write()
         with self.assertRaisesRegex(AttributeError, "has no nonsense"):
@@ -194,10 +210,17 @@ class FeaturesTest(unittest.TestCase):
                                    kv_length=9, allow_is_causal_skip=False, **given)
             written = bias.expand(seen.shape[0], -1, -1, -1).clone()
             written += one
-            for added in (bias + one, one + bias, torch.add(bias, one), written):
+            into = torch.empty_like(written)
+            for added in (bias + one, one + bias, torch.add(bias, one), written, torch.add(bias, other=one),
+                          torch.add(bias, one, alpha=1), torch.add(one, bias), bias.add(one, alpha=1), one.add(bias),
+                          bias.add(other=one), torch.add(bias, one, out=into), into, sum([bias, one]),
+                          bias.expand_as(written).clone().add_(one, alpha=1)):
                 self.assertTrue(
                     torch.equal(added, bias + torch.zeros(seen.shape).masked_fill(~seen,
                                                                                   torch.finfo(torch.float32).min)))
+            for add in (torch.add, torch.Tensor.add):
+                with self.assertRaisesRegex(TypeError, "alpha is 2.0 .* must be 1"):
+                    add(bias, one, alpha=2.0)
         all_seen = rule(1, 9, q_offset=8)
         self.assertIs(bias + all_seen, bias)
 

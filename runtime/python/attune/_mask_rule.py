@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """MaskRule: the object that attune's mask function gives a model in place of a mask tensor. All layers of a forward
 pass share one. Made in _transformers_masks.py, read in _transformers_attention.py."""
+import math
+import opcode
+import sys
+
 from ._programs import Mod, mask_mod
 
 try:
@@ -13,9 +17,12 @@ _WRITTEN = (
     "this model writes into its attention mask, and attune's is a rule that layers share; the model must copy it "
     "first, as with clone() (load this one with attn_implementation=\"eager\" or \"sdpa\")")
 _ADDITIONS = ("add", "__add__", "__radd__", "add_", "__iadd__")
-_OPERATORS = ("__and__", "__rand__", "__or__", "__ror__", "__xor__", "__rxor__", "__invert__", "__sub__", "__rsub__",
-              "__mul__", "__rmul__", "__truediv__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__",
-              "__getitem__", "__len__", "__iter__")
+_BINARY = ("and", "or", "xor", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift")
+_OPERATORS = (*(f"__{side}{name}__" for name in _BINARY for side in ("", "r")), "__invert__", "__neg__", "__pos__",
+              "__abs__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__getitem__", "__contains__",
+              "__bool__", "__int__", "__float__", "__index__", "__array__", "__dlpack__", "__dlpack_device__",
+              "__reduce_ex__")
+_INDEXING = {opcode.opmap.get(name) for name in ("BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR")}
 
 
 class MaskRule(_Base):
@@ -34,7 +41,7 @@ class MaskRule(_Base):
         self.seqlen_kv, self.keys, self.keywords, self._as_tensor = shape[3], keys, keywords, as_tensor
         self._moved, self._made = {}, None
 
-    shape = property(lambda self: self._shape)
+    shape = property(lambda self: _size(self._shape))
     device = property(lambda self: self._device)
     dtype = property(lambda self: _bool())
     ndim = 4
@@ -44,7 +51,10 @@ class MaskRule(_Base):
         return 4
 
     def size(self, dim=None):
-        return self._shape if dim is None else self._shape[dim]
+        return self.shape if dim is None else self._shape[dim]
+
+    def numel(self):
+        return math.prod(self._shape)
 
     def is_floating_point(self):
         return False
@@ -87,25 +97,46 @@ class MaskRule(_Base):
     def __add__(self, bias):
         """Adds a float tensor, a bias of scores: hidden keys get the least number of its dtype, as in transformers' own
         masks."""
-        if not hasattr(bias, "is_floating_point") or not bias.is_floating_point():
+        if not _is_of_floats(bias):
             return self.tensor() + (bias.tensor() if isinstance(bias, MaskRule) else bias)
-        if self.keys is None and not self.keywords:
-            return bias
-        return bias + bias.new_zeros(()).masked_fill(~self.tensor().to(bias.device), _least(bias.dtype))
+        return bias if self.keys is None and not self.keywords else bias + self._hiding(bias)
+
+    def add(self, other, *, alpha=1, out=None):
+        import torch
+        return torch.add(self, other, alpha=alpha, **({} if out is None else {"out": out}))
+
+    def _hiding(self, bias):
+        """Returns the tensor that hides keys when it is added to a float tensor."""
+        return bias.new_zeros(()).masked_fill(~self.tensor().to(bias.device), _least(bias.dtype))
 
     __radd__ = __add__
 
     def __setitem__(self, *_):
         raise TypeError(_WRITTEN)
 
+    def __len__(self):
+        return 1 if _is_index(sys._getframe(1)) else self._shape[0]
+
+    def __iter__(self):
+        """Iterates over the rule's rows. PyTorch takes the index in x[rule] for a sequence, and asks for its elements:
+        it gets the whole tensor."""
+        return iter((self.tensor(),) if _is_index(sys._getframe(1)) else self.tensor())
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
         """Calls a function of PyTorch that finds a rule among its arguments."""
         name, kwargs = getattr(function, "__name__", ""), kwargs or {}
-        if name in _ADDITIONS and len(args) == 2 and not kwargs:
-            if isinstance(args[0], MaskRule):
-                return args[0] + args[1]
-            return args[1] + args[0] if name in _ADDITIONS[:3] else args[0].copy_(args[1] + args[0])
+        if name in _ADDITIONS[:3] and len(args) == 2 and not kwargs:
+            rule, other = args if isinstance(args[0], MaskRule) else reversed(args)
+            return rule + other
+        if name in _ADDITIONS:
+            args, kwargs = _as_additions(args, kwargs)
         if name.endswith("_") and not name.endswith("__") and args and isinstance(args[0], MaskRule):
             raise TypeError(_WRITTEN)
         return function(*_tensors(args), **{name: _tensors(value) for name, value in kwargs.items()})
@@ -125,8 +156,42 @@ def _operator(name):
     return operator
 
 
+def _of_tensor(name):
+    return property(lambda self: MaskRule.__getattr__(self, name))
+
+
 for _name in _OPERATORS:
     setattr(MaskRule, _name, _operator(_name))
+for _name in ("add", *_BINARY):
+    setattr(MaskRule, f"__i{_name}__", MaskRule.__setitem__)
+for _name in dir(_Base):
+    if not _name.startswith("_") and _name not in vars(MaskRule):
+        setattr(MaskRule, _name, _of_tensor(_name))  # not BlockMask's: it has no lists of blocks
+
+
+def _is_index(frame):
+    """True if the caller's frame executes x[..]."""
+    return frame.f_code.co_code[frame.f_lasti] in _INDEXING
+
+
+def _is_of_floats(value):
+    return hasattr(value, "is_floating_point") and value.is_floating_point()
+
+
+def _as_additions(args, kwargs):
+    """Returns the arguments of an addition, with numbers that hide keys in place of a rule that is added to floats."""
+    given = {**dict(zip(("input", "other", "alpha"), args)), **kwargs}
+    pair = [given.get("input"), given.get("other")]
+    rules = [one for one in pair if isinstance(one, MaskRule)]
+    floats = [one for one in pair if _is_of_floats(one)]
+    if not rules or not floats:
+        return args, kwargs
+    if given.get("alpha", 1) != 1:
+        raise TypeError(
+            f"alpha is {given['alpha']} in an addition of attune's attention mask to floats; must be 1, since the mask "
+            "hides keys and has no numbers")
+    put = lambda one: one._hiding(floats[0]) if isinstance(one, MaskRule) else one
+    return tuple(put(one) for one in args), {name: put(one) for name, one in kwargs.items()}
 
 
 def _tensors(value):
@@ -134,6 +199,11 @@ def _tensors(value):
     if isinstance(value, MaskRule):
         return value.tensor()
     return type(value)(_tensors(one) for one in value) if type(value) in (tuple, list) else value
+
+
+def _size(shape):
+    from torch import Size
+    return Size(shape)
 
 
 def _bool():
