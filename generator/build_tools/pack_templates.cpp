@@ -80,7 +80,7 @@ std::string pack(const std::string& text) {
     size_t distance = 0, later = 0;
     size_t count = places.longest(at, &distance);
     places.add(at);
-    // the later copy is better
+    // The later copy is better
     if (count > 0 && places.longest(at + 1, &later) > count + 1) count = 0;
     if (count == 0) {
       ++at;

@@ -55,7 +55,7 @@ uint8_t to_e4m3(float value) {
   const float magnitude = std::fmin(std::fabs(value), kLargestE4m3);
   const float near = rounded(magnitude, 4, 0x1p-9F);
   if (near < 0x1p-6F) return static_cast<uint8_t>(sign | static_cast<uint8_t>(near * 0x1p9F));
-  // biases 127 and 7
+  // Biases 127 and 7
   return static_cast<uint8_t>(sign | ((std::bit_cast<uint32_t>(near) >> 20) - (120U << 3)));
 }
 

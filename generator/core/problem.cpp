@@ -267,7 +267,7 @@ bool is_8_bit(const SpecFields& p) {
 }
 
 int64_t padded_row(Dtype dtype, int64_t head_dim) {
-  // a mask of ones; each launch calls this
+  // A mask of ones; each launch calls this
   const int64_t behind_first = 16 / dtype_bytes(dtype) - 1;
   return (head_dim + behind_first) & ~behind_first;
 }

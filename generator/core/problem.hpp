@@ -49,7 +49,7 @@ ScoreTensor parse_score_tensor(std::string_view text);
 // How a call uses its map of blocks (templates/shared/block_map.h).
 enum class BlockMapUse : int {
   kNone = 0,  // no map
-  // the map repeats what the problem's masks show, so that hidden blocks can be skipped
+  // The map repeats what the problem's masks show, so that hidden blocks can be skipped
   kSkips = 1,
   kHides = 2,  // the map is a mask itself: keys in blocks that are 0 are hidden
 };
@@ -141,15 +141,15 @@ struct SpecFields {
   ScoreGradient score_gradient = ScoreGradient::kNone;  // for attention_backward
   int load = 0;  // for gradients of loads: which load of score_mod, in the order of its nodes
   Repeats repeats = Repeats::kNone;  // axes that the score_gradient tensor repeats
-  // for attention_backward: dq, dk and dv are fp32, and are added to
+  // For attention_backward: dq, dk and dv are fp32, and are added to
   bool accumulate = false;
   bool deterministic = false;  // for attention_backward: the same bits in every run
   float dropout = 0;           // the dropped fraction of P, to the nearest 1/256
   // For the op attention_kvcache.
   int page_size = 0;  // keys per page, found by a table; 0: a request's keys are contiguous
-  // rows of all requests follow each other; each request may have a different number
+  // Rows of all requests follow each other; each request may have a different number
   bool packed_q = false;
-  // keys of all requests follow each other too, in one slot of num_pages rows
+  // Keys of all requests follow each other too, in one slot of num_pages rows
   bool packed_kv = false;
   bool batch_invariant = false;  // a request's bits do not depend on the others
   bool v_in_k = false;           // V is the first head_dim_v columns of K: the same memory

@@ -57,7 +57,7 @@ struct ScoreFeature {
   // Throws for invalid values of the field; null if every value is valid.
   void (*validate)(const Problem& problem);
   score::Program (*program)(const SpecFields& spec);
-  // in any order, by name; null: none
+  // In any order, by name; null: none
   std::vector<CaptureSpec> (*captures)(const Problem& problem);
 };
 

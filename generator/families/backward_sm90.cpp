@@ -213,7 +213,7 @@ class BackwardSm90 final : public KernelTemplate {
                                  .rows = blocks,
                                  .heads = shape.num_heads_q,
                                  .batch = shape.batch});
-      // counters of blocks, and one of tiles
+      // Counters of blocks, and one of tiles
       sizes.workspace.push_back({.columns = heads * blocks + 1});
       sizes.steps.push_back({.grid_x = grid_extent(heads * blocks)});
     }

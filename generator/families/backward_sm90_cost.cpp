@@ -64,7 +64,7 @@ Step step_of(const BackwardKernel& kernel, const KernelSpec& spec) {
 // The factors are geomeans of pairs of trials. With scores of 128 keys, rows have few registers
 // left.
 double waiting(const BackwardKernel& kernel, const KernelSpec& spec) {
-  // its two warpgroups wait for each other, and for turns
+  // Its two warpgroups wait for each other, and for turns
   if (kernel.makes == BackwardMakes::kAll) {
     const BackwardSm90Tile& t = kernel.tile;
     const double drawn = kernel.draws_tiles ? 1.01 : 1;
@@ -82,7 +82,7 @@ double waiting(const BackwardKernel& kernel, const KernelSpec& spec) {
   if (kernel.of_stored()) return 1.2 + 0.1 * (3 - kernel.tile.first_slots);
   constexpr double kThird = 0.005, kWide = 0.05;
   const double first = kernel.of_rows() ? 0.2 : 0.02;
-  // steps of wide heads take longer
+  // Steps of wide heads take longer
   const double second = kernel.tile.head_dim_qk <= 128 ? 0.06 : 0.01;
   double share = 1 + first * (3 - kernel.tile.first_slots);
   if (kernel.tile.second_slots == 1) share += second;

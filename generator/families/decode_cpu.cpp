@@ -61,7 +61,7 @@ class DecodeCpu final : public KernelTemplate {
         shape.batch * decode_row_tiles(static_cast<int>(shape.seqlen_q), spec.gqa_ratio);
     const int64_t keys = config.at("keys");
     tile_count(items * ((shape.seqlen_kv + keys - 1) / keys + config.at("charge")));
-    // numbers per row, besides its vectors
+    // Numbers per row, besides its vectors
     constexpr int64_t kLanes = kWidestVector / 4, kNumbers = 8;
     const int64_t part = spec.head_dim_v + kLanes + 2;
     const int64_t state =

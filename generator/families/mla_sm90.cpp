@@ -209,7 +209,7 @@ class MlaSm90 final : public KernelTemplate {
     const double of_tile = keys_first ? 2000 : 3000, of_part = keys_first ? 650 : 400;
     const double products = keys_first ? (spec.head_dim_qk + spec.head_dim_v) * 1.5 + 2 * kMeeting
                                        : spec.head_dim_qk * 3.0 + spec.head_dim_v * 2.0 + kMeeting;
-    // readers of a key
+    // Readers of a key
     const double readers = static_cast<double>(tiles.of_request * tiles.groups);
     const double bytes = 2.0 * kMlaKeys * spec.head_dim_qk;
     const double memory = bytes / kBytesOfMemory / std::min(readers, 2.0);

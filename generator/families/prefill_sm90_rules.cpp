@@ -26,7 +26,7 @@ constexpr int kReservedSharedPerBlock = 1024;  // the driver's share
 // The shared memory that a spec's score stage may need.
 struct ScoreNeeds {
   bool stages_line;  // for the rows of a captured tensor (score_tile.h)
-  // for the terms on the diagonals of a step (score_diagonals.h), in some configs
+  // For the terms on the diagonals of a step (score_diagonals.h), in some configs
   bool adds_diagonals;
 };
 

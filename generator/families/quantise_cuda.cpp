@@ -57,7 +57,7 @@ Constraint values_fit_registers(const KernelSpec& spec) {
           {"threads", "vector", "rows"},
           [spec](const Config& config) -> std::optional<std::string> {
             const int64_t threads = config.at("threads");
-            // another rule refuses it
+            // Another rule refuses it
             if (spec.head_dim_qk % config.at("vector") != 0) return std::nullopt;
             const int64_t values = values_per_thread(spec, config);
             const int64_t most = std::min(kMaxValues, 65536 / threads - kOtherRegisters);

@@ -173,7 +173,7 @@ void StatementParser::add(Flow* flow, int condition, const Flow& more) {
 
 Flow StatementParser::conditional() {
   Flow flow;
-  // the condition that no earlier branch was taken; not needed after a branch that always returns
+  // The condition that no earlier branch was taken; not needed after a branch that always returns
   int before = -1;
   for (;;) {
     in_.expect("if", "");

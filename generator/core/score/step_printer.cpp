@@ -82,7 +82,7 @@ bool StepPrinter::is_affine_in_score(int number) const {
 }
 
 void StepPrinter::find_tanhs() {
-  // true for a factor of a product that is replaced as a whole
+  // True for a factor of a product that is replaced as a whole
   std::vector<bool> is_scaled(nodes().size());
   const auto tanh_in = [&](int number) {
     return node(number).operation == Operation::kTanh &&
