@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See cache_inputs.hpp.
+// Lengths, page tables and other lists of caches for calls; see cache_inputs.hpp.
 #include "tuner/cache_inputs.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See device_memory.hpp.
+// Allocates and frees device memory; see device_memory.hpp.
 #include "tuner/device_memory.hpp"
 
 #include <algorithm>

@@ -24,8 +24,8 @@ int layers_of(const ModelFields& fields, Names names) {
   return layers;
 }
 
-// Returns the span for a word of layer_types or a similar field. Layers with a window have one only
-// in models that state its size.
+// Returns the span for a word of layer_types or a similar field. A word for a window means all keys
+// in a model that states no window size.
 std::optional<Span> span_of(const std::string& word, bool has_window) {
   static constexpr const char* kFull[] = {"full_attention", "attention", "global",
                                           "full",           "hybrid",    "global_attention"};

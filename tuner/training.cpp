@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See training.hpp.
+// Adds gradients' problems to a workload; see training.hpp.
 #include "tuner/training.hpp"
 
 #include <set>

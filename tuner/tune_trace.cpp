@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See tune_trace.hpp.
+// Collects events and writes them as JSON; see tune_trace.hpp.
 #include "tuner/tune_trace.hpp"
 #include "generator/core/json_text.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See two_runs.hpp.
+// Runs a kernel twice and compares bits; see two_runs.hpp.
 #include "tuner/two_runs.hpp"
 
 #include <fmt/format.h>

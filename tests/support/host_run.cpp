@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See host_run.hpp.
+// Compiles and runs CPU kernels between guard pages; see host_run.hpp.
 #include "tests/support/host_run.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See check_fuzz.hpp.
+// Runs and reports `attune check --fuzz`; see check_fuzz.hpp.
 #include "tuner/cli/check_fuzz.hpp"
 
 #include <fmt/format.h>

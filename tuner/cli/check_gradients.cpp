@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See check_gradients.hpp.
+// Draws and checks random gradients; see check_gradients.hpp.
 #include "tuner/cli/check_gradients.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See checked_kernel.hpp.
+// Checks candidates and plans, and prints their command; see checked_kernel.hpp.
 #include "tuner/cli/checked_kernel.hpp"
 
 #include <fmt/format.h>

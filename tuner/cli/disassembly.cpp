@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See disassembly.hpp.
+// Runs disassemblers of the system; see disassembly.hpp.
 #include "tuner/cli/disassembly.hpp"
 
 #include <fcntl.h>

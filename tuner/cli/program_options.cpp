@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See program_options.hpp.
+// Reads a caller's programs from files or texts; see program_options.hpp.
 #include "tuner/cli/program_options.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See prometheus.hpp.
+// Writes gauges in Prometheus' text format; see prometheus.hpp.
 #include "tuner/cli/prometheus.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See device_run.hpp.
+// Compiles, loads and launches a config on a device; see device_run.hpp.
 #include "tuner/fuzz/device_run.hpp"
 
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See draw.hpp.
+// Draws random specs, lengths and configs; see draw.hpp.
 #include "tuner/fuzz/draw.hpp"
 
 #include <algorithm>

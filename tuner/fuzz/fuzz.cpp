@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See fuzz.hpp.
+// Runs fuzz cases, and counts kernels and failures; see fuzz.hpp.
 #include "tuner/fuzz/fuzz.hpp"
 
 #include <fmt/format.h>

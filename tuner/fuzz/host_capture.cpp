@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See host_capture.hpp.
+// Makes captures with random strides; see host_capture.hpp.
 #include "tuner/fuzz/host_capture.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See host_operand.hpp.
+// Makes operands and factors in host memory; see host_operand.hpp.
 #include "tuner/fuzz/host_operand.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See judge.hpp.
+// Judges runs of kernels; see judge.hpp.
 #include "tuner/fuzz/judge.hpp"
 
 #include <algorithm>

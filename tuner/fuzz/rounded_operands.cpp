@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See rounded_operands.hpp.
+// Rounds operands and weights to fewer bits; see rounded_operands.hpp.
 #include "tuner/fuzz/rounded_operands.hpp"
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See attention.hpp.
+// Compares regions of a prefill with the reference; see attention.hpp.
 #include "tuner/oracles/attention.hpp"
 
 #include <algorithm>

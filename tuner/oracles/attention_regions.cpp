@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See attention_regions.hpp.
+// Chooses the regions to check; see attention_regions.hpp.
 #include "tuner/oracles/attention_regions.hpp"
 
 #include <algorithm>

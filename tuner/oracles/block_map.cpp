@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See block_map.hpp.
+// Computes bytes of a block map on the host; see block_map.hpp.
 #include "tuner/oracles/block_map.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See gradient_pairs.hpp.
+// Reads operands back and computes pairs; see gradient_pairs.hpp.
 #include "tuner/oracles/gradient_pairs.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See host_scores.hpp.
+// Evaluates score programs on the host; see host_scores.hpp.
 #include "tuner/oracles/host_scores.hpp"
 
 #include <cmath>

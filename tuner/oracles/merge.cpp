@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See merge.hpp.
+// Merges two states on the host and compares; see merge.hpp.
 #include "tuner/oracles/merge.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See quantise.hpp.
+// Quantises on the host and compares codes; see quantise.hpp.
 #include "tuner/oracles/quantise.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See reference_kernels.hpp.
+// Chooses and compiles reference kernels; see reference_kernels.hpp.
 #include "tuner/oracles/reference_kernels.hpp"
 
 #include <fmt/format.h>
