@@ -31,7 +31,8 @@ FOREIGN_HOMES = {
     r"sodium\.h": [r"generator/core/digest\.cpp"],
     r"xxhash\.h": [r"generator/core/digest\.cpp"], }
 # Each PTX instruction is wrapped once: in ptx/, or in the part that writes wgmma operand lists. The CPU's spin-wait
-# hint has no builtin on ARM; the compiler must not touch the benchmarks' loop of the peak; a test of digests changes code.
+# hint has no builtin on ARM; the compiler must not touch the benchmarks' loop of the peak; a test of digests changes
+# code.
 ASM_HOMES = [
     r"templates/cuda/ptx/.*", r"generator/.*wgmma.*", r"runtime/cpu/thread_pool\.cpp", r"generator/cpu/host_arch\.cpp",
     r"tests/bench/fma_peak\.cpp", r"tests/generator/sass_digest_test\.cpp"]

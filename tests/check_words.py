@@ -26,7 +26,7 @@ LIMITS = {
     "accepted": 0,  # lines that say "accepted is" and the like, where "must be" is meant
     "long_sentences": 55,  # sentences of pages with more than 35 words
     "wide_cpp": 0,  # lines of C, C++ and CUDA with more than 100 columns
-    "wide_python": 1,  # lines of Python with more than 120 columns
+    "wide_python": 0,  # lines of Python with more than 120 columns
 }
 
 FRAGMENT = re.compile(r"(Of|What|Whether|Where|Those|The same|As)\b")

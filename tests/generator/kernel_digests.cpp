@@ -6,8 +6,8 @@
 //   kernel_digests code < KEYS
 //     compiles the kernels with these keys: key, tab, and a line as in
 //     tests/golden/sass_digests.txt
-//   kernel_digests texts
-//     FOLDER       writes the golden text of each golden case, a file each
+//   kernel_digests texts FOLDER
+//     writes the golden text of each golden case, a file each
 //   kernel_digests compare THEN NOW
 //     prints what differs between two outputs of `code`; returns 1 if anything does
 #include <fmt/format.h>
