@@ -53,9 +53,9 @@ attune_pip_install() {
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${@:3}"; } >"$log" 2>&1
 }
 
-# attune_find_nvrtc BUILD_DIR [VERSION]: NVRTC compiles CUDA kernels. Where no CUDA toolkit is installed, puts NVIDIA's wheel, of
-# that version or the newest, into a virtual environment under BUILD_DIR and exports ATTUNE_NVRTC. Returns 1, having said why,
-# when it is not to be had.
+# attune_find_nvrtc BUILD_DIR [VERSION]: finds NVRTC, which compiles CUDA kernels. Without a CUDA toolkit, installs NVIDIA's wheel,
+# of that version or the newest, into a virtual environment under BUILD_DIR and exports ATTUNE_NVRTC. If that fails, says why and
+# returns 1.
 attune_find_nvrtc() {
   local venv=$1/nvrtc log=$1/nvrtc.log library
   [ -n "${ATTUNE_NVRTC:-}" ] && return 0
