@@ -148,14 +148,14 @@ class NumpyTest(unittest.TestCase):
             attune.attention(q8, q8, q8, dtype="e4m3", accuracy="fast,scale_block_q=16", q_scale=1.0, **ones)
         with self.assertRaisesRegex(ValueError, "rotation is 'none,head_dim_v=16'; must be one word"):
             attune.quantise(x, rotation="none,head_dim_v=16")
-        with self.assertRaisesRegex(ValueError, "dtype says fp16; dtype names the type of uint8 arrays"):
+        with self.assertRaisesRegex(ValueError, "dtype is fp16; dtype names the type of uint8 arrays"):
             attune.attention(x, x, x, dtype="fp16")
         with self.assertRaisesRegex(ValueError,
-                                    "k is fp32 and dtype_kv says e4m3; dtype_kv names the type of uint8 arrays"):
+                                    "k is fp32 and dtype_kv is e4m3;  dtype_kv names the type of uint8 arrays"):
             attune.attention(x, x, x, dtype_kv="e4m3")
         cache = np.zeros((1, 8, 1, 16), np.float32)
         with self.assertRaisesRegex(ValueError,
-                                    "k_cache is fp32 and dtype_kv says e4m3; dtype_kv names the type of uint8 arrays"):
+                                    "k_cache is fp32 and dtype_kv is e4m3;  dtype_kv names the type of uint8 arrays"):
             attune.attention_kvcache(np.zeros((1, 1, 1, 16), np.float32), cache, cache,
                                      kv_lengths=np.array([4], np.int32), dtype_kv="e4m3")
 
