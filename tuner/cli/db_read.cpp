@@ -82,7 +82,7 @@ void add_db_ls(Command db, int* exit_code) {
 
 void add_db_stats(Command db, int* exit_code) {
   const auto options = std::make_shared<DbOptions>();
-  Command command = add_db_command(db, "stats", "Count what is in the store",
+  Command command = add_db_command(db, "stats", "Count the rows and images of the store",
                                    "attune db stats --json", options.get());
   const auto prom = std::make_shared<bool>(false);
   command

@@ -252,7 +252,7 @@ void add_db_show(Command db, int* exit_code) {
       options.get());
   add_problem_option(command, problem.get());
   command.add_option("--limit", *limit,
-                     "Rows of what was explored to show, the last round first (default: all)");
+                     "Number of explored rows to show, the last round first (default: all)");
   add_db_filter(command, options.get());
   command.callback(
       [options, problem, limit, exit_code] { *exit_code = show(*options, *problem, *limit); });
