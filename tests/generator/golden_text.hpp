@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rendered sources in the form of tests/golden: what a reviewer reads (head, constants, generated
-// parts) stands there as it is, a section of a template file as one digest of its text without
-// comments. So a golden file changes where the constants or generated statements of a kernel do,
-// and names the files of which it holds another text than before.
+// Golden texts: what a test renders is compared with digests in tests/golden, a line per text. The build
+// tree keeps each accepted text, so that a changed digest comes with its diff.
+//
+// A rendered source has two texts. "preamble": its head and its constants. "parts": its generated
+// statements as they are, and one digest for each template file, without comments.
 #pragma once
 
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,7 +42,7 @@ inline std::vector<Section> sections_of(std::string_view source) {
     const std::string_view line = source.substr(0, end);
     source.remove_prefix(end);
     if (!line.starts_with(kLabel)) {
-      // The end of the namespace depends on the text that follows.
+      // Where the namespace is closed depends on what follows.
       if (line != "namespace attune {\n" && line != "}  // namespace attune\n")
         sections[current].text += line;
       continue;
@@ -54,9 +56,12 @@ inline std::vector<Section> sections_of(std::string_view source) {
   return sections;
 }
 
-inline std::string golden_text(std::string_view source) {
+// Returns the texts of the sections that `is_wanted` is true for.
+template <class IsWanted>
+std::string golden_sections(std::string_view source, const IsWanted& is_wanted) {
   std::string text;
   for (const Section& section : sections_of(source)) {
+    if (!is_wanted(section)) continue;
     const bool is_file =
         section.path.find('.') != std::string::npos && !section.path.starts_with("generated/");
     if (section.path.empty())
@@ -67,6 +72,19 @@ inline std::string golden_text(std::string_view source) {
       text += "// ---- " + section.path + "\n" + section.text;
   }
   return text;
+}
+
+inline bool is_preamble(const Section& section) {
+  return section.path.empty() || section.path == "constants of this kernel";
+}
+inline std::string golden_text(std::string_view source) {
+  return golden_sections(source, [](const Section&) { return true; });
+}
+inline std::string golden_preamble(std::string_view source) {
+  return golden_sections(source, is_preamble);
+}
+inline std::string golden_parts(std::string_view source) {
+  return golden_sections(source, [](const Section& section) { return !is_preamble(section); });
 }
 
 inline std::string file_text(const std::filesystem::path& path) {
@@ -92,5 +110,60 @@ inline std::string unified_diff(const std::filesystem::path& expected, const std
   std::filesystem::remove(name);
   return text.empty() ? "differs, and diff says nothing" : text;
 }
+
+// Digests of texts by their names, in one file of tests/golden: "DIGEST NAME" a line.
+// ATTUNE_ACCEPT_GOLDEN=1 accepts each text that is asked for, and drops names that were not.
+class GoldenDigests {
+ public:
+  // `kept`: the folder of the build tree for accepted texts.
+  GoldenDigests(std::filesystem::path file, std::filesystem::path kept)
+      : file_(std::move(file)),
+        kept_(std::move(kept)),
+        accepts_(std::getenv("ATTUNE_ACCEPT_GOLDEN") != nullptr) {
+    std::ifstream lines(file_);
+    for (std::string digest, name; lines >> digest && std::getline(lines >> std::ws, name);)
+      if (digest != "#") accepted_[name] = digest;
+  }
+
+  // Returns "" when the text is the accepted one; else what changed, and how to accept it.
+  std::string difference(const std::string& name, const std::string& text) {
+    const std::string digest = xxh3_128_hex(text);
+    const std::filesystem::path kept = kept_ / (xxh3_128_hex(name) + ".txt");
+    found_[name] = digest;
+    const auto accepted = accepted_.find(name);
+    if (accepts_ || (accepted != accepted_.end() && accepted->second == digest)) {
+      std::filesystem::create_directories(kept_);
+      if (file_text(kept) != text) std::ofstream(kept, std::ios::binary) << text;
+      return {};
+    }
+    const std::string how =
+        "\nATTUNE_ACCEPT_GOLDEN=1 in this test's environment accepts what was rendered\n";
+    if (accepted == accepted_.end())
+      return name + " has no line in " + file_.filename().string() + how + text;
+    if (xxh3_128_hex(file_text(kept)) == accepted->second)
+      return name + " differs" + how + unified_diff(kept, text);
+    return name + " differs, and this build tree does not keep the accepted text. `bash " +
+           "tests/generator/same_code.sh --texts HEAD` shows the change since that commit." + how;
+  }
+
+  // Returns names that the file has and that were not asked for. Writes the file when it accepts.
+  std::set<std::string> finish() {
+    std::set<std::string> gone;
+    for (const auto& [name, digest] : accepted_)
+      if (!found_.contains(name)) gone.insert(name);
+    if (!accepts_) return gone;
+    std::ofstream lines(file_, std::ios::binary);
+    lines << "# SPDX-License-Identifier: Apache-2.0\n"
+             "# Digests of golden texts (tests/generator/golden_text.hpp); ATTUNE_ACCEPT_GOLDEN=1 "
+             "rewrites them.\n";
+    for (const auto& [name, digest] : found_) lines << digest << " " << name << "\n";
+    return {};
+  }
+
+ private:
+  std::filesystem::path file_, kept_;
+  bool accepts_;
+  std::map<std::string, std::string> accepted_, found_;
+};
 
 }  // namespace attune::testing

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rendered sources: self-contained, labelled, stable (golden files), illegal input refused, and
-// their digests. ATTUNE_ACCEPT_GOLDEN=1 rewrites tests/golden (golden_text.hpp says what stands
-// there); read the diff before committing it.
+// Rendered sources: self-contained, labelled, stable (golden files), illegal input refused, and their digests.
+// ATTUNE_ACCEPT_GOLDEN=1 accepts what was rendered (golden_text.hpp); read the diff before that.
 #include "generator/renderer.hpp"
 
 #include <gtest/gtest.h>
@@ -12,6 +11,7 @@
 #include <fstream>
 #include <set>
 
+#include "generator/core/digest.hpp"
 #include "generator/core/error.hpp"
 #include "generator/core/problem.hpp"
 #include "generator/source_bundle.hpp"
@@ -36,27 +36,74 @@ Source render_case(const GoldenCase& c) {
 }
 
 TEST(Renderer, GoldenSources) {
-  const bool accept = std::getenv("ATTUNE_ACCEPT_GOLDEN") != nullptr;
+  testing::GoldenDigests digests(ATTUNE_GOLDEN_DIR "/sources.txt", ATTUNE_GOLDEN_KEPT);
   for (const GoldenCase& c : kGoldenCases) {
+    const std::string source = render_case(c).text, name = c.name;
+    EXPECT_EQ(digests.difference(name + " preamble", testing::golden_preamble(source)), "");
+    EXPECT_EQ(digests.difference(name + " parts", testing::golden_parts(source)), "");
+  }
+  EXPECT_EQ(digests.finish(), std::set<std::string>())
+      << "in sources.txt and not rendered any more";
+}
+
+// Four kernels whose whole golden text is kept, for readers.
+TEST(Renderer, GoldenTextsOfFourKernels) {
+  constexpr std::string_view kWhole[] = {"sm90_d64_full_fp16", "sm80_d128_causal_bf16",
+                                         "decode_sm80_d128_pages", "cpu_d128_causal_fp32"};
+  const bool accept = std::getenv("ATTUNE_ACCEPT_GOLDEN") != nullptr;
+  std::set<std::string> names, files;
+  for (const GoldenCase& c : kGoldenCases) {
+    if (std::find(std::begin(kWhole), std::end(kWhole), c.name) == std::end(kWhole)) continue;
+    names.insert(std::string(c.name) + ".txt");
     const std::filesystem::path path =
         std::filesystem::path(ATTUNE_GOLDEN_DIR) / (std::string(c.name) + ".txt");
     const std::string text = testing::golden_text(render_case(c).text);
     if (accept) std::ofstream(path, std::ios::binary) << text;
-    const std::string diff = testing::unified_diff(path, text);
-    EXPECT_TRUE(diff.empty())
+    EXPECT_EQ(testing::unified_diff(path, text), "")
         << path
-        << " differs; ATTUNE_ACCEPT_GOLDEN=1 in this test's environment accepts what was rendered\n"
-        << diff;
+        << " differs; ATTUNE_ACCEPT_GOLDEN=1 in this test's environment accepts what was rendered";
   }
-}
-
-TEST(Renderer, GoldenFilesAreOfTheseCases) {
-  std::set<std::string> names, files;
-  for (const GoldenCase& c : kGoldenCases) names.insert(std::string(c.name) + ".txt");
+  EXPECT_EQ(names.size(), std::size(kWhole));
   for (const auto& file : std::filesystem::directory_iterator(ATTUNE_GOLDEN_DIR))
     if (testing::file_text(file.path()).starts_with("// SPDX"))  // a rendered source
       files.insert(file.path().filename().string());
   EXPECT_EQ(files, names);
+}
+
+// A changed text is told apart by its two digests, and comes with its diff.
+TEST(GoldenDigests, AChangedTextComesWithItsDiff) {
+  if (std::getenv("ATTUNE_ACCEPT_GOLDEN") != nullptr) GTEST_SKIP() << "everything is accepted";
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / "golden_digests";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const std::string text = "constexpr int kStages = 2;\n", other = "constexpr int kStages = 3;\n";
+  std::ofstream(folder / "digests.txt") << "# a remark\n" << xxh3_128_hex(text) << " a kernel\n";
+  const auto difference = [&](const std::string& name, const std::string& rendered) {
+    return testing::GoldenDigests(folder / "digests.txt", folder / "kept")
+        .difference(name, rendered);
+  };
+  EXPECT_NE(difference("a kernel", other).find("does not keep the accepted text"),
+            std::string::npos);
+  EXPECT_EQ(difference("a kernel", text), "");
+  const std::string diff = difference("a kernel", other);
+  EXPECT_NE(diff.find("-constexpr int kStages = 2;\n+constexpr int kStages = 3;"),
+            std::string::npos)
+      << diff;
+  EXPECT_NE(difference("another", text).find("has no line"), std::string::npos);
+  testing::GoldenDigests unasked(folder / "digests.txt", folder / "kept");
+  EXPECT_EQ(unasked.finish(), std::set<std::string>{"a kernel"});
+}
+
+TEST(GoldenTexts, PreambleAndPartsAreTheWhole) {
+  for (const GoldenCase& c : kGoldenCases) {
+    const std::string source = render_case(c).text;
+    const std::string preamble = testing::golden_preamble(source),
+                      parts = testing::golden_parts(source);
+    EXPECT_EQ(preamble.size() + parts.size(), testing::golden_text(source).size()) << c.name;
+    EXPECT_NE(preamble.find("constexpr int kHeadDimQk"), std::string::npos) << c.name;
+    EXPECT_EQ(parts.find("constexpr int kHeadDimQk"), std::string::npos) << c.name;
+  }
 }
 
 std::set<std::string, std::less<>> lines_of(std::string_view text) {
@@ -84,8 +131,7 @@ TEST(Renderer, EachLineStandsUnderTheFileItIsFrom) {
   }
 }
 
-// Between files it stays open: a reader meets it where it must be closed, as for extern "C"
-// declarations of a file's own.
+// Between files it stays open: a reader meets it where it must be closed, as for extern "C" declarations of a file's own.
 TEST(Renderer, TheNamespaceIsOpenedSeldomAndClosedAsOften) {
   for (const GoldenCase& c : kGoldenCases) {
     int depth = 0, opened = 0;

@@ -45,11 +45,11 @@ cmake --build "$build" --target kernel_digests
 cmake --build "$other/build" --target kernel_digests
 
 if [ "$form" = texts ]; then
-  rm -rf "$other/then" "$other/now"
-  "$other/build/bin/kernel_digests" texts "$other/then"
-  "$build/bin/kernel_digests" texts "$other/now"
+  rm -rf "$other/before" "$other/after"
+  "$other/build/bin/kernel_digests" texts "$other/before"
+  "$build/bin/kernel_digests" texts "$other/after"
   cd "$other"
-  diff -ruN then now
+  diff -ruN before after
   exit
 fi
 "$other/build/bin/kernel_digests" sources "$step" | sort >"$other/then.sources"

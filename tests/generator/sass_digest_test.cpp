@@ -45,8 +45,7 @@ class SassDigest : public ::testing::Test {
 };
 
 TEST_F(SassDigest, RegistersSharedMemoryAndBarriersAreThoseOfTheLog) {
-  const std::string text =
-      replaced(kKernel, "__syncthreads();", "asm volatile(\"bar.sync 3, 64;\");");
+  const std::string text = replaced(kKernel, "__syncthreads();", "__barrier_sync_count(3, 64);");
   for (const char* arch : {"sm_75", "sm_80", "sm_90a", "sm_120"}) {
     const KernelImage compiled = image(text, arch);
     std::smatch barriers;
@@ -74,7 +73,7 @@ TEST_F(SassDigest, EachOtherChangeIsFoundAndNamed) {
   };
   EXPECT_EQ(difference("3.0f", "4.0f"), "instruction bytes");
   EXPECT_THAT(difference("[300]", "[400]"), ::testing::HasSubstr("shared memory: 1200, now 1600"));
-  EXPECT_THAT(difference("__syncthreads();", "asm volatile(\"bar.sync 3, 64;\");"),
+  EXPECT_THAT(difference("__syncthreads();", "__barrier_sync_count(3, 64);"),
               ::testing::HasSubstr("barriers: 1, now 4"));
   EXPECT_EQ(difference("extern", "extern \"C\" __global__ void second(int* x) { *x = 1; }\nextern"),
             "functions: 1, now 2");

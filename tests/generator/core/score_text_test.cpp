@@ -6,8 +6,6 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <set>
 
 #include "generator/core/error.hpp"
@@ -106,21 +104,19 @@ TEST(ScoreText, DigestIsOfTheMeaning) {
 
 // ---- the source of kernels
 
-// tests/golden/score_programs.txt; ATTUNE_ACCEPT_GOLDEN=1 rewrites it.
+// Compares with the digests in tests/golden/score_programs.txt; ATTUNE_ACCEPT_GOLDEN=1 rewrites it.
 TEST(ScoreSource, Golden) {
+  testing::GoldenDigests digests(ATTUNE_GOLDEN_DIR "/score_programs.txt", ATTUNE_GOLDEN_KEPT);
   const std::pair<const char*, Program> kCases[] = {
       {kSoftcap, score(kSoftcap)},    {kAlibi, score(kAlibi)},     {kBias, score(kBias)},
       {kDocuments, mask(kDocuments)}, {kBuckets, score(kBuckets)}, {kDivisors, score(kDivisors)},
       {kShared, score(kShared)}};
-  std::string text;
   for (const auto& [snippet, program] : kCases)
-    text += "==== " + std::string(snippet) + "\n" + source_text(program) + "\n";
+    EXPECT_EQ(digests.difference(snippet, source_text(program)), "");
   for (const char* snippet : {kSoftcap, kAlibi, kBias, kBuckets})
-    text += "==== in steps: " + std::string(snippet) + "\n" + step_text(score(snippet)) + "\n";
-  const std::filesystem::path path =
-      std::filesystem::path(ATTUNE_GOLDEN_DIR) / "score_programs.txt";
-  if (std::getenv("ATTUNE_ACCEPT_GOLDEN") != nullptr) std::ofstream(path, std::ios::binary) << text;
-  EXPECT_EQ(testing::unified_diff(path, text), "");
+    EXPECT_EQ(digests.difference("in steps: " + std::string(snippet), step_text(score(snippet))),
+              "");
+  EXPECT_EQ(digests.finish(), std::set<std::string>());
 }
 
 TEST(ScoreSource, KeepsWhatIsWorthIt) {
