@@ -39,8 +39,11 @@ TEST(Renderer, GoldenSources) {
   testing::GoldenDigests digests(ATTUNE_GOLDEN_DIR "/sources.txt", ATTUNE_GOLDEN_KEPT);
   for (const GoldenCase& c : kGoldenCases) {
     const std::string source = render_case(c).text, name = c.name;
-    EXPECT_EQ(digests.difference(name + " preamble", testing::golden_preamble(source)), "");
-    EXPECT_EQ(digests.difference(name + " parts", testing::golden_parts(source)), "");
+    const std::string preamble =
+        digests.difference(name + " preamble", testing::golden_preamble(source));
+    const std::string parts = digests.difference(name + " parts", testing::golden_parts(source));
+    EXPECT_TRUE(preamble.empty()) << preamble;
+    EXPECT_TRUE(parts.empty()) << parts;
   }
   EXPECT_EQ(digests.finish(), std::set<std::string>())
       << "in sources.txt and not rendered any more";

@@ -111,11 +111,13 @@ TEST(ScoreSource, Golden) {
       {kSoftcap, score(kSoftcap)},    {kAlibi, score(kAlibi)},     {kBias, score(kBias)},
       {kDocuments, mask(kDocuments)}, {kBuckets, score(kBuckets)}, {kDivisors, score(kDivisors)},
       {kShared, score(kShared)}};
-  for (const auto& [snippet, program] : kCases)
-    EXPECT_EQ(digests.difference(snippet, source_text(program)), "");
+  const auto expect_accepted = [&](const std::string& name, const std::string& text) {
+    const std::string difference = digests.difference(name, text);
+    EXPECT_TRUE(difference.empty()) << difference;
+  };
+  for (const auto& [snippet, program] : kCases) expect_accepted(snippet, source_text(program));
   for (const char* snippet : {kSoftcap, kAlibi, kBias, kBuckets})
-    EXPECT_EQ(digests.difference("in steps: " + std::string(snippet), step_text(score(snippet))),
-              "");
+    expect_accepted("in steps: " + std::string(snippet), step_text(score(snippet)));
   EXPECT_EQ(digests.finish(), std::set<std::string>());
 }
 
