@@ -296,7 +296,7 @@ class ModulesTest(unittest.TestCase):
                 self.near(x.view(given.shape), self.turned(given, positions, plain, interleave))
         with self.assertRaisesRegex(ValueError, "rotary_dim is 65; must be an even number from 2 to 64"):
             flashinfer.apply_rope(q, k, begins, offsets, 65)
-        with self.assertRaisesRegex(ValueError, r"q has 9 rows, k 9 and there are positions of shape \(3,\)"):
+        with self.assertRaisesRegex(ValueError, r"pos_ids has rows \(3,\) and q has 9; must"):
             flashinfer.apply_rope_pos_ids(q, k, offsets)
 
     def test_masks_in_bits(self):

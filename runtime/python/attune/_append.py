@@ -10,6 +10,7 @@ from ._cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from ._cache_padding import append_wide, is_between, readable_table
 from ._context import context_of, refuse_capture
 from ._flags import flag
+from ._habits import OF_CACHES, explained, explains_caches
 from ._kvcache import (_PAGES, _SLOTS, _batch_of, _check_list, _dtypes, rounded)
 from ._library import AppendOperands, CacheOperands, Operands, Tensor
 from ._operands import extent_of, operand_address, share_memory, steps_of
@@ -183,7 +184,8 @@ def _make_call(context, given, lists, seqlen_q, dtype_kv, kv_factors):
 
 
 def _call_of(context, given, lists, seqlen_q, dtype_kv, kv_factors):
-    key = ("append_kv", seqlen_q, dtype_kv, kv_factors, given["interleaved"],
+    named_dtype = None if dtype_kv is None else tensors.dtype_text(dtype_kv)
+    key = ("append_kv", seqlen_q, named_dtype, kv_factors, given["interleaved"],
            *(None if given[name] is None else tensors.signature(name, given[name])
              for name in given if name != "interleaved"), *(None if tensor is None else tensors.signature(name, tensor)
                                                             for name, tensor in lists.items()))
@@ -339,7 +341,10 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, **choices):
     Returns q_out, or None without q. Takes PyTorch and NumPy (CPU). Has no gradients. Raises ValueError or TypeError if
     arguments do not fit, and attune.Error if the library refuses the call.
     Before a CUDA graph's capture, call prepare_append_kv() with the same arguments."""
-    result = _append(k, v, k_cache, v_cache, kv_lengths, **choices)
+    try:
+        result = _append(k, v, k_cache, v_cache, kv_lengths, **choices)
+    except TypeError as error:
+        raise explained(error, choices, OF_CACHES) from None
     tell_written(k_cache, v_cache, result,
                  *((choices["k_scale"], choices["v_scale"]) if choices.get("make_scales") else ()))
     return result
@@ -348,6 +353,7 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, **choices):
 _append = quick.behind(append_kv, _checked)
 
 
+@explains_caches
 def prepare_append_kv(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None,
                       seqlen_q=None, row_slots=None, positions=None, cos=None, sin=None, interleaved=False, q=None,
                       q_out=None, k_scale=None, v_scale=None, make_scales=False, dtype_kv=None, context=None):

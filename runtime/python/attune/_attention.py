@@ -8,7 +8,7 @@ from . import _quick as quick
 from . import _tensors as tensors
 from ._context import SCALES, context_of, refuse_capture
 from ._copies import in_order_of, order_of, readable, strides_in_order
-from ._dropout import seed_for
+from ._dropout import rate_of, seed_for
 from ._flags import flag, flag_or_none, is_deterministic
 from ._habits import explained, explains
 from ._library import module
@@ -141,6 +141,8 @@ def _computed(follows_q, q, k, v, mask, window, scale, out, return_lse, is_causa
         is_deterministic(deterministic)  # refuses other values; only gradients use it
     flag_or_none("pad_head_dim", pad_head_dim)
     return_lse = flag("return_lse", return_lse)
+    if type(dropout_p) is not float and dropout_p is not None:
+        given["dropout_p"] = dropout_p = rate_of(dropout_p)
     graph = needs_op(q, k, v)
     if graph is not None:
         if context is not None and not isinstance(context, str):

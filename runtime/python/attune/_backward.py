@@ -11,6 +11,7 @@ from ._attention import choices_of
 from ._context import context_of, refuse_capture
 from ._copies import readable, readable_operand
 from ._flags import flag, flag_or_none, is_deterministic
+from ._habits import explained
 from ._library import GradientOperands, Operands, Tensor, module
 from ._operands import extent_of, lse_extent, operand_address, share_memory
 from ._padding import check_written, is_between, refuse_overlap, widened, widened_arguments
@@ -341,4 +342,7 @@ def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out
         return graph.differentiate(dout, q, k, v, o, lse, **given)
     refuse_gradients(
         (("dout", dout), ("q", q), ("k", k), ("v", v), ("o", o), ("lse", lse), ("dlse", dlse), *choices.items()))
-    return attention_backward_checked(dout, q, k, v, o, lse, **given)
+    try:
+        return attention_backward_checked(dout, q, k, v, o, lse, **given)
+    except TypeError as error:
+        raise explained(error, choices) from None

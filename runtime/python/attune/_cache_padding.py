@@ -102,6 +102,8 @@ def _whole(x):
 
 def readable_table(name, table):
     """Returns a table of angles that kernels can read: a copy if its rows do not begin at multiples of 16 bytes."""
+    if table is not None:
+        tensors.signature(name, table)  # refuses other types
     if table is None or len(table.shape) != 2 or tensors.size_of(table.shape) == 0:
         return table
     item = tensors.item_bytes(table)

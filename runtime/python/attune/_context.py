@@ -14,8 +14,8 @@ from . import _tensors as tensors
 from . import _workspace as workspaces
 from ._dropout import Seeds
 from ._flags import flag
-from ._library import (ContextOptions, MemoryBundle, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check, library,
-                       module)
+from ._library import (ContextOptions, Error, MemoryBundle, PlanInfo, Problem, RUNG_NAMES, Operands, Tensor, check,
+                       library, module)
 from ._nvrtc import offer_nvrtc_folders
 from ._operands import Layout, factors
 from ._programs import program_of
@@ -443,7 +443,13 @@ def context_of(context, target):
     if context is not None and not isinstance(context, str):
         raise TypeError(
             f"context is of type {type(context).__name__}; must be an attune.Context, a target such as 'cpu:4' or None")
-    return default_context(target if context is None else context)
+    if context is None:
+        return default_context(target)
+    try:
+        return default_context(context)
+    except Error as error:
+        error.args = (str(error).replace("target is", "context is", 1),)
+        raise
 
 
 def pin_digest(context=None):

@@ -71,6 +71,16 @@ def _address(name, tensor, plan):
     return tensors.address(name, tensor)
 
 
+def _item(name, value):
+    """Returns the element of a tensor; other values unchanged."""
+    if not _is_tensor(value):
+        return value
+    if tensors.size_of(value.shape) != 1 or tensors.target_of(value) == "meta":
+        raise ValueError(
+            f"{name} has shape {tuple(value.shape)}; must be a whole number, or a tensor of one element with memory")
+    return value.item()
+
+
 class Seeds:
     """Seed and offset of one call: numbers, or tensors on the device that kernels read when they run."""
 
@@ -114,9 +124,8 @@ def dropout_mask(shape, dropout_p, seed, offset=0, like=None):
     if not isinstance(shape, (tuple, list)) or len(shape) != 4:
         raise ValueError(f"shape is {shape!r}; must have four extents: [batch, num_heads_q, seqlen_q, seqlen_kv]")
     extents = [whole("shape", extent) for extent in shape]
-    numbers = [
-        _number(name,
-                value.item() if _is_tensor(value) else value) for name, value in (("seed", seed), ("offset", offset))]
+    numbers = [_number(name, _item(name, value)) for name, value in (("seed", seed), ("offset", offset))]
+    tensors.check_like(like)
     if any(extent < 0 or extent >= 2 ** 31 for extent in extents):
         raise ValueError(f"shape is {tuple(extents)}; extents must be at least 0 and below 2^31")
     if like is not None and tensors.is_torch(like):

@@ -51,14 +51,26 @@ def renamed(error, names):
     return error
 
 
-def blamed(error, names, **tensors):
-    """Returns renamed() of the error; or, after an AttributeError, a TypeError for the first of `tensors` that is none.
-    Checking tensors only after an error costs other calls nothing. None: not given."""
+def blamed(error, names, operands, **others):
+    """Returns renamed() of the error; or, after an AttributeError, check_tensors()'s TypeError if there is one.
+    Checking tensors only after an error costs other calls nothing."""
     if isinstance(error, AttributeError):
-        for name, x in tensors.items():
-            if x is not None and not is_torch(x):
-                return TypeError(f"{name} is {kind_text(x)}; must be a PyTorch tensor")
+        try:
+            check_tensors(operands, **others)
+        except TypeError as found:
+            return found
     return renamed(error, names)
+
+
+def blamed_heads_first(error, names, query, key, value):
+    """Returns blamed() for tensors [batch, num_heads, seqlen, head_dim]. Shapes that differ are named in that order."""
+    if isinstance(error, ValueError) and all(len(getattr(x, "shape", ())) == 4 for x in (query, key, value)):
+        shapes = tuple(query.shape), tuple(key.shape), tuple(value.shape)
+        if (shapes[0][0], shapes[0][3]) != (shapes[1][0], shapes[1][3]):
+            return ValueError(f"key has shape {shapes[1]} and query {shapes[0]}; batch and head_dim must be equal")
+        if shapes[1][:3] != shapes[2][:3] and shapes[1][1] == shapes[2][1]:
+            return ValueError(f"value has shape {shapes[2]} and key {shapes[1]}; must be equal but for head_dim")
+    return blamed(error, names, dict(query=query, key=key, value=value))
 
 
 def check_tensors(operands, **others):

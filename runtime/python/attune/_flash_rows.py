@@ -3,6 +3,7 @@
 module bert_padding). Plans of kernels exist for compatibility; attune needs none. See flash/."""
 from . import _flash_arguments as arguments
 from ._flags import flag
+from ._torch import refuse_gradients
 from ._merge import merge_all
 
 
@@ -21,6 +22,31 @@ def _check_order(virtual_batch_idx, out_partial):
             f"virtual_batch_idx is {virtual_batch_idx.tolist()[:16]}; must hold each number from 0 to {batch - 1} once")
 
 
+def _check_types(out_partial, lse_partial, out, out_dtype):
+    """Checks the dtypes and devices of a combination, and the tensor that it writes."""
+    import torch
+    floats = (torch.float32, torch.bfloat16, torch.float16)
+    for name, dtype in (("out_partial", out_partial.dtype), ("out_dtype", out_dtype), ("out", getattr(
+            out, "dtype", None))):
+        if (dtype is not None or name == "out_partial") and dtype not in floats:
+            raise ValueError(f"{name} is {dtype!r}; must be torch.float32, torch.bfloat16 or torch.float16")
+    if lse_partial.dtype is not torch.float32 or lse_partial.device != out_partial.device:
+        raise ValueError(
+            f"lse_partial is {lse_partial.dtype} on {lse_partial.device}; must be torch.float32 on "
+            f"{out_partial.device}, out_partial's device")
+    if out is None:
+        return
+    if out_dtype not in (None, out.dtype):
+        raise ValueError(f"out is {out.dtype} and out_dtype {out_dtype}; must be equal")
+    if out.shape != out_partial.shape[1:] or out.device != out_partial.device or out.layout is not torch.strided:
+        raise ValueError(
+            f"out has shape {tuple(out.shape)} on {out.device}; must have shape {tuple(out_partial.shape[1:])} on "
+            f"{out_partial.device}, without out_partial's splits")
+    if any(step == 0 and extent > 1 for step, extent in zip(out.stride(), out.shape)):
+        raise ValueError(f"out has strides {tuple(out.stride())}; each element must have its own place in memory")
+    refuse_gradients([("out", out)])
+
+
 def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None, *, cu_seqlens=None, seqused=None,
                        virtual_batch_idx=None, return_lse=True):
     """Joins attention results of several calls that saw different keys.
@@ -33,6 +59,7 @@ def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None, *, cu
     Returns (out, lse); lse is fp32 [batch, seqlen, num_heads], or [rows, num_heads]; None without return_lse."""
     import torch
     return_lse = flag("return_lse", return_lse)
+    arguments.check_tensors({"out_partial": out_partial, "lse_partial": lse_partial}, out=out)
     if out_partial.dim() not in (4, 5) or tuple(lse_partial.shape) != tuple(
             out_partial.shape[:-1]) or out_partial.shape[0] == 0:
         raise ValueError(
@@ -41,15 +68,15 @@ def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None, *, cu
             "split, and the same without head_dim")
     if virtual_batch_idx is not None:
         _check_order(virtual_batch_idx, out_partial)
+    _check_types(out_partial, lse_partial, out, out_dtype)
     packed = out_partial.dim() == 4
     states = (out_partial[:, None], lse_partial[:, None]) if packed else (out_partial, lse_partial)
     with torch.no_grad():
-        found, lse = merge_all(states[0], states[1].transpose(2, 3))
+        found, lse = arguments.named({"o": "out_partial", "other_o": "out_partial", "lse": "lse_partial",
+                                      "other_lse": "lse_partial"}, merge_all, states[0], states[1].transpose(2, 3))
     found, lse = (x[0] if packed else x for x in (found, lse.transpose(1, 2)))
     if out is None:
         found = found.to(out_partial.dtype if out_dtype is None else out_dtype)
-    elif out_dtype not in (None, out.dtype):
-        raise ValueError(f"out is {out.dtype} and out_dtype {out_dtype}; must be equal")
     else:
         found = out.copy_(found)
     return found, lse if return_lse else None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of arguments in FlashAttention and PyTorch's SDPA, and attune's names for them. Used by _attention.py in
-errors."""
+"""Names of arguments in FlashAttention and PyTorch's SDPA, and attune's names for them. Used in errors of
+_attention.py, _kvcache.py, _append.py and _backward.py."""
 import functools
 
 WORDS = {
@@ -12,18 +12,32 @@ WORDS = {
     "enable_gqa": "nothing: k and v may have fewer heads than q", "learnable_sink": "sinks"}
 
 
-def explains(function):
-    """Decorates a function that is rarely called: its errors tell attune's names of arguments."""
-    @functools.wraps(function)
-    def call(*arguments, **choices):
-        try:
-            return function(*arguments, **choices)
-        except TypeError as error:
-            raise explained(error, choices) from None
-    return call
+# The names of caches and rotary tables, for attention_kvcache() and append_kv().
+OF_CACHES = {
+    **WORDS, "attn_mask": "mask_mod (attune.mask_mod() makes programs)",
+    "attention_mask": "kv_lengths (keys of each request) or mask_mod", "cache_seqlens": "kv_lengths, with the new keys",
+    "seqused_k": "kv_lengths", "block_table": "page_table", "cache_batch_idx": "slots", "cu_seqlens_q": "q_begins",
+    "cu_seqlens_k": "kv_begins", "max_seqlen_q": "seqlen_q", "max_seqlen_k": "seqlen_kv", "rotary_cos": "cos",
+    "rotary_sin": "sin", "rotary_interleaved": "interleaved", "k_descale": "k_scale", "v_descale": "v_scale"}
 
 
-def explained(error, given):
+def _explaining(words):
+    def explains(function):
+        """Decorates a function that is rarely called: its errors tell attune's names of arguments."""
+        @functools.wraps(function)
+        def call(*arguments, **choices):
+            try:
+                return function(*arguments, **choices)
+            except TypeError as error:
+                raise explained(error, choices, words) from None
+        return call
+    return explains
+
+
+explains, explains_caches = _explaining(WORDS), _explaining(OF_CACHES)
+
+
+def explained(error, given, words=WORDS):
     """Returns a call's TypeError with attune's names of arguments; `error` itself if `given` has no such name."""
-    hints = [f"{name} is {WORDS[name]} here" for name in given if name in WORDS]
+    hints = [f"{name} is {words[name]} here" for name in given if name in words]
     return TypeError(f"{error}; {', '.join(hints)}") if hints else error

@@ -12,6 +12,7 @@ from ._cache_factors import are_by_key, bind_factors, refuse_beside_wide
 from ._cache_padding import cut, is_between, wide_arguments
 from ._context import context_of, refuse_capture
 from ._flags import flag
+from ._habits import OF_CACHES, explained, explains_caches
 from ._library import CacheOperands, Operands, Tensor
 from ._operands import ALIGNMENT, extent_of, operand_address, share_memory, steps_of
 from ._problem import cache_mask, check_beside, mask_name, softmax_scale, whole, window_sides
@@ -269,6 +270,10 @@ def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_
     for name, tensor in lists.items():
         if tensor is not None:
             tensors.signature(name, tensor)
+    if out is not None:
+        tensors.signature("out", out)
+    if seqlen_kv is not None and whole("seqlen_kv", seqlen_kv) < 0:
+        raise ValueError(f"seqlen_kv is {seqlen_kv}; must be at least 0")
     if (q_begins is None) != (seqlen_q is None):
         raise ValueError(
             f"{'q_begins' if seqlen_q is None else 'seqlen_q'} is given alone; give q_begins and seqlen_q, or neither "
@@ -291,6 +296,10 @@ def _taken(q, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seqlen_
             raise ValueError(f"seqlen_q is {seqlen_q}; must be at least 0")
         rows = _packed_view("q", _of_some_rows("q", q, _PACKED_ROWS))
         made = None if out is None else _packed_view("out", _of_some_rows("out", out, _PACKED_ROWS))
+    if out is not None:
+        tensors.check_rank("out", out, _ROWS if q_begins is None else _PACKED_ROWS)
+    for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
+        tensors.check_rank(name, tensor, _SLOTS if page_table is None else _PAGES)
     if made is None:
         made = tensors.empty(q, (*rows.shape[:3], v_cache.shape[-1]), q.dtype)
     return dict(q=rows, k_cache=k_cache, v_cache=v_cache, out=made), lists
@@ -416,7 +425,10 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, out=None, **choic
     Takes bf16, fp16 and fp32 (CPU), of PyTorch and NumPy. Has no gradients. Raises ValueError or TypeError if arguments
     do not fit, and attune.Error if the library refuses the call.
     Before a CUDA graph's capture, call prepare_kvcache() with the same arguments."""
-    result = _attend(q, k_cache, v_cache, kv_lengths, out=out, **choices)
+    try:
+        result = _attend(q, k_cache, v_cache, kv_lengths, out=out, **choices)
+    except TypeError as error:
+        raise explained(error, choices, OF_CACHES) from None
     if out is not None:
         tell_written(out)
     return result
@@ -425,6 +437,7 @@ def attention_kvcache(q, k_cache, v_cache, kv_lengths=None, *, out=None, **choic
 _attend = quick.behind(attention_kvcache, _checked)
 
 
+@explains_caches
 def prepare_kvcache(q, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=None, q_begins=None, seqlen_q=None,
                     kv_begins=None, seqlen_kv=None, mask=None, is_causal=False, window=None, scale=None,
                     return_lse=False, out=None, context=None, softcap=None, alibi_slopes=None, score_mod=None,

@@ -23,7 +23,8 @@ def _make_call(context, given):
     for name, tensor in given.items():
         check_beside(name, tensor, o, "o")
     refuse_capture(ordinal_of(tensors.target_of(o)), "merge")
-    tensors.check_rank("o", o, tensors.DIMENSIONS[tensors.ROWS])
+    for name in ("o", "other_o", "out"):
+        tensors.check_rank(name, given[name], tensors.DIMENSIONS[tensors.ROWS])
     batch, seqlen, heads, head_dim = shape = tuple(o.shape)
     dtypes = [tensors.dtype_text(one.dtype) for one in (o, other_o, out)]
     for name, dtype in zip(("o", "other_o", "out"), dtypes):

@@ -28,7 +28,7 @@ def is_between(q, k, v):
     unchanged."""
     try:
         head_dim, head_dim_v = q.shape[3], v.shape[3]
-        if not (is_odd(head_dim) or is_odd(head_dim_v)):
+        if not (is_odd(head_dim) or is_odd(head_dim_v)) or not len(q.shape) == len(k.shape) == len(v.shape) == 4:
             return False
         return (k.shape[3] == head_dim > 0 and head_dim_v > 0 and
                 tensors.dtype_text(q.dtype) in ("fp32", "bf16", "fp16") and q.dtype == k.dtype == v.dtype)

@@ -120,7 +120,7 @@ def scale_blocks(scale_block):
 
 
 def v_layout_of(v_layout):
-    if v_layout not in ("rows", "transposed"):
+    if not isinstance(v_layout, str) or v_layout not in ("rows", "transposed"):
         raise ValueError(f"v_layout is {v_layout!r}; must be 'rows' or 'transposed'")
     return tensors.TRANSPOSED if v_layout == "transposed" else tensors.ROWS
 
@@ -181,7 +181,9 @@ def _check_shapes(q, k, v, layout):
 def _out_name(q, name, out_dtype):
     """Returns out's dtype: bf16 for 8-bit operands, or fp16 for NumPy, which has no bf16."""
     if out_dtype is not None:
-        return word("out_dtype", tensors.dtype_text(out_dtype))
+        found = word("out_dtype", tensors.dtype_text(out_dtype))
+        tensors.native_dtype(q, found, "out_dtype")  # refuses other words
+        return found
     return name if name not in tensors.FP8_NAMES else "bf16" if tensors.is_torch(q) else "fp16"
 
 

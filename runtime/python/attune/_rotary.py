@@ -3,6 +3,7 @@
 import array
 import ctypes
 import math
+from collections.abc import Mapping
 
 from . import _tensors as tensors
 from ._library import Rotary, check, library
@@ -45,7 +46,10 @@ def _checked(scaling):
     if unknown:
         raise ValueError(f"scaling has {unknown[0]!r}; must have only {', '.join(_KEYS)}")
     given = {name: value for name, value in scaling.items() if value is not None}
-    kind = given.get("rope_type", given.get("type")) or "default"
+    kind = given.get("rope_type", given.get("type", "default"))
+    if not isinstance(kind, str):
+        raise TypeError(f"scaling has rope_type {kind!r}; must be a name")
+    kind = kind or "default"
     if kind not in _SCALINGS:
         why = f", {_UNSERVED[kind]}" if kind in _UNSERVED else ""
         raise ValueError(
@@ -57,6 +61,8 @@ def _checked(scaling):
             "original_max_position_embeddings"]  # as in transformers
     if kind not in ("default", "proportional") and "factor" not in given:
         raise ValueError(f"scaling has rope_type {kind!r} and no factor; must have one")
+    if not real("attention_factor", given.get("attention_factor", 1.0)) > 0:
+        raise ValueError(f"scaling has attention_factor {given['attention_factor']}; must be above 0, or None")
     if type(given.get("truncate", True)) is not bool:
         raise TypeError(f"scaling has truncate {given['truncate']!r}; must be True or False")
     return kind, given
@@ -114,7 +120,13 @@ def _frequencies_of(rotary, kind, given):
 
 
 def _numbers(frequencies, count):
-    found = [float(number) for number in (frequencies.tolist() if hasattr(frequencies, "tolist") else frequencies)]
+    shape, wanted = getattr(frequencies, "shape", None), f"must be {count} numbers, rotary_dim / 2"
+    if not isinstance(frequencies, (tuple, list)) and (shape is None or len(shape) != 1):
+        found = f"of type {type(frequencies).__name__}" if shape is None else f"a tensor of shape {tuple(shape)}"
+        raise TypeError(f"frequencies is {found}; {wanted}")
+    if shape is not None and str(getattr(frequencies, "device", "cpu")) == "meta":
+        raise ValueError(f"frequencies is a tensor without memory; {wanted}")
+    found = [real("frequencies", one) for one in (frequencies if shape is None else frequencies.tolist())]
     if len(found) != count:
         raise ValueError(f"frequencies has {len(found)} numbers; must be {count}, rotary_dim / 2")
     return (ctypes.c_float * count)(*found)
@@ -137,14 +149,23 @@ def rotary_table(num_positions, rotary_dim, *, base=10000.0, scaling=None, layer
     Raises ValueError for dynamic, longrope and axial, which need more than one table, and ValueError or TypeError if
     arguments do not fit."""
     count = whole("num_positions", num_positions)
-    kind, given = _checked(_of_layers(dict(scaling or {}), layer_type))
+    if count >= 2 ** 31:
+        raise ValueError(f"num_positions is {count}; must be below 2^31")
+    tensors.check_like(like)
+    if scaling is not None and not isinstance(scaling, Mapping):
+        raise TypeError(f"scaling is of type {type(scaling).__name__}; must be a dictionary or None")
+    kind, given = _checked(_of_layers(dict(() if scaling is None else scaling), layer_type))
     rotary = _rotary_of(rotary_dim, base, kind, given)
     if frequencies is None:
         frequencies = _frequencies_of(rotary, kind, given)
     pairs = max(rotary.rotary_dim // 2, 0)
     kept = None if frequencies is None else _numbers(frequencies, pairs)
     rotary.frequencies = None if kept is None else ctypes.addressof(kept)
-    tables = [array.array("f", bytes(4 * max(count, 0) * pairs)) for _ in range(2)]
+    try:
+        tables = [array.array("f", bytes(4 * max(count, 0) * pairs)) for _ in range(2)]
+    except MemoryError:
+        raise ValueError(
+            f"num_positions is {count}; tables of {pairs} columns must fit into memory") from None
     check(library.attune_rotary_table(ctypes.byref(rotary), whole("first_position", first_position), count,
                                       *(table.buffer_info()[0] if table else None for table in tables)))
     return tuple(_as_tensor(table, count, pairs, like) for table in tables)

@@ -248,12 +248,15 @@ def scores_of(softcap=None, chunk=None, block_map=None, dropout_p=0.0, seed=None
     return Scores(text, captures, mods, block_map, map_use, seeds) if text or mods or map_use else None
 
 
+_MOST_HEADS = 2 ** 16  # lists of more slopes take long, and no model has as many heads
+
+
 def alibi_slopes(num_heads):
     """Returns ALiBi's slopes for num_heads heads as a list: 2^(-8 i / n) if n is a power of two; otherwise those of the
     power of two below, then every other one of the next. Raises ValueError for fewer than 1 head."""
     heads = whole("num_heads", num_heads)
-    if heads < 1:
-        raise ValueError(f"num_heads is {heads}; must be at least 1")
+    if not 1 <= heads <= _MOST_HEADS:
+        raise ValueError(f"num_heads is {heads}; must be at least 1 and at most {_MOST_HEADS}")
     below = 1 << (heads.bit_length() - 1)
     of_power = lambda n, i: 2.0 ** (-8.0 * (i + 1) / n)
     return [of_power(below, i) if i < below else of_power(2 * below, 2 * (i - below)) for i in range(heads)]

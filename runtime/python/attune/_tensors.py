@@ -149,6 +149,12 @@ def dtype_name(tensor, given=None, name="q", argument="dtype"):
     return own
 
 
+def check_like(like):
+    """Checks an argument that tells the library and the device of a result. None: NumPy."""
+    if like is not None and not (is_torch(like) or is_numpy(like)):
+        refuse_kind("like", like)
+
+
 def item_bytes(tensor):
     return tensor.element_size() if is_torch(tensor) else tensor.itemsize
 
@@ -205,7 +211,7 @@ def check_device(name, tensor):
     return target
 
 
-def native_dtype(like, dtype):
+def native_dtype(like, dtype, name="dtype"):
     """Returns PyTorch's or NumPy's own dtype for attune's name. NumPy's 8-bit arrays are uint8."""
     if is_torch(like):
         library, names = sys.modules["torch"], {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
@@ -217,7 +223,7 @@ def native_dtype(like, dtype):
     found = getattr(library, names.get(dtype, ""), None)
     if found is None:
         raise ValueError(
-            f"dtype is {dtype}; must be {', '.join(x for x in names if hasattr(library, names[x]))}")
+            f"{name} is {dtype}; must be {', '.join(x for x in names if hasattr(library, names[x]))}")
     return found
 
 

@@ -7,11 +7,14 @@ from . import block_map as maps
 from ._attention import attend_heads_first
 from ._block_map import GRANULE_KEYS, GRANULE_ROWS
 from ._flags import flag
+from ._flash_arguments import blamed_heads_first
 from ._known import check_heads, marked_constant, tell_ignored
+from ._library import Error
 from ._programs import mask_mod
 from ._sdpa_operands import refuse_nested
 
 AuxOutput = namedtuple("AuxOutput", "lse max_scores")
+_NAMES = {"q": "query", "k": "key", "v": "value"}  # attention()'s names
 _LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
 
 
@@ -121,23 +124,32 @@ def flex_attention(query, key, value, score_mod=None, block_mask=None, scale=Non
 
     Inside torch.compile, mods that read tensors must come from attune.score_mod() or attune.mask_mod(), called outside;
     this holds for the mask_mod of a BlockMask too. Call prepare() of the BlockMask outside as well."""
-    aux = None if return_aux is None else (return_aux.lse, return_aux.max_scores)
-    return_lse, enable_gqa = flag("return_lse", return_lse), flag("enable_gqa", enable_gqa)
-    if aux is not None:
-        aux = flag("return_aux.lse", aux[0]), flag("return_aux.max_scores", aux[1])
-    _check(return_lse, aux)
-    if kernel_options:
-        tell_ignored("flex_attention", [f"kernel_options={sorted(kernel_options)}"])
-    refuse_nested(query, key, value)
-    if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
-        raise ValueError(
-            f"query, key and value have {query.dim()}, {key.dim()} and {value.dim()} dimensions; must be 4: [batch, "
-            "num_heads, seqlen, head_dim]")
-    check_heads(query, key, enable_gqa)
-    if key.shape[0] == 1 and query.shape[0] > 1:
-        key, value = key.expand(query.shape[0], -1, -1, -1), value.expand(query.shape[0], -1, -1, -1)
-    masks = {} if block_mask is None else _masks_of(query, key, block_mask)
-    wants_lse = return_lse or aux is not None and aux[0]
-    result = attend_heads_first(query, key, value, scale=scale, return_lse=wants_lse, score_mod=score_mod, **masks)
-    o, lse = result if wants_lse else (result, None)
-    return (o, AuxOutput(lse, None)) if aux is not None else (o, lse) if return_lse else o
+    try:
+        if not isinstance(kernel_options, (dict, type(None))):
+            raise TypeError(f"kernel_options is of type {type(kernel_options).__name__}; must be a dictionary or None")
+        if return_aux is not None and not (hasattr(return_aux, "lse") and hasattr(return_aux, "max_scores")):
+            raise TypeError(f"return_aux is of type {type(return_aux).__name__}; must be an AuxRequest or None")
+        if block_mask is not None and not hasattr(block_mask, "kv_num_blocks"):
+            raise TypeError(f"block_mask is of type {type(block_mask).__name__}; must be a BlockMask or None")
+        aux = None if return_aux is None else (return_aux.lse, return_aux.max_scores)
+        return_lse, enable_gqa = flag("return_lse", return_lse), flag("enable_gqa", enable_gqa)
+        if aux is not None:
+            aux = flag("return_aux.lse", aux[0]), flag("return_aux.max_scores", aux[1])
+        _check(return_lse, aux)
+        if kernel_options:
+            tell_ignored("flex_attention", [f"kernel_options={sorted(kernel_options)}"])
+        refuse_nested(query, key, value)
+        if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
+            raise ValueError(
+                f"query, key and value have {query.dim()}, {key.dim()} and {value.dim()} dimensions; must be 4: "
+                "[batch, num_heads, seqlen, head_dim]")
+        check_heads(query, key, enable_gqa)
+        if key.shape[0] == 1 and query.shape[0] > 1:
+            key, value = key.expand(query.shape[0], -1, -1, -1), value.expand(query.shape[0], -1, -1, -1)
+        masks = {} if block_mask is None else _masks_of(query, key, block_mask)
+        wants_lse = return_lse or aux is not None and aux[0]
+        result = attend_heads_first(query, key, value, scale=scale, return_lse=wants_lse, score_mod=score_mod, **masks)
+        o, lse = result if wants_lse else (result, None)
+        return (o, AuxOutput(lse, None)) if aux is not None else (o, lse) if return_lse else o
+    except (AttributeError, TypeError, ValueError, Error) as error:
+        raise blamed_heads_first(error, _NAMES, query, key, value) from None

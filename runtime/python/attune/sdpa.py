@@ -6,9 +6,14 @@ _sdpa_operands.py converts operands that attention() does not take."""
 from ._attention import attend_heads_first
 from ._dropout import rate_of
 from ._flags import flag
-from ._known import check_heads, marked_constant, settled
+from ._flash_arguments import blamed_heads_first
+from ._known import check_heads, marked_constant, off_or_number, settled
+from ._library import Error
 from ._sdpa_operands import Folding, attend_jagged, mask_of, refuse_nested, with_equal_heads
 from ._tensors import check_dense
+
+_NAMES = {
+    "q": "query", "k": "key", "v": "value", "mask_tensor": "attn_mask", "bias": "attn_mask"}  # attention()'s names
 
 
 @marked_constant
@@ -51,17 +56,22 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     where PyTorch gives a mean.
     Raises ValueError for attn_mask with is_causal, float64 (attune computes in fp32 at most), and a scale of 0 or
     below."""
-    if attn_mask is None and not dropout_p and query.dim() == 4 and key.dim() == 4 and value.dim() == 4 and not (
-            query.is_nested or key.is_nested or value.is_nested):
-        if value.size(1) == key.size(1) and (enable_gqa is True or
-                                             enable_gqa is False and query.size(1) == key.size(1)):
-            return attend_heads_first(
-                query, key, value,
-                None if is_causal is False else "causal_top_left" if is_causal is True else _word_of(is_causal), scale)
-    is_causal, enable_gqa = flag("is_causal", is_causal), flag("enable_gqa", enable_gqa)
-    if query.is_nested or key.is_nested or value.is_nested:
-        return _attend_nested(query, key, value, attn_mask, dropout_p, is_causal, scale)
-    return attend_checked(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    try:
+        is_plain = attn_mask is None and type(dropout_p) is float and not dropout_p
+        if is_plain and query.dim() == 4 and key.dim() == 4 and value.dim() == 4 and not (
+                query.is_nested or key.is_nested or value.is_nested):
+            if value.size(1) == key.size(1) and (enable_gqa is True or
+                                                 enable_gqa is False and query.size(1) == key.size(1)):
+                word = None if is_causal is False else "causal_top_left" if is_causal is True else _word_of(is_causal)
+                return attend_heads_first(query, key, value, word, scale)
+        is_causal, enable_gqa = flag("is_causal", is_causal), flag("enable_gqa", enable_gqa)
+        if dropout_p is not None:
+            dropout_p = off_or_number("dropout_p", dropout_p) or 0.0
+        if query.is_nested or key.is_nested or value.is_nested:
+            return _attend_nested(query, key, value, attn_mask, dropout_p, is_causal, scale)
+        return attend_checked(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    except (AttributeError, TypeError, ValueError, Error) as error:
+        raise blamed_heads_first(error, _NAMES, query, key, value) from None
 
 
 def attend_checked(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, **features):

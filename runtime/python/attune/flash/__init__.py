@@ -119,7 +119,7 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
         if return_attn_probs:
             result = (*result, no_probabilities(q, dropout_p))
     except (AttributeError, TypeError, ValueError, Error) as error:
-        raise blamed(error, _NAMES, q=q, k=k, v=v, q_descale=q_descale, k_descale=k_descale,
+        raise blamed(error, _NAMES, {"q": q, "k": k, "v": v}, q_descale=q_descale, k_descale=k_descale,
                      v_descale=v_descale) from None
     return result
 

@@ -4,6 +4,7 @@ attention.py and mla.py."""
 from . import _arguments as arguments
 from . import _lists as lists
 from . import _masks as masks
+from .._flash_arguments import named
 from .._kvcache import attention_kvcache
 from .._scores import alibi_slopes
 
@@ -11,6 +12,8 @@ from .._scores import alibi_slopes
 def positions_of(pos_encoding_mode, num_heads, device, looks_ahead, logits_soft_cap):
     """Returns ALiBi slopes as keywords if the mode is 'ALIBI'. looks_ahead: True if rows see keys after their own
     place, where FlashInfer's distance is signed. Slopes count from a row's own place, in lse too."""
+    if not isinstance(pos_encoding_mode, str):
+        raise ValueError(f"pos_encoding_mode is {pos_encoding_mode!r}; must be 'NONE' or 'ALIBI'")
     if pos_encoding_mode == "NONE":
         return {}
     if pos_encoding_mode == "ALIBI" and logits_soft_cap:
@@ -43,6 +46,7 @@ class Wrapper:
 
     The caller's workspace is not used: attune has its own. Buffers of lists are only for the caller: plan() writes its
     lists into them, and the wrapper has tensors of its own."""
+    _name_of_cache = "paged_kv_cache"  # run()'s argument
 
     def __init__(self, workspace, use_cuda_graph, jit_args, most_pages=None, buffers=(), backend="auto"):
         arguments.nothing(jit_args=jit_args)
@@ -217,8 +221,11 @@ class Wrapper:
         keywords, factor = lists.scales_of(q, k, self._sm_scale if sm_scale is None else sm_scale, *scales)
         more = {} if self._mask is None else {"mask_mod": self._mask}
         choices = {**self._choices, "is_causal": self._choices["is_causal"] or causal}
-        found = attention_kvcache(q, k, v, window=window_of(self._window if window_left is None else window_left),
-                                  sinks=sinks, out=out, return_lse=return_lse, **given, **choices, **keywords, **more)
+        of_k, of_v = ("k", "v") if "kv_begins" in given else (self._name_of_cache,) * 2
+        names = {"scale": "sm_scale", "softcap": "logits_soft_cap", "k_cache": of_k, "v_cache": of_v}
+        window = window_of(self._window if window_left is None else window_left)
+        found = named(names, attention_kvcache, q, k, v, window=window, sinks=sinks, out=out, return_lse=return_lse,
+                      **given, **choices, **keywords, **more)
         o, natural = found if return_lse else (found, None)
         if factor != 1:
             o.mul_(factor)

@@ -10,6 +10,7 @@ from .prefill import BatchPrefillWithPagedKVCacheWrapper
 class BatchAttention(Wrapper):
     """Attention of packed requests over pages, prompts and single tokens in one call. device: None is a GPU if PyTorch
     sees one, otherwise the CPU."""
+    _name_of_cache = "kv_cache"
 
     def __init__(self, kv_layout="NHD", device=None):
         self._layout, self._place = lists.check_layout(kv_layout), arguments.device(device)

@@ -3,7 +3,9 @@
 from . import _arguments as arguments
 from . import _lists as lists
 from .._cascade import cascade, prepare_cascade
+from .._flash_arguments import named
 from .._merge import merge, merge_all
+from .._torch import refuse_gradients
 
 _VALUES, _LSES = "[rows, num_heads, head_dim]", "[rows, num_heads]"
 
@@ -23,19 +25,26 @@ def _check_state(v, s, names, like=None):
             f"{like[0].device}; must be equal")
 
 
-def merge_state(v_a, s_a, v_b, s_b, *, _names=("v_a", "s_a", "v_b", "s_b")):
+def _merged(names, v_a, s_a, v_b, s_b):
+    """Implements merge_state(). names: the caller's names of the four tensors."""
+    _check_state(v_a, s_a, names[:2])
+    _check_state(v_b, s_b, names[2:], (v_a, names[0]))
+    refuse_gradients(zip(names, (v_a, s_a, v_b, s_b)))
+    o, lse = named(dict(zip(("o", "lse", "other_o", "other_lse"), names)), merge, v_a[None], lists.natural(s_a),
+                   v_b[None], lists.natural(s_b))
+    return o[0], lists.in_base_2(lse)[0]
+
+
+def merge_state(v_a, s_a, v_b, s_b):
     """Returns attention over the keys of two calls together, (v, s). v_a, v_b: [rows, num_heads, head_dim]; s_a, s_b:
     fp32 [rows, num_heads], their lse in base 2."""
-    _check_state(v_a, s_a, _names[:2])
-    _check_state(v_b, s_b, _names[2:], (v_a, _names[0]))
-    o, lse = merge(v_a[None], lists.natural(s_a), v_b[None], lists.natural(s_b))
-    return o[0], lists.in_base_2(lse)[0]
+    return _merged(("v_a", "s_a", "v_b", "s_b"), v_a, s_a, v_b, s_b)
 
 
 def merge_state_in_place(v, s, v_other, s_other, mask=None):
     """Writes merge_state()'s result into v and s. mask: bool [rows], the rows to merge; None: all. Returns None."""
     import torch
-    merged_v, merged_s = merge_state(v, s, v_other, s_other, _names=("v", "s", "v_other", "s_other"))
+    merged_v, merged_s = _merged(("v", "s", "v_other", "s_other"), v, s, v_other, s_other)
     for name, buffer in (("v", v), ("s", s)):
         arguments.buffer(name, buffer, buffer.shape, None, buffer.device)
     if mask is not None:
@@ -56,7 +65,9 @@ def merge_states(v, s):
         raise ValueError(
             f"v has shape {tuple(v.shape)} on {v.device} and s {tuple(s.shape)} on {s.device}; must be [rows, states, "
             "num_heads, head_dim] and [rows, states, num_heads], with at least 1 state")
-    o, lse = merge_all(v.transpose(0, 1)[:, None], (s.float() * lists.LN_2).permute(1, 2, 0)[:, None].contiguous())
+    refuse_gradients([("v", v), ("s", s)])
+    o, lse = named({"o": "v", "other_o": "v", "lse": "s", "other_lse": "s"}, merge_all, v.transpose(0, 1)[:, None],
+                   (s.float() * lists.LN_2).permute(1, 2, 0)[:, None].contiguous())
     return o[0].to(v.dtype), lists.in_base_2(lse)[0]
 
 

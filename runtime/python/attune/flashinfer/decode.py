@@ -2,6 +2,7 @@
 """FlashInfer's decoding: one or a few tokens per request over pages, and one request. See __init__.py."""
 from . import _arguments as arguments
 from . import _lists as lists
+from .._flash_arguments import named
 from .._kvcache import attention_kvcache
 from ._wrapper import Wrapper, positions_of, window_of
 
@@ -21,9 +22,9 @@ def single_decode_with_kv_cache(q, k, v, kv_layout="NHD", pos_encoding_mode="NON
     k, v = lists.heads_last(k, v, kv_layout)
     keywords, factor = lists.scales_of(q, k, sm_scale, q_scale, k_scale, v_scale)
     softcap = arguments.soft_cap(logits_soft_cap)
-    o, natural = attention_kvcache(q[None, None], k[None], v[None], window=window_of(window_left), softcap=softcap,
-                                   return_lse=True,
-                                   **positions_of(pos_encoding_mode, q.shape[0], q.device, False, softcap), **keywords)
+    o, natural = named({"k_cache": "k", "v_cache": "v"}, attention_kvcache, q[None, None], k[None], v[None],
+                       window=window_of(window_left), softcap=softcap, return_lse=True,
+                       **positions_of(pos_encoding_mode, q.shape[0], q.device, False, softcap), **keywords)
     o = o[0, 0] if factor == 1 else o[0, 0].mul_(factor)
     return (o, lists.in_base_2(natural)[0, 0]) if arguments.flag("return_lse", return_lse) else o
 
@@ -72,7 +73,9 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
         self._choose(made, num_qo_heads, num_kv_heads, (head_dim, ), page_size, pos_encoding_mode=pos_encoding_mode,
                      window_left=window_left, logits_soft_cap=logits_soft_cap, sm_scale=sm_scale,
                      invariant=arguments.splits(fixed_split_size, disable_split_kv), device=device,
-                     types=(q_data_type or both, kv_data_type or both, o_data_type), least=(0, pages), buffers=buffers)
+                     types=(both if q_data_type is None else q_data_type,
+                            both if kv_data_type is None else kv_data_type, o_data_type), least=(0, pages),
+                     buffers=buffers)
         self._steps = steps
 
     def run(self, q, paged_kv_cache, *args, q_scale=None, k_scale=None, v_scale=None, out=None, lse=None,

@@ -5,8 +5,10 @@ import warnings
 from . import _arguments as arguments
 from . import _lists as lists
 from ._wrapper import Wrapper
+from .._flash_arguments import named
 from .._kvcache import attention_kvcache
 from .._latent import attend_latent
+from .._torch import refuse_gradients
 
 
 class BatchMLAPagedAttentionWrapper(Wrapper):
@@ -72,11 +74,14 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
             ckv_cache, kpe_cache, given["page_table"] = _widened(ckv_cache, kpe_cache, given["page_table"],
                                                                  q_nope.dtype)
             choices, q_pe = dict(choices, scale=choices["scale"] * factors[0]), q_pe * (factors[1] / factors[0])
+        own = {"q": "q_nope", "k_cache": "ckv_cache", "v_cache": "ckv_cache", "scale": "sm_scale"}
+        refuse_gradients((("q_nope", q_nope), ("q_pe", q_pe), ("ckv_cache", ckv_cache), ("kpe_cache", kpe_cache)))
         if q_pe.shape[2]:
-            o, natural = attend_latent(q_nope, q_pe, ckv_cache, kpe_cache, out, **given, **choices)
+            o, natural = named(own, attend_latent, q_nope, q_pe, ckv_cache, kpe_cache, out, **given, **choices)
         else:
             cache = ckv_cache.unsqueeze(2)
-            o, natural = attention_kvcache(q_nope, cache, cache, out=out, return_lse=True, **given, **choices)
+            o, natural = named(own, attention_kvcache, q_nope, cache, cache, out=out, return_lse=True, **given,
+                               **choices)
         if factors is not None:
             o.mul_(factors[0])
         if not return_lse and lse is None:

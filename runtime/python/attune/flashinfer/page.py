@@ -4,6 +4,8 @@ from . import _arguments as arguments
 from . import _lists as lists
 from .._append import append_kv
 from .._cache_codes import write_codes
+from .._flash_arguments import named
+from .._torch import refuse_gradients
 
 
 def get_seq_lens(kv_indptr, kv_last_page_len, page_size):
@@ -82,7 +84,8 @@ def _check_rows(named, caches):
                 f"{cache.device}; all must have as many rows, and the cache's heads, columns and device")
 
 
-def _write(k, v, k_cache, v_cache, batch_indices, positions, kv_indices, kv_indptr):
+def _write(names, k, v, k_cache, v_cache, batch_indices, positions, kv_indices, kv_indptr):
+    refuse_gradients(zip(names.values(), (k, v, k_cache, v_cache)))
     if k.shape[0] == 0 or kv_indptr.numel() < 2 or kv_indices.numel() == 0:
         return
     slots = _slots_of(batch_indices, positions, kv_indices, kv_indptr, k_cache.shape[1])
@@ -91,7 +94,7 @@ def _write(k, v, k_cache, v_cache, batch_indices, positions, kv_indices, kv_indp
             write_codes(cache, new, slots)
         return
     scales = {name: 1.0 for name in ("k_scale", "v_scale")} if k_cache.dtype.itemsize == 1 else {}
-    append_kv(k, v, k_cache, v_cache, row_slots=slots, positions=positions.long(), **scales)
+    named(names, append_kv, k, v, k_cache, v_cache, row_slots=slots, positions=positions.long(), **scales)
 
 
 def append_paged_kv_cache(append_key, append_value, batch_indices, positions, paged_kv_cache, kv_indices, kv_indptr,
@@ -107,7 +110,8 @@ def append_paged_kv_cache(append_key, append_value, batch_indices, positions, pa
     _check_rows(dict(append_key=append_key, append_value=append_value),
                 {"K of paged_kv_cache": k_cache, "V of paged_kv_cache": v_cache})
     _check_lists(batch_indices, positions, kv_indices, kv_indptr, kv_last_page_len, append_key.shape[0])
-    _write(append_key, append_value, k_cache, v_cache, batch_indices, positions, kv_indices, kv_indptr)
+    names = {"k": "append_key", "v": "append_value", "k_cache": "paged_kv_cache", "v_cache": "paged_kv_cache"}
+    _write(names, append_key, append_value, k_cache, v_cache, batch_indices, positions, kv_indices, kv_indptr)
 
 
 def append_paged_mla_kv_cache(append_ckv, append_kpe, batch_indices, positions, ckv_cache, kpe_cache, kv_indices,
@@ -120,5 +124,6 @@ def append_paged_mla_kv_cache(append_ckv, append_kpe, batch_indices, positions, 
             arguments.floats_or_codes(name, given, wanted)
     _check_rows(rows, caches)
     _check_lists(batch_indices, positions, kv_indices, kv_indptr, kv_last_page_len, append_ckv.shape[0])
-    _write(append_ckv[:, None], append_kpe[:, None], ckv_cache.unsqueeze(2), kpe_cache.unsqueeze(2), batch_indices,
-           positions, kv_indices, kv_indptr)
+    names = {"k": "append_ckv", "v": "append_kpe", "k_cache": "ckv_cache", "v_cache": "kpe_cache"}
+    _write(names, append_ckv[:, None], append_kpe[:, None], ckv_cache.unsqueeze(2), kpe_cache.unsqueeze(2),
+           batch_indices, positions, kv_indices, kv_indptr)

@@ -6,7 +6,7 @@ from . import _arguments as arguments
 
 def _weights(bitorder, device):
     import torch
-    if bitorder not in ("big", "little"):
+    if not isinstance(bitorder, str) or bitorder not in ("big", "little"):
         raise ValueError(f"bitorder is {bitorder!r}; must be 'big' or 'little'")
     steps = torch.arange(8, dtype=torch.uint8, device=device)
     return torch.ones((), dtype=torch.uint8, device=device) << (steps if bitorder == "little" else 7 - steps)

@@ -5,27 +5,33 @@ q, k: [rows, num_heads, head_dim], bf16, fp16 or fp32. The first rotary_dim colu
 i + rotary_dim / 2), or (2 i, 2 i + 1) with interleave. Functions return both as new tensors; those named inplace write
 into q and k, and return None. Arithmetic is fp32, rounded once."""
 import functools
+import inspect
 import math
 
 from . import _arguments as arguments
 from .._append import append_kv
-from .._flash_arguments import is_recorded, requests_of_rows
+from .._flash_arguments import is_recorded, named, requests_of_rows
+from .._torch import refuse_gradients
 
 
-def _turned(x, cos, sin, positions, interleave, out=None):
-    """Returns x, rotated. Only q_out is written: the rows of k have no place."""
+def _turned(name, x, cos, sin, positions, interleave, out=None):
+    """Returns x, rotated. Only q_out is written: the rows of k have no place. name: the caller's name of x."""
     import torch
     if x.shape[0] == 0:
         return x.clone() if out is None else out
     nowhere, none = torch.full_like(positions, -1), x.new_empty(x.shape[0], 1, x.shape[2])
     cache = x.new_empty(1, 1, 1, x.shape[2])
-    return append_kv(none, none, cache, torch.empty_like(cache), row_slots=nowhere, positions=positions, cos=cos,
-                     sin=sin, interleaved=interleave, q=x, q_out=out)
+    own = {**dict.fromkeys(("k", "v", "k_cache", "v_cache", "q", "q_out"), name),
+           **dict.fromkeys(("cos", "sin"), "cos_sin_cache")}
+    return named(own, append_kv, none, none, cache, torch.empty_like(cache), row_slots=nowhere, positions=positions,
+                 cos=cos, sin=sin, interleaved=interleave, q=x, q_out=out)
 
 
-def _both(q, k, cos, sin, positions, interleave, inplace):
+def _both(names, q, k, cos, sin, positions, interleave, inplace):
     positions = positions.contiguous()
-    return tuple(_turned(x, cos, sin, positions, interleave, x if inplace else None) for x in (q, k))
+    refuse_gradients(zip(names, (q, k)))  # before one of them is written
+    return tuple(_turned(name, x, cos, sin, positions, interleave, x if inplace else None)
+                 for name, x in zip(names, (q, k)))
 
 
 def _frequencies(x, *what):
@@ -86,15 +92,14 @@ def _apply(q, k, pos_ids, rotary_dim, interleave, rope_scale, rope_theta, smooth
     if rotary_dim < 2 or rotary_dim % 2 or rotary_dim > q.shape[2]:
         raise ValueError(
             f"rotary_dim is {rotary_dim}; must be an even number from 2 to {q.shape[2]}, the columns of q and k")
-    if tuple(pos_ids.shape) != (q.shape[0],) or k.shape[0] != q.shape[0]:
-        raise ValueError(
-            f"q has {q.shape[0]} rows, k {k.shape[0]} and there are positions of shape {tuple(pos_ids.shape)}; all "
-            f"must be equally many")
+    for name, shape in (("k", k.shape[:1]), ("pos_ids", pos_ids.shape)):
+        if tuple(shape) != (q.shape[0],):
+            raise ValueError(f"{name} has rows {tuple(shape)} and q has {q.shape[0]}; must have as many rows as q")
     interleave = arguments.flag("interleave", interleave)
     rope_scale, rope_theta = arguments.number("rope_scale", rope_scale, above=0), arguments.number(
         "rope_theta", rope_theta, above=0)
     cos, sin = _tables(pos_ids, _frequencies(q, rotary_dim, rope_scale, rope_theta, smooth))
-    return _both(q, k, cos, sin, torch.arange(q.shape[0], device=q.device), interleave, inplace)
+    return _both(("q", "k"), q, k, cos, sin, torch.arange(q.shape[0], device=q.device), interleave, inplace)
 
 
 def _smooth(low_freq_factor, high_freq_factor, old_context_len):
@@ -165,22 +170,39 @@ def apply_rope_with_cos_sin_cache(positions, query, key, head_size, cos_sin_cach
         import torch
         cos, sin = (torch.nn.functional.pad(table, (0, -pairs % 8))[:, :pairs] for table in (cos, sin))
     rows = [x.view(x.shape[0], -1, head_size) for x in (query, key)]
-    found = _both(*rows, cos, sin, positions, not is_neox, _inplace)
+    refuse_gradients([("cos_sin_cache", cos_sin_cache)])
+    found = _both(("query", "key"), *rows, cos, sin, positions, not is_neox, _inplace)
     return tuple(x.view(given.shape) for x, given in zip(found, (query, key)))
 
 
-def _in_place(function):
-    """Returns the function with the same arguments that writes into q and k."""
+def _public(function):
+    """Returns two public functions: one that returns new tensors, and one that writes into q and k and returns None.
+    Neither takes _inplace."""
+    shown = inspect.signature(function)
+    shown = shown.replace(parameters=[one for one in shown.parameters.values() if one.name != "_inplace"])
+
+    def call(*args, **choices):
+        _refuse_private(function, choices)
+        return function(*args, **choices)
+
     def write(*args, **choices):
+        _refuse_private(function, choices)
         function(*args, **choices, _inplace=True)
 
-    write.__name__, write.__doc__ = (f"{function.__name__}_inplace",
-                                     f"{function.__name__}() into its two tensors. Returns None.")
-    return write
+    for made, name, doc in ((call, function.__name__, function.__doc__),
+                            (write, f"{function.__name__}_inplace",
+                             f"{function.__name__}() into its two tensors. Returns None.")):
+        made.__name__, made.__qualname__, made.__doc__, made.__signature__ = name, name, doc, shown
+    return call, write
 
 
-apply_rope_inplace = _in_place(apply_rope)
-apply_rope_pos_ids_inplace = _in_place(apply_rope_pos_ids)
-apply_llama31_rope_inplace = _in_place(apply_llama31_rope)
-apply_llama31_rope_pos_ids_inplace = _in_place(apply_llama31_rope_pos_ids)
-apply_rope_with_cos_sin_cache_inplace = _in_place(apply_rope_with_cos_sin_cache)
+def _refuse_private(function, choices):
+    if "_inplace" in choices:
+        raise TypeError(f"{function.__name__}() got an unexpected keyword argument '_inplace'")
+
+
+apply_rope, apply_rope_inplace = _public(apply_rope)
+apply_rope_pos_ids, apply_rope_pos_ids_inplace = _public(apply_rope_pos_ids)
+apply_llama31_rope, apply_llama31_rope_inplace = _public(apply_llama31_rope)
+apply_llama31_rope_pos_ids, apply_llama31_rope_pos_ids_inplace = _public(apply_llama31_rope_pos_ids)
+apply_rope_with_cos_sin_cache, apply_rope_with_cos_sin_cache_inplace = _public(apply_rope_with_cos_sin_cache)
