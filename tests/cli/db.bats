@@ -27,7 +27,7 @@ load contract
   all=$(wc -l <<<"$output")
   attune db show --problem $problem --limit 1
   expect 0
-  [[ $output == *" more rows: without --limit all are shown"* && $output == *"Final of"* ]]
+  [[ $output == *" more rows; all are shown without --limit"* && $output == *"Final of"* ]]
   [ "$(wc -l <<<"$output")" -lt "$all" ]
   attune db show --problem $problem --limit=-1
   refused 1 "--limit is -1; must be at least 0"
@@ -162,7 +162,7 @@ END
   attune db rm --json
   refused 1 "give one or more of --problem, --device, --template and --older-than"
   attune db rm --older-than 1
-  refused 2 "has no trial and no winner of these"
+  refused 2 "has no such trial or winner"
   attune db rm --problem $other --dry-run --json
   expect 0
   json 'o["winners"] == 1 and o["trials"] > 0 and o["dry_run"]'
@@ -183,7 +183,7 @@ for table in ("trial", "winner"):
 connection.commit()
 END
   attune db rm --older-than 365 --device nothing
-  refused 2 "has no trial and no winner"
+  refused 2 "has no such trial or winner"
   attune db rm --older-than 365
   expect 0
   [[ $output == "deleted "*" trials, 1 winners and "*" images" ]]

@@ -277,5 +277,5 @@ END
   expect 0
   local tags="a body dd details dl dt h1 h2 h3 head html li main meta nav pre section style summary title ul"
   [ "$(grep -oE '<[a-zA-Z][a-zA-Z0-9]*' <<< "$output" | tr -d '<' | sort -u | tr '\n' ' ')" = "$tags " ]
-  [[ $output == *"PTX (no disassembler"* || $output == *"Machine code, by"* ]]
+  [[ $output == *"PTX (neither nvdisasm"* || $output == *"Machine code, by"* ]]
 }

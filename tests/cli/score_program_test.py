@@ -64,7 +64,7 @@ def main():
         assert run("explain", *plain, "--score-mod", str(score), "--mask-mod", MASK,
                    "--json")["problem"] == chosen["problem"]
         refused = run("explain", *about, "--score-mod", str(score), code=1)
-        assert "--score-mod is given" in refused and "must be one of them" in refused, refused
+        assert "--score-mod is given" in refused and "must be only one of them" in refused, refused
         assert "score_mod:1:16: 'slops' is not declared" in run("explain", *plain, "--score-mod",
                                                                 "return score - slops[head];", code=1)
 
