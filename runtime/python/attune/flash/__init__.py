@@ -97,9 +97,13 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
                                       attention_chunk=attention_chunk, learnable_sink=learnable_sink,
                                       score_mod=score_mod, q_descale=q_descale, k_descale=k_descale,
                                       v_descale=v_descale, qv=qv, return_lse=return_lse)
+    if type(softcap) is not float or softcap:
+        softcap = off_or_number("softcap", softcap)
+    if type(attention_chunk) is not int or attention_chunk:
+        attention_chunk = chunk_of(attention_chunk)
     choices = {}  # only what is given: more keywords cost time
-    for name, value in (("softcap", off_or_number("softcap", softcap)), ("alibi_slopes", alibi_slopes),
-                        ("sinks", learnable_sink), ("chunk", chunk_of(attention_chunk) or None),
+    for name, value in (("softcap", softcap or None), ("alibi_slopes", alibi_slopes), ("sinks", learnable_sink),
+                        ("chunk", attention_chunk or None),
                         ("score_mod", score_mod), ("mask_mod", mask_mod),
                         ("dropout_p", dropout_p or None), ("deterministic", True if deterministic else None)):
         if value is not None:
