@@ -239,7 +239,7 @@ class EnginesTest(unittest.TestCase):
             self.assertTrue(torch.equal(wrapper.run(q, cache.given, **given), want))
         with self.assertRaisesRegex(ValueError, r"q_len_per_req is 1 and plan\(\) was told 3; must be the same"):
             wrapper.run(q[:3], cache.given, q_len_per_req=1)
-        with self.assertRaisesRegex(ValueError, "q_len_per_req is 3 and q has 3 rows; must be 9 rows, of 3 requests"):
+        with self.assertRaisesRegex(ValueError, "q_len_per_req is 3 and q has 3 rows; must be 9 rows for 3 requests"):
             wrapper.run(q[:3], cache.given)
         plain = flashinfer.BatchDecodeWithPagedKVCacheWrapper()
         plain.plan = plain.begin_forward = functools.partial(flashinfer.fast_decode_plan, plain)  # as engines do
