@@ -35,7 +35,7 @@ static void texts_are_refused(void) {
       {"dtype=fp32,heads=4,seqlen=8", "no head_dim_qk"},
       {"dtype=fp32,head_dim=64,seqlen=8", "no heads"},
       {"dtype=fp32,head_dim=64,head_dim_v=64,heads=4,seqlen=8", "both set head_dim_v"},
-      {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,accuracy=exact", "accurate and fast"},
+      {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,accuracy=exact", "accurate or fast"},
       {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,v_layout=columns", "rows or transposed"},
       {"dtype=e4m3,head_dim=64,heads=4,seqlen=8,scale_block=100",
        "scale_block_q is 100; must be a multiple of 16 up to 65536"},

@@ -58,7 +58,7 @@ scored=op=kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=4,seqlen_q=3,seqlen_kv=
   expect 0
   json 'len(o["rows"]) == 8 and all(r["status"] == "ok" and 0 < r["error_max"] <= 1 for r in o["rows"])'
   attune explain --problem ${slots/fp32/fp32,dtype_kv=e4m3}
-  refused 2 "dtype_kv is e4m3 and dtype_q is fp32" "int8 under bf16"
+  refused 2 "dtype_kv is e4m3 and dtype_q is fp32" "with bf16 and fp16, k and v may be e4m3, e5m2 or int8"
   attune explain --problem ${pages/bf16/bf16,dtype_kv=fp16}
   refused 2 "dtype_kv is fp16 and dtype_q is bf16"
   attune emit --arch sm_80 --problem ${pages/bf16/bf16,dtype_kv=e4m3}
