@@ -89,11 +89,11 @@ TEST(LaunchPlan, SizesOfAnotherStructureAreRefused) {
   LaunchSizes sizes = three_sizes();
   sizes.steps.pop_back();
   EXPECT_THAT(text_of([&] { launch_plan(three_steps(), sizes); }, ErrorCode::kInternal),
-              HasSubstr("has 3 steps, its sizes 2"));
+              HasSubstr("has 3 steps, its sizes have 2"));
   sizes = three_sizes();
   sizes.workspace.push_back({});
   EXPECT_THAT(text_of([&] { launch_plan(three_steps(), sizes); }, ErrorCode::kInternal),
-              HasSubstr("has 3 workspace tensors, its sizes 4"));
+              HasSubstr("has 3 workspace tensors, its sizes have 4"));
 }
 
 TEST(LaunchPlan, StructuresThatNameWhatIsNotThereAreRefused) {
@@ -116,7 +116,7 @@ TEST(LaunchPlan, CountsThatNoLaunchCanNumberAreRefused) {
   EXPECT_EQ(grid_extent(0), 1u);
   for (const int64_t tiles : {int64_t{1} << 31, int64_t{1} << 32, (int64_t{1} << 31) - 1})
     EXPECT_THAT(text_of([&] { tile_count(tiles); }, ErrorCode::kUnsupported),
-                HasSubstr(std::to_string(tiles) + " tiles of work are more than"));
+                HasSubstr(std::to_string(tiles) + " work tiles are more than"));
 }
 
 struct Case {

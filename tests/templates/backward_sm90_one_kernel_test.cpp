@@ -260,7 +260,7 @@ TEST(BackwardSm90Space, OneKernelHasItsRules) {
   };
   EXPECT_EQ(broken_small(128), "");
   EXPECT_EQ(broken_small(64), "fuse_dq with key_block_m 64 needs a multiple of 128 as head_dim_qk");
-  EXPECT_NE(broken_small(80).find("or of head_dim_qk 128 with any and ordered 0"),
+  EXPECT_NE(broken_small(80).find("with head_dim_qk 128 and ordered 0 any will do"),
             std::string::npos);
   c = parse_config(kOneKernel);
   c.set("fuse_dq", 0);

@@ -148,7 +148,7 @@ TEST(Problem, RefusesGradientsOfWhatIsNotThere) {
   const auto expect = [](const std::string& found, const char* sentence) {
     EXPECT_NE(found.find(sentence), std::string::npos) << found;
   };
-  expect(of("score_gradient=bias"), "score_gradient is bias, which the problem does not have");
+  expect(of("score_gradient=bias"), "score_gradient is bias, but the problem has no bias: must be none");
   expect(of("bias=bf16,score_gradient=sinks"), "but the problem has no sinks: must be none");
   expect(of("sinks=bf16,score_gradient=sinks,repeats=b"),
          "repeats is b; for sinks it must be letters of none");
@@ -158,10 +158,10 @@ TEST(Problem, RefusesGradientsOfWhatIsNotThere) {
   expect(of("bias=bf16,score_gradient=bias,gradients=q"),
          "gradients is q and score_gradient is bias; give only one of them");
   expect(of("bias=bf16,score_gradient=bias,accumulate=1"),
-         "accumulate is 1 and score_gradient bias");
-  expect(of("repeats=b"), "repeats is b and score_gradient none");
-  expect(of("score_gradient=load"), "score_gradient is load, and there is no score_mod");
-  expect(of("bias=bf16,score_gradient=bias,load=1"), "load is 1 and score_gradient bias");
+         "accumulate is 1 and score_gradient is bias");
+  expect(of("repeats=b"), "repeats is b and score_gradient is none");
+  expect(of("score_gradient=load"), "score_gradient is load, but there is no score_mod");
+  expect(of("bias=bf16,score_gradient=bias,load=1"), "load is 1 and score_gradient is bias");
   const std::string program =
       "score_mod=" + to_text(read_user_program("// capture a: fp32[1]\nreturn score * a[head];",
                                                score::Kind::kScore, "score_mod")
@@ -252,8 +252,8 @@ TEST(Problem, RefusesWhat8BitsDoNotHave) {
   const std::vector<Bad> table{
       {"dtype=e5m2", {"dtype_q is e5m2", "must be e4m3"}},
       {"dtype=bf16,dtype_kv=e4m3", {"dtype_q is bf16", "must be e4m3"}},
-      {"dtype=e4m3,dtype_kv=bf16", {"dtype_kv is bf16", "e4m3 and e5m2"}},
-      {"dtype=e4m3,dtype_o=e4m3", {"dtype_o is e4m3", "bf16 and fp16"}},
+      {"dtype=e4m3,dtype_kv=bf16", {"dtype_kv is bf16", "e4m3 or e5m2"}},
+      {"dtype=e4m3,dtype_o=e4m3", {"dtype_o is e4m3", "bf16 or fp16"}},
       {"dtype=bf16,accuracy=fast", {"accuracy=fast", "8-bit operands", "dtype_q is bf16"}},
       {"dtype=bf16,accuracy=split", {"accuracy=split", "accuracy for fp32 too"}},
       {"dtype=e4m3,accuracy=split", {"accuracy is split", "accurate or fast"}},
@@ -262,8 +262,8 @@ TEST(Problem, RefusesWhat8BitsDoNotHave) {
       {"dtype=fp32,scale_block=64", {"scale_block_q=64", "8-bit operands"}},
       {"dtype=e4m3,accuracy=exact", {"accuracy is \"exact\"", "accurate or fast"}},
       {"dtype=e4m3,v_layout=columns", {"v_layout is \"columns\"", "rows or transposed"}},
-      {"dtype=e4m3,scale_block=100", {"scale_block_q is 100", "multiples of 16"}},
-      {"dtype=e4m3,scale_block_kv=-16", {"scale_block_kv is -16", "multiples of 16"}},
+      {"dtype=e4m3,scale_block=100", {"scale_block_q is 100", "a multiple of 16"}},
+      {"dtype=e4m3,scale_block_kv=-16", {"scale_block_kv is -16", "a multiple of 16"}},
       {"dtype=e4m3,scale_block_q=65552", {"scale_block_q is 65552", "up to 65536"}},
       {"dtype=e4m3,scale_block=x", {"scale_block is \"x\"", "integer"}},
       {"dtype=e4m3,rotation=fourier", {"rotation is \"fourier\"", "none or hadamard"}},

@@ -221,7 +221,7 @@ TEST(LinkAarch64, AnObjectOfClangLinks) {
 #endif
 
 TEST(LinkObject, WhatIsNotAKernelIsRefused) {
-  EXPECT_THAT(refusal(""), HasSubstr("not an ELF file"));
+  EXPECT_THAT(refusal(""), HasSubstr("not a 64-bit ELF file"));
   Sample foreign(EM_AARCH64);
   EXPECT_THAT(refusal(foreign.bytes()), HasSubstr("it is AArch64 code"));
   Sample other(EM_X86_64);
