@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Default configs follow the device. On an H200 they equal the rows of tests/golden/defaults_h200.txt,
-// which ATTUNE_ACCEPT_GOLDEN=1 rewrites. Elsewhere they fit the other device.
+// Default configs follow the device. On an H200 they equal the rows of
+// tests/golden/defaults_h200.txt, which ATTUNE_ACCEPT_GOLDEN=1 rewrites. Elsewhere they fit the
+// other device.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

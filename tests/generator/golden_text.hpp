@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Golden texts: what a test renders is compared with digests in tests/golden, a line per text. The build
-// tree keeps each accepted text, so that a changed digest comes with its diff.
+// Golden texts: what a test renders is compared with digests in tests/golden, a line per text. The
+// build tree keeps each accepted text, so that a changed digest comes with its diff.
 //
 // A rendered source has two texts. "preamble": its head and its constants. "parts": its generated
 // statements as they are, and one digest for each template file, without comments.
@@ -42,7 +42,7 @@ inline std::vector<Section> sections_of(std::string_view source) {
     const std::string_view line = source.substr(0, end);
     source.remove_prefix(end);
     if (!line.starts_with(kLabel)) {
-      // Where the namespace is closed depends on what follows.
+      // The end of the namespace depends on the text that follows.
       if (line != "namespace attune {\n" && line != "}  // namespace attune\n")
         sections[current].text += line;
       continue;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rendered sources: self-contained, labelled, stable (golden files), illegal input refused, and their digests.
-// ATTUNE_ACCEPT_GOLDEN=1 accepts what was rendered (golden_text.hpp); read the diff before that.
+// Rendered sources: self-contained, labelled, stable (golden files), illegal input refused, and
+// their digests. ATTUNE_ACCEPT_GOLDEN=1 accepts what was rendered (golden_text.hpp); read the diff
+// before that.
 #include "generator/renderer.hpp"
 
 #include <gtest/gtest.h>
@@ -134,7 +135,8 @@ TEST(Renderer, EachLineStandsUnderTheFileItIsFrom) {
   }
 }
 
-// Between files it stays open: a reader meets it where it must be closed, as for extern "C" declarations of a file's own.
+// Between files it stays open: a reader meets it where it must be closed, as for extern "C"
+// declarations of a file's own.
 TEST(Renderer, TheNamespaceIsOpenedSeldomAndClosedAsOften) {
   for (const GoldenCase& c : kGoldenCases) {
     int depth = 0, opened = 0;

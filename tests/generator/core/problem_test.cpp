@@ -148,7 +148,8 @@ TEST(Problem, RefusesGradientsOfWhatIsNotThere) {
   const auto expect = [](const std::string& found, const char* sentence) {
     EXPECT_NE(found.find(sentence), std::string::npos) << found;
   };
-  expect(of("score_gradient=bias"), "score_gradient is bias, but the problem has no bias: must be none");
+  expect(of("score_gradient=bias"),
+         "score_gradient is bias, but the problem has no bias: must be none");
   expect(of("bias=bf16,score_gradient=sinks"), "but the problem has no sinks: must be none");
   expect(of("sinks=bf16,score_gradient=sinks,repeats=b"),
          "repeats is b; for sinks it must be letters of none");

@@ -151,7 +151,7 @@ TEST_F(ReplaceFileTest, ABlockDeviceIsRefused) {
       replace_file(folder_ / name, "bytes");
       ADD_FAILURE() << name;
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), ::testing::HasSubstr("it is a block device; it must be a file, a "
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("it is a block device; must be a file, a "
                                                      "pipe or a character device"));
     }
 }
