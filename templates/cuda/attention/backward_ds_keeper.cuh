@@ -20,7 +20,7 @@ class DsKeeper {
         panel_(shared + kFusedLayout.parts.ds + warpgroup * kDsPanelBytes +
                ds_offset<0>(static_cast<int>(threadIdx.x) % kWarpgroupThreads)) {}
 
-  // Called once, before and after all tiles.
+  // open_turns() is called once before all tiles, close_turns() once after them.
   __device__ __forceinline__ void open_turns() const {
     if (warpgroup_ == 1) named_barrier_arrive(kBarrierExponentials, kFusedConsumers);
   }

@@ -8,7 +8,7 @@
 
 namespace attune {
 
-// Dropped elements of a thread in a step, the first of which is at `at`; kN blocks of 8 columns.
+// Drops elements of a thread's part of a step, which begins at `at` and has kN blocks of 8 columns.
 template <bool kKeysStay, int kM, int kN>
 class DroppedElements {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scales sums of products of kept places.
+// Scales sums of products of the places that dropout keeps.
 #pragma once
 
 #include "shared/dropout_args.h"

@@ -20,7 +20,7 @@ static_assert(
     kWarpgroupRows % kPackHeads == 0 && (kGqaRatio % kPackHeads == 0 || kPackHeads > kGqaRatio),
     "pack_heads divides the 64 rows of a warpgroup, and the heads of a group or is more than them");
 
-// Rows of each head in a warpgroup, and in a tile.
+// Rows of each head in a warpgroup, rows of each head in a tile, rows of all heads in a warpgroup.
 constexpr int kHeadRows = kWarpgroupRows / kPackHeads;  // unless kMla
 constexpr int kTileRows = kBlockM / kPackHeads;         // unless kMla
 #ifdef ATTUNE_MLA                                       // where kMla
