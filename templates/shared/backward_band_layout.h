@@ -27,19 +27,19 @@ namespace attune {
 constexpr int kBandTile = kWarpgroupRows;   // rows, and keys
 constexpr int kBandWidest = 2 * kBandTile;  // left + right that three tiles of keys cover
 constexpr int kBandHeadDim =
-    kPanelColumns;                // at most: two tiles of dQ, dK and dV are a thread's registers
+    kPanelColumns;                // at most: dK, dV and two tiles of dQ fill the registers
 constexpr int kBandWalkers = 2;   // warpgroups of a block
-constexpr int kBandRowSlots = 4;  // three that are multiplied, one that comes
+constexpr int kBandRowSlots = 4;  // three in use, one being loaded
 constexpr int kBandKeySlots = 2;
-constexpr int kBandSumRows = 16;  // of o that come together
+constexpr int kBandSumRows = 16;  // rows of o loaded together
 constexpr int kBandSumSlots = 3;
-constexpr int kBandFewestPlaces = 4;  // of a walker, beside the two ahead of them
+constexpr int kBandFewestPlaces = 4;  // of a walker, without the two ahead of them
 
 struct BandLayout {
   int tile_bytes;               // of one operand
-  int rows, keys, ds, o, sums;  // offsets in what a walker has of tiles
-  int walker_bytes;             // of tiles
-  int barriers, barrier_bytes;  // behind all tiles; of a walker
+  int rows, keys, ds, o, sums;  // offsets in the tiles of a walker
+  int walker_bytes;             // tiles of a walker
+  int barriers, barrier_bytes;  // after all tiles; bytes per walker
   int row_full, row_empty, sums_full, key_full, key_empty, o_full;  // offsets in these
   int bytes;
 };

@@ -3,7 +3,7 @@
 //   64 rows of a step:  half of the columns
 //   128 rows:           half of the rows
 //   80 rows:            half of the columns, as dQ^T
-// What becomes of dQ: dq_turns.cuh, dq_free.cuh.
+// dq_turns.cuh and dq_free.cuh add dQ to the workspace.
 #pragma once
 
 #include "cuda/attention/backward_steps_in_halves.cuh"  // where kFusedInHalves
@@ -46,7 +46,7 @@ class HalfDq : public FusedSteps {
     }
   }
 
-  // S^T of the next step; `l2`: where its statistics stand.
+  // Issues S^T of the next step; `l2`: returns the shared address of its statistics.
   __device__ __forceinline__ RingSlot issue_s(Scores& s, unsigned& l2) {
     l2 = q_ring_.statistics();
     const RingSlot q = q_ring_.take();
@@ -56,7 +56,7 @@ class HalfDq : public FusedSteps {
     return q;
   }
 
-  // `hidden`: what becomes of it.
+  // Sets unseen scores of a block to `hidden`.
   __device__ __forceinline__ void hide_unseen(int block, Scores& s, float hidden) const {
     if (missing_ || blocks_.needs_mask(block)) hide(block, s, hidden), hide_missing(s, hidden);
   }
