@@ -14,7 +14,7 @@ constexpr bool kInOrder = true;  // a kernel starts when the one ahead of it has
 
 constexpr int kBlockM = 64;  // attune_kernel: rows of Q and dout that stay, 16 or 32 for each warp
 constexpr int kBlockN = 32;  // rows of K and V per step
-constexpr int kWarps = 4;    // of a block
+constexpr int kWarps = 4;    // per block
 constexpr int kStages = 2;   // steps in shared memory
 constexpr int kMinBlocks = 1;   // blocks per multiprocessor that the registers must allow
 constexpr int kKeyBlockN = 64;  // attune_keys, attune_values: rows of K and V that stay
@@ -25,7 +25,7 @@ constexpr int kKeyMinBlocks = 1;
 constexpr int kSplitKv = 0;  // 1: dK and dV each by a kernel of its own
 
 constexpr bool kHasKeys = true;                       // dK or dV is asked
-constexpr bool kKeysMakeK = true, kKeysMakeV = true;  // what attune_keys makes
+constexpr bool kKeysMakeK = true, kKeysMakeV = true;  // gradients that attune_keys makes
 constexpr int kL2SectionMb = 32;  // streamed operands of heads worked on together
 
 }  // namespace attune

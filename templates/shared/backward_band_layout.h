@@ -36,7 +36,7 @@ constexpr int kBandSumSlots = 3;
 constexpr int kBandFewestPlaces = 4;  // of a walker, without the two ahead of them
 
 struct BandLayout {
-  int tile_bytes;               // of one operand
+  int tile_bytes;               // one tile of one operand
   int rows, keys, ds, o, sums;  // offsets in the tiles of a walker
   int walker_bytes;             // tiles of a walker
   int barriers, barrier_bytes;  // after all tiles; bytes per walker
@@ -123,7 +123,7 @@ struct BandRun {
   int batch;
   int begin;
   int end;
-  int first_key;  // of tile 0 of keys
+  int first_key;  // first key of tile 0
   int row_begin;  // tiles of rows that pass by
   int row_end;
   int seqlen_kv;

@@ -16,7 +16,7 @@
 
 namespace attune {
 
-constexpr int kFreeDsSlots = 2;  // of dS^T: one that is written, one that is multiplied
+constexpr int kFreeDsSlots = 2;  // slots of dS^T: one is written, one is multiplied
 constexpr int kFreeCopiers = 2;  // threads, one for each warpgroup of keys
 
 // Behind fp32 of a block of rows in the workspace: one of each copier, and what keeps the next
@@ -24,8 +24,8 @@ constexpr int kFreeCopiers = 2;  // threads, one for each warpgroup of keys
 constexpr int kFreeWords = 32;
 
 struct BackwardFreeLayout {
-  int part_bytes;                      // of a warpgroup's half of dQ
-  int staging_bytes;                   // of one copier
+  int part_bytes;                      // a warpgroup's half of dQ
+  int staging_bytes;                   // per copier
   int ds_empty, full, empty, staging;  // offsets
   int bytes;
 };

@@ -37,7 +37,7 @@ struct BackwardSm90Tile {
   int head_dim_v;
   bool has_second;      // the second tile stays, too
   bool has_statistics;  // come with the streams
-  int ds_slots = 0;     // of dS^T, of the kernel that makes dQ, too
+  int ds_slots = 0;     // slots of dS^T, in the kernel that makes dQ too
 };
 
 // A ring that operands stream through: offsets in shared memory, bytes of a slot.
@@ -55,7 +55,7 @@ struct BackwardSm90Layout {
   int warpgroups;  // consumers; one more produces
   int panels_qk;
   int panels_v;
-  int first_bytes;  // of one warpgroup
+  int first_bytes;  // per warpgroup
   int second_bytes;
   int first;  // offsets from here on
   int second;

@@ -18,7 +18,7 @@
 
 namespace attune {
 
-constexpr int kStoredKeys = 16;  // of a panel
+constexpr int kStoredKeys = 16;  // keys per panel
 constexpr int kStoredRowBytes = 2 * kStoredKeys;
 constexpr int kStoredPanelBytes = kWarpgroupRows * kStoredRowBytes;
 constexpr int kStoredPanels = kWarpgroupRows / kStoredKeys;  // of a warpgroup's 64 keys

@@ -13,7 +13,7 @@
 
 namespace attune {
 
-constexpr int kDecodeRows = 16;  // of an item: the m16 of mma.sync
+constexpr int kDecodeRows = 16;  // per item: the m16 of mma.sync
 
 // Rows of K or V in shared memory: an odd number of 16 bytes each, so that they fall into different
 // banks, or panels as TMA writes them (cuda/attention/decode_slots.cuh, of `loads`). `row_bytes`:

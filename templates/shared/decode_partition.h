@@ -40,8 +40,8 @@ ATTUNE_HOST_DEVICE constexpr DecodeTiles decode_tiles(int length, int rows, int 
 
 // The line, and one worker's range of it.
 struct DecodeRange {
-  int charge;  // of an item; at least 1, so that an item without keys has an owner
-  int items;   // of a request
+  int charge;  // per item; at least 1, so that an item without keys has an owner
+  int items;   // per request
   int even;    // positions of an item where all are cut alike, those before its tiles empty; else 0
   int share;   // positions of a worker
   int worker;  // whose range [begin, end) is
@@ -106,15 +106,15 @@ ATTUNE_HOST_DEVICE constexpr int decode_even_slack(int bytes_of_position) {
 struct DecodePiece {
   int request, item;  // item: of the request
   int begin, end;
-  int part, parts;  // of the item's; parts in the order of their keys
+  int part, parts;  // part of the item, and its number of parts, in the order of keys
   int slot;         // where a part of several is left
 };
 
 // Walks over a worker's pieces. `Tiles` gives the DecodeTiles of a request.
 struct DecodeWalk {
   int request;   // in which `position` stands
-  int start;     // of the request on the line
-  int position;  // of what comes next
+  int start;     // place of the request on the line
+  int position;  // place of the next piece on the line
 
   // Returns true and fills `piece` if there is one more.
   template <class Tiles>

@@ -11,10 +11,10 @@ namespace attune {
 
 // Members of a Rule are mask, window_left and window_right, those that a kernel was compiled with.
 struct DecodeRequest {
-  int rows;       // of q
+  int rows;       // rows of q
   int length;     // keys
-  int first_row;  // of its rows in q, o and lse: 0 but of packed requests
-  int first_key;  // of its keys in k and v: 0 but of packed keys
+  int first_row;  // first row in q, o and lse: 0 unless requests are packed
+  int first_key;  // first key in k and v: 0 unless keys are packed
 
   ATTUNE_HOST_DEVICE constexpr int position(int row) const { return length - rows + row; }
 };

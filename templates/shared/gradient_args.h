@@ -17,7 +17,7 @@ namespace attune {
 
 struct GradientArgs {
   OperandView dout;
-  OperandView dq;  // of gradients that are not asked nothing is said
+  OperandView dq;  // views of gradients that are not asked for are not set
   OperandView dk;
   OperandView dv;
   const float* dlse;  // row stride 1

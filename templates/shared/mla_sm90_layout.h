@@ -34,7 +34,7 @@
 
 namespace attune {
 
-constexpr int kMlaKeys = 64;  // of a step
+constexpr int kMlaKeys = 64;  // keys per step
 constexpr int kMlaSlots = 2;  // for K
 constexpr int kMlaHalves =
     2;  // of the blocks of keys, in turn, as K, and of the columns of V: a warpgroup each
@@ -47,7 +47,7 @@ constexpr int kMlaOtherBytes = 4096;     // of them, at most, what is neither Q,
 constexpr int mla_consumers(int rows) { return rows == kWarpgroupRows ? kMlaHalves : 1; }
 
 struct MlaSm90Layout {
-  PrefillSm90Layout parts;  // what prefill_sm90 has too, with one slot of V that has no bytes
+  PrefillSm90Layout parts;  // parts shared with prefill_sm90; one slot of V, of 0 bytes
   int slots_of_step;        // for its keys
   int p, maxima, sums, p_full;
   int bytes;

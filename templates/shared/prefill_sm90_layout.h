@@ -41,7 +41,7 @@ struct PrefillSm90Config {
   int o_staging;    // 1: O leaves through its own shared memory and TMA; 0: from registers
   int head_dim_qk;
   int head_dim_v;
-  int operand_bytes = 2;    // of an element of Q, K and V: 2, or 1 with V transposed
+  int operand_bytes = 2;    // per element of Q, K and V: 2, or 1 with V transposed
   bool transposes = false;  // V is transposed tile by tile
 };
 
@@ -54,14 +54,14 @@ struct PrefillSm90Layout {
   int row_qk;  // bytes of a panel's row
   int row_v;
   int row_given;
-  int rows_v;  // of a panel
+  int rows_v;  // per panel
   int k_slots;
   int v_slots;
   int k_slot_bytes;
   int v_slot_bytes;
-  int given_bytes;  // of a slot
-  int q_bytes;      // of one warpgroup
-  int o_bytes;      // of one warpgroup
+  int given_bytes;  // per slot
+  int q_bytes;      // per warpgroup
+  int o_bytes;      // per warpgroup
   int q;            // offsets from here on
   int k;
   int v;

@@ -315,7 +315,7 @@ class KeysConsumer {
   unsigned long long k_, v_;  // descriptors
   int first_key_;             // of the warpgroup
   BlockRange blocks_;
-  RingSlot q_{};  // of the step before, whose product with dS is still to be issued
+  RingSlot q_{};  // slot of the step before; its product with dS is not issued yet
 };
 
 }  // namespace attune

@@ -15,7 +15,7 @@ constexpr int kKeysThreads = (kKeyBlockN / kWarpgroupRows + 1) * kWarpgroupThrea
 // A tile of keys and the blocks of rows that see it, in each head of the group.
 struct KeysTile {
   int first_key;
-  int head;  // of K
+  int head;  // head of K
   int batch;
   BlockRange blocks;
 };

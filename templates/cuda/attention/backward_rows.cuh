@@ -240,7 +240,7 @@ class RowsConsumer {
   int first_row_;                // of the warpgroup
   BlockRange blocks_;
   float l2_[2], delta_[2];
-  RingSlot k_{};  // of the step before, whose product with dS is still to be issued
+  RingSlot k_{};  // slot of the step before; its product with dS is not issued yet
 };
 
 __device__ __forceinline__ void consume_keys(const AttentionArgs& args,

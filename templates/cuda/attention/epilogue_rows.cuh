@@ -44,7 +44,7 @@ __device__ __forceinline__ RowEnds end_rows(const RowStats& rows) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     ends.inverse[half] = rows.sum[half] == 0.f ? 0.f : 1.f / rows.sum[half];
-    ends.lse[half] = (rows.max[half] + log2_approx(rows.sum[half])) * kLn2;  // of 0: -inf
+    ends.lse[half] = (rows.max[half] + log2_approx(rows.sum[half])) * kLn2;  // log2 of 0 is -inf
   }
   return ends;
 }

@@ -265,7 +265,7 @@ class ScoreGradientTile {
   ScoreGradientLines lines_;
   Tile tile_;
   int first_block_, end_block_;       // of keys
-  float l2_[2 * kM], delta_[2 * kM];  // of this thread's rows
+  float l2_[2 * kM], delta_[2 * kM];  // for this thread's rows
   float sum_ = 0.f;
 };
 

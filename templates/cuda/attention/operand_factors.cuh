@@ -144,7 +144,7 @@ class Factors {
   }
 
  private:
-  float scales_[kRowTiles];  // of scores, times log2(e)
+  float scales_[kRowTiles];  // factors of scores, times log2(e)
 };
 
 }  // namespace attune

@@ -32,7 +32,7 @@ namespace attune {
 static_assert(kPackHeads == 1, "rows of several heads share no diagonals");
 static_assert(kScoreKeepsUnits, "what is added to q.k has its unit");
 
-constexpr int kDiagonalBytes = diagonal_bytes(kBlockM, kBlockN);  // of a slot
+constexpr int kDiagonalBytes = diagonal_bytes(kBlockM, kBlockN);  // per slot
 constexpr int kDiagonalPairs = diagonals_offset(kLayout.bytes);
 constexpr int kDiagonalPlaces = kDiagonalPairs + kLayout.k_slots * kDiagonalBytes;
 constexpr int kDiagonalBarriers = kDiagonalPlaces + kLayout.k_slots * kDiagonalPlaceBytes;

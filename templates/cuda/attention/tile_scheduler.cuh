@@ -20,7 +20,7 @@ enum TileOrder : int {
 
 struct Tile {
   int row_block;
-  int head;  // of q
+  int head;  // head of Q
   int batch;
 };
 
