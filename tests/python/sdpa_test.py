@@ -134,7 +134,7 @@ class SdpaTest(Compared):
                     with self.assertRaisesRegex(ValueError,
                                                 f"{keyword} is a {name}, a class with its own __torch_function__"):
                         attune.attention(q, *rows_first[1:], **{keyword: mask})
-        with self.assertRaisesRegex(ValueError, "bias is a Hidden"):
+        with self.assertRaisesRegex(ValueError, "attn_mask is a Hidden"):
             ours(Q, K, V, torch.zeros(9, 9).as_subclass(Hidden))
 
     def test_subclasses_stay(self):

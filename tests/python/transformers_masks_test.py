@@ -166,16 +166,11 @@ class FeaturesTest(unittest.TestCase):
                 (x.dtype == torch.bool, x.is_floating_point(), x.numel(), x.size(-1), x.dim())),
             "any": lambda x: x.any(-1), "float method": lambda x: x.float(), "copy": lambda x: x.clone().fill_(False),
             "dtype and device": lambda x: x.to("cpu", torch.float16), "unsqueeze": lambda x: torch.unsqueeze(x, 0),
-            "rows": lambda x: list(x)[1], "as an index": lambda x: other[x], "as an index written": lambda x: filled(x),
+            "rows": lambda x: list(x)[1],
             "quotient": lambda x: x // 1, "remainder": lambda x: x % 2, "power": lambda x: 2 ** x,
             "dense": lambda x: x.to_dense(), "as_tensor": torch.as_tensor,
             "array": lambda x: torch.tensor(np.asarray(x)), "pickled": lambda x: pickle.loads(pickle.dumps(x)),
             "numel": lambda x: torch.tensor(x.shape.numel()), "copied": lambda x: copy.copy(x).clone()}
-
-        def filled(x):
-            made = bias[:, :1].clone()
-            made[x] = 0
-            return made
         for name, use in uses.items():
             with self.subTest(name):
                 found = use(one)
@@ -186,6 +181,8 @@ class FeaturesTest(unittest.TestCase):
         self.assertIsNone(passed_on._made)
         with self.assertRaisesRegex(RuntimeError, "ambiguous"):
             bool(one)
+        with self.assertRaises(IndexError):  # PyTorch takes an index that is no tensor for a sequence
+            other[one]
         for write in (lambda: one.__setitem__(0, True), lambda: one.fill_(True), lambda: one.masked_fill_(other, True),
                       lambda: operator.iand(one, other), lambda: operator.iadd(one, bias)):
             with self.assertRaisesRegex(TypeError, "writes into its attention mask"):

@@ -64,7 +64,8 @@ def blamed(error, names, operands, **others):
 
 def blamed_heads_first(error, names, query, key, value):
     """Returns blamed() for tensors [batch, num_heads, seqlen, head_dim]. Shapes that differ are named in that order."""
-    if isinstance(error, ValueError) and all(len(getattr(x, "shape", ())) == 4 for x in (query, key, value)):
+    dense = not any(getattr(x, "is_nested", True) for x in (query, key, value))  # nested tensors have no shapes to tell
+    if isinstance(error, ValueError) and dense and all(x.dim() == 4 for x in (query, key, value)):
         shapes = tuple(query.shape), tuple(key.shape), tuple(value.shape)
         if (shapes[0][0], shapes[0][3]) != (shapes[1][0], shapes[1][3]):
             return ValueError(f"key has shape {shapes[1]} and query {shapes[0]}; batch and head_dim must be equal")

@@ -2,8 +2,6 @@
 """MaskRule: the object that attune's mask function gives a model in place of a mask tensor. All layers of a forward
 pass share one. Made in _transformers_masks.py, read in _transformers_attention.py."""
 import math
-import opcode
-import sys
 
 from ._programs import Mod, mask_mod
 
@@ -22,7 +20,6 @@ _OPERATORS = (*(f"__{side}{name}__" for name in _BINARY for side in ("", "r")), 
               "__abs__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__getitem__", "__contains__",
               "__bool__", "__int__", "__float__", "__index__", "__array__", "__dlpack__", "__dlpack_device__",
               "__reduce_ex__")
-_INDEXING = {opcode.opmap.get(name) for name in ("BINARY_SUBSCR", "STORE_SUBSCR", "DELETE_SUBSCR")}
 
 
 class MaskRule(_Base):
@@ -115,12 +112,10 @@ class MaskRule(_Base):
         raise TypeError(_WRITTEN)
 
     def __len__(self):
-        return 1 if _is_index(sys._getframe(1)) else self._shape[0]
+        return self._shape[0]
 
     def __iter__(self):
-        """Iterates over the rule's rows. PyTorch takes the index in x[rule] for a sequence, and asks for its elements:
-        it gets the whole tensor."""
-        return iter((self.tensor(),) if _is_index(sys._getframe(1)) else self.tensor())
+        return iter(self.tensor())
 
     def __copy__(self):
         return self
@@ -168,10 +163,6 @@ for _name in dir(_Base):
     if not _name.startswith("_") and _name not in vars(MaskRule):
         setattr(MaskRule, _name, _of_tensor(_name))  # not BlockMask's: it has no lists of blocks
 
-
-def _is_index(frame):
-    """True if the caller's frame executes x[..]."""
-    return frame.f_code.co_code[frame.f_lasti] in _INDEXING
 
 
 def _is_of_floats(value):
