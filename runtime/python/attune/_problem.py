@@ -23,9 +23,9 @@ def word(name, value):
 
 def whole(name, value):
     """Returns an int; takes NumPy's too, and a tensor of no dimensions. Bools are refused, also those of tensors."""
-    if type(value) is int:
-        return value
     try:
+        if type(value) is int:
+            return operator.index(value)  # makes constants of torch.compile's symbols
         if not isinstance(value, bool) and tuple(getattr(value, "shape", ())) == () and "bool" not in str(
                 getattr(value, "dtype", "")):
             return operator.index(value)

@@ -81,6 +81,8 @@ def attend_checked(query, key, value, attn_mask, dropout_p, is_causal, scale, en
         raise TypeError(f"attn_mask is of type {type(attn_mask).__name__}; must be a PyTorch tensor or None")
     refuse_nested(query, key, value)
     check_dense("attn_mask", attn_mask)
+    if attn_mask is not None and not attn_mask.is_floating_point() and str(attn_mask.dtype) != "torch.bool":
+        raise ValueError(f"attn_mask is {attn_mask.dtype}; must be bool or floating point")
     _check((query.dim(), key.dim(), value.dim()), attn_mask is not None, settled(dropout_p), is_causal)
     mask = "causal_top_left" if is_causal else None
     if attn_mask is not None:
