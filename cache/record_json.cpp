@@ -254,8 +254,8 @@ LineKind kind_of_line(std::string_view line) {
     const int schema = json_integer(json, "schema");
     if (schema > kSchemaVersion)
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("was written with schema {}; this program reads up to {}", schema,
-                              kSchemaVersion));
+                  fmt::format("schema is {}; must be at most {} (a newer attune wrote this)",
+                              schema, kSchemaVersion));
     return LineKind::kHeader;
   });
 }

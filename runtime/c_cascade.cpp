@@ -140,11 +140,12 @@ void check_rows(const attune_cascade& cascade, const attune_operands& operands, 
   if (begins == nullptr) return;
   const bool is_last = level + 1 == cascade.levels.size();
   const int64_t end = begins[plan.problem.batch];
-  if ((is_last && begins[0] != 0) || end > cascade.most_rows)
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: cache.q_begins is {} to {}; must be within 0 to {}, and "
-                            "begin at 0 in the last level, whose first request has the first rows",
-                            level_name(level), begins[0], end, cascade.most_rows));
+  if (is_last && begins[0] != 0)
+    refuse(fmt::format("{}: cache.q_begins[0] is {}; must be 0 in the last level",
+                       level_name(level), begins[0]));
+  if (end > cascade.most_rows)
+    refuse(fmt::format("{}: cache.q_begins ends at {}; must be at most {}", level_name(level), end,
+                       cascade.most_rows));
 }
 
 // Sets lse to -infinity for all rows of a level, so that rows which the level leaves out are joined

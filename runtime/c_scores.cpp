@@ -39,7 +39,8 @@ template <class Named, class Wanted>
 void check_names(const char* what, const Named* given, size_t count,
                  const std::vector<Wanted>& wanted) {
   if (given == nullptr && count > 0)
-    refuse(fmt::format("operands->scores->{}s is null; must be the address of {}", what, count));
+    refuse(fmt::format("operands->scores->{}s is null; must be the address of {} {}s", what, count,
+                       what));
   for (size_t i = 0; i < count; ++i)
     if (given[i].name != nullptr && by_name(given, i, given[i].name) != nullptr)
       refuse(fmt::format("operands->scores has two {}s {}; must be one", what, given[i].name));

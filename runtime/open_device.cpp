@@ -51,8 +51,10 @@ std::shared_ptr<const Device> open_device(std::string_view target) {
   try {
     return open_cpu_device();
   } catch (const Error& error) {
-    throw Error(error.code(),
-                fmt::format("no target is usable; cuda: {}; cpu: {}", why_no_cuda, error.what()));
+    throw Error(
+        error.code(),
+        fmt::format("no target is usable; cuda: {}; cpu: {}; `attune doctor` says what is missing",
+                    why_no_cuda, error.what()));
   }
 }
 

@@ -58,9 +58,10 @@ void check_stride(const OperandSpec& x, int element_bytes, const Stride& stride)
                        kOperandAlignment));
   if (x.written) check_written_once(x.name, stride);
   if (stride.value != 0 && stride.value < x.line())
-    refuse(fmt::format(
-        "{}.{} is {} elements and overlaps the head dimension; must be at least {}{}", x.name,
-        stride.name, stride.value, x.line(), x.written ? "" : ", or 0 to repeat one"));
+    refuse(
+        fmt::format("{}.{} is {} elements and overlaps the head dimension; must be at least {}{}",
+                    x.name, stride.name, stride.value, x.line(),
+                    x.written ? "" : ", or 0 to repeat one batch entry, row or head"));
 }
 
 // Sorts two strides. If they are equal, a dimension that other strides need not leave room for

@@ -183,9 +183,11 @@ nlohmann::json captured_json(const std::string& line) {
   try {
     return parse_json<nlohmann::json>(line);
   } catch (const Error& error) {
-    throw Error(error.code(),
-                fmt::format("{}; must be a whole {{\"problem\": \"dtype=bf16,...\"}} on each line",
-                            error.what()));
+    throw Error(
+        error.code(),
+        fmt::format(
+            "{}; each line must be a whole object such as {{\"problem\": \"dtype=bf16,...\"}}",
+            error.what()));
   }
 }
 
@@ -195,7 +197,8 @@ Problem captured_problem(const std::string& line, const std::string& where) {
     const nlohmann::json json = captured_json(line);
     if (!json.is_object() || !json.contains("problem") || !json.at("problem").is_string())
       throw Error(ErrorCode::kInvalidArgument,
-                  "no \"problem\" text; must be {\"problem\": \"dtype=bf16,...\"}");
+                  "the line has no \"problem\" text; must be a JSON object such as {\"problem\": "
+                  "\"dtype=bf16,...\"}");
     for (const auto& [field, kind] :
          {std::pair{"score_mod", score::Kind::kScore}, {"mask_mod", score::Kind::kMask}})
       if (json.contains(field)) read_user_program(program_text(json, field), kind, field);

@@ -95,7 +95,7 @@ TEST_F(ExchangeTest, BadLinesAreRefusedWhole) {
   EXPECT_THAT(refusal(good.substr(good.find('\n') + 1)), HasSubstr("line 1: the first line"));
   EXPECT_THAT(refusal(changed(fmt::format("\"schema\":{}", kSchemaVersion),
                               fmt::format("\"schema\":{}", kSchemaVersion + 1))),
-              HasSubstr(fmt::format("line 1: was written with schema {}", kSchemaVersion + 1)));
+              HasSubstr(fmt::format("line 1: schema is {}; must be at most", kSchemaVersion + 1)));
   EXPECT_THAT(refusal(changed("\"kind\":\"trial\"", "\"kind\":\"song\"")),
               HasSubstr("kind is \"song\""));
   EXPECT_THAT(refusal(changed("\"arch\":\"sm_90a\"", "\"arch\":90")), HasSubstr("type"));

@@ -171,7 +171,7 @@ void looks_where_rows_begin(const attune::Context& context) {
     cascade.run({&shared.operands, &own.operands}, workspace.data, cascade.workspace_bytes());
     CHECK(!"an exception");
   } catch (const attune::Error& error) {
-    CHECK(std::strstr(error.what(), "cache.q_begins is 9 to 15; must be within 0 to 12"));
+    CHECK(std::strstr(error.what(), "levels[0]: cache.q_begins ends at 15; must be at most 12"));
   }
 }
 

@@ -185,7 +185,7 @@ class Tune(WithStore):
                 with self.assertRaisesRegex(TypeError, "must be a transformers config or model"):
                     _tune.workload(wrong, folder)
             for wrong in ([], ["config.json"], [1]):
-                with self.assertRaisesRegex(ValueError, "a list must hold problems' texts"):
+                with self.assertRaisesRegex(ValueError, "must be a list of at least one problem text"):
                     _tune.workload(wrong, folder)
 
     def test_a_model(self):

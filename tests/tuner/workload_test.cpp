@@ -269,12 +269,13 @@ TEST_F(TemporaryFile, CapturedProblemsAreReadLineByLine) {
   };
   EXPECT_THAT(error_of("{\"problem\": \"head_dim=64,heads=8,seqlen=3\"}\n{oops\n"),
               HasSubstr("line 2: not JSON"));
-  EXPECT_THAT(error_of("{\"problem\": \"head_dim=64,heads=8,seqlen=3\"}\n{\"problem\": \"head_d"),
-              AllOf(HasSubstr(path_.string() + ", line 2: not JSON"),
-                    HasSubstr("; must be a whole {\"problem\": \"dtype=bf16,...\"} on each line")));
+  EXPECT_THAT(
+      error_of("{\"problem\": \"head_dim=64,heads=8,seqlen=3\"}\n{\"problem\": \"head_d"),
+      AllOf(HasSubstr(path_.string() + ", line 2: not JSON"),
+            HasSubstr("; each line must be a whole object such as {\"problem\": \"dtype=bf16")));
   EXPECT_THAT(error_of("{\"problem\": \"head_dim=64,heads=8/3,seqlen=3\"}\n"),
               HasSubstr("line 1: num_heads_q is 8 and num_heads_kv is 3"));
-  EXPECT_THAT(error_of("{\"text\": 3}\n"), HasSubstr("line 1: no \"problem\" text"));
+  EXPECT_THAT(error_of("{\"text\": 3}\n"), HasSubstr("line 1: the line has no \"problem\" text"));
   EXPECT_THAT(error_of("\n"), HasSubstr("no captured problem"));
 }
 

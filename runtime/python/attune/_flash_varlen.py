@@ -59,8 +59,8 @@ def _lines_up(call):
         return True
     if arguments.is_recorded(call.cu_q):
         raise ValueError(
-            "cu_seqlens_q and cu_seqlens_k are two tensors, with gradients or dropout and a mask, window or slopes, "
-            "and a graph cannot compare them; give one tensor for both, without seqused_q and seqused_k")
+            "cu_seqlens_q and cu_seqlens_k are different tensors; inside a graph they must be the same one, without "
+            "seqused_q and seqused_k, if gradients or dropout meet a mask, window or slopes")
     return call.used_q is None and call.used_k is None and torch.equal(call.cu_q, call.cu_k)
 
 

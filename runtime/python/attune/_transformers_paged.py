@@ -37,7 +37,9 @@ def paged_forward(module, query, key, value, attention_mask, cache=None, cu_seq_
     num_heads, head_dim_v], None)."""
     if cache is None or cu_seq_lens_q is None:
         raise ValueError(
-            "there is no paged cache; only generate_batch() brings one, other calls must use the name without 'paged|'")
+            f"cache is {'None' if cache is None else 'given'}, cu_seq_lens_q is "
+            f"{'None' if cu_seq_lens_q is None else 'given'}; must be what generate_batch() passes (for other calls "
+            f"drop 'paged|' from the name)")
     if block_table is not None:
         raise ValueError("block_table is given; must be None (set max_blocks_per_request to 0)")
     window = getattr(module, "sliding_window", None) if sliding_window is None else sliding_window

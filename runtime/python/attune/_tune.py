@@ -86,7 +86,9 @@ def workload(model, folder):
         return _problem_words(model) if _is_problem(model) else [model]
     if isinstance(model, (list, tuple)):
         if not model or not all(isinstance(text, str) and _is_problem(text) for text in model):
-            raise ValueError(f"model is {model!r}; a list must hold problems' texts, at least one")
+            raise ValueError(
+                f"model is {model!r}; must be a list of at least one problem text, such as "
+                "'dtype=bf16,head_dim=128,...'")
         return [word for text in model for word in _problem_words(text)]
     path = pathlib.Path(folder) / "config.json"
     path.write_text(json.dumps(_config_of(model), default=str))

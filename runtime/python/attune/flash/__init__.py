@@ -139,14 +139,14 @@ def flash_attn_qkvpacked_func(qkv, dropout_p=0.0, softmax_scale=None, causal=Fal
                               **others):
     """Calls flash_attn_func() for qkv [batch, seqlen, 3, num_heads, head_dim], without copies.
 
-    With num_heads_q, as in version 3, qkv is [batch, seqlen, num_heads_q + 2 num_heads_kv, head_dim]. others:
+    With num_heads_q, as in version 3, qkv is [batch, seqlen, num_heads_q + 2 * num_heads_kv, head_dim]. others:
     flash_attn_func()'s arguments by name. Returns what flash_attn_func() returns."""
     if num_heads_q is not None and qkv.dim() == 4:
         heads = qkv.shape[2] - num_heads_q
         if num_heads_q < 1 or heads < 2 or heads % 2:
             raise ValueError(
-                f"num_heads_q is {num_heads_q} and qkv has {qkv.shape[2]} heads; must be num_heads_q + 2 num_heads_kv "
-                f"heads")
+                f"num_heads_q is {num_heads_q} and qkv has {qkv.shape[2]} heads; qkv must have num_heads_q + "
+                f"2 * num_heads_kv heads, both at least 1")
         q, k, v = qkv.split((num_heads_q, heads // 2, heads // 2), 2)
     else:
         q, k, v = _unpacked("qkv", qkv, 3)

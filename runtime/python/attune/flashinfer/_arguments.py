@@ -200,7 +200,7 @@ def floats_or_codes(name, value, wanted):
 
 def refuse_other_codes(name, value):
     if not (value.is_floating_point() or value.dtype.itemsize == 1) or str(value.dtype) == "torch.bool":
-        raise ValueError(f"{name} is {value.dtype}; must be floating point or of 8 bits")
+        raise ValueError(f"{name} is {value.dtype}; must be floating point, int8 or uint8")
 
 
 def _traced(*given):

@@ -130,8 +130,8 @@ def pages_of(indptr, indices, lengths, device, page_size, names=("paged_kv_indpt
     counts = indptr[1:] - indptr[:-1]
     if requests and (indptr[0] != 0 or counts.min() < 0 or int(indptr[-1]) > indices.numel()):
         raise ValueError(
-            f"{name} goes from {int(indptr[0])} to {int(indptr[-1])} and {names[1]} has {indices.numel()} pages; must "
-            f"begin at 0, not fall, and end at most at {indices.numel()}")
+            f"{name} goes from {int(indptr[0])} to {int(indptr[-1])}; must start at 0, never decrease, and end at "
+            f"{indices.numel()} or below (the pages of {names[1]})")
     _refuse_beyond(lengths, counts, page_size)
     most = int(counts.max()) if requests else 0
     if most_pages and most > most_pages:

@@ -41,8 +41,8 @@ def segment_packbits(x, indptr, bitorder="big"):
     first, end = (int(begins[0]), int(begins[-1])) if begins.numel() else (0, 0)
     if counts.numel() and (first < 0 or end > x.numel() or int(counts.min()) < 0):
         raise ValueError(
-            f"indptr goes from {first} to {end} and x has {x.numel()} elements; must begin at 0 or above, not fall, "
-            f"and end at most at {x.numel()}")
+            f"indptr goes from {first} to {end}; must start at 0 or above, never decrease, and end at {x.numel()} or "
+            f"below (the elements of x)")
     found = torch.nn.functional.pad(((counts + 7) // 8).cumsum(0), (1, 0))
     part = torch.arange(counts.numel(), device=device).repeat_interleave(counts)
     bits = torch.zeros(8 * int(found[-1]), dtype=torch.bool, device=device)
