@@ -11,8 +11,8 @@ namespace attune {
 
 // All functions throw kInvalidArgument. `given` is null if the call has no cache operands.
 void check_cache(const Problem& problem, const CacheArgs* given);
-// Checks the strides from page to page if the problem's cache has one page and the call's has more:
-// the plan's rules leave them free.
+// Checks the page strides for the call's own number of pages, where the plan's rules do not cover
+// it: the problem has one page, or the call writes more pages than the problem has.
 void check_pages_of_call(const Problem& problem, const Operands& operands);
 // Checks that v has the memory of k, for problems with v_in_k.
 void check_v_in_k(const Problem& problem, const Operands& operands);

@@ -31,12 +31,16 @@ bool sm90_longest_first(const KernelSpec& spec);
 int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t first_row,
                             int64_t rows, int block_n);
 
-// Returns the megabytes of K and V that tiles work through together under a mask: the part of the
-// device's L2 that is free for them. 0 without a mask. Short sequences are bound by memory: up to
-// 512 keys it is the least that gives about every multiprocessor a tile. sm90_section_factor
-// returns the cost of other values of the knob.
+// Returns the megabytes of K and V that tiles work through together: about two thirds of the L2, as
+// 8, 16 or 32.
+//   0            without a causal mask and without a mask program
+//   32           with kv_splits or pack_heads
+//   at most 16   up to 1024 keys, with the dynamic scheduler and without a left window
+//   4 or 8       up to 512 keys under the same conditions, if it gives nearly every multiprocessor a
+//                tile, and the smaller if both do; short sequences are bound by memory
 int sm90_l2_section_mb(const KernelSpec& spec, const Config& config, const Shape& shape,
                        const DeviceFacts& device);
+// Returns the factor of the cost if the knob has another value than that.
 double sm90_section_factor(const KernelSpec& spec, const Config& config, const Shape& shape,
                            const DeviceFacts& device);
 

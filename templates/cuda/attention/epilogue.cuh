@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes accumulator fragments (layout of mma.cuh and of wgmma) to O: the four threads of a row
-// exchange their pieces, so that each stores 16 bytes and a row's stores are whole 64-byte runs.
-// Needs no shared memory.
+// Writes accumulator fragments (layout of mma.cuh and of wgmma) to O. The four threads of a row
+// exchange their pieces, so that each stores 16 bytes and a row's stores are whole 64-byte runs (the
+// last run is shorter if head_dim_v is not a multiple of 32). Needs no shared memory.
 #pragma once
 
 #include "cuda/attention/mask.cuh"
@@ -11,7 +11,8 @@
 
 namespace attune {
 
-// Thread t of four holds words[j]; afterwards it holds what thread j held in words[t], in words[j].
+// Transposes the words of four threads: afterwards words[j] of thread t is what thread j held in
+// words[t].
 __device__ __forceinline__ void transpose_quad(unsigned (&words)[4], int thread_in_quad) {
 #pragma unroll
   for (int bit = 1; bit <= 2; bit *= 2) {
@@ -27,16 +28,16 @@ __device__ __forceinline__ void transpose_quad(unsigned (&words)[4], int thread_
   }
 }
 
-// Two elements of O times `factor`. A factor of 0, of a row that sees nothing, makes exactly 0,
-// also where V is not finite.
+// Returns two elements of O, multiplied by `factor` and packed. A row that sees no key has a factor
+// of 0 and gets exactly 0, even if V is not finite.
 template <Dtype kDtype>
 __device__ __forceinline__ unsigned pack_times(float low, float high, float factor) {
   const unsigned word = pack<kDtype>(low * factor, high * factor);
   return kSomeRowsSeeNothing && factor == 0.0f ? 0u : word;
 }
 
-// Elements i, i + 1 (i = 0: row r, i = 2: row r + 8) of all fragments, times `factor`, to the row
-// at `row` (null: not stored). Whole warps call it.
+// Multiplies elements i and i + 1 of all fragments by `factor` and stores them to the row at `row`;
+// null stores nothing. i = 0 is row r, i = 2 is row r + 8. Whole warps call it.
 template <Dtype kDtype, int kTiles>
 __device__ __forceinline__ void store_row(const float (&fragments)[kTiles][4], int i, float factor,
                                           void* row, int thread_in_quad) {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the running maximum of a row follows a growth, with P in e4m3. Used by fp8_consumer.cuh.
+// Decides when a row's running maximum is raised, with P in e4m3. Used by fp8_consumer.cuh.
 //
-// A probability rounds to e4m3 with the same relative error wherever it lies in the range, but not
-// at all where it is a power of two, as the largest is when the maximum is the true one. That
-// matters where one probability makes up much of its row, and there only.
-//   accurate  the largest begins at 2^6; the maximum follows a growth past that by a probability of
-//             more than a quarter of what the thread has summed (a 16th of the row, about),
-//             and any growth that would not fit e4m3
-//   fast      it begins at 2^4; the maximum follows what would not fit
+// e4m3 rounds every probability by the same relative error, but holds powers of two exactly. The
+// largest probability is a power of two if the maximum is the true one. That matters only where this
+// probability makes up much of its row.
+//   accurate  the largest starts at 2^6; the maximum is raised for a probability above that which is
+//             more than a quarter of this thread's sum (about a 16th of the row), or would not fit
+//   fast      the largest starts at 2^4; the maximum is raised only for what would not fit
 //
-// Probabilities are those that meet V, with the factors of its blocks (fp8_step_factors.cuh); the
-// sum they are held against is that of the weights without, which is no smaller: where factors
-// differ by much the maximum follows what counts among them, and O errs by no more of its scale.
+// The probabilities meant here include the factors of V's blocks (fp8_step_factors.cuh). The sum
+// that they are compared with is without these factors, so it is at least as large. Where factors
+// differ much, the maximum is therefore raised for the keys that count in O, and O's error stays as
+// small relative to O's scale.
 #pragma once
 
 #include "shared/fp8_options.h"
@@ -22,20 +22,21 @@ namespace attune {
 
 constexpr float kMuchLog2 = -2.f;
 
-// log2, to 0.09, of a number that is not negative, from its bits: the exponent and the mantissa as
-// its fraction.
+// Returns log2 of a number that is not negative, with an error of at most 0.09. Reads its bits: the
+// exponent, and the mantissa as the fraction.
 __device__ __forceinline__ float rough_log2(float x) {
   const float bits = __uint_as_float(__float_as_uint(x) >> 8 | 0x4b000000u);  // 2^23 + bits / 256
   return fmaf(bits, 1.f / 32768.f, -256.f - 127.f);
 }
 
-// Returns the largest log2 of a probability that the current maximum allows.
+// Returns log2 of the largest probability that is let stand before the maximum is raised. `sum`: what
+// the thread has summed.
 __device__ __forceinline__ float growth_limit(float sum) {
   if constexpr (kAccuracy == Accuracy::kFast) return kRescaleThreshold;
   return fminf(fmaxf(rough_log2(sum) + kMuchLog2, kProbabilityLog2), kRescaleThreshold);
 }
 
-// First step of a tile: the exact maximum of its scores.
+// Sets the maxima to the true ones of a tile's first step, and the sums to 0.
 __device__ __forceinline__ void first_row_max(const StepFactors& factors,
                                               const GroupFactors (&here)[kGroups], float scale_log2,
                                               Scores& s, RowStats* rows) {
@@ -48,7 +49,7 @@ __device__ __forceinline__ void first_row_max(const StepFactors& factors,
   }
 }
 
-// True if any row of the warp must take its maximum anew.
+// True if the maximum of any row of the warp must be raised.
 __device__ __forceinline__ bool must_raise(const float (&level)[2], const RowStats& rows) {
   bool must = false;
 #pragma unroll
@@ -57,8 +58,8 @@ __device__ __forceinline__ bool must_raise(const float (&level)[2], const RowSta
   return __any_sync(~0u, must);
 }
 
-// Raises the maxima to the true ones: those of the quad's top levels, where these are above zero. A
-// warp with another row that may have grown looks at all its scores.
+// Raises the maxima to the true ones. These are the quad's top levels, if they are above zero. If
+// another row of the warp may need a raise, the warp looks at all its scores.
 __device__ __forceinline__ void raise_to_step_max(const StepFactors& factors,
                                                   const GroupFactors (&here)[kGroups],
                                                   float scale_log2, Scores& s, float (&level)[2],

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The factors of Q, K and V as the softmax of prefill_sm90_fp8 takes them. Nothing is multiplied
-// element by element where it can be avoided:
+// Applies the factors of Q, K and V in the softmax of prefill_sm90_fp8. They are not multiplied
+// element by element where that can be avoided:
 //
-//   Q, K   into the factor of a step's scores (softmax_scale * log2(e) * q * k). Where a step
-//          covers several blocks of K, scores are multiplied by their block's factor first.
-//   V      one factor a head: into 1 / row sum, at the end. Blocks: probabilities of block j are
-//          exp2(... + log2 r_j), r_j = v_j / v_max, and their sum counts divided by r_j; v_max, the
-//          largest factor of the blocks that the row sees, goes into 1 / row sum. The running
-//          maximum is that of score * c + log2 r_j, so what P rounds well is what O is made of.
-//          r_j is at least 2^-40: a key is off by so much of the largest factor at most.
+//   Q, K        applied in the factor of a step's scores (softmax_scale * log2(e) * q * k). If a
+//               step covers several blocks of K, scores are multiplied by their block's factor first
+//   V, heads    one factor per head, applied in 1 / row sum, at the end
+//   V, blocks   block j's probabilities are multiplied by r_j = v_j / v_max (log2 r_j in the
+//               exponent). The row sum divides r_j out again, and v_max, the largest factor that the
+//               row sees, goes into 1 / row sum. The maximum is taken with r_j included, so that P
+//               is precise where O needs it. r_j is raised to at least 2^-40: a key's factor is off
+//               by at most that share of v_max
 //
-// Factors that are 0, negative, or not finite would turn masked scores (-inf) into NaN: they are
+// Factors that are 0, negative or not finite would turn masked scores (-inf) into NaN. They are
 // multiplied into the scores before the mask instead, and count as 1 afterwards.
 #pragma once
 
@@ -25,7 +26,7 @@ namespace attune {
 
 constexpr bool kBlockFactors = kScaleBlockKv > 0;
 
-// Columns of a step under one factor of K and V, and how many such groups a step has.
+// The columns of a step that share one factor of K and V, and the number of such groups in a step.
 constexpr int kGroupColumns = columns_of_factor(kBlockN, kScaleBlockKv);
 constexpr int kGroups = kBlockN / kGroupColumns;
 static_assert(kGroupColumns % 16 == 0, "scale_block_kv is a multiple of 16");
@@ -39,7 +40,7 @@ __device__ __forceinline__ GroupScores& group_scores(Scores& s, int group) {
   return *reinterpret_cast<GroupScores*>(&s[group * (kGroupColumns / 2)]);
 }
 
-// Factors of one group of columns of a step, read before they are needed.
+// The factors of one group of columns of a step, read before they are needed.
 struct GroupFactors {
   float k;
   float v;
@@ -62,7 +63,7 @@ class StepFactors {
     }
   }
 
-  // Factor that one of the thread's rows of O is multiplied by at the end.
+  // Returns the factor by which one of the thread's rows of O is multiplied at the end.
   __device__ __forceinline__ float v_factor(int half) const {
     if constexpr (kBlockFactors) return exp2_approx(v_log2_[half]);
     return v_.of_row(0);
@@ -79,7 +80,8 @@ class StepFactors {
     }
   }
 
-  // Makes scores so that score * result is what the softmax is taken of, before any mask.
+  // Returns the factor of the scores: the softmax is taken of score * factor. Multiplies the scores by
+  // what one factor cannot express. Called before any mask.
   __device__ __forceinline__ float apply(const GroupFactors (&factors)[kGroups], Scores& s) const {
     float scale_log2 = score_log2_;
     if constexpr (kBlockFactors && kGroups == 1) scale_log2 *= factors[0].k;
@@ -100,8 +102,8 @@ class StepFactors {
     return as_they_are ? scale_log2 : 1.f;
   }
 
-  // The thread's largest score * scale_log2 + log2 r of both rows; where that is not above zero, 0
-  // or less but no smaller than the true one.
+  // Writes the thread's largest score * scale_log2 + log2 r of both rows. If it is not above zero,
+  // the level is at most 0 and at least the true one.
   __device__ __forceinline__ void top_levels(const GroupFactors (&factors)[kGroups],
                                              float scale_log2, Scores& s, float (&level)[2]) const {
 #pragma unroll
@@ -112,7 +114,7 @@ class StepFactors {
     }
   }
 
-  // The quad's, and always the true ones.
+  // Writes the true largest levels of the quad.
   __device__ __forceinline__ void true_levels(const GroupFactors (&factors)[kGroups],
                                               float scale_log2, Scores& s,
                                               float (&level)[2]) const {
@@ -126,7 +128,8 @@ class StepFactors {
     level[1] = quad_max(level[1]);
   }
 
-  // s = probabilities under rows.max, times their r; the sums grow by them without it.
+  // Turns scores into probabilities under rows.max, multiplied by r. Adds the probabilities without r
+  // to the sums.
   __device__ __forceinline__ void exponentiate_step(const GroupFactors (&factors)[kGroups],
                                                     float scale_log2, Scores& s,
                                                     const RowStats& rows, float (&sums)[2]) const {
@@ -147,8 +150,8 @@ class StepFactors {
   }
 
  private:
-  // For each of the thread's two rows: the keys that all rows of the warpgroup see are looked at by
-  // a warp together, the others by each thread.
+  // Finds log2 of the largest factor of V that each of the thread's two rows sees. A warp looks
+  // together at the keys that all rows of the warpgroup see, and each thread at the others.
   __device__ __forceinline__ void find_largest(const AttentionArgs& args, int first_row) {
     const CommonKeys common = common_keys(args, first_row, kWarpgroupRows);
     float largest = v_.largest(common.begin, common.end, static_cast<int>(threadIdx.x) % 32, 32);
@@ -163,7 +166,7 @@ class StepFactors {
     }
   }
 
-  // Levels after one more group, whose largest scores these are.
+  // Raises the levels by one more group, whose largest scores are `score`.
   __device__ __forceinline__ void raise_levels(int group, const GroupFactors& factors,
                                                float scale_log2, const float (&score)[2],
                                                float (&level)[2]) const {
@@ -179,8 +182,9 @@ class StepFactors {
       level[half] = group == 0 ? own[half] : fmaxf(level[half], own[half]);
   }
 
-  // log2 r of both rows; at most 0 also for a block that a row does not see, for NaN the least.
-  // Computed where it is used: held through a step it would take two registers a group.
+  // Writes log2 r of both rows. It is at most 0, even for a block that a row does not see, and the
+  // least for NaN. Computed where it is used: kept through a step it would take two registers per
+  // group.
   __device__ __forceinline__ void log2_ratios(const GroupFactors& factors,
                                               float (&ratio_log2)[2]) const {
     const float v_log2 = log2_approx(reread(factors.v));

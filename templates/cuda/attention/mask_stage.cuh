@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Applies the mask program of an sm_90 kernel to scores: in blocks alone of which its rows see a
-// part (shared/block_map.h). What the program needs of a row is computed in each of them, so that
-// the steps between hold no registers for it.
+// Applies the mask program of an sm_90 kernel to the scores, only in blocks that the rows see in
+// part (shared/block_map.h). Values that depend on a row are computed again in each such block, to
+// save registers.
 //
-// The near form of the program (mask_steps, score_step in generator/core/score/source_text.hpp)
-// hides each element if all lines of captures reach behind the block, with unit stride and even
-// addresses. Else, which is rare, a loop makes a bit for each element and holds one column's
-// addresses only. The loop also runs if the near form has an address per element, which takes more
-// registers than the accumulators leave.
+// The near form of the program (mask_steps, score_step in generator/core/score/source_text.hpp) is
+// used if the lines of all captures reach past the block, with unit stride and even addresses.
+// Otherwise (rare) a loop collects one bit per element and keeps one column's addresses. The loop
+// also runs if the near form needs an address per element: those would not fit beside the
+// accumulators.
 #pragma once
 
 #include "cuda/attention/block_list.cuh"
@@ -25,7 +25,7 @@ namespace attune {
 
 class MaskStage {
  public:
-  // For the warpgroup whose rows begin at `first_row`, and the keys from `first_key` on.
+  // Serves the warpgroup whose rows begin at `first_row`, and the keys from `first_key` on.
   __device__ __forceinline__ MaskStage(const KernelParts& parts, const PrefillTile& tile,
                                        int first_row, int first_key)
       : scores_(parts.scores) {
