@@ -78,8 +78,9 @@ class Store {
   // key's pin.
   void set_pinned(const TuningKey& key, const WinnerRecord& winner);
 
-  // Images are found by source_digest, whatever their template's digest. Each has its SHA-256. A
-  // damaged image is a miss (nullopt): it is logged, and the next put_image replaces it.
+  // An image is found by spec, arch, config, template name, compiler (if named) and source_digest,
+  // not by template digest. Its SHA-256 is stored. A damaged image counts as missing (nullopt): it
+  // is logged, and the next put_image replaces it.
   void put_image(const ImageKey& key, const KernelImage& image);
   std::optional<KernelImage> image(const ImageKey& key) const;
   // Returns the image that this winner was measured with, as stored, even if its source has changed

@@ -94,8 +94,8 @@ TrialList finalists(Trials& trials, int count) {
   return chosen;
 }
 
-// The winner may not be among the fastest: its timing is from the final, the others' may be from a
-// quieter moment.
+// Adds the winner by name, since it may not rank high: its timing is from the final, and the
+// others' may be from a quieter moment.
 TrialList top_and_default(Trials& trials, const WinnerRecord& winner) {
   trials.add_known();
   TrialList chosen{&trials.add(default_candidate(trials.task()))};

@@ -2,9 +2,9 @@
 // Inputs: operands of one problem in device memory. There are as many sets as exceed twice the L2,
 // within 512 MiB and 1024 sets, so that a launch rarely finds its data in cache. The op says which
 // operands there are (generator/core/op.hpp). Tensors hold seeded N(0,1) and are never filled with
-// zeros, on which kernels run faster. 8-bit elements are N(0,1) rounded to their type. Each head or block of rows has its own
-// factor between 0.7 and 1.4, so that a kernel that uses a wrong factor gives a wrong result.
-// Outputs are filled with NaN before a check.
+// zeros, on which kernels run faster. 8-bit elements are N(0,1) rounded to their type. Each head or
+// block of rows has its own factor between 0.7 and 1.4, so that a kernel that uses a wrong factor
+// gives a wrong result. Outputs are filled with NaN before a check.
 #pragma once
 
 #include <array>

@@ -36,8 +36,8 @@ int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t 
 //   0            without a causal mask and without a mask program
 //   32           with kv_splits or pack_heads
 //   at most 16   up to 1024 keys, with the dynamic scheduler and without a left window
-//   4 or 8       up to 512 keys under the same conditions, if it gives nearly every multiprocessor a
-//                tile, and the smaller if both do; short sequences are bound by memory
+//   4 or 8       up to 512 keys under the same conditions, if it gives nearly every multiprocessor
+//                a tile, and the smaller if both do; short sequences are bound by memory
 int sm90_l2_section_mb(const KernelSpec& spec, const Config& config, const Shape& shape,
                        const DeviceFacts& device);
 // Returns the factor of the cost if the knob has another value than that.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that printed score programs (generated/score_program.h) call on a CPU: loads of
+// Functions that generated score programs (generated/score_program.h) call on a CPU: loads of
 // captures and functions of floats. Each handles one element without branches or library calls, so
 // that clang vectorises a loop over elements. exp2 and exp give 0 below 2^-126 and infinity above
 // 2^127.5; log2 and log take denormals for 0. Relative errors: tanh 6e-7, the others 3e-7.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// block_map: o[batch, row granule, head, key granule] = what the mask program shows of the granule,
-// as a byte (shared/block_map.h), for kernels of any tiles to skip by. Rows and keys are positions
-// from 0 on, whatever q_position0 a call has. Every CUDA arch. The compiled-in mask and window take
-// no part but in what programs say of them.
+// block_map: writes o[batch, row granule, head, key granule]: whether the mask program shows the
+// granule wholly, in part or not, as a byte (shared/block_map.h). Kernels with any tiles skip
+// blocks by it. Rows and keys are positions from 0 on, whatever q_position0 a call has. Every CUDA
+// arch. The compiled-in mask and window do not count, except where the program names them.
 //
 //   kWarps    warps of a block of threads; each takes 32 granules of keys side by side
 //
-// A lane has a granule: the program's ranges over it (generator/core/score/range_text.hpp) decide
-// most, and over bands of its rows most of the others. What they leave open the warp looks at
-// together, one granule after the other, element by element: so the map is exact. No shared memory.
+// Each lane has a granule. The program's ranges over it (generator/core/score/range_text.hpp)
+// decide most granules, and ranges over bands of its rows decide most others. The warp looks at the
+// remaining granules together, one after the other, element by element, so the map is exact. No
+// shared memory.
 #include "cuda/block_map_knobs.cuh"
 
 #include "cuda/attention/lane_ranges.cuh"
@@ -19,14 +20,14 @@
 
 namespace attune {
 
-// Which granules a warp has: those of 64 rows, 32 side by side.
+// The granules of a warp: 64 rows, 32 granules of keys side by side.
 struct Strip {
   int batch, head;
   int first_row, last_row;
   int first_granule;
 };
 
-// One of its granules.
+// The first and the last key of a granule.
 struct GranuleKeys {
   int first, last;
 };
@@ -36,11 +37,12 @@ __device__ __forceinline__ GranuleKeys keys_of(const AttentionArgs& args, int gr
   return {first, min(first + kGranuleKeys, args.seqlen_kv) - 1};
 }
 
-constexpr int kBandRows =
-    8;  // an edge of a mask that crosses a granule leaves most such bands on one side
-constexpr int kOpen = -1;  // what ranges leave to be looked at
+// Rows of a band. An edge of a mask that crosses a granule leaves most such bands on one side.
+constexpr int kBandRows = 8;
+constexpr int kOpen = -1;  // ranges do not decide the granule: its elements must be looked at
 
-// By all lanes, each with keys of its own: what ranges over bands of so many rows tell.
+// Returns what ranges over bands of `height` rows tell about the lane's granule, or kOpen. All
+// lanes call it, each with its own keys.
 __device__ __forceinline__ int by_ranges(const ScoreArgs& scores, const Strip& strip,
                                          GranuleKeys keys, int height) {
   bool shown = false, hidden = false, open = false;  // in some band
@@ -58,8 +60,8 @@ __device__ __forceinline__ int by_ranges(const ScoreArgs& scores, const Strip& s
   return open ? kOpen : shown ? kSeenWhole : 0;
 }
 
-// By all lanes: half of them have the even rows, and each a key. What lies behind the last row or
-// key is the last one again.
+// Returns what the elements of one granule tell. All lanes call it: each has a key, and half of
+// them the even rows. Beyond the last row or key, the last one is read again.
 __device__ __forceinline__ int look_at(const ScoreArgs& scores, const Strip& strip,
                                        GranuleKeys keys) {
   constexpr int kRowsAtOnce = 32 / kGranuleKeys, kStepsBetweenVotes = 4;
@@ -88,7 +90,7 @@ __device__ __forceinline__ int look_at(const ScoreArgs& scores, const Strip& str
 __device__ __forceinline__ int find_granule(const ScoreArgs& scores, const AttentionArgs& args,
                                             const Strip& strip, int granules) {
   const int lane = threadIdx.x % 32;
-  // Lanes behind the last granule have it again.
+  // Lanes beyond the last granule take the last one again.
   const GranuleKeys mine = keys_of(args, min(strip.first_granule + lane, granules - 1));
   const unsigned own =
       granules - strip.first_granule < 32 ? (1u << (granules - strip.first_granule)) - 1 : ~0u;

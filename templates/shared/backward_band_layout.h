@@ -180,7 +180,8 @@ ATTUNE_HOST_DEVICE constexpr BandRun band_run(const Rule& rule, const Lengths& l
   return run;
 }
 
-// Blocks of two warpgroups, at most one for each multiprocessor.
+// Returns the number of blocks to launch, with two warpgroups each: enough for kBandFewestPlaces
+// places per warpgroup, at most one block per multiprocessor.
 constexpr long long backward_band_blocks(long long places, long long multiprocessors) {
   const long long most =
       (places + kBandWalkers * kBandFewestPlaces - 1) / (kBandWalkers * kBandFewestPlaces);

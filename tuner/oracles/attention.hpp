@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The oracle of op prefill: the reference template on the same device, with fp32 output. 8-bit
-// kernels are also checked with a V that has a mean, so that its sums have one sign. For the
+// kernels are also checked with V of mean 1, so that the sums over keys keep one sign. For the
 // allowed errors see verify.hpp.
 #pragma once
 

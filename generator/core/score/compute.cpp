@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes operations; see compute.hpp. The printed functions of
+// Computes operations; see compute.hpp. The generated functions of
 // templates/cuda/attention/score_functions.cuh and templates/cpu/score_functions.hpp do the same.
 #include "generator/core/score/compute.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds what the nodes of a program depend on, which decides where a kernel computes them. Used by
-// the printed source and by cost models.
+// the generated source and by cost models.
 #pragma once
 
 #include <cstdint>

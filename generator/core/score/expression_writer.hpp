@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes nodes as C expressions, with the parentheses that they need. The canonical text and the
-// printed source share it, with different spellings.
+// generated source share it, with different spellings.
 #pragma once
 
 #include <string>

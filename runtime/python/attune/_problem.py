@@ -89,8 +89,9 @@ def mask_name(mask, is_causal, seqlen_q, seqlen_kv):
 
 
 def cache_mask(mask, is_causal):
-    """Returns the mask of attention over a cache, where a request's last row is at its last key; None if there is none.
-    """
+    """Returns the mask for attention over a cache, or None.
+
+    There the last row of a request is at its last key, so `is_causal` means causal_bottom_right."""
     if mask_name(mask, is_causal, 0, 0) == "none":
         return None
     return "causal_bottom_right" if causal_flag(is_causal) else mask

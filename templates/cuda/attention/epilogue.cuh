@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes accumulator fragments (layout of mma.cuh and of wgmma) to O. The four threads of a row
-// exchange their pieces, so that each stores 16 bytes and a row's stores are whole 64-byte runs (the
-// last run is shorter if head_dim_v is not a multiple of 32). Needs no shared memory.
+// exchange their pieces, so that each stores 16 bytes and a row's stores are whole 64-byte runs
+// (the last run is shorter if head_dim_v is not a multiple of 32). Needs no shared memory.
 #pragma once
 
 #include "cuda/attention/mask.cuh"

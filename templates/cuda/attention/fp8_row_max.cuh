@@ -2,10 +2,11 @@
 // Decides when a row's running maximum is raised, with P in e4m3. Used by fp8_consumer.cuh.
 //
 // e4m3 rounds every probability by the same relative error, but holds powers of two exactly. The
-// largest probability is a power of two if the maximum is the true one. That matters only where this
-// probability makes up much of its row.
-//   accurate  the largest starts at 2^6; the maximum is raised for a probability above that which is
-//             more than a quarter of this thread's sum (about a 16th of the row), or would not fit
+// largest probability is a power of two if the maximum is the true one. That matters only where
+// this probability makes up much of its row.
+//   accurate  the largest starts at 2^6; the maximum is raised for a probability above that which
+//             is more than a quarter of this thread's sum (about a 16th of the row), or would not
+//             fit
 //   fast      the largest starts at 2^4; the maximum is raised only for what would not fit
 //
 // The probabilities meant here include the factors of V's blocks (fp8_step_factors.cuh). The sum
@@ -29,8 +30,8 @@ __device__ __forceinline__ float rough_log2(float x) {
   return fmaf(bits, 1.f / 32768.f, -256.f - 127.f);
 }
 
-// Returns log2 of the largest probability that is let stand before the maximum is raised. `sum`: what
-// the thread has summed.
+// Returns log2 of the largest probability that is let stand before the maximum is raised. `sum`:
+// what the thread has summed.
 __device__ __forceinline__ float growth_limit(float sum) {
   if constexpr (kAccuracy == Accuracy::kFast) return kRescaleThreshold;
   return fminf(fmaxf(rough_log2(sum) + kMuchLog2, kProbabilityLog2), kRescaleThreshold);

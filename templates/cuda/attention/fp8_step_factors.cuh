@@ -3,13 +3,14 @@
 // element by element where that can be avoided:
 //
 //   Q, K        applied in the factor of a step's scores (softmax_scale * log2(e) * q * k). If a
-//               step covers several blocks of K, scores are multiplied by their block's factor first
+//               step covers several blocks of K, scores are multiplied by their block's factor
+//               first
 //   V, heads    one factor per head, applied in 1 / row sum, at the end
 //   V, blocks   block j's probabilities are multiplied by r_j = v_j / v_max (log2 r_j in the
-//               exponent). The row sum divides r_j out again, and v_max, the largest factor that the
-//               row sees, goes into 1 / row sum. The maximum is taken with r_j included, so that P
-//               is precise where O needs it. r_j is raised to at least 2^-40: a key's factor is off
-//               by at most that share of v_max
+//               exponent). The row sum divides r_j out again, and v_max, the largest factor that
+//               the row sees, goes into 1 / row sum. The maximum is taken with r_j included, so
+//               that P is precise where O needs it. r_j is raised to at least 2^-40: a key's factor
+//               is off by at most that share of v_max
 //
 // Factors that are 0, negative or not finite would turn masked scores (-inf) into NaN. They are
 // multiplied into the scores before the mask instead, and count as 1 afterwards.
@@ -80,8 +81,8 @@ class StepFactors {
     }
   }
 
-  // Returns the factor of the scores: the softmax is taken of score * factor. Multiplies the scores by
-  // what one factor cannot express. Called before any mask.
+  // Returns the factor of the scores: the softmax is taken of score * factor. Multiplies the scores
+  // by what one factor cannot express. Called before any mask.
   __device__ __forceinline__ float apply(const GroupFactors (&factors)[kGroups], Scores& s) const {
     float scale_log2 = score_log2_;
     if constexpr (kBlockFactors && kGroups == 1) scale_log2 *= factors[0].k;
@@ -128,8 +129,8 @@ class StepFactors {
     level[1] = quad_max(level[1]);
   }
 
-  // Turns scores into probabilities under rows.max, multiplied by r. Adds the probabilities without r
-  // to the sums.
+  // Turns scores into probabilities under rows.max, multiplied by r. Adds the probabilities without
+  // r to the sums.
   __device__ __forceinline__ void exponentiate_step(const GroupFactors (&factors)[kGroups],
                                                     float scale_log2, Scores& s,
                                                     const RowStats& rows, float (&sums)[2]) const {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One work tile of the mma.sync kernels: O = softmax(scale * Q K^T, masked) V and LSE for kBlockM
-// rows of one head. Each warp owns kRowTiles * 16 rows from the first score to the stored row;
-// shared memory only carries Q, K and V. The pipeline that fills it is the including kernel's:
-// KvPipeline of kv_pipeline_async.cuh (from sm_80 on) or kv_pipeline_plain.cuh (sm_75). So is the
-// part that knows the width of an element, mma_values_16bit.cuh or mma_values_8bit.cuh.
+// Computes one work tile of the mma.sync kernels: O = softmax(scale * Q K^T, masked) V and LSE for
+// kBlockM rows of one head. Each warp owns kRowTiles * 16 rows from the first score to the stored
+// row; shared memory only carries Q, K and V. The including kernel chooses the pipeline that fills
+// it: KvPipeline of kv_pipeline_async.cuh (from sm_80 on) or kv_pipeline_plain.cuh (sm_75). It also
+// chooses the part that knows the width of an element: mma_values_16bit.cuh or mma_values_8bit.cuh.
 #pragma once
 
 #include "cuda/attention/kernel_parts.cuh"
@@ -27,7 +27,8 @@ static_assert(kBlockM == kWarps * kWarpRows && kRowTiles >= 1,
 static_assert(kBlockN % 16 == 0, "block_n is a multiple of 16, the depth of one product with V");
 static_assert(kHeadDimQk % 8 == 0 && kHeadDimV % 8 == 0, "head dims are multiples of 8");
 
-// This thread's row with elements 2 * half, 2 * half + 1 of fragments [m][...].
+// Returns the row that elements 2 * half and 2 * half + 1 of this thread's fragments [m][...]
+// belong to.
 __device__ __forceinline__ int row_of(const Tile& tile, int m, int half) {
   const int thread = reread_thread_index();
   return tile.row_block * kBlockM + thread / 32 * kWarpRows + m * 16 + half * 8 + thread % 32 / 4;

@@ -27,7 +27,7 @@
 // |                         |        | back behind it                                             |
 // | wait_pv(o)              | tile   | O is complete, V given back                                |
 //
-// Behind a wait_pv, overwrite_output() lets the next P V begin at 0 instead of adding to O.
+// After a wait_pv, overwrite_output() lets the next P V begin at 0 instead of adding to O.
 #pragma once
 
 #include "cuda/attention/k_parts.cuh"  // where kKParts
