@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The samples that open attune.h and attune.hpp compile and run as they are written there: a reader pastes them.
-Headers are free of warnings.
+"""The samples that open attune.h, attune_cache_types.h and attune.hpp compile and run as they are written there: a
+reader pastes them. Headers are free of warnings.
 
 Usage: header_sample_test.py INCLUDE_DIR LIBRARY CC CXX
 """
@@ -12,8 +12,9 @@ import subprocess
 import sys
 import tempfile
 
-# The reader's part of the samples: operands, a stream, and memory for the workspace. The workspace is dirty.
+# The reader's part of the samples: operands, lists, a stream, and memory for the workspace. The workspace is dirty.
 YOURS = """
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 static void* allocate(size_t bytes) {
@@ -27,10 +28,13 @@ static unsigned short* ones(size_t count) {
   return data;
 }
 int main(void) {
-  const size_t rows = 1024, q_count = rows * 32 * 128, kv_count = rows * 8 * 128;
+  const size_t q_count = ROWS * 32 * 128, kv_count = KEYS * 8 * 128;
   void *q = ones(q_count), *k = ones(kv_count), *v = ones(kv_count), *stream = NULL;
   unsigned short* o = (unsigned short*)allocate(q_count * 2);
-%s
+  int32_t kv_lengths[4] = {1, 100, 4000, 4096}, page_table[4 * 256];
+  for (int i = 0; i < 4 * 256; ++i) page_table[i] = 4 * 256 - 1 - i;
+  (void)stream, (void)kv_lengths, (void)page_table;
+SAMPLE
   for (size_t i = 0; i < q_count; ++i) /* a mean of ones */
     if (o[i] != 0x3f80) return 1;
   return 0;
@@ -39,9 +43,11 @@ int main(void) {
 
 
 def sample(header, comment):
-    """The indented lines of the opening comment, as they are."""
+    """Returns the indented lines of the opening comment, as they are; where it has more than the sample, those between
+    "Sample:" and "Layout"."""
     opening = header.read_text().split("#ifndef" if comment == " *" else "#pragma once")[0]
-    lines = re.findall(rf"^{re.escape(comment)}   (\S.*)$", opening, re.M)
+    opening = opening.partition("* Sample:")[2].partition("* Layout")[0] or opening
+    lines = re.findall(rf"^{re.escape(comment)}   (\s*\S.*)$", opening, re.M)
     if not any("workspace" in line and "init" in line for line in lines):
         sys.exit(f"{header.name}: the sample does not prepare its workspace")
     return "\n".join(lines)
@@ -65,10 +71,14 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         environment = dict(os.environ, ATTUNE_STORE=str(folder / "store/store.db"), ATTUNE_LOG="warning")
-        for header, comment, source, compiler in (("attune.h", " *", "sample.c", [cc, "-std=c11"]),
-                                                  ("attune.hpp", "//", "sample.cpp", [cxx, "-std=c++17"])):
+        c, cpp = (" *", "sample.c", [cc, "-std=c11"]), ("//", "sample.cpp", [cxx, "-std=c++17"])
+        for header, rows, keys, (comment, source, compiler) in (("attune.h", 1024, 1024, c),
+                                                                ("attune_cache_types.h", 4, 4 * 4096, c),
+                                                                ("attune.hpp", 1024, 1024, cpp)):
             code = sample(pathlib.Path(include) / "attune" / header, comment)
-            (folder / source).write_text(f"#include <attune/{header}>\n" + YOURS % code)
+            whole = "attune.hpp" if header == "attune.hpp" else "attune.h"
+            text = YOURS.replace("ROWS", str(rows)).replace("KEYS", str(keys)).replace("SAMPLE", code)
+            (folder / source).write_text(f"#include <attune/{whole}>\n" + text)
             program = folder / "sample"
             subprocess.run(
                 compiler + [

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * attune: attention kernels made for the machine they run on. The C11 interface of libattune.so.
  *
- * Start here: the sample below is a whole program but for its tensors. Then read the table in
- * attune_problem_types.h: which op and which fields compute what you want. attune_types.h lists the
- * other types. attune_score.h has score programs, maps of blocks and dropout, attune_cascade.h
- * requests that share prefixes, attune.hpp the C++17 interface.
+ * Start here: the sample below is the body of main; attune_cache_types.h has one for decoding. Then
+ * read the table in attune_problem_types.h: which op and which fields compute what you want.
+ * attune_types.h lists the other types. attune_score.h has score programs, maps of blocks and
+ * dropout, attune_cascade.h requests that share prefixes, attune.hpp the C++17 interface.
+ * Include <attune/attune.h>; build with `cc -std=c11 main.c $(pkg-config --cflags --libs attune)`.
  *
- *   // q, k, v, o and stream (NULL on a CPU) are yours; tensors are in the memory of the device.
+ *   // q, k, v, o [batch, seqlen, heads, head_dim] are yours, in the memory of the device. So is
+ *   // stream (NULL on a CPU). Each call returns a status: check that it is ATTUNE_OK.
  *   attune_context* context;
  *   attune_problem problem;
  *   attune_plan* plan;
@@ -26,8 +28,9 @@
  * Errors: functions return a status, and attune_last_error has the sentence. No function throws,
  * aborts or exits. None prints, except one line (AT106, see attune_context_options.log).
  * Sizes: each struct starts with its size, so programs built with an older header keep working.
- * Functions that fill a struct are macros, which pass the size that the caller compiled. A size
- * below 8 or above 65536 is refused, or nothing is written.
+ * Functions that fill a struct are macros, which pass the size that the caller compiled. Functions
+ * that return a status refuse a size below the struct's first version or above 65536. Void functions
+ * fill what fits, and write nothing below 8 or above 65536.
  * Threads: all threads may use a context or plan at once. attune_run takes no lock and allocates
  * nothing. Compilation for a CPU runs on its own thread with a stack of 8 MB. clang may end the
  * process if memory runs out meanwhile; kernels of bundles and stores need no clang.
@@ -111,7 +114,8 @@ ATTUNE_API attune_status attune_problem_check(attune_context* context,
 /* ---- Operands: the memory of one run ---- */
 
 /* Describes operands without gaps, in which each row of a head starts at a multiple of 16 bytes.
- * There are no factors. If the problem is refused, all fields are 0. */
+ * There are no factors. Pointers to more operands are NULL: over a cache, set `operands->cache` to
+ * an attune_cache_operands afterwards. If the problem is refused, all fields are 0. */
 ATTUNE_API attune_status attune_operands_contiguous_sized(const attune_problem* problem, void* q,
                                                           void* k, void* v, void* o, float* lse,
                                                           attune_operands* operands, size_t size);
@@ -172,7 +176,8 @@ ATTUNE_API attune_status attune_prewarm(attune_context* context, const attune_pr
  * unless attune_plan_info.zeroed_bytes allows to skip that. Kernels count tiles in the buffer and
  * leave it zero. A buffer serves one run at a time. Runs on a CPU need no preparation. A GPU run on
  * a buffer that was not prepared gives nonsense or faults. With ATTUNE_CHECK_WORKSPACE=1 in the
- * environment each run checks the buffer first, which waits for the device. */
+ * environment each run checks the buffer first, which waits for the device. workspace may be NULL
+ * if the plan needs none. */
 ATTUNE_API attune_status attune_workspace_init(const attune_plan* plan, void* workspace,
                                                size_t workspace_bytes, void* stream);
 /* Enqueues the launch on `stream`, a CUstream or cudaStream_t. On a CPU stream is ignored, and the

@@ -12,6 +12,29 @@
  * there, and q_idx is a position. In a program, seqlen_q is the number of rows that the request has
  * in this call, and seqlen_kv its number of keys. Neither depends on the lengths of the problem.
  *
+ * Sample: one new token for each of 4 requests. q and o are [4, 1, 32, 128], k and v are
+ * [1024, 16, 8, 128]. The lists kv_lengths [4] and page_table [4, 256] are on the device.
+ *
+ *   attune_context* context;
+ *   attune_problem problem;
+ *   attune_plan* plan;
+ *   attune_plan_info info = {.size = sizeof info};
+ *   attune_operands operands;
+ *   attune_context_create(NULL, &context);
+ *   attune_problem_parse("op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=4,"
+ *                        "seqlen_q=1,seqlen_kv=4096,page_size=16", &problem);
+ *   attune_plan_get(context, &problem, NULL, &plan);
+ *   attune_plan_get_info(plan, &info);
+ *   void* workspace = allocate(info.workspace_bytes);
+ *   attune_workspace_init(plan, workspace, info.workspace_bytes, stream);
+ *   attune_operands_contiguous(&problem, q, k, v, o, NULL, &operands);
+ *   attune_cache_operands cache = {.size = sizeof cache, .kv_lengths = kv_lengths,
+ *                                  .page_table = page_table, .page_table_stride = 256};
+ *   operands.cache = &cache;
+ *   attune_run(plan, &operands, workspace, info.workspace_bytes, stream);  // each step, each layer
+ *   attune_plan_release(plan);
+ *   attune_context_destroy(context);
+ *
  * Layout of k and v, with any strides:
  *
  *   page_size > 0   [num_pages, page_size, num_heads_kv, head_dim]   pages
@@ -53,8 +76,10 @@ typedef enum attune_kv_factors {
   ATTUNE_KV_FACTORS_MADE = 2
 } attune_kv_factors;
 
-/* Lists are on the device, have elements of 32 bits, and must stay valid until the work of the call
- * is done. A length above seqlen_kv counts as seqlen_kv. The cache must have each page and slot
+/* Lists are on the device, have elements of 32 bits, and must stay valid until the work of the
+ * call is done. kv_lengths and slots may be NULL. page_table must be given with pages, q_begins
+ * with packed_q and kv_begins with packed_kv. Each list that the problem does not use must be
+ * NULL. A length above seqlen_kv counts as seqlen_kv. The cache must have each page and slot
  * whose keys a row may see. Another id is refused on a CPU and read as 0 on a GPU. */
 typedef struct attune_cache_operands {
   /* sizeof(attune_cache_operands). */

@@ -2,21 +2,25 @@
  * attune_problem: what one call computes. attune_types.h includes this file.
  *
  * Each op reads the shape and the groups of its line; other fields keep their defaults. The last
- * column is the part of attune_operands that the op needs in addition to q, k, v and o.
+ * column is the part of attune_operands that the op needs in addition to q, k, v and o. `scores`,
+ * `dropout`, `gradients`, `cache` and `append` point to structs of attune_{score,dropout,gradient,
+ * cache,append}_types.h: set operands.cache to an attune_cache_operands. lse and factors are in
+ * attune_types.h.
  *
- *   you want                  | op                        | groups              | more operands
- *   attention                 | ATTUNE_PREFILL            | scores, 8 bits,     | scores, dropout
- *                             |                           | dropout             |
- *   its gradients             | ATTUNE_ATTENTION_BACKWARD | scores, dropout,    | lse, gradients,
- *                             |                           | gradients           | scores, dropout
- *   attention over a cache    | ATTUNE_ATTENTION_KVCACHE  | cache, some scores  | cache
- *   rows written into a cache | ATTUNE_APPEND_KV          | cache, rotary       | cache, append
- *   tensors of 8 bits         | ATTUNE_QUANTISE           | 8 bits              | o_scale
- *   two results joined        | ATTUNE_MERGE              | none                | q_scale, k_scale
- *   a map of masked blocks    | ATTUNE_BLOCK_MAP          | masks in scores     | scores
+ *   you want                  | op                        | groups            | more operands
+ *   attention                 | ATTUNE_PREFILL            | scores, 8 bits,   | scores, dropout
+ *                             |                           | dropout           |
+ *   its gradients             | ATTUNE_ATTENTION_BACKWARD | scores, dropout,  | lse, gradients,
+ *                             |                           | gradients         | scores, dropout
+ *   attention over a cache    | ATTUNE_ATTENTION_KVCACHE  | cache, softcap,   | cache; scores and
+ *                             |                           | alibi, score_mod, | factors if used
+ *                             |                           | mask_mod, sinks   |
+ *   rows written into a cache | ATTUNE_APPEND_KV          | cache, rotary     | cache, append
+ *   tensors of 8 bits         | ATTUNE_QUANTISE           | 8 bits            | o_scale
+ *   two results joined        | ATTUNE_MERGE              | none              | q_scale, k_scale
+ *   a map of masked blocks    | ATTUNE_BLOCK_MAP          | masks in scores   | scores
  *
- * The ABI keeps fields in the order in which they were added. Some groups are therefore in parts:
- * cache and gradients each appear under several headings.
+ * The ABI keeps fields in the order in which they were added: cache and gradients are in parts.
  */
 #ifndef ATTUNE_ATTUNE_PROBLEM_TYPES_H_
 #define ATTUNE_ATTUNE_PROBLEM_TYPES_H_
@@ -41,7 +45,7 @@ typedef struct attune_problem {
   /* attune_dtype of q; also of k, v and o unless dtype_kv or dtype_o is set. Default bf16. Sums are
    * accumulated in fp32. */
   int32_t dtype;
-  /* attune_mask. Default ATTUNE_MASK_NONE. */
+  /* attune_mask. Default ATTUNE_MASK_NONE. Over a cache: none or ATTUNE_CAUSAL_BOTTOM_RIGHT. */
   int32_t mask;
   /* Elements of one head of q and k: a multiple of 8 from 16 to 576. With 8-bit operands at most
    * 256. Default 128. */
