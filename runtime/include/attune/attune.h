@@ -29,7 +29,7 @@
  * aborts or exits. None prints, except one line (AT106, see attune_context_options.log).
  * Sizes: each struct starts with its size, so programs built with an older header keep working.
  * Functions that fill a struct are macros, which pass the size that the caller compiled. Functions
- * that return a status refuse a size below the struct's first version or above 65536. Void functions
+ * that return a status refuse a size below the struct's first version or above 65536. Void ones
  * fill what fits, and write nothing below 8 or above 65536.
  * Threads: all threads may use a context or plan at once. attune_run takes no lock and allocates
  * nothing. Compilation for a CPU runs on its own thread with a stack of 8 MB. clang may end the
