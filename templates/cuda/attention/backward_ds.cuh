@@ -16,14 +16,14 @@ __device__ __forceinline__ unsigned ds_tile(unsigned shared, unsigned step) {
   return shared + kFusedLayout.parts.ds + step % kDsSlots * kFusedLayout.parts.ds_bytes;
 }
 
-// By all lanes of a warp, when they have written theirs of step `step`.
+// Tells that a warp has written its part of dS of step `step`. All its lanes call it.
 __device__ __forceinline__ void tell_ds(unsigned shared, unsigned step) {
   fence_proxy_async();
   __syncwarp();
   mbarrier_arrive_if(threadIdx.x % 32 == 0, shared + kFusedLayout.ds_full + 8 * (step % kDsSlots));
 }
 
-// Until both warpgroups of keys have told theirs.
+// Waits until both warpgroups of keys have told theirs.
 __device__ __forceinline__ void await_ds(unsigned shared, unsigned step) {
   mbarrier_wait(shared + kFusedLayout.ds_full + 8 * (step % kDsSlots), step / kDsSlots & 1,
                 "ds full");

@@ -10,12 +10,12 @@
 
 namespace attune {
 
-// Until the slot of step `step` may be written.
+// Waits until the slot of step `step` may be written.
 __device__ __forceinline__ void await_ds_slot(unsigned shared, unsigned step) {
   mbarrier_wait(shared + kDsEmpty + 8 * (step % kDsSlots), (step / kDsSlots & 1) ^ 1, "ds empty");
 }
 
-// By all lanes of a warp, when dQ of that step is complete.
+// Gives the slot of a step back when its dQ is complete. All lanes of a warp call it.
 __device__ __forceinline__ void return_ds_slot(unsigned shared, unsigned step) {
   __syncwarp();
   mbarrier_arrive_if(threadIdx.x % 32 == 0, shared + kDsEmpty + 8 * (step % kDsSlots));

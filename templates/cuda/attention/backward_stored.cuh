@@ -59,7 +59,8 @@ __device__ __forceinline__ void stream_stored(const AttentionArgs& args, const R
   }
 }
 
-// By a thread of another warp, so that neither waits for slots of the other's ring.
+// Streams the rows. A thread of another warp calls it, so that neither waits for slots of the
+// other's ring.
 template <Stored kWhich>
 __device__ __forceinline__ void stream_rows(const AttentionArgs& args, const RoundArgs& round,
                                             unsigned shared, const TensorMap& map) {

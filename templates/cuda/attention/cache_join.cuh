@@ -25,8 +25,8 @@ class CacheJoin {
   __device__ __forceinline__ CacheJoin(const KernelParts& parts, int warpgroup)
       : parts_(parts), warpgroup_(warpgroup) {}
 
-  // By all threads of the warpgroup. `rows`: its sums are those of whole rows. `args`: of the
-  // request.
+  // Leaves the part of a tile, and joins the parts if it arrives last. All threads of the warpgroup
+  // call it. `rows` has the sums of whole rows. `args` are those of the request.
   template <int kCount>
   __device__ __forceinline__ void finish(const AttentionArgs& args, const CacheTile& tile,
                                          ThreadRows place, const float (&o)[kCount],

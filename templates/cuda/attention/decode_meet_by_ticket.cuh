@@ -18,8 +18,8 @@ class DecodeMeeting {
 
   static __device__ __forceinline__ void leave(float2* to, float2 words) { __stcg(to, words); }
 
-  // By all threads of a team that has left its part: whether it joins all. Shared memory is free
-  // then.
+  // True if this team joins all parts. All threads of a team that has left its part call it; shared
+  // memory is free then.
   __device__ __forceinline__ bool joins(const DecodeItem& item, const DecodePiece& piece) const {
     sync_team();
     if (team_thread() == 0)

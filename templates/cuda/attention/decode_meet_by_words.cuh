@@ -24,8 +24,8 @@ class DecodeMeeting {
     store_telling(to, words);
   }
 
-  // By all threads of a team that has left its part: whether it joins all. Shared memory is free
-  // then.
+  // True if this team joins all parts. All threads of a team that has left its part call it; shared
+  // memory is free then.
   __device__ __forceinline__ bool joins(const DecodeItem&, const DecodePiece& piece) const {
     sync_team();
     return piece.part == 0;
@@ -61,7 +61,8 @@ class DecodeMeeting {
       if (i < count) clear_telling(at(i));
   }
 
-  // By all threads of the team, behind a barrier that follows what they took.
+  // Clears the statistics. All threads of the team call it, after a barrier that follows their
+  // loads.
   template <class StatsOf>
   static __device__ __forceinline__ void clear_stats(int parts, int rows, const StatsOf& stats_of) {
     for (int i = team_thread(); i < parts * rows; i += kTeamThreads)

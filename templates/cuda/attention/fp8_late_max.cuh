@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// row_max 1 of prefill_sm90_fp8: nothing stands between a product and its exponentials. A step is
-// exponentiated under the maximum as it is; its probabilities, still in fp32, tell afterwards
-// whether one has grown past e4m3. Then they are multiplied by what the true maximum makes of them
-// and rounded anew. Only where one passes 2^100, near the end of fp32, the step is redone from its
-// scores, recomputed. Used by fp8_consumer.cuh, in the fast mode: the accurate one follows smaller
-// growths (fp8_row_max.cuh), so often that the way back costs more than it saves.
+// Raises the maximum late, for row_max 1 of prefill_sm90_fp8: exponentials directly follow their
+// product. A step is exponentiated under the current maximum. Its probabilities, still in fp32,
+// then show whether one is too large for e4m3. In that case the true maximum is taken, and they are
+// multiplied to fit it. Only if one exceeds 2^100, near the end of fp32, the scores of the step are
+// recomputed and exponentiated again. Used by fp8_consumer.cuh in the fast mode. The accurate mode
+// raises the maximum for smaller growths (fp8_row_max.cuh), so often that this would cost more than
+// it saves.
 #pragma once
 
 #include "cuda/attention/fp8_row_max.cuh"
@@ -19,15 +20,15 @@ static_assert(kRowMax == 0 || (kAccuracy == Accuracy::kFast && kFlushKeys == 0),
 constexpr float kLargestAllowed = 445.72f;                // 2^kRescaleThreshold
 constexpr float kLargestScaled = 1.2676506002282294e30f;  // 2^100
 
-// True if a probability of this thread may exceed e4m3: none is larger than the sum of its step.
+// True if a probability of this thread may be too large for e4m3. None is larger than the sum of
+// its step.
 __device__ __forceinline__ bool may_have_grown(const float (&sum)[2]) {
   return sum[0] > kLargestAllowed || sum[1] > kLargestAllowed;
 }
 
-// The probabilities `p` of a warp, of which one may have grown. Where one has, the maximum follows,
-// `p` and `sum` are brought under it, and `factor` is for O of the steps before; false where none
-// has. `scores_again(s)` computes the scores of the step once more and returns what they are to be
-// multiplied by.
+// Returns false if none of the warp's probabilities `p` is too large. Otherwise raises the maximum,
+// brings `p` and `sum` under it, and sets `factor`, by which O of the steps before is multiplied.
+// `scores_again(s)` computes the scores of the step again and returns their factor.
 template <int kCount, class ScoresAgain>
 __device__ __forceinline__ bool follow_growth(const StepFactors& factors,
                                               const GroupFactors (&here)[kGroups],

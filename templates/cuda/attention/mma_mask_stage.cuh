@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Applies the mask program of the mma.sync kernels to scores: in blocks alone that a tile sees in
-// part. As mask_stage.cuh, in the fragments of mma_prefill.cuh.
+// Applies the mask program of the mma.sync kernels to the scores, only in blocks that a tile sees
+// in part. mask_stage.cuh does the same for sm_90; here the fragments are those of mma_prefill.cuh.
 #pragma once
 
 #include "cuda/attention/block_list.cuh"
@@ -14,7 +14,7 @@
 
 namespace attune {
 
-// A thread has rows 16 m and 16 m + 8 behind its first one.
+// Hides the scores of one block. A thread has the rows at 16 m and 16 m + 8 after its first row.
 __device__ __forceinline__ void hide_scores(const KernelParts& parts, const TileState& state,
                                             int block, Scores& s) {
   const ScoreArgs& scores = parts.scores;

@@ -62,7 +62,7 @@ class TileRing {
   int state_ = 0;  // slot and parity
 };
 
-// By all lanes of a warp, when none reads the slot any more.
+// Gives the slot back. All lanes of a warp call it when none of them reads the slot any more.
 __device__ __forceinline__ void give_back(const RingSlot& slot) {
   __syncwarp();
   mbarrier_arrive_if(threadIdx.x % 32 == 0, slot.empty);
@@ -84,8 +84,8 @@ __device__ __forceinline__ void init_ring(unsigned shared, const BackwardSm90Rin
   }
 }
 
-// By all threads of a block. `first_readers`: arrivals that give back a tile of the first operand
-// that stays.
+// Initialises the barriers. All threads of a block call it. `first_readers` arrivals give back a
+// tile of the first operand that stays.
 __device__ __forceinline__ void init_barriers(unsigned shared, const BackwardSm90Layout& layout,
                                               int first_readers = 1) {
   if (threadIdx.x == 0) {
