@@ -13,7 +13,7 @@ namespace attune {
 constexpr int kReadersOfK =
     1;  // who tells that they are done: a thread of a warpgroup, of its keys
 
-// Until nobody reads K, which dK overwrites.
+// Waits until nobody reads K, which dK overwrites.
 __device__ __forceinline__ void await_readers_of_k() {
   named_barrier_sync(kBarrierK, 32 * kMultiplying);
 }

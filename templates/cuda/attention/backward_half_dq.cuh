@@ -3,7 +3,7 @@
 //   64 rows of a step:  half of the columns
 //   128 rows:           half of the rows
 //   80 rows:            half of the columns, as dQ^T
-// dq_turns.cuh and dq_free.cuh add dQ to the workspace.
+// dq_turns.cuh and dq_free.cuh store dQ.
 #pragma once
 
 #include "cuda/attention/backward_steps_in_halves.cuh"  // where kFusedInHalves

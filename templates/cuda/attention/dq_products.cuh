@@ -8,7 +8,7 @@
 
 namespace attune {
 
-// Until K of both warpgroups is there. `parity`: of the barriers of what stays.
+// Waits until K of both warpgroups is there. `parity`: of the barriers of what stays.
 __device__ __forceinline__ void await_all_keys(unsigned shared, unsigned parity) {
 #pragma unroll
   for (int i = 0; i < 2; ++i)

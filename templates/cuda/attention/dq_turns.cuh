@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How dQ leaves the kernel that makes all gradients: warpgroups add their accumulators, as they
-// stand, to fp32 in the workspace. Blocks of keys add to a block of rows in the order of keys, so
-// that every run gives the same bits. Threads of the producer's warpgroup wait for the turns, two
-// by turns of their own, for a turn takes about as long as a step; the first of a block of rows
-// stores, so that nothing is zeroed before.
+// Stores dQ from the kernel that makes all gradients: warpgroups add their accumulators, as they
+// are, to fp32 in the workspace. Blocks of keys add to a block of rows in the order of keys, so
+// that every run gives the same bits. Two threads of the producer's warpgroup wait for the turns in
+// alternation, because a turn takes about as long as a step. The first block of keys stores instead
+// of adding, so that nothing is zeroed before.
 //
 //   thread of turns:  wait for the turn in global memory; write the place; arrive on turn[place];
 //                     wait added[place]; end the turn

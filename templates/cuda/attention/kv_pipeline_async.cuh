@@ -58,7 +58,8 @@ class KvPipeline {
     make_q_near(q, tile, target);  // where kTf32Products
   }
 
-  // Until Q is there for the whole block, when it was loaded before (kStarted: after) start().
+  // Waits until Q is there for the whole block, when it was loaded before (kStarted: after)
+  // start().
   template <bool kStarted>
   static __device__ void wait_q() {
     cp_async_wait<kStarted ? kAhead : 0>();

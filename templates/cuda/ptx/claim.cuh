@@ -44,7 +44,7 @@ __device__ __forceinline__ Claim claim(int* word) {
   return static_cast<Claim>(was);
 }
 
-// Until the first has ended its claim. Bounded as waits at barriers are: a try takes about a
+// Waits until the first has ended its claim. Bounded as waits at barriers are: a try takes about a
 // microsecond.
 __device__ __forceinline__ void await_claim(const int* word) {
   for (unsigned tries = 0; tries < kMaxBarrierTries; ++tries)

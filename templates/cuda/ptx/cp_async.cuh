@@ -33,7 +33,7 @@ __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Until at most kPending of this thread's groups are in flight. Other threads' copies need a
+// Waits until at most kPending of this thread's groups are in flight. Other threads' copies need a
 // barrier after it.
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait() {

@@ -5,7 +5,8 @@
 
 namespace attune {
 
-// Until the grid ahead has ended and its writes are visible. Returns at once when there is none.
+// Waits until the grid ahead has ended and its writes are visible. Returns at once when there is
+// none.
 __device__ __forceinline__ void wait_for_prior_grid() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }

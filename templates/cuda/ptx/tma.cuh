@@ -47,12 +47,12 @@ __device__ __forceinline__ void tma_store_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Until the thread's stores have read their shared memory (it may be overwritten).
+// Waits until the thread's stores have read their shared memory (it may be overwritten).
 __device__ __forceinline__ void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
-// Until the thread's stores are complete (shared memory may go away).
+// Waits until the thread's stores are complete (shared memory may go away).
 __device__ __forceinline__ void tma_store_wait() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
