@@ -181,16 +181,18 @@ class Meanings(Compared):
         q, k, v = self.heads_first
         sdpa = attune.sdpa.scaled_dot_product_attention
         mask = torch.ones(9, 12, dtype=torch.bool, device=DEVICE)
-        self.table(sdpa, (q, k, v), (
-            (ValueError, "query has 4 heads and key 2; .*enable_gqa=True", {}),
-            (ValueError, "dropout_p is 1.5; must be in \[0, 1\)", {"dropout_p": 1.5}),
-            (ValueError, "scale is 0.0; must be above 0", {"scale": 0.0, "enable_gqa": True}),
-            (ValueError, "attn_mask is given and is_causal is True", {"attn_mask": mask, "is_causal": True}),
-            (TypeError, "attn_mask is of type ndarray; must be a PyTorch tensor", {"attn_mask": mask.cpu().numpy()}),
-            (ValueError, "attn_mask has shape .2, 1, 1, 9, 12.; must have at most 4 dimensions",
-             {"attn_mask": mask.expand(2, 1, 1, 9, 12), "enable_gqa": True}),
-            (ValueError, "attn_mask has shape .*; must broadcast to", {"attn_mask": mask[:4], "enable_gqa": True}),
-            (ValueError, "attn_mask is torch.int64; must be bool or floating point", {"attn_mask": mask.long(), "enable_gqa": True})))
+        self.table(
+            sdpa, (q, k, v),
+            ((ValueError, "query has 4 heads and key 2; .*enable_gqa=True", {}),
+             (ValueError, "dropout_p is 1.5; must be in \[0, 1\)", {"dropout_p": 1.5}),
+             (ValueError, "scale is 0.0; must be above 0", {"scale": 0.0, "enable_gqa": True}),
+             (ValueError, "attn_mask is given and is_causal is True", {"attn_mask": mask, "is_causal": True}),
+             (TypeError, "attn_mask is of type ndarray; must be a PyTorch tensor", {"attn_mask": mask.cpu().numpy()}),
+             (ValueError, "attn_mask has shape .2, 1, 1, 9, 12.; must have at most 4 dimensions", {
+                 "attn_mask": mask.expand(2, 1, 1, 9, 12), "enable_gqa": True}),
+             (ValueError, "attn_mask has shape .*; must broadcast to", {"attn_mask": mask[:4], "enable_gqa": True}),
+             (ValueError, "attn_mask is torch.int64; must be bool or floating point", {
+                 "attn_mask": mask.long(), "enable_gqa": True})))
         with self.assertRaisesRegex(ValueError, "1, 1 and 1 dimensions; must be at least 2"):
             sdpa(q[0, 0, 0], k[0, 0, 0], v[0, 0, 0])
         learnt = torch.zeros(9, 12, device=DEVICE, requires_grad=True)
