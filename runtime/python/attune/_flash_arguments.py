@@ -63,15 +63,16 @@ def blamed(error, names, operands, **others):
 
 
 def blamed_heads_first(error, names, query, key, value):
-    """Returns blamed() for tensors [batch, num_heads, seqlen, head_dim]. Shapes that differ are named in that order."""
-    dense = not any(getattr(x, "is_nested", True) for x in (query, key, value))  # nested tensors have no shapes to tell
-    if isinstance(error, ValueError) and dense and all(x.dim() == 4 for x in (query, key, value)):
-        shapes = tuple(query.shape), tuple(key.shape), tuple(value.shape)
-        if (shapes[0][0], shapes[0][3]) != (shapes[1][0], shapes[1][3]):
-            return ValueError(f"key has shape {shapes[1]} and query {shapes[0]}; batch and head_dim must be equal")
-        if shapes[1][:3] != shapes[2][:3] and shapes[1][1] == shapes[2][1]:
-            return ValueError(f"value has shape {shapes[2]} and key {shapes[1]}; must be equal but for head_dim")
-    own = {} if "query" in str(error) else names  # a sentence for these functions may show calls of others
+    """Returns blamed() for tensors [batch, num_heads, seqlen, head_dim]. attention() names unlike shapes of k and v
+    with rows before heads; here they are named in the caller's order."""
+    text = str(error)
+    if isinstance(error, ValueError) and text.startswith("k has shape"):
+        return ValueError(f"key has shape {tuple(key.shape)} and query {tuple(query.shape)}; batch and head_dim must "
+                          "be equal")
+    if isinstance(error, ValueError) and text.startswith("v has shape"):
+        return ValueError(f"value has shape {tuple(value.shape)} and key {tuple(key.shape)}; must be equal but for "
+                          "head_dim")
+    own = {} if "query" in text else names  # a sentence for these functions may show calls of others
     return blamed(error, own, dict(query=query, key=key, value=value))
 
 
