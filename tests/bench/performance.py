@@ -322,7 +322,7 @@ def readme_table():
     """Returns README's table: ten rows."""
     decode, gradients = load("decode", "decode"), load("backward", "backward")
     grid, windows, fp8_result = load("forward", "grid"), load("forward", "windows"), load("fp8", "fp8")
-    epyc, xeon, amx = load("cpu", "cpu"), load("cpu", "cpu_xeon"), load("cpu", "cpu_xeon_bf16")
+    epyc, amx = load("cpu", "cpu"), load("cpu", "cpu_xeon_bf16")
     one_key = lowest(ratios(decode, chosen=lambda row: row["case"].endswith(" page1")))
 
     def over_torch(result):
@@ -336,19 +336,19 @@ def readme_table():
 
     return "\n".join(table(
         ("what", "over the best peer (geomean)", "lowest point", "peers", "device, date"),
-        line("Forward", ratios(grid, "tuned_over_best_peer"), "cuDNN, FlashAttention 2 to 4", grid),
-        line("Gradients", ratios(gradients, chosen=in_grid("d")), "cuDNN, FlashAttention 2 and 4", gradients,
+        line("Forward", ratios(grid, "tuned_over_best_peer"), "cuDNN, FlashAttention", grid),
+        line("Gradients", ratios(gradients, chosen=in_grid("d")), "cuDNN, FlashAttention", gradients,
              f"; one key head {GRADIENTS_OF_ONE_KEY_HEAD} (reported, not in the results)"),
-        line("Decode, contiguous cache", ratios(decode, chosen=one_token), "cuDNN, FlashAttention 3, FlashInfer",
+        line("Decode, contiguous cache", ratios(decode, chosen=one_token), "cuDNN, FlashAttention, FlashInfer",
              decode),
-        line("Decode, pages of 16 and 64 keys", ratios(decode, chosen=in_pages), "FlashInfer", decode,
+        line("Decode, pages", ratios(decode, chosen=in_pages), "FlashInfer", decode,
              f"; pages of one key {one_key}"),
         line("Chunks", ratios(decode, chosen=of_cases("chunk")), "FlashInfer", decode),
         line("Latent", ratios(decode, chosen=of_cases("latent")), "FlashInfer", decode),
-        line("FP8", over_flash3(fp8_result, "accurate"), "FlashAttention 3", fp8_result),
-        line("Windows", ratios(windows, "tuned_over_best_peer"), "FlashAttention 4, FlexAttention", windows),
+        line("FP8", over_flash3(fp8_result, "accurate"), "FlashAttention", fp8_result),
+        line("Windows", ratios(windows, "tuned_over_best_peer"), "FlashAttention, FlexAttention", windows),
         *(line(f"CPU, {result['dtype']}, {threads(result)} threads{note}", over_torch(result), "PyTorch", result)
-          for result, note in ((epyc, ""), (xeon, ""), (amx, " (PyTorch uses AMX)"))))) + "\n"
+          for result, note in ((epyc, ""), (amx, " (PyTorch uses AMX)"))))) + "\n"
 
 
 def put_between(readme, text):
