@@ -140,7 +140,7 @@ class BlockMapTest(unittest.TestCase):
             ("block_rows is 32; must be a multiple of 64", ValueError,
              lambda: from_blocks(blocks, 32, 128, ROWS, KEYS)),
             ("block_keys is 24; must be a multiple of 16", ValueError,
-             lambda: from_blocks(blocks, 64, 24, ROWS, KEYS)), (r"blocks has \(2, 3\) blocks.*must be \(4, 3\)",
+             lambda: from_blocks(blocks, 64, 24, ROWS, KEYS)), (r"blocks has \(2, 3\) blocks.*must have \(4, 3\)",
                                                                 ValueError,
                                                                 lambda: from_blocks(blocks, 64, 128, ROWS, KEYS)),
             ("blocks is fp32; must be bool or uint8", ValueError,

@@ -151,11 +151,11 @@ class NumpyTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "dtype is fp16; dtype names the type of uint8 arrays"):
             attune.attention(x, x, x, dtype="fp16")
         with self.assertRaisesRegex(ValueError,
-                                    "k is fp32 and dtype_kv is e4m3;  dtype_kv names the type of uint8 arrays"):
+                                    "k is fp32 and dtype_kv is e4m3; dtype_kv names the type of uint8 arrays"):
             attune.attention(x, x, x, dtype_kv="e4m3")
         cache = np.zeros((1, 8, 1, 16), np.float32)
         with self.assertRaisesRegex(ValueError,
-                                    "k_cache is fp32 and dtype_kv is e4m3;  dtype_kv names the type of uint8 arrays"):
+                                    "k_cache is fp32 and dtype_kv is e4m3; dtype_kv names the type of uint8 arrays"):
             attune.attention_kvcache(np.zeros((1, 1, 1, 16), np.float32), cache, cache,
                                      kv_lengths=np.array([4], np.int32), dtype_kv="e4m3")
 
