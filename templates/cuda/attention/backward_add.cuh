@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a tile of backward_sm90 whose gradient is added to fp32 that stands there: 64 rows,
-// scaled, through the warpgroup's shared memory and TMA, which adds. No other block has the tile's
-// elements, so each gets one sum a launch: equal calls give equal bits.
+// Adds a gradient of backward_sm90 to an fp32 tensor at the end of a tile: 64 rows are scaled and
+// pass through the warpgroup's shared memory, and TMA adds them. No other block adds to the tile's
+// elements, so each element gets one addition per launch: equal calls give equal bits.
 #pragma once
 
 #include "cuda/attention/backward_layout.cuh"
@@ -12,25 +12,25 @@
 
 namespace attune {
 
-constexpr int kSumColumns = kPanelColumns / 2;  // fp32 of a panel, whose rows have as many bytes
+constexpr int kSumColumns = kPanelColumns / 2;  // fp32 columns of a panel
 
-// Returns the shared address of this thread's accumulator 0, in panels of 64 rows of 128 bytes,
-// whose pieces of 16 bytes are swizzled by rows. The thread's number is read anew, so that it takes
-// no register while accumulators are made.
+// Returns the shared address of this thread's accumulator 0, in panels of 64 rows of 128 bytes. The
+// 16-byte pieces of a row are swizzled by the row's number. The thread's number is read anew, so
+// that it takes no register while accumulators are made.
 __device__ __forceinline__ unsigned first_sum(unsigned staging) {
   const int thread = reread_thread_index() % kWarpgroupThreads;
   const int row = thread / 32 * 16 + thread % 32 / 4;
   return staging + row * kPanelRowBytes + (((thread % 4 / 2) ^ (row % 8)) << 4) + thread % 2 * 8;
 }
 
-// Accumulators 4 n and 4 n + 1 stand 8 n columns further on, 4 n + 2 and 4 n + 3 below them by 8
-// rows, which are swizzled alike.
+// Returns the shared address of accumulator i. Accumulators 4 n and 4 n + 1 are 8 n columns further
+// on. Accumulators 4 n + 2 and 4 n + 3 are 8 rows below these; both rows have the same swizzle.
 __device__ __forceinline__ unsigned sum_at(unsigned first, int i) {
   return (first ^ (i / 4 % 4 << 5)) + i / 16 * kWarpgroupRows * kPanelRowBytes +
          i / 2 % 2 * 8 * kPanelRowBytes + i % 2 * 4;
 }
 
-// The staging memory holds half of the columns: it is filled twice.
+// Adds a warpgroup's rows. The staging memory holds half of the columns, so it is filled twice.
 template <int kCount>
 __device__ __forceinline__ void add_gradient(const TensorMap& map, unsigned staging, int warpgroup,
                                              TensorCoord at, float factor,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A warpgroup that walks along a narrow band: 64 keys at a time with the three tiles of rows that
-// see some of them, so that each operand is read once, scores are made once, and every gradient is
-// added up in registers, in one order. The other warpgroup of the block walks elsewhere: each has
-// exponentials while the other has products.
+// A warpgroup walks along a narrow band. It takes 64 keys at a time, with the three tiles of rows
+// that see some of these keys. So each operand is read once, scores are made once, and every
+// gradient is added up in registers, in one order. The other warpgroup of the block walks
+// elsewhere: each makes exponentials while the other multiplies.
 #pragma once
 
 #include "cuda/attention/backward_band_runs.cuh"
@@ -40,7 +40,7 @@ class BandWalker {
       : args_(args), own_(shared, walker), walker_(walker), maps_(maps) {}
 
   __device__ __forceinline__ void run(const BandRun& run) {
-    Dq even, odd;  // of two tiles of rows
+    Dq even, odd;  // dQ of two tiles of rows
     clear(even);
     clear(odd);
 #pragma unroll 1
@@ -66,16 +66,16 @@ class BandWalker {
     mbarrier_wait(own_.sums_full(number), number / kBandRowSlots & 1, "sums full");
   }
 
-  // Gives back the keys of the place before, whose gradients have left; `has`: this place has keys
-  // too.
+  // Gives back the keys of the place before, as soon as their gradients have left shared memory.
+  // `has`: this place has keys, too.
   __device__ __forceinline__ void give_back_keys(bool has) {
     tma_store_wait_read();
     if (holds_keys_) keys().give_back(key_number_ - 1);
     holds_keys_ = has;
   }
 
-  // `ending` is dQ of rows that see these keys last, then of those that see them first; `other` of
-  // those between.
+  // Takes the steps of a place. `ending` is dQ of tile place - 2 of rows; when that is stored,
+  // `ending` becomes dQ of tile `place`. `other` is dQ of tile place - 1.
   __device__ __forceinline__ void take_place(const BandRun& run, int place, Dq& ending, Dq& other) {
     const bool has_keys = run.has_keys(place);
     Dk dk;
@@ -107,7 +107,7 @@ class BandWalker {
     ++key_number_;
   }
 
-  // The keys of a place and rows of tile place - `back`.
+  // Takes one step: the keys of a place and the rows of tile place - `back`.
   __device__ __forceinline__ void step(const BandRun& run, int place, int back, Dq& dq, Dk& dk,
                                        Dv& dv) const {
     const unsigned row = row_number(run, place - back);
@@ -141,7 +141,7 @@ class BandWalker {
                                 s[i + 1] * (dp[i + 1] - delta.of(i / 4, 1)));
       p[i / 2] = pack<kDtypeQ>(s[i], s[i + 1]);
     }
-    await_warps();  // nobody multiplies what stands there
+    await_warps();  // no warp multiplies the old dS any more
     const unsigned at = own_.tiles + kBandLayout.ds;
     write_ds(at + ds_offset<0>(reread_thread_index() % kWarpgroupThreads), ds);
     fence_proxy_async();
@@ -162,8 +162,9 @@ class BandWalker {
     named_barrier_sync(kBarrierWarpgroup + walker_, kWarpgroupThreads);
   }
 
-  // A key's column less its row's diagonal is what both tiles have, and what differs within them.
-  // Rows past the end are hidden by their L2.
+  // Hides elements of P outside the band. The distance of a key from a row's diagonal is the
+  // distance of their tiles, `apart`, plus the distance within the tiles. The L2 of rows past the
+  // end hides these rows.
   __device__ __forceinline__ void hide_unseen(const BandRun& run, int place, int back,
                                               Scores& p) const {
     constexpr int kLeft = static_cast<int>(kBandWidth.left);
@@ -174,7 +175,7 @@ class BandWalker {
     if (inside && apart - (kBandTile - 1) >= -kLeft && apart + kBandTile - 1 <= kRight) return;
     const int own = first_accumulator_row();
     const int column = reread_thread_index() % 4 * 2;
-    unsigned from[2];  // how far the thread's keys are from the first that row `column` sees
+    unsigned from[2];  // distance of each key from the first key that row `column` sees
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int mine = key + own + 8 * i;
@@ -193,7 +194,7 @@ class BandWalker {
   int walker_;
   const BandMaps& maps_;
   unsigned first_row_ = 0;   // number of the run's first tile of rows
-  unsigned key_number_ = 0;  // of the place's tile of keys
+  unsigned key_number_ = 0;  // number of the place's tile of keys
   bool holds_keys_ = false;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernel of backward_sm90 that walks along a narrow band: its roles. A block has two warpgroups
-// that walk; for each of them a thread loads, and a warp makes L2 and delta.
+// that walk. For each of them one thread loads tiles, and one warp makes L2 and delta.
 #pragma once
 
 #include "cuda/attention/backward_band.cuh"
@@ -33,7 +33,7 @@ __device__ __forceinline__ void init_band(unsigned shared) {
   __syncthreads();
 }
 
-// The tiles of a walker's runs, in the order in which it takes them.
+// Loads the tiles of a walker's runs, in the order in which the walker takes them.
 __device__ __forceinline__ void load_band(const AttentionArgs& args, unsigned shared, int walker,
                                           const BandMaps& maps) {
   const BandShared own(shared, walker);

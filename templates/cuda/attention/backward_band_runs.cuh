@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The walk along a narrow band (shared/backward_band_layout.h): the runs of a warpgroup, and what
-// it has of shared memory.
+// The walk along a narrow band (shared/backward_band_layout.h): the runs of a warpgroup, and its
+// part of shared memory.
 #pragma once
 
 #include "cuda/attention/mask.cuh"
@@ -37,11 +37,11 @@ class BandRuns {
   BandShare left_;
 };
 
-// One side's place in a ring of a walker's.
+// A ring of a walker: the tiles and barriers of its slots.
 template <int kSlots>
 class BandRing {
  public:
-  // `tiles`: of slot 0; each holds two. `full`, `empty`: barriers.
+  // `tiles`: the address of slot 0; each slot holds two tiles. `full`, `empty`: slot 0's barriers.
   __device__ __forceinline__ BandRing(unsigned tiles, unsigned full, unsigned empty)
       : tiles_(tiles), full_(full), empty_(empty) {}
 
@@ -69,8 +69,8 @@ class BandRing {
 
 // A walker's part of shared memory.
 struct BandShared {
-  unsigned tiles;     // of this walker
-  unsigned barriers;  // of this walker
+  unsigned tiles;     // address of this walker's tiles
+  unsigned barriers;  // address of this walker's barriers
 
   __device__ __forceinline__ BandShared(unsigned shared, int walker)
       : tiles(shared + walker * kBandLayout.walker_bytes),
@@ -84,11 +84,11 @@ struct BandShared {
     return {tiles + kBandLayout.keys, barriers + kBandLayout.key_full,
             barriers + kBandLayout.key_empty};
   }
-  // L2 of a tile of rows, delta behind it.
+  // Returns the address of L2 of a tile of rows; delta follows L2.
   __device__ __forceinline__ unsigned sums(unsigned number) const {
     return tiles + kBandLayout.sums + number % kBandRowSlots * 8 * kBandTile;
   }
-  // A part of a tile of o.
+  // Returns the address of a slot, which holds a part of a tile of o.
   __device__ __forceinline__ unsigned o(int slot) const {
     return tiles + kBandLayout.o + slot * kBandSumRows * kPanelRowBytes;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// L2 and delta of the rows that pass a walker, made by a warp beside it, which finds dout in shared
-// memory: no step ahead reads o and dout once more.
+// A separate warp makes L2 and delta of the rows that a walker takes. It finds dout in shared
+// memory, so that no earlier step has to read o and dout once more.
 #pragma once
 
 #include "cuda/attention/backward_band_runs.cuh"
@@ -12,11 +12,11 @@
 
 namespace attune {
 
-// Eight lanes share a row, four rows at a time; o comes by parts of a tile.
+// Eight lanes share a row, and a warp takes four rows at a time. o is loaded in parts of a tile.
 class BandSums {
   static constexpr int kLanes = kPanelColumns / 8;
   static constexpr int kRows = 32 / kLanes;
-  static constexpr int kPasses = kBandSumRows / kRows;  // of a part
+  static constexpr int kPasses = kBandSumRows / kRows;  // per part
   static constexpr int kParts = kBandTile / kBandSumRows;
   static_assert(2 * kPasses == kLanes, "a lane keeps a row of each two parts");
   static_assert(kParts >= kBandSumSlots && kBandTile == 64,
@@ -27,7 +27,7 @@ class BandSums {
                                       const TensorMap& map_o, unsigned shared, int walker)
       : args_(args), gradients_(gradients), map_o_(map_o), own_(shared, walker) {}
 
-  // All tiles of a run.
+  // Makes the sums of all tiles of a run.
   __device__ __forceinline__ void make_all(const BandRun& run) {
     if (run.row_begin >= run.row_end) return;
 #pragma unroll
@@ -35,17 +35,17 @@ class BandSums {
       load(run, run.row_begin, part);
       advance();
     }
-    state_ ^= 1;  // all the way round, and none is taken yet
+    state_ ^= 1;  // slot 0 is next again, and its first load is not read yet
 #pragma unroll 1
     for (int tile = run.row_begin; tile < run.row_end; ++tile) make(run, tile);
   }
 
  private:
-  // A part of o is asked for when the one before it in its slot has been read, those of the next
-  // tile, too.
+  // Makes the sums of one tile. When a part of o has been read, the next part that belongs in its
+  // slot is loaded, even if that part is of the next tile.
   __device__ __forceinline__ void make(const BandRun& run, int tile) {
     RowStatistics statistics;
-    own_.rows().await_free(number_, "sums read");  // who loads dout has seen it, too
+    own_.rows().await_free(number_, "sums read");  // the thread that loads dout waits for this, too
     own_.rows().await(number_, "dout full");
     float own = 0.f;
 #pragma unroll
@@ -72,7 +72,7 @@ class BandSums {
 
   __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
-  // Into the slot that is next.
+  // Loads a part of a tile of o into slot().
   __device__ __forceinline__ void load(const BandRun& run, int tile, int part) const {
     if (lane() != 0) return;
     mbarrier_arrive_expect_tx(own_.o_full(slot()), kBandSumRows * kPanelRowBytes);
@@ -80,7 +80,8 @@ class BandSums {
              {0, tile * kBandTile + part * kBandSumRows, run.head, run.batch});
   }
 
-  // The sums of a part's rows; what a lane keeps.
+  // Sums up the rows of a part. Returns the sum that this lane keeps, or `own` if it keeps none of
+  // this part.
   __device__ __forceinline__ float add_up(int part, float own) const {
     const unsigned dout = own_.rows().tile(number_) + kBandLayout.tile_bytes;
 #pragma unroll
@@ -93,7 +94,7 @@ class BandSums {
     return own;
   }
 
-  // Columns of a row of a panel.
+  // Returns this lane's eight columns of a row of a panel.
   __device__ __forceinline__ static EightPacked<kDtypeO> eight_of(unsigned panel, int row) {
     return {{load_shared_16(panel + row * kPanelRowBytes + ((lane() % kLanes ^ row % 8) << 4))}};
   }
@@ -108,7 +109,7 @@ class BandSums {
     return sum;
   }
 
-  // Returns this lane's row: a lane keeps one of each 32 rows.
+  // Returns the row that this lane keeps of each 32 rows.
   __device__ __forceinline__ static int own_row() {
     return kRows * (lane() % kLanes) + lane() / kLanes;
   }
@@ -118,7 +119,8 @@ class BandSums {
   };
   __device__ __forceinline__ RowStatistics of_row(const BandRun& run, int tile, int half) const {
     const int row = tile * kBandTile + 32 * half + own_row();
-    const int batch = reread(run.batch), head = reread(run.head);  // addresses are not kept
+    // Reread, so that addresses computed from them are not kept in registers.
+    const int batch = reread(run.batch), head = reread(run.head);
     RowStatistics of{-__int_as_float(0x7f800000), 0.f};
     if (row >= args_.seqlen_q) return of;
     of.lse = args_.lse[batch * args_.lse_batch_stride + head * args_.lse_head_stride + row];
@@ -140,8 +142,8 @@ class BandSums {
   const GradientArgs& gradients_;
   const TensorMap& map_o_;
   BandShared own_;
-  unsigned number_ = 0;  // of the tile of rows
-  int state_ = 0;        // slot of a part of o, and parity
+  unsigned number_ = 0;  // number of the tile of rows
+  int state_ = 0;        // slot of a part of o, and parity of its barrier
 };
 
 __device__ __forceinline__ void make_band_sums(const AttentionArgs& args,

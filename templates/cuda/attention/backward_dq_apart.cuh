@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// dQ of the kernel that makes all gradients, by a warpgroup of its own: of each step of 64 rows dS
-// K over all 128 keys, when both warpgroups of keys have kept dS. What becomes of it: dq_turns.cuh.
+// A separate warpgroup makes dQ in the kernel that makes all gradients. For each step of 64 rows it
+// multiplies dS K over all 128 keys, when both warpgroups of keys have kept dS. dq_turns.cuh stores
+// dQ.
 #pragma once
 
 #include "cuda/attention/backward_ds_slots.cuh"
@@ -16,7 +17,7 @@ class DqConsumer {
   __device__ __forceinline__ explicit DqConsumer(unsigned shared)
       : shared_(shared), places_(shared) {}
 
-  // `parity`: of the barriers of what stays.
+  // Makes dQ of all steps of a tile. `parity`: of the barriers of K.
   __device__ __forceinline__ void run(const KeysTile& tile, unsigned parity) {
     await_all_keys(shared_, parity);
 #pragma unroll 1
@@ -41,7 +42,7 @@ class DqConsumer {
   DqPlaces places_;
 };
 
-// All that the warpgroup does.
+// Runs the warpgroup that makes dQ.
 __device__ __forceinline__ void make_dq(const AttentionArgs& args, unsigned shared) {
   register_decrease<kApartRegisters.dq>();
   DqConsumer consumer(shared);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dS^T of a step in shared memory for dQ: of each warpgroup of 64 keys a panel, in slots.
+// dS^T of a step in shared memory, from which dQ is made. A slot holds one panel for each warpgroup
+// of 64 keys.
 #pragma once
 
 #include "cuda/attention/ds_panel.cuh"
@@ -11,7 +12,7 @@ namespace attune {
 
 constexpr int kDsPanelBytes = kKeyBlockM * kPanelRowBytes;
 
-// Panels of step `step`.
+// Returns the address of the panels of step `step`.
 __device__ __forceinline__ unsigned ds_tile(unsigned shared, unsigned step) {
   return shared + kFusedLayout.parts.ds + step % kDsSlots * kFusedLayout.parts.ds_bytes;
 }
@@ -23,7 +24,7 @@ __device__ __forceinline__ void tell_ds(unsigned shared, unsigned step) {
   mbarrier_arrive_if(threadIdx.x % 32 == 0, shared + kFusedLayout.ds_full + 8 * (step % kDsSlots));
 }
 
-// Waits until both warpgroups of keys have told theirs.
+// Waits until both warpgroups of keys have told that their dS is written.
 __device__ __forceinline__ void await_ds(unsigned shared, unsigned step) {
   mbarrier_wait(shared + kFusedLayout.ds_full + 8 * (step % kDsSlots), step / kDsSlots & 1,
                 "ds full");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a warpgroup of keys works with the others if a separate warpgroup makes dQ
-// (backward_dq_apart.cuh). It writes dS^T of its keys to shared memory, transposed. It takes turns
-// with the other warpgroup of keys at exponentials, so that these overlap products of the other.
+// (backward_dq_apart.cuh). It writes dS^T of its keys to shared memory, transposed. The two
+// warpgroups of keys take turns at exponentials, so that one multiplies meanwhile.
 #pragma once
 
 #include "cuda/attention/backward_ds_slots.cuh"
@@ -9,7 +9,7 @@
 
 namespace attune {
 
-constexpr int kBarrierExponentials = 5;  // named, one of each of the two
+constexpr int kBarrierExponentials = 5;  // first of two named barriers, one per warpgroup
 
 class DsKeeper {
  public:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slots of dS that who multiplies it gives back: where a warpgroup of its own makes dQ
-// (backward_dq_apart.cuh), and where no order is asked (backward_free.cuh).
+// Slots of dS that the warps which multiply dS give back. Two kernels use them: one has a separate
+// warpgroup for dQ (backward_dq_apart.cuh), the other adds to dQ in no order (backward_free.cuh).
 //
-//   warpgroups of keys:  wait ds_empty[slot]; write; arrive on ds_full[slot]
-//   who multiplies:      wait ds_full[slot]; multiply; arrive on ds_empty[slot]
+//   warpgroups of keys:   wait ds_empty[slot]; write; arrive on ds_full[slot]
+//   warps that multiply:  wait ds_full[slot]; multiply; arrive on ds_empty[slot]
 #pragma once
 
 #include "cuda/attention/backward_ds.cuh"
@@ -15,7 +15,7 @@ __device__ __forceinline__ void await_ds_slot(unsigned shared, unsigned step) {
   mbarrier_wait(shared + kDsEmpty + 8 * (step % kDsSlots), (step / kDsSlots & 1) ^ 1, "ds empty");
 }
 
-// Gives the slot of a step back when its dQ is complete. All lanes of a warp call it.
+// Gives the slot of a step back. All lanes of a warp call it when dQ of that step is complete.
 __device__ __forceinline__ void return_ds_slot(unsigned shared, unsigned step) {
   __syncwarp();
   mbarrier_arrive_if(threadIdx.x % 32 == 0, shared + kDsEmpty + 8 * (step % kDsSlots));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// All gradients of backward_sm90 by one kernel where blocks of keys add to dQ in no order. S and dP
-// of a step are issued at once; exponentials stand beside dP, and most of them beside dS of the
-// rows before; dQ of the step before is issued ahead of dV and dK, and leaves beside them, through
-// shared memory (dq_free.cuh). dS of a step has one of two places, which the other warpgroup gives
-// back when it has multiplied it: the two are no more than a step apart.
+// Makes all gradients of backward_sm90 in one kernel in which blocks of keys add to dQ in no order.
+// S and dP of a step are issued together. The first exponentials are made while dP runs; the others
+// alternate with dS of earlier rows. dQ of the step before is issued ahead of dV and dK. It leaves
+// through shared memory while these run (dq_free.cuh). dS has two slots. Both warpgroups give a
+// slot back when they have multiplied it, so they are at most one step apart.
 #pragma once
 
 #include "cuda/attention/backward_ds_slots.cuh"
@@ -16,7 +16,7 @@ class FreeConsumer : public HalfDq {
   __device__ __forceinline__ FreeConsumer(const AttentionArgs& args, unsigned shared, int warpgroup)
       : HalfDq(args, shared, warpgroup) {}
 
-  // `parity`: of the barriers of what stays.
+  // Makes dK and dV of a tile, and adds to dQ. `parity`: of the barriers of K and V.
   __device__ __forceinline__ void run(const KeysTile& tile, unsigned parity, const KeysMaps& maps) {
     const int first_key = tile.first_key + warpgroup() * kWarpgroupRows;
     Dk dk;
@@ -47,12 +47,12 @@ class FreeConsumer : public HalfDq {
 
  private:
   static constexpr BackwardSm90Layout kParts = kFusedLayout.parts;
-  static constexpr int kChunks = kKeyBlockM / 16;  // of a step's rows: eight elements of a thread
+  static constexpr int kChunks = kKeyBlockM / 16;  // 16 rows each, eight elements per thread
   static constexpr int kAhead = 2;                 // chunks whose exponentials are made ahead of dP
   static_assert(kEarly.delta >= 2, "delta of the first chunk is there");
 
-  // K is given back as soon as dQ of the last step is complete: dV leaves through V, and dK as dQ
-  // does, while K of the next tile comes.
+  // Stores dV and dK. K is given back first, since dQ of the last step is complete: K of the next
+  // tile loads meanwhile. dV leaves through V's shared memory, and dK leaves as dQ does.
   __device__ __forceinline__ void end_tile(const TensorCoord& at, const KeysMaps& maps,
                                            const Dk& dk, const Dv& dv) {
 #pragma unroll
@@ -66,7 +66,7 @@ class FreeConsumer : public HalfDq {
                        shared_ + kParts.second_empty + 8 * warpgroup());
   }
 
-  // The exponents of a step, masked.
+  // Turns scores of a step into exponents of P, and masks them.
   __device__ __forceinline__ void scale(StepStatistics<kEarly.l2>& l2, int block, Scores& s) const {
 #pragma unroll
     for (int i = 0; i < kKeyBlockM / 2; i += 4) {
@@ -83,7 +83,7 @@ class FreeConsumer : public HalfDq {
     for (int i = 8 * chunk; i < 8 * chunk + 8; ++i) s[i] = exp2_approx(s[i]);
   }
 
-  // dS of a chunk, to shared memory too, and P rounded.
+  // Makes dS of a chunk, in registers and in shared memory, and rounds its P.
   __device__ __forceinline__ void differentiate_chunk(int chunk,
                                                       const StepStatistics<kEarly.delta>& delta,
                                                       const Scores& s, const Scores& dp,
@@ -105,7 +105,7 @@ class FreeConsumer : public HalfDq {
     write_ds(to + chunk * 16 * kPanelRowBytes, words);
   }
 
-  // Products of step j: S(j) and dP(j); dQ(j - 1), dV(j) and dK(j).
+  // Takes step j. It issues the products S(j) and dP(j), then dQ(j - 1), dV(j) and dK(j).
   template <bool kMakesDq>
   __device__ __forceinline__ void step_all(int block, Dk& dk, Dv& dv) {
     Scores s, dp;
@@ -128,7 +128,7 @@ class FreeConsumer : public HalfDq {
     Rounded p, ds;
     const unsigned to = kept_place();
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) {  // the unit of exponentials is as busy as all others
+    for (int i = 0; i < kChunks; ++i) {  // the exponential unit is as busy as all other units
       delta.load_late(2 * i + 2);        // of the next chunk
       delta.load_late(2 * i + 3);
       if (i + kAhead < kChunks) exponentiate_chunk(i + kAhead, s);

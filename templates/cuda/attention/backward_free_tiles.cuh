@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of the kernel of backward_sm90 that makes all gradients in no order. The first rows of a
-// tile do not wait for its K and V, for which the tile before has to leave: other threads load
-// these.
+// Tiles of the kernel of backward_sm90 that makes all gradients in no order. K and V of a tile load
+// only after the tile before has left. One thread loads them and another loads rows, so that the
+// first rows of a tile need not wait for K and V.
 #pragma once
 
 #include "cuda/attention/backward_free.cuh"
 
 namespace attune {
 
-constexpr int kReadersOfK = kFusedWarps;  // who tell that they are done, of all keys
+constexpr int kReadersOfK = kFusedWarps;  // arrivals that give K back: each warp reads all keys
 constexpr int kFusedThreads = kKeysThreads;
 constexpr PrefillSm90Registers kFusedRegisters = kKeysRegisters;
 
@@ -21,7 +21,7 @@ __device__ __forceinline__ void consume_all(const AttentionArgs& args, unsigned 
   if (threadIdx.x % kWarpgroupThreads == 0) tma_store_wait();
 }
 
-// A thread's: Q and dout. It draws tiles.
+// Streams Q and dout. One thread calls it; it also draws tiles.
 __device__ __forceinline__ void produce_streams(const AttentionArgs& args, unsigned shared,
                                                 const KeysMaps& maps) {
   TileRing<kQRing<true>> q(shared);
@@ -31,7 +31,7 @@ __device__ __forceinline__ void produce_streams(const AttentionArgs& args, unsig
     stream_rows<true>(q, dout, maps, keys_tile(args, tiles.number()));
 }
 
-// The statistics of a tile's steps, by a thread of few registers.
+// Streams the statistics of a tile's steps. The thread that calls it has few registers.
 template <class FirstRing, class SecondRing>
 __device__ __forceinline__ void stream_all_sums(const AttentionArgs& args, const KeysTile& tile,
                                                 FirstRing& q, SecondRing& dout) {
@@ -47,7 +47,7 @@ __device__ __forceinline__ void stream_all_sums(const AttentionArgs& args, const
   }
 }
 
-// Another thread's: K and V, then the statistics of rows.
+// Loads K and V of each tile, then streams the statistics of rows. Another thread calls it.
 __device__ __forceinline__ void produce_keys(const AttentionArgs& args, unsigned shared,
                                              const KeysMaps& maps) {
   TileRing<kQRing<true>> q(shared);

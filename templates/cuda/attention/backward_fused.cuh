@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// All gradients of backward_sm90 by one kernel: that of backward_keys.cuh, which makes dQ, too. Two
-// warpgroups of 64 keys each write dS^T of a step, transposed, to shared memory, and each
-// multiplies half of dQ (backward_half_dq.cuh) two steps later, so that they need not keep step.
+// Makes all gradients of backward_sm90 in one kernel: the kernel of backward_keys.cuh that makes
+// dQ, too. Each of two warpgroups of 64 keys writes dS^T of a step, transposed, to shared memory.
+// Each makes half of dQ (backward_half_dq.cuh) two steps later, so that they need not keep step.
 #pragma once
 
 #include "cuda/attention/backward_half_dq.cuh"
@@ -31,8 +31,8 @@ class FusedConsumer : public HalfDq {
   }
 
  private:
-  // Products of step j: S(j), then dQ(j - 2) during exponentials; dP(j) and dV(j), with dS
-  // meanwhile; dK(j).
+  // Takes step j. It issues S(j) and dQ(j - 2), and makes exponentials while dQ(j - 2) runs. Then
+  // it issues dP(j) and dV(j), and makes dS(j) meanwhile. Last it issues dK(j).
   template <bool kMakesDq>
   __device__ __forceinline__ void step_all(int block, Dk& dk, Dv& dv) {
     Scores s;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tiles of the kernel of backward_sm90 that makes all gradients in the order of keys, and how they
-// end. All tiles begin with the last rows, and tiles of lower keys are taken first: who starts
-// together soon stands one behind the other, and no one waits for turns any more.
+// end. All tiles begin with the last rows, and tiles of lower keys are taken first. So blocks that
+// start together soon follow one behind the other, and no block waits for turns any more.
 #pragma once
 
 #include "cuda/attention/backward_apart.cuh"  // where kDqApart
@@ -10,10 +10,9 @@
 
 namespace attune {
 
-constexpr int kReadersOfK =
-    1;  // who tells that they are done: a thread of a warpgroup, of its keys
+constexpr int kReadersOfK = 1;  // arrivals that give K back: one thread of each warpgroup
 
-// Waits until nobody reads K, which dK overwrites.
+// Waits until no warp reads K any more, because dK overwrites it.
 __device__ __forceinline__ void await_readers_of_k() {
   named_barrier_sync(kBarrierK, 32 * kMultiplying);
 }

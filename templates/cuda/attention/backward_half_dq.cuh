@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dQ = dS K of a step by the two warpgroups of keys, each half of it over all 128 keys:
+// Makes dQ = dS K of a step. Each of the two warpgroups of keys makes half of it, over all 128
+// keys:
 //   64 rows of a step:  half of the columns
 //   128 rows:           half of the rows
 //   80 rows:            half of the columns, as dQ^T
@@ -40,13 +41,13 @@ class HalfDq : public FusedSteps {
   __device__ __forceinline__ void begin_tile(int first_key, unsigned parity, Dk& dk, Dv& dv) {
     begin_keys(first_key, dk, dv);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {  // dQ wants K of both
+    for (int i = 0; i < 2; ++i) {  // dQ needs K of both
       mbarrier_wait(shared_ + kFusedLayout.parts.first_full + 8 * i, parity, "k_full");
       mbarrier_wait(shared_ + kFusedLayout.parts.second_full + 8 * i, parity, "v_full");
     }
   }
 
-  // Issues S^T of the next step; `l2`: returns the shared address of its statistics.
+  // Issues S^T of the next step. Sets `l2` to the shared address of its L2.
   __device__ __forceinline__ RingSlot issue_s(Scores& s, unsigned& l2) {
     l2 = q_ring_.statistics();
     const RingSlot q = q_ring_.take();
@@ -85,7 +86,7 @@ class HalfDq : public FusedSteps {
     places_.add(warpgroup(), dq);
   }
 
-  bool missing_ = false;  // keys past the end
+  bool missing_ = false;  // the warpgroup has keys past the end
   DqPlaces places_;
 };
 
