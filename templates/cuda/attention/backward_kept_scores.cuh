@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dS^T of the kernel of backward_fused.cuh: each warpgroup writes that of its keys to shared
-// memory, from where both multiply it. What makes it of a step is derived from this:
+// Keeps dS^T in the kernel of backward_fused.cuh: each warpgroup writes dS^T of its keys to shared
+// memory, and both warpgroups multiply it from there. Derived classes make dS^T of a step:
 // backward_whole_steps.cuh, backward_steps_in_halves.cuh.
 #pragma once
 
@@ -15,7 +15,8 @@ class KeptScores : public KeysConsumer<true, true> {
   using Dk = float[kHeadDimQk / 2];
   using Dv = float[kHeadDimV / 2];
 
-  // In the order of keys dQ of a step before is in registers, too: steps of 128 rows leave none.
+  // If blocks add in the order of keys, registers hold dQ of an earlier step, too. With steps of
+  // 128 rows, none are left for early loads then.
   static constexpr EarlyPairs kEarlyHere = kKeyBlockM > kWarpgroupRows ? EarlyPairs{} : kEarly;
 
   __device__ __forceinline__ KeptScores(const AttentionArgs& args, unsigned shared, int warpgroup)
@@ -25,7 +26,7 @@ class KeptScores : public KeysConsumer<true, true> {
     return __shfl_sync(~0u, reread_thread_index() / kWarpgroupThreads, 0) - 1;
   }
 
-  // P of part `kPart` of the rows, of kCount words.
+  // Rounds P of part `kPart` of the rows, which has kCount words.
   template <int kPart, int kCount>
   __device__ __forceinline__ static void round(const Scores& s, unsigned (&p)[kCount]) {
 #pragma unroll
@@ -33,9 +34,9 @@ class KeptScores : public KeysConsumer<true, true> {
       p[i] = pack<kDtypeQ>(s[2 * (kPart * kCount + i)], s[2 * (kPart * kCount + i) + 1]);
   }
 
-  // dS^T of a part of a step's rows, as rows of 64 keys. Nobody reads a slot that is written: in
-  // the order of keys whoever writes step j has seen the other warpgroup keep step j - 2, behind
-  // its dQ of step j - 4; in no order slots are given back.
+  // Writes dS^T of a part of a step's rows, as rows of 64 keys. No warp reads the slot meanwhile.
+  // In the order of keys, a warpgroup that writes step j has seen the other one keep step j - 2,
+  // which comes after its dQ of step j - 4. In no order, slots are given back.
   template <int kPart, int kCount>
   __device__ __forceinline__ void keep(const unsigned (&ds)[kCount]) const {
     write_ds(kept_place<kPart * kCount * 4>(), ds);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// dK and dV of backward_sm90: rows of K and V stay, Q and dout of all heads of the group stream, so
-// that no other block adds to the same gradients. Per step of kKeyBlockM queries, in each warpgroup
-// of 64 keys:
+// Makes dK and dV of backward_sm90. Rows of K and V stay in shared memory. Q and dout of all heads
+// of the group stream, so that no other block adds to the same gradients. Per step of kKeyBlockM
+// queries, in each warpgroup of 64 keys:
 //   S^T = K Q^T,  P^T = exp2(S^T c - L2),  dP^T = V dout^T,  dV += P^T dout,
 //   dS^T = P^T (dP^T - delta),  dK += dS^T Q
-// P^T and dS^T are rounded where they are: accumulators are, rounded, A operands of the next
-// products. The product of a step's dS^T is issued behind S^T of the step after it.
+// P^T and dS^T are rounded in registers: rounded accumulators are the A operands of the next
+// products. The product dS^T Q of a step is issued after S^T of the next step.
 #pragma once
 
 #include "cuda/attention/backward_ds_keeper.cuh"     // where kDqApart
@@ -24,7 +24,7 @@ namespace attune {
 
 constexpr int kDsSlots = 0;  // unless kFused
 
-// Layout and rings of a kernel that makes dK, or dV alone.
+// Layout and rings of a kernel that makes dK (kMakesK), or of one that makes dV alone.
 template <bool kMakesK>
 constexpr BackwardSm90Layout kKeysLayout = backward_sm90_layout({kKeyBlockN, kKeyBlockM, kQSlots,
                                                                  kDoutSlots, kHeadDimQk, kHeadDimV,
@@ -36,7 +36,7 @@ constexpr BackwardSm90Ring kDoutRing = kKeysLayout<kMakesK>.second_ring;
 constexpr PrefillSm90Registers kKeysRegisters =
     backward_sm90_registers(kKeyBlockN / kWarpgroupRows);
 
-// The tensor maps of a kernel; those of what it does not make are not there.
+// The tensor maps of a kernel. Maps that it does not use are null.
 struct KeysMaps {
   const TensorMap* q;
   const TensorMap* k;
@@ -74,8 +74,7 @@ __device__ __forceinline__ void produce_sums(const AttentionArgs& args, unsigned
   }
 }
 
-// Loads the operands of a tile that stay: K, and V if K's gradient is made. `parity`: of its
-// barriers.
+// Loads the operands of a tile that stay: K, and V if dK is made. `parity`: of their barriers.
 template <bool kMakesK>
 __device__ __forceinline__ void load_keys(unsigned shared, const KeysMaps& maps,
                                           const KeysTile& tile, unsigned parity) {
@@ -145,12 +144,12 @@ class KeysConsumer {
 
   const DropoutArgs* drops = nullptr;  // where kDropout
 
-  // dK without softmax_scale. `parity`: of the barriers of what stays.
+  // Makes dK, without softmax_scale, and dV of a tile. `parity`: of the barriers of K and V.
   __device__ __forceinline__ void run(const KeysTile& tile, int first_key, unsigned parity, Dk& dk,
                                       Dv& dv) {
     first_key_ = first_key;
-    // Keys past the end count as keys where others of the warpgroup are not: nothing of them is
-    // stored.
+    // If only some keys of the warpgroup are past the end, they count as keys: their gradients are
+    // not stored.
     blocks_ = row_blocks<kKeyBlockM>(
         args_, first_key, first_key < args_.seqlen_kv ? first_key + kWarpgroupRows : first_key);
     const OwnBlocks own = own_blocks(tile.blocks, blocks_);
@@ -311,9 +310,9 @@ class KeysConsumer {
   KeysDropout dropout_;  // where kDropout
   TileRing<kQRing<kMakesK>> q_ring_;
   TileRing<kDoutRing<kMakesK>> dout_ring_;
-  unsigned first_full_;       // barrier
+  unsigned first_full_;       // barrier of K
   unsigned long long k_, v_;  // descriptors
-  int first_key_;             // of the warpgroup
+  int first_key_;             // first key of the warpgroup
   BlockRange blocks_;
   RingSlot q_{};  // slot of the step before; its product with dS is not issued yet
 };

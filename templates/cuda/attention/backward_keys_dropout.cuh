@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout in the kernels of dK and dV of backward_sm90. With delta' = delta / scale, which stands
-// in the workspace, dV = scale (P keep)^T dout and dS = scale P (keep dP - delta'); gradients are
-// multiplied by `scale` at their end.
+// Dropout in the kernels of dK and dV of backward_sm90. The workspace holds delta' = delta / scale.
+// Then dV = scale (P keep)^T dout and dS = scale P (keep dP - delta'). The kernels multiply
+// complete gradients by `scale`.
 #pragma once
 
 #include "cuda/attention/backward_layout.cuh"
@@ -13,7 +13,7 @@ namespace attune {
 
 class KeysDropout {
  public:
-  // `head`: of Q; `first_key`: of the warpgroup.
+  // Begins the steps of a head of Q. `first_key`: first key of the warpgroup.
   __device__ __forceinline__ void begin(const DropoutArgs* args, const AttentionArgs& base,
                                         int batch, int head, int first_key) {
     const int warp = reread_thread_index() % kWarpgroupThreads / 32;
@@ -21,25 +21,27 @@ class KeysDropout {
                                static_cast<unsigned>(first_key) / 16 + warp);
   }
 
-  // It is called beside exponentials, whose unit leaves time for it.
+  // Finds the elements of a block that are kept. It runs beside exponentials, whose unit leaves
+  // other units time.
   __device__ __forceinline__ void make(int block) {
     squares_.make(source_, static_cast<unsigned>(block) * (kKeyBlockM / 16));
   }
 
-  // Puts zeros where P, rounded, is dropped.
+  // Sets dropped elements of rounded P to zero.
   template <int kPairs>
   __device__ __forceinline__ void keep(unsigned (&p)[kPairs]) const {
 #pragma unroll
     for (int i = 0; i < kPairs; i += 2) keep(i / 2, &p[i]);
   }
 
-  // The two words of a block of 8 queries.
+  // Sets dropped elements to zero in this thread's two words of a block of 8 queries.
   __device__ __forceinline__ void keep(int block8, unsigned* p) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) p[half] = squares_.keep(p[half], block8, half);
   }
 
-  // dS of the four elements of a block of 8 queries, of which each pair has the same delta.
+  // Makes dS of this thread's four elements in a block of 8 queries: two keys by two queries.
+  // `delta` has a value for each query.
   __device__ __forceinline__ void differentiate(int block8, const float* p, const float* dp,
                                                 const float (&delta)[2], unsigned* ds) const {
 #pragma unroll

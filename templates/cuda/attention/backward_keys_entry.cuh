@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dK and dV of backward_sm90, or one of them, by one kernel.
+// The kernel that makes dK and dV of backward_sm90, or one of them.
 #pragma once
 
 #include "cuda/attention/backward_keys_kernel.cuh"

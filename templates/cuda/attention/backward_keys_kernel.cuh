@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of backward_keys.cuh, of dK and dV or one of them: their roles, and the end of their
-// tiles.
+// Kernels of backward_keys.cuh, which make dK and dV or one of them: their roles, and how tiles
+// end.
 #pragma once
 
 #include "cuda/attention/backward_keys.cuh"
@@ -46,8 +46,8 @@ __device__ __forceinline__ void run_keys(const AttentionArgs& args, const KeysMa
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
   init_barriers(shared, kKeysLayout<kMakesK>);
-  // A kernel of this plan ahead of this one lets it start when the step that made all that is read
-  // here has ended, unless it makes that itself.
+  // The kernel of this plan that runs ahead lets this one start when an earlier step has made all
+  // sums that are read here. It is waited for only if it makes the sums itself.
   constexpr bool kBehindKeys = !kMakesK && kSplitKv;
   constexpr bool kSumsAhead = kBehindKeys || (kGradientQ && !kFoldSums);
   if constexpr (!kSumsAhead) wait_for_prior_grid();
@@ -63,7 +63,7 @@ __device__ __forceinline__ void run_keys(const AttentionArgs& args, const KeysMa
     if constexpr (kKeysRegisters.moved) register_increase<kKeysRegisters.consumer>();
     consume_rows<kMakesK, kMakesV>(args, shared, warpgroup, maps);
   }
-  wait_for_prior_grid();  // whoever waits for this grid waits for those ahead of it, too
+  wait_for_prior_grid();  // a grid that waits for this one waits for all ahead of it, too
 }
 
 }  // namespace attune

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of keys of backward_sm90, the rows that stream past one, and the order of both.
+// Tiles of keys of backward_sm90, the rows that stream past a tile, and the order of both.
 #pragma once
 
 #include "cuda/attention/fused_layout.cuh"  // where kFused
@@ -20,7 +20,7 @@ struct KeysTile {
   BlockRange blocks;
 };
 
-// The first keys are seen by most rows under a causal mask.
+// Returns tile `number`. Block 0 comes first: under a causal mask the most rows see its keys.
 __device__ __forceinline__ KeysTile keys_tile(const AttentionArgs& all,
                                               const RoundArgs& round,  // where kStoresDs
                                               int number) {
@@ -44,7 +44,7 @@ __device__ __forceinline__ KeysTile keys_tile(const AttentionArgs& all,
           row_blocks<kKeyBlockM>(args, first, min(first + kKeyBlockN, args.seqlen_kv))};
 }
 
-// The first rows of a tile's blocks, in the order in which all roles take them.
+// Calls step(first row) for each block of a tile, in the order in which all roles take them.
 template <class Step>
 __device__ __forceinline__ void each_row(const KeysTile& tile, const Step& step) {
   const int begin = tile.blocks.begin * kKeyBlockM, end = tile.blocks.end * kKeyBlockM;
@@ -54,7 +54,7 @@ __device__ __forceinline__ void each_row(const KeysTile& tile, const Step& step)
   for (int row = end - kKeyBlockM; row >= begin; row -= kKeyBlockM) step(row);  // where kTakesTurns
 }
 
-// The steps of a tile: step(head of Q, first row).
+// Calls step(head of Q, first row) for each step of a tile.
 template <class Step>
 __device__ __forceinline__ void each_step(const KeysTile& tile, const Step& step) {
   if (tile.blocks.begin >= tile.blocks.end) return;
@@ -64,7 +64,7 @@ __device__ __forceinline__ void each_step(const KeysTile& tile, const Step& step
     each_row(tile, [&](int row) { step(head, row); });
 }
 
-// Tiles of kPanels panels.
+// Streams a tile of kPanels panels.
 template <int kPanels, class Ring>
 __device__ __forceinline__ void stream_tile(Ring& ring, const TensorMap& map, int row, int head,
                                             int batch) {

@@ -17,10 +17,10 @@ static_assert(kBlockN % 16 == 0 && kKeyBlockM % 16 == 0, "a step has whole 16s o
 static_assert(kKSlots >= 2 && kQSlots >= 2,
               "a step takes its tile before it gives back that of the step before it");
 
-constexpr int kBarrierWarpgroup = 1;  // named barrier, + warpgroup: its 128 threads meet
+constexpr int kBarrierWarpgroup = 1;  // first named barrier; each warpgroup has one
 
-// First of the two rows of a warpgroup's 64 that a thread has accumulators of; the second is 8
-// further down.
+// Returns the first of the two rows for which a thread has accumulators, among its warpgroup's 64.
+// The second row is 8 further down.
 __device__ __forceinline__ int first_accumulator_row() {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupThreads;
   return thread / 32 * 16 + thread % 32 / 4;

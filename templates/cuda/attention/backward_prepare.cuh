@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first step of gradient kernels: L2 and delta of every row into the workspace, padded to whole
-// tiles, so that the kernels behind it copy them without looking at lengths. Who makes which:
-// shared/backward_prepare_layout.h. The first heads come last: the kernel behind begins with them.
+// The first step of gradient kernels writes L2 and delta of every row to the workspace. Rows are
+// padded to whole tiles, so that later kernels copy the sums without looking at lengths.
+// shared/backward_prepare_layout.h says which lanes make which rows. The first heads come last,
+// because the next kernel begins with them.
 #pragma once
 
 #include "cuda/attention/dropout_source.cuh"   // where kDropout
@@ -26,11 +27,12 @@ __device__ __forceinline__ long long element_of(const OperandView& view, const P
   return at.batch * view.batch_stride + at.head * view.head_stride + at.row * view.row_stride;
 }
 
-// Eight columns of o or dout of a group's rows, from `first` on; of rows past the end, the last.
 using EightOfRows = EightPacked<kDtypeO>[kRowsOfGroup];
+// Loads eight columns of o or dout for a group's rows, from `first` on. For rows past the end it
+// loads the last row.
 __device__ __forceinline__ void load_rows(const OperandView& view, const PreparedRow& first,
                                           int lane, int seqlen_q, EightOfRows& values) {
-  const int column = min(8 * lane, kHeadDimV - 8);  // some lanes have none
+  const int column = min(8 * lane, kHeadDimV - 8);  // some lanes have no columns
 #pragma unroll
   for (int i = 0; i < kRowsOfGroup; ++i) {
     const int row = min(first.row + i, seqlen_q - 1);
@@ -39,7 +41,7 @@ __device__ __forceinline__ void load_rows(const OperandView& view, const Prepare
   }
 }
 
-// rowsum(dout * o) of row `lane` of a group, in the first kRowsOfGroup of its lanes.
+// Returns rowsum(dout * o) of row `lane` of a group, in the first kRowsOfGroup lanes of the group.
 __device__ __forceinline__ float make_delta(const AttentionArgs& args, const OperandView& dout,
                                             const PreparedRow& first, int lane) {
   EightOfRows of_o, of_dout;
@@ -71,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(kPrepareThreads)
   const int rows = padded_rows(args);
   const auto blocks = static_cast<unsigned>(backward_prepare_blocks(rows, kHeadDimV));
   const unsigned block = gridDim.x - 1 - blockIdx.x;
-  const int of_all = static_cast<int>(block / blocks);  // heads of all batch entries
+  const int of_all = static_cast<int>(block / blocks);  // head, counted over all batch entries
   const int batch = of_all / args.num_heads_q, head = of_all % args.num_heads_q;
   const int lane = static_cast<int>(threadIdx.x) % kRowLanes;
   const int first = static_cast<int>(block % blocks) * backward_rows_of_block(kHeadDimV) +

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last step of backward_sm90 with fuse_dq: dQ from fp32, where accumulators stand as in
-// registers, scaled and rounded. A warpgroup has what one of the kernel before it handed over. Rows
-// to which no block of keys added are zeros.
+// The last step of backward_sm90 with fuse_dq: scales and rounds dQ, which is fp32 in the
+// workspace, with accumulators in the order of registers. A warpgroup takes the accumulators that
+// one warpgroup of the kernel before added. Rows to which no block of keys added become zeros.
 #pragma once
 
 #include "cuda/attention/backward_layout.cuh"
@@ -17,8 +17,8 @@ namespace attune {
 
 constexpr int kRoundThreads = 2 * kWarpgroupThreads;
 
-// Stores two groups of eight columns of a row. Four lanes have two words of each; an odd lane
-// stores four columns of the second group.
+// Stores two groups of eight columns of a row. Each of four lanes has one word of either group. An
+// even lane stores four columns of the first group, an odd lane four columns of the second.
 __device__ __forceinline__ void store_words(unsigned short* to, const unsigned (&words)[2],
                                             bool exists) {
   const int lane = static_cast<int>(threadIdx.x) % 4;
@@ -28,8 +28,8 @@ __device__ __forceinline__ void store_words(unsigned short* to, const unsigned (
   if (exists) *reinterpret_cast<uint2*>(to + 8 * odd + lane / 2 * 4) = pair;
 }
 
-// Returns eight columns of a warpgroup's product, as a thread stored them, scaled and rounded: one
-// word of its first row and one of its second.
+// Scales and rounds a thread's four values of eight columns of a warpgroup's product. Returns one
+// word of the thread's first row and one of its second row.
 __device__ __forceinline__ uint2 rounded(const Vector16& packed, float s) {
   float x[4];
 #pragma unroll
@@ -37,7 +37,7 @@ __device__ __forceinline__ uint2 rounded(const Vector16& packed, float s) {
   return make_uint2(pack<kDtypeQ>(x[0], x[1]), pack<kDtypeQ>(x[2], x[3]));
 }
 
-// Loads the values that a thread stored; zeros if `any` is 0. The loads do not wait for `any`.
+// Loads the values that a thread stored, or zeros if `*any` is 0. The loads do not wait for `*any`.
 template <int kCount>
 __device__ __forceinline__ void load_stored(const float4* from, const int* any,
                                             Vector16 (&packed)[kCount]) {
@@ -48,7 +48,8 @@ __device__ __forceinline__ void load_stored(const float4* from, const int* any,
   for (int i = 0; i < kCount; ++i) packed[i] = {};
 }
 
-// Rows of the product are rows of dQ, from `row` on; `to`: its first column in row 0.
+// Stores a product whose rows are rows of dQ, from `row` on. `to`: address of the product's first
+// column in row 0 of dQ.
 template <int kCount>
 __device__ __forceinline__ void round_rows(const Vector16 (&packed)[kCount], float s,
                                            unsigned short* to, long long stride, int row, int end) {
@@ -62,7 +63,7 @@ __device__ __forceinline__ void round_rows(const Vector16 (&packed)[kCount], flo
   }
 }
 
-// Rows of the product are columns of dQ.
+// Stores a product whose rows are columns of dQ.
 template <int kCount>
 __device__ __forceinline__ void round_columns(const Vector16 (&packed)[kCount], float s,
                                               unsigned short* to, long long stride, int row,
@@ -87,8 +88,8 @@ extern "C" __global__ void __launch_bounds__(kRoundThreads)
   constexpr int kColumns = backward_fused_columns(kKeyBlockM, kHeadDimQk);
   constexpr DqHalf kHalf = backward_dq_half(kKeyBlockM);
   const FusedWorkspace sums(args);
-  const int last_first = static_cast<int>(gridDim.x - 1 - blockIdx.x);  // what L2 has
-  const int head = last_first / sums.blocks();                          // of all batch entries
+  const int last_first = static_cast<int>(gridDim.x - 1 - blockIdx.x);  // the L2 cache has the last
+  const int head = last_first / sums.blocks();                          // over all batch entries
   const int block = last_first % sums.blocks();
   const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroupThreads;
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupThreads;

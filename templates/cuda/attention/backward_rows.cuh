@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// dQ of backward_sm90: rows of Q and dout stay, K and V stream. Per step of kBlockN keys, in each
-// warpgroup of 64 rows:
+// Makes dQ of backward_sm90. Rows of Q and dout stay in shared memory; K and V stream. Per step of
+// kBlockN keys, in each warpgroup of 64 rows:
 //   S = Q K^T,  P = exp2(S c - L2),  dP = dout V^T,
 //   dS = P (dP - delta), rounded in registers,  dQ += dS K
-// The product of a step's dS is issued behind S of the step after it, so that exponentials have two
-// products beside them.
+// The product dS K of a step is issued after S of the next step, so that two products run during
+// exponentials.
 #pragma once
 
 #include "cuda/attention/backward_rows_dropout.cuh"  // where kDropout
@@ -39,7 +39,7 @@ __device__ __forceinline__ RowsTile rows_tile(const AttentionArgs& all,
                                               int number) {
   const AttentionArgs args = reread(all);
   const int blocks = (args.seqlen_q + kBlockM - 1) / kBlockM;
-  const int keys = args.seqlen_kv / kGqaRatio;  // for each head of the group
+  const int keys = args.seqlen_kv / kGqaRatio;  // per head of the group
 #if 1                                           // where kStoresDs
   const TilePlace place =                       // where kStoresDs
       place_in_round(round, number, blocks, kGqaRatio, args.num_heads_q, keys);  // where kStoresDs
@@ -51,7 +51,7 @@ __device__ __forceinline__ RowsTile rows_tile(const AttentionArgs& all,
           visible_blocks<kBlockN>(args, first, min(first + kBlockM, args.seqlen_q))};
 }
 
-// A streamed tile of kPanels panels.
+// Streams a tile of kPanels panels.
 template <int kPanels, class Ring>
 __device__ __forceinline__ void stream_keys(Ring& ring, const TensorMap& map, int key, int head,
                                             int batch) {
@@ -76,7 +76,7 @@ __device__ __forceinline__ void produce_keys(const AttentionArgs& args,
                                     tiles.number());
     const int kv_head = tile.head / kGqaRatio;
     int block = tile.blocks.begin;
-    // K of the first step, while warpgroups end the tile before.
+    // Streams K of the first step ahead of Q and dout, while warpgroups end the tile before.
     if (block < tile.blocks.end)
       stream_keys<kLayout.panels_qk>(k, map_k, block * kBlockN, kv_head, tile.batch);
     load_staying<kLayout.panels_qk, kLayout.warpgroups>(
@@ -111,11 +111,11 @@ class RowsConsumer {
         q_(by_rows(shared + kRowsLayout.first + warpgroup * kRowsLayout.first_bytes)),
         dout_(by_rows(shared + kRowsLayout.second + warpgroup * kRowsLayout.second_bytes)) {}
 
-  // Without softmax_scale. `parity`: of the barriers of what stays.
+  // Makes dQ of a tile, without softmax_scale. `parity`: of the barriers of Q and dout.
   __device__ __forceinline__ void run(const RowsTile& tile, int first_row, unsigned parity,
                                       float (&dq)[kHeadDimQk / 2]) {
     first_row_ = first_row;
-    // Rows past seqlen_q count as rows where others of the warpgroup are not: L2 hides them.
+    // If only some rows of the warpgroup are past seqlen_q, they count as rows: L2 hides them.
     blocks_ = visible_blocks<kBlockN>(
         args_, first_row, first_row < args_.seqlen_q ? first_row + kWarpgroupRows : first_row);
     const OwnBlocks own = own_blocks(tile.blocks, blocks_);
@@ -143,7 +143,7 @@ class RowsConsumer {
       wgmma_pin(dq);
       give_back(k_);
     } else {
-      wait_dout(parity);  // it must not come where dQ is going to leave
+      wait_dout(parity);  // dout must be there before its memory is given back
     }
     skip_steps(k_ring_, v_ring_, tile.blocks.end - own.end);
   }
@@ -218,7 +218,7 @@ class RowsConsumer {
       s[i] = exp2_approx(s[i] * args_.softmax_scale_log2 - l2_[i / 2 % 2]);
   }
 
-  // Keys past the end too: K is zero there, and P may be inf.
+  // Sets P to zero for unseen keys, and for keys past the end: K is zero there, and P may be inf.
   __device__ __forceinline__ void hide(int block, float (&p)[kBlockN / 2]) const {
     const int row = first_row_ + first_accumulator_row();
     const int origin = block * kBlockN + static_cast<int>(threadIdx.x) % 4 * 2;
@@ -235,9 +235,9 @@ class RowsConsumer {
   const GradientArgs& gradients_;  // where kFoldSums == 1
   TileRing<kKRing> k_ring_;
   TileRing<kVRing> v_ring_;
-  unsigned first_full_;          // barrier
+  unsigned first_full_;          // barrier of Q
   unsigned long long q_, dout_;  // descriptors
-  int first_row_;                // of the warpgroup
+  int first_row_;                // first row of the warpgroup
   BlockRange blocks_;
   float l2_[2], delta_[2];
   RingSlot k_{};  // slot of the step before; its product with dS is not issued yet

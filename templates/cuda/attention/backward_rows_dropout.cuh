@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout in the kernel of dQ of backward_sm90. With delta' = delta / scale, which stands in the
-// workspace, dS = scale P (keep dP - delta'); dQ is multiplied by `scale` at its end.
+// Dropout in the kernel of dQ of backward_sm90. The workspace holds delta' = delta / scale. Then
+// dS = scale P (keep dP - delta'). The kernel multiplies complete dQ by `scale`.
 #pragma once
 
 #include "cuda/attention/backward_layout.cuh"
@@ -14,25 +14,26 @@ class RowsDropout {
  public:
   __device__ __forceinline__ explicit RowsDropout(const DropoutArgs& args) : args_(args) {}
 
-  // Delta that this kernel made becomes that of the workspace.
+  // Turns delta into delta' if this kernel made delta itself.
   __device__ __forceinline__ void take_part(float (&delta)[2]) const {
     if constexpr (!kFoldSums) return;
     for (float& of_row : delta) of_row *= kept_part(args_);
   }
 
-  // `first_row`: of the warpgroup.
+  // Begins a tile. `first_row`: first row of the warpgroup.
   __device__ __forceinline__ void begin(const AttentionArgs& args, int batch, int head,
                                         int first_row) {
     source_ = Squares::staying(DropoutSource(args_, dropout_head(args, batch, head)),
                                static_cast<unsigned>(first_row + first_accumulator_row()) / 16);
   }
 
-  // It is called beside exponentials, whose unit leaves time for it.
+  // Finds the elements of a block that are kept. It runs beside exponentials, whose unit leaves
+  // other units time.
   __device__ __forceinline__ void make(int block) {
     squares_.make(source_, static_cast<unsigned>(block) * (kBlockN / 16));
   }
 
-  // Rounded P of a step.
+  // Sets dropped elements of a step's rounded P to zero.
   __device__ __forceinline__ void keep(unsigned (&p)[kBlockN / 4]) const {
 #pragma unroll
     for (int i = 0; i < kBlockN / 4; ++i) {
@@ -41,7 +42,7 @@ class RowsDropout {
     }
   }
 
-  // dS of a step.
+  // Makes dS of a step.
   __device__ __forceinline__ void differentiate(const float (&p)[kBlockN / 2],
                                                 const float (&dp)[kBlockN / 2],
                                                 const float (&delta)[2],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of a step of backward_fused.cuh, of half of its rows at a time: all of P, dP and what
-// is rounded of P are more than registers hold.
+// Makes the gradients of a step of backward_fused.cuh for half of its rows at a time. For all rows,
+// P, dP and rounded P do not fit in registers.
 #pragma once
 
 #include "cuda/attention/backward_kept_scores.cuh"
@@ -8,7 +8,7 @@
 namespace attune {
 
 class StepsInHalves : public KeptScores {
-  using Half = float[kKeyBlockM / 4];  // of a step's rows
+  using Half = float[kKeyBlockM / 4];  // for half of a step's rows
   using RoundedHalf = unsigned[kKeyBlockM / 8];
 
  protected:

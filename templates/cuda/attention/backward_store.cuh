@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a tile of backward_sm90: a gradient of 64 rows, scaled and rounded, through the
-// warpgroup's own shared memory and TMA.
+// Stores a gradient of 64 rows at the end of a tile of backward_sm90. The gradient is scaled and
+// rounded into the warpgroup's own shared memory, and TMA stores it from there.
 #pragma once
 
 #include "cuda/attention/backward_add.cuh"  // where kAccumulate
@@ -19,7 +19,7 @@ namespace attune {
 // order of keys in a panel of dS in the workspace.
 template <bool kOfStored>
 __device__ __forceinline__ unsigned staged(unsigned staging, int i) {
-  const int thread = reread_thread_index() % kWarpgroupThreads;  // registers are few all along
+  const int thread = reread_thread_index() % kWarpgroupThreads;  // reread: registers are few
   int row = thread / 32 * 16 + thread % 16;
   if constexpr (kOfStored) row = backward_stored_key(row);  // where kStoresDs
   const int chunk = i / 4 % 8 + thread % 32 / 16;
@@ -27,7 +27,7 @@ __device__ __forceinline__ unsigned staged(unsigned staging, int i) {
          ((chunk ^ (row % 8)) << 4);
 }
 
-// A gradient, scaled and rounded, into panels of 64 rows.
+// Writes a gradient, scaled and rounded, to panels of 64 rows in shared memory.
 template <Dtype kDtype, bool kOfStored = false, int kCount>
 __device__ __forceinline__ void stage_gradient(unsigned staging, float factor,
                                                const float (&gradient)[kCount]) {
@@ -35,7 +35,7 @@ __device__ __forceinline__ void stage_gradient(unsigned staging, float factor,
   for (int i = 0; i < kCount; i += 8) {
     unsigned words[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j)  // beyond the last column any: they are not stored
+    for (int j = 0; j < 4; ++j)  // words beyond the last column are not stored
       words[j] = pack<kDtype>(factor * gradient[(i + 2 * j) % kCount],
                               factor * gradient[(i + 2 * j + 1) % kCount]);
     if (i + 8 <= kCount)
@@ -46,7 +46,7 @@ __device__ __forceinline__ void stage_gradient(unsigned staging, float factor,
   fence_proxy_async();
 }
 
-// By one thread, of kColumns columns.
+// Stores the panels of kColumns columns. One thread calls it.
 template <int kColumns>
 __device__ __forceinline__ void store_panels(const TensorMap& map, unsigned staging,
                                              const TensorCoord& at) {

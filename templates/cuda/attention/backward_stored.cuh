@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// dK of backward_sm90 from dS, or dV from P, that attune_kernel left in the workspace: plain
-// products of kKeyBlockN keys, by rows,
+// Makes dK of backward_sm90 from dS, or dV from P. attune_kernel left dS and P in the workspace, by
+// rows. The gradients of kKeyBlockN keys are plain products,
 //   dK = scale dS^T Q,  dV = P^T dout
-// over the rows of all heads of a group that see a key. Per step of 64 rows panels of these rows
-// and 64 keys for each warpgroup, read as columns, and 64 rows of Q, or dout.
+// over the rows of all heads of a group that see a key. A step takes 64 rows. It loads panels of
+// these rows and 64 keys for each warpgroup, read as columns, and 64 rows of Q or dout.
 #pragma once
 
 #include "cuda/attention/backward_keys_tiles.cuh"
@@ -21,7 +21,7 @@ static_assert(kKeyBlockM == kWarpgroupRows, "a step has the rows of a panel");
 
 template <Stored kWhich>
 constexpr int kStoredColumns = kWhich == Stored::kDs ? kHeadDimQk : kHeadDimV;
-// A gradient leaves through what stays in other kernels.
+// A gradient leaves through the memory that holds operands that stay in other kernels.
 template <Stored kWhich>
 constexpr BackwardSm90Layout kStoredLayout = backward_sm90_layout({kKeyBlockN, kKeyBlockM, kQSlots,
                                                                    kQSlots, kStoredColumns<kWhich>,
@@ -59,8 +59,8 @@ __device__ __forceinline__ void stream_stored(const AttentionArgs& args, const R
   }
 }
 
-// Streams the rows. A thread of another warp calls it, so that neither waits for slots of the
-// other's ring.
+// Streams rows of Q or dout. A thread of another warp calls it, so that neither thread waits for
+// slots of the other's ring.
 template <Stored kWhich>
 __device__ __forceinline__ void stream_rows(const AttentionArgs& args, const RoundArgs& round,
                                             unsigned shared, const TensorMap& map) {
@@ -102,7 +102,7 @@ class StoredConsumer {
     RingSlot streamed, panels;
   };
 
-  // The product of a step runs while that of the step before it ends.
+  // Takes the steps of a head. It issues the product of a step while the product before it ends.
   __device__ __forceinline__ void run_head(int steps, Gradient& gradient) {
     if (steps <= 0) return;
     Step last = issue(gradient);
@@ -159,7 +159,7 @@ __device__ __forceinline__ void consume_stored(const AttentionArgs& args, const 
     float gradient[kStoredColumns<kWhich> / 2];
     consumer.run(tile, first_key, gradient);
     scale_kept(dropout, gradient);            // where kDropout
-    if (first_thread) tma_store_wait_read();  // of the tile before
+    if (first_thread) tma_store_wait_read();  // the store of the tile before
     store_gradient<kDtypeKv, true>(map, staging, warpgroup, {0, first_key, tile.head, tile.batch},
                                    kWhich == Stored::kDs ? args.softmax_scale : 1.f, gradient);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dV of backward_sm90 from P in the workspace.
+// Makes dV of backward_sm90 from P in the workspace.
 #pragma once
 
 #include "cuda/attention/backward_stored.cuh"

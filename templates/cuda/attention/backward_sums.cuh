@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// L2 and delta of a warpgroup's rows, made by the kernel of dQ, which has dout in shared memory:
-// the first step of backward_sm90 is left out, and dout is read once less. The kernels of dK and dV
-// find them in the workspace, and wait for this one's grid.
+// The kernel of dQ makes L2 and delta of a warpgroup's rows, because it has dout in shared memory.
+// The first step of backward_sm90 is left out, and dout is read once less. The kernels of dK and dV
+// wait for this kernel's grid and find L2 and delta in the workspace.
 #pragma once
 
 #include "cuda/attention/backward_layout.cuh"
@@ -11,7 +11,7 @@
 
 namespace attune {
 
-// The four lanes that share a row have every fourth of its 16-byte chunks.
+// Four lanes share a row. Each lane has every fourth 16-byte chunk of the row.
 class OwnSums {
   static constexpr int kChunks = kHeadDimV / 8;
   static constexpr int kOfLane = (kChunks + 3) / 4;
@@ -46,7 +46,7 @@ class OwnSums {
     }
   }
 
-  // `dout`: descriptor of the warpgroup's tile, which is there.
+  // Makes L2 and delta. `dout`: descriptor of the warpgroup's tile of dout, which has arrived.
   __device__ __forceinline__ void finish(unsigned long long dout, float (&l2)[2],
                                          float (&delta)[2]) const {
     const float infinity = __int_as_float(0x7f800000);
@@ -71,8 +71,8 @@ class OwnSums {
     }
   }
 
-  // For the kernels behind this one, with what they read beyond the last tile, which begins where
-  // `tile_end` is past the last row.
+  // Stores L2 and delta for the kernels behind this one. The last tile also stores values for
+  // padded rows from `tile_end` on, which these kernels read.
   __device__ __forceinline__ void keep(const AttentionArgs& args, int tile_end,
                                        const float (&l2)[2], const float (&delta)[2]) const {
     if constexpr (!kHasKeys) return;
@@ -106,7 +106,7 @@ class OwnSums {
     return sum;
   }
 
-  int row_;  // the first of this thread's two
+  int row_;  // the first of this thread's two rows
   float* sums_;
   Vector16 o_[2][kOfLane];
   float lse_[2], dlse_[2];

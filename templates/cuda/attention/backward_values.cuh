@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dV of backward_sm90 by a kernel of its own, where the accumulators of dK leave it no room.
+// A separate kernel makes dV of backward_sm90 if the accumulators of dK leave no registers for dV.
 #pragma once
 
 #include "cuda/attention/backward_keys_kernel.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of a step of backward_fused.cuh, of all its rows at once; backward_free.cuh issues its
-// own way.
+// Makes the gradients of a step of backward_fused.cuh for all its rows at once. backward_free.cuh
+// derives from it, too, but issues the products itself.
 #pragma once
 
 #include "cuda/attention/backward_kept_scores.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tile's list in the map of blocks (shared/block_map.h), as kernels read it. The step that writes
-// it is over by then: with dependent launches each thread that reads waits for it first.
+// the list must have ended: with dependent launches, each thread that reads waits for it first.
 #pragma once
 
 #include "cuda/attention/mask.cuh"
@@ -11,7 +11,7 @@ namespace attune {
 class BlockList {
  public:
   BlockList() = default;
-  // `heads`: which heads' tiles, counted in tiles.
+  // `heads`: index of the tile along heads.
   __device__ __forceinline__ BlockList(const BlockMapArgs& map, int batch, int heads, int row_block)
       : list_(map.lists +
               static_cast<long long>(batch * map.batch_step + heads * map.head_step + row_block) *
@@ -28,8 +28,8 @@ class BlockList {
 __device__ __forceinline__ int block_of_entry(int entry) { return entry >> kMapGroupBits; }
 __device__ __forceinline__ bool is_partial(int entry, int group) { return entry >> group & 1; }
 
-// Returns the part of a range of blocks that a tile visits: from its first entry's block to its
-// last one's.
+// Narrows a range of blocks to the blocks that a tile visits: from the block of the list's first
+// entry to the block of its last entry.
 __device__ __forceinline__ BlockRange operator&(const BlockList& list, BlockRange range) {
   range.begin = block_of_entry(list.entry(0));
   range.end = block_of_entry(list.entry(list.count() - 1)) + 1;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The step that writes a kernel's map of blocks (shared/block_map.h). One block of threads writes
-// one list; a finder says what the groups of the tile's rows see of each block of keys: of a mask
-// program (block_map.cuh), or of a map of the caller's (granule_lists.cuh). The compiled-in mask
-// and window bound the blocks and are applied by the kernel itself. Families say which tiles they
-// have: sm90_block_map.cuh, mma_block_map.cuh.
+// one list. A finder tells which blocks of keys the groups of a tile's rows see. It evaluates a
+// mask program (block_map.cuh) or reads the caller's map (granule_lists.cuh). The compiled-in mask
+// and window bound the range of blocks here; the kernel itself applies them. Each family defines
+// its tiles: sm90_block_map.cuh, mma_block_map.cuh.
 #pragma once
 
 #include "cuda/attention/mask.cuh"
@@ -12,7 +12,7 @@
 
 namespace attune {
 
-// The tiles of a family: kGroups groups of kRows rows of kHeads heads each.
+// The tiles of a family: a tile has kGroups groups, and a group has kRows rows of kHeads heads.
 template <int kGroupRows, int kGroupCount, int kHeadCount>
 struct MapTiles {
   static constexpr int kRows = kGroupRows;
@@ -20,12 +20,12 @@ struct MapTiles {
   static constexpr int kHeads = kHeadCount;
 };
 
-// Which list a block of threads writes.
+// The list that a block of threads writes.
 struct MapPlace {
   int row_block;
-  int heads;      // counted in tiles; 0 where one list is for all
-  int batch;      // likewise
-  int num_heads;  // of a tile, that the list is for
+  int heads;      // index of the tile along heads; 0 if one list is for all heads
+  int batch;      // 0 if one list is for all batch entries
+  int num_heads;  // heads of a tile that are looked at for the list
 };
 
 template <class Tiles>
@@ -39,25 +39,24 @@ __device__ __forceinline__ MapPlace map_place(const AttentionArgs& args, const B
           by_head ? Tiles::kHeads : 1};
 }
 
-// Rows of one head, counted from the call's first.
+// Rows of one head. All numbers count from the call's first.
 struct RowGroup {
   int batch;
   int head;
   int first, last;
 };
 
-// Visibility of a block for a group: whether any row sees any key, and whether all rows see all
-// keys.
+// Visibility of a block of keys for a group of rows. `any`: some row sees some key. `all`: all rows
+// see all keys.
 struct Shown {
   bool any;
   bool all;
 };
 
-constexpr int kSeenBlock =
-    1 << kMapGroupBits;  // in a word of a block, beside the bits of its groups
+constexpr int kSeenBlock = 1 << kMapGroupBits;  // bit of a block's word, beside the group bits
 
-// Returns the bits of one group, to be joined with those of others: a bit is set for a group that
-// does not see all keys.
+// Returns the bits that one group adds to a block's word: kSeenBlock if it sees a key, and its own
+// bit if it does not see all keys.
 __device__ __forceinline__ int group_bits(const Shown& shown, int group) {
   return (shown.any ? kSeenBlock : 0) | (shown.all ? 0 : 1 << group);
 }
@@ -77,8 +76,8 @@ __device__ __forceinline__ void for_each_group(const AttentionArgs& args, const 
   }
 }
 
-// Entries of the blocks that are seen, behind `count` others. Called by one warp; returns how many
-// there are then.
+// Appends entries for the seen blocks behind the first `count` entries. Returns the new number of
+// entries. All lanes of one warp call it.
 __device__ __forceinline__ int append_entries(const int* found, int begin, int blocks, int* entries,
                                               int count) {
   const int lane = threadIdx.x % 32;
@@ -94,8 +93,9 @@ __device__ __forceinline__ int append_entries(const int* found, int begin, int b
   return count;
 }
 
-// `first_key(first_row)` is the key at which the blocks of a tile begin. `look_up(place, first_key,
-// blocks, found)`, which all threads call, leaves a word for each block from there on.
+// Writes a list. `first_key(first_row)` returns the key at which the blocks of a tile begin. All
+// threads call `look_up(place, first_key, blocks, found)`. It writes a word to `found` for each of
+// `blocks` blocks from its `first_key` on.
 template <class Tiles, class FirstKey, class LookUp>
 __device__ __forceinline__ void write_list(const AttentionArgs& args, const BlockMapArgs& map,
                                            const FirstKey& first_key, const LookUp& look_up) {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Visibility of blocks of keys under the mask program, for the step that lists them
-// (block_lists.cuh). A warp takes one cell after the other: a group of rows and a block of keys.
-// The program's ranges over the cell decide most of them (generator/core/score/range_text.hpp); the
-// others are looked at element by element, until one is seen and one is hidden. Both ways are
-// exact.
+// Finds which blocks of keys a mask program shows, for the step that lists them (block_lists.cuh).
+// A cell is a group of rows and a block of keys; a warp takes one cell after the other. The
+// program's ranges over a cell (generator/core/score/range_text.hpp) decide most cells. In other
+// cells the warp looks at each element, until one is seen and one is hidden. Both ways are exact.
 #pragma once
 
 #include "cuda/attention/block_lists.cuh"
@@ -15,9 +14,9 @@ namespace attune {
 
 constexpr int kListThreads = kMapThreads;
 
-// Element by element, until the answer cannot change. A lane has every 32nd key; a few rows are
-// looked at together, so that one waits for what the program reads of all of them. Where rows or
-// keys end, the last one is looked at again.
+// Looks at elements until the answer cannot change. A lane takes every 32nd key. A few rows are
+// looked at together, so that one wait covers what the program reads for all of these rows. Past
+// the last row or key, the last one is looked at again.
 __device__ __forceinline__ Shown look_at(const ScoreArgs& scores, const RowGroup& rows,
                                          const IntRange& keys) {
   constexpr int kRowsAtOnce = 4;
@@ -50,7 +49,8 @@ __device__ __forceinline__ Shown look_at(const ScoreArgs& scores, const RowGroup
   return {__any_sync(~0u, any) != 0, __all_sync(~0u, all) != 0};
 }
 
-// Called by all lanes of a warp. `keys` count from the call's first.
+// Returns the visibility of a block of keys for a group of rows. All lanes of a warp call it.
+// `keys` count from the call's first key.
 __device__ __forceinline__ Shown shown_to(const ScoreArgs& scores, const RowGroup& rows,
                                           const MaskRowRanges& on_rows, const IntRange& keys) {
   const BoolRange range =
@@ -66,7 +66,7 @@ __device__ __forceinline__ MaskRowRanges ranges_of(const ScoreArgs& scores, cons
                          {scores.q_position0 + rows.first, scores.q_position0 + rows.last});
 }
 
-// The step, for threads of a whole block. A warp has every so many blocks of the list.
+// Runs the step; all threads of a block call it. Blocks of keys are dealt out to warps in turn.
 template <class Tiles, class FirstKey>
 __device__ __forceinline__ void list_blocks(const ScoreArgs& scores, const AttentionArgs& args,
                                             const BlockMapArgs& map, const FirstKey& first_key) {
