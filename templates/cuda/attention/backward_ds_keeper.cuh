@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a warpgroup of keys works with the others if a separate warpgroup makes dQ
 // (backward_dq_apart.cuh). It writes dS^T of its keys to shared memory, transposed. The two
-// warpgroups of keys take turns at exponentials, so that one multiplies meanwhile.
+// warpgroups of keys take turns at exponentials: one makes them while the other multiplies.
 #pragma once
 
 #include "cuda/attention/backward_ds_slots.cuh"

@@ -129,7 +129,7 @@ class FreeConsumer : public HalfDq {
     const unsigned to = kept_place();
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {  // the exponential unit is as busy as all other units
-      delta.load_late(2 * i + 2);        // of the next chunk
+      delta.load_late(2 * i + 2);        // delta of the next chunk
       delta.load_late(2 * i + 3);
       if (i + kAhead < kChunks) exponentiate_chunk(i + kAhead, s);
       differentiate_chunk(i, delta, s, dp, to, p, ds);

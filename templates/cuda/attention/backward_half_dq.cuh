@@ -41,7 +41,7 @@ class HalfDq : public FusedSteps {
   __device__ __forceinline__ void begin_tile(int first_key, unsigned parity, Dk& dk, Dv& dv) {
     begin_keys(first_key, dk, dv);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {  // dQ needs K of both
+    for (int i = 0; i < 2; ++i) {  // dQ needs K of both warpgroups
       mbarrier_wait(shared_ + kFusedLayout.parts.first_full + 8 * i, parity, "k_full");
       mbarrier_wait(shared_ + kFusedLayout.parts.second_full + 8 * i, parity, "v_full");
     }

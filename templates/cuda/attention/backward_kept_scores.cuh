@@ -16,7 +16,7 @@ class KeptScores : public KeysConsumer<true, true> {
   using Dv = float[kHeadDimV / 2];
 
   // If blocks add in the order of keys, registers hold dQ of an earlier step, too. With steps of
-  // 128 rows, none are left for early loads then.
+  // 128 rows, no registers are left for early loads then.
   static constexpr EarlyPairs kEarlyHere = kKeyBlockM > kWarpgroupRows ? EarlyPairs{} : kEarly;
 
   __device__ __forceinline__ KeptScores(const AttentionArgs& args, unsigned shared, int warpgroup)

@@ -47,7 +47,7 @@ __device__ __forceinline__ void run_keys(const AttentionArgs& args, const KeysMa
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
   init_barriers(shared, kKeysLayout<kMakesK>);
   // The kernel of this plan that runs ahead lets this one start when an earlier step has made all
-  // sums that are read here. It is waited for only if it makes the sums itself.
+  // sums that are read here. This one waits at once only if that kernel makes the sums itself.
   constexpr bool kBehindKeys = !kMakesK && kSplitKv;
   constexpr bool kSumsAhead = kBehindKeys || (kGradientQ && !kFoldSums);
   if constexpr (!kSumsAhead) wait_for_prior_grid();

@@ -17,7 +17,7 @@ namespace attune {
 
 constexpr int kRoundThreads = 2 * kWarpgroupThreads;
 
-// Stores two groups of eight columns of a row. Each of four lanes has one word of either group. An
+// Stores two groups of eight columns of a row. Each of four lanes has one word of each group. An
 // even lane stores four columns of the first group, an odd lane four columns of the second.
 __device__ __forceinline__ void store_words(unsigned short* to, const unsigned (&words)[2],
                                             bool exists) {

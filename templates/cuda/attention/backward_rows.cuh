@@ -39,7 +39,7 @@ __device__ __forceinline__ RowsTile rows_tile(const AttentionArgs& all,
                                               int number) {
   const AttentionArgs args = reread(all);
   const int blocks = (args.seqlen_q + kBlockM - 1) / kBlockM;
-  const int keys = args.seqlen_kv / kGqaRatio;  // per head of the group
+  const int keys = args.seqlen_kv / kGqaRatio;  // keys for each head of the group
 #if 1                                           // where kStoresDs
   const TilePlace place =                       // where kStoresDs
       place_in_round(round, number, blocks, kGqaRatio, args.num_heads_q, keys);  // where kStoresDs

@@ -2,8 +2,8 @@
 // Makes dK of backward_sm90 from dS, or dV from P. attune_kernel left dS and P in the workspace, by
 // rows. The gradients of kKeyBlockN keys are plain products,
 //   dK = scale dS^T Q,  dV = P^T dout
-// over the rows of all heads of a group that see a key. A step takes 64 rows. It loads panels of
-// these rows and 64 keys for each warpgroup, read as columns, and 64 rows of Q or dout.
+// over the rows of all heads of a group that see a key. A step takes 64 rows of Q or dout and, for
+// each warpgroup, panels of these rows and 64 keys. Products read the panels as columns.
 #pragma once
 
 #include "cuda/attention/backward_keys_tiles.cuh"
@@ -21,7 +21,7 @@ static_assert(kKeyBlockM == kWarpgroupRows, "a step has the rows of a panel");
 
 template <Stored kWhich>
 constexpr int kStoredColumns = kWhich == Stored::kDs ? kHeadDimQk : kHeadDimV;
-// A gradient leaves through the memory that holds operands that stay in other kernels.
+// A gradient leaves through the memory in which other kernels keep operands.
 template <Stored kWhich>
 constexpr BackwardSm90Layout kStoredLayout = backward_sm90_layout({kKeyBlockN, kKeyBlockM, kQSlots,
                                                                    kQSlots, kStoredColumns<kWhich>,

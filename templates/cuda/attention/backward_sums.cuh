@@ -72,7 +72,7 @@ class OwnSums {
   }
 
   // Stores L2 and delta for the kernels behind this one. The last tile also stores values for
-  // padded rows from `tile_end` on, which these kernels read.
+  // padded rows from `tile_end` on, because those kernels read these, too.
   __device__ __forceinline__ void keep(const AttentionArgs& args, int tile_end,
                                        const float (&l2)[2], const float (&delta)[2]) const {
     if constexpr (!kHasKeys) return;
