@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a tile that several blocks of cache_sm90 share: each warpgroup leaves its rows in the
-// workspace and takes a ticket, and the last one joins all parts in their order; of many parts
-// first the last one of each group (shared/cache_layout.h, which draws the workspace too). So
-// results do not depend on who is last, and nobody waits.
+// Joins the parts of a tile that several blocks of cache_sm90 share. Each warpgroup writes its rows
+// to the workspace and takes a ticket. The warpgroup with the last ticket joins all parts in their
+// order. If there are many parts, the last warpgroup of each group of parts first joins that group.
+// shared/cache_layout.h defines the groups and draws the workspace. So results do not depend on
+// which warpgroup is last, and no warpgroup waits.
 #pragma once
 
 #include "cuda/attention/cache_stream.cuh"
@@ -14,7 +15,8 @@
 
 namespace attune {
 
-// Warpgroups that join a tile, each with its own part: rows, or columns of the same rows.
+// The number of warpgroups that join a tile. Each has its own share: rows, or, with MLA, columns of
+// the same rows.
 constexpr int kJoiners = kWarpgroups;    // unless kMla
 #ifdef ATTUNE_MLA                        // where kMla
 constexpr int kJoiners = kMlaConsumers;  // where kMla
@@ -25,8 +27,9 @@ class CacheJoin {
   __device__ __forceinline__ CacheJoin(const KernelParts& parts, int warpgroup)
       : parts_(parts), warpgroup_(warpgroup) {}
 
-  // Leaves the part of a tile, and joins the parts if it arrives last. All threads of the warpgroup
-  // call it. `rows` has the sums of whole rows. `args` are those of the request.
+  // Writes the part of a tile to the workspace. If the part is the last to arrive, also joins all
+  // parts. All threads of the warpgroup call it. `rows` has the sums of whole rows. `args` are the
+  // request's arguments.
   template <int kCount>
   __device__ __forceinline__ void finish(const AttentionArgs& args, const CacheTile& tile,
                                          ThreadRows place, const float (&o)[kCount],
@@ -35,7 +38,8 @@ class CacheJoin {
     join_if_last(args, tile);
   }
 
-  // By whoever has left a part by itself: O of all rows, then their maxima and sums.
+  // Joins the parts if this warpgroup's part is the last. The caller has written its part itself: O
+  // of all rows, then the maxima and sums of the rows.
   __device__ __forceinline__ void join_if_last(const AttentionArgs& args,
                                                const CacheTile& tile) const {
     const int size = cache_join_group(tile.parts), first = tile.part / size * size;
@@ -62,7 +66,8 @@ class CacheJoin {
   }
 
  private:
-  // Parts `first`, `first + step`, ..., whose stats stand `stats` rows on.
+  // Parts `first`, `first + step`, and so on. `stats`: offset of their statistics from stats_in(),
+  // in rows.
   struct Parts {
     int first, step, count, stats;
   };
@@ -74,7 +79,8 @@ class CacheJoin {
     return cache_tickets(parts_.base.batch, parts_.base.seqlen_q, parts_.base.num_heads_q,
                          kTileRows, kTileHeads, kJoiners);
   }
-  // Slots of parts after the first stand two apart; that of the first is its worker's second.
+  // Returns the slot of part `number`. Parts after the first have slots that are two apart. The
+  // first part has the second slot of its worker.
   static __device__ __forceinline__ int slot_of(const CacheTile& tile, int number) {
     const int of_first = tile.slot - (tile.part == 0 ? 1 : 0) - 2 * tile.part;
     return of_first + 2 * number + (number == 0 ? 1 : 0);
@@ -113,10 +119,10 @@ class CacheJoin {
     return named_barrier_any(barrier, kWarpgroupThreads, last);
   }
 
-  // Four columns of a row, of all parts so far.
+  // Four columns of a row, summed over the parts so far.
   struct Sum {
     float4 values;
-    float2 stats;  // as RowStats
+    float2 stats;  // maximum and sum, as in RowStats
 
     __device__ __forceinline__ void raise(float maximum) {
       const float factor = exp2_approx(stats.x - maximum);
@@ -134,8 +140,8 @@ class CacheJoin {
     }
   };
 
-  // To O and LSE, or to the first of the parts. Each thread has four columns of some rows at a
-  // time, so that many loads are under way.
+  // Joins the parts into O and LSE, or, without kToOutput, into the first of these parts. Each
+  // thread has four columns of several rows at a time, so that many loads are in flight.
   template <bool kToOutput>
   __device__ __forceinline__ void join(const AttentionArgs& args, const CacheTile& tile,
                                        const Parts& parts) const {
@@ -143,11 +149,11 @@ class CacheJoin {
     static_assert(kHeadDimV % 4 == 0, "four columns a thread");
     int first = tile.place.first_row;
     first += warpgroup_ * kHeadRows;                         // unless kMla
-    const int rows = min(kHeadRows, args.seqlen_q - first);  // of each head
+    const int rows = min(kHeadRows, args.seqlen_q - first);  // per head
     const int wanted = rows * kTileHeads * kOfRow;
 #pragma unroll 1
     for (int at = threadIdx.x % kWarpgroupThreads; at < wanted; at += kAtOnce * kWarpgroupThreads) {
-      int place[kAtOnce];  // in a part
+      int place[kAtOnce];  // offset within a part
       Sum sums[kAtOnce];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
@@ -212,7 +218,7 @@ class CacheJoin {
     const long long at = tile.place.batch * args.o.batch_stride + row * args.o.row_stride +
                          head * args.o.head_stride + column;
     auto* const o = reinterpret_cast<uint2*>(static_cast<unsigned short*>(args.o.data) + at);
-    const bool is_none = inverse == 0.f;  // exactly 0 also where V is not finite
+    const bool is_none = inverse == 0.f;  // exactly 0 even if V is not finite
     const unsigned low = pack<kDtypeO>(values.x * inverse, values.y * inverse);
     const unsigned high = pack<kDtypeO>(values.z * inverse, values.w * inverse);
     *o = is_none ? make_uint2(0u, 0u) : make_uint2(low, high);

@@ -17,7 +17,7 @@ __device__ __forceinline__ int cached_page(const CacheArgs& cache, int request, 
   return static_cast<unsigned>(page) < static_cast<unsigned>(cache.num_pages) ? page : 0;
 }
 
-// Word 0 of a key of the tile's head.
+// Returns the address of the first word of a key of the tile's head.
 __device__ __forceinline__ const unsigned* cached_key(const AttentionArgs& args,
                                                       const PrefillTile& tile, int key) {
   const int page = cached_page(*tile.cache, tile.batch, key);

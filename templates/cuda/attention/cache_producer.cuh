@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The producing warpgroup of cache_sm90. Warps 0 and 2 keep the slots of K and of V filled through
-// TMA: a step comes in boxes that lie in one page each. Warp 1 finds tiles (cache_stream.cuh). Warp
-// 3 copies rows of Q, which a request may begin at any row of.
+// The producer warpgroup of cache_sm90. Warps 0 and 2 fill the slots of K and of V through TMA.
+// They load a step in boxes, each of which lies in one page. Warp 1 finds tiles (cache_stream.cuh).
+// Warp 3 copies rows of Q, because a request may begin at any row of Q.
 //
-// Boxes behind a request's last key are not loaded, and ids of pages behind it not read: what
-// stands in shared memory there is hidden as keys and cleared as values
+// Boxes behind a request's last key are not loaded, and page ids behind it are not read. Shared
+// memory may hold anything there: the scores of these keys are hidden, and their values are cleared
 // (WgmmaProducts::clear_values).
 #pragma once
 
@@ -16,13 +16,13 @@ namespace attune {
 
 constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
 
-// Rows of a box, and boxes of a step.
+// The rows of a box, and the number of boxes of a step.
 constexpr int kBoxRows = kHasPages ? common_divisor(kPageRows, kBlockN) : kBlockN;
 constexpr int kBoxes = kBlockN / kBoxRows;
 static_assert(kBoxes <= 32 && kBoxRows % 8 == 0, "a lane has a box of whole swizzle periods");
 
-// K or V of every step, by one warp each: what a lane finds of its box waits in its registers until
-// all boxes are issued by lane 0.
+// Loads K or V of every step; one warp runs it for each. A lane keeps the page of its box in a
+// register until lane 0 has issued all boxes.
 template <bool kIsV>
 class CacheLoads {
   static constexpr int kPanels = kIsV ? kLayout.panels_v : kLayout.panels_qk;
@@ -75,8 +75,9 @@ class CacheLoads {
       page_ = tile.cache_slot;
   }
 
-  // In the order in which consumers take them: of one ring each warp passes over the other's slots.
-  // Ids of pages are read a step ahead.
+  // Loads the blocks from `last` down to `first`, in the order in which consumers take them. If K
+  // and V share one ring, each warp passes over the slots of the other. Page ids are read one step
+  // ahead.
   __device__ __forceinline__ void load_all(int first, int last) {
     int ahead = page_of(last);
     pass_other(kIsV);  // K of the last step
@@ -84,7 +85,7 @@ class CacheLoads {
     for (int block = last; block >= first; --block) {
       const int here = ahead;
       if (block > first) ahead = page_of(block - 1);
-      // Consumers take K of the step behind before V of this one.
+      // With kOverlap consumers take K of the next step before V of this one.
       if (kIsV && kOverlap) pass_other(block > first);
       load(here, block);
       if (kIsV && !kOverlap) pass_other(block > first);
@@ -104,15 +105,16 @@ class CacheLoads {
     const int key = key_of(block, box);
     return {0, kHasPages ? key % kPageRows : kHasKeyBegins ? first_key_ + key : key, head_, page};
   }
-  // The page of this lane's box as the table has it, which is looked at where the box is loaded:
-  // until then nobody waits for it.
+  // Returns the page of this lane's box as the table has it. The id is checked only when the box is
+  // loaded, so that until then nobody waits for it.
   template <bool kThroughL2 = false>
   __device__ __forceinline__ int page_of(int block) const {
     if constexpr (!kHasPages) return page_;
     const int box = static_cast<int>(threadIdx.x) % 32, key = key_of(block, box);
     return box < kBoxes && key < length_ ? list_word<kThroughL2>(table_ + key / kPageRows) : 0;
   }
-  // An id that the cache does not have would be read outside of it.
+  // Returns `page`, or 0 if the cache does not have it, so that nothing is read outside of the
+  // cache.
   __device__ __forceinline__ int inside(int page) const {
     return static_cast<unsigned>(page) < static_cast<unsigned>(parts_.cache.num_pages) ? page : 0;
   }
@@ -139,7 +141,7 @@ class CacheLoads {
     else
       load_boxes<false>(page, block, first, to, full);
   }
-  // Panels of a slot, from `first_panel` on.
+  // Loads the panels of a slot, from `first_panel` on.
   template <bool kAlone>
   __device__ __forceinline__ void load_boxes(int page, int block, int first_panel, unsigned to,
                                              unsigned full) const {
@@ -175,11 +177,12 @@ class CacheLoads {
 
 __device__ __forceinline__ void find_tiles(const KernelParts& parts, unsigned shared) {
   if constexpr (kScheduler == kDrawn)
-    wait_for_prior_grid();  // few registers are left to begin twice
+    wait_for_prior_grid();  // too few registers to begin before that and again
   CacheStream(parts, shared).run();
 }
 
-// Rows of Q, swizzled as TMA would write them; zeros where there is no row, head or column.
+// Copies rows of Q, swizzled as TMA would write them. Rows, heads and columns that do not exist
+// become zeros.
 class CacheQueries {
  public:
   __device__ __forceinline__ CacheQueries(const KernelParts& parts, unsigned shared)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments of a call over caches as one request's rows and keys see them.
+// The arguments of a call over caches, as they apply to the rows and keys of one request.
 #pragma once
 
 #include "cuda/attention/kernel_parts.cuh"
@@ -7,7 +7,7 @@
 
 namespace attune {
 
-// Its own lengths, and addresses at which its rows begin.
+// Has the lengths of the request, and the addresses at which its rows begin.
 class RequestArgs {
  public:
   __device__ __forceinline__ explicit RequestArgs(const KernelParts& parts)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of a call of attention_kvcache as warps of a CUDA kernel read them, and sums over lanes
-// that number their work.
+// The requests of a call of attention_kvcache, as warps of a CUDA kernel read them, and the sums
+// over lanes by which the warps number their work.
 #pragma once
 
 #include "cuda/attention/kernel_parts.cuh"
@@ -13,8 +13,8 @@ struct DecodeRule {
   static constexpr int window_left = kWindowLeft, window_right = kWindowRight;
 };
 
-// Each lane keeps what one of 32 neighbours is, so that a warp waits for the memory once for all of
-// them. All lanes call its functions.
+// Reads requests 32 at a time. Each lane keeps one of them, so that a warp waits for memory once
+// per 32 requests. All lanes call its functions.
 class CacheRequests {
  public:
   __device__ __forceinline__ explicit CacheRequests(const KernelParts& parts) : parts_(parts) {
@@ -28,7 +28,8 @@ class CacheRequests {
     first_ = first;
     own_ = read<kThroughL2>(&slot_);
   }
-  // Reads them again; whether all are what they were. Of more than 32 it does not tell.
+  // Reads the requests again. Returns true if none has changed. Always returns false for more than
+  // 32 requests.
   __device__ __forceinline__ bool still_are() {
     if (parts_.base.batch > 32) return false;
     const DecodeRequest was = own_;
@@ -45,11 +46,11 @@ class CacheRequests {
             kHasBegins ? __shfl_sync(~0u, own_.first_row, lane) : 0,
             kHasKeyBegins ? __shfl_sync(~0u, own_.first_key, lane) : 0};
   }
-  // Returns the slot of the request that was asked for last.
+  // Returns the slot of request `number`, which is the request that was asked for last.
   __device__ __forceinline__ int slot(int number) const {
     return __shfl_sync(~0u, slot_, number % 32);
   }
-  // This lane's request, if there is one.
+  // True if this lane has a request.
   __device__ __forceinline__ bool has_own() const {
     return first_ + static_cast<int>(threadIdx.x) % 32 < parts_.base.batch;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The roles of cache_sm90: warpgroup 0 finds tiles and loads them (cache_producer.cuh), the others
-// consume tile after tile and write O. As warp_roles.cuh, but for tiles that are known on the
-// device alone.
+// The roles of cache_sm90. Warpgroup 0 finds tiles and loads them (cache_producer.cuh). The others
+// consume tile after tile and write O. Like warp_roles.cuh, but for tiles that only the device
+// knows.
 #pragma once
 
 #include "cuda/attention/cache_join.cuh"
@@ -46,8 +46,8 @@ __device__ __forceinline__ void consume(const KernelParts& parts, unsigned share
     Output o;
     RowStats rows;
     consumer.attend(tile.place, tiles.parity(), o, &rows);
-    // While the last P V runs: all that the end of a tile needs beside O, and what the next tile
-    // is.
+    // While the last P V runs, compute all that the end of the tile needs besides O, and read the
+    // next tile.
     const int thread = reread_thread_index() % kWarpgroupThreads;
     const ThreadRows place = thread_rows(tile.place, warpgroup, thread);
     rows.sum[0] = quad_sum(rows.sum[0]);

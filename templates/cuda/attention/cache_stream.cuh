@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tiles of rows a block of cache_sm90 works on, found from the lengths in device memory by
-// one of its warps, which hands each to the other roles through shared memory. Knob `scheduler`:
+// Finds the tiles of rows that a block of cache_sm90 works on. One of its warps finds them from the
+// lengths in device memory, and hands each tile to the other roles through shared memory. Knob
+// `scheduler`:
 //
-// | kDrawn  | whole tiles, drawn from a counter one after the other: a request's heads follow     |
-// |         | each other, its last rows first, so blocks that run at the same time read the same  |
-// |         | keys. The counter is zero between launches.                                         |
-// | kShared | the line of all steps of all tiles is cut into equal ranges                         |
-// |         | (shared/decode_partition.h), one a block; tiles that are cut are joined             |
-// |         | (cache_join.cuh)                                                                    |
+// | kDrawn  | Blocks draw whole tiles from a counter, one after the other. The heads of a request |
+// |         | follow each other, its last rows first, so blocks that run at the same time read    |
+// |         | the same keys. The counter is zero between launches.                                |
+// | kShared | The steps of all tiles form a line, which is cut into equal ranges, one per block   |
+// |         | (shared/decode_partition.h). Tiles that are cut are joined (cache_join.cuh).        |
 //
 // A tile has up to kTileRows rows of a request, for kTileHeads heads that share a head of K.
 #pragma once
@@ -20,21 +20,22 @@
 
 namespace attune {
 
-// Named, of the warp that finds tiles and each that loads keys: what is probably the first tile
-// stands in shared memory; of all: it was read.
+// Named barriers between the warp that finds tiles and the warps that load keys. kBarrierFirstTile
+// + i, for loading warp i: shared memory has a tile that is probably the first. kBarrierFirstRead,
+// for all of them: that tile was read.
 constexpr int kBarrierFirstTile = 10, kBarrierFirstRead = 12;
 constexpr int kKeyWarps = 3 - kQueryWarps;
 
 enum CacheScheduler : int { kDrawn = 2, kShared = 3 };
 
-// One tile is told at a time: its words take the slots of two of prefill_sm90's.
+// One tile is told at a time. Its words take the slots of two tiles of prefill_sm90.
 static_assert(kTileSlots * kTileSlotBytes >= 64, "a tile has 14 words");
 
 struct CacheTile {
   PrefillTile place;  // batch: the request's number
   DecodeRequest request;
-  int part, parts, slot;  // of a tile that is cut (DecodePiece)
-  int cache_slot;         // of the request, without pages
+  int part, parts, slot;  // for a tile that is cut (DecodePiece)
+  int cache_slot;         // the request's slot, if the cache has no pages
 };
 
 __device__ __forceinline__ int row_tiles(const DecodeRequest& request) {
@@ -46,7 +47,7 @@ struct CacheLengths {
   int seqlen_q, seqlen_kv;
 };
 
-// Steps of a row tile. One without keys has none.
+// Returns the steps of a row tile, none if it sees no keys.
 __device__ __forceinline__ DecodeTiles steps_of(const DecodeRequest& request, int row_tile) {
   const CacheLengths lengths{request.rows, request.length};
   const int first = row_tile * kTileRows, last = min(first + kTileRows, request.rows) - 1;
@@ -55,14 +56,14 @@ __device__ __forceinline__ DecodeTiles steps_of(const DecodeRequest& request, in
   return {keys.first / kBlockN, keys.last / kBlockN - keys.first / kBlockN + 1};
 }
 
-// Returns a word that all lanes have equal, in a uniform register: loops and descriptors stay
-// uniform.
+// Returns a word, which all lanes have equal, in a uniform register, so that loops and descriptors
+// stay uniform.
 __device__ __forceinline__ int uniform(unsigned word) {
   return static_cast<int>(__shfl_sync(~0u, word, 0));
 }
 
-// The tile that was told last; false where it says that there are no more. All lanes of a warp call
-// it.
+// Reads the tile that was told last. Returns false if it says that there are no more tiles. All
+// lanes of a warp call it.
 __device__ __forceinline__ bool read_tile(unsigned shared, CacheTile* tile) {
   const unsigned words = shared + kLayout.tiles;
   const Vector16 low = load_shared_16(words), middle = load_shared_16(words + 16),
@@ -81,7 +82,7 @@ __device__ __forceinline__ bool read_tile(unsigned shared, CacheTile* tile) {
   return uniform(low.word[0]) != 0;
 }
 
-// The side of the warp that finds tiles. All its lanes call everything.
+// Runs in the warp that finds tiles. All its lanes call every function.
 class CacheStream {
  public:
   __device__ __forceinline__ CacheStream(const KernelParts& parts, unsigned shared)
@@ -89,11 +90,11 @@ class CacheStream {
     if constexpr (kScheduler == kDrawn) count_tiles();
   }
 
-  // Tells the other roles of one tile after the other, then that there are no more.
+  // Tells the other roles one tile after the other, then that there are no more.
   __device__ __forceinline__ void run() {
     bool more = true;
     if constexpr (kScheduler == kShared) {
-      more = find_first();  // nobody has told of a tile: there is nothing to wait for
+      more = find_first();  // no tile was told before, so there is nothing to wait for
       told_ ^= 1;
       tell(more);
     }
@@ -112,8 +113,9 @@ class CacheStream {
     mbarrier_arrive_if(threadIdx.x % 32 == 0, shared_ + kLayout.tile_full);
   }
 
-  // From what lists say while the grid ahead may still write them, for who asks L2 for its keys,
-  // and again where they say something else when that grid has ended.
+  // Finds the first tile from the lists of requests while the previous grid may still write them,
+  // so that the loading warps can prefetch its keys. If the lists have changed when that grid has
+  // ended, finds it again.
   __device__ __forceinline__ bool find_first() {
 #pragma unroll 1
     for (bool is_early = true;; is_early = false) {
@@ -130,7 +132,7 @@ class CacheStream {
     }
   }
 
-  // Four words of the tile, as CacheReader reads them.
+  // Stores the four words of the tile from word 4 * four on, as CacheReader reads them.
   __device__ __forceinline__ void store(int four, int a, int b, int c, int d) const {
     if (threadIdx.x % 32 != 0) return;
     store_shared_16(shared_ + kLayout.tiles + 16 * four,
@@ -150,7 +152,7 @@ class CacheStream {
     store(3, requests_.slot(request_), request.first_key, 0, 0);
   }
 
-  // kDrawn.
+  // Functions for kDrawn.
   __device__ __forceinline__ int own_tiles() const {
     return requests_.has_own() ? groups() * row_tiles(requests_.own()) : 0;
   }
@@ -162,7 +164,7 @@ class CacheStream {
       total_ += __reduce_add_sync(~0u, own_tiles());
     }
   }
-  // Each tile is followed by one draw: whoever draws the last number sets the counter back.
+  // Every tile is followed by one draw. The block that draws the last number sets the counter back.
   __device__ __forceinline__ bool next_drawn() {
     if (number_ < 0) {
       number_ = static_cast<int>(blockIdx.x);
@@ -177,11 +179,11 @@ class CacheStream {
     }
     return number_ < total_ && find_tile();
   }
-  // Numbers only grow, so the search goes on where it stood.
+  // Finds the tile of number_. Numbers only grow, so the search goes on from its last place.
   __device__ __forceinline__ bool find_tile() {
     const int lane = threadIdx.x % 32;
     for (; first_ < parts_.base.batch; first_ += 32) {
-      requests_.load(first_);  // again: few registers are left to keep them in
+      requests_.load(first_);  // again: too few registers are left to keep them
       const int own = own_tiles(), before = before_ + sum_of_lanes_before(own, lane);
       const unsigned found = __ballot_sync(~0u, number_ < before + own);
       if (found == 0) {
@@ -201,7 +203,8 @@ class CacheStream {
     return false;
   }
 
-  // kShared. A unit of the line is a row tile of a request: its heads follow each other.
+  // Functions for kShared. A unit of the line is a row tile of a request; the heads of the tile
+  // follow each other.
   __device__ __forceinline__ int own_cost() const {
     if (!requests_.has_own()) return 0;
     const DecodeRequest& request = requests_.own();
@@ -214,7 +217,8 @@ class CacheStream {
     for (int tile = 0; tile < tiles; ++tile) cost += range_.cost(steps_of(request, tile));
     return cost;
   }
-  // The last rows of a request see most, but through a window.
+  // Returns the largest number of steps of a row tile of this lane's request. The last rows see the
+  // most keys, except with a window.
   __device__ __forceinline__ int own_most() const {
     if (!requests_.has_own() || requests_.own().rows <= 0) return 0;
     return steps_of(requests_.own(), row_tiles(requests_.own()) - 1).count;
@@ -251,8 +255,8 @@ class CacheStream {
       walk_.start = __shfl_sync(~0u, before + cost, 31);
     }
   }
-  // Returns the steps of the walk's unit, which is the current one or the next; requests without
-  // rows have none.
+  // Returns the steps of `unit`, which is the current unit of the walk or the next. Requests
+  // without rows have no units.
   __device__ __forceinline__ DecodeTiles steps_of_unit(int unit) {
     DecodeRequest request = requests_[request_];
     if (unit != unit_) {
@@ -284,22 +288,22 @@ class CacheStream {
   unsigned shared_;
   CacheRequests requests_;
   int request_ = 0;
-  unsigned told_ = 0;                                     // parity of what was told
+  unsigned told_ = 0;                                     // parity of the tile told last
   int number_ = -1, total_ = 0, first_ = 0, before_ = 0;  // kDrawn
-  DecodeRange range_;                                     // kShared, like all below
+  DecodeRange range_;                                     // kShared, as are all members below
   DecodeWalk walk_;
   int unit_ = 0, row_tile_ = 0;
 };
 
-// The other roles' side: whole warps.
+// Runs in the other roles. Whole warps call it.
 class CacheReader {
  public:
   __device__ __forceinline__ explicit CacheReader(unsigned shared) : shared_(shared) {}
 
-  // Parity, on barriers that complete once a tile, of the tile read last.
+  // Returns the parity of the tile read last, for barriers that complete once per tile.
   __device__ __forceinline__ unsigned parity() const { return told_ ^ 1; }
 
-  // False behind the last.
+  // Reads the next tile. Returns false if there is none.
   __device__ __forceinline__ bool next(CacheTile* tile) {
     mbarrier_wait(shared_ + kLayout.tile_full, told_, "tile_full");
     told_ ^= 1;
