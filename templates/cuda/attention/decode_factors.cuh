@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Factors of keys in a decode kernel: those of a slot's keys stand in shared memory, of K, then of
-// V. K's multiply scores. V's multiply weights, which are rounded to fp16: they are relative to the
-// largest so far, rounded up to a power of two, and so is O. One that is not finite shows in the
-// rows that see its key alone.
+// The factors of keys in a decode kernel. Shared memory holds the factors of a slot's keys: those
+// of K, then those of V. K's factors multiply scores. V's factors multiply weights, which are
+// rounded to fp16. So V's factors are relative to a unit: the largest factor so far, rounded up to
+// a power of two. O is relative to the same unit. A factor that is not finite affects only the rows
+// that see its key.
 #pragma once
 
 #include "cuda/attention/decode_items.cuh"
@@ -15,7 +16,7 @@ namespace attune {
 
 constexpr int kFactorBytes = decode_factor_bytes(kKeys), kVFactorsAt = kKeys * 4;
 
-// Copies the factor of one key to its place: zero behind the last key.
+// Copies the factor of one key to shared memory; writes zero for a key behind the last one.
 __device__ __forceinline__ void load_key_factor(unsigned to, const ScaleView& scale, int page,
                                                 int row, int kv_head, bool exists) {
   const long long at = exists ? key_factor_at(scale, page, row, kv_head) : 0;
@@ -39,10 +40,10 @@ __device__ __forceinline__ void multiply_scores(unsigned factors, float (&scores
   }
 }
 
-// The unit that O is relative to. All lanes of a warp have the same.
+// The unit that O is relative to. All lanes of a warp have the same unit.
 class ValueUnit {
  public:
-  // Takes in V's factors of a tile: raises the unit where one is above it.
+  // Takes in V's factors of a tile. Raises the unit if a factor is above it.
   template <int kTiles>
   __device__ __forceinline__ void raise(unsigned factors, float (&output)[kTiles][4]) {
     unsigned largest = 0;
@@ -60,7 +61,7 @@ class ValueUnit {
     if (largest <= __float_as_uint(unit_)) return;
     constexpr unsigned kMantissa = 0x7fffff, kMost = 0x7e800000;  // 2^126
     const float raised = __uint_as_float(min((largest + kMantissa) & ~kMantissa, kMost));
-    if (raised == unit_) return;  // it is as large as it may be
+    if (raised == unit_) return;  // the unit has its largest allowed value
     const float factor = unit_ == 0.0f ? 0.0f : unit_ * inverse(raised);
     unit_ = raised;
 #pragma unroll
@@ -69,7 +70,7 @@ class ValueUnit {
       for (int i = 0; i < 4; ++i) output[n][i] *= factor;
     }
   }
-  // Weights of score tile `n` by their keys' factors, relative to the unit.
+  // Multiplies the weights of score tile `n` by the factors of their keys, relative to the unit.
   __device__ __forceinline__ void multiply(unsigned factors, int n, float (&weights)[4]) const {
     float two[2];
     factors_of_lane(factors + kVFactorsAt, n, two);
@@ -81,7 +82,8 @@ class ValueUnit {
   __device__ __forceinline__ float value() const { return unit_; }
 
  private:
-  // Returns 1 / power, for a power of two, or for 0, whose factors are 0.
+  // Returns 1 / power for a power of two. Returns a finite number for 0, since all factors are 0
+  // then.
   static __device__ __forceinline__ float inverse(float power) {
     return __uint_as_float((254u << 23) - __float_as_uint(power));
   }

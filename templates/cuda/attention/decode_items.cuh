@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work of a team of warps of a decode kernel: its range of the line of items
-// (shared/decode_partition.h), and the rows of an item. Every warp finds the range itself from the
-// lengths of all requests.
+// The work of a team of warps of a decode kernel: its range of the line of items
+// (shared/decode_partition.h), and the rows of an item. Every warp finds the range by itself from
+// the lengths of all requests.
 #pragma once
 
 #include "cuda/attention/cache_requests.cuh"
@@ -12,12 +12,12 @@
 
 namespace attune {
 
-// Teams of warps work alone: the warps of one share tiles of the same pieces, and are joined behind
-// each.
+// Teams of warps work independently. The warps of one team share the tiles of each piece, and their
+// results are joined after it.
 constexpr int kTeams = kWarps / kTeam, kTeamThreads = 32 * kTeam;
 static_assert(kWarps % kTeam == 0 && kTeams % kHeads == 0, "teams fill a block, and gangs");
-// Teams of a gang have the same keys of a request, each for another head: rows of several heads
-// that stand side by side are read at the same time.
+// The teams of a gang have the same keys of a request, each for another head. So they read rows of
+// several heads, which are adjacent in memory, at the same time.
 constexpr int kGangs = kTeams / kHeads;
 static_assert(kGangs == 1, "blocks wait for those with lower numbers");  // where kWaits == 1
 
@@ -37,12 +37,12 @@ __device__ __forceinline__ void sync_team() {
     named_barrier_sync(1 + team_index(), kTeamThreads);
 }
 
-// Tiles of a request.
+// Returns the tiles of a request.
 __device__ __forceinline__ DecodeTiles tiles_of(const DecodeRequest& request) {
   return decode_tiles(request.length, request.rows, kWindowLeft, kKeys);
 }
 
-// Positions of a lane's own request.
+// Returns how many positions of the line this lane's request has.
 __device__ __forceinline__ int own_cost(const CacheRequests& requests, const DecodeRange& range) {
   return requests.has_own() ? range.cost(tiles_of(requests.own())) : 0;
 }
@@ -50,7 +50,7 @@ __device__ __forceinline__ int own_cost(const CacheRequests& requests, const Dec
 constexpr int kEvenSlack =
     decode_even_slack(kTeams * kMinBlocks * (kTogether ? kSlotBytes / kHeads : kSlotBytes));
 
-// The range of this gang, and where a walk over it begins. All lanes of a warp call it.
+// Finds the range of this gang. Returns a walk that begins there. All lanes of a warp call it.
 __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, CacheRequests& requests,
                                                  DecodeRange* range) {
   const int lane = threadIdx.x % 32, batch = parts.base.batch;
@@ -85,13 +85,13 @@ __device__ __forceinline__ DecodeWalk find_range(const KernelParts& parts, Cache
   return {0, 0, range->end};  // no positions are left
 }
 
-// An item's place: up to 16 rows of q, token by token, the heads of each token side by side.
+// An item: up to 16 rows of q, token by token, with the heads of each token side by side.
 struct DecodeItem {
   DecodeRequest request;
-  int number, kv_head, first;  // first: of its rows among those of its head of K
+  int number, kv_head, first;  // first: index of its first row among the rows of kv_head
   int ticket;                  // number among all items
-  int rows_of_gang;            // none or less where a packed request has fewer than others
-  int rows;                    // likewise, and where there is no such head
+  int rows_of_gang;            // at most 0 if a packed request has fewer rows than others
+  int rows;                    // likewise, and 0 if kv_head does not exist
 
   __device__ __forceinline__ DecodeItem(const KernelParts& parts, CacheRequests& requests,
                                         const DecodePiece& piece)
@@ -103,7 +103,7 @@ struct DecodeItem {
     if (kHeads > 1 && kv_head >= parts.base.num_heads_kv) rows = 0;
     ticket = (number * parts.base.num_heads_kv + kv_head) * tiles + piece.item % tiles;
   }
-  // True if the warp has tiles of the item: warps that share a ring have the same.
+  // True if the warp has tiles of the item. Warps that share a ring all return the same.
   __device__ __forceinline__ bool has_tiles() const {
     return (kTogether ? rows_of_gang : rows) > 0;
   }
@@ -111,7 +111,7 @@ struct DecodeItem {
   __device__ __forceinline__ int head(int row) const {
     return kv_head * kGqaRatio + (first + row) % kGqaRatio;
   }
-  // Elements from the beginning of q or o.
+  // Returns the offset of a row from the beginning of q or o, in elements.
   __device__ __forceinline__ long long in(const OperandView& view, int row) const {
     const long long batch = kHasBegins ? 0 : number;
     return batch * view.batch_stride + (request.first_row + token(row)) * view.row_stride +

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a piece: the warps of a team are joined through shared memory; where an item has
-// several parts, each team leaves its own in the workspace, and one of them (DecodeMeeting) joins
-// all in their order, so that results do not depend on who it is.
+// The end of a piece. The warps of a team are joined through shared memory. If an item has several
+// parts, each team writes its part to the workspace. One of these teams (DecodeMeeting) joins all
+// parts in their order, so that results do not depend on which team it is.
 #pragma once
 
 #include "cuda/attention/decode_meet_by_ticket.cuh"  // where kWaits == 0
@@ -27,7 +27,8 @@ class DecodeJoin {
                team_index() * 2 * kTeam * kDecodeRows),
         meeting_(parts, reinterpret_cast<int*>(shared + kShared.ticket_at) + team_index()) {}
 
-  // By all threads of the team. `item` has at least one row.
+  // Joins the team's warps and stores O, or leaves the team's part. All threads of the team call
+  // it. `item` has at least one row.
   __device__ __forceinline__ void finish(const DecodeItem& item, const DecodePiece& piece,
                                          const DecodeProducts& products) {
     join_stats(item.rows, products);
@@ -148,14 +149,15 @@ class DecodeJoin {
     }
   }
 
-  // Slots of parts after the first stand two apart; that of the first is its worker's second.
+  // Returns the address of part `part`. Parts after the first have slots that are two apart. The
+  // first part has the second slot of its worker.
   __device__ __forceinline__ float* part_of(const DecodePiece& piece, int part) const {
     return slot(piece.slot - piece.part + part);  // where kBatchInvariant
     const int of_first = piece.slot - (piece.part == 0 ? 1 : 0) - 2 * piece.part;
     return slot(of_first + 2 * part + (part == 0 ? 1 : 0));
   }
 
-  // A sum of weighted values, and what they are relative to.
+  // A sum of weighted values, and the statistics that it is relative to.
   struct Sum {
     float4 values;
     DecodeStats stats;
@@ -176,8 +178,8 @@ class DecodeJoin {
     }
   };
 
-  // Each thread has four columns of a row; where threads are left, groups of them take parts in
-  // turn.
+  // Joins the parts of an item and stores its rows. Each thread has four columns of a row. If
+  // threads are left, groups of threads take parts in turn.
   __device__ __forceinline__ void join_parts(const DecodeItem& item, const DecodePiece& piece) {
     constexpr int kOfRow = kHeadDimV / 4;
     const int wanted = item.rows * kOfRow;
@@ -208,7 +210,7 @@ class DecodeJoin {
     sync_team();
   }
 
-  // Parts group, group + groups, ..
+  // Adds the parts group, group + groups, and so on, to `sum`, for four columns of a row.
   __device__ __forceinline__ void add_parts(const DecodePiece& piece, int row, int column,
                                             int group, int groups, Sum* sum) const {
     constexpr int kAtOnce = DecodeMeeting::kAtOnce;
@@ -252,7 +254,7 @@ class DecodeJoin {
     end_row(item, row, stats, inverse, lse);
     auto* const o = static_cast<unsigned short*>(parts_.base.o.data) + item.in(parts_.base.o, row);
     const unsigned two = pack<kDtypeO>(first * inverse, second * inverse);
-    // Exactly 0 also where V is not finite.
+    // Exactly 0 even if V is not finite.
     *reinterpret_cast<unsigned*>(o + column) = stats.sum == 0.0f ? 0u : two;
   }
   __device__ __forceinline__ void store_lse(const DecodeItem& item, int row,

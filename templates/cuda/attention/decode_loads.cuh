@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads of a warp of a decode kernel, ahead of its work: every kTeam-th tile of each of the team's
-// pieces, into the slots of its ring. The page ids of a tile are read when the tile two before is
-// requested, so that no copy waits for them.
+// Loads tiles for a warp of a decode kernel, ahead of its work: every kTeam-th tile of each of the
+// team's pieces, into the slots of the warp's ring. The page ids of a tile are read when the tile
+// two before it is requested, so that no copy waits for them.
 #pragma once
 
 #include "cuda/attention/decode_factors.cuh"  // where kKeyFactors
@@ -18,11 +18,11 @@ struct DecodeMaps {
   const TensorMap* v = nullptr;
 };
 
-// Keys of a tile that each warp of a ring asks for.
+// The number of keys of a tile that each warp of a ring loads.
 constexpr int kShare = kTogether ? kKeys / kHeads : kKeys;
 static_assert(!kTogether || (kHeads > 1 && kKeys % kHeads == 0), "warps of a ring share its keys");
 
-// Which ring of the block the warp has.
+// Returns the index of the warp's ring in the block.
 __device__ __forceinline__ int ring_index() {
   if constexpr (kTogether) return team_index() / kHeads * kTeam + team_warp();
   return static_cast<int>(threadIdx.x) / 32;
@@ -41,11 +41,11 @@ class DecodeLoads {
         factors_(shared + kShared.bytes +                   // where kKeyFactors
                  ring_index() * (kStages * kFactorBytes)),  // where kKeyFactors
         barriers_(shared + kShared.barriers_at + ring_index() * (kBarriersOfRing * 8)),
-        // Keys of more than one item's rows are read once for each.
+        // If several items have the same keys, each item reads them, so they are not evicted first.
         policy_(parts.base.seqlen_q * kGqaRatio > kDecodeRows ? evict_normal_policy()
                                                               : evict_first_policy()) {}
 
-  // Begins with what `walk` comes to first.
+  // Begins with the first tile of `walk`.
   __device__ __forceinline__ void start(const DecodeWalk& walk) {
     walk_ = walk;
     tile_ = end_ = 0;
@@ -53,7 +53,8 @@ class DecodeLoads {
     advance<true>();
   }
 
-  // Asks L2 for what the first issues will load, as far as one piece has it.
+  // Prefetches to L2 the tiles that the first issues will load, as far as they belong to the first
+  // piece.
   __device__ __forceinline__ void prefetch() const {
     if (!more_) return;
 #pragma unroll
@@ -68,7 +69,7 @@ class DecodeLoads {
     }
   }
 
-  // Looks again where the first tiles are, which stand where start() found them.
+  // Reads the pages of the first tiles again. The tiles are still those that start() found.
   __device__ __forceinline__ void look_again() {
     if (more_) find_pages<true>();
   }
@@ -78,13 +79,14 @@ class DecodeLoads {
     return factors_ + stage * kFactorBytes;                       // where kKeyFactors
   }                                                               // where kKeyFactors
   __device__ __forceinline__ unsigned barrier(int stage) const { return barriers_ + stage * 8; }
-  // kTogether: completes when all warps of the ring have read the slot.
+  // Returns the barrier that completes when all warps of the ring have read the slot. For
+  // kTogether.
   __device__ __forceinline__ unsigned empty_barrier(int stage) const {
     return barrier(kStages + stage);
   }
 
-  // Asks for the next tile, if there is one, into a slot that nobody reads any more. `round`: how
-  // often the slot was asked for before.
+  // Requests the next tile, if there is one, into a slot that nobody reads any more. `round` is the
+  // number of times that the slot was requested before.
   __device__ __forceinline__ void issue(int stage, unsigned round = 0) {
     if (more_) {
       if constexpr (kLoads == 0) copy_chunks(slot(stage));
@@ -102,7 +104,7 @@ class DecodeLoads {
   }
 
  private:
-  // To the next tile that there is, and to the page of its keys.
+  // Moves to the next tile, if there is one, and to the page of its keys.
   template <bool kThroughL2>
   __device__ __forceinline__ void advance() {
     if (tile_ < end_) {
@@ -139,22 +141,23 @@ class DecodeLoads {
     }
   }
 
-  // Returns the page of this lane's key, as the table has it: key lane % kKeys of the tile. Behind
-  // the last key it is that of the last key. L1 serves the tiles that follow; while the previous
-  // grid runs it must keep none.
+  // Returns the page of this lane's key own_key() of the tile, as the table has it. A key behind
+  // the last one has the page of the last key. L1 serves the ids of the tiles that follow. While
+  // the previous grid runs, L1 must keep no ids.
   template <bool kThroughL2>
   __device__ __forceinline__ int page_of(int tile) const {
     const int key = min(tile * kKeys + own_key(), length_ - 1);
     const int* const row = parts_.cache.page_table + request_ * parts_.cache.page_table_stride;
     return list_word<kThroughL2>(row + key / kPageRows);
   }
-  // Returns the key of a tile whose page this lane finds. kTogether: within the warp's share of the
-  // keys.
+  // Returns the key of a tile whose page this lane finds. With kTogether it is a key of the warp's
+  // share.
   static __device__ __forceinline__ int own_key() {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     return kTogether ? head_in_gang() * kShare + lane % kShare : lane % kKeys;
   }
-  // An id that the cache does not have would be read outside of it.
+  // Returns `page`, or 0 if the cache does not have it, so that nothing is read outside of the
+  // cache.
   __device__ __forceinline__ int inside(int page) const {
     return static_cast<unsigned>(page) < static_cast<unsigned>(parts_.cache.num_pages) ? page : 0;
   }
@@ -168,8 +171,8 @@ class DecodeLoads {
            kKvBytes * (page * view.batch_stride + row * view.row_stride + head_ * view.head_stride);
   }
 
-  // Copies lines of 128 bytes, eight lanes each: a lane has the same 16 bytes of each panel of a
-  // row. Rows behind the last key become zero.
+  // Copies lines of 128 bytes with eight lanes each. A lane has the same 16 bytes of each panel of
+  // a row. Rows behind the last key become zero.
   template <class Tile>
   __device__ __forceinline__ void copy_lines_of(unsigned to, const OperandView& view) const {
     const int own = inside(page_), lane = static_cast<int>(threadIdx.x) % 32, chunk = lane % 8;
@@ -185,12 +188,12 @@ class DecodeLoads {
                          policy_);
     }
   }
-  // Likewise, of rows that are no whole lines.
+  // Does the same for rows that are not whole lines.
   template <class Tile>
   __device__ __forceinline__ void copy_chunks_of(unsigned to, const OperandView& view) const {
     constexpr int kChunks = Tile::kCachedBytes / 16;
     const int own = inside(page_);
-#pragma unroll 4  // 64-bit addresses of all would not fit registers
+#pragma unroll 4  // the 64-bit addresses of all chunks would not fit registers
     for (int i = 0; i < kKeys * kChunks; i += 32) {
       const int chunk = i + static_cast<int>(threadIdx.x) % 32, row = chunk / kChunks;
       const int page = __shfl_sync(~0u, own, row % 32);
@@ -227,7 +230,7 @@ class DecodeLoads {
                       head_, exists);                                        // where kKeyFactors
     if constexpr (kLoads != 0) cp_async_arrive(barrier);                     // where kKeyFactors
   }                                                                          // where kKeyFactors
-  // Lanes of the upper half have rows of V where a tile has 16.
+  // If a tile has 16 keys, lanes of the upper half load rows of V.
   __device__ __forceinline__ void copy_rows(unsigned slot, unsigned barrier) const {
     const int lane = threadIdx.x % 32, row = lane % kKeys,
               keys = min(kKeys, length_ - tile_ * kKeys);
@@ -255,8 +258,8 @@ class DecodeLoads {
       bulk_prefetch(row_of(parts_.base.v, inside(page), key), kHeadDimV * kKvBytes, policy_);
   }
 
-  // Returns where a box begins: a box of one head and the keys of a tile, which lie in one page, or
-  // of one key and all heads of the gang.
+  // Returns the origin of a box. The box has one head and the keys of a tile, which lie in one
+  // page. With kTogether it has one key and all heads of the gang.
   __device__ __forceinline__ TensorCoord box_at(int key, int page) const {
     return {0, row_in_page(key), kTogether ? head_ - head_in_gang() : head_, inside(page)};
   }
@@ -267,7 +270,7 @@ class DecodeLoads {
     copy_panels<KTile, kHeadDimQk>(slot, maps_.k, barrier, at);
     copy_panels<VTile, kHeadDimV>(slot + KTile::kBytes, maps_.v, barrier, at);
   }
-  // kTogether: a lane has a key of the warp's share of the tile.
+  // Loads the warp's share of the tile, for kTogether. A lane loads one key.
   __device__ __forceinline__ void copy_share(unsigned slot, unsigned barrier) const {
     const int lane = threadIdx.x % 32, first = tile_ * kKeys + head_in_gang() * kShare;
     const int keys = max(min(kShare, length_ - first), 0);
@@ -314,9 +317,9 @@ class DecodeLoads {
   const unsigned ring_, barriers_;
   const unsigned factors_;  // where kKeyFactors
   const L2Policy policy_;
-  int tile_, end_;  // of the piece
+  int tile_, end_;  // the next tile, and the end of the piece
   int request_, length_, first_key_, head_;
-  int page_, ahead_;  // of the tile and of the one behind it, as the table has them
+  int page_, ahead_;  // pages of the next tile and of the one behind it, as the table has them
   bool more_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the teams that have parts of an item meet: each takes a ticket when it has left its own, and
-// the last joins them. Nobody waits, and tickets are zero again afterwards.
+// Lets the teams that have parts of an item meet. Each team takes a ticket when it has left its
+// part. The team with the last ticket joins the parts. No team waits, and the tickets are zero
+// again afterwards.
 #pragma once
 
 #include "cuda/attention/decode_items.cuh"
@@ -12,14 +13,14 @@ class DecodeMeeting {
  public:
   static constexpr int kAtOnce = 4;  // parts whose loads go out before the first is needed
 
-  // `is_last`: a word of the team's in shared memory.
+  // `is_last` is a word of the team in shared memory.
   __device__ __forceinline__ DecodeMeeting(const KernelParts& parts, int* is_last)
       : tickets_(static_cast<unsigned*>(parts.base.workspace)), is_last_(is_last) {}
 
   static __device__ __forceinline__ void leave(float2* to, float2 words) { __stcg(to, words); }
 
-  // True if this team joins all parts. All threads of a team that has left its part call it; shared
-  // memory is free then.
+  // True if this team joins all parts. All threads of a team that has left its part call it. Shared
+  // memory is free when it returns.
   __device__ __forceinline__ bool joins(const DecodeItem& item, const DecodePiece& piece) const {
     sync_team();
     if (team_thread() == 0)
@@ -28,8 +29,8 @@ class DecodeMeeting {
     return *is_last_ != 0;
   }
 
-  // Takes four values and the largest score and sum of each of `count` parts, which stand at
-  // `at(i)` and `stats_at(i)`.
+  // Loads four values and the statistics (largest score and sum) of each of `count` parts. The
+  // addresses are `at(i)` and `stats_at(i)`.
   template <class At, class StatsAt>
   static __device__ __forceinline__ void take(int count, const At& at, const StatsAt& stats_at,
                                               float4 (&values)[kAtOnce], float2 (&stats)[kAtOnce]) {
@@ -40,7 +41,7 @@ class DecodeMeeting {
     }
   }
 
-  // They may stay as they are.
+  // Does nothing: the statistics may stay as they are.
   template <class StatsOf>
   static __device__ __forceinline__ void clear_stats(int, int, const StatsOf&) {}
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the teams that have parts of an item meet: that of the first part, whose range ends there,
-// looks for the words of the others until all have come, and joins them. That takes neither a fence
-// nor a ticket: two round trips to L2 less. The words are zero again afterwards.
+// Lets the teams that have parts of an item meet. The team of the first part, whose range ends with
+// this part, reads the words of the other parts until all have come, and joins them. This needs
+// neither a fence nor a ticket: two round trips to L2 less. The words are zero again afterwards.
 //
-// Ranges stand in the order opposite to that of blocks (decode_items.cuh), so a block waits for
-// blocks with lower numbers alone, which GPUs start first: it never waits for one that needs its
-// place. And it waits behind all its work, so nobody waits for a team that waits.
+// Ranges are in the reverse order of blocks (decode_items.cuh). So a block waits only for blocks
+// with lower numbers, which GPUs start first. It never waits for a block that needs its place on
+// the GPU. A block waits after all its work, so no team waits for a team that waits.
 #pragma once
 
 #include "cuda/attention/decode_items.cuh"
@@ -24,23 +24,22 @@ class DecodeMeeting {
     store_telling(to, words);
   }
 
-  // True if this team joins all parts. All threads of a team that has left its part call it; shared
-  // memory is free then.
+  // True if this team joins all parts. All threads of a team that has left its part call it. Shared
+  // memory is free when it returns.
   __device__ __forceinline__ bool joins(const DecodeItem&, const DecodePiece& piece) const {
     sync_team();
     return piece.part == 0;
   }
 
-  // Takes four values and the largest score and sum of each of `count` parts, which stand at
-  // `at(i)` and `stats_at(i)`, when all have come.
+  // Loads four values and the statistics (largest score and sum) of each of `count` parts when all
+  // have come. The addresses are `at(i)` and `stats_at(i)`.
   template <class At, class StatsAt>
   static __device__ __forceinline__ void take(int count, const At& at, const StatsAt& stats_at,
                                               float4 (&values)[kAtOnce], float2 (&stats)[kAtOnce]) {
     const auto is_here = [&](int i) { return has_come(values[i]) && has_come(stats[i]); };
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const float absent =
-          __uint_as_float(i < count ? 0u : kMinusZero);  // of no part: as if it had come
+      const float absent = __uint_as_float(i < count ? 0u : kMinusZero);  // no part: counts as come
       values[i] = make_float4(absent, absent, absent, absent);
       stats[i] = make_float2(kLowestMax, absent);
     }

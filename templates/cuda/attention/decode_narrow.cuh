@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Caches of 8 bits in a decode kernel: products in fp16. A register of ldmatrix has two neighbours
-// of 8 bits where it has one value of 16, and becomes two registers:
-//   K  it holds four adjacent columns of a key, so q is read in that order: of 16 columns a lane
-//      has 4 * (lane % 4) to + 3;
-//   V  it holds two columns of two keys. Bytes of one column are put together, so one product makes
-//      the even columns of 16 and one the odd
-//      ones: a lane's four columns of O stand side by side, in both tiles by turns.
-// e4m3, e5m2 and int8 are exact in fp16. q of bf16 is where fp16 has its exponent; beyond 65504 it
-// is that.
+// Products in fp16 of a decode kernel, for caches of 8 bits. A register of ldmatrix has two
+// adjacent 8-bit values in place of each 16-bit value, and becomes two registers:
+//   K  A register holds four adjacent columns of a key, so q is read in that order: of 16 columns a
+//      lane has 4 * (lane % 4) to 4 * (lane % 4) + 3.
+//   V  A register holds two columns of two keys. Bytes of one column are put together, so one
+//      product makes the even columns of 16 and another the odd ones. A lane's four columns of O
+//      are adjacent, and alternate between the two tiles.
+// e4m3, e5m2 and int8 are exact in fp16. q of bf16 is exact if fp16 has its exponent. Values of q
+// beyond 65504 become 65504.
 #pragma once
 
 #include "cuda/ptx/fp8_to_fp16.cuh"
@@ -18,14 +18,14 @@
 
 namespace attune {
 
-// The four codes of a word of the cache; `low` has those of its two lowest bytes.
+// Converts the four codes of a word of the cache. `low` gets the codes of its two lowest bytes.
 __device__ __forceinline__ void codes_to_fp16(unsigned word, unsigned& low, unsigned& high) {
   if constexpr (kDtypeKv == Dtype::kInt8) return int8_to_fp16(word, low, high);  // where kInt8Cache
   if constexpr (kDtypeKv == Dtype::kE4m3 || kDtypeKv == Dtype::kE5m2)
     fp8_to_fp16<kDtypeKv>(word, low, high);
 }
 
-// Two values of q.
+// Converts two values of q to fp16.
 template <Dtype kDtype>
 __device__ __forceinline__ unsigned to_fp16(unsigned two) {
   if constexpr (kDtype == Dtype::kFp16) return two;
@@ -37,9 +37,9 @@ __device__ __forceinline__ unsigned to_fp16(unsigned two) {
   return pack<Dtype::kFp16>(finite(low), finite(high));
 }
 
-// 8 keys of each of the score tiles n and n + 1 with one or two steps of 16 columns; `b` as
-// ldmatrix gives them: keys of tile n, columns of the first step and of the second, then tile n +
-// 1.
+// Multiplies 8 keys of each of the score tiles n and n + 1 with one or two steps of 16 columns. `b`
+// is as ldmatrix gives it: for keys of tile n the columns of the first step, then of the second;
+// then the same for tile n + 1.
 template <int kTiles>
 __device__ __forceinline__ void multiply_narrow_qk(float (&scores)[kTiles][4], int n,
                                                    const unsigned (&q)[2][4],
@@ -56,8 +56,9 @@ __device__ __forceinline__ void multiply_narrow_qk(float (&scores)[kTiles][4], i
   }
 }
 
-// Weights of 16 keys with the columns of the tiles from n on, up to 32 of them; `b` as ldmatrix
-// gives them transposed: 16 columns of keys 0 to 7 and of keys 8 to 15, then the next columns.
+// Multiplies the weights of 16 keys with the columns of the tiles from n on, up to 32 columns. `b`
+// is as ldmatrix gives it transposed: 16 columns of keys 0 to 7, then of keys 8 to 15, then the
+// next columns.
 template <int kTiles>
 __device__ __forceinline__ void multiply_narrow_pv(float (&output)[kTiles][4], int n,
                                                    const unsigned (&p)[4], const unsigned (&b)[4]) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The work of one warp of a decode kernel on the tiles that it reads: S = Q K^T, softmax, O += P V
-// with mma.sync, 16 rows of q to kKeys keys. Each warp has largest scores, sums and an O of its
-// own; decode_join.cuh joins them. Caches of 8 bits: decode_narrow.cuh.
+// with mma.sync, for 16 rows of q and kKeys keys. Each warp has its own largest scores, sums and O;
+// decode_join.cuh joins them. decode_narrow.cuh multiplies with caches of 8 bits.
 #pragma once
 
 #include "cuda/attention/decode_factors.cuh"  // where kKeyFactors
@@ -24,8 +24,8 @@ static_assert(kHeadDimQk % 16 == 0 && kHeadDimV % 16 == 0 && kKeys % 16 == 0, "s
 
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr Dtype kMath = kNarrow ? Dtype::kFp16 : kDtypeKv;  // of the products
-constexpr int kOfLoad = kNarrow ? 2 : 1;                    // steps of Q K that an ldmatrix has
-constexpr int kTileStep = kNarrow ? 16 : 8;  // columns between those that tiles of O begin with
+constexpr int kOfLoad = kNarrow ? 2 : 1;                    // steps of Q K per ldmatrix
+constexpr int kTileStep = kNarrow ? 16 : 8;  // distance between the first columns of tiles of O
 constexpr bool kKeepsQ = decode_keeps_q(kHeadDimQk);  // in shared memory
 
 class DecodeProducts {
@@ -75,7 +75,7 @@ class DecodeProducts {
     factors_ = factors;                                             // where kKeyFactors
   }                                                                 // where kKeyFactors
 
-  // Tile `tile` of the request, which stands in `slot`.
+  // Adds tile `tile` of the request, which is in `slot`.
   __device__ __forceinline__ void add(const KernelParts& parts, unsigned slot, int tile) {
     const int first_key = tile * kKeys, keys = item_.request.length - first_key;
     if (kLoads != 0 && keys < kKeys) clear_values(slot, keys);
@@ -88,8 +88,8 @@ class DecodeProducts {
     multiply_pv(slot + KTile::kBytes, scores[0]);
   }
 
-  // A lane has O of row lane / 4 + 8 * half and columns first_column(n) + lane_column(n, lane) + 0
-  // and 1.
+  // Element (n, half, column) of a lane's O is in row lane / 4 + 8 * half, at column
+  // first_column(n) + lane_column(n, lane) + column.
   static __device__ __forceinline__ constexpr int first_column(int n) {
     return kNarrow ? n / 2 * 16 : n * 8;
   }
@@ -121,7 +121,7 @@ class DecodeProducts {
 
   static __device__ __forceinline__ int head_in_slot() { return kTogether ? head_in_gang() : 0; }
 
-  // Clears V behind the last key: it may hold anything, and P = 0 does not undo NaN.
+  // Clears V behind the last key: V may hold anything there, and P = 0 does not undo NaN.
   static __device__ __forceinline__ void clear_values(unsigned slot, int keys) {
     constexpr int kChunks = kHeadDimV * kKvBytes / 16;
     for (int i = threadIdx.x % 32; i < (kKeys - keys) * kChunks; i += 32) {
@@ -171,7 +171,8 @@ class DecodeProducts {
     }
   }
 
-  // Applies the score program, and hides what a row does not see. Most tiles all rows see whole.
+  // Applies the score program, and hides the keys that a row does not see. In most tiles all rows
+  // see all keys.
   __device__ __forceinline__ void hide(const KernelParts& parts, int first_key,
                                        float (&scores)[kScoreTiles][4]) const {
     const int key = first_key + static_cast<int>(threadIdx.x) % 4 * 2;
