@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// How dQ leaves the kernel that makes all gradients where no order is asked: blocks of keys add to
-// fp32 in the workspace, as it stands in dq_turns.cuh, when they have something to add. Warpgroups
-// put accumulators, as they stand, into shared memory, and a thread of the producer's warpgroup for
-// each adds them by bulk copies. Bits differ from run to run.
+// Moves dQ out of the kernel that makes all gradients, if no order is asked for. Blocks of keys add
+// to fp32 sums in the workspace, laid out as in dq_turns.cuh, whenever they have something to add.
+// Warpgroups write their accumulators, in register order, into shared memory. For each warpgroup, a
+// thread of the producer's warpgroup adds them by bulk copies. Bits differ from run to run.
 //
 //   warpgroups:         wait dq_empty; write; a lane of each warp arrives on dq_full
 //   threads of copies:  wait dq_full; store or add; arrive on dq_empty when the copy has read
 //
-// dK of a tile goes the same way behind dQ of its last step. Who comes to a part of a block of rows
-// first stores, so that nothing is zeroed before, and others wait until that is done. Under a
-// causal mask tiles of a head begin at different rows, each the first there; without one those that
-// start together stand a step behind the first of them from then on. Tiles take rows upwards, so
-// who waits for rows waits for who is there or further up.
+// dK of a tile goes the same way, after dQ of the tile's last step. The first block to reach a part
+// of a block of rows stores, so that nothing is zeroed before; others wait until that store is
+// complete. Under a causal mask the tiles of a head begin at different rows, and each is the first
+// at its rows. Without a mask, tiles that start together follow the first of them one step behind.
+// Tiles take rows upwards, so a tile waits only for tiles at the same rows or further up.
 #pragma once
 
 #include "cuda/attention/backward_keys.cuh"
@@ -47,7 +47,7 @@ class DqPlaces {
     hand_over(part);
   }
 
-  // At the end of a tile: dK of its keys.
+  // Puts dK of a tile's keys, at the end of the tile.
   template <int kCount>
   __device__ __forceinline__ void put_dk(int part, float factor, const float (&dk)[kCount]) {
     await_staging(part);
@@ -78,21 +78,22 @@ __device__ __forceinline__ void init_copies(unsigned shared) {
   }
 }
 
-// Copies dQ to the workspace: one thread of the third or the fourth warp, which has few registers.
+// Copies dQ to the workspace. Runs in one thread of the third or the fourth warp, which has few
+// registers.
 template <int kPart>
 class DqCopier {
  public:
   __device__ __forceinline__ DqCopier(const AttentionArgs& args, unsigned shared)
       : args_(args), shared_(shared) {}
 
-  // dQ of a tile's steps, in the order of each_step(), then dK.
+  // Copies dQ of a tile's steps, in the order of each_step(), then dK.
   __device__ __forceinline__ void copy(const KeysTile& tile, const TensorMap& map_dk) {
     const int steps = tile.blocks.end - tile.blocks.begin;
     if (steps > 0) {
       int at =
           (tile.batch * args_.num_heads_kv + tile.head) * kGqaRatio * blocks() + tile.blocks.begin;
-      int of_head = steps;        // left
-      Claim seen = Claim::kNone;  // or not: copy_rows() finds out
+      int of_head = steps;        // steps that are left for the head
+      Claim seen = Claim::kNone;  // or not read yet: copy_rows() finds out
 #pragma unroll 1
       for (int left = steps * kGqaRatio; left > 0; --left) {
         int next = at + 1;
@@ -112,7 +113,8 @@ class DqCopier {
 
  private:
   __device__ __forceinline__ int blocks() const { return FusedWorkspace(reread(args_)).blocks(); }
-  // Return the fp32 rows in the workspace, and the word of the claim, of block `at` of all heads.
+  // Return, for block `at` of all heads, the fp32 rows in the workspace and the word of their
+  // claim.
   __device__ __forceinline__ float* rows(int at) const {
     return FusedWorkspace(reread(args_)).dq(at) + kPart * (kFusedFloats / 2);
   }
@@ -121,9 +123,9 @@ class DqCopier {
   }
   __device__ __forceinline__ unsigned staging() const { return dq_staging(shared_, kPart); }
 
-  // Copies its part of block `at`, whose claim it has read as `seen`. Returns the claim of block
-  // `next`, read during the copy. It claims before the wait and gives the staging memory back
-  // before its store is complete, so that the first copier keeps step with those that add.
+  // Copies this thread's part of block `at`, whose claim was read as `seen`. Returns the claim of
+  // block `next`, read during the copy. Claims before it waits, and gives the staging memory back
+  // before its store is complete, so that the first copier keeps step with the copiers that add.
   __device__ __forceinline__ Claim copy_rows(int at, int next, Claim seen) {
     if (seen == Claim::kNone) seen = claim(word(at));
     await_full("dq full");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dQ = dS K of a step in the kernel of backward_sm90 that makes all gradients: over the keys of
-// both warpgroups, a panel of dS and a tile of K each.
+// Computes dQ = dS K of a step, in the kernel of backward_sm90 that makes all gradients. The
+// products go over the keys of both warpgroups: a panel of dS and a tile of K for each.
 #pragma once
 
 #include "cuda/attention/backward_ds.cuh"
@@ -8,14 +8,15 @@
 
 namespace attune {
 
-// Waits until K of both warpgroups is there. `parity`: of the barriers of what stays.
+// Waits until K of both warpgroups is there. `parity` is the parity of the barriers of the operands
+// that stay.
 __device__ __forceinline__ void await_all_keys(unsigned shared, unsigned parity) {
 #pragma unroll
   for (int i = 0; i < 2; ++i)
     mbarrier_wait(shared + kFusedLayout.parts.first_full + 8 * i, parity, "k_full");
 }
 
-// The keys of one warpgroup: `rows` of dS, and the columns of K that are multiplied.
+// Multiplies dS at `rows` and K at `keys` over the keys of one warpgroup.
 template <int kCount>
 __device__ __forceinline__ void multiply_ds(float (&dq)[kCount], unsigned rows, unsigned keys,
                                             int adds) {
@@ -24,7 +25,8 @@ __device__ __forceinline__ void multiply_ds(float (&dq)[kCount], unsigned rows, 
   wgmma_ds_keys(dq, ds, k, adds);  // unless kDqTransposed
 }
 
-// `rows` and `keys`: of the first warpgroup's.
+// Issues the products of both warpgroups' keys. `rows` and `keys` are dS and K of the first
+// warpgroup.
 template <int kCount>
 __device__ __forceinline__ void issue_dq_product(float (&dq)[kCount], unsigned rows,
                                                  unsigned keys) {

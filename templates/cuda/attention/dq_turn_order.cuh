@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which blocks of keys add to a block of rows of dQ (dq_turns.cuh): that of keys, from
-// the first that sees any of the rows on. None is left out: limits of what rows see move on by a
-// key a row, so what the rows of a block see has no gap.
+// The order in which blocks of keys add to a block of rows of dQ (dq_turns.cuh). It is the order of
+// keys, from the first block that any of the rows sees. No block of keys is left out: the limits of
+// the visible keys move by one key per row, so the keys that the rows of a block see have no gap.
 #pragma once
 
 #include "cuda/attention/mask.cuh"

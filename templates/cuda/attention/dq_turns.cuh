@@ -9,8 +9,8 @@
 //                     wait added[place]; end the turn
 //   warpgroups:       wait turn[place]; add; a lane of each warp arrives on added[place]
 //
-// Additions of lanes are ordered before the end of the turn: lanes meet at the barrier of the
-// thread that ends it (PTX ISA 8.8, causality order).
+// The lanes' additions are ordered before the end of the turn, because the lanes meet at the
+// barrier of the thread that ends the turn (PTX ISA 8.8, causality order).
 #pragma once
 
 #include "cuda/attention/backward_keys.cuh"
@@ -22,7 +22,7 @@
 
 namespace attune {
 
-// A role's place among those of the turns.
+// A role's position in the sequence of turns.
 class DqPlaces {
  public:
   __device__ __forceinline__ explicit DqPlaces(unsigned shared) : shared_(shared) {}
@@ -41,7 +41,7 @@ class DqPlaces {
     mbarrier_wait(shared_ + kFusedLayout.added + 8 * place(), phase(), "dq added");
   }
 
-  // Adds a warpgroup's half of dQ of a block of rows, or all of it.
+  // Adds a warpgroup's half of dQ of a block of rows, or all of dQ.
   template <int kCount>
   __device__ __forceinline__ void add(int half, const float (&dq)[kCount]) {
     mbarrier_wait(shared_ + kFusedLayout.turn + 8 * place(), phase(), "dq turn");
@@ -75,7 +75,8 @@ class DqPlaces {
   unsigned turn_ = 0;
 };
 
-// Turn of block `key_block` of keys at block `row_block` of rows, `at` of all heads.
+// Takes the turn of block `key_block` of keys at block `row_block` of rows, which is block `at` of
+// all heads.
 __device__ __forceinline__ void take_turn(const AttentionArgs& args, const DqPlaces& places,
                                           int key_block, int row_block, int at) {
   const int turn = dq_turn<kKeyBlockM, kKeyBlockN>(reread(args), key_block, row_block);
@@ -85,7 +86,8 @@ __device__ __forceinline__ void take_turn(const AttentionArgs& args, const DqPla
   end_turn(FusedWorkspace(reread(args)).turn(at));
 }
 
-// A thread of turns, of the third or the fourth warp. It goes through each_step with few registers.
+// Runs in a thread of turns, in the third or the fourth warp. It goes through each_step with few
+// registers.
 __device__ __forceinline__ void take_turns(const AttentionArgs& args, unsigned shared) {
   DqPlaces places(shared);
 #pragma unroll 1

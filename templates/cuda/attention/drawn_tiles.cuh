@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tiles a block of the kernel that makes all gradients takes. A tile is taken only when all
-// lower ones are: whoever waits for a lower tile waits for a block that runs. Knob draw_tiles:
+// Chooses the tiles that a block of the kernel that makes all gradients takes. A tile is taken only
+// when all lower tiles are taken. So a block that waits for a lower tile waits for a block that
+// runs. Knob draw_tiles:
 //
-// | 0 | one, of the block's number: the device starts blocks in that order                        |
-// | 1 | one after the other, drawn from a count in the workspace by the thread of copies, which   |
-// |   | tells the other roles by two slots of shared memory: no block is started between two      |
-// |   | tiles, and the copies of the next begin while the last leaves                             |
+// | 0 | one tile, with the block's number: the device starts blocks in that order               |
+// | 1 | one tile after the other, drawn from a count in the workspace. The thread of copies     |
+// |   | draws, and tells the other roles through two slots of shared memory. No block is        |
+// |   | started between two tiles, and the copies of the next tile begin while the last leaves. |
 #pragma once
 
 #include "cuda/attention/fused_layout.cuh"
@@ -16,7 +17,7 @@
 
 namespace attune {
 
-// Role of the copying thread: draws tiles and tells the other roles.
+// Runs in the copying thread: draws tiles and tells the other roles.
 class TileDrawer {
  public:
   __device__ __forceinline__ TileDrawer(const AttentionArgs& args, unsigned shared)
@@ -35,7 +36,7 @@ class TileDrawer {
   unsigned shared_;
 };
 
-// Role of the others: takes drawn tiles. kByWarp: called by all lanes of a warp, else by one
+// Runs in the other roles: takes drawn tiles. With kByWarp all lanes of a warp call it, else one
 // thread.
 template <bool kByWarp>
 class TileTaker {
@@ -81,14 +82,15 @@ class DrawnTiles {
   int number_;
 };
 
-// The thread of statistics, those of turns, and warps that multiply.
+// The readers of a drawn tile: the thread of statistics, the threads of turns or of copies of dQ,
+// and the warps that multiply.
 #if 1                                                          // where kDqFree
 constexpr int kTileReaders = 1 + kFreeCopiers + kMultiplying;  // where kDqFree
 #else                                                          // where kDqFree
 constexpr int kTileReaders = 1 + kFusedPlaces + kMultiplying;
 #endif                                                         // where kDqFree
 
-// The tile of a block, for all roles: as many blocks are started as there are tiles.
+// The one tile of a block, for all roles. As many blocks are started as there are tiles.
 class OneTile : public TileNumbers {
  public:
   __device__ __forceinline__ explicit OneTile(unsigned) {}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams of dropout (shared/dropout.h) made by a warp, each lane one, and the words that lanes
-// then send each other, so that each has the places which accumulators have in its lane: of rows of
-// queries, or of rows of keys where products are transposed. A word has four readers' bytes or,
-// transposed, halves of bytes.
+// Makes streams of dropout (shared/dropout.h) in a warp, one per lane. Lanes then exchange words,
+// so that each lane has the bits of its accumulators. These are rows of queries or, if products are
+// transposed, rows of keys. A word has the bytes of four reading lanes or, transposed, half bytes.
+// The table says what each bit of the lane's index selects.
 //
 // | bits of a lane  | 4      | 3      | 2            | 1      | 0          |
 // | rows of queries | stream | stream | byte, square | stream | byte,square |
@@ -18,23 +18,24 @@ namespace attune {
 template <int kSquares, bool kKeysStay>
 class DropoutExchange {
  public:
-  // A source that has taken in what squares that follow each other have in common: their rows (row
-  // / 16), or, where keys stay, their keys (key / 16).
+  // Returns the source combined with the common part of successive squares: their rows (row / 16)
+  // or, if keys stay, their keys (key / 16).
   __device__ __forceinline__ static DropoutSource staying(const DropoutSource& source,
                                                           unsigned stays, unsigned lane) {
     return kKeysStay ? source.of_cell(stays) : source.of_stream(stays * 8 + stream(lane));
   }
 
-  // Which cell of four, or, where keys stay, stream of four rows of squares, a lane makes.
+  // Returns which of four cells a lane makes or, if keys stay, which stream of four rows of
+  // squares.
   __device__ __forceinline__ static unsigned own(unsigned lane) {
     return kKeysStay ? lane / 4 % 4 * 8 + stream(lane) : lane % 2 * 2 + lane / 4 % 2;
   }
 
-  // By whole warps, of such a source and what a lane's own is: byte i of what is returned is of
-  // square `first` + i, counted along what does not stay.
+  // Returns a word whose byte i is for square `first` + i, counted along the dimension that does
+  // not stay. Whole warps call it, with a source of staying() and the lane's value of own().
   __device__ __forceinline__ static unsigned make(const DropoutSource& source, unsigned first,
                                                   unsigned own) {
-    const unsigned byte = kKeysStay ? own / 8 : own;  // of a word
+    const unsigned byte = kKeysStay ? own / 8 : own;  // index in a word
     if constexpr (kSquares < 4) own %= kSquares * (kKeysStay ? 8 : 1);
     unsigned got[kSquares];  // word i is of square (own ^ i)
     got[0] = (kKeysStay ? source.of_stream(first * 8 + own) : source.of_cell(first + own)).bits();
@@ -59,7 +60,7 @@ class DropoutExchange {
     return kKeysStay ? lane % 4 * 2 + lane / 16 : lane / 8 * 2 + lane / 2 % 2;
   }
 
-  // Halves 1 and 2 of the four half bytes of each half change places.
+  // Swaps half bytes 1 and 2 of each half of the word.
   __device__ __forceinline__ static unsigned transposed(unsigned word) {
     const unsigned moved = (word ^ word >> 4) & 0x00F000F0u;
     return word ^ moved ^ moved << 4;

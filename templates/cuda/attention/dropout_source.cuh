@@ -11,7 +11,7 @@ namespace attune {
 class DropoutSource {
  public:
   DropoutSource() = default;
-  // `head`: of all batch entries.
+  // `head` is counted over all batch entries.
   __device__ __forceinline__ DropoutSource(const DropoutArgs& args, unsigned head)
       : args_(&args), key_(dropout_key(dropout_state(args), head)) {}
 
@@ -23,7 +23,7 @@ class DropoutSource {
     return {args_, at_cell(key_, cell)};
   }
 
-  // Returns the bits of a source that is combined with both.
+  // Returns the bits of a source that is combined with both a stream and a cell.
   __device__ __forceinline__ unsigned bits() const { return dropout_bits(key_, args_->limit); }
 
  private:
@@ -34,22 +34,23 @@ class DropoutSource {
   DropoutKey key_{};
 };
 
-// Keeps the compiler from making a word later than its caller, who has time, does.
+// Returns `word`. Keeps the compiler from making it later than the caller does, which has time.
 __device__ __forceinline__ unsigned made_here(unsigned word) {
   return static_cast<unsigned>(reread(static_cast<int>(word)));
 }
 
-// Counted over all batch entries.
+// Returns the number of a head, counted over all batch entries.
 __device__ __forceinline__ unsigned dropout_head(const AttentionArgs& args, int batch, int head) {
   return static_cast<unsigned>(batch * args.num_heads_q + head);
 }
 
-// 1 / args.scale. Gradients begin as dS / scale = P (keep dP - delta / scale), and delta with them.
+// Returns 1 / args.scale. Gradients begin as dS / scale = P (keep dP - delta / scale), and delta as
+// delta / scale.
 __device__ __forceinline__ float kept_part(const DropoutArgs& args) {
   return static_cast<float>(args.threshold) * (1.f / 256);
 }
 
-// For the backward pass; by the first thread of a launch.
+// Writes the dropout state for the backward pass. The first thread of a launch does it.
 __device__ __forceinline__ void leave_dropout_state(const DropoutArgs& args) {
   write_dropout_state(args, static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x);
 }

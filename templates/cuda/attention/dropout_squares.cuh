@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout of the squares of 16 rows and 16 keys (shared/dropout.h) in a warp's accumulators.
-// Squares have the same rows and follow each other along the keys. With kKeysStay, if products are
-// transposed, they have the same keys and follow each other along the rows.
+// Dropout of squares of 16 rows and 16 keys (shared/dropout.h) in a warp's accumulators. The
+// squares have the same rows and follow each other along the keys. With kKeysStay, for transposed
+// products, they have the same keys and follow each other along the rows.
 #pragma once
 
 #include "cuda/attention/dropout_exchange.cuh"
@@ -15,7 +15,8 @@ class DropoutSquares {
  public:
   static constexpr int kWords = (kSquares + 3) / 4;
 
-  // A source of squares of the same rows (row / 16) or, where keys stay, keys (key / 16).
+  // Returns the source combined with the common rows (row / 16) of the squares or, if keys stay,
+  // with their common keys (key / 16).
   __device__ __forceinline__ static DropoutSource staying(const DropoutSource& source,
                                                           unsigned stays,
                                                           unsigned lane = threadIdx.x % 32) {
@@ -27,7 +28,8 @@ class DropoutSquares {
     return DropoutExchange<4, kKeysStay>::own(lane);
   }
 
-  // Whole warps call it, with such a source; `first` counts squares along what does not stay.
+  // Makes the words. Whole warps call it, with a source of staying(). `first` counts squares along
+  // the dimension that does not stay.
   __device__ __forceinline__ void make(const DropoutSource& source, unsigned first,
                                        unsigned own = DropoutSquares::own()) {
 #pragma unroll
@@ -42,11 +44,11 @@ class DropoutSquares {
     for (int i = 0; i < kWords; ++i) word_[i] = made_here(word_[i]);
   }
 
-  // Returns the words, to take those that another warp made.
+  // Returns the words, so that a warp can take the words that another warp made.
   __device__ __forceinline__ unsigned (&words())[kWords] { return word_; }
 
-  // Two values of 16 bits that follow each other, of half `half` (of the 16 rows of the
-  // accumulator) in block `block8` of 8 columns, with zeros where they are dropped.
+  // Returns two adjacent values of 16 bits, with zeros in place of dropped values. They are in half
+  // `half` (of the 16 rows of the accumulator) and in block `block8` of 8 columns.
   __device__ __forceinline__ unsigned keep(unsigned values, int block8, int half) const {
     const unsigned word = word_[block8 / 8];
     const int first = place(block8, half, 0) % 8;
@@ -54,7 +56,7 @@ class DropoutSquares {
     return values & permuted(word << (7 - first), word << (3 - first), digits);
   }
 
-  // Value i of the two.
+  // True if value i of the two is kept.
   __device__ __forceinline__ bool keeps(int block8, int half, int i) const {
     return (word_[block8 / 8] & 1u << place(block8, half, i)) != 0;
   }
@@ -65,7 +67,7 @@ class DropoutSquares {
     return block8 / 2 % 4 * 8 + 4 * i + (kKeysStay ? 2 * half + low : 2 * low + half);
   }
 
-  unsigned word_[kWords] = {};  // a byte of each square
+  unsigned word_[kWords] = {};  // a byte per square
 };
 
 }  // namespace attune

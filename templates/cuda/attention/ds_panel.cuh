@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How dS^T of a warpgroup's 64 keys stands in shared memory for dQ: a panel, as rows of queries.
+// The layout of dS^T of a warpgroup's 64 keys in shared memory, for dQ: a panel of rows of queries.
 #pragma once
 
 #include "cuda/ptx/stmatrix_transposed.cuh"
@@ -7,7 +7,7 @@
 
 namespace attune {
 
-// Returns the offset at which a thread of a warpgroup writes in its panel, from row kFirst on.
+// Returns the offset in its panel at which a thread of a warpgroup writes, from row kFirst on.
 template <int kFirst>
 __device__ __forceinline__ int ds_offset(int thread) {
   const int lane = thread % 32, warp = thread / 32;

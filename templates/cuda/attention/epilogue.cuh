@@ -36,8 +36,8 @@ __device__ __forceinline__ unsigned pack_times(float low, float high, float fact
   return kSomeRowsSeeNothing && factor == 0.0f ? 0u : word;
 }
 
-// Multiplies elements i and i + 1 of all fragments by `factor` and stores them to the row at `row`;
-// null stores nothing. i = 0 is row r, i = 2 is row r + 8. Whole warps call it.
+// Multiplies elements i and i + 1 of all fragments by `factor` and stores them to the row at `row`.
+// Stores nothing if `row` is null. i = 0 is row r, i = 2 is row r + 8. Whole warps call it.
 template <Dtype kDtype, int kTiles>
 __device__ __forceinline__ void store_row(const float (&fragments)[kTiles][4], int i, float factor,
                                           void* row, int thread_in_quad) {

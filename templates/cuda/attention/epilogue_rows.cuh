@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a tile, for its rows: what O is divided by, LSE, and which rows are stored. How O
-// leaves is in epilogue_tma.cuh and epilogue_words.cuh.
+// The end of a tile, for its rows: the divisor of O, LSE, and the rows that are stored.
+// epilogue_tma.cuh and epilogue_words.cuh store O.
 #pragma once
 
 #include "cuda/attention/lazy_softmax.cuh"
@@ -31,14 +31,15 @@ __device__ __forceinline__ ThreadRows thread_rows(const PrefillTile& tile, int w
           tile.head + thread_head(thread)};
 }
 
-// True if O and LSE have the first (half 0) or the second of a thread's rows.
+// True if the first (half 0) or the second of a thread's rows exists in O and LSE.
 __device__ __forceinline__ bool has_row(const AttentionArgs& args, const PrefillTile& tile,
                                         ThreadRows place, int half) {
   return place.row + kNextRow * half < args.seqlen_q &&
          !is_idle(place.head + kNextHead * half - tile.head);
 }
 
-// A row that saw no key, or scores of -inf alone, has the sum 0: any other has at least 1, or NaN.
+// Returns the RowEnds of a thread's rows. A row that saw no key, or only scores of -inf, has the sum
+// 0. Any other row has a sum of at least 1, or NaN.
 __device__ __forceinline__ RowEnds end_rows(const RowStats& rows) {
   RowEnds ends;
 #pragma unroll
@@ -53,7 +54,7 @@ template <int kCount>
 __device__ __forceinline__ void normalise(float (&o)[kCount], const RowEnds& ends) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) o[i] *= ends.inverse[i / 2 % 2];
-  if (ends.inverse[0] == 0.f || ends.inverse[1] == 0.f) {  // exactly 0 also where V is not finite
+  if (ends.inverse[0] == 0.f || ends.inverse[1] == 0.f) {  // exactly 0 even if V is not finite
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
       if (ends.inverse[i / 2 % 2] == 0.f) o[i] = 0.f;
@@ -70,7 +71,8 @@ __device__ __forceinline__ void store_lse(const AttentionArgs& args, const Prefi
     out[kNextHead * args.lse_head_stride + at.row + kNextRow] = ends.lse[1];
 }
 
-// Waits until the former tile has left the staging of this warpgroup; `thread` counts within it.
+// Waits until the former tile has left the staging memory of this warpgroup. `thread` counts within
+// it.
 __device__ __forceinline__ void await_staging(int warpgroup, int thread) {
   if (thread == 0) tma_store_wait_read();
   named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);

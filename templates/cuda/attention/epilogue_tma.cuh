@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// O rounded to 16 bits, through swizzled shared memory and one TMA store per panel, clipped at the
-// ends of rows and head_dim.
+// Rounds O to 16 bits and stores it through swizzled shared memory, with one TMA store per panel.
+// TMA clips the stores at the ends of rows and head_dim.
 #pragma once
 
 #include "cuda/attention/epilogue_rows.cuh"
@@ -9,7 +9,8 @@
 
 namespace attune {
 
-// Shared memory -> global by TMA, after await_staging(). The warpgroup's own 64 rows.
+// Stores the warpgroup's own 64 rows by TMA, from shared memory to global memory. Called after
+// await_staging().
 template <int kCount>
 __device__ __forceinline__ void store_output_tma(const TensorMap& map, const PrefillTile& tile,
                                                  unsigned shared, int warpgroup, int thread,

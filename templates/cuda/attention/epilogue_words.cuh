@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// O rounded to 16 bits, where shared memory is full: through a transpose within quads into 16-byte
-// stores.
+// Rounds O to 16 bits and stores it by 16-byte stores after a transpose within quads. For kernels
+// whose shared memory is full.
 #pragma once
 
 #include "cuda/attention/epilogue_rows.cuh"
@@ -12,8 +12,8 @@ struct alignas(16) FourWords {
   unsigned word[4];
 };
 
-// Lane q of a quad holds words q, 4 + q, 8 + q, 12 + q of 16; afterwards it holds words 4 q .. 4 q
-// + 3.
+// Transposes words within a quad. Lane q holds words q, 4 + q, 8 + q and 12 + q of 16; afterwards
+// it holds words 4 q to 4 q + 3.
 __device__ __forceinline__ void quad_transpose(FourWords* x) {
   unsigned(&w)[4] = x->word;
   const bool odd = threadIdx.x & 1;
@@ -38,8 +38,8 @@ __device__ __forceinline__ void quad_transpose(FourWords* x) {
   }
 }
 
-// Registers -> global: 32 columns at a time by 16-byte stores, what is left of head_dim by 4-byte
-// stores.
+// Stores O from registers to global memory: 32 columns at a time by 16-byte stores, the rest of
+// head_dim by 4-byte stores.
 template <int kCount>
 __device__ __forceinline__ void store_output_words(const AttentionArgs& args,
                                                    const PrefillTile& tile, ThreadRows place,

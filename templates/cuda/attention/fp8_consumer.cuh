@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The consumer role of prefill_sm90_fp8: one warpgroup computes 64 rows of O. As
-// wgmma_consumer.cuh, with P rounded to e4m3 and V transposed in shared memory, its keys in the
-// order in which a lane holds P (shared/prefill_sm90_fp8_layout.h): no data moves between lanes.
+// The consumer role of prefill_sm90_fp8: one warpgroup computes 64 rows of O. It is like
+// wgmma_consumer.cuh, but P is rounded to e4m3, and V is transposed in shared memory. The keys of V
+// are in the order in which a lane holds P (shared/prefill_sm90_fp8_layout.h), so no data moves
+// between lanes.
 //
-// P is scaled up to use the range of e4m3; how its maximum is followed: fp8_row_max.cuh,
-// fp8_late_max.cuh.
+// P is scaled up to use the range of e4m3. fp8_row_max.cuh and fp8_late_max.cuh follow its maximum.
 //
-// The tensor cores add 8-bit products with about 14 bits, towards zero: a sum of thousands of terms
-// of one sign loses percents. With kFlushKeys their accumulator is added to other sums
-// (fp8_flush.cuh) every so many keys, and begins again. These stand where O is staged, so the tile
-// before must have left; without staging they stand in the workspace, which L2 holds.
+// The tensor cores add 8-bit products with about 14 bits, rounded towards zero. A sum of thousands
+// of terms of one sign loses percents. With kFlushKeys their accumulator is added to other sums
+// (fp8_flush.cuh) every so many keys, and begins again. These sums use the memory where O is
+// staged, so the tile before must have left it. Without staging they are in the workspace, which L2
+// holds.
 #pragma once
 
 #include "cuda/attention/epilogue_rows.cuh"
@@ -25,7 +26,8 @@
 
 namespace attune {
 
-// Accumulators 8 i .. 8 i + 7 are 16 keys: columns 2 q, 2 q + 1, 2 q + 8, 2 q + 9 of two rows.
+// Rounds probabilities to e4m3. Accumulators 8 i to 8 i + 7 belong to 16 keys: columns
+// 2 q, 2 q + 1, 2 q + 8 and 2 q + 9 of two rows.
 __device__ __forceinline__ void round_probabilities(const Scores& s, Probabilities& p) {
 #pragma unroll
   for (int i = 0; i < kBlockN / 16; ++i) {
@@ -35,7 +37,7 @@ __device__ __forceinline__ void round_probabilities(const Scores& s, Probabiliti
   }
 }
 
-// Steps between flushes: the nearest number to kFlushKeys.
+// The number of steps between flushes that is nearest to kFlushKeys keys.
 constexpr int kFlushInterval = (kFlushKeys + kBlockN / 2) / kBlockN;
 static_assert(kFlushInterval == 0 || kOStaging || kScheduler != kOneTile,
               "the workspace has room for the flushed sums of persistent blocks");
@@ -48,7 +50,7 @@ class Fp8Consumer {
   using Flushed = FlushedOutput<kHeadDimV / 2, kPanelBytes, kGainLog2>;
 
  public:
-  // Work of the producing warpgroup's idle warps.
+  // Runs in the idle warps of the producing warpgroup.
   __device__ __forceinline__ static void prepare_values(unsigned shared) {
     if constexpr (kTransposeInside) transpose_tiles(shared);
   }
@@ -56,12 +58,13 @@ class Fp8Consumer {
   __device__ __forceinline__ Fp8Consumer(const KernelParts& args, unsigned shared, int warpgroup)
       : args_(args), shared_(shared), warpgroup_(warpgroup), products_(shared, warpgroup) {}
 
-  // O of one tile, not yet divided by the row sums; `rows` is complete, O only after finish().
+  // Computes O of one tile, not yet divided by the row sums. `rows` is complete when it returns, O
+  // only after finish().
   __device__ __forceinline__ void attend(const PrefillTile& tile, unsigned parity, Output& o,
                                          RowStats* rows) {
     const int first_row = tile.first_row + warpgroup_ * kWarpgroupRows;  // of the warpgroup
-    // Rows past seqlen_q count as rows here: a ragged warpgroup should not take the masked path for
-    // their sake.
+    // Rows past seqlen_q count as rows here, so that a ragged warpgroup does not take the masked
+    // path because of them.
     const BlockRange range = visible_blocks<kBlockN>(args_, first_row, first_row + kWarpgroupRows);
     const StepFactors factors(args_, tile, first_row);
     stage_.begin(args_, tile, first_row);  // where kScored
@@ -78,7 +81,7 @@ class Fp8Consumer {
     blocks_.take();             // own.last  // where kMaskProgram
     first_step(work, s, p, rows);
     int block = own.last - 1;
-    // One loop where nothing is flushed: beside a nest of two ptxas spills.
+    // If nothing is flushed, the inner loop runs once: with a real nest of two loops ptxas spills.
 #pragma unroll 1
     while (block >= own.first) {
       const int flush_after = flush_block(own.first, block);
@@ -115,8 +118,8 @@ class Fp8Consumer {
   }
 
  private:
-  // True if the maximum is found before the exponentials. With row_max 1: in a masked step and the
-  // one behind it, since a row may have seen nothing yet.
+  // True if the maximum is found before the exponentials. With row_max 1 this is so in a masked
+  // step and in the step after it, since a row may have seen nothing yet.
   static __device__ __forceinline__ bool tests_first(const BlockRange& range, int block) {
     if constexpr (kRowMax == 0) return true;
     return kMasksInside && (range.needs_mask(block) || range.needs_mask(block + 1));
@@ -135,7 +138,7 @@ class Fp8Consumer {
     return true;                                                           // where kMaskProgram
   }                                                                        // where kMaskProgram
 
-  // O under the new maximum, and what the next products need.
+  // Brings O under the new maximum, and waits for the operands of the next products.
   __device__ __forceinline__ void end_step(bool grew, const float (&factor)[2], bool arrived,
                                            bool more, Output& o) {
     if (grew) {
@@ -204,7 +207,7 @@ class Fp8Consumer {
     round_probabilities(s, p);
     if constexpr (kRowMax == 1) {
       const bool late = !tested && may_have_grown(sum);
-      if (__any_sync(~0u, late || grew || !arrived)) {  // one branch for all that is rare
+      if (__any_sync(~0u, late || grew || !arrived)) {  // one branch for all rare cases
         if (__any_sync(~0u, late)) {
           const auto scores_again = [&](Scores& again) {
             recompute_scores(args_, work.tile, work.first_row, block, again);  // where kRowMax == 1
@@ -224,13 +227,15 @@ class Fp8Consumer {
     }
   }
 
-  // The step from `block` down after which the accumulator is flushed, or the last one.
+  // Returns the block, from `block` down, after whose step the accumulator is flushed, or the
+  // tile's last block.
   __device__ __forceinline__ int flush_block(int first_block, int block) const {
     if constexpr (kFlushInterval == 0) return first_block;
     return max(first_block, block / kFlushInterval * kFlushInterval);
   }
 
-  // Takes O of the steps before this one, whose probabilities the sums have already.
+  // Flushes O, which has the steps before this one. The row sums already have the probabilities of
+  // these steps.
   __device__ __forceinline__ void flush(const RowStats& rows, Output& o) {
     if (kOStaging && flushed_.empty())
       await_staging(warpgroup_, reread_thread_index() % kWarpgroupThreads);
@@ -239,7 +244,8 @@ class Fp8Consumer {
     products_.overwrite_output();
   }
 
-  // Computed anew, so that it holds no register through the loop.
+  // Returns the address of the thread's flushed sums. It is computed anew, so that it holds no
+  // register through the loop.
   template <bool kInShared = (kOStaging > 0)>
   __device__ __forceinline__ typename SumsPlace<kInShared>::Address sums_address() const {
     const unsigned offset = reread(warpgroup_) * kSumsBytes +

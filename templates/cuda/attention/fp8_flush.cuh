@@ -28,12 +28,12 @@ __device__ __forceinline__ void store_sums(char* address, const Vector16& sums) 
   *reinterpret_cast<Vector16*>(address) = sums;
 }
 
-// Flushed sums of O, in fp16: each thread has its own. In shared memory they stand where O is
-// staged at the end of the tile, in the bytes of the thread's own warp's 16 rows, so that no
-// barrier among warps is needed, no register held, and no shared memory beside. No element of O
-// passes the largest number of V times the row's sum. So O over the power of two above that sum,
-// times 2^kGainLog2, fits fp16, with a factor of 2 for P rounded up. Where O is rescaled only the
-// factor is kept for the next time.
+// Flushed sums of O, in fp16; each thread has its own. In shared memory they use the bytes where
+// the thread's own warp stages its 16 rows of O at the end of the tile. So they need no barrier
+// among warps, no register and no additional shared memory. No element of O is larger than the
+// largest number of V times the row's sum. So O divided by the power of two above that sum, times
+// 2^kGainLog2, fits fp16, with a factor of 2 left for P rounded up. When O is rescaled, only the
+// factor changes; the sums are multiplied the next time.
 //
 // | 16 bytes at                                         | hold accumulators        |
 // |-----------------------------------------------------|--------------------------|
@@ -56,16 +56,17 @@ class FlushedOutput {
     factor_[0] *= factor[0];
     factor_[1] *= factor[1];
   }
-  // Takes o over, which begins anew; `sum` of the whole rows up to here. `address` is
-  // where the thread's sums begin.
+  // Adds o to the sums; o begins anew afterwards. `sum` has the sums of whole rows up to here.
+  // `address` is where the thread's sums begin.
   template <class Address>
   __device__ __forceinline__ void take(Address address, const float (&sum)[2], float (&o)[kCount]) {
-    const unsigned kept = empty_ ? 0u : ~0u;  // what lies there may be NaN
+    const unsigned kept = empty_ ? 0u : ~0u;  // sums that were never written may be NaN
     float inverse[2];
-    unsigned old[2];  // what the sums are multiplied by, twice
+    unsigned old[2];  // the factor of the sums, twice
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      // Up to 2 below the sum; a row that sees anything has more than 1.
+      // A power of two, at most a factor of 2 below the sum. A row that sees anything has a sum
+      // above 1.
       const unsigned power = max(__float_as_uint(sum[half]) & 0x7f800000u, 0x3f800000u);
       inverse[half] = __uint_as_float(0x7f000000u - kScaleBits - power);
       const float shrunk = factor_[half] * inverse[half];
@@ -74,7 +75,8 @@ class FlushedOutput {
     }
 #pragma unroll
     for (int i = 0; i < kCount; i += 8) {
-      // Also where there are none yet: branches around O would take twice as long to compile.
+      // Loads the sums even if there are none yet: branches around O would take twice as long to
+      // compile.
       Vector16 sums = load_sums(address + offset_of(i));
 #pragma unroll
       for (int j = 0; j < 8 && i + j < kCount; j += 2) {
@@ -110,7 +112,7 @@ class FlushedOutput {
   }
 
   bool empty_ = true;
-  float factor_[2];  // of what is stored
+  float factor_[2];  // of the stored sums
 };
 
 }  // namespace attune

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Raises the maximum late, for row_max 1 of prefill_sm90_fp8: exponentials directly follow their
-// product. A step is exponentiated under the current maximum. Its probabilities, still in fp32,
-// then show whether one is too large for e4m3. In that case the true maximum is taken, and they are
-// multiplied to fit it. Only if one exceeds 2^100, near the end of fp32, the scores of the step are
-// recomputed and exponentiated again. Used by fp8_consumer.cuh in the fast mode. The accurate mode
-// raises the maximum for smaller growths (fp8_row_max.cuh), so often that this would cost more than
-// it saves.
+// Raises the maximum late, for row_max 1 of prefill_sm90_fp8, so that exponentials directly follow
+// their product. A step is exponentiated under the current maximum. Its probabilities, still in
+// fp32, then show whether one of them is too large for e4m3. If so, the true maximum is taken, and
+// the probabilities are multiplied to fit it. Only if one exceeds 2^100, near the end of fp32, the
+// scores of the step are recomputed and exponentiated again. Used by fp8_consumer.cuh in the fast
+// mode. The accurate mode raises the maximum for smaller growths (fp8_row_max.cuh), so often that a
+// late raise would cost more than it saves.
 #pragma once
 
 #include "cuda/attention/fp8_row_max.cuh"

@@ -30,8 +30,8 @@ __device__ __forceinline__ float rough_log2(float x) {
   return fmaf(bits, 1.f / 32768.f, -256.f - 127.f);
 }
 
-// Returns log2 of the largest probability that is let stand before the maximum is raised. `sum`:
-// what the thread has summed.
+// Returns log2 of the largest probability that does not yet raise the maximum. `sum` is the
+// thread's sum so far.
 __device__ __forceinline__ float growth_limit(float sum) {
   if constexpr (kAccuracy == Accuracy::kFast) return kRescaleThreshold;
   return fminf(fmaxf(rough_log2(sum) + kMuchLog2, kProbabilityLog2), kRescaleThreshold);

@@ -81,8 +81,8 @@ class StepFactors {
     }
   }
 
-  // Returns the factor of the scores: the softmax is taken of score * factor. Multiplies the scores
-  // by what one factor cannot express. Called before any mask.
+  // Returns the factor of the scores: the softmax is taken of score * factor. If one factor cannot
+  // express all factors, multiplies the scores first. Called before any mask.
   __device__ __forceinline__ float apply(const GroupFactors (&factors)[kGroups], Scores& s) const {
     float scale_log2 = score_log2_;
     if constexpr (kBlockFactors && kGroups == 1) scale_log2 *= factors[0].k;
@@ -183,9 +183,9 @@ class StepFactors {
       level[half] = group == 0 ? own[half] : fmaxf(level[half], own[half]);
   }
 
-  // Writes log2 r of both rows. It is at most 0, even for a block that a row does not see, and the
-  // least for NaN. Computed where it is used: kept through a step it would take two registers per
-  // group.
+  // Writes log2 r of both rows. It is at most 0, even for a block that a row does not see. For NaN
+  // it is the least allowed value. It is computed at each use: kept through a step it would take
+  // two registers per group.
   __device__ __forceinline__ void log2_ratios(const GroupFactors& factors,
                                               float (&ratio_log2)[2]) const {
     const float v_log2 = log2_approx(reread(factors.v));

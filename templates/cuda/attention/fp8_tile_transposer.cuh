@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One tile of V from rows of keys to rows of columns, in shared memory, by warps that share it.
-// Used by fp8_transpose_inside.cuh. Layouts of both tiles: shared/prefill_sm90_layout.h; order of
-// keys: shared/prefill_sm90_fp8_layout.h.
+// Transposes one tile of V in shared memory, from rows of keys to rows of columns. Several warps
+// share a tile. Used by fp8_transpose_inside.cuh. Layouts of both tiles:
+// shared/prefill_sm90_layout.h; order of keys: shared/prefill_sm90_fp8_layout.h.
 #pragma once
 
 #include "cuda/attention/sm90_layout.cuh"
@@ -17,11 +17,11 @@ __device__ __forceinline__ int chunk_flip(int row) {
   return row / (128 / kRowBytes) % (kRowBytes / 16);
 }
 
-// 16 keys x 32 columns at a time. ldmatrix takes pairs of bytes and transposes them: lane 4 p + q
-// gets columns 2 p and 2 p + 1 of keys 2 q and 2 q + 1, and from a second matrix of keys 2 q + 8
-// and 2 q + 9. Permuted, these are word q of both columns in the order of P, which is how stmatrix
-// takes them. Its matrices hold the even columns of lanes p < 4 and the odd ones of the others, or
-// the reverse: so the 8 rows of each meet all banks.
+// Transposes 16 keys x 32 columns at a time. ldmatrix transposes pairs of bytes: lane 4 p + q gets
+// columns 2 p and 2 p + 1 of keys 2 q and 2 q + 1. A second matrix gives it keys 2 q + 8
+// and 2 q + 9. A byte permutation makes from them word q of both columns, in the order of P, as
+// stmatrix takes it. A matrix of stmatrix holds the even columns of lanes p < 4 and the odd columns of the
+// others, or the reverse. So the 8 rows of each matrix meet all banks.
 class TileTransposer {
  public:
   __device__ __forceinline__ TileTransposer() {
@@ -34,8 +34,8 @@ class TileTransposer {
     first_ = lane < 16 ? kEvenBytes : kOddBytes;
   }
 
-  // 16 keys in kIdleWarps * 16, from `first` * 16 on. Tiles are aligned, so that flips of the chunk
-  // may come after additions.
+  // Transposes 16 of each kIdleWarps * 16 keys, from key `first` * 16 on. Tiles are aligned, so
+  // chunks may be flipped after additions.
   __device__ __forceinline__ void run(unsigned given, unsigned transposed, int first) const {
 #pragma unroll 1
     for (int key = 16 * first; key < kBlockN; key += 16 * kIdleWarps) {
@@ -55,7 +55,7 @@ class TileTransposer {
 
   static constexpr unsigned kEvenBytes = 0x6420, kOddBytes = 0x7531;
 
-  // 16 keys of a panel of V as it is given, `columns` of which are left.
+  // Transposes 16 keys of a panel of V as given. V has `columns` columns left, this panel included.
   __device__ __forceinline__ void panel(unsigned from, unsigned to, int columns) const {
 #pragma unroll
     for (int column = 0; column < kLayout.row_given; column += 32) {
@@ -77,7 +77,7 @@ class TileTransposer {
     stmatrix_x4(to, words);
   }
 
-  unsigned from_;  // of the lane's row in a portion at 0
+  unsigned from_;  // offset of the lane's row in a portion at 0
   unsigned to_;
   unsigned first_;  // bytes of the lane's columns that go into the first matrix
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel ahead of prefill_sm90_fp8: V^T into the workspace, because wgmma takes 8-bit operands
-// K-major alone. One block moves 128 keys of one head through shared memory, in and out by TMA,
-// which zero-fills keys past the end. Formats: shared/prefill_sm90_fp8_layout.h.
+// The kernel that runs ahead of prefill_sm90_fp8. It writes V^T to the workspace, because wgmma
+// takes 8-bit operands only K-major. One block moves 128 keys of one head through shared memory, in
+// and out by TMA, which zero-fills keys past the end. Formats: shared/prefill_sm90_fp8_layout.h.
 #pragma once
 
 #include "shared/attention_args.h"
@@ -19,9 +19,9 @@ constexpr bool kGivenTransposed = kVLayout == VLayout::kTransposed;
 constexpr TransposeLayout kTranspose = transpose_layout(kHeadDimV, kGivenTransposed);
 constexpr int kTransposeRowBytes = kTransposeKeys;  // of V^T in shared memory
 
-// Which 128 keys of which head a block moves; heads first, so that neighbours read neighbours. The
-// last heads come first: V^T of the first ones is then in L2 when the kernel behind begins with
-// them.
+// The 128 keys and the head that a block moves. Heads are numbered first, so that neighbouring
+// blocks read neighbouring memory. The last heads are moved first, so that V^T of the first heads
+// is in L2 when the next kernel begins with them.
 struct KeyTile {
   int key;
   int head;
@@ -56,9 +56,10 @@ __device__ __forceinline__ unsigned swizzled_chunk(int key, int chunk) {
   return ((key / kKeysPerLine % (kTranspose.row / 16)) ^ chunk) << 4;
 }
 
-// A warp takes 16 columns of V at a time, a lane the four keys that stand together in V^T: keys 2 q
-// and 2 q + 1 of a 16, and those 8 further on. Lanes of odd 16s read the two of a pair in the other
-// order, so that 8 lanes always meet all banks, and the byte permutation puts it right.
+// A warp takes 16 columns of V at a time. A lane takes the four keys that are adjacent in V^T: keys
+// 2 q and 2 q + 1 of a group of 16, and the two keys 8 further on. Lanes of odd groups read the two
+// keys of a pair in reverse order, so that 8 lanes always meet all banks. The byte permutation
+// restores the order.
 __device__ __forceinline__ void transpose_keys(unsigned in, unsigned out) {
   constexpr int kChunks = (kHeadDimV + 15) / 16;
   constexpr int kPanelChunks = kTranspose.row / 16;
@@ -96,8 +97,8 @@ __device__ __forceinline__ void transpose_keys(unsigned in, unsigned out) {
   }
 }
 
-// V given transposed: each 16 keys in the order of P. The swizzle moves whole 16s, so it does not
-// matter here.
+// Puts each 16 keys of V, which is given transposed, in the order of P. The swizzle moves whole
+// groups of 16, so it does not matter here.
 __device__ __forceinline__ void reorder_keys(unsigned out) {
   constexpr int kSixteens = kHeadDimV * kTransposeRowBytes / 16;
   for (int i = threadIdx.x; i < kSixteens; i += kTransposeThreads) {
@@ -120,10 +121,10 @@ extern "C" __global__ void __launch_bounds__(kTransposeThreads)
     mbarrier_init(shared + kTranspose.barrier, 1);
     fence_mbarrier_init();
     if constexpr (kWaitsForVTranspose)
-      wait_for_prior_grid();  // V is read, and V^T written, after it alone
+      wait_for_prior_grid();  // V is read and V^T written only after that grid
     load_key_tile(shared, map_v, tile);
-    // By the thread that has waited: one thread speaks for its block, and the next grid reads Q, K
-    // and factors as soon as it runs.
+    // Called by the thread that has waited. One thread speaks for its block, and the next grid
+    // reads Q, K and factors as soon as it runs.
     if constexpr (kWaitsForVTranspose) let_next_grid_start();
   }
   __syncthreads();

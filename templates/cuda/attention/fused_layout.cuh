@@ -16,10 +16,10 @@ constexpr int kDsSlots = kFusedDsSlots;
 #endif                                  // where kDqFree
 constexpr BackwardFusedLayout kFusedLayout = backward_fused_layout(
     {kKeyBlockN, kKeyBlockM, kQSlots, kDoutSlots, kHeadDimQk, kHeadDimV, true, true, kDsSlots});
-constexpr int kFusedColumns = backward_fused_columns(kKeyBlockM, kHeadDimQk);  // of dQ
-constexpr DqHalf kDqHalf = backward_dq_half(kKeyBlockM);  // that a warpgroup makes
+constexpr int kFusedColumns = backward_fused_columns(kKeyBlockM, kHeadDimQk);  // columns of dQ
+constexpr DqHalf kDqHalf = backward_dq_half(kKeyBlockM);  // the half of dQ that a warpgroup makes
 constexpr int kFusedConsumers = 2 * kWarpgroupThreads, kFusedWarps = kFusedConsumers / 32;
-constexpr int kBarrierK = 4;  // named, of all that multiply K; those before are of warpgroups
+constexpr int kBarrierK = 4;  // named, for all that multiply K; lower ones are for warpgroups
 #if 1                         // where kDqApart
 constexpr int kDqWarps = kWarpgroupThreads / 32;                 // that make dQ  // where kDqApart
 constexpr int kMultiplying = kFusedWarps + kDqWarps;             // warps  // where kDqApart

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// dQ in fp32 in the workspace of backward_sm90 with fuse_dq, and whose turn it is to add to it: of
-// each head of Q and block of kKeyBlockM rows the accumulators of both warpgroups as they stood in
-// registers, and the number of blocks of keys that have added theirs: behind all dQ, or, where
-// blocks add in no order, a word of each part behind that of its block, which tells how far it is
-// (dq_free.cuh). At the end stands the number of tiles that have been drawn.
+// dQ in fp32 in the workspace of backward_sm90 with fuse_dq, and the turns in which blocks add to
+// it. For each head of Q and block of kKeyBlockM rows it holds the accumulators of both warpgroups,
+// in register order. It also counts the blocks of keys that have added theirs. These counts are
+// behind all dQ. If blocks add in no order, each part instead has a word behind dQ of its block,
+// which tells how far the part is (dq_free.cuh). The number of tiles that have been drawn is at the
+// end.
 #pragma once
 
 #include "cuda/attention/row_sums.cuh"

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of tiles of backward_sm80 whose gradients are added to fp32 that stands there: a thread
-// adds to the elements that it has.
+// The end of tiles of backward_sm80 whose gradients are added to fp32 sums that are already there.
+// A thread adds to the elements that it has.
 #pragma once
 
 #include "cuda/attention/mma_gradient_stream.cuh"
 
 namespace attune {
 
-// `at`: the thread's first element; it has those 16 m, and 8 more, rows further down and 8 n, and 1
-// more, columns further on.
+// Adds a thread's gradient to the sums. `at` is its first element. The thread has the rows 16 m and
+// 16 m + 8 further down, and the columns 8 n and 8 n + 1 further on.
 template <bool kKeysStay, int kM, int kTiles>
 __device__ __forceinline__ void add_gradient(const AttentionArgs& args, const OperandView& to,
                                              const ElementPlace<kKeysStay>& at, float factor,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hides the keys of an sm_90 kernel whose granules are 0 in a map of the caller's
-// (shared/block_map.h): in blocks alone of which the warpgroup's rows see a part. A thread reads
-// the granules of its two rows as bits, then looks at those: no register is indexed by what is
-// known at run time alone.
+// Hides the keys of an sm_90 kernel whose granules are 0 in a caller's map (shared/block_map.h). It
+// runs only for blocks of which the warpgroup's rows see a part. A thread reads the granules of its
+// two rows as bits, then tests the bits. So no register is indexed by a value that is known only at
+// run time.
 #pragma once
 
 #include "cuda/attention/block_list.cuh"
@@ -15,8 +15,8 @@
 
 namespace attune {
 
-// Bit i: the row sees granule first + i. A block touches one more than it has when it begins within
-// one.
+// Returns a word in which bit i is set if the row sees granule first + i. A block that begins
+// within a granule touches one granule more than it has.
 __device__ __forceinline__ unsigned granule_bits(const ScoreCapture& granules, int batch, int head,
                                                  int q_idx, int first) {
   constexpr int kTouched = kBlockN / kGranuleKeys + 1;
@@ -29,8 +29,8 @@ __device__ __forceinline__ unsigned granule_bits(const ScoreCapture& granules, i
   return bits;
 }
 
-// For the warpgroup whose rows begin at `first_row`, and the keys from `first_key` on. A thread has
-// columns 2 q and 2 q + 1 of each 8.
+// Hides scores of the warpgroup whose rows begin at `first_row`, for the keys from `first_key` on.
+// A thread has columns 2 q and 2 q + 1 of each 8.
 template <int kCount>
 __device__ __forceinline__ void hide_scores(const KernelParts& parts, const PrefillTile& tile,
                                             int first_row, int first_key, float (&s)[kCount]) {

@@ -9,12 +9,12 @@
 
 namespace attune {
 
-// Finite and above zero.
+// True if the factor is finite and above zero.
 __device__ __forceinline__ bool ordinary(float factor) {
   return factor > 0.f && factor < __int_as_float(0x7f800000);
 }
 
-// kScaleBlock rows share a factor; 0: all do.
+// The factors of one head. kScaleBlock rows share a factor; if it is 0, all rows share one.
 template <int kScaleBlock>
 class HeadFactors {
  public:
@@ -31,8 +31,8 @@ class HeadFactors {
     return __ldg(data_ + row / kRows * step_);
   }
 
-  // The largest finite factor of every `stride`-th block, from the `first` on, of rows [begin,
-  // end); 0 when there is none.
+  // Returns the largest finite factor of rows [begin, end), over every `stride`-th block of rows
+  // from the `first` on. Returns 0 if there is none.
   __device__ __forceinline__ float largest(int begin, int end, int first = 0,
                                            int stride = 1) const {
     float largest = 0.f;
@@ -48,7 +48,7 @@ class HeadFactors {
   long long step_;
 };
 
-// Keys [begin, end) that every one of `rows` query rows sees; none when end <= begin.
+// The keys [begin, end) that each of `rows` query rows sees; none if end <= begin.
 struct CommonKeys {
   int begin;
   int end;
@@ -59,8 +59,8 @@ __device__ __forceinline__ CommonKeys common_keys(const AttentionArgs& args, int
   return {visible_keys(args, first_row + rows - 1).first, visible_keys(args, first_row).last + 1};
 }
 
-// The largest finite factor of the keys that `row` sees, given that of the common keys of its
-// group.
+// Returns the largest finite factor of the keys that `row` sees. `largest_common` is the largest
+// factor of `common`, the keys that all rows of its group see.
 template <int kScaleBlock>
 __device__ __forceinline__ float largest_seen(const HeadFactors<kScaleBlock>& factors,
                                               const AttentionArgs& args, int row,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile of K in kKParts parts of some panels each, for heads of more than 256 columns, of which
-// shared memory holds one tile: a part has a slot and barriers of its own, and is given back as
-// soon as its products are done, so that the next tile comes in while this one is multiplied. Only
-// the last part is given back by the caller, as a tile that is not in parts. Used by
+// A tile of K in kKParts parts of several panels each. It is for heads of more than 256 columns,
+// for which shared memory holds one tile of K. Each part has its own slot and barriers, and is
+// given back as soon as its products are done. So the next tile comes in while this one is
+// multiplied. The caller gives back only the last part, as it does a tile without parts. Used by
 // wgmma_products.cuh; the producer's side is in wide_loads.cuh.
 #pragma once
 
@@ -12,7 +12,8 @@
 
 namespace attune {
 
-// S = Q K^T in as many groups. The first part is there; `empty` becomes the barrier of the last.
+// Computes S = Q K^T in kKParts groups. The first part has arrived. `empty` becomes the empty
+// barrier of the last part.
 template <int kCount, class Walk>
 __device__ __forceinline__ void issue_qk_parts(float (&s)[kCount], unsigned q, Walk& k,
                                                unsigned* empty) {
@@ -30,8 +31,8 @@ __device__ __forceinline__ void issue_qk_parts(float (&s)[kCount], unsigned q, W
   }
 }
 
-// Gives back all parts but the last, each when its products are done; `kBehind` groups were issued
-// behind them.
+// Gives back all parts but the last, each when its products are done. `kBehind` groups were issued
+// after the groups of the parts.
 template <int kBehind, int kPart = 0>
 __device__ __forceinline__ void release_k_parts(unsigned last_empty, int lane) {
   if constexpr (kPart + 1 < kKParts) {
@@ -41,7 +42,7 @@ __device__ __forceinline__ void release_k_parts(unsigned last_empty, int lane) {
   }
 }
 
-// All parts but the last of a tile that is not multiplied.
+// Skips all parts but the last of a tile that is not multiplied.
 template <class Walk>
 __device__ __forceinline__ void skip_k_parts(Walk& k, int lane) {
 #pragma unroll 1

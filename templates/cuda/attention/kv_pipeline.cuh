@@ -6,8 +6,8 @@
 //   consumer, lane 0 of warps: wait full[slot], wgmma reads the slot, arrive on empty[slot]
 //
 // Both sides walk the slots in the same order and never reset: `parity` flips at each wrap. The
-// producer waits for the opposite parity, so its first round passes. K and V have barriers of their
-// own, so K is given back right after Q K.
+// producer waits for the opposite parity, so its first round passes. K and V have separate
+// barriers, so K is given back right after Q K.
 #pragma once
 
 #include "cuda/attention/sm90_layout.cuh"
@@ -44,8 +44,8 @@ struct KvCursors {
   }
 };
 
-// A consumer's place among the slots, held as what its next step needs at once: the address of the
-// barrier, the low half of the tile's descriptor, the parity.
+// A consumer's place among the slots. It holds the values that the next step needs at once: the
+// address of the barrier, the low half of the tile's descriptor, and the parity.
 template <int kSlots, int kSlotBytes>
 class SlotWalk {
  public:

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads Q once, then K and V block after block, from the last visible block down, through a ring in
-// shared memory filled by cp.async. Interface of every KvPipeline: load_q, start, then for each
-// block in turn acquire_k, prefetch, acquire_v.
-//   Pairs (share_kv = 0, stages >= 2): K and V of a block arrive together, one barrier a block,
-//     stages - 1 blocks in flight.
-//   Else: K and V arrive one by one, one barrier each, all slots but one in flight (of one: none).
-// QCopy, KCopy and VCopy, the copies of tiles, are those of operands_16bit.cuh or
-// operands_8bit.cuh.
+// shared memory that cp.async fills. Every KvPipeline has this interface: load_q, start, then for
+// each block in turn acquire_k, prefetch, acquire_v.
+//   Pairs (share_kv = 0, stages >= 2): K and V of a block arrive together, with one barrier per
+//     block. stages - 1 blocks are in flight.
+//   Else: K and V arrive one by one, with one barrier each. All slots but one are in flight; if
+//     there is one slot, none is.
+// QCopy, KCopy and VCopy, which copy tiles, are defined by operands_16bit.cuh or operands_8bit.cuh.
 #pragma once
 
 #include "cuda/attention/block_list.cuh"  // where kMaskProgram
@@ -47,7 +47,8 @@ class KvPipeline {
   // Returns the entry of this step.                                         // where kMaskProgram
   __device__ int entry() const { return list_.entry(place_); }  // where kMaskProgram
 
-  // The caller's thread must not read `target` before wait_q, or before the first acquire_k.
+  // Loads Q to `target`. The caller's thread must not read it before wait_q, or before the first
+  // acquire_k.
   static __device__ void load_q(const AttentionArgs& args, const Tile& tile, unsigned target) {
     const QCopy q(args.q, args.seqlen_q);
     q.each(tile.batch, tile.head, tile.row_block * kBlockM,
@@ -58,15 +59,14 @@ class KvPipeline {
     make_q_near(q, tile, target);  // where kTf32Products
   }
 
-  // Waits until Q is there for the whole block, when it was loaded before (kStarted: after)
-  // start().
+  // Waits until Q is there for the whole block. kStarted: start() was called after load_q().
   template <bool kStarted>
   static __device__ void wait_q() {
     cp_async_wait<kStarted ? kAhead : 0>();
     __syncthreads();
   }
 
-  // Starts on the blocks before `end`; the state need not be readable yet.
+  // Starts to load the blocks before `end`; the state need not be readable yet.
   __device__ void start(const Tile& tile, int end) {
     v_.begin_at(first_v_column(blockIdx.x));  // where kVSlices
 #pragma unroll
@@ -82,8 +82,8 @@ class KvPipeline {
     }
   }
 
-  // Shared address of the K tile of `block`; valid until the matching acquire_v (pairs: the next
-  // acquire_k).
+  // Returns the shared address of the K tile of `block`. It is valid until the matching acquire_v
+  // (pairs: until the next acquire_k).
   __device__ unsigned acquire_k(int block) {
     block = place_;  // where kMaskProgram
     if constexpr (!kPairs) return acquire<kOperandK>(block);
@@ -103,7 +103,7 @@ class KvPipeline {
     cp_async_commit();
   }
 
-  // Shared address of the V tile of `block`; valid until the next acquire_k.
+  // Returns the shared address of the V tile of `block`. It is valid until the next acquire_k.
   __device__ unsigned acquire_v(int block) {
     block = place_--;  // where kMaskProgram
     if constexpr (!kPairs) return acquire<kOperandV>(block);
@@ -137,7 +137,8 @@ class KvPipeline {
   static constexpr int kRing = kPairs ? kStages : kSlots;
   __device__ int write_slot() const { return slot_ == 0 ? kRing - 1 : slot_ - 1; }
 
-  // Pairs are numbered by pair, everything else by slot.
+  // Returns the shared address of a slot. `slot` numbers pairs if K and V are in pairs, else single
+  // slots.
   template <int kOperand>
   __device__ __forceinline__ unsigned slot_address(int slot) const {
     if constexpr (kShareKv) return ring_ + slot * (kKBytes > kVBytes ? kKBytes : kVBytes);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The KvPipeline (see kv_pipeline_async.cuh) of machines without cp.async: each tile is fetched to
-// registers before the product that precedes it and put into shared memory after that product, so
-// its latency is covered by arithmetic.
-//   share_kv = 0: a slot for K and one for V; one barrier a tile. share_kv = 1: one slot for both;
-//   two barriers a tile.
+// The KvPipeline of machines without cp.async (interface: kv_pipeline_async.cuh). Each tile is
+// fetched to registers before the product that precedes it, and put into shared memory after that
+// product. So arithmetic covers its latency.
+//   share_kv = 0: one slot for K and one for V, with one barrier per tile.
+//   share_kv = 1: one slot for both, with two barriers per tile.
 #pragma once
 
 #include "cuda/attention/block_list.cuh"  // where kMaskProgram
@@ -37,7 +37,8 @@ class KvPipeline {
   // Returns the entry of this step.                                         // where kMaskProgram
   __device__ int entry() const { return list_.entry(place_); }  // where kMaskProgram
 
-  // The caller's thread must not read `target` before wait_q, or before the first acquire_k.
+  // Loads Q to `target`. The caller's thread must not read it before wait_q, or before the first
+  // acquire_k.
   static __device__ void load_q(const AttentionArgs& args, const Tile& tile, unsigned target) {
     const QCopy q(args.q, args.seqlen_q);
     q.each(tile.batch, tile.head, tile.row_block * kBlockM,
@@ -51,10 +52,10 @@ class KvPipeline {
     __syncthreads();
   }
 
-  // Starts on the blocks before `end`; the state need not be readable yet.
+  // Starts to load the blocks before `end`; the state need not be readable yet.
   __device__ void start(const Tile& tile, int end) { fetch(k_, tile, end - 1); }
 
-  // Shared address of the K tile of `block`; valid until the matching acquire_v.
+  // Returns the shared address of the K tile of `block`. It is valid until the matching acquire_v.
   __device__ unsigned acquire_k(int block) {
     block = place_;  // where kMaskProgram
     put(k_, ring_);
@@ -63,10 +64,10 @@ class KvPipeline {
     return ring_;
   }
 
-  // acquire_k and acquire_v have already begun their fetches.
+  // Does nothing: acquire_k and acquire_v have already begun their fetches.
   __device__ void prefetch(int) {}
 
-  // Shared address of the V tile of `block`; valid until the next acquire_k.
+  // Returns the shared address of the V tile of `block`. It is valid until the next acquire_k.
   __device__ unsigned acquire_v(int block) {
     block = place_--;  // where kMaskProgram
     const unsigned slot = ring_ + kVOffset;

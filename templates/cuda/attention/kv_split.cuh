@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Split of the keys of one tile over kKvSplits blocks, joined by whichever block comes last. Used
-// when there are fewer tiles of queries than multiprocessors.
+// Splits the keys of one tile over kKvSplits blocks; the block that comes last joins their parts.
+// Used if there are fewer tiles of queries than multiprocessors.
 //
-// Each warpgroup leaves its O, row maxima and row sums in the workspace in the order of its
-// registers, so that every access is coalesced, then takes a ticket. The last one adds all parts in
-// the order of the splits, which makes the result independent of who came last, and sets the ticket
-// back to zero.
-// The workspace is drawn in shared/prefill_sm90_splits.h.
+// Each warpgroup leaves its O, row maxima and row sums in the workspace, in the order of its
+// registers, so that every access is coalesced. Then it takes a ticket. The warpgroup with the last
+// ticket adds all parts in the order of the splits, so the result does not depend on which came
+// last. It sets the ticket back to zero. The workspace is drawn in shared/prefill_sm90_splits.h.
 #pragma once
 
 #include "shared/prefill_sm90_splits.h"
@@ -55,7 +54,7 @@ __device__ __forceinline__ void store_part(float* part, const float (&o)[kCount]
   for (int i = 0; i < kCount; ++i) part[(4 + i) * kWarpgroupThreads] = no_keys ? 0.f : o[i];
 }
 
-// The sum of all parts, each weighted by the distance of its maximum from the common one.
+// Computes the sum of all parts, each weighted by the distance of its maximum from the common one.
 template <int kCount>
 __device__ __forceinline__ void add_parts(const SplitWorkspace& workspace, float (&o)[kCount],
                                           RowStats* rows) {
@@ -84,7 +83,7 @@ __device__ __forceinline__ void add_parts(const SplitWorkspace& workspace, float
   }
 }
 
-// Returns whether this warpgroup came last; then `o` and `rows` hold the whole tile's.
+// Returns true if this warpgroup came last. Then `o` and `rows` hold the values of the whole tile.
 template <int kCount>
 __device__ __forceinline__ bool combine_splits(const AttentionArgs& args, const PrefillTile& tile,
                                                int warpgroup, int thread, float (&o)[kCount],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of captures on a GPU where the lanes of a warp have the same rows, which they read
-// together, and each its own keys.
+// Ranges of captures on a GPU. The lanes of a warp have the same rows, which they read together.
+// Each lane has its own keys.
 #pragma once
 
 #include "cuda/attention/score_ranges.cuh"

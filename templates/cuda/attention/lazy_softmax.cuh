@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Online softmax over the accumulators of a warpgroup, with a running row maximum that may lag
 // behind the true one. Used by prefill_sm90. Any maximum gives the right quotient O / sum; it only
-// has to keep exp2 from overflowing. Exact in both forms:
+// has to keep exp2 from overflowing. Both forms are exact:
 //
-// row_max 0, by test: before exponentiating, an integer maximum of the raw score bits tells whether
-// a row has grown by more than kRescaleThreshold in log2; only then the true maximum is taken and O
-// rescaled. It costs half an instruction per element: for floats >= 0 integer and float order
-// agree, negative floats are negative integers, and the seed +0 hides them. If the lagging maximum
-// plus the threshold is below zero the test always passes: very negative rows are exact too.
+// row_max 0, by test: an integer maximum of the raw score bits is taken before the exponentials. It
+// tells whether a row has grown by more than kRescaleThreshold in log2. Only then the true maximum
+// is taken and O is rescaled. The test costs half an instruction per element: for floats >= 0
+// integer and float order agree, negative floats are negative integers, and the seed +0 hides them.
+// If the lagging maximum plus the threshold is below zero, the test always finds growth, so very
+// negative rows are exact too.
 //
-// row_max 1, by sums: nothing is tested before; the sums of a step tell afterwards whether a
-// probability came near overflow. Then the step is redone from its scores, recomputed, under their
-// true maximum. Steps with a mask take the true maximum always.
+// row_max 1, by sums: nothing is tested before. The sums of a step tell afterwards whether a
+// probability came near overflow. If so, the scores of the step are recomputed, and the step is
+// redone under their true maximum. Steps with a mask always take the true maximum.
 //
-// A thread holds two rows, r and r + 8 of its warp's 16; accumulator element i belongs to row half
+// A thread holds two rows, r and r + 8 of its warp's 16. Accumulator element i belongs to row half
 // (i / 2) % 2, and the four lanes of a quad share the rows.
 //
 // The first visible score of a row lies so far above kLowestMax (score_values.cuh) that both forms
@@ -40,7 +41,7 @@ __device__ __forceinline__ float quad_sum(float x) {
   return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-// This thread's largest scores of both rows.
+// Writes this thread's largest scores of both rows.
 template <int kCount>
 __device__ __forceinline__ void largest_scores(const float (&s)[kCount], float (&largest)[2]) {
   largest[0] = s[0];
@@ -52,7 +53,7 @@ __device__ __forceinline__ void largest_scores(const float (&s)[kCount], float (
   }
 }
 
-// True maximum of score * c over both rows of the quad.
+// Writes the quad's true maxima of score * c, one per row.
 template <int kCount>
 __device__ __forceinline__ void true_row_max(const float (&s)[kCount], float scale_log2,
                                              float (&max)[2]) {
@@ -61,7 +62,7 @@ __device__ __forceinline__ void true_row_max(const float (&s)[kCount], float sca
   max[1] = quad_max(max[1]) * scale_log2;
 }
 
-// This thread's largest scores as raw bits; 0 where none is above zero.
+// This thread's largest scores as raw bits; 0 if none is above zero.
 struct RowTops {
   int row[2];
 };
@@ -87,7 +88,7 @@ __device__ __forceinline__ bool row_max_grew(const float (&s)[kCount], const Row
   return __any_sync(~0u, growth0 > kRescaleThreshold || growth1 > kRescaleThreshold);
 }
 
-// s = exp2(s * c - max), and the sums grow by it.
+// Sets s to exp2(s * c - max), and adds the new values to the sums.
 template <int kCount>
 __device__ __forceinline__ void exponentiate(float (&s)[kCount], const float (&max)[2],
                                              float scale_log2, float (&sum)[2]) {
@@ -102,7 +103,7 @@ __device__ __forceinline__ void exponentiate(float (&s)[kCount], const float (&m
   }
 }
 
-// First step of a tile: scores to probabilities under their exact maximum.
+// First step of a tile: turns scores into probabilities under their exact maximum.
 template <int kCount>
 __device__ __forceinline__ void softmax_first(float (&s)[kCount], RowStats* rows,
                                               float scale_log2) {
@@ -114,8 +115,8 @@ __device__ __forceinline__ void softmax_first(float (&s)[kCount], RowStats* rows
   exponentiate(s, rows->max, scale_log2, rows->sum);
 }
 
-// Raises the maxima where `max` is larger; `factor` is what sums and O under the old ones must be
-// multiplied by.
+// Raises the maxima where `max` is larger, and multiplies the sums in `rows` by `factor`. O under
+// the old maxima must be multiplied by `factor` too.
 __device__ __forceinline__ void raise_to(const float (&max)[2], RowStats* rows,
                                          float (&factor)[2]) {
 #pragma unroll
@@ -136,12 +137,12 @@ __device__ __forceinline__ void raise_row_max(const float (&s)[kCount], RowStats
   raise_to(max, rows, factor);
 }
 
-// The largest sum of one thread's probabilities of one step that row_max 1 lets pass: far from
-// where a probability overflows.
+// The largest sum of one thread's probabilities in one step that row_max 1 lets pass. It is far
+// from where a probability overflows.
 constexpr float kLargestSum =
     kDtypeQ == Dtype::kFp16 ? 32768.f : 1.8446744073709552e19f;  // 2^15, 2^64
 
-// True if any row of the warp came near overflow, or is NaN.
+// True if a sum of any row of the warp came near overflow, or is NaN.
 __device__ __forceinline__ bool sums_overflow(const float (&sum)[2]) {
   return __any_sync(~0u, !(sum[0] + sum[1] < kLargestSum));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tiles of an sm_90 kernel that work through a list of blocks (shared/block_map.h) instead of all
-// between two. Their first_block and last_block are those of the list's part that is the tile's,
-// and last_entry is where it ends.
+// blocks of a range. Their first_block and last_block belong to the tile's part of the list.
+// last_entry is where that part ends.
 #pragma once
 
 #include "cuda/attention/block_list.cuh"
@@ -11,8 +11,8 @@
 
 namespace attune {
 
-// Splits share a list evenly. There is an entry to visit always, as there is a block
-// (prefill_tile).
+// Sets the tile's part of its list. Splits share a list evenly. There is always an entry to visit,
+// as there is always a block (prefill_tile).
 template <class PrefillTile>
 __device__ __forceinline__ void take_from_list(const BlockMapArgs& map, PrefillTile* tile) {
   const BlockList list(map, tile->batch, tile->head / kTileHeads, tile->first_row / kTileRows);
@@ -25,7 +25,8 @@ __device__ __forceinline__ void take_from_list(const BlockMapArgs& map, PrefillT
   tile->last_block = block_of_entry(*tile->last_entry);
 }
 
-// The second half of a tile's words for its consumers, and what they find there.
+// Store the second half of a tile's words for its consumers, and return the address that they find
+// there.
 template <class PrefillTile>
 __device__ __forceinline__ void store_entries(unsigned words, const PrefillTile& tile) {
   const auto address = reinterpret_cast<unsigned long long>(tile.last_entry);
@@ -37,9 +38,9 @@ __device__ __forceinline__ const int* entry_address(unsigned low, unsigned high)
   return reinterpret_cast<const int*>(static_cast<unsigned long long>(high) << 32 | low);
 }
 
-// A tile's entries, last to first. A step takes its own before it waits for anything else, which
-// hides the reading; afterwards they are read again where they are needed, which is seldom, instead
-// of being held in registers.
+// A tile's entries, last to first. A step takes its entry before it waits for anything else, which
+// hides the read. Later uses, which are rare, read the entry again instead of holding it in a
+// register.
 class BlockWalk {
  public:
   BlockWalk() = default;
@@ -47,7 +48,7 @@ class BlockWalk {
   __device__ __forceinline__ explicit BlockWalk(const PrefillTile& tile) : next_(tile.last_entry) {}
 
   __device__ __forceinline__ int take() { return *next_--; }
-  // The one that was taken, and the one taken before it.
+  // Return the entry that was taken last, and the entry taken before it.
   __device__ __forceinline__ int taken() const { return reread(next_)[1]; }
   __device__ __forceinline__ int taken_before() const { return reread(next_)[2]; }
 
