@@ -20,9 +20,9 @@
 
 namespace attune {
 
-// Named barriers between the warp that finds tiles and the warps that load keys. kBarrierFirstTile
-// + i, for loading warp i: shared memory has a tile that is probably the first. kBarrierFirstRead,
-// for all of them: that tile was read.
+// Named barriers between the warp that finds tiles and the warps that load keys. Barrier
+// kBarrierFirstTile + i is for loading warp i: shared memory has a tile that is probably the first.
+// Barrier kBarrierFirstRead is for all of these warps: that tile was read.
 constexpr int kBarrierFirstTile = 10, kBarrierFirstRead = 12;
 constexpr int kKeyWarps = 3 - kQueryWarps;
 
@@ -183,7 +183,7 @@ class CacheStream {
   __device__ __forceinline__ bool find_tile() {
     const int lane = threadIdx.x % 32;
     for (; first_ < parts_.base.batch; first_ += 32) {
-      requests_.load(first_);  // again: too few registers are left to keep them
+      requests_.load(first_);  // loads again: too few registers are left to keep them
       const int own = own_tiles(), before = before_ + sum_of_lanes_before(own, lane);
       const unsigned found = __ballot_sync(~0u, number_ < before + own);
       if (found == 0) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stores dQ from the kernel that makes all gradients: warpgroups add their accumulators, as they
-// are, to fp32 in the workspace. Blocks of keys add to a block of rows in the order of keys, so
-// that every run gives the same bits. Two threads of the producer's warpgroup wait for the turns in
-// alternation, because a turn takes about as long as a step. The first block of keys stores instead
-// of adding, so that nothing is zeroed before.
+// Stores dQ from the kernel that makes all gradients. Warpgroups add their accumulators, in
+// register order, to fp32 sums in the workspace. Blocks of keys add to a block of rows in the order
+// of keys, so that every run gives the same bits. Two threads of the producer's warpgroup wait
+// for alternate turns, because a turn takes about as long as a step. The first block of keys stores
+// instead of adding, so that nothing is zeroed before.
 //
 //   thread of turns:  wait for the turn in global memory; write the place; arrive on turn[place];
 //                     wait added[place]; end the turn

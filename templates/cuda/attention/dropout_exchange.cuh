@@ -4,9 +4,9 @@
 // transposed, rows of keys. A word has the bytes of four reading lanes or, transposed, half bytes.
 // The table says what each bit of the lane's index selects.
 //
-// | bits of a lane  | 4      | 3      | 2            | 1      | 0          |
-// | rows of queries | stream | stream | byte, square | stream | byte,square |
-// | rows of keys    | stream | byte, square | byte, square | stream | stream |
+// | bit of the lane | 4      | 3            | 2            | 1      | 0            |
+// | rows of queries | stream | stream       | byte, square | stream | byte, square |
+// | rows of keys    | stream | byte, square | byte, square | stream | stream       |
 #pragma once
 
 #include "cuda/attention/dropout_source.cuh"

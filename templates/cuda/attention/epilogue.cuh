@@ -11,8 +11,8 @@
 
 namespace attune {
 
-// Transposes the words of four threads: afterwards words[j] of thread t is what thread j held in
-// words[t].
+// Transposes the words of four threads: words[j] of thread t becomes the former words[t] of
+// thread j.
 __device__ __forceinline__ void transpose_quad(unsigned (&words)[4], int thread_in_quad) {
 #pragma unroll
   for (int bit = 1; bit <= 2; bit *= 2) {

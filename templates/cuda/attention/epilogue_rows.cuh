@@ -38,8 +38,8 @@ __device__ __forceinline__ bool has_row(const AttentionArgs& args, const Prefill
          !is_idle(place.head + kNextHead * half - tile.head);
 }
 
-// Returns the RowEnds of a thread's rows. A row that saw no key, or only scores of -inf, has the sum
-// 0. Any other row has a sum of at least 1, or NaN.
+// Returns the RowEnds of a thread's rows. A row that saw no key, or only scores of -inf, has the
+// sum 0. Any other row has a sum of at least 1, or NaN.
 __device__ __forceinline__ RowEnds end_rows(const RowStats& rows) {
   RowEnds ends;
 #pragma unroll

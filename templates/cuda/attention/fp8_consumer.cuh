@@ -234,8 +234,8 @@ class Fp8Consumer {
     return max(first_block, block / kFlushInterval * kFlushInterval);
   }
 
-  // Flushes O, which has the steps before this one. The row sums already have the probabilities of
-  // these steps.
+  // Flushes O, which has the steps before this one. The row sums already include the
+  // probabilities of these steps.
   __device__ __forceinline__ void flush(const RowStats& rows, Output& o) {
     if (kOStaging && flushed_.empty())
       await_staging(warpgroup_, reread_thread_index() % kWarpgroupThreads);

@@ -41,7 +41,7 @@ __device__ __forceinline__ void store_sums(char* address, const Vector16& sums) 
 template <int kCount, int kPanelBytes, int kGainLog2>
 class FlushedOutput {
  public:
-  // Returns the offset of a thread's sums among those of its warpgroup.
+  // Returns the offset of a thread's sums from the sums of its warpgroup.
   static __device__ __forceinline__ unsigned offset_of_thread(int thread) {
     return thread / 32 * (kPanelBytes / 4) + thread % 32 * 16;
   }

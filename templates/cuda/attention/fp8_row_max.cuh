@@ -2,17 +2,18 @@
 // Decides when a row's running maximum is raised, with P in e4m3. Used by fp8_consumer.cuh.
 //
 // e4m3 rounds every probability by the same relative error, but holds powers of two exactly. The
-// largest probability is a power of two if the maximum is the true one. That matters only where
-// this probability makes up much of its row.
-//   accurate  the largest starts at 2^6; the maximum is raised for a probability above that which
-//             is more than a quarter of this thread's sum (about a 16th of the row), or would not
-//             fit
-//   fast      the largest starts at 2^4; the maximum is raised only for what would not fit
+// largest probability of a row is a power of two if the maximum is the true one. That matters only
+// if this probability makes up much of its row.
+//   accurate  The largest probability starts at 2^6. The maximum is raised for a probability above
+//             2^6 that is more than a quarter of this thread's sum (about a 16th of the row), or
+//             that would not fit e4m3.
+//   fast      The largest probability starts at 2^4. The maximum is raised only for a probability
+//             that would not fit e4m3.
 //
-// The probabilities meant here include the factors of V's blocks (fp8_step_factors.cuh). The sum
-// that they are compared with is without these factors, so it is at least as large. Where factors
-// differ much, the maximum is therefore raised for the keys that count in O, and O's error stays as
-// small relative to O's scale.
+// The probabilities here include the factors of V's blocks (fp8_step_factors.cuh). They are
+// compared with a sum without these factors, which is at least as large. If factors differ much,
+// the maximum is therefore raised for the keys that count in O, and O's error stays as small
+// relative to O's scale.
 #pragma once
 
 #include "shared/fp8_options.h"

@@ -18,10 +18,10 @@ __device__ __forceinline__ int chunk_flip(int row) {
 }
 
 // Transposes 16 keys x 32 columns at a time. ldmatrix transposes pairs of bytes: lane 4 p + q gets
-// columns 2 p and 2 p + 1 of keys 2 q and 2 q + 1. A second matrix gives it keys 2 q + 8
-// and 2 q + 9. A byte permutation makes from them word q of both columns, in the order of P, as
-// stmatrix takes it. A matrix of stmatrix holds the even columns of lanes p < 4 and the odd columns of the
-// others, or the reverse. So the 8 rows of each matrix meet all banks.
+// columns 2 p and 2 p + 1 of keys 2 q and 2 q + 1. A second matrix gives it keys 2 q + 8 and
+// 2 q + 9. A byte permutation makes from them word q of both columns, in the order of P, as
+// stmatrix takes it. A matrix of stmatrix holds the even columns of lanes p < 4 and the odd columns
+// of the others, or the reverse. So the 8 rows of each matrix meet all banks.
 class TileTransposer {
  public:
   __device__ __forceinline__ TileTransposer() {

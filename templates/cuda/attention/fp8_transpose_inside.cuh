@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// V transposed tile by tile in shared memory, by the three warps of the producing warpgroup that
-// have nothing else to do (transpose_inside 1 of prefill_sm90_fp8). Each tile is transposed by
-// every block that multiplies it, but V^T is neither written to memory nor read from it.
+// Transposes V tile by tile in shared memory, for transpose_inside 1 of prefill_sm90_fp8. The three
+// otherwise idle warps of the producing warpgroup do it. Each tile is transposed by every block
+// that multiplies it, but V^T is neither written to memory nor read from it.
 //
 //   producer, one thread: wait given_empty, TMA -> given_full
 //   idle warps:           wait given_full and v_empty, transpose, arrive given_empty and v_full
@@ -9,7 +9,7 @@
 //   at the end:           the producer arrives on stop of the next slot, then, without bytes, on
 //                         given_full
 //
-// One tile: fp8_tile_transposer.cuh.
+// fp8_tile_transposer.cuh transposes one tile.
 #pragma once
 
 #include "cuda/attention/fp8_tile_transposer.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The factors of one head of an 8-bit operand (shared/kernel_arguments.h), and the largest of
-// those that a query row sees. Used by prefill_sm90_fp8.
+// The factors of one head of an 8-bit operand (shared/kernel_arguments.h), and the largest factor
+// of the keys that a query row sees. Used by prefill_sm90_fp8.
 #pragma once
 
 #include "shared/kernel_arguments.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tiles of an sm_90 kernel that work through a list of blocks (shared/block_map.h) instead of all
-// blocks of a range. Their first_block and last_block belong to the tile's part of the list.
-// last_entry is where that part ends.
+// blocks of a range. Each tile has a part of the list: first_block and last_block are the blocks at
+// its ends, and last_entry is the address of its last entry.
 #pragma once
 
 #include "cuda/attention/block_list.cuh"
