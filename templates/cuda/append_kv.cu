@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// append_kv: rows of k_new and v_new go to their places in a cache of pages or slots, K turned by
-// the angles of their positions:
+// append_kv: stores the rows of k_new and v_new in a cache of pages or slots. It rotates each row
+// of K by the angles of the row's position:
 //   first' = first * cos - second * sin,  second' = second * cos + first * sin
-// of columns (i, i + kTurned / 2), or with kInterleaved (2 i, 2 i + 1); columns from kTurned on
-// stay. A cache of e4m3 or e5m2 gets round(value / factor), what is beyond the largest finite value
-// as that value. With kTurnsQ q is turned likewise into o, which may be q. Arithmetic in fp32,
-// rounded once. Where rows go: shared/append_rows.h. Every CUDA arch; all is read in accesses of 16
-// bytes.
+// A pair (first, second) is columns (i, i + kTurned / 2), or with kInterleaved columns (2 i, 2 i +
+// 1). Columns from kTurned on are stored unrotated. A cache of e4m3 or e5m2 gets round(value /
+// factor); a quotient beyond the largest finite value becomes that value. With kTurnsQ the kernel
+// also rotates q and stores the result in o, which may be q. Arithmetic is in fp32, rounded once.
+// shared/append_rows.h says where each row goes. The kernel runs on every CUDA arch; it reads rows
+// 16 bytes at a time.
 //
 //   kLanes    threads of a row of a head, adjacent in a warp; each has 8 of 8 * kLanes columns
 //   kThreads  threads of a block
 //
-// A grid of as many blocks as are resident walks over all rows: how many there are is read on the
-// device.
+// The grid has as many blocks as are resident at once; they walk over all rows. The number of rows
+// is read on the device.
 #include "cuda/append_kv_knobs.cuh"
 
 #include "cuda/attention/row_factor.cuh"  // where kMakesFactors
@@ -30,7 +31,8 @@ namespace attune {
 constexpr int kWidest = kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV;
 constexpr int kSteps = (kWidest / 8 + kLanes - 1) / kLanes;
 constexpr int kPairs = kTurned > 0 ? kTurned / 2 : 1;
-// Eight columns have the other half of their pairs in eight columns, and their angles at 16 bytes.
+// True if the partners of eight adjacent columns are also eight adjacent columns, and the angles of
+// the eight are aligned to 16 bytes.
 constexpr bool kWholeGroups = kInterleaved ? kTurned % 8 == 0 : kPairs % 8 == 0;
 static_assert(32 % kLanes == 0 && kThreads % 32 == 0, "the threads of a row stand in one warp");
 
@@ -51,7 +53,7 @@ __device__ __forceinline__ unsigned pack_codes(float a, float b, float c, float 
   return 0;
 }
 
-// Eight values at a place of the cache, or of o.
+// Stores eight values in the cache or in o.
 template <Dtype kDtype>
 __device__ __forceinline__ void store_values(void* data, long long index, const float* values,
                                              float factor) {
@@ -77,7 +79,8 @@ __device__ __forceinline__ float load_one(const void* data, long long index) {
   return kDtype == Dtype::kBf16 ? bf16_to_float(bits) : fp16_to_float(bits);
 }
 
-// Cosines and sines of the eight columns from `column` on, which are turned or not.
+// Cosines and sines of the eight columns from `column` on. A column that is not rotated has cosine
+// 1 and sine 0.
 struct Angles {
   float cos[8], sin[8];
 };
@@ -100,8 +103,8 @@ __device__ __forceinline__ void load_angles(const AppendArgs& append, long long 
   }
 }
 
-// The other elements of the pairs that the eight columns from `column` on are of. Of columns that
-// are not turned any.
+// Loads the partners of the eight columns from `column` on. A column that is not rotated gets any
+// value.
 __device__ __forceinline__ void load_others(const void* data, long long row, int column,
                                             const float* values, float* others) {
   if constexpr (kInterleaved) {
@@ -143,13 +146,13 @@ __device__ __forceinline__ int column_of(int step) {
   return (step * kLanes + static_cast<int>(threadIdx.x % kLanes)) * 8;
 }
 
-// The lanes of this thread's row.
+// Returns the mask of the lanes that share this thread's row.
 __device__ __forceinline__ unsigned lanes_of_row() {
   if constexpr (kLanes == 32) return 0xffffffffu;
   return ((1u << kLanes % 32) - 1) << (threadIdx.x % 32 / kLanes * kLanes);
 }
 
-// The factor that a row is divided by.
+// The factor by which a row is divided.
 struct RowFactor {
   float value = 1.0f;
   float* made = nullptr;  // where one made of the row goes  // where kMakesFactors
@@ -167,7 +170,7 @@ __device__ __forceinline__ RowFactor factor_of(const ScaleView& scale, const App
   return factor;
 }
 
-// The row at `from` to `to`, by its lanes; nothing where it is not there, or not written.
+// Copies the row at `from` to `to` with all lanes of the row. Does nothing unless `is_there`.
 template <Dtype kTo, int kHeadDim, bool kTurns>
 __device__ __forceinline__ void copy_row(const AppendArgs& append, const void* from,
                                          long long first, const AppendRow& row, void* to,
@@ -182,7 +185,7 @@ __device__ __forceinline__ void copy_row(const AppendArgs& append, const void* f
       turn(append, from, first, row.position, column, values[step]);
   }
   make_factor<kTo, kHeadDim>(values, lanes_of_row(), is_there, factor);  // where kMakesFactors
-  __syncwarp(lanes_of_row());  // o may be q: all have read it
+  __syncwarp(lanes_of_row());  // o may be q: wait until all lanes have read it
 #pragma unroll
   for (int step = 0; step < kSteps; ++step)
     if (is_there && column_of(step) < kHeadDim)
@@ -194,7 +197,7 @@ __device__ __forceinline__ long long place_in(const OperandView& view, long long
   return batch * view.batch_stride + row * view.row_stride + head * view.head_stride;
 }
 
-// q where there are no angles.
+// Stores zeros in a row of o if the row has no angles.
 __device__ __forceinline__ void clear_row(const OperandView& o, long long place) {
   const float zeros[8] = {};
   for (int step = 0; step < kSteps; ++step)
@@ -204,7 +207,7 @@ __device__ __forceinline__ void clear_row(const OperandView& o, long long place)
 
 }  // namespace attune
 
-// Grid: blocks that are resident at once, or as many as rows need.
+// Grid: as many blocks as are resident at once, or fewer if the rows need fewer.
 extern "C" __global__ void __launch_bounds__(attune::kThreads)
     attune_kernel(const __grid_constant__ attune::AttentionArgs args,
                   const __grid_constant__ attune::ScaleArgs scales,

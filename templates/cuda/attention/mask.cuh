@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which keys a query row sees under the mask and window that are compiled in
-// (shared/visibility.h), and which blocks of keys a group of rows must visit. Used by every CUDA
-// prefill kernel.
+// Finds the keys that a query row sees under the compiled mask and window (shared/visibility.h),
+// and the blocks of keys that a group of rows must visit. Every CUDA prefill kernel uses this file.
 #pragma once
 
 #include "shared/attention_args.h"
@@ -27,9 +26,9 @@ __device__ inline KeyInterval<int> visible_keys(const AttentionArgs& args, int r
   return visible_keys(CompiledRule(), args, row);
 }
 
-// Blocks of kColumns columns, counted from an origin: [begin, end) hold something visible to some
-// row of a group of rows; in [full_begin, full_end) every row sees every column, so no mask is
-// applied there.
+// A range of blocks of kColumns columns, counted from an origin. Blocks [begin, end) have a column
+// that some row of a group sees. In blocks [full_begin, full_end) every row sees every column, so
+// no mask is applied.
 struct BlockRange {
   int begin;
   int end;
@@ -39,12 +38,12 @@ struct BlockRange {
   __device__ bool needs_mask(int block) const { return block < full_begin || block >= full_end; }
 };
 
-// The range of a group that sees nothing. Code that computes a block of it hides every column: each
-// is before the full ones and behind them.
+// The range of a group of rows that sees no key. Code that still computes a block hides all its
+// columns: needs_mask() is true for every block.
 constexpr BlockRange kNoBlocks{0, 0, 0x7fffffff, 0};
 
-// Rows [row_begin, row_end), row_end <= seqlen_q; an empty group of rows visits nothing. No row
-// sees a column before `origin`.
+// Returns the blocks that rows [row_begin, row_end) visit, with row_end <= seqlen_q. An empty group
+// of rows visits no block. No row sees a column before `origin`.
 template <int kColumns>
 __device__ inline BlockRange visible_blocks(const AttentionArgs& args, int row_begin, int row_end,
                                             int origin = 0) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Applies the mask program of an sm_90 kernel to the scores, only in blocks that the rows see in
-// part (shared/block_map.h). Values that depend on a row are computed again in each such block, to
+// Applies the mask program of an sm_90 kernel to the scores, only in blocks of which the rows see a
+// part (shared/block_map.h). Each such block computes the values that depend on a row again, to
 // save registers.
 //
 // The near form of the program (mask_steps, score_step in generator/core/score/source_text.hpp) is
 // used if the lines of all captures reach past the block, with unit stride and even addresses.
-// Otherwise (rare) a loop collects one bit per element and keeps one column's addresses. The loop
-// also runs if the near form needs an address per element: those would not fit beside the
-// accumulators.
+// Otherwise (rare) a loop collects one bit per element and keeps the addresses of one column. The
+// loop also runs if the near form needs an address per element: registers hold the accumulators,
+// and so many addresses would not fit.
 #pragma once
 
 #include "cuda/attention/block_list.cuh"
@@ -25,7 +25,8 @@ namespace attune {
 
 class MaskStage {
  public:
-  // Serves the warpgroup whose rows begin at `first_row`, and the keys from `first_key` on.
+  // The stage for a warpgroup whose rows begin at `first_row`, and for a block of keys that begins
+  // at `first_key`.
   __device__ __forceinline__ MaskStage(const KernelParts& parts, const PrefillTile& tile,
                                        int first_row, int first_key)
       : scores_(parts.scores) {
@@ -46,7 +47,7 @@ class MaskStage {
     mask_steps::ScoreHead on_head[2];
     mask_steps::ScoreRow on_row[2];
     mask_steps::ScoreStep steps[2];
-    constexpr int kSpan = 2 * kCount - 6;  // from a thread's first column to its last
+    constexpr int kSpan = 2 * kCount - 6;  // distance from a thread's first column to its last
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       on_head[half] = mask_steps::score_head(scores_, 1.f, batch_, head_[half], kv_head_);
@@ -96,7 +97,7 @@ class MaskStage {
   template <int kCount>
   __device__ __forceinline__ void hide_exactly(float (&s)[kCount]) const {
     constexpr int kWords = (kCount + 31) / 32;
-    constexpr int kUnused = 32 * kWords - kCount;  // bits, the lowest ones
+    constexpr int kUnused = 32 * kWords - kCount;  // the lowest bits of a word hold no element
     unsigned hidden[kWords] = {};
     MaskHead on_head[2];
     MaskRow on_row[2];
@@ -106,7 +107,7 @@ class MaskStage {
       on_row[half] = mask_row(scores_, on_head[half], batch_, head_[half], kv_head_, q_idx_[half]);
     }
 #pragma unroll 1
-    for (int c = 0; c < kCount / 2; ++c) {  // a thread's columns
+    for (int c = 0; c < kCount / 2; ++c) {  // over the thread's columns
       const int kv_idx = key_ + c / 2 * 8 + c % 2;
       unsigned two = 0;
       MaskColumn column;
@@ -133,7 +134,7 @@ class MaskStage {
   const ScoreArgs& scores_;
   int batch_;
   int kv_head_;
-  int key_;  // this thread's first
+  int key_;  // this thread's first key
   int head_[2];
   int q_idx_[2];
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The consumers of mla_sm90: two warpgroups share 64 rows of Q. Blocks of 64 keys belong to them in
-// turn; as V, each multiplies its half of the columns of every block. Of a block,
+// The consumers of mla_sm90: two warpgroups share 64 rows of Q. They own blocks of 64 keys in turn.
+// In P V, each multiplies its half of the columns of every block. For one block:
 //
 //   its owner:       S = Q K^T, 64 x 64, with Q from shared memory
 //                    maximum of all blocks so far, P = exp2(S - maximum) in registers;
@@ -8,9 +8,9 @@
 //                    O += P V, half of the columns, with P from registers
 //   the other:       is told; O += P V, the other half of the columns, with P from shared memory
 //
-// A warpgroup asks for the scores of its next block when it has multiplied the other's, so that
-// one's softmax and wait for keys lie behind the other's products. One buffer serves P: its writer
-// is its last reader.
+// A warpgroup starts the scores of its next block once it has multiplied the other's block by P. So
+// the products of one warpgroup hide the softmax of the other and its wait for keys. One buffer
+// serves P: the warpgroup that reads it last writes it next.
 #pragma once
 
 #include "cuda/attention/cache_stream.cuh"
@@ -30,8 +30,8 @@
 namespace attune {
 
 using MlaScores = float[kBlockN / 2];      // (64, kBlockN) over the warpgroup
-using MlaWeights = unsigned[kBlockN / 4];  // the same, 16 bits
-using MlaOutput = float[kHeadDimV / 2];    // (64, kHeadDimV): kHeadDimV is half of what V has
+using MlaWeights = unsigned[kBlockN / 4];  // the same shape, 16 bits each
+using MlaOutput = float[kHeadDimV / 2];    // (64, kHeadDimV): kHeadDimV is half of V's columns
 
 class MlaConsumer {
   using KWalk = SlotWalk<kLayout.k_slots, kLayout.k_slot_bytes>;
@@ -45,7 +45,8 @@ class MlaConsumer {
         p_(wgmma_descriptor_low(shared + kMlaLayout.p, 0)),
         k_(shared + kLayout.k_full, wgmma_descriptor_low(shared + kLayout.k, kPanelBytes)) {}
 
-  // O of one tile, not yet divided by the row sums, and `rows`, which are those of all its keys.
+  // Computes O of one tile, not yet divided by the row sums. `rows` gets the maxima and sums over
+  // all keys of the tile.
   __device__ __forceinline__ void attend(const AttentionArgs& args, const PrefillTile& tile,
                                          unsigned parity, MlaOutput& o, RowStats* rows) {
     const BlockRange range =
@@ -54,9 +55,9 @@ class MlaConsumer {
     rows->sum[0] = rows->sum[1] = 0.f;
 #pragma unroll
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] = 0.f;
-    wgmma_pin(o);  // zeros stand in registers before products are under way
+    wgmma_pin(o);  // zeros are in registers before the first wgmma is issued
     MlaScores s;
-    KWalk own = k_;  // of the block whose scores come next
+    KWalk own = k_;  // the block whose scores this warpgroup computes next
     if (half_ == 1) own.advance();
     mbarrier_wait(shared_ + kLayout.q_full, parity, "q_full");
     const int keys = args.seqlen_kv - tile.last_block * kBlockN;
@@ -94,7 +95,7 @@ class MlaConsumer {
     return static_cast<int>(threadIdx.x) % kWarpgroupThreads;
   }
 
-  // Scores of the block at `own`, which then stands at the next block but one.
+  // Issues the scores of the block at `own`, then moves `own` two blocks on.
   __device__ __forceinline__ void issue_qk(MlaScores& s, KWalk* own) const {
     mbarrier_wait(own->full(), own->parity(), "k_full");
     wgmma_fence();
@@ -118,7 +119,7 @@ class MlaConsumer {
       store_shared_word(place_of_max(half_, row), __float_as_int(rows->max[0]));
       store_shared_word(place_of_max(half_, row + 8), __float_as_int(rows->max[1]));
     }
-    fence_proxy_async();  // the other's wgmma reads P
+    fence_proxy_async();  // the other warpgroup's wgmma reads P
     mbarrier_arrive(shared_ + kMlaLayout.p_full + 8 * half_);
     rescale(o, factor);
     wgmma_fence();
@@ -130,7 +131,7 @@ class MlaConsumer {
     mbarrier_wait(k_.full(), k_.parity(), "k_full");
     mbarrier_wait(shared_ + kMlaLayout.p_full + 8 * (1 - half_), p_parity_, "p_full");
     p_parity_ ^= 1;
-    mbarrier_arrive_if(is_last && lane() == 0, shared_ + kLayout.q_empty);  // nobody reads Q
+    mbarrier_arrive_if(is_last && lane() == 0, shared_ + kLayout.q_empty);  // Q is read no more
     const int row = accumulator_row(thread());
     float factor[2];
 #pragma unroll
@@ -147,12 +148,12 @@ class MlaConsumer {
     finish_block(o);
   }
 
-  // This warpgroup's columns of V.
+  // Returns the address of this warpgroup's columns of V, in units of 16 bytes.
   __device__ __forceinline__ unsigned values() const {
     return k_.tile() + half_ * (kHeadDimV / kPanelColumns * kPanelBytes / 16);
   }
 
-  // P V is added, and the slot goes back.
+  // Waits until P V is added to O, and frees the slot.
   __device__ __forceinline__ void finish_block(MlaOutput& o) {
     wgmma_commit();
     wgmma_wait<0>();
@@ -185,7 +186,8 @@ class MlaConsumer {
     return place_of(kMlaLayout.maxima + owner * kWarpgroupRows * 4, row);
   }
 
-  // Four 8 x 8 matrices at a time: two blocks of 8 keys, of the upper and the lower 8 rows each.
+  // Stores P, four 8 x 8 matrices at a time: two blocks of 8 keys for the upper 8 rows and for the
+  // lower 8 rows.
   __device__ __forceinline__ void store_p(const MlaWeights& p) const {
     const int matrix = lane() / 8, row = thread() / 32 * 16 + matrix % 2 * 8 + lane() % 8;
     const unsigned to = shared_ + kMlaLayout.p + row * kPanelRowBytes;
@@ -203,8 +205,8 @@ class MlaConsumer {
     for (int i = 0; i < kHeadDimV / 2; ++i) o[i] *= factor[i / 2 % 2];
   }
 
-  // Clears this warpgroup's columns of V behind the last key: they may hold anything, and P = 0
-  // does not undo NaN. In K such keys are hidden.
+  // Clears this warpgroup's columns of V past the last key. The memory there may hold NaN, and 0 *
+  // NaN is NaN. The scores of these keys need no clearing: the mask hides them.
   __device__ __forceinline__ void clear_values(int keys) const {
     mbarrier_wait(k_.full(), k_.parity(), "k_full");
     constexpr int kChunks = kPanelRowBytes / 16, kPanels = kHeadDimV / kPanelColumns;
@@ -217,7 +219,7 @@ class MlaConsumer {
     named_barrier_sync(kBarrierWarpgroup + half_, kWarpgroupThreads);
   }
 
-  // Sums of rows are of all keys then.
+  // Adds the row sums of both warpgroups, so that they cover all keys.
   __device__ __forceinline__ void add_sums(unsigned parity, RowStats* rows) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) rows->sum[i] = quad_sum(rows->sum[i]);
@@ -228,7 +230,7 @@ class MlaConsumer {
   unsigned shared_;
   int half_;
   unsigned q_, p_;         // low halves of descriptors
-  unsigned p_parity_ = 0;  // of the other's next block
+  unsigned p_parity_ = 0;  // parity of p_full for the other's next block
   KWalk k_;
 };
 

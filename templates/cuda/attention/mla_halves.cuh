@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The consumers of mla_sm90 with 64 rows a tile: two warpgroups, each of which writes half of the
+// The consumers of mla_sm90 with 64 rows per tile: two warpgroups, each of which writes half of the
 // columns of O (mla_consumer.cuh).
 #pragma once
 
@@ -18,7 +18,7 @@ __device__ __forceinline__ void init_mla_barriers(unsigned shared) {
 
 __device__ __forceinline__ void consume_mla(const KernelParts& all, unsigned shared, int half) {
   if constexpr (kRegisters.moved) register_increase<kRegisters.consumer>();
-  AttentionArgs of_half = all.base;  // of O, its columns; LSE is left to the first half
+  AttentionArgs of_half = all.base;  // o points at this half's columns; half 0 writes LSE
   of_half.o.data = static_cast<unsigned short*>(of_half.o.data) + half * kHeadDimV;
   if (half > 0) of_half.lse = nullptr;
   const KernelParts parts{

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The consumer of mla_sm90 where a tile has 16 or 32 rows: one warpgroup, for whose products keys,
-// and columns of V, are the 64 rows that wgmma has at least, and rows of Q the columns. So 16 rows
-// are not multiplied as 64. Of a step of 64 keys,
+// The consumer of mla_sm90 for tiles of 16 or 32 rows: one warpgroup. A wgmma has at least 64 rows;
+// here keys or columns of V are those rows, and rows of Q are the columns. So 16 rows of Q are not
+// padded to 64. A step of 64 keys:
 //
 //   S^T = K Q^T       64 keys x rows, slot after slot as they come
 //   softmax           of a column: its maximum meets in shared memory: warps share the keys
 //   P^T               -> shared memory, row by row
 //   O^T += V^T P^T    64 columns of V x rows, panel after panel; slots go back one by one
 //
-// A thread holds, of tile t of 8 rows, rows 8 t + 2 (lane % 4) and the next: of keys, or columns of
-// V, lane / 4 and lane / 4 + 8 of its warp's 16.
+// In tile t of 8 rows, a thread holds rows 8 t + 2 (lane % 4) and the next row. Of its warp's 16
+// keys, or 16 columns of V, it holds numbers lane / 4 and lane / 4 + 8.
 #pragma once
 
 #include "cuda/attention/cache_stream.cuh"
@@ -32,11 +32,11 @@ constexpr int kPanelsV = kHeadDimV / kPanelColumns;
 using ScoresOfKeys = float[4 * kRowTiles];               // (64 keys, kRows) over the warpgroup
 using OutputOfColumns = float[kPanelsV][4 * kRowTiles];  // (kHeadDimV, kRows)
 
-// Values of the rows that a thread holds: row 8 t + 2 (lane % 4) + i is [t][i].
+// One value per row that a thread holds: [t][i] belongs to row 8 t + 2 (lane % 4) + i.
 using OfRows = float[kRowTiles][2];
 
 struct ColumnStats {
-  OfRows max;  // as RowStats
+  OfRows max;  // as in RowStats
   OfRows sum;
 };
 
@@ -53,8 +53,8 @@ class KeysFirstConsumer {
         p_(wgmma_descriptor_low(shared + kMlaLayout.p, 0)),
         k_(shared + kLayout.k_full, wgmma_descriptor_low(shared + kLayout.k, kPanelBytes)) {}
 
-  // O of one tile, not yet divided by the sums, which `stats` gets beside the maxima: of all its
-  // keys, in all threads that hold the row.
+  // Computes O of one tile, not yet divided by the row sums. `stats` gets the maxima and sums over
+  // all keys of the tile; all threads that hold a row get the same.
   __device__ __forceinline__ void attend(const AttentionArgs& args, const PrefillTile& tile,
                                          unsigned parity, OutputOfColumns& o, ColumnStats* stats) {
     const BlockRange range =
@@ -79,7 +79,7 @@ class KeysFirstConsumer {
       ScoresOfKeys s;
       multiply_qk(s);
       if (block == tile.first_block)
-        mbarrier_arrive_if(lane() == 0, shared_ + kLayout.q_empty);  // nobody reads Q
+        mbarrier_arrive_if(lane() == 0, shared_ + kLayout.q_empty);  // Q is read no more
       if (range.needs_mask(block)) mask(args, tile, block, s);
       soften(args.softmax_scale_log2, s, o, stats);
       multiply_pv(o);
@@ -114,7 +114,8 @@ class KeysFirstConsumer {
     wgmma_pin(s);
   }
 
-  // Scores to weights, which go to shared memory; sums and O follow the maxima.
+  // Turns scores into weights, stores them in shared memory, and rescales sums and O to the new
+  // maxima.
   __device__ __forceinline__ void soften(float scale_log2, ScoresOfKeys& s, OutputOfColumns& o,
                                          ColumnStats* stats) const {
     OfRows largest;
@@ -148,8 +149,9 @@ class KeysFirstConsumer {
     meet();
   }
 
-  // Joins values over all keys: first over the lanes that hold the same rows, then over the warps,
-  // in a region of shared memory. All threads meet in it.
+  // Joins the values of each row over all keys: first over the lanes that hold the row, then over
+  // the warps, through a region of shared memory. All threads of the warpgroup wait for each other
+  // in it.
   template <class Join>
   __device__ __forceinline__ void over_warps(int region, OfRows& values, Join join) const {
 #pragma unroll
@@ -181,7 +183,7 @@ class KeysFirstConsumer {
     }
   }
 
-  // A row of P has this warp's 16 keys in two chunks of 16 bytes.
+  // Stores this warp's 16 keys of P: two chunks of 16 bytes in each row.
   __device__ __forceinline__ void store_p(const ScoresOfKeys& s) const {
     const int matrix = lane() / 8, chunk = 2 * warp() + matrix % 2;
 #pragma unroll
@@ -218,7 +220,7 @@ class KeysFirstConsumer {
     for (int panel = 0; panel < kPanelsV; ++panel) wgmma_pin(o[panel]);
   }
 
-  // Each slot when its products are done.
+  // Frees each slot when the products that read it are done.
   template <int kSlot>
   __device__ __forceinline__ void give_back(const unsigned (&empty)[kSlots]) const {
     if constexpr (kSlot < kSlots) {
@@ -243,7 +245,7 @@ class KeysFirstConsumer {
       }
   }
 
-  // Clears V behind the last key, like MlaConsumer.
+  // Clears V past the last key, for the reason given in MlaConsumer.
   __device__ __forceinline__ void clear_values(int keys) const {
     constexpr int kChunks = kPanelRowBytes / 16;
     KWalk at = k_;

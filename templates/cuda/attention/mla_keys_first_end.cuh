@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a tile of mla_sm90 whose O is transposed (mla_keys_first.cuh): O and LSE to memory, or
-// the tile's part to the workspace.
+// Ends a tile of mla_sm90 whose O is transposed (mla_keys_first.cuh): stores O and LSE, or stores
+// the tile's part in the workspace.
 #pragma once
 
 #include "cuda/attention/cache_join.cuh"
@@ -33,12 +33,13 @@ class KeysFirstEnd {
 #pragma unroll
       for (int i = 0; i < 4 * kRowTiles; ++i) {
         o[panel][i] *= inverse[i / 4][i % 2];
-        if (any_none && inverse[i / 4][i % 2] == 0.f) o[panel][i] = 0.f;  // also of NaN
+        if (any_none && inverse[i / 4][i % 2] == 0.f) o[panel][i] = 0.f;  // 0 * NaN is NaN
       }
     store_output(o);
   }
 
-  // `part`: [kRows][kHeadDimV], then maxima and sums of rows.
+  // Stores O of the tile in `part`, [kRows][kHeadDimV], and the maximum and sum of each row in
+  // `stats_of_part`.
   __device__ __forceinline__ void leave(float* part, float2* stats_of_part,
                                         const OutputOfColumns& o, const ColumnStats& stats) const {
     const int column = warp() * 16 + lane() / 4;
@@ -75,8 +76,8 @@ class KeysFirstEnd {
               row % kHeadRows] = lse;
   }
 
-  // Through transposes of 8 columns and 8 rows into 16-byte stores: a quad has 16 columns of two
-  // panels, of one row.
+  // Transposes 8 columns by 8 rows in registers, so that each thread stores 16 bytes. A quad stores
+  // 16 columns of each of two panels, all in one row.
   __device__ __forceinline__ void store_output(const OutputOfColumns& o) const {
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t) {

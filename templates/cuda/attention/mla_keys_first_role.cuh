@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The consumer of mla_sm90 with fewer than 64 rows a tile: one warpgroup, which has all columns of
-// O (mla_keys_first.cuh).
+// The consumer of mla_sm90 with fewer than 64 rows per tile: one warpgroup, which computes all
+// columns of O (mla_keys_first.cuh).
 #pragma once
 
 #include "cuda/attention/cache_request_args.cuh"
@@ -8,7 +8,7 @@
 
 namespace attune {
 
-// Does nothing: the barriers of all kernels over caches suffice.
+// Does nothing: this consumer needs only the barriers that every cache kernel has.
 __device__ __forceinline__ void init_mla_barriers(unsigned) {}
 
 __device__ __forceinline__ void consume_mla(const KernelParts& parts, unsigned shared, int) {

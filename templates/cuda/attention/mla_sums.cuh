@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two warpgroups of mla_sm90 add their sums of rows here at the end of a tile: each has those
-// of the blocks that it owns.
+// Adds the row sums of the two warpgroups of mla_sm90 at the end of a tile. Each warpgroup has
+// summed only the blocks that it owns.
 #pragma once
 
 #include "cuda/ptx/load_shared_word.cuh"
@@ -10,13 +10,13 @@
 
 namespace attune {
 
-constexpr int kBarrierSums = 1;  // named, of both consumers
+constexpr int kBarrierSums = 1;  // named barrier of both consumers
 constexpr int kMlaThreads = kMlaHalves * kWarpgroupThreads;
 
-// `sums`: of rows `row` and `row + 8`, the same in a quad, of this half's blocks; then of all.
-// `region` is shared memory for two tiles: nobody waits until the other half has read, which may be
-// when this half ends the next tile, if that has one block. So neighbours, which `parity` tells
-// apart, stand apart.
+// `sums` holds the sums of rows `row` and `row + 8` over this half's blocks, equal in all lanes of
+// a quad; the function makes them sums over all blocks. `region` has room for two tiles, which
+// `parity` tells apart. One half does not wait until the other has read: if the next tile has one
+// block, the other may still read when this half ends that tile.
 __device__ __forceinline__ void add_sums_of_halves(unsigned region, unsigned parity, int half,
                                                    int row, float (&sums)[2]) {
   const unsigned of_tile = region + parity * (kMlaHalves * kWarpgroupRows * 4) + row * 4;

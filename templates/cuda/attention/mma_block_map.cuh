@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step that makes the map of blocks of an mma.sync kernel: the rows of a tile are one group.
+// The kernel that makes the block map of an mma.sync kernel: the rows of a tile are one group.
 #pragma once
 
 #include "cuda/attention/block_map.cuh"      // unless kGranules

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The softmax of the mma.sync kernels with dropout: weights lose what is dropped as they are
-// rounded, and sums have all of them.
+// The softmax of the mma.sync kernels with dropout. Dropped weights become zero when P is rounded;
+// row sums include all weights.
 #pragma once
 
 #include "cuda/attention/dropout_squares.cuh"
@@ -17,7 +17,7 @@ class DroppingSoftmax : public OnlineSoftmax<kRowTiles> {
   __device__ explicit DroppingSoftmax(const float (&scale_log2)[kRowTiles])
       : OnlineSoftmax<kRowTiles>(scale_log2) {}
 
-  // The block of columns to come. The head's key is made anew: registers are few.
+  // Prepares the next block of columns. It makes the head's key again, to save registers.
   __device__ __forceinline__ void move_to(const KernelParts& parts, const Tile& tile, int block) {
     const int thread = reread_thread_index();
     const int warp_row = tile.row_block * kBlockM + thread / 32 * 16 * kRowTiles;
@@ -32,7 +32,7 @@ class DroppingSoftmax : public OnlineSoftmax<kRowTiles> {
     }
   }
 
-  // An A operand of columns 16 `step` on, of tile m.
+  // Drops weights of an A operand: the 16 columns from 16 * `step` on, in row tile m.
   __device__ __forceinline__ void keep(unsigned (&p)[4], int m, int step) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) p[i] = squares_[m].keep(p[i], 2 * step + i / 2, i % 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout in a step of the mma.sync gradient kernels.
+// Applies dropout in a step of the mma.sync gradient kernels.
 #pragma once
 
 #include "cuda/attention/dropout_squares.cuh"
@@ -8,7 +8,8 @@
 
 namespace attune {
 
-// Drops elements of a thread's part of a step, which begins at `at` and has kN blocks of 8 columns.
+// Drops elements of a step. The thread's part of the step begins at `at` and has kN blocks of 8
+// columns.
 template <bool kKeysStay, int kM, int kN>
 class DroppedElements {
  public:
@@ -18,13 +19,13 @@ class DroppedElements {
     const DropoutSource source(parts.dropout, head);
     const unsigned stay = static_cast<unsigned>(at.stay) / 16;
     const unsigned column = static_cast<unsigned>(at.column) / 16;
-    const unsigned lane = reread_thread_index() % 32;  // registers are few
+    const unsigned lane = reread_thread_index() % 32;  // read again to save registers
 #pragma unroll
     for (int m = 0; m < kM; ++m)
       squares_[m].make(Squares::staying(source, stay + m, lane), column, Squares::own(lane));
   }
 
-  // Puts zeros where P is dropped.
+  // Sets the values to zero where P is dropped.
   __device__ __forceinline__ void zero(float (&values)[kM][kN][4]) const {
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
@@ -43,7 +44,7 @@ class DroppedElements {
   Squares squares_[kM];
 };
 
-// Gradients are sums of products of kept places.
+// Multiplies a gradient, a sum over kept elements, by the dropout scale.
 template <int kM, int kTiles>
 __device__ __forceinline__ void scale_kept(const DropoutArgs& dropout,
                                            float (&gradient)[kM][kTiles][4]) {

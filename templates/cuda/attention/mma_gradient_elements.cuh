@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of the elements of a step, for the programs that change or hide scores in mma.sync
-// gradient kernels.
+// The indices of the elements of a step (batch, head, q_idx, kv_idx), for the score and mask
+// programs of the mma.sync gradient kernels.
 #pragma once
 
 #include "cuda/attention/mma_gradient_stream.cuh"
@@ -8,7 +8,7 @@
 
 namespace attune {
 
-// The names that programs use, counted from those of the call's first.
+// The indices that programs see: those within the call plus the offsets in ScoreArgs.
 template <bool kKeysStay>
 struct ElementNames {
   int batch, head, kv_head;

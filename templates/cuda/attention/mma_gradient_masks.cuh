@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mask program of the mma.sync gradient kernels: it is asked for each element of a step before
-// anything is multiplied, so that a warp that sees nothing of the step leaves it out.
+// The mask program of the mma.sync gradient kernels. It runs for each element of a step before the
+// products, so that a warp skips a step in which it sees no element.
 #pragma once
 
 #include "cuda/attention/mma_gradient_elements.cuh"
@@ -8,12 +8,12 @@
 
 namespace attune {
 
-// A bit for each element of a step that a thread has.
+// One bit for each of the thread's elements of a step.
 template <int kM, int kN>
 class SeenElements {
   static constexpr int kWords = (4 * kN + 31) / 32;
-  // Groups of 8 columns whose programs are evaluated together; the values that each reads take
-  // registers.
+  // Number of groups of 8 columns whose programs run together. It is limited because the values
+  // that each program reads take registers.
   static constexpr int kAtOnce = 4;
 
  public:

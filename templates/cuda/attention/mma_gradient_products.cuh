@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The products of the mma.sync gradient kernels, of a warp that owns kM * 16 rows of a tile that
-// stays: with a tile of a step by its rows, and of rounded accumulators with such a tile by its
-// columns. No operand is transposed in memory.
+// The products of the mma.sync gradient kernels. A warp owns kM * 16 rows of the tile that stays.
+// multiply_rows multiplies them by the rows of a step's tile. multiply_columns multiplies rounded
+// accumulators by the columns of a step's tile. No operand is transposed in memory.
 #pragma once
 
 #include "cuda/attention/shared_tile.cuh"
@@ -12,8 +12,8 @@
 
 namespace attune {
 
-// Return the first ldmatrix offsets of this thread: for the warp's rows of a tile that stays, for
-// rows of a step, for its columns.
+// These three return the thread's first ldmatrix offset: for the warp's rows of the tile that
+// stays, for the rows of a step's tile, and for its columns.
 template <class Tile, int kM>
 __device__ __forceinline__ unsigned stay_offset() {
   const int thread = reread_thread_index();
@@ -39,7 +39,8 @@ __device__ __forceinline__ void clear(float (&d)[kM][kN][4]) {
   }
 }
 
-// d = A B^T of tiles of kHeadDim columns: `a` is of the warp's rows, `b` of a step.
+// Computes d = A B^T over kHeadDim columns: A is the warp's rows in `a_tile`, B is the step's rows
+// in `b_tile`.
 template <int kHeadDim, int kM, int kN>
 __device__ __forceinline__ void multiply_rows(float (&d)[kM][kN][4], unsigned a_tile,
                                               unsigned b_tile) {
@@ -66,7 +67,7 @@ __device__ __forceinline__ void multiply_rows(float (&d)[kM][kN][4], unsigned a_
   }
 }
 
-// d += A B: accumulators of a step, rounded, are A; B is the step's tile.
+// Computes d += A B: A is the accumulators of a step, rounded; B is the step's tile.
 template <int kHeadDim, int kM, int kN>
 __device__ __forceinline__ void multiply_columns(float (&d)[kM][kHeadDim / 8][4],
                                                  const float (&a)[kM][kN][4], unsigned b_tile) {

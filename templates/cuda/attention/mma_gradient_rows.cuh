@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dQ of backward_sm80.
+// attune_kernel of backward_sm80: makes dQ.
 #pragma once
 
 #include "cuda/attention/mma_gradients.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The score stage of the mma.sync gradient kernels: what stands between S = Q K^T and the softmax
-// beyond the scale, the mask and the window, and how fast it moves with S.
+// The score stage of the mma.sync gradient kernels. It applies the score program between S = Q K^T
+// and the softmax, and multiplies dP by the program's derivative.
 #pragma once
 
 #include "cuda/attention/mma_gradient_elements.cuh"
@@ -9,8 +9,8 @@
 
 namespace attune {
 
-// Raw scores become log2(e) times what the program makes of q.k * softmax_scale; dp is multiplied
-// by its slope there.
+// Replaces raw scores by log2(e) * program(q.k * softmax_scale). Multiplies dp by the program's
+// slope at q.k * softmax_scale.
 template <bool kKeysStay, int kM, int kN>
 __device__ __forceinline__ void bend_scores(const GradientParts& parts,
                                             const ElementPlace<kKeysStay>& at,

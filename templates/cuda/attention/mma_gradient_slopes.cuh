@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast the score of an element moves with what it is before the score program, for mma.sync
-// gradient kernels.
+// Computes the derivative of the score program at one element, for the mma.sync gradient kernels.
 #pragma once
 
 #include "cuda/attention/mma_gradient_elements.cuh"

@@ -23,7 +23,8 @@ struct GradientParts {
   const DropoutArgs& dropout;  // where kDropout
 };
 
-// A kernel by which side stays, and whether its second tile does.
+// The sizes and tiles of a gradient kernel: kKeysStay says which side stays, kHasSecond whether a
+// second tile (V or dout) stays too.
 template <bool kKeysStay, bool kHasSecond>
 struct GradientSide {
   static constexpr int kStayRows = kKeysStay ? kKeyBlockN : kBlockM;
@@ -37,8 +38,9 @@ struct GradientSide {
                 "tiles that stay have a multiple of 16 rows for each warp");
   static_assert(kStepRows % 16 == 0, "a step is a multiple of 16 rows, the depth of one product");
 
-  // head: of Q, or of K where keys stay. Under a causal mask the last rows see most keys, and most
-  // rows see the first keys.
+  // Returns this block's tile; its head is one of K if keys stay, else one of Q. Under a causal
+  // mask the longest tiles go first: the last rows see most keys, and the first keys are seen by
+  // most rows.
   static __device__ __forceinline__ Tile tile(const AttentionArgs& args) {
     const int blocks = max(1, (stay_length(args) + kStayRows - 1) / kStayRows);
     const int number = static_cast<int>(blockIdx.x);
@@ -52,12 +54,12 @@ struct GradientSide {
     return {kIsCausal ? blocks - 1 - place.block : place.block, place.head, place.batch};
   }
 
-  // Rows, or keys, that stay and exist.
+  // Returns the number of keys if keys stay, else the number of rows.
   static __device__ __forceinline__ int stay_length(const AttentionArgs& args) {
     return kKeysStay ? args.seqlen_kv : args.seqlen_q;
   }
 
-  // Blocks of steps that `count` rows or keys from `first` on visit.
+  // Returns the blocks of steps that `count` rows or keys from `first` on visit.
   static __device__ __forceinline__ BlockRange blocks(const AttentionArgs& args, int first,
                                                       int count) {
     const int end = min(first + count, stay_length(args));
@@ -66,7 +68,7 @@ struct GradientSide {
   }
 };
 
-// A step: a block of rows or keys, in a head of the operands that stream.
+// A step: a block of rows or keys, and the head of the operands that stream.
 struct StepCursor {
   int block;
   int head;
@@ -77,17 +79,17 @@ struct StepCursor {
   }
 };
 
-// Which elements of a step a thread has.
+// The elements of a step that a thread has.
 template <bool kKeysStay>
 struct ElementPlace {
   int batch;
-  int head;    // of Q
+  int head;    // head of Q
   int stay;    // this thread's first row, or key, that stays; others are 16 m and 16 m + 8 below
-  int column;  // its first of the step: it has those 8 n and 8 n + 1 further on
+  int column;  // its first column of the step; others are 8 n and 8 n + 1 further on
 };
 
-// cp.async from sm_80 on; before, copies through registers, which have come when the thread goes
-// on.
+// True if copies use cp.async (from sm_80 on). Before sm_80 a copy goes through registers and is
+// done when the call returns.
 constexpr bool kCopiesAhead = kArch >= 80;
 static_assert(kCopiesAhead || (kStages == 1 && kKeyStages == 1),
               "without cp.async nothing is copied ahead");
@@ -135,7 +137,8 @@ class GradientStream {
   }
   __device__ __forceinline__ int steps() const { return left_; }
 
-  // Loads what stays, and starts on the first steps. Before anything else, where there are steps.
+  // Loads the tiles that stay and starts to load the first steps. Call this first, if there are
+  // steps.
   __device__ __forceinline__ void start(const Tile& tile) {
     const AttentionArgs& args = parts_.base;
     const int first_row = tile.row_block * Side::kStayRows, length = Side::stay_length(args);
@@ -149,7 +152,7 @@ class GradientStream {
     for (int slot = 0; slot < kStages - 1; ++slot) load(slot);
   }
 
-  // Shared address of this step's slot, which holds it until the next call.
+  // Returns the shared address of this step's slot. The slot holds the step until the next call.
   __device__ __forceinline__ unsigned acquire() {
     if constexpr (kStages == 1) {
       __syncthreads();
@@ -177,7 +180,7 @@ class GradientStream {
     return shared_ + kLayout.ring + number * kLayout.slot_bytes;
   }
 
-  // The next step, where there is one.
+  // Starts to load the next step, if there is one.
   __device__ __forceinline__ void load(int number) {
     if (left_ > 0) {
       const AttentionArgs& args = parts_.base;
@@ -195,9 +198,10 @@ class GradientStream {
     end_copies();
   }
 
-  // L2 and delta of the step's rows: the workspace is padded to whole steps.
+  // Loads L2 and delta of the step's rows. It needs no bounds check: the workspace is padded to
+  // whole steps.
   __device__ __forceinline__ void load_sums(unsigned to, int first_row) const {
-    constexpr int kChunks = Side::kStepRows / 4;  // of 16 bytes, of each
+    constexpr int kChunks = Side::kStepRows / 4;  // chunks of 16 bytes in L2, and in delta
     const int thread = reread_thread_index();
     if (thread >= 2 * kChunks) return;
     const int of_delta = thread / kChunks, chunk = thread % kChunks;

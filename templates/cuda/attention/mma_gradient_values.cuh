@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dV of backward_sm80 by a kernel of its own, where the accumulators of dK leave it no room.
+// attune_values of backward_sm80: makes dV in a separate kernel, if the accumulators of dK leave no
+// registers for dV.
 #pragma once
 
 #include "cuda/attention/mma_gradients.cuh"

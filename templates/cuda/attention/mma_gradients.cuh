@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One tile of the mma.sync gradient kernels. Each warp owns 16 or 32 of the rows that stay, from
-// the first score to the stored gradient. Rows of Q and dout stay, K and V stream:
+// Computes one tile of the mma.sync gradient kernels. Each warp owns 16 or 32 of the rows that
+// stay, from the first score to the stored gradient. Either rows of Q and dout stay, and K and V
+// stream:
 //   S = Q K^T,    dP = dout V^T,    P = exp2(c S - L2),    dS = P (dP - delta),  dQ += dS K
 // or rows of K and V stay, and Q and dout of all heads of the group stream, so that no other block
 // adds to the same gradients:
 //   S^T = K Q^T,  dP^T = V dout^T,  P^T = exp2(c S^T - L2),  dS^T = P^T (dP^T - delta),
 //   dV += P^T dout,  dK += dS^T Q
-// P and dS are rounded where they are: accumulators are, rounded, A operands of the next products.
+// P and dS stay in registers: the rounded accumulators are the A operands of the next products.
 #pragma once
 
 #include "cuda/attention/epilogue.cuh"
@@ -22,8 +23,8 @@
 
 namespace attune {
 
-// Makes dQ, or dK (kMakesFirst) and dV (kMakesSecond). S comes from the first operands, dP, which
-// dV does without, from the second.
+// Makes dQ or dK (kMakesFirst), and dV (kMakesSecond). The first operands make S; the second make
+// dP, which dV does not need.
 template <bool kKeysStay, bool kMakesFirst, bool kMakesSecond>
 class GradientTile {
   using Side = GradientSide<kKeysStay, kMakesFirst>;
@@ -72,14 +73,15 @@ class GradientTile {
   }
 
  private:
-  // The first of the warp's rows, and of this thread's: it has rows 16 m and 16 m + 8 further down.
+  // Return the warp's first row, and this thread's first row. A thread also has the rows 16 m and
+  // 16 m + 8 further down.
   __device__ __forceinline__ int warp_row() const {
     return tile_.row_block * Side::kStayRows + reread_thread_index() / 32 * Side::kWarpRows;
   }
   __device__ __forceinline__ int thread_row() const {
     return warp_row() + reread_thread_index() % 32 / 4;
   }
-  // The first of this thread's columns: it has columns 8 n and 8 n + 1 further on.
+  // Returns this thread's first column. A thread also has the columns 8 n and 8 n + 1 further on.
   __device__ __forceinline__ static int thread_column() { return reread_thread_index() % 4 * 2; }
 
   // Loads L2 and delta of the rows, if rows stay.
@@ -114,7 +116,8 @@ class GradientTile {
     if constexpr (kMakesFirst) multiply_columns<kHeadDimQk>(first, dp, slot);
   }
 
-  // Loads the values per row of Q that belong to an element.
+  // Loads the values (L2 or delta) of the two rows of Q to which this thread's columns of block n
+  // belong.
   __device__ __forceinline__ static void load_columns(unsigned sums, int n, float (&of)[2]) {
     load_shared_pair(sums + n * 32 + thread_column() * 4, &of[0], &of[1]);
   }
@@ -132,7 +135,7 @@ class GradientTile {
     }
   }
 
-  // s becomes P, dp becomes dS.
+  // Turns s into P and dp into dS.
   __device__ __forceinline__ void exponentiate(unsigned sums, Scores& s, Scores& dp) const {
     float scale = parts_.base.softmax_scale_log2;
     scale = 1.0f;  // where kScored
@@ -152,7 +155,8 @@ class GradientTile {
     }
   }
 
-  // Keys past the end too, where they stream: K is zero there, and P may be inf.
+  // Sets hidden elements of P and dS to zero. If keys stream, it also hides keys past the end: K is
+  // zero there, and P may be inf.
   __device__ __forceinline__ void hide(int block, Scores& p, Scores& ds) const {
     const int column = block * Side::kStepRows + thread_column();
     const int row = thread_row();
@@ -214,7 +218,7 @@ class GradientTile {
   const GradientParts& parts_;
   unsigned shared_;
   Tile tile_;
-  float l2_[2 * kM], delta_[2 * kM];  // of this thread's rows, where rows stay
+  float l2_[2 * kM], delta_[2 * kM];  // values of this thread's rows, if rows stay
 };
 
 }  // namespace attune

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Applies the mask program of the mma.sync kernels to the scores, only in blocks that a tile sees
-// in part. mask_stage.cuh does the same for sm_90; here the fragments are those of mma_prefill.cuh.
+// Applies the mask program of the mma.sync kernels to the scores, only in blocks of which a tile
+// sees a part. mask_stage.cuh does the same for sm_90; here the fragments are those of
+// mma_prefill.cuh.
 #pragma once
 
 #include "cuda/attention/block_list.cuh"
@@ -46,7 +47,8 @@ __device__ __forceinline__ void hide_scores(const KernelParts& parts, const Tile
   }
 }
 
-// Hides scores of a block that, by the list's entry, the warp's tile sees in part.
+// Hides scores of a block if the list's entry says that the warp's tile sees only a part of the
+// block.
 __device__ __forceinline__ void hide_partial(const KernelParts& parts, const TileState& state,
                                              int entry, int block, Scores& s) {
   if (is_partial(entry, 0)) hide_scores(parts, state, block, s);
