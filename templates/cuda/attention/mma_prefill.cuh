@@ -27,8 +27,7 @@ static_assert(kBlockM == kWarps * kWarpRows && kRowTiles >= 1,
 static_assert(kBlockN % 16 == 0, "block_n is a multiple of 16, the depth of one product with V");
 static_assert(kHeadDimQk % 8 == 0 && kHeadDimV % 8 == 0, "head dims are multiples of 8");
 
-// Returns the row that elements 2 * half and 2 * half + 1 of this thread's fragments [m][...]
-// belong to.
+// Returns the row of elements 2 * half and 2 * half + 1 of this thread's fragments [m][...].
 __device__ __forceinline__ int row_of(const Tile& tile, int m, int half) {
   const int thread = reread_thread_index();
   return tile.row_block * kBlockM + thread / 32 * kWarpRows + m * 16 + half * 8 + thread % 32 / 4;
@@ -83,8 +82,8 @@ __device__ __forceinline__ void store_output(const KernelParts& parts, const Til
   }
 }
 
-// Blocks of columns that the calling warp visits. Without limits that move with the row, that is
-// what the block visits.
+// Returns the blocks of columns that the calling warp visits. If no limit moves with the row, the
+// warp visits all blocks that the thread block visits.
 __device__ __forceinline__ BlockRange blocks_of_warp(const AttentionArgs& args, const Tile& tile,
                                                      const BlockRange& of_block) {
   if constexpr (!kHasLeftLimit && !kHasRightLimit) return of_block;
@@ -92,9 +91,9 @@ __device__ __forceinline__ BlockRange blocks_of_warp(const AttentionArgs& args, 
   return visible_blocks<kBlockN>(args, first_row, min(first_row + kWarpRows, args.seqlen_q));
 }
 
-// While a step's data is awaited, everything else that it needs is computed. With barriers between
-// the products, a block that is hidden from a warp is computed and masked, so that all warps meet
-// at one place.
+// Computes one tile. While a step waits for its data, the thread computes everything else that the
+// step needs. If the pipeline has barriers between the products, a warp also computes and masks a
+// block that is hidden from it, so that all warps reach the same barriers.
 template <class Pipeline>
 __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& tile,
                                        unsigned shared) {
@@ -123,7 +122,7 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
   }
   __syncthreads();  // the state is readable
   const FragmentOffsets held =
-      fragment_offsets();  // unused, and no registers, without kHoldOffsets
+      fragment_offsets();  // unused without kHoldOffsets, then takes no registers
   Output output = {};
   const Factors factors(parts, tile);
   const ScoreStage stage(parts, tile, row_of(tile, 0, 0));  // where kScored
@@ -138,14 +137,14 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
     softmax.move_to(parts, state.tile(), block);  // where kDropout
     const unsigned k_tile = pipeline.acquire_k(block);
     if (Pipeline::kPairs &&
-        !visible) {  // hidden from this warp, which meets no barrier until the next block
+        !visible) {  // this warp skips a hidden block: no barrier before the next block
       pipeline.prefetch(block);
       pipeline.acquire_v(block);
       continue;
     }
     Scores scores;
     multiply_qk(scores, query, k_tile, offsets);
-    pipeline.prefetch(block);  // its instructions fill the time until the last products are there
+    pipeline.prefetch(block);                   // its instructions overlap the last products
     stage.apply(factors, step, block, scores);  // where kScored
     factors.scale(scores, step);
     hide_partial(parts, state, pipeline.entry(), block, scores);  // where kMaskProgram
@@ -156,7 +155,8 @@ __device__ __forceinline__ void attend(const KernelParts& parts, const Tile& til
   store_output(parts, state.tile(), output, softmax, factors);
 }
 
-// The tiles of one thread block: its own, or as a persistent block every gridDim.x-th.
+// Computes the tiles of one thread block: one tile, or every gridDim.x-th tile if the block is
+// persistent.
 template <class Pipeline>
 __device__ __forceinline__ void attend_tiles(const KernelParts& parts, unsigned shared) {
   const AttentionArgs& args = parts.base;
@@ -164,7 +164,7 @@ __device__ __forceinline__ void attend_tiles(const KernelParts& parts, unsigned 
   if constexpr (kPersistent) {
     for (int tile = blockIdx.x; tile < args.num_tiles; tile += gridDim.x) {
       attend<Pipeline>(parts, tile_at(tile), shared);
-      __syncthreads();  // the next tile overwrites what this one still reads
+      __syncthreads();  // the next tile overwrites shared memory that this one still reads
     }
   } else {
     attend<Pipeline>(parts, tile_at(blockIdx.x), shared);

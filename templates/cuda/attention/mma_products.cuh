@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// S = Q K^T of a warp that owns kRowTiles * 16 rows, with Q in registers or shared memory, and what
-// both products of the mma.sync kernels have in common. A step is 32 bytes of head_dim: 16 or 32
-// elements (operands_16bit.cuh, operands_8bit.cuh). O += P V: mma_values_16bit.cuh,
-// mma_values_8bit.cuh.
+// Computes S = Q K^T for a warp that owns kRowTiles * 16 rows, with Q in registers or shared
+// memory. It also has the types that both products of the mma.sync kernels share. A step is 32
+// bytes of head_dim: 16 or 32 elements (operands_16bit.cuh, operands_8bit.cuh).
+// mma_values_16bit.cuh and mma_values_8bit.cuh compute O += P V.
 #pragma once
 
 #include "cuda/ptx/ldmatrix.cuh"
@@ -11,7 +11,7 @@
 
 namespace attune {
 
-constexpr int kRowTiles = kBlockM / (16 * kWarps);  // m16 tiles a warp owns
+constexpr int kRowTiles = kBlockM / (16 * kWarps);  // m16 tiles per warp
 constexpr int kQkSteps = QkTile::kChunks / 2;       // steps of S = Q K^T
 constexpr int kScoreTiles = kBlockN / 8;            // n8 tiles of S
 
@@ -25,9 +25,9 @@ struct FragmentOffsets {
   unsigned v;  // v_fragment_offset
 };
 
-// With kHoldOffsets held through the loop; else made anew for each block of columns, which frees
-// registers for about 20 instructions. ptxas 13.0 needs even more room on sm_100: there V's is made
-// once more when it is needed.
+// With kHoldOffsets the offsets stay in registers through the loop. Otherwise each block of columns
+// computes them again, which frees registers for about 20 instructions. ptxas 13.0 needs still more
+// registers on sm_100: there V's offset is computed once more just before V is read.
 constexpr bool kHoldOffsetOfV = kHoldOffsets || kArch < 100;
 
 __device__ __forceinline__ FragmentOffsets fragment_offsets() {
@@ -37,7 +37,7 @@ __device__ __forceinline__ FragmentOffsets fragment_offsets() {
           QkTile::offset(lane % 8 + lane / 16 * 8, lane / 8 % 2), v_fragment_offset(lane)};
 }
 
-// Fragments of Q: loaded once, or step by step from shared memory.
+// Fragments of Q: loaded once and kept in registers, or loaded from shared memory at each step.
 class QueryFragments {
  public:
   // `tile`: shared address of the block's Q tile.

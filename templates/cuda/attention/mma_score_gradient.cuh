@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// attune_kernel of score_gradient_sm80: tiles of rows of Q and dout stay, K and V stream past them,
-// and dz of each step goes where kScoreGradient wants it. Steps are those of dQ in
-// mma_gradients.cuh, without its last product.
+// attune_kernel of score_gradient_sm80: tiles of rows of Q and dout stay, and K and V stream past
+// them. kScoreGradient says where dz of each step goes. The steps are the same as for dQ in
+// mma_gradients.cuh, without the last product.
 #pragma once
 
 #include "cuda/attention/mma_gradient_dropout.cuh"  // where kDropout
@@ -30,8 +30,8 @@ class ScoreGradientTile {
   __device__ __forceinline__ ScoreGradientTile(const GradientParts& parts, unsigned shared,
                                                float* dz_tile)
       : parts_(parts), shared_(shared), lines_(dz_tile) {
-    // Blocks of threads: row blocks of a head, then its parts of keys, then heads, then batch
-    // entries.
+    // The order of thread blocks, fastest first: row blocks of a head, parts of its keys, heads,
+    // batch entries.
     const AttentionArgs& args = parts.base;
     const int row_blocks = max(1, (args.seqlen_q + kBlockM - 1) / kBlockM);
     const int heads = kSumsHeads ? 1 : args.num_heads_q, batch = kSumsBatch ? 1 : args.batch;
@@ -64,14 +64,15 @@ class ScoreGradientTile {
   }
 
  private:
-  // The first of the warp's rows, and of this thread's: it has rows 16 m and 16 m + 8 further down.
+  // Return the warp's first row, and this thread's first row. A thread also has the rows 16 m and
+  // 16 m + 8 further down.
   __device__ __forceinline__ int warp_row() const {
     return tile_.row_block * kBlockM + static_cast<int>(threadIdx.x) / 32 * Side::kWarpRows;
   }
   __device__ __forceinline__ int thread_row() const {
     return warp_row() + static_cast<int>(threadIdx.x) % 32 / 4;
   }
-  // The first of this thread's columns: it has columns 8 n and 8 n + 1 further on.
+  // Returns this thread's first column. A thread also has the columns 8 n and 8 n + 1 further on.
   __device__ __forceinline__ static int thread_column() {
     return static_cast<int>(threadIdx.x) % 4 * 2;
   }
@@ -88,7 +89,7 @@ class ScoreGradientTile {
     const BlockRange all = own_blocks(tile_.row_block * kBlockM, kBlockM);
     const BlockRange of_warp = own_blocks(warp_row(), Side::kWarpRows);
     if (kWritesDscores && first) clear_unseen(all);
-    __syncthreads();  // nobody reads the head before
+    __syncthreads();  // no thread still reads the tiles of the last head
     Stream stream(parts_, tile_, all, shared_);
     int steps = stream.steps();
     if (steps == 0) return;
@@ -122,7 +123,8 @@ class ScoreGradientTile {
     return {tile_.batch, tile_.head, thread_row(), block * kBlockN + thread_column()};
   }
 
-  // False: the warp sees nothing of the step.
+  // Computes dz of a step. Returns false, and leaves dz undefined, if the warp sees nothing of the
+  // step.
   __device__ __forceinline__ bool make_dz(int block, unsigned slot, bool masked, Scores& dz) {
     SeenElements<kM, kN> seen;                                           // where kMaskProgram
     if (!seen.look(parts_, place(block))) return false;                  // where kMaskProgram
@@ -179,7 +181,8 @@ class ScoreGradientTile {
     }                                                                     // where kUserScores
   }                                                                       // where kUserScores
 
-  // Keys past the end too: K is zero there, and P may be inf.
+  // Sets hidden elements of dz to zero. It also hides keys past the end: K is zero there, and P may
+  // be inf.
   __device__ __forceinline__ void hide(int block, Scores& dz) const {
     const int column = block * kBlockN + thread_column();
 #pragma unroll
@@ -207,7 +210,7 @@ class ScoreGradientTile {
     }
   }
 
-  // To dscores: the first head that shares an element stores it, others add.
+  // Writes to dscores: the first head that shares an element stores it, the others add to it.
   __device__ __forceinline__ void write(int block, bool first, const Scores& dz) const {
     const AttentionArgs& args = parts_.base;
     const OperandView& out = dscores_of(parts_.gradients);
@@ -233,7 +236,7 @@ class ScoreGradientTile {
     }
   }
 
-  // Blocks that no row of the tile sees.
+  // Stores zeros in the blocks that no row of the tile sees.
   __device__ __forceinline__ void clear_unseen(const BlockRange& seen) const {
     Scores zero;
     clear(zero);
@@ -264,7 +267,7 @@ class ScoreGradientTile {
   unsigned shared_;
   ScoreGradientLines lines_;
   Tile tile_;
-  int first_block_, end_block_;       // of keys
+  int first_block_, end_block_;       // blocks of keys
   float l2_[2 * kM], delta_[2 * kM];  // for this thread's rows
   float sum_ = 0.f;
 };

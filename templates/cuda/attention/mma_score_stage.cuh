@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The score stage of the mma.sync kernels: what stands between S = Q K^T and the softmax beyond the
-// scale, the mask and the window. As score_stage.cuh, in the fragments of mma_prefill.cuh.
+// The score stage of the mma.sync kernels: applies the score program between S = Q K^T and the
+// softmax. It does the same as score_stage.cuh, on the fragments of mma_prefill.cuh.
 #pragma once
 
 #include "cuda/attention/kernel_parts.cuh"
@@ -14,7 +14,8 @@ namespace attune {
 
 class ScoreStage {
  public:
-  // `first_row` is the thread's first one: it has rows 16 m and 16 m + 8 further down.
+  // `first_row` is the thread's first row. A thread also has the rows 16 m and 16 m + 8 further
+  // down.
   __device__ __forceinline__ ScoreStage(const KernelParts& parts, const Tile& tile, int first_row)
       : scores_(parts.scores),
         batch_(parts.scores.batch0 + tile.batch),
@@ -31,8 +32,9 @@ class ScoreStage {
     }
   }
 
-  // Raw scores become log2(e) times what the program makes of q.k * softmax_scale.
-  // factors.of_scores(m, n, step) has log2(e) in the place of softmax_scale * log2(e) (args).
+  // Replaces raw scores by log2(e) * program(q.k * softmax_scale). factors.of_scores(m, n, step)
+  // contains log2(e) instead of softmax_scale * log2(e), as args.softmax_scale_log2 does here;
+  // to_natural_ turns log2(e) into softmax_scale.
   template <class Factors>
   __device__ __forceinline__ void apply(const Factors& factors, const typename Factors::Step& step,
                                         int block, Scores& s) const {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// O += P V with operands of 16 bits: P is made from the scores, fragment by fragment, just before
-// it is used, so exp2 of one fragment overlaps the products of the one before. mma_values_8bit.cuh
-// offers the same names for 8 bits; mma_prefill.cuh uses them, and a kernel includes one of both
-// first.
+// Computes O += P V with 16-bit operands. Each fragment of P is made from the scores just before it
+// is used, so exp2 of one fragment overlaps the products of the previous one. mma_values_8bit.cuh
+// defines the same names for 8 bits. A kernel includes one of the two before mma_prefill.cuh, which
+// uses these names.
 #pragma once
 
 #include "cuda/attention/operands_16bit.cuh"
@@ -22,7 +22,8 @@ namespace attune {
 using Softmax = OnlineSoftmax<kRowTiles>;    // unless kDropout
 using Softmax = DroppingSoftmax<kRowTiles>;  // where kDropout
 
-// Elements are the values themselves: no factors beside the softmax scale.
+// The null object of the 8-bit operands' factors: 16-bit elements have no factor except the softmax
+// scale.
 class Factors {
  public:
   struct Step {};
@@ -83,7 +84,8 @@ __device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, Soft
   }
 }
 
-// Row `half` of an m16 tile of O, times `factor`, to `row` (null: not stored).
+// Multiplies row `half` of an m16 tile of O by `factor` and stores it at `row`, unless `row` is
+// null.
 __device__ __forceinline__ void store_output_row(const float (&output)[kOutputTiles][4], int half,
                                                  float factor, void* row, int thread_in_quad) {
   store_row<kDtypeO>(output, 2 * half, factor, row, thread_in_quad);

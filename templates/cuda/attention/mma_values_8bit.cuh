@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// O += P V with operands of 8 bits, under the names of mma_values_16bit.cuh. P is rounded to e4m3
-// just before it is used. Four consecutive slots of k, in a register of A and of B, are the keys
-// that a thread has scores of in two adjacent n8 tiles, so P moves between no threads. With
-// c = lane % 4, r = lane / 4, and keys counted from the step's first 16 (or second 16):
+// Computes O += P V with 8-bit operands, under the names of mma_values_16bit.cuh. P is rounded to
+// e4m3 just before it is used. A register of A or B holds four consecutive slots of k. The keys in
+// these slots are those for which the thread already has scores, in two adjacent n8 tiles. So no P
+// moves between threads. With c = lane % 4, r = lane / 4, and keys counted from the step's first 16
+// (or second 16):
 //   V [keys, head_dim]   ldmatrix.trans takes pairs of bytes as its elements: from the 8x8 matrices
 //                        of keys 0 .. 7 and 8 .. 15 a thread has both columns 2r, 2r + 1 of keys
 //                        {2c, 2c + 1} and {8 + 2c, 9 + 2c}; two byte permutations part the columns.
@@ -11,7 +12,7 @@
 //   V [head_dim, keys]   ldmatrix has keys 4c .. 4c + 3. K's rows are quartered, so that these are
 //                        P's too; so are V's, so that tiles 2u and 2u + 1 hold columns
 //                        {4c, 4c + 1} and {4c + 2, 4c + 3} of those 16.
-// Either way a thread ends with 4 consecutive columns of O.
+// In both layouts a thread ends with 4 consecutive columns of O.
 #pragma once
 
 #include "cuda/attention/operands_8bit.cuh"
@@ -28,7 +29,7 @@ namespace attune {
 
 static_assert(kBlockN % 32 == 0, "block_n is a multiple of 32, the depth of one product with V");
 
-// A fragment of P from four adjacent n8 tiles of scores, the first of them `first`.
+// Makes a fragment of P from the four n8 tiles of scores that begin at tile `first`.
 __device__ __forceinline__ void weigh_step(unsigned (&p)[4], float (&scores)[kScoreTiles][4],
                                            int first, int m, Softmax& softmax,
                                            const Factors::Step& factors) {
@@ -43,12 +44,12 @@ __device__ __forceinline__ void weigh_step(unsigned (&p)[4], float (&scores)[kSc
   }
 }
 
-// B of the n8 tiles 2 * pair (b[0], b[1]) and 2 * pair + 1 (b[2], b[3]).
+// Loads operand B of the n8 tiles 2 * pair (b[0], b[1]) and 2 * pair + 1 (b[2], b[3]).
 __device__ __forceinline__ void load_v(unsigned (&b)[4], unsigned v_address, int step, int pair) {
   if constexpr (kTransposedV) {
     ldmatrix_x4(b, VTile::chunk_pair(v_address, step) + pair * 16 * VTile::kRowBytes);
   } else {
-    unsigned keys[4];  // [i]: 8 keys from 8 * i on, pairs of columns
+    unsigned keys[4];  // keys[i]: the 8 keys from 8 * i on, pairs of columns
     ldmatrix_x4_trans(keys, VTile::chunk(v_address, pair) + step * 32 * VTile::kRowBytes);
     constexpr unsigned kEvenBytes = 0x6420;
     constexpr unsigned kOddBytes = 0x7531;
@@ -59,12 +60,14 @@ __device__ __forceinline__ void load_v(unsigned (&b)[4], unsigned v_address, int
   }
 }
 
-// Steps of 32 columns that are weighed before they are multiplied. With kFlush those of the whole
-// block: the tensor core's own sums, of fewer bits than fp32, end with it, and O grows in fp32.
+// Number of steps of 32 columns whose weights are made before the first product. With kFlush this
+// is the whole block: the tensor core, whose sums have fewer bits than fp32, sums only one block,
+// and O is summed in fp32.
 constexpr int kStepsAtOnce = kFlush ? kBlockN / 32 : 1;
 using Weights = unsigned[kStepsAtOnce][kRowTiles][4];
 
-// The n8 tiles 2 * pair and 2 * pair + 1 of O, with the steps from `first` on.
+// Adds the products of kStepsAtOnce steps, from `first` on, to the n8 tiles 2 * pair and 2 * pair +
+// 1 of O.
 __device__ __forceinline__ void add_products(Output& output, const Weights& p, unsigned v_address,
                                              int first, int pair) {
   float sums[kRowTiles][2][4] = {};
@@ -105,7 +108,7 @@ __device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, Soft
 #pragma unroll
     for (int pair = 0; pair < kOutputTiles / 2; ++pair) {
       if constexpr (kFlush && kStepsAtOnce == 1)
-        __syncwarp();  // else ptxas starts them all at once
+        __syncwarp();  // else ptxas starts all products at once
       add_products(output, p, v_address, first, pair);
     }
   }
@@ -115,8 +118,8 @@ struct alignas(8) Vector8 {
   unsigned word[2];
 };
 
-// Row `half` of an m16 tile of O, times `factor`, to `row` (null: not stored), 8 bytes at a time:
-// the quad of a row fills sectors of 32 bytes.
+// Multiplies row `half` of an m16 tile of O by `factor` and stores it at `row`, unless `row` is
+// null. Each thread stores 8 bytes at a time, so that the quad of a row fills sectors of 32 bytes.
 __device__ __forceinline__ void store_output_row(const float (&output)[kOutputTiles][4], int half,
                                                  float factor, void* row, int thread_in_quad) {
   if (row == nullptr) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// O += P V with operands of 32 bits, under the names of mma_values_16bit.cuh, by tensor cores that
-// take tf32 (ptx/mma_tf32.cuh). With c = lane % 4, r = lane / 4, of 8 keys at a time:
+// Computes O += P V with 32-bit operands on tf32 tensor cores (ptx/mma_tf32.cuh), under the names
+// of mma_values_16bit.cuh. It takes 8 keys at a time. With c = lane % 4, r = lane / 4:
 //   P   slots c and c + 4 of k are the keys 2c and 2c + 1: a thread has the scores of these two, so
 //       P moves between no threads.
 //   V   a thread reads 16 bytes of rows 2c and 2c + 1, columns 4r .. 4r + 3 of 32. Column 4r + j is
@@ -27,7 +27,8 @@ namespace attune {
 
 using Softmax = OnlineSoftmax<kRowTiles>;
 
-// Elements are the values themselves: no factors beside the softmax scale.
+// The null object of the 8-bit operands' factors: 32-bit elements have no factor except the softmax
+// scale.
 class Factors {
  public:
   struct Step {};
@@ -52,8 +53,8 @@ class Factors {
   }
 };
 
-// With one product: replaces the elements of Q that this thread copied by near_tf32 of them, once
-// for all blocks of columns. Other threads wait for that at the barrier at which they wait for Q.
+// If kTf32Products is 1, rounds the elements of Q that this thread copied with near_tf32, once for
+// all blocks of columns. The barrier at which the other threads wait for Q covers this too.
 __device__ __forceinline__ void make_q_near(const QCopy& q, const Tile& tile, unsigned q_tile) {
   if constexpr (kTf32Products > 1) return;
   cp_async_commit();
@@ -67,13 +68,14 @@ __device__ __forceinline__ void make_q_near(const QCopy& q, const Tile& tile, un
          });
 }
 
-// From an address in row 2c of a V tile to that of the same column in row 2c + 1.
+// Returns the address of the same column in row 2c + 1, given an address in row 2c of a V tile.
 __device__ __forceinline__ unsigned next_row(unsigned address) {
   return (VTile::kSwizzleBits == 3 ? address ^ 16u : address) + VTile::kRowBytes;
 }
 
-// Tensor cores cut each sum off, at the size of what it has become: products that are exact to
-// 2^-21 would lose 3e-5 of an O of 4096 keys. So those of 8 keys are summed up by themselves.
+// Adds one product to O. Tensor cores truncate each sum relative to the size of the accumulator:
+// products that are exact to 2^-21 would lose 3e-5 of an O of 4096 keys. So with several products
+// the tensor cores sum only 8 keys, and that sum is added to O in fp32.
 __device__ __forceinline__ void add_product(float (&output)[4], const unsigned (&p)[4], unsigned b0,
                                             unsigned b1) {
   if constexpr (kTf32Products == 1) {
@@ -91,14 +93,15 @@ __device__ __forceinline__ void multiply_wide_tile(Output& output,
                                                    const Vector16& even, const Vector16& odd) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    if constexpr (kTf32Products > 1) __syncwarp();  // else ptxas starts them all at once
+    if constexpr (kTf32Products > 1) __syncwarp();  // else ptxas starts all products at once
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m)
       add_product(output[m][4 * tile + j], p[m], even.word[j], odd.word[j]);
   }
 }
 
-// The n8 tiles of O behind the last 32 columns. `v_rows`: 8 rows of the V tile.
+// Multiplies the n8 tiles of O past the last whole 32 columns. `v_rows` is the address of 8 rows of
+// the V tile.
 __device__ __forceinline__ void multiply_narrow_tiles(Output& output,
                                                       const unsigned (&p)[kRowTiles][4],
                                                       unsigned v_rows) {
@@ -141,7 +144,7 @@ __device__ __forceinline__ void multiply_pv(Output& output, Scores& scores, Soft
   }
 }
 
-// Rows of O of a head.
+// Returns the address of a head's rows of O.
 __device__ __forceinline__ float* output_rows(const OperandView& o, const Tile& tile) {
   return static_cast<float*>(o.data) + tile.batch * o.batch_stride + tile.head * o.head_stride;
 }
@@ -150,12 +153,14 @@ struct alignas(8) Vector8 {
   unsigned word[2];
 };
 
-// A factor of 0, of a row that sees nothing, makes exactly 0, also where V is not finite.
+// Returns the bits of value * factor. A row that sees nothing has factor 0 and gets exactly 0, even
+// if V is not finite.
 __device__ __forceinline__ unsigned output_bits(float value, float factor) {
   return kSomeRowsSeeNothing && factor == 0.0f ? 0u : __float_as_uint(value * factor);
 }
 
-// Row `half` of an m16 tile of O, times `factor`, to `row` (null: not stored).
+// Multiplies row `half` of an m16 tile of O by `factor` and stores it at `row`, unless `row` is
+// null.
 __device__ __forceinline__ void store_output_row(const float (&output)[kOutputTiles][4], int half,
                                                  float factor, float* row, int thread_in_quad) {
   if (row == nullptr) return;

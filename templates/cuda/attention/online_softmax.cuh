@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Online softmax over accumulator fragments (layout of mma.cuh and of wgmma: two rows a thread,
-// four threads a row). Scores stay unscaled; a weight is exp2(score * c - maximum) with c =
-// softmax_scale * log2(e), one FMA and one exp2.
+// Online softmax over accumulator fragments in the layout of mma.cuh and wgmma: two rows per
+// thread, four threads per row. Scores stay unscaled. A weight is exp2(score * c - maximum) with c
+// = softmax_scale * log2(e): one FMA and one exp2.
 //
-// Rescaling O is rare: the kept maximum may lag behind the true one by up to kLag, so weights are
-// at most 2^kLag and the quotient O / sum is unchanged. kLag is 3: a weight of exactly 1 for the
-// largest score rounds to 16 bits without error, a larger one does not, and with more lag that
-// shows (8: mean error up to 1.17 times that of lag 0; 3: at most 1.03). Whether the lag is
-// exceeded is asked per thread without shuffles, on the raw bits of the scores as integers where
-// that is cheaper: a maximum seeded with +0 that is right for positive scores and else too large,
-// never too small. Only then the exact maximum is taken and exchanged.
+// Rescaling O is rare: the kept maximum may lag behind the true one by up to kLag. Weights are then
+// at most 2^kLag, and the quotient O / sum is unchanged. kLag is 3. At lag 0 the largest score has
+// weight 1, which rounds to 16 bits without error; a larger weight does not. With more lag this
+// error shows (8: mean error up to 1.17 times that of lag 0; 3: at most 1.03). Each thread checks
+// for itself, without shuffles, if the lag is exceeded. If cheaper, it compares the raw bits of the
+// scores as integers, starting from +0. That maximum is right for positive scores and otherwise too
+// large, never too small. Only if the lag is exceeded do the threads compute and exchange the exact
+// maximum.
 //
 // A row that has seen nothing has sum 0 (score_values.cuh), and ends with O = 0 and LSE = -inf.
 //
-// kHeadroom: the maximum is kept that much (log2) lower, so that weights reach 2^(kHeadroom +
-// kLag): the quotient does not see it, and neither does LSE. 8-bit weights need it, whose smallest
-// value is not far below 1.
+// kHeadroom: the kept maximum is lower by kHeadroom (log2), so weights reach 2^(kHeadroom + kLag).
+// Neither O / sum nor LSE depends on it. 8-bit weights need it because their smallest value is not
+// far below 1.
 #pragma once
 
 #include "cuda/attention/score_values.cuh"
@@ -35,8 +36,8 @@ class OnlineSoftmax {
     }
   }
 
-  // Takes in the maximum of a block of scores; rescales O and the sums when the kept maximum lags
-  // too far. Whole warps call it.
+  // Updates the kept maximum with a block of scores. If it lags too far, rescales O and the sums.
+  // Whole warps call it.
   template <int kScoreTiles, int kOutputTiles>
   __device__ __forceinline__ void raise_row_max(const float (&scores)[kRowTiles][kScoreTiles][4],
                                                 float (&output)[kRowTiles][kOutputTiles][4]) {
@@ -74,7 +75,7 @@ class OnlineSoftmax {
     }
   }
 
-  // Exponentiates weights that include a factor, which the sums leave out.
+  // Turns scores into weights that include a factor; the row sums leave the factor out.
   __device__ __forceinline__ void exponentiate(float (&fragment)[4], int m, float inverse_factor) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -101,7 +102,7 @@ class OnlineSoftmax {
   __device__ float sum(int m, int half) const { return sum_[m][half]; }          // where kCacheArgs
 
  private:
-  // At least this thread's maximum of elements i, i + 1 of all fragments.
+  // Returns an upper bound of elements i and i + 1 of all of this thread's fragments.
   template <int kScoreTiles>
   static __device__ __forceinline__ float bound(const float (&scores)[kScoreTiles][4], int i) {
     if constexpr (kArch != 90) return maximum_of(scores, i);
@@ -112,7 +113,7 @@ class OnlineSoftmax {
     return __int_as_float(bits);
   }
 
-  // The row's maximum, the same in its four threads.
+  // Returns the row's maximum, the same in its four threads.
   template <int kScoreTiles>
   static __device__ __forceinline__ float exact(const float (&scores)[kScoreTiles][4], int i) {
     float maximum = maximum_of(scores, i);
@@ -131,7 +132,7 @@ class OnlineSoftmax {
 
   float scale_[kRowTiles];
   float maximum_[kRowTiles][2];  // times scale_, minus kHeadroom
-  float sum_[kRowTiles][2];      // this thread's part
+  float sum_[kRowTiles][2];      // this thread's part of the row sum
 };
 
 }  // namespace attune

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The factors of 8-bit operands (shared/kernel_arguments.h) in the mma.sync kernels. They are
-// the same in every 16 rows:
+// The factors of 8-bit operands (shared/kernel_arguments.h) in the mma.sync kernels. All rows of a
+// group of 16 have the same factor:
 //   q      the 16 rows of an m16 tile have one, which goes into the softmax scale of the tile
 //   k, v   one for all rows of a head goes into the softmax scale, and into O at the end
 //   k, v   with one for each block of rows, scores become
 //            score * (softmax scale * factor of k) + log2(factor of v)
 //          and so a weight holds its key's factor of v, rounded under a maximum that knows of it;
 //          the sum of weights takes it out again.
-// A factor that is NaN or infinite makes the rows that see it non-finite. 0 is legal; factors are
-// not negative.
+// A factor that is NaN or infinite makes the rows that see it non-finite. A factor may be 0 but not
+// negative.
 #pragma once
 
 #include "cuda/attention/kernel_parts.cuh"
@@ -20,20 +20,20 @@
 
 namespace attune {
 
-// Weights reach 256 of the 448 that e4m3 has. kAccurate: under the exact maximum of what was seen,
-// as far as possible above e4m3's smallest values; the largest weight of a row is a power of two,
-// and exact. kFast: the maximum may lag by 4.
+// Weights reach 256; the largest e4m3 value is 448. kAccurate uses the exact maximum of the scores
+// so far, with all of the headroom: weights are as far as possible above e4m3's smallest values,
+// and a row's largest weight is a power of two, so exact. kFast lets the maximum lag by 4.
 constexpr bool kExactMaximum = kAccuracy == Accuracy::kAccurate;
 using Softmax = OnlineSoftmax<kRowTiles, kExactMaximum ? 0 : 4, kExactMaximum ? 8 : 4>;
 
 constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
 
 constexpr bool kBlockFactors = kScaleBlockKv > 0;
-// Columns of a step that share a factor: a multiple of 16.
+// Number of adjacent columns of a step that share a factor: a multiple of 16.
 constexpr int kFactorColumns = kBlockFactors ? common_divisor(kScaleBlockKv, kBlockN) : kBlockN;
 constexpr int kStepFactors = kBlockN / kFactorColumns;
 
-// kBlock: rows that share one; 0: all.
+// Returns the factor of a row. kBlock rows share a factor; if kBlock is 0, all rows do.
 template <int kBlock>
 __device__ __forceinline__ float factor_of(const ScaleView& scale, int batch, int head, int row) {
   if (scale.data == nullptr) return 1.0f;
@@ -46,13 +46,14 @@ __device__ __forceinline__ float factor_of(const ScaleView& scale, int batch, in
 class Factors {
   static constexpr float kTiny = 7.888609052210118e-31f;  // 2^-100
 
-  // 2^-100 for 0: a hidden score times it stays -inf, and its logarithm is finite. NaN stays NaN.
+  // Returns 2^-100 for a factor of 0: a hidden score times 2^-100 stays -inf, and log2 of it is
+  // finite. NaN stays NaN.
   static __device__ __forceinline__ float not_zero(float factor) {
     return factor < kTiny ? kTiny : factor;
   }
 
  public:
-  // Factors of the columns of one step.
+  // The factors of the columns of one step.
   struct Step {
     float k[kStepFactors];
     float v[kStepFactors];
@@ -70,8 +71,8 @@ class Factors {
       float scale = args.softmax_scale_log2 *
                     factor_of<kScaleBlockQ>(factors.q_scale, tile.batch, tile.head, row);
       if constexpr (!kBlockFactors) scale *= factor_of<0>(factors.k_scale, tile.batch, kv_head, 0);
-      // The list of a tile that sees nothing names a block, also of a call without keys, whose
-      // factor may be anything.
+      // The block list of a tile that sees nothing still names one block. A call without keys has
+      // such a list too, and its factor may be any value.
       if (args.seqlen_kv == 0) scale = 1.0f;  // where kMaskProgram
       scales_[m] = not_zero(scale);
     }
@@ -125,7 +126,7 @@ class Factors {
     }
   }
 
-  // Weights of the n8 tile n, from its scores.
+  // Turns the scores of the n8 tile n into weights.
   static __device__ __forceinline__ void exponentiate(float (&fragment)[4], int m, int n,
                                                       Softmax& softmax, const Step& step) {
     if constexpr (kBlockFactors) {
@@ -136,7 +137,8 @@ class Factors {
     }
   }
 
-  // `normalizer`, 0 for a row that saw nothing, times the factor that O still lacks.
+  // Returns `normalizer` times the factor of V, unless the weights already contain that factor.
+  // `normalizer` is 0 for a row that saw nothing.
   __device__ __forceinline__ float output(const KernelParts& args, const Tile& tile,
                                           float normalizer) const {
     if (kBlockFactors || normalizer == 0.0f) return normalizer;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands of 32 bits in shared memory: as operands_16bit.cuh, with the same names. A row of an 8x8
-// matrix of ldmatrix is 4 elements, the depth of half an mma.sync of tf32, so that fragments of Q
-// and K come as those of 16 bits do. Fragments of V do not: mma_values_tf32.cuh.
+// 32-bit operands in shared memory, under the names of operands_16bit.cuh. A row of an 8x8 ldmatrix
+// matrix is 4 elements, half the depth of a tf32 mma.sync. So ldmatrix loads fragments of Q and K
+// as it does for 16 bits. It cannot load fragments of V: see mma_values_tf32.cuh.
 #pragma once
 
 #include "cuda/attention/shared_tile.cuh"
@@ -10,25 +10,26 @@
 
 namespace attune {
 
-using QkTile = SharedTile<kHeadDimQk, 4>;  // of Q and of K
+using QkTile = SharedTile<kHeadDimQk, 4>;  // tiles of Q and K
 using VTile = SharedTile<kHeadDimV, 4>;
 using QCopy = TileCopy<kHeadDimQk, kBlockM, kThreads, 4>;
 using KCopy = TileCopy<kHeadDimQk, kBlockN, kThreads, 4>;
 using VCopy = TileCopy<kHeadDimV, kBlockN, kThreads, 4>;
 
-constexpr bool kQuarteredKeys = false;       // rows of the K tile stand in their order
+constexpr bool kQuarteredKeys = false;       // rows of the K tile keep their order
 constexpr int kOutputTiles = kHeadDimV / 8;  // n8 tiles of O
-constexpr int kWideTiles = kHeadDimV / 32;   // of O, 32 columns each, from V's first column on
+constexpr int kWideTiles = kHeadDimV / 32;   // tiles of O with 32 columns, from column 0 on
 
-// Sums of parts of Q K^T. Tensor cores cut each sum off, at the size of what it has become: three
-// products of wide heads are summed up kSteps steps at a time, and those sums in fp32.
+// Sums Q K^T in parts. Tensor cores truncate each sum relative to the size of the accumulator. So
+// for wide heads with three products per element, tensor cores sum only kSteps steps, and fp32
+// additions sum these parts.
 template <class Scores>
 class ScoreParts {
   static constexpr int kSteps = 16;                      // 128 columns
-  static constexpr int kAllSteps = QkTile::kChunks / 2;  // of all columns
+  static constexpr int kAllSteps = QkTile::kChunks / 2;  // steps of all columns
 
  public:
-  // After `step`.
+  // Adds the finished part to the sums, if `step` ends one. Call it after each step.
   __device__ __forceinline__ void take(Scores& scores, int step) {
     if constexpr (kTf32Products == 1 || kAllSteps <= kSteps) return;
     const bool last = step + 1 == kAllSteps;
@@ -46,11 +47,11 @@ class ScoreParts {
   }
 
  private:
-  Scores sums_;  // no registers where there is one part
+  Scores sums_;  // takes no registers if there is only one part
 };
 
-// Returns the offset of a lane's chunk of the first 32 columns in the first 8 rows of a V tile. The
-// lane has the same chunk in every 8 rows and 32 columns.
+// Returns the offset of a lane's chunk within the first 8 rows and 32 columns of a V tile. The lane
+// has the same chunk in every other 8 rows and 32 columns.
 __device__ __forceinline__ unsigned v_fragment_offset(int lane) {
   return VTile::offset(lane % 4 * 2, lane / 4);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands of 8 bits in shared memory: as operands_16bit.cuh, with the same names. Every tile of
-// V, [keys, head_dim] or [head_dim, keys] as the call has it, gives fragments whose keys are in the
-// order of P's (mma_values_8bit.cuh).
+// 8-bit operands in shared memory, under the names of operands_16bit.cuh. V is [keys, head_dim] or
+// [head_dim, keys], as in the call. Both layouts give fragments of V whose keys are in the same
+// order as the keys of P (mma_values_8bit.cuh).
 #pragma once
 
 #include "cuda/attention/shared_tile.cuh"
@@ -12,10 +12,10 @@
 namespace attune {
 
 constexpr bool kTransposedV = kVLayout == VLayout::kTransposed;
-constexpr bool kQuarteredKeys = kTransposedV;  // so that P's keys are contiguous, as V's are
+constexpr bool kQuarteredKeys = kTransposedV;            // makes P's keys contiguous, like V's
 constexpr int kOutputTiles = (kHeadDimV + 15) / 16 * 2;  // n8 tiles of O, in pairs
 
-using QkTile = SharedTile<kHeadDimQk, 1>;  // of Q and of K
+using QkTile = SharedTile<kHeadDimQk, 1>;  // tiles of Q and K
 using QCopy = TileCopy<kHeadDimQk, kBlockM, kThreads, 1>;
 using KCopy = TileCopy<kHeadDimQk, kBlockN, kThreads, 1, kQuarteredKeys>;
 

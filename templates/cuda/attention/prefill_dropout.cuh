@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout in a consumer of prefill_sm90: the probabilities lose what is dropped as they are
-// rounded, and O is multiplied by 256 / threshold at its end. Row sums and LSE are those of all
+// Applies dropout in a consumer of prefill_sm90. Dropped probabilities become zero when P is
+// rounded, and O is multiplied by 256 / threshold at the end. Row sums and LSE include all
 // probabilities.
 #pragma once
 
@@ -15,19 +15,19 @@ namespace attune {
 
 class PrefillDropout {
  public:
-  // `first_row`: of the warpgroup.
+  // `first_row` is the warpgroup's first row.
   __device__ __forceinline__ void begin(const KernelParts& parts, const PrefillTile& tile,
                                         int first_row) {
     const int thread = reread_thread_index() % kWarpgroupThreads;
     const int head = tile.head + thread_head(thread);
     const DropoutSource of_head(parts.dropout, dropout_head(parts.base, tile.batch, head));
-    // A warp's 16 rows are of one head.
+    // A warp's 16 rows belong to one head.
     source_ = Squares::staying(of_head, static_cast<unsigned>(first_row + thread_row(thread)) / 16);
-    own_ = made_here(Squares::own());  // not anew in each step
+    own_ = made_here(Squares::own());  // not computed again in each step
   }
 
-  // Makes the squares of a step, whose first key is a multiple of 16. Called among exponentials,
-  // whose unit leaves time for it.
+  // Makes the squares of a step, whose first key is a multiple of 16. Call it among exponentials:
+  // while their unit is busy, the other units have time for this.
   __device__ __forceinline__ void make(int first_key) {
     squares_.make(source_, static_cast<unsigned>(first_key) / 16, own_);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which blocks of rows see a group of keys: visible_blocks of mask.cuh the other way round, for
-// kernels that keep keys.
+// Finds the blocks of rows that see a group of keys, for kernels whose keys stay. visible_blocks of
+// mask.cuh does the reverse.
 #pragma once
 
 #include "cuda/attention/mask.cuh"
@@ -8,8 +8,8 @@
 
 namespace attune {
 
-// Keys [key_begin, key_end). The last block may hold rows past the end, and need no mask for their
-// sake: L2 hides them.
+// Returns the blocks of rows that see keys [key_begin, key_end). The last block may have rows past
+// the end. These rows need no mask: their L2 is +inf, which hides them.
 // But a caller's program may make no number of a row that is not there.  // where kUserScores
 template <int kRows>
 __device__ inline BlockRange row_blocks(const AttentionArgs& args, int key_begin, int key_end) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The factor that append_kv makes of a row whose lanes have eight columns in each step.
-// Included where kMakesFactors.
+// Makes the factor of a row in append_kv. Each lane of the row has eight columns per step.
+// Only kernels with kMakesFactors include this file.
 #pragma once
 
 #include "cuda/ptx/shared_memory.cuh"
@@ -8,8 +8,9 @@
 
 namespace attune {
 
-// By the row's largest magnitude, which its lanes find together, NaN where there is one;
-// written where `factor` says, unless nowhere.
+// Computes the factor from the row's largest magnitude, which the row's lanes find together. If the
+// row has a NaN, the largest magnitude is NaN. Stores the factor at `factor.made`; does nothing if
+// that is null.
 template <Dtype kCode, int kHeadDim, int kNumSteps, class Factor>
 __device__ __forceinline__ void make_factor(const float (&values)[kNumSteps][8],
                                             unsigned lanes_of_row, bool is_there, Factor& factor) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sinks of the two rows that a thread of an sm_90 kernel holds.
+// Adds the sinks to the two rows that a thread of an sm_90 kernel holds.
 #pragma once
 
 #include "cuda/attention/epilogue_rows.cuh"

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scores to which a program adds what the head and the distance of key and row say (relative bias,
-// ALiBi): that stands in the accumulators before Q K^T is added to them, in the unit of q.k, so the
-// softmax has nothing to do for it. On the diagonals of a step and a tile there are few different
-// values. The three warps of the producing warpgroup that have nothing else to do compute them for
-// each slot of K:
+// Handles score programs that add a term of the head and of the distance between key and row
+// (relative bias, ALiBi). The term, in the unit of q.k, is loaded into the accumulators before Q
+// K^T is added, so the softmax has no extra work. A step of a tile has one value per diagonal, so
+// few values. The three idle warps of the producing warpgroup compute them for each slot of K:
 //
 //   producer, one thread: wait k_empty, tell what the step is, arrive on its barrier; TMA -> k_full
 //   idle warps:           wait for the step's barrier, write the pairs, arrive on k_full
@@ -45,7 +44,7 @@ __device__ __forceinline__ void init_diagonal_barriers(unsigned shared) {
   for (int i = 0; i < kLayout.k_slots; ++i) mbarrier_init(shared + kDiagonalBarriers + 8 * i, 1);
 }
 
-// The producer: what the idle warps shall make for a slot.
+// Called by the producer: tells the idle warps which diagonals to compute for a slot.
 __device__ __forceinline__ void tell_diagonals(unsigned shared, int slot, int key, int row,
                                                unsigned head, int batch) {
   store_shared_16(shared + kDiagonalPlaces + kDiagonalPlaceBytes * slot,
@@ -54,7 +53,8 @@ __device__ __forceinline__ void tell_diagonals(unsigned shared, int slot, int ke
   mbarrier_arrive(shared + kDiagonalBarriers + 8 * slot);
 }
 
-// Returns the term of a key at this distance from a row; `q_idx` may be any.
+// Returns the term of the diagonal kv_idx - q_idx. It depends only on this distance, so `q_idx` may
+// be any row.
 __device__ __forceinline__ float on_diagonal(const ScoreArgs& args, float unit, int batch, int head,
                                              int kv_head, int q_idx, int kv_idx) {
   const ScoreHead on_head = score_head(args, unit, batch, head, kv_head);
@@ -63,7 +63,7 @@ __device__ __forceinline__ float on_diagonal(const ScoreArgs& args, float unit, 
   return score_element(args, on_head, on_row, column, 0.f, batch, head, kv_head, q_idx, kv_idx);
 }
 
-// The idle warps.
+// The loop of the idle warps.
 __device__ __forceinline__ void make_diagonals(const KernelParts& parts, unsigned shared) {
   constexpr int kMakers = 32 * kIdleWarps;
   constexpr int kEach = (kBlockM + kBlockN - 1 + kMakers - 1) / kMakers;
@@ -101,7 +101,8 @@ __device__ __forceinline__ void make_diagonals(const KernelParts& parts, unsigne
   }
 }
 
-// A consumer thread's first pair of a slot, as first_diagonal() + k_full * kDiagonalBytes / 8.
+// Returns the base of a consumer thread's first pair: the pair's address in a slot is this base +
+// k_full * kDiagonalBytes / 8.
 __device__ __forceinline__ unsigned first_diagonal(unsigned shared, int warpgroup) {
   const int thread = threadIdx.x % kWarpgroupThreads;
   const int row = warpgroup * kWarpgroupRows + accumulator_row(thread);
@@ -109,7 +110,8 @@ __device__ __forceinline__ unsigned first_diagonal(unsigned shared, int warpgrou
   return shared + kDiagonalPairs + 8 * entry - (shared + kLayout.k_full) * (kDiagonalBytes / 8);
 }
 
-// Both rows of a thread read the same but for one group of columns.
+// Loads the pairs of one step into `s`. The two rows of a thread read the same pairs, shifted by
+// one group of 8 columns.
 template <int kCount>
 __device__ __forceinline__ void load_diagonals(unsigned first, unsigned k_full,
                                                float (&s)[kCount]) {

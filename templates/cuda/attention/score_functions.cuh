@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that printed score programs (generated/score_program.h) call on a GPU: loads of
-// captures and functions of floats. Functions take denormal operands and results for 0. Relative
-// errors:
+// The functions that generated score programs (generated/score_program.h) call on a GPU: loads of
+// captures and functions of floats. Functions of floats treat denormal operands and results as 0.
+// Relative errors:
 //
 // | function     | MUFU instructions | error                                              |
 // |--------------|-------------------|----------------------------------------------------|
@@ -53,7 +53,7 @@ ATTUNE_SCORE_FUNCTION float score_tanh(float a) {
   return fabsf(a) > kTanhLimit ? copysignf(1.0f, a) : inside;  // NaN stays NaN
 }
 
-// The element `at` elements behind an address.
+// Returns the element `at` elements after an address.
 template <CaptureType kType>
 ATTUNE_SCORE_FUNCTION auto load_element(const void* data, long long at) {
   if constexpr (kType == CaptureType::kFp32) {

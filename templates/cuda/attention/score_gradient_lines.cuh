@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of a tile of score_gradient_sm80 along lines of dz: columns where rows repeat a bias,
-// diagonals where a bias is of distances, or all of it. They stand in the workspace, and only this
-// block of threads adds to them, so sums have one order.
+// Sums dz of a tile of score_gradient_sm80: per column if the rows share a bias, per diagonal if
+// the bias depends on distances, or over the whole tile. The sums are in the workspace. Only this
+// thread block adds to them, so the order of additions is fixed.
 #pragma once
 
 #include "cuda/attention/row_sums.cuh"
@@ -43,7 +43,8 @@ class ScoreGradientLines {
     for (int i = static_cast<int>(threadIdx.x); i < columns; i += kThreads) sums[i] = 0.f;
   }
 
-  // All threads of the block, with what each has of the block of keys.
+  // Adds dz of a block of keys to the sums. All threads of the thread block call it, each with its
+  // own elements.
   template <int kM, int kN>
   __device__ __forceinline__ void add(const AttentionArgs& args, const Tile& tile, int block,
                                       const float (&dz)[kM][kN][4]) const {
@@ -64,7 +65,7 @@ class ScoreGradientLines {
     __syncthreads();
   }
 
-  // The sum of what all threads have.
+  // Writes the sum of `value` over all threads.
   __device__ __forceinline__ void write_one(const AttentionArgs& args, const Tile& tile,
                                             float value) const {
     for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(0xFFFFFFFFu, value, lanes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// attune_sum of score_gradient_sm80: elements of dscores from the tiles' sums, or of sinks from L2
-// and delta. Always in one order.
+// attune_sum of score_gradient_sm80: makes the elements of dscores from the tiles' sums, or the
+// gradient of sinks from L2 and delta. The order of additions is fixed.
 #pragma once
 
 #include "cuda/attention/score_functions.cuh"
@@ -19,7 +19,7 @@ __device__ __forceinline__ float block_sum(float* of_warps, float value) {
   return sum;
 }
 
-// -exp(sink - lse) delta of a thread's rows of all batch entries.
+// Returns the sum of -exp(sink - lse) * delta over a thread's rows of all batch entries.
 __device__ __forceinline__ float sum_of_sink(const ScoreArgs& scores, const AttentionArgs& args,
                                              int head) {
   float sink = 0.f;
@@ -35,7 +35,7 @@ __device__ __forceinline__ float sum_of_sink(const ScoreArgs& scores, const Atte
   return sum;
 }
 
-// A thread's tiles of those that make up one slope.
+// Returns a thread's share of the sum of one slope: the sums of every kSumThreads-th tile.
 __device__ __forceinline__ float sum_of_slope(const AttentionArgs& args, SummedRange batch,
                                               SummedRange heads) {
   const int tiles = (args.seqlen_q + kBlockM - 1) / kBlockM;
@@ -47,7 +47,8 @@ __device__ __forceinline__ float sum_of_slope(const AttentionArgs& args, SummedR
   return sum;
 }
 
-// A column of a bias whose rows repeat, or an element of one of distances.
+// Returns the gradient of one column of a bias that all rows share, or of one distance of a
+// relative bias.
 __device__ __forceinline__ float sum_of_line(const AttentionArgs& args, SummedRange batch,
                                              SummedRange heads, int column) {
   const int tiles = (args.seqlen_q + kBlockM - 1) / kBlockM;
@@ -64,8 +65,8 @@ __device__ __forceinline__ float sum_of_line(const AttentionArgs& args, SummedRa
   return sum;
 }
 
-// Blocks: a head of slopes or sinks each, else kSumThreads columns, then heads, then batch entries
-// of dscores.
+// Grid: for slopes and sinks, one block per head. Otherwise one block per kSumThreads columns of
+// dscores; blocks are ordered by columns, then heads, then batch entries.
 extern "C" __global__ void __launch_bounds__(kSumThreads)
     attune_sum(  // in the order of the argument parts
         const __grid_constant__ ScoreArgs scores, const __grid_constant__ AttentionArgs args,

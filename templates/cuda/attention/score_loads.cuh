@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads of two neighbouring columns of a captured line, for the near form of score programs
-// (shared/score_steps.h). A column's offset is even and known when the kernel is compiled, so an
-// address costs nothing.
+// Reads two neighbouring columns of a captured line, for the near form of score programs
+// (shared/score_steps.h). A column's offset is an even compile-time constant, so its address takes
+// no instruction.
 #pragma once
 
 #include "cuda/attention/score_functions.cuh"
@@ -10,7 +10,7 @@
 
 namespace attune {
 
-// The first of two 16-bit values in a word, and the second.
+// Converts the two 16-bit values in a word to floats.
 template <CaptureType kType>
 __device__ __forceinline__ void unpack_pair(unsigned word, float* first, float* second) {
   if constexpr (kType == CaptureType::kBf16) {
@@ -22,7 +22,8 @@ __device__ __forceinline__ void unpack_pair(unsigned word, float* first, float* 
   }
 }
 
-// With kIsPair the address is a multiple of two elements.
+// Loads the elements at `offset` and `offset` + 1. With kIsPair the address is a multiple of two
+// elements, so one load reads both.
 template <CaptureType kType, bool kIsPair, class T>
 __device__ __forceinline__ void load_pair(const void* at, int offset, T* first, T* second) {
   constexpr bool kIs16Bit = kType == CaptureType::kBf16 || kType == CaptureType::kFp16;
@@ -38,7 +39,7 @@ __device__ __forceinline__ void load_pair(const void* at, int offset, T* first, 
     *second = both.y;
   } else if constexpr (kIsPair && capture_bytes(kType) == 1) {
     const unsigned both = __ldg(static_cast<const unsigned short*>(at) + offset / 2);
-    *first = static_cast<T>(both & 0xFFu);  // of a bool: whether it is not 0
+    *first = static_cast<T>(both & 0xFFu);  // a bool becomes true if the byte is not 0
     *second = static_cast<T>(both >> 8);
   } else {
     *first = load_element<kType>(at, offset);
@@ -46,8 +47,8 @@ __device__ __forceinline__ void load_pair(const void* at, int offset, T* first, 
   }
 }
 
-// Brings the part of a line that a later step reads into L2: as much of `span` elements from
-// `index` on as this is of all parts.
+// Prefetches elements of a line that a later step reads into L2. Of `span` elements from `index`
+// on, this call prefetches share number `part` of `parts`.
 template <CaptureType kType>
 __device__ __forceinline__ void prefetch_in_line(const void* line, const ScoreCapture& capture,
                                                  int dimension, int index, int part, int parts,

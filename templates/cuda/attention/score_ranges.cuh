@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of captures on a GPU: the lanes of a warp read the elements together, so all of them call
-// at once and get one result.
+// Finds ranges of captures on a GPU. The lanes of a warp read the elements together, so all lanes
+// call at once and get the same result.
 #pragma once
 
 #include "cuda/attention/score_functions.cuh"
@@ -20,8 +20,9 @@ __device__ __forceinline__ Gathered<Element> over_warp(Gathered<Element> of) {
   return of;
 }
 
-// A call, for a program has it for rows and for keys: text that is compiled twice. By value, so
-// that the caller's stands in its arguments.
+// Returns the range of a capture over a box of indices. It is not inlined because a program calls
+// it for rows and for keys, and inlining would compile it twice. `capture` is passed by value, so
+// that the caller's copy can stay in the kernel's arguments.
 template <CaptureType kType, class... Index>
 __device__ __noinline__ auto load_range(const ScoreCapture capture, Index... indices) {
   using Element = decltype(load_element<kType>(nullptr, 0));
@@ -31,8 +32,8 @@ __device__ __noinline__ auto load_range(const ScoreCapture capture, Index... ind
   constexpr int kAtOnce = 4;
   const int lane = threadIdx.x % 32, size = static_cast<int>(box.size);
   constexpr int kLast = sizeof...(Index) > 0 ? sizeof...(Index) - 1 : 0;
-  // Reads several elements of a line at a time, so that one wait serves all. Behind the end it
-  // reads the last one again.
+  // Reads several elements of a line at a time, so that one wait covers all. Past the end it reads
+  // the last element again.
   if (sizeof...(Index) > 0 && size == box.counts[kLast]) {
     const long long first = box_offset_of_first(box, capture), step = capture.strides[kLast];
 #pragma unroll 1
