@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The score stage of the sm_90 kernels: what stands between S = Q K^T and the softmax beyond the
-// scale, the mask and the window. The program is generated (generator/core/score/): it is in the
-// text of a kernel only where its problem has one. Its parts that depend on the head or the row
-// alone are computed once a tile, positions and addresses once a step, those of a column once for
+// The score stage of the sm_90 kernels: applies the score program between S = Q K^T and the
+// softmax. The program is generated (generator/core/score/); a kernel's text has it only if its
+// problem has one. Parts of the program that depend only on the head or the row run once per tile.
+// Positions and addresses are computed once per step. Parts that depend on a column run once for
 // both rows of a thread.
 //
-// A step takes the near form of the program where all rows of the warp allow it, else the exact
-// one: arguments of tanh are large, a line of a capture ends, its address is odd. Of the near form
-// the softmax has a part for less (apply_lazily).
+// A step takes the near form of the program if all rows of the warp allow it, else the exact form.
+// The exact form serves large arguments of tanh, a capture's line that ends, and an odd address of
+// a line. The softmax can do part of the near form with fewer instructions (apply_lazily).
 #pragma once
 
 #include "cuda/attention/kernel_parts.cuh"
@@ -24,16 +24,17 @@
 
 namespace attune {
 
-// Scores of 8-bit operands have factors of their own, so they come scaled; others as q.k.
+// True if the program gets scaled scores. Scores of 8-bit operands have factors, so they are scaled
+// first; other scores come as q.k.
 constexpr bool kScoresComeScaled = kNarrowOperands;
 
 static_assert(!kScoreStagesLine ||
                   score_tile_offset(kLayout.bytes) + score_tile_bytes(kBlockM, kBlockN) <= 232448,
               "shared memory of one block with the rows of a captured tensor exceeds 227 KB");
 
-// Groups of 8 columns whose loads wait in registers while the scores of a step are computed: where
-// both rows of a thread read the same elements but for a few, as many as the accumulators leave
-// room for.
+// loaded_ahead() returns how many groups of 8 columns are loaded into registers while the scores of
+// a step are computed. It returns as many as fit beside the accumulators if both rows of a thread
+// read almost the same elements, else 0.
 constexpr int kRoomAhead = (kRegisters.moved ? kRegisters.consumer : kRegisters.launch) -
                            prefill_sm90_accumulators(kBlockN, kHeadDimV, kOverlap) - 28;
 constexpr int loaded_ahead(int shared_lines) {
@@ -45,7 +46,7 @@ constexpr int kLoadedAhead = loaded_ahead(kScoreSharedLines);
 
 class ScoreStage {
  public:
-  // For the warpgroup whose rows begin at `first_row`.
+  // Begins a tile for the warpgroup whose rows begin at `first_row`.
   __device__ __forceinline__ void begin(const KernelParts& parts, const PrefillTile& tile,
                                         int first_row) {
     scores_ = &parts.scores;
@@ -68,10 +69,10 @@ class ScoreStage {
     }
   }
 
-  // Prepares a step from key `first_key` on, while its scores are computed.
+  // Prepares the step that begins at key `first_key`, while its scores are computed.
   __device__ __forceinline__ void prepare(int first_key) {
     key_ = scores_->kv_position0 + first_key + reread_thread_index() % 4 * 2;
-    constexpr int kSpan = kBlockN - 6;  // from a thread's first column to its last
+    constexpr int kSpan = kBlockN - 6;  // distance from a thread's first column to its last
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       steps_[half] = score_step(*scores_, on_head_[half], on_row_[half], batch_, head_[half],
@@ -87,11 +88,12 @@ class ScoreStage {
     if constexpr (kScoreIsTanh) limits_ = tanh_limits(on_head_, *rows, scale_log2_);
   }
 
-  // q.k of the step that was prepared become what the program makes of them: of 16-bit operands in
-  // the unit that the program keeps (kScoreKeepsUnits), which the host's softmax_scale_log2 is for.
-  // Of 8-bit ones, which it multiplies by `scale_log2` first, in natural units. That has log2(e) in
-  // the place of softmax_scale * log2(e) (args). `row_max`: of both rows, in log2, where it is
-  // known already. Returns what the softmax multiplies scores by.
+  // Replaces q.k of the prepared step by the program's results. With 16-bit operands these are in
+  // the unit that the program keeps (kScoreKeepsUnits), and the host sets softmax_scale_log2 for
+  // that unit. With 8-bit operands the scores are first multiplied by `scale_log2`, which contains
+  // log2(e) instead of softmax_scale * log2(e), and the results are in natural units. `row_max` is
+  // the maximum of both rows, in log2, if it is already known. Returns the factor by which the
+  // softmax multiplies scores in natural units.
   template <int kCount>
   __device__ __forceinline__ float apply(float scale_log2, float (&s)[kCount],
                                          const float* row_max = nullptr) {
@@ -104,8 +106,8 @@ class ScoreStage {
     return kScoreLog2E;
   }
 
-  // Like apply, for 16-bit operands and a softmax that calls the functions below. `whole`: no key
-  // is hidden.
+  // Like apply, for 16-bit operands and a softmax that calls the functions below. `whole` says that
+  // no key of the step is hidden.
   template <int kCount>
   __device__ __forceinline__ void apply_lazily(float (&s)[kCount], const RowStats& rows,
                                                bool whole) {
@@ -132,7 +134,7 @@ class ScoreStage {
       float max[2];
       largest_scores(s, max);
 #pragma unroll
-      for (int half = 0; half < 2; ++half)  // each lane of a quad has shifts of its own
+      for (int half = 0; half < 2; ++half)  // shifts differ between the lanes of a quad
         max[half] = quad_max(fmaf(max[half], scale_log2, shift_[half]));
       raise_to(max, rows, factor);
     };
@@ -177,7 +179,7 @@ class ScoreStage {
     }
   }
 
-  // The keys from `key` on, two lanes for each row of the thread.
+  // Prefetches what the step at `key` reads. Two lanes of a quad serve each of its two rows.
   __device__ __forceinline__ void prefetch(int key) const {
     const int lane = reread_thread_index() % 4;
     ScoreRow on_row = on_row_[0];  // values, so that the array stays in registers
@@ -197,7 +199,7 @@ class ScoreStage {
     const bool lines = steps_[0].is_near && steps_[1].is_near;
     if constexpr (!kScoreHasReach) return __all_sync(~0u, lines);
     if (kScoreHasLow && row_max != nullptr) {
-      // Scores below the near range count for nothing where a row has far larger ones.
+      // Scores below the near range do not count if the row has far larger scores.
       const bool counts = row_max[0] < fmaf(score_low(on_head_[0]), scale_log2, kFarBelow) ||
                           row_max[1] < fmaf(score_low(on_head_[1]), scale_log2, kFarBelow);
       if (__all_sync(~0u, !counts && lines && is_near_between(0.f, largest_score(s)))) return true;
@@ -211,7 +213,7 @@ class ScoreStage {
            score_is_near(*scores_, on_head_[1], on_row_[1], q_idx_[1], bottom, top);
   }
 
-  // The maximum that scores without their shift are held against.
+  // Returns the maximum to compare with scores that lack their shift.
   __device__ __forceinline__ float below(int half, const float (&max)[2]) const {
     return kScoreIsLinear ? max[half] - shift_[half] : max[half];
   }
@@ -236,8 +238,8 @@ class ScoreStage {
     return fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));
   }
 
-  // `linear`: slopes of terms that are linear in a position are put to the scores, their bases to
-  // the softmax.
+  // `linear`: if a term is linear in a position, its slope is added to the scores here, and its
+  // base is left to the softmax (shift_).
   template <int kCount>
   __device__ __forceinline__ void apply_near(float (&s)[kCount], bool linear = false) {
     const void* lines[2] = {score_staged_line(steps_[0]), score_staged_line(steps_[1])};
@@ -270,7 +272,8 @@ class ScoreStage {
     }
   }
 
-  // The step that comes is that of the keys ahead, if they exist.
+  // Fetches the captured rows of the next step, whose keys lie before this step's keys, if such
+  // keys exist.
   __device__ __forceinline__ void fetch_next(const void* const (&lines)[2]) {
     const bool exists = steps_[0].staged_index >= kBlockN && steps_[1].staged_index >= kBlockN;
     if (!__all_sync(~0u, exists)) return;
@@ -279,7 +282,8 @@ class ScoreStage {
     tile_.fetch(key_ - kBlockN, next);
   }
 
-  // Two columns of both rows; `staged`: theirs of the staged line.
+  // Applies the program to two columns of both rows. `staged` has the elements of the staged line
+  // for these columns.
   template <bool kLinear, int kCount>
   __device__ __forceinline__ void apply_near_columns(int i, const unsigned (&staged)[2],
                                                      const float (&slopes)[2],
@@ -315,9 +319,10 @@ class ScoreStage {
     }
   }
 
-  // The rare form. Where it reads tensors it goes through local memory in a loop: addresses of all
-  // columns at once would take registers from the steps around it. The same (`kRolled`) where no
-  // more than a step of a tile comes by: its text is compiled in far less time.
+  // Applies the exact form, which is rare. If the program reads tensors, this is a loop through
+  // local memory: addresses of all columns at once would take registers from the steps around it.
+  // kRolled asks for the loop if at most one step of a tile gets here: the loop compiles in far
+  // less time.
   template <bool kRolled, int kCount>
   __device__ __forceinline__ void apply_exactly(int key, float (&s)[kCount]) const {
     if constexpr (!kScoreHasLines && !kRolled) {
@@ -348,7 +353,7 @@ class ScoreStage {
     for (int i = 0; i < kCount; i += 4) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const int kv_idx = reread(key) + i / 4 * 8 + j;  // addresses of one column at a time
+        const int kv_idx = reread(key) + i / 4 * 8 + j;  // addresses of one column only
         const ScoreColumn column =
             score_column(scores, on_head_[0], batch_, head_[0], kv_head_, kv_idx);
         s[i + j] = score_element(scores, on_head_[0], on_row_[0], column, s[i + j], batch_,
@@ -366,14 +371,14 @@ class ScoreStage {
   ScoreLoaded ahead_[kLoadedAhead > 0 ? kLoadedAhead : 1][2]
                     [2];  // columns 8 n and 8 n + 1 of both rows
   ScoreTile tile_;
-  ScoreStep steps_[2];  // of the step that was prepared
-  int key_;             // its first, of this thread's
+  ScoreStep steps_[2];  // of the prepared step
+  int key_;             // this thread's first key in the prepared step
   int batch_;
   int kv_head_;
-  float scale_log2_;   // of 16-bit operands
-  TanhLimits limits_;  // of the step that was prepared
-  bool is_raw_;        // the step's scores are those of q.k still
-  float shift_[2];     // in log2, of both rows: what the step's scores lack
+  float scale_log2_;   // for 16-bit operands
+  TanhLimits limits_;  // of the prepared step
+  bool is_raw_;        // true if the step's scores are still q.k
+  float shift_[2];     // what the scores of each row still lack, in log2
   float to_natural_;   // softmax_scale / log2(e)
   int head_[2];        // of the thread's two rows
   int q_idx_[2];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a captured tensor of 16-bit elements, such as a bias, on their way to the accumulators.
-// Each warp brings its own 16 rows of a step to shared memory by cp.async, while the step before is
-// worked on, and reads them by ldmatrix, whose fragment is that of the accumulators: as wide as
-// memory likes it, with nothing to wait for but itself. Layout: shared/score_tile.h.
+// Stages rows of a captured tensor of 16-bit elements, such as a bias, in shared memory. Each warp
+// copies its own 16 rows of a step by cp.async while it computes the previous step. It then reads
+// them by ldmatrix, whose fragments have the layout of the accumulators. So loads from global
+// memory are wide, and a warp waits only for its own copies. Layout: shared/score_tile.h.
 #pragma once
 
 #include "cuda/attention/sm90_layout.cuh"
@@ -17,24 +17,24 @@ namespace attune {
 class ScoreTile {
   static constexpr int kPitch = score_tile_pitch(kBlockN);
   static constexpr int kOffset = score_tile_offset(kLayout.bytes);
-  static constexpr int kRowChunks = kBlockN / 8;  // of 16 bytes
+  static constexpr int kRowChunks = kBlockN / 8;  // chunks of 16 bytes per row
 
  public:
-  // For a new tile: nothing is held.
+  // Begins a new tile: no step is held.
   __device__ __forceinline__ void clear() { key_ = kNothing; }
 
-  // The rows' elements from key `key` on are there; `lines` are the addresses of this thread's
-  // first columns in its two rows.
+  // Waits until the rows' elements from key `key` on are in shared memory. `lines` are the
+  // addresses of this thread's first columns in its two rows.
   __device__ __forceinline__ void await(int key, const void* const (&lines)[2]) {
     if (key_ != key) fetch(key, lines);
     cp_async_wait<0>();
     __syncwarp();
   }
 
-  // Begins to bring those from key `key` on. The warp has read what it asked for last.
+  // Starts to copy the rows' elements from key `key` on. The warp must have read the previous copy.
   __device__ __forceinline__ void fetch(int key, const void* const (&lines)[2]) {
     key_ = key;
-    cp_async_wait<0>();  // what was fetched for nothing
+    cp_async_wait<0>();  // a copy that await() did not wait for
     __syncwarp();
     const int lane = reread_thread_index() % 32;
     const unsigned rows = warp_rows();
@@ -42,7 +42,8 @@ class ScoreTile {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       first[half] = reinterpret_cast<unsigned long long>(lines[half]) - 4 * (lane % 4);
-    // All rows of the warp begin at multiples of 16 bytes, or none is copied in one piece.
+    // Copies chunks of 16 bytes by cp.async only if all rows of the warp begin at multiples of 16
+    // bytes.
     const bool whole = __all_sync(~0u, (first[0] | first[1]) % 16 == 0);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -59,7 +60,8 @@ class ScoreTile {
     cp_async_commit();
   }
 
-  // The pairs of columns 8 n and 8 n + 8 behind the thread's first, of its two rows each.
+  // Reads the pairs of columns that begin 8 n and 8 n + 8 columns after the thread's first, each in
+  // the thread's two rows.
   __device__ __forceinline__ void read(int n, unsigned (&words)[2][2]) const {
     const int lane = reread_thread_index() % 32;
     unsigned fragments[4];
@@ -73,7 +75,7 @@ class ScoreTile {
 
   __device__ __forceinline__ static unsigned warp_rows() {
     extern __shared__ __align__(1024) unsigned char shared_bytes[];
-    const int warp = reread_thread_index() / 32 - kWarpgroupThreads / 32;  // of the consumers
+    const int warp = reread_thread_index() / 32 - kWarpgroupThreads / 32;  // consumer warp
     return static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes)) + kOffset +
            warp * 16 * kPitch;
   }

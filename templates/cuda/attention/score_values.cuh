@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two values that every online softmax shares. A hidden score is -inf. A row maximum begins at
-// kLowestMax and never falls below it: it is finite, so -inf - (-inf) cannot arise, and a row that
-// has seen nothing has probabilities exp2(-inf + 2^120) = 0 and sum 0.
+// kLowestMax and never falls below it. kLowestMax is finite, so -inf - (-inf) cannot arise. A row
+// that has seen no key has probabilities exp2(-inf + 2^120) = 0 and sum 0.
 #pragma once
 
 namespace attune {

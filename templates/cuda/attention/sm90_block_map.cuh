@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step that makes the map of blocks of an sm_90 kernel: each warpgroup's rows are a group.
+// The kernel that makes the block map of an sm_90 kernel: the rows of each warpgroup are one group.
 #pragma once
 
 #include "cuda/attention/block_map.cuh"      // unless kGranules

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compiled-in config of a warp-specialised sm_90 kernel as constants: roles, shared-memory
+// The compiled config of a warp-specialised sm_90 kernel, as constants: roles, shared-memory
 // layout, registers.
 #pragma once
 
@@ -17,7 +17,7 @@ constexpr PrefillSm90Config kSm90Config = {
     kOStaging, kHeadDimQk, kHeadDimV,  kOperandBytes, kTransposeInside > 0};
 constexpr PrefillSm90Layout kLayout = prefill_sm90_layout(kSm90Config);  // unless kMla
 constexpr int kWarpgroups = kBlockM / kWarpgroupRows;
-constexpr int kIdleWarps = kWarpgroupThreads / 32 - 1;               // of the producing warpgroup
+constexpr int kIdleWarps = kWarpgroupThreads / 32 - 1;               // in the producing warpgroup
 constexpr int kThreads = (kWarpgroups + 1) * kWarpgroupThreads;      // unless kMla
 constexpr PrefillSm90Registers kRegisters =                          // unless kMla
     prefill_sm90_registers(kWarpgroups, kCtasPerSm, kOperandBytes);  // unless kMla
@@ -46,7 +46,7 @@ static_assert(!kTransposeInside || (kKvRing == 0 && kHeadDimV % 32 == 0),
 static_assert(kKvSplits == 1 || kScheduler == 0, "splits of the keys take one tile per block");
 
 // Named barriers of the consumers; 0 is __syncthreads.
-constexpr int kBarrierTurn = 1;       // + warpgroup: its turn to issue wgmma
-constexpr int kBarrierWarpgroup = 5;  // + warpgroup: its 128 threads meet
+constexpr int kBarrierTurn = 1;       // + warpgroup: it waits for its turn to issue wgmma
+constexpr int kBarrierWarpgroup = 5;  // + warpgroup: its 128 threads synchronise
 
 }  // namespace attune

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dS, and P, in the workspace, behind L2 and delta (shared/backward_stored_layout.h): attune_kernel
-// writes them, kernels of dK and dV read them.
+// Writes and finds dS, and P if stored, in the workspace after L2 and delta
+// (shared/backward_stored_layout.h). attune_kernel writes them; the kernels of dK and dV read them.
 #pragma once
 
 #include "cuda/attention/mask.cuh"
@@ -21,7 +21,7 @@ constexpr int kStoredStride = 2 * kStoredBytes;  // where kStoresP
 constexpr int kStoredStride = kStoredBytes;
 #endif                                           // where kStoresP
 
-// A tile of a round: place_of among its heads.
+// Returns the place of tile `number` of a round: place_of applied to the round's heads.
 __device__ __forceinline__ TilePlace place_in_round(const RoundArgs& round, int number, int blocks,
                                                     int heads_of_k, int heads, int streamed_rows) {
   const TilePlace place = place_of(number, blocks, round.heads * heads_of_k, 1, streamed_rows);
@@ -29,13 +29,13 @@ __device__ __forceinline__ TilePlace place_in_round(const RoundArgs& round, int 
   return {place.block, head - entry * heads, entry};
 }
 
-// Blocks of 64 keys that 64 rows see.
+// Returns the blocks of 64 keys that the 64 rows from `row` on see.
 __device__ __forceinline__ BlockRange seen_blocks(const AttentionArgs& args, int row) {
   return visible_blocks<kWarpgroupRows>(args, row, min(row + kWarpgroupRows, args.seqlen_q));
 }
 
-// Returns the address of the place of the first keys, for a block of 64 rows of a head of Q of this
-// round. The place of block i of keys is kStoredStride * i bytes further on.
+// Returns the address of key block 0 for a block of 64 rows, in a head of Q of this round. Key
+// block i is kStoredStride * i bytes further on.
 __device__ __forceinline__ unsigned char* stored_places(const AttentionArgs& args,
                                                         const RoundArgs& round, int batch, int head,
                                                         int row, const BlockRange& seen) {
@@ -56,10 +56,11 @@ __device__ __forceinline__ void round_scores(const float (&scores)[kBlockN / 2],
     rounded[i] = pack<kDtypeQ>(scores[2 * i], scores[2 * i + 1]);
 }
 
-// A thread's accumulators of steps of kBlockN keys, rounded, into panels of its warpgroup's rows.
+// Writes a thread's rounded accumulators of each step of kBlockN keys into the panels of its
+// warpgroup's rows.
 class PanelWriter {
  public:
-  // `head`: of Q. `first_row`: of the warpgroup.
+  // `head` is a head of Q; `first_row` is the warpgroup's first row.
   __device__ __forceinline__ void begin(const AttentionArgs& args, const RoundArgs& round,
                                         int batch, int head, int first_row) {
     const int thread = reread_thread_index() % kWarpgroupThreads, lane = thread % 32;
@@ -77,8 +78,8 @@ class PanelWriter {
         *place<kWhich>(block * kOfStep + i, half) = {words[4 * i + half], words[4 * i + 2 + half]};
   }
 
-  // Clears the parts of the first and last 64 keys that blocks [begin, end) leave: nothing is seen
-  // there.
+  // Clears the parts of the first and last 64 keys that blocks [begin, end) do not cover. No row
+  // sees a key there.
   __device__ __forceinline__ void clear_rest(int begin, int end) const {
     if constexpr (kOfStep % kStoredPanels == 0) return;
     if (begin >= end) return;
@@ -87,7 +88,7 @@ class PanelWriter {
   }
 
  private:
-  static constexpr int kOfStep = kBlockN / kStoredKeys;  // panels
+  static constexpr int kOfStep = kBlockN / kStoredKeys;  // panels per step
 
   template <Stored kWhich>
   __device__ __forceinline__ uint2* place(unsigned panel, int half) const {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The softmax of scores of which a program makes a tanh and nothing else (softcap), for the score
-// stage of the sm_90 kernels: it takes exp2 of the polynomial itself, whose last multiplication is
-// the exponent's own. Three instructions of an element instead of five, and nothing is asked of an
-// element beforehand:
+// The softmax of a score program that is only a tanh (softcap), for the score stage of the sm_90
+// kernels. It computes exp2 of the tanh polynomial directly: the polynomial's last multiplication
+// is the FMA that makes the exponent. An element takes three instructions instead of five, and no
+// element is checked beforehand:
 //
 // | row_max | that no score lies above the near range is known by                                 |
 // |---------|-------------------------------------------------------------------------------------|
@@ -11,8 +11,8 @@
 // |         | (tanh_overflows), and the polynomial rises for ever. Rows whose maximum comes near  |
 // |         | that end take no part                                                               |
 //
-// Scores below the near range count for nothing where a row has far larger ones, which its maximum
-// says.
+// Scores below the near range do not count if the row has far larger scores. The row maximum shows
+// whether it has.
 #pragma once
 
 #include "cuda/attention/lazy_softmax.cuh"
@@ -22,7 +22,8 @@
 
 namespace attune {
 
-// log2: a million keys that are so far below the largest score of a row are 2^-10 of it.
+// In log2: the weights of a million keys whose scores are 30 below a row's largest sum to 2^-10 of
+// the largest weight.
 constexpr float kFarBelow = 30.f;
 
 // Returns the head of one of a thread's two rows.
@@ -30,16 +31,16 @@ __device__ __forceinline__ const ScoreHead& head_of_row(const ScoreHead (&on_hea
   return on_head[kNextHead == 0 ? 0 : half];
 }
 
-// Limits for a step's scores. They are known before the scores, so nothing waits for them.
+// Limits for a step's scores. They are computed before the scores are ready, so no instruction
+// waits for them.
 struct TanhLimits {
-  bool allow;  // with row_max 1 of the warp, else of the thread
-  float row
-      [2];  // row_max 0: what the largest score may come to, in log2. 1: a thread's sum of the step
+  bool allow;    // one value per warp with row_max 1, else per thread
+  float row[2];  // row_max 0: limit of the largest score, in log2; 1: of a thread's sum in the step
 };
 
 __device__ __forceinline__ TanhLimits tanh_limits(const ScoreHead (&on_head)[2],
                                                   const RowStats& rows, float scale_log2) {
-  constexpr float kSumsRoom = 8.f;  // log2: of a thread's scores of a step, and some more
+  constexpr float kSumsRoom = 8.f;  // log2: a thread's scores of a step, plus a margin
   TanhLimits limits = {true, {}};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -72,7 +73,7 @@ __device__ __forceinline__ bool tanh_may_wait(const ScoreHead (&on_head)[2],
   return __all_sync(~0u, near);
 }
 
-// s = exp2(tanh - max), and the sums grow by it.
+// Computes s = exp2(tanh - max) and adds s to the sums.
 template <int kCount>
 __device__ __forceinline__ void exponentiate_tanh(const ScoreHead (&on_head)[2], float (&s)[kCount],
                                                   const float (&max)[2], float scale_log2,
@@ -94,7 +95,7 @@ __device__ __forceinline__ void exponentiate_tanh(const ScoreHead (&on_head)[2],
       const float slope = fmaf(fmaf(c5[half], z, c3[half]), z, c1[half]);
       s[i + j] = exp2_approx(fmaf(s[i + j], slope, -max[half]));
     }
-    sum[0] += s[i] + s[i + 1];  // pairs first: half as long a chain of additions
+    sum[0] += s[i] + s[i + 1];  // pairs first halves the chain of additions
     sum[1] += s[i + 2] + s[i + 3];
   }
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the threads of a block share the copy of a tile [kRows, kHeadDim] from global to shared
-// memory, 16 bytes a thread at a time. Rows beyond the operand's length and the padding columns
-// count as not there: they become zeros, so that whatever lies behind the last row (NaN, Inf) never
-// takes part. Used by the pipelines of the mma.sync kernels.
+// Copies a tile [kRows, kHeadDim] from global to shared memory with all threads of a block, 16
+// bytes per thread at a time. Rows past the operand's length and padding columns become zeros, so
+// that NaN or Inf past the last row never enters a product. The pipelines of the mma.sync kernels
+// use this file.
 //
-// Rows stand in their order, or quartered: of every 16 rows, row 4c + 2t + e stands at 8t + 2c + e
-// (c < 4; t, e < 2). Then the columns 2c, 2c + 1 of two adjacent n8 tiles of S are four
-// consecutive keys.
+// Rows keep their order or are quartered: in every 16 rows, row 4c + 2t + e is at place 8t + 2c + e
+// (c < 4; t, e < 2). Then the columns 2c, 2c + 1 of two adjacent n8 tiles of S are four consecutive
+// keys.
 #pragma once
 
 #include "cuda/attention/shared_tile.cuh"
@@ -15,12 +15,13 @@
 
 namespace attune {
 
-// The row of the operand, from the tile's first one, that stands at `place` of a quartered tile.
+// Returns the operand's row, counted from the tile's first row, at `place` of a quartered tile.
 __device__ __forceinline__ int quartered_row(int place) {
   return place / 16 * 16 + place % 8 / 2 * 4 + place / 8 % 2 * 2 + place % 2;
 }
 
-// How far it moves when `place`, at first below kRowsPerPass, moves by kRowsPerPass * pass.
+// Returns quartered_row(place + kRowsPerPass * pass) - quartered_row(place), for `place` below
+// kRowsPerPass.
 template <int kRowsPerPass>
 __device__ constexpr int quartered_rows_to(int pass) {
   return kRowsPerPass == 8 ? pass / 2 * 16 + pass % 2 * 2 : pass * kRowsPerPass;
@@ -40,14 +41,14 @@ class TileCopy {
  public:
   static constexpr int kCopies = kPasses * kSteps;  // per thread and tile
 
-  // `length`: rows of the operand in each batch entry.
+  // `length` is the number of the operand's rows in each batch entry.
   __device__ TileCopy(const OperandView& operand, int length)
       : operand_(operand), length_(length) {}
 
   void __device__ begin_at(int column) { first_column_ = column; }  // where kVSlices
 
-  // Calls copy(index, global, offset in the tile, bytes) for each of this thread's chunks of the
-  // tile at `first_row` of `head`; `bytes` of the 16 exist.
+  // Calls copy(index, global address, offset in the tile, bytes) for each of this thread's chunks
+  // of the tile at `first_row` of `head`. `bytes` of a chunk's 16 bytes exist.
   template <class Copy>
   __device__ __forceinline__ void each(int batch, int head, int first_row, Copy copy) const {
     const int thread = reread_thread_index();
@@ -82,7 +83,7 @@ class TileCopy {
   }
 
  private:
-  // Rows of the operand from a thread's first one to that of `pass`.
+  // Returns the distance, in rows of the operand, from a thread's first row to its row of `pass`.
   static __device__ constexpr int rows_to(int pass) {
     return kQuartered ? quartered_rows_to<kRowsPerPass>(pass) : pass * kRowsPerPass;
   }
@@ -91,7 +92,7 @@ class TileCopy {
     return kLastChunkBytes < 16 && chunk == kGlobalChunks - 1 ? kLastChunkBytes : 16;
   }
 
-  const OperandView& operand_;  // kernel parameters: costs no registers
+  const OperandView& operand_;  // a kernel parameter: takes no registers
   int length_;
   int first_column_ = 0;  // where kVSlices
 };

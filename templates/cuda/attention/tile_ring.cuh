@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rings of shared memory through which tiles stream from the producer to the consumers of
-// backward_sm90, and the tiles that stay: mbarriers as in kv_pipeline.cuh.
+// The shared-memory rings through which tiles stream from the producer to the consumers of
+// backward_sm90, and the tiles that stay. The mbarriers work as in kv_pipeline.cuh.
 //
 //   producer, one thread:      wait empty[slot], announce bytes on full[slot], copy
 //   consumer, lane 0 of warps: wait full[slot], wgmma reads the slot, arrive on empty[slot]
@@ -38,7 +38,8 @@ class TileRing {
     return shared_ + kRing.statistics + slot() * kRing.statistics_bytes;
   }
 
-  // Producer: the barrier on which the next tile is announced, once its slot is free.
+  // Called by the producer: waits until the next slot is free, and returns the barrier on which to
+  // announce the next tile.
   __device__ __forceinline__ unsigned await_free() const {
     mbarrier_wait(empty(), parity() ^ 1, "ring empty");
     return full();
@@ -62,15 +63,16 @@ class TileRing {
   int state_ = 0;  // slot and parity
 };
 
-// Gives the slot back. All lanes of a warp call it when none of them reads the slot any more.
+// Gives the slot back. All lanes of a warp call it once no lane reads the slot any more.
 __device__ __forceinline__ void give_back(const RingSlot& slot) {
   __syncwarp();
   mbarrier_arrive_if(threadIdx.x % 32 == 0, slot.empty);
 }
 
-// Gives back a slot whose statistics lanes have loaded. The fence ends their loads first; else a
-// bulk copy may overtake them. This was observed: the barrier's arrival passes loads that wait
-// while another warpgroup's products take all bandwidth of shared memory.
+// Gives back a slot whose statistics the lanes have loaded. The fence completes these loads first;
+// otherwise a bulk copy may overwrite the slot before they read it. This was observed: while
+// another warpgroup's products take all bandwidth of shared memory, the arrival on the barrier
+// overtakes waiting loads.
 __device__ __forceinline__ void give_back_loaded(const RingSlot& slot) {
   fence_proxy_async();
   give_back(slot);
@@ -84,8 +86,8 @@ __device__ __forceinline__ void init_ring(unsigned shared, const BackwardSm90Rin
   }
 }
 
-// Initialises the barriers. All threads of a block call it. `first_readers` arrivals give back a
-// tile of the first operand that stays.
+// Initialises the barriers. All threads of a block call it. A tile of the first operand that stays
+// is given back by `first_readers` arrivals.
 __device__ __forceinline__ void init_barriers(unsigned shared, const BackwardSm90Layout& layout,
                                               int first_readers = 1) {
   if (threadIdx.x == 0) {
@@ -101,7 +103,7 @@ __device__ __forceinline__ void init_barriers(unsigned shared, const BackwardSm9
   __syncthreads();
 }
 
-// Panels of `rows` x 64 columns of one operand, side by side, into consecutive panels of shared
+// Loads adjacent panels of kRows x 64 columns of one operand into consecutive panels of shared
 // memory.
 template <int kPanels, int kRows>
 __device__ __forceinline__ void load_tile(unsigned shared_address, const TensorMap& map,
@@ -112,8 +114,8 @@ __device__ __forceinline__ void load_tile(unsigned shared_address, const TensorM
              {panel * kPanelColumns, row, head, batch});
 }
 
-// The tiles that stay, one for each warpgroup, from row `row` on, as soon as each warpgroup has
-// given back the one before.
+// Loads the tiles that stay, one per warpgroup, from row `row` on. Each load waits until its
+// warpgroup has given back its previous tile.
 template <int kPanels, int kWarpgroups>
 __device__ __forceinline__ void load_staying(unsigned shared_address, int warpgroup_bytes,
                                              const TensorMap& map, unsigned full, unsigned empty,
@@ -127,8 +129,9 @@ __device__ __forceinline__ void load_staying(unsigned shared_address, int warpgr
   }
 }
 
-// The tiles of a persistent block: number blockIdx.x of each round of gridDim.x, and from the end
-// in every other round, so that blocks that got longer tiles get shorter ones then.
+// Counts the tiles of a persistent block. Each round has gridDim.x tiles; a block takes number
+// blockIdx.x, counted from the end in every other round. So a block with a longer tile in one round
+// gets a shorter one in the next.
 class TileNumbers {
  public:
   __device__ __forceinline__ int number() const {
@@ -143,7 +146,7 @@ class TileNumbers {
   int round_ = 0;
 };
 
-// Blocks [begin, end) of a tile's that a warpgroup sees some of.
+// The blocks [begin, end) of a tile of which a warpgroup sees some part.
 struct OwnBlocks {
   int begin;
   int end;
@@ -154,7 +157,7 @@ __device__ __forceinline__ OwnBlocks own_blocks(const BlockRange& tile, const Bl
   return {begin, max(begin, min(own.end, tile.end))};
 }
 
-// Gives back what the next steps would read.
+// Skips `steps` steps: takes their slots and gives them back.
 template <class First, class Second>
 __device__ __forceinline__ void skip_steps(First& first, Second& second, int steps) {
 #pragma unroll 1
@@ -164,7 +167,7 @@ __device__ __forceinline__ void skip_steps(First& first, Second& second, int ste
   }
 }
 
-// Descriptors of 16-bit tiles of kRows rows.
+// Return the wgmma descriptors of 16-bit tiles; by_columns needs the tile's rows, kRows.
 __device__ __forceinline__ unsigned long long by_rows(unsigned tile) {
   return wgmma_descriptor<kPanelRowBytes>(wgmma_descriptor_low(tile, 0));
 }

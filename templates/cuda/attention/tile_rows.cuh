@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rows of Q the 64 rows of a warpgroup are. The heads of a group read the same K and V, so a
-// tile may hold fewer rows of kPackHeads heads instead of more rows of one: it spans fewer keys of
-// a mask or a window, and few queries fill it better. Used by the sm_90 kernels.
+// Maps the 64 rows of a warpgroup to rows of Q, for the sm_90 kernels. The heads of a group read
+// the same K and V, so a tile may hold fewer rows of kPackHeads heads instead of more rows of one
+// head. Such a tile spans fewer keys of a mask or a window, and a few queries fill it better.
 //
 // | row of the warpgroup | 0 .. kHeadRows - 1        | kHeadRows .. 2 kHeadRows - 1  | ...  |
 // | row and head of Q    | the same rows, first head | the same rows, the next head  |      |
 //
-// That is the order in which a box of kPackHeads heads comes and goes through TMA. A group whose
-// number of heads does not divide 64 shares a tile whole, beside places that stay empty: the rows
-// of the last kPackHeads - kGqaRatio heads are idle. They hold zeros of Q (clear_idle_rows), and
-// nothing of them is stored.
+// TMA loads and stores a box of kPackHeads heads in this order. If a group's number of heads does
+// not divide 64, the whole group shares a tile that has more places than heads. The rows of the
+// last kPackHeads - kGqaRatio places are idle: they hold zeros as Q (clear_idle_rows), and their
+// results are not stored.
 #pragma once
 
 #include "cuda/attention/sm90_layout.cuh"
@@ -29,16 +29,17 @@ constexpr int kTileRows = kHeadRows;                    // where kMla
 #endif                                                  // where kMla
 constexpr int kQueryRows = kHeadRows * kPackHeads;      // where kCacheArgs
 constexpr bool kHasIdleRows = kPackHeads > kGqaRatio;
-constexpr int kTileHeads = kHasIdleRows ? kGqaRatio : kPackHeads;  // that a tile holds
+constexpr int kTileHeads = kHasIdleRows ? kGqaRatio : kPackHeads;  // heads per tile
 constexpr int kHeldRows = kHeadRows * kTileHeads;  // rows of a warpgroup that are not idle
 
-// First of the two rows that a thread of a warpgroup holds; the second is 8 further down.
+// Returns the first of the two rows that a thread of a warpgroup holds; the second is 8 further
+// down.
 __device__ __forceinline__ int accumulator_row(int thread) {
   return thread / 32 * 16 + thread % 32 / 4;
 }
 
-// Row and head of Q of a thread, counted from the first ones of the warpgroup, and the distance to
-// its second row.
+// Return a thread's row and head of Q, counted from the warpgroup's first row and head. kNextRow
+// and kNextHead are the distances to its second row.
 __device__ __forceinline__ int thread_row(int thread) {
   const int row = accumulator_row(thread);
   if constexpr (kPackHeads == 1) return row;
@@ -50,7 +51,7 @@ __device__ __forceinline__ int thread_head(int thread) {
   return accumulator_row(thread) / kHeadRows;
 }
 
-// `head` counts from the tile's first one.
+// True if the rows of `head`, counted from the tile's first head, are idle.
 __device__ __forceinline__ bool is_idle(int head) { return kHasIdleRows && head >= kTileHeads; }
 
 constexpr int kNextRow = kHeadRows > 8 ? 8 : 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which work tiles (a block of query rows of one head of one batch entry) are taken.
-// Tile numbers run from 0; hardware or a persistent loop starts low numbers first. Used by every
-// CUDA prefill kernel.
+// The order of work tiles; a tile is a block of query rows of one head of one batch entry. Tile
+// numbers run from 0; the hardware or a persistent loop starts low numbers first. Every CUDA
+// prefill kernel uses this file.
 #pragma once
 
 #include "shared/attention_args.h"
@@ -13,7 +13,7 @@ namespace attune {
 enum TileOrder : int {
   kRowsFirst = 0,  // all row blocks of one head, then the next head: neighbours share K and V
   kLongestFirst =
-      1,  // last row blocks of all heads first: under a causal mask the long tiles start first
+      1,  // last row blocks of all heads first: with a causal mask the longest tiles start first
   kSectionsLongestFirst =
       2,  // longest first within groups of heads whose K and V fit in L2 together
 };
@@ -24,11 +24,10 @@ struct Tile {
   int batch;
 };
 
-// K and V bytes that one section may hold unless told otherwise; about half of the L2 of the large
-// parts.
+// The default limit of K and V per section, in MB; about half of the L2 of large GPUs.
 constexpr int kSectionMegabytes = 32;
 
-// `kHeadsPerKv`: heads of q that read one head of K and V.
+// Maps a tile's number to its place. kHeadsPerKv heads of q read one head of K and V.
 template <int kOrder, int kRows, int kSectionMb = kSectionMegabytes, int kHeadsPerKv = kGqaRatio>
 class TileScheduler {
  public:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// State of the work tile of a block and its warps, parked in shared memory: accumulators fill the
-// registers of the main loop, and these values are needed rarely. One 16-byte read brings them
-// back. Used by the mma.sync kernels.
+// Keeps the state of a block's work tile and of its warps in shared memory, for the mma.sync
+// kernels. Accumulators fill the registers of the main loop, and these values are rarely needed.
+// One 16-byte read loads them back.
 //
 // | offset           | bytes | what                                                    |
 // |------------------|-------|---------------------------------------------------------|
@@ -20,7 +20,7 @@ class TileState {
  public:
   __device__ explicit TileState(unsigned address) : address_(address) {}
 
-  // Readable after the next barrier of the block.
+  // Stores the state. It is readable after the next barrier of the block.
   __device__ void park(const Tile& tile, const BlockRange& range) const {
     if (threadIdx.x == 0)
       store_shared_16(address_, words(tile.row_block, tile.head, tile.batch, 0));

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which work tiles a block takes, one after the other, and how its roles agree on them. Knob
-// `scheduler`: one tile per block, static (every gridDim.x-th tile), or dynamic: drawn from a
-// counter in the workspace. The producer finds out what the next tile is, divisions and all, and
-// hands it to the consumers through two slots of shared memory, for they are in a hurry between
-// tiles.
+// Finds the work tiles of a block, one after the other, and passes them between the block's roles.
+// Knob `scheduler`: one tile per block, static (every gridDim.x-th tile), or dynamic (drawn from a
+// counter in the workspace). The producer computes the next tile, with all divisions, and passes it
+// to the consumers through two slots of shared memory. This saves consumers time between tiles.
 //
 // | word of a | 0 tile    | 1 first    | 2 head | 3 batch | 4 first    | 5 last     | 6 and 7     |
 // | slot      | number    | row        |        |         | block      | block      | listed_tile |
 // |           |           |            |        |         |            |            | alone       |
 //
-// Every tile drawn is followed by one draw, so a launch draws exactly num_tiles times: whoever
-// draws the last number sets the counter back to zero. It must be zero before the first launch
-// only.
+// Each tile is followed by one draw, so a launch draws exactly num_tiles times. The block that
+// draws the last number sets the counter back to zero. So the counter must be zero only before the
+// first launch.
 #pragma once
 
 #include "cuda/attention/kv_pipeline.cuh"
@@ -29,18 +28,18 @@ namespace attune {
 // Values of the knob scheduler.
 enum SchedulerKind : int { kOneTile = 0, kStatic = 1, kDynamic = 2 };
 
-// A tile of kTileRows query rows of kTileHeads heads, and the blocks of keys that this block of
-// threads works through, last to first.
+// A tile of kTileRows query rows of kTileHeads heads, and the blocks of keys that this thread block
+// visits, last to first.
 struct PrefillTile {
   int first_row;
-  int head;  // the first one
+  int head;  // the first head
   int batch;
   int first_block;
   int last_block;
   int number;  // tile number without the split
   int split;
   int v_column;  // where kVSlices
-  bool no_keys;  // no block of its own: the one that is visited all the same does not count
+  bool no_keys;  // the tile has no keys: one block is visited, but its result does not count
   const int* last_entry;   // of the blocks, in the tile's list  // where kMaskProgram
   const CacheArgs* cache;  // where kCacheArgs
 };
@@ -48,19 +47,19 @@ struct PrefillTile {
 constexpr int kTileOrder = kL2SectionMb > 0 ? kSectionsLongestFirst : kRowsFirst;
 using PrefillTiles = TileScheduler<kTileOrder, kTileRows, kL2SectionMb, kGqaRatio / kTileHeads>;
 
-// The key at which a tile's blocks begin. With a window it is the first that the tile sees, so that
-// no block is visited for the sake of where the window stands.
+// Returns the key at which a tile's blocks begin. With a window this is the first key that the tile
+// sees, so that the window's position costs no extra block.
 __device__ __forceinline__ int first_key(const AttentionArgs& args, int first_row) {
   if constexpr (!kBlocksFollowWindow || !kHasLeftLimit) return 0;
   return visible_keys(args, first_row).first / 16 * 16;  // whole cells  // where kDropout
   return visible_keys(args, first_row).first;
 }
 
-// There is always a block to visit, so that no role needs a case for tiles without keys: such tiles
-// are masked as a whole.
+// Returns the tile of number `tile`. A tile without keys also gets one block, all of which is
+// masked, so that no role needs a special case.
 __device__ __forceinline__ PrefillTile prefill_tile(const AttentionArgs& args, int tile) {
   AttentionArgs here =
-      args;  // divisors of this tile only: their reciprocals must not stay in registers
+      args;  // a copy for this tile: reciprocals of its divisors must not stay in registers
   here.seqlen_q = reread(args.seqlen_q);
   here.num_heads_q = reread(args.num_heads_q) / kTileHeads;
   const PrefillTiles order(here);
@@ -89,10 +88,10 @@ class TileStream {
       : args_(args), shared_(shared) {}
 
   __device__ __forceinline__ bool done() const { return number_ >= args_.num_tiles; }
-  // Parity of the tile's phase on barriers that complete once per tile.
+  // Returns the parity of the tile's phase on barriers that complete once per tile.
   __device__ __forceinline__ unsigned parity() const { return count_ & 1; }
 
-  // The first tile of this block.
+  // Returns the first tile of this block.
   __device__ __forceinline__ PrefillTile first() const { return prefill_tile(args_, number_); }
 
   // Tiles work through their lists in this map.
@@ -100,7 +99,7 @@ class TileStream {
     map_ = &map;                                                     // where kMaskProgram
   }                                                                  // where kMaskProgram
 
-  // Producer: the number of the tile after this one.
+  // Called by the producer: returns the number of the tile after this one.
   __device__ __forceinline__ int draw() const {
     if constexpr (kScheduler == kOneTile) return args_.num_tiles;
     if constexpr (kScheduler == kStatic) return number_ + static_cast<int>(gridDim.x);
@@ -110,7 +109,7 @@ class TileStream {
     return drawn + static_cast<int>(gridDim.x);
   }
 
-  // Producer: moves on to tile `number`, and tells the consumers what it is.
+  // Called by the producer: moves on to tile `number` and publishes it to the consumers.
   __device__ __forceinline__ PrefillTile publish(int number) {
     const int slot = count_ % kTileSlots;
     const unsigned parity = count_ / kTileSlots & 1;
@@ -131,7 +130,8 @@ class TileStream {
     return tile;
   }
 
-  // Consumers, all threads of whole warps: moves on to the tile that the producer published.
+  // Called by all threads of the consumers' warps: moves on to the tile that the producer
+  // published.
   __device__ __forceinline__ PrefillTile advance() {
     const int slot = count_ % kTileSlots;
     const unsigned parity = count_ / kTileSlots & 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The producer role: one thread that keeps Q and the K and V slots filled through TMA. Its order of
-// K and V is the order in which consumers take them (wgmma_consumer.cuh), which one ring for both
-// depends on.
+// The producer role: one thread that keeps Q and the slots of K and V filled through TMA. It loads
+// K and V in the order in which the consumers take them (wgmma_consumer.cuh). A single ring for
+// both depends on this order.
 #pragma once
 
 #include "cuda/attention/kv_pipeline.cuh"
@@ -12,8 +12,8 @@
 
 namespace attune {
 
-// Panels of kRows x kRowBytes of one operand, side by side from `column` on, into consecutive
-// panels of shared memory, which have room for kRoom rows.
+// Loads adjacent panels of kRows x kRowBytes of one operand, from `column` on, into consecutive
+// panels of shared memory. A panel there has room for kRoom rows.
 template <int kPanels, int kRows, int kRowBytes, int kRoom = kRows>
 __device__ __forceinline__ void load_panels(unsigned shared_address, const TensorMap& map,
                                             unsigned full, int column, int row, int head,
@@ -60,7 +60,7 @@ class TmaProducer {
       const auto key = [&](int block) { return origin + block * kBlockN; };
       load_k(key(tile.last_block), kv_head, tile.batch);
       load_q(tile, tiles.parity());
-      if (kWaitsForVTranspose && first) wait_for_prior_grid();  // V was prepared by it
+      if (kWaitsForVTranspose && first) wait_for_prior_grid();  // the prior grid prepared V
       first = false;
 #pragma unroll 1
       for (int block = tile.last_block - 1; block >= tile.first_block; --block) {
@@ -71,7 +71,8 @@ class TmaProducer {
         behind = block;                               // where kMaskProgram
         if constexpr (!kOverlap) load_k(key(block), kv_head, tile.batch);
       }
-      // Late, so that whoever is done first takes the next tile; the latency hides behind V.
+      // Draws late, so that the block that is done first takes the next tile. The load of V hides
+      // the latency of the draw.
       const int next = tiles.draw();
       load_v(key(tile.first_block), kv_head, tile.batch);
       tile = tiles.publish(next);
@@ -115,7 +116,7 @@ class TmaProducer {
     cursors_.v().advance();
   }
 
-  // Waits for the idle warps; they wait for consumers.
+  // Waits until the idle warps free a slot of V as given; the idle warps wait for the consumers.
   __device__ __forceinline__ int await_given_slot() {
     const int slot = cursors_.v().slot();
     mbarrier_wait(shared_ + kLayout.given_empty + 8 * slot, cursors_.v().parity() ^ 1,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of captures on a GPU where the lanes of a warp have the same rows and keys, and read all
-// together.
+// Finds ranges of captures on a GPU if all lanes of a warp have the same rows and keys: the lanes
+// read the elements together.
 #pragma once
 
 #include "cuda/attention/score_ranges.cuh"

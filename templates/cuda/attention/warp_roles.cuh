@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The body of a warp-specialised sm_90 kernel: warpgroup 0 produces, the others consume tile after
-// tile and write O. `Consumer` is the family's (wgmma_consumer.cuh, fp8_consumer.cuh).
+// The body of a warp-specialised sm_90 kernel: warpgroup 0 produces, the other warpgroups consume
+// tile after tile and write O. Each kernel family has its own `Consumer` (wgmma_consumer.cuh,
+// fp8_consumer.cuh).
 #pragma once
 
 #include "cuda/attention/epilogue_rows.cuh"
@@ -57,8 +58,8 @@ __device__ __forceinline__ void consume(const KernelParts& args, unsigned shared
     Output o;
     RowStats rows;
     consumer.attend(tile, tiles.parity(), o, &rows);
-    // While the last P V runs: all that the end of a tile needs beside O, and what the next tile
-    // is.
+    // While the last P V runs, the thread computes everything except O that the tile's end needs,
+    // and gets the next tile.
     const int thread = reread_thread_index() % kWarpgroupThreads;
     const ThreadRows place = thread_rows(tile, warpgroup, thread);
     rows.sum[0] = quad_sum(rows.sum[0]);
@@ -84,8 +85,8 @@ __device__ __forceinline__ void consume(const KernelParts& args, unsigned shared
   if (kOStaging && threadIdx.x % kWarpgroupThreads == 0) tma_store_wait();
 }
 
-// Zeros where no head of Q comes to stand, so that the idle rows never raise a maximum. A barrier
-// follows.
+// Clears the rows of Q's tile that no head fills, so that idle rows never raise a maximum. The
+// caller synchronises the block afterwards.
 __device__ __forceinline__ void clear_idle_rows(unsigned shared) {
   if constexpr (kHasIdleRows) {
     constexpr int kIdleBytes = (kWarpgroupRows - kHeldRows) * kLayout.row_qk;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The consumer role of prefill_sm90: one warpgroup computes 64 rows of O. Per step of kBlockN keys:
-// S = Q K^T, the score stage if there is one, mask on boundary steps only, softmax, P rounded to 16
-// bits in registers, O += P V. The products and their barriers are in wgmma_products.cuh.
+// The consumer role of prefill_sm90: one warpgroup computes 64 rows of O. A step of kBlockN keys
+// computes S = Q K^T, applies the score stage if there is one, masks boundary steps, applies the
+// softmax, rounds P to 16 bits in registers, and adds P V to O. The products and their barriers are
+// in wgmma_products.cuh.
 #pragma once
 
 #include "cuda/attention/epilogue_rows.cuh"
@@ -17,8 +18,8 @@
 
 namespace attune {
 
-// An accumulator pair is, rounded, an A operand register of the next product: no data moves between
-// lanes.
+// Rounds S into A operands. A rounded pair of accumulators is one A operand register of the next
+// product, so no data moves between lanes.
 __device__ __forceinline__ void round_probabilities(const Scores& s, Probabilities& p) {
 #pragma unroll
   for (int i = 0; i < kBlockN / 4; ++i) p[i] = pack<kDtypeQ>(s[2 * i], s[2 * i + 1]);
@@ -26,17 +27,19 @@ __device__ __forceinline__ void round_probabilities(const Scores& s, Probabiliti
 
 class WgmmaConsumer {
  public:
-  // Work of the producing warpgroup's idle warps: V is multiplied as it is given.
+  // Called by the idle warps of the producing warpgroup. Does nothing: these products read V as
+  // given.
   __device__ __forceinline__ static void prepare_values(unsigned /*shared*/) {}
 
   __device__ __forceinline__ WgmmaConsumer(const KernelParts& parts, unsigned shared, int warpgroup)
       : parts_(parts), args_(parts.base), warpgroup_(warpgroup), products_(shared, warpgroup) {}
 
-  // O of one tile, not yet divided by the row sums; `rows` is complete, O only after finish().
+  // Computes O of one tile, not yet divided by the row sums. On return `rows` is complete; O is
+  // complete only after finish().
   __device__ __forceinline__ void attend(const PrefillTile& tile, unsigned parity, Output& o,
                                          RowStats* rows) {
-    const int first_row = tile.first_row + warpgroup_ * kHeadRows;  // of the warpgroup
-    // Rows past seqlen_q count too: a ragged warpgroup must not take the masked path for them.
+    const int first_row = tile.first_row + warpgroup_ * kHeadRows;  // the warpgroup's first row
+    // Includes rows past seqlen_q: a ragged warpgroup must not take the masked path for them.
     const int origin = first_key(args_, tile.first_row);
     const BlockRange range =
         visible_blocks<kBlockN>(args_, first_row, first_row + kHeadRows, origin);
@@ -79,7 +82,7 @@ class WgmmaConsumer {
       const bool arrived = products_.operands_arrived();
       round_probabilities(s, p);
       if constexpr (kRowMax == 1) {
-        // Asked in masked steps too, so that the additions stay among the exponentials.
+        // Masked steps evaluate this too, so that the additions stay among the exponentials.
         const bool overflow = sums_overflow(sum);
         if (overflow && !masked) {
           redo_step(tile, first_row, block, s, p, rows, sum, factor);
@@ -127,13 +130,13 @@ class WgmmaConsumer {
     products_.await_operands(own.last != own.first);
   }
 
-  // The rare case of row_max 1: the probabilities of this step again, under the true maximum of its
-  // scores.
+  // The rare case of row_max 1: computes the probabilities of this step again, with the true
+  // maximum of its scores.
   template <int kCount>
   __device__ __forceinline__ void redo_step(const PrefillTile& tile, int first_row, int block,
                                             float (&s)[kCount], Probabilities& p, RowStats* rows,
                                             float (&sum)[2], float (&factor)[2]) {
-    // A step that is seen in part has taken the true maximum.
+    // A step of which the rows see only a part has already used the true maximum.
     if (is_partial(blocks_.taken(), warpgroup_)) return;  // where kMaskProgram
     recompute_scores(args_, tile, first_row, block, s);
     const int key = first_key(args_, tile.first_row) + block * kBlockN;    // where kScored
