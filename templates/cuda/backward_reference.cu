@@ -3,9 +3,9 @@
 // exp(z - lse) and delta = rowsum(dout * o) - dlse:
 //   dv_j = sum_i P_ij dout_i,  ds_ij = P_ij (dout_i . v_j - delta_i),
 //   dq_i = scale * sum_j ds_ij k_j,  dk_j = scale * sum_i ds_ij q_i
-// One warp a query row for delta and dq, one warp a key for dk and dv, over all rows of all heads
-// that share it. Slow and simple on purpose. Any dtype of fp32, bf16, fp16; any head dims; no
-// shared memory.
+// One warp per query row computes delta and dq. One warp per key computes dk and dv, over all rows
+// of all heads that share the key. It is slow and simple on purpose. It takes fp32, bf16 or fp16
+// and any head dims, and uses no shared memory.
 //
 // Workspace: delta, fp32 [batch, num_heads_q, seqlen_q].
 #include "cuda/attention/score_functions.cuh"  // where kScored
@@ -53,7 +53,7 @@ struct Row {
   __device__ static long long place(const OperandView& view, int batch, int head, int row) {
     return batch * view.batch_stride + head * view.head_stride + row * view.row_stride;
   }
-  // Returns the dot product, in all lanes.
+  // Returns the dot product with `other`, in all lanes.
   __device__ float dot(const Row& other) const {
     float sum = 0.0f;
 #pragma unroll
@@ -102,8 +102,8 @@ struct Pair {
 
 }  // namespace attune
 
-// Each of the three: block b computes rows [b * kWarps, (b + 1) * kWarps) of the rows of all
-// batches and heads, counted row first.
+// In each of the three kernels, block b computes rows [b * kWarps, (b + 1) * kWarps). Rows of all
+// batch entries and heads are numbered row first.
 extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
     attune_delta(const __grid_constant__ attune::AttentionArgs args,
                  const __grid_constant__ attune::GradientArgs gradients) {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// block_map: writes o[batch, row granule, head, key granule]: whether the mask program shows the
-// granule wholly, in part or not, as a byte (shared/block_map.h). Kernels with any tiles skip
-// blocks by it. Rows and keys are positions from 0 on, whatever q_position0 a call has. Every CUDA
-// arch. The compiled-in mask and window do not count, except where the program names them.
+// block_map: writes o[batch, row granule, head, key granule], a byte that says if the mask program
+// shows all, a part or none of the granule (shared/block_map.h). Kernels with any tile size use the
+// map to skip blocks. Rows and keys are positions from 0 on, whatever q_position0 a call has. The
+// compiled mask and window do not count, unless the program names them. It runs on every CUDA arch.
 //
 //   kWarps    warps of a block of threads; each takes 32 granules of keys side by side
 //
-// Each lane has a granule. The program's ranges over it (generator/core/score/range_text.hpp)
-// decide most granules, and ranges over bands of its rows decide most others. The warp looks at the
-// remaining granules together, one after the other, element by element, so the map is exact. No
-// shared memory.
+// Each lane has a granule. The program's range over the granule
+// (generator/core/score/range_text.hpp) decides most granules. Ranges over bands of the granule's
+// rows decide most others. For each remaining granule, the whole warp evaluates all elements, so
+// the map is exact. It uses no shared memory.
 #include "cuda/block_map_knobs.cuh"
 
 #include "cuda/attention/lane_ranges.cuh"
@@ -20,7 +20,7 @@
 
 namespace attune {
 
-// The granules of a warp: 64 rows, 32 granules of keys side by side.
+// The granules of a warp: 64 rows by 32 adjacent granules of keys.
 struct Strip {
   int batch, head;
   int first_row, last_row;
@@ -37,15 +37,16 @@ __device__ __forceinline__ GranuleKeys keys_of(const AttentionArgs& args, int gr
   return {first, min(first + kGranuleKeys, args.seqlen_kv) - 1};
 }
 
-// Rows of a band. An edge of a mask that crosses a granule leaves most such bands on one side.
+// Rows per band. If an edge of the mask crosses a granule, most bands of the granule still lie on
+// one side of the edge.
 constexpr int kBandRows = 8;
-constexpr int kOpen = -1;  // ranges do not decide the granule: its elements must be looked at
+constexpr int kOpen = -1;  // ranges do not decide the granule: evaluate its elements
 
-// Returns what ranges over bands of `height` rows tell about the lane's granule, or kOpen. All
-// lanes call it, each with its own keys.
+// Returns the state of the lane's granule (seen whole, seen in part, or 0) by ranges over bands of
+// `height` rows, or kOpen. All lanes call it, each with its own keys.
 __device__ __forceinline__ int by_ranges(const ScoreArgs& scores, const Strip& strip,
                                          GranuleKeys keys, int height) {
-  bool shown = false, hidden = false, open = false;  // in some band
+  bool shown = false, hidden = false, open = false;  // true if so in some band
 #pragma unroll 1
   for (int row = strip.first_row; row <= strip.last_row; row += height) {
     const MaskRowRanges on_rows = mask_row_ranges(
@@ -60,8 +61,8 @@ __device__ __forceinline__ int by_ranges(const ScoreArgs& scores, const Strip& s
   return open ? kOpen : shown ? kSeenWhole : 0;
 }
 
-// Returns what the elements of one granule tell. All lanes call it: each has a key, and half of
-// them the even rows. Beyond the last row or key, the last one is read again.
+// Returns the state of one granule by its elements. All lanes call it: each has a key, and half of
+// the lanes have the even rows. Past the last row or key, lanes read the last one again.
 __device__ __forceinline__ int look_at(const ScoreArgs& scores, const Strip& strip,
                                        GranuleKeys keys) {
   constexpr int kRowsAtOnce = 32 / kGranuleKeys, kStepsBetweenVotes = 4;
@@ -90,7 +91,7 @@ __device__ __forceinline__ int look_at(const ScoreArgs& scores, const Strip& str
 __device__ __forceinline__ int find_granule(const ScoreArgs& scores, const AttentionArgs& args,
                                             const Strip& strip, int granules) {
   const int lane = threadIdx.x % 32;
-  // Lanes beyond the last granule take the last one again.
+  // Lanes past the last granule take the last granule again.
   const GranuleKeys mine = keys_of(args, min(strip.first_granule + lane, granules - 1));
   const unsigned own =
       granules - strip.first_granule < 32 ? (1u << (granules - strip.first_granule)) - 1 : ~0u;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// cache_sm90: attention over caches (op attention_kvcache) for sm_90a by wgmma: rows of any number
-// of tokens, from a few of a speculation to chunks of a prompt and whole prompts of different
-// lengths. Consumers are those of prefill_sm90 (attention/wgmma_consumer.cuh); what differs is that
-// tiles, lengths and pages are found on the device (attention/cache_stream.cuh,
-// cache_producer.cuh), and that tiles may be shared by blocks (attention/cache_join.cuh). Knobs as
-// of prefill_sm90 (prefill_sm90.md), and:
+// cache_sm90: attention over caches (op attention_kvcache) for sm_90a with wgmma. A request may
+// have any number of tokens: a few speculated tokens, a chunk of a prompt, or a whole prompt, with
+// different lengths. The consumers are those of prefill_sm90 (attention/wgmma_consumer.cuh). Unlike
+// prefill_sm90, it finds tiles, lengths and pages on the device (attention/cache_stream.cuh,
+// cache_producer.cuh), and several blocks may share a tile (attention/cache_join.cuh). It has the
+// knobs of prefill_sm90 (prefill_sm90.md), and:
 //
 // | knob      | values | meaning                                                                  |
 // |-----------|--------|--------------------------------------------------------------------------|
 // | scheduler | 2, 3   | whole tiles drawn one after the other, or equal shares of all steps      |
 // |           |        | (cache_stream.cuh)                                                       |
-// | min_tiles | 2 .. 8 | fewest steps of a share                                                  |
-// | charge    | 1 .. 8 | steps that a tile costs beside its own                                   |
+// | min_tiles | 2 .. 8 | minimum of steps per share                                               |
+// | charge    | 1 .. 8 | overhead of a tile, in steps                                             |
 //
 // q, k, v, o: bf16 or fp16, head dims in steps of 8 to 256. k and v: pages of a multiple of 8 keys,
 // or slots (shared/cache_args.h).
@@ -25,7 +25,7 @@
 namespace attune {
 
 constexpr int kTransposeInside = 0;  // V is multiplied as it is
-// Boxes lie in pages, so blocks of keys begin at multiples of kBlockN.
+// A TMA box lies within a page, so blocks of keys begin at multiples of kBlockN.
 constexpr bool kBlocksFollowWindow = false;
 
 }  // namespace attune

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// decode_sm80: attention of a few rows of q over long caches, op attention_kvcache, from sm_80 on;
-// sm_90 reads the cache by bulk copies or TMA. A fixed number of teams of warps shares all work
-// (shared/decode_partition.h), which each finds from the lengths in device memory. Up to 16 rows
-// that share a head of K make an item: tokens times heads of a group, any ratio. Its bytes are all
-// that it waits for, so every warp reads tiles of its own, without a word to others; the warps of a
-// team meet once a piece.
+// decode_sm80: attention of a few rows of q over long caches (op attention_kvcache), for sm_80 and
+// later; sm_90 reads the cache by bulk copies or TMA. A fixed number of teams of warps shares all
+// work (shared/decode_partition.h). Each team finds its share from the lengths in device memory. An
+// item is up to 16 rows that share a head of K: tokens times heads of a group, at any ratio. The
+// kernel waits only for memory, so each warp reads its own tiles without synchronising with others.
+// The warps of a team synchronise once per piece.
 //
 // q, k, v, o: bf16 or fp16, head dims in steps of 16 to 256. k and v: pages of any size, or slots
 // (shared/cache_args.h); also int8, and from sm_89 on e4m3 or e5m2 with a factor for each head
@@ -12,21 +12,21 @@
 //
 // | knob       | values     | meaning                                                             |
 // |------------|------------|---------------------------------------------------------------------|
-// | warps      | 2 .. 16    | of a block                                                          |
-// | keys       | 16, 32     | of a tile                                                           |
-// | stages     | 2 .. 6     | tiles of a warp under way                                           |
-// | team       | 1 .. warps | warps that share a piece and are joined behind it; others never     |
-// |            |            | meet                                                                |
-// | heads      | 1 .. 8     | teams that read the same keys, each for another head                |
-// | min_blocks | 1 .. 3     | blocks of a multiprocessor                                          |
-// | min_tiles  | 2 .. 16    | fewest tiles of a team: short caches take fewer                     |
-// | charge     | 1 .. 8     | tiles that an item costs beside its own                             |
-// | waits      | 0, 1       | who joins the parts of an item: the last to come, or the first      |
-// |            |            | part's team, which waits                                            |
-// | loads      | 0 .. 3     | cp.async, a bulk copy a row, TMA boxes of keys, of heads            |
+// | warps      | 2 .. 16    | warps per block                                                     |
+// | keys       | 16, 32     | keys per tile                                                       |
+// | stages     | 2 .. 6     | tiles in flight per warp                                            |
+// | team       | 1 .. warps | warps that share a piece and join their results after it; teams     |
+// |            |            | never synchronise with each other                                   |
+// | heads      | 1 .. 8     | teams that read the same keys, each for a different head            |
+// | min_blocks | 1 .. 3     | minimum of resident blocks per multiprocessor                       |
+// | min_tiles  | 2 .. 16    | minimum of tiles per team: short caches take fewer                  |
+// | charge     | 1 .. 8     | overhead of an item, in tiles                                       |
+// | waits      | 0, 1       | the team that joins the parts of an item: the last to finish, or    |
+// |            |            | the team of the first part, which waits                             |
+// | loads      | 0 .. 3     | cp.async, a bulk copy per row, TMA boxes of keys, or of heads       |
 // |            |            | (attention/decode_slots.cuh)                                        |
 //
-// How it works and what was learned: decode_sm80.md. Shared memory: attention/decode_slots.cuh.
+// decode_sm80.md explains how it works and why. Shared memory: attention/decode_slots.cuh.
 // Workspace: shared/decode_layout.h.
 #include "cuda/decode_sm80_knobs.cuh"
 
@@ -56,7 +56,8 @@ class DecodeConsumer {
       give_back();
     }
   }
-  // kTogether: tiles of a head that there is not, with whose keys others work.
+  // With kTogether: steps through the tiles of a piece whose head does not exist, because other
+  // teams use the same keys.
   __device__ __forceinline__ void pass(const DecodePiece& piece) {
     for (int tile = piece.begin + team_warp(); tile < piece.end; tile += kTeam) {
       wait();
@@ -65,8 +66,8 @@ class DecodeConsumer {
   }
 
  private:
-  // Asks for the next tile into this slot; where warps share it into that of the tile before, which
-  // the others have most probably read too.
+  // Starts to load the next tile into this slot. If warps share the ring, it uses the slot of the
+  // previous tile instead, which the other warps have most probably read too.
   __device__ __forceinline__ void give_back() {
     if constexpr (kTogether) {
       mbarrier_arrive_if(threadIdx.x % 32 == 0, loads_.empty_barrier(stage_));
@@ -98,7 +99,7 @@ class DecodeConsumer {
 
 __device__ __forceinline__ void init_barriers(unsigned shared) {
   const unsigned lane = threadIdx.x % 32;
-  const bool is_first = !kTogether || head_in_gang() == 0;  // of the ring's warps
+  const bool is_first = !kTogether || head_in_gang() == 0;  // first of the ring's warps
   if (is_first && lane < kBarriersOfRing)
     mbarrier_init(shared + kShared.barriers_at + (ring_index() * kBarriersOfRing + lane) * 8,
                   32 +  // all lanes load factors  // where kKeyFactors

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// merge: o, lse of two states of attention over different keys, of q with its lse in q_scale and of
-// k with its in k_scale:
+// merge: joins two attention states over different keys into o and lse. The first state is q with
+// its lse in q_scale, the second is k with its lse in k_scale:
 //   lse = ln(e^first + e^second),  o = e^(first - lse) * q + e^(second - lse) * k
-// A state that saw no key, lse -infinity, takes no part, whatever it holds; two of them make one,
-// with o = 0. An lse of +infinity or NaN makes the row NaN. Every CUDA arch; q, k and o in fp32,
-// bf16 or fp16, each as it likes. o may stand where q does, and lse where q's does: a row is read
-// before it is written.
+// A state that saw no key has lse -infinity and does not count, whatever its values are. Two such
+// states give o = 0 and lse -infinity. An lse of +infinity or NaN makes the row NaN. The kernel
+// runs on every CUDA arch. q, k and o are fp32, bf16 or fp16, independently of each other. o may be
+// q, and lse may be the lse of q: a row is read before it is written.
 //
 //   kLanes    threads of a row, neighbours in a warp; each has eight columns of every 8 * kLanes
 //   kThreads  threads of a block, which has kThreads / kLanes rows of a head that follow each other
@@ -22,7 +22,7 @@ constexpr int kRows = kThreads / kLanes;
 constexpr int kSteps = (kHeadDimQk / 8 + kLanes - 1) / kLanes;
 static_assert(32 % kLanes == 0 && kThreads % 32 == 0, "the threads of a row stand in one warp");
 
-// In the sum of two states.
+// The weights of the two states in the sum, and the lse of the sum.
 struct Weights {
   float first, second, lse;
 };
@@ -38,7 +38,7 @@ __device__ __forceinline__ Weights weights_of(float first, float second) {
   return {a * inverse, b * inverse, largest + log2_approx(a + b) * kLn2};
 }
 
-// The place that one thread works on. Rows behind the last repeat the last one and are not written.
+// The row that a thread works on. Rows past the last one repeat the last row and are not written.
 struct Place {
   long long batch, head, row;
   bool is_row;
@@ -82,18 +82,18 @@ __device__ __forceinline__ float share(float weight, float value) {
 
 }  // namespace attune
 
-// Grid: batches x tiles of rows x heads.
+// Grid: batch entries x tiles of rows x heads.
 extern "C" __global__ void __launch_bounds__(attune::kThreads)
     attune_kernel(const __grid_constant__ attune::AttentionArgs args,
                   const __grid_constant__ attune::ScaleArgs scales) {
   using namespace attune;
   const Place place(args);
-  if (place.batch >= args.batch) return;  // of all threads: a block has one batch
+  if (place.batch >= args.batch) return;  // true in all threads or none: a block has one batch
   float first[kSteps][8], second[kSteps][8];
   load_row<kDtypeQ>(args.q, place.in(args.q), first);
   load_row<kDtypeKv>(args.k, place.in(args.k), second);
   const Weights weights = weights_of(place.lse(scales.q_scale), place.lse(scales.k_scale));
-  __syncwarp();  // all lanes of a row have its lse, which may be written over
+  __syncwarp();  // all lanes have read the row's lse, which may now be overwritten
   if (!place.is_row) return;
   if (threadIdx.x % kLanes == 0)
     args.lse[place.batch * args.lse_batch_stride + place.head * args.lse_head_stride + place.row] =

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// mla_sm90: attention over caches whose values are the first columns of their keys (v_in_k:
-// absorbed latent attention, 576 columns of K and 512 of V, one head of K), for sm_90a by wgmma. A
-// tile has up to 64 rows, tokens times heads; each key comes to shared memory once and serves as K
-// and as V (attention/mla_consumer.cuh, with fewer than 64 rows attention/mla_keys_first.cuh).
-// Tiles, pages, shares and joins are those of cache_sm90. Knobs:
+// mla_sm90: attention over caches whose values are the first columns of their keys, for sm_90a with
+// wgmma. This is v_in_k: absorbed latent attention with 576 columns of K, 512 of V and one head of
+// K. A tile has up to 64 rows, tokens times heads. Each key is loaded into shared memory once and
+// serves as K and as V (attention/mla_consumer.cuh; with fewer than 64 rows
+// attention/mla_keys_first.cuh). Tiles, pages, shares and joins work as in cache_sm90. Knobs:
 //
 // | knob       | values   | meaning                                                               |
 // |------------|----------|-----------------------------------------------------------------------|
 // | scheduler  | 3, 2     | equal shares of all steps, or whole tiles drawn one after the other   |
 // |            |          | (cache_stream.cuh)                                                    |
-// | rows       | 64 .. 16 | of a tile; with fewer than 64 keys are the rows of products, and rows |
-// |            |          | their columns                                                         |
+// | rows       | 64 .. 16 | rows per tile; if fewer than 64, the M dimension of wgmma is keys and |
+// |            |          | the N dimension is rows of Q                                          |
 // | pack_heads | 1 .. 64  | heads of a group that share the rows of a tile                        |
-// | min_tiles  | 1 .. 8   | fewest steps of a share                                               |
-// | charge     | 1, 2     | steps that a tile costs beside its own                                |
+// | min_tiles  | 1 .. 8   | minimum of steps per share                                            |
+// | charge     | 1, 2     | overhead of a tile, in steps                                          |
 //
 // q, k, o: bf16 or fp16; head_dim_qk in steps of 64 to 576, head_dim_v in steps of 128 from 384. k:
 // pages of a multiple of 8 keys, or slots (shared/cache_args.h). How it works: mla_sm90.md.
-#define ATTUNE_MLA 1  // its layout in the place of prefill_sm90's (attention/sm90_layout.cuh)
+#define ATTUNE_MLA 1  // selects the layout of mla_sm90 in attention/sm90_layout.cuh
 #include "shared/attention_args.h"
 #include "shared/attention_enums.h"
 
@@ -26,7 +26,7 @@
 namespace attune {
 
 constexpr int kTransposeInside = 0;  // V is multiplied as it is
-// Boxes lie in pages, so blocks of keys begin at multiples of kBlockN.
+// A TMA box lies within a page, so blocks of keys begin at multiples of kBlockN.
 constexpr bool kBlocksFollowWindow = false;
 
 }  // namespace attune

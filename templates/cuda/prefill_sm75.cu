@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_sm75: the Turing form of prefill_sm80.cu: fp16, mma.sync m16n8k8, plain loads through
-// registers instead of cp.async. Everything but the pipeline that fills shared memory is the same
-// text. Knobs: the constants that follow; legal values: generator/families/prefill_sm75.cpp.
+// prefill_sm75: the Turing form of prefill_sm80.cu, with fp16, mma.sync m16n8k8, and plain loads
+// through registers instead of cp.async. Only the pipeline that fills shared memory differs; all
+// other code is shared. Knobs: the constants that follow; legal values:
+// generator/families/prefill_sm75.cpp.
 #include "cuda/prefill_sm75_knobs.cuh"
 #include "shared/attention_args.h"
 #include "shared/prefill_sm80_layout.h"

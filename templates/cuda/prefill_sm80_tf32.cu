@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_sm80_tf32: O = softmax(softmax_scale * Q K^T, masked) V of fp32 operands with mma.sync
-// m16n8k8 of tf32, ldmatrix and cp.async; fp32 accumulators and O; sm_80 and later. It is
-// prefill_sm80.cu with another part for the width of an element. kTf32Products 1 is the accuracy
-// "fast", 3 is "split" (cuda/ptx/mma_tf32.cuh). Operands: shared/attention_args.h. Shared memory:
-// shared/prefill_sm80_layout.h. Knobs: the constants that follow; legal values:
-// generator/families/prefill_sm80_tf32.cpp. What was measured: prefill_sm80_tf32.md.
+// prefill_sm80_tf32: O = softmax(softmax_scale * Q K^T, masked) V for fp32 operands with tf32
+// mma.sync m16n8k8, ldmatrix and cp.async; fp32 accumulators and O; sm_80 and later. It differs
+// from prefill_sm80.cu only in the files that depend on the width of an element. kTf32Products 1 is
+// the accuracy "fast", 3 is "split" (cuda/ptx/mma_tf32.cuh). Operands: shared/attention_args.h.
+// Shared memory: shared/prefill_sm80_layout.h. Knobs: the constants that follow; legal values:
+// generator/families/prefill_sm80_tf32.cpp. Measurements: prefill_sm80_tf32.md.
 #include "cuda/prefill_sm80_tf32_knobs.cuh"
 #include "shared/attention_args.h"
 #include "shared/prefill_sm80_layout.h"

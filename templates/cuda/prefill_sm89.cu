@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefill_sm89: O = softmax(softmax_scale * Q K^T, masked) V with mma.sync m16n8k32, ldmatrix and
-// cp.async; Q e4m3, K and V e4m3 or e5m2, factors beside them, fp32 accumulators, P rounded to
-// e4m3, O fp16 or bf16; sm_89 and later. It is prefill_sm80.cu with another part for the width of
-// an element. Operands: shared/kernel_arguments.h. Shared memory:
+// cp.async; Q e4m3, K and V e4m3 or e5m2, each with factors; fp32 accumulators, P rounded to e4m3,
+// O fp16 or bf16; sm_89 and later. It differs from prefill_sm80.cu only in the files that depend on
+// the width of an element. Operands: shared/kernel_arguments.h. Shared memory:
 // shared/prefill_sm80_layout.h. Knobs: the constants that follow; legal values:
-// generator/families/prefill_sm89.cpp. Fragments and what was measured: prefill_sm89.md.
+// generator/families/prefill_sm89.cpp. Fragments and measurements: prefill_sm89.md.
 #include "cuda/prefill_sm89_knobs.cuh"
 #include "shared/kernel_arguments.h"
 #include "shared/prefill_sm80_layout.h"

@@ -16,8 +16,8 @@ constexpr int kTransposeInside = 0;          // V is multiplied as it is
 constexpr bool kWaitsForVTranspose = false;  // no kernel of this launch prepares operands
 // Blocks of keys begin at the first key that a tile sees through a window, not at key 0.
 constexpr bool kBlocksFollowWindow = true;
-// Blocks start while the grid ahead in the stream, whatever it is, still ends; they set up barriers
-// and registers, and touch memory only after it.
+// Blocks may start while the prior grid in the stream, whatever it is, still runs. They set up
+// barriers and registers at once, and access memory only after that grid has ended.
 constexpr bool kWaitsForPriorGrid = true;
 
 }  // namespace attune

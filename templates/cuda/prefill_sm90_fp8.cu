@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention forward for sm_90a with 8-bit operands: O = softmax(scale Q K^T + mask) V and LSE, for
 // Q in e4m3, K and V in e4m3 or e5m2 with factors per tensor, head or block of rows, O in bf16 or
-// fp16, fp32 accumulation. attune_kernel attends, with the roles of prefill_sm90
-// (attention/warp_roles.cuh) around attention/fp8_consumer.cuh. V^T is written into the workspace
-// by attune_transpose_v ahead of it (attention/fp8_transpose_v.cuh) or, with transpose_inside, into
-// shared memory by idle warps (attention/fp8_transpose_inside.cuh). Layouts:
+// fp16, fp32 accumulation. attune_kernel computes the attention, with the roles of prefill_sm90
+// (attention/warp_roles.cuh) and the consumer of attention/fp8_consumer.cuh. attune_transpose_v
+// first writes V^T into the workspace (attention/fp8_transpose_v.cuh). With transpose_inside, idle
+// warps write it into shared memory instead (attention/fp8_transpose_inside.cuh). Layouts:
 // shared/prefill_sm90_layout.h, shared/prefill_sm90_fp8_layout.h. Knobs, modes, rooflines and
 // measurements: prefill_sm90_fp8.md.
 #include "shared/attention_enums.h"
@@ -15,14 +15,16 @@
 
 namespace attune {
 
-// Log2 of a row's largest probability when its maximum is taken, and of what none may pass: e4m3
-// ends at 448 = 2^8.807.
+// kProbabilityLog2 is log2 of a row's largest probability when the row's maximum is updated.
+// kRescaleThreshold is log2 of the limit of all probabilities: the largest e4m3 value is 448 =
+// 2^8.807.
 constexpr int kProbabilityLog2 = kAccuracy == Accuracy::kFast ? 4 : 6;
 constexpr float kRescaleThreshold = 8.8f;
 constexpr int kPackHeads = 1;                // each head of q has its own factors
-constexpr bool kBlocksFollowWindow = false;  // blocks of keys hold whole blocks of factors
+constexpr bool kBlocksFollowWindow = false;  // key blocks align with factor blocks
 constexpr int kUnpack = 1;                   // mma.sync has no 8 bits here
-// The grid to wait for: this launch's own, which writes V^T, or any earlier one.
+// The prior grid to wait for is the kernel of this launch that writes V^T, or else any earlier
+// grid.
 constexpr bool kWaitsForVTranspose = kEarly && !kTransposeInside;
 constexpr bool kWaitsForPriorGrid = kEarly && kTransposeInside;
 
@@ -47,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kCtasPerSm)
         const __grid_constant__ TensorMap map_v, const __grid_constant__ TensorMap map_o) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   if constexpr (kWaitsForPriorGrid)
-    wait_for_prior_grid();  // all roles read memory that it may write
+    wait_for_prior_grid();  // all roles read memory that the prior grid may write
   const KernelParts parts{
       args, scales,
       scores,  // where kScoreArgs

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// quantise: o = round(rotate(q) / factor) in e4m3 or e5m2, with a factor for each block of
-// kScaleBlockQ rows of a head (0: all rows), factor = largest magnitude / largest code. Every CUDA
-// arch; q in bf16, fp16 or fp32; o by rows or transposed (kVLayout); o_scale [batch, heads,
-// blocks].
+// quantise: o = round(rotate(q) / factor) in e4m3 or e5m2. Each block of kScaleBlockQ rows of a
+// head (0: all rows) has a factor = largest magnitude / largest code. q is bf16, fp16 or fp32; o is
+// row-major or transposed (kVLayout); o_scale is [batch, heads, blocks]. It runs on every CUDA
+// arch.
 //
 //   kFused 1  one kernel: a block of threads holds the rows of one factor in registers between
 //             finding it and rounding (kRows == kScaleBlockQ). q is read once.
@@ -13,8 +13,8 @@
 //   kVector   elements of a row that a thread holds: 8, 16, 32
 //   kThreads  threads of a block
 //
-// Rows and their rotation: cuda/quantise/row_values.cuh; corners: block_factor.cuh. Shared memory:
-// shared/quantise_layout.h.
+// cuda/quantise/row_values.cuh loads and rotates rows; block_factor.cuh handles NaN, infinity and
+// zeros. Shared memory: shared/quantise_layout.h.
 #include "cuda/quantise_knobs.cuh"
 
 #include "cuda/quantise/block_factor.cuh"
@@ -24,8 +24,8 @@
 
 namespace attune {
 
-// The place that one block of threads works on: `index` counts heads first, then `parts` of a head,
-// then batches.
+// The part of the input that a thread block works on. In place_of, `index` counts heads first, then
+// `parts` of a head, then batch entries.
 struct Place {
   int batch, head, part;
 };
@@ -38,7 +38,7 @@ __device__ __forceinline__ Place place_of(const AttentionArgs& args, unsigned in
           static_cast<int>(list % parts)};
 }
 
-// Rows that share a factor, but for the last block of a head.
+// Returns the number of rows that share a factor; the last block of a head may have fewer.
 __device__ __forceinline__ int block_rows(const AttentionArgs& args) {
   return kScaleBlockQ > 0 ? kScaleBlockQ : args.seqlen_q;
 }
@@ -46,7 +46,7 @@ __device__ __forceinline__ int num_blocks(const AttentionArgs& args) {
   return kScaleBlockQ > 0 ? (args.seqlen_q + kScaleBlockQ - 1) / kScaleBlockQ : 1;
 }
 
-// The parts' largest magnitudes of one block of rows.
+// Returns the address of the largest magnitudes of the parts of one block of rows.
 __device__ __forceinline__ float* parts_of(const AttentionArgs& args, const Place& place,
                                            int block) {
   const long long head = static_cast<long long>(place.batch) * args.num_heads_q + place.head;
@@ -91,7 +91,7 @@ __device__ __forceinline__ float largest_of_parts(const AttentionArgs& args, con
 
 extern __shared__ __align__(16) char shared_memory[];
 
-// Grid: parts x blocks of rows x batches x heads. Part p takes tiles p, p + num_tiles, ...
+// Grid: parts x blocks of rows x batch entries x heads. Part p takes tiles p, p + num_tiles, ...
 extern "C" __global__ void __launch_bounds__(attune::kThreads)
     attune_amax(const __grid_constant__ attune::AttentionArgs args) {
   using namespace attune;
@@ -115,12 +115,12 @@ extern "C" __global__ void __launch_bounds__(attune::kThreads)
   }
 }
 
-// Grid: tiles of kRows rows x batches x heads.
+// Grid: tiles of kRows rows x batch entries x heads.
 extern "C" __global__ void __launch_bounds__(attune::kThreads)
     attune_kernel(const __grid_constant__ attune::AttentionArgs args,
                   const __grid_constant__ attune::ScaleArgs scales) {
   using namespace attune;
-  // After attune_amax its last tiles are still in the L2: the second reading goes backwards.
+  // Reads tiles in reverse after attune_amax: the tiles that it read last are still in L2.
   const unsigned index = kFused ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
   const Place place =
       place_of(args, index, (static_cast<unsigned>(args.seqlen_q) + kRows - 1) / kRows);

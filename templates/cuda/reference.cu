@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// reference: O = softmax(softmax_scale * Q K^T, masked) V in fp32, from the definition: one warp a
-// query row, one pass for the maximum, one for the weights. Slow and simple on purpose: it is the
-// tuner's oracle, and shares no part with the kernels it judges. Any dtype of fp32, bf16, fp16;
-// 8-bit Q, K and V times their factors, V in either layout, in both modes of accuracy; any
-// head dims; no shared memory.
+// reference: O = softmax(softmax_scale * Q K^T, masked) V in fp32, from the definition: one warp
+// per query row, one pass for the maximum, one for the weights. It is slow and simple on purpose:
+// it is the tuner's reference and shares no code with the kernels that it checks. It takes fp32,
+// bf16 or fp16, or 8-bit Q, K and V with factors, with V in either layout and in both accuracy
+// modes. It takes any head dims and uses no shared memory.
 #include "shared/fp8_options.h"
 
 #include "cuda/attention/score_functions.cuh"  // where kScored
@@ -33,11 +33,11 @@ constexpr float kNothing = -3e38f;
 struct Place {
   int batch;
   int head_kv;
-  long long k;  // elements to the first of K's head
+  long long k;  // index of the first element of K's head
   long long v;
 };
 
-// softmax_scale * (q . k), the same in all lanes.
+// Returns softmax_scale * (q . k), the same in all lanes.
 __device__ float score(const AttentionArgs& args, const ScaleArgs& scales,
                        const float (&q)[kQkPerLane], const Place& place, int column, int lane) {
   const long long k_row = place.k + column * args.k.row_stride;
@@ -84,7 +84,7 @@ __device__ void attend_row(const AttentionArgs& args, const ScaleArgs& scales,
     return natural;
   };
   const unsigned head_of_all = batch * args.num_heads_q + head;  // where kDropout
-  float maximum = kNothing;  // finite where all scores are -inf: such a row sees no key
+  float maximum = kNothing;  // finite even if all scores are -inf: such a row sees no key
   for (int column = 0; column < args.seqlen_kv; ++column) {
     if (visible(args, row, column)) maximum = fmaxf(maximum, score_at(column));
   }
@@ -122,8 +122,8 @@ __device__ void attend_row(const AttentionArgs& args, const ScaleArgs& scales,
 
 }  // namespace attune
 
-// Block b computes rows [b * kWarps, (b + 1) * kWarps) of the rows of all batches and heads,
-// counted row first.
+// Block b computes rows [b * kWarps, (b + 1) * kWarps). Rows of all batch entries and heads are
+// numbered row first.
 extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
     attune_kernel(                                            // in the order of the argument parts
         const __grid_constant__ attune::ScoreArgs scores,     // where kScoreArgs

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two products of a step as one warpgroup issues them, S = Q K^T and O += P V, with the
-// barriers around them: slots of K and V are waited for and given back, and warpgroups take turns.
-// Used by the consumers of prefill_sm90 (wgmma_consumer.cuh) and prefill_sm90_fp8
-// (fp8_consumer.cuh), which put the softmax between them. S, P and O never leave registers.
+// Issues the two products of a step, S = Q K^T and O += P V, for one warpgroup. It also waits for
+// slots of K and V, gives them back, and lets warpgroups take turns. The consumers of prefill_sm90
+// (wgmma_consumer.cuh) and prefill_sm90_fp8 (fp8_consumer.cuh) use it, and run the softmax between
+// the two products. S, P and O never leave registers.
 //
-// With kOverlap the products Q K of one step and P V of the step before are issued together, and
-// the softmax runs while P V is still in flight. With kPingPong the warpgroups take turns in
-// issuing, so that one's softmax meets the other's products.
+// With kOverlap, Q K^T of one step and P V of the previous step are issued together, and the
+// softmax runs while P V is still in flight. With kPingPong the warpgroups issue in turn, so that
+// the softmax of one overlaps the products of the other.
 //
-// The calls of a tile, in this order; "hidden" steps are those of which this warpgroup sees
-// nothing:
+// The calls of a tile, in order. A step is "hidden" if this warpgroup sees none of its keys:
 //
-// | call                    | once a | what holds afterwards                                      |
+// | call                    | per    | state after the call                                       |
 // |-------------------------|--------|------------------------------------------------------------|
 // | wait_q                  | tile   | Q is there                                                 |
 // | skip_hidden_steps(n)    | tile   | K and V of the first n steps are given back                |
@@ -22,7 +21,7 @@
 // | multiply_next(s, p, o)  | step   | S of the next step is complete; O += P V of the one before |
 // |                         |        | is in flight (kOverlap) or complete                        |
 // | wait_pv(o)              | step   | with kOverlap: O is complete, V given back                 |
-// | operands_arrived        | step   | whether await_operands need not be called                  |
+// | operands_arrived        | step   | true if await_operands may be skipped                      |
 // | issue_last_pv(o, p, n)  | tile   | the last O += P V is in flight; n hidden steps are given   |
 // |                         |        | back behind it                                             |
 // | wait_pv(o)              | tile   | O is complete, V given back                                |
@@ -48,15 +47,15 @@ using Scores = float[kBlockN / 2];  // (64, kBlockN) over the warpgroup
 using Probabilities = unsigned[kBlockN * kOperandBytes / 8];
 using Output = float[kHeadDimV / 2];  // (64, kHeadDimV)
 
-// Without a causal mask or a window only the first step, the ragged end of the keys, can need a
-// mask.
+// Without a causal mask or a window, only the first step can need a mask: it contains the ragged
+// end of the keys.
 constexpr bool kMasksInside = kHasLeftLimit || kHasRightLimit;
 
-// True if a step of a tile may hold nothing that one of its warpgroups sees.
+// True if a step of a tile may be hidden from one of the tile's warpgroups.
 constexpr bool kSkipsSteps = kMasksInside && kBlockN < kTileRows;
 
-// Blocks of a tile that a warpgroup works through, last to first: without those of which it sees
-// nothing, but always one.
+// The blocks of a tile that a warpgroup visits, last to first. They exclude blocks that are hidden
+// from the warpgroup, but there is always at least one.
 struct OwnSteps {
   int first;
   int last;
@@ -69,9 +68,9 @@ __device__ __forceinline__ OwnSteps own_steps(const PrefillTile& tile, const Blo
   return {max(tile.first_block, min(last, range.begin)), last};
 }
 
-// Accumulator element i of a thread stands in row half (i / 2) % 2 and column 8 (i / 4) + 2 (lane %
-// 4) + i % 2. A block at one end of the visible keys is masked at that end alone. Block 0 begins at
-// key `first_key`.
+// Masks the scores of a block. Accumulator element i of a thread is in row half (i / 2) % 2 and
+// column 8 (i / 4) + 2 (lane % 4) + i % 2. A block at one end of the visible keys is masked only at
+// that end. Block 0 begins at key `first_key`.
 template <int kCount>
 __device__ __forceinline__ void mask_scores(const AttentionArgs& args, float (&s)[kCount],
                                             int first_row, int block, const BlockRange& range,
@@ -104,7 +103,7 @@ class WgmmaProducts {
   using KWalk = SlotWalk<kLayout.k_slots, kLayout.k_slot_bytes>;
   using VWalk = SlotWalk<(kKvRing > 0 ? 1 : kLayout.v_slots), kLayout.v_slot_bytes>;
 
-  // With one ring K and V are slots of the same walk.
+  // With one ring, one walk goes through the slots of both K and V.
   __device__ __forceinline__ auto& v() {
     if constexpr (kKvRing > 0) {
       return k_;
@@ -142,8 +141,8 @@ class WgmmaProducts {
     release_k(last_step);
   }
 
-  // With kOverlap V of the last of them comes behind K of the step after, so skip_hidden_v() gives
-  // it back.
+  // Gives back K and V of `steps` hidden steps. With kOverlap, V of the last hidden step is loaded
+  // after K of the next step, so skip_hidden_v() gives it back.
   __device__ __forceinline__ void skip_hidden_steps(int steps) {
     if constexpr (!kSkipsSteps) return;
 #pragma unroll 1
@@ -159,9 +158,11 @@ class WgmmaProducts {
     if constexpr (kSkipsSteps && kOverlap) skip_v();
   }
 
-  // V of the last hidden step, or of the product, is left to wait_pv().
+  // Issues the last P V, then skips the hidden steps after it. wait_pv() gives back the last V that
+  // this takes.
   __device__ __forceinline__ void issue_last_pv(Output& o, Probabilities& p, int hidden_steps) {
-    constexpr bool kKeyFirst = kOverlap && kKvRing > 0;  // K of a step before V of the one ahead
+    constexpr bool kKeyFirst =
+        kOverlap && kKvRing > 0;  // K of a step precedes V of the previous step
     if (kSkipsSteps && kKeyFirst && hidden_steps > 0) skip_k();
     issue_pv(o, p);
     if constexpr (!kSkipsSteps) return;
@@ -177,27 +178,29 @@ class WgmmaProducts {
     }
   }
 
-  // Asked some way ahead of await_operands(), so that the answer's latency is hidden.
+  // Returns true if await_operands() need not be called. Call it well before await_operands(), so
+  // that its latency is hidden.
   __device__ __forceinline__ bool operands_arrived() {
     bool all = mbarrier_test(k_.full(), k_.parity());
     if constexpr (kKvRing == 0) all = mbarrier_test(own_v_.full(), own_v_.parity()) && all;
     return all;
   }
 
-  // `more`: the tile has another step. With one ring V is waited for when it is taken.
+  // Waits for K of the next step if `more`, and for V of this step. With one ring, issue_pv() waits
+  // for V instead.
   __device__ __forceinline__ void await_operands(bool more) {
     if (more) await_k();
     if constexpr (kKParts > 0) return;  // where kKParts
     if constexpr (kKvRing == 0) await_v();
   }
 
-  // Without kOverlap P V comes first.
+  // Multiplies Q K^T of the next step and P V of this one; without kOverlap, P V comes first.
   __device__ __forceinline__ void multiply_next(bool last_step, Scores& s, Probabilities& p,
                                                 Output& o) {
     if constexpr (!kOverlap) {
       issue_pv(o, p);
       wait_pv(o);
-      if constexpr (kKvRing > 0) await_k();  // behind V in the ring, so not yet waited for
+      if constexpr (kKvRing > 0) await_k();  // K comes after V in the ring: not waited for yet
     }
     load_diagonals(diagonals_, k_.full(), s);  // where kDiagonalTerms
     wait_turn();
@@ -228,7 +231,8 @@ class WgmmaProducts {
 
  private:
   static constexpr unsigned kPanelOfV = kBlockN * kPanelRowBytes;
-  // In one ring the walk carries descriptors of K; those of V have the panel's bytes beside.
+  // With one ring the walk holds descriptors of K. This term turns one into a descriptor of V,
+  // which also has the panel's bytes.
   static constexpr unsigned kVInRing = kKvRing > 0 ? kPanelOfV / 16 << 16 : 0;
 
   __device__ __forceinline__ void issue_qk(Scores& s) {
@@ -284,7 +288,7 @@ class WgmmaProducts {
   __device__ __forceinline__ void await_k() { mbarrier_wait(k_.full(), k_.parity(), "k_full"); }
   __device__ __forceinline__ void await_v() { mbarrier_wait(v().full(), v().parity(), "v_full"); }
 
-  // Gives back the slot of K, and after the last step of a tile Q as well.
+  // Gives back the slot of K, and with `q_too`, after the last step of a tile, also Q.
   __device__ __forceinline__ void release_k(bool q_too) {
     __syncwarp();  // all lanes have read what stands beside K  // where kDiagonalTerms
     mbarrier_arrive_if(lane_ == 0, k_empty_);
@@ -307,7 +311,7 @@ class WgmmaProducts {
   unsigned q_;  // low half of its descriptor
   KWalk k_;
   VWalk own_v_;
-  unsigned k_empty_ = 0;  // of the slots in use
+  unsigned k_empty_ = 0;  // barriers of the slots in use
   unsigned v_empty_ = 0;
   int adds_ = 1;
   unsigned diagonals_;    // where kDiagonalTerms

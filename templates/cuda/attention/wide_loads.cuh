@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads of the producer for heads of more than 256 columns: K in parts (k_parts.cuh), and one slice
-// of V's columns (v_slice.cuh). Part of tma_producer.cuh.
+// The producer's loads for heads of more than 256 columns: K in parts (k_parts.cuh), and one slice
+// of V's columns (v_slice.cuh). tma_producer.cuh uses them.
 #pragma once
 
 #include "cuda/attention/kv_pipeline.cuh"
@@ -8,7 +8,7 @@
 
 namespace attune {
 
-// A tile of K, part after part as they are given back.
+// Loads a tile of K part by part, each part as soon as its slot is free.
 template <class Cursor>
 __device__ __forceinline__ void load_parts(unsigned shared, const TensorMap& k, Cursor& cursor,
                                            int key, int head, int batch) {
@@ -24,7 +24,7 @@ __device__ __forceinline__ void load_parts(unsigned shared, const TensorMap& k, 
   }
 }
 
-// The columns of V from `column` on.
+// Loads one slice of V: the columns from `column` on.
 template <class Cursor>
 __device__ __forceinline__ void load_slice(unsigned shared, const TensorMap& v, Cursor& cursor,
                                            int column, int key, int head, int batch) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The factor of a block of rows: largest finite magnitude over the largest code. NaN and infinity
-// do not take part, so that they spoil no other element (their own codes: store_codes.cuh);
-// magnitudes under 2^-126 are zeros (the arithmetic flushes them). A block of zeros has factor 1.
+// Computes the factor of a block of rows: the largest finite magnitude divided by the largest code.
+// NaN and infinity are ignored, so that they do not spoil other elements; store_codes.cuh makes
+// their codes. Magnitudes under 2^-126 count as zeros, because the arithmetic flushes them. A block
+// of zeros has factor 1.
 #pragma once
 
 #include "cuda/quantise/row_values.cuh"
@@ -21,7 +22,7 @@ __device__ __forceinline__ float largest_magnitude(const RowValues& values) {
   return largest;
 }
 
-// The largest value of all threads, in all threads. `shared`: a word for each warp.
+// Returns the largest value over all threads, in all threads. `shared` has one word per warp.
 __device__ __forceinline__ float largest_of_block(float value, float* shared) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2)

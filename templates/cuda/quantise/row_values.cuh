@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of one head in the registers of a block of threads, as the quantise kernels hold them: where
-// each element is, loading it, and its rotation.
+// Holds rows of one head in the registers of a thread block, for the quantise kernels. Says where
+// each element is, loads rows and rotates them.
 //
-// kLanes neighbouring threads share a row; thread l of them has elements 8 * (c * kLanes + l) to
-// + 7 for each chunk c, so that every load and store of a row is one contiguous run. With a
-// transposed output a thread's rows come in fours that follow each other: one word of codes each.
+// kLanes neighbouring threads share a row. For each chunk c, thread l of the row has the 8 elements
+// from 8 * (c * kLanes + l) on, so that every load and store of a row is contiguous. With a
+// transposed output a thread has groups of four consecutive rows: four codes of a column make one
+// word.
 #pragma once
 
 #include "cuda/ptx/eight_elements.cuh"
@@ -14,7 +15,7 @@ namespace attune {
 
 constexpr int kLanes = kHeadDimQk / kVector;
 constexpr int kChunks = kVector / 8;
-constexpr int kGroup = kVLayout == VLayout::kTransposed ? 4 : 1;  // rows that follow each other
+constexpr int kGroup = kVLayout == VLayout::kTransposed ? 4 : 1;  // consecutive rows of a thread
 constexpr int kSteps = (kRows / kGroup * kLanes + kThreads - 1) / kThreads * kGroup;
 
 static_assert(kHeadDimQk % kVector == 0, "a row is a whole number of threads' vectors");
@@ -29,7 +30,7 @@ struct RowValues {
 __device__ __forceinline__ unsigned slot_of(int step) {
   return static_cast<unsigned>(step / kGroup * kThreads) + threadIdx.x;
 }
-// Row of the tile, which may be kRows and beyond in the last step.
+// Returns the row of the tile. In the last step it may be kRows or more.
 __device__ __forceinline__ int row_of(int step) {
   return static_cast<int>(slot_of(step) / kLanes * kGroup) + step % kGroup;
 }
@@ -37,9 +38,9 @@ __device__ __forceinline__ int column_of(int step, int chunk) {
   return static_cast<int>(chunk * kLanes + slot_of(step) % kLanes) * 8;
 }
 
-// Rows [0, rows) of the tile whose first element is `first`, 1 <= rows <= kRows. Slots beyond hold
-// the last of these rows again, which changes no largest magnitude: without a branch all loads are
-// under way at once.
+// Loads rows [0, rows) of the tile whose first element is `first`, 1 <= rows <= kRows. Slots past
+// them load the last row again, which does not change the largest magnitude. This avoids a branch,
+// so all loads are in flight at once.
 __device__ __forceinline__ void load_rows(const OperandView& view, long long first, int rows,
                                           RowValues& values) {
 #pragma unroll
@@ -58,8 +59,9 @@ __device__ constexpr float reciprocal_square_root(int power_of_two) {
   return static_cast<float>(root);
 }
 
-// Each row times the orthonormal Hadamard matrix: one butterfly for each bit of an element's index,
-// bits inside a thread first, then across the lanes of its row. fp32, no memory.
+// Multiplies each row by the orthonormal Hadamard matrix: one butterfly per bit of an element's
+// index, first the bits within a thread, then the bits across the lanes of the row. It works in
+// fp32 registers, without memory.
 __device__ __forceinline__ void rotate_rows(RowValues& values) {
   if constexpr (kRotation == Rotation::kHadamard) {
 #pragma unroll

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes rows held in registers as 8-bit codes: row by row, or transposed through shared memory
-// (layout in shared/quantise_layout.h).
+// Converts rows in registers to 8-bit codes and writes them row by row, or transposed through
+// shared memory (layout: shared/quantise_layout.h).
 #pragma once
 
 #include "cuda/ptx/round_fp8.cuh"
@@ -13,14 +13,14 @@ struct alignas(8) Vector8 {
   unsigned word[2];
 };
 
-// NaN where the value is infinite, else the value.
+// Returns NaN if the value is infinite, else the value.
 __device__ __forceinline__ float nan_if_infinite(float value) { return fmaf(value, 0.0f, value); }
 __device__ __forceinline__ unsigned is_infinite(float value) {
   return fabsf(value) == __int_as_float(0x7F800000) ? 1u : 0u;
 }
 
-// Packs like pack_fp8, but keeps infinity, which pack_fp8 makes the largest finite code. In e5m2
-// infinity is the code behind that one; e4m3 has NaN alone.
+// Packs like pack_fp8, but keeps infinity, which pack_fp8 turns into the largest finite code. In
+// e5m2 the code of infinity is the next one. e4m3 has no infinity, so infinity becomes NaN.
 template <Dtype kDtype>
 __device__ __forceinline__ unsigned pack_codes(float a, float b, float c, float d) {
   if constexpr (kDtype == Dtype::kE4m3)
@@ -30,7 +30,7 @@ __device__ __forceinline__ unsigned pack_codes(float a, float b, float c, float 
          (is_infinite(c) << 16) + (is_infinite(d) << 24);
 }
 
-// `first`: index of the tile's first element in o.
+// `first` is the index of the tile's first element in o.
 __device__ __forceinline__ void store_rows(const OperandView& o, long long first, int rows,
                                            const RowValues& values, float inverse) {
 #pragma unroll
@@ -53,7 +53,7 @@ __device__ __forceinline__ void store_rows(const OperandView& o, long long first
 
 constexpr int kTileWords = quantise_tile_words(kRows);
 
-// Four rows that follow each other are one word of every column.
+// Four consecutive rows make one word of each column.
 __device__ __forceinline__ void transpose_to_shared(const RowValues& values, float inverse,
                                                     unsigned* tile) {
 #pragma unroll
@@ -70,7 +70,8 @@ __device__ __forceinline__ void transpose_to_shared(const RowValues& values, flo
   }
 }
 
-// `first`: index in o of the tile's first row in column 0. Nothing beyond `rows` is written.
+// `first` is the index in o of the tile's first row in column 0. Rows from `rows` on are not
+// written.
 __device__ __forceinline__ void store_transposed(const OperandView& o, long long first, int rows,
                                                  const unsigned* tile) {
   constexpr int kWords = kRows / 4;
