@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a call of append_kv as kernels see them: which request a row is of, where it stands,
-// and where its key goes.
+// Finds, for each row of an append_kv call, its request, its position, and the place of its key in
+// the cache.
 #pragma once
 
 #include "shared/append_args.h"
@@ -9,13 +9,14 @@
 
 namespace attune {
 
-// Rules are compiled in; they have has_pages, page_rows, has_begins and is_turned.
+// A row of the call. A Rule is a type of compiled-in constants: has_pages, page_rows, has_begins
+// and is_turned.
 struct AppendRow {
-  long long batch, row;  // of k_new, v_new, q and o
+  long long batch, row;  // indices in k_new, v_new, q and o
   long long position;
-  long long page;  // or slot; below 0: the row is not written
-  long long key;   // of the page
-  bool is_turned;  // there are angles for it
+  long long page;  // or the slot; below 0: the row is not written
+  long long key;   // index in the page
+  bool is_turned;  // the row is rotated: its position has angles
 };
 
 ATTUNE_HOST_DEVICE inline long long listed(const void* list, int index_bytes, long long at) {
@@ -23,8 +24,8 @@ ATTUNE_HOST_DEVICE inline long long listed(const void* list, int index_bytes, lo
                           : static_cast<const int*>(list)[at];
 }
 
-// The number of the first row, and how many there are, below 2^31: those ahead of the first request
-// and behind the last are of none.
+// The number of the first row, and the number of rows, below 2^31. Rows before the first request
+// and after the last one belong to no request.
 struct AppendRows {
   long long first, count;
 };
@@ -43,7 +44,7 @@ ATTUNE_HOST_DEVICE inline AppendRows append_rows(const Rule& rule, const Attenti
   return {first, rows > 0 ? rows : 0};
 }
 
-// The last request that begins at this row or before it.
+// Returns the last request that begins at this row or before it.
 ATTUNE_HOST_DEVICE inline int request_of_row(const int* begins, int batch, long long row) {
   int low = 0, high = batch;
   while (high - low > 1) {
@@ -56,8 +57,8 @@ ATTUNE_HOST_DEVICE inline int request_of_row(const int* begins, int batch, long 
   return low;
 }
 
-// Sets page and key of a row that exists, whose request and position are known where there are no
-// places of rows.
+// Sets the page and key of a row that exists. Without row_slots, its request and position must be
+// known.
 template <class Rule>
 ATTUNE_HOST_DEVICE inline void find_place(const Rule& rule, const AttentionArgs& args,
                                           const CacheArgs& cache, const AppendArgs& append,
@@ -113,7 +114,7 @@ ATTUNE_HOST_DEVICE inline AppendRow append_row(const Rule& rule, const Attention
       rows = rows < args.seqlen_q ? rows : args.seqlen_q;
     }
   }
-  const long long row = made.row - first;  // of its request
+  const long long row = made.row - first;  // within its request
   if (finds_request && (row < 0 || row >= rows)) return made;
   if (append.positions != nullptr) {
     made.position = listed(append.positions, append.index_bytes, number);

@@ -38,7 +38,7 @@ struct AttentionArgs {
   int num_heads_kv;
   float softmax_scale;       // multiplies q.k
   float softmax_scale_log2;  // softmax_scale * log2(e); log2(e) if score stages change the unit
-  int num_tiles;             // work tiles of the launch, where the scheduler counts them
+  int num_tiles;             // work tiles of the launch, if the scheduler counts them
   void* workspace;           // the plan's workspace (may be null when its size is 0)
 };
 

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of backward_sm90 that makes all gradients with a warpgroup of its own for dQ: where it
-// is, its registers, and what it has behind the shared memory of backward_fused_layout():
+// The backward_sm90 kernel that computes all gradients and gives dQ a separate warpgroup: for which
+// tiles it exists, its registers, and the shared memory that follows backward_fused_layout():
 //
 // | region   | bytes            | written by           | read by             |
 // |----------|------------------|----------------------|---------------------|
-// | ds empty | a barrier a slot | the warpgroup of dQ  | warpgroups of keys  |
+// | ds empty | one barrier/slot | the warpgroup of dQ  | warpgroups of keys  |
 #pragma once
 
 #include "shared/backward_sm90_layout.h"
 
 namespace attune {
 
-// True if the gradients leave the other warpgroups enough registers for all of P and dP of a step.
+// True if, beside the gradients, the warpgroups of keys have enough registers for all of P and dP
+// of a step.
 constexpr bool backward_dq_apart(int step_rows, int head_dim_qk, int head_dim_v) {
   return step_rows == kWarpgroupRows && head_dim_qk <= kPanelColumns && head_dim_v <= kPanelColumns;
 }

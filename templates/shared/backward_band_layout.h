@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How one kernel of backward_sm90 makes all gradients of a narrow band (knob band): warpgroups walk
-// along it, each by itself.
+// How one backward_sm90 kernel computes all gradients of a narrow band (knob band). Each warpgroup
+// walks along the band independently.
 //
-// Rows and keys are taken 64 at a time, and keys are numbered so that tile t of rows sees tiles t,
-// t + 1 and t + 2 of keys and no others. A warpgroup takes tile j of keys with tiles j - 2, j - 1
-// and j of rows: then dK and dV of these keys are complete, and so is dQ of rows j - 2. What is not
-// complete stays in registers, two tiles of dQ. Work is cut into runs of places j, as many as there
-// are warpgroups: a run begins two places early, for dQ of its first rows, and leaves nothing of
-// these two.
+// Tiles have 64 rows or 64 keys. Tiles of keys are numbered so that tile t of rows sees tiles t, t
+// + 1 and t + 2 of keys and no others. At place j a warpgroup multiplies tile j of keys with tiles
+// j - 2, j - 1 and j of rows. Then dK and dV of key tile j are complete, and so is dQ of row tile j
+// - 2. The two incomplete tiles of dQ stay in registers. The places are cut into one run per
+// warpgroup. A run begins two places early, because dQ of its first rows needs them; it stores no
+// gradients at these two places.
 //
 // | region, of each warpgroup | bytes             | written by | read by             |
 // |---------------------------|-------------------|------------|---------------------|
@@ -24,23 +24,23 @@
 
 namespace attune {
 
-constexpr int kBandTile = kWarpgroupRows;   // rows, and keys
-constexpr int kBandWidest = 2 * kBandTile;  // left + right that three tiles of keys cover
+constexpr int kBandTile = kWarpgroupRows;   // rows or keys of a tile
+constexpr int kBandWidest = 2 * kBandTile;  // largest left + right that three tiles of keys cover
 constexpr int kBandHeadDim =
-    kPanelColumns;                // at most: dK, dV and two tiles of dQ fill the registers
-constexpr int kBandWalkers = 2;   // warpgroups of a block
+    kPanelColumns;                // the largest: dK, dV and two tiles of dQ fill the registers
+constexpr int kBandWalkers = 2;   // warpgroups per block that walk
 constexpr int kBandRowSlots = 4;  // three in use, one being loaded
 constexpr int kBandKeySlots = 2;
 constexpr int kBandSumRows = 16;  // rows of o loaded together
 constexpr int kBandSumSlots = 3;
-constexpr int kBandFewestPlaces = 4;  // of a walker, without the two ahead of them
+constexpr int kBandFewestPlaces = 4;  // per walker, without the two early ones
 
 struct BandLayout {
   int tile_bytes;               // one tile of one operand
-  int rows, keys, ds, o, sums;  // offsets in the tiles of a walker
-  int walker_bytes;             // tiles of a walker
+  int rows, keys, ds, o, sums;  // offsets in a walker's tiles
+  int walker_bytes;             // all tiles of one walker
   int barriers, barrier_bytes;  // after all tiles; bytes per walker
-  int row_full, row_empty, sums_full, key_full, key_empty, o_full;  // offsets in these
+  int row_full, row_empty, sums_full, key_full, key_empty, o_full;  // offsets of barriers
   int bytes;
 };
 
@@ -63,10 +63,11 @@ constexpr BandLayout backward_band_layout() {
   return l;
 }
 
-// Registers per thread. Warps that do not walk have more than the producers of other kernels.
+// Registers per thread. Warps that do not walk have more registers than the producers of other
+// kernels.
 constexpr PrefillSm90Registers kBandRegisters{168, 224, 56, true};
 
-// A row on diagonal d, a key, sees keys [d - left, d + right].
+// A row whose diagonal is at key d sees keys [d - left, d + right].
 struct BandWidth {
   long long left;
   long long right;
@@ -83,7 +84,7 @@ ATTUNE_HOST_DEVICE constexpr bool is_narrow_band(const Rule& rule) {
   return width.left >= 0 && width.right >= 0 && width.left + width.right <= kBandWidest;
 }
 
-ATTUNE_HOST_DEVICE constexpr long long band_floor(long long value) {  // of tiles
+ATTUNE_HOST_DEVICE constexpr long long band_floor(long long value) {  // value / kBandTile
   return (value >= 0 ? value : value - (kBandTile - 1)) / kBandTile;
 }
 
@@ -96,14 +97,14 @@ ATTUNE_HOST_DEVICE constexpr bool band_fits(const Rule& rule, const Lengths& len
   return band_floor(diagonal - width.left) * kBandTile + kBandWidest >= diagonal + width.right;
 }
 
-// The places of a head: [first, first + count). Tile j of keys begins at key first_key + 64 j.
+// The places of a head are [first, first + count). Tile j of keys begins at key first_key + 64 j.
 struct BandPlaces {
   int first_key;
   int first;
   int count;
 };
 
-// Places are those of all keys, and those at which dQ of all rows is complete.
+// Returns the places of a head: enough for all keys, and for dQ of all rows to be complete.
 template <class Rule, class Lengths>
 ATTUNE_HOST_DEVICE constexpr BandPlaces band_places(const Rule& rule, const Lengths& lengths) {
   const BandWidth width = band_width(rule);
@@ -117,14 +118,14 @@ ATTUNE_HOST_DEVICE constexpr BandPlaces band_places(const Rule& rule, const Leng
   return {static_cast<int>(key), static_cast<int>(first), static_cast<int>(last - first + 1)};
 }
 
-// Places [begin, end) of a head that a walker takes, and the two ahead of them.
+// Places [begin, end) of a head that a walker takes; it starts two places before them.
 struct BandRun {
   int head;
   int batch;
   int begin;
   int end;
   int first_key;  // first key of tile 0
-  int row_begin;  // tiles of rows that pass by
+  int row_begin;  // tiles of rows that the run loads
   int row_end;
   int seqlen_kv;
 
@@ -133,16 +134,17 @@ struct BandRun {
   ATTUNE_HOST_DEVICE constexpr bool has_row(int tile) const {
     return tile >= row_begin && tile < row_end;
   }
-  // True if the keys of a place are needed: before the run's own keys, its rows need them.
+  // True if the run needs the keys of a place. Keys before the run's own are needed for dQ of its
+  // rows.
   ATTUNE_HOST_DEVICE constexpr bool has_keys(int place) const {
     const bool some = key(place) >= 0 && key(place) < seqlen_kv;
     return some && (place >= begin || (place >= row_begin && place - 2 < row_end));
   }
 };
 
-// Places of all heads at which walkers begin and end. With an even number of heads, the walkers of
-// a block take the same places of two adjacent heads: with 64 columns, one fetch from memory brings
-// both.
+// The range of places, counted over all heads, that one walker takes. With an even number of heads,
+// the walkers of a block take the same places of two adjacent heads: with 64 columns, one fetch
+// from memory brings both.
 struct BandShare {
   int begin;
   int end;
@@ -159,7 +161,8 @@ ATTUNE_HOST_DEVICE constexpr BandShare band_share(int places, int heads, int blo
   return {begin, begin + share + (number < more ? 1 : 0)};
 }
 
-// The run that begins at place `begin` of a share: up to its end, or that of a head.
+// Returns the run that begins at place `begin` of a share. It ends where the share or the head
+// ends.
 template <class Rule, class Lengths>
 ATTUNE_HOST_DEVICE constexpr BandRun band_run(const Rule& rule, const Lengths& lengths, int heads,
                                               const BandShare& share, int walker) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory of the one-kernel form of backward_sm90 whose blocks of keys add to dQ in any order
-// (knob ordered). It follows the regions of backward_fused_layout():
+// Shared memory of the backward_sm90 kernel that computes all gradients and whose key blocks add to
+// dQ in any order (knob ordered). It follows the regions of backward_fused_layout():
 //
 // | region            | bytes                  | written by             | read by                 |
 // |-------------------|------------------------|------------------------|-------------------------|
@@ -17,10 +17,10 @@
 namespace attune {
 
 constexpr int kFreeDsSlots = 2;  // slots of dS^T: one is written, one is multiplied
-constexpr int kFreeCopiers = 2;  // threads, one for each warpgroup of keys
+constexpr int kFreeCopiers = 2;  // copying threads, one for each warpgroup of keys
 
-// Behind fp32 of a block of rows in the workspace: one of each copier, and what keeps the next
-// aligned.
+// Words behind the fp32 dQ of each block of rows in the workspace: one per copier, then padding
+// that keeps the next block aligned.
 constexpr int kFreeWords = 32;
 
 struct BackwardFreeLayout {
@@ -30,7 +30,7 @@ struct BackwardFreeLayout {
   int bytes;
 };
 
-// `others`: of the same tile, with kFreeDsSlots.
+// `others` is backward_fused_layout() of the same tile with kFreeDsSlots slots of dS^T.
 constexpr BackwardFreeLayout backward_free_layout(const BackwardFusedLayout& others, int step_rows,
                                                   int head_dim_qk) {
   BackwardFreeLayout l{};
@@ -45,7 +45,8 @@ constexpr BackwardFreeLayout backward_free_layout(const BackwardFusedLayout& oth
   return l;
 }
 
-// Registers of accumulators: P and dP of a step, then both rounded beside dQ.
+// Returns the registers of accumulators: the gradients, plus P and dP of a step or, if more,
+// rounded P and dP with dQ.
 constexpr int backward_free_accumulators(int step_rows, int gradient_columns, int dq_columns) {
   const int rounded = step_rows / 2 + dq_columns / 2;
   return gradient_columns / 2 + (rounded > step_rows ? rounded : step_rows);

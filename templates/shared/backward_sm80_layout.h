@@ -33,7 +33,7 @@ struct BackwardSm80Tile {
   int stages;
   int head_dim_qk;
   int head_dim_v;
-  bool has_second;      // the second tile stays, too
+  bool has_second;      // the second operand's tile stays too
   bool has_statistics;  // L2 and delta come with the streams
 };
 

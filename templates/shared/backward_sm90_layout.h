@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared memory and registers of the backward_sm90 kernels as functions of a config. Kernels,
-// search space and launch read this one text. Sizes in bytes, registers per thread. Panels and
-// swizzle are those of prefill_sm90_layout.h.
+// search space and launch read this one text. Sizes in bytes, registers per thread.
+// prefill_sm90_layout.h describes panels and swizzle.
 //
 // Both kernels have the same shape: tiles of two operands stay, tiles of two others stream past
 // them, each through a ring.
@@ -20,8 +20,8 @@
 // | statistics     | of each ring: slots * step_rows * 4    | bulk copy  | warpgroups        |
 // | barriers       | 8 each                                 | mbarrier   |                   |
 //
-// When its last product is complete a warpgroup writes its gradients over its own tiles that stay,
-// and TMA reads them there.
+// After its last product, a warpgroup overwrites its tiles that stay with its gradients, and TMA
+// stores the gradients from there.
 #pragma once
 
 #include "shared/prefill_sm90_layout.h"
@@ -31,13 +31,13 @@ namespace attune {
 struct BackwardSm90Tile {
   int stay_rows;  // 64 for each warpgroup
   int step_rows;
-  int first_slots;  // of the rings
+  int first_slots;  // slots of the ring of first operands
   int second_slots;
   int head_dim_qk;
   int head_dim_v;
-  bool has_second;      // the second tile stays, too
-  bool has_statistics;  // come with the streams
-  int ds_slots = 0;     // slots of dS^T, in the kernel that makes dQ too
+  bool has_second;      // the second operand's tile stays too
+  bool has_statistics;  // L2 and delta come with the streams
+  int ds_slots = 0;     // slots of dS^T, in the kernel that also computes dQ
 };
 
 // A ring that operands stream through: offsets in shared memory, bytes of a slot.
@@ -61,7 +61,7 @@ struct BackwardSm90Layout {
   int second;
   BackwardSm90Ring first_ring;
   BackwardSm90Ring second_ring;
-  int first_full;  // one for each warpgroup, as the other three
+  int first_full;  // this and the next three: one barrier per warpgroup
   int first_empty;
   int second_full;
   int second_empty;
@@ -105,8 +105,8 @@ constexpr BackwardSm90Layout backward_sm90_layout(const BackwardSm90Tile& t) {
   return l;
 }
 
-// Shared memory of the kernel that makes dQ as well (knob fuse_dq), in addition to that of
-// attune_keys:
+// Shared memory of the kernel that also computes dQ (knob fuse_dq), in addition to the shared
+// memory of attune_keys:
 //
 // | region                | bytes                 | written by            | read by               |
 // |-----------------------|-----------------------|-----------------------|-----------------------|
@@ -123,7 +123,7 @@ constexpr BackwardSm90Layout backward_sm90_layout(const BackwardSm90Tile& t) {
 // | tile full, tile empty | a barrier a slot each | the thread of copies; | the other way round   |
 // |                       |                       | all others            |                       |
 //
-// ds stands behind the rings, before the statistics, where panels are aligned.
+// ds lies between the rings and the statistics, where panels are aligned.
 struct BackwardFusedLayout {
   BackwardSm90Layout parts;
   int places, tiles;  // offsets
@@ -131,8 +131,8 @@ struct BackwardFusedLayout {
   int bytes;
 };
 
-constexpr int kFusedDsSlots = 4;  // one that is written, two that wait, one that is multiplied
-constexpr int kFusedPlaces = 2;   // as many threads take turns
+constexpr int kFusedDsSlots = 4;  // one is written, two wait, one is multiplied
+constexpr int kFusedPlaces = 2;   // one per thread of turns
 constexpr int kFusedTileSlots = 2;
 
 constexpr BackwardFusedLayout backward_fused_layout(const BackwardSm90Tile& t) {
@@ -149,8 +149,9 @@ constexpr BackwardFusedLayout backward_fused_layout(const BackwardSm90Tile& t) {
   return l;
 }
 
-// The half of a step's dQ that a warpgroup makes. Steps of 64 rows: half of the columns. Steps of
-// 128 rows: half of the rows. Other steps: half of the columns, as rows of the product dQ^T.
+// The half of a step's dQ that a warpgroup computes. Steps of 64 rows: half of the columns. Steps
+// of 128 rows: half of the rows. Other steps: half of the columns, which are the rows of the
+// product dQ^T.
 enum class DqHalf : int { kColumns, kRows, kTransposed };
 constexpr DqHalf backward_dq_half(int step_rows) {
   return step_rows % kWarpgroupRows != 0 ? DqHalf::kTransposed
@@ -158,7 +159,7 @@ constexpr DqHalf backward_dq_half(int step_rows) {
                                          : DqHalf::kColumns;
 }
 
-// Columns of that product, which has 64 rows.
+// Returns the columns of a warpgroup's product for dQ, which has 64 rows.
 constexpr int backward_fused_columns(int step_rows, int head_dim_qk) {
   switch (backward_dq_half(step_rows)) {
     case DqHalf::kColumns:
@@ -170,31 +171,31 @@ constexpr int backward_fused_columns(int step_rows, int head_dim_qk) {
   }
 }
 
-// True if P, dP and rounded P need too many registers beside dK and dV. Then dP and dS are made for
-// half of the rows at a time.
+// True if P, dP, rounded P, dK and dV together need too many registers. Then dP and dS are computed
+// for half of the rows at a time.
 constexpr bool backward_fused_in_halves(int step_rows, int gradient_columns) {
   return step_rows + step_rows / 4 + gradient_columns / 2 > 212;
 }
 
-// Bytes of the workspace's first tensor, L2 and delta: dQ in fp32 comes behind it, then the turns;
-// or dS, with P.
+// Returns the bytes of the workspace's first tensor, L2 and delta. Behind it lie either dQ in fp32
+// and then the turns, or dS and P.
 constexpr long long backward_sums_bytes(long long heads, long long rows) {
   return (8 * heads * rows + 255) / 256 * 256;
 }
 
-// The producer needs few registers, so the consumers have what it can spare.
+// The producer needs few registers, so the consumers get those that it can spare.
 constexpr PrefillSm90Registers backward_sm90_registers(int warpgroups) {
   return prefill_sm90_registers(warpgroups, 1, 1);
 }
 
-// Accumulators of a consumer thread: scores and dP of a step in fp32, what is rounded of them for
-// the next product, gradients.
+// Returns the accumulator registers of a consumer thread: scores and dP of a step in fp32, the
+// rounded operand of the next product, and gradients.
 constexpr int backward_sm90_accumulators(int step_rows, int gradient_columns) {
   return 2 * (step_rows / 2) + step_rows / 4 + gradient_columns / 2;
 }
 
-// Pairs of statistics (step_statistics.cuh) that a thread loads ahead of waits, as many as
-// registers hold beside `taken`.
+// Returns how many pairs of statistics (step_statistics.cuh) a thread loads before it waits: as
+// many as fit if `taken` registers are in use.
 constexpr int kMostEarlyPairs = 12;  // with 16 some kernels spill
 constexpr int backward_early_pairs(int step_rows, int taken) {
   const int room = (224 - taken) / 2;
@@ -202,24 +203,24 @@ constexpr int backward_early_pairs(int step_rows, int taken) {
   return room < 0 ? 0 : room < pairs ? room : pairs;
 }
 
-// Registers that dropout takes: the key of a head's signs, and the signs of a step. With fewer,
-// some kernels spill.
+// Returns the registers that dropout takes: the key of a head's signs, and the signs of a step.
+// With fewer, some kernels spill.
 constexpr int backward_dropout_registers(int step_rows) { return 2 + step_rows / 8; }
 
 struct EarlyPairs {
-  int l2;              // ahead of S: nothing is made of it yet
-  int delta;           // ahead of dP
-  int delta_beside_p;  // where dV is on its way beside dP, with P rounded
+  int l2;              // loaded ahead of S, which nothing uses yet
+  int delta;           // loaded ahead of dP
+  int delta_beside_p;  // if dV is computed together with dP: rounded P takes registers
 };
-// `others`: registers that something else takes.
+// `others`: registers in use for anything else.
 constexpr EarlyPairs backward_early(int step_rows, int gradient_columns, int others) {
   const int taken = step_rows + gradient_columns / 2 + others;  // S, dP, gradients
   return {backward_early_pairs(step_rows, taken - 4), backward_early_pairs(step_rows, taken),
           backward_early_pairs(step_rows, taken + step_rows / 4)};
 }
 
-// The workspace holds L2 and delta, fp32 [batch, num_heads_q, 2, rows], with so many rows: whole
-// steps and tiles of either kernel.
+// Returns the rows of L2 and delta in the workspace, fp32 [batch, num_heads_q, 2, rows]: whole
+// steps and tiles of both kernels.
 constexpr long long backward_sm90_rows(long long seqlen_q, int block_m, int key_block_m) {
   const long long tiles = (seqlen_q + block_m - 1) / block_m * block_m;
   const long long steps = (seqlen_q + key_block_m - 1) / key_block_m * key_block_m;

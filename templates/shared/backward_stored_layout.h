@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// How backward_sm90 keeps dS, and P, in the workspace for kernels that make dK and dV of them (knob
-// store_ds).
+// How backward_sm90 stores dS and P in the workspace, for the kernels that compute dK and dV from
+// them (knob store_ds).
 //
-// A place holds 64 rows and 64 keys of a head of Q: four panels of dS of 16 keys each, then those
-// of P. A panel has the form that wgmma reads in shared memory, 64 rows of 32 bytes, 32-byte
-// swizzled, so that a bulk copy fetches it unchanged. A row has its keys in another order: 8
-// adjacent bytes are those of one thread.
+// A place holds 64 rows and 64 keys of a head of Q: four panels of dS of 16 keys each, then four
+// panels of P. A panel has the form that wgmma reads in shared memory, 64 rows of 32 bytes, 32-byte
+// swizzled, so that a bulk copy fetches it unchanged. The keys of a row are reordered, so that each
+// thread owns 8 adjacent bytes.
 //
-// Only visible keys have a place. A block of 64 rows has one per block of keys that it sees, and a
-// margin at either end, since steps of attune_kernel may begin before and end behind these. Blocks
-// i and last - i share a line of places, the later one from the start on, the other up to the end:
-// under a causal mask all lines are full.
+// Only visible keys have a place. A block of 64 rows has one place per block of keys that it sees,
+// and a margin at either end, because steps of attune_kernel may begin before the first seen block
+// and end behind the last. Blocks i and last - i share a line of places. The later block fills the
+// line from its start, the earlier one up to its end, so that all lines are full under a causal
+// mask.
 #pragma once
 
 #include "shared/host_device.h"
@@ -24,7 +25,7 @@ constexpr int kStoredPanelBytes = kWarpgroupRows * kStoredRowBytes;
 constexpr int kStoredPanels = kWarpgroupRows / kStoredKeys;  // of a warpgroup's 64 keys
 constexpr int kStoredBytes = kStoredPanels * kStoredPanelBytes;
 
-constexpr int kStoredMargin = 2;  // places: steps have up to 128 keys
+constexpr int kStoredMargin = 2;  // in places, since steps have up to 128 keys
 
 ATTUNE_HOST_DEVICE constexpr long long backward_stored_blocks(long long seqlen_q) {
   return (seqlen_q + kWarpgroupRows - 1) / kWarpgroupRows;
@@ -48,8 +49,8 @@ ATTUNE_HOST_DEVICE constexpr StoredLine backward_stored_line(long long seqlen_q,
   return {block, stride - kStoredMargin - seen_end};
 }
 
-// Returns the number of heads of K of one round, whose places take at most kMostStoredBytes. 0: one
-// head takes more.
+// Returns the number of heads of K in one round: their places take at most kMostStoredBytes.
+// Returns 0 if one head takes more.
 constexpr long long kMostStoredBytes = 5LL << 28;
 constexpr long long backward_stored_heads(long long heads, long long bytes_of_head) {
   const long long most = kMostStoredBytes / (bytes_of_head > 0 ? bytes_of_head : 1);
@@ -57,8 +58,8 @@ constexpr long long backward_stored_heads(long long heads, long long bytes_of_he
   return rounds > 0 ? (heads + rounds - 1) / rounds : 0;
 }
 
-// Kernels that multiply what is stored have accumulators of one gradient alone: no thread gives
-// registers to another.
+// Kernels that multiply the stored dS or P hold the accumulators of only one gradient. So
+// warpgroups exchange no registers.
 constexpr PrefillSm90Registers backward_stored_registers(int warpgroups) {
   PrefillSm90Registers all = prefill_sm90_registers(warpgroups, 1);
   all.consumer = all.producer = all.launch;
@@ -66,7 +67,8 @@ constexpr PrefillSm90Registers backward_stored_registers(int warpgroups) {
   return all;
 }
 
-// The key that stands at place `place`: of 16 a thread has two pairs, 8 keys apart.
+// Returns the key stored at place `place` of a row. Of each 16 keys a thread has two pairs, 8 keys
+// apart.
 ATTUNE_HOST_DEVICE constexpr int backward_stored_key(int place) {
   return (place & ~14) | (place & 2) << 2 | (place & 12) >> 1;
 }

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// The map of blocks of a kernel with a mask program: for each tile of query rows the blocks of keys
-// of which it sees something. A step ahead of the kernel writes it into the workspace
-// (cuda/attention/block_map.cuh), host code sizes it, the kernel walks it.
+// The block map of a kernel with a mask program lists, for each tile of query rows, the blocks of
+// keys that the tile sees at least in part. A launch before the kernel writes the map into the
+// workspace (cuda/attention/block_map.cuh). Host code computes its size, and the kernel walks it.
 //
 // | word of a list | what                                                                         |
 // |----------------|------------------------------------------------------------------------------|
-// | 0              | number of entries, at least 1: a tile that sees nothing has a block that     |
-// |                | hides all of itself                                                          |
-// | 1 ..           | entries, by rising block: block << kMapGroupBits, and a bit for each group   |
-// |                | of the tile's rows that does not see all of the block, so that the program   |
-// |                | is to be applied                                                             |
+// | 0              | number of entries, at least 1: the list of a tile that sees no key has one   |
+// |                | block, all of whose keys the program hides                                   |
+// | 1 ..           | entries in ascending order: block << kMapGroupBits, and a bit for each group |
+// |                | of the tile's rows that does not see the whole block: the program must be    |
+// |                | applied to that group                                                        |
 //
-// A map of the caller's (op block_map) is another thing: what the mask program makes of granules of
-// rows and keys, whatever tiles plans have. Kernels that are given one make their lists of it
-// (cuda/attention/granule_lists.cuh) and evaluate no ranges.
+// A map that the caller passes (op block_map) is different: it says, for granules of rows and keys,
+// what the mask program shows, independent of a plan's tiles. Kernels that get such a map build
+// their lists from it (cuda/attention/granule_lists.cuh) and evaluate no ranges.
 //
 // | byte of a granule | the program shows                                             |
 // |-------------------|---------------------------------------------------------------|
-// | 0                 | none of its keys to any of its rows                           |
-// | kSeenInPart, 1    | some, or that is not known: kernels look at each              |
-// | kSeenWhole, 3     | all its keys to all its rows                                  |
+// | 0                 | no key to any row                                             |
+// | kSeenInPart, 1    | some keys to some rows, or unknown: kernels test each pair    |
+// | kSeenWhole, 3     | all keys to all rows                                          |
 #pragma once
 
 namespace attune {
@@ -29,16 +29,16 @@ constexpr int kGranuleRows = 64;
 constexpr int kGranuleKeys = 16;
 constexpr int kSeenInPart = 1;
 constexpr int kSeenWhole = 3;
-constexpr int kGranuleThreads = 128;  // of the step that makes lists of granules
+constexpr int kGranuleThreads = 128;  // of the kernel that builds lists from granules
 
-constexpr int kMapGroupBits = 4;  // groups of rows that a tile may have
+constexpr int kMapGroupBits = 4;  // the most groups of rows in a tile
 constexpr int kMapThreads = 1024;
-constexpr int kMapChunk = 512;  // blocks between two barriers, each a word in shared memory
+constexpr int kMapChunk = 512;  // blocks between two barriers; each takes a word of shared memory
 
 struct BlockMapArgs {
-  int* lists;      // those of the row blocks of one tile's heads in a row
-  int batch_step;  // lists from a batch entry to the next; 0 where one is for all
-  int head_step;   // lists from one tile's heads to the next one's; likewise
+  int* lists;      // lists of one tile's heads are adjacent, one per block of rows
+  int batch_step;  // lists from one batch entry to the next; 0: all share the same lists
+  int head_step;   // lists from one tile's heads to the next tile's; 0: all share them
   int list_words;  // from one list to the next: 1 + blocks of all keys
   int by_head;     // 0: all heads have the lists of the first, since the program does not differ
   int num_lists;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The factors of caches of 8 bits: one for the tensor, or one for each head of K. They are not
-// negative; one that is NaN or infinite makes the rows that see it non-finite.
+// The factors of 8-bit caches: one for the tensor, or one for each head of K. Factors are not
+// negative. A factor that is NaN or infinite makes the rows that use it non-finite.
 #pragma once
 
 #include "shared/host_device.h"
@@ -19,7 +19,8 @@ ATTUNE_HOST_DEVICE inline float score_factor(const ScaleView& scale, int kv_head
   const float factor = cache_factor(scale, kv_head);
   return factor < kTiny ? kTiny : factor;
 }
-// `normalizer`, 0 for a row that saw nothing, times the factor of v.
+// Returns `normalizer` times the factor of v. `normalizer` is 0 for a row that saw no key, and then
+// so is the result.
 ATTUNE_HOST_DEVICE inline float scaled_by(const ScaleView& scale, int kv_head, float normalizer) {
   return normalizer == 0.0f ? 0.0f : normalizer * cache_factor(scale, kv_head);
 }

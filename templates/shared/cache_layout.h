@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The workspace of cache_sm90: host code sizes it, kernels find their parts in it.
+// The workspace of cache_sm90. Host code computes its size, and kernels the offsets of its parts.
 //
 // | knob scheduler | tensor                              | extents                                |
 // |----------------|-------------------------------------|----------------------------------------|
@@ -11,8 +11,8 @@
 // |                |                                     | blocks][warpgroups] [2 *               |
 // |                |                                     | blocks][warpgroups][cache_part_floats] |
 //
-// A tile of many parts is joined twice: groups of them, each by the block that comes last to it,
-// then what groups have come to, which stands in the place of their first parts.
+// A tile of many parts is joined in two stages. First the last block to arrive at a group of parts
+// joins that group, into the place of the group's first part. Then the joined groups are joined.
 #pragma once
 
 #include "shared/decode_layout.h"
@@ -20,7 +20,8 @@
 
 namespace attune {
 
-// Tiles of `tile_rows` rows, for `tile_heads` heads each.
+// Returns the number of tickets: one per warpgroup of each tile of `tile_rows` rows and
+// `tile_heads` heads.
 ATTUNE_HOST_DEVICE constexpr int cache_tickets(int batch, int seqlen_q, int num_heads_q,
                                                int tile_rows, int tile_heads, int warpgroups) {
   const int tiles = (seqlen_q + tile_rows - 1) / tile_rows;
@@ -32,14 +33,14 @@ ATTUNE_HOST_DEVICE constexpr int cache_group_tickets(int blocks, int warpgroups)
   return 2 * blocks * warpgroups;
 }
 
-// O of some rows, largest scores and sums of the part, and the same of the group that it is the
-// first of.
+// Returns the floats of a part: O of `rows` rows, their largest scores and sums, and the largest
+// scores and sums of the group whose first part it is.
 ATTUNE_HOST_DEVICE constexpr long long cache_part_floats(int rows, int head_dim_v) {
   return static_cast<long long>(rows) * (head_dim_v + 4);
 }
 
-// Parts of a tile that are joined ahead of the others: all, where one block reads them as fast as
-// two would after each other.
+// The most parts that are joined in one stage: up to this many, one block reads all parts as fast
+// as two stages would.
 constexpr int kMostPartsAtOnce = 16;
 ATTUNE_HOST_DEVICE constexpr int cache_join_group(int parts) {
   if (parts <= kMostPartsAtOnce) return parts;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How large an element of a capture is. Host code and kernels that load captures include it.
+// The size of an element of a capture. Host code and kernels that load captures include it.
 #pragma once
 
 #include "shared/host_device.h"

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of captures as one thread reads them by itself: on a CPU, and on a GPU where each lane has
-// keys of its own. Stands behind a target's score functions.
+// Finds ranges of captured values with one thread: on a CPU, and on a GPU if each lane has its own
+// keys. Include it after a target's score functions.
 #pragma once
 
 #include "shared/score_ranges.h"
 
 namespace attune {
 
-// Takes all elements of a box, the last dimension fastest. `at`: where those of the dimensions
-// before kDimension stand.
+// Takes all elements of a box, the last dimension fastest. `at`: the offset that the dimensions
+// before kDimension give.
 template <CaptureType kType, int kDimension, int kRank, class Element>
 ATTUNE_SCORE_FUNCTION void take_box(const ScoreCapture& capture, const CaptureBox<kRank>& box,
                                     long long at, Gathered<Element>& of) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys that decode_cpu works on together: host code sizes the workspace, which holds their scores.
+// The number of keys that decode_cpu processes together. Host code needs it, because the workspace
+// holds their scores.
 #pragma once
 
 namespace attune {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the line of decode_partition.h is cut where the bits of a request must not depend on the
-// others (batch_invariant): each item into pieces that follow from its own tiles alone,
-// kLeastChunkKeys keys or more, at most kMostChunks of them. A position of the line is a piece,
-// workers take equal numbers of them, and each leaves its part in a slot of its own, the
-// position's; parts are joined in their order.
+// How the line of decode_partition.h is cut if the bits of a request's result must not depend on
+// other requests (batch_invariant). Each item is cut into pieces that depend on its own tiles
+// alone: at most kMostChunks pieces, of at least kLeastChunkKeys keys each. Each position of the
+// line is one piece, and workers take equal numbers of pieces. A piece leaves its part in the slot
+// of its position. Parts are joined in their order.
 #pragma once
 
 #include "shared/host_device.h"
@@ -13,12 +13,12 @@ namespace attune {
 constexpr int kLeastChunkKeys = 256;
 constexpr int kMostChunks = 32;
 
-// Tiles of a piece, of an item that has `count`; `least` at least.
+// Returns the tiles per piece of an item of `count` tiles, at least `least`.
 ATTUNE_HOST_DEVICE constexpr int chunk_tiles(int count, int least) {
   const int equal = (count + kMostChunks - 1) / kMostChunks;
   return equal > least ? equal : least;
 }
-// Pieces of it: one of an item without tiles, whose owner writes its rows.
+// Returns the pieces of an item. An item without tiles has one piece, whose owner writes the rows.
 ATTUNE_HOST_DEVICE constexpr int decode_chunks(int count, int least) {
   const int each = chunk_tiles(count, least);
   return count == 0 ? 1 : (count + each - 1) / each;
@@ -30,7 +30,7 @@ ATTUNE_HOST_DEVICE constexpr int most_chunks(int most, int least) {
   return equal < 1 ? 1 : equal < kMostChunks ? equal : kMostChunks;
 }
 
-// The next piece of a DecodeWalk over a DecodeRange.
+// Finds the next piece of a DecodeWalk over a DecodeRange. Returns false if there is none.
 template <class Range, class Tiles, class Piece, class Walk>
 ATTUNE_HOST_DEVICE inline bool next_chunk(const Range& range, int batch, const Tiles& tiles_of,
                                           Piece* piece, Walk* walk) {
@@ -58,7 +58,7 @@ ATTUNE_HOST_DEVICE inline bool next_chunk(const Range& range, int batch, const T
   return false;
 }
 
-// Calls take(request, item, first slot, parts) for each item of a line that has several.
+// Calls take(request, item, first slot, parts) for each item of a line that has several parts.
 template <class Line, class Take>
 inline void each_cut_item(const Line& line, int batch, const Take& take) {
   int slot = 0;

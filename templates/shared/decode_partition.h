@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the work of a call of attention_kvcache is dealt to a fixed number of workers (blocks of a
-// GPU, threads of a CPU), from the lengths that the device reads: each worker finds its own part,
-// and no plan is made ahead. Host and kernels compile this text.
+// How the work of an attention_kvcache call is dealt to a fixed number of workers (blocks of a GPU,
+// threads of a CPU). Each worker computes its own part from the lengths that the device reads, so
+// that no plan is made ahead. Host and kernels compile this text.
 //
 // An item is a request, a head of K and up to `row_tile` rows of q that share it; its keys are cut
-// into tiles. Items stand one after the other on a line, request by request: `charge` positions
-// that stand for what an item costs whatever its length, then one for each tile that its rows see.
-// The line is cut into equal ranges, one a worker, which begin and end anywhere in an item. So no
-// worker has more than a tile more than another, and none leaves more than two items that are not
-// whole: their parts are joined through the workspace.
+// into tiles. Items lie one after the other on a line, request by request. Each item takes `charge`
+// positions for its fixed cost, then one position for each tile that its rows see. The line is cut
+// into equal ranges, one per worker, which may begin and end inside an item. So no worker has more
+// than one tile more than another, and each has at most two incomplete items, whose parts are
+// joined through the workspace.
 //
-// Fewer items than workers, of about one length, are cut alike instead: each into as many parts as
-// there are workers for it, so that no worker has parts of two, which would cost it more than some
-// tiles.
+// If there are fewer items than workers, of about the same length, all items are cut into the same
+// number of parts instead: as many as there are workers per item. Then no worker has parts of two
+// items, which would cost it more than a few tiles.
 #pragma once
 
 #include "shared/decode_chunks.h"  // where kBatchInvariant
@@ -20,13 +20,13 @@
 
 namespace attune {
 
-// Tiles of a request that its rows may see: `count` from `first` on.
+// Tiles of a request that its rows may see: [first, first + count).
 struct DecodeTiles {
   int first, count;
 };
 
-// Keys [first key of any row, length) of a request; a row of `rows` is at most `window_left` keys
-// behind its own position (negative: no window).
+// Returns the tiles of keys that at least one of the last `rows` positions sees. A row sees at most
+// `window_left` keys before its own position (negative: no window).
 ATTUNE_HOST_DEVICE constexpr DecodeTiles decode_tiles(int length, int rows, int window_left,
                                                       int tile_keys) {
   int first = 0;
@@ -42,9 +42,9 @@ ATTUNE_HOST_DEVICE constexpr DecodeTiles decode_tiles(int length, int rows, int 
 struct DecodeRange {
   int charge;  // per item; at least 1, so that an item without keys has an owner
   int items;   // per request
-  int even;    // positions of an item where all are cut alike, those before its tiles empty; else 0
-  int share;   // positions of a worker
-  int worker;  // whose range [begin, end) is
+  int even;    // positions per item if all items are cut alike, empty ones first; else 0
+  int share;   // positions per worker
+  int worker;  // the worker of the range [begin, end)
   int begin, end;
   // Fewest tiles of a piece if own lengths cut items, else 0.  // where kBatchInvariant
   int least_chunk = 0;  // where kBatchInvariant
@@ -63,8 +63,8 @@ struct DecodeRange {
     share = plain_share(total, workers, least_share);
     begin_at(number, total);
   }
-  // Cuts all `count` items alike if shares grow by at most `slack` positions; else like take().
-  // `most`: tiles of the longest item.
+  // Cuts all `count` items into equal numbers of parts if shares grow by at most `slack` positions;
+  // else does what take() does. `most`: tiles of the longest item.
   ATTUNE_HOST_DEVICE constexpr void take_alike(int total, int count, int most, int workers,
                                                int least_share, int slack, int number) {
     if (least_chunk > 0) return take(total, workers, 1, number);  // where kBatchInvariant
@@ -94,8 +94,8 @@ struct DecodeRange {
   }
 };
 
-// Positions that take as long to read as ending a piece and joining parts takes: while a GPU's
-// multiprocessor reads 170 KB.
+// Returns the positions that take as long to read as it takes to end a piece and join parts. In
+// that time a GPU's multiprocessor reads 170 KB.
 ATTUNE_HOST_DEVICE constexpr int decode_even_slack(int bytes_of_position) {
   constexpr int kBytes = 170 * 1024;
   return kBytes / bytes_of_position;
@@ -104,17 +104,17 @@ ATTUNE_HOST_DEVICE constexpr int decode_even_slack(int bytes_of_position) {
 // A worker's share of one item: tiles [begin, end) of the request's tiles, counted from 0. An item
 // without keys has no tiles and one part.
 struct DecodePiece {
-  int request, item;  // item: of the request
+  int request, item;  // item: its number in the request
   int begin, end;
   int part, parts;  // part of the item, and its number of parts, in the order of keys
-  int slot;         // where a part of several is left
+  int slot;         // where the part is stored if there are several
 };
 
-// Walks over a worker's pieces. `Tiles` gives the DecodeTiles of a request.
+// Walks over a worker's pieces. `Tiles` is a function that returns the DecodeTiles of a request.
 struct DecodeWalk {
-  int request;   // in which `position` stands
-  int start;     // place of the request on the line
-  int position;  // place of the next piece on the line
+  int request;   // the request at `position`
+  int start;     // first position of the request on the line
+  int position;  // position of the next piece on the line
 
   // Returns true and fills `piece` if there is one more.
   template <class Tiles>
