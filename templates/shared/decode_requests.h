@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of a call of attention_kvcache as kernels see them: lengths and rows read from CacheArgs
-// and cut to what the plan was made for, positions of rows and the keys they see.
+// The requests of an attention_kvcache call: lengths and rows from CacheArgs, clamped to the plan's
+// limits; the positions of rows, and the keys that rows see.
 #pragma once
 
 #include "shared/attention_args.h"
@@ -9,7 +9,8 @@
 
 namespace attune {
 
-// Members of a Rule are mask, window_left and window_right, those that a kernel was compiled with.
+// One request of the call. A Rule has the members mask, window_left and window_right with which the
+// kernel was compiled.
 struct DecodeRequest {
   int rows;       // rows of q
   int length;     // keys
@@ -23,8 +24,8 @@ ATTUNE_HOST_DEVICE constexpr int clamped(int value, int least, int most) {
   return value < least ? least : value > most ? most : value;
 }
 
-// A word of a call's lists. A kernel that starts while the one ahead still writes them reads twice:
-// through L2, for L1 would give the first word again.
+// Returns a word of a call's lists. A kernel that starts while the previous kernel still writes the
+// lists reads them twice. The reads go through L2, because L1 would return the old word again.
 template <bool kThroughL2>
 ATTUNE_HOST_DEVICE inline int list_word(const int* word) {
 #ifdef __CUDA_ARCH__

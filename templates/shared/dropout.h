@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which places of P dropout keeps: a function of seed, offset, head (of all batch entries), row and
-// key alone, the same in every kernel, tile, split and direction, on every target. A square of 16
-// rows and 16 keys has eight streams of 32 places each: stream s of rows 2 (s / 2), 2 (s / 2) + 1
-// and 8 further down, and of keys 4 (s % 2) to 4 (s % 2) + 3 and 8 further on. A place is a bit of
-// a word,
+// Decides which places of P dropout keeps. The decision depends only on seed, offset, head (counted
+// over all batch entries), row and key. It is the same in every kernel, tile, split and direction,
+// on every target. A square of 16 rows and 16 keys has eight streams of 32 places each. Stream s
+// covers rows 2 (s / 2) and 2 (s / 2) + 1 and the rows 8 further down, and keys 4 (s % 2) to 4 (s %
+// 2) + 3 and the keys 8 further on. Each place is a bit of the stream's word, bit
 //
 //   16 (key / 2 % 2) + 8 (row % 2) + 4 (key % 2) + 2 (key / 8 % 2) + row / 8 % 2
 //
-// so that eight places which tensor cores give one thread are a byte, and of a transposed product
-// two halves of bytes. Eight random bits decide of a place, which is kept where they are below the
-// threshold. They stand in eight words:
+// so that the eight places that one thread has in a tensor-core product form a byte, and in a
+// transposed product two half bytes. Eight random bits decide about a place: it is kept if their
+// number is below the threshold. One bit comes from each of eight words:
 //
 //   key     Philox4x32-7 of counter {offset (64 bits), head, 0} under the seed
 //   x       key ^ {cell A ^ stream B, 0, 0, stream C}, cell = key / 16, stream = row / 16 * 8 + s
 //   words   x after two passes of dropout_pass, and after dropout_last_pass
 //
-// The key is computed once for a head, passes for each word of decisions: they have no products of
-// 64 bits, for which tensor cores would have to wait. tests/templates/dropout_quality_test.cpp says
-// how random the decisions are.
+// The key is computed once per head, the passes for each word of decisions. Passes have no 64-bit
+// products, for which tensor cores would have to wait. tests/templates/dropout_quality_test.cpp
+// says how random the decisions are.
 #pragma once
 
 #include "shared/dropout_args.h"
@@ -34,7 +34,7 @@ ATTUNE_HOST_DEVICE inline DropoutState dropout_state(const DropoutArgs& args) {
           args.offset + (args.offset_address ? *args.offset_address : 0)};
 }
 
-// For the backward pass; by the first of the threads that count `thread`.
+// Writes the seed and offset for the backward pass. Only the thread with number 0 writes.
 ATTUNE_HOST_DEVICE inline void write_dropout_state(const DropoutArgs& args, long long thread) {
   if (args.state == nullptr || thread != 0) return;
   const DropoutState state = dropout_state(args);
@@ -42,7 +42,8 @@ ATTUNE_HOST_DEVICE inline void write_dropout_state(const DropoutArgs& args, long
   args.state[1] = state.offset;
 }
 
-// a * b. NVRTC multiplies what it was told to be 64 bits wide in more than one instruction.
+// Returns a * b. NVRTC would take more than one instruction to multiply operands that are cast to
+// 64 bits.
 ATTUNE_HOST_DEVICE inline unsigned long long wide_product(unsigned a, unsigned b) {
 #ifdef __CUDA_ARCH__
   return static_cast<unsigned long long>(__umulhi(a, b)) << 32 | a * b;
@@ -51,7 +52,7 @@ ATTUNE_HOST_DEVICE inline unsigned long long wide_product(unsigned a, unsigned b
 #endif
 }
 
-// Start values of the streams of a head.
+// Start values of all streams of a head.
 struct DropoutKey {
   unsigned word[4];
 };
@@ -71,11 +72,12 @@ ATTUNE_HOST_DEVICE inline DropoutKey dropout_key(DropoutState state, unsigned he
   return x;
 }
 
-// Below, Word is unsigned, or a register of them (cpu/simd.hpp).
+// Rotates left by `left` bits. Here and below, Word is unsigned, or a vector of unsigned
+// (cpu/simd.hpp).
 template <class Word>
 ATTUNE_HOST_DEVICE inline Word rotated(Word x, int left) {
 #ifdef __CUDA_ARCH__
-  return __funnelshift_l(x, x, left);  // NVRTC makes three of some that are written out
+  return __funnelshift_l(x, x, left);  // NVRTC compiles some shifts and ors to three instructions
 #else
   return x << left | x >> (32 - left);
 #endif
@@ -83,7 +85,8 @@ ATTUNE_HOST_DEVICE inline Word rotated(Word x, int left) {
 
 constexpr unsigned kDropoutFactors[2] = {0xD2511F53u, 0xCD9E8D57u};
 
-// Each word takes in the one ahead of it. Returns the sum that x[0] was before it was turned.
+// Adds a multiple of the previous word to each word, and rotates. Returns the sum in x[0] before
+// its rotation.
 template <class Word>
 ATTUNE_HOST_DEVICE inline Word dropout_pass(Word (&x)[4]) {
   x[1] = rotated(x[1] + x[0] * kDropoutFactors[0], 17);
@@ -94,9 +97,9 @@ ATTUNE_HOST_DEVICE inline Word dropout_pass(Word (&x)[4]) {
   return sum;
 }
 
-// Each word takes in the sum ahead of it, at other places than it stands in the words that are
-// read: so no two places of a stream say a third one's lowest bits. `sum` is that of the pass
-// before.
+// Adds to each word a multiple of the previous word's sum before that sum's rotation. Its bits are
+// then at other places than in the stored word, so no two places of a stream determine the lowest
+// bits of a third. `sum` is the result of the previous pass.
 template <class Word>
 ATTUNE_HOST_DEVICE inline void dropout_last_pass(Word (&x)[4], Word sum) {
   sum = x[1] + sum * kDropoutFactors[0];
@@ -108,9 +111,9 @@ ATTUNE_HOST_DEVICE inline void dropout_last_pass(Word (&x)[4], Word sum) {
   x[0] = rotated(x[0] + rotated(sum, 26) * kDropoutFactors[1], 13);
 }
 
-// For each bit whether the number that stands at it in `words`, lowest bit first, above those that
-// came before is at most the limit: `limit` are its four bits, `kept` says whether that holds of
-// what came before.
+// Compares, at each bit position, the number that this position has in `words` (lowest bit first)
+// with a limit. Returns the positions where the number is at most the limit. `limit` has the
+// limit's four bits. `kept` is the result for the lower bits, which were compared before.
 template <class Word>
 ATTUNE_HOST_DEVICE inline Word at_most(const Word (&words)[4], const unsigned* limit, Word kept) {
   for (int i = 0; i < 4; ++i) kept = (~words[i] & (limit[i] | kept)) | (limit[i] & kept);
@@ -127,8 +130,8 @@ ATTUNE_HOST_DEVICE inline Word dropout_bits(Word (&x)[4], const unsigned (&limit
   return at_most(x, limit + 4, kept);
 }
 
-// A key that has taken in a stream, row / 16 * 8 + s, and one that has taken in a cell, key / 16;
-// both in either order.
+// Return a key combined with a stream, row / 16 * 8 + s, or with a cell, key / 16. The two may be
+// applied in either order.
 ATTUNE_HOST_DEVICE inline DropoutKey at_stream(const DropoutKey& key, unsigned stream) {
   return {{key.word[0] ^ stream * 0xC2B2AE35u, key.word[1], key.word[2],
            key.word[3] ^ stream * 0x9E3779B9u}};

@@ -5,14 +5,14 @@
 namespace attune {
 
 struct DropoutArgs {
-  // Added to the numbers below where they are not null, read on the device.
+  // If not null, kernels read the numbers at these addresses and add them to seed and offset.
   const unsigned long long* seed_address;
   const unsigned long long* offset_address;
   unsigned long long seed;
   unsigned long long offset;
   unsigned long long* state;  // seed and offset as they were used, written by op prefill; or null
-  unsigned threshold;         // of 256: eight random bits below it keep their place
-  float scale;                // 256 / threshold: what is kept is multiplied by it
+  unsigned threshold;         // of 256: a place is kept if its eight random bits are below it
+  float scale;                // 256 / threshold, the factor of kept weights
   unsigned limit[8];          // bit i of threshold - 1, in all bits
   // The first head, counted over all batch entries, and the first row. References set them, since
   // they compute a part of a problem.

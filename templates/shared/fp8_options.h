@@ -5,11 +5,11 @@
 
 namespace attune {
 
-// Accuracy that an 8-bit kernel may give up for speed. Kernels of one mode compete only with their
-// own.
+// Accuracy that an 8-bit kernel may give up for speed. Kernels of one mode compete only with
+// kernels of the same mode.
 enum class Accuracy : int {
-  kAccurate = 0,  // P is rounded under the exact row maximum of what was seen; sums are flushed
-  kFast = 1,      // the row maximum may lag behind, and P is rounded under the stale one
+  kAccurate = 0,  // P is rounded relative to the exact row maximum so far; sums are flushed
+  kFast = 1,      // the row maximum may be stale, and P is rounded relative to it
   // For fp32 operands: kAccurate is fp32 arithmetic, kFast is tf32, and  // where kTf32Products
   kSplit = 2,  // takes each number for the sum of two of tf32.  // where kTf32Products
 };

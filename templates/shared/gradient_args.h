@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launch arguments of attention_backward kernels, after AttentionArgs, whose o and lse come from
-// the forward and are read. Host code fills them, kernels read them, on every target.
+// Launch arguments of attention_backward kernels, after AttentionArgs. Kernels read o and lse of
+// AttentionArgs, which the forward pass has computed. Host code fills them, kernels read them, on
+// every target.
 //
 // | operand | shape                                                  |
 // |---------|--------------------------------------------------------|
@@ -17,7 +18,7 @@ namespace attune {
 
 struct GradientArgs {
   OperandView dout;
-  OperandView dq;  // views of gradients that are not asked for are not set
+  OperandView dq;  // a view is not set if its gradient is not requested
   OperandView dk;
   OperandView dv;
   const float* dlse;  // row stride 1

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ATTUNE_HOST_DEVICE marks functions that host code and kernels call with values known at run time
-// alone.
+// ATTUNE_HOST_DEVICE marks functions that host code and kernels call with values known only at run
+// time.
 #pragma once
 
 #ifdef __CUDACC__

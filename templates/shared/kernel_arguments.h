@@ -39,7 +39,7 @@ struct ScaleView {
   long long batch_stride;
   long long head_stride;
   long long block_stride;
-  int heads_per_scale;  // consecutive heads that share a factor, of which the heads are a multiple
+  int heads_per_scale;  // consecutive heads that share a factor; divides the number of heads
 };
 
 struct ScaleArgs {
@@ -49,8 +49,8 @@ struct ScaleArgs {
   ScaleView o_scale;  // written by the quantise op; null elsewhere
 };
 
-// A CPU kernel sees the leading members in this order: one that has a later one is rendered with
-// all before it.
+// A CPU kernel sees the leading members in this order. A kernel that needs a member is rendered
+// with all members before it.
 struct KernelArguments : AttentionArgs {
   ScaleArgs scales;
   ScoreArgs scores;        // where kScoreArgs

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Factors of caches of 8 bits that each key of a head has, or each page: strides say which, so they
-// may stand anywhere, between the rows too. They are not negative, as those of cache_factors.h.
-// Kernels include it where kKeyFactors.
+// Factors of 8-bit caches, one for each key of a head, or one for each page. Strides say where they
+// lie, so they may lie anywhere, even between the rows. Like the factors of cache_factors.h they
+// are not negative. Kernels include it where kKeyFactors.
 #pragma once
 
 #include "shared/host_device.h"
@@ -10,7 +10,7 @@
 
 namespace attune {
 
-// Floats from the first to that of the key in row `row` of a page or slot.
+// Returns the index of the factor of the key in row `row` of a page or slot, in floats.
 ATTUNE_HOST_DEVICE inline long long key_factor_at(const ScaleView& scale, long long page,
                                                   long long row, int kv_head) {
   return page * scale.batch_stride + row * scale.block_stride +
@@ -21,8 +21,8 @@ ATTUNE_HOST_DEVICE inline float key_factor(const ScaleView& scale, long long pag
   return scale.data[key_factor_at(scale, page, row, kv_head)];
 }
 
-// Shared memory of a decode kernel behind all else (decode_layout.h): of each slot the factors of
-// its keys of K, then of V.
+// Returns the bytes of factors per slot of a decode kernel: the factors for K of the slot's keys,
+// then the factors for V. They follow all other shared memory (decode_layout.h).
 ATTUNE_HOST_DEVICE constexpr int decode_factor_bytes(int keys) { return keys * 8; }
 
 // Returns the number that a row is divided by before it is rounded, from its largest magnitude. It

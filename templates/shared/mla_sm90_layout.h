@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory of the mla_sm90 kernel, which host code reads too. Sizes in bytes. With 64 rows a
+// Shared memory of the mla_sm90 kernel, which host code needs too. Sizes in bytes. With 64 rows per
 // tile:
 //
 // | region   | bytes                      | written by       | read by                            |
@@ -8,26 +8,26 @@
 // | k slots  | 2 * panels * 64 keys * 128 | TMA              | wgmma: all panels as K, the first  |
 // |          |                            |                  | as V                               |
 // | p        | 64 rows * 128              | a block's owner  | wgmma of the other warpgroup       |
-// | maxima   | 2 * 64 floats              | a block's owner  | the other: of all blocks so far    |
+// | maxima   | 2 * 64 floats              | a block's owner  | the other warpgroup; of all blocks |
 // | sums     | 2 * 2 * 64 floats          | a warpgroup each | the other, at the end of a tile    |
 // | barriers | 8 each, tiles 64           | as of cache_sm90 |                                    |
-// | p full   | 2 barriers                 | a block's owner  | the other: that P and maxima stand |
-// |          |                            |                  | there                              |
+// | p full   | 2 barriers                 | a block's owner  | the other: P and maxima are        |
+// |          |                            |                  | written                            |
 //
-// With fewer, whose one consumer has keys for rows of its products
-// (cuda/attention/mla_keys_first.cuh), no two regions of sums:
+// With fewer rows there is one consumer, whose products have keys as rows
+// (cuda/attention/mla_keys_first.cuh), and one region of sums:
 //
 // | q       | panels * rows * 128              | cp.async     | wgmma                             |
 // | k slots | as many as there is room for, 24 | TMA          | wgmma: a slot has 3 panels of 64  |
 // |         | KB each                          |              | keys                              |
 // | p       | rows * 128                       | the consumer | wgmma                             |
-// | maxima  | 4 * rows floats                  | a warp each  | all: of a step's keys             |
-// | sums    | 4 * rows floats                  | a warp each  | all: of a tile's keys, which a    |
-// |         |                                  |              | warp may do when others are at    |
-// |         |                                  |              | the next maxima                   |
+// | maxima  | 4 * rows floats                  | a warp each  | all; maxima of a step's keys      |
+// | sums    | 4 * rows floats                  | a warp each  | all; sums of a tile's keys; a     |
+// |         |                                  |              | warp may write them while others  |
+// |         |                                  |              | are at the next maxima            |
 //
-// Panels, of 64 columns, and their swizzle: shared/prefill_sm90_layout.h. Sums of neighbouring
-// tiles stand apart (cuda/attention/mla_sums.cuh).
+// shared/prefill_sm90_layout.h describes panels, of 64 columns, and their swizzle. The sums of two
+// consecutive tiles have separate places (cuda/attention/mla_sums.cuh).
 #pragma once
 
 #include "shared/prefill_sm90_layout.h"
@@ -35,20 +35,20 @@
 namespace attune {
 
 constexpr int kMlaKeys = 64;  // keys per step
-constexpr int kMlaSlots = 2;  // for K
+constexpr int kMlaSlots = 2;  // slots of K
 constexpr int kMlaHalves =
-    2;  // of the blocks of keys, in turn, as K, and of the columns of V: a warpgroup each
+    2;  // per warpgroup: every other block of keys as K, and half of the columns of V
 
-constexpr int kMlaSlotPanels = 3;        // with keys for rows
-constexpr int kMlaSharedBytes = 232448;  // that a block may have
-constexpr int kMlaOtherBytes = 4096;     // of them, at most, what is neither Q, K nor P
+constexpr int kMlaSlotPanels = 3;        // if keys are rows
+constexpr int kMlaSharedBytes = 232448;  // the most a block may have
+constexpr int kMlaOtherBytes = 4096;     // the most for all but Q, K and P
 
-// Consumers of tiles of `rows` rows.
+// Returns the number of consumer warpgroups for tiles of `rows` rows.
 constexpr int mla_consumers(int rows) { return rows == kWarpgroupRows ? kMlaHalves : 1; }
 
 struct MlaSm90Layout {
   PrefillSm90Layout parts;  // parts shared with prefill_sm90; one slot of V, of 0 bytes
-  int slots_of_step;        // for its keys
+  int slots_of_step;        // slots for the keys of a step
   int p, maxima, sums, p_full;
   int bytes;
 };
@@ -57,7 +57,7 @@ constexpr MlaSm90Layout mla_sm90_layout(int head_dim_qk, int rows = kWarpgroupRo
   MlaSm90Layout all{};
   PrefillSm90Layout& l = all.parts;
   const bool keys_first = rows < kWarpgroupRows;
-  l.warpgroups = 1;  // that have rows of their own
+  l.warpgroups = 1;  // warpgroups with separate rows
   l.row_qk = l.row_v = kPanelRowBytes;
   l.panels_qk = head_dim_qk / kPanelColumns;
   l.q_bytes = l.panels_qk * rows * kPanelRowBytes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of all heads of all batches under one number, row first: how the reference kernel deals
-// them out. Batches times heads may be more than an int holds.
+// Numbers the rows of all heads of all batch entries; the row varies fastest. The reference kernel
+// deals out rows by this number. Batch entries times heads may be more than an int holds.
 #pragma once
 
 #include "shared/host_device.h"
@@ -9,7 +9,7 @@ namespace attune {
 
 struct NumberedRow {
   int batch, head, row;
-  bool exists;  // else the number is beyond the last row
+  bool exists;  // false: the number is beyond the last row
 };
 
 ATTUNE_HOST_DEVICE constexpr NumberedRow numbered_row(long long number, int batch, int num_heads,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dynamic shared memory of the mma.sync kernels prefill_sm75, prefill_sm80 and prefill_sm89. Host
-// and kernel read these very formulas.
+// and kernel compile the same formulas.
 //
 // | offset       | bytes                                   | what                               |
 // |--------------|-----------------------------------------|------------------------------------|
@@ -9,9 +9,9 @@
 // |              | stages * block_n * max(row(qk), row(v)) | share_kv 1: K and V by turns       |
 // | state_offset | 16 * (1 + warps)                        | cuda/attention/tile_state.cuh      |
 //
-// row(head_dim): its elements, padded with zeros to a multiple of 32 bytes; its 16-byte chunks are
-// swizzled (cuda/attention/shared_tile.cuh). A V tile with contiguous keys (v_layout transposed)
-// takes no more than one of rows.
+// row(head_dim) is the bytes of a row, padded with zeros to a multiple of 32 bytes; its 16-byte
+// chunks are swizzled (cuda/attention/shared_tile.cuh). A V tile with contiguous keys (v_layout
+// transposed) takes at most the bytes of a V tile of rows.
 #pragma once
 
 namespace attune {
@@ -19,7 +19,7 @@ namespace attune {
 // Values of the knob q_place.
 enum QPlace : int {
   kQShared = 0,                // read from shared memory for every block of columns
-  kQRegisters = 1,             // kept in registers, loaded through shared memory of its own
+  kQRegisters = 1,             // kept in registers, loaded through separate shared memory
   kQRegistersThroughRing = 2,  // kept in registers, loaded through the ring before K and V need it
 };
 

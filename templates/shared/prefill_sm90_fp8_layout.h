@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_sm90_fp8 beside what it shares with prefill_sm90 (prefill_sm90_layout.h): registers of a
-// consumer, and the kernel ahead of it that writes V^T with its keys in the order that P has them.
+// Layout of prefill_sm90_fp8 in addition to prefill_sm90_layout.h: the registers of a consumer, and
+// the kernel that runs before it and writes V^T with keys in the order that P has them.
 //
-// V^T in the workspace, [batch, num_heads_kv, head_dim_v, keys]: byte 4 q + r of each 16 holds key
-// 2 q + r % 2 + 8 (r / 2) of them, because lane q of a quad owns columns 2 q, 2 q + 1 of every 8
-// scores, and an 8-bit A operand wants 4 neighbours. Keys past seqlen_kv are zero.
+// V^T in the workspace, [batch, num_heads_kv, head_dim_v, keys]: byte 4 q + r of each 16 bytes
+// holds key 2 q + r % 2 + 8 (r / 2) of the 16 keys, because lane q of a quad owns columns 2 q, 2 q
+// + 1 of every 8 scores, and an 8-bit A operand wants 4 neighbours. Keys past seqlen_kv are zero.
 //
 // Shared memory of the transposing kernel, one block of kTransposeKeys keys of one head:
 // | region  | bytes                                 | written by       | read by   |
@@ -40,13 +40,14 @@ constexpr TransposeLayout transpose_layout(int head_dim_v, bool given_transposed
   return l;
 }
 
-// Bytes of one warpgroup's flushed sums, as many as its staging of O: in shared memory, or in the
-// workspace behind the tile counter, block by block.
+// Returns the bytes of one warpgroup's flushed sums, as many as its staging of O. They lie in
+// shared memory, or block by block behind the tile counter of the workspace.
 constexpr int prefill_sm90_flushed_bytes(int head_dim_v) {
   return (head_dim_v + kPanelColumns - 1) / kPanelColumns * kWarpgroupRows * kPanelRowBytes;
 }
 
-// Columns of a step under one factor of K and V, which are for scale_block_kv keys or all (0).
+// Returns the columns of a step that share one factor of K and V. A factor covers scale_block_kv
+// keys (0: all).
 constexpr int columns_of_factor(int block_n, int scale_block_kv) {
   int a = scale_block_kv, b = block_n;  // their greatest common divisor
   while (a > 0) {
@@ -57,8 +58,8 @@ constexpr int columns_of_factor(int block_n, int scale_block_kv) {
   return b;
 }
 
-// Registers that the accumulators of one consumer thread hold: S and O in fp32, P in 8 bits; and
-// the factors of a step, which are noticed where they are more than three.
+// Returns the registers of one consumer thread's accumulators: S and O in fp32 and P in 8 bits. The
+// factors of a step beyond three count too.
 constexpr int prefill_sm90_fp8_accumulators(int block_n, int head_dim_v, bool overlap,
                                             int scale_block_kv) {
   const int factors = block_n / columns_of_factor(block_n, scale_block_kv);

@@ -13,20 +13,20 @@
 // |          |   row_given, with transpose_inside       |            |                    |
 // | barriers | 8 each, in the order of the fields below | mbarrier   |                    |
 // | tiles    | 2 * 32: next tiles (tile_stream.cuh)     | producer   | consumers          |
-// | stop     | 8 for each slot of given v: it is none   | mbarrier   | idle warps         |
+// | stop     | 8 for each slot of given v: no V follows | mbarrier   | idle warps         |
 //
-// With k_parts > 1 a slot of K is so many, each of some panels, that are filled and given back one
-// after the other.
-// With kv_ring > 0 the k and v slots are one ring of kv_ring slots of the larger of both sizes.
-// A panel is 128 bytes of columns (64 of 16 bits) of all rows of a tile, 128-byte swizzled: the
-// 16-byte chunk c of row r stands at chunk c ^ (r % 8). Panels follow each other; the last one is
-// zero-filled by TMA where head_dim does not fill it.
+// With k_parts > 1 a slot of K is split into k_parts slots of some panels each, which are filled
+// and released one after the other. With kv_ring > 0 the k and v slots are one ring of kv_ring
+// slots, each as large as the larger of both. A panel is 128 bytes of columns (64 columns of 16
+// bits) of all rows of a tile, 128-byte swizzled: the 16-byte chunk c of row r lies at chunk c ^ (r
+// % 8). Panels follow each other. If head_dim does not fill the last panel, TMA fills the rest with
+// zeros.
 //
-// Operands of 8 bits: Q and K have rows of row_qk = 32, 64 or 128 bytes, swizzled over as many, so
-// that a small head_dim is not padded to 128. V is transposed (rows of keys, one for each column of
-// head_dim_v) in panels of row_v keys, the widest of 32, 64 and 128 that divides block_n. With
-// transpose_inside TMA brings V as it is given, in rows of row_given bytes like those of K, and
-// idle warps of the producing warpgroup write the transposed tiles.
+// Operands of 8 bits: Q and K have rows of row_qk = 32, 64 or 128 bytes, with a swizzle of the same
+// width, so that a small head_dim is not padded to 128. V is transposed (rows of keys, one for each
+// column of head_dim_v) in panels of row_v keys, the widest of 32, 64 and 128 that divides block_n.
+// With transpose_inside TMA brings V as it is given, in rows of row_given bytes like those of K,
+// and idle warps of the producing warpgroup write the transposed tiles.
 #pragma once
 
 namespace attune {
@@ -88,9 +88,10 @@ constexpr int kWarpgroupRows = 64;
 constexpr int kWarpgroupThreads = 128;
 constexpr int kTileSlots = 2;
 constexpr int kTileSlotBytes = 32;
-constexpr int kTileCounterBytes = 256;  // of the workspace, where tiles are drawn from a counter
+constexpr int kTileCounterBytes = 256;  // of the workspace, if tiles are drawn from a counter
 
-// Bytes of the swizzled rows that hold `bytes`, and of the widest ones that `bytes` is made of.
+// swizzle_span returns the bytes of the narrowest swizzled row that holds `bytes`, at most 128;
+// widest_swizzle the bytes of the widest swizzled row that divides `bytes`.
 constexpr int swizzle_span(int bytes) { return bytes <= 32 ? 32 : bytes <= 64 ? 64 : 128; }
 constexpr int widest_swizzle(int bytes) {
   return bytes % 128 == 0 ? 128 : bytes % 64 == 0 ? 64 : 32;
@@ -148,8 +149,8 @@ constexpr PrefillSm90Layout prefill_sm90_layout(const PrefillSm90Config& c) {
 }
 
 // Registers: the launch takes `launch` for every thread, then setmaxnreg moves them from the
-// producer to the consumers. The pool is what the launch took: warpgroups * consumer + producer <=
-// (warpgroups + 1) * launch.
+// producer to the consumers. The launch's registers limit the sum: warpgroups * consumer + producer
+// <= (warpgroups + 1) * launch.
 struct PrefillSm90Registers {
   int launch;
   int consumer;
@@ -173,8 +174,8 @@ constexpr PrefillSm90Registers prefill_sm90_registers(int warpgroups, int ctas_p
   return r;
 }
 
-// Registers that the accumulators of one consumer thread hold: S and O in fp32, and P in 16 bits
-// while the next S is computed.
+// Returns the registers of one consumer thread's accumulators: S and O in fp32, and P in 16 bits if
+// it is kept while the next S is computed.
 constexpr int prefill_sm90_accumulators(int block_n, int head_dim_v, bool overlap) {
   return block_n / 2 + (overlap ? block_n / 4 : 0) + head_dim_v / 2;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workspace of sm_90 kernels that share the keys of a tile among several blocks; see
-// cuda/attention/kv_split.cuh. The host sizes it, the kernel finds its parts in it.
+// cuda/attention/kv_split.cuh. Host code computes its size, and the kernel the offsets of its
+// parts.
 //
 // | tensor                                                   | bytes                             |
 // |----------------------------------------------------------|-----------------------------------|
@@ -14,13 +15,14 @@
 
 namespace attune {
 
-// Registers of O, and two row maxima and sums, of each thread of a warpgroup.
+// Returns the registers per thread of a part: O, two row maxima and two row sums.
 constexpr int split_part_registers(int head_dim_v) { return head_dim_v / 2 + 4; }
 constexpr int split_part_floats(int head_dim_v) {
   return split_part_registers(head_dim_v) * kWarpgroupThreads;
 }
 
-// The one of these that kernels call, with a number of tiles that is known at launch alone.
+// Returns the bytes of the tickets. Kernels call only this function of the file, because the number
+// of tiles is known only at launch.
 ATTUNE_HOST_DEVICE constexpr long long split_ticket_bytes(int tiles, int warpgroups) {
   return (tiles * warpgroups * 4ll + 255) / 256 * 256;
 }

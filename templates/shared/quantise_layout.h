@@ -19,7 +19,8 @@ constexpr float largest_code_value(Dtype dtype) {
   return dtype == Dtype::kE4m3 ? 448.0f : 57344.0f;
 }
 
-// Factors, and magnitudes that count, begin here: fp32's smallest normal number.
+// The smallest factor, and the smallest magnitude that is not taken for zero: fp32's smallest
+// normal number.
 constexpr float kSmallestFactor = 1.17549435e-38f;
 
 constexpr int kQuantiseReduceBytes = 128;

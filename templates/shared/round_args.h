@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launch arguments of kernels that are launched in rounds of some heads of K each. Data that one
-// kernel leaves for the next would take too much memory for all heads at once. Heads are counted
-// over all batch entries.
+// Launch arguments of kernels that are launched in rounds, each for some heads of K. The data that
+// one kernel leaves for the next would take too much memory for all heads at once. Heads are
+// counted over all batch entries.
 #pragma once
 
 namespace attune {
@@ -9,7 +9,7 @@ namespace attune {
 struct RoundArgs {
   int first_head;
   int heads;
-  int stride;  // in what one kernel leaves for another; what it counts is the family's
+  int stride;  // of the data that one kernel leaves for another; each family defines its unit
 };
 
 }  // namespace attune

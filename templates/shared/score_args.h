@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launch arguments of a kernel with a score program (generator/core/score): tensors that the
 // program reads, and its scalars. Host code fills them, kernels read them, on every target.
-// generated/score_program.h says which place belongs to which name.
+// generated/score_program.h says which index belongs to which name.
 #pragma once
 
 namespace attune {
@@ -18,12 +18,12 @@ enum class CaptureType : int {
   kInt32 = 3,
   kInt64 = 4,  // its low 32 bits are read
   kUint8 = 5,  // 0 to 255
-  kBool = 6,   // a byte; true where it is not 0
+  kBool = 6,   // a byte; true if it is not 0
 };
 
-// A tensor of rank 0 to 4: element (i0, i1, ..) stands at data + i0 * strides[0] + i1 * strides[1]
-// + .. elements. A load clamps each index to [0, extents[d] - 1], so extents must be 1 or more;
-// places behind the rank are not read.
+// A tensor of rank 0 to 4. Element (i0, i1, ..) lies i0 * strides[0] + i1 * strides[1] + ..
+// elements behind data. A load clamps each index to [0, extents[d] - 1], so extents must be 1 or
+// more. Entries beyond the rank are not read.
 struct ScoreCapture {
   const void* data;
   long long strides[kMaxCaptureRank];

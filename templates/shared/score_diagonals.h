@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory for what a score gets by how far its key is from its row and by its head alone
-// (cuda/attention/score_diagonals.cuh): the kernel and its launch count it alike. It stands behind
-// everything else, from diagonals_offset on:
+// Shared memory for addends of scores that depend only on the head and on the distance of key and
+// row (cuda/attention/score_diagonals.cuh). The kernel and its launch both compute its size here.
+// It lies behind all other shared memory, from diagonals_offset on:
 //
 // | region   | bytes                  | what                                                      |
 // |----------|------------------------|-----------------------------------------------------------|
-// | pairs    | slots * diagonal_bytes | for each slot of K: entry i is what is added on diagonals |
-// |          |                        | i and i + 1 of tile and step, counted from that of the    |
+// | pairs    | slots * diagonal_bytes | for each slot of K: entry i has the addends of diagonals  |
+// |          |                        | i and i + 1 of tile and step; diagonal 0 is that of the   |
 // |          |                        | tile's last row and the step's first key                  |
 // | places   | slots * 16             | the step's first key, the tile's first row, its head (-1: |
 // |          |                        | no more steps), its batch                                 |
-// | barriers | slots * 8              | a slot's place is there                                   |
+// | barriers | slots * 8              | a slot's place is written                                 |
 #pragma once
 
 namespace attune {

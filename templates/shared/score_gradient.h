@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // dscores, fp32: written by attention_backward kernels that compute the gradient of a bias, slopes
-// or sinks. GradientArgs has it in the place of dq. With z the scores behind all features, P =
-// exp(z - lse) and dz = P (dout v - delta), delta = rowsum(dout o) - dlse. Along an axis that the
+// or sinks. In GradientArgs it takes the place of dq. With z the scores after all features, P =
+// exp(z - lse), dz = P (dout v - delta) and delta = rowsum(dout o) - dlse. Along an axis that the
 // forward's tensor repeats (kRepeats), dscores has extent 1 and holds the sum.
 //
 // | kScoreGradient | dscores, as [batch, rows, heads,     | element                               |
@@ -34,8 +34,8 @@ ATTUNE_HOST_DEVICE constexpr const OperandView& dscores_of(const GradientArgs& g
   return gradients.dq;
 }
 
-// [first, end), of an axis of `extent` steps: all of them where the tensor repeats it, else the one
-// at `index`.
+// A range [first, end) of an axis of `extent` elements: the whole axis if the tensor repeats along
+// it, else the element `index`.
 struct SummedRange {
   int first, end;
 };
@@ -43,7 +43,7 @@ ATTUNE_HOST_DEVICE constexpr SummedRange summed(bool repeated, int extent, int i
   return repeated ? SummedRange{0, extent} : SummedRange{index, index + 1};
 }
 
-// How far a key is from the diagonal of ALiBi, which is that of masks.
+// Returns the distance of a key from the diagonal of ALiBi, which is also the masks' diagonal.
 ATTUNE_HOST_DEVICE constexpr int distance_from_diagonal(int row, int key, int first_diagonal) {
   const int distance = row + first_diagonal - key;
   return distance < 0 ? -distance : distance;

@@ -6,7 +6,7 @@
 // |--------------|--------------------------------------------------------------------------------|
 // | row sums     | [batch, num_heads_q, 2, rows]: L2 and delta, rows padded to tiles              |
 // | partial sums | [batch, num_heads_q, tiles, partial_columns], from a multiple of 256 bytes on, |
-// |              | where a tile leaves any                                                        |
+// |              | if tiles leave partial sums                                                    |
 #pragma once
 
 #include "shared/backward_sm80_layout.h"
@@ -19,7 +19,8 @@ constexpr bool writes_dscores(int gradient, int repeats) {
   return gradient == kOfBias && (repeats & (kRepeatsRows | kRepeatsKeys)) == 0;
 }
 
-// fp32 that a tile leaves: a sum of each key, of each diagonal that it meets, or one.
+// Returns the fp32 values that a tile leaves: a sum per key, a sum per diagonal that it crosses, or
+// one sum.
 constexpr long long partial_columns(int gradient, int repeats, int block_m, int block_n,
                                     long long seqlen_kv) {
   if (gradient == kOfSinks || writes_dscores(gradient, repeats)) return 0;
@@ -28,14 +29,14 @@ constexpr long long partial_columns(int gradient, int repeats, int block_m, int 
   return gradient == kOfRelativeBias ? keys + block_m : 4;
 }
 
-// Row stride of a tile of dz in shared memory: a warp's writes to columns of two rows hit different
-// banks.
+// Returns the row stride of a tile of dz in shared memory. A warp's writes to columns of two rows
+// then hit different banks.
 constexpr int dz_stride(int block_n) { return block_n + 8; }
 
 constexpr int kMaxWarps = 32;
 constexpr int kSumThreads = 256, kSumBytes = 4 * kSumThreads / 32;  // of attune_sum
 
-// Behind the ring: a tile of dz that is summed along lines, or a sum of each warp.
+// Returns the bytes behind the ring: a tile of dz that is summed along lines, or one sum per warp.
 constexpr int score_gradient_tile_bytes(int gradient, int repeats, int block_m, int block_n) {
   const bool has_lines =
       gradient == kOfRelativeBias || (gradient == kOfBias && !writes_dscores(gradient, repeats));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole score program for one element, as the references take it: all indices count from the
-// call's first.
+// Evaluates the whole score program for one element, for the references. All indices count from the
+// first of the call.
 #pragma once
 
 #include "generated/score_program.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions that printed score programs call, the same on every target. Ints wrap, and a quotient
-// by zero is 0. Choices have no branches and compute all operands. tanh is a quotient. Each
-// target's header of score functions defines ATTUNE_SCORE_FUNCTION and includes it.
-// generator/core/score/compute.cpp says the same for host code.
+// by zero is 0. Selections have no branches and compute all operands. tanh is a quotient of
+// polynomials. Each target's header of score functions defines ATTUNE_SCORE_FUNCTION and includes
+// it. generator/core/score/compute.cpp defines the same functions for host code.
 #pragma once
 
 #include "shared/capture_bytes.h"
@@ -24,7 +24,7 @@ ATTUNE_SCORE_FUNCTION int score_shift_left(int a, int b) {
 }
 ATTUNE_SCORE_FUNCTION int score_shift_right(int a, int b) { return a >> (b & 31); }
 
-// The lowest int divided by -1 has no quotient in C++.
+// In C++ the lowest int divided by -1 is undefined.
 ATTUNE_SCORE_FUNCTION int score_div(int a, int b) {
   const int quotient = a / (b == 0 || b == -1 ? 1 : b);
   return b == 0 ? 0 : b == -1 ? score_negate(a) : quotient;
@@ -71,17 +71,17 @@ ATTUNE_SCORE_FUNCTION long long capture_offset(const ScoreCapture& capture, Inde
   return offset;
 }
 
-// The address of the elements that have these first indices; load_in_line goes along them by the
-// last one.
+// Returns the address of the line of elements with these leading indices; load_in_line indexes the
+// line by the last dimension.
 template <CaptureType kType, class... Index>
 ATTUNE_SCORE_FUNCTION const void* capture_line(const ScoreCapture& capture, Index... indices) {
   return static_cast<const char*>(capture.data) +
          capture_offset(capture, indices...) * capture_bytes(kType);
 }
 
-// tanh(x) = numerator / denominator for |x| <= kTanhLimit, and 1 to 2.3e-7 beyond it. Polynomials
-// of x * x, fitted to the smallest relative error, 2.2e-7; 5.6e-7 with the rounding of fp32
-// arithmetic.
+// tanh(x) = numerator / denominator for |x| <= kTanhLimit, and 1 to 2.3e-7 beyond it. Both are
+// polynomials of x * x, fitted for the smallest relative error: 2.2e-7, or 5.6e-7 with the rounding
+// of fp32 arithmetic.
 struct TanhRatio {
   float numerator;
   float denominator;

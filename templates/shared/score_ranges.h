@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of values: what the operations of a mask program (generator/core/score/range_text.hpp)
-// make of ranges that hold all values of their operands. A result holds every value that the
+// Interval arithmetic for the operations of a mask program (generator/core/score/range_text.hpp).
+// Each operand is a range that holds all its values. The result holds every value that the
 // operation gives for values of the operands; it may hold more. Ints are exact while nothing wraps.
-// Of floats only what rounds nothing is followed: whether a kernel fuses a product and a sum is the
-// compiler's choice, and a bound must hold either way. Stands behind score_operations.h and a
-// target's score functions.
+// For floats only operations without rounding have a bound: the compiler decides whether a product
+// and a sum are fused, and a bound must hold either way. Include this after score_operations.h and
+// a target's score functions.
 #pragma once
 
 namespace attune {
@@ -14,13 +14,13 @@ struct IntRange {
   int hi;
 };
 
-// A bool that is neither is {false, true}.
+// A bool that may be either is {false, true}.
 struct BoolRange {
   bool lo;
   bool hi;
 };
 
-// `known`: it is never NaN, and stands between both.
+// `known`: the value is never NaN and lies in [lo, hi].
 struct FloatRange {
   float lo;
   float hi;
@@ -43,7 +43,8 @@ ATTUNE_SCORE_FUNCTION IntRange wrapped(long long lo, long long hi) {
   if (lo < kLowestInt || hi > kLargestInt) return any_int();
   return {static_cast<int>(lo), static_cast<int>(hi)};
 }
-// Returns the range of an operation that ranges do not follow: exact if the numbers are known.
+// Returns the range of an operation without a rule for ranges: exact if both operands are single
+// numbers, else any int.
 template <class Function>
 ATTUNE_SCORE_FUNCTION IntRange of_numbers(IntRange a, IntRange b, Function function) {
   return is_one(a) && is_one(b) ? int_range(function(a.lo, b.lo)) : any_int();
@@ -70,8 +71,8 @@ ATTUNE_SCORE_FUNCTION IntRange range_multiply(IntRange a, IntRange b) {
   return wrapped(lo, hi);
 }
 
-// Quotients by one number above zero rise with the dividend; so each is one number, or remainders
-// are any below the divisor.
+// With a single positive divisor, quotients rise with the dividend. Remainders are bounded exactly
+// if all quotients are equal; else they may be any number below the divisor.
 ATTUNE_SCORE_FUNCTION IntRange range_div(IntRange a, IntRange b) {
   if (is_one(b) && b.lo > 0) return {score_div(a.lo, b.lo), score_div(a.hi, b.lo)};
   return of_numbers(a, b, [](int x, int y) { return score_div(x, y); });
@@ -96,7 +97,7 @@ ATTUNE_SCORE_FUNCTION IntRange range_floormod(IntRange a, IntRange b) {
   return {0, b.lo - 1};
 }
 
-// Bits of two numbers that are not negative.
+// The bits are bounded if both numbers are known or if one operand is never negative.
 ATTUNE_SCORE_FUNCTION IntRange range_bit_and(IntRange a, IntRange b) {
   if (is_one(a) && is_one(b)) return int_range(a.lo & b.lo);
   if (a.lo < 0 && b.lo < 0) return any_int();
@@ -157,13 +158,13 @@ ATTUNE_SCORE_FUNCTION FloatRange range_abs(FloatRange a) {
 ATTUNE_SCORE_FUNCTION FloatRange range_floor(FloatRange a) {
   return known_floats(score_floor(a.lo), score_floor(a.hi), a.known);
 }
-// Not followed: these round.
+// These operations round, so their result has no bounds.
 ATTUNE_SCORE_FUNCTION FloatRange range_add(FloatRange, FloatRange) { return any_float(); }
 ATTUNE_SCORE_FUNCTION FloatRange range_subtract(FloatRange, FloatRange) { return any_float(); }
 ATTUNE_SCORE_FUNCTION FloatRange range_multiply(FloatRange, FloatRange) { return any_float(); }
 ATTUNE_SCORE_FUNCTION FloatRange range_div(FloatRange, FloatRange) { return any_float(); }
 
-// Conversions never fall where their operand rises.
+// Conversions are monotonic.
 ATTUNE_SCORE_FUNCTION FloatRange range_float(IntRange a) {
   return {static_cast<float>(a.lo), static_cast<float>(a.hi), true};
 }
@@ -227,14 +228,15 @@ ATTUNE_SCORE_FUNCTION Range range_select(BoolRange condition, Range a, Range b) 
   return condition.hi ? hull(a, b) : b;
 }
 
-// Elements of a capture that a load may see, at most: beyond it is not worth the reading.
+// The most elements of a capture that a range of a load reads. With more, reading them is not worth
+// the time.
 constexpr long long kMostRangeLoads = 1024;
 
-// The elements of a capture within ranges of its indices, clamped as a load's are: where they
-// begin, and how many there are.
+// The elements of a capture whose indices are in given ranges, clamped like the indices of a load:
+// first index and count per dimension.
 template <int kRank>
 struct CaptureBox {
-  int first[kRank + 1];  // one more, for there are no arrays of none
+  int first[kRank + 1];  // one more, because arrays cannot be empty
   int counts[kRank + 1];
   long long size;
 };
@@ -248,7 +250,7 @@ ATTUNE_SCORE_FUNCTION auto capture_box(const ScoreCapture& capture, Index... ind
     const int last = capture.extents[d] - 1;
     box.first[d] = score_max(score_min(index.lo, last), 0);
     box.counts[d] = score_max(score_min(index.hi, last), 0) - box.first[d] + 1;
-    // No product leaves a long long: the first factor is at most kMostRangeLoads here.
+    // The product fits in a long long, because the first factor is at most kMostRangeLoads here.
     if (box.size <= kMostRangeLoads) box.size *= box.counts[d];
     ++d;
   };
@@ -280,7 +282,7 @@ ATTUNE_SCORE_FUNCTION long long box_offset(const CaptureBox<kRank>& box,
   return at;
 }
 
-// The least and the largest of elements: at first of none.
+// The least and the largest of the elements taken so far; none at first.
 template <class Element>
 struct Gathered {
   Element lo;

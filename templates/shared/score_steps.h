@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions that the near form of printed score programs calls (step_text in
 // generator/core/score/source_text.hpp), the same on every target: addresses in lines of captures,
-// and tanh of small arguments without a quotient. Included behind a target's header of score
+// and tanh of small arguments without a quotient. Include this after a target's header of score
 // functions.
 #pragma once
 
@@ -12,8 +12,8 @@ ATTUNE_SCORE_FUNCTION const void* line_element(const void* line, long long index
   return static_cast<const char*>(line) + index * capture_bytes(kType);
 }
 
-// The address of element `index` of a line, from which `span` elements are read: near where all of
-// them exist, one behind the other, and pairs that are read at once are aligned.
+// Returns the address of element `index` of a line, from which `span` elements are read. Clears
+// *is_near unless all of them exist, are adjacent, and, if they are read as pairs, are aligned.
 template <CaptureType kType, bool kIsPair>
 ATTUNE_SCORE_FUNCTION const void* step_in_line(const void* line, const ScoreCapture& capture,
                                                int dimension, int index, int span, bool* is_near) {
@@ -25,9 +25,9 @@ ATTUNE_SCORE_FUNCTION const void* step_in_line(const void* line, const ScoreCapt
   return at;
 }
 
-// tanh(x) = x P(x * x) for |x| <= kTanhNear to 2.3e-5 of it: at a cap of 50 that is 5e-4 of a
-// score, less than what 16 bits leave of a probability. P was fitted to the smallest relative
-// error. Beyond, the polynomial goes on to rise.
+// tanh(x) = x P(x * x) for |x| <= kTanhNear, with a relative error of 2.3e-5. At a cap of 50 that
+// is an error of 5e-4 in a score, less than the error of a probability rounded to 16 bits. P was
+// fitted for the smallest relative error. Beyond kTanhNear the polynomial keeps rising.
 constexpr float kTanhNear = 0.5f;
 constexpr float kTanhOfNear = 0.46211716f;
 
@@ -36,7 +36,7 @@ ATTUNE_SCORE_FUNCTION bool tanh_is_near(float x) { return score_abs(x) <= kTanhN
 // factor * tanh(slope * x) as a polynomial of x.
 struct OddTanh {
   float c1, c3, c5;
-  float low;  // where it rises with x: what it is at the lower end of the near range
+  float low;  // its value at the lower end of the near range if it rises with x, else infinity
 };
 ATTUNE_SCORE_FUNCTION OddTanh odd_tanh_of(float factor, float slope) {
   const float square = slope * slope;
@@ -44,7 +44,7 @@ ATTUNE_SCORE_FUNCTION OddTanh odd_tanh_of(float factor, float slope) {
   const float low = c1 > 0.0f ? -kTanhOfNear * score_abs(factor) : score_infinity();
   return {0.9999774098396301f * c1, -0.3316915035247803f * c3, 0.11520976573228836f * c5, low};
 }
-// No coefficient is so small that digits of it are lost.
+// True if no coefficient is so small that it loses digits.
 ATTUNE_SCORE_FUNCTION bool is_usable(const OddTanh& t) { return score_abs(t.c5) > 1e-36f; }
 
 ATTUNE_SCORE_FUNCTION float odd_tanh(float x, const OddTanh& t) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast the score of one element moves with what it is before the score program, as the
-// references take it: see score_of.h.
+// Returns the derivative of one element's final score by its score before the score program, for
+// the references; see score_of.h.
 #pragma once
 
 #include "generated/slope_program.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which keys a row of queries sees. Host code and every kernel compile this text; only the
-// references and the float64 oracle, which are there to find its mistakes, state the rule
-// themselves.
+// references and the float64 oracle state the rule separately, because they must find mistakes in
+// this text.
 #pragma once
 
 #include "shared/attention_enums.h"
@@ -17,13 +17,12 @@ struct KeyInterval {
   ATTUNE_HOST_DEVICE constexpr bool contains(Int key) const { return key >= first && key <= last; }
 };
 
-// A Rule has the members mask, window_left and window_right (attention_enums.h): a Problem or its
-// spec, or in a kernel a type whose members are the constants that it was compiled with. Lengths
-// has seqlen_q and seqlen_kv: a Problem, a Shape, or a kernel's arguments, whose members are read
-// here, where they are needed: kernels' registers depend on it. Int holds the lengths and their
-// sums.
+// A Rule has the members mask, window_left and window_right (attention_enums.h). It is a Problem or
+// its spec, or in a kernel a type of compiled-in constants. Lengths has seqlen_q and seqlen_kv. It
+// is a Problem, a Shape, or a kernel's arguments; these functions read its members only when they
+// need them, because that affects a kernel's registers. Int must hold the lengths and their sums.
 
-// The key on the diagonal of row 0.
+// Returns the key on the diagonal of row 0.
 template <class Rule, class Lengths>
 ATTUNE_HOST_DEVICE constexpr auto first_diagonal(const Rule& rule, const Lengths& lengths) {
   return rule.mask == Mask::kCausalTopLeft ? 0 : lengths.seqlen_kv - lengths.seqlen_q;
@@ -36,7 +35,7 @@ ATTUNE_HOST_DEVICE constexpr KeyInterval<Int> visible_keys(const Rule& rule, con
   KeyInterval<Int> keys{0, static_cast<Int>(lengths.seqlen_kv - 1)};
   if (rule.window_left >= 0)
     keys.first = diagonal > rule.window_left ? diagonal - rule.window_left : 0;
-  if (rule.mask != Mask::kNone) {  // ends at the diagonal whatever the window says
+  if (rule.mask != Mask::kNone) {  // the row ends at the diagonal, whatever the window allows
     keys.last = diagonal < keys.last ? diagonal : keys.last;
   } else if (rule.window_right >= 0) {
     const long long last = keys.last, limit = static_cast<long long>(diagonal) + rule.window_right;
@@ -45,8 +44,8 @@ ATTUNE_HOST_DEVICE constexpr KeyInterval<Int> visible_keys(const Rule& rule, con
   return keys;
 }
 
-// Returns the keys that at least one of the rows [first_row, last_row] sees: limits move with the
-// row.
+// Returns the keys that at least one of the rows [first_row, last_row] sees. Both limits rise with
+// the row.
 template <class Rule, class Lengths, class Int>
 ATTUNE_HOST_DEVICE constexpr KeyInterval<Int> keys_of_rows(const Rule& rule, const Lengths& lengths,
                                                            Int first_row, Int last_row) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rows of queries see a key: visibility.h the other way round, for kernels that keep keys and
-// walk over rows.
+// Which rows of queries see a key: the inverse of visibility.h, for kernels that keep keys and walk
+// over rows.
 #pragma once
 
 #include "shared/visibility.h"
@@ -19,7 +19,7 @@ ATTUNE_HOST_DEVICE constexpr RowInterval visible_rows(const Rule& rule, const Le
   const long long on_diagonal = key - first_diagonal(rule, lengths);
   const long long rows = lengths.seqlen_q;
   long long first = 0, last = rows - 1;
-  if (rule.mask != Mask::kNone) {  // the diagonal ends what a row sees whatever the window says
+  if (rule.mask != Mask::kNone) {  // a row ends at the diagonal, whatever the window allows
     first = on_diagonal;
   } else if (rule.window_right >= 0) {
     first = on_diagonal - rule.window_right;
