@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds four floats to global memory by one instruction (PTX ISA 9.7.13.8, red of vectors, sm_90).
-// The address is a multiple of 16.
+// Adds four floats to global memory with one instruction (PTX ISA 9.7.13.8, red of vectors, sm_90).
+// The address must be a multiple of 16.
 #pragma once
 
 namespace attune {

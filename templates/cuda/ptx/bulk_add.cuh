@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contiguous fp32 of shared memory that is added to global memory, or stored there (PTX ISA
-// 9.7.9.25.4, sm_90). Addresses and size are multiples of 16. Part of the issuing thread's open
-// bulk group, as tma_store() is.
+// Adds contiguous fp32 values in shared memory to global memory, or stores them there (PTX ISA
+// 9.7.9.25.4, sm_90). Addresses and size must be multiples of 16. Like tma_store(), the copy joins
+// the issuing thread's open bulk group.
 #pragma once
 
 namespace attune {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bulk copy of contiguous bytes from global to shared memory (PTX ISA 9.7.9.25.4, sm_90).
-// Addresses and size are multiples of 16.
+// Bulk copy of contiguous bytes from global to shared memory (PTX ISA 9.7.9.25.4, sm_90). Addresses
+// and size must be multiples of 16.
 #pragma once
 
 namespace attune {
 
-// The bytes are counted on `barrier`. One thread issues.
+// Copies `bytes` and counts them on `barrier`. One thread calls it.
 __device__ __forceinline__ void bulk_load(unsigned shared_address, const void* global,
                                           unsigned bytes, unsigned barrier) {
   asm volatile(

@@ -7,7 +7,7 @@
 
 namespace attune {
 
-// Two values in one register, `low` in the low half.
+// Packs two values into one register, with `low` in the low half.
 template <Dtype kDtype>
 __device__ __forceinline__ unsigned pack(float low, float high) {
   static_assert(kDtype == Dtype::kFp16 || kDtype == Dtype::kBf16, "pack makes fp16 or bf16");
@@ -27,7 +27,7 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return packed;
 }
 
-// a * b + c of two fp16 values each (PTX ISA 9.7.4.4).
+// Returns a * b + c; each register holds two fp16 values (PTX ISA 9.7.4.4).
 __device__ __forceinline__ unsigned fma_fp16(unsigned a, unsigned b, unsigned c) {
   unsigned d;
   asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
@@ -50,8 +50,8 @@ __device__ __forceinline__ unsigned short float_to_fp16(float value) {
   return bits;
 }
 
-// In integers, so that it also runs where the instruction does not exist (before sm_80); NaN stays
-// NaN.
+// Uses integer arithmetic, so that it also runs before sm_80, which lacks the instruction. NaN
+// stays NaN.
 __device__ __forceinline__ unsigned short float_to_bf16(float value) {
   const unsigned bits = __float_as_uint(value);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<unsigned short>((bits >> 16) | 0x40u);

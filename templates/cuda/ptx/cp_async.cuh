@@ -6,9 +6,9 @@
 
 namespace attune {
 
-// Copies `bytes` (0 or 16) and fills the rest of the 16 with zeros; with 0 the global address is
-// not read. kPrefetchBytes: how much of the surrounding line L2 should fetch, 0 (its own choice),
-// 128 or 256.
+// Copies `bytes` (0 or 16) and fills the rest of the 16 with zeros; with 0 bytes the global address
+// is not read. kPrefetchBytes says how much of the surrounding memory L2 should fetch: 128 or 256
+// bytes, or 0 to leave it to L2.
 template <int kPrefetchBytes>
 __device__ __forceinline__ void cp_async_16(unsigned shared_address, const void* global,
                                             int bytes) {
@@ -33,8 +33,8 @@ __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Waits until at most kPending of this thread's groups are in flight. Other threads' copies need a
-// barrier after it.
+// Waits until at most kPending of this thread's groups are in flight. To read other threads'
+// copies, a barrier must follow.
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eight elements of fp32, bf16 or fp16 between memory and registers, in accesses of 16 bytes.
+// Loads eight elements of fp32, bf16 or fp16 in accesses of 16 bytes.
 #pragma once
 
 #include "cuda/ptx/convert.cuh"
@@ -7,7 +7,7 @@
 
 namespace attune {
 
-// Eight elements as memory has them.
+// Eight elements in the format of memory.
 template <Dtype kDtype>
 struct EightPacked {
   static constexpr int kElementBytes = kDtype == Dtype::kFp32 ? 4 : 2;
@@ -22,7 +22,7 @@ __device__ __forceinline__ float unpacked(const EightPacked<kDtype>& packed, int
   return kDtype == Dtype::kBf16 ? bf16_to_float(bits) : fp16_to_float(bits);
 }
 
-// Eight elements at a 16-byte aligned place.
+// Loads eight elements from a 16-byte aligned address, as fp32.
 template <Dtype kDtype>
 __device__ __forceinline__ void load_eight(const void* data, long long index, float* values) {
   using Packed = EightPacked<kDtype>;

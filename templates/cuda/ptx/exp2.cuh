@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The approximate functions of the special function unit (PTX ISA 9.7.3), each one instruction.
-// exp2: 2 ulp, exp2(-inf) = 0. log2(0) = -inf. Denormal inputs and results are flushed: weights
-// under 2^-126 do not count in a softmax.
+// Approximate functions of the special function unit (PTX ISA 9.7.3), one instruction each. exp2: 2
+// ulp, exp2(-inf) = 0. log2(0) = -inf. Denormal inputs and results are flushed: weights under
+// 2^-126 do not count in a softmax.
 #pragma once
 
 namespace attune {

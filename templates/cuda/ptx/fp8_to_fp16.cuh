@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// e4m3 and e5m2 to fp16, which holds all their values, and fp32 to fp16 without infinities (PTX ISA
-// 9.7.9.22; sm_89).
+// Converts e4m3 and e5m2 to fp16, which represents all their values, and fp32 to fp16 without
+// infinities (PTX ISA 9.7.9.22; sm_89).
 #pragma once
 
 #include "cuda/ptx/convert.cuh"
 
 namespace attune {
 
-// The four values of `word`: `low` has those of its two lowest bytes.
+// Converts the four bytes of `word`. `low` gets the values of the two lowest bytes.
 template <Dtype kDtype>
 __device__ __forceinline__ void fp8_to_fp16(unsigned word, unsigned& low, unsigned& high) {
   static_assert(kDtype == Dtype::kE4m3 || kDtype == Dtype::kE5m2, "fp8_to_fp16 takes 8 bits");

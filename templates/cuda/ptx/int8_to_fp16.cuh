@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// int8 to fp16, which holds all its values: the byte beside 0x64 is 1024 + byte (PTX ISA 9.7.5.2,
-// sub.f16x2).
+// Converts int8 to fp16, which represents all its values. An fp16 with upper byte 0x64 and lower
+// byte b is 1024 + b (PTX ISA 9.7.5.2, sub.f16x2).
 #pragma once
 
 #include "cuda/ptx/permute_bytes.cuh"
 
 namespace attune {
 
-// The four values of `word`: `low` has those of its two lowest bytes.
+// Converts the four bytes of `word`. `low` gets the values of the two lowest bytes.
 __device__ __forceinline__ void int8_to_fp16(unsigned word, unsigned& low, unsigned& high) {
   word ^= 0x80808080u;                     // value + 128
   constexpr unsigned kBias = 0x64806480u;  // 1024 + 128, twice

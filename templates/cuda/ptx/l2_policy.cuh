@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads that say what L2 does with the lines they bring (PTX ISA 9.7.9.18, createpolicy, sm_80),
-// and words to L2 that lines will be wanted (9.7.9.25.4.3 and 9.7.9.27.1.3, sm_90).
+// Loads with an L2 eviction policy for their lines (PTX ISA 9.7.9.18, createpolicy, sm_80), and
+// prefetches into L2 (9.7.9.25.4.3 and 9.7.9.27.1.3, sm_90).
 #pragma once
 
 #include "cuda/ptx/bulk_load.cuh"
@@ -11,7 +11,7 @@ namespace attune {
 
 using L2Policy = unsigned long long;
 
-// Lines make room ahead of others: for what is read once.
+// Returns a policy under which lines are evicted before others, for data that is read once.
 __device__ __forceinline__ L2Policy evict_first_policy() {
   L2Policy policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -60,7 +60,8 @@ __device__ __forceinline__ void cp_async_16(unsigned shared_address, const void*
   }
 }
 
-// Prefetches a box into L2. Another kernel may still write it: L2 holds later writes too.
+// Prefetches a box into L2. Another kernel may still write the box, because L2 receives later
+// writes too.
 __device__ __forceinline__ void tma_prefetch(const TensorMap& map, TensorCoord at,
                                              L2Policy policy) {
   asm volatile(

@@ -13,7 +13,7 @@ __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], unsigned shared_ad
                : "memory");
 }
 
-// Each matrix transposed.
+// Loads four matrices, each transposed.
 __device__ __forceinline__ void ldmatrix_x4_trans(unsigned (&r)[4], unsigned shared_address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -21,7 +21,7 @@ __device__ __forceinline__ void ldmatrix_x4_trans(unsigned (&r)[4], unsigned sha
                : "memory");
 }
 
-// Two matrices, transposed; lanes 0..15 give the addresses.
+// Loads two matrices, each transposed; lanes 0..15 give the addresses.
 __device__ __forceinline__ void ldmatrix_x2_trans(unsigned& r0, unsigned& r1,
                                                   unsigned shared_address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"

@@ -4,7 +4,7 @@
 
 namespace attune {
 
-// `shared_address` is a multiple of 8.
+// `shared_address` must be a multiple of 8.
 __device__ __forceinline__ void load_shared_pair(unsigned shared_address, float* first,
                                                  float* second) {
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"

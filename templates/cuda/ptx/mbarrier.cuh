@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// mbarrier: shared-memory barriers that count thread arrivals and bytes delivered by TMA (PTX
-// ISA 9.7.13.15, sm_90). Barriers are named by their shared-memory address. Every wait is bounded:
-// a protocol error traps instead of hanging the device; the bound measured as free. With
-// ATTUNE_BOUNDED_WAITS=1 the failing wait also prints the barrier's name as a device assertion.
-// That is a function call, for which ptxas serialises wgmma (C7510): a form for finding errors, not
-// for timing.
+// mbarrier: shared-memory barriers that count thread arrivals and bytes delivered by TMA (PTX ISA
+// 9.7.13.15, sm_90). Barriers are named by their shared-memory address. Every wait is bounded: a
+// protocol error traps instead of hanging the device. The bound has no measured cost. With
+// ATTUNE_BOUNDED_WAITS=1 the failing wait also prints the barrier's name as a device assertion. The
+// assertion is a function call, for which ptxas serialises wgmma (C7510). Use it to find errors,
+// not for timing.
 #pragma once
 
 #ifndef ATTUNE_BOUNDED_WAITS
@@ -18,8 +18,8 @@ extern "C" __device__ void __assertfail(const char* message, const char* file, u
 
 namespace attune {
 
-// Tries before a wait counts as hung. One try suspends for up to about a microsecond, so this is
-// seconds.
+// Tries before a wait counts as hung. One try suspends for up to about a microsecond, so a wait may
+// take seconds.
 constexpr unsigned kMaxBarrierTries = 4000000;
 
 __device__ __forceinline__ void mbarrier_init(unsigned barrier, unsigned arrivals) {
@@ -35,7 +35,7 @@ __device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Arrives where `condition` holds, without a branch.
+// Arrives if `condition` holds, without a branch.
 __device__ __forceinline__ void mbarrier_arrive_if(bool condition, unsigned barrier) {
   asm volatile(
       "{ .reg .pred p;\n"

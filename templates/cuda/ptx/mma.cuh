@@ -5,8 +5,8 @@
 //   d[2..3]  row r + 8, columns c, c + 1      a[3]  row r + 8, k c + 8, c + 9
 //   a[0]     row r,     k c, c + 1            b[0]  k c, c + 1,     column r
 //   a[1]     row r + 8, k c, c + 1            b[1]  k c + 8, c + 9, column r
-// sm_75 has the k = 8 form for fp16 alone; two of them on the same fragments make one k = 16
-// product.
+// sm_75 has only the k = 8 instruction, and only for fp16. Two such instructions on the same
+// fragments make one k = 16 product.
 #pragma once
 
 #include "shared/attention_enums.h"
@@ -37,7 +37,7 @@ __device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4], const unsigned 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// The form that arch and dtype take.
+// Uses the instruction for the arch and dtype.
 template <Dtype kDtype>
 __device__ __forceinline__ void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0,
                                     unsigned b1) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // mma.sync of 8-bit floats, fp32 accumulators (PTX ISA 9.7.14.5.10, sm_89): D[16 x 8] += A[16 x 32]
-// B[32 x 8], A e4m3, B e4m3 or e5m2. Fragments are those of mma.cuh with two elements in the place
-// of one; lane l holds, with r = l / 4 and c = 4 * (l % 4):
+// B[32 x 8], A e4m3, B e4m3 or e5m2. Fragments are like those of mma.cuh with two elements in the
+// place of each; lane l holds, with r = l / 4 and c = 4 * (l % 4):
 //   a[0]  row r,     k c .. c + 3       a[2]  row r,     k c + 16 .. c + 19
 //   a[1]  row r + 8, k c .. c + 3       a[3]  row r + 8, k c + 16 .. c + 19
 //   b[0]  k c .. c + 3, column r        b[1]  k c + 16 .. c + 19, column r
-// Tensor cores of sm_89 and sm_120 multiply 8 bits and add up with fewer bits than fp32. sm_90 and
-// sm_100 have no such mma.sync: ptxas unpacks to fp16, multiplies twice and adds each pair of
-// products to D with separate instructions. With kUnpack the same is done here, adding as it
-// multiplies; k then stands in another order, the same in A and B.
+// Tensor cores of sm_89 and sm_120 multiply 8-bit operands and add with fewer bits than fp32. sm_90
+// and sm_100 have no such mma.sync: ptxas unpacks to fp16, multiplies twice and adds each pair of
+// products to D with separate instructions. With kUnpack this code unpacks too, but lets the
+// products accumulate in D. The order of k then changes, in A and B alike.
 #pragma once
 
 #include "cuda/ptx/mma.cuh"
@@ -32,7 +32,7 @@ __device__ __forceinline__ void mma_m16n8k32(float (&d)[4], const unsigned (&a)[
   }
 }
 
-// Four 8-bit floats as fp16, exactly: the first two in `low`.
+// Converts four 8-bit floats to fp16, exactly; the first two are in `low`.
 template <Dtype kDtype>
 __device__ __forceinline__ void unpack_fp8(unsigned word, unsigned& low, unsigned& high) {
   if constexpr (kDtype == Dtype::kE4m3) {

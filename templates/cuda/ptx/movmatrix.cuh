@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An 8 x 8 tile of 16-bit elements that a warp holds, a row for four lanes, two elements each,
-// transposed (PTX ISA 9.7.14.5.17, sm_75).
+// Transposes an 8 x 8 tile of 16-bit elements in the registers of a warp. Four lanes hold a row,
+// two elements each (PTX ISA 9.7.14.5.17, sm_75).
 #pragma once
 
 namespace attune {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of two registers put together (PTX ISA 9.7.9.7).
+// Selects bytes of two registers (PTX ISA 9.7.9.7).
 #pragma once
 
 namespace attune {
 
-// Digit i of `selector` says which byte of {low, high} is byte i of the result; from 8 on it is the
-// sign of byte digit - 8, eight times.
+// Hexadecimal digit i of `selector` says which byte of {low, high} becomes byte i of the result. A
+// digit d from 8 on repeats the sign bit of byte d - 8 eight times.
 __device__ __forceinline__ unsigned permuted(unsigned low, unsigned high, unsigned selector) {
   unsigned bytes = 0;
 #ifdef __CUDA_ARCH__

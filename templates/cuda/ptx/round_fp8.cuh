@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// fp32 to e4m3 and e5m2, to nearest even: what is beyond the largest finite value (infinity too)
-// becomes it, NaN becomes 0x7f. One instruction for two values from sm_89 on (PTX ISA 9.7.9.22,
-// cvt.rn.satfinite), integer arithmetic before.
+// Rounds fp32 to e4m3 and e5m2, to nearest even. Values beyond the largest finite value, infinity
+// too, become that value; NaN becomes 0x7f. From sm_89 on one instruction converts two values (PTX
+// ISA 9.7.9.22, cvt.rn.satfinite); before, this is integer arithmetic.
 #pragma once
 
 #include "shared/attention_enums.h"
@@ -15,7 +15,8 @@ __device__ __forceinline__ unsigned fp8_by_arithmetic(float value) {
   constexpr unsigned kLargest = kDtype == Dtype::kE4m3 ? 0x7E : 0x7B;
   constexpr int kShift = 23 - kMantissa;
   constexpr unsigned kFirstNormal = static_cast<unsigned>(127 - kBias + 1) << 23;
-  // Under the first normal number codes are multiples of one step: adding this rounds to it.
+  // Below the first normal number, codes are multiples of one step. Adding this number rounds to
+  // the step.
   constexpr unsigned kStepBits = static_cast<unsigned>(127 - kBias + 1 + kShift) << 23;
   const unsigned bits = __float_as_uint(value);
   const unsigned magnitude = bits & 0x7FFFFFFFu;
@@ -28,7 +29,7 @@ __device__ __forceinline__ unsigned fp8_by_arithmetic(float value) {
   return code | (bits >> 24 & 0x80u);
 }
 
-// Four values in one word, `a` in the lowest byte.
+// Packs four values into one word, with `a` in the lowest byte.
 template <Dtype kDtype>
 __device__ __forceinline__ unsigned pack_fp8(float a, float b, float c, float d) {
   static_assert(kDtype == Dtype::kE4m3 || kDtype == Dtype::kE5m2, "pack_fp8 makes e4m3 or e5m2");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fp32 to int8, to nearest even: what is beyond -128 and 127 becomes these, NaN 0 (PTX ISA
+// Rounds fp32 to int8, to nearest even. Values are clamped to [-128, 127]; NaN becomes 0 (PTX ISA
 // 9.7.9.22, cvt.rni.sat).
 #pragma once
 
@@ -17,7 +17,7 @@ __device__ __forceinline__ unsigned int8_of(float value) {
 #endif
 }
 
-// Four values in one word, `a` in the lowest byte.
+// Packs four values into one word, with `a` in the lowest byte.
 __device__ __forceinline__ unsigned pack_int8(float a, float b, float c, float d) {
   return int8_of(a) | int8_of(b) << 8 | int8_of(c) << 16 | int8_of(d) << 24;
 }

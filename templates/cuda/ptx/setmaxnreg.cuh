@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // setmaxnreg: moves registers between warpgroups of a block (PTX ISA 9.7.19.5, sm_90a). The pool is
-// what the launch took: the sum of the new counts over all warpgroups must not exceed it, or the
-// block hangs in `inc`.
+// the registers of the launch. If the new counts of all warpgroups add up to more, the block hangs
+// in `inc`.
 #pragma once
 
 namespace attune {
 
-// Executed by whole warpgroups.
+// Every thread of a warpgroup must execute these.
 template <int kRegisters>
 __device__ __forceinline__ void register_decrease() {
   static_assert(kRegisters % 8 == 0 && kRegisters >= 24 && kRegisters <= 256,

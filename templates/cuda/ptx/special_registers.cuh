@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Special registers (PTX ISA 10), and a way to say where a value is computed.
+// Special registers (PTX ISA 10), and functions that fix where a value is computed.
 #pragma once
 
 namespace attune {
 
-// threadIdx.x, read anew at every call: what is computed from it stays where it stands instead of
-// being hoisted out of a loop, where it would hold registers for the whole loop.
+// Returns threadIdx.x, read anew at every call. The compiler cannot hoist computations with it out
+// of a loop, where their results would hold registers for the whole loop.
 __device__ __forceinline__ int reread_thread_index() {
   int index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));

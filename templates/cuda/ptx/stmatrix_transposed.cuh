@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// stmatrix of transposed matrices (PTX ISA 9.7.14.5.17, sm_90): otherwise as stmatrix.cuh.
+// stmatrix of transposed matrices (PTX ISA 9.7.14.5.17, sm_90); otherwise like stmatrix.cuh.
 #pragma once
 
 namespace attune {
 
-// Each matrix transposed: what is a column of accumulators is a row of shared memory.
+// Stores each matrix transposed: a column of accumulators becomes a row of shared memory.
 __device__ __forceinline__ void stmatrix_x4_transposed(unsigned shared_address,
                                                        const unsigned (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way back of eight_elements.cuh, rounded to nearest even.
+// Stores eight elements, the inverse of eight_elements.cuh; values are rounded to nearest even.
 #pragma once
 
 #include "cuda/ptx/convert.cuh"
@@ -7,7 +7,7 @@
 
 namespace attune {
 
-// Eight elements at a 16-byte aligned place.
+// Stores eight elements at a 16-byte aligned address.
 template <Dtype kDtype>
 __device__ __forceinline__ void store_eight(void* data, long long index, const float* values) {
   if constexpr (kDtype == Dtype::kFp32) {
@@ -23,7 +23,7 @@ __device__ __forceinline__ void store_eight(void* data, long long index, const f
     Vector16 packed;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      // An instruction packs two bf16 from sm_80 on.
+      // From sm_80 on one instruction packs two bf16.
       if constexpr (kDtype == Dtype::kFp16 || kArch >= 80)
         packed.word[i] = pack<kDtype>(values[2 * i], values[2 * i + 1]);
       else

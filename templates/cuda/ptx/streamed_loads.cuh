@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads from global memory of what is read once, past L1 (PTX ISA 9.7.9.8). Those that stand
-// together in the source are on their way together: the compiler neither moves nor leaves one out.
+// Loads of data in global memory that is read once; they bypass L1 (PTX ISA 9.7.9.8). Loads that
+// are adjacent in the source are in flight together, because the compiler neither moves nor removes
+// one.
 #pragma once
 
 #include "cuda/ptx/eight_elements.cuh"
@@ -8,7 +9,7 @@
 
 namespace attune {
 
-// 16-byte aligned.
+// Loads 16 bytes from a 16-byte aligned address.
 __device__ __forceinline__ Vector16 load_streamed_16(const void* from) {
   Vector16 value;
   asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -17,7 +18,7 @@ __device__ __forceinline__ Vector16 load_streamed_16(const void* from) {
   return value;
 }
 
-// Eight elements at a 16-byte aligned place, not unpacked yet.
+// Loads eight elements from a 16-byte aligned address and does not unpack them.
 template <Dtype kDtype>
 __device__ __forceinline__ EightPacked<kDtype> load_streamed_eight(const void* data,
                                                                    long long index) {

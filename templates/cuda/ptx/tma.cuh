@@ -6,7 +6,7 @@
 
 namespace attune {
 
-// The 128-byte descriptor that the host encodes (cuTensorMapEncodeTiled); a __grid_constant__
+// The 128-byte descriptor that the host encodes (cuTensorMapEncodeTiled). It is a __grid_constant__
 // kernel parameter.
 struct alignas(64) TensorMap {
   unsigned char opaque[128];
@@ -23,7 +23,8 @@ __device__ __forceinline__ void prefetch_tensor_map(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// Global -> shared; the bytes of the whole box are counted on `barrier`. One thread issues.
+// Copies a box from global to shared memory and counts the bytes of the whole box on `barrier`. One
+// thread calls it.
 __device__ __forceinline__ void tma_load(unsigned shared_address, const TensorMap& map,
                                          unsigned barrier, TensorCoord at) {
   asm volatile(
@@ -33,7 +34,7 @@ __device__ __forceinline__ void tma_load(unsigned shared_address, const TensorMa
       : "memory");
 }
 
-// Shared -> global, as part of the issuing thread's open bulk group.
+// Copies a box from shared to global memory. The copy joins the calling thread's open bulk group.
 __device__ __forceinline__ void tma_store(const TensorMap& map, unsigned shared_address,
                                           TensorCoord at) {
   asm volatile(
@@ -47,7 +48,7 @@ __device__ __forceinline__ void tma_store_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Waits until the thread's stores have read their shared memory (it may be overwritten).
+// Waits until the thread's stores have read their shared memory, which may then be overwritten.
 __device__ __forceinline__ void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
@@ -57,8 +58,8 @@ __device__ __forceinline__ void tma_store_wait() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-// Orders this thread's ordinary shared-memory writes before later TMA and wgmma reads of them; a
-// barrier comes after it.
+// Orders this thread's ordinary shared-memory writes before later reads by TMA and wgmma. A barrier
+// must follow.
 __device__ __forceinline__ void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

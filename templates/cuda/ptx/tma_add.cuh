@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A box of a tensor in shared memory that is added, as fp32, to what the tensor has (PTX ISA
-// 9.7.9.27.1.3, sm_90). Part of the issuing thread's open bulk group, as tma_store() is.
+// Adds a box of fp32 values in shared memory to a tensor in global memory (PTX ISA 9.7.9.27.1.3,
+// sm_90). Like tma_store(), the copy joins the calling thread's open bulk group.
 #pragma once
 
 #include "cuda/ptx/tma.cuh"

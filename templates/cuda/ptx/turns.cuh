@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A count in global memory by which blocks take turns: whoever waits for a number sees all that
-// those before it wrote (PTX ISA 8.10, release and acquire at the scope of the device).
+// A count in global memory with which blocks take turns. A block that has waited for its number
+// sees everything that the blocks before it wrote (PTX ISA 8.10, release and acquire at device
+// scope).
 #pragma once
 
 #include "cuda/ptx/mbarrier.cuh"
 
 namespace attune {
 
-// Bounded as waits at barriers are: a try takes about a microsecond.
+// Waits until the count is `turn`. The wait is bounded like waits at barriers; a try takes about a
+// microsecond.
 __device__ __forceinline__ void await_turn(const int* count, int turn) {
   for (unsigned tries = 0; tries < kMaxBarrierTries; ++tries) {
     int now;

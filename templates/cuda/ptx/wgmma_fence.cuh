@@ -6,7 +6,7 @@
 
 namespace attune {
 
-// Orders earlier register writes before the wgmma that follow; needed whenever accumulators or A
+// Orders earlier register writes before the wgmma that follow. Call it after accumulators or A
 // registers were written.
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -34,7 +34,7 @@ __device__ __forceinline__ void wgmma_pin(float (&accumulator)[kCount]) {
 // offset / 16, 62-63 swizzle.
 //   K-major (Q, K, V transposed): stride offset 8 rows; the leading offset is not used.
 //   MN-major (V):                 stride offset 8 keys; leading offset = bytes of one panel.
-// The low half holds what differs between tiles: adding to it moves the tile.
+// Only the low half differs between tiles; adding to it moves to another tile.
 __device__ __forceinline__ unsigned wgmma_descriptor_low(unsigned shared_address,
                                                          unsigned leading_bytes) {
   return ((shared_address & 0x3FFFFu) >> 4) | ((leading_bytes >> 4) << 16);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Floats in global memory that tell by themselves that they were written: zero bits say not yet, so
-// a zero is written as -0. Who reads them needs neither a fence nor a counter, for each word comes
-// whole (PTX ISA 8.2.1, vector accesses; 8.7, relaxed and strong at the scope of the device).
+// Floats in global memory whose value tells whether they were written. All bits zero means not yet
+// written, so a zero is written as -0. Readers need neither a fence nor a counter, because each
+// word is written as a whole (PTX ISA 8.2.1, vector accesses; 8.7, relaxed and strong at the scope
+// of the device).
 #pragma once
 
 #include "cuda/ptx/mbarrier.cuh"
@@ -16,7 +17,7 @@ __device__ __forceinline__ bool has_come(const float4& value) {
   return has_come(value.x) && has_come(value.y) && has_come(value.z) && has_come(value.w);
 }
 
-constexpr unsigned kMinusZero = 1u << 31;  // by its bits: compilers may take -0.0f for 0.0f
+constexpr unsigned kMinusZero = 1u << 31;  // as bits, because compilers may treat -0.0f as 0.0f
 
 __device__ __forceinline__ unsigned telling(float value) {
   const unsigned bits = __float_as_uint(value);
@@ -30,7 +31,7 @@ __device__ __forceinline__ void clear_telling(float2* to) {
 __device__ __forceinline__ void clear_telling(float4* to) {
   asm volatile("st.relaxed.gpu.global.v4.b32 [%0], {%1, %1, %1, %1};" ::"l"(to), "r"(0) : "memory");
 }
-// 8-byte aligned.
+// Stores to an 8-byte aligned address.
 __device__ __forceinline__ void store_telling(float2* to, float2 value) {
   asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(telling(value.x)),
                "r"(telling(value.y))
@@ -44,7 +45,7 @@ __device__ __forceinline__ float2 load_telling(const float2* from) {
                : "memory");
   return value;
 }
-// 16-byte aligned.
+// Loads from a 16-byte aligned address.
 __device__ __forceinline__ float4 load_telling(const float4* from) {
   float4 value;
   asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -54,8 +55,8 @@ __device__ __forceinline__ float4 load_telling(const float4* from) {
   return value;
 }
 
-// Calls `look()` until it is true. Bounded as waits at barriers are: a look takes about a
-// microsecond.
+// Calls `look()` until it returns true. The wait is bounded like waits at barriers; a call takes
+// about a microsecond.
 template <class Look>
 __device__ __forceinline__ void look_until(const Look& look) {
   for (unsigned tries = 0; tries < kMaxBarrierTries; ++tries)
