@@ -143,7 +143,7 @@ class RowsConsumer {
       wgmma_pin(dq);
       give_back(k_);
     } else {
-      wait_dout(parity);  // dout must be there before its memory is given back
+      wait_dout(parity);  // dout must arrive before dQ is written over the tiles that stay
     }
     skip_steps(k_ring_, v_ring_, tile.blocks.end - own.end);
   }
