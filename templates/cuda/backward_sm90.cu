@@ -6,8 +6,9 @@
 //   attune_kernel    dQ = scale dS K, by tiles of rows               attention/backward_rows.cuh
 //   attune_keys      dK = scale dS^T Q, dV = P^T dout, by keys  attention/backward_keys.cuh
 //   attune_values    dV, if split_kv makes it separately             attention/backward_values.cuh
-// with store_ds these two read dS and P that attune_kernel stored     attention/backward_stored.cuh
-// with P = exp2(c Q K^T - L2) and dS = P (dout V^T - delta), which each kernel computes again.
+// Here P = exp2(c Q K^T - L2) and dS = P (dout V^T - delta). Each kernel computes both again. With
+// store_ds, attune_keys and attune_values read dS and P that attune_kernel has stored instead
+// (attention/backward_stored.cuh).
 // With fuse_dq, all gradients are made by tiles of keys:
 //   attune_kernel    dK, dV, and dQ in fp32, added in the order of keys or in any order
 //                                              attention/backward_fused_kernel.cuh

@@ -4,9 +4,9 @@
 //
 //   its owner:       S = Q K^T, 64 x 64, with Q from shared memory
 //                    maximum of all blocks so far, P = exp2(S - maximum) in registers;
-//                    both -> shared memory; tells the other
+//                    stores both in shared memory and arrives on p_full
 //                    O += P V, half of the columns, with P from registers
-//   the other:       is told; O += P V, the other half of the columns, with P from shared memory
+//   the other:       waits for p_full; O += P V, the other half, with P from shared memory
 //
 // A warpgroup starts the scores of its next block once it has multiplied the other's block by P. So
 // the products of one warpgroup hide the softmax of the other and its wait for keys. One buffer

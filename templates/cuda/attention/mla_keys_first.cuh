@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The consumer of mla_sm90 for tiles of 16 or 32 rows: one warpgroup. A wgmma has at least 64 rows;
-// here keys or columns of V are those rows, and rows of Q are the columns. So 16 rows of Q are not
-// padded to 64. A step of 64 keys:
+// The consumer of mla_sm90 for tiles of 16 or 32 rows: one warpgroup. A wgmma has 64 rows. Here its
+// rows are keys or columns of V, and its columns are rows of Q. So 16 rows of Q are not padded to
+// 64. A step of 64 keys:
 //
-//   S^T = K Q^T       64 keys x rows, slot after slot as they come
-//   softmax           of a column: its maximum meets in shared memory: warps share the keys
-//   P^T               -> shared memory, row by row
-//   O^T += V^T P^T    64 columns of V x rows, panel after panel; slots go back one by one
+//   S^T = K Q^T       64 keys x rows, one slot at a time as slots arrive
+//   softmax           per column; the warps share the keys, so they join maxima in shared memory
+//   P^T               stored in shared memory, row by row
+//   O^T += V^T P^T    64 columns of V x rows, panel after panel; slots are freed one by one
 //
 // In tile t of 8 rows, a thread holds rows 8 t + 2 (lane % 4) and the next row. Of its warp's 16
 // keys, or 16 columns of V, it holds numbers lane / 4 and lane / 4 + 8.

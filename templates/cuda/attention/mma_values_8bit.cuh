@@ -4,14 +4,14 @@
 // these slots are those for which the thread already has scores, in two adjacent n8 tiles. So no P
 // moves between threads. With c = lane % 4, r = lane / 4, and keys counted from the step's first 16
 // (or second 16):
-//   V [keys, head_dim]   ldmatrix.trans takes pairs of bytes as its elements: from the 8x8 matrices
-//                        of keys 0 .. 7 and 8 .. 15 a thread has both columns 2r, 2r + 1 of keys
-//                        {2c, 2c + 1} and {8 + 2c, 9 + 2c}; two byte permutations part the columns.
-//                        n8 tile 2u of O is the even columns of head_dim 16u .. 16u + 15, 2u + 1
-//                        the odd ones.
-//   V [head_dim, keys]   ldmatrix has keys 4c .. 4c + 3. K's rows are quartered, so that these are
-//                        P's too; so are V's, so that tiles 2u and 2u + 1 hold columns
-//                        {4c, 4c + 1} and {4c + 2, 4c + 3} of those 16.
+//   V [keys, head_dim]   ldmatrix.trans takes pairs of bytes as its elements. From the 8x8 matrices
+//                        of keys 0 .. 7 and 8 .. 15 a thread gets both columns 2r, 2r + 1 of keys
+//                        {2c, 2c + 1} and {8 + 2c, 9 + 2c}. Two byte permutations separate the
+//                        columns. n8 tile 2u of O has the even columns of head_dim
+//                        16u .. 16u + 15, and tile 2u + 1 has the odd columns.
+//   V [head_dim, keys]   ldmatrix gives a thread keys 4c .. 4c + 3. K's rows are quartered, so that
+//                        P has the same keys. V's rows are quartered too, so that tiles 2u and
+//                        2u + 1 hold columns {4c, 4c + 1} and {4c + 2, 4c + 3} of each 16.
 // In both layouts a thread ends with 4 consecutive columns of O.
 #pragma once
 

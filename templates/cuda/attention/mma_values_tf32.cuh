@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes O += P V with 32-bit operands on tf32 tensor cores (ptx/mma_tf32.cuh), under the names
 // of mma_values_16bit.cuh. It takes 8 keys at a time. With c = lane % 4, r = lane / 4:
-//   P   slots c and c + 4 of k are the keys 2c and 2c + 1: a thread has the scores of these two, so
-//       P moves between no threads.
-//   V   a thread reads 16 bytes of rows 2c and 2c + 1, columns 4r .. 4r + 3 of 32. Column 4r + j is
-//       column r of the j-th of four n8 tiles of O, so that it ends with the 8 consecutive columns
-//       8c .. 8c + 7. Eight lanes that read at a time have the rows 0, 2, 4, 6 and two chunks
-//       beside each other: other banks each, where a row has a multiple of 32 columns.
-//   Columns behind the last 32 stand in their order, read one by one.
+//   P   Slots c and c + 4 of k are the keys 2c and 2c + 1. A thread has the scores of both keys, so
+//       no P moves between threads.
+//   V   A thread reads 16 bytes of rows 2c and 2c + 1: columns 4r .. 4r + 3 of 32. Column 4r + j is
+//       column r of the j-th of four n8 tiles of O. So the thread ends with 8 consecutive columns,
+//       8c .. 8c + 7. Eight lanes that read at once have rows 0, 2, 4, 6 and two adjacent chunks.
+//       These are in different banks if a row has a multiple of 32 columns.
+//   Columns past the last 32 keep their order and are read one by one.
 #pragma once
 
 #include "cuda/attention/operands_32bit.cuh"
@@ -53,7 +53,7 @@ class Factors {
   }
 };
 
-// If kTf32Products is 1, rounds the elements of Q that this thread copied with near_tf32, once for
+// If kTf32Products is 1, applies near_tf32 to the elements of Q that this thread copied, once for
 // all blocks of columns. The barrier at which the other threads wait for Q covers this too.
 __device__ __forceinline__ void make_q_near(const QCopy& q, const Tile& tile, unsigned q_tile) {
   if constexpr (kTf32Products > 1) return;

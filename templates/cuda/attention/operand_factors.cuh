@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The factors of 8-bit operands (shared/kernel_arguments.h) in the mma.sync kernels. All rows of a
 // group of 16 have the same factor:
-//   q      the 16 rows of an m16 tile have one, which goes into the softmax scale of the tile
-//   k, v   one for all rows of a head goes into the softmax scale, and into O at the end
-//   k, v   with one for each block of rows, scores become
+//   q      one factor for the 16 rows of an m16 tile; the tile's softmax scale includes it
+//   k, v   with one factor for all rows of a head, the softmax scale includes the factor of k, and
+//          O is multiplied by the factor of v at the end
+//   k, v   with one factor for each block of rows, scores become
 //            score * (softmax scale * factor of k) + log2(factor of v)
-//          and so a weight holds its key's factor of v, rounded under a maximum that knows of it;
-//          the sum of weights takes it out again.
+//          So a weight includes its key's factor of v, and the row maximum, under which weights are
+//          rounded, takes it into account. The sum of weights divides it out again.
 // A factor that is NaN or infinite makes the rows that see it non-finite. A factor may be 0 but not
 // negative.
 #pragma once

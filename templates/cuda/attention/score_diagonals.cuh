@@ -4,10 +4,10 @@
 // K^T is added, so the softmax has no extra work. A step of a tile has one value per diagonal, so
 // few values. The three idle warps of the producing warpgroup compute them for each slot of K:
 //
-//   producer, one thread: wait k_empty, tell what the step is, arrive on its barrier; TMA -> k_full
-//   idle warps:           wait for the step's barrier, write the pairs, arrive on k_full
+//   producer, one thread: wait k_empty, publish the step, arrive on its barrier; TMA -> k_full
+//   idle warps:           wait for the slot's barrier, write the pairs, arrive on k_full
 //   consumers:            wait k_full, load pairs into accumulators, wgmma, arrive on k_empty
-//   at the end:           the producer tells of a step without a head
+//   at the end:           the producer publishes a step without a head
 //
 // Layout: shared/score_diagonals.h.
 #pragma once

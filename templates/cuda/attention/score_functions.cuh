@@ -7,7 +7,7 @@
 // |--------------|-------------------|----------------------------------------------------|
 // | exp2         | 1                 | 2^-22                                              |
 // | exp, sigmoid | 1; 2              | 2^-22 + |x| 2^-23                                  |
-// | log2, log    | 1                 | 2^-22; between 0.5 and 2 that much of 1, not of it |
+// | log2, log    | 1                 | 2^-22; for x in 0.5 .. 2 an absolute error         |
 // | tanh         | 1                 | 8e-7: a quotient of polynomials (tanh_ratio)       |
 // | sqrt, rsqrt  | 1                 | 2^-22                                              |
 // | a / b        | 1                 | 2^-22                                              |

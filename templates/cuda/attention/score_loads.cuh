@@ -47,8 +47,8 @@ __device__ __forceinline__ void load_pair(const void* at, int offset, T* first, 
   }
 }
 
-// Prefetches elements of a line that a later step reads into L2. Of `span` elements from `index`
-// on, this call prefetches share number `part` of `parts`.
+// Prefetches into L2 those elements of a line that a later step reads. Of `span` elements from
+// `index` on, this call prefetches share number `part` of `parts`.
 template <CaptureType kType>
 __device__ __forceinline__ void prefetch_in_line(const void* line, const ScoreCapture& capture,
                                                  int dimension, int index, int part, int parts,

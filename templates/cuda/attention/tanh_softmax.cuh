@@ -4,12 +4,12 @@
 // is the FMA that makes the exponent. An element takes three instructions instead of five, and no
 // element is checked beforehand:
 //
-// | row_max | that no score lies above the near range is known by                                 |
+// | row_max | how the softmax knows that no score lies above the near range                       |
 // |---------|-------------------------------------------------------------------------------------|
-// | 0       | the largest score of each row, which is looked for in any case                      |
-// | 1       | the sums: one score at the range's end would add more than they are                 |
-// |         | (tanh_overflows), and the polynomial rises for ever. Rows whose maximum comes near  |
-// |         | that end take no part                                                               |
+// | 0       | by the largest score of each row, which it finds in any case                        |
+// | 1       | by the sums: one score at the end of the range would raise a sum past its limit     |
+// |         | (tanh_overflows), and the polynomial keeps rising past the end. Rows whose maximum  |
+// |         | is near the end do not use this softmax                                             |
 //
 // Scores below the near range do not count if the row has far larger scores. The row maximum shows
 // whether it has.

@@ -3,7 +3,7 @@
 // kernels. Accumulators fill the registers of the main loop, and these values are rarely needed.
 // One 16-byte read loads them back.
 //
-// | offset           | bytes | what                                                    |
+// | offset           | bytes | content                                                 |
 // |------------------|-------|---------------------------------------------------------|
 // | 0                | 16    | row block, head, batch                                  |
 // | 16 * (1 + warp)  | 16    | the warp's BlockRange                                   |

@@ -23,7 +23,7 @@
 // | wait_pv(o)              | step   | with kOverlap: O is complete, V given back                 |
 // | operands_arrived        | step   | true if await_operands may be skipped                      |
 // | issue_last_pv(o, p, n)  | tile   | the last O += P V is in flight; n hidden steps are given   |
-// |                         |        | back behind it                                             |
+// |                         |        | back after it                                              |
 // | wait_pv(o)              | tile   | O is complete, V given back                                |
 //
 // After a wait_pv, overwrite_output() lets the next P V begin at 0 instead of adding to O.
@@ -161,8 +161,7 @@ class WgmmaProducts {
   // Issues the last P V, then skips the hidden steps after it. wait_pv() gives back the last V that
   // this takes.
   __device__ __forceinline__ void issue_last_pv(Output& o, Probabilities& p, int hidden_steps) {
-    constexpr bool kKeyFirst =
-        kOverlap && kKvRing > 0;  // K of a step precedes V of the previous step
+    constexpr bool kKeyFirst = kOverlap && kKvRing > 0;  // K precedes the previous step's V
     if (kSkipsSteps && kKeyFirst && hidden_steps > 0) skip_k();
     issue_pv(o, p);
     if constexpr (!kSkipsSteps) return;
