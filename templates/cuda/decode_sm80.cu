@@ -16,7 +16,7 @@
 // | keys       | 16, 32     | keys per tile                                                       |
 // | stages     | 2 .. 6     | tiles in flight per warp                                            |
 // | team       | 1 .. warps | warps that share a piece and join their results after it; other     |
-// |            |            | warps never meet at a barrier                                       |
+// |            |            | warps never meet                                                    |
 // | heads      | 1 .. 8     | teams that read the same keys, each for a different head            |
 // | min_blocks | 1 .. 3     | minimum of resident blocks per multiprocessor                       |
 // | min_tiles  | 2 .. 16    | minimum of tiles per team: short caches take fewer                  |

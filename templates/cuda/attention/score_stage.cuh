@@ -238,8 +238,8 @@ class ScoreStage {
     return fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));
   }
 
-  // `linear`: if a term is linear in a position, its slope is added to the scores here, and its
-  // base is left to the softmax (shift_).
+  // `linear`: if a term is linear in a position, its slope times the column is added to the scores
+  // here, and its base is left to the softmax (shift_).
   template <int kCount>
   __device__ __forceinline__ void apply_near(float (&s)[kCount], bool linear = false) {
     const void* lines[2] = {score_staged_line(steps_[0]), score_staged_line(steps_[1])};
