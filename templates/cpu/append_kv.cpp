@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// append_kv: rows of k_new and v_new into a cache, K turned by the angles of their positions, and q
-// into o, on a CPU; semantics and corners as in cuda/append_kv.cu. Rows are dealt out to threads in
-// the order of memory; one is read before it is written, so that o may be q. No knobs.
+// append_kv on a CPU: writes rows of k_new and v_new into a cache, with K rotated by the angles of
+// its positions, and q, rotated too, into o. Semantics and corner cases are those of
+// cuda/append_kv.cu. Rows are dealt out to threads in the order of memory. Each row is read before
+// it is written, so that o may be q. No knobs.
 #include "cpu/append_kv_knobs.hpp"
 #include "cpu/row_factor.hpp"  // where kMakesFactors
 #include "shared/append_rows.h"
@@ -12,7 +13,7 @@
 namespace attune {
 
 constexpr int kPairs = kTurned / 2;
-constexpr bool kNarrow = kDtypeKv != kDtypeQ;  // the cache
+constexpr bool kNarrow = kDtypeKv != kDtypeQ;  // the cache has 8 bits
 
 struct Rule {
   static constexpr bool has_pages = kHasPages, has_begins = kHasBegins, is_turned = kTurned > 0;
@@ -34,7 +35,8 @@ inline unsigned char int8_code(float value) {                              // wh
   return static_cast<unsigned char>(static_cast<signed char>(nearest));    // where kInt8Cache
 }  // where kInt8Cache
 
-// To nearest even, what is beyond the largest finite value as that value, NaN as 0x7f.
+// Rounds to nearest even. Values beyond the largest finite value become that value; NaN becomes
+// 0x7f.
 template <Dtype kDtype>
 inline unsigned char code_of(float value) {
   if constexpr (kDtype == Dtype::kInt8) return int8_code(value);  // where kInt8Cache
@@ -43,7 +45,8 @@ inline unsigned char code_of(float value) {
   constexpr unsigned kLargest = kDtype == Dtype::kE4m3 ? 0x7e : 0x7b;
   constexpr int kShift = 23 - kMantissa;
   constexpr unsigned kFirstNormal = static_cast<unsigned>(127 - kBias + 1) << 23;
-  // Under the first normal number codes are multiples of one step: adding this rounds to it.
+  // Below the first normal number, codes are multiples of one step. Adding this number rounds to
+  // the step.
   constexpr unsigned kStep = static_cast<unsigned>(127 - kBias + 1 + kShift) << 23;
   const unsigned bits = __builtin_bit_cast(unsigned, value), magnitude = bits & 0x7fffffffu;
   const unsigned rounded =
@@ -76,7 +79,7 @@ inline long long place_in(const OperandView& view, long long batch, long long ro
   return batch * view.batch_stride + row * view.row_stride + head * view.head_stride;
 }
 
-// By the angles of a position.
+// Rotates a row by the angles of a position.
 inline void turn(const AppendArgs& append, long long position, float* values) {
   const long long cos_row = position * append.cos.row_stride;
   const long long sin_row = position * append.sin.row_stride;
@@ -105,7 +108,7 @@ inline void copy_row(const AppendArgs& append, const void* from, long long first
     set_element<kTo>(to, place + i, kNarrow && kTo == kDtypeKv ? values[i] / factor : values[i]);
 }
 
-// The row of a head of k_new or v_new into its place.
+// Writes one head of a row of k_new or v_new to its place in the cache.
 template <int kHeadDim, bool kTurns>
 inline void append_head(const AppendArgs& append, const OperandView& from, const AppendRow& row,
                         const OperandView& to, const ScaleView& scale, int head) {

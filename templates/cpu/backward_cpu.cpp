@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // backward_cpu: gradients of attention on a CPU. With P = exp(z - lse), delta = rowsum(dout * o) -
 // dlse and z' the slope of the score program: dV = P^T dout, dS = P * (dout V^T - delta) * z', dQ =
-// scale * dS K, dK = scale * dS^T Q; with dropout P * D gives dV, and dout V^T * D dS, where D is 0
-// or what kept weights are multiplied by. q, k, v, o, dout and the gradients: fp32, bf16 or fp16,
-// any strides with contiguous head_dim; all arithmetic and all sums are fp32, rounded once.
+// scale * dS K, dK = scale * dS^T Q. With dropout, dV uses P * D and dS uses dout V^T * D, where D
+// is 0 or the factor of kept weights. q, k, v, o, dout and the gradients: fp32, bf16 or fp16, any
+// strides with contiguous head_dim; all arithmetic and all sums are fp32, rounded once.
 //
-// Like prefill_cpu, rows of all query heads that share a K/V head lie in one list (row * ratio +
-// head), cut in tiles of kBlockM rows and panels of kVectors * kLanes, one row a lane. A block of
-// kBlockN keys meets a tile so:
+// The rows of all query heads that share a K/V head form one list (row * ratio + head), as in
+// prefill_cpu. The list is cut into tiles of kBlockM rows, and tiles into panels of kVectors *
+// kLanes rows, one row per lane. The work for a block of kBlockN keys and a tile is:
 //   for each panel: S^T = K Q^T, dP^T = V dO^T, then P^T and dS^T; dQ^T += K^T dS^T;
 //                   dV += P^T dO and dK += dS^T Q, with columns across the lanes.
 //
-// Steps, threads meet after each:
+// Steps, with a barrier of all threads after each:
 //   attune_delta    row statistics
 //   attune_kernel   key blocks: dK, dV; with kPasses 1 a thread has a whole K/V head and sums dQ
 //   attune_queries  row tiles: dQ, with kPasses 2
-// Each sum belongs to one thread, in one order: gradients have the same bits for any number of
+// One thread computes each sum, in a fixed order. So gradients have the same bits for any number of
 // threads.
 //
 // Knobs: kBlockM, kBlockN, kRows x kVectors (register tile), kUnroll, kPasses. Workspace: 256 bytes
-// of counters, row statistics, kScratchBytes a thread, and with kPasses 1 one dQ of a K/V head per
-// thread.
+// of counters, row statistics, kScratchBytes per thread, and with kPasses 1 also dQ of one K/V head
+// per thread.
 #include "shared/attention_enums.h"
 #include "shared/fp8_options.h"
 
@@ -43,17 +43,17 @@ namespace attune {
 
 constexpr int kPanels = kBlockM / kPanelRows;
 constexpr int kCounterBytes = 256;
-constexpr int kScoreRows = kBlockN + kRows;  // the last register tile may reach behind the block
+constexpr int kScoreRows = kBlockN + kRows;  // the last register tile may extend past the block
 constexpr bool kGradientKv = kGradientK || kGradientV;
 constexpr bool kGradientS = kGradientQ || kGradientK;
 
 static_assert(kBlockM % kPanelRows == 0, "block_m must be a multiple of vectors times lanes");
 
-// A tile of rows as the products read it.
+// A tile of rows in the form that the products read.
 struct TileRows {
   Panel queries[kPanels][kHeadDimQk];  // Q^T, scaled
   Panel douts[kPanels][kHeadDimV];     // dO^T
-  Panel lse[kPanels];                  // in powers of 2; infinity for rows without keys
+  Panel lse[kPanels];                  // base 2; infinity for rows without keys
   Panel delta[kPanels];
   float query_rows[kBlockM * kPadded<kHeadDimQk>];
   float dout_rows[kBlockM * kPadded<kHeadDimV>];
@@ -65,7 +65,7 @@ struct Scratch {
   Panel ds[kScoreRows];  // dP^T, then dS^T
   Panel slopes[kBlockN];
   Panel kept[kBlockN];            // where kDropout
-  Panel dq[kPanels][kHeadDimQk];  // of a tile, with two passes
+  Panel dq[kPanels][kHeadDimQk];  // of a tile, if kPasses is 2
   float keys[kBlockN * kHeadDimQk];
   float values[kBlockN * kHeadDimV];
   float dk[kScoreRows * kPadded<kHeadDimQk>];
@@ -73,11 +73,11 @@ struct Scratch {
 };
 static_assert(sizeof(Scratch) <= kScratchBytes, "kScratchBytes must hold one Scratch");
 
-// The parts of the workspace.
+// Returns the workspace's counter of a step.
 inline long long* counter(const AttentionArgs& args, int step) {
-  return static_cast<long long*>(args.workspace) + step * 16;  // each on lines of its own
+  return static_cast<long long*>(args.workspace) + step * 16;  // each on separate cache lines
 }
-// Two floats a row of a list: lse in powers of 2, delta.
+// Returns the address of a row's statistics, two floats: lse in base 2, and delta.
 inline float* statistics(const AttentionArgs& args, int batch, int head_kv, long long index) {
   char* first = static_cast<char*>(args.workspace) + kCounterBytes;
   const long long list = static_cast<long long>(batch) * args.num_heads_kv + head_kv;
@@ -100,14 +100,14 @@ inline int head_of(int head_kv, long long index) {
   return head_kv * kGqaRatio + static_cast<int>(index % kGqaRatio);
 }
 
-// Row `index` of the list, in an operand with one head per query head.
+// Returns the address of row `index` of the list, in an operand with one head per query head.
 template <class T>
 inline T* row_address(const OperandView& view, int batch, int head_kv, long long index) {
   return static_cast<T*>(view.data) + batch * view.batch_stride +
          head_of(head_kv, index) * view.head_stride + index / kGqaRatio * view.row_stride;
 }
 
-// One register of a panel.
+// Returns one register of a panel.
 inline Floats& part(Panel& panel, int vector) { return reinterpret_cast<Floats*>(&panel)[vector]; }
 
 inline void write_statistics(const KernelArguments& args, Group group, long long index) {
@@ -126,7 +126,7 @@ inline void write_statistics(const KernelArguments& args, Group group, long long
   Floats sum = 0.0f;
   constexpr int kWhole = kHeadDimV / kLanes * kLanes;
   for (int c = 0; c < kWhole; c += kLanes) sum += load<kDtypeO>(o + c) * load<kDtypeO>(dout + c);
-  if constexpr (kWhole < kHeadDimV) {  // of the last register only what no other had
+  if constexpr (kWhole < kHeadDimV) {  // count only columns that no earlier register had
     Floats last = load<kDtypeO>(o + kHeadDimV - kLanes) * load<kDtypeO>(dout + kHeadDimV - kLanes);
     for (int i = 0; i < kLanes - (kHeadDimV - kWhole); ++i) last[i] = 0.0f;
     sum += last;
@@ -137,8 +137,8 @@ inline void write_statistics(const KernelArguments& args, Group group, long long
   to[0] = lse * 1.44269504f, to[1] = delta;
 }
 
-// kLanes rows of an operand: as rows and, times `factor`, one a lane. Rows that see no key, and
-// those behind the last, are 0.
+// Loads kLanes rows of an operand, once as rows and once, times `factor`, with one row per lane.
+// Rows that see no key, and rows behind the last one, become 0.
 template <int kWidth>
 inline void load_rows(const OperandView& view, const Tile& tile, const Panel& lse, int panel,
                       int vector, float factor, Panel* columns, float* rows_to) {
@@ -312,7 +312,8 @@ inline long long blocks_of(const AttentionArgs& args) {
   return (static_cast<long long>(args.seqlen_kv) + kBlockN - 1) / kBlockN;
 }
 
-// dK and dV of a block, over all rows; where kWithQ what it adds to the list's dQ.
+// Computes dK and dV of a block over all rows. If kWithQ, also adds the block's part to dQ of the
+// list.
 template <bool kWithQ>
 inline void finish_block(const KernelArguments& args, Group group, KeyRange block, Scratch& scratch,
                          Panel* dq) {
@@ -353,7 +354,7 @@ inline void finish_tile(const KernelArguments& args, const Tile& tile, Scratch& 
   store_dq(args, tile, dq);
 }
 
-// Hands out [0, count), one at a time.
+// Hands out the numbers [0, count) to all threads, one at a time.
 template <class Take>
 inline void share(long long* next, long long count, const Take& take) {
   for (long long i; (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < count;) take(i);
@@ -387,7 +388,7 @@ extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, in
   }
 }
 
-// The last rows, which a causal mask shows the most keys, first.
+// Starts with the last rows, which see the most keys under a causal mask.
 extern "C" void attune_queries(const attune::AttentionArgs* given, int thread, int) {
   using namespace attune;
   const KernelArguments& args = *static_cast<const KernelArguments*>(given);

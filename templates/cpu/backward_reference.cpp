@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_reference: gradients of attention row by row and key by key, from the definition;
-// formulas as in cuda/backward_reference.cu. fp32 arithmetic. q, k, v, o, dout and their gradients:
-// fp32, bf16 or fp16, any strides with contiguous head_dim. No knobs.
+// backward_reference: gradients of attention row by row and key by key, computed from the
+// definition. Formulas are those of cuda/backward_reference.cu. fp32 arithmetic. q, k, v, o, dout
+// and their gradients: fp32, bf16 or fp16, any strides with contiguous head_dim. No knobs.
 //
 // Workspace: delta, fp32 [batch, num_heads_q, seqlen_q].
 #include "cpu/backward_reference_knobs.hpp"
@@ -97,7 +97,7 @@ inline void write_dq(const KernelArguments& args, int batch, int head, int row) 
   store_row<kDtypeQ, kHeadDimQk>(args.gradients.dq, batch, head, row, dq, args.softmax_scale);
 }
 
-// Over all rows of all heads that share the key.
+// Sums dK and dV of a key over all rows of all heads that share the key.
 inline void write_dk_dv(const KernelArguments& args, int batch, int head_kv, int key) {
   float k[kHeadDimQk], v[kHeadDimV], q[kHeadDimQk], dout[kHeadDimV];
   float dk[kHeadDimQk] = {}, dv[kHeadDimV] = {};
@@ -130,7 +130,7 @@ inline void for_rows(const AttentionArgs& args, int heads, int seqlen, int threa
 
 }  // namespace attune
 
-// Threads meet between the three.
+// A barrier of all threads separates the three steps.
 extern "C" void attune_delta(const attune::AttentionArgs* given, int thread, int num_threads) {
   using namespace attune;
   const KernelArguments& args = *static_cast<const KernelArguments*>(given);

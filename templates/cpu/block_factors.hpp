@@ -8,8 +8,8 @@
 
 namespace attune {
 
-// `at`: where the factors of the places stand, of head 0. `are_weights`: one of 0 stays, whatever
-// the factor.
+// `at`: indices of the factors of the places, for head 0. `are_weights`: a weight of 0 stays 0,
+// whatever the factor.
 inline void apply_factors(const ScaleView& scale, const long long* at, const KeyBlock& block,
                           int kv_head, bool are_weights, float* values) {
   const long long head = kv_head / scale.heads_per_scale * scale.head_stride;

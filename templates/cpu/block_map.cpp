@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// block_map on a CPU: o[batch, row granule, head, key granule] = what the mask program shows of the
-// granule, as a byte (shared/block_map.h). As cuda/block_map.cu: ranges decide most granules, the
-// others are looked at element by element.
+// block_map on a CPU: o[batch, row granule, head, key granule] is a byte that says which part of
+// the granule the mask program shows (shared/block_map.h). As in cuda/block_map.cu, ranges decide
+// most granules, and the others are evaluated element by element.
 //
-//   kRows     rows whose parts of the program are kept while keys pass
+//   kRows     rows for which the row part of the program is kept while keys pass
 #include "shared/block_map.h"
 #include "cpu/block_map_knobs.hpp"
 #include "cpu/score_ranges.hpp"
@@ -18,7 +18,7 @@ struct Granule {
   IntRange rows, keys;
 };
 
-// Looks until the answer cannot change.
+// Evaluates elements of a granule until the answer cannot change.
 inline int look_at(const ScoreArgs& scores, const Granule& in) {
   const MaskHead on_head = mask_head(scores, in.batch, in.head, in.kv_head);
   bool any = false, all = true;
@@ -46,7 +46,7 @@ inline int find_granule(const ScoreArgs& scores, const MaskRowRanges& on_rows, c
   return range.lo != range.hi ? look_at(scores, in) : range.lo ? kSeenWhole : 0;
 }
 
-// All granules of some rows of a head.
+// Computes all granules of some rows of a head.
 inline void map_rows(const KernelArguments& args, int batch, int head, int row) {
   const ScoreArgs& scores = args.scores;
   const int last_row =

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // decode_cpu: attention of a few rows of q over long caches on a CPU, op attention_kvcache. Threads
-// share all work evenly (shared/decode_partition.h). The first step leaves parts of items that
-// several threads have in the workspace (shared/decode_layout.h), the second joins them. A thread
-// works on blocks of keys (decode_steps.hpp): q . k with all heads of K, the softmax, then the sums
-// of V. Each row is read once for all rows of q that share its head (decode_products.hpp), and
-// converted to fp32 in registers where it is narrower. Where the CPU multiplies pairs of bf16
-// (pair_products.hpp), weights are rounded to bf16 and nothing is converted.
+// share all work evenly (shared/decode_partition.h). If several threads share an item, the first
+// step leaves their parts of it in the workspace (shared/decode_layout.h), and the second step
+// joins them. A thread processes one block of keys at a time (decode_steps.hpp): q . k with all
+// heads of K, the softmax, then the sums of V. A row of K or V is read once for all rows of q that
+// share its head (decode_products.hpp). If it is narrower than fp32, it is converted in registers.
+// If the CPU multiplies pairs of bf16 (pair_products.hpp), weights are rounded to bf16 and nothing
+// is converted.
 //
-// q, k, v, o: fp32, bf16 or fp16, and k and v of e4m3, e5m2 or int8 with a factor for each head, or
-// for each key too; any head dims; pages of any size, or slots.
+// q, k, v, o: fp32, bf16 or fp16. k and v may also be e4m3, e5m2 or int8, with a factor for each
+// head, or for each key of a head. Any head dims; pages of any size, or slots.
 //
 // | knob   | values    | meaning                                      |
 // |--------|-----------|----------------------------------------------|
-// | keys   | 32 .. 256 | of a tile: what threads share is whole tiles |
-// | charge | 1         | tiles that an item costs beside its own      |
+// | keys   | 32 .. 256 | keys of a tile; threads share whole tiles    |
+// | charge | 1         | fixed cost of an item, in tiles              |
 #include "cpu/decode_cpu_knobs.hpp"
 
 #include "shared/kernel_arguments.h"
@@ -30,11 +31,12 @@ namespace attune {
 
 constexpr float kLog2E = 1.4426950408889634f, kLowest = -3e38f;
 
-// A thread's state of the rows of an item; rows of one head of K are adjacent. Scores are in log2.
+// A thread's state for the rows of an item. Rows of one head of K are adjacent. Scores are in base
+// 2.
 struct RowStates {
   Floats (*q)[kQkVectors];
   Floats (*output)[kOutVectors];
-  float (*scores)[kBlock];  // or weights
+  float (*scores)[kBlock];  // then weights
   float* largest;
   float* sum;
   DecodeKeys* seen;
@@ -55,8 +57,8 @@ inline void begin_rows(const KernelArguments& args, const DecodeItem& item, cons
   }
 }
 
-// Products q . k of row `r` become scores, -infinity where the row does not see the key or there is
-// none.
+// Turns products q . k of row `r` into scores: -infinity if the row does not see the key or the
+// place has no key.
 inline void score_row(const KernelArguments& args, const DecodeItem& item, const KeyBlock& block,
                       int r, DecodeKeys seen, float* scores) {
   float factor = args.softmax_scale;
@@ -74,7 +76,7 @@ inline void score_row(const KernelArguments& args, const DecodeItem& item, const
   (void)batch, (void)head, (void)kv_head, (void)position;
   const int last = block.first + block.count - 1;
   if (seen.first <= block.first && last <= seen.last && places == block.count) return;
-  if (seen.last > last) seen.last = last;  // a place behind the last key has none
+  if (seen.last > last) seen.last = last;  // places behind the last key have no key
   for (int place = 0; place < places; ++place) {
     const int key = block.first + block.key_at(place);
     if (key < seen.first || key > seen.last) scores[place] = -kInfinity;
@@ -96,8 +98,8 @@ inline float largest_of(Panel panel) {
 
 inline float power_of_2(float exponent) { return exp2_nonpositive(Panel(exponent))[0]; }
 
-// Row `r`: its products with a block become weights. A NaN shows in the weights; the largest score
-// is not below kLowest.
+// Turns the products of row `r` with a block into weights. A NaN score gives NaN weights. The
+// largest score is at least kLowest.
 inline void weigh_row(const KernelArguments& args, const DecodeItem& item, const KeyBlock& block,
                       int r, const RowStates& rows) {
   float* const scores = rows.scores[r];
@@ -126,7 +128,7 @@ inline void weigh_row(const KernelArguments& args, const DecodeItem& item, const
   rows.sum[r] += sum_of(sum);
 }
 
-// Adds a block of keys to the rows of all heads; `next` is the one behind it.
+// Adds a block of keys to the rows of all heads. `next` is the following block.
 inline void add_block(const KernelArguments& args, const DecodePiece& piece, const KeyBlock& block,
                       const KeyBlock& next, int count, const RowStates& rows) {
   const int heads = args.num_heads_kv;
@@ -171,18 +173,18 @@ inline RowEnd end_of_row(const KernelArguments& args, int head, int kv_head, flo
   return {inverse, natural + __builtin_logf(sum)};
 }
 
-// `row` without its division.
+// Writes a row of o and its lse. `row` is the output before the division by the sum.
 inline void write_row(const KernelArguments& args, const DecodeItem& item, int r, const Floats* row,
                       float largest, float sum) {
   const RowEnd end = end_of_row(args, item.head(r), item.kv_head, largest, sum);
   const Floats nothing[kOutVectors] = {};
-  if (sum == 0) row = nothing;  // exactly 0 also where V is not finite
+  if (sum == 0) row = nothing;  // exactly 0, even if V is not finite
   store_row<kDtypeO, kHeadDimV>(args.o.data, item.in(args.o, r), row, end.inverse);
   if (args.lse) args.lse[item.in_lse(args, r)] = end.lse;
 }
 
-// The workspace: slots of parts, two a thread, each [num_heads_kv][kDecodeRows] rows of O, the
-// largest score and the sum; then what each thread knows of the heads of its item.
+// The workspace: first slots of parts, two per thread, each [num_heads_kv][kDecodeRows] rows of O
+// with the largest score and the sum; then each thread's state for the heads of its item.
 constexpr long long kPartFloats = kOutVectors * kLanes + 2;
 
 inline float* part_row(const KernelArguments& args, int slot, int head, int r) {
@@ -203,12 +205,11 @@ inline RowStates states_of(const KernelArguments& args, int thread, int num_thre
   num_threads = (slots_of_chunks(args) + 1) / 2;  // of which each has two  // where kBatchInvariant
   const long long rows = static_cast<long long>(args.num_heads_kv) * kDecodeRows;
   float* at = part_row(args, 2 * num_threads, 0, 0);
-  const auto take =
-      [&](int floats) {  // a place for all threads' rows, and this thread's part of it
-        float* const own = at + thread * rows * floats;
-        at += threads * rows * floats;
-        return own;
-      };
+  const auto take = [&](int floats) {  // reserves room for all threads' rows, returns this thread's
+    float* const own = at + thread * rows * floats;
+    at += threads * rows * floats;
+    return own;
+  };
   RowStates states;
   states.q = reinterpret_cast<Floats(*)[kQkVectors]>(take(kQkVectors * kLanes));
   states.output = reinterpret_cast<Floats(*)[kOutVectors]>(take(kOutVectors * kLanes));
@@ -256,7 +257,7 @@ inline void attend_piece(const KernelArguments& args, const DecodePiece& piece,
     end_rows(args, item_of(head), piece, rows.from(head * first.rows));
 }
 
-// A row of an item whose parts are those of workers `first` to `last`.
+// Joins row `r` of an item from the parts of workers `first` to `last`.
 inline void join_row(const KernelArguments& args, const DecodeItem& item, int first, int last,
                      int r) {
   const auto part_of = [&](int worker) {
@@ -277,7 +278,7 @@ inline void join_row(const KernelArguments& args, const DecodeItem& item, int fi
   write_row(args, item, r, row, largest, sum);
 }
 
-// The line of all items, and the ranges of `workers` threads.
+// The line of all items, and the range of one of `workers` threads.
 struct DecodeLine {
   DecodeRange range;
   const KernelArguments& args;
@@ -298,20 +299,20 @@ struct DecodeLine {
 
 }  // namespace attune
 
-// Parts of items.
+// Computes parts of items, and whole items.
 extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, int num_threads) {
   using namespace attune;
   const auto& args = *static_cast<const KernelArguments*>(given);
   if (args.batch == 0 || args.seqlen_q == 0) return;
   const DecodeLine line(args, thread, num_threads);
   const auto tiles_of = [&](int request) { return line.tiles_of(request); };
-  DecodeWalk walk{0, 0, line.range.begin};  // steps over requests before its own
+  DecodeWalk walk{0, 0, line.range.begin};  // next() skips the requests before the range
   DecodePiece piece;
   const RowStates rows = states_of(args, thread, num_threads);
   while (walk.next(line.range, args.batch, tiles_of, &piece)) attend_piece(args, piece, rows);
 }
 
-// Joins them, item by item.
+// Joins the parts, item by item.
 extern "C" void attune_join(const attune::AttentionArgs* given, int thread, int num_threads) {
   using namespace attune;
   const auto& args = *static_cast<const KernelArguments*>(given);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two products of decode_cpu as register tiles over rows of q that share a head of K: a vector
-// of K or V that a tile has read, and converted, serves all of them. Lanes are columns: q . k is
-// summed lane by lane, and the lanes of several products at once.
+// The two products of decode_cpu as register tiles over rows of q that share a head of K. A tile
+// reads and converts each vector of K or V once for all these rows. Lanes are columns: q . k is
+// first summed lane by lane, then across the lanes of several products at once.
 #pragma once
 
 #include "cpu/decode_rows.hpp"
@@ -13,12 +13,12 @@ namespace attune {
 constexpr int kBlock = kDecodeBlockKeys, kMostStepKeys = 16;
 static_assert(kBlock % kMostStepKeys == 0 && kMostStepKeys % kPanelRows == 0);
 
-// True if a row of K serves a single row of q. Then there is little to compute, and the CPU's
-// prefetchers bring rows in time if each of a few streams runs from one end to the other.
+// True if each row of K serves a single row of q. Then there is little to compute, and the CPU's
+// prefetchers load rows in time if keys are read as a few streams that run from end to end.
 constexpr bool kFarApart = kGqaRatio == 1;
 
-// Keys of a step, whose rows of one head are read together: 2 KB of them, so that rows of q and O
-// are read once for several keys.
+// Returns the keys of a step, whose rows of one head are read together: 2 KB of rows, so that rows
+// of q and O are read once for several keys.
 template <int kHeadDim>
 constexpr int keys_of_step() {
   constexpr int kRowBytes = kHeadDim * static_cast<int>(sizeof(Element<kDtypeKv>));
@@ -26,19 +26,20 @@ constexpr int keys_of_step() {
 }
 constexpr int kStepKeys = keys_of_step<kHeadDimQk>(), kStepValues = keys_of_step<kHeadDimV>();
 
-// The type that products read: that of the cache, or fp32 after 8-bit rows are converted.
+// The type that products read: the cache's type, or fp32 after 8-bit rows are converted.
 constexpr Dtype kDtypeRead = kNarrow ? Dtype::kFp32 : kDtypeKv;
 using KvElement = Element<kDtypeRead>;
 
-// Pairs of whole vectors of a row. One of bf16 is read as it stands: even elements are its first
-// vector and odd ones its second, and rows of q and O are dealt in the same way.
+// Number of pairs of whole vectors in a row. A pair of bf16 vectors is not reordered when it is
+// read: even elements form its first vector and odd elements its second. Rows of q and O are
+// reordered to match.
 template <int kHeadDim>
 constexpr int kPairs = kHeadDim / (2 * kLanes);
 constexpr bool kDealt = kDtypeRead == Dtype::kBf16;
 
-// Products of bf16 by bf16: q as it is given, weights rounded. A pair of a row of q is then one
-// vector of them, in its first; of V two keys' elements stand beside each other, which deals rows
-// of O in another way.
+// True if products multiply bf16 by bf16: q as given, and rounded weights. Then a pair of vectors
+// of q is packed into one, its first. For V, elements of two keys are interleaved, which gives rows
+// of O another order.
 constexpr bool kBf16Products =
     kCpuHasPairs && kDtypeQ == Dtype::kBf16 && kDtypeRead == Dtype::kBf16;
 
@@ -61,7 +62,7 @@ inline TwoVectors load_pair(const KvElement* from) {
   }
 }
 
-// Vector `i` of a row, one behind its pairs.
+// Returns vector `i` of a row; the vector follows the row's pairs.
 template <int kHeadDim>
 inline Floats load_behind_pairs(const KvElement* row, int i) {
   Floats vector[2];
@@ -80,22 +81,22 @@ struct PairIndices {
             __builtin_shufflevector(pair.first, pair.second,
                                     ((kIndex + kLanes) / 2 + kIndex % 2 * kLanes)...)};
   }
-  // Products of pairs: a row of q, as it is given, is in the first vector.
+  // For products of pairs: packs a row of q, as given, into the first vector.
   static TwoVectors pack(TwoVectors pair) {
     const TwoVectors dealt = deal(pair);
     return {bits_as<Floats>(bits_as<Words>(dealt.first) >> 16 |
                             (bits_as<Words>(dealt.second) & 0xffff0000u)),
             0.0f};
   }
-  // Products of pairs: each eight columns stand in four lanes of the first vector and four of the
-  // second (beside).
+  // For products of pairs: each eight columns are in four lanes of the first vector and four of the
+  // second (see beside).
   static TwoVectors gather_eights(TwoVectors pair) {
     return {__builtin_shufflevector(pair.first, pair.second, place_of(kIndex)...),
             __builtin_shufflevector(pair.first, pair.second, place_of(kIndex + kLanes)...)};
   }
-  // In each part of kPart lanes the sum of the halves of x's part, then that of y's. One operand of
-  // the addition is a blend, so that the other alone takes a shuffle, of which CPUs do fewer at a
-  // time.
+  // Returns, in each part of kPart lanes, the sum of the halves of x's part, then the sum of the
+  // halves of y's part. One operand of the addition is a blend, so that only the other needs a
+  // shuffle. CPUs execute fewer shuffles than blends at a time.
   template <int kPart>
   static Floats fold(Floats x, Floats y) {
     constexpr int kHalf = kPart / 2;
@@ -116,7 +117,8 @@ using Pairing = __make_integer_seq<PairIndicesOf, int, kLanes>;
 constexpr auto kOrderOfQ = kBf16Products ? Pairing::pack : Pairing::deal;
 constexpr auto kOrderBack = kBf16Products ? Pairing::gather_eights : Pairing::gather;
 
-// A row of q in the order in which pairs are read (kOrderOfQ), and one of O back (kOrderBack).
+// Puts a row of q into the order in which pairs are read (kOrderOfQ), or a row of O back into the
+// order of memory (kOrderBack).
 template <int kHeadDim, TwoVectors (*kOrder)(TwoVectors)>
 inline void order_row(Floats* row) {
   if constexpr (kDealt)
@@ -126,7 +128,7 @@ inline void order_row(Floats* row) {
     }
 }
 
-// Lane i: the sum of vector i.
+// Returns a vector whose lane i is the sum of vector i.
 template <int kCount = kLanes>
 inline Floats sums_of(const Floats* vectors) {
   if constexpr (kCount == 1) {
@@ -140,8 +142,8 @@ inline Floats sums_of(const Floats* vectors) {
   }
 }
 
-// 16-bit elements of two keys beside each other, of the same columns; in parts of eight, whose
-// lower halves are first (one instruction each).
+// Interleaves the 16-bit elements of two keys, column by column. Works in parts of eight columns;
+// the first result has the lower halves, the second the upper (one instruction each).
 template <int... kIndex>
 struct BesideIndices {
   static TwoVectors beside(Words a, Words b) {
@@ -160,8 +162,8 @@ template <class T, T... kIndex>
 using BesideIndicesOf = BesideIndices<kIndex...>;
 using Beside = __make_integer_seq<BesideIndicesOf, int, 2 * kLanes>;
 
-// Products of kTileRows rows of q and kTileKeys keys, their lanes not summed: sums[row * kTileKeys
-// + key].
+// Computes products of kTileRows rows of q and kTileKeys keys, not yet summed across lanes:
+// sums[row * kTileKeys + key].
 template <int kTileRows, int kTileKeys>
 inline void dot_tile(const Floats (*q)[kQkVectors], const KvElement* const* keys, Floats* sums) {
   Floats sum[kTileRows][kTileKeys] = {};
@@ -199,10 +201,10 @@ inline void dot_tile(const Floats (*q)[kQkVectors], const KvElement* const* keys
     for (int key = 0; key < kTileKeys; ++key) sums[row * kTileKeys + key] = sum[row][key];
 }
 
-// q . k of kTileRows rows with the keys of a step: scores[row * kBlock + key].
+// Computes q . k of kTileRows rows with the keys of a step: scores[row * kBlock + key].
 template <int kTileRows>
 inline void dot_rows(const Floats (*q)[kQkVectors], const KvElement* const* keys, float* scores) {
-  constexpr int kRegisters = kLanes > 8 ? 16 : 8;  // for sums
+  constexpr int kRegisters = kLanes > 8 ? 16 : 8;  // that hold sums
   constexpr int kMost = kRegisters / kTileRows, kTileKeys = kMost < kStepKeys ? kMost : kStepKeys;
   constexpr int kSums = kTileRows * kTileKeys, kWhole = (kSums + kLanes - 1) / kLanes * kLanes;
   for (int key = 0; key < kStepKeys; key += kTileKeys) {
@@ -219,8 +221,8 @@ inline void dot_rows(const Floats (*q)[kQkVectors], const KvElement* const* keys
   }
 }
 
-// A block's weights of a row as products take them, in the place of its scores: bf16 where pairs
-// are multiplied.
+// Stores weights of a row over its scores, in the type that products read: bf16 if pairs are
+// multiplied.
 inline void store_weights(float* scores, int place, Floats weights) {
   if constexpr (kBf16Products) {
     store<Dtype::kBf16>(reinterpret_cast<unsigned short*>(scores) + place, weights);
@@ -240,7 +242,7 @@ inline float weight_of(const float* weights, int key) {
   return bits_as<float>(key % 2 == 0 ? both << 16 : both & 0xffff0000u);
 }
 
-// sum += weights . v of two vectors of each row, those from `column` on, and two keys.
+// Adds the weighted rows of V of two keys to `sum`: for each row two vectors, from `column` on.
 template <int kTileRows>
 inline void add_two_keys(const float* weights, const KvElement* const* values, int column,
                          TwoVectors (&sum)[kTileRows]) {
@@ -267,8 +269,8 @@ inline void add_two_keys(const float* weights, const KvElement* const* values, i
   }
 }
 
-// output += weights . v of kTileRows rows and the keys of a step; weights[row * kBlock] is that of
-// the first.
+// Adds weights . v of the keys of a step to kTileRows rows of output. weights[row * kBlock] is a
+// row's weight of the first key.
 template <int kTileRows>
 inline void add_rows(const float* weights, const KvElement* const* values,
                      Floats (*output)[kOutVectors]) {
@@ -304,8 +306,8 @@ struct TileRows {
   static constexpr int count = kCount;
 };
 
-// Calls tile(TileRows, first row) for `rows` rows: four at a time, then two and one, where the
-// group ratio leaves as many.
+// Calls tile(TileRows, first row) for `rows` rows: four at a time, then two, then one, as far as
+// the group ratio needs them.
 template <class Tile>
 inline void each_row_tile(int rows, const Tile& tile) {
   int row = 0;

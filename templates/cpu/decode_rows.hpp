@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the cache and of q for decode_cpu, as fp32 in whole vectors: what a head dim lacks of one
-// is zero.
+// Loads and stores rows of the cache and of q for decode_cpu, as fp32 in whole vectors. Lanes
+// beyond the head dim are zero.
 #pragma once
 
 #include "cpu/simd.hpp"
@@ -53,7 +53,7 @@ struct DecodeRule {
   static constexpr int window_left = kWindowLeft, window_right = kWindowRight;
 };
 
-// A place as cuda/attention/decode_items.cuh has it; here an item has all heads of K.
+// An item, like that of cuda/attention/decode_items.cuh, but with all heads of K.
 struct DecodeItem {
   DecodeRequest request;
   int number, kv_head, first, rows;
@@ -104,7 +104,7 @@ class CachedRows {
   }                                                                        // where kKeyFactors
 
  private:
-  // An id that the cache does not have would be read outside of it.
+  // Returns 0 for a page that the cache does not have; reading it would leave the cache.
   int inside(int page) const { return page >= 0 && page < num_pages_ ? page : 0; }
 
   const int* table_;

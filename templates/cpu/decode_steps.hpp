@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order in which decode_cpu reads a cache: blocks of keys, and steps of a few keys of one head.
-// Either the keys of a step stand beside each other, and what comes is asked for, since a CPU's own
-// prefetchers end at a page of memory, which may be a row of all heads; or they stand far apart
-// (kFarApart).
+// Either the keys of a step are adjacent, or they are far apart (kFarApart). If they are adjacent,
+// later rows are prefetched explicitly. A CPU's own prefetchers stop at the end of a memory page,
+// which may be one row of all heads.
 #pragma once
 
 #include "cpu/decode_products.hpp"
 
 namespace attune {
 
-// Keys that are worked on together, all heads of them. Each has a place, which is that of its
-// scores.
+// Keys that are processed together, for all heads. Each key has a place, the index of its scores.
 struct KeyBlock {
   int first, count;
   int places;                                    // whole vectors and steps
-  long long k[kBlock], v[kBlock];                // where their rows begin, of head 0
+  long long k[kBlock], v[kBlock];                // where their rows begin, for head 0
   long long k_factor[kBlock], v_factor[kBlock];  // likewise  // where kKeyFactors
 
-  // The key at a place, or none, which is not below `count`.
+  // Returns the key at a place. If the place has no key, the result is at least `count`.
   int key_at(int place) const {
     return kFarApart ? place % kStepKeys * (places / kStepKeys) + place / kStepKeys : place;
   }
@@ -37,15 +36,15 @@ struct KeyBlock {
   }
 };
 
-// The rows of a step as products read them. A key behind the last one has a row of zeros.
+// The rows of a step in the form that products read. A key behind the last one has a row of zeros.
 template <int kHeadDim, int kStep>
 struct StepRows {
   static constexpr KvElement kZeros[vectors_of(kHeadDim) * kLanes] = {};
   const KvElement* rows[kStep];
-  Floats wide[kNarrow ? kStep * vectors_of(kHeadDim) : 1];  // fp32 of 8 bits
+  Floats wide[kNarrow ? kStep * vectors_of(kHeadDim) : 1];  // 8-bit rows as fp32
 };
 
-// K or V of a block, read in the order in which its rows stand in memory.
+// Reads K or V of a block in the order in which its rows lie in memory.
 template <int kHeadDim, int kStep>
 class BlockReader {
  public:
@@ -58,8 +57,8 @@ class BlockReader {
         heads_(heads),
         by_head_(view.head_stride > view.row_stride) {}
 
-  // Calls take(rows, first place of the step, head) for all steps. Each asks for what comes some
-  // way behind it, and then(i) for what comes i steps behind the last.
+  // Calls take(rows, first place of the step, head) for all steps. Each step prefetches a later
+  // step. A step beyond the last one is left to then(i), with i counted from 0.
   template <class Take, class Then>
   void each_step(const Take& take, const Then& then) const {
     const int count = steps_ * heads_, ahead = by_head_ ? kStepsAhead : heads_;
@@ -75,20 +74,20 @@ class BlockReader {
     }
   }
 
-  // Asks for as much as step `i` reads, if there is one, in the order in which it stands in memory.
-  // None of keys far apart.
+  // Prefetches as many bytes as step `i` reads, if there is such a step, in the order of memory.
+  // Does nothing if keys are far apart.
   void fetch(int i) const {
     constexpr int kBytes = kHeadDim * static_cast<int>(sizeof(Element<kDtypeKv>)), kLine = 64;
     if (kFarApart || i >= steps_ * heads_) return;
     int place = first_place(i), of = head(i);
-    if (!by_head_) {  // among the rows of all heads of a step
+    if (!by_head_) {  // the rows of all heads of a step are adjacent
       place += of * kStep / heads_;
       of = of * kStep % heads_;
     }
     for (int row = 0; row < kStep && place < block_.count; ++row) {
       const auto* const from = reinterpret_cast<const char*>(row_of(place, of));
       for (int byte = 0; byte < kBytes; byte += kLine)
-        __builtin_prefetch(from + byte, 0, 2);  // into L2: in L1 few lines can be waited for
+        __builtin_prefetch(from + byte, 0, 2);  // into L2: L1 can wait for few lines
       if (by_head_) {
         ++place;
       } else if (++of == heads_) {
@@ -99,7 +98,7 @@ class BlockReader {
   }
 
  private:
-  static constexpr int kStepsAhead = 2;  // of a head
+  static constexpr int kStepsAhead = 2;  // if by_head_
 
   int first_place(int i) const { return (by_head_ ? i % steps_ : i / heads_) * kStep; }
   int head(int i) const { return by_head_ ? i / steps_ : i % heads_; }
@@ -131,7 +130,7 @@ class BlockReader {
   const KeyBlock& block_;
   const long long* at_;
   int steps_, heads_;
-  bool by_head_;  // rows of a head stand side by side
+  bool by_head_;  // rows of a head are adjacent
 };
 
 }  // namespace attune

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dot product of two rows as sums across lanes, which a compiler keeps in registers where it
-// would unroll one sum.
+// Returns the dot product of two rows, with a separate sum per lane. A compiler keeps these sums in
+// registers; it would unroll a single sum.
 #pragma once
 
 namespace attune {

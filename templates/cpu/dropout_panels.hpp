@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which weights of a panel dropout keeps (shared/dropout.h), with a row a lane.
+// Which weights of a panel dropout keeps (shared/dropout.h), with one row per lane.
 #pragma once
 
 #include "cpu/simd.hpp"
@@ -12,7 +12,7 @@ namespace attune {
 // The rows of one register of a panel.
 class DropoutRows {
  public:
-  // From row `first` of the list of one K/V head on.
+  // The rows begin at row `first` of the list of one K/V head.
   DropoutRows(const KernelArguments& args, int batch, int head_kv, long long first)
       : limit_(args.dropout.limit) {
     alignas(kVectorBytes) unsigned start[2][4][kLanes], first_bits[kLanes];
@@ -35,7 +35,7 @@ class DropoutRows {
     __builtin_memcpy(&first_bits_, first_bits, sizeof(first_bits_));
   }
 
-  // Calls take(key, -1 for each lane that keeps its weight of it).
+  // Calls take(key, kept) for each key: `kept` is -1 in lanes that keep their weight of the key.
   template <class Take>
   __attribute__((always_inline)) void for_keys(KeyRange keys, const Take& take) const {
     int n = keys.begin;
@@ -58,14 +58,14 @@ class DropoutRows {
   // Finds the bits of 16 keys, with the bit of key 0 of each lane's row moved to bit 0.
   __attribute__((always_inline)) void find_cell(int cell, Words (&words)[2]) const {
     const DropoutKey moved = at_cell({}, static_cast<unsigned>(cell));
-#pragma clang loop unroll(full)  // each is a long chain: the two go side by side
+#pragma clang loop unroll(full)  // two long dependency chains run in parallel
     for (int i = 0; i < 2; ++i) {
       Words x[4] = {start_[i][0] ^ moved.word[0], start_[i][1], start_[i][2], start_[i][3]};
       words[i] = dropout_bits(x, limit_) >> first_bits_;
     }
   }
 
-  // True in each lane whose row keeps key `place` of the 16.
+  // Returns -1 in each lane whose row keeps key `place` of the 16.
   static Ints kept(const Words (&cell)[2], unsigned place) {
     return (cell[dropout_stream(0, place)] & 1u << dropout_bit(0, place)) != 0;
   }
@@ -75,22 +75,22 @@ class DropoutRows {
   Words first_bits_;
 };
 
-// Writes make(element, whether it is kept) over the elements of panels, of rows from `first` of the
-// list of one K/V head on.
+// Replaces each element of the panels by make(element, kept), for rows from `first` on of the list
+// of one K/V head.
 template <class Make>
 inline void visit_dropout(const KernelArguments& args, int batch, int head_kv, long long first,
                           KeyRange keys, Panel* panels, const Make& make) {
   for (int vector = 0; vector < kVectors; ++vector) {
     const DropoutRows rows(args, batch, head_kv, first + vector * kLanes);
     Floats* const first_key = reinterpret_cast<Floats*>(panels) + vector;
-    rows.for_keys(keys, [=](int key, Ints kept) {  // by value: nothing is loaded again for each key
+    rows.for_keys(keys, [=](int key, Ints kept) {  // by value, so no key reloads the captures
       Floats& element = first_key[(key - keys.begin) * kVectors];
       element = make(element, kept);
     });
   }
 }
 
-// Sets dropped weights to 0. What is made of the others is scaled at its end.
+// Sets dropped weights to 0. The output of the other weights is scaled at the end.
 inline void drop_weights(const KernelArguments& args, int batch, int head_kv, long long first,
                          KeyRange keys, Panel* weights) {
   visit_dropout(args, batch, head_kv, first, keys, weights,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix products of backward_cpu as register tiles of kRows x kVectors sums. In two of them
-// queries lie across the lanes, as in tile_product.hpp; in the third columns do, so that sums over
-// queries cross no lanes.
+// The matrix products of backward_cpu as register tiles of kRows x kVectors sums. In two of the
+// products queries lie across the lanes, as in tile_product.hpp. In the third, columns lie across
+// the lanes, so that sums over queries cross no lanes.
 #pragma once
 
 #include "cpu/simd.hpp"
@@ -60,7 +60,7 @@ inline void add_columns(const float* rows, int count, const Panel* weights, Pane
     add_columns_tile<kWidth, kWidth - kWhole>(rows + kWhole, count, weights, sums + kWhole);
 }
 
-// Columns rounded up to whole registers, which rows across the lanes are padded to.
+// The width of a row across the lanes: columns padded to whole registers.
 template <int kWidth>
 constexpr int kPadded = (kWidth + kLanes - 1) / kLanes* kLanes;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of tiles of backward_cpu whose gradients are added to fp32 that stands there. Chunks of a
-// row may overlap, and each column is added once.
+// The last step of backward_cpu's tiles if gradients are added to existing fp32 values. Chunks of a
+// row may overlap, but each column is added only once.
 #pragma once
 
 #include "cpu/gradient_products.hpp"
@@ -18,7 +18,7 @@ inline void add_chunk(float* row, int chunk, Floats values) {
   for (int i = done > 0 ? done : 0; i < kLanes; ++i) row[begin + i] += values[i];
 }
 
-// `rows`: of the tile from `first` on.
+// `rows` are rows of the tile from `first` on.
 inline void add_to_dq(const OperandView& view, const Tile& tile, int first, int chunk,
                       const Floats (&rows)[kLanes]) {
   for (int i = 0; i < kLanes && first + i < tile.count; ++i) {

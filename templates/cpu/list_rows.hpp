@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of prefill_cpu as mask programs are asked about them.
+// Ranges of rows about which prefill_cpu asks a mask program.
 #pragma once
 
 namespace attune {
@@ -12,7 +12,7 @@ struct ListRows {
   int count;
 };
 
-// Their queries, and the heads of the group that they may be of.
+// The queries of these rows, and the heads to which they may belong.
 struct RowsOfList {
   int first_row, last_row;
   int first_head, last_head;

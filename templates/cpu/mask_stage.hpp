@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mask program of prefill_cpu: which of a block's keys rows of a panel see. The program's
-// ranges, or a map of the caller's, decide most blocks as a whole, or but for keys at their ends
-// (range_of_rows.hpp, granules_of_rows.hpp); in the others it is evaluated ahead of the product, so
-// that a block that is hidden costs none, and applied where some keys are seen and some hidden.
+// The mask program of prefill_cpu decides which of a block's keys the rows of a panel see. The
+// program's ranges, or the caller's map, decide most blocks as a whole, or except for keys at their
+// ends (range_of_rows.hpp, granules_of_rows.hpp). For other blocks the program is evaluated before
+// the product, so that a hidden block costs no product. If some keys are seen and some are hidden,
+// the program is applied to the scores.
 #pragma once
 
 #include "cpu/granules_of_rows.hpp"  // where kGranules
@@ -63,8 +64,8 @@ class MaskStage {
                       scores_.kv_position0 + keys_.begin, lane, lines_);
   }
 
-  // Calls take(key, -1 for each lane that sees it) for one key after the other, until it returns
-  // false.
+  // Calls take(key, shown) for each key until it returns false. `shown` is -1 in lanes that see the
+  // key.
   template <class Take>
   void for_shown(const Take& take) const {
     int n = keys_.begin;
@@ -111,15 +112,15 @@ class MaskStage {
 
   const ScoreArgs& scores_;
   PanelRows rows_;
-  PanelInts counted_;  // -1: a row that there is
+  PanelInts counted_;  // -1 for rows that exist
   KeyRange keys_;
   MaskLines lines_;
   alignas(kVectorBytes) MaskHead on_head_[kPanelRows];
   alignas(kVectorBytes) MaskRow on_row_[kPanelRows];
 };
 
-// Keys of a range from one end on that no row sees, asked about in steps that double while they are
-// hidden: one question where the end is seen, few where a document ends.
+// Returns how many keys at one end of a range no row sees. The steps double while their keys are
+// hidden, so that a visible end takes one query and the end of a document few.
 template <bool kFromEnd>
 inline int hidden_keys(const ScoreArgs& scores, const ListRows& rows, KeyRange keys) {
   int hidden = 0;
@@ -137,8 +138,8 @@ inline int hidden_keys(const ScoreArgs& scores, const ListRows& rows, KeyRange k
   return hidden;
 }
 
-// Takes keys that no row sees from both ends. {whether all rows see all that are left, whether any
-// may see one}.
+// Removes keys that no row sees from both ends of a range. Returns {all rows see all keys that are
+// left, some row may see a key}.
 inline BoolRange narrow_to(const ScoreArgs& scores, const ListRows& rows, KeyRange& keys) {
   const BoolRange range = range_of_rows(scores, rows, keys);
   if (range.lo == range.hi) return range;
@@ -150,7 +151,8 @@ inline BoolRange narrow_to(const ScoreArgs& scores, const ListRows& rows, KeyRan
   return before + behind > 0 ? range_of_rows(scores, rows, keys) : range;
 }
 
-// Like narrow_to, but exact. Returns {all rows see all keys that are left, some row sees a key}.
+// Does what narrow_to does, but exactly: returns {all rows see all keys that are left, some row
+// sees a key}.
 inline BoolRange shown_to(const KernelArguments& args, const ListRows& rows, KeyRange& keys) {
   const BoolRange range = narrow_to(args.scores, rows, keys);
   return range.lo == range.hi ? range : MaskStage(args, rows, keys).vote();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// merge: two states of attention over different keys as one, on a CPU; semantics and corners as in
-// cuda/merge.cu. A row is a thread's; it is read before it is written, so that o may stand where q
-// does. No knobs.
+// merge on a CPU: joins two states of attention over different keys into one. Semantics and corner
+// cases are those of cuda/merge.cu. One thread handles a row. It reads the row before it writes it,
+// so that o may be the memory of q. No knobs.
 #include "cpu/merge_knobs.hpp"
 #include "shared/kernel_arguments.h"
 
@@ -9,7 +9,7 @@ namespace attune {
 
 constexpr float kEmpty = -__builtin_inff();
 
-// In the sum of two states.
+// The weights of two states in their sum, and the lse of the sum.
 struct Weights {
   float first, second, lse;
 };
@@ -42,7 +42,8 @@ inline void set_element(void* data, long long index, float value) {
   }
 }
 
-// The row times its weight, or zeros: the values of a state that has seen nothing may be anything.
+// Loads a row times its weight. With weight 0 the result is zeros, because a state that has seen no
+// key may hold any values.
 template <Dtype kDtype>
 inline void load_share(const void* data, long long first, float weight, float* row) {
   if (weight == 0)
@@ -80,7 +81,7 @@ inline void merge_row(const KernelArguments& args, const Place& place) {
 extern "C" void attune_kernel(const attune::AttentionArgs* given, int thread, int num_threads) {
   using namespace attune;
   const KernelArguments& args = *static_cast<const KernelArguments*>(given);
-  // A thread's rows follow each other, in the order of memory.
+  // Each thread handles consecutive rows, in the order of memory.
   const long long heads = args.num_heads_q, lists = heads * args.seqlen_q;
   const long long rows = lists * args.batch;
   const long long end = rows * (thread + 1) / num_threads;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax over blocks of keys (Milakov and Gimelshein 2018), one query a lane, in base 2: queries
+// Softmax over blocks of keys (Milakov and Gimelshein 2018), one query per lane, in base 2. Queries
 // are scaled by softmax_scale * log2(e) when they are loaded.
 #pragma once
 
@@ -13,13 +13,12 @@ struct SoftmaxState {
   Panel sum;
 };
 
-// Turns `count` scores into weights 2^(score - largest); returns what sums and outputs made before
-// must be multiplied by. While a row has seen nothing, its largest score counts as -3e38: so -inf -
-// (-inf) cannot arise, and its weights are 0. Behind a score stage (ALiBi) many keys may weigh next
-// to nothing: below 2^-100 it counts as 0, so that products with V are no denormals, which some
-// CPUs are slow at. A block's weights are summed by themselves: added one by one to the sum of a
-// long row, which is much larger, each would lose as many bits, all the same way where scores are
-// alike.
+// Turns `count` scores into weights 2^(score - largest); returns the factor of the earlier sums and
+// outputs. While a row has seen no key, its largest score counts as -3e38, so that -inf - (-inf)
+// cannot arise and its weights are 0. After a score stage (ALiBi) many keys may have tiny weights.
+// A weight below 2^-100 counts as 0, because its products with V could be denormals, which are slow
+// on some CPUs. A block's weights are summed separately. Added one by one to the much larger sum of
+// a long row, each weight would lose bits, and in the same direction if scores are similar.
 inline Panel softmax_block(SoftmaxState& state, Panel block_largest, int count, Panel* scores) {
   const Panel largest = larger(block_largest, state.largest);
   const Panel base = larger(largest, Panel(-3e38f));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of K and V as contiguous rows of fp32, for the products to read. Here 8-bit elements meet
-// their factors, and a transposed V is turned back.
+// Packs blocks of K and V into contiguous rows of fp32, which the products read. This multiplies
+// 8-bit elements by their factors, and transposes a transposed V back to rows.
 #pragma once
 
 #include "cpu/simd.hpp"
@@ -11,8 +11,8 @@ namespace attune {
 
 inline int least(int a, int b) { return a < b ? a : b; }
 
-// Chunks of kLanes columns that cover kWidth: the last one overlaps the one before where kLanes
-// does not divide kWidth.
+// Number of chunks of kLanes columns that cover kWidth. If kLanes does not divide kWidth, the last
+// chunk overlaps the one before.
 template <int kWidth>
 constexpr int kChunks = (kWidth + kLanes - 1) / kLanes;
 template <int kWidth>
@@ -20,7 +20,7 @@ inline int chunk_begin(int chunk) {
   return least(chunk * kLanes, kWidth - kLanes);
 }
 
-// The factors of one head's rows, kBlock rows each (0: all rows share one).
+// The factors of one head's rows. kBlock rows share a factor (0: all rows share one).
 template <int kBlock>
 struct RowFactors {
   const float* data;
@@ -40,7 +40,7 @@ struct RowFactors {
 };
 typedef RowFactors<kScaleBlockKv> KvFactors;
 
-// Rows stand apart, so that the CPU foresees few of them: they are asked for this many ahead.
+// Rows are far apart, so the CPU prefetches few of them. This code prefetches so many rows ahead.
 constexpr int kRowsAhead = 16;
 
 template <int kWidth>
@@ -48,7 +48,7 @@ inline void fetch_row(const Element<kDtypeKv>* row) {
   for (int c = 0; c < kWidth; c += 64 / static_cast<int>(sizeof(*row))) __builtin_prefetch(row + c);
 }
 
-// `count` rows, as they are.
+// Packs `count` rows without factors.
 template <int kWidth>
 inline void pack(const Element<kDtypeKv>* from, long long row_stride, int count, float* to) {
   for (int n = 0; n < least(kRowsAhead, count); ++n) fetch_row<kWidth>(from + n * row_stride);
@@ -61,7 +61,7 @@ inline void pack(const Element<kDtypeKv>* from, long long row_stride, int count,
   }
 }
 
-// Rows [first, first + count) of a head, times their factors. `from` is row `first`.
+// Packs rows [first, first + count) of a head, times their factors. `from` is row `first`.
 template <int kWidth>
 inline void pack_scaled(const Element<kDtypeKv>* from, long long row_stride,
                         const KvFactors& factors, long long first, int count, float* to) {
@@ -74,7 +74,7 @@ inline void pack_scaled(const Element<kDtypeKv>* from, long long row_stride,
   }
 }
 
-// Packs in the same way from columns whose keys are adjacent: `from` is key `first` of column 0.
+// Packs the same rows from columns whose keys are adjacent. `from` is key `first` of column 0.
 // Memory behind the last key is not read.
 template <int kWidth>
 inline void pack_transposed(const Element<kDtypeKv>* from, long long column_stride,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of two bf16 elements at once, where the CPU has them (AVX512_BF16): a lane takes
-// elements 2 i and 2 i + 1 of both operands and adds both products to its fp32. Denormals count as
-// 0.
+// Products of pairs of bf16 elements, if the CPU has them (AVX512_BF16). Lane i multiplies elements
+// 2 i and 2 i + 1 of both operands and adds both products to its fp32 sum. Denormals count as 0.
 #pragma once
 
 #include "cpu/simd.hpp"
@@ -16,7 +15,7 @@ constexpr bool kCpuHasPairs = false;
 
 inline Floats add_pairs([[maybe_unused]] Words a, [[maybe_unused]] Words b, Floats sum) {
 #ifdef __AVX512BF16__
-  typedef float Sixteen __attribute__((vector_size(64)));  // as the builtin has them
+  typedef float Sixteen __attribute__((vector_size(64)));  // the builtin's types
   typedef __bf16 Pairs __attribute__((vector_size(64)));
   if constexpr (kCpuHasPairs)
     return bits_as<Floats>(

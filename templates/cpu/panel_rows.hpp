@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of a panel as score and mask programs know them, one a lane. Those behind the last row
-// are computed and not looked at.
+// The indices of a panel's rows for score and mask programs, one row per lane. Lanes behind the
+// last row are computed, but their results are not used.
 #pragma once
 
 #include "cpu/simd.hpp"
@@ -9,7 +9,7 @@
 namespace attune {
 
 struct PanelRows {
-  // From row `first` of the list of one K/V head on.
+  // The rows begin at row `first` of the list of one K/V head.
   PanelRows(const ScoreArgs& scores, int in_batch, int head_kv, long long first)
       : batch(scores.batch0 + in_batch), kv_head(scores.kv_head0 + head_kv) {
     for (int lane = 0; lane < kPanelRows; ++lane) {

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefill_cpu: O = softmax(scale * Q K^T + mask) V on a CPU, with online softmax over blocks of
 // keys. q, k, v, o: fp32, bf16 or fp16, any strides with contiguous head_dim; all arithmetic is
-// fp32. Or 8-bit q, k and v times their factors, v in either layout. P stays fp32 then too: more
-// accurate than either mode asks for, so one kernel serves both.
+// fp32. q, k and v may also be 8-bit with factors, v in either layout. P stays fp32 then too. That
+// is more accurate than either accuracy mode requires, so one kernel serves both modes.
 //
-// The rows of all query heads that share a K/V head lie in one list (row * ratio + head), so GQA
-// shares every load of K and V. A thread takes a tile of kBlockM of them, cut in panels of
-// kVectors * kLanes rows, one row a lane:
-//   for each block of kBlockN keys: K and V as fp32, packed or where they are;
+// The rows of all query heads that share a K/V head form one list (row * ratio + head), so that GQA
+// shares every load of K and V. A thread takes a tile of kBlockM rows of the list, cut into panels
+// of kVectors * kLanes rows, one row per lane:
+//   for each block of kBlockN keys: K and V as fp32, packed or in place;
 //     for each panel: S^T = K Q^T, the score stage if there is one, mask, softmax, dropout if there
 //     is any, O^T += V^T P^T.
-// Blocks that a panel does not see are skipped, and so are keys at the ends of a block that a mask
-// program hides from it; the mask and window are applied on their edges alone.
+// Blocks that a panel does not see are skipped. So are keys at the ends of a block that a mask
+// program hides from the panel. The mask and window are applied only to keys on their edges.
 //
-// Knobs: kBlockM, kBlockN, kRows x kVectors (register tile), kUnroll, kPackKv (narrower K and V
-// must be packed), kSchedule (0: tiles dealt out in turn, 1: taken from a shared counter).
-// Workspace: 128 bytes of counters (zero before the first launch, left zero), then kScratchBytes a
-// thread.
+// Knobs: kBlockM, kBlockN, kRows x kVectors (register tile), kUnroll, kPackKv (K and V narrower
+// than fp32 must be packed), kSchedule (0: tiles are dealt out in turn, 1: taken from a shared
+// counter). Workspace: 128 bytes of counters (zero before the first launch, left zero), then
+// kScratchBytes per thread.
 #include "shared/attention_enums.h"
 #include "shared/fp8_options.h"
 
@@ -62,7 +62,8 @@ struct Tile {
   int count;
 };
 
-// Rows of one panel of a tile: its first in the list, and the first and last row of queries.
+// Rows of one panel of a tile: the index of its first row in the list, and its first and last row
+// of queries.
 struct RowsOfPanel {
   RowsOfPanel(const Tile& tile, int panel)
       : first_index(tile.first + panel * kPanelRows),
@@ -72,7 +73,7 @@ struct RowsOfPanel {
   long long first_index, first, last;
 };
 
-// Row `index` of the list, in an operand with one head per query head.
+// Returns the address of row `index` of the list, in an operand with one head per query head.
 template <class T>
 inline T* row_address(const OperandView& view, const Tile& tile, long long index) {
   const long long head = static_cast<long long>(tile.head_kv) * kGqaRatio + index % kGqaRatio;
@@ -81,21 +82,20 @@ inline T* row_address(const OperandView& view, const Tile& tile, long long index
 }
 
 inline const KernelArguments& scaled(const AttentionArgs& args) {
-  return static_cast<const KernelArguments&>(args);  // the host always passes these
+  return static_cast<const KernelArguments&>(args);  // the host always passes KernelArguments
 }
 
-// Returns the factor of Q's row `index` of the list.
+// Returns the factor of row `index` of the list in Q.
 inline float query_factor(const AttentionArgs& args, const Tile& tile, long long index) {
   const long long head = static_cast<long long>(tile.head_kv) * kGqaRatio + index % kGqaRatio;
   return RowFactors<kScaleBlockQ>(scaled(args).scales.q_scale, tile.batch, head)
       .at(index / kGqaRatio);
 }
 
-// One register of a panel.
+// Returns one register of a panel.
 inline Floats& part(Panel& panel, int vector) { return reinterpret_cast<Floats*>(&panel)[vector]; }
 
-// Asks for a panel's rows of q or o ahead of their use: rows stand apart, so that the CPU foresees
-// none of them.
+// Prefetches a panel's rows of q or o. Rows are far apart, so the CPU prefetches none of them.
 template <int kWidth, bool kWritten, class T>
 inline void fetch_panel(const OperandView& view, const Tile& tile, int panel) {
   const int end = least(tile.count, (panel + 1) * kPanelRows);
@@ -106,7 +106,8 @@ inline void fetch_panel(const OperandView& view, const Tile& tile, int panel) {
   }
 }
 
-// Lanes past the tile's last row compute with that row and are never stored.
+// Loads queries, one row per lane. Lanes past the tile's last row compute with that row and are
+// never stored.
 inline void load_queries(const AttentionArgs& args, const Tile& tile, int first_in_tile, int vector,
                          Panel* queries) {
   const Element<kDtypeQ>* from[kLanes];
@@ -133,7 +134,7 @@ inline void load_queries(const AttentionArgs& args, const Tile& tile, int first_
 
 inline void store_output(const AttentionArgs& args, const Tile& tile, int first_in_tile, int vector,
                          Panel* output, Floats reciprocal) {
-  const auto empty = reciprocal == 0.0f;  // exactly 0 also where V is not finite
+  const auto empty = reciprocal == 0.0f;  // exactly 0, even if V is not finite
   const int count = least(kLanes, tile.count - first_in_tile);
   Element<kDtypeO>* to[kLanes];
   for (int i = 0; i < kLanes; ++i)
@@ -167,7 +168,7 @@ inline void store_lse(const AttentionArgs& args, const Tile& tile, int first_in_
   }
 }
 
-// Rows of K or V from the tile's current block on, packed or where they are.
+// Rows of K or V from the tile's current block on, packed or in place.
 struct Rows {
   const float* data;
   long long stride;
@@ -196,8 +197,8 @@ inline Rows block_rows(const OperandView& view, const ScaleView& scale, const Ti
   }
 }
 
-// S^T of the keys that a panel sees of a block, and the largest score of each row. Rows all see the
-// keys of the middle part; those on an edge of the mask or window are masked.
+// Computes S^T for the keys of a block that a panel sees, and returns the largest score of each
+// row. All rows see the keys of the middle part. Keys on an edge of the mask or window are masked.
 inline Panel score_panel(const AttentionArgs& args, const Tile& tile, const RowsOfPanel& rows,
                          KeyRange seen, Rows keys, const Panel* queries, Panel* scores) {
   const ScoreStage stage(scaled(args), tile.batch, tile.head_kv,  // where kScored
@@ -302,8 +303,8 @@ inline void attend_tile(const AttentionArgs& args, const Tile& tile, Scratch& sc
   }
 }
 
-// Tiles in the order they are handed out: the last rows, which a causal mask shows the most keys,
-// first.
+// Returns tile `index` in the order in which tiles are handed out. The last rows come first,
+// because they see the most keys under a causal mask.
 inline Tile tile_at(const AttentionArgs& args, long long index) {
   const long long rows = static_cast<long long>(args.seqlen_q) * kGqaRatio;
   const long long in_list = (rows + kBlockM - 1) / kBlockM;
@@ -329,7 +330,7 @@ extern "C" void attune_kernel(const attune::AttentionArgs* args, int thread, int
       attend_tile(*args, tile_at(*args, i), scratch);
   } else {
     long long* next = reinterpret_cast<long long*>(workspace);
-    long long* finished = next + kCounterBytes / 16;  // on a cache line of its own
+    long long* finished = next + kCounterBytes / 16;  // on a separate cache line
     for (long long i; (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < tiles;)
       attend_tile(*args, tile_at(*args, i), scratch);
     if (__atomic_add_fetch(finished, 1, __ATOMIC_ACQ_REL) == num_threads) {

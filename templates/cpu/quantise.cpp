@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // quantise: o = round(rotate(q) / factor) in e4m3 or e5m2 on a CPU, with a factor for each block of
-// kScaleBlockQ rows of a head (0: all rows); semantics and corners as in cuda/quantise.cu. A row
-// goes eight elements at a time; a block of rows is one thread's.
+// kScaleBlockQ rows of a head (0: all rows); semantics and corner cases are those of
+// cuda/quantise.cu. A row is processed eight elements at a time. One thread handles a block of
+// rows.
 //
 // q: fp32, bf16 or fp16, [batch, seqlen, heads, head_dim]; o by rows or transposed (kVLayout).
 //   kKeep      1: the rows of a block stay in the workspace, fp32, between finding their factor and
 //              rounding; 0: they are loaded (and rotated) again
 //   kTileRows  transposed output only: rows whose codes are written together
-// Workspace: kScratchFloats a thread.
+// Workspace: kScratchFloats per thread.
 #include "cpu/quantise_knobs.hpp"
 #include "shared/attention_enums.h"
 #include "shared/kernel_arguments.h"
@@ -17,7 +18,8 @@ namespace attune {
 
 constexpr int kDim = kHeadDimQk;
 
-// Eight elements, which every row is made of; the compiler splits or joins them as the CPU has it.
+// Eight elements. Every row consists of such groups; the compiler splits or joins them to fit the
+// CPU's registers.
 typedef float Floats __attribute__((ext_vector_type(8)));
 typedef unsigned Words __attribute__((ext_vector_type(8)));
 typedef unsigned short HalfWords __attribute__((ext_vector_type(8)));
@@ -49,7 +51,7 @@ inline Floats load_eight(const void* data, long long index) {
   return __builtin_convertvector(bits_as<Halves>(halves), Floats);
 }
 
-// One row; zeros for magnitudes under 2^-126.
+// Loads one row. Magnitudes below 2^-126 become zero.
 inline void load_row(const void* data, long long index, float* row) {
   for (int i = 0; i < kDim; i += 8) {
     const Words bits = bits_as<Words>(load_eight(data, index + i));
@@ -58,7 +60,7 @@ inline void load_row(const void* data, long long index, float* row) {
   }
 }
 
-// One butterfly for the index's highest bit, which becomes its lowest.
+// Computes one butterfly over the highest bit of the index, which becomes the lowest bit.
 inline void butterfly(const float* from, float* to) {
   for (int i = 0; i < kDim / 2; i += 8) {
     const Floats low = load<Floats>(from + i), high = load<Floats>(from + i + kDim / 2);
@@ -74,8 +76,8 @@ constexpr float reciprocal_square_root(int power_of_two) {
   return static_cast<float>(root);
 }
 
-// The row times the orthonormal Hadamard matrix: each butterfly turns the bits of an element's
-// index by one, so after all of them every element stands where it stood.
+// Multiplies the row by the orthonormal Hadamard matrix. Each butterfly rotates the bits of an
+// element's index by one, so that after all butterflies every element is back at its place.
 inline void rotate_row(float* row) {
   if constexpr (kRotation == Rotation::kHadamard) {
     float other[kDim];
@@ -109,15 +111,16 @@ inline float factor_of(Words largest) {
   return factor < kSmallestFactor ? kSmallestFactor : factor;
 }
 
-// To nearest even; beyond the largest finite value that value, NaN 0x7f. Infinity is what the type
-// has for it: e4m3 NaN.
+// Rounds to nearest even. Finite values beyond the largest finite value become that value; NaN
+// becomes 0x7f. Infinity becomes the type's infinity, or NaN for e4m3.
 inline Codes codes_of(Floats values) {
   constexpr int kMantissa = kDtypeO == Dtype::kE4m3 ? 3 : 2;
   constexpr int kBias = kDtypeO == Dtype::kE4m3 ? 7 : 15;
   constexpr unsigned kLargest = kDtypeO == Dtype::kE4m3 ? 0x7e : 0x7b;
   constexpr int kShift = 23 - kMantissa;
   constexpr unsigned kFirstNormal = static_cast<unsigned>(127 - kBias + 1) << 23;
-  // Under the first normal number codes are multiples of one step: adding this rounds to it.
+  // Below the first normal number, codes are multiples of one step. Adding this number rounds to
+  // the step.
   constexpr unsigned kStep = static_cast<unsigned>(127 - kBias + 1 + kShift) << 23;
   const Words bits = bits_as<Words>(values);
   const Words magnitude = bits & 0x7fffffffu;
@@ -138,7 +141,7 @@ inline void round_row(const float* row, float inverse, unsigned char* codes) {
   for (int i = 0; i < kDim; i += 8) store(codes + i, codes_of(load<Floats>(row + i) * inverse));
 }
 
-// Rows [first, first + count) of one head: those that share a factor.
+// Rows [first, first + count) of one head, which share a factor.
 struct Block {
   int batch, head;
   long long index, first;
@@ -178,8 +181,8 @@ inline void store_rows(const KernelArguments& args, const Block& block, float in
     round_row(row_again(args, block, row, scratch), inverse, o + row * args.o.row_stride);
 }
 
-// Eight rows of eight codes to eight columns: interleaving row i with row i + 4 turns the bits of
-// (row, column) by one; three times swaps them.
+// Transposes eight rows of eight codes. Interleaving row i with row i + 4 rotates the bits of (row,
+// column) by one; doing so three times swaps row and column.
 inline void transpose(Codes (&rows)[8]) {
 #pragma clang loop unroll(full)
   for (int step = 0; step < 3; ++step) {
@@ -194,7 +197,7 @@ inline void transpose(Codes (&rows)[8]) {
   }
 }
 
-// Rows [0, rows) of codes to columns at `o`, contiguous in rows.
+// Stores rows [0, rows) of codes as columns at `o`, whose rows are adjacent.
 inline void store_columns(const unsigned char (&codes)[kTileRows][kDim], int rows, unsigned char* o,
                           long long stride) {
   for (int column = 0; column < kDim; column += 8) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Visibility of rows and keys by the ranges of a mask program; granules_of_rows.hpp does the same
+// Which keys rows see according to the ranges of a mask program; granules_of_rows.hpp does the same
 // for a caller's map.
 #pragma once
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// reference_cpu: attention row by row, straight from its definition: scores, largest, weights, sum,
-// weighted mean of V. It shares nothing with prefill_cpu and is the tuner's oracle for it. fp32
-// arithmetic, with expf and logf of the C library.
+// reference_cpu: attention row by row, directly from the definition: scores, largest score,
+// weights, sum, weighted mean of V. It shares no code with prefill_cpu; the tuner checks
+// prefill_cpu against it. fp32 arithmetic, with expf and logf of the C library.
 //
-// q, k, v, o: fp32, bf16 or fp16, any strides with contiguous head_dim; or 8-bit q, k and v times
-// their factors, v in either layout. No knobs.
-// Workspace: seqlen_kv floats a thread, for the scores of one row.
+// q, k, v, o: fp32, bf16 or fp16, any strides with contiguous head_dim. q, k and v may also be
+// 8-bit with factors, v in either layout. No knobs. Workspace: seqlen_kv floats per thread, for the
+// scores of one row.
 #include "shared/attention_enums.h"
 #include "shared/fp8_options.h"
 
@@ -41,7 +41,7 @@ inline void attend_row(const KernelArguments& args, int batch, int head, int i, 
 
   const float q_factor =
       factor<kScaleBlockQ>(args.scales.q_scale, batch, head, i) * args.softmax_scale;
-  // Finite where all scores are -inf: the row counts as one that sees no key.
+  // Finite even if all scores are -inf: such a row counts as a row that sees no key.
   float largest = -3e38f;
   for (int j = 0; j < args.seqlen_kv; ++j) {
     if (!is_visible(args, i, j)) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of the references: elements of any dtype, and which key a row sees. Simple on purpose; no
-// kernel that they judge has it.
+// Parts of the references: access to elements of any dtype, and which keys a row sees. The code is
+// simple on purpose. No kernel that the references check includes it.
 #pragma once
 
 #include "shared/attention_args.h"
@@ -8,7 +8,8 @@
 
 namespace attune {
 
-// e5m2 is the upper half of an fp16. e4m3 has its exponent's lower four bits, and a bias less by 8.
+// e5m2 is the upper half of an fp16. e4m3 has the lower four bits of an fp16's exponent, and a bias
+// smaller by 8.
 template <Dtype kDtype>
 float float_of_8_bits(unsigned char bits) {
   if constexpr (kDtype == Dtype::kE5m2)

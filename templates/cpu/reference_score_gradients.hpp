@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of a bias, of slopes and of sinks by backward_reference on a CPU, from the definition:
-// shared/score_gradient.h. Each element is summed by one thread in one order, in fp64.
+// Gradients of a bias, of slopes and of sinks for backward_reference on a CPU, from the definition
+// in shared/score_gradient.h. One thread sums each element in a fixed order, in fp64.
 #pragma once
 
 #include "cpu/sinks.hpp"  // where kSinks
@@ -8,7 +8,7 @@
 
 namespace attune {
 
-// A row as fp32: where it stands, or else in `scratch`.
+// Returns a row as fp32: in place if it is fp32, else converted in `scratch`.
 template <Dtype kDtype, int kColumns>
 inline const float* row_of(const OperandView& view, int batch, int head, int row, float* scratch) {
   if constexpr (kDtype == Dtype::kFp32)
@@ -17,7 +17,7 @@ inline const float* row_of(const OperandView& view, int batch, int head, int row
   return scratch;
 }
 
-// P (dout v - delta) of one row and key.
+// Returns P (dout v - delta) of one row and key.
 inline float dz_of(const KernelArguments& args, int batch, int head, int row, int key) {
   if (!is_visible(args, row, key)) return 0;
   float scratch[4][kHeadDimQk > kHeadDimV ? kHeadDimQk : kHeadDimV];
@@ -30,8 +30,8 @@ inline float dz_of(const KernelArguments& args, int batch, int head, int row, in
       .ds;
 }
 
-// Ranges that one element of dscores sums over. The weight of z is its derivative by the tensor's
-// element.
+// The ranges over which one element of dscores sums. The weight of z is the derivative of z by the
+// tensor's element.
 struct Summed {
   SummedRange batch, head, row, key;
 };
@@ -79,7 +79,7 @@ inline float sum_of_sink(const KernelArguments& args, int head) {
   return static_cast<float>(sum);
 }
 
-// The extents of dscores, as shared/score_gradient.h has them.
+// The extents of dscores (shared/score_gradient.h).
 struct ScoreGradientExtents {
   int batch = 1, rows = 1, heads = 1, columns = 1;
 

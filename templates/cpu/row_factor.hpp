@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The factor that append_kv makes of a row. Included where kMakesFactors.
+// The factor that append_kv computes for a row. Kernels include it if kMakesFactors.
 #pragma once
 
 #include "shared/key_factors.h"
 
 namespace attune {
 
-// By its largest magnitude; NaN where there is one.
+// Returns the factor for a row's largest magnitude; NaN if the row has a NaN.
 template <Dtype kCode, int kHeadDim>
 inline float factor_of_row(const float* values) {
   unsigned largest = 0;

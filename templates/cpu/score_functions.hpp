@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions that generated score programs (generated/score_program.h) call on a CPU: loads of
 // captures and functions of floats. Each handles one element without branches or library calls, so
-// that clang vectorises a loop over elements. exp2 and exp give 0 below 2^-126 and infinity above
-// 2^127.5; log2 and log take denormals for 0. Relative errors: tanh 6e-7, the others 3e-7.
+// that clang vectorises a loop over elements. exp2 and exp give 0 for results below 2^-126 and
+// infinity above 2^127.5; log2 and log treat denormals as 0. Relative errors: tanh 6e-7, the others
+// 3e-7.
 #pragma once
 
 #include "shared/score_args.h"
@@ -15,7 +16,7 @@ namespace attune {
 
 ATTUNE_SCORE_FUNCTION float score_infinity() { return __builtin_inff(); }
 
-// Saturates; NaN is 0.
+// Converts to int. Saturates; NaN becomes 0.
 ATTUNE_SCORE_FUNCTION int score_int(float a) {
   const float inside = a < 2147483648.0f ? (a > -2147483648.0f ? a : -2147483648.0f) : 0.0f;
   return a >= 2147483648.0f ? 2147483647 : static_cast<int>(inside);
@@ -28,7 +29,7 @@ ATTUNE_SCORE_FUNCTION float score_clamp(float a, float low, float high) {
   return score_min(score_max(a, low), high);
 }
 
-// Floats of 2^23 and more are whole.
+// Floats of at least 2^23 are whole numbers.
 ATTUNE_SCORE_FUNCTION float score_floor(float a) {
   const bool is_whole = !(__builtin_fabsf(a) < 8388608.0f);
   const float towards_0 = static_cast<float>(static_cast<int>(is_whole ? 0.0f : a));
@@ -39,8 +40,8 @@ ATTUNE_SCORE_FUNCTION float score_floor(float a) {
 ATTUNE_SCORE_FUNCTION float score_sqrt(float a) { return __builtin_sqrtf(a); }
 ATTUNE_SCORE_FUNCTION float score_rsqrt(float a) { return 1.0f / __builtin_sqrtf(a); }
 
-// 2^n * 2^f, where `shifted` is n + kExponentShift, rounded; f in [-0.5, 0.5] by a polynomial of
-// relative error 1e-7. See exp2_nonpositive in simd.hpp.
+// Returns 2^n * 2^f, where `shifted` is n + kExponentShift, rounded. 2^f for f in [-0.5, 0.5] is a
+// polynomial of relative error 1e-7. See exp2_nonpositive in simd.hpp.
 constexpr float kExponentShift = 12582912.0f + 127.0f;
 ATTUNE_SCORE_FUNCTION float score_power_of_2(float shifted, float f) {
   float p = 1.3264727e-3f;
@@ -58,7 +59,7 @@ ATTUNE_SCORE_FUNCTION float score_exp2(float a) {
   return score_power_of_2(shifted, x - (shifted - kExponentShift));
 }
 
-// n = a / ln 2, rounded; what remains of a is found with ln 2 in two parts.
+// n is a / ln 2, rounded. The rest a - n ln 2 is computed with ln 2 in two parts.
 ATTUNE_SCORE_FUNCTION float score_exp(float a) {
   constexpr float kLog2E = 1.44269504f;
   const float x = a < -87.33654f ? -88.02969f : a > 88.72284f ? 88.72284f : a;
@@ -69,7 +70,7 @@ ATTUNE_SCORE_FUNCTION float score_exp(float a) {
   return a < -87.33654f ? 0.0f : power;
 }
 
-// By the series of atanh on a mantissa in [0.75, 1.5); see log2_positive in simd.hpp.
+// Uses the series of atanh on a mantissa in [0.75, 1.5); see log2_positive in simd.hpp.
 ATTUNE_SCORE_FUNCTION float score_log2(float a) {
   const unsigned bits = __builtin_bit_cast(unsigned, a);
   const int exponent = static_cast<int>(bits - 0x3f400000u) >> 23;
@@ -80,9 +81,7 @@ ATTUNE_SCORE_FUNCTION float score_log2(float a) {
       ((((z * (1.0f / 11) + 1.0f / 9) * z + 1.0f / 7) * z + 1.0f / 5) * z + 1.0f / 3) * z + 1.0f;
   const float normal = static_cast<float>(exponent) + series * s * 2.88539008f;  // 2 / ln 2
   const float small = a < 0.0f ? __builtin_nanf("") : -__builtin_inff();
-  return a < 0x1p-126f          ? small
-         : a < __builtin_inff() ? normal
-                                : a;  // NaN and infinity are themselves
+  return a < 0x1p-126f ? small : a < __builtin_inff() ? normal : a;  // NaN and infinity stay
 }
 ATTUNE_SCORE_FUNCTION float score_log(float a) { return score_log2(a) * 0.6931471805599453f; }
 
@@ -98,7 +97,7 @@ ATTUNE_SCORE_FUNCTION T element_at(const void* data, long long offset) {
   return static_cast<const T*>(data)[offset];
 }
 
-// The element `at` elements behind an address.
+// Loads the element `at` elements behind an address.
 template <CaptureType kType>
 ATTUNE_SCORE_FUNCTION auto load_element(const void* data, long long at) {
   if constexpr (kType == CaptureType::kFp32) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of tensors along the keys for panels, whose lanes are rows: read along the keys of each
-// row and turned over, where gathers would read them one by one. What printed programs call
-// (generator/core/score/panel_printer.hpp).
+// Loads elements of tensors along the keys for panels, whose lanes are rows. Elements are read
+// along the keys of each row and transposed; gathers would read them one by one. Printed programs
+// call these functions (generator/core/score/panel_printer.hpp).
 #pragma once
 
 #include "cpu/score_functions.hpp"
@@ -11,8 +11,8 @@
 
 namespace attune {
 
-// The address of an element of a line; *keys becomes no more than the elements from there on that
-// stand side by side.
+// Returns the address of an element of a line. Lowers *keys to the number of adjacent elements from
+// there on.
 template <CaptureType kType>
 ATTUNE_SCORE_FUNCTION const void* line_from(const void* line, const ScoreCapture& capture,
                                             int dimension, int index, int* keys) {
@@ -24,8 +24,8 @@ ATTUNE_SCORE_FUNCTION const void* line_from(const void* line, const ScoreCapture
 template <class T, int kCount>
 using Vector = T __attribute__((ext_vector_type(kCount)));
 
-// Four elements of each of the rows 0, 4, 8 .. behind `rows`, side by side: `from` elements
-// behind where the rows begin.
+// Returns four adjacent elements of each of the rows 0, 4, 8 .. of `rows`, from element `from` of
+// the row on.
 template <class T>
 inline Vector<T, kLanes> quads_of(const void* const* rows, int from) {
   const auto quad = [&](int row) {
@@ -81,8 +81,8 @@ inline Floats in_halves(Floats a, Floats b, LaneIndices<kLane...>) {
       a, b, (kLane / 4 * 4 + 2 * kHalf + kLane % 2 + (kLane % 4 >= 2 ? kLanes : 0))...);
 }
 
-// Asks for `keys` elements of a line, up to L2: rows that lie a multiple of 4 KB apart share a
-// place of L1.
+// Prefetches `keys` elements of a line into L2, because rows that lie a multiple of 4 KB apart
+// share a set of L1.
 template <CaptureType kType>
 inline void fetch_line(const void* line, int keys) {
   constexpr int kCacheLine = 64;
@@ -91,13 +91,13 @@ inline void fetch_line(const void* line, int keys) {
     __builtin_prefetch(from + at, 0, 2);
 }
 
-// Keys that are staged at once. Of scores lines of the cache as a whole, for rows may lie so that
-// the next rows take their place; of masks, of which one key may decide, few.
+// Keys that are staged at once. For scores, whole cache lines, because rows may lie so that the
+// next rows evict them. For masks few, because one key may decide.
 constexpr int kScoreStagedKeys = 16, kMaskStagedKeys = kLanes;
 
-// kKeys keys of all rows of a panel, from `first` elements behind where each row's line begins.
-// Rows become columns: rows four apart share a vector as they are loaded, so that only fours of
-// lanes are left to be turned over.
+// Stages kKeys keys of all rows of a panel, from element `first` of each row's line on. Rows become
+// columns. Rows four apart share a vector when they are loaded, so that only groups of four lanes
+// need a transposition.
 template <CaptureType kType, class T, int kKeys>
 inline void stage_line(const void* const (&lines)[kPanelRows], int first,
                        T (&staged)[kKeys][kPanelRows]) {
@@ -115,7 +115,7 @@ inline void stage_line(const void* const (&lines)[kPanelRows], int first,
       const Floats keys[4] = {
           in_halves<0>(low01, low23, AllLanes()), in_halves<1>(low01, low23, AllLanes()),
           in_halves<0>(high01, high23, AllLanes()), in_halves<1>(high01, high23, AllLanes())};
-#pragma clang loop unroll(full)  // else the four go through the stack
+#pragma clang loop unroll(full)  // else the four vectors go through the stack
       for (int i = 0; i < 4; ++i)
         __builtin_memcpy(&staged[key + i][part], &keys[i], sizeof(keys[i]));
     }

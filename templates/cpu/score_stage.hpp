@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The score stage of prefill_cpu: what stands between S^T = K Q^T and the softmax beyond the scale,
-// the mask and the window. The program is generated (generator/core/score/), for one element; a
-// loop over the lanes of a panel makes vectors of it.
+// The score stage of prefill_cpu changes scores between S^T = K Q^T and the softmax, in addition to
+// the scale, the mask and the window. The program is generated (generator/core/score/) for one
+// element. The compiler vectorises a loop of it over the lanes of a panel.
 #pragma once
 
 #include "cpu/panel_rows.hpp"
@@ -12,7 +12,8 @@
 
 namespace attune {
 
-// Scores of a panel's rows, whose first is row `first_index` of the list of one K/V head.
+// The score stage of a panel. The panel's first row is row `first_index` of the list of one K/V
+// head.
 class ScoreStage {
  public:
   ScoreStage(const KernelArguments& args, int batch, int head_kv, long long first_index)
@@ -26,7 +27,8 @@ class ScoreStage {
     }
   }
 
-  // Fetches the lines that apply() of these keys will read, while their scores are computed.
+  // Prefetches the lines that apply() will read for these keys, while the keys' scores are
+  // computed.
   void fetch(KeyRange keys) const {
     if constexpr (kScoreHasLines) {
       const ScoreLines lines = lines_from(keys.begin);
@@ -35,10 +37,11 @@ class ScoreStage {
     }
   }
 
-  // Scores, which have log2(e) in the place of softmax_scale * log2(e) (args), become log2(e) times
-  // what the program makes of q.k * softmax_scale. Finds `largest` anew.
+  // Applies the program to scores. On entry they are q.k * log2(e), because softmax_scale_log2 in
+  // the arguments is then log2(e). They become log2(e) times the program's result for q.k *
+  // softmax_scale. Finds `largest` anew.
   void apply(KeyRange keys, Panel* panels, Panel& largest) const {
-    Panel of_keys = -kInfinity;  // not the caller's: it stays in registers
+    Panel of_keys = -kInfinity;  // a local variable stays in registers
     int n = keys.begin;
     if constexpr (kScoreHasLines) {
       const ScoreLines lines = lines_from(keys.begin);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vectors that the CPU kernels compute with, in clang's vector extensions: x86, Arm or anything
-// else LLVM knows, no header needed. kVectorBytes comes from the rendered preamble: the widest
-// register of the CPU that the code is made for.
+// The vectors of the CPU kernels, in clang's vector extensions. They work on x86, Arm and any other
+// LLVM target, without headers. kVectorBytes comes from the rendered preamble: the widest register
+// of the target CPU.
 #pragma once
 
 #include "shared/attention_enums.h"
@@ -21,7 +21,7 @@ typedef _Float16 Halves __attribute__((ext_vector_type(kLanes)));
 // time low.
 typedef float Panel __attribute__((ext_vector_type(kPanelRows)));
 typedef int PanelInts
-    __attribute__((ext_vector_type(kPanelRows)));  // also what comparisons give: 0 or -1
+    __attribute__((ext_vector_type(kPanelRows)));  // also the result of comparisons: 0 or -1
 
 constexpr float kInfinity = __builtin_inff();
 
@@ -30,14 +30,14 @@ inline To bits_as(From value) {
   return __builtin_bit_cast(To, value);
 }
 
-// a > b ? a : b is one instruction on x86, and drops a NaN in `a`; NaNs reach the result through
-// exp2 instead.
+// Returns a > b ? a : b, which is one instruction on x86. It drops a NaN in `a`; NaNs reach the
+// result through exp2 instead.
 inline Panel larger(Panel a, Panel b) { return a > b ? a : b; }
 
-// 2^x for x <= 0; 0 below -126, so no denormal is ever made; NaN for NaN, whatever its payload. x =
-// n + f with f in [-0.5, 0.5]; adding 1.5 * 2^23 + 127 rounds x to n and leaves n + 127, the
-// exponent of 2^n (0 is the number 0), in the low bits of the sum. The polynomial is minimax of
-// degree 5, relative error 1e-7.
+// Returns 2^x for x <= 0. The result is 0 for x below -126, so that it is never denormal, and NaN
+// for any NaN. x = n + f with f in [-0.5, 0.5]; adding 1.5 * 2^23 + 127 rounds x to n and leaves n
+// + 127, the exponent of 2^n (exponent 0 gives the number 0), in the low bits of the sum. The
+// polynomial is minimax of degree 5, with relative error 1e-7.
 inline Panel exp2_nonpositive(Panel any) {
   constexpr float kShift = 12582912.0f + 127.0f;
   const Panel x = any < -126.0f ? Panel(-127.0f) : any;
@@ -52,7 +52,7 @@ inline Panel exp2_nonpositive(Panel any) {
   return p * bits_as<Panel>(bits_as<PanelInts>(shifted) << 23);
 }
 
-// log2(x) for normal x > 0, by the series of atanh on a mantissa in [0.75, 1.5).
+// Returns log2(x) for normal x > 0, with the series of atanh on a mantissa in [0.75, 1.5).
 inline Panel log2_positive(Panel x) {
   const PanelInts bits = bits_as<PanelInts>(x);
   const PanelInts exponent = (bits - 0x3f400000) >> 23;
@@ -64,7 +64,7 @@ inline Panel log2_positive(Panel x) {
   return __builtin_convertvector(exponent, Panel) + series * s * 2.88539008f;  // 2 / ln 2
 }
 
-// bf16 by integer arithmetic: the upper half of an fp32.
+// Converts bf16 with integer arithmetic: it is the upper half of an fp32.
 inline Floats floats_of_bf16(HalfWords h) {
   return bits_as<Floats>(__builtin_convertvector(h, Words) << 16);
 }
@@ -77,8 +77,8 @@ inline HalfWords bf16_of_floats(Floats f) {
                                  HalfWords);
 }
 
-// fp16 by the CPU's own conversions; without any (x86 before F16C) the compiler calls a library
-// function per element.
+// Converts fp16 with the CPU's instructions. If it has none (x86 before F16C), the compiler calls a
+// library function per element.
 inline Floats floats_of_fp16(HalfWords h) {
   return __builtin_convertvector(bits_as<Halves>(h), Floats);
 }
@@ -86,8 +86,8 @@ inline HalfWords fp16_of_floats(Floats f) {
   return bits_as<HalfWords>(__builtin_convertvector(f, Halves));
 }
 
-// e4m3 and e5m2 by integer arithmetic: the bits moved to their place and the exponent's bias
-// exchanged. Below the smallest normal number they count its smallest steps.
+// Converts e4m3 and e5m2 with integer arithmetic: shifts the bits to their place and exchanges the
+// exponent's bias. Below the smallest normal number the bits are a number of smallest steps.
 template <Dtype kDtype>
 inline Floats floats_of_8_bits(Bytes b) {
   constexpr int kMantissa = kDtype == Dtype::kE4m3 ? 3 : 2;
@@ -133,7 +133,8 @@ using Element = typename ElementOf<kDtype>::Type;
 
 constexpr bool is_8_bit(Dtype dtype) { return dtype == Dtype::kE4m3 || dtype == Dtype::kE5m2; }
 
-// kLanes consecutive elements as fp32, and back (not to 8 bits) with round to nearest even.
+// load() reads kLanes consecutive elements as fp32; store() writes them back, rounded to nearest
+// even (not to 8 bits).
 template <Dtype kDtype>
 inline Floats load(const Element<kDtype>* from) {
   if constexpr (kDtype == Dtype::kFp32) {

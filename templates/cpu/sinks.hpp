@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sink of a head: a logit that stands in the denominator beside those of the keys. It joins
-// when a row is complete, so no loop knows of it.
+// The sink of a head: a logit that is added to the denominator along with the keys' logits. It is
+// added when a row is complete, so no loop over keys handles it.
 #pragma once
 
 #include "cpu/score_functions.hpp"
@@ -8,14 +8,14 @@
 
 namespace attune {
 
-// The logit of a head of q.
+// Returns the sink's logit for a head of q.
 inline float sink_of(const ScoreArgs& scores, int head) {
   constexpr CaptureType kType = static_cast<CaptureType>(kSinksType);
   return load_capture<kType>(scores.captures[kSinks], scores.head0 + head);
 }
 
-// A row's largest score and sum, in powers of e, with its sink. Returns what its output is
-// multiplied by.
+// Adds the sink to a row's largest score and sum, in base e. Returns the factor of the row's
+// output.
 inline float join_sink(float sink, float& largest, float& sum) {
   if (sink == -__builtin_inff()) return 1;
   const float raised = largest > sink ? largest : sink;

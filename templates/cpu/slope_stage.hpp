@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast scores of a panel move with q.k * softmax_scale (generated/slope_program.h), for
+// The derivatives of a panel's scores by q.k * softmax_scale (generated/slope_program.h), for
 // backward_cpu.
 #pragma once
 
@@ -11,7 +11,7 @@
 namespace attune {
 
 // Finds slopes of the rows from `first_index` on, in the list of the tile's K/V head. `panels` are
-// scores that no score stage has changed.
+// scores before the score stage.
 template <class Tile>
 inline void find_slopes(const KernelArguments& args, const Tile& tile, long long first_index,
                         KeyRange keys, const Panel* panels, Panel* slopes) {

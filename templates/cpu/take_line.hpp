@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of a capture that stand side by side, such as the ids of rows, as vectors: for the
-// ranges of shared/capture_range.h.
+// Takes adjacent elements of a capture, such as the ids of rows, as vectors, for the ranges of
+// shared/capture_range.h.
 #pragma once
 
 #include "cpu/score_functions.hpp"
@@ -8,7 +8,7 @@
 
 namespace attune {
 
-// False, and nothing is taken: of elements that are no ints.
+// Takes nothing and returns false: the elements are not ints.
 template <CaptureType kType, class Element>
 inline bool take_line(const void*, long long, int, Gathered<Element>&) {
   return false;

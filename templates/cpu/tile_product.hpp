@@ -27,7 +27,7 @@ inline void score_tile(const float* keys, long long key_stride, const Panel* que
   }
 }
 
-// Scores of `count` keys. The last tile of a count that kRows does not divide overlaps the one
+// Computes scores of `count` keys. If kRows does not divide `count`, the last tile overlaps the one
 // before.
 inline void score_block(const float* keys, long long key_stride, int count, const Panel* queries,
                         Panel* scores, Panel& largest) {
@@ -43,7 +43,8 @@ inline void score_block(const float* keys, long long key_stride, int count, cons
 }
 
 // output[c] = output[c] * decay + sum over n of values[n][c] * weights[n], for kTileRows columns c
-// of V. The sum is made by itself, as that of the weights is (online_softmax.hpp).
+// of V. The products are summed separately before they are added, like the weights
+// (online_softmax.hpp).
 template <int kTileRows>
 inline void output_tile(const float* values, long long value_stride, int count,
                         const Panel* weights, Panel decay, Panel* output) {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// kLanes x kLanes transposition: the way from rows in memory to one row a lane, and back.
+// Transposes kLanes x kLanes elements: from rows in memory to one row per lane, and back.
 #pragma once
 
 #include "cpu/simd.hpp"
 
 namespace attune {
 
-constexpr int kGroups = kLanes / 4;  // of four lanes: what one instruction moves things within
+constexpr int kGroups = kLanes / 4;  // of four lanes, within which one instruction can permute
 
 template <int... kIndex>
 struct LaneIndices {
-  // Interleaves each group of a and b: a[0], b[0], a[1], b[1], or the same for the group's upper
-  // half.
+  // Interleaves the lower halves of each group of a and b: a[0], b[0], a[1], b[1]; the next
+  // function does the same for the upper halves.
   static Floats interleave_lower(Floats a, Floats b) {
     return __builtin_shufflevector(a, b,
                                    (kIndex / 4 * 4 + kIndex % 4 / 2 + kIndex % 2 * kLanes)...);
@@ -20,7 +20,7 @@ struct LaneIndices {
     return __builtin_shufflevector(a, b,
                                    (kIndex / 4 * 4 + kIndex % 4 / 2 + kIndex % 2 * kLanes + 2)...);
   }
-  // Every other group of a, then of b.
+  // Returns every other group of a, then every other group of b.
   static Floats even_groups(Floats a, Floats b) {
     return __builtin_shufflevector(a, b, (kIndex / 4 * 8 + kIndex % 4)...);
   }
@@ -32,9 +32,9 @@ template <class T, T... kIndex>
 using LaneIndicesOf = LaneIndices<kIndex...>;
 using AllLanes = __make_integer_seq<LaneIndicesOf, int, kLanes>;
 
-// In place. Four rows at a time: interleaving row i with row i + 2 rotates the bits of (row, lane
-// of a group), and twice swaps them. Then groups and fours of rows change places, in as many steps
-// as double one group to all.
+// Transposes in place. First, four rows at a time: interleaving row i with row i + 2 rotates the
+// bits of (row, lane of a group), and doing so twice swaps row and lane. Then groups of lanes and
+// groups of four rows are exchanged, in log2(kGroups) steps.
 inline void transpose(Floats (&rows)[kLanes]) {
   Floats mixed[kLanes];
 #pragma clang loop unroll(full)

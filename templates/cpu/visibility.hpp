@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which keys query rows see (shared/visibility.h) under the mask and window that are compiled in:
-// for a run of rows and per lane.
+// Which keys query rows see (shared/visibility.h) under the compiled-in mask and window, for a
+// range of rows and per lane.
 #pragma once
 
 #include "cpu/simd.hpp"
@@ -50,7 +50,8 @@ inline int clamp_to_int(long long value) {
   return static_cast<int>(value < -kBound ? -kBound : value > kBound ? kBound : value);
 }
 
-// How many rows each lane stands below the panel's first, which is head `first_head` of its group.
+// Returns, for each lane, the distance of its row from the panel's first row. The panel's first
+// lane has head `first_head` of its group.
 inline PanelInts row_steps(int first_head) {
   int steps[kPanelRows];
   for (int i = 0; i < kPanelRows; ++i) steps[i] = (first_head + i) / kGqaRatio;

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys that rows all see, apart from those on an edge of the mask or window: what prefill_cpu
-// need not mask.
+// Separates the keys that all rows see, which prefill_cpu need not mask, from keys on an edge of
+// the mask or window.
 #pragma once
 
 #include "cpu/visibility.hpp"
 
 namespace attune {
 
-// Keys that register tiles and lanes divide, where they follow one another from one key on.
+// The number of keys in a step, a multiple of both kRows and kLanes.
 constexpr int kWholeKeys = kRows % 3 == 0 ? 3 * (kRows / 3 > kLanes ? kRows / 3 : kLanes)
                                           : (kRows > kLanes ? kRows : kLanes);
 
-// The part of `seen` that every row of [first, last] sees, which begins and ends, unless seen does,
-// in whole steps of kWholeKeys; empty, at seen.begin, where there is none.
+// Returns the part of `seen` that every row of [first, last] sees. It begins and ends at whole
+// steps of kWholeKeys, or where `seen` does. If there is no such part, the result is empty, at
+// seen.begin.
 inline KeyRange part_seen_by_all(const AttentionArgs& args, long long first, long long last,
                                  KeyRange seen) {
   const long long before = visible_keys(args, last).first - seen.begin;
