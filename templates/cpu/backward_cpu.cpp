@@ -236,7 +236,7 @@ inline void visit_panel(const KernelArguments& args, const Tile& tile, int panel
       ds[n] *= scratch.kept[n];  // where kDropout
       Panel gradient = p[n] * (ds[n] - delta);
       gradient *= scratch.slopes[n];                  // where kSloped
-      ds[n] = p[n] == 0.0f ? Panel(0.0f) : gradient;  // also where the slope is no number
+      ds[n] = p[n] == 0.0f ? Panel(0.0f) : gradient;  // also if the slope is NaN
     }
     p[n] *= scratch.kept[n];  // where kDropout
   }

@@ -11,8 +11,8 @@
 
 namespace attune {
 
-// True if, beside the gradients, the warpgroups of keys have enough registers for all of P and dP
-// of a step.
+// True if the warpgroups of keys have enough registers for the gradients and all of P and dP of a
+// step.
 constexpr bool backward_dq_apart(int step_rows, int head_dim_qk, int head_dim_v) {
   return step_rows == kWarpgroupRows && head_dim_qk <= kPanelColumns && head_dim_v <= kPanelColumns;
 }

@@ -4,12 +4,12 @@
 //
 // | region            | bytes                  | written by             | read by                 |
 // |-------------------|------------------------|------------------------|-------------------------|
-// | ds empty          | a barrier a slot       | warpgroups             | warpgroups              |
-// | dq full, dq empty | a barrier a warpgroup  | warpgroups; threads of | threads of copies;      |
-// |                   | each                   | copies                 | warpgroups              |
-// | staging           | of a warpgroup: fp32   | warpgroups             | bulk copies; TMA        |
-// |                   | of its half of dQ; dK  |                        |                         |
-// |                   | of a tile              |                        |                         |
+// | ds empty          | one barrier per slot   | warpgroups             | warpgroups              |
+// | dq full, dq empty | each one barrier per   | warpgroups; threads of | threads of copies;      |
+// |                   | warpgroup              | copies                 | warpgroups              |
+// | staging           | per warpgroup: half of | warpgroups             | bulk copies; TMA        |
+// |                   | dQ in fp32, or dK of a |                        |                         |
+// |                   | tile                   |                        |                         |
 #pragma once
 
 #include "shared/backward_sm90_layout.h"

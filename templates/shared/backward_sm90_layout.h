@@ -110,18 +110,18 @@ constexpr BackwardSm90Layout backward_sm90_layout(const BackwardSm90Tile& t) {
 //
 // | region                | bytes                 | written by            | read by               |
 // |-----------------------|-----------------------|-----------------------|-----------------------|
-// | ds                    | 4 * warpgroups *      | a warpgroup each      | wgmma of both: a      |
-// |                       | step_rows * 128       |                       | panel of 64 keys each |
-// | places                | 2 * 16                | threads of turns      | warpgroups: where dQ  |
-// |                       |                       |                       | goes, whether it is   |
-// |                       |                       |                       | first                 |
-// | tiles                 | 2 * 16                | the thread of copies  | all others: the       |
-// |                       |                       |                       | number of a tile      |
-// | ds full               | a barrier a slot      | warpgroups            | warpgroups            |
-// | turn, added           | a barrier a place     | threads of turns;     | warpgroups; threads   |
-// |                       | each                  | warpgroups            | of turns              |
-// | tile full, tile empty | a barrier a slot each | the thread of copies; | the other way round   |
-// |                       |                       | all others            |                       |
+// | ds                    | 4 * warpgroups *      | each warpgroup: a     | wgmma of both         |
+// |                       | step_rows * 128       | panel of 64 keys      | warpgroups            |
+// | places                | 2 * 16                | threads of turns      | warpgroups: address   |
+// |                       |                       |                       | of dQ, and whether    |
+// |                       |                       |                       | theirs is the first   |
+// | tiles                 | 2 * 16                | the thread of copies  | all other threads:    |
+// |                       |                       |                       | the number of a tile  |
+// | ds full               | one barrier per slot  | warpgroups            | warpgroups            |
+// | turn, added           | each one barrier per  | threads of turns;     | warpgroups; threads   |
+// |                       | place                 | warpgroups            | of turns              |
+// | tile full, tile empty | each one barrier per  | the thread of copies; | all other threads;    |
+// |                       | slot                  | all other threads     | the thread of copies  |
 //
 // ds lies between the rings and the statistics, where panels are aligned.
 struct BackwardFusedLayout {

@@ -5,10 +5,12 @@
 // |----------------|-------------------------------------|----------------------------------------|
 // | drawn          | counter of tiles, zero between      | 1 int                                  |
 // |                | calls                               |                                        |
-// | shared         | tickets, zero between calls parts,  | [cache_tickets] int: request, row      |
-// |                | fp32                                | tile, group of heads, warpgroup; then  |
-// |                |                                     | of groups of parts: [2 *               |
-// |                |                                     | blocks][warpgroups] [2 *               |
+// | shared         | tickets, zero between calls         | [cache_tickets] int: one per request,  |
+// |                |                                     | row tile, group of heads and           |
+// |                |                                     | warpgroup; then [2 *                   |
+// |                |                                     | blocks][warpgroups] int for groups of  |
+// |                |                                     | parts                                  |
+// |                | parts, fp32                         | [2 *                                   |
 // |                |                                     | blocks][warpgroups][cache_part_floats] |
 //
 // A tile of many parts is joined in two stages. First the last block to arrive at a group of parts

@@ -3,13 +3,13 @@
 // over all batch entries), row and key. It is the same in every kernel, tile, split and direction,
 // on every target. A square of 16 rows and 16 keys has eight streams of 32 places each. Stream s
 // covers rows 2 (s / 2) and 2 (s / 2) + 1 and the rows 8 further down, and keys 4 (s % 2) to 4 (s %
-// 2) + 3 and the keys 8 further on. Each place is a bit of the stream's word, bit
+// 2) + 3 and the keys 8 further on. Each place is one bit of the stream's word, at bit
 //
 //   16 (key / 2 % 2) + 8 (row % 2) + 4 (key % 2) + 2 (key / 8 % 2) + row / 8 % 2
 //
 // so that the eight places that one thread has in a tensor-core product form a byte, and in a
-// transposed product two half bytes. Eight random bits decide about a place: it is kept if their
-// number is below the threshold. One bit comes from each of eight words:
+// transposed product two half bytes. Eight random bits form a number for each place: the place is
+// kept if this number is below the threshold. One bit comes from each of eight words:
 //
 //   key     Philox4x32-7 of counter {offset (64 bits), head, 0} under the seed
 //   x       key ^ {cell A ^ stream B, 0, 0, stream C}, cell = key / 16, stream = row / 16 * 8 + s

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launch arguments of kernels, in parts. On a GPU each part that a kernel takes is one parameter,
 // in this order, before its tensor maps. On a CPU a kernel gets the address of all of them. A new
-// part (pages, lengths, a score's operands, dropout) is a struct of its own at the end and a value
-// of ArgumentPart (generator/launch_plan.hpp): kernels without it stay the same.
+// part (pages, lengths, a score's operands, dropout) is a separate struct at the end and a value of
+// ArgumentPart (generator/launch_plan.hpp): kernels without it stay the same.
 //
 // | part    | struct        | who takes it                                      |
 // |---------|---------------|---------------------------------------------------|
@@ -30,7 +30,7 @@
 namespace attune {
 
 // Factors that 8-bit elements are multiplied by to give their values. The factor of an element in
-// row r of head h stands at
+// row r of head h is at
 //   batch * batch_stride + h / heads_per_scale * head_stride + r / kScaleBlock * block_stride
 // where kScaleBlock is the compiled-in number of rows that share one (0: all rows, block_stride is
 // not used). Zero strides repeat one factor: a tensor with a single one has all strides 0.

@@ -14,7 +14,7 @@
 // | p full   | 2 barriers                 | a block's owner  | the other: P and maxima are        |
 // |          |                            |                  | written                            |
 //
-// With fewer rows there is one consumer, whose products have keys as rows
+// With fewer rows there is one consumer warpgroup, whose products have keys as rows
 // (cuda/attention/mla_keys_first.cuh), and one region of sums:
 //
 // | q       | panels * rows * 128              | cp.async     | wgmma                             |

@@ -25,8 +25,8 @@
 // Operands of 8 bits: Q and K have rows of row_qk = 32, 64 or 128 bytes, with a swizzle of the same
 // width, so that a small head_dim is not padded to 128. V is transposed (rows of keys, one for each
 // column of head_dim_v) in panels of row_v keys, the widest of 32, 64 and 128 that divides block_n.
-// With transpose_inside TMA brings V as it is given, in rows of row_given bytes like those of K,
-// and idle warps of the producing warpgroup write the transposed tiles.
+// With transpose_inside TMA loads V as given, in rows of row_given bytes like the rows of K, and
+// idle warps of the producing warpgroup write the transposed tiles.
 #pragma once
 
 namespace attune {
@@ -38,7 +38,7 @@ struct PrefillSm90Config {
   int stages;
   int kv_ring;
   int k_parts = 1;  // where kKParts
-  int o_staging;    // 1: O leaves through its own shared memory and TMA; 0: from registers
+  int o_staging;    // 1: O is stored by TMA from separate shared memory; 0: from registers
   int head_dim_qk;
   int head_dim_v;
   int operand_bytes = 2;    // per element of Q, K and V: 2, or 1 with V transposed
