@@ -48,7 +48,7 @@ int main(void) {
   const char* bundles[] = {fifo};
   options.bundles = bundles;
   options.num_bundles = 1;
-  check_refused(&options, "a bundle is a folder or a file");
+  check_refused(&options, "it is a FIFO, not a regular file");
   options = cpu_options();
   options.capture_file = fifo;
   ask(&options);

@@ -33,7 +33,7 @@ scarce=op=append_kv,dtype=fp32,head_dim=128,heads=4/2,batch=9,seqlen_q=50,seqlen
   attune explain --problem $plain,rotary_dim=8
   refused 1 "rotary is none" "rotary_dim"
   attune explain --problem $plain,rotary=fp32,rotary_dim=66
-  refused 1 "rotary_dim is 66" "2 to head_dim_qk, 64"
+  refused 1 "rotary_dim is 66" "from 2 to head_dim_qk (64)"
   attune explain --problem $plain,mask=causal_bottom_right
   refused 1 "op append_kv takes no mask"
   attune explain --problem $plain,softcap=30
