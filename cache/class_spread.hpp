@@ -17,8 +17,8 @@ inline constexpr double kClassSpread = 1.05;
 
 class ClassSpread {
  public:
-  // Adds two measurements of one trial (same key, toolchain, arch and config). Failed measurements,
-  // and one measurement that is given twice, do not count.
+  // Adds two measurements of one trial (same key, toolchain, arch and config). The pair does not
+  // count if one of them failed, or if both are the same measurement.
   void add(const DeviceIdentity& device, const TrialRecord& mine, const TrialRecord& theirs);
   // Returns one sentence for each class whose median ratio, in either direction, is at least
   // kClassSpread.

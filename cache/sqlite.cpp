@@ -70,7 +70,8 @@ Database Database::open_flags(const std::string& name, int flags) {
   return database;
 }
 
-// Restricts the connection: the schema of a foreign file must not run code, nor take endless time.
+// Restricts the connection for foreign files: their schema must not run code, a value may have at
+// most kMostValueBytes, and statements may take only so many steps.
 void Database::restrict() {
   sqlite3_db_config(handle(), SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
   sqlite3_db_config(handle(), SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);

@@ -35,7 +35,8 @@ class Database;        // sqlite.hpp
 using RowFilter = std::function<bool(const TuningKey& key, const ToolchainIdentity& toolchain,
                                      const std::string& created)>;
 
-// Thread-safe: calls on one Store are serialised. In a child after fork each call throws kStore.
+// Thread-safe: calls on one Store are serialised. In a child process, calls on a Store that was
+// opened before fork throw kStore.
 class Store {
  public:
   // Opens a store. kReadWrite creates the file (0600) and its directory (0700), and migrates an

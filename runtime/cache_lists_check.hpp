@@ -7,8 +7,9 @@
 
 namespace attune {
 
-// Waits for the device. Throws kInvalidArgument with the first length, page, slot, place or
-// position that kernels would clamp, replace by another or skip.
+// Waits for the device. Throws kInvalidArgument with the first begin, length, page, slot, place or
+// position that is out of range: kernels would clamp, replace or skip it. A place of -1 is in
+// range.
 void check_cache_lists(const Plan& plan, const Operands& operands);
 
 // Checks the pages and slots of the keys that rows of op attention_kvcache may see, in lists in

@@ -15,7 +15,7 @@
 
 namespace attune {
 
-// Lists in host memory. An empty one is not given to a call.
+// Lists in host memory. For an empty one, calls get a null pointer.
 struct CacheLists {
   std::vector<int> kv_lengths, q_begins, page_table, slots, kv_begins;
   int64_t page_table_stride = 0;

@@ -143,7 +143,7 @@ std::string final_text(const Group& group) {
   for (const Row& row : group.rows) {
     if (!row.in_final) continue;
     const TrialRecord& t = row.stored.trial;
-    // In an older store, only the winner's own record is sure to come from the final.
+    // In an older store a trial's timing may be from exploring; the winner's record is the final's.
     const Timing& timing = row.is_winner ? winner.timing : t.timing;
     table.add({row.is_winner ? "winner" : "", gain_text(timing, winner.default_timing),
                format_time(timing.median_us), interval_text(timing), std::to_string(timing.samples),

@@ -257,7 +257,7 @@ def _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seql
     if len(places) > 1:
         raise ValueError(f"{' and '.join(places)} are given; give at most one")
     if q is None and q_out is not None:
-        raise ValueError("q_out is given without q; give both or neither")
+        raise ValueError("q_out is given without q; give q too, or leave out q_out")
     if q is not None and q_out is None:
         given["q_out"] = tensors.empty(q, tuple(q.shape), q.dtype)
     return given, lists

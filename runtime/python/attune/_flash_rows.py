@@ -38,7 +38,9 @@ def _check_types(out_partial, lse_partial, out, out_dtype):
         return
     if out_dtype not in (None, out.dtype):
         raise ValueError(f"out is {out.dtype} and out_dtype {out_dtype}; must be equal")
-    if out.shape != out_partial.shape[1:] or out.device != out_partial.device or out.layout is not torch.strided:
+    if out.layout is not torch.strided:
+        raise ValueError(f"out has layout {out.layout}; must be torch.strided")
+    if out.shape != out_partial.shape[1:] or out.device != out_partial.device:
         raise ValueError(
             f"out has shape {tuple(out.shape)} on {out.device}; must have shape {tuple(out_partial.shape[1:])} on "
             f"{out_partial.device}, without out_partial's splits")

@@ -188,7 +188,8 @@ def _meet(distance, steps):
 
 
 def factors(name, scale, like, batch, heads, blocks, target):
-    """Returns a tensor with the factors of one 8-bit operand, the struct by which kernels find them, and its Extent.
+    """Returns (tensor of factors of one 8-bit operand, Scale by which kernels find them, the tensor's Extent). For the
+    number 1 returns (None, Scale(), None).
 
     scale: a number, or float32 of shape [], [batch, n] or [batch, n, blocks], where n divides the heads. Axes of 1
     broadcast."""

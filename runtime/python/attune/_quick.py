@@ -65,8 +65,8 @@ def _unrecorded(torch):
 def guard_maker(torch):
     """Returns the guard maker that guard.h describes, or None if it is missing or does not work as expected.
 
-    A guard is torch.compile's check before it runs a graph again. One call compares the types, dispatch keys (as scopes
-    leave them), dtypes, devices and gradients of several tensors."""
+    A guard is torch.compile's check before it runs a graph again. One call compares the types, dispatch keys (which
+    autocast and tracing change), dtypes, devices and gradients of several tensors."""
     guards = getattr(_for_compiled(torch), "TensorGuards", None)
     if guards is None:
         return None

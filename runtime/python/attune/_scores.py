@@ -223,7 +223,7 @@ def scores_of(softcap=None, chunk=None, block_map=None, dropout_p=0.0, seed=None
     if softcap is not None:
         number = real("softcap", softcap)
         if not 0 < ctypes.c_float(number).value < float("inf"):
-            raise ValueError(f"softcap is {number}; must be above 0, or None")
+            raise ValueError(f"softcap is {number}; must be above 0 and finite in fp32, or None")
         text += f",softcap={number!r}"
     if chunk is not None:
         if whole("chunk", chunk) < 1:
