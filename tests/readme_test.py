@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the code blocks of README.md, or of another page, in their order, as a newcomer would.
 
-What a block exports the next ones have. The line before a block says how it runs; a block without it fails:
+Variables that a block exports reach the next blocks. The line before a block says how it runs; without it a block
+fails:
 
   <!-- test: fresh -->    builds from nothing: --fresh runs it in a copy of the tree; else its lines must parse
                           and its scripts exist
