@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds a gradient of backward_sm90 to an fp32 tensor at the end of a tile: 64 rows are scaled and
-// pass through the warpgroup's shared memory, and TMA adds them. No other block adds to the tile's
-// elements, so each element gets one addition per launch: equal calls give equal bits.
+// Adds a gradient of backward_sm90 to an fp32 tensor at the end of a tile. A warpgroup scales its
+// 64 rows and writes them to shared memory, from where TMA adds them. No other block adds to the
+// same elements: each gets one addition per launch, so equal calls give equal bits.
 #pragma once
 
 #include "cuda/attention/backward_layout.cuh"
@@ -15,8 +15,8 @@ namespace attune {
 constexpr int kSumColumns = kPanelColumns / 2;  // fp32 columns of a panel
 
 // Returns the shared address of this thread's accumulator 0, in panels of 64 rows of 128 bytes. The
-// 16-byte pieces of a row are swizzled by the row's number. The thread's number is read anew, so
-// that it takes no register while accumulators are made.
+// 16-byte pieces of a row are swizzled by the row's number. Rereads the thread index, so that it
+// takes no register during the products.
 __device__ __forceinline__ unsigned first_sum(unsigned staging) {
   const int thread = reread_thread_index() % kWarpgroupThreads;
   const int row = thread / 32 * 16 + thread % 32 / 4;
@@ -30,7 +30,8 @@ __device__ __forceinline__ unsigned sum_at(unsigned first, int i) {
          i / 2 % 2 * 8 * kPanelRowBytes + i % 2 * 4;
 }
 
-// Adds a warpgroup's rows. The staging memory holds half of the columns, so it is filled twice.
+// Adds the rows of a warpgroup. The staging memory holds half of the columns, so it is filled
+// twice.
 template <int kCount>
 __device__ __forceinline__ void add_gradient(const TensorMap& map, unsigned staging, int warpgroup,
                                              TensorCoord at, float factor,

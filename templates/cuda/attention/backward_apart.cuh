@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes all gradients of backward_sm90 in one kernel, with a separate warpgroup for dQ. Warpgroups
-// of keys make dK and dV as in backward_keys.cuh, and keep dS of each step for the warpgroup of dQ.
-// Both take all steps of a tile, in the order of dq_turns.cuh, because dQ sums over the keys of
-// both.
+// Makes all gradients of backward_sm90 in one kernel, with a separate warpgroup for dQ. The two
+// warpgroups of keys make dK and dV as in backward_keys.cuh, and write dS of each step to shared
+// memory for the dQ warpgroup. Both take all steps of a tile, in the order of dq_turns.cuh, because
+// dQ sums over the keys of both.
 #pragma once
 
 #include "cuda/attention/backward_dq_apart.cuh"
@@ -28,7 +28,7 @@ class ApartConsumer : public KeysConsumer<true, true> {
     first_key_ = first_key;
     blocks_ =
         row_blocks<kKeyBlockM>(args_, first_key, min(first_key + kWarpgroupRows, args_.seqlen_kv));
-    if (first_key + kWarpgroupRows > args_.seqlen_kv) blocks_.full_end = 0;  // all need a mask
+    if (first_key + kWarpgroupRows > args_.seqlen_kv) blocks_.full_end = 0;  // mask all blocks
     clear(dk);
     clear(dv);
     mbarrier_wait(first_full_, parity, "k_full");

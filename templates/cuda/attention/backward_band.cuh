@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A warpgroup walks along a narrow band. It takes 64 keys at a time, with the three tiles of rows
-// that see some of these keys. So each operand is read once, scores are made once, and every
-// gradient is added up in registers, in one order. The other warpgroup of the block walks
-// elsewhere: each makes exponentials while the other multiplies.
+// The backward pass along a narrow band (a small sliding window), by one warpgroup. It takes 64
+// keys at a time, with the three tiles of rows that see some of these keys. So each operand is read
+// once, scores are made once, and each gradient is summed in registers in a fixed order. The other
+// warpgroup of the block takes other runs: one makes exponentials while the other multiplies.
 #pragma once
 
 #include "cuda/attention/backward_band_runs.cuh"
@@ -66,16 +66,16 @@ class BandWalker {
     mbarrier_wait(own_.sums_full(number), number / kBandRowSlots & 1, "sums full");
   }
 
-  // Gives back the keys of the place before, as soon as their gradients have left shared memory.
-  // `has`: this place has keys, too.
+  // Releases the keys of the previous place, as soon as their gradients have left shared memory.
+  // `has`: this place has keys as well.
   __device__ __forceinline__ void give_back_keys(bool has) {
     tma_store_wait_read();
     if (holds_keys_) keys().give_back(key_number_ - 1);
     holds_keys_ = has;
   }
 
-  // Takes the steps of a place. `ending` is dQ of tile place - 2 of rows; when that is stored,
-  // `ending` becomes dQ of tile `place`. `other` is dQ of tile place - 1.
+  // Takes the steps of a place. `ending` is first dQ of row tile place - 2. After that is stored,
+  // `ending` accumulates dQ of row tile `place`. `other` is dQ of row tile place - 1.
   __device__ __forceinline__ void take_place(const BandRun& run, int place, Dq& ending, Dq& other) {
     const bool has_keys = run.has_keys(place);
     Dk dk;
@@ -162,9 +162,9 @@ class BandWalker {
     named_barrier_sync(kBarrierWarpgroup + walker_, kWarpgroupThreads);
   }
 
-  // Hides elements of P outside the band. The distance of a key from a row's diagonal is the
-  // distance of their tiles, `apart`, plus the distance within the tiles. The L2 of rows past the
-  // end hides these rows.
+  // Zeroes elements of P outside the band. The distance of a key from a row's diagonal is the
+  // distance of their tiles, `apart`, plus the distance within the tiles. Rows past the end need no
+  // mask: their L2 is infinity, so their P is zero.
   __device__ __forceinline__ void hide_unseen(const BandRun& run, int place, int back,
                                               Scores& p) const {
     constexpr int kLeft = static_cast<int>(kBandWidth.left);
@@ -187,14 +187,14 @@ class BandWalker {
       if (from[i / 2 % 2] - static_cast<unsigned>(i / 4 * 8 + i % 2) > kLeft + kRight) p[i] = 0.f;
   }
 
-  static constexpr int kEarly = 4;  // pairs of statistics that are loaded ahead of waits
+  static constexpr int kEarly = 4;  // pairs of statistics that are loaded before the waits
 
   const AttentionArgs& args_;
   BandShared own_;
   int walker_;
   const BandMaps& maps_;
-  unsigned first_row_ = 0;   // number of the run's first tile of rows
-  unsigned key_number_ = 0;  // number of the place's tile of keys
+  unsigned first_row_ = 0;   // number of the run's first tile of rows, over all runs
+  unsigned key_number_ = 0;  // number of the place's tile of keys, over all runs
   bool holds_keys_ = false;
 };
 

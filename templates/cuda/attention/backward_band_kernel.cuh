@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of backward_sm90 that walks along a narrow band: its roles. A block has two warpgroups
-// that walk. For each of them one thread loads tiles, and one warp makes L2 and delta.
+// Warp roles of the backward_sm90 kernel for a narrow band. Two warpgroups of a block walk along
+// the band. For each of them one thread loads tiles, and one warp computes L2 and delta.
 #pragma once
 
 #include "cuda/attention/backward_band.cuh"

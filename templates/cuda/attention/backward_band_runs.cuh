@@ -13,7 +13,7 @@ namespace attune {
 constexpr BandLayout kBandLayout = backward_band_layout();
 constexpr BandWidth kBandWidth = band_width(CompiledRule());
 
-// The runs of a walker, one after the other.
+// Iterates over the runs of a walker.
 class BandRuns {
  public:
   __device__ __forceinline__ BandRuns(const AttentionArgs& args, int walker)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A separate warp makes L2 and delta of the rows that a walker takes. It finds dout in shared
-// memory, so that no earlier step has to read o and dout once more.
+// Computes L2 = lse * log2(e) and delta = sum(o * dout) - dlse of the rows that a walker takes, in
+// a separate warp. It reads dout from the walker's shared memory, so no earlier kernel has to read
+// o and dout for these sums.
 #pragma once
 
 #include "cuda/attention/backward_band_runs.cuh"
@@ -35,14 +36,14 @@ class BandSums {
       load(run, run.row_begin, part);
       advance();
     }
-    state_ ^= 1;  // slot 0 is next again, and its first load is not read yet
+    state_ ^= 1;  // slot 0 is next again with parity 0: its first load is not read yet
 #pragma unroll 1
     for (int tile = run.row_begin; tile < run.row_end; ++tile) make(run, tile);
   }
 
  private:
-  // Makes the sums of one tile. When a part of o has been read, the next part that belongs in its
-  // slot is loaded, even if that part is of the next tile.
+  // Makes the sums of one tile. After a part of o is read, its slot is refilled with a later part,
+  // which may belong to the next tile.
   __device__ __forceinline__ void make(const BandRun& run, int tile) {
     RowStatistics statistics;
     own_.rows().await_free(number_, "sums read");  // the thread that loads dout waits for this, too
@@ -80,8 +81,8 @@ class BandSums {
              {0, tile * kBandTile + part * kBandSumRows, run.head, run.batch});
   }
 
-  // Sums up the rows of a part. Returns the sum that this lane keeps, or `own` if it keeps none of
-  // this part.
+  // Sums up the rows of a part. Returns the sum that this lane keeps, or `own` if this lane keeps
+  // no row of the part.
   __device__ __forceinline__ float add_up(int part, float own) const {
     const unsigned dout = own_.rows().tile(number_) + kBandLayout.tile_bytes;
 #pragma unroll
@@ -109,7 +110,7 @@ class BandSums {
     return sum;
   }
 
-  // Returns the row that this lane keeps of each 32 rows.
+  // Returns the row, out of each 32, whose statistics this lane keeps.
   __device__ __forceinline__ static int own_row() {
     return kRows * (lane() % kLanes) + lane() / kLanes;
   }
@@ -119,7 +120,7 @@ class BandSums {
   };
   __device__ __forceinline__ RowStatistics of_row(const BandRun& run, int tile, int half) const {
     const int row = tile * kBandTile + 32 * half + own_row();
-    // Reread, so that addresses computed from them are not kept in registers.
+    // Rereads both, so that addresses computed from them are not kept in registers.
     const int batch = reread(run.batch), head = reread(run.head);
     RowStatistics of{-__int_as_float(0x7f800000), 0.f};
     if (row >= args_.seqlen_q) return of;
@@ -143,7 +144,7 @@ class BandSums {
   const TensorMap& map_o_;
   BandShared own_;
   unsigned number_ = 0;  // number of the tile of rows
-  int state_ = 0;        // slot of a part of o, and parity of its barrier
+  int state_ = 0;        // 2 * slot of a part of o + parity of its barrier
 };
 
 __device__ __forceinline__ void make_band_sums(const AttentionArgs& args,

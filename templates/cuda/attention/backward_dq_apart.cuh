@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A separate warpgroup makes dQ in the kernel that makes all gradients. For each step of 64 rows it
-// multiplies dS K over all 128 keys, when both warpgroups of keys have kept dS. dq_turns.cuh stores
-// dQ.
+// Makes dQ in a separate warpgroup of the kernel that makes all gradients. For each step of 64 rows
+// it multiplies dS K over all 128 keys, after both warpgroups of keys have written dS to shared
+// memory. dq_turns.cuh adds dQ to global memory.
 #pragma once
 
 #include "cuda/attention/backward_ds_slots.cuh"
@@ -17,7 +17,7 @@ class DqConsumer {
   __device__ __forceinline__ explicit DqConsumer(unsigned shared)
       : shared_(shared), places_(shared) {}
 
-  // Makes dQ of all steps of a tile. `parity`: of the barriers of K.
+  // Makes dQ of all steps of a tile. `parity`: phase parity of the barriers of K.
   __device__ __forceinline__ void run(const KeysTile& tile, unsigned parity) {
     await_all_keys(shared_, parity);
 #pragma unroll 1

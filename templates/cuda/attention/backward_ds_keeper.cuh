@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a warpgroup of keys works with the others if a separate warpgroup makes dQ
-// (backward_dq_apart.cuh). It writes dS^T of its keys to shared memory, transposed. The two
-// warpgroups of keys take turns at exponentials: one makes them while the other multiplies.
+// Handshakes of a warpgroup of keys with the other warpgroups, if a separate warpgroup makes dQ
+// (backward_dq_apart.cuh). A warpgroup of keys writes dS^T of its keys to shared memory,
+// transposed. The two warpgroups of keys take turns: one makes exponentials while the other
+// multiplies.
 #pragma once
 
 #include "cuda/attention/backward_ds_slots.cuh"
@@ -46,7 +47,7 @@ class DsKeeper {
  private:
   unsigned shared_;
   int warpgroup_;
-  unsigned panel_;  // where this thread writes, in slot 0
+  unsigned panel_;  // shared address at which this thread writes in slot 0
   unsigned step_ = 0;
 };
 

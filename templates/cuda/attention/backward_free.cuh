@@ -128,7 +128,7 @@ class FreeConsumer : public HalfDq {
     Rounded p, ds;
     const unsigned to = kept_place();
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) {  // the exponential unit is as busy as all other units
+    for (int i = 0; i < kChunks; ++i) {  // exponentials take as long as the rest
       delta.load_late(2 * i + 2);        // delta of the next chunk
       delta.load_late(2 * i + 3);
       if (i + kAhead < kChunks) exponentiate_chunk(i + kAhead, s);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of the kernel of backward_sm90 that makes all gradients in no order. K and V of a tile load
-// only after the tile before has left. One thread loads them and another loads rows, so that the
-// first rows of a tile need not wait for K and V.
+// Tile loops of the backward_sm90 kernel whose blocks add to dQ in no fixed order. K and V of a
+// tile are loaded only after the previous tile has released them. One thread loads K and V and
+// another loads Q and dout, so that the first rows of a tile need not wait for K and V.
 #pragma once
 
 #include "cuda/attention/backward_free.cuh"
@@ -21,7 +21,7 @@ __device__ __forceinline__ void consume_all(const AttentionArgs& args, unsigned 
   if (threadIdx.x % kWarpgroupThreads == 0) tma_store_wait();
 }
 
-// Streams Q and dout. One thread calls it; it also draws tiles.
+// Streams Q and dout, and draws tiles from the scheduler. One thread calls it.
 __device__ __forceinline__ void produce_streams(const AttentionArgs& args, unsigned shared,
                                                 const KeysMaps& maps) {
   TileRing<kQRing<true>> q(shared);
@@ -31,7 +31,8 @@ __device__ __forceinline__ void produce_streams(const AttentionArgs& args, unsig
     stream_rows<true>(q, dout, maps, keys_tile(args, tiles.number()));
 }
 
-// Streams the statistics of a tile's steps. The thread that calls it has few registers.
+// Streams the statistics of a tile's steps. The calling thread has few registers, hence the
+// rereads.
 template <class FirstRing, class SecondRing>
 __device__ __forceinline__ void stream_all_sums(const AttentionArgs& args, const KeysTile& tile,
                                                 FirstRing& q, SecondRing& dout) {
@@ -47,7 +48,8 @@ __device__ __forceinline__ void stream_all_sums(const AttentionArgs& args, const
   }
 }
 
-// Loads K and V of each tile, then streams the statistics of rows. Another thread calls it.
+// Loads K and V of each tile, then streams the statistics of rows. Called by another thread than
+// produce_streams.
 __device__ __forceinline__ void produce_keys(const AttentionArgs& args, unsigned shared,
                                              const KeysMaps& maps) {
   TileRing<kQRing<true>> q(shared);

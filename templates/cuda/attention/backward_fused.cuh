@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes all gradients of backward_sm90 in one kernel: the kernel of backward_keys.cuh that makes
-// dQ, too. Each of two warpgroups of 64 keys writes dS^T of a step, transposed, to shared memory.
-// Each makes half of dQ (backward_half_dq.cuh) two steps later, so that they need not keep step.
+// Makes all gradients of backward_sm90 in one kernel: that of backward_keys.cuh, extended by dQ.
+// Each of two warpgroups of 64 keys writes dS^T of a step, transposed, to shared memory. Each makes
+// half of dQ (backward_half_dq.cuh) two steps later, so that the two need not run in lockstep.
 #pragma once
 
 #include "cuda/attention/backward_half_dq.cuh"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of backward_sm90 that makes all gradients: its roles.
+// Warp roles of the backward_sm90 kernel that makes all gradients.
 #pragma once
 
 #include "cuda/attention/backward_free_tiles.cuh"   // where kDqFree

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of the kernel of backward_sm90 that makes all gradients in the order of keys, and how they
-// end. All tiles begin with the last rows, and tiles of lower keys are taken first. So blocks that
-// start together soon follow one behind the other, and no block waits for turns any more.
+// Tile loop and epilogue of the backward_sm90 kernel that makes all gradients and adds dQ in the
+// order of keys. All tiles begin with the last rows, and tiles of lower keys are taken first. So
+// blocks that start together are soon staggered, and then no block waits for its turn.
 #pragma once
 
 #include "cuda/attention/backward_apart.cuh"  // where kDqApart

@@ -37,7 +37,7 @@ class HalfDq : public FusedSteps {
     clear(dv);
   }
 
-  // Begins a tile and waits for K and V. `parity`: of the barriers of operands that stay.
+  // Begins a tile and waits for K and V. `parity`: phase parity of the barriers of K and V.
   __device__ __forceinline__ void begin_tile(int first_key, unsigned parity, Dk& dk, Dv& dv) {
     begin_keys(first_key, dk, dv);
 #pragma unroll
@@ -57,12 +57,13 @@ class HalfDq : public FusedSteps {
     return q;
   }
 
-  // Sets unseen scores of a block to `hidden`.
+  // Sets scores of a block that the mask hides to `hidden`.
   __device__ __forceinline__ void hide_unseen(int block, Scores& s, float hidden) const {
     if (missing_ || blocks_.needs_mask(block)) hide(block, s, hidden), hide_missing(s, hidden);
   }
 
-  // Issues dQ of the step that was kept `kBack` steps ago, once both warpgroups have kept it.
+  // Waits until both warpgroups have written dS of the step `kBack` steps ago, then issues dQ of
+  // it.
   template <int kBack>
   __device__ __forceinline__ void issue_dq(Dq& dq) const {
     const unsigned step = kept_ - kBack;

@@ -15,8 +15,8 @@ class KeptScores : public KeysConsumer<true, true> {
   using Dk = float[kHeadDimQk / 2];
   using Dv = float[kHeadDimV / 2];
 
-  // If blocks add in the order of keys, registers hold dQ of an earlier step, too. With steps of
-  // 128 rows, no registers are left for early loads then.
+  // Early loads of statistics. If blocks add in the order of keys, registers also hold dQ of an
+  // earlier step. Then steps of 128 rows leave no registers for early loads.
   static constexpr EarlyPairs kEarlyHere = kKeyBlockM > kWarpgroupRows ? EarlyPairs{} : kEarly;
 
   __device__ __forceinline__ KeptScores(const AttentionArgs& args, unsigned shared, int warpgroup)
@@ -34,9 +34,10 @@ class KeptScores : public KeysConsumer<true, true> {
       p[i] = pack<kDtypeQ>(s[2 * (kPart * kCount + i)], s[2 * (kPart * kCount + i) + 1]);
   }
 
-  // Writes dS^T of a part of a step's rows, as rows of 64 keys. No warp reads the slot meanwhile.
-  // In the order of keys, a warpgroup that writes step j has seen the other one keep step j - 2,
-  // which comes after its dQ of step j - 4. In no order, slots are given back.
+  // Writes dS^T of a part of a step's rows, as rows of 64 keys. No warp reads the slot at that
+  // time. If blocks add in the order of keys, a warpgroup that writes step j has waited for the
+  // other's dS of step j - 2, which the other writes after its dQ of step j - 4. If they add in no
+  // order, the readers release slots (backward_ds_slots.cuh).
   template <int kPart, int kCount>
   __device__ __forceinline__ void keep(const unsigned (&ds)[kCount]) const {
     write_ds(kept_place<kPart * kCount * 4>(), ds);

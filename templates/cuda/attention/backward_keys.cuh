@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes dK and dV of backward_sm90. Rows of K and V stay in shared memory. Q and dout of all heads
 // of the group stream, so that no other block adds to the same gradients. Per step of kKeyBlockM
-// queries, in each warpgroup of 64 keys:
+// queries, in each warpgroup of 64 keys, with c = softmax_scale log2(e) and L2 = lse log2(e):
 //   S^T = K Q^T,  P^T = exp2(S^T c - L2),  dP^T = V dout^T,  dV += P^T dout,
 //   dS^T = P^T (dP^T - delta),  dK += dS^T Q
 // P^T and dS^T are rounded in registers: rounded accumulators are the A operands of the next
@@ -55,8 +55,7 @@ __device__ __forceinline__ void stream_sums(Ring& ring, const float* sums) {
   ring.advance();
 }
 
-// Streams row sums, in another warp than produce_rows: one thread with few registers has no room
-// for both.
+// Streams row sums, in another warp than produce_rows: one thread has too few registers for both.
 template <bool kMakesK, class Tiles = TileNumbers>
 __device__ __forceinline__ void produce_sums(const AttentionArgs& args, unsigned shared,
                                              Tiles tiles = {}) {
@@ -74,7 +73,8 @@ __device__ __forceinline__ void produce_sums(const AttentionArgs& args, unsigned
   }
 }
 
-// Loads the operands of a tile that stay: K, and V if dK is made. `parity`: of their barriers.
+// Loads the operands that stay during a tile: K, and V if dK is made. `parity`: phase parity of
+// their barriers.
 template <bool kMakesK>
 __device__ __forceinline__ void load_keys(unsigned shared, const KeysMaps& maps,
                                           const KeysTile& tile, unsigned parity) {
@@ -144,7 +144,8 @@ class KeysConsumer {
 
   const DropoutArgs* drops = nullptr;  // where kDropout
 
-  // Makes dK, without softmax_scale, and dV of a tile. `parity`: of the barriers of K and V.
+  // Makes dK, without softmax_scale, and dV of a tile. `parity`: phase parity of the barriers of K
+  // and V.
   __device__ __forceinline__ void run(const KeysTile& tile, int first_key, unsigned parity, Dk& dk,
                                       Dv& dv) {
     first_key_ = first_key;
@@ -282,7 +283,7 @@ class KeysConsumer {
     }
   }
 
-  // Sets elements that are not seen to `hidden`.
+  // Sets elements that the mask hides to `hidden`.
   __device__ __forceinline__ void hide(int block, Scores& p, float hidden = 0.f) const {
     const int key = first_key_ + first_accumulator_row();
     const int origin = block * kKeyBlockM + reread_thread_index() % 4 * 2;

@@ -21,8 +21,8 @@ class KeysDropout {
                                static_cast<unsigned>(first_key) / 16 + warp);
   }
 
-  // Finds the elements of a block that are kept. It runs beside exponentials, whose unit leaves
-  // other units time.
+  // Finds the elements of a block that dropout keeps. This work overlaps with the exponentials,
+  // which leave the other units idle.
   __device__ __forceinline__ void make(int block) {
     squares_.make(source_, static_cast<unsigned>(block) * (kKeyBlockM / 16));
   }

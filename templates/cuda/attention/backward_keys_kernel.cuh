@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of backward_keys.cuh, which make dK and dV or one of them: their roles, and how tiles
-// end.
+// Warp roles and tile loop of the kernels of backward_keys.cuh, which make dK and dV or one of
+// them.
 #pragma once
 
 #include "cuda/attention/backward_keys.cuh"
@@ -46,8 +46,9 @@ __device__ __forceinline__ void run_keys(const AttentionArgs& args, const KeysMa
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(shared_bytes));
   init_barriers(shared, kKeysLayout<kMakesK>);
-  // The kernel of this plan that runs ahead lets this one start when an earlier step has made all
-  // sums that are read here. This one waits at once only if that kernel makes the sums itself.
+  // The previous kernel of this plan starts this kernel early (dependent launch). If the sums come
+  // from a step before that kernel, they are complete by then. Only if that kernel makes the sums
+  // itself, this kernel must wait at once.
   constexpr bool kBehindKeys = !kMakesK && kSplitKv;
   constexpr bool kSumsAhead = kBehindKeys || (kGradientQ && !kFoldSums);
   if constexpr (!kSumsAhead) wait_for_prior_grid();
@@ -63,7 +64,7 @@ __device__ __forceinline__ void run_keys(const AttentionArgs& args, const KeysMa
     if constexpr (kKeysRegisters.moved) register_increase<kKeysRegisters.consumer>();
     consume_rows<kMakesK, kMakesV>(args, shared, warpgroup, maps);
   }
-  wait_for_prior_grid();  // a grid that waits for this one waits for all ahead of it, too
+  wait_for_prior_grid();  // then a grid that waits for this one waits for all earlier ones
 }
 
 }  // namespace attune

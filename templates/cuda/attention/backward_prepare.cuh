@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first step of gradient kernels writes L2 and delta of every row to the workspace. Rows are
-// padded to whole tiles, so that later kernels copy the sums without looking at lengths.
-// shared/backward_prepare_layout.h says which lanes make which rows. The first heads come last,
-// because the next kernel begins with them.
+// The first step of the gradient kernels: writes L2 = lse * log2(e) and delta of every row to the
+// workspace. Rows are padded to whole tiles, so that later kernels copy these sums without looking
+// at lengths. shared/backward_prepare_layout.h maps lanes to rows. Blocks take the heads in reverse
+// order, because the next kernel begins with the first heads.
 #pragma once
 
 #include "cuda/attention/dropout_source.cuh"   // where kDropout

@@ -111,11 +111,13 @@ class RowsConsumer {
         q_(by_rows(shared + kRowsLayout.first + warpgroup * kRowsLayout.first_bytes)),
         dout_(by_rows(shared + kRowsLayout.second + warpgroup * kRowsLayout.second_bytes)) {}
 
-  // Makes dQ of a tile, without softmax_scale. `parity`: of the barriers of Q and dout.
+  // Makes dQ of a tile, without softmax_scale. `parity`: phase parity of the barriers of Q and
+  // dout.
   __device__ __forceinline__ void run(const RowsTile& tile, int first_row, unsigned parity,
                                       float (&dq)[kHeadDimQk / 2]) {
     first_row_ = first_row;
-    // If only some rows of the warpgroup are past seqlen_q, they count as rows: L2 hides them.
+    // If only some rows of the warpgroup are past seqlen_q, they count as rows: their L2 is
+    // infinity, so their P is zero.
     blocks_ = visible_blocks<kBlockN>(
         args_, first_row, first_row < args_.seqlen_q ? first_row + kWarpgroupRows : first_row);
     const OwnBlocks own = own_blocks(tile.blocks, blocks_);

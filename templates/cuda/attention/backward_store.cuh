@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stores a gradient of 64 rows at the end of a tile of backward_sm90. The gradient is scaled and
-// rounded into the warpgroup's own shared memory, and TMA stores it from there.
+// Stores a gradient of 64 rows at the end of a tile of backward_sm90. A warpgroup scales and rounds
+// the gradient into its own shared memory, and TMA stores it from there.
 #pragma once
 
 #include "cuda/attention/backward_add.cuh"  // where kAccumulate
@@ -62,7 +62,7 @@ __device__ __forceinline__ void store_gradient(const TensorMap& map, unsigned st
                                                int warpgroup, TensorCoord at, float factor,
                                                const float (&gradient)[kCount]) {
   return add_gradient(map, staging, warpgroup, at, factor, gradient);    // where kAccumulate
-  named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);  // no warp reads its tile
+  named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);  // tile no longer read
   stage_gradient<kDtype, kOfStored>(staging, factor, gradient);
   named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);
   if (threadIdx.x % kWarpgroupThreads == 0) store_panels<2 * kCount>(map, staging, at);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes dK of backward_sm90 from dS, or dV from P. attune_kernel left dS and P in the workspace, by
-// rows. The gradients of kKeyBlockN keys are plain products,
+// Makes dK of backward_sm90 from dS, or dV from P. The kernel of dQ (attune_kernel) has written dS
+// and P to the workspace, by rows. The gradients of kKeyBlockN keys are plain products,
 //   dK = scale dS^T Q,  dV = P^T dout
 // over the rows of all heads of a group that see a key. A step takes 64 rows of Q or dout and, for
 // each warpgroup, panels of these rows and 64 keys. Products read the panels as columns.
@@ -21,7 +21,7 @@ static_assert(kKeyBlockM == kWarpgroupRows, "a step has the rows of a panel");
 
 template <Stored kWhich>
 constexpr int kStoredColumns = kWhich == Stored::kDs ? kHeadDimQk : kHeadDimV;
-// A gradient leaves through the memory in which other kernels keep operands.
+// The gradient is staged in the memory in which other kernels keep operands.
 template <Stored kWhich>
 constexpr BackwardSm90Layout kStoredLayout = backward_sm90_layout({kKeyBlockN, kKeyBlockM, kQSlots,
                                                                    kQSlots, kStoredColumns<kWhich>,
@@ -31,7 +31,7 @@ constexpr BackwardSm90Ring kStreamedRing = kStoredLayout<kWhich>.first_ring;
 template <Stored kWhich>
 constexpr BackwardSm90Ring kPanelRing = kStoredLayout<kWhich>.second_ring;
 
-// Streams stored panels. If a warpgroup's keys have no place in a step, the slot keeps its old
+// Streams stored panels. If no row of a step sees a warpgroup's keys, the slot keeps its old
 // contents and the warpgroup skips the step.
 template <Stored kWhich>
 __device__ __forceinline__ void stream_stored(const AttentionArgs& args, const RoundArgs& round,
@@ -102,7 +102,7 @@ class StoredConsumer {
     RingSlot streamed, panels;
   };
 
-  // Takes the steps of a head. It issues the product of a step while the product before it ends.
+  // Takes the steps of a head. It issues the product of a step while the previous product runs.
   __device__ __forceinline__ void run_head(int steps, Gradient& gradient) {
     if (steps <= 0) return;
     Step last = issue(gradient);
@@ -159,7 +159,7 @@ __device__ __forceinline__ void consume_stored(const AttentionArgs& args, const 
     float gradient[kStoredColumns<kWhich> / 2];
     consumer.run(tile, first_key, gradient);
     scale_kept(dropout, gradient);            // where kDropout
-    if (first_thread) tma_store_wait_read();  // the store of the tile before
+    if (first_thread) tma_store_wait_read();  // the store of the previous tile
     store_gradient<kDtypeKv, true>(map, staging, warpgroup, {0, first_key, tile.head, tile.batch},
                                    kWhich == Stored::kDs ? args.softmax_scale : 1.f, gradient);
   }

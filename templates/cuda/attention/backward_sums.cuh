@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of dQ makes L2 and delta of a warpgroup's rows, because it has dout in shared memory.
-// The first step of backward_sm90 is left out, and dout is read once less. The kernels of dK and dV
-// wait for this kernel's grid and find L2 and delta in the workspace.
+// The kernel of dQ computes L2 and delta of a warpgroup's rows itself, because it has dout in
+// shared memory. This replaces the step of backward_prepare.cuh, and dout is read once less. The
+// kernels of dK and dV wait for this kernel's grid and read L2 and delta from the workspace.
 #pragma once
 
 #include "cuda/attention/backward_layout.cuh"
@@ -17,7 +17,7 @@ class OwnSums {
   static constexpr int kOfLane = (kChunks + 3) / 4;
 
  public:
-  // Starts to read o, so that it comes while the warpgroup waits for dout.
+  // Starts to load o, so that the loads overlap with the wait for dout.
   __device__ __forceinline__ OwnSums(const AttentionArgs& args, const GradientArgs& gradients,
                                      int batch, int head, int first_row)
       : row_(first_row + first_accumulator_row()), sums_(row_sums(args, batch, head)) {
@@ -71,8 +71,8 @@ class OwnSums {
     }
   }
 
-  // Stores L2 and delta for the kernels behind this one. The last tile also stores values for
-  // padded rows from `tile_end` on, because those kernels read these, too.
+  // Stores L2 and delta for the later kernels of dK and dV. The last tile also stores values for
+  // padding rows from `tile_end` on, because those kernels read them, too.
   __device__ __forceinline__ void keep(const AttentionArgs& args, int tile_end,
                                        const float (&l2)[2], const float (&delta)[2]) const {
     if constexpr (!kHasKeys) return;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The step that writes a kernel's map of blocks (shared/block_map.h). One block of threads writes
-// one list. A finder tells which blocks of keys the groups of a tile's rows see. It evaluates a
+// The step that writes a kernel's map of blocks (shared/block_map.h). One thread block writes one
+// list. A finder determines which blocks of keys each group of a tile's rows sees. It evaluates a
 // mask program (block_map.cuh) or reads the caller's map (granule_lists.cuh). The compiled-in mask
-// and window bound the range of blocks here; the kernel itself applies them. Each family defines
-// its tiles: sm90_block_map.cuh, mma_block_map.cuh.
+// and window only bound the range of blocks here; the kernel itself applies them. Each family
+// defines its tiles: sm90_block_map.cuh, mma_block_map.cuh.
 #pragma once
 
 #include "cuda/attention/mask.cuh"
@@ -20,12 +20,12 @@ struct MapTiles {
   static constexpr int kHeads = kHeadCount;
 };
 
-// The list that a block of threads writes.
+// The list that a thread block writes.
 struct MapPlace {
   int row_block;
   int heads;      // index of the tile along heads; 0 if one list is for all heads
   int batch;      // 0 if one list is for all batch entries
-  int num_heads;  // heads of a tile that are looked at for the list
+  int num_heads;  // number of heads whose visibility goes into the list
 };
 
 template <class Tiles>
@@ -39,7 +39,7 @@ __device__ __forceinline__ MapPlace map_place(const AttentionArgs& args, const B
           by_head ? Tiles::kHeads : 1};
 }
 
-// Rows of one head. All numbers count from the call's first.
+// Rows of one head. All numbers count from the call's first batch entry, head and row.
 struct RowGroup {
   int batch;
   int head;
@@ -53,7 +53,7 @@ struct Shown {
   bool all;
 };
 
-constexpr int kSeenBlock = 1 << kMapGroupBits;  // bit of a block's word, beside the group bits
+constexpr int kSeenBlock = 1 << kMapGroupBits;  // a group sees the block; lower bits are per group
 
 // Returns the bits that one group adds to a block's word: kSeenBlock if it sees a key, and its own
 // bit if it does not see all keys.
@@ -61,7 +61,7 @@ __device__ __forceinline__ int group_bits(const Shown& shown, int group) {
   return (shown.any ? kSeenBlock : 0) | (shown.all ? 0 : 1 << group);
 }
 
-// Calls `visit(rows, group)` for all rows of a tile.
+// Calls `visit(rows, group)` for each group of rows of a tile, and each head of the list.
 template <class Tiles, class Visit>
 __device__ __forceinline__ void for_each_group(const AttentionArgs& args, const MapPlace& place,
                                                const Visit& visit) {
@@ -76,7 +76,7 @@ __device__ __forceinline__ void for_each_group(const AttentionArgs& args, const 
   }
 }
 
-// Appends entries for the seen blocks behind the first `count` entries. Returns the new number of
+// Appends entries for the seen blocks after the first `count` entries. Returns the new number of
 // entries. All lanes of one warp call it.
 __device__ __forceinline__ int append_entries(const int* found, int begin, int blocks, int* entries,
                                               int count) {
@@ -94,8 +94,8 @@ __device__ __forceinline__ int append_entries(const int* found, int begin, int b
 }
 
 // Writes a list. `first_key(first_row)` returns the key at which the blocks of a tile begin. All
-// threads call `look_up(place, first_key, blocks, found)`. It writes a word to `found` for each of
-// `blocks` blocks from its `first_key` on.
+// threads call `look_up(place, first_key, blocks, found)`. `look_up` writes a word to `found` for
+// each of `blocks` blocks from its `first_key` on.
 template <class Tiles, class FirstKey, class LookUp>
 __device__ __forceinline__ void write_list(const AttentionArgs& args, const BlockMapArgs& map,
                                            const FirstKey& first_key, const LookUp& look_up) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds which blocks of keys a mask program shows, for the step that lists them (block_lists.cuh).
-// A cell is a group of rows and a block of keys; a warp takes one cell after the other. The
-// program's ranges over a cell (generator/core/score/range_text.hpp) decide most cells. In other
-// cells the warp looks at each element, until one is seen and one is hidden. Both ways are exact.
+// Finds which blocks of keys a mask program leaves visible, for the step that lists them
+// (block_lists.cuh). A cell is a group of rows and a block of keys; a warp takes one cell after the
+// other. The program's ranges over a cell (generator/core/score/range_text.hpp) decide most cells.
+// In other cells the warp evaluates the mask per element, until one is seen and one is hidden. Both
+// ways are exact.
 #pragma once
 
 #include "cuda/attention/block_lists.cuh"
@@ -14,9 +15,9 @@ namespace attune {
 
 constexpr int kListThreads = kMapThreads;
 
-// Looks at elements until the answer cannot change. A lane takes every 32nd key. A few rows are
-// looked at together, so that one wait covers what the program reads for all of these rows. Past
-// the last row or key, the last one is looked at again.
+// Evaluates the mask per element, until one is seen and one is hidden. A lane takes every 32nd key.
+// kRowsAtOnce rows are evaluated together, so that the program's loads for these rows overlap.
+// Indices past the last row or key are clamped to the last one.
 __device__ __forceinline__ Shown look_at(const ScoreArgs& scores, const RowGroup& rows,
                                          const IntRange& keys) {
   constexpr int kRowsAtOnce = 4;
@@ -66,7 +67,7 @@ __device__ __forceinline__ MaskRowRanges ranges_of(const ScoreArgs& scores, cons
                          {scores.q_position0 + rows.first, scores.q_position0 + rows.last});
 }
 
-// Runs the step; all threads of a block call it. Blocks of keys are dealt out to warps in turn.
+// Writes the list of a thread block; all its threads call it. Warps take blocks of keys in turn.
 template <class Tiles, class FirstKey>
 __device__ __forceinline__ void list_blocks(const ScoreArgs& scores, const AttentionArgs& args,
                                             const BlockMapArgs& map, const FirstKey& first_key) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joins the parts of a tile that several blocks of cache_sm90 share. Each warpgroup writes its rows
 // to the workspace and takes a ticket. The warpgroup with the last ticket joins all parts in their
-// order. If there are many parts, the last warpgroup of each group of parts first joins that group.
-// shared/cache_layout.h defines the groups and draws the workspace. So results do not depend on
-// which warpgroup is last, and no warpgroup waits.
+// order. So no warpgroup waits, and results do not depend on which warpgroup is last. If there are
+// many parts, the last warpgroup of each group of parts first joins that group.
+// shared/cache_layout.h defines the groups and the layout of the workspace.
 #pragma once
 
 #include "cuda/attention/cache_stream.cuh"

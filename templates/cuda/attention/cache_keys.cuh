@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds keys of a request in the cache, for code that reads a few of them without shared memory.
+// Finds keys of a request in the cache, for code that reads a few keys without shared memory.
 #pragma once
 
 #include "cuda/attention/tile_stream.cuh"
@@ -7,7 +7,7 @@
 
 namespace attune {
 
-// Returns the page or slot of a key; page 0 if the cache does not have it.
+// Returns the page of a key, or the request's cache slot without pages; 0 if it is out of range.
 __device__ __forceinline__ int cached_page(const CacheArgs& cache, int request, int key) {
   int page = kHasKeyBegins ? 0 : request;
   if constexpr (kHasPages)

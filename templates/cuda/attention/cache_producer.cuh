@@ -3,8 +3,8 @@
 // They load a step in boxes, each of which lies in one page. Warp 1 finds tiles (cache_stream.cuh).
 // Warp 3 copies rows of Q, because a request may begin at any row of Q.
 //
-// Boxes behind a request's last key are not loaded, and page ids behind it are not read. Shared
-// memory may hold anything there: the scores of these keys are hidden, and their values are cleared
+// Boxes after a request's last key are not loaded, nor are their page ids read. Their shared memory
+// may hold any bits: the scores of these keys are hidden, and their values are cleared
 // (WgmmaProducts::clear_values).
 #pragma once
 
@@ -21,7 +21,7 @@ constexpr int kBoxRows = kHasPages ? common_divisor(kPageRows, kBlockN) : kBlock
 constexpr int kBoxes = kBlockN / kBoxRows;
 static_assert(kBoxes <= 32 && kBoxRows % 8 == 0, "a lane has a box of whole swizzle periods");
 
-// Loads K or V of every step; one warp runs it for each. A lane keeps the page of its box in a
+// Loads K or V of every step, in one warp per operand. A lane keeps the page of its box in a
 // register until lane 0 has issued all boxes.
 template <bool kIsV>
 class CacheLoads {
@@ -52,7 +52,7 @@ class CacheLoads {
   }
 
  private:
-  // Asks L2 for the keys of a tile's first step.
+  // Prefetches the keys of a tile's first step into the L2 cache.
   __device__ __forceinline__ void prefetch(const CacheTile& tile) {
     begin(tile);
     const int block = tile.place.last_block, own = inside(page_of<true>(block));
@@ -76,8 +76,7 @@ class CacheLoads {
   }
 
   // Loads the blocks from `last` down to `first`, in the order in which consumers take them. If K
-  // and V share one ring, each warp passes over the slots of the other. Page ids are read one step
-  // ahead.
+  // and V share one ring, each warp skips the slots of the other. Page ids are read one step ahead.
   __device__ __forceinline__ void load_all(int first, int last) {
     int ahead = page_of(last);
     pass_other(kIsV);  // K of the last step
@@ -105,16 +104,15 @@ class CacheLoads {
     const int key = key_of(block, box);
     return {0, kHasPages ? key % kPageRows : kHasKeyBegins ? first_key_ + key : key, head_, page};
   }
-  // Returns the page of this lane's box as the table has it. The id is checked only when the box is
-  // loaded, so that until then nobody waits for it.
+  // Returns the page id of this lane's box, unchecked. load_boxes checks it, so that no instruction
+  // waits for the id before.
   template <bool kThroughL2 = false>
   __device__ __forceinline__ int page_of(int block) const {
     if constexpr (!kHasPages) return page_;
     const int box = static_cast<int>(threadIdx.x) % 32, key = key_of(block, box);
     return box < kBoxes && key < length_ ? list_word<kThroughL2>(table_ + key / kPageRows) : 0;
   }
-  // Returns `page`, or 0 if the cache does not have it, so that nothing is read outside of the
-  // cache.
+  // Returns `page`, or 0 if `page` is out of range, so that no load leaves the cache.
   __device__ __forceinline__ int inside(int page) const {
     return static_cast<unsigned>(page) < static_cast<unsigned>(parts_.cache.num_pages) ? page : 0;
   }
@@ -177,7 +175,7 @@ class CacheLoads {
 
 __device__ __forceinline__ void find_tiles(const KernelParts& parts, unsigned shared) {
   if constexpr (kScheduler == kDrawn)
-    wait_for_prior_grid();  // too few registers to begin before that and again
+    wait_for_prior_grid();  // too few registers to look up early and again
   CacheStream(parts, shared).run();
 }
 

@@ -7,7 +7,7 @@
 
 namespace attune {
 
-// Has the lengths of the request, and the addresses at which its rows begin.
+// AttentionArgs with the lengths of one request and the addresses at which its rows begin.
 class RequestArgs {
  public:
   __device__ __forceinline__ explicit RequestArgs(const KernelParts& parts)
