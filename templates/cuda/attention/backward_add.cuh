@@ -42,7 +42,7 @@ __device__ __forceinline__ void add_gradient(const TensorMap& map, unsigned stag
 #pragma unroll
   for (int first = 0; first * kSumColumns < 2 * kCount; first += kPanels) {
     if (first > 0 && leads) tma_store_wait_read();
-    named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);  // no warp reads its tile
+    named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);  // tile no longer read
 #pragma unroll
     for (int i = 16 * first; i < 16 * (first + kPanels) && i < kCount; ++i)
       store_shared_word(sum_at(sums, i - 16 * first), __float_as_int(factor * gradient[i]));

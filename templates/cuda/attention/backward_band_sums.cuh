@@ -46,7 +46,7 @@ class BandSums {
   // which may belong to the next tile.
   __device__ __forceinline__ void make(const BandRun& run, int tile) {
     RowStatistics statistics;
-    own_.rows().await_free(number_, "sums read");  // the thread that loads dout waits for this, too
+    own_.rows().await_free(number_, "sums read");  // the thread that loads dout awaits it, too
     own_.rows().await(number_, "dout full");
     float own = 0.f;
 #pragma unroll

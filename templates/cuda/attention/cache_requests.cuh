@@ -21,8 +21,9 @@ class CacheRequests {
     load<true>(0);
   }
 
-  // Loads the requests from `first` on, a multiple of 32. Reads through L2 if the previous grid may
-  // still write them, or if they were read while it ran.
+  // Loads the requests from `first` on, a multiple of 32. kThroughL2 bypasses the L1 cache. It is
+  // needed if the previous grid may still write the requests, or if they were read while that grid
+  // ran.
   template <bool kThroughL2 = false>
   __device__ __forceinline__ void load(int first) {
     first_ = first;
@@ -46,7 +47,7 @@ class CacheRequests {
             kHasBegins ? __shfl_sync(~0u, own_.first_row, lane) : 0,
             kHasKeyBegins ? __shfl_sync(~0u, own_.first_key, lane) : 0};
   }
-  // Returns the slot of request `number`, which is the request that was asked for last.
+  // Returns the cache slot of request `number`, which must be the last argument of operator[].
   __device__ __forceinline__ int slot(int number) const {
     return __shfl_sync(~0u, slot_, number % 32);
   }

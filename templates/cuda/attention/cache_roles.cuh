@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The roles of cache_sm90. Warpgroup 0 finds tiles and loads them (cache_producer.cuh). The others
-// consume tile after tile and write O. Like warp_roles.cuh, but for tiles that only the device
-// knows.
+// Warp roles of cache_sm90. Warpgroup 0 finds tiles and loads them (cache_producer.cuh). The others
+// consume tile after tile and write O. Like warp_roles.cuh, but the tiles are found on the device.
 #pragma once
 
 #include "cuda/attention/cache_join.cuh"

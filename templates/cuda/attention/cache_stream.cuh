@@ -28,7 +28,7 @@ constexpr int kKeyWarps = 3 - kQueryWarps;
 
 enum CacheScheduler : int { kDrawn = 2, kShared = 3 };
 
-// One tile is told at a time. Its words take the slots of two tiles of prefill_sm90.
+// Shared memory has one tile at a time, in the place of two tiles of prefill_sm90.
 static_assert(kTileSlots * kTileSlotBytes >= 64, "a tile has 14 words");
 
 struct CacheTile {
@@ -56,14 +56,14 @@ __device__ __forceinline__ DecodeTiles steps_of(const DecodeRequest& request, in
   return {keys.first / kBlockN, keys.last / kBlockN - keys.first / kBlockN + 1};
 }
 
-// Returns a word, which all lanes have equal, in a uniform register, so that loops and descriptors
-// stay uniform.
+// Returns `word`, which must be equal in all lanes, in a uniform register, so that loops and
+// descriptors stay uniform.
 __device__ __forceinline__ int uniform(unsigned word) {
   return static_cast<int>(__shfl_sync(~0u, word, 0));
 }
 
-// Reads the tile that was told last. Returns false if it says that there are no more tiles. All
-// lanes of a warp call it.
+// Reads the tile that was published last. Returns false if there are no more tiles. All lanes of a
+// warp call it.
 __device__ __forceinline__ bool read_tile(unsigned shared, CacheTile* tile) {
   const unsigned words = shared + kLayout.tiles;
   const Vector16 low = load_shared_16(words), middle = load_shared_16(words + 16),
@@ -90,11 +90,11 @@ class CacheStream {
     if constexpr (kScheduler == kDrawn) count_tiles();
   }
 
-  // Tells the other roles one tile after the other, then that there are no more.
+  // Publishes one tile after the other to the other roles, then the end of the tiles.
   __device__ __forceinline__ void run() {
     bool more = true;
     if constexpr (kScheduler == kShared) {
-      more = find_first();  // no tile was told before, so there is nothing to wait for
+      more = find_first();  // no tile was published before: nothing to wait for
       told_ ^= 1;
       tell(more);
     }
@@ -164,7 +164,7 @@ class CacheStream {
       total_ += __reduce_add_sync(~0u, own_tiles());
     }
   }
-  // Every tile is followed by one draw. The block that draws the last number sets the counter back.
+  // Every tile is followed by one draw. The block that draws the last number resets the counter.
   __device__ __forceinline__ bool next_drawn() {
     if (number_ < 0) {
       number_ = static_cast<int>(blockIdx.x);
@@ -288,14 +288,14 @@ class CacheStream {
   unsigned shared_;
   CacheRequests requests_;
   int request_ = 0;
-  unsigned told_ = 0;                                     // parity of the tile told last
+  unsigned told_ = 0;                                     // parity of the last published tile
   int number_ = -1, total_ = 0, first_ = 0, before_ = 0;  // kDrawn
   DecodeRange range_;                                     // kShared, as are all members below
   DecodeWalk walk_;
   int unit_ = 0, row_tile_ = 0;
 };
 
-// Runs in the other roles. Whole warps call it.
+// Reads the published tiles in the other roles. Whole warps call it.
 class CacheReader {
  public:
   __device__ __forceinline__ explicit CacheReader(unsigned shared) : shared_(shared) {}

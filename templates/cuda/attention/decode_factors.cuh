@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The factors of keys in a decode kernel. Shared memory holds the factors of a slot's keys: those
-// of K, then those of V. K's factors multiply scores. V's factors multiply weights, which are
-// rounded to fp16. So V's factors are relative to a unit: the largest factor so far, rounded up to
-// a power of two. O is relative to the same unit. A factor that is not finite affects only the rows
-// that see its key.
+// Scale factors per key in a decode kernel. Shared memory holds the factors of a slot's keys, first
+// of K, then of V. K's factors multiply scores. V's factors multiply weights, which are rounded to
+// fp16. So V's factors are relative to a unit: the largest factor so far, rounded up to a power of
+// two. O is relative to the same unit. A factor that is not finite affects only the rows that see
+// its key.
 #pragma once
 
 #include "cuda/attention/decode_items.cuh"
@@ -16,14 +16,14 @@ namespace attune {
 
 constexpr int kFactorBytes = decode_factor_bytes(kKeys), kVFactorsAt = kKeys * 4;
 
-// Copies the factor of one key to shared memory; writes zero for a key behind the last one.
+// Copies the factor of one key to shared memory; writes zero for a key past the end.
 __device__ __forceinline__ void load_key_factor(unsigned to, const ScaleView& scale, int page,
                                                 int row, int kv_head, bool exists) {
   const long long at = exists ? key_factor_at(scale, page, row, kv_head) : 0;
   cp_async_4(to, scale.data + at, exists ? 4 : 0);
 }
 
-// Factors of the two keys whose scores a lane has in score tile `n`.
+// Loads the factors of the two keys whose scores a lane has in score tile `n`.
 __device__ __forceinline__ void factors_of_lane(unsigned factors, int n, float (&two)[2]) {
   const unsigned at = factors + (n * 8 + static_cast<int>(threadIdx.x) % 4 * 2) * 4;
   load_shared_pair(at, &two[0], &two[1]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a piece. The warps of a team are joined through shared memory. If an item has several
-// parts, each team writes its part to the workspace. One of these teams (DecodeMeeting) joins all
-// parts in their order, so that results do not depend on which team it is.
+// Ends a piece: joins the warps of a team through shared memory. If an item has several parts, each
+// team writes its part to the workspace. One of these teams (DecodeMeeting) joins all parts in
+// their order, so that results do not depend on which team it is.
 #pragma once
 
 #include "cuda/attention/decode_meet_by_ticket.cuh"  // where kWaits == 0
@@ -27,8 +27,8 @@ class DecodeJoin {
                team_index() * 2 * kTeam * kDecodeRows),
         meeting_(parts, reinterpret_cast<int*>(shared + kShared.ticket_at) + team_index()) {}
 
-  // Joins the team's warps and stores O, or leaves the team's part. All threads of the team call
-  // it. `item` has at least one row.
+  // Joins the team's warps and stores O, or writes the team's part to the workspace. All threads of
+  // the team call it. `item` has at least one row.
   __device__ __forceinline__ void finish(const DecodeItem& item, const DecodePiece& piece,
                                          const DecodeProducts& products) {
     join_stats(item.rows, products);
@@ -178,8 +178,8 @@ class DecodeJoin {
     }
   };
 
-  // Joins the parts of an item and stores its rows. Each thread has four columns of a row. If
-  // threads are left, groups of threads take parts in turn.
+  // Joins the parts of an item and stores its rows. Each thread has four columns of a row. If there
+  // are more threads than columns, groups of threads take parts in turn.
   __device__ __forceinline__ void join_parts(const DecodeItem& item, const DecodePiece& piece) {
     constexpr int kOfRow = kHeadDimV / 4;
     const int wanted = item.rows * kOfRow;

@@ -41,7 +41,7 @@ class DecodeLoads {
         factors_(shared + kShared.bytes +                   // where kKeyFactors
                  ring_index() * (kStages * kFactorBytes)),  // where kKeyFactors
         barriers_(shared + kShared.barriers_at + ring_index() * (kBarriersOfRing * 8)),
-        // If several items have the same keys, each item reads them, so they are not evicted first.
+        // If several items read the same keys, these keys should stay in L2.
         policy_(parts.base.seqlen_q * kGqaRatio > kDecodeRows ? evict_normal_policy()
                                                               : evict_first_policy()) {}
 
@@ -53,8 +53,7 @@ class DecodeLoads {
     advance<true>();
   }
 
-  // Prefetches to L2 the tiles that the first issues will load, as far as they belong to the first
-  // piece.
+  // Prefetches into L2 the tiles of the first piece that the first calls of issue() will load.
   __device__ __forceinline__ void prefetch() const {
     if (!more_) return;
 #pragma unroll
@@ -69,7 +68,7 @@ class DecodeLoads {
     }
   }
 
-  // Reads the pages of the first tiles again. The tiles are still those that start() found.
+  // Rereads the page ids of the first tiles. The tiles have not changed since start().
   __device__ __forceinline__ void look_again() {
     if (more_) find_pages<true>();
   }
@@ -79,14 +78,14 @@ class DecodeLoads {
     return factors_ + stage * kFactorBytes;                       // where kKeyFactors
   }                                                               // where kKeyFactors
   __device__ __forceinline__ unsigned barrier(int stage) const { return barriers_ + stage * 8; }
-  // Returns the barrier that completes when all warps of the ring have read the slot. For
-  // kTogether.
+  // Returns the barrier that completes when all warps of the ring have read the slot. Used only
+  // with kTogether.
   __device__ __forceinline__ unsigned empty_barrier(int stage) const {
     return barrier(kStages + stage);
   }
 
-  // Requests the next tile, if there is one, into a slot that nobody reads any more. `round` is the
-  // number of times that the slot was requested before.
+  // Requests the next tile, if there is one, into a slot that no warp reads any more. `round` is
+  // the number of times that the slot was requested before.
   __device__ __forceinline__ void issue(int stage, unsigned round = 0) {
     if (more_) {
       if constexpr (kLoads == 0) copy_chunks(slot(stage));
@@ -141,9 +140,9 @@ class DecodeLoads {
     }
   }
 
-  // Returns the page of this lane's key own_key() of the tile, as the table has it. A key behind
-  // the last one has the page of the last key. L1 serves the ids of the tiles that follow. While
-  // the previous grid runs, L1 must keep no ids.
+  // Returns the page id of this lane's key, own_key(), of the tile. The id is not checked. A key
+  // past the end has the page of the last key. Loads go through L1, which then also has the ids of
+  // the next tiles. kThroughL2 bypasses L1, for ids that the previous grid may still write.
   template <bool kThroughL2>
   __device__ __forceinline__ int page_of(int tile) const {
     const int key = min(tile * kKeys + own_key(), length_ - 1);
@@ -156,8 +155,7 @@ class DecodeLoads {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     return kTogether ? head_in_gang() * kShare + lane % kShare : lane % kKeys;
   }
-  // Returns `page`, or 0 if the cache does not have it, so that nothing is read outside of the
-  // cache.
+  // Returns `page`, or 0 if `page` is out of range, so that no load leaves the cache.
   __device__ __forceinline__ int inside(int page) const {
     return static_cast<unsigned>(page) < static_cast<unsigned>(parts_.cache.num_pages) ? page : 0;
   }
@@ -172,7 +170,7 @@ class DecodeLoads {
   }
 
   // Copies lines of 128 bytes with eight lanes each. A lane has the same 16 bytes of each panel of
-  // a row. Rows behind the last key become zero.
+  // a row. Rows after the last key become zero.
   template <class Tile>
   __device__ __forceinline__ void copy_lines_of(unsigned to, const OperandView& view) const {
     const int own = inside(page_), lane = static_cast<int>(threadIdx.x) % 32, chunk = lane % 8;
@@ -188,7 +186,8 @@ class DecodeLoads {
                          policy_);
     }
   }
-  // Does the same for rows that are not whole lines.
+  // Copies rows that are not whole lines, in chunks of 16 bytes. Rows after the last key become
+  // zero.
   template <class Tile>
   __device__ __forceinline__ void copy_chunks_of(unsigned to, const OperandView& view) const {
     constexpr int kChunks = Tile::kCachedBytes / 16;
@@ -230,7 +229,7 @@ class DecodeLoads {
                       head_, exists);                                        // where kKeyFactors
     if constexpr (kLoads != 0) cp_async_arrive(barrier);                     // where kKeyFactors
   }                                                                          // where kKeyFactors
-  // If a tile has 16 keys, lanes of the upper half load rows of V.
+  // Copies each row with one bulk copy. If a tile has 16 keys, lanes 16 to 31 load rows of V.
   __device__ __forceinline__ void copy_rows(unsigned slot, unsigned barrier) const {
     const int lane = threadIdx.x % 32, row = lane % kKeys,
               keys = min(kKeys, length_ - tile_ * kKeys);
@@ -319,7 +318,7 @@ class DecodeLoads {
   const L2Policy policy_;
   int tile_, end_;  // the next tile, and the end of the piece
   int request_, length_, first_key_, head_;
-  int page_, ahead_;  // pages of the next tile and of the one behind it, as the table has them
+  int page_, ahead_;  // unchecked page ids of the next tile and of the tile after it
   bool more_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets the teams that have parts of an item meet. Each team takes a ticket when it has left its
-// part. The team with the last ticket joins the parts. No team waits, and the tickets are zero
+// Chooses the team that joins the parts of an item. Each team takes a ticket after it has written
+// its part. The team with the last ticket joins the parts. No team waits, and the tickets are zero
 // again afterwards.
 #pragma once
 
@@ -19,8 +19,8 @@ class DecodeMeeting {
 
   static __device__ __forceinline__ void leave(float2* to, float2 words) { __stcg(to, words); }
 
-  // True if this team joins all parts. All threads of a team that has left its part call it. Shared
-  // memory is free when it returns.
+  // True if this team joins all parts. All threads of the team call it after they have written
+  // their part. On return the team may reuse its shared memory.
   __device__ __forceinline__ bool joins(const DecodeItem& item, const DecodePiece& piece) const {
     sync_team();
     if (team_thread() == 0)
@@ -41,7 +41,7 @@ class DecodeMeeting {
     }
   }
 
-  // Does nothing: the statistics may stay as they are.
+  // Does nothing: with tickets, the statistics need not be zero for the next launch.
   template <class StatsOf>
   static __device__ __forceinline__ void clear_stats(int, int, const StatsOf&) {}
 

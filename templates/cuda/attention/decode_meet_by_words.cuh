@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets the teams that have parts of an item meet. The team of the first part, whose range ends with
-// this part, reads the words of the other parts until all have come, and joins them. This needs
-// neither a fence nor a ticket: two round trips to L2 less. The words are zero again afterwards.
+// Chooses the team that joins the parts of an item: the team of the first part, with which its
+// range ends. It polls the words of the other parts until none is zero, and joins the parts. This
+// needs neither a fence nor a ticket, which saves two round trips to the L2 cache. The words are
+// zero again afterwards.
 //
 // Ranges are in the reverse order of blocks (decode_items.cuh). So a block waits only for blocks
 // with lower numbers, which GPUs start first. It never waits for a block that needs its place on
@@ -24,15 +25,15 @@ class DecodeMeeting {
     store_telling(to, words);
   }
 
-  // True if this team joins all parts. All threads of a team that has left its part call it. Shared
-  // memory is free when it returns.
+  // True if this team joins all parts. All threads of the team call it after they have written
+  // their part. On return the team may reuse its shared memory.
   __device__ __forceinline__ bool joins(const DecodeItem&, const DecodePiece& piece) const {
     sync_team();
     return piece.part == 0;
   }
 
-  // Loads four values and the statistics (largest score and sum) of each of `count` parts when all
-  // have come. The addresses are `at(i)` and `stats_at(i)`.
+  // Waits for `count` parts, and loads four values and the statistics (largest score and sum) of
+  // each. The addresses are `at(i)` and `stats_at(i)`.
   template <class At, class StatsAt>
   static __device__ __forceinline__ void take(int count, const At& at, const StatsAt& stats_at,
                                               float4 (&values)[kAtOnce], float2 (&stats)[kAtOnce]) {

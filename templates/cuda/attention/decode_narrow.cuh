@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products in fp16 of a decode kernel, for caches of 8 bits. A register of ldmatrix has two
-// adjacent 8-bit values in place of each 16-bit value, and becomes two registers:
+// fp16 products of a decode kernel, for caches of 8 bits. A register of ldmatrix has two adjacent
+// 8-bit values in place of each 16-bit value, and becomes two registers:
 //   K  A register holds four adjacent columns of a key, so q is read in that order: of 16 columns a
 //      lane has 4 * (lane % 4) to 4 * (lane % 4) + 3.
 //   V  A register holds two columns of two keys. Bytes of one column are put together, so one
 //      product makes the even columns of 16 and another the odd ones. A lane's four columns of O
 //      are adjacent, and alternate between the two tiles.
-// e4m3, e5m2 and int8 are exact in fp16. q of bf16 is exact if fp16 has its exponent. Values of q
-// beyond 65504 become 65504.
+// e4m3, e5m2 and int8 are exact in fp16. bf16 values of q are exact within fp16's range of
+// exponents. Values of q beyond 65504 become 65504.
 #pragma once
 
 #include "cuda/ptx/fp8_to_fp16.cuh"
@@ -38,8 +38,8 @@ __device__ __forceinline__ unsigned to_fp16(unsigned two) {
 }
 
 // Multiplies 8 keys of each of the score tiles n and n + 1 with one or two steps of 16 columns. `b`
-// is as ldmatrix gives it: for keys of tile n the columns of the first step, then of the second;
-// then the same for tile n + 1.
+// is the result of ldmatrix: for tile n the columns of the first step, then of the second, then
+// both for tile n + 1.
 template <int kTiles>
 __device__ __forceinline__ void multiply_narrow_qk(float (&scores)[kTiles][4], int n,
                                                    const unsigned (&q)[2][4],
@@ -57,7 +57,7 @@ __device__ __forceinline__ void multiply_narrow_qk(float (&scores)[kTiles][4], i
 }
 
 // Multiplies the weights of 16 keys with the columns of the tiles from n on, up to 32 columns. `b`
-// is as ldmatrix gives it transposed: 16 columns of keys 0 to 7, then of keys 8 to 15, then the
+// is the result of ldmatrix, transposed: 16 columns of keys 0 to 7, then of keys 8 to 15, then the
 // next columns.
 template <int kTiles>
 __device__ __forceinline__ void multiply_narrow_pv(float (&output)[kTiles][4], int n,

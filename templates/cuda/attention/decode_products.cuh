@@ -23,10 +23,10 @@ constexpr int kQkSteps = kHeadDimQk / 16, kScoreTiles = kKeys / 8, kOutputTiles 
 static_assert(kHeadDimQk % 16 == 0 && kHeadDimV % 16 == 0 && kKeys % 16 == 0, "steps of mma.sync");
 
 constexpr float kLog2E = 1.4426950408889634f;
-constexpr Dtype kMath = kNarrow ? Dtype::kFp16 : kDtypeKv;  // of the products
+constexpr Dtype kMath = kNarrow ? Dtype::kFp16 : kDtypeKv;  // dtype of the products
 constexpr int kOfLoad = kNarrow ? 2 : 1;                    // steps of Q K per ldmatrix
 constexpr int kTileStep = kNarrow ? 16 : 8;  // distance between the first columns of tiles of O
-constexpr bool kKeepsQ = decode_keeps_q(kHeadDimQk);  // in shared memory
+constexpr bool kKeepsQ = decode_keeps_q(kHeadDimQk);  // q stays in shared memory
 
 class DecodeProducts {
  public:
@@ -121,7 +121,7 @@ class DecodeProducts {
 
   static __device__ __forceinline__ int head_in_slot() { return kTogether ? head_in_gang() : 0; }
 
-  // Clears V behind the last key: V may hold anything there, and P = 0 does not undo NaN.
+  // Zeroes V after the last key: the slot may hold NaN there, and P = 0 does not hide NaN.
   static __device__ __forceinline__ void clear_values(unsigned slot, int keys) {
     constexpr int kChunks = kHeadDimV * kKvBytes / 16;
     for (int i = threadIdx.x % 32; i < (kKeys - keys) * kChunks; i += 32) {
