@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes all gradients of backward_sm90 in one kernel in which blocks of keys add to dQ in no order.
-// S and dP of a step are issued together. The first exponentials are made while dP runs; the others
-// alternate with dS of earlier rows. dQ of the step before is issued ahead of dV and dK. It leaves
-// through shared memory while these run (dq_free.cuh). dS has two slots. Both warpgroups give a
-// slot back when they have multiplied it, so they are at most one step apart.
+// Makes all gradients of backward_sm90 in one kernel in which blocks of keys add to dQ in no fixed
+// order. S and dP of a step are issued together. The first exponentials are made while dP runs; the
+// others alternate with dS of earlier rows. dQ of the previous step is issued ahead of dV and dK.
+// It leaves through shared memory while these run (dq_free.cuh). dS has two slots. Both warpgroups
+// release a slot after they have multiplied it, so they are at most one step apart.
 #pragma once
 
 #include "cuda/attention/backward_ds_slots.cuh"
@@ -16,7 +16,7 @@ class FreeConsumer : public HalfDq {
   __device__ __forceinline__ FreeConsumer(const AttentionArgs& args, unsigned shared, int warpgroup)
       : HalfDq(args, shared, warpgroup) {}
 
-  // Makes dK and dV of a tile, and adds to dQ. `parity`: of the barriers of K and V.
+  // Makes dK and dV of a tile, and adds to dQ. `parity`: phase parity of the barriers of K and V.
   __device__ __forceinline__ void run(const KeysTile& tile, unsigned parity, const KeysMaps& maps) {
     const int first_key = tile.first_key + warpgroup() * kWarpgroupRows;
     Dk dk;
@@ -51,8 +51,8 @@ class FreeConsumer : public HalfDq {
   static constexpr int kAhead = 2;                 // chunks whose exponentials are made ahead of dP
   static_assert(kEarly.delta >= 2, "delta of the first chunk is there");
 
-  // Stores dV and dK. K is given back first, since dQ of the last step is complete: K of the next
-  // tile loads meanwhile. dV leaves through V's shared memory, and dK leaves as dQ does.
+  // Stores dV and dK. Releases K first, since dQ of the last step is complete, so that K of the
+  // next tile loads meanwhile. dV is staged in V's shared memory, dK in the staging memory of dQ.
   __device__ __forceinline__ void end_tile(const TensorCoord& at, const KeysMaps& maps,
                                            const Dk& dk, const Dv& dv) {
 #pragma unroll

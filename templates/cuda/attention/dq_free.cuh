@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves dQ out of the kernel that makes all gradients, if no order is asked for. Blocks of keys add
-// to fp32 sums in the workspace, laid out as in dq_turns.cuh, whenever they have something to add.
-// Warpgroups write their accumulators, in register order, into shared memory. For each warpgroup, a
-// thread of the producer's warpgroup adds them by bulk copies. Bits differ from run to run.
+// Adds dQ of the kernel that makes all gradients to fp32 sums in the workspace, in no fixed order.
+// The sums have the layout of dq_turns.cuh. Warpgroups write their accumulators, in register order,
+// into shared memory. For each warpgroup, a thread of the producer's warpgroup adds them by bulk
+// copies. Bits differ from run to run.
 //
 //   warpgroups:         wait dq_empty; write; a lane of each warp arrives on dq_full
 //   threads of copies:  wait dq_full; store or add; arrive on dq_empty when the copy has read
 //
 // dK of a tile goes the same way, after dQ of the tile's last step. The first block to reach a part
-// of a block of rows stores, so that nothing is zeroed before; others wait until that store is
-// complete. Under a causal mask the tiles of a head begin at different rows, and each is the first
-// at its rows. Without a mask, tiles that start together follow the first of them one step behind.
-// Tiles take rows upwards, so a tile waits only for tiles at the same rows or further up.
+// of a block of rows stores instead of adding, so the sums need not be zeroed. Other blocks wait
+// until that store is complete. Under a causal mask the tiles of a head begin at different rows,
+// and each is the first at its rows. Without a mask, tiles that start together follow the first of
+// them one step behind. Tiles take rows in ascending order, so a tile waits only for tiles at the
+// same rows or further up.
 #pragma once
 
 #include "cuda/attention/backward_keys.cuh"
@@ -23,7 +24,7 @@
 
 namespace attune {
 
-// Returns the staging memory that a warpgroup's accumulators leave through.
+// Returns the address of the staging memory of a warpgroup's accumulators.
 __device__ __forceinline__ unsigned dq_staging(unsigned shared, int part) {
   return shared + kFreeLayout.staging + part * kFreeLayout.staging_bytes;
 }
@@ -47,7 +48,7 @@ class DqPlaces {
     hand_over(part);
   }
 
-  // Puts dK of a tile's keys, at the end of the tile.
+  // Stages dK of a tile's keys for the copying thread, at the end of the tile.
   template <int kCount>
   __device__ __forceinline__ void put_dk(int part, float factor, const float (&dk)[kCount]) {
     await_staging(part);
@@ -124,8 +125,8 @@ class DqCopier {
   __device__ __forceinline__ unsigned staging() const { return dq_staging(shared_, kPart); }
 
   // Copies this thread's part of block `at`, whose claim was read as `seen`. Returns the claim of
-  // block `next`, read during the copy. Claims before it waits, and gives the staging memory back
-  // before its store is complete, so that the first copier keeps step with the copiers that add.
+  // block `next`, read during the copy. It claims before it waits, and releases the staging memory
+  // before its store is complete. So the first copier is as fast as the copiers that add.
   __device__ __forceinline__ Claim copy_rows(int at, int next, Claim seen) {
     if (seen == Claim::kNone) seen = claim(word(at));
     await_full("dq full");

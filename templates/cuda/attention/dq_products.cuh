@@ -8,8 +8,7 @@
 
 namespace attune {
 
-// Waits until K of both warpgroups is there. `parity` is the parity of the barriers of the operands
-// that stay.
+// Waits until K of both warpgroups has arrived. `parity`: phase parity of the barriers of K.
 __device__ __forceinline__ void await_all_keys(unsigned shared, unsigned parity) {
 #pragma unroll
   for (int i = 0; i < 2; ++i)

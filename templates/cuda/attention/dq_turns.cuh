@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stores dQ from the kernel that makes all gradients. Warpgroups add their accumulators, in
-// register order, to fp32 sums in the workspace. Blocks of keys add to a block of rows in the order
-// of keys, so that every run gives the same bits. Two threads of the producer's warpgroup wait
-// for alternate turns, because a turn takes about as long as a step. The first block of keys stores
-// instead of adding, so that nothing is zeroed before.
+// Adds dQ of the kernel that makes all gradients to fp32 sums in the workspace, in register order.
+// Blocks of keys add to a block of rows in the order of keys, so that every run gives the same
+// bits. Two threads of the producer's warpgroup wait for alternate turns, because a turn takes
+// about as long as a step. The first block of keys stores instead of adding, so the sums need not
+// be zeroed.
 //
 //   thread of turns:  wait for the turn in global memory; write the place; arrive on turn[place];
 //                     wait added[place]; end the turn
 //   warpgroups:       wait turn[place]; add; a lane of each warp arrives on added[place]
 //
-// The lanes' additions are ordered before the end of the turn, because the lanes meet at the
-// barrier of the thread that ends the turn (PTX ISA 8.8, causality order).
+// The lanes' additions are ordered before the end of the turn, because the lanes arrive on the
+// barrier that the thread of turns awaits (PTX ISA 8.8, causality order).
 #pragma once
 
 #include "cuda/attention/backward_keys.cuh"
@@ -30,7 +30,8 @@ class DqPlaces {
   __device__ __forceinline__ int place() const { return static_cast<int>(turn_ % kFusedPlaces); }
   __device__ __forceinline__ void advance() { ++turn_; }
 
-  // Called by the thread of turns. `first`: nothing was added before.
+  // Publishes the address to which dQ is added. Called by the thread of turns. `first`: nothing was
+  // added to it before.
   __device__ __forceinline__ void tell_turn(float* to, bool first) const {
     const unsigned long long address = reinterpret_cast<unsigned long long>(to);
     store_shared_16(word(), {{static_cast<unsigned>(address), static_cast<unsigned>(address >> 32),

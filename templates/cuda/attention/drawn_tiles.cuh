@@ -4,9 +4,9 @@
 // runs. Knob draw_tiles:
 //
 // | 0 | one tile, with the block's number: the device starts blocks in that order               |
-// | 1 | one tile after the other, drawn from a count in the workspace. The thread of copies     |
-// |   | draws, and tells the other roles through two slots of shared memory. No block is        |
-// |   | started between two tiles, and the copies of the next tile begin while the last leaves. |
+// | 1 | one tile after the other, drawn from a count in the workspace. The thread that loads Q  |
+// |   | draws, and publishes tiles to the other roles in two slots of shared memory. No block   |
+// |   | starts between two tiles. The next tile loads while gradients of the last are stored.   |
 #pragma once
 
 #include "cuda/attention/fused_layout.cuh"
@@ -17,7 +17,7 @@
 
 namespace attune {
 
-// Runs in the copying thread: draws tiles and tells the other roles.
+// Draws tiles and publishes them to the other roles. Runs in the thread that loads Q and dout.
 class TileDrawer {
  public:
   __device__ __forceinline__ TileDrawer(const AttentionArgs& args, unsigned shared)
@@ -36,8 +36,8 @@ class TileDrawer {
   unsigned shared_;
 };
 
-// Runs in the other roles: takes drawn tiles. With kByWarp all lanes of a warp call it, else one
-// thread.
+// Takes the tiles that TileDrawer publishes, in the other roles. With kByWarp all lanes of a warp
+// call it, else one thread.
 template <bool kByWarp>
 class TileTaker {
  public:
@@ -56,7 +56,7 @@ class TileTaker {
   unsigned shared_;
 };
 
-// A role's tiles, as TileDrawer or TileTaker gives them.
+// Iterates over a role's tiles, which come from a TileDrawer or a TileTaker.
 template <class Source>
 class DrawnTiles {
  public:
@@ -107,7 +107,7 @@ struct TilesOf<false, kByWarp> {
   using First = OneTile;
   using Taken = OneTile;
 };
-using FirstTiles = TilesOf<kDrawTiles != 0, false>::First;  // of the thread of copies
+using FirstTiles = TilesOf<kDrawTiles != 0, false>::First;  // of the thread that loads Q
 template <bool kByWarp>
 using TakenTiles = typename TilesOf<kDrawTiles != 0, kByWarp>::Taken;
 

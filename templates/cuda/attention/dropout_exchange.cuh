@@ -55,7 +55,7 @@ class DropoutExchange {
   }
 
  private:
-  // Returns the one of a square's eight streams that this lane makes.
+  // Returns which of a square's eight streams this lane makes.
   __device__ __forceinline__ static unsigned stream(unsigned lane) {
     return kKeysStay ? lane % 4 * 2 + lane / 16 : lane / 8 * 2 + lane / 2 % 2;
   }

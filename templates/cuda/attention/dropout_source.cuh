@@ -34,7 +34,7 @@ class DropoutSource {
   DropoutKey key_{};
 };
 
-// Returns `word`. Keeps the compiler from making it later than the caller does, which has time.
+// Returns `word`. Keeps the compiler from moving the computation of `word` further down.
 __device__ __forceinline__ unsigned made_here(unsigned word) {
   return static_cast<unsigned>(reread(static_cast<int>(word)));
 }

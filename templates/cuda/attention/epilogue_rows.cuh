@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a tile, for its rows: the divisor of O, LSE, and the rows that are stored.
+// Ends the rows of a tile: computes the divisor of O and LSE, and finds the rows to store.
 // epilogue_tma.cuh and epilogue_words.cuh store O.
 #pragma once
 
@@ -71,8 +71,8 @@ __device__ __forceinline__ void store_lse(const AttentionArgs& args, const Prefi
     out[kNextHead * args.lse_head_stride + at.row + kNextRow] = ends.lse[1];
 }
 
-// Waits until the former tile has left the staging memory of this warpgroup. `thread` counts within
-// it.
+// Waits until the previous tile has left this warpgroup's staging memory. `thread` is the index
+// within the warpgroup.
 __device__ __forceinline__ void await_staging(int warpgroup, int thread) {
   if (thread == 0) tma_store_wait_read();
   named_barrier_sync(kBarrierWarpgroup + warpgroup, kWarpgroupThreads);

@@ -6,11 +6,11 @@
 //
 // P is scaled up to use the range of e4m3. fp8_row_max.cuh and fp8_late_max.cuh follow its maximum.
 //
-// The tensor cores add 8-bit products with about 14 bits, rounded towards zero. A sum of thousands
-// of terms of one sign loses percents. With kFlushKeys their accumulator is added to other sums
-// (fp8_flush.cuh) every so many keys, and begins again. These sums use the memory where O is
-// staged, so the tile before must have left it. Without staging they are in the workspace, which L2
-// holds.
+// The tensor cores accumulate 8-bit products with about 14 bits, rounded towards zero. A sum of
+// thousands of terms of one sign loses several percent. So every kFlushKeys keys the accumulator is
+// added to separate sums (fp8_flush.cuh) and restarts. These sums use the memory where O is staged,
+// so the previous tile must have left it. Without staging they are in the workspace, which stays in
+// the L2 cache.
 #pragma once
 
 #include "cuda/attention/epilogue_rows.cuh"
@@ -138,7 +138,7 @@ class Fp8Consumer {
     return true;                                                           // where kMaskProgram
   }                                                                        // where kMaskProgram
 
-  // Brings O under the new maximum, and waits for the operands of the next products.
+  // Rescales O to the new maximum, and waits for the operands of the next products.
   __device__ __forceinline__ void end_step(bool grew, const float (&factor)[2], bool arrived,
                                            bool more, Output& o) {
     if (grew) {
@@ -227,8 +227,8 @@ class Fp8Consumer {
     }
   }
 
-  // Returns the block, from `block` down, after whose step the accumulator is flushed, or the
-  // tile's last block.
+  // Returns the next block, from `block` downwards, after which the accumulator is flushed, but at
+  // least `first_block`, where the tile ends.
   __device__ __forceinline__ int flush_block(int first_block, int block) const {
     if constexpr (kFlushInterval == 0) return first_block;
     return max(first_block, block / kFlushInterval * kFlushInterval);

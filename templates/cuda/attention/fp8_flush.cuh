@@ -33,7 +33,7 @@ __device__ __forceinline__ void store_sums(char* address, const Vector16& sums) 
 // among warps, no register and no additional shared memory. No element of O is larger than the
 // largest number of V times the row's sum. So O divided by the power of two above that sum, times
 // 2^kGainLog2, fits fp16, with a factor of 2 left for P rounded up. When O is rescaled, only the
-// factor changes; the sums are multiplied the next time.
+// factor changes; the sums are multiplied at the next flush.
 //
 // | 16 bytes at                                         | hold accumulators        |
 // |-----------------------------------------------------|--------------------------|
@@ -56,7 +56,7 @@ class FlushedOutput {
     factor_[0] *= factor[0];
     factor_[1] *= factor[1];
   }
-  // Adds o to the sums; o begins anew afterwards. `sum` has the sums of whole rows up to here.
+  // Adds o to the sums; the caller then restarts o. `sum` has the sums of whole rows up to here.
   // `address` is where the thread's sums begin.
   template <class Address>
   __device__ __forceinline__ void take(Address address, const float (&sum)[2], float (&o)[kCount]) {

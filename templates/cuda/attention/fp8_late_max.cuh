@@ -2,10 +2,10 @@
 // Raises the maximum late, for row_max 1 of prefill_sm90_fp8, so that exponentials directly follow
 // their product. A step is exponentiated under the current maximum. Its probabilities, still in
 // fp32, then show whether one of them is too large for e4m3. If so, the true maximum is taken, and
-// the probabilities are multiplied to fit it. Only if one exceeds 2^100, near the end of fp32, the
-// scores of the step are recomputed and exponentiated again. Used by fp8_consumer.cuh in the fast
-// mode. The accurate mode raises the maximum for smaller growths (fp8_row_max.cuh), so often that a
-// late raise would cost more than it saves.
+// the probabilities are multiplied to fit it. Only if one exceeds 2^100, near the limit of fp32,
+// the scores of the step are recomputed and exponentiated again. Used by fp8_consumer.cuh in the
+// fast mode. The accurate mode raises the maximum for smaller growths (fp8_row_max.cuh), so often
+// that a late raise would cost more than it saves.
 #pragma once
 
 #include "cuda/attention/fp8_row_max.cuh"
@@ -27,7 +27,7 @@ __device__ __forceinline__ bool may_have_grown(const float (&sum)[2]) {
 }
 
 // Returns false if none of the warp's probabilities `p` is too large. Otherwise raises the maximum,
-// brings `p` and `sum` under it, and sets `factor`, by which O of the steps before is multiplied.
+// rescales `p` and `sum` to it, and sets `factor`, by which O of the earlier steps is multiplied.
 // `scores_again(s)` computes the scores of the step again and returns their factor.
 template <int kCount, class ScoresAgain>
 __device__ __forceinline__ bool follow_growth(const StepFactors& factors,

@@ -60,8 +60,9 @@ __device__ __forceinline__ bool must_raise(const float (&level)[2], const RowSta
   return __any_sync(~0u, must);
 }
 
-// Raises the maxima to the true ones. These are the quad's top levels, if they are above zero. If
-// another row of the warp may need a raise, the warp looks at all its scores.
+// Raises the maxima to the true ones. A quad's top level is exact if it is above zero, else only an
+// upper bound. If such a bound would raise a maximum, the warp finds the true levels from all
+// scores.
 __device__ __forceinline__ void raise_to_step_max(const StepFactors& factors,
                                                   const GroupFactors (&here)[kGroups],
                                                   float scale_log2, Scores& s, float (&level)[2],

@@ -103,8 +103,8 @@ class StepFactors {
     return as_they_are ? scale_log2 : 1.f;
   }
 
-  // Writes the thread's largest score * scale_log2 + log2 r of both rows. If it is not above zero,
-  // the level is at most 0 and at least the true one.
+  // Writes the thread's top level of both rows: its largest score * scale_log2 + log2 r. A level
+  // above zero is exact. Other levels are upper bounds, and at most 0.
   __device__ __forceinline__ void top_levels(const GroupFactors (&factors)[kGroups],
                                              float scale_log2, Scores& s, float (&level)[2]) const {
 #pragma unroll
@@ -151,8 +151,8 @@ class StepFactors {
   }
 
  private:
-  // Finds log2 of the largest factor of V that each of the thread's two rows sees. A warp looks
-  // together at the keys that all rows of the warpgroup see, and each thread at the others.
+  // Finds log2 of the largest factor of V that each of the thread's two rows sees. A warp shares
+  // the keys that all rows of the warpgroup see; each thread reads the other keys of its rows.
   __device__ __forceinline__ void find_largest(const AttentionArgs& args, int first_row) {
     const CommonKeys common = common_keys(args, first_row, kWarpgroupRows);
     float largest = v_.largest(common.begin, common.end, static_cast<int>(threadIdx.x) % 32, 32);

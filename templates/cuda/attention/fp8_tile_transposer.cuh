@@ -11,17 +11,17 @@
 
 namespace attune {
 
-// Returns the swizzle of a row of kRowBytes: its 16-byte chunk c is at place c ^ this.
+// Returns the swizzle of a row of kRowBytes: its 16-byte chunk c is at place c ^ swizzle.
 template <int kRowBytes>
 __device__ __forceinline__ int chunk_flip(int row) {
   return row / (128 / kRowBytes) % (kRowBytes / 16);
 }
 
 // Transposes 16 keys x 32 columns at a time. ldmatrix transposes pairs of bytes: lane 4 p + q gets
-// columns 2 p and 2 p + 1 of keys 2 q and 2 q + 1. A second matrix gives it keys 2 q + 8 and
-// 2 q + 9. A byte permutation makes from them word q of both columns, in the order of P, as
-// stmatrix takes it. A matrix of stmatrix holds the even columns of lanes p < 4 and the odd columns
-// of the others, or the reverse. So the 8 rows of each matrix meet all banks.
+// columns 2 p and 2 p + 1 of keys 2 q and 2 q + 1. A second matrix gives it keys 2 q + 8 and 2 q +
+// 9. From these a byte permutation makes word q of both columns, in the order of P, as stmatrix
+// takes it. A matrix of stmatrix holds the even columns of lanes p < 4 and the odd columns of the
+// others, or the reverse. So the 8 rows of each matrix fall into different banks.
 class TileTransposer {
  public:
   __device__ __forceinline__ TileTransposer() {
@@ -55,7 +55,8 @@ class TileTransposer {
 
   static constexpr unsigned kEvenBytes = 0x6420, kOddBytes = 0x7531;
 
-  // Transposes 16 keys of a panel of V as given. V has `columns` columns left, this panel included.
+  // Transposes 16 keys of a panel of V as loaded. V has `columns` columns left, this panel
+  // included.
   __device__ __forceinline__ void panel(unsigned from, unsigned to, int columns) const {
 #pragma unroll
     for (int column = 0; column < kLayout.row_given; column += 32) {
@@ -77,7 +78,7 @@ class TileTransposer {
     stmatrix_x4(to, words);
   }
 
-  unsigned from_;  // offset of the lane's row in a portion at 0
+  unsigned from_;  // offset of the lane's row among 16 keys x 32 columns
   unsigned to_;
   unsigned first_;  // bytes of the lane's columns that go into the first matrix
 };

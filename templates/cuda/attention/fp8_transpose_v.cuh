@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel that runs ahead of prefill_sm90_fp8. It writes V^T to the workspace, because wgmma
-// takes 8-bit operands only K-major. One block moves 128 keys of one head through shared memory, in
-// and out by TMA, which zero-fills keys past the end. Formats: shared/prefill_sm90_fp8_layout.h.
+// The kernel that runs before prefill_sm90_fp8. It writes V^T to the workspace, because wgmma takes
+// 8-bit operands only K-major. One block moves 128 keys of one head through shared memory, in and
+// out by TMA, which zero-fills keys past the end. Formats: shared/prefill_sm90_fp8_layout.h.
 #pragma once
 
 #include "shared/attention_args.h"
@@ -21,7 +21,7 @@ constexpr int kTransposeRowBytes = kTransposeKeys;  // of V^T in shared memory
 
 // The 128 keys and the head that a block moves. Heads are numbered first, so that neighbouring
 // blocks read neighbouring memory. The last heads are moved first, so that V^T of the first heads
-// is in L2 when the next kernel begins with them.
+// is in the L2 cache when the next kernel begins with them.
 struct KeyTile {
   int key;
   int head;
@@ -56,10 +56,10 @@ __device__ __forceinline__ unsigned swizzled_chunk(int key, int chunk) {
   return ((key / kKeysPerLine % (kTranspose.row / 16)) ^ chunk) << 4;
 }
 
-// A warp takes 16 columns of V at a time. A lane takes the four keys that are adjacent in V^T: keys
-// 2 q and 2 q + 1 of a group of 16, and the two keys 8 further on. Lanes of odd groups read the two
-// keys of a pair in reverse order, so that 8 lanes always meet all banks. The byte permutation
-// restores the order.
+// Transposes V, 16 columns per warp at a time. A lane takes the four keys that are adjacent in V^T:
+// keys 2 q and 2 q + 1 of a group of 16, and the two keys 8 further on. Lanes of odd groups read
+// the two keys of a pair in reverse order, so that 8 lanes always use all banks. The byte
+// permutation restores the order.
 __device__ __forceinline__ void transpose_keys(unsigned in, unsigned out) {
   constexpr int kChunks = (kHeadDimV + 15) / 16;
   constexpr int kPanelChunks = kTranspose.row / 16;

@@ -19,7 +19,7 @@ constexpr BackwardFusedLayout kFusedLayout = backward_fused_layout(
 constexpr int kFusedColumns = backward_fused_columns(kKeyBlockM, kHeadDimQk);  // columns of dQ
 constexpr DqHalf kDqHalf = backward_dq_half(kKeyBlockM);  // the half of dQ that a warpgroup makes
 constexpr int kFusedConsumers = 2 * kWarpgroupThreads, kFusedWarps = kFusedConsumers / 32;
-constexpr int kBarrierK = 4;  // named, for all that multiply K; lower ones are for warpgroups
+constexpr int kBarrierK = 4;  // named barrier of all warps that multiply K; lower ids: warpgroups
 #if 1                         // where kDqApart
 constexpr int kDqWarps = kWarpgroupThreads / 32;                 // that make dQ  // where kDqApart
 constexpr int kMultiplying = kFusedWarps + kDqWarps;             // warps  // where kDqApart
