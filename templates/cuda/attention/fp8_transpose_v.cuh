@@ -123,8 +123,8 @@ extern "C" __global__ void __launch_bounds__(kTransposeThreads)
     if constexpr (kWaitsForVTranspose)
       wait_for_prior_grid();  // V is read and V^T written only after that grid
     load_key_tile(shared, map_v, tile);
-    // Called by the thread that has waited. One thread speaks for its block, and the next grid
-    // reads Q, K and factors as soon as it runs.
+    // Only the thread that has waited calls this, because the next grid reads Q, K and factors as
+    // soon as it runs. One thread's call counts for its block.
     if constexpr (kWaitsForVTranspose) let_next_grid_start();
   }
   __syncthreads();

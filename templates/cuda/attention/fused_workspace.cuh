@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // dQ in fp32 in the workspace of backward_sm90 with fuse_dq, and the turns in which blocks add to
-// it. For each head of Q and block of kKeyBlockM rows it holds the accumulators of both warpgroups,
-// in register order. It also counts the blocks of keys that have added theirs. These counts are
-// behind all dQ. If blocks add in no order, each part instead has a word behind dQ of its block,
-// which tells how far the part is (dq_free.cuh). The number of tiles that have been drawn is at the
-// end.
+// it. For each head of Q and block of kKeyBlockM rows, the workspace holds the accumulators of both
+// warpgroups, in register order, and the count of blocks of keys that have added. The counts follow
+// dQ of all blocks. If blocks add in no fixed order, each part instead has a word with its state
+// right after dQ of its block (dq_free.cuh). The number of drawn tiles is at the end.
 #pragma once
 
 #include "cuda/attention/row_sums.cuh"

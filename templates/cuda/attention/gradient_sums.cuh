@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of tiles of backward_sm80 whose gradients are added to fp32 sums that are already there.
-// A thread adds to the elements that it has.
+// Ends tiles of backward_sm80 by adding gradients to fp32 sums that the output tensors already
+// hold. Each thread adds the elements of its accumulators.
 #pragma once
 
 #include "cuda/attention/mma_gradient_stream.cuh"

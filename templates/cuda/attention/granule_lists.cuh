@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds which blocks of keys are visible under a caller's map (shared/block_map.h), for the step
-// that lists them (block_lists.cuh). A thread takes one block. It joins the granules that the rows
-// of a tile and the keys of the block touch, so tiles do not depend on the size of granules.
+// that lists them (block_lists.cuh). A thread takes one block. It combines the granules (cells of
+// the map) that the rows of a tile and the keys of the block touch. So tiles do not depend on the
+// size of granules.
 #pragma once
 
 #include "cuda/attention/block_lists.cuh"
@@ -33,8 +34,8 @@ __device__ __forceinline__ Shown shown_to(const ScoreArgs& scores, const RowGrou
   return {any != 0, all == kSeenWhole};
 }
 
-// Runs the step, in the threads of a whole block. A thread takes every kListThreads-th block of the
-// list.
+// Writes the list of a thread block; all its threads call it. A thread takes every kListThreads-th
+// block of the list.
 template <class Tiles, class FirstKey>
 __device__ __forceinline__ void list_blocks(const ScoreArgs& scores, const AttentionArgs& args,
                                             const BlockMapArgs& map, const FirstKey& first_key) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hides the keys of an sm_90 kernel whose granules are 0 in a caller's map (shared/block_map.h). It
-// runs only for blocks of which the warpgroup's rows see a part. A thread reads the granules of its
-// two rows as bits, then tests the bits. So no register is indexed by a value that is known only at
-// run time.
+// Hides keys in an sm_90 kernel: those whose granules (cells) are 0 in a caller's map
+// (shared/block_map.h). It runs only for blocks that the warpgroup's rows see partly. A thread
+// reads the granules of its two rows as bits, then tests the bits. So no register is indexed by a
+// value that is known only at run time.
 #pragma once
 
 #include "cuda/attention/block_list.cuh"

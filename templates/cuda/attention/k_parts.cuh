@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tile of K in kKParts parts of several panels each. It is for heads of more than 256 columns,
 // for which shared memory holds one tile of K. Each part has its own slot and barriers, and is
-// given back as soon as its products are done. So the next tile comes in while this one is
-// multiplied. The caller gives back only the last part, as it does a tile without parts. Used by
+// released as soon as its products are done. So the next tile loads while this one is multiplied.
+// The caller releases only the last part, as it releases a tile without parts. Used by
 // wgmma_products.cuh; the producer's side is in wide_loads.cuh.
 #pragma once
 
@@ -31,7 +31,7 @@ __device__ __forceinline__ void issue_qk_parts(float (&s)[kCount], unsigned q, W
   }
 }
 
-// Gives back all parts but the last, each when its products are done. `kBehind` groups were issued
+// Releases all parts but the last, each when its products are done. `kBehind` groups were issued
 // after the groups of the parts.
 template <int kBehind, int kPart = 0>
 __device__ __forceinline__ void release_k_parts(unsigned last_empty, int lane) {

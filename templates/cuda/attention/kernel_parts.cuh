@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The argument parts of a kernel (shared/kernel_arguments.h), as its functions hand them on.
-// Functions that need only the base take AttentionArgs.
+// References to the argument structs of a kernel (shared/kernel_arguments.h), which its functions
+// pass on. Functions that need only the base take AttentionArgs.
 #pragma once
 
 #include "shared/block_map.h"         // where kMaskProgram

@@ -59,7 +59,7 @@ class KvPipeline {
     make_q_near(q, tile, target);  // where kTf32Products
   }
 
-  // Waits until Q is there for the whole block. kStarted: start() was called after load_q().
+  // Waits until all threads of the block may read Q. kStarted: start() was called after load_q().
   template <bool kStarted>
   static __device__ void wait_q() {
     cp_async_wait<kStarted ? kAhead : 0>();

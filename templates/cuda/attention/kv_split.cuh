@@ -2,10 +2,11 @@
 // Splits the keys of one tile over kKvSplits blocks; the block that comes last joins their parts.
 // Used if there are fewer tiles of queries than multiprocessors.
 //
-// Each warpgroup leaves its O, row maxima and row sums in the workspace, in the order of its
+// Each warpgroup writes its O, row maxima and row sums to the workspace, in the order of its
 // registers, so that every access is coalesced. Then it takes a ticket. The warpgroup with the last
 // ticket adds all parts in the order of the splits, so the result does not depend on which came
-// last. It sets the ticket back to zero. The workspace is drawn in shared/prefill_sm90_splits.h.
+// last. It resets the ticket to zero. shared/prefill_sm90_splits.h shows the layout of the
+// workspace.
 #pragma once
 
 #include "shared/prefill_sm90_splits.h"
@@ -54,7 +55,7 @@ __device__ __forceinline__ void store_part(float* part, const float (&o)[kCount]
   for (int i = 0; i < kCount; ++i) part[(4 + i) * kWarpgroupThreads] = no_keys ? 0.f : o[i];
 }
 
-// Computes the sum of all parts, each weighted by the distance of its maximum from the common one.
+// Computes the sum of all parts, each weighted by exp2(its maximum - the common maximum).
 template <int kCount>
 __device__ __forceinline__ void add_parts(const SplitWorkspace& workspace, float (&o)[kCount],
                                           RowStats* rows) {

@@ -103,7 +103,7 @@ __device__ __forceinline__ void exponentiate(float (&s)[kCount], const float (&m
   }
 }
 
-// First step of a tile: turns scores into probabilities under their exact maximum.
+// Turns the scores of a tile's first step into probabilities under their exact maximum.
 template <int kCount>
 __device__ __forceinline__ void softmax_first(float (&s)[kCount], RowStats* rows,
                                               float scale_log2) {

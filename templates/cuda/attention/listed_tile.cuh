@@ -25,8 +25,8 @@ __device__ __forceinline__ void take_from_list(const BlockMapArgs& map, PrefillT
   tile->last_block = block_of_entry(*tile->last_entry);
 }
 
-// Store the second half of a tile's words for its consumers, and return the address that they find
-// there.
+// store_entries() stores the second half of a tile's words for its consumers. entry_address() makes
+// the address of the last entry from these words.
 template <class PrefillTile>
 __device__ __forceinline__ void store_entries(unsigned words, const PrefillTile& tile) {
   const auto address = reinterpret_cast<unsigned long long>(tile.last_entry);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Applies the mask program of an sm_90 kernel to the scores, only in blocks of which the rows see a
-// part (shared/block_map.h). Each such block computes the values that depend on a row again, to
-// save registers.
+// Applies the mask program of an sm_90 kernel to the scores, only in blocks that the rows see
+// partly (shared/block_map.h). Values that depend only on a row are computed anew for each such
+// block, to save registers.
 //
 // The near form of the program (mask_steps, score_step in generator/core/score/source_text.hpp) is
 // used if the lines of all captures reach past the block, with unit stride and even addresses.

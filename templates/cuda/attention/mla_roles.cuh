@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The roles of mla_sm90. Warpgroup 0 finds tiles and loads keys and rows of Q, as in cache_sm90.
+// Warp roles of mla_sm90. Warpgroup 0 finds tiles and loads keys and rows of Q, as in cache_sm90.
 // The other warpgroups consume tile after tile. There are two, each with half of the columns of O
 // (mla_halves.cuh), or with few rows one (mla_keys_first_role.cuh).
 #pragma once

@@ -13,10 +13,10 @@ namespace attune {
 constexpr int kBarrierSums = 1;  // named barrier of both consumers
 constexpr int kMlaThreads = kMlaHalves * kWarpgroupThreads;
 
-// `sums` holds the sums of rows `row` and `row + 8` over this half's blocks, equal in all lanes of
-// a quad; the function makes them sums over all blocks. `region` has room for two tiles, which
-// `parity` tells apart. One half does not wait until the other has read: if the next tile has one
-// block, the other may still read when this half ends that tile.
+// Adds the other half's sums to `sums`, so that these cover all blocks. `sums` belong to rows `row`
+// and `row + 8`, and are equal in all lanes of a quad. `region` has room for two tiles, selected by
+// `parity`, because one half does not wait until the other has read. If the next tile has one
+// block, the other half may still read when this half ends that tile.
 __device__ __forceinline__ void add_sums_of_halves(unsigned region, unsigned parity, int half,
                                                    int row, float (&sums)[2]) {
   const unsigned of_tile = region + parity * (kMlaHalves * kWarpgroupRows * 4) + row * 4;
