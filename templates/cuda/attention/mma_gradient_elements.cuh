@@ -8,7 +8,8 @@
 
 namespace attune {
 
-// The indices that programs see: those within the call plus the offsets in ScoreArgs.
+// The indices of elements as programs see them: indices within the call plus the offsets in
+// ScoreArgs.
 template <bool kKeysStay>
 struct ElementNames {
   int batch, head, kv_head;

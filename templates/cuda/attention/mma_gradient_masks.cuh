@@ -17,7 +17,7 @@ class SeenElements {
   static constexpr int kAtOnce = 4;
 
  public:
-  // Finds visible elements; true if the warp sees any.
+  // Finds visible elements. Returns true if the warp sees any.
   template <bool kKeysStay>
   __device__ __forceinline__ bool look(const GradientParts& parts,
                                        const ElementPlace<kKeysStay>& at) {

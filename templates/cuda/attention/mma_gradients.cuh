@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes one tile of the mma.sync gradient kernels. Each warp owns 16 or 32 of the rows that
-// stay, from the first score to the stored gradient. Either rows of Q and dout stay, and K and V
-// stream:
+// Computes one tile of the mma.sync gradient kernels. Each warp owns 16 or 32 of the rows that stay
+// in shared memory, from the first score to the stored gradient. c is softmax_scale log2(e), L2 is
+// lse log2(e). Either rows of Q and dout stay, and K and V stream:
 //   S = Q K^T,    dP = dout V^T,    P = exp2(c S - L2),    dS = P (dP - delta),  dQ += dS K
 // or rows of K and V stay, and Q and dout of all heads of the group stream, so that no other block
 // adds to the same gradients:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Applies the mask program of the mma.sync kernels to the scores, only in blocks of which a tile
-// sees a part. mask_stage.cuh does the same for sm_90; here the fragments are those of
-// mma_prefill.cuh.
+// Applies the mask program of the mma.sync kernels to the scores, only in blocks that a tile sees
+// partly. mask_stage.cuh does the same for sm_90; here the fragments are those of mma_prefill.cuh.
 #pragma once
 
 #include "cuda/attention/block_list.cuh"
@@ -47,8 +46,7 @@ __device__ __forceinline__ void hide_scores(const KernelParts& parts, const Tile
   }
 }
 
-// Hides scores of a block if the list's entry says that the warp's tile sees only a part of the
-// block.
+// Hides scores of a block if the list's entry marks the block as partly visible.
 __device__ __forceinline__ void hide_partial(const KernelParts& parts, const TileState& state,
                                              int entry, int block, Scores& s) {
   if (is_partial(entry, 0)) hide_scores(parts, state, block, s);

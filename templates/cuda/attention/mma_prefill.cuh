@@ -2,8 +2,9 @@
 // Computes one work tile of the mma.sync kernels: O = softmax(scale * Q K^T, masked) V and LSE for
 // kBlockM rows of one head. Each warp owns kRowTiles * 16 rows from the first score to the stored
 // row; shared memory only carries Q, K and V. The including kernel chooses the pipeline that fills
-// it: KvPipeline of kv_pipeline_async.cuh (from sm_80 on) or kv_pipeline_plain.cuh (sm_75). It also
-// chooses the part that knows the width of an element: mma_values_16bit.cuh or mma_values_8bit.cuh.
+// shared memory: KvPipeline of kv_pipeline_async.cuh (from sm_80 on) or kv_pipeline_plain.cuh
+// (sm_75). It also chooses the part for the element width: mma_values_16bit.cuh or
+// mma_values_8bit.cuh.
 #pragma once
 
 #include "cuda/attention/kernel_parts.cuh"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// attune_kernel of score_gradient_sm80: tiles of rows of Q and dout stay, and K and V stream past
-// them. kScoreGradient says where dz of each step goes. The steps are the same as for dQ in
-// mma_gradients.cuh, without the last product.
+// attune_kernel of score_gradient_sm80: tiles of rows of Q and dout stay in shared memory, and K
+// and V stream past them. kScoreGradient selects the destination of dz, the gradient of the scores.
+// The steps are the same as for dQ in mma_gradients.cuh, without the last product.
 #pragma once
 
 #include "cuda/attention/mma_gradient_dropout.cuh"  // where kDropout
@@ -123,8 +123,8 @@ class ScoreGradientTile {
     return {tile_.batch, tile_.head, thread_row(), block * kBlockN + thread_column()};
   }
 
-  // Computes dz of a step. Returns false, and leaves dz undefined, if the warp sees nothing of the
-  // step.
+  // Computes dz of a step. Returns false, and leaves dz undefined, if the warp sees no element of
+  // the step.
   __device__ __forceinline__ bool make_dz(int block, unsigned slot, bool masked, Scores& dz) {
     SeenElements<kM, kN> seen;                                           // where kMaskProgram
     if (!seen.look(parts_, place(block))) return false;                  // where kMaskProgram
@@ -210,7 +210,7 @@ class ScoreGradientTile {
     }
   }
 
-  // Writes to dscores: the first head that shares an element stores it, the others add to it.
+  // Writes to dscores: the first head that shares an element stores it, the other heads add to it.
   __device__ __forceinline__ void write(int block, bool first, const Scores& dz) const {
     const AttentionArgs& args = parts_.base;
     const OperandView& out = dscores_of(parts_.gradients);
