@@ -32,9 +32,9 @@ class ScoreStage {
     }
   }
 
-  // Replaces raw scores by log2(e) * program(q.k * softmax_scale). factors.of_scores(m, n, step)
-  // contains log2(e) instead of softmax_scale * log2(e), as args.softmax_scale_log2 does here;
-  // to_natural_ turns log2(e) into softmax_scale.
+  // Replaces raw scores by log2(e) * program(q.k * softmax_scale). The host has set
+  // args.softmax_scale_log2 to log2(e), so factors.of_scores(m, n, step) contains log2(e) instead
+  // of softmax_scale * log2(e). to_natural_ turns log2(e) into softmax_scale.
   template <class Factors>
   __device__ __forceinline__ void apply(const Factors& factors, const typename Factors::Step& step,
                                         int block, Scores& s) const {

@@ -7,10 +7,10 @@
 // at most 2^kLag, and the quotient O / sum is unchanged. kLag is 3. At lag 0 the largest score has
 // weight 1, which rounds to 16 bits without error; a larger weight does not. With more lag this
 // error shows (8: mean error up to 1.17 times that of lag 0; 3: at most 1.03). Each thread checks
-// for itself, without shuffles, if the lag is exceeded. If cheaper, it compares the raw bits of the
-// scores as integers, starting from +0. That maximum is right for positive scores and otherwise too
-// large, never too small. Only if the lag is exceeded do the threads compute and exchange the exact
-// maximum.
+// for itself, without shuffles, if the lag is exceeded. On sm_90, where it is cheaper, it compares
+// the raw bits of the scores as integers, starting from +0. That maximum is right for positive
+// scores and otherwise too large, never too small. Only if the lag is exceeded do the threads
+// compute and exchange the exact maximum.
 //
 // A row that has seen nothing has sum 0 (score_values.cuh), and ends with O = 0 and LSE = -inf.
 //
@@ -84,7 +84,8 @@ class OnlineSoftmax {
     }
   }
 
-  // After the last block: completes the sum of row `half` of tile m over its four threads.
+  // The result of finish(), which completes the sum of row `half` of tile m over its four threads
+  // after the last block.
   struct Row {
     float normalizer;  // 1 / sum, 0 for a row that saw nothing
     float lse;         // natural log

@@ -26,8 +26,8 @@ class PrefillDropout {
     own_ = made_here(Squares::own());  // not computed again in each step
   }
 
-  // Makes the squares of a step, whose first key is a multiple of 16. Call it among exponentials:
-  // while their unit is busy, the other units have time for this.
+  // Makes the squares of a step, whose first key is a multiple of 16. Call it among exponentials,
+  // which leave the other units idle.
   __device__ __forceinline__ void make(int first_key) {
     squares_.make(source_, static_cast<unsigned>(first_key) / 16, own_);
   }

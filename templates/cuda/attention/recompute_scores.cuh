@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// S = Q K^T of one warp's 16 rows once more, by mma.sync from global memory: the rare way back when
-// scores were exponentiated under a maximum that is too far behind (lazy_softmax.cuh). A warp does
-// it alone; the shared-memory slots of Q and K may have been given back. The result has the layout
-// of a wgmma accumulator.
+// Recomputes S = Q K^T of one warp's 16 rows, by mma.sync from global memory. It serves the rare
+// case that scores were exponentiated under a maximum that lags too far behind (lazy_softmax.cuh).
+// A warp does it alone; the shared-memory slots of Q and K may have been released. The result has
+// the layout of a wgmma accumulator.
 #pragma once
 
 #include "cuda/attention/cache_keys.cuh"  // where kCacheArgs
@@ -12,7 +12,7 @@
 
 namespace attune {
 
-// Address of a 32-bit word of a row of one head.
+// Returns the address of a 32-bit word of a row of one head.
 __device__ __forceinline__ const unsigned* word_address(const OperandView& view, int batch,
                                                         int head, int row, int word) {
   const long long at = batch * view.batch_stride + row * view.row_stride + head * view.head_stride;
@@ -21,10 +21,10 @@ __device__ __forceinline__ const unsigned* word_address(const OperandView& view,
          word;
 }
 
-// `first_row` is the warpgroup's. All keys of the block must exist; rows past seqlen_q repeat the
-// last one. A step is 32 bytes of k: two words of a row in each lane of a quad, 4 words apart.
-// Addresses are advanced one load at a time (reread): a branch that is hardly taken must not hold
-// registers of the loop around it.
+// Recomputes the scores of one block. `first_row` is the warpgroup's. All keys of the block must
+// exist; rows past seqlen_q repeat the last one. A step is 32 bytes of k: two words of a row in
+// each lane of a quad, 4 words apart. Addresses are advanced one load at a time (reread): a branch
+// that is rarely taken must not hold registers of the loop around it.
 template <int kCount>
 __device__ __forceinline__ void recompute_scores(const AttentionArgs& args, const PrefillTile& tile,
                                                  int first_row, int block, float (&s)[kCount]) {
@@ -40,7 +40,7 @@ __device__ __forceinline__ void recompute_scores(const AttentionArgs& args, cons
     head += thread_head(thread);
   }
   int head_below = head + kNextHead;
-  if constexpr (kHasIdleRows) {  // which repeat the last head, as rows past seqlen_q the last row
+  if constexpr (kHasIdleRows) {  // idle rows repeat the last head
     head = min(head, tile.head + kTileHeads - 1);
     head_below = min(head_below, tile.head + kTileHeads - 1);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of the references: elements of any dtype, and which key a row sees. Simple on purpose; no
-// kernel that they judge has it.
+// Helpers of the reference kernels: loads and stores of any dtype, and the keys that a row sees.
+// Simple on purpose, and not shared with the kernels that the references check.
 #pragma once
 
 #include "cuda/ptx/convert.cuh"
@@ -11,7 +11,8 @@ namespace attune {
 constexpr int kQkPerLane = (kHeadDimQk + 31) / 32;  // lane l has elements l, l + 32, ...
 constexpr int kVPerLane = (kHeadDimV + 31) / 32;
 
-// e5m2 is the upper half of an fp16. e4m3 has its exponent's lower four bits, and a bias less by 8.
+// Converts an 8-bit float. e5m2 is the upper half of an fp16. The bits of an e4m3, shifted into an
+// fp16, give 1 / 256 of its value: the exponent's bias is 7 instead of 15.
 template <Dtype kDtype>
 __device__ float float_of_8_bits(unsigned char bits) {
   if constexpr (kDtype == Dtype::kE5m2)

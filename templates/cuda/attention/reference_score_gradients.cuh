@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of a bias, of slopes and of sinks by backward_reference, from the definition:
-// shared/score_gradient.h. One warp sums one element, in one order; rows in fp64.
+// Gradients of a bias, of slopes and of sinks by backward_reference, straight from their definition
+// (shared/score_gradient.h). One warp sums one element, in a fixed order; rows are added in fp64.
 #pragma once
 
 #include "cuda/attention/score_functions.cuh"
@@ -15,7 +15,7 @@ struct ScoreGradientParts {
   const GradientArgs& gradients;
 };
 
-// P (dout v - delta) of one row and key, the same in all lanes.
+// Returns dz = P (dout v - delta) of one row and key, equal in all lanes.
 __device__ float dz_of(const ScoreGradientParts& parts, int batch, int head, int row, int key) {
   const AttentionArgs& args = parts.base;
   if (!visible(args, row, key)) return 0.0f;
@@ -31,7 +31,7 @@ __device__ float dz_of(const ScoreGradientParts& parts, int batch, int head, int
   return pair.ds;
 }
 
-// By which z moves with the tensor's element.
+// Returns the derivative of the score z of a row and key with respect to the tensor's element.
 __device__ float weight_of(const ScoreArgs& scores, int row, int key) {
   if (kScoreGradient != kOfAlibi) return 1.0f;
   const int ends = kMask == Mask::kCausalTopLeft ? 0 : scores.seqlen_kv - scores.seqlen_q;
@@ -118,7 +118,7 @@ __device__ double dscore_of(const ScoreGradientParts& parts, int batch, int row,
 
 }  // namespace attune
 
-// Warps take elements in turn, column first.
+// Computes dscores. Warps take elements in turn, column first.
 extern "C" __global__ void __launch_bounds__(32 * attune::kWarps)
     attune_scores(  // in the order of the argument parts
         const __grid_constant__ attune::ScoreArgs scores,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scales sums of products of the places that dropout keeps.
+// Multiplies sums over the elements that dropout keeps by the dropout scale.
 #pragma once
 
 #include "shared/dropout_args.h"

@@ -44,7 +44,7 @@ __device__ __forceinline__ void init_diagonal_barriers(unsigned shared) {
   for (int i = 0; i < kLayout.k_slots; ++i) mbarrier_init(shared + kDiagonalBarriers + 8 * i, 1);
 }
 
-// Called by the producer: tells the idle warps which diagonals to compute for a slot.
+// Publishes which diagonals the idle warps must compute for a slot. Called by the producer.
 __device__ __forceinline__ void tell_diagonals(unsigned shared, int slot, int key, int row,
                                                unsigned head, int batch) {
   store_shared_16(shared + kDiagonalPlaces + kDiagonalPlaceBytes * slot,
@@ -63,7 +63,7 @@ __device__ __forceinline__ float on_diagonal(const ScoreArgs& args, float unit, 
   return score_element(args, on_head, on_row, column, 0.f, batch, head, kv_head, q_idx, kv_idx);
 }
 
-// The loop of the idle warps.
+// Computes the diagonals of slot after slot, until a step has no head. Runs in the idle warps.
 __device__ __forceinline__ void make_diagonals(const KernelParts& parts, unsigned shared) {
   constexpr int kMakers = 32 * kIdleWarps;
   constexpr int kEach = (kBlockM + kBlockN - 1 + kMakers - 1) / kMakers;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds ranges of captures on a GPU. The lanes of a warp read the elements together, so all lanes
-// call at once and get the same result.
+// Finds ranges of captures (tensors that a program reads) on a GPU. The lanes of a warp read the
+// elements together, so all lanes call at once and get the same result.
 #pragma once
 
 #include "cuda/attention/score_functions.cuh"

@@ -6,8 +6,9 @@
 // both rows of a thread.
 //
 // A step takes the near form of the program if all rows of the warp allow it, else the exact form.
-// The exact form serves large arguments of tanh, a capture's line that ends, and an odd address of
-// a line. The softmax can do part of the near form with fewer instructions (apply_lazily).
+// The exact form serves large arguments of tanh, captured lines that end within the step, and lines
+// at odd addresses. The softmax can do part of the near form with fewer instructions
+// (apply_lazily).
 #pragma once
 
 #include "cuda/attention/kernel_parts.cuh"
@@ -179,7 +180,8 @@ class ScoreStage {
     }
   }
 
-  // Prefetches what the step at `key` reads. Two lanes of a quad serve each of its two rows.
+  // Prefetches the elements that the step at `key` reads. Two lanes of a quad serve each of its two
+  // rows.
   __device__ __forceinline__ void prefetch(int key) const {
     const int lane = reread_thread_index() % 4;
     ScoreRow on_row = on_row_[0];  // values, so that the array stays in registers
@@ -321,8 +323,8 @@ class ScoreStage {
 
   // Applies the exact form, which is rare. If the program reads tensors, this is a loop through
   // local memory: addresses of all columns at once would take registers from the steps around it.
-  // kRolled asks for the loop if at most one step of a tile gets here: the loop compiles in far
-  // less time.
+  // kRolled selects the loop for other programs, too, if at most one step of a tile gets here: the
+  // loop compiles in far less time.
   template <bool kRolled, int kCount>
   __device__ __forceinline__ void apply_exactly(int key, float (&s)[kCount]) const {
     if constexpr (!kScoreHasLines && !kRolled) {
@@ -378,7 +380,7 @@ class ScoreStage {
   float scale_log2_;   // for 16-bit operands
   TanhLimits limits_;  // of the prepared step
   bool is_raw_;        // true if the step's scores are still q.k
-  float shift_[2];     // what the scores of each row still lack, in log2
+  float shift_[2];     // still to be added to the scores of each row, in log2
   float to_natural_;   // softmax_scale / log2(e)
   int head_[2];        // of the thread's two rows
   int q_idx_[2];

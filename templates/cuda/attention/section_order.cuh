@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of tiles of gradient kernels: that of tile_scheduler.cuh, with its divisions in 32
-// bits, for threads of few registers.
+// The order of tiles of gradient kernels: as in tile_scheduler.cuh, but with 32-bit divisions, for
+// threads with few registers.
 #pragma once
 
 #include "cuda/attention/mask.cuh"
@@ -28,8 +28,8 @@ struct TilePlace {
   int batch;
 };
 
-// Block 0 of `section` heads, then block 1 of these, and so on; then the next heads. Of all batch
-// entries.
+// Returns the place of tile `number`. Heads of all batch entries form sections of `section_heads`
+// heads. A section has block 0 of all its heads, then block 1 of all its heads, and so on.
 __device__ __forceinline__ TilePlace place_in_section(int number, int blocks, int heads, int batch,
                                                       int section_heads) {
   const int all = heads * batch, most = min(section_heads, all);
@@ -42,9 +42,10 @@ __device__ __forceinline__ TilePlace place_in_section(int number, int blocks, in
   return {block, head - entry * heads, entry};
 }
 
-// Under a causal mask the longest tiles of all heads first, block 0 standing for these, within
-// sections of heads whose streamed operands, `streamed_rows` rows of each, fit in L2 together; else
-// all blocks of one head, then the next head's.
+// Returns the place of tile `number`. Under a causal mask the longest tiles of all heads come
+// first; callers map block 0 to the longest tile. Heads then form sections whose streamed operands,
+// `streamed_rows` rows each, fit in the L2 cache together. Without a causal mask, all blocks of one
+// head come before those of the next head.
 __device__ __forceinline__ TilePlace place_of(int number, int blocks, int heads, int batch,
                                               int streamed_rows) {
   if constexpr (kIsCausal) {
