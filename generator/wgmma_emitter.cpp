@@ -13,11 +13,11 @@
 namespace attune {
 namespace {
 
-constexpr int kStepBytes = 32;  // of k, per instruction, for every operand type
+constexpr int kStepBytes = 32;  // bytes of k per instruction, for every operand type
 constexpr int kPanelRowBytes = 128;
 constexpr int kRowsOfQ = 64;
 constexpr int kPanelColumns = kPanelRowBytes / 2;
-constexpr int kMostColumns = 256;    // of one wgmma
+constexpr int kMostColumns = 256;    // widest wgmma
 constexpr int kDescriptorUnit = 16;  // addresses in descriptors count 16 bytes
 
 std::string_view ptx_type(Dtype dtype) {
@@ -34,7 +34,8 @@ std::string_view ptx_type(Dtype dtype) {
     case Dtype::kInt8:
       break;
   }
-  throw Error(ErrorCode::kInternal, fmt::format("no wgmma statement for {}", dtype_name(dtype)));
+  throw Error(ErrorCode::kInternal,
+              fmt::format("dtype is {}; must be bf16, fp16, e4m3 or e5m2", dtype_name(dtype)));
 }
 
 // Returns "%first, ..., %(first + count - 1)".
@@ -53,8 +54,8 @@ std::string bindings(std::string_view constraint, std::string_view name, int cou
   return text;
 }
 
-// Breaks `text` into lines of at most 100 columns, each after a ", " and between `open` and
-// `close`.
+// Breaks `text` after ", " into lines of at most 100 columns. Each line begins with `open` and ends
+// with `close`.
 std::string wrapped(std::string_view text, std::string_view open, std::string_view close) {
   constexpr size_t kColumns = 100;
   const size_t room = kColumns - open.size() - close.size();
@@ -69,7 +70,7 @@ std::string wrapped(std::string_view text, std::string_view open, std::string_vi
   return lines.append(open).append(text).append(close).append("\n");
 }
 
-// Returns one line of PTX, in as many literals as it needs.
+// Returns one line of PTX as string literals, split if it exceeds 100 columns.
 std::string line(const std::string& text) { return wrapped(text + "\\n", "      \"", "\""); }
 
 // Returns the operands after one ':' of an asm statement.
@@ -77,7 +78,8 @@ std::string operand_list(const std::string& operands) {
   return wrapped(operands, "        ", "").replace(6, 1, ":");
 }
 
-// Adds `by` units to a descriptor: only its low half changes, so there is no carry.
+// Returns the PTX that adds `by` units to a descriptor. It adds to the low half only, which never
+// carries.
 std::string moved(std::string_view to, std::string_view from, int by) {
   return line(fmt::format("add.u32 low, {}_low, {};", from, by)) +
          line(fmt::format("mov.b64 {}, {{low, {}_high}};", to, from));
@@ -88,7 +90,7 @@ struct Names {
   std::string_view function, d, a, b;
 };
 
-// D (64, n) = A (64, k) x B.
+// A product D (64, n) = A (64, k) x B (k, n).
 struct Product {
   Names names;
   Dtype type_a, type_b;
@@ -96,8 +98,8 @@ struct Product {
   int row;  // bytes per row of a panel in shared memory
   bool adds = false;
   bool onto = false;
-  int rows = 0;                // of a panel of B, if it has more than this product reads
-  int row_a = kPanelRowBytes;  // for an MN-major A
+  int rows = 0;                // rows of a panel of B, if more than this product reads
+  int row_a = kPanelRowBytes;  // bytes per row of an MN-major A
 
   int rows_of_b(int own) const { return rows > 0 ? rows : own; }
 
@@ -114,7 +116,7 @@ int k_major_step(int step, int rows, int row_bytes) {
          kDescriptorUnit;
 }
 
-// Returns the offset of a k-step of an MN-major operand: some rows further down.
+// Returns the offset of a k-step of an MN-major operand, whose rows are the k-dimension.
 int mn_major_step(const Product& t, int step, int row_bytes) {
   return step * t.step_k() * row_bytes / kDescriptorUnit;
 }
@@ -127,7 +129,7 @@ int b_step(const Product& t, int step) {
 // Returns the size of a panel of an MN-major B.
 int panel_units(const Product& t) { return t.rows_of_b(t.k) * kPanelRowBytes / kDescriptorUnit; }
 
-// Multiplies A and B in shared memory, both K-major.
+// Returns the function that multiplies A and B in shared memory, both K-major.
 std::string emit_shared(const Product& t) {
   const auto& [function, d, a, b] = t.names;
   const int count = t.n / 2;
@@ -145,7 +147,7 @@ std::string emit_shared(const Product& t) {
   text += line(fmt::format("mov.b64 {{{0}_low, {0}_high}}, %{1};", a, count));
   text += line(fmt::format("mov.b64 {{{0}_low, {0}_high}}, %{1};", b, count + 1));
   for (int step = 0; step < steps; ++step) {
-    // 0: overwrites d
+    // A first operand of 0 makes the first wgmma overwrite d.
     const std::string first = t.adds ? fmt::format("%{}", count + 2) : t.onto ? "1" : "0";
     text += line(fmt::format("setp.ne.b32 p, {}, 0;", step == 0 ? first : "1"));
     text += moved("a", a, k_major_step(step, kRowsOfQ, t.row));
@@ -165,13 +167,14 @@ struct Major {
   bool a_by_mn, b_by_mn;
 };
 
-// Multiplies A and B in shared memory, not both K-major; up to the widest product.
+// Returns the function that multiplies A and B in shared memory, at least one of them MN-major. It
+// emits one wgmma per k-step, so n is at most kMostColumns.
 std::string emit_shared_rows(const Product& t, Major major) {
   const auto& [function, d, a, b] = t.names;
   const int count = t.n / 2;
   const std::string opening = fmt::format("__device__ __forceinline__ void {}(", function);
   std::string text = fmt::format(
-      "// (64, {0}) += {9}; = where `adds` is 0\n"
+      "// (64, {0}) += {9}; overwrites if `adds` is 0\n"
       "{3}float (&{4})[{2}], unsigned long long {5},\n"
       "{7:{8}}unsigned long long {6}, int adds) {{\n  asm volatile(\n",
       t.n, t.k, count, opening, d, a, b, "", opening.size(),
@@ -199,7 +202,8 @@ std::string emit_shared_rows(const Product& t, Major major) {
          fmt::format("      : \"l\"({}), \"l\"({}), \"r\"(adds)\n      : \"memory\");\n}}\n", a, b);
 }
 
-// Multiplies A in registers by B in shared memory.
+// Returns the function that multiplies A in registers by B in shared memory. If n exceeds
+// kMostColumns, each k-step has two wgmma.
 std::string emit_registers(const Product& t) {
   const auto& [function, d, a, b] = t.names;
   const int count = t.n / 2;
@@ -207,7 +211,7 @@ std::string emit_registers(const Product& t) {
   const int a_count = 4 * steps;
   const std::string opening = fmt::format("__device__ __forceinline__ void {}(", function);
   std::string text = fmt::format(
-      "// (64, {0}) += (64, {1}) x ({1}, {0}); = where `adds` is 0\n"
+      "// (64, {0}) += (64, {1}) x ({1}, {0}); overwrites if `adds` is 0\n"
       "{4}float (&{5})[{2}], const unsigned (&{6})[{3}],\n"
       "{8:{9}}unsigned long long {7}, int adds) {{\n  asm volatile(\n",
       t.n, t.k, count, a_count, opening, d, a, b, "", opening.size());
@@ -247,7 +251,7 @@ constexpr Names kPv{"wgmma_pv", "o", "p", "v"};
 void check_16_bits(Dtype dtype) {
   if (dtype_bytes(dtype) != 2)
     throw Error(ErrorCode::kInternal,
-                fmt::format("no 16-bit wgmma statement for {}", dtype_name(dtype)));
+                fmt::format("dtype is {}; must have 16 bits", dtype_name(dtype)));
 }
 
 }  // namespace
@@ -267,7 +271,7 @@ std::string emit_wgmma_products(const WgmmaTile& tile) {
 std::string emit_fp8_wgmma_products(const Fp8WgmmaTile& tile) {
   if (dtype_bytes(tile.dtype_kv) != 1)
     throw Error(ErrorCode::kInternal,
-                fmt::format("no 8-bit wgmma statement for {}", dtype_name(tile.dtype_kv)));
+                fmt::format("dtype_kv is {}; must have 8 bits", dtype_name(tile.dtype_kv)));
   return emit({kQk, Dtype::kE4m3, tile.dtype_kv, tile.block_n, tile.head_dim_qk, tile.row_qk},
               {kPv, Dtype::kE4m3, tile.dtype_kv, tile.head_dim_v, tile.block_n, tile.row_v});
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of captures on a GPU. The lanes of a warp have the same rows, which they read together.
-// Each lane has its own keys.
+// Finds ranges of captures on a GPU if the lanes of a warp have the same rows, but each its own
+// keys. The lanes read elements of rows together.
 #pragma once
 
 #include "cuda/attention/score_ranges.cuh"

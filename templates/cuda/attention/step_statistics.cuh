@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statistics of a step's rows, L2 or delta, where queries are a thread's columns: of each eight
-// queries a pair, which eight lanes read.
+// Loads statistics (L2 or delta) of a step's queries, for products whose columns are queries. Of
+// each eight queries a thread needs two; eight lanes read the same pair.
 #pragma once
 
 #include "cuda/ptx/load_shared_pair.cuh"
 
 namespace attune {
 
-// The first kEarly pairs are loaded when this is made, ahead of a wait; the others when they are
-// asked for. Behind a wait for products a load stands alone, for as long as the products of another
-// warpgroup take shared memory's bandwidth.
+// The constructor loads the first kEarly pairs, ahead of a wait; load_late() loads the others. A
+// load after a wait for products is exposed. It takes as long as the products of another warpgroup
+// use all bandwidth of shared memory.
 template <int kEarly>
 class StepStatistics {
  public:
-  // `from`: where those of the step stand in shared memory.
+  // `from`: shared address of the step's statistics.
   __device__ __forceinline__ explicit StepStatistics(unsigned from)
       : from_(from + threadIdx.x % 4 * 8) {
 #pragma unroll
     for (int i = 0; i < kEarly; ++i) load(i);
   }
 
-  // The pair of queries 8 * block8 on, unless it came early. There is none past the last.
+  // Loads the pair of the queries from 8 * block8 on, unless the constructor has loaded it. Does
+  // nothing past the last pair.
   __device__ __forceinline__ void load_late(int block8) {
     if (block8 >= kEarly && block8 < kKeyBlockM / 8) load(block8);
   }

@@ -22,8 +22,8 @@
 
 namespace attune {
 
-// In log2: the weights of a million keys whose scores are 30 below a row's largest sum to 2^-10 of
-// the largest weight.
+// A score this far below its row's largest does not count, in log2: a million keys of such scores
+// have weights that sum to 2^-10 of the largest weight.
 constexpr float kFarBelow = 30.f;
 
 // Returns the head of one of a thread's two rows.

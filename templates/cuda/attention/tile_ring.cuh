@@ -14,7 +14,7 @@
 
 namespace attune {
 
-// A slot that a consumer holds until it gives it back.
+// A slot that a consumer holds until give_back().
 struct RingSlot {
   unsigned tile;   // shared address
   unsigned empty;  // barrier

@@ -5,11 +5,11 @@
 // to the consumers through two slots of shared memory. This saves consumers time between tiles.
 //
 // | word of a | 0 tile    | 1 first    | 2 head | 3 batch | 4 first    | 5 last     | 6 and 7     |
-// | slot      | number    | row        |        |         | block      | block      | listed_tile |
-// |           |           |            |        |         |            |            | alone       |
+// | slot      | number    | row        |        |         | block      | block      | only with   |
+// |           |           |            |        |         |            |            | listed_tile |
 //
 // Each tile is followed by one draw, so a launch draws exactly num_tiles times. The block that
-// draws the last number sets the counter back to zero. So the counter must be zero only before the
+// draws the last number resets the counter to zero. So the counter must be zero only before the
 // first launch.
 #pragma once
 

@@ -130,13 +130,13 @@ class WgmmaConsumer {
     products_.await_operands(own.last != own.first);
   }
 
-  // The rare case of row_max 1: computes the probabilities of this step again, with the true
-  // maximum of its scores.
+  // Computes the probabilities of this step again, with the true maximum of its scores: the rare
+  // case of row_max 1.
   template <int kCount>
   __device__ __forceinline__ void redo_step(const PrefillTile& tile, int first_row, int block,
                                             float (&s)[kCount], Probabilities& p, RowStats* rows,
                                             float (&sum)[2], float (&factor)[2]) {
-    // A step of which the rows see only a part has already used the true maximum.
+    // A partly visible step has already used the true maximum.
     if (is_partial(blocks_.taken(), warpgroup_)) return;  // where kMaskProgram
     recompute_scores(args_, tile, first_row, block, s);
     const int key = first_key(args_, tile.first_row) + block * kBlockN;    // where kScored
