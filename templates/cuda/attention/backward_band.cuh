@@ -141,7 +141,7 @@ class BandWalker {
                                 s[i + 1] * (dp[i + 1] - delta.of(i / 4, 1)));
       p[i / 2] = pack<kDtypeQ>(s[i], s[i + 1]);
     }
-    await_warps();  // no warp multiplies the old dS any more
+    await_warps();  // no warp still multiplies the old dS
     const unsigned at = own_.tiles + kBandLayout.ds;
     write_ds(at + ds_offset<0>(reread_thread_index() % kWarpgroupThreads), ds);
     fence_proxy_async();

@@ -57,7 +57,7 @@ class BandRing {
   __device__ __forceinline__ void await_free(unsigned number, const char* name) const {
     mbarrier_wait(empty_ + 8 * (number % kSlots), (number / kSlots & 1) ^ 1, name);
   }
-  // Gives the slot back. All lanes of a warp call it.
+  // Releases the slot. All lanes of a warp call it.
   __device__ __forceinline__ void give_back(unsigned number) const {
     __syncwarp();
     mbarrier_arrive_if(threadIdx.x % 32 == 0, empty_ + 8 * (number % kSlots));

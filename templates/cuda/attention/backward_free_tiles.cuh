@@ -8,7 +8,7 @@
 
 namespace attune {
 
-constexpr int kReadersOfK = kFusedWarps;  // arrivals that give K back: each warp reads all keys
+constexpr int kReadersOfK = kFusedWarps;  // arrivals that release K: each warp reads all keys
 constexpr int kFusedThreads = kKeysThreads;
 constexpr PrefillSm90Registers kFusedRegisters = kKeysRegisters;
 

@@ -10,7 +10,7 @@
 
 namespace attune {
 
-constexpr int kReadersOfK = 1;  // arrivals that give K back: one thread of each warpgroup
+constexpr int kReadersOfK = 1;  // arrivals that release K: one thread of each warpgroup
 
 // Waits until no warp reads K any more, because dK overwrites it.
 __device__ __forceinline__ void await_readers_of_k() {

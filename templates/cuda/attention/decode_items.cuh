@@ -91,7 +91,7 @@ struct DecodeItem {
   int number, kv_head, first;  // first: index of its first row among the rows of kv_head
   int ticket;                  // number among all items
   int rows_of_gang;            // at most 0 if a packed request has fewer rows than others
-  int rows;                    // likewise, and 0 if kv_head does not exist
+  int rows;                    // like rows_of_gang, but 0 if kv_head does not exist
 
   __device__ __forceinline__ DecodeItem(const KernelParts& parts, CacheRequests& requests,
                                         const DecodePiece& piece)

@@ -244,8 +244,8 @@ class Fp8Consumer {
     products_.overwrite_output();
   }
 
-  // Returns the address of the thread's flushed sums. It is computed anew, so that it holds no
-  // register through the loop.
+  // Returns the address of the thread's flushed sums. It is recomputed at each use, so that it
+  // holds no register through the loop.
   template <bool kInShared = (kOStaging > 0)>
   __device__ __forceinline__ typename SumsPlace<kInShared>::Address sums_address() const {
     const unsigned offset = reread(warpgroup_) * kSumsBytes +

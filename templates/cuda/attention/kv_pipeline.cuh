@@ -7,7 +7,7 @@
 //
 // Both sides walk the slots in the same order and never reset: `parity` flips at each wrap. The
 // producer waits for the opposite parity, so its first round passes. K and V have separate
-// barriers, so K is given back right after Q K.
+// barriers, so the consumer releases K right after Q K.
 #pragma once
 
 #include "cuda/attention/sm90_layout.cuh"

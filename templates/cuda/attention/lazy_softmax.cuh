@@ -4,20 +4,20 @@
 // has to keep exp2 from overflowing. Both forms are exact:
 //
 // row_max 0, by test: an integer maximum of the raw score bits is taken before the exponentials. It
-// tells whether a row has grown by more than kRescaleThreshold in log2. Only then the true maximum
+// shows whether a row has grown by more than kRescaleThreshold in log2. Only then the true maximum
 // is taken and O is rescaled. The test costs half an instruction per element: for floats >= 0
 // integer and float order agree, negative floats are negative integers, and the seed +0 hides them.
 // If the lagging maximum plus the threshold is below zero, the test always finds growth, so very
 // negative rows are exact too.
 //
-// row_max 1, by sums: nothing is tested before. The sums of a step tell afterwards whether a
-// probability came near overflow. If so, the scores of the step are recomputed, and the step is
-// redone under their true maximum. Steps with a mask always take the true maximum.
+// row_max 1, by sums: nothing is tested before the exponentials. The sums of a step show afterwards
+// whether a probability came near overflow. If so, the scores of the step are recomputed, and the
+// step is redone under their true maximum. Steps with a mask always take the true maximum.
 //
 // A thread holds two rows, r and r + 8 of its warp's 16. Accumulator element i belongs to row half
 // (i / 2) % 2, and the four lanes of a quad share the rows.
 //
-// The first visible score of a row lies so far above kLowestMax (score_values.cuh) that both forms
+// The first visible score of a row is so far above kLowestMax (score_values.cuh) that both forms
 // take the true maximum.
 #pragma once
 

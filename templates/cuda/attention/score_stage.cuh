@@ -34,7 +34,7 @@ static_assert(!kScoreStagesLine ||
               "shared memory of one block with the rows of a captured tensor exceeds 227 KB");
 
 // loaded_ahead() returns how many groups of 8 columns are loaded into registers while the scores of
-// a step are computed. It returns as many as fit beside the accumulators if both rows of a thread
+// a step are computed: as many as fit in registers with the accumulators, if both rows of a thread
 // read almost the same elements, else 0.
 constexpr int kRoomAhead = (kRegisters.moved ? kRegisters.consumer : kRegisters.launch) -
                            prefill_sm90_accumulators(kBlockN, kHeadDimV, kOverlap) - 28;

@@ -8,8 +8,8 @@
 
 namespace attune {
 
-// Returns arguments read anew. Values computed from them are computed at this place and hold no
-// registers across loops.
+// Returns a copy of the arguments, reread. Values computed from it are computed at the place of the
+// call and hold no registers across loops.
 __device__ __forceinline__ AttentionArgs reread(const AttentionArgs& args) {
   AttentionArgs here = args;
   here.seqlen_q = reread(args.seqlen_q);

@@ -63,13 +63,13 @@ class TileRing {
   int state_ = 0;  // slot and parity
 };
 
-// Gives the slot back. All lanes of a warp call it once no lane reads the slot any more.
+// Releases the slot. All lanes of a warp call it once no lane reads the slot any more.
 __device__ __forceinline__ void give_back(const RingSlot& slot) {
   __syncwarp();
   mbarrier_arrive_if(threadIdx.x % 32 == 0, slot.empty);
 }
 
-// Gives back a slot whose statistics the lanes have loaded. The fence completes these loads first;
+// Releases a slot whose statistics the lanes have loaded. The fence completes these loads first;
 // otherwise a bulk copy may overwrite the slot before they read it. This was observed: while
 // another warpgroup's products take all bandwidth of shared memory, the arrival on the barrier
 // overtakes waiting loads.
@@ -86,8 +86,8 @@ __device__ __forceinline__ void init_ring(unsigned shared, const BackwardSm90Rin
   }
 }
 
-// Initialises the barriers. All threads of a block call it. A tile of the first operand that stays
-// is given back by `first_readers` arrivals.
+// Initialises the barriers. All threads of a block call it. `first_readers` arrivals release a tile
+// of the first operand that stays.
 __device__ __forceinline__ void init_barriers(unsigned shared, const BackwardSm90Layout& layout,
                                               int first_readers = 1) {
   if (threadIdx.x == 0) {
@@ -115,7 +115,7 @@ __device__ __forceinline__ void load_tile(unsigned shared_address, const TensorM
 }
 
 // Loads the tiles that stay, one per warpgroup, from row `row` on. Each load waits until its
-// warpgroup has given back its previous tile.
+// warpgroup has released its previous tile.
 template <int kPanels, int kWarpgroups>
 __device__ __forceinline__ void load_staying(unsigned shared_address, int warpgroup_bytes,
                                              const TensorMap& map, unsigned full, unsigned empty,
@@ -157,7 +157,7 @@ __device__ __forceinline__ OwnBlocks own_blocks(const BlockRange& tile, const Bl
   return {begin, max(begin, min(own.end, tile.end))};
 }
 
-// Skips `steps` steps: takes their slots and gives them back.
+// Skips `steps` steps: takes their slots and releases them.
 template <class First, class Second>
 __device__ __forceinline__ void skip_steps(First& first, Second& second, int steps) {
 #pragma unroll 1

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Issues the two products of a step, S = Q K^T and O += P V, for one warpgroup. It also waits for
-// slots of K and V, gives them back, and lets warpgroups take turns. The consumers of prefill_sm90
+// slots of K and V, releases them, and lets warpgroups take turns. The consumers of prefill_sm90
 // (wgmma_consumer.cuh) and prefill_sm90_fp8 (fp8_consumer.cuh) use it, and run the softmax between
 // the two products. S, P and O never leave registers.
 //
@@ -12,19 +12,19 @@
 //
 // | call                    | per    | state after the call                                       |
 // |-------------------------|--------|------------------------------------------------------------|
-// | wait_q                  | tile   | Q is there                                                 |
-// | skip_hidden_steps(n)    | tile   | K and V of the first n steps are given back                |
+// | wait_q                  | tile   | Q has arrived                                              |
+// | skip_hidden_steps(n)    | tile   | K and V of the first n steps are released                  |
 // | multiply_first(s)       | tile   | S of the first step is complete                            |
-// | skip_hidden_v           | tile   | with kOverlap: V of the n-th hidden step is given back;    |
+// | skip_hidden_v           | tile   | with kOverlap: V of the n-th hidden step is released;      |
 // |                         |        | only if n > 0                                              |
-// | await_operands          | step   | K of the next step and V of this one are there             |
-// | multiply_next(s, p, o)  | step   | S of the next step is complete; O += P V of the one before |
+// | await_operands          | step   | K of the next step and V of this one have arrived          |
+// | multiply_next(s, p, o)  | step   | S of the next step is complete; O += P V of this step      |
 // |                         |        | is in flight (kOverlap) or complete                        |
-// | wait_pv(o)              | step   | with kOverlap: O is complete, V given back                 |
+// | wait_pv(o)              | step   | with kOverlap: O is complete, V is released                |
 // | operands_arrived        | step   | true if await_operands may be skipped                      |
-// | issue_last_pv(o, p, n)  | tile   | the last O += P V is in flight; n hidden steps are given   |
-// |                         |        | back after it                                              |
-// | wait_pv(o)              | tile   | O is complete, V given back                                |
+// | issue_last_pv(o, p, n)  | tile   | the last O += P V is in flight; n hidden steps are         |
+// |                         |        | released after it                                          |
+// | wait_pv(o)              | tile   | O is complete, V is released                               |
 //
 // After a wait_pv, overwrite_output() lets the next P V begin at 0 instead of adding to O.
 #pragma once
@@ -141,8 +141,8 @@ class WgmmaProducts {
     release_k(last_step);
   }
 
-  // Gives back K and V of `steps` hidden steps. With kOverlap, V of the last hidden step is loaded
-  // after K of the next step, so skip_hidden_v() gives it back.
+  // Releases K and V of `steps` hidden steps. With kOverlap, V of the last hidden step is loaded
+  // after K of the next step, so skip_hidden_v() releases it.
   __device__ __forceinline__ void skip_hidden_steps(int steps) {
     if constexpr (!kSkipsSteps) return;
 #pragma unroll 1
@@ -158,7 +158,7 @@ class WgmmaProducts {
     if constexpr (kSkipsSteps && kOverlap) skip_v();
   }
 
-  // Issues the last P V, then skips the hidden steps after it. wait_pv() gives back the last V that
+  // Issues the last P V, then skips the hidden steps after it. wait_pv() releases the last V that
   // this takes.
   __device__ __forceinline__ void issue_last_pv(Output& o, Probabilities& p, int hidden_steps) {
     constexpr bool kKeyFirst = kOverlap && kKvRing > 0;  // K precedes the previous step's V
@@ -287,7 +287,7 @@ class WgmmaProducts {
   __device__ __forceinline__ void await_k() { mbarrier_wait(k_.full(), k_.parity(), "k_full"); }
   __device__ __forceinline__ void await_v() { mbarrier_wait(v().full(), v().parity(), "v_full"); }
 
-  // Gives back the slot of K, and with `q_too`, after the last step of a tile, also Q.
+  // Releases the slot of K, and with `q_too`, after the last step of a tile, also Q.
   __device__ __forceinline__ void release_k(bool q_too) {
     __syncwarp();  // all lanes have read what stands beside K  // where kDiagonalTerms
     mbarrier_arrive_if(lane_ == 0, k_empty_);
