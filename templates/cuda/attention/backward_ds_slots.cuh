@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slots of dS that are released by the warps that multiply dS. Two kernels use them: one has a
-// separate warpgroup for dQ (backward_dq_apart.cuh), in the other blocks add to dQ in no fixed
+// Slots of dS that are released by the warps that multiply dS. Two kernels use them: in one a
+// separate warpgroup makes dQ (backward_dq_apart.cuh), in the other blocks add to dQ in no fixed
 // order (backward_free.cuh).
 //
 //   warpgroups of keys:   wait ds_empty[slot]; write; arrive on ds_full[slot]

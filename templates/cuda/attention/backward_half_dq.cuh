@@ -63,7 +63,7 @@ class HalfDq : public FusedSteps {
   }
 
   // Waits until both warpgroups have written dS of the step `kBack` steps ago, then issues dQ of
-  // it.
+  // that step.
   template <int kBack>
   __device__ __forceinline__ void issue_dq(Dq& dq) const {
     const unsigned step = kept_ - kBack;

@@ -6,7 +6,7 @@
 //     block. stages - 1 blocks are in flight.
 //   Else: K and V arrive one by one, with one barrier each. All slots but one are in flight; if
 //     there is one slot, none is.
-// QCopy, KCopy and VCopy, which copy tiles, are defined by operands_16bit.cuh or operands_8bit.cuh.
+// QCopy, KCopy and VCopy, which copy tiles, are defined by operands_*.cuh of the element width.
 #pragma once
 
 #include "cuda/attention/block_list.cuh"  // where kMaskProgram

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes S = Q K^T for a warp that owns kRowTiles * 16 rows, with Q in registers or shared
 // memory. It also has the types that both products of the mma.sync kernels share. A step is 32
-// bytes of head_dim: 16 or 32 elements (operands_16bit.cuh, operands_8bit.cuh).
-// mma_values_16bit.cuh and mma_values_8bit.cuh compute O += P V.
+// bytes of head_dim: 8, 16 or 32 elements (operands_32bit.cuh, operands_16bit.cuh,
+// operands_8bit.cuh). mma_values_tf32.cuh, mma_values_16bit.cuh and mma_values_8bit.cuh compute O
+// += P V.
 #pragma once
 
 #include "cuda/ptx/ldmatrix.cuh"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes O += P V with 16-bit operands. Each fragment of P is made from the scores just before it
 // is used, so exp2 of one fragment overlaps the products of the previous one. mma_values_8bit.cuh
-// defines the same names for 8 bits. A kernel includes one of the two before mma_prefill.cuh, which
-// uses these names.
+// and mma_values_tf32.cuh define the same names. A kernel includes one of the three before
+// mma_prefill.cuh, which uses these names.
 #pragma once
 
 #include "cuda/attention/operands_16bit.cuh"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // 16-bit operands in shared memory: their tiles, how threads copy them, and where fragments of V
-// lie. operands_8bit.cuh defines the same names for 8 bits. The other parts of the mma.sync kernels
-// use these names.
+// lie. operands_8bit.cuh and operands_32bit.cuh define the same names. The other parts of the
+// mma.sync kernels use these names.
 #pragma once
 
 #include "cuda/attention/shared_tile.cuh"
