@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// append_kv on a CPU: writes rows of k_new and v_new into a cache, with K rotated by the angles of
-// its positions, and q, rotated too, into o. Semantics and corner cases are those of
-// cuda/append_kv.cu. Rows are dealt out to threads in the order of memory. Each row is read before
-// it is written, so that o may be q. No knobs.
+// append_kv on a CPU: writes rows of k_new and v_new into a cache. It rotates K by the angles of
+// its positions, and can rotate q into o. Semantics and corner cases are those of
+// cuda/append_kv.cu. Threads take rows in the order of memory. Each row is read before it is
+// written, so that o may be q. No knobs.
 #include "cpu/append_kv_knobs.hpp"
 #include "cpu/row_factor.hpp"  // where kMakesFactors
 #include "shared/append_rows.h"
@@ -28,7 +28,7 @@ inline float element(const void* data, long long index) {
   return static_cast<float>(static_cast<const _Float16*>(data)[index]);
 }
 
-// To nearest even, what is beyond -128 and 127 as these, NaN as 0.  // where kInt8Cache
+// Rounds to nearest even, clamped to [-128, 127]; NaN becomes 0.  // where kInt8Cache
 inline unsigned char int8_code(float value) {                              // where kInt8Cache
   if (!(value > -128.0f)) return value != value ? 0 : 0x80;                // where kInt8Cache
   const float nearest = __builtin_rintf(value < 127.0f ? value : 127.0f);  // where kInt8Cache
@@ -94,7 +94,7 @@ inline void turn(const AppendArgs& append, long long position, float* values) {
   }
 }
 
-// `made`: where the factor goes that is made of the row.  // where kMakesFactors
+// `made`: address for the factor computed from the row.  // where kMakesFactors
 template <Dtype kTo, int kHeadDim, bool kTurns>
 inline void copy_row(const AppendArgs& append, const void* from, long long first,
                      float* made,  // where kMakesFactors

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // backward_cpu: gradients of attention on a CPU. With P = exp(z - lse), delta = rowsum(dout * o) -
-// dlse and z' the slope of the score program: dV = P^T dout, dS = P * (dout V^T - delta) * z', dQ =
-// scale * dS K, dK = scale * dS^T Q. With dropout, dV uses P * D and dS uses dout V^T * D, where D
-// is 0 or the factor of kept weights. q, k, v, o, dout and the gradients: fp32, bf16 or fp16, any
-// strides with contiguous head_dim; all arithmetic and all sums are fp32, rounded once.
+// dlse and z' the derivative of the score program: dV = P^T dout, dS = P * (dout V^T - delta) * z',
+// dQ = scale * dS K, dK = scale * dS^T Q. With dropout, dV uses P * D and dS uses dout V^T * D,
+// where D is 0 or the factor of kept weights. q, k, v, o, dout and the gradients: fp32, bf16 or
+// fp16, any strides with contiguous head_dim; all arithmetic and all sums are fp32, rounded once.
 //
 // The rows of all query heads that share a K/V head form one list (row * ratio + head), as in
 // prefill_cpu. The list is cut into tiles of kBlockM rows, and tiles into panels of kVectors *
@@ -138,7 +138,7 @@ inline void write_statistics(const KernelArguments& args, Group group, long long
 }
 
 // Loads kLanes rows of an operand, once as rows and once, times `factor`, with one row per lane.
-// Rows that see no key, and rows behind the last one, become 0.
+// Rows that see no key, and rows past the last one, become 0.
 template <int kWidth>
 inline void load_rows(const OperandView& view, const Tile& tile, const Panel& lse, int panel,
                       int vector, float factor, Panel* columns, float* rows_to) {

@@ -192,7 +192,7 @@ inline float* part_row(const KernelArguments& args, int slot, int head, int r) {
   return static_cast<float*>(args.workspace) +
          ((slot * heads + head) * kDecodeRows + r) * kPartFloats;
 }
-// Slots where items are cut by their own lengths.  // where kBatchInvariant
+// Returns the slots of parts if each item is cut by its own length.  // where kBatchInvariant
 inline int slots_of_chunks(const KernelArguments& args) {         // where kBatchInvariant
   const int tiles = (args.seqlen_kv + kKeys - 1) / kKeys;         // where kBatchInvariant
   const int parts = most_chunks(tiles, kLeastChunkKeys / kKeys);  // where kBatchInvariant
@@ -278,7 +278,7 @@ inline void join_row(const KernelArguments& args, const DecodeItem& item, int fi
   write_row(args, item, r, row, largest, sum);
 }
 
-// The line of all items, and the range of one of `workers` threads.
+// The tiles of all items in one line, and the range of it that one of `workers` threads takes.
 struct DecodeLine {
   DecodeRange range;
   const KernelArguments& args;

@@ -17,8 +17,8 @@ static_assert(kBlock % kMostStepKeys == 0 && kMostStepKeys % kPanelRows == 0);
 // prefetchers load rows in time if keys are read as a few streams that run from end to end.
 constexpr bool kFarApart = kGqaRatio == 1;
 
-// Returns the keys of a step, whose rows of one head are read together: 2 KB of rows, so that rows
-// of q and O are read once for several keys.
+// Returns the number of keys per step. The rows of these keys for one head, 2 KB, are read
+// together, so that rows of q and O are read once for several keys.
 template <int kHeadDim>
 constexpr int keys_of_step() {
   constexpr int kRowBytes = kHeadDim * static_cast<int>(sizeof(Element<kDtypeKv>));
@@ -38,8 +38,8 @@ constexpr int kPairs = kHeadDim / (2 * kLanes);
 constexpr bool kDealt = kDtypeRead == Dtype::kBf16;
 
 // True if products multiply bf16 by bf16: q as given, and rounded weights. Then a pair of vectors
-// of q is packed into one, its first. For V, elements of two keys are interleaved, which gives rows
-// of O another order.
+// of q is packed into the first of them. For V, elements of two keys are interleaved, which gives
+// rows of O another order.
 constexpr bool kBf16Products =
     kCpuHasPairs && kDtypeQ == Dtype::kBf16 && kDtypeRead == Dtype::kBf16;
 
@@ -88,8 +88,8 @@ struct PairIndices {
                             (bits_as<Words>(dealt.second) & 0xffff0000u)),
             0.0f};
   }
-  // For products of pairs: each eight columns are in four lanes of the first vector and four of the
-  // second (see beside).
+  // For products of pairs: moves each eight columns to four lanes of the first vector and four
+  // lanes of the second (see beside).
   static TwoVectors gather_eights(TwoVectors pair) {
     return {__builtin_shufflevector(pair.first, pair.second, place_of(kIndex)...),
             __builtin_shufflevector(pair.first, pair.second, place_of(kIndex + kLanes)...)};

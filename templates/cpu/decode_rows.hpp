@@ -96,7 +96,7 @@ class CachedRows {
     const int row = kHasPages ? key % kPageRows : first_key_ + key;
     return page * view.batch_stride + row * view.row_stride;
   }
-  // A key's factor for head 0.                                               // where kKeyFactors
+  // Returns the index of a key's factor for head 0.                          // where kKeyFactors
   long long in(const ScaleView& view, int key) const {                     // where kKeyFactors
     const int page = kHasPages ? inside(table_[key / kPageRows]) : slot_;  // where kKeyFactors
     const int row = kHasPages ? key % kPageRows : first_key_ + key;        // where kKeyFactors

@@ -36,7 +36,7 @@ struct KeyBlock {
   }
 };
 
-// The rows of a step in the form that products read. A key behind the last one has a row of zeros.
+// The rows of a step in the form that products read. A key past the last one has a row of zeros.
 template <int kHeadDim, int kStep>
 struct StepRows {
   static constexpr KvElement kZeros[vectors_of(kHeadDim) * kLanes] = {};
@@ -58,7 +58,7 @@ class BlockReader {
         by_head_(view.head_stride > view.row_stride) {}
 
   // Calls take(rows, first place of the step, head) for all steps. Each step prefetches a later
-  // step. A step beyond the last one is left to then(i), with i counted from 0.
+  // step. At the end, where no later step exists, it calls then(0), then(1), ... instead.
   template <class Take, class Then>
   void each_step(const Take& take, const Then& then) const {
     const int count = steps_ * heads_, ahead = by_head_ ? kStepsAhead : heads_;
@@ -87,7 +87,7 @@ class BlockReader {
     for (int row = 0; row < kStep && place < block_.count; ++row) {
       const auto* const from = reinterpret_cast<const char*>(row_of(place, of));
       for (int byte = 0; byte < kBytes; byte += kLine)
-        __builtin_prefetch(from + byte, 0, 2);  // into L2: L1 can wait for few lines
+        __builtin_prefetch(from + byte, 0, 2);  // into L2: L1 tracks few missing lines
       if (by_head_) {
         ++place;
       } else if (++of == heads_) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which weights of a panel dropout keeps (shared/dropout.h), with one row per lane.
+// Finds the weights of a panel that dropout keeps (shared/dropout.h), with one row per lane.
 #pragma once
 
 #include "cpu/simd.hpp"

@@ -18,7 +18,7 @@ inline void add_chunk(float* row, int chunk, Floats values) {
   for (int i = done > 0 ? done : 0; i < kLanes; ++i) row[begin + i] += values[i];
 }
 
-// `rows` are rows of the tile from `first` on.
+// Adds `rows`, the rows of the tile from `first` on, to dq.
 inline void add_to_dq(const OperandView& view, const Tile& tile, int first, int chunk,
                       const Floats (&rows)[kLanes]) {
   for (int i = 0; i < kLanes && first + i < tile.count; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which keys rows see according to the caller's map (shared/block_map.h); range_of_rows.hpp does
-// the same for a mask program.
+// Finds the keys that rows see according to the caller's map (shared/block_map.h).
+// range_of_rows.hpp does the same for a mask program.
 #pragma once
 
 #include "cpu/list_rows.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of rows about which prefill_cpu asks a mask program.
+// Ranges of rows for which prefill_cpu evaluates a mask program's ranges.
 #pragma once
 
 namespace attune {

@@ -17,7 +17,7 @@
 
 namespace attune {
 
-// Which of a block's keys the rows of a panel see.
+// Finds which of a block's keys the rows of a panel see.
 class MaskStage {
  public:
   MaskStage(const KernelArguments& args, const ListRows& rows, KeyRange keys)
@@ -119,8 +119,8 @@ class MaskStage {
   alignas(kVectorBytes) MaskRow on_row_[kPanelRows];
 };
 
-// Returns how many keys at one end of a range no row sees. The steps double while their keys are
-// hidden, so that a visible end takes one query and the end of a document few.
+// Returns the number of keys at one end of a range that no row sees. The step doubles while its
+// keys are hidden: a visible end takes one query, and the end of a document takes a few.
 template <bool kFromEnd>
 inline int hidden_keys(const ScoreArgs& scores, const ListRows& rows, KeyRange keys) {
   int hidden = 0;

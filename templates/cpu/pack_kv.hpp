@@ -40,7 +40,7 @@ struct RowFactors {
 };
 typedef RowFactors<kScaleBlockKv> KvFactors;
 
-// Rows are far apart, so the CPU prefetches few of them. This code prefetches so many rows ahead.
+// Rows are far apart, so the CPU prefetches few of them. This code prefetches this many rows ahead.
 constexpr int kRowsAhead = 16;
 
 template <int kWidth>
@@ -75,7 +75,7 @@ inline void pack_scaled(const Element<kDtypeKv>* from, long long row_stride,
 }
 
 // Packs the same rows from columns whose keys are adjacent. `from` is key `first` of column 0.
-// Memory behind the last key is not read.
+// Memory past the last key is not read.
 template <int kWidth>
 inline void pack_transposed(const Element<kDtypeKv>* from, long long column_stride,
                             const KvFactors& factors, long long first, int count, float* to) {

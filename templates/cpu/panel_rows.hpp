@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The indices of a panel's rows for score and mask programs, one row per lane. Lanes behind the
-// last row are computed, but their results are not used.
+// The indices of a panel's rows for score and mask programs, one row per lane. Lanes past the last
+// row are computed, but their results are not used.
 #pragma once
 
 #include "cpu/simd.hpp"

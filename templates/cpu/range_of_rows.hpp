@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which keys rows see according to the ranges of a mask program; granules_of_rows.hpp does the same
-// for a caller's map.
+// Finds the keys that rows see according to the ranges of a mask program. granules_of_rows.hpp does
+// the same for a caller's map.
 #pragma once
 
 #include "cpu/list_rows.hpp"

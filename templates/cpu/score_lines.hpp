@@ -91,8 +91,8 @@ inline void fetch_line(const void* line, int keys) {
     __builtin_prefetch(from + at, 0, 2);
 }
 
-// Keys that are staged at once. For scores, whole cache lines, because rows may lie so that the
-// next rows evict them. For masks few, because one key may decide.
+// The keys that are staged at once. Scores stage whole cache lines, because loads of the next rows
+// may evict a line. Masks stage few keys, because one key may decide.
 constexpr int kScoreStagedKeys = 16, kMaskStagedKeys = kLanes;
 
 // Stages kKeys keys of all rows of a panel, from element `first` of each row's line on. Rows become

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which keys query rows see (shared/visibility.h) under the compiled-in mask and window, for a
-// range of rows and per lane.
+// Finds the keys that query rows see (shared/visibility.h) under the compiled-in mask and window,
+// for a range of rows and per lane.
 #pragma once
 
 #include "cpu/simd.hpp"

@@ -6,11 +6,8 @@
 // 1). Columns from kTurned on are stored unrotated. A cache of e4m3 or e5m2 gets round(value /
 // factor); a quotient beyond the largest finite value becomes that value. With kTurnsQ the kernel
 // also rotates q and stores the result in o, which may be q. Arithmetic is in fp32, rounded once.
-// shared/append_rows.h says where each row goes. The kernel runs on every CUDA arch; it reads rows
-// 16 bytes at a time.
-//
-//   kLanes    threads of a row of a head, adjacent in a warp; each has 8 of 8 * kLanes columns
-//   kThreads  threads of a block
+// shared/append_rows.h finds the place of each row. The kernel runs on every CUDA arch; it reads
+// rows 16 bytes at a time.
 //
 // The grid has as many blocks as are resident at once; they walk over all rows. The number of rows
 // is read on the device.
@@ -155,7 +152,7 @@ __device__ __forceinline__ unsigned lanes_of_row() {
 // The factor by which a row is divided.
 struct RowFactor {
   float value = 1.0f;
-  float* made = nullptr;  // where one made of the row goes  // where kMakesFactors
+  float* made = nullptr;  // address for a factor computed from the row  // where kMakesFactors
 };
 
 __device__ __forceinline__ RowFactor factor_of(const ScaleView& scale, const AppendRow& row,

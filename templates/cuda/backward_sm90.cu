@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of attention for sm_90a with TMA and wgmma, for operands in bf16 or fp16 with fp32
-// accumulation. A launch has the kernels that its gradients need, up to four. With L2 = lse
+// accumulation. A launch runs only the kernels that its gradients need, up to four. With L2 = lse
 // log2(e), c = softmax_scale log2(e), delta = rowsum(dout o) - dlse:
 //   attune_prepare   L2 and delta of every row, unless fold_sums  attention/backward_prepare.cuh
 //   attune_kernel    dQ = scale dS K, by tiles of rows               attention/backward_rows.cuh
 //   attune_keys      dK = scale dS^T Q, dV = P^T dout, by keys  attention/backward_keys.cuh
 //   attune_values    dV, if split_kv makes it separately             attention/backward_values.cuh
-// Here P = exp2(c Q K^T - L2) and dS = P (dout V^T - delta). Each kernel computes both again. With
-// store_ds, attune_keys and attune_values read dS and P that attune_kernel has stored instead
-// (attention/backward_stored.cuh).
-// With fuse_dq, all gradients are made by tiles of keys:
+// Each kernel recomputes P = exp2(c Q K^T - L2) and dS = P (dout V^T - delta). With store_ds,
+// attune_keys and attune_values instead read dS and P, which attune_kernel has stored
+// (attention/backward_stored.cuh). With fuse_dq, one kernel computes all gradients by tiles of
+// keys:
 //   attune_kernel    dK, dV, and dQ in fp32, added in the order of keys or in any order
 //                                              attention/backward_fused_kernel.cuh
 //   attune_round     dQ, scaled and rounded                          attention/backward_round.cuh
-// With band, all gradients are made along a narrow band  attention/backward_band_kernel.cuh
-// The result is the same in each run, unless dQ is added in any order (knob ordered). Layout of
-// shared memory: shared/backward_sm90_layout.h. How it works: backward_sm90.md.
+// With band, one kernel computes all gradients of a narrow band
+// (attention/backward_band_kernel.cuh). The result is the same in each run, unless dQ is added in
+// any order (knob ordered). Layout of shared memory: shared/backward_sm90_layout.h. How it works:
+// backward_sm90.md.
 #include "cuda/backward_sm90_knobs.cuh"
 
 #include "cuda/attention/backward_band_kernel.cuh"    // where kBand == 1

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // block_map: writes o[batch, row granule, head, key granule], a byte that says if the mask program
 // shows all, a part or none of the granule (shared/block_map.h). Kernels with any tile size use the
-// map to skip blocks. Rows and keys are positions from 0 on, whatever q_position0 a call has. The
-// compiled mask and window do not count, unless the program names them. It runs on every CUDA arch.
+// map to skip blocks. Rows and keys are positions from 0 on; q_position0 is not added. The compiled
+// mask and window have no effect, unless the program names them. It runs on every CUDA arch.
 //
-//   kWarps    warps of a block of threads; each takes 32 granules of keys side by side
+//   kWarps    warps per thread block; each takes 32 adjacent granules of keys
 //
-// Each lane has a granule. The program's range over the granule
+// Each lane handles one granule. The program's range over the granule
 // (generator/core/score/range_text.hpp) decides most granules. Ranges over bands of the granule's
 // rows decide most others. For each remaining granule, the whole warp evaluates all elements, so
 // the map is exact. It uses no shared memory.
@@ -46,7 +46,7 @@ constexpr int kOpen = -1;  // ranges do not decide the granule: evaluate its ele
 // `height` rows, or kOpen. All lanes call it, each with its own keys.
 __device__ __forceinline__ int by_ranges(const ScoreArgs& scores, const Strip& strip,
                                          GranuleKeys keys, int height) {
-  bool shown = false, hidden = false, open = false;  // true if so in some band
+  bool shown = false, hidden = false, open = false;  // some band is shown, hidden or undecided
 #pragma unroll 1
   for (int row = strip.first_row; row <= strip.last_row; row += height) {
     const MaskRowRanges on_rows = mask_row_ranges(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Default constants of block_map: what an editor or nvcc sees. The renderer puts the chosen ones in
-// this file's place.
+// Default constants of block_map, for editors and nvcc. The renderer replaces this file with the
+// constants of a config.
 #pragma once
 
 #include "cuda/default_spec.cuh"
@@ -8,6 +8,6 @@
 namespace attune {
 
 constexpr int kArch = 90;
-constexpr int kWarps = 8;  // of a block of threads
+constexpr int kWarps = 8;  // per thread block
 
 }  // namespace attune

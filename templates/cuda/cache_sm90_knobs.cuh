@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Default constants of cache_sm90: what an editor or nvcc sees. The renderer puts the chosen ones
-// in this file's place.
+// Default constants of cache_sm90, for editors and nvcc. The renderer replaces this file with the
+// constants of a config.
 #pragma once
 
 #include "cuda/default_spec.cuh"
@@ -21,12 +21,12 @@ constexpr int kKvRing = 0;
 constexpr int kOverlap = 1;
 constexpr int kPingPong = 1;
 constexpr int kScheduler = 3;
-constexpr int kL2SectionMb = 0;  // no order of heads
-constexpr int kOStaging = 0;     // rows of O end where a request's do
+constexpr int kL2SectionMb = 0;  // 0: head by head
+constexpr int kOStaging = 0;     // a box of O could overwrite rows of the next request
 constexpr int kRowMax = 0;
 constexpr int kRescaleThreshold = 8;
 constexpr int kPackHeads = 1;
-constexpr int kKvSplits = 1;  // shares of steps instead
+constexpr int kKvSplits = 1;  // unused: blocks share steps instead
 constexpr int kMinTiles = 4;
 constexpr int kCharge = 2;
 

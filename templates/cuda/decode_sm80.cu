@@ -16,7 +16,7 @@
 // | keys       | 16, 32     | keys per tile                                                       |
 // | stages     | 2 .. 6     | tiles in flight per warp                                            |
 // | team       | 1 .. warps | warps that share a piece and join their results after it; other     |
-// |            |            | warps never meet                                                    |
+// |            |            | warps never sync                                                    |
 // | heads      | 1 .. 8     | teams that read the same keys, each for a different head            |
 // | min_blocks | 1 .. 3     | minimum of resident blocks per multiprocessor                       |
 // | min_tiles  | 2 .. 16    | minimum of tiles per team: short caches take fewer                  |
@@ -56,8 +56,8 @@ class DecodeConsumer {
       give_back();
     }
   }
-  // With kTogether: steps through the tiles of a piece whose head does not exist, because other
-  // teams use the same keys.
+  // With kTogether: steps through the tiles of a piece without computing, for a team whose head
+  // does not exist. Other teams of the ring use the same keys.
   __device__ __forceinline__ void pass(const DecodePiece& piece) {
     for (int tile = piece.begin + team_warp(); tile < piece.end; tile += kTeam) {
       wait();

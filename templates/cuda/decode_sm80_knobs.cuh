@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Default constants of decode_sm80: what an editor or nvcc sees. The renderer puts the chosen ones
-// in this file's place.
+// Default constants of decode_sm80, for editors and nvcc. The renderer replaces this file with the
+// constants of a config.
 #pragma once
 
 #include "cuda/default_spec.cuh"

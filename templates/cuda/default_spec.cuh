@@ -17,8 +17,8 @@ constexpr int kGqaRatio = 1;
 constexpr Mask kMask = Mask::kCausalBottomRight;
 constexpr int kWindowLeft = -1;   // -1 = open
 constexpr int kWindowRight = -1;  // -1 = open
-constexpr int kVSlices = 1;       // in kernels whose head_dim_v is above 256 alone
+constexpr int kVSlices = 1;       // used only if head_dim_v is above 256
 constexpr int kLastVColumn = 0;
-constexpr int kKParts = 1;  // of the sm_90 kernels among them
+constexpr int kKParts = 1;  // used only by sm_90 kernels of head dims above 256
 
 }  // namespace attune

@@ -7,8 +7,8 @@
 // runs on every CUDA arch. q, k and o are fp32, bf16 or fp16, independently of each other. o may be
 // q, and lse may be the lse of q: a row is read before it is written.
 //
-//   kLanes    threads of a row, neighbours in a warp; each has eight columns of every 8 * kLanes
-//   kThreads  threads of a block, which has kThreads / kLanes rows of a head that follow each other
+//   kLanes    threads per row, adjacent in a warp; each has eight of every 8 * kLanes columns
+//   kThreads  threads per block, which handles kThreads / kLanes consecutive rows of a head
 #include "cuda/merge_knobs.cuh"
 
 #include "cuda/ptx/eight_elements.cuh"

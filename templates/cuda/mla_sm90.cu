@@ -25,7 +25,7 @@
 
 namespace attune {
 
-constexpr int kTransposeInside = 0;  // V is multiplied as it is
+constexpr int kTransposeInside = 0;  // V is not transposed
 // A TMA box lies within a page, so blocks of keys begin at multiples of kBlockN.
 constexpr bool kBlocksFollowWindow = false;
 

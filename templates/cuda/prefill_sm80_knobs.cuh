@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Default constants of prefill_sm80: what an editor or nvcc sees. The renderer puts the chosen ones
-// in this file's place.
+// Default constants of prefill_sm80, for editors and nvcc. The renderer replaces this file with the
+// constants of a config.
 #pragma once
 
 #include "cuda/default_spec.cuh"
@@ -17,8 +17,8 @@ constexpr int kShareKv = 0;      // 1: K and V use the slots of the ring by turn
 constexpr int kQPlace = 0;       // 0 shared memory, 1 registers, 2 registers, through the ring
 constexpr int kMinBlocks = 2;    // blocks per multiprocessor that the registers must allow
 constexpr int kPersistent = 0;   // 1: as many blocks as fit, each takes tile after tile
-constexpr int kTileOrder = 1;    // 0 rows first, 1 longest first, 2 that in sections of L2 size
+constexpr int kTileOrder = 1;    // 0 rows first, 1 longest first, 2 as 1, within L2-sized sections
 constexpr int kHoldOffsets = 0;  // 1: ldmatrix offsets stay in registers, 0: made anew each step
-constexpr int kLoadHint = 128;   // bytes around a load that L2 fetches: 0 its own choice, 128, 256
+constexpr int kLoadHint = 128;   // bytes that L2 fetches around a load: 128, 256, 0 its own choice
 
 }  // namespace attune

@@ -12,7 +12,7 @@
 
 namespace attune {
 
-constexpr int kTransposeInside = 0;          // V is multiplied as it is
+constexpr int kTransposeInside = 0;          // V is not transposed
 constexpr bool kWaitsForVTranspose = false;  // no kernel of this launch prepares operands
 // Blocks of keys begin at the first key that a tile sees through a window, not at key 0.
 constexpr bool kBlocksFollowWindow = true;

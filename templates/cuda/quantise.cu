@@ -9,9 +9,9 @@
 //   kFused 0  attune_amax leaves the largest magnitudes of args.num_tiles parts of each block in
 //             the workspace, fp32 [batch, heads, blocks, parts]; attune_kernel reads q again.
 //
-//   kRows     rows that a block of threads holds at a time
+//   kRows     rows that a thread block holds at a time
 //   kVector   elements of a row that a thread holds: 8, 16, 32
-//   kThreads  threads of a block
+//   kThreads  threads per block
 //
 // cuda/quantise/row_values.cuh loads and rotates rows; block_factor.cuh handles NaN, infinity and
 // zeros. Shared memory: shared/quantise_layout.h.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Default constants of reference: what an editor or nvcc sees. The renderer puts the chosen ones in
-// this file's place.
+// Default constants of reference, for editors and nvcc. The renderer replaces this file with the
+// constants of a config.
 #pragma once
 
 #include "cuda/default_spec.cuh"
@@ -9,7 +9,7 @@
 namespace attune {
 
 constexpr int kArch = 80;
-constexpr int kWarps = 4;  // rows per block, one each
+constexpr int kWarps = 4;  // warps per block, one row each
 constexpr VLayout kVLayout = VLayout::kRows;
 constexpr int kScaleBlockQ = 0;  // rows of Q that share a factor; 0 = all
 constexpr int kScaleBlockKv = 0;

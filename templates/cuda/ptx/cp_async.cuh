@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cp.async: copies of 16 bytes from global to shared memory that bypass registers and L1 (PTX
-// ISA 9.7.9.25.3, sm_80). A thread groups its copies with commit and waits for all but the youngest
+// cp.async: copies of 16 bytes from global to shared memory that bypass registers and L1 (PTX ISA
+// 9.7.9.25.3, sm_80). A thread commits its copies in groups and waits for all but the youngest
 // groups.
 #pragma once
 

@@ -14,19 +14,18 @@
 
 namespace attune {
 
-// Returns bits whose tf32 part is one of the two tf32 numbers next to `bits`, in most cases the
-// nearer one. Tensor cores cut off the bits behind this part. The factor makes up for the cut on
-// average, in proportion to the number. Numbers that are tf32 already keep their tf32 part, and NaN
-// and infinity stay. cvt.rna.tf32 would take two instructions. The factor removes the bias that
-// cutting off has.
+// Multiplies by a factor that makes up, on average, for the bits that tensor cores cut off. The
+// tf32 part of the result is one of the two tf32 numbers next to `bits`, in most cases the nearer
+// one. Exact tf32 numbers keep their tf32 part, and NaN and infinity stay. cvt.rna.tf32 would take
+// two instructions.
 __device__ __forceinline__ unsigned near_tf32(unsigned bits) {
   constexpr float kMakesUp =
-      1.0f + 0.7213f / 2048;  // the mean of 1 / m, 1 <= m < 2, of half a step
+      1.0f + 0.7213f / 2048;  // half a step times the mean of 1 / m, 1 <= m < 2
   return __float_as_uint(__uint_as_float(bits) * kMakesUp);
 }
 
-// high_tf32 returns the tf32 number that tensor cores see, and rest_tf32 what is left of `bits`.
-// But for the last two bits, tf32 represents the rest. The rest of infinity is NaN.
+// high_tf32 returns the tf32 number that tensor cores see, and rest_tf32 returns `bits` minus this
+// number. tf32 represents the rest, except for its last two bits. The rest of infinity is NaN.
 __device__ __forceinline__ unsigned high_tf32(unsigned bits) {
   return near_tf32(bits) & 0xFFFFE000u;
 }

@@ -13,7 +13,7 @@ __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// Waits like named_barrier_sync and tells every thread whether any of them passed true.
+// Waits like named_barrier_sync. Returns, in every thread, true if any thread passed true.
 __device__ __forceinline__ bool named_barrier_any(int id, int threads, bool value) {
   int any;
   asm volatile(

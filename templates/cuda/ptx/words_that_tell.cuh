@@ -23,8 +23,8 @@ __device__ __forceinline__ unsigned telling(float value) {
   const unsigned bits = __float_as_uint(value);
   return bits == 0 ? kMinusZero : bits;
 }
-// Clears words. The stores are as strong as those that they follow (relaxed, gpu scope), so that
-// all threads see the stores to a word in one order.
+// Clears words with relaxed stores at gpu scope, like store_telling, so that all threads see the
+// stores to a word in one order.
 __device__ __forceinline__ void clear_telling(float2* to) {
   asm volatile("st.relaxed.gpu.global.v2.b32 [%0], {%1, %1};" ::"l"(to), "r"(0) : "memory");
 }
