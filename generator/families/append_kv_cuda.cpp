@@ -33,8 +33,8 @@ class AppendKvCuda final : public KernelTemplate {
   const Served& serves() const override { return serves_appending(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch&) const override {
-    return SearchSpace({{"lanes", {32, 16, 8, 4, 2}, "threads of a row"},
-                        {"threads", {256, 128, 512}, "threads of a block"}},
+    return SearchSpace({{"lanes", {32, 16, 8, 4, 2}, "threads per row"},
+                        {"threads", {256, 128, 512}, "threads per block"}},
                        {lanes_hold_rows(widest_row(spec), kMostSteps, kFewestLanes)});
   }
 

@@ -95,10 +95,10 @@ class BackwardCpu final : public KernelTemplate {
         has_both(spec) ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{2};
     return SearchSpace(
         {{"block_m", block_m, "query rows (of all heads of a group) per block of keys"},
-         {"block_n", {64, 128, 256}, "keys of a block"},
+         {"block_n", {64, 128, 256}, "keys per block"},
          {"rows", {4, 6, 8, 12}, "register tile: keys (or columns) at a time"},
          {"vectors", {1, 2, 4}, "register tile: vectors of query rows (or columns) at a time"},
-         {"unroll", {1, 4}, "steps of the products' inner loops in one turn"},
+         {"unroll", {1, 4}, "steps of the products' inner loops per iteration"},
          {"passes", passes,
           "1: a thread takes a K/V head and finds scores once; 2: dq by rows, dk and dv by keys"}},
         {tile_fits(arch), whole_panels(arch)});

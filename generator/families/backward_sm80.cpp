@@ -55,7 +55,7 @@ std::vector<Knob> rows_knobs(const KernelSpec& spec, const Arch& arch) {
   const bool there = makes(spec, Gradients::kQ);
   const Sides all = sides(arch);
   return {{"block_m", values(there, all.stay_rows), "stationary rows of q, 16 or 32 per warp"},
-          {"block_n", values(there, {32, 64, 16, 48}), "keys of a step of dq"},
+          {"block_n", values(there, {32, 64, 16, 48}), "keys per step of dq"},
           {"warps", values(there, all.warps), "warps of a block of dq"},
           {"stages", values(there, all.stages), "steps of dq in shared memory"},
           {"min_blocks", values(there, {1, 2, 3, 4}),
@@ -67,7 +67,7 @@ std::vector<Knob> keys_knobs(const KernelSpec& spec, const Arch& arch) {
   const bool both = makes(spec, Gradients::kK) && makes(spec, Gradients::kV);
   const Sides all = sides(arch);
   return {{"key_block_n", values(there, all.stay_rows), "stationary keys, 16 or 32 per warp"},
-          {"key_block_m", values(there, {32, 64, 16, 48}), "rows of a step of dk and dv"},
+          {"key_block_m", values(there, {32, 64, 16, 48}), "rows per step of dk and dv"},
           {"key_warps", values(there, all.warps), "warps of a block of dk and dv"},
           {"key_stages", values(there, all.stages), "steps of dk and dv in shared memory"},
           {"key_min_blocks", values(there, {1, 2, 3, 4}),
@@ -94,7 +94,8 @@ int registers_needed(const MmaGradientKernel& kernel, const KernelSpec& spec) {
 Broken broken_kernel(const MmaGradientKernel& kernel, const KernelSpec& spec, const Arch& arch) {
   const int stay = kernel.tile.stay_rows, warps = kernel.tile.warps;
   if (stay != 16 * warps && stay != 32 * warps)
-    return fmt::format("{} stationary rows; must be 16 or 32 for each of {} warps", stay, warps);
+    return fmt::format("a block has {} stationary rows; must be 16 or 32 for each of {} warps",
+                       stay, warps);
   const int bytes = kernel.shared_bytes();
   if (bytes > arch.shared_bytes_per_block)
     return fmt::format("the tiles take {} bytes of shared memory; {} has {} per block", bytes,
@@ -274,12 +275,13 @@ class BackwardSm80 final : public KernelTemplate {
  private:
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
     if (arch.target != Target::kCuda || arch.compute_capability < 75)
-      return fmt::format("{} has no mma.sync of fp16 here; it serves sm_75 and later", arch.name());
+      return fmt::format("{} is not supported; this template serves sm_75 and later", arch.name());
     if (!copies_ahead(arch) && spec.dtype_q != Dtype::kFp16)
-      return fmt::format("dtype is {}; it serves fp16 on {}, and bf16 from sm_80 on",
+      return fmt::format("dtype is {}; this template serves fp16 on {}, and bf16 from sm_80 on",
                          dtype_name(spec.dtype_q), arch.name());
     if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
-      return fmt::format("dtype is {}; it serves fp16 and bf16", dtype_name(spec.dtype_q));
+      return fmt::format("dtype is {}; this template serves fp16 and bf16",
+                         dtype_name(spec.dtype_q));
     if (spec.dtype_kv != spec.dtype_q || spec.dtype_o != spec.dtype_q)
       return "q, k, v, o and their gradients must have one dtype";
     for (const auto& [name, value] :

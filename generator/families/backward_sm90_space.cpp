@@ -37,18 +37,18 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
   const bool fuses = rows && both && !spec.accumulate && !(spec.dropout > 0 && spec.deterministic);
   return {
       {"block_m", values(rows, {128, 192, 64}), "stationary rows of q, 64 per warpgroup"},
-      {"block_n", values(rows, {48, 32, 64, 80, 96, 112, 128}), "keys of a step of dq"},
+      {"block_n", values(rows, {48, 32, 64, 80, 96, 112, 128}), "keys per step of dq"},
       {"k_slots", values(rows, {2, 3}), "tiles of k in shared memory"},
       {"v_slots", values(rows, {1, 2, 3}), "tiles of v in shared memory"},
       {"key_block_n", values(keys, {128, 192, 64}), "stationary keys, 64 per warpgroup"},
-      {"key_block_m", values(keys, {32, 48, 64, 80, 96, 112, 128}), "rows of a step of dk and dv"},
+      {"key_block_m", values(keys, {32, 48, 64, 80, 96, 112, 128}), "rows per step of dk and dv"},
       {"q_slots", values(keys, {2, 3}), "tiles of q in shared memory"},
       {"dout_slots", values(keys, {1, 2, 3}), "tiles of dout in shared memory"},
       {"split_kv", values(both, {0, 1}), "separate kernels for dk and dv"},
       {"fold_sums", values(rows, {0, 1}),
        "the kernel of dq computes delta, instead of a separate step"},
       {"fuse_dq", values(fuses, {0, 16, 4, 32, 8}),
-       "the kernel of dk and dv also computes dq, for so many heads at a time"},
+       "the kernel of dk and dv also computes dq, for this many heads at a time"},
       {"draw_tiles", values(fuses, {0, 1}),
        "with fuse_dq: persistent blocks with dynamic scheduling"},
       {"store_ds", values(stores, {0, 1}),
@@ -102,7 +102,7 @@ Broken broken_fusion(const KernelSpec& spec, const Config& c) {
   if (rows == kWarpgroupRows && spec.head_dim_qk % multiple != 0)
     return fmt::format("fuse_dq with key_block_m {} needs a multiple of {} as head_dim_qk", rows,
                        multiple);
-  if (spec.head_dim_qk % 16 != 0) return "fuse_dq needs a multiple of 16 as head_dim_qk";
+  if (spec.head_dim_qk % 16 != 0) return "fuse_dq needs a head_dim_qk that is a multiple of 16";
   return std::nullopt;
 }
 

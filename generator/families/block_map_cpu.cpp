@@ -45,7 +45,8 @@ class BlockMapCpu final : public KernelTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
-    if (arch.target != Target::kCpu) return fmt::format("it serves CPUs, not {}", arch.name());
+    if (arch.target != Target::kCpu)
+      return fmt::format("this template serves CPUs, not {}", arch.name());
     return std::nullopt;
   }
 };

@@ -21,7 +21,7 @@ class BlockMapCuda final : public KernelTemplate {
   const Served& serves() const override { return serves_mapping(); }
 
   SearchSpace space(const KernelSpec&, const Arch&) const override {
-    return SearchSpace({{"warps", {8, 4, 2}, "warps of a block of threads"}}, {});
+    return SearchSpace({{"warps", {8, 4, 2}, "warps per thread block"}}, {});
   }
   Config default_config(const KernelSpec&, const Arch&, const Shape&,
                         const DeviceFacts&) const override {

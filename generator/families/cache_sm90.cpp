@@ -38,11 +38,11 @@ int accumulators(const KernelSpec& spec, const Config& c) {
 // whole, with the same rows and steps for all requests.
 std::vector<Knob> knobs_of_own_bits(const KernelSpec& spec) {
   const int widest = std::max(spec.head_dim_qk, spec.head_dim_v);
-  return {{"block_m", {128}, "query rows of a tile, 64 for each consumer warpgroup"},
-          {"block_n", {widest <= 128 ? 128 : 64}, "keys of a step"},
+  return {{"block_m", {128}, "query rows per tile, 64 for each consumer warpgroup"},
+          {"block_n", {widest <= 128 ? 128 : 64}, "keys per step"},
           {"ctas_per_sm", {1}, "blocks that share a multiprocessor"},
           {"stages", {2, 3, 4, 6}, "shared-memory slots for K, and as many for V"},
-          {"kv_ring", {0}, "slots of one ring for K and V together; 0 keeps them apart"},
+          {"kv_ring", {0}, "slots of one ring for K and V together; 0: separate slots"},
           {"overlap", {1}, "softmax of a step overlaps P V of the step before"},
           {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
           {"scheduler", {kDrawn}, "2: dynamic, whole tiles"},
@@ -58,17 +58,17 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
   const std::vector<int64_t> block_n = widest <= 128 ? std::vector<int64_t>{128, 64, 96, 80, 176}
                                                      : std::vector<int64_t>{64, 80, 96, 48};
   return {
-      {"block_m", {128, 64, 192, 256}, "query rows of a tile, 64 for each consumer warpgroup"},
-      {"block_n", block_n, "keys of a step"},
+      {"block_m", {128, 64, 192, 256}, "query rows per tile, 64 for each consumer warpgroup"},
+      {"block_n", block_n, "keys per step"},
       {"ctas_per_sm", {1, 2}, "blocks that share a multiprocessor"},
       {"stages", {2, 3, 4, 6}, "shared-memory slots for K, and as many for V"},
-      {"kv_ring", {0, 5}, "slots of one ring for K and V together; 0 keeps them apart"},
+      {"kv_ring", {0, 5}, "slots of one ring for K and V together; 0: separate slots"},
       {"overlap", {1, 0}, "softmax of a step overlaps P V of the step before"},
       {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
       {"scheduler", {kShared, kDrawn}, "2: dynamic, whole tiles; 3: equal shares of all steps"},
       {"pack_heads", sm90_pack_heads(spec), "heads of a group that share the rows of a tile"},
       {"row_max", {0, 1}, "a larger row maximum is found by 0: a test in each step, 1: the sums"},
-      {"min_tiles", {4, 2, 8}, "fewest steps of a share"},
+      {"min_tiles", {4, 2, 8}, "minimum of steps per share"},
       {"charge", {2, 1, 4}, "overhead of a tile, in steps"}};
 }
 
@@ -289,18 +289,21 @@ class CacheSm90 final : public KernelTemplate {
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
     if (auto reason = sm90_refusal(spec, arch)) return reason;
     if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
-      return fmt::format("dtype is {}; it serves fp16 and bf16", dtype_name(spec.dtype_q));
+      return fmt::format("dtype is {}; this template serves fp16 and bf16",
+                         dtype_name(spec.dtype_q));
     if (is_8_bit(spec.dtype_kv))
-      return fmt::format("dtype_kv is {}; it serves caches of the dtype of q: {}",
+      return fmt::format("dtype_kv is {}; this template serves caches of the dtype of q: {}",
                          dtype_name(spec.dtype_kv), dtype_name(spec.dtype_q));
     for (const auto& [field, value] :
          {std::pair{"head_dim_qk", spec.head_dim_qk}, {"head_dim_v", spec.head_dim_v}})
       if (value > kWidestHead)
-        return fmt::format("{} is {}; it serves up to {}", field, value, kWidestHead);
+        return fmt::format("{} is {}; this template serves up to {}", field, value, kWidestHead);
     if (spec.page_size % kLeastBoxRows != 0)
-      return fmt::format("page_size is {}; it serves multiples of {} keys", spec.page_size,
-                         kLeastBoxRows);
-    if (has_mask_program(spec)) return "it masks only by position; decode_sm80 takes mask programs";
+      return fmt::format("page_size is {}; this template serves multiples of {} keys",
+                         spec.page_size, kLeastBoxRows);
+    if (has_mask_program(spec))
+      return "the call has a mask program; this template masks by position only (decode_sm80 "
+             "supports mask programs)";
     return std::nullopt;
   }
 };

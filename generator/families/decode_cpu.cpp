@@ -30,7 +30,7 @@ class DecodeCpu final : public KernelTemplate {
     const std::vector<int64_t> keys =
         spec.batch_invariant ? std::vector<int64_t>{64} : std::vector<int64_t>{64, 32, 128, 256};
     return SearchSpace(
-        {{"keys", keys, "keys of a tile"}, {"charge", {1}, "overhead of a work item, in tiles"}},
+        {{"keys", keys, "keys per tile"}, {"charge", {1}, "overhead of a work item, in tiles"}},
         {});
   }
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape&,
@@ -90,7 +90,8 @@ class DecodeCpu final : public KernelTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
-    if (arch.target != Target::kCpu) return fmt::format("it serves CPUs, not {}", arch.name());
+    if (arch.target != Target::kCpu)
+      return fmt::format("this template serves CPUs, not {}", arch.name());
     return std::nullopt;
   }
 };

@@ -175,7 +175,7 @@ Constraint registers_suffice(const KernelSpec& spec) {
           [spec](const Config& config) -> std::optional<std::string> {
             const int needed = registers_needed(spec, config), limit = register_limit(config);
             if (needed <= limit) return std::nullopt;
-            return fmt::format("a thread needs about {} registers; so many warps leave it {}",
+            return fmt::format("a thread needs about {} registers; this many warps leave it {}",
                                needed, limit);
           }};
 }
@@ -204,16 +204,17 @@ class DecodeSm80 final : public KernelTemplate {
         {{"loads",
           {2, 3, 1, 0},
           "0: cp.async, 1: a bulk copy per row, 2: TMA boxes of keys, 3: TMA boxes of heads"},
-         {"keys", keys, "keys of a tile"},
-         {"warps", {8, 4, 12, 16, 2}, "warps of a block"},
+         {"keys", keys, "keys per tile"},
+         {"warps", {8, 4, 12, 16, 2}, "warps per block"},
          {"team", teams, "warps that share a piece"},
-         {"heads", {1, 2, 4, 8}, "teams that read the same keys for a head each"},
+         {"heads", {1, 2, 4, 8}, "teams that read the same keys, each for one head"},
          {"stages", {2, 3, 4, 6}, "tiles in flight per warp"},
-         {"min_blocks", {1, 2, 3}, "blocks of a multiprocessor"},
-         {"min_tiles", own_bits ? Values{8} : Values{8, 2, 4, 16}, "fewest tiles of a team"},
+         {"min_blocks", {1, 2, 3}, "minimum of resident blocks per multiprocessor"},
+         {"min_tiles", own_bits ? Values{8} : Values{8, 2, 4, 16}, "minimum of tiles per team"},
          {"charge", own_bits ? Values{4} : Values{4, 1, 8}, "overhead of a work item, in tiles"},
          {"waits", own_bits ? Values{0} : Values{0, 1},
-          "parts are joined by 0: the last team, 1: the first part's team, which waits"}},
+          "parts are joined by 0: the last team to finish, 1: the team of the first part, which "
+          "waits"}},
         {loads_suit(spec, arch), teams_fill_blocks(), one_gang_waits(), registers_suffice(spec),
          memory_suffices(spec, arch)});
   }
@@ -381,17 +382,18 @@ class DecodeSm80 final : public KernelTemplate {
 
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
     if (arch.target != Target::kCuda || arch.compute_capability < 80)
-      return fmt::format("{} has no cp.async; it serves sm_80 and later", arch.name());
+      return fmt::format("{} has no cp.async; this template serves sm_80 and later", arch.name());
     if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
-      return fmt::format("dtype is {}; it serves fp16 and bf16", dtype_name(spec.dtype_q));
+      return fmt::format("dtype is {}; this template serves fp16 and bf16",
+                         dtype_name(spec.dtype_q));
     const bool converts = spec.dtype_kv == Dtype::kE4m3 || spec.dtype_kv == Dtype::kE5m2;
     if (converts && arch.compute_capability < 89)
-      return fmt::format("dtype_kv is {}; {} does not convert it, sm_89 and later do",
+      return fmt::format("dtype_kv is {}; {} cannot convert it, sm_89 and later can",
                          dtype_name(spec.dtype_kv), arch.name());
     for (const auto& [field, value] :
          {std::pair{"head_dim_qk", spec.head_dim_qk}, {"head_dim_v", spec.head_dim_v}})
       if (value % kStepOfHeadDims != 0 || value > kWidestHead)
-        return fmt::format("{} is {}; it serves multiples of {} up to {}", field, value,
+        return fmt::format("{} is {}; this template serves multiples of {} up to {}", field, value,
                            kStepOfHeadDims, kWidestHead);
     return std::nullopt;
   }

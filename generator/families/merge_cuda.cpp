@@ -25,8 +25,8 @@ class MergeCuda final : public KernelTemplate {
   const Served& serves() const override { return serves_merging(); }
 
   SearchSpace space(const KernelSpec& spec, const Arch&) const override {
-    return SearchSpace({{"lanes", {32, 16, 8, 4, 2, 1}, "threads of a row"},
-                        {"threads", {256, 128, 512}, "threads of a block"}},
+    return SearchSpace({{"lanes", {32, 16, 8, 4, 2, 1}, "threads per row"},
+                        {"threads", {256, 128, 512}, "threads per block"}},
                        {lanes_hold_rows(spec.head_dim_qk, kMostSteps, kFewestLanes)});
   }
 

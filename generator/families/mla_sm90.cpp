@@ -86,10 +86,10 @@ class MlaSm90 final : public KernelTemplate {
         {{"scheduler", own_bits ? Values{kDrawn} : Values{kShared, kDrawn},
           "2: dynamic, whole tiles; 3: equal shares of all steps"},
          {"rows", few_heads ? Values{16, 32, kWarpgroupRows} : Values{kWarpgroupRows},
-          "rows of a tile; below 64, keys are the rows of products"},
+          "rows per tile; below 64, keys are the rows of products"},
          {"pack_heads", own_bits ? Values{packs.back()} : packs,
           "heads of a group that share the rows of a tile"},
-         {"min_tiles", own_bits ? Values{2} : Values{2, 1, 4, 8}, "fewest steps of a share"},
+         {"min_tiles", own_bits ? Values{2} : Values{2, 1, 4, 8}, "minimum of steps per share"},
          {"charge", own_bits ? Values{1} : Values{1, 2}, "overhead of a tile, in steps"}},
         {{"shares",
           {"scheduler", "min_tiles", "charge"},
@@ -233,21 +233,23 @@ class MlaSm90 final : public KernelTemplate {
  private:
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
     if (auto reason = sm90_refusal(spec, arch)) return reason;
-    if (!spec.v_in_k) return "v_in_k is 0; it serves values that are the first columns of keys";
+    if (!spec.v_in_k)
+      return "v_in_k is 0; this template serves values that are the first columns of keys";
     if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
-      return fmt::format("dtype is {}; it serves fp16 and bf16", dtype_name(spec.dtype_q));
+      return fmt::format("dtype is {}; this template serves fp16 and bf16",
+                         dtype_name(spec.dtype_q));
     if (spec.dtype_kv != spec.dtype_q)
-      return fmt::format("dtype_kv is {}; it serves caches of the dtype of q: {}",
+      return fmt::format("dtype_kv is {}; this template serves caches of the dtype of q: {}",
                          dtype_name(spec.dtype_kv), dtype_name(spec.dtype_q));
     if (spec.head_dim_qk % kPanelColumns != 0)
-      return fmt::format("head_dim_qk is {}; it serves multiples of {}", spec.head_dim_qk,
-                         kPanelColumns);
+      return fmt::format("head_dim_qk is {}; this template serves multiples of {}",
+                         spec.head_dim_qk, kPanelColumns);
     if (spec.head_dim_v < kLeastHeadDimV || spec.head_dim_v % kStepOfV != 0)
-      return fmt::format("head_dim_v is {}; it serves multiples of {} from {}", spec.head_dim_v,
-                         kStepOfV, kLeastHeadDimV);
+      return fmt::format("head_dim_v is {}; this template serves multiples of {} from {}",
+                         spec.head_dim_v, kStepOfV, kLeastHeadDimV);
     if (spec.page_size % kLeastBoxRows != 0)
-      return fmt::format("page_size is {}; it serves multiples of {} keys", spec.page_size,
-                         kLeastBoxRows);
+      return fmt::format("page_size is {}; this template serves multiples of {} keys",
+                         spec.page_size, kLeastBoxRows);
     return std::nullopt;
   }
 };

@@ -113,11 +113,13 @@ class PrefillCpu final : public KernelTemplate {
          {"block_n", {128, 256}, "keys between two updates of the softmax"},
          {"rows", {4, 6, 8, 12}, "register tile: keys (or columns of V) at a time"},
          {"vectors", {1, 2, 4}, "register tile: vectors of query rows at a time"},
-         {"unroll", {1, 4}, "steps of the products' inner loops in one turn"},
+         {"unroll", {1, 4}, "steps of the products' inner loops per iteration"},
          {"pack_kv", pack_kv,
           "1: copy blocks of K and V to contiguous fp32 first (always for K and V of 16 or 8 "
           "bits)"},
-         {"schedule", {0, 1}, "0: tiles dealt out in turn, 1: taken from a shared counter"}},
+         {"schedule",
+          {0, 1},
+          "0: each thread has fixed tiles, 1: threads take tiles from a shared counter"}},
         {tile_fits(arch), whole_panels(arch)});
   }
 
@@ -222,7 +224,8 @@ class PrefillCpu final : public KernelTemplate {
 }  // namespace
 
 std::optional<std::string> cpu_refusal(const KernelSpec& spec, const Arch& arch) {
-  if (arch.target != Target::kCpu) return fmt::format("it serves CPUs, not {}", arch.name());
+  if (arch.target != Target::kCpu)
+    return fmt::format("this template serves CPUs, not {}", arch.name());
   if (auto reason = any_dtype_refusal(spec)) return reason;
   for (const auto& [what, value, most] :
        {std::tuple{"head_dim_qk", spec.head_dim_qk, kMaxHeadDimQk},

@@ -152,8 +152,8 @@ std::optional<std::string> variant_rule(const KernelSpec&, const Arch& arch, con
                        (c.persistent != 0) + (c.tile_order == 2) + (c.load_hint != kPlainLoadHint);
   if (variants <= 1) return std::nullopt;
   return fmt::format(
-      "of hold_offsets=0, share_kv, q_place, persistent, tile_order=2 and load_hint=0 {} are "
-      "chosen; must be at most one",
+      "{} of hold_offsets=0, share_kv, q_place, persistent, tile_order=2 and load_hint=0 are "
+      "set; must be at most one",
       variants);
 }
 
@@ -190,7 +190,8 @@ std::optional<std::string> mma_refusal(const KernelSpec& spec) {
        {std::tuple{"head_dim_qk", spec.head_dim_qk, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimQk},
         std::tuple{"head_dim_v", spec.head_dim_v, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimV}})
     if (value < 16 || value > most || value % 8 != 0)
-      return fmt::format("{} is {}; it serves multiples of 8 from 16 to {}", name, value, most);
+      return fmt::format("{} is {}; this template serves multiples of 8 from 16 to {}", name, value,
+                         most);
   if (!is_8_bit(spec) && (spec.dtype_kv != spec.dtype_q || spec.dtype_o != spec.dtype_q))
     return "q, k, v and o must have one dtype";
   return std::nullopt;
@@ -216,7 +217,7 @@ std::vector<Knob> mma_tile_knobs(const KernelSpec& spec) {
   if (has_wide_heads(spec) || spec.dtype_q == Dtype::kFp32) block_m.push_back(32);
   std::vector<Knob> knobs{{"block_m", block_m, "rows of Q per tile"},
                           {"block_n", block_n, "rows of K and V per step"},
-                          {"warps", {4, 8, 2}, "warps of a block; each owns block_m / warps rows"}};
+                          {"warps", {4, 8, 2}, "warps per block; each owns block_m / warps rows"}};
   add_v_slices(spec, {kWideVSlices.begin(), kWideVSlices.end()}, &knobs);
   return knobs;
 }

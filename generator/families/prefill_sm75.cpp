@@ -59,9 +59,9 @@ class PrefillSm75 final : public PrefillMma {
  private:
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
     if (arch.target != Target::kCuda || arch.compute_capability != 75)
-      return fmt::format("{} is not sm_75; it serves only sm_75", arch.name());
+      return fmt::format("{} is not sm_75; this template serves only sm_75", arch.name());
     if (spec.dtype_q != Dtype::kFp16)
-      return fmt::format("dtype is {}; it serves fp16", dtype_name(spec.dtype_q));
+      return fmt::format("dtype is {}; this template serves fp16", dtype_name(spec.dtype_q));
     return mma_refusal(spec);
   }
 };

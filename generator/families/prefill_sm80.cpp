@@ -80,9 +80,10 @@ class PrefillSm80 final : public PrefillMma {
  private:
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
     if (arch.target != Target::kCuda || arch.compute_capability < 80)
-      return fmt::format("{} has no cp.async; it serves sm_80 and later", arch.name());
+      return fmt::format("{} has no cp.async; this template serves sm_80 and later", arch.name());
     if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
-      return fmt::format("dtype is {}; it serves fp16 and bf16", dtype_name(spec.dtype_q));
+      return fmt::format("dtype is {}; this template serves fp16 and bf16",
+                         dtype_name(spec.dtype_q));
     return mma_refusal(spec);
   }
 

@@ -138,12 +138,13 @@ class PrefillSm80Tf32 final : public PrefillMma {
 
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
     if (arch.target != Target::kCuda || arch.compute_capability < 80)
-      return fmt::format("{} has no mma.sync of tf32; it serves sm_80 and later", arch.name());
+      return fmt::format("{} has no mma.sync of tf32; this template serves sm_80 and later",
+                         arch.name());
     if (spec.dtype_q != Dtype::kFp32)
-      return fmt::format("dtype is {}; it serves fp32", dtype_name(spec.dtype_q));
+      return fmt::format("dtype is {}; this template serves fp32", dtype_name(spec.dtype_q));
     if (spec.fp8.accuracy == Accuracy::kAccurate)
-      return "accuracy is accurate, which is fp32 arithmetic; it serves fast (tf32) and split "
-             "(each number as two of tf32)";
+      return "accuracy is accurate, which is fp32 arithmetic; this template serves fast (tf32) and "
+             "split (each number as the sum of two tf32 numbers)";
     if (auto reason = mma_refusal(spec)) return reason;
     const int bytes = least_shared_bytes(spec);
     if (bytes > arch.shared_bytes_per_block)

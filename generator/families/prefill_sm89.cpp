@@ -108,13 +108,13 @@ class PrefillSm89 final : public PrefillMma {
  private:
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
     if (arch.target != Target::kCuda || arch.compute_capability < 89)
-      return fmt::format("{} has no mma.sync of 8-bit floats; it serves sm_89 and later",
+      return fmt::format("{} has no mma.sync of 8-bit floats; this template serves sm_89 and later",
                          arch.name());
     if (spec.dtype_q != Dtype::kE4m3 || !is_8_bit(spec.dtype_kv))
-      return fmt::format("q is {} and k and v are {}; it serves e4m3 with e4m3 or e5m2",
+      return fmt::format("q is {} and k and v are {}; this template serves e4m3 with e4m3 or e5m2",
                          dtype_name(spec.dtype_q), dtype_name(spec.dtype_kv));
     if (spec.dtype_o != Dtype::kFp16 && spec.dtype_o != Dtype::kBf16)
-      return fmt::format("o is {}; it serves fp16 and bf16", dtype_name(spec.dtype_o));
+      return fmt::format("o is {}; this template serves fp16 and bf16", dtype_name(spec.dtype_o));
     return mma_refusal(spec);
   }
 };

@@ -34,7 +34,7 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
   std::vector<Knob> all = sm90_knobs(
       spec, {block_n, {0, 3, 5}, sections},
       {{"row_max", {0, 1}, "a larger row maximum is found by 0: a test in each step, 1: the sums"},
-       {"rescale_threshold", {8}, "log2 growth of a row maximum that does not yet rescale O"},
+       {"rescale_threshold", {8}, "log2 of a row maximum's growth up to which O is not rescaled"},
        {"pack_heads", sm90_pack_heads(spec), "heads of a group that share the rows of a tile"}});
   if (has_wide_heads(spec)) sm90_widen(spec, &all);
   return all;

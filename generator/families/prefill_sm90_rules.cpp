@@ -238,18 +238,18 @@ std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& value
                              const std::vector<Knob>& own) {
   const bool causal = sm90_longest_first(spec);
   std::vector<Knob> knobs{
-      {"block_m", {128, 192, 256, 64}, "query rows of a tile, 64 for each consumer warpgroup"},
-      {"block_n", values.block_n, "keys of a step"},
+      {"block_m", {128, 192, 256, 64}, "query rows per tile, 64 for each consumer warpgroup"},
+      {"block_n", values.block_n, "keys per step"},
       {"ctas_per_sm", {1, 2, 3}, "blocks that share a multiprocessor"},
       {"stages", {2, 3}, "shared-memory slots for K, and as many for V"},
-      {"kv_ring", values.kv_ring, "slots of one ring for K and V together; 0 keeps them apart"},
+      {"kv_ring", values.kv_ring, "slots of one ring for K and V together; 0: separate slots"},
       {"overlap", {1, 0}, "softmax of a step overlaps P V of the step before"},
       {"ping_pong", {1, 0}, "warpgroups take turns in issuing products"},
       {"scheduler", causal ? std::vector<int64_t>{2, 0, 1} : std::vector<int64_t>{1, 2, 0},
        "0: one tile per block, 1: static persistent, 2: dynamic"},
       {"l2_section_mb", values.l2_section_mb,
-       "K and V of heads worked on together; 0 takes head after head"},
-      {"o_staging", {1, 0}, "O leaves through shared memory and TMA, or by 16-byte stores"}};
+       "MB of K and V of heads processed together; 0: head by head"},
+      {"o_staging", {1, 0}, "1: O is stored through shared memory and TMA, 0: by 16-byte stores"}};
   knobs.insert(knobs.end(), own.begin(), own.end());
   knobs.push_back(
       {"kv_splits", {1, 2, 3, 4, 6, 8, 12, 16}, "blocks that share the keys of one tile"});
@@ -258,7 +258,7 @@ std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& value
 
 std::optional<std::string> sm90_refusal(const KernelSpec& spec, const Arch& arch) {
   if (arch.target != Target::kCuda || arch.compute_capability != 90 || arch.suffix != "a")
-    return fmt::format("{} is not sm_90a, which has wgmma", arch.name());
+    return fmt::format("{} is not sm_90a; this template needs wgmma", arch.name());
   const bool narrow = is_8_bit(spec);
   for (const auto& [name, value, most] :
        {std::tuple{"head_dim_qk", spec.head_dim_qk, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimQk},

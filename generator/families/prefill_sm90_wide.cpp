@@ -49,8 +49,8 @@ Constraint sm90_parts_rule() {
             if (c.at("k_parts") == 1 ||
                 (c.at("kv_ring") == 0 && c.at("stages") == 1 && c.at("block_m") >= 128))
               return std::nullopt;
-            return "k_parts above 1 is for one slot of K (stages 1, kv_ring 0) and two warpgroups "
-                   "(block_m 128): of a single one ptxas 13.0 serialises wgmma";
+            return "k_parts above 1 needs one slot of K (stages 1, kv_ring 0) and two warpgroups "
+                   "(block_m 128); with one warpgroup ptxas 13.0 serialises wgmma";
           }};
 }
 

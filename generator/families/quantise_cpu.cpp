@@ -36,7 +36,7 @@ class QuantiseCpu final : public KernelTemplate {
   SearchSpace space(const KernelSpec& spec, const Arch&) const override {
     return SearchSpace(
         {{"keep", may_keep(spec) ? std::vector<int64_t>{1, 0} : std::vector<int64_t>{0},
-          "1: rows stay in fp32 between finding their factor and rounding; 0: loaded again"},
+          "1: rows stay in fp32 until they are rounded; 0: rows are loaded twice"},
          {"tile_rows",
           transposed(spec) ? std::vector<int64_t>{16, 32, 64, 128} : std::vector<int64_t>{16},
           "transposed output: rows whose codes are written together"}},
@@ -81,7 +81,8 @@ class QuantiseCpu final : public KernelTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
-    if (arch.target != Target::kCpu) return fmt::format("it serves CPUs, not {}", arch.name());
+    if (arch.target != Target::kCpu)
+      return fmt::format("this template serves CPUs, not {}", arch.name());
     return std::nullopt;
   }
 };

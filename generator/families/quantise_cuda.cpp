@@ -67,8 +67,7 @@ Constraint values_fit_registers(const KernelSpec& spec) {
             const int64_t group = transposed(spec) ? 4 : 1;
             if (threads > 32 &&
                 config.at("rows") / group * (spec.head_dim_qk / config.at("vector")) * 2 <= threads)
-              return fmt::format("threads is {}; less than half of them have anything to hold",
-                                 threads);
+              return fmt::format("threads is {}; fewer than half of them hold elements", threads);
             return std::nullopt;
           }};
 }
@@ -89,9 +88,9 @@ class QuantiseCuda final : public KernelTemplate {
     return SearchSpace(
         {{"fused", may_fuse ? std::vector<int64_t>{1, 0} : std::vector<int64_t>{0},
           "1: one kernel holds the rows of a factor; 0: one finds the factors, one rounds"},
-         {"rows", rows, "rows that a block of threads holds at a time"},
+         {"rows", rows, "rows that a thread block holds at a time"},
          {"vector", {8, 16, 32}, "elements of a row that a thread holds"},
-         {"threads", {32, 64, 128, 256, 512, 1024}, "threads of a block"}},
+         {"threads", {32, 64, 128, 256, 512, 1024}, "threads per block"}},
         {vectors_fill_rows(spec), rows_fit_blocks(spec), values_fit_registers(spec)});
   }
 

@@ -65,7 +65,7 @@ class ReferenceCuda final : public KernelTemplate {
          {std::tuple{"head_dim_qk", spec.head_dim_qk, kMaxHeadDimQk},
           std::tuple{"head_dim_v", spec.head_dim_v, kMaxHeadDimV}})
       if (value < 1 || value > most)
-        return fmt::format("{} is {}; it serves 1 to {}", name, value, most);
+        return fmt::format("{} is {}; this template serves 1 to {}", name, value, most);
     return std::nullopt;
   }
 };

@@ -91,7 +91,7 @@ bool is_smallest(const Config& c) {
 std::optional<std::string> broken(const KernelSpec& spec, const Arch& arch, const Config& c) {
   const int rows = knob(c, "block_m"), warps = knob(c, "warps"), blocks = knob(c, "min_blocks");
   if (rows != 16 * warps && rows != 32 * warps)
-    return fmt::format("{} rows; must be 16 or 32 for each of {} warps", rows, warps);
+    return fmt::format("block_m is {}; must be 16 or 32 rows for each of {} warps", rows, warps);
   const int bytes = shared_bytes(spec, c);
   if (bytes > arch.shared_bytes_per_block)
     return fmt::format("the tiles take {} bytes of shared memory; {} has {} per block", bytes,
@@ -122,8 +122,8 @@ class ScoreGradientSm80 final : public KernelTemplate {
         copies_ahead(arch) ? std::vector<int64_t>{2, 1, 3} : std::vector<int64_t>{1};
     const std::vector<Knob> knobs{
         {"block_m", values({64, 128, 32}), "stationary rows of q, 16 or 32 per warp"},
-        {"block_n", values({64, 32, 16}), "keys of a step"},
-        {"warps", values({4, 8, 2}), "warps of a block"},
+        {"block_n", values({64, 32, 16}), "keys per step"},
+        {"warps", values({4, 8, 2}), "warps per block"},
         {"stages", values(stages), "steps in shared memory"},
         {"min_blocks", values({1, 2, 3, 4}), "blocks per multiprocessor that registers allow"}};
     if (!has_scores(spec)) return {knobs, {}};
@@ -254,16 +254,19 @@ class ScoreGradientSm80 final : public KernelTemplate {
 
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
     if (arch.target != Target::kCuda || arch.compute_capability < 75)
-      return fmt::format("{} has no mma.sync of fp16 here; it serves sm_75 and later", arch.name());
+      return fmt::format("{} is not supported; this template serves sm_75 and later", arch.name());
     if (spec.score_gradient == ScoreGradient::kNone)
-      return "score_gradient is none; it serves those of biases, slopes, sinks and loads";
+      return "score_gradient is none; this template serves gradients of biases, slopes, sinks and "
+             "loads";
     if (repeats(spec.repeats, Repeats::kKeys))
-      return fmt::format("repeats is {}; it serves biases of each key", repeats_text(spec.repeats));
+      return fmt::format("repeats is {}; this template serves biases with a value per key",
+                         repeats_text(spec.repeats));
     if (!copies_ahead(arch) && spec.dtype_q != Dtype::kFp16)
-      return fmt::format("dtype is {}; it serves fp16 on {}, and bf16 from sm_80 on",
+      return fmt::format("dtype is {}; this template serves fp16 on {}, and bf16 from sm_80 on",
                          dtype_name(spec.dtype_q), arch.name());
     if (spec.dtype_q != Dtype::kFp16 && spec.dtype_q != Dtype::kBf16)
-      return fmt::format("dtype is {}; it serves fp16 and bf16", dtype_name(spec.dtype_q));
+      return fmt::format("dtype is {}; this template serves fp16 and bf16",
+                         dtype_name(spec.dtype_q));
     for (const auto& [name, value] :
          {std::pair{"head_dim_qk", spec.head_dim_qk}, {"head_dim_v", spec.head_dim_v}})
       if (value < 8 || value > kMaxHeadDim || value % 8 != 0)

@@ -19,7 +19,7 @@ constexpr int kPingPong = 1;      // warpgroups take turns in issuing wgmma
 constexpr int kScheduler = 2;     // 0 one tile per block, 1 static persistent, 2 dynamic
 constexpr int kL2SectionMb = 32;  // MB of K and V per group of heads; 0 = head by head
 constexpr int kOStaging = 1;      // 1 shared memory and TMA store, 0 16-byte stores
-constexpr int kRowMax = 0;        // how a grown maximum is found: 0 by a test, 1 by its probabilities
+constexpr int kRowMax = 0;        // a grown maximum is detected 0 by a test, 1 by its probabilities
 constexpr int kFlushKeys = 1024;  // keys between flushes of the accumulator; 0 = never
 constexpr int kTransposeInside = 0;  // 1 idle warps transpose V per tile, 0 an earlier kernel does
 constexpr int kEarly = 1;            // kernels start while the previous kernel still runs

@@ -19,7 +19,7 @@ constexpr int kPingPong = 1;          // warpgroups take turns in issuing wgmma
 constexpr int kScheduler = 2;         // 0 one tile per block, 1 static persistent, 2 dynamic
 constexpr int kL2SectionMb = 32;      // MB of K and V per group of heads; 0 = head by head
 constexpr int kOStaging = 1;          // 1 shared memory and TMA store, 0 16-byte stores
-constexpr int kRowMax = 1;            // how a grown maximum is found: 0 by a test, 1 by the sums
+constexpr int kRowMax = 1;            // a grown maximum is detected 0 by a test, 1 by the sums
 constexpr int kRescaleThreshold = 8;  // log2 of the growth of a maximum up to which O is kept
 constexpr int kPackHeads = 1;         // heads of a group that share a tile's rows
 constexpr int kKvSplits = 1;          // blocks that share one tile of Q, each a part of its keys

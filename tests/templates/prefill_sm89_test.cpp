@@ -32,9 +32,11 @@ TEST(PrefillSm89, SaysWhatItServes) {
   for (const char* arch : {"sm_89", "sm_90", "sm_90a", "sm_100", "sm_120", "sm_121"})
     for (const char* options : kOptions)
       EXPECT_EQ(refusal(std::string("dtype=e4m3,head_dim=128") + options, arch), "") << arch;
-  EXPECT_NE(refusal("dtype=e4m3,head_dim=128", "sm_86").find("it serves sm_89 and later"),
+  EXPECT_NE(
+      refusal("dtype=e4m3,head_dim=128", "sm_86").find("this template serves sm_89 and later"),
+      std::string::npos);
+  EXPECT_NE(refusal("dtype=bf16,head_dim=128", "sm_89").find("this template serves e4m3"),
             std::string::npos);
-  EXPECT_NE(refusal("dtype=bf16,head_dim=128", "sm_89").find("it serves e4m3"), std::string::npos);
   EXPECT_NE(refusal("dtype=e4m3,dtype_o=fp32,head_dim=128", "sm_89").find("o is fp32"),
             std::string::npos);
   EXPECT_NE(refusal("op=quantise,dtype=bf16,dtype_o=e4m3,head_dim=64,heads=8", "sm_89")
