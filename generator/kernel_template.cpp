@@ -17,15 +17,15 @@ std::optional<std::string> KernelTemplate::refuses(const KernelSpec& spec, const
                                                    const Arch& arch) const {
   const Served& served = serves();
   if (spec.op != served.op)
-    return fmt::format("op is {}; it serves {}", op_name(spec.op), op_name(served.op));
+    return fmt::format("op is {}; this template serves {}", op_name(spec.op), op_name(served.op));
   const auto is_served = [&](const std::string& field) {
     return served.features.count(field) != 0 || (served.scores && is_score_field(field));
   };
   for (const ProblemField* field : features)
     if (!is_served(field->name))
       return fmt::format(
-          "{} is {}; it serves {}", field->name, field->print(problem_of(spec)),
-          field->without.empty() ? field->print(Problem{}) + " alone" : field->without);
+          "{} is {}; this template serves {}", field->name, field->print(problem_of(spec)),
+          field->without.empty() ? field->print(Problem{}) + " only" : field->without);
   return refusal(spec, arch);
 }
 

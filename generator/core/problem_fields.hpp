@@ -38,7 +38,7 @@ struct ProblemField {
   // and extents.
   bool default_is_off = true;
   // The capability of a template without the feature, for a sentence: "no window". Empty: the
-  // default's text and "alone".
+  // default's text and "only".
   std::string without = {};
   // Returns "key=value" as a problem's text has it, or "" if it is left out. Null: as in texts of
   // specs.

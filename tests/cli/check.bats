@@ -152,6 +152,6 @@ load contract
   need_cpu_target
   attune check --target cpu --problem op=attention_backward,dtype=fp32,head_dim=64,heads=2,seqlen=64,mask=none,alibi=1,score_gradient=alibi
   expect 0
-  [[ $errors == *"only the slow reference kernel serves attention_backward fp32 "*"(backward_cpu: score_gradient is alibi; it serves gradients of q, k and v only)"* ]]
+  [[ $errors == *"only the slow reference kernel serves attention_backward fp32 "*"(backward_cpu: score_gradient is alibi; this template serves gradients of q, k and v only)"* ]]
   [[ $errors == *"tuning changes nothing"* && $errors != *"attune tune"* ]]
 }

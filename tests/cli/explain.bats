@@ -18,10 +18,10 @@ load contract
   expect 0
   lines=${output#*Templates:}
   [[ $lines == *"backward_reference_cpu serves this"* && $lines == *"backward_cpu           serves this"* && $lines == *"(--all lists them)"* ]]
-  [[ $lines != *sm90* && $lines != *"it serves prefill"* && $output != *"not taken"* ]]
+  [[ $lines != *sm90* && $lines != *"this template serves prefill"* && $output != *"not taken"* ]]
   attune explain --target cpu --problem op=attention_backward,$problem --all
   lines=${output#*Templates:}
-  [[ $lines == *sm90* && $lines == *"it serves prefill"* && $lines != *"(--all"* ]]
+  [[ $lines == *sm90* && $lines == *"this template serves prefill"* && $lines != *"(--all"* ]]
 }
 
 @test "explain names the device whose facts count" {

@@ -109,7 +109,7 @@ KernelSpec with_value(const KernelSpec& spec, const ProblemField& field) {
 }
 
 std::string what_is_served(const ProblemField& field) {
-  return field.without.empty() ? field.print(Problem{}) + " alone" : field.without;
+  return field.without.empty() ? field.print(Problem{}) + " only" : field.without;
 }
 
 TEST(Serves, EachFamilyServesAPlainProblem) {
@@ -133,8 +133,8 @@ TEST(Serves, WhatAFamilyDoesNotNameItRefusesByName) {
         continue;
       }
       ++refused;
-      EXPECT_EQ(reason, field.name + " is " + other_values().at(field.name) + "; it serves " +
-                            what_is_served(field))
+      EXPECT_EQ(reason, field.name + " is " + other_values().at(field.name) +
+                            "; this template serves " + what_is_served(field))
           << one.family->name();
     }
   }
@@ -158,9 +158,10 @@ TEST(Serves, OtherOpsAreRefusedByName) {
   for (const Case& one : plain_cases()) {
     KernelSpec spec = one.spec;
     spec.op = one.spec.op == Op::kPrefill ? Op::kQuantise : Op::kPrefill;
-    EXPECT_THAT(one.family->refuses(spec, one.arch).value_or(""),
-                ::testing::StartsWith("op is " + std::string(op_name(spec.op)) + "; it serves " +
-                                      std::string(op_name(one.spec.op))))
+    EXPECT_THAT(
+        one.family->refuses(spec, one.arch).value_or(""),
+        ::testing::StartsWith("op is " + std::string(op_name(spec.op)) + "; this template serves " +
+                              std::string(op_name(one.spec.op))))
         << one.family->name();
   }
 }
@@ -183,11 +184,11 @@ TEST(Serves, ARefusalSaysInWordsWhatIsServed) {
   EXPECT_EQ(refusal(plain), "");
   KernelSpec windowed = plain, masked = plain, fast = plain;
   windowed.window_left = 3;
-  EXPECT_EQ(refusal(windowed), "window is 3:-1; it serves no window");
+  EXPECT_EQ(refusal(windowed), "window is 3:-1; this template serves no window");
   masked.mask = Mask::kCausalTopLeft;
-  EXPECT_EQ(refusal(masked), "mask is causal_top_left; it serves no mask");
+  EXPECT_EQ(refusal(masked), "mask is causal_top_left; this template serves no mask");
   fast.fp8.accuracy = Accuracy::kFast;
-  EXPECT_EQ(refusal(fast), "accuracy is fast; it serves accurate alone");
+  EXPECT_EQ(refusal(fast), "accuracy is fast; this template serves accurate only");
 }
 
 // Families that serve a spec on a device of several archs, best first.
@@ -242,7 +243,7 @@ TEST(Serves, AFieldThatNoFamilyHasHeardOfIsRefusedByAll) {
                      .parse = [](std::string_view, std::string_view, Problem*) {}});
   for (const Case& one : cases) {
     EXPECT_EQ(one.family->refuses(one.spec, one.arch).value_or(""),
-              "unheard_of is 30; it serves 0 alone")
+              "unheard_of is 30; this template serves 0 only")
         << one.family->name();
     EXPECT_THAT(to_text(one.spec), ::testing::EndsWith(",unheard_of=30"));
   }

@@ -46,7 +46,7 @@ def main():
         assert "GB/s" in run("bench", *about, "--time", "0.2")
 
         refused = run("explain", "--target", "cpu", "--problem", PROBLEM + ",window=3:3", code=2)
-        assert "window is 3:3; it serves no window" in refused, refused
+        assert "window is 3:3; this template serves no window" in refused, refused
     print("check, tune, explain, db, bench: the toy op passes")
 
 
