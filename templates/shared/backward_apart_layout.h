@@ -17,7 +17,8 @@ constexpr bool backward_dq_apart(int step_rows, int head_dim_qk, int head_dim_v)
   return step_rows == kWarpgroupRows && head_dim_qk <= kPanelColumns && head_dim_v <= kPanelColumns;
 }
 
-// Registers per thread of its four warpgroups: two of keys, one of dQ, the producer.
+// Registers per thread: at launch, then in the two warpgroups of keys, the warpgroup of dQ, and the
+// producer.
 struct BackwardApartRegisters {
   int launch, keys, dq, producer;
 };

@@ -208,9 +208,9 @@ constexpr int backward_early_pairs(int step_rows, int taken) {
 constexpr int backward_dropout_registers(int step_rows) { return 2 + step_rows / 8; }
 
 struct EarlyPairs {
-  int l2;              // loaded ahead of S, which nothing uses yet
-  int delta;           // loaded ahead of dP
-  int delta_beside_p;  // if dV is computed together with dP: rounded P takes registers
+  int l2;              // pairs to load before S is computed
+  int delta;           // pairs to load before dP is computed
+  int delta_beside_p;  // likewise, if dV is computed with dP: rounded P takes registers
 };
 // `others`: registers in use for anything else.
 constexpr EarlyPairs backward_early(int step_rows, int gradient_columns, int others) {

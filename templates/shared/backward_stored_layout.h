@@ -9,7 +9,7 @@
 //
 // Only visible keys have a place. A block of 64 rows has one place per block of keys that it sees,
 // and a margin at either end, because steps of attune_kernel may begin before the first seen block
-// and end behind the last. Blocks i and last - i share a line of places. The later block fills the
+// and end past the last. Blocks i and last - i share a line of places. The later block fills the
 // line from its start, the earlier one up to its end, so that all lines are full under a causal
 // mask.
 #pragma once

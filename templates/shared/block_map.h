@@ -40,7 +40,7 @@ struct BlockMapArgs {
   int batch_step;  // lists from one batch entry to the next; 0: all share the same lists
   int head_step;   // lists from one tile's heads to the next tile's; 0: all share them
   int list_words;  // from one list to the next: 1 + blocks of all keys
-  int by_head;     // 0: all heads have the lists of the first, since the program does not differ
+  int by_head;     // 0: all heads use the lists of the first head; the program ignores the head
   int num_lists;
 };
 

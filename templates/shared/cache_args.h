@@ -11,10 +11,10 @@
 // |            | num_heads_kv, head_dim]                                                          |
 // | lse        | [batch, num_heads_q, seqlen_q]; packed requests: [1, num_heads_q, rows of all]   |
 // | kv_lengths | [batch]; keys of each request, with its newest tokens; null: seqlen_kv for       |
-// |            | each reques                                                                      |
+// |            | each request                                                                     |
 // | q_begins   | [batch + 1], only for packed requests: rows [q_begins[b], q_begins[b + 1])       |
 // |            | belong to request b                                                              |
-// | page_table | [batch, pages of the longest request]; only with pages. Entries behind a         |
+// | page_table | [batch, pages of the longest request]; only with pages. Entries past a           |
 // |            | request's last key are not read                                                  |
 // | kv_begins  | [batch + 1], only for packed keys: like q_begins; k and v are [1, num_pages,     |
 // |            | num_heads_kv, head_dim]                                                          |

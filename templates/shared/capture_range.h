@@ -7,8 +7,8 @@
 
 namespace attune {
 
-// Takes all elements of a box, the last dimension fastest. `at`: the offset that the dimensions
-// before kDimension give.
+// Takes all elements of a box, the last dimension fastest. `at`: the offset from the indices of the
+// dimensions before kDimension.
 template <CaptureType kType, int kDimension, int kRank, class Element>
 ATTUNE_SCORE_FUNCTION void take_box(const ScoreCapture& capture, const CaptureBox<kRank>& box,
                                     long long at, Gathered<Element>& of) {

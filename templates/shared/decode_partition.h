@@ -46,7 +46,7 @@ struct DecodeRange {
   int share;   // positions per worker
   int worker;  // the worker of the range [begin, end)
   int begin, end;
-  // Fewest tiles of a piece if own lengths cut items, else 0.  // where kBatchInvariant
+  // Minimum of tiles per piece if each item is cut by its own length; else 0.  // where kBatchInvariant
   int least_chunk = 0;  // where kBatchInvariant
 
   ATTUNE_HOST_DEVICE constexpr int item_cost(DecodeTiles tiles) const {
@@ -57,14 +57,14 @@ struct DecodeRange {
   ATTUNE_HOST_DEVICE constexpr int cost(DecodeTiles tiles) const {
     return items * item_cost(tiles);
   }
-  // Cuts a line of `total` positions into equal shares, whatever the items' lengths.
+  // Cuts a line of `total` positions into equal shares, regardless of the items' lengths.
   ATTUNE_HOST_DEVICE constexpr void take(int total, int workers, int least_share, int number) {
     even = 0;
     share = plain_share(total, workers, least_share);
     begin_at(number, total);
   }
-  // Cuts all `count` items into equal numbers of parts if shares grow by at most `slack` positions;
-  // else does what take() does. `most`: tiles of the longest item.
+  // Cuts all `count` items into the same number of parts, if this makes shares at most `slack`
+  // positions longer. Else does the same as take(). `most`: tiles of the longest item.
   ATTUNE_HOST_DEVICE constexpr void take_alike(int total, int count, int most, int workers,
                                                int least_share, int slack, int number) {
     if (least_chunk > 0) return take(total, workers, 1, number);  // where kBatchInvariant
@@ -86,7 +86,7 @@ struct DecodeRange {
     const int equal = total / workers + (total % workers != 0 ? 1 : 0);
     return equal < least_share ? least_share : equal;
   }
-  // Sets a worker's range; workers behind the end have an empty one.
+  // Sets a worker's range; workers past the end of the line get an empty range.
   ATTUNE_HOST_DEVICE constexpr void begin_at(int number, int total) {
     worker = number;
     begin = number <= total / share ? number * share : total;
@@ -94,8 +94,8 @@ struct DecodeRange {
   }
 };
 
-// Returns the positions that take as long to read as it takes to end a piece and join parts. In
-// that time a GPU's multiprocessor reads 170 KB.
+// Returns the number of positions that a GPU's multiprocessor reads in the time of ending a piece
+// and joining parts. In that time it reads 170 KB.
 ATTUNE_HOST_DEVICE constexpr int decode_even_slack(int bytes_of_position) {
   constexpr int kBytes = 170 * 1024;
   return kBytes / bytes_of_position;

@@ -112,15 +112,17 @@ ATTUNE_HOST_DEVICE inline void dropout_last_pass(Word (&x)[4], Word sum) {
 }
 
 // Compares, at each bit position, the number that this position has in `words` (lowest bit first)
-// with a limit. Returns the positions where the number is at most the limit. `limit` has the
-// limit's four bits. `kept` is the result for the lower bits, which were compared before.
+// with a limit. Returns the positions where the number is at most the limit. `limit` holds four
+// bits of the limit, each in all bits of a word. `kept` is the result of the lower bits, compared
+// before.
 template <class Word>
 ATTUNE_HOST_DEVICE inline Word at_most(const Word (&words)[4], const unsigned* limit, Word kept) {
   for (int i = 0; i < 4; ++i) kept = (~words[i] & (limit[i] | kept)) | (limit[i] & kept);
   return kept;
 }
 
-// Returns the bits that streams beginning with x keep of 16 keys; `limit` is DropoutArgs::limit.
+// Returns the places that dropout keeps of each stream in one cell of 16 keys, one bit per place.
+// `x` is the key combined with stream and cell; `limit` is DropoutArgs::limit.
 template <class Word>
 ATTUNE_HOST_DEVICE inline Word dropout_bits(Word (&x)[4], const unsigned (&limit)[8]) {
   dropout_pass(x);
@@ -150,12 +152,13 @@ ATTUNE_HOST_DEVICE constexpr unsigned dropout_stream(unsigned row, unsigned key)
   return row / 16 * 8 + row / 2 % 4 * 2 + key / 4 % 2;
 }
 
-// Returns the bit of a row and a key in the word of their stream.
+// Returns the position of a row and key's bit in the word of their stream: 0 to 31.
 ATTUNE_HOST_DEVICE constexpr unsigned dropout_bit(unsigned row, unsigned key) {
   return key / 2 % 2 * 16 + row % 2 * 8 + key % 2 * 4 + key / 8 % 2 * 2 + row / 8 % 2;
 }
 
-// Returns the factor of P of a row and a key; `head` counts heads of all batch entries.
+// Returns the dropout factor of P for a row and a key: 0, or the scale of kept weights. `head`
+// counts heads of all batch entries.
 ATTUNE_HOST_DEVICE inline float dropout_factor(const DropoutArgs& args, unsigned head, int row,
                                                int key) {
   const unsigned at = static_cast<unsigned>(key), in = args.row0 + static_cast<unsigned>(row);

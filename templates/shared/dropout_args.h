@@ -19,7 +19,7 @@ struct DropoutArgs {
   unsigned head0 = 0;
   unsigned row0 = 0;
 
-  // `kept` is 1 to 256.
+  // Sets the probability of a place to be kept: `kept` / 256, with `kept` from 1 to 256.
   constexpr void keep(unsigned kept) {
     threshold = kept;
     scale = 256.0f / static_cast<float>(kept);

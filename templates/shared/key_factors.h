@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Factors of 8-bit caches, one for each key of a head, or one for each page. Strides say where they
-// lie, so they may lie anywhere, even between the rows. Like the factors of cache_factors.h they
-// are not negative. Kernels include it where kKeyFactors.
+// Factors of 8-bit caches, one for each key of a head, or one for each page. Strides locate them,
+// so they may lie anywhere, even between the rows. Like the factors of cache_factors.h they are not
+// negative. Kernels include this file if kKeyFactors.
 #pragma once
 
 #include "shared/host_device.h"
@@ -25,9 +25,9 @@ ATTUNE_HOST_DEVICE inline float key_factor(const ScaleView& scale, long long pag
 // then the factors for V. They follow all other shared memory (decode_layout.h).
 ATTUNE_HOST_DEVICE constexpr int decode_factor_bytes(int keys) { return keys * 8; }
 
-// Returns the number that a row is divided by before it is rounded, from its largest magnitude. It
-// is at least the smallest normal fp32. A row of zeros gets the least factor, since kernels hold
-// weights relative to the largest factors. NaN stays NaN.
+// Returns the factor of a row with this largest magnitude; the row is divided by the factor before
+// it is rounded. The factor is at least the smallest normal fp32. A row of zeros gets this smallest
+// factor, since kernels scale weights relative to the largest factors. NaN stays NaN.
 template <Dtype kDtype>
 ATTUNE_HOST_DEVICE inline float factor_of_largest(float largest) {
   const float factor = largest / largest_code_value(kDtype);

@@ -10,7 +10,7 @@
 // | p        | 64 rows * 128              | a block's owner  | wgmma of the other warpgroup       |
 // | maxima   | 2 * 64 floats              | a block's owner  | the other warpgroup; of all blocks |
 // | sums     | 2 * 2 * 64 floats          | a warpgroup each | the other, at the end of a tile    |
-// | barriers | 8 each, tiles 64           | as of cache_sm90 |                                    |
+// | barriers | 8 each, tiles 64           | as in cache_sm90 |                                    |
 // | p full   | 2 barriers                 | a block's owner  | the other: P and maxima are        |
 // |          |                            |                  | written                            |
 //

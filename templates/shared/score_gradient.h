@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // dscores, fp32: written by attention_backward kernels that compute the gradient of a bias, slopes
-// or sinks. In GradientArgs it takes the place of dq. With z the scores after all features, P =
+// or sinks. In GradientArgs it takes the place of dq. z are the scores after all features, P =
 // exp(z - lse), dz = P (dout v - delta) and delta = rowsum(dout o) - dlse. Along an axis that the
 // forward's tensor repeats (kRepeats), dscores has extent 1 and holds the sum.
 //
@@ -16,8 +16,9 @@
 // | sinks          | [1, 1, 1, num_heads_q]               | -sum over batch and rows of exp(sink  |
 // |                |                                      | - lse) delta                          |
 //
-// For a load of a score program, dscores is that of a bias or relative_bias with dz replaced: dz
-// times the derivative of the score by the loaded value (kSloped, generated/slope_program.h).
+// For a load of a score program, dscores is computed as for a bias or relative_bias, but with dz
+// times the derivative of the score by the loaded value in place of dz (kSloped,
+// generated/slope_program.h).
 #pragma once
 
 #include "shared/attention_enums.h"

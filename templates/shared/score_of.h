@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Evaluates the whole score program for one element, for the references. All indices count from the
-// first of the call.
+// call's first batch entry, head, row and key.
 #pragma once
 
 #include "generated/score_program.h"

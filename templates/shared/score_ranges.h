@@ -14,7 +14,7 @@ struct IntRange {
   int hi;
 };
 
-// A bool that may be either is {false, true}.
+// {false, true} is a bool that may have either value.
 struct BoolRange {
   bool lo;
   bool hi;
@@ -38,7 +38,7 @@ ATTUNE_SCORE_FUNCTION FloatRange float_range(float value) { return {value, value
 ATTUNE_SCORE_FUNCTION FloatRange any_float() { return {0.0f, 0.0f, false}; }
 
 ATTUNE_SCORE_FUNCTION bool is_one(IntRange a) { return a.lo == a.hi; }
-// Returns the range of a result that wraps outside the ints.
+// Returns [lo, hi], or any int if a bound lies outside the ints, because results then wrap.
 ATTUNE_SCORE_FUNCTION IntRange wrapped(long long lo, long long hi) {
   if (lo < kLowestInt || hi > kLargestInt) return any_int();
   return {static_cast<int>(lo), static_cast<int>(hi)};
@@ -282,7 +282,7 @@ ATTUNE_SCORE_FUNCTION long long box_offset(const CaptureBox<kRank>& box,
   return at;
 }
 
-// The least and the largest of the elements taken so far; none at first.
+// The smallest and the largest element taken so far; empty at first.
 template <class Element>
 struct Gathered {
   Element lo;

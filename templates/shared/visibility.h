@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which keys a row of queries sees. Host code and every kernel compile this text; only the
+// Finds the keys that a row of queries sees. Host code and every kernel compile this text. Only the
 // references and the float64 oracle state the rule separately, because they must find mistakes in
 // this text.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace attune {
 
-// Keys [first, last]; none when last < first.
+// Keys [first, last]; empty if last < first.
 template <class Int>
 struct KeyInterval {
   Int first;

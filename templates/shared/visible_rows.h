@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rows of queries see a key: the inverse of visibility.h, for kernels that keep keys and walk
-// over rows.
+// Finds the rows of queries that see a key: the inverse of visibility.h, for kernels that keep keys
+// and walk over rows.
 #pragma once
 
 #include "shared/visibility.h"
 
 namespace attune {
 
-// Rows [first, last]; none when last < first. Names as in visibility.h.
+// Rows [first, last]; empty if last < first. Names as in visibility.h.
 struct RowInterval {
   int first;
   int last;
