@@ -7,10 +7,11 @@
 
 namespace attune {
 
-// Returns why they do not serve the dtypes, as a sentence.
+// Returns why these templates do not serve the dtypes, as a sentence; nullopt if they do.
 std::optional<std::string> any_dtype_refusal(const KernelSpec& spec);
 
-// Returns the constants that the renderer writes only for 8-bit operands, for a spec without any.
+// Returns the constants that the renderer writes only for 8-bit operands, for a spec without such
+// operands.
 std::vector<Constant> constants_without_8_bits(const KernelSpec& spec);
 
 }  // namespace attune

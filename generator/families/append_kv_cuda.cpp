@@ -61,8 +61,8 @@ class AppendKvCuda final : public KernelTemplate {
     return {.steps = {{.grid_x = grid_extent(std::min(blocks, resident))}}};
   }
 
-  // Counts bytes, and more for idle lanes in the last step and for several steps per thread. Few
-  // rows take only a launch's time, which is shorter with more threads.
+  // Returns bytes moved, increased for idle lanes in the last step and for several steps per
+  // thread. Few rows take only the time of a launch, which is shorter with more threads.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts&) const override {
     const double rows = static_cast<double>(shape.batch * shape.seqlen_q) *

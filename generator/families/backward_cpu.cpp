@@ -104,7 +104,7 @@ class BackwardCpu final : public KernelTemplate {
         {tile_fits(arch), whole_panels(arch)});
   }
 
-  // Returns the cheapest of one register tile per panel width and form.
+  // Returns the cheaper of two configs: the same register tile with passes 1 and with passes 2.
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
     const bool many = vector_registers(arch) == 32;

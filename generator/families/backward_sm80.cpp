@@ -21,13 +21,13 @@ namespace {
 constexpr int kMaxHeadDim = 256;
 constexpr int kL2SectionMb = 32;
 constexpr int kRegisterStep = 8;  // registers are allocated in steps of 8 per thread
-// Registers for addresses, fragments in flight and row statistics, besides accumulators (seen in
-// compiled kernels). Then those for names and loads of programs.
+// Registers for addresses, fragments in flight and row statistics, besides accumulators, as seen in
+// compiled kernels; then registers for variables and loads of score programs.
 constexpr int kOtherRegisters = 56;
 constexpr int kRegistersOfPrograms = 16;
 // Registers that defaults leave unused, since they must not spill on any arch.
 constexpr int kSpare = 16;
-constexpr int kSpareOfBlackwell = 8;  // for which ptxas 13.0 needs more
+constexpr int kSpareOfBlackwell = 8;  // ptxas 13.0 needs more for Blackwell
 constexpr int kSpareOfDropout = 8;
 constexpr int kSpareOfElements = 48;  // for programs that read several elements per score
 
@@ -149,7 +149,7 @@ int spare_of_dropout(const KernelSpec& spec) {
   return kSpareOfDropout * (has_mask_program(spec) ? 4 : has_score_stage(spec) ? 2 : 1);
 }
 
-// Returns how many registers these kernels lack for a default.
+// Returns the number of registers that these kernels lack for a default.
 int shortage(const std::vector<MmaGradientKernel>& kernels, const KernelSpec& spec,
              const Arch& arch) {
   const int spare = kSpare + (arch.compute_capability >= 100 ? kSpareOfBlackwell : 0) +
@@ -162,8 +162,8 @@ int shortage(const std::vector<MmaGradientKernel>& kernels, const KernelSpec& sp
   return lacking;
 }
 
-// Sets the knobs of a space to its cheapest config among those that lack no registers, or else the
-// fewest.
+// Sets the knobs of a space to its cheapest config among those for which registers suffice. If
+// there is none, sets the config that lacks the fewest registers.
 template <class KernelsOf>
 void set_default(const SearchSpace& space, const KernelSpec& spec, const Arch& arch,
                  const Shape& shape, const DeviceFacts& device, const KernelsOf& kernels_of,

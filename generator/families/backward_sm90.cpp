@@ -24,8 +24,8 @@ namespace {
 constexpr int kMaxHeadDim = 256;
 constexpr int kL2SectionMb = 32;
 
-// True if L2 and delta are in the workspace. One kernel does not need that for dQ alone, nor for
-// all gradients along a band.
+// True if L2 and delta are in the workspace. With fold_sums a kernel of dQ alone computes them
+// itself, and so does a band kernel.
 bool has_sums(const KernelSpec& spec, const Config& config) {
   return !walks_band(config) && (makes_keys(spec) || config.at("fold_sums") == 0);
 }

@@ -64,7 +64,7 @@ Step step_of(const BackwardKernel& kernel, const KernelSpec& spec) {
 // The factors are geomeans of pairs of trials. With scores of 128 keys, rows have few registers
 // left.
 double waiting(const BackwardKernel& kernel, const KernelSpec& spec) {
-  // Its two warpgroups wait for each other, and for turns
+  // The two warpgroups wait for each other, and for turns
   if (kernel.makes == BackwardMakes::kAll) {
     const BackwardSm90Tile& t = kernel.tile;
     const double drawn = kernel.draws_tiles ? 1.01 : 1;
@@ -138,7 +138,8 @@ BackwardKernel keys_kernel(const KernelSpec& spec, const Config& c, BackwardMake
           std::max({rows, k ? spec.head_dim_qk : 0, v ? spec.head_dim_v : 0})};
 }
 
-// Holds scores and dP of a step, or their rounded form, besides dK, dV and two tiles of dQ.
+// Returns the band kernel. It holds scores and dP of a step, or their rounded form, besides dK, dV
+// and two tiles of dQ.
 BackwardKernel band_kernel(const KernelSpec& spec) {
   const int qk = spec.head_dim_qk, v = spec.head_dim_v;
   return {.makes = BackwardMakes::kBand,
@@ -148,7 +149,8 @@ BackwardKernel band_kernel(const KernelSpec& spec) {
           .widest = std::max({kBandTile, qk, v})};
 }
 
-// The gradient of a tile's keys stays in accumulators; rows, and stored values for them, stream.
+// Returns the kernel of dK or dV from stored values. The gradient of a tile's keys stays in
+// accumulators; rows of Q or dout, and stored values for them, stream.
 BackwardKernel stored_kernel(const Config& c, BackwardMakes makes, int columns) {
   const int keys = knob(c, "key_block_n"), slots = knob(c, "q_slots");
   return {.makes = makes,
@@ -158,7 +160,8 @@ BackwardKernel stored_kernel(const Config& c, BackwardMakes makes, int columns) 
           .stored_bytes = kStoredElementBytes};
 }
 
-// Returns the places of a line: those of two blocks of rows. The later block comes first.
+// Returns the number of places per line, which two blocks of rows share. The later block comes
+// first.
 int stored_stride(const KernelSpec& spec, const Shape& shape) {
   const int64_t blocks = backward_stored_blocks(shape.seqlen_q);
   const auto places = [&](int64_t block) -> int64_t {
@@ -179,7 +182,7 @@ int64_t place_elements(const KernelSpec& spec, const Config& c) {
   return (stores_p(spec, c) ? 2 : 1) * kStoredBytes / dtype_bytes(spec.dtype_q);
 }
 
-// Returns the bytes per head of K.
+// Returns the workspace bytes of stored values per head of K.
 int64_t stored_bytes(const KernelSpec& spec, const Config& c, const Shape& shape) {
   return spec.gqa_ratio * backward_stored_lines(shape.seqlen_q) * stored_stride(spec, shape) *
          place_elements(spec, c) * dtype_bytes(spec.dtype_q);

@@ -57,7 +57,7 @@ std::vector<BackwardKernel> backward_keys_kernels(const KernelSpec& spec, const 
 // Returns the kernels for the requested gradients, in the order of a launch.
 std::vector<BackwardKernel> backward_kernels(const KernelSpec& spec, const Config& config);
 
-// For configs that store dS: the heads of K per round, and the size of the stored tensor.
+// Return, for configs that store dS, the heads of K per round, and the size of the stored tensor.
 LaunchSizes::Rounds backward_rounds(const KernelSpec& spec, const Config& config,
                                     const Shape& shape);
 TensorExtents backward_stored_extents(const KernelSpec& spec, const Config& config,

@@ -82,8 +82,8 @@ Broken broken_kernel(const BackwardKernel& kernel, const KernelSpec& spec, const
   return std::nullopt;
 }
 
-// Checks the fused kernel: two warpgroups share dq, by columns of 64 or by rows of 64, or one has
-// all of it.
+// Checks the rules of the fused kernel: two warpgroups share dq, by columns of 64 or by rows of 64,
+// or one warpgroup has all of it.
 Broken broken_fusion(const KernelSpec& spec, const Config& c) {
   if (!fuses_dq(c) && c.at("draw_tiles") != 0) return "draw_tiles 1 needs fuse_dq";
   if (!fuses_dq(c) && c.at("ordered") == 0) return "ordered 0 needs fuse_dq";
@@ -106,7 +106,8 @@ Broken broken_fusion(const KernelSpec& spec, const Config& c) {
   return std::nullopt;
 }
 
-// Kernels that make dK and dV from stored values take 64 rows per step.
+// Checks the rules of store_ds. Kernels that make dK and dV from stored values take 64 rows per
+// step.
 Broken broken_store(const Config& c) {
   if (!stores_ds(c)) return std::nullopt;
   if (fuses_dq(c)) return "store_ds needs fuse_dq 0";

@@ -36,7 +36,7 @@ class BlockMapCpu final : public KernelTemplate {
     return {};
   }
 
-  // With fewer rows at a time, columns are looked at more often.
+  // With fewer rows at a time, column parts are evaluated more often.
   double predicted_cost(const KernelSpec&, const Arch&, const Config& config, const Shape& shape,
                         const DeviceFacts&) const override {
     return static_cast<double>(shape.seqlen_q) * static_cast<double>(shape.seqlen_kv) *

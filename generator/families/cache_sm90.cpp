@@ -111,8 +111,8 @@ std::vector<Constraint> usage_rules(const KernelSpec& spec) {
   };
 }
 
-// Returns the clocks of a step of a block, as for prefill_sm90. Keys come from L2 if several tiles
-// of rows read them, else from memory.
+// Returns the clocks of a step of a block, with the model of prefill_sm90. Keys come from L2 if
+// several tiles of rows read them, else from memory.
 double step_clocks(const KernelSpec& spec, const Config& c, bool reads_again) {
   const double rows = as_int(c, "block_m"), keys = as_int(c, "block_n");
   constexpr double kMmaFlops = 4096, kExponentials = 16, kOverlapPower = 1.56;

@@ -48,7 +48,7 @@ int slot_bytes(const KernelSpec& spec, const Config& config) {
   return decode_tile_bytes(keys, spec.head_dim_qk * element, loads) +
          decode_tile_bytes(keys, spec.head_dim_v * element, loads);
 }
-// Returns the bytes for each warp that shares the ring, as shared/decode_partition.h counts them.
+// Returns the bytes of a slot for each warp that shares the ring.
 int slot_bytes_of_warp(const KernelSpec& spec, const Config& config) {
   return slot_bytes(spec, config) / warps_of_ring(config);
 }
@@ -135,8 +135,8 @@ Constraint memory_suffices(const KernelSpec& spec, const Arch& arch) {
           [spec, arch](const Config& config) { return memory_lacks(spec, arch, config); }};
 }
 
-// Returns one team size for all configs of a spec, since the number of warps that share a piece
-// affects bits. It is the largest for which a block has enough memory.
+// Returns the only team size for a batch_invariant spec, since the number of warps that share a
+// piece affects bits. It is the largest for which a block has enough memory.
 int64_t team_of_own_bits(const KernelSpec& spec, const Arch& arch) {
   for (const int64_t team : {4, 2}) {
     const Config least(
@@ -146,7 +146,8 @@ int64_t team_of_own_bits(const KernelSpec& spec, const Arch& arch) {
   return 1;
 }
 
-// Blocks start in order, so a block with one range only waits for those before it.
+// Allows waits only if a block has one range. Blocks start in order, so such a block only waits for
+// blocks before it.
 Constraint one_gang_waits() {
   return {"waits",
           {"warps", "team", "heads", "waits"},
@@ -187,8 +188,8 @@ class DecodeSm80 final : public KernelTemplate {
   std::string_view knobs_path() const override { return "cuda/decode_sm80_knobs.cuh"; }
   const Served& serves() const override { return serves_caches(); }
   bool applies_whole_programs() const override { return true; }
-  // It reads keys again for each 16 rows. With batch_invariant another family takes longer
-  // requests: the choice may not depend on which family is faster.
+  // The kernel reads keys again for each 16 rows. With batch_invariant another family takes all
+  // longer requests, because the choice must not depend on which family is faster.
   Fit fit(const KernelSpec& spec, const Shape& shape) const override {
     const int64_t rows = shape.seqlen_q * spec.gqa_ratio;
     if (spec.batch_invariant) return rows <= kDecodeRows ? Fit::kWell : Fit::kNever;

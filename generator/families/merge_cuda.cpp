@@ -51,8 +51,8 @@ class MergeCuda final : public KernelTemplate {
     return {.steps = {{.grid_x = grid_extent(shape.batch * shape.num_heads_q * tiles)}}};
   }
 
-  // Counts bytes, and more if a thread has few of them in flight, if neighbours have different
-  // rows, and for idle lanes in the last step.
+  // Returns bytes moved, increased if a thread has few of them in flight, if adjacent threads have
+  // different rows, and for idle lanes in the last step.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts&) const override {
     const double rows =

@@ -30,7 +30,7 @@ const Served& serves_latent_caches() {
 
 int as_int(const Config& config, const char* knob) { return static_cast<int>(config.at(knob)); }
 
-// True if keys are the rows of its products (cuda/attention/mla_keys_first.cuh).
+// True if keys are the rows of products (cuda/attention/mla_keys_first.cuh).
 bool has_keys_first(const Config& config) { return config.at("rows") < kWarpgroupRows; }
 
 int consumers_of(const Config& config) { return mla_consumers(as_int(config, "rows")); }
@@ -122,7 +122,7 @@ class MlaSm90 final : public KernelTemplate {
             .min_blocks_per_sm = 1};
   }
 
-  // Compiles for a warpgroup's columns of V.
+  // Returns the spec with the columns of V of one warpgroup, for which the kernel is compiled.
   KernelSpec compiled_spec(const KernelSpec& spec, const Config& config) const override {
     KernelSpec part = spec;
     part.head_dim_v /= consumers_of(config);
@@ -198,9 +198,9 @@ class MlaSm90 final : public KernelTemplate {
     return sizes;
   }
 
-  // Returns approximate clocks of the block with the most work. A step takes its products from
-  // shared memory, and its keys at the memory's rate; the shorter one hides behind the other. Parts
-  // are joined by half as many threads if keys come first.
+  // Returns approximate clocks of the block with the most work. The products of a step are bound by
+  // shared memory, its keys by the memory's rate. The longer of the two counts, and a small share
+  // of the shorter. If keys come first, half as many threads join parts.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
     constexpr double kMeeting = 350, kBytesOfMemory = 19, kJoin = 5200, kHides = 8;

@@ -123,7 +123,7 @@ class PrefillCpu final : public KernelTemplate {
         {tile_fits(arch), whole_panels(arch)});
   }
 
-  // Returns the cheapest of one register tile per panel width.
+  // Returns the cheapest config. Tries one register tile per panel width.
   Config default_config(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                         const DeviceFacts& device) const override {
     const int64_t rows_of_two = vector_registers(arch) == 32 ? 8 : 6;
@@ -201,8 +201,9 @@ class PrefillCpu final : public KernelTemplate {
     return cpu_refusal(spec, arch);
   }
 
-  // Takes as many panels per tile as 128 rows hold, since they share a packed block. But it keeps
-  // at least 64 tiles, and two per thread, so that threads are about evenly busy.
+  // Returns a config with as many panels per tile as 128 rows hold, since they share a packed
+  // block. But it keeps at least 64 tiles, and two per thread, so that threads are about evenly
+  // busy.
   static Config config_for(const KernelSpec& spec, const Arch& arch, const Shape& shape,
                            const DeviceFacts& device, int64_t rows, int64_t vectors) {
     const int64_t panel = vectors * lanes_of(arch);

@@ -65,9 +65,9 @@ int blocks_by_shared_memory(const KernelSpec& spec, const Arch& arch, const MmaC
   return arch.shared_bytes_per_sm / (bytes + reserved_bytes(arch));
 }
 
-// Returns the most blocks per multiprocessor whose registers and shared memory fit. With 8 bits
-// another block is not worth the last registers: those for byte permutations, factors and products
-// in flight are hard to predict.
+// Returns the most blocks per multiprocessor whose registers and shared memory fit. With 8-bit
+// operands, prefers blocks with spare registers: the registers for byte permutations, factors and
+// products in flight are hard to predict.
 int most_blocks(const KernelSpec& spec, const Arch& arch, MmaConfig c) {
   const int by_memory = std::min(blocks_by_shared_memory(spec, arch, c), kMaxBlocksTried);
   for (const int spare : {is_8_bit(spec) ? kSpareOf8Bits : 0, 0})
@@ -312,7 +312,7 @@ double PrefillMma::predicted_cost(const KernelSpec& spec, const Arch& arch, cons
   return mma_predicted_cost(slice, arch, mma_config(config), shape, device) * v_slices(config);
 }
 
-// Not measured: takes the tile that should be the fastest among those with room for such heads.
+// Returns the tile that should be the fastest among those with room for such heads. Not measured.
 std::optional<Config> PrefillMma::wide_default(const KernelSpec& spec, const Arch& arch,
                                                const Shape& shape,
                                                const DeviceFacts& device) const {

@@ -138,7 +138,8 @@ class PrefillSm80 final : public PrefillMma {
     return config;
   }
 
-  // Tries held offsets too: they are legal if registers are spare.
+  // Returns a legal config with this tile, if any. Also tries held offsets, which are legal if
+  // registers are spare.
   static std::optional<Config> with_tile(const SearchSpace& legal, const DefaultTile& tile,
                                          bool offsets_anew) {
     for (int hold_offsets = offsets_anew ? 0 : 1; hold_offsets <= 1; ++hold_offsets)

@@ -41,8 +41,8 @@ constexpr DefaultTile kSplitTiles[] = {
     {256, 32, 16, 2, 1, kQShared},
 };
 
-// With more columns than these, three products spill if a barrier is between Q K^T and P V (ptxas
-// 13.0). Pairs of slots have no such barrier.
+// Number of columns of V above which three products spill if a barrier is between Q K^T and P V
+// (ptxas 13.0). Pairs of slots have no such barrier.
 constexpr int kWidestSplitV = 128;
 bool needs_pairs(const KernelSpec& slice) {
   return slice.fp8.accuracy == Accuracy::kSplit && slice.head_dim_v > kWidestSplitV;

@@ -130,15 +130,15 @@ std::vector<Config> proven_configs(const KernelSpec& spec) {
   return configs;
 }
 
-// Returns the blocks of rows and keys that a mask consists of: those that its program divides
-// positions into. For maps from callers that hide keys, assumes 128.
+// Returns the block sizes of a mask: the divisors by which its program divides positions. For
+// callers' maps that hide keys, assumes 128.
 score::Blocks blocks_of_mask(const KernelSpec& spec) {
   if (!has_mask_program(spec)) return {};
   return hides_by_map(spec) ? score::Blocks{128, 128}
                             : score::blocks_of(mask_program(spec).program);
 }
 
-// Tiles that straddle such blocks visit more of them. Narrow blocks are ignored.
+// Drops tiles that straddle such blocks, because they visit more of them. Ignores narrow blocks.
 void keep_tiles_of_blocks(const score::Blocks& blocks, std::vector<Config>* configs) {
   constexpr int64_t kNarrowest = 64;
   for (const auto& [knob, block] : {std::pair{"block_m", blocks.rows}, {"block_n", blocks.keys}}) {
@@ -172,7 +172,7 @@ Config with_score_stage(const SearchSpace& legal, Config config, const score::Pr
   return config;
 }
 
-// True if the score stage needs addresses of elements besides limits of a mask, or besides other
+// True if the score stage needs addresses of elements in addition to limits of a mask, or to other
 // captures.
 bool crowds_registers(const KernelSpec& spec) {
   if (!reads_elements_to_score(spec)) return false;
@@ -180,7 +180,8 @@ bool crowds_registers(const KernelSpec& spec) {
   return limited || score_stage_program(spec).program.captures().size() > 1;
 }
 
-// Several blocks per multiprocessor leave a thread 80 registers, with which such stages spill.
+// Drops configs with several blocks per multiprocessor. They leave a thread 80 registers, with
+// which such stages spill.
 void keep_single_blocks(std::vector<Config>* configs) {
   std::erase_if(*configs, [](const Config& c) { return c.at("ctas_per_sm") > 1; });
 }

@@ -40,7 +40,7 @@ int64_t sm90_visible_blocks(const KernelSpec& spec, const Shape& shape, int64_t 
 //                a tile, and the smaller if both do; short sequences are bound by memory
 int sm90_l2_section_mb(const KernelSpec& spec, const Config& config, const Shape& shape,
                        const DeviceFacts& device);
-// Returns the factor of the cost if the knob has another value than that.
+// Returns the cost factor of an l2_section_mb that differs from sm90_l2_section_mb().
 double sm90_section_factor(const KernelSpec& spec, const Config& config, const Shape& shape,
                            const DeviceFacts& device);
 
@@ -48,7 +48,8 @@ double sm90_section_factor(const KernelSpec& spec, const Config& config, const S
 double sm90_predicted_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
                              const DeviceFacts& device);
 
-// Does the same, if a step of block_m x block_n takes `step` clocks for all resident blocks.
+// Returns the same clocks for a given time of a step: all resident blocks complete a block_m x
+// block_n step in `step` clocks.
 double sm90_launch_clocks(const KernelSpec& spec, const Config& config, const Shape& shape,
                           const DeviceFacts& device, double step);
 

@@ -25,8 +25,8 @@ int accumulators(const KernelSpec& spec, const Config& c) {
                                        c.at("overlap") != 0, spec.fp8.scale_block_kv);
 }
 
-// Returns the keys between flushes, which the accurate mode always has: the accumulator loses bits
-// in long sums of a V with a mean.
+// Returns the values of flush_keys. The accurate mode always flushes: the accumulator loses bits in
+// long sums, if V has a mean other than 0.
 std::vector<int64_t> flush_keys(const KernelSpec& spec) {
   if (spec.fp8.accuracy == Accuracy::kFast) return {0};
   return {1024, 512};

@@ -20,12 +20,12 @@ bool sm90_adds_diagonals(const KernelSpec& spec, const Config& config);
 
 PrefillSm90Config sm90_layout_config(const KernelSpec& spec, const Config& config);
 
-// Returns what both refuse: other archs, and head dims that no tile holds. Each family checks
-// dtypes itself.
+// Returns why neither family serves a spec: the arch, or head dims that no tile holds. Each family
+// checks dtypes itself.
 std::optional<std::string> sm90_refusal(const KernelSpec& spec, const Arch& arch);
 
-// Returns the knobs of both, in the order of config texts. `own` are the family's own knobs, which
-// come before kv_splits.
+// Returns the knobs of both families, in the order of config texts. `own` are the family's own
+// knobs, which come before kv_splits.
 struct Sm90KnobValues {
   std::vector<int64_t> block_n, kv_ring, l2_section_mb;
 };
@@ -35,16 +35,16 @@ std::vector<Knob> sm90_knobs(const KernelSpec& spec, const Sm90KnobValues& value
 // Returns the registers that the accumulators of a consumer thread take.
 using Sm90Accumulators = int (*)(const KernelSpec& spec, const Config& config);
 
-// Returns the values of pack_heads: none, or the most heads that divide a group and the rows of a
-// warpgroup. If that is not the whole group, also a number with room for all of it, with idle
-// places. With dropout the 16 rows of a warp are of one head.
+// Returns the values of pack_heads: 1, or the most heads that divide a group and the rows of a
+// warpgroup. If these are not the whole group, also a number that holds the whole group with idle
+// rows. With dropout the 16 rows of a warp belong to one head.
 std::vector<int64_t> sm90_pack_heads(const KernelSpec& spec);
 
-// Returns the rules that registers and shared memory hold a config.
+// Returns the rules that a config fits the registers and the shared memory.
 std::vector<Constraint> sm90_room_rules(const KernelSpec& spec, const Arch& arch,
                                         Sm90Accumulators accumulators);
 
-// Returns rules about what makes sense, then rules about what the machine can hold.
+// Returns the rules against useless combinations of knobs, then those of sm90_room_rules().
 std::vector<Constraint> sm90_rules(const KernelSpec& spec, const Arch& arch,
                                    Sm90Accumulators accumulators);
 

@@ -12,7 +12,7 @@
 
 namespace attune {
 
-// Turns the knobs of other heads into those of wide heads.
+// Replaces the usual knobs by the knobs of wide heads.
 void sm90_widen(const KernelSpec& spec, std::vector<Knob>* knobs);
 // Returns the rule that ties k_parts to other knobs.
 Constraint sm90_parts_rule();

@@ -19,7 +19,7 @@ bool may_keep(const KernelSpec& spec) {
   return bytes > 0 && bytes <= kMaxKeptBytes;
 }
 
-// Counts whole cache lines, so that threads share none.
+// Returns whole cache lines, so that threads share no line.
 int64_t scratch_floats(const KernelSpec& spec, const Config& config) {
   const int64_t rows = config.at("keep") != 0 ? spec.fp8.scale_block_q : 1;
   return (rows * spec.head_dim_qk + 31) / 32 * 32;
@@ -66,7 +66,8 @@ class QuantiseCpu final : public KernelTemplate {
     return {.workspace = {{.columns = scratch_floats(spec, config), .rows = device.sm_count}}};
   }
 
-  // Counts elements times the work on each: loading and rotating happen twice if rows are not kept.
+  // Returns elements times the work per element. Rows that are not kept are loaded and rotated
+  // twice.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts& device) const override {
     const double elements = static_cast<double>(shape.batch * shape.num_heads_q) *

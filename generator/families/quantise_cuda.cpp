@@ -135,9 +135,9 @@ class QuantiseCuda final : public KernelTemplate {
             .workspace = {{.columns = parts, .rows = blocks, .heads = heads}}};
   }
 
-  // Counts bytes moved. It is more if too few are in flight, if a thread's share of a row is small
-  // (more addresses per element), or if a rotation needs many shuffles. Weights are fitted to times
-  // on an H200.
+  // Returns bytes moved, increased if few bytes are in flight, if a thread's share of a row is
+  // small (more addresses per element), or if a rotation needs many shuffles. Weights are fitted to
+  // times on an H200.
   double predicted_cost(const KernelSpec& spec, const Arch&, const Config& config,
                         const Shape& shape, const DeviceFacts&) const override {
     const double elements = static_cast<double>(shape.batch * shape.num_heads_q) *

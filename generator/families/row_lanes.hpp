@@ -17,8 +17,8 @@ inline int64_t steps_of_lanes(int columns, int64_t lanes) {
   return (columns / 8 + lanes - 1) / lanes;
 }
 
-// Limits the knob "lanes": a thread's columns must fit its registers, and half of the lanes may not
-// idle unless there must be so many.
+// Limits the knob "lanes": a thread's columns must fit its registers. Half of the lanes must not
+// idle, unless `fewest_lanes` requires so many lanes.
 inline Constraint lanes_hold_rows(int columns, int64_t most_steps, int64_t fewest_lanes) {
   return {"lanes", {"lanes"}, [=](const Config& config) -> std::optional<std::string> {
             const int64_t lanes = config.at("lanes"), steps = steps_of_lanes(columns, lanes);

@@ -59,7 +59,8 @@ BackwardSm80Tile tile_of(const KernelSpec& spec, const Config& c) {
           false};
 }
 
-// dz of a step is after the ring, if it is summed along lines.
+// Returns the shared memory of a block. If dz of a step is summed along lines, it lies after the
+// ring.
 int shared_bytes(const KernelSpec& spec, const Config& c) {
   return backward_sm80_layout(tile_of(spec, c)).state +
          score_gradient_tile_bytes(gradient_of(spec), repeats_of(spec), knob(c, "block_m"),
@@ -212,10 +213,10 @@ class ScoreGradientSm80 final : public KernelTemplate {
          arch.registers_per_sm / (32 * knob(config, "warps") * registers_needed(spec, config))});
     const double warps = std::max(1, resident) * knob(config, "warps");
     const double waits = (knob(config, "stages") == 1 ? 12.0 : 6.0) / warps;
-    // Sums of a tile happen between barriers of its block; other blocks fill that time. Short steps
-    // have as many diagonals as long ones.
+    // The sums of a tile lie between barriers of its block; other blocks fill that time. Short
+    // steps have as many diagonals as long ones.
     const double sums = has_sums(spec) ? 0.45 / std::max(1, resident) + 16 / block_n : 0.0;
-    // Registers that the blocks of a multiprocessor could use, and the knob does not promise.
+    // A small penalty if min_blocks differs from the number of blocks that fit.
     const double unused = 0.001 * std::abs(resident - knob(config, "min_blocks"));
     return useful_flops(problem_of(spec, shape)) *
            (1 + 24 / block_m + 8 / block_n + waits + sums + unused);

@@ -20,7 +20,7 @@ Config with_room_for_scores(const SearchSpace& legal, const Config& config, int6
 // True if the mask program reads a tensor per element, at indices of both row and column.
 bool reads_elements_to_hide(const SpecFields& spec);
 
-// True if the score stage does so: a bias, not slopes.
+// True if the score stage reads a tensor per element, such as a bias but not slopes.
 bool reads_elements_to_score(const SpecFields& spec);
 
 // True if stage and mask program together read more than one tensor per element.

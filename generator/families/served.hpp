@@ -17,7 +17,7 @@ const Served& serves_merging();             // op merge, which has no choices
 const Served& serves_gradients();
 const Served& serves_gradients_and_dropout();
 const Served& serves_sums_of_gradients();  // and with sums added to others
-const Served& serves_score_gradients();    // of these, those of biases, slopes and sinks
+const Served& serves_score_gradients();    // op attention_backward, score gradients
 // Everything in op prefill and in op attention_backward. References and CPU kernels serve it; only
 // references serve gradients of scores.
 const Served& serves_everything();

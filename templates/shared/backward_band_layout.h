@@ -84,7 +84,7 @@ ATTUNE_HOST_DEVICE constexpr bool is_narrow_band(const Rule& rule) {
   return width.left >= 0 && width.right >= 0 && width.left + width.right <= kBandWidest;
 }
 
-ATTUNE_HOST_DEVICE constexpr long long band_floor(long long value) {  // value / kBandTile, rounded down
+ATTUNE_HOST_DEVICE constexpr long long band_floor(long long value) {  // floor of value / kBandTile
   return (value >= 0 ? value : value - (kBandTile - 1)) / kBandTile;
 }
 

@@ -46,7 +46,7 @@ struct DecodeRange {
   int share;   // positions per worker
   int worker;  // the worker of the range [begin, end)
   int begin, end;
-  // Minimum of tiles per piece if each item is cut by its own length; else 0.  // where kBatchInvariant
+  // Minimum of tiles per piece if each item is cut separately, else 0.  // where kBatchInvariant
   int least_chunk = 0;  // where kBatchInvariant
 
   ATTUNE_HOST_DEVICE constexpr int item_cost(DecodeTiles tiles) const {

@@ -155,8 +155,8 @@ class GradientTile {
     }
   }
 
-  // Sets hidden elements of P and dS to zero. If keys stream, keys past the end are hidden too: their
-  // rows of K are zero, so their P may be inf.
+  // Sets hidden elements of P and dS to zero. If keys stream, keys past the end are hidden too:
+  // their rows of K are zero, so their P may be inf.
   __device__ __forceinline__ void hide(int block, Scores& p, Scores& ds) const {
     const int column = block * Side::kStepRows + thread_column();
     const int row = thread_row();
