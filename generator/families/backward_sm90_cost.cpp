@@ -68,8 +68,8 @@ double waiting(const BackwardKernel& kernel, const KernelSpec& spec) {
   if (kernel.makes == BackwardMakes::kAll) {
     const BackwardSm90Tile& t = kernel.tile;
     const double drawn = kernel.draws_tiles ? 1.01 : 1;
-    // Unordered sums wait for nobody, and dQ leaves along with dK. Rows of a window see few blocks,
-    // whose turns are short.
+    // Unordered sums do not wait for turns, and dQ is stored along with dK. Rows of a window see
+    // few blocks, whose turns are short.
     if (!kernel.ordered)
       return (spec.window_left >= 0 || spec.window_right >= 0 ? 1.6 : 1.26) * drawn +
              0.3 * (2 - std::min(t.second_slots, 2)) + 0.005 * t.first_slots;

@@ -11,7 +11,7 @@ namespace attune {
 // The tiles of a launch, and the keys of a block.
 struct MapShape {
   int64_t row_blocks = 1;
-  int64_t head_tiles = 1;  // tiles side by side, per batch entry
+  int64_t head_tiles = 1;  // adjacent tiles per batch entry
   int64_t block_n = 1;
 };
 

@@ -52,9 +52,9 @@ Tile tile_of(const KernelSpec& spec, const Config& c) {
   return t;
 }
 
-// Returns how much Q K^T is slowed down, since it reads both operands from shared memory: with few
-// keys it reads Q too often. Only wide heads have such short steps, because their rows fill the
-// memory.
+// Returns the factor by which Q K^T slows down. It reads both operands from shared memory, and with
+// few keys per step it reads Q too often. Only wide heads have such short steps, because their rows
+// fill the memory.
 double qk_slowdown(const Tile& t) {
   if (!t.wide) return 1;
   const double product = t.block_n / 2.0;  // clocks of 64 rows and 32 bytes of k
@@ -62,8 +62,8 @@ double qk_slowdown(const Tile& t) {
   return std::max(1.0, bytes / kSharedBytes / product);
 }
 
-// Returns the clocks of a step of wide heads: its K and V come from L2. With one slot they come
-// only when the previous step is done with them, or with a part of them.
+// Returns the clocks of a step of wide heads: its K and V come from L2. With one slot they arrive
+// only after the previous step has released the slot, or a part of it.
 double wide_step(const KernelSpec& spec, const Tile& t, double clocks) {
   const double bytes = 2.0 * t.block_n * (spec.head_dim_qk + spec.head_dim_v);
   const double load = bytes / kL2Bytes;
@@ -95,7 +95,7 @@ double step_clocks(const KernelSpec& spec, const Tile& t) {
   return t.wide ? wide_step(spec, t, clocks) : clocks;
 }
 
-// True if all tiles run at once, each in its own block, so that there is no order to choose.
+// True if all tiles run at once, each in a separate block, so that no order must be chosen.
 bool is_one_wave(const Config& config, const Tile& t, const Shape& shape,
                  const DeviceFacts& device) {
   return t.splits == 1 &&
@@ -172,8 +172,8 @@ double steps_of_tile(const KernelSpec& spec, const Shape& shape, int64_t first_r
   return (whole + static_cast<double>(own) / t.warpgroups) / 2;
 }
 
-// Returns the tiles of the heads whose K and V fit into a section of so many megabytes
-// (TileScheduler).
+// Returns the number of tiles of the heads whose K and V fit into a section of `section_mb`
+// megabytes (TileScheduler).
 int64_t section_tiles(const KernelSpec& spec, const Config& config, const Shape& shape,
                       int64_t section_mb) {
   const int64_t head_bytes = dtype_bytes(spec.dtype_kv) * (spec.head_dim_qk + spec.head_dim_v) *

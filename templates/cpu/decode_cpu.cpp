@@ -76,7 +76,7 @@ inline void score_row(const KernelArguments& args, const DecodeItem& item, const
   (void)batch, (void)head, (void)kv_head, (void)position;
   const int last = block.first + block.count - 1;
   if (seen.first <= block.first && last <= seen.last && places == block.count) return;
-  if (seen.last > last) seen.last = last;  // places behind the last key have no key
+  if (seen.last > last) seen.last = last;  // places past the last key have no key
   for (int place = 0; place < places; ++place) {
     const int key = block.first + block.key_at(place);
     if (key < seen.first || key > seen.last) scores[place] = -kInfinity;

@@ -44,7 +44,7 @@ class MaskStage {
     return {all, any};
   }
 
-  // Hides scores and finds `largest` anew.
+  // Hides scores and recomputes `largest`.
   void apply(Panel* panels, Panel& largest) const {
     largest = -kInfinity;
     for_shown([&](int key, const PanelInts& shown) {

@@ -97,7 +97,7 @@ ATTUNE_SCORE_FUNCTION T element_at(const void* data, long long offset) {
   return static_cast<const T*>(data)[offset];
 }
 
-// Loads the element `at` elements behind an address.
+// Loads the element at offset `at`, in elements, from an address.
 template <CaptureType kType>
 ATTUNE_SCORE_FUNCTION auto load_element(const void* data, long long at) {
   if constexpr (kType == CaptureType::kFp32) {

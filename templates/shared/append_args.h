@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launch arguments of append_kv kernels, after AttentionArgs and CacheArgs, on every target.
-// Kernels read all lists on the device, anew at every launch.
+// Kernels read all lists on the device at every launch.
 //
 // | operand      | shape                                                                          |
 // |--------------|--------------------------------------------------------------------------------|

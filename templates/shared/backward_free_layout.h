@@ -19,7 +19,7 @@ namespace attune {
 constexpr int kFreeDsSlots = 2;  // slots of dS^T: one is written, one is multiplied
 constexpr int kFreeCopiers = 2;  // copying threads, one for each warpgroup of keys
 
-// Words behind the fp32 dQ of each block of rows in the workspace: one per copier, then padding
+// Words after the fp32 dQ of each block of rows in the workspace: one per copier, then padding
 // that keeps the next block aligned.
 constexpr int kFreeWords = 32;
 

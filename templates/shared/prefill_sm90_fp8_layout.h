@@ -41,7 +41,7 @@ constexpr TransposeLayout transpose_layout(int head_dim_v, bool given_transposed
 }
 
 // Returns the bytes of one warpgroup's flushed sums, as many as its staging of O. They lie in
-// shared memory, or block by block behind the tile counter of the workspace.
+// shared memory, or block by block after the tile counter of the workspace.
 constexpr int prefill_sm90_flushed_bytes(int head_dim_v) {
   return (head_dim_v + kPanelColumns - 1) / kPanelColumns * kWarpgroupRows * kPanelRowBytes;
 }

@@ -36,7 +36,7 @@ constexpr int dz_stride(int block_n) { return block_n + 8; }
 constexpr int kMaxWarps = 32;
 constexpr int kSumThreads = 256, kSumBytes = 4 * kSumThreads / 32;  // of attune_sum
 
-// Returns the bytes behind the ring: a tile of dz that is summed along lines, or one sum per warp.
+// Returns the bytes after the ring: a tile of dz that is summed along lines, or one sum per warp.
 constexpr int score_gradient_tile_bytes(int gradient, int repeats, int block_m, int block_n) {
   const bool has_lines =
       gradient == kOfRelativeBias || (gradient == kOfBias && !writes_dscores(gradient, repeats));

@@ -11,7 +11,7 @@ constexpr int score_tile_pitch(int block_n) { return 2 * block_n + 16; }
 constexpr int score_tile_bytes(int block_m, int block_n) {
   return block_m * score_tile_pitch(block_n);
 }
-// Returns the tile's offset behind `bytes` of other data.
+// Returns the tile's offset after `bytes` of other data.
 constexpr int score_tile_offset(int bytes) { return (bytes + 15) / 16 * 16; }
 
 }  // namespace attune

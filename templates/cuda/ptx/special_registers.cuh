@@ -4,7 +4,7 @@
 
 namespace attune {
 
-// Returns threadIdx.x, read anew at every call. The compiler cannot hoist computations with it out
+// Returns threadIdx.x, read again at every call. The compiler cannot hoist computations with it out
 // of a loop, where their results would hold registers for the whole loop.
 __device__ __forceinline__ int reread_thread_index() {
   int index;
