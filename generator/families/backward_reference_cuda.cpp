@@ -74,7 +74,8 @@ class BackwardReferenceCuda final : public KernelTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec&, const Arch& arch) const override {
-    if (arch.target != Target::kCuda) return fmt::format("{} is not a CUDA arch", arch.name());
+    if (arch.target != Target::kCuda)
+      return fmt::format("this template serves CUDA archs, not {}", arch.name());
     return std::nullopt;
   }
 };

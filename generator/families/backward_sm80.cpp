@@ -287,7 +287,8 @@ class BackwardSm80 final : public KernelTemplate {
     for (const auto& [name, value] :
          {std::pair{"head_dim_qk", spec.head_dim_qk}, {"head_dim_v", spec.head_dim_v}})
       if (value < 8 || value > kMaxHeadDim || value % 8 != 0)
-        return fmt::format("{} {} is not a multiple of 8 from 8 to {}", name, value, kMaxHeadDim);
+        return fmt::format("{} is {}; must be a multiple of 8 from 8 to {}", name, value,
+                           kMaxHeadDim);
     return std::nullopt;
   }
 };

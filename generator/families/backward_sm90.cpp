@@ -297,9 +297,11 @@ class BackwardSm90 final : public KernelTemplate {
     if (auto reason = sm90_refusal(spec, arch)) return reason;
     for (const auto& [name, value] :
          {std::pair{"head_dim_qk", spec.head_dim_qk}, {"head_dim_v", spec.head_dim_v}})
-      if (value > kMaxHeadDim) return fmt::format("{} {} is above {}", name, value, kMaxHeadDim);
+      if (value > kMaxHeadDim)
+        return fmt::format("{} is {}; must be at most {}", name, value, kMaxHeadDim);
     if (spec.dtype_q != Dtype::kBf16 && spec.dtype_q != Dtype::kFp16)
-      return fmt::format("dtype_q {} is neither bf16 nor fp16", dtype_name(spec.dtype_q));
+      return fmt::format("dtype_q is {}; this template serves bf16 and fp16",
+                         dtype_name(spec.dtype_q));
     return std::nullopt;
   }
 };

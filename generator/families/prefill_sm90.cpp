@@ -291,12 +291,13 @@ class PrefillSm90 final : public KernelTemplate {
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
     if (auto reason = sm90_refusal(spec, arch)) return reason;
     if (spec.dtype_q != Dtype::kBf16 && spec.dtype_q != Dtype::kFp16)
-      return fmt::format("dtype_q {} is neither bf16 nor fp16", dtype_name(spec.dtype_q));
+      return fmt::format("dtype_q is {}; this template serves bf16 and fp16",
+                         dtype_name(spec.dtype_q));
     if (spec.dtype_kv != spec.dtype_q)
-      return fmt::format("dtype_kv {} differs from dtype_q {}", dtype_name(spec.dtype_kv),
+      return fmt::format("dtype_kv is {}; must be equal to dtype_q, {}", dtype_name(spec.dtype_kv),
                          dtype_name(spec.dtype_q));
     if (spec.dtype_o != spec.dtype_q)
-      return fmt::format("dtype_o {} differs from dtype_q {}", dtype_name(spec.dtype_o),
+      return fmt::format("dtype_o is {}; must be equal to dtype_q, {}", dtype_name(spec.dtype_o),
                          dtype_name(spec.dtype_q));
     return std::nullopt;
   }

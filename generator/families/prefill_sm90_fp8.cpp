@@ -91,11 +91,13 @@ std::vector<Knob> knobs(const KernelSpec& spec) {
 
 std::optional<std::string> refused_dtypes(const KernelSpec& spec) {
   if (spec.dtype_q != Dtype::kE4m3)
-    return fmt::format("dtype_q {} is not e4m3", dtype_name(spec.dtype_q));
+    return fmt::format("dtype_q is {}; this template serves e4m3", dtype_name(spec.dtype_q));
   if (!is_8_bit(spec.dtype_kv))
-    return fmt::format("dtype_kv {} is neither e4m3 nor e5m2", dtype_name(spec.dtype_kv));
+    return fmt::format("dtype_kv is {}; this template serves e4m3 and e5m2",
+                       dtype_name(spec.dtype_kv));
   if (spec.dtype_o != Dtype::kBf16 && spec.dtype_o != Dtype::kFp16)
-    return fmt::format("dtype_o {} is neither bf16 nor fp16", dtype_name(spec.dtype_o));
+    return fmt::format("dtype_o is {}; this template serves bf16 and fp16",
+                       dtype_name(spec.dtype_o));
   return std::nullopt;
 }
 
@@ -226,7 +228,7 @@ class PrefillSm90Fp8 final : public KernelTemplate {
     if (auto reason = sm90_refusal(spec, arch)) return reason;
     if (auto reason = refused_dtypes(spec)) return reason;
     if (spec.fp8.scale_block_q % kWarpgroupRows != 0)
-      return fmt::format("scale_block_q {} is not a multiple of {}, the rows of a warpgroup",
+      return fmt::format("scale_block_q is {}; must be a multiple of {}, the rows of a warpgroup",
                          spec.fp8.scale_block_q, kWarpgroupRows);
     return std::nullopt;
   }

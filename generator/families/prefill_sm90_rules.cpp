@@ -264,7 +264,7 @@ std::optional<std::string> sm90_refusal(const KernelSpec& spec, const Arch& arch
        {std::tuple{"head_dim_qk", spec.head_dim_qk, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimQk},
         std::tuple{"head_dim_v", spec.head_dim_v, narrow ? kMaxHeadDimOf8Bits : kMaxHeadDimV}})
     if (value < 8 || value > most || value % 8 != 0)
-      return fmt::format("{} {} is not a multiple of 8 from 8 to {}", name, value, most);
+      return fmt::format("{} is {}; must be a multiple of 8 from 8 to {}", name, value, most);
   return std::nullopt;
 }
 

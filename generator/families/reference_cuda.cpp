@@ -59,7 +59,8 @@ class ReferenceCuda final : public KernelTemplate {
 
  private:
   std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const override {
-    if (arch.target != Target::kCuda) return fmt::format("{} is not a CUDA arch", arch.name());
+    if (arch.target != Target::kCuda)
+      return fmt::format("this template serves CUDA archs, not {}", arch.name());
     if (auto reason = any_dtype_refusal(spec)) return reason;
     for (const auto& [name, value, most] :
          {std::tuple{"head_dim_qk", spec.head_dim_qk, kMaxHeadDimQk},

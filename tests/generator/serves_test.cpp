@@ -212,7 +212,7 @@ TEST(Serving, ARefusalIsAboutTheBestArch) {
   const Serving found = serving(spec_of(parse_problem("dtype=fp32,head_dim=128,heads=4,seqlen=8")),
                                 {parse_arch("sm_90a"), parse_arch("sm_90")});
   EXPECT_EQ(found.refusal_of(template_by_name("prefill_sm90")),
-            "dtype_q fp32 is neither bf16 nor fp16");
+            "dtype_q is fp32; this template serves bf16 and fp16");
   EXPECT_EQ(found.best(), &*found.reference);
   EXPECT_EQ(found.refusal_of(template_by_name("reference_cuda")), std::nullopt);
 }
