@@ -72,8 +72,8 @@ class KernelTemplate {
   virtual std::string_view knobs_path() const = 0;
 
   virtual const Served& serves() const = 0;
-  // Returns nullopt if it serves this, else the reason, as a sentence ("head_dim_qk is 264;
-  // must be at most 256"): an op or a feature that serves() does not name, or the answer of refusal().
+  // Returns nullopt if it serves this, else the reason, as a sentence ("head_dim_qk is 264; must be
+  // at most 256"): an op or a feature that serves() does not name, or the answer of refusal().
   std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const;
   // Does the same, for callers that ask many templates about one spec, with features_of(spec).
   std::optional<std::string> refuses(const KernelSpec& spec, const Features& features,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launch arguments of attention_kvcache kernels, after AttentionArgs, on every target. They say
 // where the keys of each request lie, and how many keys it has. Kernels read all lists on the
-// device, anew at every launch.
+// device at every launch.
 //
 // | operand    | shape                                                                            |
 // |------------|----------------------------------------------------------------------------------|
