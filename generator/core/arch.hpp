@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arch: what code is made for. A CUDA compute capability or a CPU, with the limits that a search
-// space must respect.
+// Arch: the target of compiled code, a CUDA compute capability or a CPU, with the limits that a
+// search space must respect.
 #pragma once
 
 #include <string>
@@ -32,7 +32,7 @@ struct Arch {
 // Parses "sm_90", "sm_90a" or "cpu:<llvm cpu name>"; the limits come from public tables. Throws
 // kInvalidArgument for unknown names.
 Arch parse_arch(std::string_view text);
-// Returns the CUDA archs of the compile matrix: sm_75, 80, 86, 89, 90, 90a, 100, 120, 121.
+// Returns the CUDA archs of the compile matrix: sm_75 to sm_121, with sm_90a.
 const std::vector<std::string>& known_cuda_archs();
 
 }  // namespace attune

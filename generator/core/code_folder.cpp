@@ -36,8 +36,8 @@ std::optional<fs::path> code_folder(const void* address) {
   if (::dladdr1(address, &info, reinterpret_cast<void**>(&library), RTLD_DL_LINKMAP) == 0 ||
       library == nullptr)
     return std::nullopt;
-  // The program itself has no name here, and dladdr would answer argv[0]. A library has the name
-  // that it was loaded by, which may be relative to the current directory of that moment.
+  // dladdr reports argv[0] for the program itself, so /proc/self/exe is used instead. A library has
+  // the name that it was loaded by, which may be relative to the current directory at that time.
   std::string file = library->l_name;
   if (file.empty()) file = "/proc/self/exe";
   if (file.front() != '/') file = mapped_file(address);

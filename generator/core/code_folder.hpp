@@ -8,8 +8,8 @@
 namespace attune {
 
 // Returns the folder of the file that the code at `address` was loaded from, absolute and without
-// links. It trusts no name that is relative to the current directory, and none that the caller
-// gave, such as argv[0]. Returns nullopt when no other name is known.
+// links. Ignores names that the caller could choose: argv[0], and names relative to the current
+// directory. Returns nullopt if the file has no other name.
 std::optional<std::filesystem::path> code_folder(const void* address);
 
 }  // namespace attune

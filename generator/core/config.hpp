@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Config: how a kernel is made, as an ordered list of knob=value. Text form
+// Config: the knobs of one compiled kernel, as an ordered list of knob=value. Text form:
 // "block_m=128,block_n=64,stages=2".
 #pragma once
 

@@ -28,8 +28,8 @@ struct KnownDevice {
   DeviceFacts facts;
 };
 
-// Returns the device that kernels for an arch are made for on another machine: "NVIDIA H200" for
-// sm_90a.
+// Returns the device to assume when kernels for `arch` are made on another machine, such as "NVIDIA
+// H200" for sm_90a.
 const KnownDevice& typical_device(const Arch& arch);
 
 }  // namespace attune

@@ -8,7 +8,7 @@
 namespace attune {
 
 std::string xxh3_128_hex(std::string_view bytes);  // 32 hex digits
-// Digest of both texts in a row; 64 hex digits.
+// Returns the digest of both texts, one after the other, as 64 hex digits.
 std::string sha256_hex(std::string_view bytes, std::string_view more = {});
 
 }  // namespace attune

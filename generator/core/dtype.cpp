@@ -55,7 +55,7 @@ bool is_8_bit(Dtype dtype) { return dtype_bytes(dtype) == 1; }
 
 namespace {
 
-// Returns 0 or 1: which of two words `text` is.
+// Returns 0 if `text` is `first`, 1 if it is `second`; throws otherwise.
 int parse_word(std::string_view key, std::string_view text, std::string_view first,
                std::string_view second) {
   if (text == first) return 0;

@@ -12,8 +12,8 @@ namespace attune {
 
 int dtype_bytes(Dtype dtype);
 std::string_view dtype_name(Dtype dtype);  // "bf16"
-// Parses fp32, float32, bf16, bfloat16, fp16, float16, half, e4m3, e5m2, int8. Throws
-// kInvalidArgument that lists the valid words.
+// Parses the names of dtype_name, and float, float32, bfloat16, float16, half and fp8 (e4m3). For
+// any other word, throws kInvalidArgument with the valid names.
 Dtype parse_dtype(std::string_view text);
 
 bool is_8_bit(Dtype dtype);  // e4m3, e5m2 or int8

@@ -10,9 +10,9 @@
 
 namespace attune {
 
-// Returns nullopt when the variable is not set. A program with rights that its caller lacks
-// (setuid, setgid, file capabilities) sees no variable as set: the caller chose them, and could
-// choose what runs with those rights.
+// Returns the variable's value, or nullopt if it is not set. A program with more rights than its
+// caller (setuid, setgid, file capabilities) sees every variable as unset: the caller must not
+// choose code that runs with those rights.
 std::optional<std::string> environment_variable(const char* name);
 
 // Returns the user's home directory: HOME, else the entry of the user database. Returns nullopt

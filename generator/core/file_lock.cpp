@@ -22,8 +22,8 @@ namespace {
 constexpr std::chrono::milliseconds kPoll{100};
 constexpr size_t kShownCommand = 60;  // characters
 
-// Returns the process that holds the lock, from the kernel's list; 0 if it is not listed. A line:
-// "1: FLOCK  ADVISORY  WRITE 1234 00:2d:5678 0 EOF".
+// Returns the id of the process that holds the lock, from /proc/locks, or 0 if the lock is not
+// listed. A line is "1: FLOCK  ADVISORY  WRITE 1234 00:2d:5678 0 EOF".
 int process_of(int file) {
   struct stat status {};
   if (::fstat(file, &status) != 0) return 0;
@@ -40,7 +40,7 @@ int process_of(int file) {
   return 0;
 }
 
-// Returns " (attune tune --problem ...)", with nothing in it that a terminal would act on.
+// Returns " (attune tune --problem ...)", with '?' for characters that are not printable.
 std::string command_of(int pid) {
   std::ifstream file(fmt::format("/proc/{}/cmdline", pid), std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits for a flock, with a time limit: whoever may open a file or a directory may hold its lock
-// for ever. Used by cache/store_file, runtime/bundle and tuner/device_lock.
+// Waits for a flock with a time limit, because any process that can open the file can hold its lock
+// forever. Used by cache/store_file, runtime/bundle and tuner/device_lock.
 #pragma once
 
 #include <chrono>
@@ -9,13 +9,12 @@
 
 namespace attune {
 
-// The limit for waiting on other processes of the same user, which hold a lock while they write a
-// file.
+// The time limit for locks that other processes of the same user hold while they write a file.
 inline constexpr std::chrono::seconds kWriteWait{60};
 
 struct LockWait {
   std::chrono::milliseconds most{kWriteWait};
-  std::function<bool()> stop{};  // called often; true: waits no longer
+  std::function<bool()> stop{};  // polled; true ends the wait
   std::function<void(const std::string& who)>
       notice{};  // called once, when waiting begins: lock_holder
 };
@@ -25,8 +24,9 @@ enum class LockResult { kHeld, kTimedOut, kStopped, kFailed };  // kFailed: errn
 // Takes the exclusive flock of an open file, waiting for its holder at most `wait.most`.
 LockResult lock_file(int file, const LockWait& wait);
 
-// Returns who holds the flock of an open file, "pid 17 (attune tune ...) of user joe", or "another
-// process" if the system does not say, as for a process in another container.
+// Returns the holder of an open file's flock, such as "pid 17 (attune tune ...) of user joe".
+// Returns "another process" if the system does not name the holder, as for a process in another
+// container.
 std::string lock_holder(int file);
 
 }  // namespace attune

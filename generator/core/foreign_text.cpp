@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks UTF-8 and breaks no lines; see foreign_text.hpp.
+// Finds UTF-8 characters and control characters; see foreign_text.hpp.
 #include "generator/core/foreign_text.hpp"
 
 #include <algorithm>
@@ -8,7 +8,8 @@
 namespace attune {
 namespace {
 
-// Returns the bytes of the character at the beginning of `text`, or 0 if there is none.
+// Returns the length in bytes of the UTF-8 character at the beginning of `text`, or 0 if there is
+// no valid one.
 size_t character_bytes(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);
@@ -16,7 +17,8 @@ size_t character_bytes(std::string_view text) {
   if (first < 0xc2 || first > 0xf4) return 0;
   const size_t bytes = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
   if (text.size() < bytes) return 0;
-  // The second byte excludes overlong forms, surrogates, and what lies beyond U+10FFFF.
+  // The range of the second byte excludes overlong forms, surrogates and code points beyond
+  // U+10FFFF.
   const uint8_t lowest = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
   const uint8_t highest = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
   if (byte(1) < lowest || byte(1) > highest) return 0;

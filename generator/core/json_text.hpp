@@ -16,11 +16,10 @@ namespace attune {
 
 inline constexpr int kMaxJsonDepth = 64;
 
-// Returns "not JSON, at line 3, column 5: ..." from a parser's complaint; long tokens in it are
-// cut.
+// Returns "not JSON, at line 3, column 5: ..." from the parser's message. Cuts long messages.
 std::string json_fault(std::string_view complaint);
 [[noreturn]] void refuse_json_depth();
-// Returns the beginning of a long value, with "...".
+// Returns the first characters of a value, followed by "..." if the value is longer.
 std::string json_excerpt(std::string_view value);
 
 // Parses JSON. `Json` is nlohmann::json or ordered_json; the caller includes it. Throws

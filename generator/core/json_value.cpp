@@ -10,7 +10,7 @@
 namespace attune {
 namespace {
 
-// Keeps the path from the root to the place of the next value.
+// Handles parser events. `path_` holds the open objects and lists, outermost first.
 class TreeBuilder {
  public:
   explicit TreeBuilder(JsonValue* root) : root_(root) {}

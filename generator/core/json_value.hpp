@@ -17,7 +17,7 @@ namespace attune {
 class JsonValue {
  public:
   using Member = std::pair<std::string, JsonValue>;
-  using Members = std::vector<Member>;  // in the order of the text; the last of equal keys counts
+  using Members = std::vector<Member>;  // in the order of the text; find() takes the last equal key
   using Items = std::vector<JsonValue>;
 
   JsonValue() = default;  // null
@@ -36,8 +36,8 @@ class JsonValue {
   bool is_number_integer() const { return holds<int64_t>() || is_number_unsigned(); }
   bool is_number() const { return holds<double>() || is_number_integer(); }
 
-  // Returns the value. For numbers T is double, int64_t or uint64_t, and integers become any of
-  // them.
+  // Returns the value. For a number, T is double, int64_t or uint64_t; an integer converts to each
+  // of them.
   template <class T>
   T get() const {
     if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
@@ -49,7 +49,8 @@ class JsonValue {
     }
   }
 
-  // For an object: its member, or end(). For a list: its items.
+  // Returns the value of a key in an object, or nullptr if the key is missing. begin() and end()
+  // span the items of a list.
   const JsonValue* find(std::string_view key) const;
   bool contains(std::string_view key) const { return is_object() && find(key) != end(); }
   const JsonValue* begin() const { return is_array() ? items().data() : nullptr; }

@@ -14,7 +14,8 @@ int64_t round_up_to_power_of_two(int64_t value) {
   return value <= 1 ? value : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
 }
 
-// Normalises window sides that a mask makes superfluous, so that equal kernels have equal specs.
+// Drops a right window side that a causal mask makes redundant, so that equal kernels have equal
+// specs.
 int64_t normal_window_right(const Problem& p) {
   if (p.window_right < 0) return -1;
   return p.mask == Mask::kNone ? p.window_right : -1;  // the diagonal already bounds the right side

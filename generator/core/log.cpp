@@ -14,8 +14,7 @@
 namespace attune {
 namespace {
 
-// The one mutable global of the library: a sink must be reachable from everywhere, and is set at
-// the border.
+// The one mutable global of the library. All code must reach the sink, which the outer layers set.
 struct SinkHolder {
   std::mutex mutex;
   LogSink sink;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library never prints: it calls a sink, which by default does nothing. Messages of a thread go
-// to its innermost living ThreadLog, or without one to the process's sink. The C interface puts a
-// context's function into a ThreadLog for the duration of a call; the program sets the process's
-// sink.
+// The library never prints. It calls a sink, which by default does nothing. A message goes to the
+// innermost living ThreadLog of its thread, or to the process's sink if there is none. The C
+// interface installs a context's log function with a ThreadLog during each call. The program attune
+// sets the process's sink.
 #pragma once
 
 #include <functional>
@@ -21,10 +21,11 @@ LogSink set_log_sink(LogSink sink);
 // Logs at the level of `code`; the sink's text begins with "AT101: ".
 void log(LogCode code, std::string_view message);
 
-// Gets all messages of the thread that made it while it lives. It lives on that thread's stack.
+// Receives all messages of the thread that constructed it, until it is destroyed. Must be a local
+// variable of that thread.
 class ThreadLog {
  public:
-  // `sink` is not owned. With nullptr or an empty sink, messages go on as without this object.
+  // `sink` is not owned. With nullptr or an empty sink, messages pass to the next outer sink.
   explicit ThreadLog(const LogSink* sink);
   ~ThreadLog();
   ThreadLog(const ThreadLog&) = delete;
@@ -36,8 +37,8 @@ class ThreadLog {
   ThreadLog* const outer_;
 };
 
-// Keeps the warnings and errors that this thread logs while it lives, each text once, and passes
-// everything on.
+// Keeps each distinct warning and error that this thread logs during the object's lifetime. Passes
+// every message on.
 class WarningCollector {
  public:
   WarningCollector();

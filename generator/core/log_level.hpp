@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Levels of messages.
+// Levels of log messages.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@ namespace attune {
 
 enum class LogLevel : int { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
 
-// The names in ATTUNE_LOG and in the program's lines, by value.
+// The level names in ATTUNE_LOG and in lines that the program prints, indexed by level.
 inline constexpr std::array<std::string_view, 4> kLogLevelNames{"debug", "info", "warning",
                                                                 "error"};
 constexpr std::string_view log_level_name(LogLevel level) {

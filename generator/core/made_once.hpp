@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A value that its first reader makes. It does not use std::call_once: an exception that passes
-// through that makes the C library load its unwinder, which ends a process that has run out of
-// memory.
+// A value that its first reader computes. An exception that passes through std::call_once makes the
+// C library load its unwinder, which ends a process without free memory. So this class does not use
+// std::call_once.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace attune {
 template <class T>
 class MadeOnce {
  public:
-  // Returns the value that make() gave. If make throws, the next reader calls its own make.
+  // Returns the value of make(). If make throws, the next reader calls its own make.
   template <class Make>
   const T& get(const Make& make) const {
     if (const T* const made = made_.load(std::memory_order_acquire)) return *made;

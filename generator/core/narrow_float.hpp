@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// 16- and 8-bit numbers on the host, to make inputs and read results of kernels, in the tuner and
-// in tests. They round to nearest even, and NaN stays NaN. 8-bit types saturate: larger finite
-// values become the largest one. Infinity stays infinity, which e4m3 has as NaN alone.
+// Conversions of 16- and 8-bit numbers on the host, for kernel inputs and results in the tuner and
+// in tests. Conversions round to nearest even, and floats keep NaN. In 8-bit types, larger finite
+// values become the largest one. Infinity stays infinity; in e4m3, which has none, it becomes NaN.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ float from_e5m2(uint8_t bits);
 uint8_t to_int8(float value);  // two's complement; NaN is 0
 float from_int8(uint8_t bits);
 
-// One element at `index` of an array.
+// Access the element at `index` of an array.
 void store_element(Dtype dtype, void* array, int64_t index, float value);
 float load_element(Dtype dtype, const void* array, int64_t index);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of ops, and questions that any op can answer; see op.hpp.
+// The list of ops, and functions that work for every op; see op.hpp.
 #include "generator/core/op.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens files by kind; see open_file.hpp. The kind is checked before opening, since opening some
-// devices acts on them, and again afterwards, since another file may be there by then.
+// Opens files by kind; see open_file.hpp. The kind is checked before opening, because opening some
+// devices has effects. It is checked again afterwards, because the file may have been replaced in
+// between.
 #include "generator/core/open_file.hpp"
 
 #include <fcntl.h>
@@ -29,8 +30,9 @@ bool is_own_or_roots(const Status& status) {
   return status.st_uid == ::geteuid() || status.st_uid == 0;
 }
 
-// Returns the link or FIFO on the way that another user put there. A link below /proc names an open
-// file by a text that is not a path; that file was given to this process.
+// Returns a message about a link or FIFO on the way to `path` that belongs to another user; "" if
+// there is none. Stops at links in /proc: their text is not a path, and they name files that this
+// process already has open.
 std::string laid_by_another(fs::path path) {
   for (int links = 0; links < kMostLinks; ++links) {
     Status status{};

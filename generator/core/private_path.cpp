@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks a path from "/", entry by entry: everything above an entry is checked before the entry is
-// looked at.
+// Walks a path from "/", component by component. Each directory is checked before the entry inside
+// it is read.
 #include "generator/core/private_path.hpp"
 
 #include <fmt/format.h>
@@ -26,8 +26,7 @@ using Status = struct stat;
 
 constexpr int kMostLinks = 40;  // Linux has the same limit
 
-// True for the private group that many systems give each user: named like the user, with no other
-// members.
+// True if `gid` is the user's private group: the group has the user's name and no other members.
 bool is_own_group(gid_t gid) {
   if (gid == 0) return false;
   std::vector<char> user_text(4096), group_text(16384);
@@ -52,7 +51,8 @@ bool others_can_write(const Status& status) {
 
 enum class Goal { kFile, kPlace, kFolder };  // existing file, possible file, directory to be made
 
-// Uses plain strings: a launch waits for this, and fs::path costs more than the system calls.
+// Walks and checks one path. Uses plain strings, because each launch waits for the walk, and
+// fs::path costs more than the system calls.
 class Walk {
  public:
   Walk(const fs::path& path, const Guarded& what, Goal goal)
@@ -68,7 +68,7 @@ class Walk {
     while (!left_.empty() && file.empty()) file = step();
     std::string folder = real_.empty() ? "/" : real_;
     if (file.empty() && goal_ != Goal::kFolder)
-      return folder;  // require_regular refuses it, as a directory
+      return folder;  // require_regular then refuses the directory
     require_private("directory", folder, status_of(folder));
     return file.empty() ? folder : file;
   }
@@ -110,7 +110,8 @@ class Walk {
     return part;
   }
 
-  // Takes the next part of the path. Returns the file if the part was one, else nothing.
+  // Consumes the next component of the path. Returns the file's path if it was the last component,
+  // else "".
   std::string step() {
     const std::string part = next_part();
     if (part.empty() || part == ".") return {};
@@ -160,8 +161,8 @@ class Walk {
     return is_in_one_of(trusted_folders(), entry);
   }
 
-  // The owner of "/" can change everything anyway. In a user namespace without root, that owner is
-  // the uid that stands for all unknown users.
+  // The owner of "/" can change everything in it anyway. In a user namespace without root, "/"
+  // belongs to the uid that represents all unmapped users.
   void require_owner(const char* noun, const std::string& entry, const Status& status) const {
     if (status.st_uid == ::geteuid() || status.st_uid == 0 || status.st_uid == root_owner_) return;
     if (is_trusted(entry)) return;
@@ -176,7 +177,8 @@ class Walk {
     if (!others_can_write(status)) return;
     const bool by_all = (status.st_mode & S_IWOTH) != 0;
     if (!by_all && is_trusted(entry)) return;
-    // A directory of root may belong to the system, which chose its mode for a reason.
+    // Suggests chmod only for directories of users: root's directories may belong to the system,
+    // which chose their mode.
     const bool ours = status.st_uid == ::geteuid() &&
                       (S_ISREG(status.st_mode) || ::geteuid() != 0) &&
                       (status.st_mode & S_ISVTX) == 0;
@@ -192,7 +194,7 @@ class Walk {
   const fs::path& path_;
   const Guarded& what_;
   const Goal goal_;
-  std::string left_;  // the part of the path that is still to be walked
+  std::string left_;  // the rest of the path, not walked yet
   std::string real_;  // the current real directory; empty is "/"
   uid_t root_owner_ = 0;
   int links_ = 0;

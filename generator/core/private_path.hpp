@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks who may have written a file that holds code (a store, a bundle). Used by cache/store_file
-// and runtime/bundle_folder.
+// Checks that no other user can have written a file that holds code (a store, a bundle). Used by
+// cache/store_file and runtime/bundle_folder.
 //
-// The check covers everything on the way to the file: each directory and link belongs to this user,
-// to root or to the owner of "/". No directory can be written by others unless it is sticky, as
-// /tmp is. Then nobody else can make the path name another file later, and it may be opened by
-// name. The last directory may not even be sticky: whoever can make files in it could put a journal
-// next to a database. Below a folder of ATTUNE_TRUST (trusted_folders.hpp) an entry may belong to
-// anybody, and its group may write it; an entry that everybody can write is refused there too.
+// The check covers the whole path. Each directory and link on it must belong to this user, to root
+// or to the owner of "/". Directories that others can write must be sticky, like /tmp. So nobody
+// else can redirect the path after the check, and the file may be opened by name. The last
+// directory must not be writable by others at all, since they could put a journal next to a
+// database.
+//
+// Entries below a folder of ATTUNE_TRUST (trusted_folders.hpp) may belong to any user and be
+// writable by a group, but not by everybody.
 #pragma once
 
 #include <filesystem>
@@ -16,19 +18,20 @@
 
 namespace attune {
 
-// The guarded thing, for messages.
+// Describes the checked file, for messages and for missing directories.
 struct Guarded {
   const char* noun;                 // "store"
-  ErrorCode code;                   // of the errors thrown
-  unsigned directory_mode = 0700;   // of directories that are made
-  const char* companion = nullptr;  // suffix of a companion file, which is as private
+  ErrorCode code;                   // code of the errors thrown
+  unsigned directory_mode = 0700;   // mode of new directories
+  const char* companion = nullptr;  // suffix of a second file to check
 };
 
 // Returns the absolute path of the file at `path`, without links. Throws when the file is missing
 // or not regular, or when others could change it or the way to it. Never opens the file, so a FIFO
 // cannot block it.
 std::filesystem::path private_file(const std::filesystem::path& path, const Guarded& what);
-// Does the same for a file that may be missing, and for a directory; missing directories are made.
+// Returns the same for a path where the file may be missing, or for a directory. Makes missing
+// directories.
 std::filesystem::path private_place(const std::filesystem::path& path, const Guarded& what);
 std::filesystem::path private_folder(const std::filesystem::path& path, const Guarded& what);
 

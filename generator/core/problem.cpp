@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Validation that all ops share. See problem.hpp; rules of one op are in ops/, parsing is in
-// problem_text.cpp.
+// Validation rules that all ops share; see problem.hpp. Rules for single ops are in ops/, parsing
+// is in problem_text.cpp.
 #include "generator/core/problem.hpp"
 
 #include <fmt/format.h>
@@ -267,7 +267,7 @@ bool is_8_bit(const SpecFields& p) {
 }
 
 int64_t padded_row(Dtype dtype, int64_t head_dim) {
-  // A mask of ones; each launch calls this
+  // Rounds up with a mask of ones, since each launch calls this
   const int64_t behind_first = 16 / dtype_bytes(dtype) - 1;
   return (head_dim + behind_first) & ~behind_first;
 }

@@ -18,19 +18,19 @@ namespace attune {
 enum class Op : int {
   kPrefill = 0,   // o = softmax(scale q k^T + mask) v
   kQuantise = 1,  // o = q in 8 bits, with a factor for each block of rows; k and v are unused
-  kBlockMap = 2,  // o = what the masks show of each block of rows and keys
-  // o, lse = the join of two pairs of o and lse: q with q_scale, and k with k_scale
+  kBlockMap = 2,  // o = for each block of rows and keys, whether the masks show it
+  // o, lse = the merge of two pairs (o, lse): q with q_scale, and k with k_scale
   kMerge = 3,
-  // dq, dk, dv = gradients of prefill's q, k, v from those of its o and lse
+  // dq, dk, dv = gradients of prefill's q, k and v, from the gradients of its o and lse
   kAttentionBackward = 4,
-  // o = attention of requests whose keys are in a cache, each with its own length
+  // o = attention over a cache of keys and values, for requests of different lengths
   kAttentionKvCache = 5,
   kAppendKv = 6,  // writes new rows of k and v of requests into their cache; rotates q and k
 };
 std::string_view op_name(Op op);     // "prefill"
 Op parse_op(std::string_view text);  // also reads "quantize"
 
-// Choices for 8-bit operands; accuracy is for fp32 too. All other types have the defaults.
+// Choices for 8-bit operands; accuracy is for fp32 too. Other types must have the defaults.
 struct Fp8Options {
   Accuracy accuracy = Accuracy::kAccurate;
   VLayout v_layout = VLayout::kRows;  // layout of v; for the quantise op: of o
@@ -41,7 +41,7 @@ struct Fp8Options {
   bool operator==(const Fp8Options&) const = default;
 };
 
-// The type of a float tensor that a score feature reads.
+// The element type of a score feature's float tensor.
 enum class ScoreTensor : int { kNone = 0, kFp32 = 1, kBf16 = 2, kFp16 = 3 };
 std::string_view score_tensor_name(ScoreTensor tensor);  // "none", "bf16"
 ScoreTensor parse_score_tensor(std::string_view text);
@@ -49,14 +49,14 @@ ScoreTensor parse_score_tensor(std::string_view text);
 // How a call uses its map of blocks (templates/shared/block_map.h).
 enum class BlockMapUse : int {
   kNone = 0,  // no map
-  // The map repeats what the problem's masks show, so that hidden blocks can be skipped
+  // The map repeats what the problem's masks show, so that kernels can skip hidden blocks
   kSkips = 1,
   kHides = 2,  // the map is a mask itself: keys in blocks that are 0 are hidden
 };
 std::string_view block_map_use_name(BlockMapUse use);  // "none", "skips"
 BlockMapUse parse_block_map_use(std::string_view text);
 
-// The gradients that attention_backward computes: a sum of bits, or 0 for all three.
+// The gradients that attention_backward computes, as a sum of bits; 0: all three.
 enum class Gradients : int { kAll = 0, kQ = 1, kK = 2, kV = 4 };
 constexpr bool asks(Gradients asked, Gradients one) {
   return asked == Gradients::kAll || (static_cast<int>(asked) & static_cast<int>(one)) != 0;
@@ -64,23 +64,23 @@ constexpr bool asks(Gradients asked, Gradients one) {
 std::string gradients_text(Gradients asked);  // "qkv", "kv"
 Gradients parse_gradients(std::string_view text);
 
-// The score input whose gradient attention_backward computes. A problem asks for the gradient of
-// one input, and then not for those of q, k and v.
+// The score input whose gradient attention_backward computes. Such a problem computes no other
+// gradient.
 enum class ScoreGradient : int {
   kNone = 0,
   kBias = 1,
   kRelativeBias = 2,
   kAlibi = 3,
   kSinks = 4,
-  // The tensor that score_mod reads at one of its loads: at each row and key, or summed along
-  // diagonals.
+  // The tensor that score_mod reads at one load. The gradient is per row and key (kLoad), or summed
+  // along diagonals.
   kLoad = 5,
   kLoadDiagonals = 6,
 };
 constexpr bool is_of_load(ScoreGradient gradient) {
   return gradient == ScoreGradient::kLoad || gradient == ScoreGradient::kLoadDiagonals;
 }
-// Returns the gradient kind with the same axes.
+// Returns the gradient kind whose tensor has the same axes.
 constexpr ScoreGradient layout_of(ScoreGradient gradient) {
   if (gradient == ScoreGradient::kLoad) return ScoreGradient::kBias;
   return gradient == ScoreGradient::kLoadDiagonals ? ScoreGradient::kRelativeBias : gradient;
@@ -88,8 +88,8 @@ constexpr ScoreGradient layout_of(ScoreGradient gradient) {
 std::string_view score_gradient_name(ScoreGradient gradient);  // "none", "relative_bias"
 ScoreGradient parse_score_gradient(std::string_view text);
 
-// Axes along which a tensor repeats one value, so that its gradient is the sum over them: a sum of
-// bits.
+// Axes along which a tensor repeats one value, as a sum of bits. Its gradient is summed over these
+// axes.
 enum class Repeats : int { kNone = 0, kBatch = 1, kHeads = 2, kRows = 4, kKeys = 8 };
 constexpr bool repeats(Repeats all, Repeats one) {
   return (static_cast<int>(all) & static_cast<int>(one)) != 0;
@@ -97,7 +97,7 @@ constexpr bool repeats(Repeats all, Repeats one) {
 std::string repeats_text(Repeats all);  // "none", "bh"
 Repeats parse_repeats(std::string_view text);
 
-// How fine the factors of an 8-bit cache are.
+// The granularity of an 8-bit cache's scale factors.
 enum class KvFactors : int {
   kHeads = 0,  // one for all, or one for each head of K
   kKeys = 1,   // by page, key and head, with any strides
@@ -106,10 +106,10 @@ enum class KvFactors : int {
 std::string_view kv_factors_name(KvFactors factors);  // "heads", "keys"
 KvFactors parse_kv_factors(std::string_view text);
 
-// The fields of a Problem are in three parts, so that KernelSpec and Shape inherit theirs without
-// naming them. A new field is a member here and a line in problem_fields.cpp.
+// A Problem's fields are in three structs, so that KernelSpec and Shape can inherit theirs. A new
+// field is a member here and a line in problem_fields.cpp.
 
-// Compiled in.
+// Fields that are compiled into the kernel.
 struct SpecFields {
   Op op{};  // prefill
   Dtype dtype_q = Dtype::kBf16;
@@ -132,8 +132,8 @@ struct SpecFields {
   bool key_lengths = false;                        // for each batch entry
   bool documents = false;                          // ids of rows and keys
   bool prefix = false;                             // keys that all rows see
-  // One logit per head of q, which only enters the softmax denominator. It is not scaled, capped or
-  // hidden.
+  // One logit per head of q, added to the softmax denominator only. Scale, softcap and masks do not
+  // apply to it.
   ScoreTensor sinks = ScoreTensor::kNone;
   int chunk = 0;  // keys per chunk; a row sees only keys of its own chunk. 0: all keys
   BlockMapUse block_map = BlockMapUse::kNone;
@@ -141,15 +141,15 @@ struct SpecFields {
   ScoreGradient score_gradient = ScoreGradient::kNone;  // for attention_backward
   int load = 0;  // for gradients of loads: which load of score_mod, in the order of its nodes
   Repeats repeats = Repeats::kNone;  // axes that the score_gradient tensor repeats
-  // For attention_backward: dq, dk and dv are fp32, and are added to
+  // For attention_backward: dq, dk and dv are fp32, and the results are added to them
   bool accumulate = false;
   bool deterministic = false;  // for attention_backward: the same bits in every run
   float dropout = 0;           // the dropped fraction of P, to the nearest 1/256
   // For the op attention_kvcache.
   int page_size = 0;  // keys per page, found by a table; 0: a request's keys are contiguous
-  // Rows of all requests follow each other; each request may have a different number
+  // Rows of all requests are packed end to end; the number of rows may differ per request
   bool packed_q = false;
-  // Keys of all requests follow each other too, in one slot of num_pages rows
+  // Keys of all requests are packed end to end as well, in one slot of num_pages rows
   bool packed_kv = false;
   bool batch_invariant = false;  // a request's bits do not depend on the others
   bool v_in_k = false;           // V is the first head_dim_v columns of K: the same memory
@@ -163,10 +163,12 @@ struct SpecFields {
   bool operator==(const SpecFields&) const = default;
 };
 
-// The limit for rows, for keys, and for the position after the last: tiles round up within int.
+// The limit for rows, for keys, and for the position after the last. Leaves room for rounding up to
+// tiles in an int.
 inline constexpr int64_t kMaxLength = std::numeric_limits<int32_t>::max() - 65536;
 
-// Known at run time; a tuned config belongs to one Shape. The ratio of heads is compiled in, too.
+// Fields that are known at run time. A tuned config belongs to one Shape. The ratio of heads is
+// compiled in as well.
 struct Shape {
   int64_t batch = 1;
   int64_t seqlen_q = 0;
@@ -177,11 +179,11 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-// Arguments of the kernel that decide nothing else.
+// Arguments of the kernel that choose neither code nor config.
 struct CallFields {
   std::optional<float> softmax_scale;  // default 1/sqrt(head_dim_qk)
-  // For attention_kvcache: the number of pages in k and v, or of slots without pages. 0: as many as
-  // `batch` requests of seqlen_kv keys need.
+  // For attention_kvcache: the number of pages (or slots) in k and v. 0: as many as `batch`
+  // requests of seqlen_kv keys need.
   int64_t num_pages = 0;
 
   bool operator==(const CallFields&) const = default;
@@ -197,15 +199,14 @@ constexpr int kMaxHeadDimQk = 576;  // for 16- and 32-bit operands
 constexpr int kMaxHeadDimV = 512;
 constexpr int kMaxHeadDimOf8Bits = 256;  // for both head dims
 
-// Throws kInvalidArgument or kUnsupported. The message names the argument, its value and the valid
-// values.
+// Throws kInvalidArgument or kUnsupported, with the argument, its value and the valid values.
 void validate(const Problem& problem);
 
-// kOptional: seqlen_q and seqlen_kv are 0 if the text has none; the caller fills them in.
+// kOptional: lengths that the text lacks are 0, and the caller fills them in.
 enum class TextLengths { kRequired, kOptional };
-// kRead: score_mod=@FILE and mask_mod=@FILE read the program from FILE. Only a command line asks
-// for it, since its user may read the file. Any other text may come from a client, a bundle, a pin
-// file or a capture, and an error would quote the file.
+// kRead: score_mod=@FILE and mask_mod=@FILE read the program from FILE. Only for command lines,
+// whose user may read the file. Other texts come from clients, bundles, pin files or captures, and
+// an error message would quote FILE to their authors.
 enum class TextFiles { kRefused, kRead };
 
 // Parses key=value,... in any order, with or without spaces around commas; problem_keys() in
@@ -214,16 +215,15 @@ enum class TextFiles { kRefused, kRead };
 // malformed keys, and two keys that set one field, throw kInvalidArgument. The result is validated.
 Problem parse_problem(std::string_view text, TextLengths lengths = TextLengths::kRequired,
                       TextFiles files = TextFiles::kRefused);
-// Like parse_problem, without validation, for callers that first add fields that the text leaves
-// out.
+// Does the same without validation, for callers that add missing fields first.
 Problem read_problem(std::string_view text, TextLengths lengths = TextLengths::kRequired,
                      TextFiles files = TextFiles::kRefused);
 std::string to_text(const Problem& problem);
 
-// True if an operand is 8-bit.
+// True if q, k and v, or o are 8-bit.
 bool is_8_bit(const SpecFields& fields);
-// Returns the elements between rows of `head_dim` elements in the default layout: each row begins
-// at a multiple of 16 bytes.
+// Returns the stride in elements between rows of `head_dim` elements in the default layout. Each
+// row begins at a multiple of 16 bytes.
 int64_t padded_row(Dtype dtype, int64_t head_dim);
 
 }  // namespace attune

@@ -16,7 +16,8 @@ namespace {
 using namespace problem_values;
 constexpr Part kSpec = Part::kSpec, kShape = Part::kShape;
 
-// Makes a field of one value, which `at` finds in a Problem. `last` is for enumerations.
+// Makes a field with one value, which `at` finds in a Problem. `last` is the last enumerator, for
+// enumerations.
 template <class At, class Value>
 ProblemField one_value(Part part, const std::string& name, const std::string& meaning, At at,
                        Value last) {
@@ -37,8 +38,8 @@ std::string with_key(const ProblemField& field, const Problem& p) {
   return fmt::format("{}={}", field.key, field.print(p));
 }
 
-// Makes a field that is in every text of its part. A problem's text omits it if `is_left_out`
-// holds.
+// Makes a field that every text of its part has. A problem's text omits it if `is_left_out` returns
+// true.
 ProblemField always(ProblemField field, bool (*is_left_out)(const Problem&)) {
   field.always_written = true;
   field.default_is_off = false;
@@ -53,7 +54,7 @@ ProblemField feature(ProblemField field, const char* without) {
   return field;
 }
 
-// Makes the field that writes one key=value for two fields, if they are equal.
+// Makes the first of two fields, which writes one key=value for both if they are equal.
 ProblemField first_of_two(ProblemField field, const char* common,
                           bool (*are_equal)(const Problem&)) {
   field.always_written = true;
@@ -76,10 +77,10 @@ ProblemField op_field() {
 bool never(const Problem&) { return false; }
 bool equal_head_dims(const Problem& p) { return p.head_dim_qk == p.head_dim_v; }
 bool equal_lengths(const Problem& p) { return p.seqlen_q == p.seqlen_kv; }
-// 8-bit operands give a 16-bit result.
+// 8-bit operands have a 16-bit result by default.
 Dtype usual_dtype_o(Dtype dtype_q) { return is_8_bit(dtype_q) ? Dtype::kBf16 : dtype_q; }
 
-// dtype_kv and dtype_o follow dtype unless they are given.
+// dtype sets dtype_kv and dtype_o too, unless the text gives them.
 ProblemField dtype_field() {
   ProblemField field =
       one_value(Part::kSpec, "dtype_q", "type of q, k, v and o; with 8-bit q, k, v o is bf16",
@@ -97,7 +98,7 @@ std::string heads_text(const Problem& p) {
   return fmt::format("{}/{}", p.num_heads_q, p.num_heads_kv);
 }
 
-// The ratio of heads in a spec's text. A problem's text has its heads in this place.
+// The ratio of heads, in a spec's text. A problem's text has the numbers of heads in its place.
 ProblemField ratio_field() {
   return {.part = Part::kSpec,
           .name = "gqa_ratio",
@@ -347,7 +348,7 @@ std::deque<ProblemField>& mutable_fields() {
   return fields;
 }
 
-// Keys that set two fields alike. The help lists them before those two.
+// A key that sets two fields to one value. The help lists it before these two.
 struct Shorthand {
   const char* name;
   const char* meaning;

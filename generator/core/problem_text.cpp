@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The texts of a Problem, a KernelSpec and a Shape, and their parsers. All walk the table of
-// fields; see problem_fields.hpp.
+// Writes and parses the texts of Problem, KernelSpec and Shape, with the table of fields; see
+// problem_fields.hpp.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -32,7 +32,7 @@ std::string_view trimmed(std::string_view text) {
 
 using Pair = std::pair<std::string_view, std::string_view>;
 
-// Splits "a=1, b=2"; spaces around commas are fine.
+// Splits "a=1, b=2" into pairs. Spaces around commas are allowed.
 std::vector<Pair> pairs_of(std::string_view text) {
   std::vector<Pair> pairs;
   while (!trimmed(text).empty()) {
@@ -60,7 +60,7 @@ const ProblemKey& key_named(std::string_view name) {
   refuse(fmt::format("problem key is \"{}\"; must be {}", name, fmt::join(known, ", ")));
 }
 
-// Reads the pairs of a problem's text and remembers which key set which field.
+// Reads the pairs of a problem's text, and records which key set each field.
 class TextReader {
  public:
   void apply(const Pair& pair) {
@@ -69,7 +69,7 @@ class TextReader {
     for (const ProblemField* field : key.fields) field->parse(key.name, pair.second, &problem_);
   }
 
-  // Throws unless each of the fields was set.
+  // Throws if the text sets one of the fields nowhere.
   void require(std::initializer_list<std::string_view> fields, std::string_view accepted) const {
     for (const std::string_view field : fields)
       if (set_by_.count(field) == 0)
@@ -95,7 +95,7 @@ std::string brief(const ProblemField& field, const Problem& problem) {
   return field.is_default(problem) ? "" : fmt::format("{}={}", field.key, field.print(problem));
 }
 
-// Returns the text of the fields that `is_in` accepts.
+// Returns the text of the fields for which `is_in` returns true.
 template <class IsIn>
 std::string brief_text(const Problem& problem, const IsIn& is_in) {
   std::string text;
@@ -123,7 +123,7 @@ void refuse_files(const std::vector<Pair>& pairs) {
                       name, value));
 }
 
-// Parses one part; the caller compares the canonical text of the result with `text`.
+// Parses the text of one part. The caller compares the canonical text of the result with `text`.
 Problem parse_canonical(std::string_view text, Part part) {
   const std::vector<Pair> pairs = pairs_of(text);
   Problem problem;
@@ -134,8 +134,8 @@ Problem parse_canonical(std::string_view text, Part part) {
   return problem;
 }
 
-// Replaces mask=causal and is_causal=1, which Python's functions take, by mask=causal_bottom_right.
-// True if one was there.
+// Replaces mask=causal and is_causal=1, as in Python's functions, with mask=causal_bottom_right.
+// Returns true if the text has one of them.
 bool name_alignment(std::vector<Pair>* pairs) {
   bool is_causal = false;
   const bool has_mask = std::any_of(pairs->begin(), pairs->end(),
@@ -155,8 +155,8 @@ bool name_alignment(std::vector<Pair>* pairs) {
   return is_causal;
 }
 
-// Rows over a cache are at its end; elsewhere "causal" does not say how unequal lengths are
-// aligned.
+// Refuses plain "causal" with unequal lengths, whose alignment it does not say. Rows over a cache
+// are always at its end.
 void require_one_alignment(const Problem& problem) {
   if (describe(problem.op).has_cache || problem.seqlen_q == problem.seqlen_kv) return;
   refuse(fmt::format(

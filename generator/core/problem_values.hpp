@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Printing and parsing of the values of a Problem's fields, a pair of functions for each type. Used
-// by problem_fields.cpp.
+// Prints and parses the values of a Problem's fields, with a pair of functions per type. Used by
+// problem_fields.cpp.
 #pragma once
 
 #include <fmt/format.h>
@@ -69,7 +69,7 @@ inline void read(Text, Text text, Accuracy* value) { *value = parse_accuracy(tex
 inline void read(Text, Text text, VLayout* value) { *value = parse_v_layout(text); }
 inline void read(Text, Text text, Rotation* value) { *value = parse_rotation(text); }
 
-// Reads a digest, or @FILE with the program's text.
+// Reads a digest, or @FILE, the file with the program's text.
 inline void read(Text key, Text text, ProgramDigest* value) {
   const score::Kind kind = key == "mask_mod" ? score::Kind::kMask : score::Kind::kScore;
   *value = text.starts_with('@') ? load_user_program(std::string(text.substr(1)), kind).digest
@@ -82,7 +82,7 @@ inline void read(Text, Text text, Gradients* value) { *value = parse_gradients(t
 inline void read(Text, Text text, ScoreGradient* value) { *value = parse_score_gradient(text); }
 inline void read(Text, Text text, Repeats* value) { *value = parse_repeats(text); }
 
-// Returns the valid values for the help: "N", or the words of an enumeration from 0 to `last`.
+// Returns the valid values for the help: "N", or an enumeration's words from 0 to `last`.
 template <class Value>
 std::string accepted_of(Value last) {
   std::string words;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a whole file that somebody named.
+// Reads a whole file whose path came from a user.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 
 namespace attune {
 
-// The library reads only regular files; the program also reads pipes and devices that its user
+// kRegular is for the library. The program also reads pipes and character devices that its user
 // names.
 enum class FileKinds { kRegular, kStreamsToo };
 
-// Throws kIo with `noun` ("the program file"), the path and why: it is a folder or of another kind,
-// it is larger than `most` bytes, or the system's reason.
+// Throws kIo with `noun` ("the program file"), the path and the reason: it is a folder or has
+// another wrong kind, it is larger than `most` bytes, or the system's error.
 std::string read_file(std::string_view noun, const std::filesystem::path& path, size_t most,
                       FileKinds kinds = FileKinds::kRegular);
 

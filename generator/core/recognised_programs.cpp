@@ -33,7 +33,7 @@ bool is_name(const Node& node, Name name) {
 
 // ---- masks: comparisons of sums of names
 
-// A sum: factors of q_idx, kv_idx, seqlen_q and seqlen_kv, and a number.
+// A sum of multiples of q_idx, kv_idx, seqlen_q and seqlen_kv, and a number.
 struct Sum {
   std::array<int64_t, 4> factors{};
   int64_t number = 0;
@@ -45,7 +45,7 @@ struct Sum {
   }
 };
 
-// Larger numbers might wrap in 32 bits.
+// The limit for numbers in a sum: larger ones might wrap in 32 bits.
 constexpr int64_t kLargest = 1 << 28;
 
 std::optional<Sum> sum_of(const Program& program, int number) {
@@ -75,7 +75,8 @@ std::optional<Sum> sum_of(const Program& program, int number) {
   return sum.add(*b, node.operation == Operation::kAdd ? 1 : -1);
 }
 
-// One side of a band: rows see keys from, or up to, the diagonal and `beyond` more.
+// One side of a band. The left side shows keys from the diagonal - `beyond` on, the right side keys
+// up to the diagonal + `beyond`.
 struct Band {
   bool is_left = false;  // from; else up to
   bool is_bottom_right = false;
@@ -90,7 +91,7 @@ std::optional<Band> band_of(const Sum& sum) {
   return Band{q < 0, seqlen_kv != 0, sum.number};
 }
 
-// The comparison a < b or a <= b of two ints, however it is written.
+// A comparison of two ints, a < b or a <= b, normalised from any spelling.
 struct Comparison {
   int a = 0, b = 0;
   bool is_less = false;
@@ -106,7 +107,7 @@ std::optional<Comparison> comparison_of(const Program& program, int number) {
   return Comparison{node.operands[0], node.operands[1], is_less};
 }
 
-// Returns the bands that a comparison describes; empty if it is not of that form.
+// Returns the bands that a comparison describes; empty if it describes none.
 std::vector<Band> bands_of(const Program& program, int number) {
   const auto compared = comparison_of(program, number);
   if (!compared) return {};
@@ -134,7 +135,7 @@ bool take(const Band& band, Problem* p) {
   const bool is_top_left = !band.is_bottom_right && !same_diagonals;
   const bool is_plain = p->mask == Mask::kNone && p->window_left < 0 && p->window_right < 0;
   const Mask causal = is_top_left ? Mask::kCausalTopLeft : Mask::kCausalBottomRight;
-  // These features count from the mask's diagonal; prefix is refused with a mask.
+  // These features count from the mask's diagonal. validate() refuses prefix together with a mask.
   const bool holds_diagonal = p->prefix || (is_top_left && (p->alibi || p->chunk > 0));
   if (!band.is_left && band.beyond == 0 && (p->mask == causal || (is_plain && !holds_diagonal))) {
     p->mask = causal;
@@ -148,7 +149,7 @@ bool take(const Band& band, Problem* p) {
   return true;
 }
 
-// Returns the terms that && joins, deepest left first.
+// Returns the operands of a chain of &&, the deepest left one first.
 std::vector<int> terms_of(const Program& program) {
   std::vector<int> open{program.root()}, terms;
   while (!open.empty()) {
@@ -165,7 +166,7 @@ std::vector<int> terms_of(const Program& program) {
   return terms;
 }
 
-// Takes causal masks first, because windows use the diagonal of the mask.
+// Handles causal masks first, because windows count from the mask's diagonal.
 std::vector<int> taken_terms(const Program& program, Problem* p) {
   std::vector<int> taken;
   for (const bool wants_causal : {true, false})
@@ -196,7 +197,7 @@ void take_mask(Problem* p) {
         if (std::count(taken.begin(), taken.end(), there) == 0) return std::nullopt;
         return builder.constant(true);
       }));
-  // Calls must go on giving what the program captures, so nothing may be lost.
+  // A call gives all captures of the original program, so none may disappear.
   if (rest.captures().size() != program.captures().size() ||
       rest.scalars().size() != program.scalars().size())
     return;
@@ -222,7 +223,7 @@ bool reads_score(const Program& program) {
                      [](const Node& node) { return is_name(node, Name::kScore); });
 }
 
-// Returns an operand of the root as a separate program.
+// Returns an operand of the root as a separate program, negated if `is_negated`.
 Program operand_of(const Program& program, size_t which, bool is_negated) {
   Builder builder("score_mod");
   return builder.finish(
@@ -243,7 +244,8 @@ bool share_a_name(const Program& a, const Program& b) {
          shares(a.scalars(), b.captures()) || shares(a.scalars(), b.scalars());
 }
 
-// Moves the mask of where(mask, score, -INFINITY) to the problem's mask program. True if it did.
+// Moves the mask of where(mask, score, -INFINITY) to the problem's mask program. Returns true if it
+// did.
 bool take_hidden(const Program& program, Problem* p) {
   const Node& root = node_of(program, program.root());
   if (root.operation != Operation::kSelect) return false;
@@ -284,7 +286,7 @@ std::optional<float> softcap_of(const Program& program) {
 void take_score(Problem* p) {
   const UserProgram* mod = find_user_program(p->score_mod);
   if (mod == nullptr || mod->program.kind() != score::Kind::kScore) return;
-  // A map that repeats the masks knows of no other mask.
+  // With kSkips, the map includes only the masks that the caller knew of.
   const bool may_join = p->block_map != BlockMapUse::kSkips;
   while (may_join && take_hidden(mod->program, p)) mod = find_user_program(p->score_mod);
   if (mod->program == score::identity()) {

@@ -7,21 +7,23 @@
 
 namespace attune {
 
-// Returns the same problem with built-in features in place of programs, as far as possible:
+// Returns the problem with built-in features in place of programs, as far as possible:
 //   where(mask, score, -INFINITY)               in a score program: the mask becomes, or
 //                                               joins, the mask program
 //   c * tanh(score / c)                         softcap
 //   kv_idx <= q_idx, q_idx - kv_idx < w, ...    joined by &&: causal mask and windows, if
 //                                               they have the same diagonal
-// Anything else stays a program. ALiBi does too, since a program's slopes come with other axes than
-// alibi_slopes. Captures keep their names. With a map of blocks that repeats the masks (skips), no
-// mask joins them. If all masks become built-in ones, such a map has nothing to tell. Problems that
-// make such maps keep their masks.
+// Anything else remains a program, also ALiBi, because a program's slopes have other axes than
+// alibi_slopes. Captures keep their names.
+//
+// With block_map=skips, no mask joins the mask program, since the map does not include it. If
+// built-in masks replace the whole mask program, the map is dropped. Problems of op block_map keep
+// their masks.
 Problem with_built_ins(const Problem& problem);
 
-// True if a program's mask became a built-in one in `recognised`, which is with_built_ins(asked).
-// Positions of a call (q_position0) move programs but not masks. So such a plan only takes calls
-// whose rows and keys begin at one position.
+// True if a program's mask became a built-in one in `recognised`, the result of
+// with_built_ins(asked). A call's positions (q_position0) shift programs but not built-in masks. So
+// such a plan accepts only calls whose rows and keys begin at the same position.
 bool has_fixed_masks(const Problem& asked, const Problem& recognised);
 
 }  // namespace attune

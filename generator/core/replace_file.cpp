@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a file whole or not at all; see replace_file.hpp.
+// Writes a file atomically; see replace_file.hpp.
 #include "generator/core/replace_file.hpp"
 
 #include <fcntl.h>
@@ -19,13 +19,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostNames = 100;  // killed processes leave such names behind
+constexpr int kMostNames = 100;  // killed processes leave .part files
 
 [[noreturn]] void fail(const fs::path& path, std::string_view why) {
   throw Error(ErrorCode::kIo, fmt::format("cannot write {}: {}", path.string(), why));
 }
 
-// Makes a new file next to `path`, and sets its name.
+// Makes a new file next to `path`, and sets `name` to its path.
 FileDescriptor open_beside(const fs::path& path, unsigned mode, std::string* name) {
   FileDescriptor file;
   for (int n = 0; n < kMostNames && !file; ++n) {
@@ -52,7 +52,7 @@ void write_stream(const fs::path& path, std::string_view bytes) {
   if (!write_all(stream.get(), bytes)) fail(path, std::strerror(errno));
 }
 
-// Refuses /dev/stdout and similar links if they point at a file.
+// Refuses /dev/stdout and similar links if they point to a regular file.
 void refuse_link_of_system(const fs::path& path) {
   std::error_code no_link;
   if (fs::read_symlink(path, no_link).native().starts_with("/proc/"))
@@ -63,7 +63,7 @@ void refuse_link_of_system(const fs::path& path) {
             path.string()));
 }
 
-// Refuses to overwrite a store: a page or a list must not replace tuned results.
+// Refuses to overwrite a store, so that no page or list replaces tuned results.
 void refuse_store(const fs::path& path, std::string_view bytes) {
   constexpr std::string_view kMagic("SQLite format 3\0", 16);
   char begin[kMagic.size()] = {};

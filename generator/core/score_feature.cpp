@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of score features, and the program that the features of a spec make together.
+// The list of score features, and the composition of their programs.
 #include "generator/core/score_feature.hpp"
 
 #include <fmt/format.h>
@@ -35,8 +35,8 @@ std::vector<const ScoreFeature*>& mutable_features() {
   return features;
 }
 
-// The programs of the features that are on, and the program that they make together. Part i of the
-// whole is from feature i - 1; part 0 is the raw score.
+// The features that are on, and their composed program. Part i of the whole is from feature i - 1;
+// part 0 is the raw score.
 struct Composed {
   score::Program whole = score::identity();
   std::vector<const ScoreFeature*> features;
@@ -56,7 +56,7 @@ Composed compose(const SpecFields& spec) {
   return made;
 }
 
-// Returns the capture or scalar of a program that was declared at this place.
+// Returns the capture or scalar that a program declared at `place`.
 template <class Named>
 const Named& declared_at(int place, const std::vector<Named>& used,
                          const std::vector<score::Origin>& origins) {
@@ -164,9 +164,9 @@ score::Program score_program(const SpecFields& spec) { return compose(spec).whol
 
 namespace {
 
-// Returns the places in the whole program of what one half reads. Returns nullopt if the whole does
-// not read all of it: then the whole is the same without this half, as under a mask that hides
-// everything. `features` are those of the half's parts.
+// Returns the places, in the whole program, of the captures or scalars that one half reads. Returns
+// nullopt if the whole program does not read all of them. Then this half has no effect, as under a
+// mask that hides everything. `features` are the features of the half's parts.
 std::optional<std::vector<int>> places_in(const Composed& whole,
                                           const std::vector<score::Origin>& of_whole,
                                           const std::vector<const ScoreFeature*>& features,
@@ -224,7 +224,7 @@ std::vector<int> places_of(const std::vector<score::Origin>& wanted,
   return found;
 }
 
-// Stops at the score program: later features only add, or hide.
+// Composes programs up to the score program, since later features only add or hide.
 std::optional<ScoreHalf> load_slope_program(const SpecFields& spec) {
   const Composed whole = compose(spec);
   std::vector<const ScoreFeature*> features;
@@ -251,8 +251,8 @@ std::optional<ScoreHalf> load_slope_program(const SpecFields& spec) {
 
 std::optional<ScoreHalf> score_slope_program(const SpecFields& spec) {
   if (is_of_load(spec.score_gradient)) return load_slope_program(spec);
-  // These gradients are of inputs after softcap and score program, so they do not move with the raw
-  // score.
+  // These gradients belong to inputs applied after softcap and score program, so the raw score's
+  // derivative does not matter.
   if (spec.score_gradient != ScoreGradient::kNone || !has_score_stage(spec)) return std::nullopt;
   const ScoreHalf stage = score_stage_program(spec);
   score::Program slope = score::slope(stage.program);
@@ -288,7 +288,7 @@ bool hides_by_map(const SpecFields& spec) {
 
 namespace {
 
-// A load does not pass on what its indices depend on; its axes say that.
+// Does not follow the indices of a load. Instead, records the load's axes.
 MaskDependence::Part dependence_on(const ScoreHalf& mask, score::Dependences what) {
   const std::vector<score::Node>& nodes = mask.program.nodes();
   MaskDependence::Part part;

@@ -20,8 +20,8 @@ namespace {
   throw Error(ErrorCode::kInvalidArgument, message);
 }
 
-// Returns the program index of the first element along an axis. An axis with one element has it at
-// any index, since loads clamp.
+// Returns the index of the tensor's first element along an axis, as programs count. An axis with
+// one element may begin at any index, since loads clamp.
 int first_index(const CaptureSpec& capture, const CaptureView& view, size_t axis,
                 const ScoreOperands& operands) {
   if (view.extents[axis] != 0 || capture.extents[axis] <= 1) return 0;
@@ -56,7 +56,7 @@ void check_capture(const CaptureSpec& capture, const CaptureView& view,
   }
 }
 
-// The last of `length` rows or keys must have a valid position too.
+// Checks the position of the first row or key, and of the last of `length`.
 void check_position(const char* name, int64_t first, const char* length_name, int64_t length) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
   if (first < 0 || first > kMost)
@@ -66,8 +66,8 @@ void check_position(const char* name, int64_t first, const char* length_name, in
                        length_name, length));
 }
 
-// Tables of distances belong to the call, like its gradients, but programs count distances between
-// positions.
+// Requires equal positions for tables of distances. These tables belong to the call, like its
+// gradients, but programs use distances between positions.
 void check_distances(const CaptureSpec& capture, const CaptureView& view,
                      const ScoreOperands& operands) {
   if (operands.q_position0 == operands.kv_position0) return;
@@ -79,9 +79,9 @@ void check_distances(const CaptureSpec& capture, const CaptureView& view,
                       operands.q_position0, operands.kv_position0, capture.name, capture.axes));
 }
 
-// Programs index by position. A tensor of the call's own rows and keys has its first element at the
-// call's position. So the argument's address lies ahead of the tensor, where there may be no
-// memory; no program reads there. Addresses are therefore computed as whole numbers.
+// Programs index by position, but a tensor of the call's own rows and keys begins at the call's
+// position. So the argument's address lies before the tensor, where no program reads. It is
+// computed as an integer because there may be no memory.
 ScoreCapture capture_arg(const CaptureSpec& capture, const CaptureView& view,
                          const ScoreOperands& operands) {
   ScoreCapture to{};
@@ -171,7 +171,7 @@ void check_score_operands(const Problem& problem, const ScoreCaptures& wanted,
                        captures.size(), names));
   }
   if (operands == nullptr) return;
-  // Rows over a cache count from the cache's first key.
+  // For ops with a cache, rows count from the cache's first key.
   const bool by_position = describe(problem.op).has_cache;
   check_position("q_position0", operands->q_position0, by_position ? "seqlen_kv" : "seqlen_q",
                  by_position ? problem.seqlen_kv : problem.seqlen_q);

@@ -9,9 +9,9 @@
 
 namespace attune {
 
-// Starts body(0), body(1), ..., each on a new thread, at most `count`. If the system refuses a
-// thread, returns those that run. The caller joins them and goes on with fewer, even with none.
-// Throws std::bad_alloc only before the first thread.
+// Starts at most `count` threads, which run body(0), body(1), ... If the system refuses a thread,
+// returns the threads started so far, perhaps none. The caller must join them. Throws
+// std::bad_alloc only before the first thread.
 template <class Body>
 [[nodiscard]] std::vector<std::thread> start_threads(int count, const Body& body) {
   std::vector<std::thread> threads;

@@ -44,7 +44,7 @@ std::string home_of(uid_t user) {
   return found->pw_dir;
 }
 
-// Returns the homes that a folder must not hold: this user's, the folder owner's, and all in /home.
+// Returns home folders that an entry must not contain: this user's, the folder owner's, and /home.
 std::vector<std::string> homes_around(const std::string& folder) {
   std::vector<std::string> homes{home_directory().value_or(""), home_of(::geteuid()), "/home"};
   struct stat status {};

@@ -8,10 +8,10 @@
 
 namespace attune {
 
-// Returns the folders that ATTUNE_TRUST names, without links. Returns none if it is not set, and in
-// a program with rights that its caller lacks. Throws kInvalidArgument for an entry that is not an
-// absolute path, or is "/", a home folder, a folder above one, or writable by all users: that would
-// trust everybody there.
+// Returns the folders in ATTUNE_TRUST, with links resolved. Returns none if the variable is not
+// set, or if the program has more rights than its caller. Throws kInvalidArgument for an entry that
+// would trust everybody: "/", a home folder or a folder above one, a folder that all users can
+// write, or a relative path.
 std::vector<std::string> trusted_folders();
 
 // True if `entry`, an absolute path without links, is one of `folders` or lies below one.

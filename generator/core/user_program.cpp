@@ -99,7 +99,7 @@ std::string declaration_of(const score::Scalar& scalar) {
   return fmt::format("// scalar {}: {}\n", scalar.name, score::type_name(scalar.type));
 }
 
-// Returns the declarations that a text does not contain.
+// Returns the declarations, as lines, that a text lacks.
 template <class Named>
 std::string declarations_beside(const std::vector<Named>& all, const std::vector<Named>& in_text) {
   std::string lines;
@@ -119,7 +119,8 @@ std::string nodes_of(const score::Program& program) {
   return text;
 }
 
-// Returns the known program with this digest, or keeps this one with its digest and texts.
+// Returns the kept program with this digest, or keeps this one after filling in its digest and
+// texts.
 const UserProgram& keep(UserProgram made) {
   made.digest = digest_of(made.program);
   for (const score::Capture& capture : made.program.captures())
@@ -159,7 +160,8 @@ const UserProgram& add_user_program(std::string_view text, score::Kind kind,
 }
 
 const UserProgram& add_user_program(const score::Program& program) {
-  // The parts of a problem are numbered, so a program composed of several parts becomes one part.
+  // The programs of a problem's features are numbered as parts, so a composed program must become
+  // one part.
   if (program.parts() > 1)
     return add_user_program(score::canonical_text(program), program.kind(),
                             {program.captures(), program.scalars()}, "the composed program");

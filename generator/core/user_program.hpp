@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of the score language (score/parse.hpp) that callers give. A spec names one by its
-// digest. The process keeps all programs, so that kernels, references and the oracle of a spec find
-// them.
+// Programs of the score language (score/parse.hpp) that callers give. A spec refers to a program by
+// its digest. The process keeps all programs, so that kernels, references and the oracle can look
+// them up.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace attune {
 
 // Digest of a program's computation and of the names of its captures and scalars, which calls use.
-// All 0: no program.
+// All 0 means no program.
 struct ProgramDigest {
   uint64_t high = 0;
   uint64_t low = 0;
@@ -31,33 +31,34 @@ struct UserProgram {
   std::string
       // canonical, with declarations in front: read_user_program(text, kind) gives this program
       text;
-  // The text as first given, with comments and names of locals, and separate declarations in front.
-  // It also gives this program.
+  // The text as the caller gave it, after the declarations that it lacks. Parses to the same
+  // program.
   std::string source;
   std::string nodes;  // a line per node: operation, type, index, bits and operands, as numbers
   std::vector<std::string> warnings;
 };
 
-// Keeps a program until the process ends; the same program twice is one. `name` opens messages.
-// Throws the errors of score::parse.
+// Adds a program to the process, or returns the equal program that it already has. `name` begins
+// error messages. Throws the errors of score::parse.
 const UserProgram& add_user_program(std::string_view text, score::Kind kind,
                                     const score::Declarations& declarations, std::string_view name);
-// Adds a program composed of others.
+// Adds a program that was composed of others.
 const UserProgram& add_user_program(const score::Program& program);
-// Adds a program with the declarations in its text.
+// Adds a program whose text has its declarations.
 const UserProgram& read_user_program(std::string_view text, score::Kind kind,
                                      std::string_view name);
 // Adds the program of a text file.
 const UserProgram& load_user_program(const std::string& path, score::Kind kind);
-// Returns null if this process was given no such program.
+// Returns null if this process has no program with this digest.
 const UserProgram* find_user_program(const ProgramDigest& digest);
-// Throws kInvalidArgument, naming `field`, if no such program was given, or one of the other kind.
+// Returns the program. Throws kInvalidArgument, with `field`, if the process does not have it or it
+// is of the other kind.
 const UserProgram& user_program(const ProgramDigest& digest, score::Kind kind, const char* field);
 
-// Returns the declarations in the comment lines in front of a program's text, one a line:
+// Returns the declarations in comment lines of a program's text, one per line:
 //   // capture slopes: fp32[1]
 //   // scalar window: int
-// Throws kInvalidArgument for such a line that cannot be read.
+// Throws kInvalidArgument for a declaration that cannot be parsed.
 score::Declarations declarations_in(std::string_view text, std::string_view name);
 
 }  // namespace attune

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes the visible keys as the band of diagonals that all rows share.
+// Represents the visible keys as a band of diagonals, the same for all rows; see visibility.hpp.
 #include "generator/core/visibility.hpp"
 
 #include <algorithm>
@@ -16,9 +16,9 @@ namespace {
 
 int64_t bottom_right(const Problem& p) { return p.seqlen_kv - p.seqlen_q; }
 
-// Row i sees the existing columns from i + first to i + last; an end that hides nothing is open.
-// With at least one row and one key, equal sets of columns have equal bands: an end that is not
-// open lies in the columns of some row.
+// Row i sees the existing columns from i + first to i + last. An end that hides nothing is nullopt.
+// With at least one row and one key, equal visible sets have equal bands, because an end that is
+// not nullopt lies in the columns of some row.
 struct Band {
   std::optional<int64_t> first, last;
 };
