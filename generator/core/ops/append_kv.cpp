@@ -83,7 +83,7 @@ OperandList operands(const Problem& p) {
 
 double no_flops(const Problem&) { return 0; }
 
-// Counts each row once read and once written.
+// Each row is read once and written once.
 double bytes(const Problem& p) {
   const double rows = static_cast<double>(p.batch) * static_cast<double>(p.seqlen_q);
   const double of_kv = static_cast<double>(p.num_heads_kv) * (p.head_dim_qk + p.head_dim_v) *

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See attention_backward.hpp. With P = exp(z - lse), z the scores after scale and features, and
-// delta = rowsum(dout * o) - dlse:
+// See attention_backward.hpp. With P = exp(z - lse), where z are the scores after scale and
+// features, and delta = rowsum(dout * o) - dlse:
 //   dV = P^T dout,  dS = P * (dout V^T - delta) * dz/ds,  dQ = scale * dS K,  dK = scale * dS^T Q
 #include "generator/core/ops/attention_backward.hpp"
 
@@ -16,7 +16,7 @@
 namespace attune {
 namespace {
 
-// Returns the axes that a gradient's tensor has, and may repeat, as bits of Repeats.
+// Returns the axes of a gradient's tensor, as bits of Repeats. Each may be repeated.
 int axes_of(ScoreGradient gradient) {
   const auto bits = [](auto... axes) { return (static_cast<int>(axes) | ... | 0); };
   switch (layout_of(gradient)) {
@@ -139,7 +139,7 @@ OperandList operands(const Problem& p) {
   return all;
 }
 
-// Counts, of five products, S and those that the requested gradients need.
+// Counts S, and the other four products as far as the requested gradients need them.
 double flops(const Problem& p) {
   if (p.score_gradient == ScoreGradient::kSinks) return 0;
   if (p.score_gradient != ScoreGradient::kNone) return visible_flops(p);  // S and dP
@@ -168,7 +168,7 @@ std::vector<Problem> gradient_problems(const Problem& forward) {
     problem.repeats = repeats;
     all.push_back(problem);
   };
-  // A learnt bias depends on positions: batch entries share it.
+  // A learnt bias depends on positions only, so all batch entries share it.
   add(forward.bias != ScoreTensor::kNone, ScoreGradient::kBias,
       forward.batch > 1 ? Repeats::kBatch : Repeats::kNone);
   add(forward.relative_bias != ScoreTensor::kNone, ScoreGradient::kRelativeBias, Repeats::kNone);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The op attention_backward: gradients of attention's q, k and v. A problem asks for any of them.
+// The op attention_backward computes gradients of attention's q, k and v, or of a score input.
 #pragma once
 
 #include <vector>
@@ -10,9 +10,9 @@ namespace attune {
 
 const OpDescription& attention_backward_op();
 
-// Returns the problems that training needs besides a problem of op prefill. They are the gradients
-// of q, k and v, and those of learnt inputs: bias, table of distances, sinks. For a forward with
-// 8-bit operands they use the 16-bit type of its o. Empty for other ops.
+// Returns the problems that training needs in addition to a problem of op prefill: gradients of q,
+// k and v, and of learnt inputs (bias, table of distances, sinks). For a forward pass with 8-bit
+// operands they use the 16-bit type of its o. Returns none for other ops.
 std::vector<Problem> gradient_problems(const Problem& forward);
 
 }  // namespace attune

@@ -34,7 +34,7 @@ void check_dtypes(const Problem& p, const char* op) {
                       name, dtype_name(dtype), dtype_name(p.dtype_q), op));
 }
 
-// Features that are indexed by row and key numbers of a call would need an offset per request.
+// Features indexed by a call's row and key numbers would need an offset per request.
 void check_features(const Problem& p) {
   for (const ScoreFeature* feature : score_features()) {
     const bool is_taken = feature->field == "softcap" || feature->field == "score_mod" ||
@@ -60,8 +60,8 @@ void check(const Problem& p) {
         p.page_size));
 }
 
-// Packed rows are as many as all requests may have; rows past the last request are not read or
-// written.
+// The number of packed rows is the most that all requests may have. Rows past the last request are
+// not accessed.
 OperandList operands(const Problem& p) {
   const int64_t pages = p.packed_kv ? std::min<int64_t>(1, pages_of_cache(p)) : pages_of_cache(p);
   const int64_t keys = p.packed_kv       ? pages_of_cache(p)

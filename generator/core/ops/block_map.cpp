@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See block_map.hpp. Its problems are those of attention, reduced to what masks need.
+// Problems have the fields of attention, reduced to those that masks need; see block_map.hpp.
 #include "generator/core/ops/block_map.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,8 @@ namespace {
   throw Error(ErrorCode::kInvalidArgument, message);
 }
 
-// It reads no q, k or v. Unused fields must have their defaults, so that one problem has one text.
+// The op reads no q, k or v. Unused fields must have their defaults, so that equal problems have
+// one text.
 void check(const Problem& p) {
   const Problem defaults;
   for (const Dtype dtype : {p.dtype_q, p.dtype_kv, p.dtype_o})
@@ -33,7 +34,7 @@ void check(const Problem& p) {
         "key_lengths, documents, prefix or chunk (mask and window need no map)");
 }
 
-// The map consists of bytes, declared as the first 8-bit type.
+// The map consists of bytes, declared with the first 8-bit type.
 OperandList operands(const Problem& p) {
   return {{Role::kO, "block_map", Dtype::kE4m3, p.batch,
            (p.seqlen_q + kGranuleRows - 1) / kGranuleRows, p.num_heads_q,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Op block_map: for each block of rows and keys, what a problem's masks show of it
-// (templates/shared/block_map.h). Calls with block_map=skips use the result.
+// Op block_map: writes for each block of rows and keys whether the masks show all, some or none of
+// it (templates/shared/block_map.h). Calls with block_map=skips use the result.
 #pragma once
 
 #include "generator/core/op.hpp"
@@ -8,8 +8,8 @@
 namespace attune {
 
 const OpDescription& block_map_op();
-// Returns the problem whose o is a map for calls of `of`. It has the same masks, and one batch
-// entry or head if the masks do not depend on these.
+// Returns the problem whose o is a map for calls of `of`. It has the same masks. It has one batch
+// entry or head if the masks do not depend on them.
 Problem block_map_problem(const Problem& of);
 
 }  // namespace attune

@@ -35,7 +35,7 @@ OperandSpec state(const Problem& p, Role role, const char* name, Dtype dtype) {
   return {role, name, dtype, p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_qk};
 }
 
-// A number per row and head, declared as factors of blocks of one row.
+// One number per row and head, declared as scale factors for blocks of one row.
 OperandSpec lse_of(const Problem& p, Role role, const char* name) {
   OperandSpec lse{role, name, Dtype::kFp32, p.batch, p.seqlen_q, p.num_heads_q};
   lse.block = 1;

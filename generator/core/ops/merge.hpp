@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Op merge: joins two states of attention (o, lse) over different keys into one. The states are q
-// with q_scale, and k with k_scale.
+// Op merge: merges two attention states (o, lse) over different keys into one, as a split-KV join
+// does. The states are q with q_scale, and k with k_scale.
 #pragma once
 
 #include "generator/core/op.hpp"

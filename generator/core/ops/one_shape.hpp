@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For ops whose operands all have the shape of q: other shape fields must equal those of q, so that
-// one problem has one text.
+// For ops whose operands all have the shape of q. Requires the other shape fields to equal those of
+// q, so that equal problems have one text.
 #pragma once
 
 #include <fmt/format.h>

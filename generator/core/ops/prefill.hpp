@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Op prefill: o = softmax(scale q k^T + mask) v, and on request the log-sum-exp of each row.
+// Op prefill: o = softmax(scale q k^T + mask) v, and optionally the log-sum-exp of each row.
 #pragma once
 
 #include "generator/core/op.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Op quantise: o = q in 8 bits, with a factor for each block of rows.
+// Op quantise: o = q in 8 bits, with a scale factor per block of rows.
 #pragma once
 
 #include "generator/core/op.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared nodes, folded constants, canonical order; see builder.hpp.
+// Merges equal nodes, folds constants and orders nodes; see builder.hpp.
 #include "generator/core/score/builder.hpp"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 namespace attune::score {
 namespace {
 
-// The limit for all nodes made on the way, also those that the root does not need.
+// The limit for all nodes of a builder, including those that the root does not need.
 constexpr size_t kMaxMade = size_t{16} * kMaxNodes;
 
 Node constant_node(Type type, uint32_t bits) {
@@ -119,7 +119,7 @@ int Builder::make(Operation operation, Type type, std::initializer_list<int> ope
   return add(node);
 }
 
-// Compares a bool with a constant: returns the bool or its negation.
+// Simplifies the comparison of a bool with a constant to the bool or its negation.
 std::optional<int> Builder::compared_with_constant(const Node& n) {
   const bool is_equality = n.operation == Operation::kEqual || n.operation == Operation::kNotEqual;
   if (!is_equality || node(n.operands[0]).type != Type::kBool) return std::nullopt;
@@ -131,7 +131,7 @@ std::optional<int> Builder::compared_with_constant(const Node& n) {
   return std::nullopt;
 }
 
-// Applies exact simplifications only, and only those that a walk over the result would not repeat.
+// Applies only exact simplifications, each of which a second pass would leave unchanged.
 std::optional<int> Builder::simplified(const Node& n) const {
   const int a = n.operands[0], b = n.operands[1], c = n.operands[2];
   switch (n.operation) {
@@ -173,8 +173,8 @@ std::optional<bool> Builder::self_comparison(const Node& n) const {
   }
 }
 
-// An operation on constants becomes a constant, unless the result is an infinity or NaN that the
-// text does not have.
+// Folds an operation on constants to a constant. Keeps the operation if its result is an infinity
+// or NaN, which the text does not contain.
 std::optional<Node> Builder::folded(const Node& n) const {
   Value values[4] = {};
   for (int i = 0; i < n.num_operands; ++i) {

@@ -15,24 +15,25 @@
 
 namespace attune::score {
 
-// Nodes are numbers. Operands must have the types that Operation requires: the parser checks them.
+// Refers to nodes by number. Operands must have the types that Operation requires, which the parser
+// checks.
 class Builder {
  public:
-  // `name` opens messages: "score_mod".
+  // `name` begins error messages: "score_mod".
   explicit Builder(std::string name) : name_(std::move(name)) {}
 
   int constant(float value);
   int constant(int32_t value);
   int constant(bool value);
   int name(Name name);
-  // Captures and scalars are read by number, in the order of these calls. A name that is taken gets
-  // "_2" (or "_3" ...) appended.
+  // Captures and scalars are numbered in the order of these calls. A name already in use gets the
+  // suffix "_2" (or "_3" ...).
   int add_capture(const Capture& capture, Origin origin);
   int add_scalar(const Scalar& scalar, Origin origin);
   int scalar(int number);
   int load(int capture, std::span<const int> indices);
-  // Returns the node, or its simpler equal: a constant, or one of its operands. `type` is the
-  // result's.
+  // Returns the node, or a simpler node with the same value: a constant, or one of the operands.
+  // `type` is the result's type.
   int make(Operation operation, Type type, std::initializer_list<int> operands);
   int negate_condition(int condition) { return make(Operation::kNot, Type::kBool, {condition}); }
   int both(int a, int b) { return make(Operation::kAnd, Type::kBool, {a, b}); }
@@ -43,10 +44,11 @@ class Builder {
   const Node& node(int number) const { return nodes_[static_cast<size_t>(number)]; }
   bool is_constant(int number) const { return node(number).operation == Operation::kConstant; }
 
-  // Adds a program's nodes, captures and scalars, and returns its root here. `rewrite` may replace
-  // a node; it is called with the node's number there and its operands' numbers here.
+  // Adds a program's nodes, captures and scalars, and returns its root's number in this builder.
+  // `rewrite` may replace a node. Its arguments are the node's number in `program` and the
+  // operands' numbers in this builder.
   using Rewrite = std::function<std::optional<int>(int there, std::span<const int> operands)>;
-  // `numbers` gets the number here of each of the program's nodes, in their order.
+  // `numbers` receives the number in this builder of each node of `program`, in order.
   int import(const Program& program, const Rewrite& rewrite = nullptr,
              std::vector<int>* numbers = nullptr);
 

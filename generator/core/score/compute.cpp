@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes operations; see compute.hpp. The generated functions of
-// templates/cuda/attention/score_functions.cuh and templates/cpu/score_functions.hpp do the same.
+// Computes operations; see compute.hpp. Must agree with the generated functions of
+// templates/cuda/attention/score_functions.cuh and templates/cpu/score_functions.hpp.
 #include "generator/core/score/compute.hpp"
 
 #include <cmath>

@@ -65,7 +65,7 @@ bool reads_lengths(const Program& program) {
 }
 
 bool may_hide(const Program& program) {
-  std::vector<bool> infinite;  // per node: true if it may be infinite or NaN
+  std::vector<bool> infinite;  // per node: it may be infinite or NaN
   for (const Node& node : program.nodes()) {
     bool may_be = false;
     for (size_t i = 0; i < node.num_operands; ++i)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds what the nodes of a program depend on, which decides where a kernel computes them. Used by
-// the generated source and by cost models.
+// Finds the names on which the nodes of a program depend. This decides where a kernel computes
+// them. Used by the generated source and by cost models.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace attune::score {
 
-// A set of bits.
+// A set of kOn... bits.
 using Dependences = uint8_t;
 inline constexpr Dependences kOnBatch = 1;
 inline constexpr Dependences kOnHead = 2;  // head or kv_head
@@ -18,7 +18,7 @@ inline constexpr Dependences kOnQ = 4;
 inline constexpr Dependences kOnKv = 8;
 inline constexpr Dependences kOnScore = 16;
 
-// The place where a node is computed. kConstant: literals, scalars and lengths only.
+// The level at which a kernel computes a node. kConstant: literals, scalars and lengths only.
 enum class Level : uint8_t {
   kConstant = 0,
   kHead = 1,     // batch, head
@@ -28,12 +28,12 @@ enum class Level : uint8_t {
 };
 
 Level level_of(Dependences dependences);
-// Returns what the value of a leaf depends on; 0 for all other nodes.
+// Returns the dependences of a leaf's value; 0 for all other nodes.
 Dependences own_dependence(const Node& node);
 // Returns the dependences of each node.
 std::vector<Dependences> dependences_of(const Program& program);
 Level level_of(const Program& program,
-               int node);  // walks the program; for all nodes use dependences_of
+               int node);  // walks the whole program
 
 // True if the program reads seqlen_q or seqlen_kv.
 bool reads_lengths(const Program& program);

@@ -11,7 +11,7 @@
 namespace attune::score {
 namespace {
 
-// Returns, per node, whether it has one value per head and diagonal.
+// Returns per node: true if its value is the same along each diagonal of a head.
 std::vector<bool> diagonal_nodes(const Program& program) {
   const std::vector<Dependences> depends = dependences_of(program);
   const Nodes nodes{[&](int i) -> const Node& { return program.nodes()[static_cast<size_t>(i)]; },
@@ -34,7 +34,7 @@ std::vector<bool> diagonal_nodes(const Program& program) {
 
 constexpr int kNoSum = 1 << 20;  // a term that is neither the score nor constant on diagonals
 
-// Returns how often the score is added in a sum, less how often it is subtracted.
+// Returns how often a sum adds the score, minus how often it subtracts it.
 int scores_in(const Node& n, bool is_diagonal, const std::vector<int>& known) {
   const auto of = [&](size_t i) { return known[static_cast<size_t>(n.operands[i])]; };
   if (is_diagonal) return 0;

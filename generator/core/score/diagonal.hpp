@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds programs that add to a score a value of its head and of kv_idx - q_idx, as a relative bias
-// or ALiBi does. A tile has few such values.
+// Finds programs that only add to a score a function of the head and of kv_idx - q_idx, as relative
+// bias and ALiBi do. A tile has few such values.
 #pragma once
 
 #include "generator/core/score/program.hpp"

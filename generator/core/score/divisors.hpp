@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of rows and keys that a program makes by dividing positions, as masks with a tensor of
-// blocks do (seen[q_idx / 128][kv_idx / 128]). Used for defaults, whose tiles should not straddle
-// blocks, and for samples of such tensors.
+// Finds the block sizes of a program that divides positions, as in seen[q_idx / 128][kv_idx / 128].
+// Used for default configs, whose tiles should not straddle blocks, and for samples of such
+// tensors.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace attune::score {
 
-// The largest rows and keys that divide every block of a program; 0 if it makes no blocks.
+// The largest numbers of rows and keys that divide every block of a program; 0 if it has no blocks.
 struct Blocks {
   int64_t rows = 0;
   int64_t keys = 0;
 };
 Blocks blocks_of(const Program& program);
 
-// Returns the divisor of a node, if it is a constant above 1 and the dividend is an int that
-// depends on positions; else 0.
+// Returns the divisor of a node if it is a constant above 1 and the dividend is an int that depends
+// on positions. Returns 0 otherwise.
 int64_t divisor_of(const Program& program, int node);
 
 }  // namespace attune::score

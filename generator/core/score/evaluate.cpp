@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Float64 evaluation; see evaluate.hpp. One pass over the nodes; the values of few nodes lie on the
-// stack.
+// Evaluates programs in float64; see evaluate.hpp. One pass over the nodes; the values of short
+// programs are on the stack.
 #include "generator/core/score/evaluate.hpp"
 
 #include <fmt/format.h>
@@ -110,7 +110,7 @@ double evaluate(const Program& program, const Point& point, const Loads& loads) 
   Value* const values = many.empty() ? few : many.data();
   for (size_t i = 0; i < nodes.size(); ++i) {
     const Node& node = nodes[i];
-    // Operands past num_operands are node 0, whose value does no harm.
+    // Operands past num_operands read the value of node 0, which is unused.
     const auto operand = [&](size_t o) { return values[static_cast<size_t>(node.operands[o])]; };
     if (node.num_operands == 0) {
       values[i] = leaf_value(node, point, loads, {});

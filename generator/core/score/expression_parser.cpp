@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses expressions by descent and by precedence; see expression_parser.hpp.
+// Parses expressions by recursive descent and operator precedence; see expression_parser.hpp.
 #include "generator/core/score/expression_parser.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kKeywords[] = {"if",  "else", "return", "const", "float",
                                           "int", "bool", "true",   "false", "INFINITY"};
-// Words of C that get their own message.
+// C keywords with a separate error message.
 constexpr std::string_view kLoops[] = {"for", "while", "do", "goto", "switch", "break", "continue"};
 
 template <size_t kCount>

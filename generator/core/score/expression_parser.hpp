@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expressions of the score language: precedence, names, literals, calls, loads. Statements are in
-// parse.cpp, types in typed_operations.hpp.
+// Parses expressions of the score language: precedence, names, literals, calls, loads. Statements
+// are parsed in parse.cpp, types are checked in typed_operations.hpp.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ namespace attune::score {
 
 class ExpressionParser {
  public:
-  // `declarations` are added to the builder.
+  // Adds `declarations` to the builder.
   ExpressionParser(const Snippet& snippet, Kind kind, const Declarations& declarations,
                    Builder* builder);
   Expression expression();
@@ -29,12 +29,12 @@ class ExpressionParser {
     snippet_.fail(offset, message);
   }
 
-  // Adds a name to the current block. Refuses a name that is taken.
+  // Adds a name to the current block. Refuses a name already in use.
   void declare(const Token& name, int node);
   size_t num_locals() const { return local_names_.size(); }
   void forget_locals(size_t keep);
 
-  // Each living object is one nesting level of the text. Refuses more than kMaxNesting.
+  // Counts one nesting level of the text per living object. Refuses more than kMaxNesting.
   class Nesting {
    public:
     explicit Nesting(ExpressionParser* parser);
@@ -46,7 +46,7 @@ class ExpressionParser {
     ExpressionParser* parser_;
   };
 
-  // True per declaration that was used, in the order of the declarations.
+  // Return, per declaration in order, true if the text uses it.
   const std::vector<bool>& used_captures() const { return used_captures_; }
   const std::vector<bool>& used_scalars() const { return used_scalars_; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes expressions with few parentheses; see expression_writer.hpp. Mixed operators that
-// compilers warn about, or that readers misread, keep theirs.
+// Writes expressions with few parentheses; see expression_writer.hpp. Keeps parentheses around
+// mixed operators that cause compiler warnings or that readers misread.
 #include "generator/core/score/expression_writer.hpp"
 
 #include <fmt/format.h>
@@ -13,9 +13,9 @@
 namespace attune::score {
 namespace {
 
-constexpr int kMaxDepth = 24;  // of an expression in one piece
+constexpr int kMaxDepth = 24;  // of nested operations without a local
 
-// From kToFloat on, in the order of Operation.
+// Spellings of the operations from kToFloat on, in the order of Operation.
 struct Spelling {
   const char* text;
   Binds binds;
@@ -121,7 +121,7 @@ std::string ExpressionWriter::operand(const Node& parent, Binds parent_binds, in
   return stands_bare(parent_binds, binds(number), place) ? text : "(" + text + ")";
 }
 
-// Returns the shortest decimals that give the value back.
+// Returns the shortest decimal text that parses to the same value.
 std::string ExpressionWriter::float_constant(float value) const {
   const std::string sign = std::signbit(value) ? "-" : "";
   if (std::isinf(value)) return sign + infinity();

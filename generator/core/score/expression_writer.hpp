@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes nodes as C expressions, with the parentheses that they need. The canonical text and the
-// generated source share it, with different spellings.
+// Writes nodes as C expressions, with only necessary parentheses. The canonical text and the
+// generated source use it with different spellings.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace attune::score {
 
-// Classes of precedence, in falling order.
+// Precedence classes, the strongest first.
 enum class Binds : uint8_t {
   kAtom,
   kSign,  // - ! ~, negative constants
@@ -26,13 +26,15 @@ enum class Binds : uint8_t {
   kChoice
 };
 
-// kAtom: a function "name"; kSign: a prefix; kChoice: empty; else an operator.
+// `text` is a function's name for kAtom, a prefix for kSign, empty for kChoice, and an operator
+// otherwise.
 struct NodeSpelling {
   std::string text;
   Binds binds = Binds::kAtom;
 };
 
-// Returns C's spelling of an operation, or the language's for functions. Not for leaves and loads.
+// Returns C's spelling of an operator, and the language's name of a function. Not for leaves and
+// loads.
 NodeSpelling c_spelling(Operation operation);
 
 class ExpressionWriter {
@@ -40,7 +42,7 @@ class ExpressionWriter {
   explicit ExpressionWriter(const Program& program)
       : program_(program), names_(program.nodes().size()) {}
   virtual ~ExpressionWriter() = default;
-  // Writes the node as `name` from here on; "" restores its own text.
+  // Writes the node as `name` from now on. "" restores the node's own text.
   void bind(int node, std::string name) { names_[static_cast<size_t>(node)] = std::move(name); }
   std::string text_of(int node) const;
 
@@ -63,8 +65,8 @@ class ExpressionWriter {
   std::vector<std::string> names_;
 };
 
-// Returns the nodes among `here` that need a name: used more than once, or too deep inside. Leaves
-// need none. `is_named` marks nodes that already have one.
+// Returns the nodes among `here` that need a name, because they are used more than once or nested
+// too deeply. Leaves need none. `is_named` marks nodes that already have one.
 std::vector<bool> nodes_to_name(const Program& program, const std::vector<bool>& here,
                                 const std::vector<bool>& is_named);
 

@@ -10,8 +10,8 @@ namespace {
 constexpr std::string_view kCaptureTypeNames[] = {"kFp32",  "kBf16",  "kFp16", "kInt32",
                                                   "kInt64", "kUint8", "kBool"};
 
-// A function replaces an operation that C++ leaves undefined for some ints, an operation that would
-// branch, and each function of the language.
+// Returns a function call for every function of the language, for operations that C++ leaves
+// undefined for some ints, and for operations that would branch.
 NodeSpelling kernel_spelling(Operation operation, Type operands) {
   struct Row {
     Operation operation;

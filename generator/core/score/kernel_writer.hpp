@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes nodes as expressions of kernels; used by source_printer.hpp.
+// Writes nodes as C++ expressions for kernels. Used by source_printer.hpp.
 #pragma once
 
 #include <string>
@@ -23,13 +23,13 @@ class KernelWriter : public ExpressionWriter {
         places_(std::move(places)),
         addresses_(program.nodes().size()) {}
 
-  // Returns the line of a load: all its indices but the last.
+  // Returns the address of the line that a load reads: all indices except the last are applied.
   std::string line_address(int load) const;
   void bind_address(int load, std::string text) {
     addresses_[static_cast<size_t>(load)] = std::move(text);
   }
-  // Returns the address of a line's elements: the text given to bind_address, or the capture if it
-  // has one dimension.
+  // Returns the address of a line's elements: the text from bind_address, else the capture's data
+  // pointer.
   std::string address_of(int load) const;
   std::string type_of_capture(int load) const;  // "CaptureType::kFp32"
   std::string capture_of(int load) const;       // "args.captures[0]"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words, numbers and signs of a snippet; see lexer.hpp.
+// Reads the tokens of a snippet; see lexer.hpp.
 #include "generator/core/score/lexer.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
 bool is_word(char c) { return is_letter(c) || is_digit(c); }
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// Longest first. The second row has signs of C that the language lacks.
+// The longest first. The second row has C operators that the language lacks.
 constexpr std::string_view kSigns[] = {
     "<<=", ">>=", "...", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||",  //
     "++",  "--",  "+=",  "-=", "*=", "/=", "%=", "&=", "|=", "^=", "->", "::",
@@ -63,7 +63,7 @@ size_t Snippet::skip_blanks(size_t at) const {
   return at;
 }
 
-// Reads digits, at most one point, an exponent, an f.
+// Reads digits, an optional point, exponent and suffix f.
 Token Snippet::number_at(size_t at) const {
   size_t end = at;
   bool is_float = false;
@@ -89,7 +89,7 @@ Token Snippet::number_at(size_t at) const {
   }
   if (is_float && end < text_.size() && (text_[end] == 'f' || text_[end] == 'F')) ++end;
   while (end < text_.size() && (is_word(text_[end]) || text_[end] == '.'))
-    ++end;  // for the message
+    ++end;  // so that the message quotes the whole sign
   return {is_float ? TokenKind::kFloat : TokenKind::kInt, text_.substr(at, end - at), at};
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Splits a snippet into tokens, and makes messages that point into it. Used by the parser.
+// Splits a snippet into tokens, and makes error messages that point into it. Used by the parser.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,10 @@ struct Token {
 class Snippet {
  public:
   Snippet(std::string_view name, std::string_view text) : name_(name), text_(text) {}
-  // Throws kInvalidArgument: "name:line:column: message", followed by the line and a caret.
+  // Throws kInvalidArgument: "name:line:column: message", then the line, then a caret below the
+  // column.
   [[noreturn]] void fail(size_t offset, const std::string& message) const;
-  // Returns the tokens, kEnd last. Throws for signs that the language lacks.
+  // Returns the tokens; the last one is kEnd. Throws for operators that the language lacks.
   std::vector<Token> tokens() const;
 
  private:

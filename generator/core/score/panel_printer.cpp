@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of captures and the near form; see panel_printer.hpp.
+// Prints the lines of captures and the near form; see panel_printer.hpp.
 #include "generator/core/score/panel_printer.hpp"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ PanelPrinter::PanelPrinter(const Program& program, const Places& places)
   }
 }
 
-// Bools are staged as ints.
+// Declares bools as ints.
 std::string PanelPrinter::structs() const {
   std::string found, staged;
   for (size_t i = 0; i < lines_.size(); ++i) {

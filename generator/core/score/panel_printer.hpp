@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints a program for panels of rows, one row per vector lane (panel_text in source_text.hpp).
-// With rows in lanes, elements of a tensor along the keys would be gathered one by one. So there is
-// also a near form, which takes such loads from values that were read along the keys of each row,
+// With rows in lanes, the elements of a tensor along the keys would need gathers. So there is also
+// a near form. It takes such loads from staged lines, which are read along the keys of each row and
 // then transposed:
 //
 // | node                                                 | replaced by              |

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parses statements of the score language and checks declarations; see parse.hpp. A chain of ifs
-// becomes conditions in their order, each with the value that it returns, and one value at the end.
+// becomes an ordered list of conditions with their return values, and a final value.
 #include "generator/core/score/parse.hpp"
 
 #include <fmt/format.h>
@@ -57,8 +57,8 @@ void check(const Declarations& declarations, std::string_view name) {
   for (const Scalar& scalar : declarations.scalars) check_name("scalar", scalar.name);
 }
 
-// The effect of a run of statements: the value of the first guard that holds, else `last`. If
-// `last` is -1, control goes on after them.
+// The effect of a list of statements: they return the value of the first guard whose condition
+// holds, else `last`. If `last` is -1, control continues after the statements.
 struct Guard {
   int condition;
   int value;
@@ -89,7 +89,8 @@ class StatementParser {
   ExpressionParser in_;
 };
 
-// Parses up to `end`, which is not consumed: "}" for a block, "" for the text.
+// Parses statements up to the token `end`, which is not consumed: "}" for a block, "" for the whole
+// text.
 Flow StatementParser::statements(std::string_view end) {
   Flow flow;
   while (!(in_.token().kind == TokenKind::kEnd || (!end.empty() && in_.is_next(end)))) {
@@ -137,7 +138,7 @@ int StatementParser::returned() {
   return value;
 }
 
-// Parses a statement or a block after if (..) or else.
+// Parses the statement or block of an if or else.
 Flow StatementParser::branch() {
   const ExpressionParser::Nesting nesting(&in_);
   const Token start = in_.token();
@@ -158,7 +159,7 @@ Flow StatementParser::branch() {
   return flow;
 }
 
-// Appends `more`, under a condition; -1 for none.
+// Appends `more` under a condition; -1: without a condition.
 void StatementParser::add(Flow* flow, int condition, const Flow& more) {
   const auto under = [&](int inner) {
     return condition < 0 ? inner : builder_.both(condition, inner);
@@ -173,7 +174,7 @@ void StatementParser::add(Flow* flow, int condition, const Flow& more) {
 
 Flow StatementParser::conditional() {
   Flow flow;
-  // The condition that no earlier branch was taken; not needed after a branch that always returns
+  // The condition that no earlier branch was taken; -1 after a branch that always returns
   int before = -1;
   for (;;) {
     in_.expect("if", "");

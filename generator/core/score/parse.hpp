@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The score language, version 1: a subset of C without side effects, whose text is also C++ for one
-// element.
+// The score language, version 1: a subset of C without side effects. A program computes one
+// element, and its text is also valid C++.
 //
 //   float slope = slopes[head];                      // declarations with a value: float, int, bool
 //   if (kv_idx > q_idx) return -INFINITY;            // if and else, whose branches return
@@ -18,13 +18,13 @@
 // |           | log2 tanh sigmoid float() int() select(condition, a, b)                           |
 // | returns   | a score program float, a mask program bool, on every path                         |
 //
-// seqlen_q and seqlen_kv are the numbers of rows and keys in the call. They count the rows and keys
-// of all documents, since q_idx and kv_idx number them all. Over caches (op attention_kvcache) both
-// belong to the request, even if a page table or a plan has room for more. q_idx is then a position
+// seqlen_q and seqlen_kv are the numbers of rows and keys in the call. With documents, they count
+// the rows and keys of all documents, like q_idx and kv_idx. For op attention_kvcache both are the
+// request's numbers, even if a page table or a plan has room for more. q_idx is then a position
 // among the request's keys: row i is at seqlen_kv - seqlen_q + i.
 //
-// There are no loops, assignments, pointers or calls of other functions. So a program ends, writes
-// nothing and reads only declared values. program.hpp defines the values.
+// There are no loops, assignments, pointers or calls of other functions. So each program ends,
+// writes nothing and reads only declared values. program.hpp defines the arithmetic.
 #pragma once
 
 #include <string>
@@ -39,10 +39,10 @@ inline constexpr int kLanguageVersion = 1;
 inline constexpr size_t kMaxTextBytes = size_t{1} << 20;
 inline constexpr int kMaxNesting = 200;  // for parentheses, signs, branches
 
-// `name` opens messages: "score_mod:2:31: 'slops' is not declared; captures are slopes, table",
-// followed by the line and a caret. `warnings` gets a sentence for each unused capture or scalar.
-// Throws kInvalidArgument for a text outside the language. Also for more than kMaxDeclared
-// captures, a name declared twice, a name of the language, or a rank outside 0 to 4.
+// `name` begins error messages, such as "score_mod:2:31: 'slops' is not declared; captures are
+// slopes, table". The line and a caret follow. `warnings` receives a sentence per unused capture or
+// scalar. Throws kInvalidArgument for a text outside the language, more than kMaxDeclared captures,
+// a name declared twice, a reserved name, or a rank outside 0 to 4.
 Program parse(std::string_view text, Kind kind, const Declarations& declarations,
               std::string_view name, std::vector<std::string>* warnings = nullptr);
 

@@ -29,7 +29,8 @@ std::optional<int> step_of(const Nodes& nodes, int number, Name name, int* visit
   return n.operation == Operation::kAdd ? *first + *second : *first - *second;
 }
 
-// `names` collects the names met, as bits.
+// True for a sum of positions, lengths and a constant, each at most once. Records in `names`, as
+// bits, which of them the sum has.
 bool is_small_sum(const Nodes& nodes, int number, int* visits, unsigned* names) {
   const Node& n = nodes.node(number);
   if (++*visits > kMostVisits) return false;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A score program: an immutable DAG of typed nodes that changes a score or says whether a key is
-// seen. It is parsed from text (parse.hpp), composed from others (below), evaluated (evaluate.hpp)
-// and printed (text.hpp, source_text.hpp).
+// A score program: an immutable DAG of typed nodes that changes a score or decides whether a key is
+// visible. Programs are parsed from text (parse.hpp), composed from others (below), evaluated
+// (evaluate.hpp) and printed (text.hpp, source_text.hpp).
 //
-// Nodes are canonical: equal subexpressions are one node, constants are folded, locals are gone.
-// The order is that of a walk from the root, operands first, left to right. Two programs with the
-// same tree are equal, however their texts look.
+// Nodes are canonical: equal subexpressions are one node, constants are folded, and locals are
+// replaced by their values. Their order is that of a walk from the root, operands first, left to
+// right. Two programs with equal trees are equal, even if their texts differ.
 //
-// Values: a float is fp32 in kernels and float64 in evaluate(). An int has 32 bits, two's
-// complement. Sums, differences, products and shifts wrap (a shift counts modulo 32). Quotients
+// Values: a float is fp32 in kernels and float64 in evaluate(). An int has 32 bits in two's
+// complement. Sums, differences, products and shifts wrap; a shift counts modulo 32. Quotients
 // truncate, and a quotient or remainder by zero is 0. Conversions to int truncate, saturate, and
 // give 0 for NaN. Constants neither wrap nor saturate: parse() refuses int(1e10) and 40 +
 // 2147483647, which no int can hold. Both operands of && and ||, and both values of ?:, are
-// computed, since nothing has effects. It is not defined which operand min, max and clamp give for
-// NaN.
+// computed, since nothing has side effects. It is undefined which operand min, max and clamp return
+// if one is NaN.
 #pragma once
 
 #include <array>
@@ -27,14 +27,15 @@
 namespace attune::score {
 
 enum class Type : uint8_t { kBool = 0, kInt = 1, kFloat = 2 };  // frozen: part of digests
-// A score program returns the new score (float); a mask program whether the key is seen (bool).
+// A score program returns the new score (float). A mask program returns true (bool) for a visible
+// key.
 enum class Kind : uint8_t { kScore = 0, kMask = 1 };
 
 const char* type_name(Type type);  // "bool", "int", "float"
 // Returns the type of a load: float for the float types, bool for kBool, else int.
 Type type_of(CaptureType type);
 
-// A tensor that a program reads as name[i][j]..; as `name` if its rank is 0.
+// A tensor that a program reads as name[i][j].., or as `name` if its rank is 0.
 struct Capture {
   std::string name;
   CaptureType type = CaptureType::kFp32;
@@ -42,7 +43,7 @@ struct Capture {
   bool operator==(const Capture&) const = default;
 };
 
-// A number that is known at launch.
+// A number that the call gives at launch.
 struct Scalar {
   std::string name;
   Type type = Type::kFloat;
@@ -68,13 +69,15 @@ enum class Name : uint8_t {
   kSeqlenQ = 6,
   kSeqlenKv = 7,
   kHeadDim = 8,
-  // Only in programs printed for a loop of steps (stepped.hpp); texts do not have it.
+  // Only in programs printed for kernels that process keys in steps (stepped.hpp). No text contains
+  // it.
   kScoreUnit = 9,
 };
 inline constexpr int kNumNames = 9;  // names in texts
 const char* name_text(Name name);    // "q_idx"
 
-// Operands have the node's type unless noted. Frozen: part of digests; new ones go to the end.
+// Operands have the node's type unless noted. Frozen: part of digests. New operations go to the
+// end.
 enum class Operation : uint8_t {
   kConstant = 0,  // value
   kName = 1,      // index: a Name
@@ -133,14 +136,14 @@ struct Node {
   int32_t int_value() const;  // for constants; 0 or 1 for a bool
 };
 
-// The place where a used capture or scalar was declared. Parts of a composed program count from 0,
+// The declaration of a used capture or scalar. Parts of a composed program are numbered from 0,
 // left to right.
 struct Origin {
   int part = 0;
   int place = 0;  // in that program's Declarations
 };
 
-// Places of captures and scalars of a program in ScoreArgs; empty: in the program's order.
+// The places in ScoreArgs of a program's captures and scalars. Empty: the program's own order.
 struct Places {
   std::vector<int> captures;
   std::vector<int> scalars;
@@ -156,8 +159,8 @@ class Program {
     return nodes_;
   }  // operands before their users; the root is last
   int root() const { return static_cast<int>(nodes_.size()) - 1; }
-  // The used captures and scalars, in the order of first use. At most kMaxScoreCaptures and
-  // kMaxScoreScalars.
+  // The captures and scalars that the program uses, in the order of first use. At most
+  // kMaxScoreCaptures and kMaxScoreScalars.
   const std::vector<Capture>& captures() const { return captures_; }
   const std::vector<Scalar>& scalars() const { return scalars_; }
   const std::vector<Origin>& capture_origins() const { return capture_origins_; }
@@ -165,7 +168,7 @@ class Program {
   int parts() const {
     return parts_;
   }  // programs that it was composed of; 1 for one that was parsed
-  // Compares nodes, captures and scalars with their names, not where they were declared.
+  // Compares nodes, and captures and scalars with their names. Ignores where they were declared.
   bool operator==(const Program& other) const;
 
  private:
@@ -179,15 +182,15 @@ class Program {
   int parts_ = 1;
 };
 
-// Returns the program that gives the score unchanged.
+// Returns the program that returns the score unchanged.
 Program identity();
-// Returns `second` applied to the result of `first`. Here and below, captures and scalars of equal
-// name stay separate: the later one gets "_2" (or "_3" ...) appended. Throws kInvalidArgument if
-// the result has more than kMaxNodes nodes, or too many captures or scalars.
+// Returns `second` applied to the result of `first`. In this and the functions below, captures and
+// scalars of equal name remain separate: the later one gets the suffix "_2" (or "_3" ...). Throws
+// kInvalidArgument if the result has more than kMaxNodes nodes, or too many captures or scalars.
 Program chain(const Program& first, const Program& second);
 // Returns the score if the mask holds, else -infinity.
 Program hide(const Program& score, const Program& mask);
-// Returns the mask of keys that both masks show.
+// Returns the mask of keys that are visible in both masks.
 Program both(const Program& first, const Program& second);
 
 }  // namespace attune::score

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints one line per node, for rows or for keys; see range_text.hpp.
+// Prints one statement per node, in the function for rows or for keys; see range_text.hpp.
 #include "generator/core/score/range_text.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 namespace attune::score {
 namespace {
 
-// Returns the function that makes a range of one value.
+// Returns the name of the function that makes a range of a single value.
 const char* range_of_one(Type type) {
   return type == Type::kBool ? "bool_range" : type == Type::kInt ? "int_range" : "float_range";
 }
@@ -41,7 +41,7 @@ std::string name_range(Name name) {
                                 : name_text(name);
 }
 
-// `operand_text` returns the text of an operand, by its number.
+// Prints a node as a call on ranges. `operand_text` maps an operand's number to its text.
 template <class OperandText>
 std::string node_text(const Program& program, const Places& places, const Node& n, bool is_on_keys,
                       const OperandText& operand_text) {
@@ -78,7 +78,7 @@ std::vector<bool> depend_on_keys(const Program& mask) {
   return all;
 }
 
-// Returns the nodes that a row keeps: operands of nodes that depend on keys, and the result.
+// Returns the nodes that a row stores: operands of nodes that depend on keys, and the result.
 std::vector<bool> kept_of_rows(const Program& mask, const std::vector<bool>& on_keys) {
   std::vector<bool> kept(on_keys.size());
   kept[static_cast<size_t>(mask.root())] = true;

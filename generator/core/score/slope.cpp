@@ -14,12 +14,12 @@ namespace {
 
 constexpr float kLn2 = 0.69314718055994531F;
 
-// A zero slope has no node.
+// The derivative of a node, or nullopt for zero.
 using Slope = std::optional<int>;
 
 class Differentiator {
  public:
-  // `moved`: the node that the derivative is by.
+  // `moved` is the node by which the program is differentiated.
   Differentiator(const Program& program, int moved) : program_(program), moved_(moved) {}
 
   Program run() {
@@ -66,7 +66,7 @@ class Differentiator {
     return i < node.num_operands ? slopes_[static_cast<size_t>(node.operands[i])] : Slope();
   }
 
-  // `here` are the operands, and `result` is the node, in the builder.
+  // `here` are the operands' numbers in the builder, and `result` is the node's number there.
   Slope slope_of(const Node& node, const int (&here)[4], int result) {
     if (static_cast<int>(slopes_.size()) == moved_) return constant(1);
     if (node.type != Type::kFloat) return {};

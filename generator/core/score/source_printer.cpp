@@ -13,7 +13,7 @@
 namespace attune::score {
 namespace {
 
-// Renames a score program's functions for a mask program.
+// Renames the functions of a score program for a mask program.
 std::string as_mask(std::string text) {
   for (const auto& [from, to] : {std::pair{"Score", "Mask"}, std::pair{"score_", "mask_"}})
     for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; ++at)
@@ -51,7 +51,8 @@ SourcePrinter::SourcePrinter(const Program& program, const Places& places)
   place_nodes();
 }
 
-// Only one function has the unit of scores as an argument; elsewhere it is a member.
+// True for leaves other than loads and the unit of scores. Only one function has the unit as an
+// argument; elsewhere it is a member.
 bool SourcePrinter::is_leaf(int number) const {
   const Node& n = node(number);
   const bool is_unit =
@@ -59,8 +60,8 @@ bool SourcePrinter::is_leaf(int number) const {
   return n.num_operands == 0 && n.operation != Operation::kLoad && !is_unit;
 }
 
-// True for a leaf, or a sum or difference of two leaves, one of them a constant, a scalar or a
-// length.
+// True for a leaf, and for a sum or difference of two leaves of which one is a constant, a scalar
+// or a length.
 bool SourcePrinter::is_trivial(int number) const {
   const Node& n = node(number);
   if (n.num_operands == 0) return is_leaf(number);

@@ -21,7 +21,7 @@
 namespace attune::score {
 namespace {
 
-// Writes a / b as a * (1 / b) if b changes less often than a.
+// Rewrites a / b as a * (1 / b) if b has a lower level than a.
 Program with_reciprocals(const Program& program) {
   const std::vector<Dependences> dependences = dependences_of(program);
   const auto level = [&](int node) { return level_of(dependences[static_cast<size_t>(node)]); };
@@ -42,7 +42,7 @@ Program with_reciprocals(const Program& program) {
       }));
 }
 
-// Returns the places in ScoreArgs of a rewritten program's captures or scalars, from the places of
+// Returns the places in ScoreArgs of a rewritten program's captures or scalars, given the places of
 // the original program.
 template <class Operands>
 std::vector<int> places_by_name(const Operands& rewritten, const Operands& before,
@@ -59,14 +59,15 @@ std::vector<int> places_by_name(const Operands& rewritten, const Operands& befor
   return found;
 }
 
-// Programs number their operands in the order of first use, which rewriting may change: score *
-// unit - a[h] * b[kv] reads b first if the product is divided by the unit.
+// Maps places to a rewritten program. Programs number their operands in the order of first use, and
+// rewriting may change it: score * unit - a[h] * b[kv] reads b first if the product is divided by
+// the unit.
 Places places_in(const Program& rewritten, const Program& before, const Places& places) {
   return {places_by_name(rewritten.captures(), before.captures(), places.captures),
           places_by_name(rewritten.scalars(), before.scalars(), places.scalars)};
 }
 
-// Returns the program in the form that is printed.
+// Returns the program after all rewrites that printing applies.
 Program printed(const Program& program) {
   return with_reciprocals(program.kind() == Kind::kMask ? hide(identity(), program) : program);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program as C++ for kernels: the text of generated/score_program.h, the same on every target. It
-// is in namespace attune, after a header that defines the functions it calls
+// Prints a program as C++ for kernels: the text of generated/score_program.h, which is equal on
+// every target. It is in namespace attune, after a header with the functions that it calls
 // (templates/cuda/attention/score_functions.cuh, templates/cpu/score_functions.hpp).
 //
 //   struct ScoreHead { float v0; };  // depends only on batch, head and scalars: computed once
@@ -17,11 +17,11 @@
 //   constexpr bool kScoreReadsColumns = true;  // ScoreColumn has members
 //   constexpr bool kScoreHides = false;        // see may_hide
 //
-// A member is a largest subexpression of its level that is worth keeping. Constants, names and
-// scalars are not, nor is the sum of a name or scalar and a constant. The address of a capture's
-// line is a member too, if all indices but the last have a lower level. No function branches, so
-// loops over lanes vectorise. A float quotient whose divisor has a lower level becomes a product
-// with the reciprocal, which is a member of that level.
+// Members are the largest subexpressions of their level. Constants, names and scalars are not
+// stored, nor is the sum of a constant and a name or scalar. The address of a capture's line is a
+// member too, if all indices but the last have a lower level. No function branches, so that loops
+// over lanes vectorise. If the divisor of a float quotient has a lower level, the quotient becomes
+// a product with the reciprocal, which is a member of the divisor's level.
 #pragma once
 
 #include <string>
@@ -33,8 +33,8 @@ namespace attune::score {
 // Prints a mask program as hide(identity(), program).
 std::string source_text(const Program& program, const Places& places = {});
 
-// Prints the slope of a score program (slope.hpp), for generated/slope_program.h: like source_text,
-// with Slope, slope_ and kSlope for Score, score_ and kScore.
+// Prints the slope of a score program (slope.hpp), for generated/slope_program.h. Like source_text,
+// with Slope, slope_ and kSlope in place of Score, score_ and kScore.
 std::string slope_source_text(const Program& slope, const Places& places = {});
 
 // Prints a mask program alone, for generated/mask_program.h: like source_text, with Mask and mask_
@@ -44,9 +44,9 @@ std::string slope_source_text(const Program& slope, const Places& places = {});
 //                     int kv_idx);
 std::string mask_source_text(const Program& program, const Places& places = {});
 
-// Prints the same for a kernel whose lanes are rows (panel_printer.hpp;
-// templates/cpu/score_lines.hpp has the functions that it calls). A near form reads tensors along
-// the keys if their elements are contiguous:
+// Does the same for a kernel whose lanes are rows (panel_printer.hpp). It calls functions of
+// templates/cpu/score_lines.hpp. A near form reads tensors along the keys if their elements are
+// contiguous:
 //
 //   void score_find_lines(args, on_head, on_row, on_column, batch, head, kv_head, q_idx, kv_idx,
 //                         int lane, ScoreLines& lines);
@@ -58,15 +58,15 @@ std::string mask_source_text(const Program& program, const Places& places = {});
 std::string panel_text(const Program& program, const Places& places = {});
 std::string mask_panel_text(const Program& program, const Places& places = {});
 
-// Prints the same for a kernel that works through keys in steps (stepped.hpp, step_printer.hpp).
-// `score` and the result are in other units:
+// Does the same for a kernel that processes keys in steps (stepped.hpp, step_printer.hpp). `score`
+// and the result are in other units:
 //
 //   ScoreHead score_head(const ScoreArgs& args, float unit, int batch, int head, int kv_head);
 //   // True: score_element(.., score, ..) * unit is the result. False: score_element is.
 //   constexpr bool kScoreKeepsUnits = true;
 //
-// score * unit is the score of the language. Besides score_element there is a near form, which
-// costs less per element and is right if score_step and score_is_near say so:
+// score * unit is the score of the language. In addition to score_element there is a near form. It
+// costs less per element, and is valid only if score_step and score_is_near say so:
 //
 //   // span keys from kv_idx on
 //   ScoreStep score_step(args, on_head, on_row, batch, head, kv_head, q_idx, int kv_idx, int span);
@@ -90,14 +90,15 @@ std::string mask_panel_text(const Program& program, const Places& places = {});
 //   float score_linear_element(.. as score_near_element ..);
 //   OddTanh score_only_tanh(on_head);  // the near form, if kScoreIsTanh
 std::string step_text(const Program& program, const Places& places = {});
-// Prints a mask program likewise: a score is itself or -infinity. No line is staged.
+// Does the same for a mask program: the result is the score or -infinity. No line is staged.
 std::string mask_step_text(const Program& program, const Places& places = {});
-// Return kScoreIsTanh, kScoreKeepsUnits and kScoreStagesLine of the printed program.
+// Return the values of kScoreIsTanh, kScoreKeepsUnits and kScoreStagesLine in the printed text.
 bool is_tanh(const Program& program);
 bool keeps_units(const Program& program);
 bool stages_line(const Program& program);
-// True if the result, in units of q.k, is the score plus terms that each have one value per head
-// and kv_idx - q_idx (diagonal.hpp). Then score_element of a score of 0 is the sum of the terms.
+// True if the result, in units of q.k, is the score plus terms that are constant along each
+// diagonal of a head (diagonal.hpp). Then score_element of a score of 0 returns the sum of these
+// terms.
 bool adds_along_diagonals(const Program& program);
 
 }  // namespace attune::score

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs whose near form costs even less per element: the second table of step_printer.hpp.
+// Prints the two cheaper near forms: the second table of step_printer.hpp.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 #include "generator/core/score/step_printer.hpp"
 
 namespace attune::score {
-// The texts are right once the functions of heads and rows are printed; before that, the result
-// only says whether the node is linear.
+// Returns a node's linear form, or nullopt. The form's texts are valid only after the functions of
+// heads and rows are printed. Before that, callers may only test whether there is a result.
 std::optional<StepPrinter::Linear> StepPrinter::linear(int number) {
   const Node& n = node(number);
   if (n.type != Type::kFloat) return std::nullopt;
@@ -83,8 +83,8 @@ void StepPrinter::find_linear_terms() {
   signs_.clear();
 }
 
-// Over a step, the absolute value of a position is the position or its negation, if both ends have
-// one sign.
+// Replaces the absolute value of a position by the position or its negation, if both ends of the
+// step have one sign.
 std::string StepPrinter::sign_statements() const {
   std::string text;
   for (size_t i = 0; i < signs_.size(); ++i)

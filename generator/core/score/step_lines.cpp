@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of captures in the near form: which one comes through shared memory, and how the others are
-// read; see step_printer.hpp.
+// Prints the lines of captures in the near form: one line may come through shared memory, the
+// others are loaded; see step_printer.hpp.
 #include <fmt/format.h>
 
 #include "generator/core/score/step_printer.hpp"
 
 namespace attune::score {
 
-// Returns the first line with 16-bit elements that differs per row, or -1. Whole rows of a step are
-// brought to shared memory.
+// Returns the first line that has 16-bit elements and differs per row, or -1. Kernels copy its rows
+// to shared memory for a whole step.
 int StepPrinter::staged_line() const {
   for (size_t i = 0; stages_ && i < lines_.size(); ++i) {
     const CaptureType type =
@@ -55,7 +55,7 @@ std::string StepPrinter::loads_function() const {
       body, staged < 0 ? "nullptr" : fmt::format("on_step.l{}", staged));
 }
 
-// Covers the lines that only one row reads.
+// Prints the prefetch of lines that only one row reads.
 std::string StepPrinter::prefetch_function() {
   std::string body;
   for (const Line& line : lines_) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The near form of a program; see step_printer.hpp.
+// Prints the near form of a program; see step_printer.hpp.
 #include "generator/core/score/step_printer.hpp"
 
 #include <fmt/format.h>
@@ -62,7 +62,7 @@ bool StepPrinter::is_multiple_of_score(int number) const {
   }
 }
 
-// Allows terms and factors that depend on the row.
+// True if the node is affine in the score. Terms and factors may depend on the row.
 bool StepPrinter::is_affine_in_score(int number) const {
   const Node& n = node(number);
   const auto is_of_row = [&](int i) { return level_[static_cast<size_t>(i)] <= kRow; };
@@ -104,7 +104,7 @@ void StepPrinter::find_tanhs() {
     const bool is_odd = is_multiple_of_score(n.operands[0]);
     tanhs_.push_back({i, n.operands[0], -1, is_odd});
   }
-  // A tanh that is only read by such products needs no polynomial of its own.
+  // A tanh that only these products read needs no polynomial itself.
   const auto is_read_alone = [&](const Tanh& t) {
     if (t.scale >= 0 || !is_scaled[static_cast<size_t>(t.node)]) return false;
     for (int i = 0; i <= program_.root(); ++i) {
@@ -120,8 +120,8 @@ void StepPrinter::find_tanhs() {
   tanhs_.erase(std::remove_if(tanhs_.begin(), tanhs_.end(), is_read_alone), tanhs_.end());
 }
 
-// Returns the tanh that equals the result, except for hidden scores, or -1. The near form then
-// rises with the score (or falls; see OddTanh::low).
+// Returns the tanh that equals the result, except for hidden scores, or -1. The near form is then
+// monotonic in the score (see OddTanh::low).
 int StepPrinter::rising_tanh() const {
   const auto is_hidden = [&](int i) {
     return node(i).operation == Operation::kConstant && node(i).float_value() == -INFINITY;
@@ -143,7 +143,7 @@ std::string StepPrinter::more_members(size_t level) const {
   return text;
 }
 
-// At a score of 1 the polynomial's argument is the score's factor.
+// Binds the score to 1, so that the text of a tanh's argument is the score's factor.
 std::string StepPrinter::more_statements(size_t level) {
   std::string text;
   if (level != kHead) return text;
@@ -200,7 +200,7 @@ std::string StepPrinter::step_function() {
       kStepParameters, body);
 }
 
-// An affine argument is largest at an end.
+// Checks the arguments at both ends, since an affine function is largest at an end.
 std::string StepPrinter::reach_function() {
   std::string ends, odd;
   for (size_t i = 0; i < tanhs_.size(); ++i) {
@@ -292,7 +292,7 @@ std::string StepPrinter::near_functions() {
       of_column, kNearParameters, of_element);
 }
 
-// Functions of a step are printed before those of columns and elements, and do not use their names.
+// Prints functions of a step first: they must not use the names of columns and elements.
 std::string StepPrinter::functions() {
   std::string text;
   for (const size_t level : {kHead, kRow}) text += "\n" + function(level);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints a program for a loop of steps (step_text in source_text.hpp): the functions of
-// SourcePrinter, and those of its near form. The near form of an element takes four kinds of nodes
-// from values made once a step, or once a head:
+// Prints a program for kernels that process keys in steps (step_text in source_text.hpp): the
+// functions of SourcePrinter, and those of the near form. The near form of an element takes four
+// kinds of nodes from values that are computed once per step or per head:
 //
 // | node                                       | replaced by                                      |
 // |--------------------------------------------|--------------------------------------------------|
@@ -12,9 +12,9 @@
 // |                                            | per head                                         |
 // | tanh of an affine function of the score    | the polynomial of that function                  |
 //
-// It is right if score_step and score_is_near say so: lines have unit stride and even addresses and
-// reach past the step, and the arguments of tanh are small. Two kinds of programs cost even less
-// per element (step_forms.cpp):
+// The near form is valid if score_step and score_is_near say so. Lines must have unit stride, have
+// even addresses and reach past the step, and arguments of tanh must be small. Two kinds of
+// programs cost even less per element (step_forms.cpp):
 //
 // | program                                      | cost per element                               |
 // |----------------------------------------------|------------------------------------------------|
@@ -44,13 +44,14 @@ inline constexpr std::string_view kNearParameters =
 
 class StepPrinter : public SourcePrinter {
  public:
-  // `hides`: may_hide of the original program. `stages`: a line may come through shared memory.
+  // `hides`: the result of may_hide for the original program. `stages`: a line may come through
+  // shared memory.
   StepPrinter(const SteppedProgram& program, const Places& places, bool hides, bool stages);
   bool stages_line() const { return staged_line() >= 0; }
   bool is_tanh() const { return rising_tanh() >= 0 && tanhs_[0].node == program_.root(); }
 
  private:
-  // In the order of their nodes.
+  // In the order of the loads' nodes.
   struct Line {
     int node;
     bool is_pair;    // both columns of a pair are read at once
@@ -67,7 +68,7 @@ class StepPrinter : public SourcePrinter {
 
   void find_nodes();
   void find_tanhs();
-  // a + b * position, as text; `slope` is empty if b is 0.
+  // The text of a + b * position; `slope` is empty if b is 0.
   struct Linear {
     std::string base;
     std::string slope;
@@ -115,7 +116,7 @@ class StepPrinter : public SourcePrinter {
   std::vector<int> position_steps_;  // 1 or -1
   std::vector<Line> lines_;
   std::vector<Tanh> tanhs_;
-  // For a result with linear and other terms: the other terms, and the sum of the linear ones.
+  // For a result with linear and other terms: the other terms, and the sum of the linear terms.
   std::vector<Term> other_terms_;
   Linear linear_sum_;
   std::vector<int> signs_;  // positions whose absolute values are terms, as places in positions_

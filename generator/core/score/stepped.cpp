@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves multiplications from elements to values that change less often; see stepped.hpp.
+// Moves multiplications from elements to less frequent values; see stepped.hpp.
 #include "generator/core/score/stepped.hpp"
 
 #include <cmath>
@@ -48,7 +48,7 @@ class Stepper {
   }
   bool is_element(int number) { return level_of(depends(number)) == Level::kElement; }
 
-  // Returns the factor of the score if a node is a product of the score and it.
+  // Returns the other factor if a node is a product of the score and a factor.
   std::optional<int> factor(int number) {
     const Node& n = node(number);
     if (n.operation != Operation::kMultiply) return std::nullopt;
@@ -75,8 +75,7 @@ class Stepper {
     return std::nullopt;
   }
 
-  // Returns the operand of an order-preserving int function (abs, min, ..) that is computed from a
-  // position, or -1.
+  // Returns the operand of a monotonic int function (abs, min, ..) of a position, or -1.
   int ordered_operand(int number, int depth = 0) {
     const Nodes nodes{[&](int i) -> const Node& { return node(i); },
                       [&](int i) { return depends(i); }};
@@ -93,7 +92,7 @@ class Stepper {
     return -1;
   }
 
-  // Returns the same function of floats.
+  // Returns the node converted to float, with the conversion moved inside.
   std::optional<int> float_of(int number) {
     const int ordered = ordered_operand(number);
     if (ordered < 0) return std::nullopt;
@@ -115,7 +114,7 @@ class Stepper {
     return is_infinite ? number : make(Operation::kMultiply, number, inverse_);
   }
 
-  // Returns a node divided by the unit, if that costs nothing more per element.
+  // Returns a node divided by the unit, if that adds no cost per element.
   std::optional<int> in_units(int number) {
     const auto known = in_units_.find(number);
     if (known != in_units_.end()) return known->second;

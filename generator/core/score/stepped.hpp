@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rewrites a program for a loop over steps of many keys (step_printer.hpp): equal but for rounding,
-// with less to do per element.
+// Rewrites a program for a loop over steps of many keys (step_printer.hpp). The result is equal
+// except for rounding, and costs less per element.
 //
 // - `score` is q.k in the kernel's own unit, so score * unit (Name::kScoreUnit) is the score of the
-//   language. If it costs nothing, the result is in that unit too, so that a score is not
-//   multiplied at all: score - slope * distance is score - (slope / unit) * distance.
+//   language. If it adds no cost, the result is in that unit too, and no score is multiplied.
+//   Example: score - slope * distance becomes score - (slope / unit) * distance.
 // - Conversion to float moves inside: float(abs(q_idx - kv_idx)) becomes abs(float(q_idx -
 //   kv_idx)).
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program as text of its language, and its digest.
+// Prints a program as text of the score language, and computes its digest.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace attune::score {
 
-// Returns the canonical tree: without comments, with the names of captures and scalars, and with
-// locals v0, v1 ... for nodes used twice (and for deep parentheses). Parsed with the program's own
-// captures and scalars it gives an equal program.
+// Returns the canonical text: without comments, with the names of captures and scalars. Nodes that
+// are used twice or nested deeply become locals v0, v1 ... The text parses to an equal program,
+// given the same captures and scalars.
 std::string canonical_text(const Program& program);
 
-// Returns 32 hex digits of what the program computes: language version, kind, nodes, type and rank
-// of each capture, type of each scalar. Names and values of scalars are not included.
+// Returns a digest of the program's computation, as 32 hex digits: language version, kind, nodes,
+// type and rank of each capture, type of each scalar. Names of captures and scalars are excluded.
 std::string digest(const Program& program);
 
 }  // namespace attune::score

@@ -107,7 +107,7 @@ Expression TypedOperations::cast(Type to, const Expression& a, size_t offset) co
   return {builder_.make(operation, to, {a.node}), offset};
 }
 
-// Makes all numbers ints if all are, else floats.
+// Converts all numbers to float, unless all are ints.
 void TypedOperations::balance(std::span<Expression> numbers) const {
   const bool all_ints = std::all_of(numbers.begin(), numbers.end(),
                                     [&](const Expression& e) { return type(e) == Type::kInt; });
@@ -149,7 +149,7 @@ Expression TypedOperations::logical(const Token& sign, const Expression& a,
   return {builder_.make(operation, Type::kBool, {a.node, b.node}), a.offset};
 }
 
-// On two bools, & | ^ mean && || !=.
+// & | ^ of two bools mean && || !=.
 Expression TypedOperations::bitwise(const Token& sign, const Expression& a,
                                     const Expression& b) const {
   const Operation operation = *find(kBitwise, sign.text);
@@ -252,7 +252,7 @@ int TypedOperations::call_of_numbers(const Token& word, Operation operation,
   return builder_.make(operation, result, {numbers[0].node, numbers[1].node, numbers[2].node});
 }
 
-// Checks constants only: operations at launch wrap.
+// Checks constants only: at launch, operations wrap.
 void TypedOperations::refuse_overflow(Operation operation, std::span<const Expression> operands,
                                       size_t offset) const {
   int64_t values[3] = {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators and functions of the score language: argument types, result types, and error messages.
-// Used by the parser of expressions.
+// Checks operators and functions of the score language: argument types, result types, and error
+// messages. Used by the parser of expressions.
 #pragma once
 
 #include <span>

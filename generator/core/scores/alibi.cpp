@@ -12,8 +12,8 @@ namespace {
 
 bool is_on(const SpecFields& spec) { return spec.alibi; }
 
-// Distances count from the diagonal of masks and windows (templates/shared/visibility.h). Rows over
-// a cache are positions: their diagonal is the key with the same number.
+// Distances count from the diagonal of masks and windows (templates/shared/visibility.h). For ops
+// with a cache, rows are positions, and the diagonal is the key with the same number.
 score::Program program(const SpecFields& spec) {
   const char* text = spec.mask == Mask::kCausalTopLeft || describe(spec.op).has_cache
                          ? "return score - alibi_slopes[batch][head] * abs(q_idx - kv_idx);"

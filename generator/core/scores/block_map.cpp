@@ -36,8 +36,8 @@ score::Program program(const SpecFields&) {
       score::Kind::kMask, {{{"block_map", CaptureType::kUint8, 4}}, {}}, "block_map");
 }
 
-// Returns squares of 128 rows and keys; a tenth are visible: those on the diagonal, others by a
-// hash.
+// Returns a sample with squares of 128 rows and keys. A tenth are visible: those on the diagonal,
+// and others chosen by a hash.
 double sample_hiding(const std::vector<int64_t>& at, std::mt19937_64&) {
   const auto row = static_cast<uint64_t>(at[2] * kGranuleRows / 128);
   const auto key = static_cast<uint64_t>(at[3] * kGranuleKeys / 128);
@@ -46,7 +46,7 @@ double sample_hiding(const std::vector<int64_t>& at, std::mt19937_64&) {
   return row == key || (mixed >> 32) % 10 == 0 ? kSeenWhole : 0;
 }
 
-// Says "partly visible", which is true of any mask.
+// Always returns "partly visible", which is valid for any mask.
 double sample_skipping(const std::vector<int64_t>&, std::mt19937_64&) { return kSeenInPart; }
 
 std::vector<CaptureSpec> captures(const Problem& p) { return {block_map_capture_of(p)}; }

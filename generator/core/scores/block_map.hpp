@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A map of blocks that the call gives (templates/shared/block_map.h). With block_map=hides it is a
-// mask: keys in blocks that are 0 are hidden. With block_map=skips it changes no result: kernels
-// read it instead of the ranges of the problem's masks.
+// A map of blocks that the call gives (templates/shared/block_map.h). With block_map=hides the map
+// is a mask: keys in blocks that are 0 are hidden. With block_map=skips it changes no result:
+// kernels read it instead of computing ranges of the problem's masks.
 #pragma once
 
 #include "generator/core/score_feature.hpp"
@@ -9,7 +9,8 @@
 namespace attune {
 
 const ScoreFeature& block_map_feature();
-// Returns the map's capture: the program's if the map hides, else an extra one after all others.
+// Returns the map's capture: its program's if the map hides, else an additional one after all
+// others.
 CaptureSpec block_map_capture_of(const Problem& problem);
 
 }  // namespace attune

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Score feature chunk: positions form chunks of equal length; keys outside the row's chunk are
-// hidden.
+// Score feature chunk: divides positions into chunks of equal length, and hides keys outside the
+// row's chunk.
 #pragma once
 
 #include "generator/core/score_feature.hpp"

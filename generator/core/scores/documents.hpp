@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Score feature documents: hides keys of other documents than the row's, by the ids of rows and
-// keys.
+// Score feature documents: hides keys whose document id differs from the row's.
 #pragma once
 
 #include "generator/core/score_feature.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Score feature key_lengths: hides keys from key_lengths[batch] on.
+// Score feature key_lengths: hides keys with kv_idx >= key_lengths[batch].
 #pragma once
 
 #include "generator/core/score_feature.hpp"

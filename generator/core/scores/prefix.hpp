@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Score feature prefix: a causal mask that also shows the first prefix[batch] keys. The problem's
-// mask is none, since this feature replaces it.
+// Score feature prefix: a causal mask that also shows the first prefix[batch] keys. It includes the
+// causal mask, so the problem's mask must be none.
 #pragma once
 
 #include "generator/core/score_feature.hpp"

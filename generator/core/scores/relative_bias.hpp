@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Score feature relative_bias: adds a table [num_heads_q, seqlen_q + seqlen_kv - 1], indexed by kv
-// - q. Its first entry is for the last row and the first key.
+// - q. The first entry is for the last row and the first key.
 #pragma once
 
 #include "generator/core/score_feature.hpp"

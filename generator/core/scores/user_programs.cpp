@@ -21,7 +21,8 @@ const score::Program& mask_mod(const SpecFields& spec) {
   return user_program(spec.mask_mod, score::Kind::kMask, "mask_mod").program;
 }
 
-// Halves the largest extents until a capture needs at most some gigabytes: loads clamp.
+// Halves the largest extents until a capture fits into some gigabytes. Smaller extents are safe,
+// since loads clamp.
 void keep_in_memory(std::vector<int64_t>* extents) {
   constexpr double kMostElements = 1LL << 29;
   const auto count = [&] {
@@ -32,8 +33,8 @@ void keep_in_memory(std::vector<int64_t>* extents) {
   while (count() > kMostElements) *std::max_element(extents->begin(), extents->end()) /= 2;
 }
 
-// Returns an extent for tensors that are made for measuring; real calls give their own. An index
-// that is one name needs the problem's extent of that name, any other index both lengths together.
+// Returns the extent of an axis, for sample tensors; calls give the real extents. For an index that
+// is one name, returns the problem's extent of that name, else the sum of both lengths.
 int64_t reach(const score::Program& program, const Problem& p, int32_t index) {
   const score::Node& node = program.nodes()[static_cast<size_t>(index)];
   if (const int64_t divisor = score::divisor_of(program, index); divisor > 0)
@@ -63,8 +64,8 @@ double sample_flag(const std::vector<int64_t>& at, std::mt19937_64&) {
   return at.empty() ? 1 : std::fmod(sample_group(at.back()), 2);
 }
 
-// Samples blocks of rows and keys: a tenth are visible, those on the diagonal and others by a hash,
-// as in callers' maps (block_map.cpp).
+// Returns a sample of a mask over blocks: a tenth are visible, those on the diagonal and others
+// chosen by a hash, as in maps that callers give (block_map.cpp).
 double sample_blocks(const std::vector<int64_t>& at, std::mt19937_64&) {
   const auto row = static_cast<uint64_t>(at[at.size() - 2]), key = static_cast<uint64_t>(at.back());
   const uint64_t mixed =
@@ -72,7 +73,7 @@ double sample_blocks(const std::vector<int64_t>& at, std::mt19937_64&) {
   return row == key || (mixed >> 32) % 10 == 0 ? 1 : 0;
 }
 
-// True if the last two indices are blocks of rows and of keys.
+// True if the last two indices are block numbers of rows and of keys.
 bool is_of_blocks(const score::Program& program, const score::Node& load) {
   if (load.num_operands < 2) return false;
   const std::vector<score::Dependences> depends = score::dependences_of(program);
