@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of clang. They are part of the toolchain digest, so they are known without clang;
-// see clang_compiler.hpp.
+// The arguments of clang; see clang_compiler.hpp. They are part of the toolchain digest, so this
+// file works without clang.
 #include "generator/clang_compiler.hpp"
 
 namespace attune {
 namespace {
 
-// Part of every stored key, so it must not depend on the LLVM that compiles.
+// The target triple is part of every stored key, so it must not depend on the LLVM version in use.
 #if defined(__x86_64__)
 constexpr const char* kTriple = "x86_64-pc-linux-gnu";
 #else
@@ -22,19 +22,19 @@ std::vector<std::string> clang_arguments(const Arch& arch) {
       "-ffp-contract=fast", "-fno-rounding-math", "-mrelocation-model", "pic", "-pic-level", "2",
       "-mframe-pointer=none", "-fstack-size-section", "-disable-llvm-verifier",
       "-discard-value-names",
-      // The kernels say which loops to unroll. Unrolling others takes much compile time and gains
-      // nothing.
+      // The kernels mark the loops to unroll. Unrolling other loops takes much compile time and
+      // gains nothing.
       "-fno-unroll-loops",
       // Vectors are never passed between objects, so their calling convention does not matter.
       "-Wno-psabi",
-      // Uses whole registers: some tunings would split 64-byte vectors in two.
+      // Use whole registers: some LLVM tunings split 64-byte vectors in two.
       "-mprefer-vector-width=" + std::to_string(arch.vector_bytes * 8)};
   if (arch.features.empty()) {
     arguments.insert(arguments.end(), {"-target-cpu", arch.cpu});
     return arguments;
   }
-  // The features that the machine really has, on the oldest CPU of its kind: a CPU's name may
-  // promise features that a hypervisor hides.
+  // Names the oldest CPU of the machine's kind with the machine's real features, because a CPU's
+  // name may imply features that a hypervisor hides.
 #if defined(__x86_64__)
   arguments.insert(arguments.end(), {"-target-cpu", "x86-64", "-tune-cpu", arch.cpu});
 #else

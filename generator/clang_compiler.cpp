@@ -40,7 +40,8 @@ bool run_clang(const Source& source, const std::vector<std::string>& arguments,
   llvm::raw_string_ostream log_stream(*log);
   llvm::IntrusiveRefCntPtr<clang::DiagnosticOptions> options(new clang::DiagnosticOptions());
   clang::TextDiagnosticPrinter printer(log_stream, options.get());
-  // Not owned by smart pointers: when LLVM fails midway, destructors would meet half-made objects.
+  // Smart pointers are avoided: if LLVM fails midway, their destructors would see partly
+  // constructed objects.
   auto* const instance = new clang::CompilerInstance;
   auto* const action = new clang::EmitObjAction;
   instance->createDiagnostics(&printer, /*ShouldOwnClient=*/false);
@@ -48,7 +49,7 @@ bool run_clang(const Source& source, const std::vector<std::string>& arguments,
   bool compiled = false;
   if (clang::CompilerInvocation::CreateFromArgs(instance->getInvocation(), pointers,
                                                 instance->getDiagnostics())) {
-    // The diagnostics were made before the arguments were known.
+    // The diagnostics object was made before the arguments were parsed.
     clang::ProcessWarningOptions(instance->getDiagnostics(), instance->getDiagnosticOpts());
     instance->getPreprocessorOpts().addRemappedFile(
         source.file_name,
@@ -73,14 +74,14 @@ void compile(const Source& source, const Arch& arch, KernelImage* image) {
   if (arch.target != Target::kCpu)
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("arch is {}; clang compiles for cpu:<name> only", arch.name()));
-  // clang and LLVM keep process-wide state (options, target registry), so one source is compiled at
-  // a time.
+  // clang and LLVM have process-wide state (options, target registry), so only one source compiles
+  // at a time.
   static std::timed_mutex mutex;
-  static std::atomic<int> process = 0;  // the process of the lock's holder
+  static std::atomic<int> process = 0;  // id of the process that holds the lock
   static const char* failure = nullptr;
   std::unique_lock lock(mutex, std::defer_lock);
   while (!lock.try_lock_for(std::chrono::milliseconds(100)))
-    if (process != 0 && process != getpid())  // fork does not copy the other threads
+    if (process != 0 && process != getpid())  // after a fork the thread with the lock is missing
       throw Error(ErrorCode::kCompile,
                   fmt::format("{} was compiling in another thread of the process that this one was "
                               "forked from; it is not used here",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// clang 19 in process: C++ source in, object code out, nothing written to disk. It is in a library
-// of its own, libattune_clang.so, because loading libclang-cpp and libLLVM costs more than a first
-// launch may take, and nothing else needs them. generator/cpu/plugin_compiler.cpp opens it for the
-// first compile, never otherwise.
+// Compiles C++ source to object code with clang 19 inside the process, without writing files. Part
+// of a separate library, libattune_clang.so: loading libclang-cpp and libLLVM takes longer than a
+// first launch may take. generator/cpu/plugin_compiler.cpp opens the library for the first compile
+// only.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@
 
 namespace attune {
 
-// Returns the arguments of clang -cc1 for this arch, without the file names. Needs no clang, since
-// they are part of an image's key.
+// Returns the arguments of clang -cc1 for this arch, without file names. Works without clang, since
+// the arguments are part of an image's key.
 std::vector<std::string> clang_arguments(const Arch& arch);
 
 struct ClangPlugin {
@@ -23,8 +23,8 @@ struct ClangPlugin {
 };
 
 // The symbol that libattune_clang.so exports; its object lives as long as the process. The number
-// rises when an interface across the plugin's border changes, so that a plugin of another build is
-// refused.
+// in the name increases when the interface to the plugin changes, so that a plugin of another build
+// is refused.
 inline constexpr const char* kClangPluginSymbol = "attune_clang_plugin_2";
 using ClangPluginFunction = const ClangPlugin* (*)();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See clang_thread.hpp. LLVM is built without exceptions but with unwind tables, so its handlers
-// may throw one through its frames.
+// See clang_thread.hpp. LLVM is built without exceptions but with unwind tables, so its error
+// handlers may throw an exception through its frames.
 #include "generator/clang_thread.hpp"
 
 #include <llvm/Support/ErrorHandling.h>
@@ -19,7 +19,7 @@ constexpr size_t kStackBytes = size_t{8} << 20;
 
 thread_local bool is_clang_thread = false;
 
-// Other users of the same libLLVM keep LLVM's behaviour: when this returns, LLVM ends the process.
+// For other users of the same libLLVM, returns, so that LLVM ends the process as usual.
 void on_fatal_error(void*, const char* reason, bool) {
   if (is_clang_thread) throw LlvmFailure{::strdup(reason)};
 }

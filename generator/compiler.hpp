@@ -25,12 +25,13 @@ struct KernelImage {
 class Compiler {
  public:
   virtual ~Compiler() = default;
-  // "nvrtc 13.0", "clang 19.1.7". Together with the options it makes the toolchain digest.
+  // Returns "nvrtc 13.0" or "clang 19.1.7". Version and options together make the toolchain digest.
   virtual std::string version() const = 0;
   virtual std::string options(const Arch& arch) const = 0;
   // Thread-safe. Throws kCompile with the compiler's first errors, the file name and the arch.
   virtual KernelImage compile(const Source& source, const Arch& arch) const = 0;
-  // Throws kCompile if the compiler cannot be opened here; compile() opens it by itself.
+  // Throws kCompile if the compiler cannot be opened here. Optional, since compile() opens it as
+  // well.
   virtual void open() const {}
 };
 

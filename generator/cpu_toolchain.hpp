@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU target for the rest of the project: name this CPU, load an object and run it, compile a
-// Source with clang. All but compiling needs no LLVM. clang is in the plugin libattune_clang.so,
-// which is opened for the first compile. Without it, kernels from bundles and stores still run.
+// The CPU target: names this CPU, loads and runs objects, and compiles a Source with clang. Only
+// compiling needs LLVM, which is in the plugin libattune_clang.so, opened for the first compile.
+// Without the plugin, kernels from bundles and stores still run.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ class HostKernel {
  public:
   using Function = void (*)(const KernelArguments* args, int thread, int num_threads);
   virtual ~HostKernel() = default;
-  virtual Function function(size_t entry = 0) const = 0;  // by their order in `entries` of load()
+  virtual Function function(size_t entry = 0) const = 0;  // an index into `entries` of load()
 };
 
 class CpuToolchain {
@@ -27,9 +27,9 @@ class CpuToolchain {
   CpuToolchain();
   // Returns this machine: LLVM's name of its CPU, its real features, its vector width.
   const Arch& host_arch() const { return host_arch_; }
-  // Opens the plugin on its first compile, not before.
+  // Opens the plugin when it first compiles.
   const Compiler& compiler() const { return *compiler_; }
-  // Loads object code. Throws kInvalidArgument for bytes that are not a host object with all
+  // Loads object code. Throws kInvalidArgument for bytes that are not a host object with all of
   // `entries`.
   std::unique_ptr<HostKernel> load(std::string_view object,
                                    const std::vector<std::string>& entries) const;
@@ -41,10 +41,10 @@ class CpuToolchain {
   const std::unique_ptr<const Compiler> compiler_;
 };
 
-// Returns the toolchain of this process. Every machine has one.
+// Returns the toolchain of this process; never fails.
 const CpuToolchain& cpu_toolchain();
-// Returns the toolchain if the plugin's file is found, so that it can compile; else nullptr, with
-// the reason in `why`. If the file can be seen, does not open it.
+// Returns the toolchain if the plugin can be found; else nullptr, with the reason in `why`. Opens
+// the plugin only if its file is not at a known path.
 const CpuToolchain* compiling_toolchain(std::string* why = nullptr);
 
 }  // namespace attune

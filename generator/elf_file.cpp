@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trusts nothing in the file: each offset and size is compared with the file's end before it is
-// used. See elf_file.hpp.
+// Trusts no number in the file: each offset and size is compared with the file's end before use.
+// See elf_file.hpp.
 #include "generator/elf_file.hpp"
 
 #include <bit>

@@ -61,7 +61,7 @@ void read_attributes(std::string_view bytes, uint32_t entry, ImageInfo* info) {
   }
 }
 
-// Adds all frames. Kernels do not recurse, so the sum over all functions bounds the stack of the
+// Adds up the frames of all functions. Kernels do not recurse, so the sum bounds the stack of the
 // entry.
 void add_frames(std::string_view bytes, ImageInfo* info) {
   uint64_t sum = static_cast<uint64_t>(std::max(info->stack_bytes, 0));

@@ -15,7 +15,7 @@ struct ImageInfo {
   int stack_bytes = -1;
   int spill_store_bytes = -1;  // from the compiler's log
   int spill_load_bytes = -1;
-  std::vector<std::string> warnings;  // ptxas codes that fail a trial: "C7510", ...
+  std::vector<std::string> warnings;  // codes of ptxas warnings: "C7510", ...
 };
 
 // Reads registers, shared memory and stack of `entry` from a cubin's .nv.info sections, or the
@@ -23,8 +23,8 @@ struct ImageInfo {
 std::optional<ImageInfo> read_image_info(std::string_view elf, std::string_view entry);
 // Adds registers, stack, spills and warning codes found in a ptxas log (image_log.cpp).
 void add_log_info(std::string_view log, ImageInfo* info);
-// Returns why an image must not be measured ("spills 24 bytes", "C7510: wgmma serialised"), or
-// nullopt.
+// Returns the reason why an image must not be timed ("spills 24 bytes", "C7510: wgmma serialised"),
+// or nullopt.
 std::optional<std::string> image_fault(const ImageInfo& info);
 
 }  // namespace attune

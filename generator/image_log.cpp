@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads ptxas messages about a kernel, and knows which of them forbid measuring; see
+// Reads ptxas messages about a kernel, and decides which of them forbid timing it; see
 // image_info.hpp. image_info.cpp reads the ELF file.
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ struct Fault {
   std::string_view code;
   std::string_view meaning;
 };
-// C7519 (a fence was injected) is harmless, and only recorded.
+// C7519 (a fence was injected) is harmless: it is recorded, but is not a fault.
 constexpr std::array<Fault, 8> kFaults{
     {{"C7508", "setmaxnreg ignored"},
      {"C7510", "wgmma serialised (function boundary)"},
@@ -27,7 +27,7 @@ constexpr std::array<Fault, 8> kFaults{
      {"C7515", "wgmma serialised (accumulator written in flight)"},
      {"C7517", "wait injected before wgmma results are read"}}};
 
-// appended to a code that the table lacks
+// Appended to a code that is not in the table
 constexpr std::string_view kSerialised = " serialised";
 
 bool is_known(std::string_view code) {
@@ -35,8 +35,8 @@ bool is_known(std::string_view code) {
                      [&](const Fault& fault) { return fault.code == code; });
 }
 
-// Returns "C7510" from "... : (C7510) Potential Performance Loss: ...". An unknown code counts if
-// its sentence speaks of serialisation.
+// Returns "C7510" from "... : (C7510) Potential Performance Loss: ...". Returns a code that is not
+// in the table only if its message mentions serialisation.
 std::string warning_at(std::string_view log, size_t at) {
   const std::string_view line = log.substr(at, log.find('\n', at) - at);
   std::string warning(line.substr(0, 5));
@@ -45,7 +45,7 @@ std::string warning_at(std::string_view log, size_t at) {
   return warning;
 }
 
-// Returns the integer right before `unit`, searched from `from`; -1 if there is none.
+// Returns the integer directly before the next `unit` after `from`, or -1.
 int number_before(std::string_view log, std::string_view unit, size_t from = 0) {
   const size_t at = log.find(unit, from);
   if (at == std::string_view::npos) return -1;
@@ -58,7 +58,7 @@ int number_before(std::string_view log, std::string_view unit, size_t from = 0) 
 
 }  // namespace
 
-// A source may hold several kernels: the largest number of each kind counts.
+// Keeps the largest number of each kind, since a source may contain several kernels.
 void add_log_info(std::string_view log, ImageInfo* info) {
   const auto take = [&](int* field, std::string_view unit) {
     int largest = -1;

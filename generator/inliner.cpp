@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks over a template and its includes once, line by line; see inliner.hpp.
+// Walks once over a template and its includes, line by line; see inliner.hpp.
 #include "generator/inliner.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ constexpr std::string_view kNamespaceEnd = "}  // namespace attune";
 constexpr std::string_view kConstantsLabel = "constants of this kernel";
 constexpr std::string_view kGenerated = "generated/";
 
-// Returns the quoted path of an #include line, without "templates/"; empty for any other line.
+// Returns the quoted path of an #include line, without "templates/"; empty for other lines.
 std::string_view included_path(std::string_view line) {
   constexpr std::string_view kDirective = "#include \"", kRoot = "templates/";
   if (!line.starts_with(kDirective)) return {};
@@ -58,7 +58,7 @@ std::string_view text_of(std::string_view path, const KernelTemplate& kernel_tem
 }  // namespace
 
 std::string Inliner::run(std::string head) {
-  constexpr size_t kRoom = 256 << 10;  // more than a template needs: growing copies everything
+  constexpr size_t kRoom = 256 << 10;  // more than a template needs, so that the text never moves
   out_ = std::move(head);
   out_.reserve(kRoom);
   inline_path(kernel_template_.source_path());
@@ -73,7 +73,7 @@ void Inliner::inline_path(std::string_view path) {
   inline_text(path, text_of(path, kernel_template_));
 }
 
-// Writes the constants, after the enumerations that name their values.
+// Writes the constants after the enumerations that they use.
 void Inliner::inline_knobs() {
   inline_path("shared/attention_enums.h");
   if (std::any_of(preamble_.constants.begin(), preamble_.constants.end(),
@@ -136,7 +136,7 @@ const Constant* Inliner::constant(std::string_view name) const {
   return found == preamble_.constants.end() ? nullptr : &*found;
 }
 
-// True if the line's condition holds, or it has none. A line that begins with a comment has no
+// True if the line's condition holds or the line has none. Lines that begin with a comment have no
 // condition.
 bool Inliner::is_needed(std::string_view line) const {
   constexpr std::string_view kMark = " // where k", kExcept = " // unless ";

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inliner: a template file with everything it includes, as one text. Used by the renderer.
+// Inliner: turns a template file and all its includes into one text. Used by the renderer.
 //
-// Every #include "..." is replaced by the file's text, once. Paths are relative to templates/, or
-// templates/... as host code spells it. An include that not every kernel needs has a condition, and
-// is left out elsewhere:
+// Every #include "..." is replaced by the file's text, once. Paths are relative to templates/; host
+// code spells them templates/... An include that only some kernels need has a condition, and other
+// kernels leave it out:
 //   #include "cuda/attention/kv_split.cuh"  // where kKvSplits > 1
 // The condition compares a constant of the preamble (==, !=, >, <) with a number or a name. A
-// constant alone asks if the kernel has it. An editor or nvcc reads such a line as a plain include.
-// Any other line may end in a condition too, so that a kernel's text has nothing that it does not
-// use. A line that ends in `// unless kMaskProgram` is for kernels without that constant: another
-// line replaces it elsewhere. With `// where kScored unless kRequestLengths` the first must hold
-// and the second must not.
+// constant alone is true if the kernel has it. An editor or nvcc reads such a line as a plain
+// include. Any other line may end in a condition too, so that a kernel's text has no unused parts.
+// A line that ends in `// unless kMaskProgram` is for kernels without that constant; in the others
+// another line replaces it. With `// where kScored unless kRequestLengths` the first condition must
+// hold and the second must not.
 //
-// Labels name the file of each line: "// ---- path" where its text begins, "// ---- path,
-// continued" after a file that it includes. The namespace stays open from one file to the next.
+// Labels give the file of each line: "// ---- path" at the beginning of the file's text, "// ----
+// path, continued" after an included file. The namespace remains open between files.
 #pragma once
 
 #include <set>
@@ -25,7 +25,7 @@
 
 namespace attune {
 
-// Replaces the template's knobs file: the constants of one kernel, and their text.
+// The constants of one kernel and their text, which replace the template's knobs file.
 struct Preamble {
   std::vector<Constant> constants;
   std::string text;
@@ -38,7 +38,7 @@ class Inliner {
       : kernel_template_(kernel_template), preamble_(preamble), parts_(parts) {}
 
   // Returns `head`, then the template with its includes. Throws kInternal for an include that is
-  // neither in templates/ nor generated, and for a condition that cannot be read.
+  // neither in templates/ nor generated, and for an invalid condition.
   std::string run(std::string head);
 
  private:
@@ -61,7 +61,7 @@ class Inliner {
   bool leaves_namespace_ = false;  // the namespace's end was read, and is not written yet
 };
 
-// Returns every file that a kernel of the template may contain, whatever is compiled in. Leaves out
+// Returns every file that a kernel of the template may contain, with any conditions. Excludes
 // generated files and the knobs.
 std::vector<std::string> files_of(const KernelTemplate& kernel_template);
 

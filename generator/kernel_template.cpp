@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refusals that all templates share: ops and features that a template does not name. See
+// Refusals common to all templates: ops and features that a template does not name. See
 // kernel_template.hpp.
 #include "generator/kernel_template.hpp"
 

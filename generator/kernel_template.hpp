@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// KernelTemplate: one algorithm for one architecture family ("prefill_sm80"). It says what it
-// serves, its search space, and how to render a config and launch the result. All knowledge about a
-// family is behind this interface, in generator/families/<name>.cpp; no other code branches on
-// family or arch.
+// KernelTemplate: one algorithm for one architecture family ("prefill_sm80"). A template describes
+// the specs that it serves and its search space, renders configs, and describes launches. Its
+// implementation is in generator/families/<name>.cpp; no other code branches on family or arch.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +23,7 @@
 
 namespace attune {
 
-// The resources that the compiler should report; the compile matrix checks them.
+// The resources that the compiler should report, checked by the compile matrix.
 struct Resources {
   int threads = 0;
   int shared_bytes = 0;     // dynamic
@@ -39,23 +38,24 @@ struct Constant {
   std::string value;  // "128"
 };
 
-// A generated include: the template has #include "<path>", and the renderer puts `text` there.
+// A generated include: the renderer replaces #include "<path>" in the template with `text`.
 struct GeneratedPart {
   std::string path;  // "generated/wgmma.cuh"
   std::string text;
 };
 
-// The op that a template computes, and the spec features that it knows, by field name
-// (features_of). A template that does not name a field refuses every value but the default.
+// The op that a template computes, and the features that it supports, by field name (features_of).
+// For other fields the template accepts only the default.
 struct Served {
   Op op;
   std::set<std::string> features;
-  // True if it has a score stage, and so serves every score feature (core/score_feature.hpp).
+  // True if the template has a score stage, and so supports every score feature
+  // (core/score_feature.hpp).
   bool scores = false;
 };
 
-// How well a family handles a shape. Defaults come from families with kWell first; the tuner never
-// tries kNever.
+// How well a family handles a shape. Defaults prefer families with kWell; the tuner never tries
+// kNever.
 enum class Fit { kWell, kPoorly, kNever };
 
 class KernelTemplate {
@@ -63,8 +63,8 @@ class KernelTemplate {
   virtual ~KernelTemplate() = default;
 
   virtual std::string_view name() const = 0;  // "prefill_sm80"
-  // True if it computes straight from the definition. Such a template is the oracle of tests and of
-  // the tuner, and the last resort of a call. It is never tuned, and ranks below all others.
+  // True if the template computes straight from the definition. Such a template is the oracle of
+  // tests and of the tuner, and the last choice for a call. It is never tuned.
   virtual bool is_reference() const { return false; }
   // "cuda/prefill_sm80.cu", relative to templates/
   virtual std::string_view source_path() const = 0;
@@ -72,14 +72,15 @@ class KernelTemplate {
   virtual std::string_view knobs_path() const = 0;
 
   virtual const Served& serves() const = 0;
-  // Returns nullopt if it serves this, else the reason, as a sentence ("head_dim_qk is 264; must be
-  // at most 256"): an op or a feature that serves() does not name, or the answer of refusal().
+  // Returns nullopt if the template serves the spec on this arch. Otherwise returns a sentence such
+  // as "head_dim_qk is 264; must be at most 256", about an op or feature that serves() lacks, or
+  // from refusal().
   std::optional<std::string> refuses(const KernelSpec& spec, const Arch& arch) const;
-  // Does the same, for callers that ask many templates about one spec, with features_of(spec).
+  // Does the same with features_of(spec) given, for callers that ask many templates about one spec.
   std::optional<std::string> refuses(const KernelSpec& spec, const Features& features,
                                      const Arch& arch) const;
 
-  // Used if several families serve a spec.
+  // Ranks families if several serve a spec.
   virtual Fit fit(const KernelSpec&, const Shape&) const { return Fit::kWell; }
 
   virtual SearchSpace space(const KernelSpec& spec, const Arch& arch) const = 0;
@@ -87,11 +88,11 @@ class KernelTemplate {
                                 const DeviceFacts& device) const = 0;
   virtual Resources resources(const KernelSpec& spec, const Arch& arch,
                               const Config& config) const = 0;
-  // Returns the spec for the kernel's constants. head_dim_v differs in a kernel that computes some
-  // columns of O at a time (families/v_slices.hpp).
+  // Returns the spec for the kernel's constants. Its head_dim_v is smaller in kernels that compute
+  // only some columns of O at a time (families/v_slices.hpp).
   virtual KernelSpec compiled_spec(const KernelSpec& spec, const Config&) const { return spec; }
-  // Constants of this family. The renderer writes the common ones: the spec, one kCamel int per
-  // knob.
+  // Returns the constants of this family only. The renderer adds the constants of the spec, and one
+  // kCamel int per knob.
   virtual std::vector<Constant> extra_constants(const KernelSpec&, const Arch&,
                                                 const Config&) const {
     return {};
@@ -100,19 +101,19 @@ class KernelTemplate {
                                                      const Config&) const {
     return {};
   }
-  // True if it applies score changes and masks as one program, to every element.
+  // True if the kernel applies score changes and masks as one program, to every element.
   virtual bool applies_whole_programs() const { return is_reference(); }
-  // True if its score stage works through keys in steps, and so takes score::step_text of a
-  // program, not source_text.
+  // True if the score stage processes keys in steps, and so needs score::step_text in place of
+  // source_text.
   virtual bool steps_scores() const { return false; }
-  // True if the accumulators already hold what a score stage would add
-  // (score::adds_along_diagonals), so that there is none.
+  // True if the accumulators already contain the terms that a score stage would add
+  // (score::adds_along_diagonals), so that the kernel has no score stage.
   virtual bool adds_diagonals(const KernelSpec&, const Config&) const { return false; }
   // True if programs are printed for panels of rows (score::panel_text).
   virtual bool scores_in_panels() const { return false; }
-  // Returns the kernels of the image and the arguments of each. It does not depend on the shape.
+  // Returns the kernels of the image and the arguments of each, for all shapes.
   virtual LaunchStructure structure(const KernelSpec& spec, const Config& config) const = 0;
-  // Returns grids and extents. Throws kUnsupported for a shape that no launch can number.
+  // Returns grids and extents. Throws kUnsupported for a shape that is too large for one launch.
   virtual LaunchSizes sizes(const KernelSpec& spec, const Config& config, const Shape& shape,
                             const DeviceFacts& device) const = 0;
   LaunchPlan launch(const KernelSpec& spec, const Config& config, const Shape& shape,
@@ -120,22 +121,22 @@ class KernelTemplate {
     return launch_plan(structure(spec, config), sizes(spec, config, shape, device));
   }
 
-  // Returns the reason to avoid this config for this shape, as a sentence, or nullopt. Advisory: an
-  // explicit request still gets the config, or an error from sizes().
+  // Returns a sentence with the reason to avoid this config for this shape, or nullopt. Advisory:
+  // an explicit request still gets the config, or an error from sizes().
   virtual std::optional<std::string> unfit(const KernelSpec&, const Config&, const Shape&) const {
     return std::nullopt;
   }
 
-  // Returns a rough time in an arbitrary unit, to rank candidates before any is compiled; lower is
-  // better. It only orders, it never decides.
+  // Returns an estimated time in an arbitrary unit; lower is better. Only ranks candidates before
+  // they are compiled.
   virtual double predicted_cost(const KernelSpec& spec, const Arch& arch, const Config& config,
                                 const Shape& shape, const DeviceFacts& device) const = 0;
 
  private:
   friend const std::string& template_digest(const KernelTemplate& kernel_template);
-  // Returns why it does not serve this arch, or these values of the fields in serves(); nullopt if
-  // it does. runtime/operand_check refuses what only a call's strides or pointers can show (e.g.
-  // TMA alignment).
+  // Returns the reason why the template does not serve this arch, or these values of fields in
+  // serves(); nullopt if it does. Rules on a call's strides or pointers, such as TMA alignment, are
+  // in runtime/operand_check.
   virtual std::optional<std::string> refusal(const KernelSpec& spec, const Arch& arch) const = 0;
 
   MadeOnce<std::string> digest_;

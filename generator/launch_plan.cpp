@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joins structure and sizes, and places tensors in the workspace. See launch_plan.hpp.
+// Joins structure and sizes, and places tensors in the workspace; see launch_plan.hpp.
 #include "generator/launch_plan.hpp"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace attune {
 namespace {
 
-// Persistent blocks add a grid's extent after the last tile, in an int.
+// Persistent blocks add the grid's extent to the number of the last tile, in an int.
 constexpr int64_t kMostTiles = std::numeric_limits<int>::max() - (1 << 20);
 
 void check_counts(const char* what, size_t in_structure, size_t in_sizes) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// LaunchPlan: everything that one call launches, a list of steps over operands and tensors in the
-// workspace. A family states it in two halves. The structure (kernels of the image, arguments of
-// each) depends on spec and config, as the image does, so a kernel is loaded once for all shapes.
-// The sizes (grids, extents) depend on the shape and the device. The family chooses the main step.
-// Passes that prepare operands, join splits or finish a gradient are ordinary steps.
+// LaunchPlan: everything that one call launches, as a list of steps over operands and workspace
+// tensors. A family describes a plan in two halves. The structure (kernels of the image, arguments
+// of each) depends on spec and config, as the image does, so one loaded kernel serves all shapes.
+// The sizes (grids, extents) depend on the shape and the device as well. The family chooses the
+// main step. Passes that prepare operands, join splits or finish a gradient are ordinary steps.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ namespace attune {
 // Name of the main kernel in every Source.
 inline constexpr const char* kEntryName = "attune_kernel";
 
-// Parts of KernelArguments. On a GPU a kernel's parameters are the parts that it takes, in this
-// order, then its tensor maps.
+// The parts of KernelArguments. On a GPU, a kernel's parameters are its parts in this order, then
+// its tensor maps.
 enum class ArgumentPart : int {
   kMap,
   kScores,
@@ -34,51 +34,52 @@ enum class ArgumentPart : int {
   kAppend,
   kRound
 };
-// Returns the parts of an attention kernel: kScales if it has 8-bit operands, kScores if it has
-// score features. Families that make a map of blocks (families/block_map.hpp) add kMap themselves.
+// Returns the argument parts of an attention kernel: kScales if it has 8-bit operands, kScores if
+// it has score features. Families with a map of blocks (families/block_map.hpp) add kMap.
 std::vector<ArgumentPart> attention_parts(const KernelSpec& spec);
 const void* part_of(const KernelArguments& arguments, ArgumentPart part);
 
 enum class Operand : int { kQ, kK, kV, kO, kDout, kDq, kDk, kDv };
 
-// A tensor that one step writes and a later one reads, by its index in LaunchStructure::workspace.
+// A tensor that one step writes and a later step reads, as an index into
+// LaunchStructure::workspace.
 struct Workspace {
   size_t index = 0;
   bool operator==(const Workspace&) const = default;
 };
 
-// A TMA descriptor to encode at launch: a box of one tensor. An operand has the dimensions
-// {head_dim, seqlen, head, batch}, innermost first. With contiguous keys (V of a transposed
-// v_layout) they are {seqlen, head_dim, head, batch}. A tensor of the workspace has its extents.
+// A TMA descriptor to encode at launch, for boxes of one tensor. An operand has the dimensions
+// {head_dim, seqlen, head, batch}, innermost first. If V's keys are contiguous (v_layout
+// transposed), they are {seqlen, head_dim, head, batch}. A workspace tensor has its own extents.
 struct TensorMapPlan {
   std::variant<Operand, Workspace> tensor = Operand::kQ;
   int box_columns = 64;     // of the innermost dimension, in elements; at most 128 bytes
-  int box_rows = 64;        // of the next one
+  int box_rows = 64;        // of the next dimension
   int swizzle_bytes = 128;  // 0, 32, 64 or 128
   int box_heads = 1;        // consecutive heads; each has box_rows rows, one head after the other
-  // L2 fetches 256 bytes if a box needs any of them. That is slower for rows that are read once,
-  // among others (templates/cuda/decode_sm80.md).
+  // L2 fetches 256 bytes if a box needs any of them. That is slower for rows that are read only
+  // once, for example (templates/cuda/decode_sm80.md).
   bool fetches_around = true;
   // K or V of a cache: {head_dim, keys of a page or slot, head, page or slot}
   bool of_pages = false;
 };
 
-// One kernel of the image. On a CPU only `entry` counts: every thread of the device calls it.
+// One kernel of the image. On a CPU only `entry` is used: every thread of the device calls it.
 struct StepStructure {
   std::string entry = kEntryName;
   std::vector<ArgumentPart> parts{ArgumentPart::kBase};
   unsigned threads = 1;
   unsigned shared_bytes = 0;
   unsigned cluster = 1;
-  bool early = false;  // may start before the previous step ends; it waits inside (griddepcontrol)
+  bool early = false;  // may start before the previous step ends, and waits inside (griddepcontrol)
   std::vector<TensorMapPlan> tensor_maps{};
 };
 
-// A tensor, contiguous in the workspace, that begins at a multiple of `alignment` bytes.
+// A tensor, contiguous in the workspace, at a multiple of `alignment` bytes.
 struct WorkspaceTensor {
   std::string name;  // "v_transposed"
   Dtype dtype = Dtype::kFp32;
-  bool zeroed = false;  // zero before the first launch; kernels leave it zero again
+  bool zeroed = false;  // zero before the first launch; kernels reset it to zero
   int64_t alignment = 256;
 };
 
@@ -86,12 +87,11 @@ struct LaunchStructure {
   std::vector<StepStructure> steps = std::vector<StepStructure>(1);  // in stream order
   size_t main_step = 0;
   std::vector<WorkspaceTensor> workspace{};  // zeroed tensors first
-  // True if its score stage leaves scores in units of softmax_scale, as kernels without one do
-  // (score::keeps_units).
+  // True if the score stage returns scores in units of softmax_scale, like kernels without a score
+  // stage (score::keeps_units).
   bool keeps_score_units = false;
   // The workspace tensor of ArgumentPart::kMap: lists of words, {words, row blocks, heads, batch}.
-  // The first step writes it, with a block of threads for each list of the call
-  // (BlockMapArgs::num_lists).
+  // The first step writes it, with one thread block per list of the call (BlockMapArgs::num_lists).
   std::optional<size_t> map{};
   // Steps [begin, end) are launched in rounds (LaunchSizes::rounds), one round after the other.
   struct Rounds {
@@ -99,19 +99,19 @@ struct LaunchStructure {
   } rounds{};
 };
 
-// The lists of a map in a call: one for all batch entries, or all heads, if its masks do not depend
-// on them.
+// The numbers of lists in a call's map: one for all batch entries, or for all heads, if the masks
+// do not depend on them.
 struct MapLists {
   bool by_batch = true;
   bool by_head = true;
 };
 
 struct StepSize {
-  unsigned grid_x = 1, grid_y = 1, grid_z = 1;  // grid_x 0: the step has nothing to do
-  int num_tiles = 0;  // becomes AttentionArgs::num_tiles: work tiles that the step counts itself
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1;  // grid_x 0: the step is not launched
+  int num_tiles = 0;  // AttentionArgs::num_tiles, if the step numbers its work tiles
 };
 
-// Elements, innermost first.
+// A tensor's extents in elements, innermost first.
 struct TensorExtents {
   int64_t columns = 0, rows = 1, heads = 1, batch = 1;
   int64_t count() const { return columns * rows * heads * batch; }
@@ -120,9 +120,9 @@ struct TensorExtents {
 struct LaunchSizes {
   std::vector<StepSize> steps = std::vector<StepSize>(1);  // as LaunchStructure::steps
   std::vector<TensorExtents> workspace{};                  // as LaunchStructure::workspace
-  // `heads` counts K heads over all batch entries; `of_round` counts those of a round, and the last
-  // round may have fewer. Steps in rounds have the sizes of a full round, with equally many tiles
-  // per head.
+  // `heads` is the number of K heads over all batch entries, `of_round` the number per round; the
+  // last round may have fewer. Sizes of steps in rounds are for a full round, with equally many
+  // tiles per head.
   struct Rounds {
     int heads = 1, of_round = 1;
     int stride = 0;  // as RoundArgs::stride
@@ -145,8 +145,8 @@ struct LaunchPlan {
   LaunchStructure::Rounds rounds{};
   LaunchSizes::Rounds round_sizes{};
 
-  // Calls launch(step number, arguments) for everything that a call launches, in stream order.
-  // `arguments` has the tiles and the round of each.
+  // Calls launch(step number, arguments) for each launch of a call, in stream order. `arguments`
+  // contains the tiles and the round of that launch.
   template <class Launch>
   void each_launch(KernelArguments& arguments, const Launch& launch) const {
     const auto one = [&](size_t i) {
@@ -173,16 +173,16 @@ struct LaunchPlan {
   bool takes_append = false;  // a step takes ArgumentPart::kAppend
 
   bool uses_tensor_maps() const;
-  // Returns the kernel argument for the map, in a workspace that begins here; all 0 for a plan
-  // without a map.
+  // Returns the kernel argument for the map, in a workspace that begins at `workspace_begin`. All 0
+  // for a plan without a map.
   BlockMapArgs map_args(void* workspace_begin, MapLists lists) const;
 };
 
-// Joins the two halves of a plan. Throws kInternal when they do not fit each other.
+// Joins the two halves of a plan. Throws kInternal if they do not match.
 LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& sizes);
 
 // Return a number of tiles, or of blocks of a grid, in the type that a launch uses. Throw
-// kUnsupported if it does not fit.
+// kUnsupported if the number does not fit.
 int tile_count(int64_t tiles);
 unsigned grid_extent(int64_t blocks);  // at least 1
 

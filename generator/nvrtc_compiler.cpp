@@ -139,7 +139,7 @@ class NvrtcCompiler final : public Compiler {
   }
 
  private:
-  // Runs the compiler; returns its log.
+  // Runs the compiler and returns its log.
   std::string build(const ProgramHandle& program, const Source& source, const Arch& arch) const {
     check_arch(arch);
     const std::vector<std::string> options = option_list(arch);
@@ -187,8 +187,8 @@ std::string path_of(const void* symbol) {
   return ::dladdr(symbol, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
 }
 
-// Opens a candidate; `error` gets the reason for a failure. A library in use stays open for the
-// life of the process.
+// Opens a candidate, or sets `error` to the reason for the failure. An opened library is never
+// closed.
 bool open_candidate(const NvrtcCandidate& candidate, Nvrtc* nvrtc, std::string* error) {
   *error = library_fault(candidate.file);
   if (!error->empty()) return false;

@@ -24,13 +24,13 @@ std::vector<std::string> expand(const std::string& pattern) {
   return paths;
 }
 
-// Returns the folder in a variable; empty if it would depend on the current directory.
+// Returns the folder in a variable; empty if the path is relative.
 std::string folder_in(const char* name) {
   const std::string folder = environment_variable(name).value_or("");
   return folder.rfind('/', 0) == 0 ? folder : std::string();
 }
 
-// Returns prefixes that may hold lib/python3*/site-packages: the active environment and every
+// Returns prefixes that may contain lib/python3*/site-packages: the active environment and each
 // python3 on PATH.
 std::vector<std::string> python_prefixes() {
   std::vector<std::string> prefixes{"/usr", "/usr/local"};
@@ -46,7 +46,7 @@ std::vector<std::string> python_prefixes() {
   return prefixes;
 }
 
-// Returns the folders of a list split by ':', without those that depend on the current directory.
+// Returns the folders of a list separated by ':', without relative paths.
 std::vector<std::string> folders_in(const char* name) {
   std::vector<std::string> folders;
   std::istringstream list(environment_variable(name).value_or(""));
@@ -70,7 +70,7 @@ class Candidates {
   void add(const std::string& file, const char* origin, bool only_if_loaded = false) {
     all.push_back({file, origin, only_if_loaded});
   }
-  // Adds versions 13 and 12 of a folder, which may be a pattern.
+  // Adds versions 13 and 12 in a folder, which may be a glob pattern.
   void add_folder(const std::string& folder, const char* origin) {
     for (const std::string& file : expand(folder + "/libnvrtc.so.1[23]")) add(file, origin);
   }

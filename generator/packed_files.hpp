@@ -12,7 +12,7 @@ struct PackedFile {
   size_t bytes;  // of the text
 };
 
-// The texts of all files in a row, packed (packed_text.hpp).
+// The texts of all files, concatenated and packed (packed_text.hpp).
 struct PackedFiles {
   const unsigned char* bytes;
   size_t num_bytes;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The embedded templates are packed, because their text would be a third of the library.
+// Packs the embedded templates, because their text would be a third of the library.
 // build_tools/pack_templates.cpp packs at build time; source_bundle.cpp unpacks once, when the
 // first kernel is rendered.
 //
-// Packed bytes are a row of pieces, each after a control byte c:
+// Packed bytes are a sequence of pieces. Each begins with a control byte c:
 //   | c          | what follows                                                                   |
 //   |------------|--------------------------------------------------------------------------------|
 //   | 0 to 127   | c + 1 bytes, as they are                                                       |
@@ -21,7 +21,7 @@ namespace attune {
 inline constexpr size_t kShortestCopy = 4;
 inline constexpr size_t kLongestShortCopy = 254 - 128 + kShortestCopy;
 
-// Throws std::runtime_error for bytes that pack_templates did not make.
+// Throws std::runtime_error for bytes that are not a result of pack_templates.
 inline std::string unpack(std::string_view packed, size_t size) {
   std::string text;
   text.reserve(size);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the constants of a kernel, its text, and digests of both; see renderer.hpp.
+// Makes the constants of a kernel, its text, and digests; see renderer.hpp.
 #include "generator/renderer.hpp"
 
 #include <fmt/format.h>
@@ -93,8 +93,8 @@ std::vector<Constant> spec_constants(const KernelSpec& spec, const Arch& arch) {
   return constants;
 }
 
-// References, and kernels that ask for it, apply the whole program to every element. Others have a
-// score stage that changes scores, and a mask program that hides keys.
+// References, and kernels with applies_whole_programs(), apply the whole program to every element.
+// Others have a score stage that changes scores, and a mask program that hides keys.
 std::vector<Constant> score_constants(const KernelTemplate& kernel_template, const KernelSpec& spec,
                                       const Config& config) {
   const bool whole = kernel_template.applies_whole_programs();
@@ -176,7 +176,7 @@ GeneratedPart in_namespace(const char* path, const std::string& text) {
   return {path, fmt::format("namespace attune {{\n\n{}\n}}  // namespace attune\n", text)};
 }
 
-// For ops with gradients.
+// Only for ops with gradients.
 std::optional<GeneratedPart> slope_part(const KernelSpec& spec) {
   if (!describe(spec.op).has_gradients) return std::nullopt;
   const std::optional<ScoreHalf> slope = score_slope_program(spec);
@@ -274,16 +274,16 @@ std::string source_digest(const Source& source) { return xxh3_128_hex(comment_fr
 
 namespace {
 
-// Returns the first value of each knob, legal or not. It shows what a family writes for a config,
-// and no change of a default affects it.
+// Returns a config with the first value of each knob, legal or not. Changes of default configs do
+// not affect it.
 Config first_values(const SearchSpace& space) {
   Config config;
   for (const Knob& knob : space.knobs()) config.set(knob.name, knob.values.front());
   return config;
 }
 
-// Returns what a family itself writes for one problem, on the first arch where it serves it; empty
-// if it does not.
+// Returns the text that a family itself writes for one problem, on the first arch where it serves
+// it; empty if it serves none.
 std::string written_for(const KernelTemplate& kernel_template, const KernelSpec& spec,
                         const std::vector<Arch>& archs) {
   std::string text;
@@ -299,8 +299,8 @@ std::string written_for(const KernelTemplate& kernel_template, const KernelSpec&
   return text;
 }
 
-// Does the same for one problem of each kind, so that a change of a family's formula or emitter is
-// noticed.
+// Returns these texts for one problem of each kind, so that the digest shows a change of a family's
+// formula or emitter.
 std::string written_for_samples(const KernelTemplate& kernel_template) {
   std::vector<Arch> archs{parse_arch("cpu:x86-64")};
   for (const std::string& name : known_cuda_archs()) archs.push_back(parse_arch(name));

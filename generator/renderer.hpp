@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Renderer: (template, KernelSpec, Arch, Config) -> Source, one self-contained text.
 //
-// It starts at the template's source file and replaces every #include "..." (inliner.hpp). The
-// include of the template's knobs file is replaced by the preamble:
+// The text is the template's source file with every #include "..." replaced (inliner.hpp). The
+// preamble replaces the include of the template's knobs file:
 //   constexpr int kArch = 90;                  // compute capability; 0 on a CPU
 //   constexpr Dtype kDtypeQ, kDtypeKv, kDtypeO;
 //   constexpr int kHeadDimQk, kHeadDimV, kGqaRatio;
@@ -28,15 +28,14 @@ struct Source {
 Source render(const KernelTemplate& kernel_template, const KernelSpec& spec, const Arch& arch,
               const Config& config);
 
-// Returns the digest of the text that an image is compiled from, without comments. A changed
-// comment does not change it; any other changed byte, constant or generated part does. It is part
-// of an image's identity.
+// Returns the digest of a source's text without comments, a part of an image's identity. Changed
+// comments do not change it; any other changed byte, constant or generated part does.
 std::string source_digest(const Source& source);
 
-// Returns the digest of the text, without comments, of every file that a kernel of the template may
-// contain, and of what its family adds (constants, generated parts) for some sample problems.
-// Timings depend on it: it is part of the identity of trials and winners. It is known without
-// rendering each kernel.
+// Returns the digest, without comments, of every file that a kernel of the template may contain,
+// and of the constants and generated parts that its family adds for some sample problems. It is
+// part of the identity of trials and winners, whose timings depend on it. It needs no rendering of
+// each kernel.
 const std::string& template_digest(const KernelTemplate& kernel_template);
 
 }  // namespace attune

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks a search space; see search_space.hpp.
+// Enumerates a search space; see search_space.hpp.
 #include "generator/search_space.hpp"
 
 #include <fmt/format.h>
@@ -42,7 +42,7 @@ size_t SearchSpace::knobs_needed(const Constraint& constraint) const {
   for (const std::string& name : constraint.reads) {
     const auto knob = std::find_if(knobs_.begin(), knobs_.end(),
                                    [&](const Knob& one) { return one.name == name; });
-    // A rule that several families share may name a knob that one of them lacks.
+    // A rule that several families share may name a knob that this family lacks.
     if (knob != knobs_.end())
       needed = std::max(needed, static_cast<size_t>(knob - knobs_.begin()) + 1);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SearchSpace: the knobs of a template, their legal values for one (KernelSpec, Arch), and the
-// rules that tie them. Each family states its space in generator/families/<name>.cpp. The tuner
-// walks it; `check` and the C API validate against it.
+// rules between them. Each family defines its space in generator/families/<name>.cpp. The tuner
+// enumerates it; `check` and the C API validate configs against it.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ struct Knob {
   std::string meaning;          // one line for `attune explain` and errors
 };
 
-// `broken` returns nullopt if the config obeys the rule, else a sentence that says what is wrong.
-// `reads` names the knobs that the rule needs, so that enumerate() applies it as soon as these are
-// set; empty: all of them.
+// `broken` returns nullopt if the config obeys the rule, else a sentence with the reason. `reads`
+// names the knobs that the rule needs, so that enumerate() can apply it before all knobs are set.
+// Empty: all knobs.
 struct Constraint {
   std::string name;
   std::vector<std::string> reads;
@@ -35,23 +35,24 @@ class SearchSpace {
   SearchSpace(std::vector<Knob> knobs, std::vector<Constraint> constraints);
 
   const std::vector<Knob>& knobs() const { return knobs_; }
-  // Returns nullopt if the config is legal. Else names the knob, its value and the legal values, or
-  // gives the constraint's sentence.
+  // Returns nullopt if the config is legal. Otherwise returns a sentence with the knob, its value
+  // and the legal values, or the constraint's sentence.
   std::optional<std::string> broken(const Config& config) const;
-  // Returns all legal configs in knob order (first knob slowest). It sets knob after knob, and
-  // drops configs that break a rule. `visited`, if given, counts the configs tried, also those with
-  // only some knobs set.
+  // Returns all legal configs in knob order (first knob slowest). Sets one knob after the other,
+  // and drops configs as soon as they break a rule. `visited`, if given, counts the configs tried,
+  // including those with only some knobs set.
   std::vector<Config> enumerate(int64_t* visited = nullptr) const;
-  // Returns the legal configs that differ from `config` in one knob, by one step up or down its
-  // list.
+  // Returns the legal configs that differ from `config` in one knob, by one step in the knob's list
+  // of values.
   std::vector<Config> neighbours(const Config& config) const;
   const std::vector<Constraint>& constraints() const { return constraints_; }
 
  private:
   struct Walk;
-  // Appends the legal configs that begin with the knobs of `walk`.
+  // Appends the legal configs whose first knobs are those of `walk`.
   void extend(Walk* walk) const;
-  // Returns how many knobs, counted from the first, must be set before the rule can be applied.
+  // Returns the number of knobs, counted from the first, that must be set before the rule can be
+  // applied.
   size_t knobs_needed(const Constraint& constraint) const;
 
   std::vector<Knob> knobs_;

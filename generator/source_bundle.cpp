@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks up embedded template files, which are unpacked once. build_tools/pack_templates.cpp writes
-// the table at build time.
+// Looks up embedded template files, unpacked once. build_tools/pack_templates.cpp writes the table
+// at build time.
 #include "generator/source_bundle.hpp"
 
 #include <deque>
@@ -17,7 +17,7 @@ std::deque<std::pair<std::string, std::string>>& added_files() {
   return files;
 }
 
-// All files at once, since they were packed together.
+// The texts of all files, which were packed together.
 struct Unpacked {
   std::string text;
   std::vector<BundledFile> files;

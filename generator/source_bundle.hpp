@@ -16,7 +16,8 @@ struct BundledFile {
 
 const std::vector<BundledFile>& bundled_files();
 std::optional<std::string_view> bundled_text(std::string_view path);
-// Adds a file from elsewhere (a test, say). Call it before anything else.
+// Adds a file from outside templates/, such as a test's. Must be called before any other function
+// of the library.
 void add_bundled_file(std::string path, std::string text);
 
 }  // namespace attune

@@ -12,7 +12,8 @@ namespace {
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-// Characters at which copying stops. A table, since a search for several characters is slower.
+// Characters at which copying stops, as a table, because searching for several characters is
+// slower.
 constexpr std::array<bool, 256> stops() {
   std::array<bool, 256> table{};
   for (const unsigned char c : {'\n', '/', '"', '\''}) table[c] = true;
@@ -58,7 +59,7 @@ class CommentStripper {
     const char next = at_ + 1 < text_.size() ? text_[at_ + 1] : '\0';
     if (next == '/') {
       do at_ = std::min(text_.find('\n', at_ + 1), text_.size());
-      while (at_ < text_.size() && text_[at_ - 1] == '\\');  // the comment goes on
+      while (at_ < text_.size() && text_[at_ - 1] == '\\');  // a backslash continues the comment
     } else if (next == '*') {
       const size_t end = text_.find("*/", at_ + 2);
       at_ = end == std::string_view::npos ? text_.size() : end + 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Removes from C++ or CUDA text what compilers ignore. Identities are digests of the result, so
+// Removes parts of C++ or CUDA text that compilers ignore. Identities are digests of the result, so
 // that a changed comment changes no identity (renderer.hpp).
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All templates that the library knows, best first. A new one needs its files under templates/, its
-// family file, and one line in the .cpp.
+// All templates of the library, best first. A new template needs files under templates/, a family
+// file, and one line in the .cpp.
 #pragma once
 
 #include <optional>
@@ -13,13 +13,13 @@
 namespace attune {
 
 const std::vector<const KernelTemplate*>& all_templates();
-// Adds a template from elsewhere (a test, say), which must stay alive. Call it before anything
-// else.
+// Adds a template from outside families/, such as a test's, which must stay alive. Must be called
+// before any other function of the library.
 void add_template(const KernelTemplate& kernel_template);
-// Throws kInvalidArgument that lists the known templates.
+// Throws kInvalidArgument, with the known templates, for an unknown name.
 const KernelTemplate& template_by_name(std::string_view name);
 
-// A template, and the arch that its code is made for.
+// A template, and the arch that its code is compiled for.
 struct Family {
   const KernelTemplate* kernel_template = nullptr;
   Arch arch;
@@ -30,28 +30,28 @@ struct Refusal {
   std::string reason;
 };
 
-// The templates that serve a spec on a device, and why the others do not.
+// The templates that serve a spec on a device, and the reasons why the others do not.
 struct Serving {
-  std::vector<Family> families;     // best first, each for the best arch that it serves
-  std::optional<Family> reference;  // below all families
+  std::vector<Family> families;     // best first, each with the best arch that it serves
+  std::optional<Family> reference;  // the last choice
   std::vector<Refusal> refusals;    // about the best arch, in the order of all_templates()
 
-  // Returns the first family, else the reference; null if nothing serves.
+  // Returns the first family, else the reference; null if no template serves the spec.
   const Family* best() const;
   // Searches the families and the reference; null if not found.
   const Family* find(std::string_view template_name) const;
-  // Returns nullopt if it serves.
+  // Returns nullopt if the template serves the spec.
   std::optional<std::string> refusal_of(const KernelTemplate& kernel_template) const;
 };
 
-// Returns the families, those that do well with a shape first; otherwise keeps their order.
+// Returns the families, with those that handle the shape well first; otherwise in the given order.
 std::vector<Family> by_fit(std::vector<Family> families, const KernelSpec& spec,
                            const Shape& shape);
-// Does the same without families of Fit::kNever, unless there are no others.
+// Does the same without families of Fit::kNever, unless all are.
 std::vector<Family> worth_trying(const std::vector<Family>& families, const KernelSpec& spec,
                                  const Shape& shape);
 
-// `archs`: the archs that images may be made for on the device, best first (Device::archs).
+// `archs` are the archs of images that run on the device, best first (Device::archs).
 Serving serving(const KernelSpec& spec, const std::vector<Arch>& archs);
 
 }  // namespace attune

@@ -21,9 +21,9 @@ using attune::kLongestShortCopy;
 using attune::kShortestCopy;
 
 constexpr size_t kLongestCopy = 65535, kFarthest = (size_t{1} << 24) - 1;
-constexpr int kTries = 256;  // of places with the same beginning
+constexpr int kTries = 256;  // candidates per search
 
-// Places of the text by their next four bytes, latest first.
+// Positions in the text by their next four bytes, the latest first.
 class Places {
  public:
   explicit Places(const std::string& text)
@@ -34,7 +34,7 @@ class Places {
     next_[at] = first_[slot(at)];
     first_[slot(at)] = static_cast<int64_t>(at);
   }
-  // Returns the longest copy for the text at `at`; its length is 0 if there is none.
+  // Returns the length of the longest copy for the text at `at`, or 0 if there is none.
   size_t longest(size_t at, size_t* distance) const {
     if (at + kShortestCopy > text_.size()) return 0;
     size_t best = 0;
@@ -47,7 +47,7 @@ class Places {
       while (count < most && text_[from + count] == text_[at + count]) ++count;
       if (count > best) best = count, *distance = at - from;
     }
-    return best >= kShortestCopy + 1 ? best : 0;  // a shorter copy costs as much as it saves
+    return best >= kShortestCopy + 1 ? best : 0;  // a shorter copy saves nothing
   }
 
  private:
@@ -75,12 +75,12 @@ void put_plain(const std::string& text, size_t begin, size_t end, std::string* o
 std::string pack(const std::string& text) {
   Places places(text);
   std::string packed;
-  size_t plain = 0;  // the first byte that no copy covers
+  size_t plain = 0;  // beginning of the bytes that no copy covers
   for (size_t at = 0; at < text.size();) {
     size_t distance = 0, later = 0;
     size_t count = places.longest(at, &distance);
     places.add(at);
-    // The later copy is better
+    // A copy from the next byte is better
     if (count > 0 && places.longest(at + 1, &later) > count + 1) count = 0;
     if (count == 0) {
       ++at;
@@ -106,7 +106,7 @@ std::string read(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Returns the bytes of an array, in lines.
+// Returns the bytes as the elements of an array, in lines.
 std::string array_text(const std::string& bytes) {
   std::string text;
   for (size_t i = 0; i < bytes.size(); ++i) {

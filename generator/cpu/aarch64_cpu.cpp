@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names CPUs by implementer and part, fields of MIDR_EL1 (Arm Architecture Reference Manual, D19.2)
-// that Linux shows in /proc/cpuinfo; see aarch64_cpu.hpp.
+// Names CPUs by implementer and part, two fields of MIDR_EL1 (Arm Architecture Reference Manual,
+// D19.2) in /proc/cpuinfo; see aarch64_cpu.hpp.
 #include "generator/cpu/aarch64_cpu.hpp"
 
 #include <algorithm>
@@ -94,7 +94,7 @@ std::string aarch64_cpu_name(std::string_view cpuinfo) {
     if (key == "CPU part") part = number_of(value);
     if (key == "Hardware") hardware = value;
   });
-  // On these, the kernel shows the core that it happens to run on.
+  // On these SoCs /proc/cpuinfo shows the core that happens to run the process.
   if (implementer == kArm && (hardware.ends_with("MSM8994") || hardware.ends_with("MSM8996")))
     return "cortex-a53";
   if (implementer == kSamsung) return variant == 1U && part == 0x003U ? "exynos-m4" : "exynos-m3";

@@ -142,8 +142,8 @@ const LibraryFunction* LinkedObject::library_function(uint32_t symbol) const {
   return found == functions_.end() ? nullptr : &*found;
 }
 
-// Another library's function may be further away than a call reaches, so its symbol is a stub
-// nearby.
+// Calls to library functions go through stubs in the object's memory, since a function of another
+// library may be beyond the range of a call instruction.
 void LinkedObject::add_stubs_and_slots() {
   const auto add = [](size_t bytes, uint32_t symbol, Segment* segment, auto* places) {
     const size_t at = aligned(segment->size, bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Links one relocatable object into memory, as `ld` would, for the place where it will run. Nothing
-// runs here, so objects of either machine can be linked anywhere. Used by object_loader.cpp.
+// Links one relocatable object into memory, as `ld` would, for a given address. Runs no code, so
+// objects of either machine can be linked anywhere. Used by object_loader.cpp.
 //
 // | segment   | contents                                                               |
 // |-----------|------------------------------------------------------------------------|
@@ -34,15 +34,15 @@ class LinkedObject {
     size_t begin = 0, size = 0;  // in the memory; begin is a multiple of page_bytes
   };
 
-  // Reads the object and lays it out. The caller keeps `object` and `functions`. Throws
+  // Reads the object and lays it out. `object` and `functions` must outlive it. Throws
   // kInvalidArgument for bytes that are not a relocatable object of `machine` (EM_X86_64,
-  // EM_AARCH64), that are damaged, or that refer to anything but `functions`.
+  // EM_AARCH64), that are damaged, or that refer to functions outside `functions`.
   LinkedObject(std::string_view object, uint16_t machine,
                std::span<const LibraryFunction> functions, size_t page_bytes);
 
   size_t bytes() const { return bytes_; }
   const Segment& segment(Kind kind) const { return segments_[kind]; }
-  // Fills `memory`, which is bytes() zeros, to run at `address`, a multiple of page_bytes. Throws
+  // Fills `memory`, bytes() zeros, with code for `address`, a multiple of page_bytes. Throws
   // kInvalidArgument if an address does not fit into an instruction.
   void write(char* memory, uint64_t address) const;
   // Returns the function's offset in the memory. Throws kInvalidArgument if there is none.
@@ -54,7 +54,7 @@ class LinkedObject {
     Kind kind;
     size_t at;  // in its segment
   };
-  struct Use {  // a relocation whose addresses are still unknown
+  struct Use {  // a relocation, resolved by write()
     Placed in;
     size_t offset;  // in that section
     uint32_t type, symbol;

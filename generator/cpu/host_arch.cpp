@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of CPUs are those of LLVM 19.1; see host_arch.hpp.
+// Names of CPUs are those of LLVM 19.1; see host_arch.hpp.
 #include "generator/cpu/host_arch.hpp"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 namespace attune {
 namespace {
 
-// Spaces separate the names.
+// CPU names, separated by spaces.
 // clang-format off
 constexpr std::string_view kX86Names =
     " alderlake amdfam10 arrowlake arrowlake-s athlon-fx athlon64 athlon64-sse3 atom barcelona "

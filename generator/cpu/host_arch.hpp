@@ -8,10 +8,11 @@
 
 namespace attune {
 
-// Returns this machine's CPU. Its features are those that the CPU and the operating system grant,
-// not those that the CPU's name promises.
+// Returns this machine's CPU. The features are those that CPU and operating system provide, not
+// those that the CPU's name implies.
 Arch detect_host_arch();
-// True for an x86-64 or AArch64 CPU that LLVM 19 compiles for, and for this machine's.
+// True for the name of an x86-64 or AArch64 CPU that LLVM 19 compiles for, and for this machine's
+// CPU.
 bool is_cpu_name(std::string_view name);
 
 }  // namespace attune

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Maps each kernel once: first written, then made executable, never both; see object_loader.hpp.
+// Maps each kernel once: memory is written, then made executable, never both; see
+// object_loader.hpp.
 #include "generator/cpu/object_loader.hpp"
 
 #include <elf.h>
@@ -23,8 +24,8 @@ namespace {
 #if defined(__x86_64__)
 constexpr uint16_t kMachine = EM_X86_64;
 
-// The compiler's conversions of fp16, which x86 CPUs without F16C need. An fp16 is passed and
-// returned in the low half of xmm0, where a whole SSE register is.
+// Conversions of fp16 that the compiler calls on x86 CPUs without F16C. The ABI passes and returns
+// an fp16 in the low bits of xmm0.
 float extend_half(__m128 half) {
   return from_fp16(static_cast<uint16_t>(_mm_cvtsi128_si32(_mm_castps_si128(half))));
 }
@@ -33,8 +34,8 @@ __m128 truncate_to_half(float value) { return _mm_castsi128_ps(_mm_cvtsi32_si128
 constexpr uint16_t kMachine = EM_AARCH64;
 #endif
 
-// Returns the functions that kernels may call: those that a compiler calls by itself, and the two
-// that reference_cpu needs.
+// Returns the functions that kernels may call: those that compilers call implicitly, and two for
+// reference_cpu.
 std::span<const LibraryFunction> library_functions() {
   const auto address = [](auto* function) { return reinterpret_cast<uint64_t>(function); };
   static const LibraryFunction functions[] = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns object code into runnable code in this process. Used by cpu_toolchain.cpp.
+// Loads object code into this process as runnable code. Used by cpu_toolchain.cpp.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,10 @@
 
 namespace attune {
 
-// Throws kInvalidArgument for bytes that are not an object of this machine with all `entries`. Also
-// for an object that refers to anything but memcpy, memmove, memset, expf, logf and the compiler's
-// own fp16 conversions. Throws kOutOfMemory or kUnsupported if the system grants no memory for
-// code.
+// Throws kInvalidArgument for bytes that are not an object of this machine with all of `entries`.
+// Also throws it for references to functions other than memcpy, memmove, memset, expf, logf and the
+// compiler's fp16 conversions. Throws kOutOfMemory or kUnsupported if the system provides no memory
+// for code.
 std::unique_ptr<HostKernel> load_object(std::string_view object,
                                         const std::vector<std::string>& entries);
 

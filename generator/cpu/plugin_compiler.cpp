@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks for the plugin as part of attune, never by a name that somebody else could answer; see
-// plugin_compiler.hpp.
+// Looks for the plugin only at paths that belong to attune, so that no other file can take its
+// place; see plugin_compiler.hpp.
 #include "generator/cpu/plugin_compiler.hpp"
 
 #include <dlfcn.h>
@@ -23,8 +23,8 @@ namespace {
 
 constexpr const char* kFileName = "libattune_clang.so";
 
-// Address space that opening LLVM and clang takes. Their initialisers end the process if memory
-// runs out, so it is checked before.
+// Address space that LLVM and clang need when opened. Their initialisers end the process if memory
+// runs out, so it is checked first.
 constexpr size_t kClangBytes = size_t{272} << 20;
 
 void require_address_space() {
@@ -38,8 +38,8 @@ void require_address_space() {
   ::munmap(space, kClangBytes);
 }
 
-// True if no entry is relative. The loader searches LD_LIBRARY_PATH for a bare name, and an empty
-// or relative entry means a folder below the current directory.
+// True if LD_LIBRARY_PATH has no relative entry. The loader searches it for bare names, and an
+// empty or relative entry means a folder below the current directory.
 bool loader_path_is_absolute() {
   const std::string path = environment_variable("LD_LIBRARY_PATH").value_or("");
   if (path.empty()) return true;
@@ -51,8 +51,8 @@ bool loader_path_is_absolute() {
 
 std::string chosen_file() { return environment_variable("ATTUNE_CPU_PLUGIN").value_or(""); }
 
-// Returns only ATTUNE_CPU_PLUGIN if it is set. Else the folder of the program or library that holds
-// this code, ../lib from there, and the loader's path.
+// Returns the plugin's possible paths. ATTUNE_CPU_PLUGIN, if set, is the only one. Otherwise: the
+// folder of the program or library with this code, ../lib from there, and the loader's path.
 std::vector<std::string> candidates() {
   if (const std::string chosen = chosen_file(); !chosen.empty()) return {chosen};
   std::vector<std::string> paths;
@@ -134,7 +134,7 @@ bool plugin_is_here(std::string* why) {
   for (const std::string& path : candidates())
     if (is_file(path)) return true;
   try {
-    plugin();  // a name that only the loader can find
+    plugin();  // a bare name: only opening shows if the loader finds it
     return true;
   } catch (const Error& error) {
     if (why != nullptr) *why = error.what();

@@ -10,10 +10,10 @@
 
 namespace attune {
 
-// Opens the plugin when it first compiles or is asked for clang's version. After a failure the next
-// call tries again.
+// Opens the plugin at the first compile or call of version(). After a failure the next call tries
+// again.
 std::unique_ptr<const Compiler> plugin_compiler();
-// True if the plugin's file is found. Else `why` says what was tried and how to get it.
+// True if the plugin can be found. Otherwise `why` gets the places tried and how to install it.
 bool plugin_is_here(std::string* why);
 
 }  // namespace attune

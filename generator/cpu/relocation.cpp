@@ -13,7 +13,7 @@
 namespace attune {
 namespace {
 
-// The formula of a value, and the field that it goes into.
+// The formula of a relocation's value, then the field that stores it.
 enum class Value { kAbsolute, kRelative, kPage, kSlotRelative, kSlotPage, kSlotAbsolute };
 enum class Field { k64, kSigned32, kUnsigned32, kAdr21, kImm12, kImm14, kImm19, kImm26 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables of feature bits and models, from Intel's Software Developer's Manual, volume 2A, CPUID,
 // and AMD's Architecture Programmer's Manual, volume 3, appendix E.
-// tests/generator/cpu_names_test.cpp has LLVM 19.1.7's answers; see x86_cpu.hpp.
+// tests/generator/cpu_names_test.cpp compares the names with LLVM 19.1.7; see x86_cpu.hpp.
 #include "generator/cpu/x86_cpu.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 using Word = CpuidWord;
 
-// The state that the operating system must save for a feature's registers.
+// The register state that the operating system must save for a feature.
 enum class Saved : uint8_t { kAny, kAvx, kAvx512, kAmx };
 
 struct Feature {  // the name is stored inside: a pointer would cost a relocation
@@ -105,7 +105,7 @@ constexpr Feature kFeatures[] = {
     {"avxvnniint16", Word::k7_1Edx, 10, Saved::kAvx},
     {"prefetchi", Word::k7_1Edx, 14},
     {"usermsr", Word::k7_1Edx, 15},
-    // One bit stands for all of APX.
+    // One CPUID bit covers all of APX.
     {"ccmp", Word::k7_1Edx, 21},
     {"cf", Word::k7_1Edx, 21},
     {"egpr", Word::k7_1Edx, 21},
@@ -260,8 +260,7 @@ constexpr Models kAmdFamily19[] = {
     {0x00, 0xff, "znver3"},
 };
 
-// Returns the name of the newest CPU whose features a family-6 CPU has, for CPUs that the table
-// lacks.
+// Returns the newest CPU whose features a family-6 CPU has. Used for models that the table lacks.
 const char* intel_name_by_features(const Cpuid& cpuid) {
   constexpr struct {
     const char* feature;

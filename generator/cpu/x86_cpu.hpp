@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names an x86-64 CPU and its features as LLVM 19 does, from the answers of the CPUID instruction.
-// Stored kernels are found by these names, so they stay LLVM's. Used by host_arch.cpp.
+// Names an x86-64 CPU and its features as LLVM 19 does, from the results of the CPUID instruction.
+// Stored kernels are found by these names, so they must remain LLVM's names. Used by host_arch.cpp.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace attune {
 
-// The registers that hold names and features: leaf (and subleaf), register.
+// The CPUID registers with names and features: leaf (and subleaf), register.
 enum class CpuidWord : uint8_t {
   k1Eax,  // family, model, stepping
   k1Ecx,
@@ -32,15 +32,15 @@ enum class CpuidWord : uint8_t {
 
 struct Cpuid {
   std::string vendor;  // "GenuineIntel"
-  // Zero if the CPU does not have the leaf.
+  // Zero for leaves that the CPU does not have.
   std::array<uint32_t, static_cast<size_t>(CpuidWord::kCount)> words{};
   uint32_t operator[](CpuidWord word) const { return words[static_cast<size_t>(word)]; }
 };
 
-// Returns the features that CPU and operating system grant, without "+", in no order. Leaves out
+// Returns the features that CPU and operating system provide, without "+", in any order. Excludes
 // AVX10, which only repeats features of AVX-512.
 std::vector<std::string> x86_features(const Cpuid& cpuid);
-// Returns LLVM's name: "znver4"; "generic" for a CPU that it does not know.
+// Returns LLVM's name, such as "znver4", or "generic" for an unknown CPU.
 std::string x86_cpu_name(const Cpuid& cpuid);
 
 }  // namespace attune
