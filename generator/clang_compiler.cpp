@@ -84,7 +84,7 @@ void compile(const Source& source, const Arch& arch, KernelImage* image) {
     if (process != 0 && process != getpid())  // after a fork the thread with the lock is missing
       throw Error(ErrorCode::kCompile,
                   fmt::format("{} was compiling in another thread of the process that this one was "
-                              "forked from; it is not used here",
+                              "forked from; this process cannot use it",
                               kVersion));
   process = getpid();
   const auto start = std::chrono::steady_clock::now();
@@ -99,7 +99,7 @@ void compile(const Source& source, const Arch& arch, KernelImage* image) {
     }
   if (failure)
     throw Error(ErrorCode::kCompile,
-                fmt::format("{} failed in this process: {}; it is not used again before a restart",
+                fmt::format("{} failed in this process: {}; restart the process to compile again",
                             kVersion, failure));
   if (!compiled || object.empty())
     throw Error(ErrorCode::kCompile,

@@ -136,8 +136,8 @@ LaunchPlan launch_plan(const LaunchStructure& structure, const LaunchSizes& size
 int tile_count(int64_t tiles) {
   if (tiles > kMostTiles)
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("{} work tiles are more than one launch can number; must be at most {}",
-                            tiles, kMostTiles));
+                fmt::format("{} work tiles are too many for one launch; must be at most {}", tiles,
+                            kMostTiles));
   return static_cast<int>(tiles);
 }
 

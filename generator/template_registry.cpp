@@ -135,15 +135,14 @@ Serving serving(const KernelSpec& spec, const std::vector<Arch>& archs) {
       reasons.push_back(*std::move(reason));
     }
     if (reasons.size() == archs.size())
-      found.refusals.push_back({one, archs.empty()
-                                         ? "this device runs no arch that attune compiles for"
-                                         : reasons.front()});
+      found.refusals.push_back(
+          {one, archs.empty() ? "attune compiles for no arch of this device" : reasons.front()});
     else if (!one->is_reference())
       found.families.push_back({one, archs[reasons.size()]});
     else if (!found.reference)
       found.reference = {one, archs[reasons.size()]};
     else
-      found.refusals.push_back({one, "another reference serves it"});
+      found.refusals.push_back({one, "another reference template serves this problem"});
   }
   return found;
 }

@@ -165,7 +165,8 @@ void validate(const Problem& p) {
   check_fp8_options(p);
   if (!(p.dropout >= 0 && p.dropout < 1))
     refuse(fmt::format("dropout is {}; must be at least 0, below 1", p.dropout));
-  if (p.dropout > 0 && !op.has_dropout) refuse(fmt::format("op {} takes no dropout", op.name));
+  if (p.dropout > 0 && !op.has_dropout)
+    refuse(fmt::format("dropout is {}; op {} has no dropout: must be 0", p.dropout, op.name));
   for (const ScoreFeature* feature : score_features())
     if (feature->validate != nullptr) feature->validate(p);
   if (p.window_left > kMaxLength)

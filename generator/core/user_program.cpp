@@ -187,19 +187,21 @@ const UserProgram* find_user_program(const ProgramDigest& digest) {
 }
 
 const UserProgram& user_program(const ProgramDigest& digest, score::Kind kind, const char* field) {
+  constexpr const char* kScoreProgram = "score program, which returns a float";
+  constexpr const char* kMaskProgram = "mask program, which returns a bool";
   const UserProgram* const found = find_user_program(digest);
   if (found == nullptr)
     throw Error(
         ErrorCode::kInvalidArgument,
-        fmt::format("{} is {}; this process was given no program of that digest, and no store "
-                    "that it read has it; give its text (--{}-mod FILE), or --captured FILE of a "
+        fmt::format("{} is {}; this process has no program with that digest, nor has a store that "
+                    "it read; give the program's text (--{}-mod FILE), or --captured FILE of a "
                     "run with ATTUNE_CAPTURE=FILE",
                     field, to_text(digest), kind == score::Kind::kScore ? "score" : "mask"));
   if (found->program.kind() != kind)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is a program that gives {}; must be one that gives {}", field,
-                            kind == score::Kind::kScore ? "whether a key is seen" : "a score",
-                            kind == score::Kind::kScore ? "a score" : "whether a key is seen"));
+                fmt::format("{} is a {}; must be a {}", field,
+                            kind == score::Kind::kScore ? kMaskProgram : kScoreProgram,
+                            kind == score::Kind::kScore ? kScoreProgram : kMaskProgram));
   return *found;
 }
 

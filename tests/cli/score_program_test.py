@@ -99,7 +99,7 @@ def main():
         for command in (("tune", "--target", "cpu"), ("compile", "--arch", "cpu"), ("emit", "--arch", "cpu"),
                         ("check", "--target", "cpu")):
             refused = run(*command, *strange, code=1)
-            assert "no store that it read has it; give its text (--score-mod FILE)" in refused, refused
+            assert "nor has a store that it read; give the program's text (--score-mod FILE)" in refused, refused
             assert "compiled" not in refused, refused
 
         # A mask program that is a causal mask is one.

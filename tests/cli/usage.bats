@@ -55,7 +55,7 @@ db_commands="ls show stats verify gc export import merge"
   attune explain --problem "dtype=bf16 head_dim=128 heads=4 seqlen=64"
   refused 1 '"dtype=bf16 head_dim=128 heads=4 seqlen=64"; keys must be separated by commas'
   attune explain --problem "dtype=bf16,head_dim=128,heads=4,seqlen=64,window=128"
-  refused 1 "128 causal keys are 127:0"
+  refused 1 "127:0 for 128 causal keys"
   attune tune --dry-run --target cuda --problem dtype=bf16,head_dim=128,heads=4,seqlen=64,mask=causal --problem dtype=bf16,head_dim=64,heads=4,seqlen=64,is_causal=1 --json
   expect 0
   json 'all("mask=causal_bottom_right" in one for one in o["problems"]) and len(o["problems"]) == 2'

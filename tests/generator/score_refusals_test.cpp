@@ -34,8 +34,8 @@ TEST(ScoreRefusals, OfFields) {
       {"softcap=much", "softcap is \"much\"; must be a number"},
       {"chunk=-4", "chunk is -4; must be a number of keys above 0, or 0 for none"},
       {"prefix=1,mask=causal_top_left",
-       "prefix is given and mask is causal_top_left; must be none with prefix, which is causal "
-       "itself and shows keys that a causal mask hides"},
+       "prefix is given and mask is causal_top_left; mask must be none, since prefix is causal "
+       "itself and also shows keys that a causal mask hides"},
       {"alibi=2", "alibi is \"2\"; must be 0 or 1"},
       {"documents=yes", "documents is \"yes\"; must be 0 or 1"},
       {"bias=int8", "\"int8\""},
@@ -70,16 +70,17 @@ TEST(ScoreRefusals, OfProgramsThatAreNotThere) {
   EXPECT_THAT(refusal([] {
                 user_program({1, 2}, score::Kind::kMask, "mask_mod");
               }),
-              HasSubstr("mask_mod is 00000000000000010000000000000002; this process was given no "
-                        "program of that digest"));
+              HasSubstr("mask_mod is 00000000000000010000000000000002; this process has no "
+                        "program with that digest"));
   const ProgramDigest mask =
       read_user_program("return kv_idx != 3;", score::Kind::kMask, "m").digest;
   const ProgramDigest mod = read_user_program("return score * 3;", score::Kind::kScore, "s").digest;
-  EXPECT_THAT(refusal([&] { user_program(mask, score::Kind::kScore, "score_mod"); }),
-              HasSubstr("score_mod is a program that gives whether a key is seen; must be one "
-                        "that gives a score"));
+  EXPECT_THAT(
+      refusal([&] { user_program(mask, score::Kind::kScore, "score_mod"); }),
+      HasSubstr("score_mod is a mask program, which returns a bool; must be a score program, "
+                "which returns a float"));
   EXPECT_THAT(refusal([&] { user_program(mod, score::Kind::kMask, "mask_mod"); }),
-              HasSubstr("must be one that gives whether a key is seen"));
+              HasSubstr("must be a mask program, which returns a bool"));
 }
 
 TEST(ScoreRefusals, OfDeclarations) {

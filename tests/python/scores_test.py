@@ -240,7 +240,7 @@ class ScoresTest(unittest.TestCase):
             with self.assertRaisesRegex((ValueError, TypeError),
                                         message.replace("(", r"\(").replace(")", r"\)").replace("[", r"\[")):
                 attune.attention(q, k, v, **features)
-        with self.assertRaisesRegex(attune.Error, "prefix is given and mask is causal_top_left; must be none"):
+        with self.assertRaisesRegex(attune.Error, "prefix is given and mask is causal_top_left; mask must be none"):
             attune.attention(q, k, v, mask="causal_top_left", prefix=np.array([1, 2], np.int32))
 
 

@@ -37,11 +37,11 @@ void check(const Problem& p) {
   check_rotary(p);
   constexpr int64_t kMostRows = int64_t{1} << 31;
   if (p.batch * p.seqlen_q >= kMostRows)
-    refuse(fmt::format("batch is {} and seqlen_q is {}; op append_kv takes fewer than 2^31 rows",
-                       p.batch, p.seqlen_q));
+    refuse(fmt::format("batch is {} and seqlen_q is {}; their product must be below 2^31", p.batch,
+                       p.seqlen_q));
   if (p.packed_kv) refuse("packed_kv is 1; op append_kv writes into pages and slots");
   if (p.mask != Mask::kNone || p.window_left >= 0 || p.window_right >= 0)
-    refuse("op append_kv takes no mask and no window");
+    refuse("mask or window is given; op append_kv takes no mask and no window");
   if (p.softmax_scale) refuse("scale is given; op append_kv has no scores to scale");
   for (const ScoreFeature* feature : score_features())
     if (feature->is_on(p))

@@ -40,7 +40,7 @@ void check_load(const Problem& p) {
     throw Error(
         ErrorCode::kInvalidArgument,
         fmt::format(
-            "load is {}; score_mod has {} loads of floats: must be the number of one, from 0 on",
+            "load is {}; score_mod has {} loads of floats; must be a load's number, counted from 0",
             p.load, loads));
 }
 

@@ -31,7 +31,7 @@ void check(const Problem& p) {
   check_equal("scale_block_kv", p.fp8.scale_block_kv, "scale_block_q", p.fp8.scale_block_q,
               "quantise");
   if (p.mask != Mask::kNone || p.window_left >= 0 || p.window_right >= 0)
-    refuse("op quantise takes no mask and no window");
+    refuse("mask or window is given; op quantise takes no mask and no window");
   if (p.fp8.accuracy != Accuracy::kAccurate)
     refuse(fmt::format("accuracy is {}; op quantise has one mode, accurate",
                        accuracy_name(p.fp8.accuracy)));

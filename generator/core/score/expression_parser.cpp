@@ -124,7 +124,7 @@ void ExpressionParser::declare(const Token& name, int node) {
   const bool is_declared = place_of(declarations_.captures, name.text).has_value() ||
                            place_of(declarations_.scalars, name.text).has_value();
   if (is_reserved(name.text) || is_declared || locals_.count(name.text) != 0)
-    fail(name.offset, fmt::format("'{}' is taken{}", name.text,
+    fail(name.offset, fmt::format("'{}' is already in use{}", name.text,
                                   is_declared ? ": a capture or scalar has this name" : ""));
   locals_.emplace(name.text, node);
   local_names_.push_back(name.text);
@@ -257,7 +257,8 @@ Expression ExpressionParser::word(const Token& token) {
   if (is_next("(")) return call(token);
   if (const std::optional<Name> name = name_called(token.text)) {
     if (*name == Name::kScore && kind_ == Kind::kMask)
-      fail(token.offset, "'score' is not known to a mask program: it says which keys are seen");
+      fail(token.offset,
+           "'score' is not known to a mask program, which only decides if a key is visible");
     return {builder_.name(*name), token.offset};
   }
   if (const auto local = locals_.find(token.text); local != locals_.end())

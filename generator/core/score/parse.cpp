@@ -95,7 +95,7 @@ Flow StatementParser::statements(std::string_view end) {
   Flow flow;
   while (!(in_.token().kind == TokenKind::kEnd || (!end.empty() && in_.is_next(end)))) {
     if (flow.last >= 0)
-      in_.fail(in_.token().offset, "this is never reached: everything before it returns");
+      in_.fail(in_.token().offset, "this is never reached, because all paths before it return");
     if (in_.is_next("return")) {
       flow.last = returned();
     } else if (in_.is_next("if")) {
@@ -155,7 +155,7 @@ Flow StatementParser::branch() {
   } else {
     in_.fail(start.offset, fmt::format("'{}' found where a branch returns a value", start.text));
   }
-  if (flow.last < 0 && flow.guards.empty()) in_.fail(start.offset, "this branch returns nothing");
+  if (flow.last < 0 && flow.guards.empty()) in_.fail(start.offset, "this branch returns no value");
   return flow;
 }
 
@@ -200,8 +200,8 @@ int StatementParser::program() {
   const Flow flow = statements("");
   const size_t end = in_.token().offset;
   if (flow.last < 0)
-    in_.fail(end, flow.guards.empty() ? "nothing is returned"
-                                      : "nothing is returned if no condition holds");
+    in_.fail(end, flow.guards.empty() ? "no value is returned"
+                                      : "no value is returned if all conditions are false");
   int value = flow.last;
   for (auto guard = flow.guards.rbegin(); guard != flow.guards.rend(); ++guard)
     value = builder_.select(guard->condition, guard->value, value);

@@ -88,10 +88,10 @@ int TypedOperations::converted(const Expression& e, Type to, std::string_view wh
 void TypedOperations::require(const Expression& e, Type wanted, std::string_view what) const {
   if (type(e) == wanted) return;
   const char* advice = wanted == Type::kBool  ? "; compare it, as in x != 0"
-                       : wanted == Type::kInt ? "; int(..) makes it one"
-                                              : "; float(..) makes it one";
+                       : wanted == Type::kInt ? "; convert it with int(..)"
+                                              : "; convert it with float(..)";
   snippet_.fail(e.offset,
-                fmt::format("{} is {} {}, not {}{}", what, wanted == Type::kInt ? "an" : "a",
+                fmt::format("{} must be {} {}, not {}{}", what, wanted == Type::kInt ? "an" : "a",
                             type_name(wanted), type_name(type(e)), advice));
 }
 
@@ -126,7 +126,8 @@ Expression TypedOperations::sign(const Token& sign, const Expression& a) const {
     return {builder_.make(Operation::kBitNot, Type::kInt, {a.node}), sign.offset};
   }
   if (type(a) == Type::kBool)
-    snippet_.fail(sign.offset, what + " is an int or a float, not bool; int(..) makes it one");
+    snippet_.fail(sign.offset,
+                  what + " must be an int or a float, not bool; convert it with int(..)");
   if (sign.text == "+") return {a.node, sign.offset};
   refuse_overflow(Operation::kNegate, {&a, 1}, sign.offset);
   return {builder_.make(Operation::kNegate, type(a), {a.node}), sign.offset};
@@ -192,9 +193,10 @@ Expression TypedOperations::comparison(const Token& sign, Expression a, Expressi
 Expression TypedOperations::arithmetic(const Token& sign, Expression a, Expression b) const {
   const Operation operation = *find(kArithmetic, sign.text);
   if (type(a) == Type::kBool || type(b) == Type::kBool)
-    snippet_.fail(sign.offset,
-                  fmt::format("'{}' takes ints and floats, not {} and {}; int(..) makes a bool one",
-                              sign.text, type_name(type(a)), type_name(type(b))));
+    snippet_.fail(
+        sign.offset,
+        fmt::format("'{}' takes ints and floats, not {} and {}; convert a bool with int(..)",
+                    sign.text, type_name(type(a)), type_name(type(b))));
   Expression both[] = {a, b};
   balance(both);
   if (operation == Operation::kRemainder && type(both[0]) != Type::kInt)
@@ -210,8 +212,9 @@ Expression TypedOperations::conditional(const Expression& condition, Expression 
   if (type(a) != type(b)) {
     Expression both[] = {a, b};
     if (type(a) == Type::kBool || type(b) == Type::kBool)
-      snippet_.fail(b.offset, fmt::format("both values of a choice have one type, not {} and {}",
-                                          type_name(type(a)), type_name(type(b))));
+      snippet_.fail(b.offset,
+                    fmt::format("both values of a choice must have one type, not {} and {}",
+                                type_name(type(a)), type_name(type(b))));
     balance(both);
     a = both[0];
     b = both[1];
@@ -236,7 +239,8 @@ Expression TypedOperations::call(const Token& word,
     if (function->takes != Type::kBool)
       e.node = converted(e, function->takes, what);
     else if (type(e) == Type::kBool)
-      snippet_.fail(e.offset, what + " is an int or a float, not bool; int(..) makes it one");
+      snippet_.fail(e.offset,
+                    what + " must be an int or a float, not bool; convert it with int(..)");
   }
   return {call_of_numbers(word, function->operation, std::move(numbers)), word.offset};
 }

@@ -25,7 +25,7 @@ void check(const Problem& p) {
     throw Error(
         ErrorCode::kUnsupported,
         fmt::format(
-            "block_map is {}, and programs capture {} tensors more; must be at most {} in all",
+            "block_map is {}, and programs capture {} tensors; captures and map must be at most {}",
             block_map_use_name(p.block_map), map_capture(p), kMaxScoreCaptures));
 }
 

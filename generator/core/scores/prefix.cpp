@@ -15,8 +15,8 @@ bool is_on(const SpecFields& spec) { return spec.prefix; }
 void check(const Problem& problem) {
   if (problem.prefix && problem.mask != Mask::kNone)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("prefix is given and mask is {}; must be none with prefix, which is "
-                            "causal itself and shows keys that a causal mask hides",
+                fmt::format("prefix is given and mask is {}; mask must be none, since prefix is "
+                            "causal itself and also shows keys that a causal mask hides",
                             mask_name(problem.mask)));
 }
 

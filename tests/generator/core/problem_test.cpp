@@ -128,7 +128,7 @@ TEST(Problem, RefusesWithArgumentValueAndAccepted) {
       {"dtype=float8", {"dtype is \"float8\"", "fp32, bf16, fp16"}},
       {"dtype=bf16,dtype_o=fp16", {"dtype_o is fp16 and dtype_q is bf16", "must be equal"}},
       {"mask=bottom", {"mask is \"bottom\"", "causal_top_left"}},
-      {"window=5", {"window is \"5\"", "left:right", "128 causal keys are 127:0"}},
+      {"window=5", {"window is \"5\"", "left:right", "127:0 for 128 causal keys"}},
       {"batch=2 seqlen=8", {"part is \"batch=2 seqlen=8\"", "must be separated by commas"}},
       {"mask=causal right", {"mask is \"causal right\"", "causal_top_left"}},
       {"seqlen=8x", {"seqlen is \"8x\"", "integer"}},

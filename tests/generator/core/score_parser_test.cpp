@@ -141,7 +141,7 @@ TEST(ScoreParser, RefusalsShowThePlace) {
   EXPECT_THAT(
       refusal("return slops;"),
       HasSubstr("captures are slopes, table, ids, keep, gain; scalars are window, cap, on"));
-  EXPECT_EQ(refusal(""), "score_mod:1:1: nothing is returned\n  \n  ^");
+  EXPECT_EQ(refusal(""), "score_mod:1:1: no value is returned\n  \n  ^");
   // A long line is quoted in part.
   const std::string message = refusal("return " + repeated("score + ", 5000) + "nowhere;");
   EXPECT_THAT(message, StartsWith("score_mod:1:40008: 'nowhere' is not declared"));
@@ -160,30 +160,30 @@ void expect_refusals(const Refusals& cases) {
 TEST(ScoreParser, RefusesTypesAndPaths) {
   expect_refusals(
       {{"return score + on;", ":1:14: '+' takes ints and floats, not float and bool"},
-       {"return on;", "the result of a score program is a float, not bool"},
+       {"return on;", "the result of a score program must be a float, not bool"},
        {"return score", "the text ends where ';' is expected after a returned value"},
-       {"float x = 1;", "nothing is returned"},
-       {"if (on) return 1;", "nothing is returned if no condition holds"},
+       {"float x = 1;", "no value is returned"},
+       {"if (on) return 1;", "no value is returned if all conditions are false"},
        {"return 1; return 2;", ":1:11: this is never reached"},
        {"if (score) return 1; return 2;",
-        "a condition is a bool, not float; compare it, as in x != 0"},
+        "a condition must be a bool, not float; compare it, as in x != 0"},
        {"return table[head];", "'table' has rank 2, so it takes 2 indices, not 1"},
        {"return slopes;", "'slopes' has rank 1, so it takes 1 index, not 0"},
        {"return gain[0];", "'gain' has rank 0, so it takes 0 indices, not 1"},
-       {"return slopes[1.0];", "an index is an int, not float; int(..) makes it one"},
+       {"return slopes[1.0];", "an index must be an int, not float; convert it with int(..)"},
        {"return sinh(score);", "'sinh' is not a function; functions are abs, min"},
        {"return min(score);", "min takes 2 arguments, not 1"},
        {"return score % 2;", "'%' takes two ints, not float and int"},
        {"return score & 2;", "'&' takes two ints or two bools, not float and int"},
        {"return on << 2;", "'<<' takes two ints, not bool and int"},
-       {"return floordiv(score, 2);", "an argument of floordiv is an int, not float"},
+       {"return floordiv(score, 2);", "an argument of floordiv must be an int, not float"},
        {"return head < on;", "'<' takes two numbers, not int and bool"},
        {"return 0 < head < 3;", "'<' takes two numbers, not bool and int"},
-       {"return on ? 1 : on;", "both values of a choice have one type, not int and bool"}});
+       {"return on ? 1 : on;", "both values of a choice must have one type, not int and bool"}});
   EXPECT_THAT(refusal("return score > 0;", Kind::kMask),
               StartsWith("mask_mod:1:8: 'score' is not known to a mask program"));
   EXPECT_THAT(refusal("return ids[batch][q_idx];", Kind::kMask),
-              HasSubstr("the result of a mask program is a bool, not int"));
+              HasSubstr("the result of a mask program must be a bool, not int"));
 }
 
 TEST(ScoreParser, RefusesNumbersNamesAndSigns) {
@@ -198,11 +198,11 @@ TEST(ScoreParser, RefusesNumbersNamesAndSigns) {
        {"return 1.5.2;", "'1.5.2' is not a valid number"},
        {"return 2f;", "'2f' is not a valid number"},
        {"return 010;", "'010' is octal in C"},
-       {"int x = 2.5; return x;", "the value of 'x' is an int, not float"},
-       {"bool x = 1; return 1;", "the value of 'x' is a bool, not int"},
-       {"float head = 1; return head;", "'head' is taken"},
-       {"float cap = 1; return cap;", "'cap' is taken: a capture or scalar has this name"},
-       {"int a = 1; int a = 2; return a;", "'a' is taken"},
+       {"int x = 2.5; return x;", "the value of 'x' must be an int, not float"},
+       {"bool x = 1; return 1;", "the value of 'x' must be a bool, not int"},
+       {"float head = 1; return head;", "'head' is already in use"},
+       {"float cap = 1; return cap;", "'cap' is already in use: a capture or scalar has this name"},
+       {"int a = 1; int a = 2; return a;", "'a' is already in use"},
        {"if (on) { int a = 1; return a; } return a;", "'a' is not declared"},
        {"score = 2; return score;", "'score' found where a declaration, if or return is expected"},
        {"return score = 2;", "'=' assigns, which only declarations do"},
@@ -214,11 +214,11 @@ TEST(ScoreParser, RefusesNumbersNamesAndSigns) {
        {"return \xc3\xa9;", "a character of code 195 is not in the language"},
        {"return score /* no end", ":1:14: this comment has no end"},
        {"return (score;", "';' found where ')' is expected"},
-       {"return !score;", "the operand of '!' is a bool, not float"},
-       {"return -on;", "the operand of '-' is an int or a float, not bool"},
-       {"return tanh(on);", "an argument of tanh is a float, not bool"},
-       {"return max(on, 1);", "an argument of max is an int or a float, not bool"},
-       {"if (on) { } return 1;", "this branch returns nothing"},
+       {"return !score;", "the operand of '!' must be a bool, not float"},
+       {"return -on;", "the operand of '-' must be an int or a float, not bool"},
+       {"return tanh(on);", "an argument of tanh must be a float, not bool"},
+       {"return max(on, 1);", "an argument of max must be an int or a float, not bool"},
+       {"if (on) { } return 1;", "this branch returns no value"},
        {"if (on) int a = 1; return a;", "'int' found where a branch returns a value"}});
 }
 
