@@ -161,7 +161,8 @@ ProblemField window_field() {
       .parse =
           [](Text key, Text text, Problem* p) {
             const size_t colon = text.find(':');
-            if (colon == Text::npos) refuse(key, text, "left:right, as in 127:0 for 128 causal keys");
+            if (colon == Text::npos)
+              refuse(key, text, "left:right, as in 127:0 for 128 causal keys");
             p->window_left = window_side(key, text.substr(0, colon));
             p->window_right = window_side(key, text.substr(colon + 1));
           },
