@@ -215,7 +215,7 @@ enum class TextFiles { kRefused, kRead };
 // malformed keys, and two keys that set one field, throw kInvalidArgument. The result is validated.
 Problem parse_problem(std::string_view text, TextLengths lengths = TextLengths::kRequired,
                       TextFiles files = TextFiles::kRefused);
-// Does the same without validation, for callers that add missing fields first.
+// Parses like parse_problem, without validation, for callers that add missing fields first.
 Problem read_problem(std::string_view text, TextLengths lengths = TextLengths::kRequired,
                      TextFiles files = TextFiles::kRefused);
 std::string to_text(const Problem& problem);
