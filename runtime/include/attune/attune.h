@@ -29,11 +29,11 @@
  * aborts or exits. None prints, except one line (AT106, see attune_context_options.log).
  * Sizes: each struct starts with its size, so programs built with an older header keep working.
  * Functions that fill a struct are macros, which pass the size that the caller compiled. Functions
- * that return a status refuse a size below the struct's first version or above 65536. Void ones
- * fill what fits, and write nothing below 8 or above 65536.
+ * that return a status refuse a size below the struct's first version or above 65536. Functions
+ * that return void write as many bytes as the size says, or none if it is below 8 or above 65536.
  * Threads: all threads may use a context or plan at once. attune_run takes no lock and allocates
- * nothing. Compilation for a CPU runs on its own thread with a stack of 8 MB. clang may end the
- * process if memory runs out meanwhile; kernels of bundles and stores need no clang.
+ * nothing. Compilation for a CPU runs on its own thread with a stack of 8 MB. If memory runs out
+ * during it, clang may end the process. Kernels from bundles and stores need no clang.
  * Fork: a child may run the CPU plans that it holds, on one thread, and release them. It may call
  * everything else if no other thread of the parent was inside attune at the fork. A GPU belongs to
  * the process that opened it, as with CUDA itself.
@@ -55,14 +55,14 @@ extern "C" {
 /* Returns the last failure of the calling thread, as a sentence of at most 4095 bytes; "" if there
  * was none. */
 ATTUNE_API const char* attune_last_error(void);
-/* Returns the name of a status, "invalid argument". */
+/* Returns the name of a status, for instance "invalid argument". */
 ATTUNE_API const char* attune_status_name(attune_status status);
-/* Returns the version of the library, "MAJOR.MINOR.PATCH". */
+/* Returns the version of the library in the form "MAJOR.MINOR.PATCH". */
 ATTUNE_API const char* attune_version(void);
 /* Returns the ATTUNE_ABI_VERSION that the library was built with. */
 ATTUNE_API int32_t attune_abi_version(void);
 
-/* ---- Contexts: a device, and where tuned kernels are looked for ---- */
+/* ---- Contexts: a device, and the files that are searched for tuned kernels ---- */
 
 /* Sets the defaults that attune_context_types.h names. */
 ATTUNE_API void attune_context_options_init_sized(attune_context_options* options, size_t size);
@@ -74,15 +74,15 @@ ATTUNE_API attune_status attune_context_create(const attune_context_options* opt
 /* Waits for calls on this context that are under way, then frees it. Its log function is not called
  * afterwards. Plans that are still held keep what they need. context may be NULL. */
 ATTUNE_API void attune_context_destroy(attune_context* context);
-/* Reads the stores again. Plans that are asked for later are chosen anew; plans that are held stay
- * as they are. Kernels that are loaded already are not loaded again. */
+/* Reads the stores again. Later calls of attune_plan_get choose from the new contents. Plans that
+ * the caller holds do not change, and loaded kernels are not loaded again. */
 ATTUNE_API attune_status attune_context_reload(attune_context* context);
-/* Returns "sm_90 NVIDIA H200" or "cpu:znver4 AMD EPYC ..., 8 threads". The text lives as long as
- * the context. */
+/* Returns the device's name, for instance "sm_90 NVIDIA H200" or "cpu:znver4 AMD EPYC ..., 8
+ * threads". The text lives as long as the context. */
 ATTUNE_API const char* attune_context_device(const attune_context* context);
-/* Writes the SHA-256 of what the context chooses kernels from: its pin file, or the pins that its
- * stores and bundles hold for this device. Ranks with the same version of attune and the same 32
- * bytes run the same kernels. */
+/* Writes the SHA-256 of the pins from which the context chooses kernels: its pin file, or the pins
+ * that follow from its stores and bundles for this device. Ranks with the same version of attune
+ * and the same 32 bytes run the same kernels. */
 ATTUNE_API attune_status attune_context_pin_digest(attune_context* context, uint8_t digest[32]);
 
 /* ---- Problems: what one call computes ---- */
@@ -92,8 +92,8 @@ ATTUNE_API void attune_problem_init_sized(attune_problem* problem, size_t size);
 #define attune_problem_init(problem) attune_problem_init_sized((problem), sizeof(attune_problem))
 /* Reads key=value pairs with the names of attune_problem's fields, and head_dim, seqlen and
  * scale_block, which set two fields. heads is Q/KV, scale is softmax_scale, window is LEFT:RIGHT
- * with "-" for an open side. Heads, head dims and lengths must be given, and nothing twice. No text
- * reads a file. `attune tune --help` lists all keys. Examples, without what they share:
+ * with "-" for an open side. Heads, head dims and lengths must be given, and no key twice. Parsing
+ * reads no file. `attune tune --help` lists all keys. Examples, after the first without these keys:
  *   attention     dtype=bf16,head_dim=128,heads=32/8,batch=2,seqlen=2048,
  *                 mask=causal_bottom_right,window=1024:0,scale=0.1
  *   8 bits        dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,accuracy=fast,scale_block=128
@@ -113,16 +113,16 @@ ATTUNE_API attune_status attune_problem_check(attune_context* context,
 
 /* ---- Operands: the memory of one run ---- */
 
-/* Describes operands without gaps, in which each row of a head starts at a multiple of 16 bytes.
- * There are no factors. Pointers to more operands are NULL: over a cache, set `operands->cache` to
- * an attune_cache_operands afterwards. If the problem is refused, all fields are 0. */
+/* Describes contiguous operands, in which each row of a head starts at a multiple of 16 bytes. Sets
+ * no factors, and sets pointers to more operands to NULL: over a cache, set `operands->cache` to an
+ * attune_cache_operands afterwards. If the problem is refused, all fields are 0. */
 ATTUNE_API attune_status attune_operands_contiguous_sized(const attune_problem* problem, void* q,
                                                           void* k, void* v, void* o, float* lse,
                                                           attune_operands* operands, size_t size);
 #define attune_operands_contiguous(problem, q, k, v, o, lse, operands)               \
   attune_operands_contiguous_sized((problem), (q), (k), (v), (o), (lse), (operands), \
                                    sizeof(attune_operands))
-/* Does the same for the gradients of ATTUNE_ATTENTION_BACKWARD. dlse is NULL. For problems with
+/* Describes contiguous gradients of ATTUNE_ATTENTION_BACKWARD. Sets dlse to NULL. For problems with
  * score_gradient, set dscores.data afterwards. */
 ATTUNE_API attune_status attune_gradients_contiguous_sized(const attune_problem* problem,
                                                            void* dout, void* dq, void* dk, void* dv,
@@ -131,8 +131,8 @@ ATTUNE_API attune_status attune_gradients_contiguous_sized(const attune_problem*
 #define attune_gradients_contiguous(problem, dout, dq, dk, dv, gradients)             \
   attune_gradients_contiguous_sized((problem), (dout), (dq), (dk), (dv), (gradients), \
                                     sizeof(attune_gradient_operands))
-/* Does the same for the new rows and the angles of ATTUNE_APPEND_KV. cos and sin are NULL without
- * rotary. The lists are NULL. */
+/* Describes contiguous new rows and angles of ATTUNE_APPEND_KV. Pass NULL for cos and sin if the
+ * problem has no rotary. Sets the lists to NULL. */
 ATTUNE_API attune_status attune_append_contiguous_sized(const attune_problem* problem, void* k,
                                                         void* v, void* cos, void* sin,
                                                         attune_append_operands* append,
@@ -150,20 +150,20 @@ ATTUNE_API attune_status attune_rotary_table(const attune_rotary* rotary, int64_
 
 /* ---- Plans: a kernel that is ready to run ---- */
 
-/* Looks the kernel up, or loads or compiles it, at most once. Problems whose masks and windows hide
- * the same keys share a plan. The context keeps the 2048 plans used last. A plan that you hold
- * stays valid, and a plan that was dropped is made again without compiling.
- * layout: NULL for contiguous operands, else operands with the strides of the coming runs; data may
- * be NULL. Kernels that cannot take these strides are passed over. Release the plan. */
+/* Returns a plan for the problem; release it after use. Each kernel is loaded or compiled at most
+ * once. Problems whose masks and windows hide the same keys share a plan. The context keeps the
+ * 2048 plans used last. A plan that you hold stays valid; making a dropped plan again compiles
+ * nothing. layout: NULL for contiguous operands, else operands with the strides of the coming runs,
+ * whose addresses may be NULL. Kernels that cannot read these strides are not chosen. */
 ATTUNE_API attune_status attune_plan_get(attune_context* context, const attune_problem* problem,
                                          const attune_operands* layout, attune_plan** plan);
 /* Frees the plan. plan may be NULL. */
 ATTUNE_API void attune_plan_release(attune_plan* plan);
-/* Fills info. Set info->size first. */
+/* Fills info. Set info->size to sizeof(attune_plan_info) before the call. */
 ATTUNE_API attune_status attune_plan_get_info(const attune_plan* plan, attune_plan_info* info);
-/* Returns lines that say which kernel runs, by which rung, how old it is, why not another one, and
- * what was damaged or refused on the way. The text lives as long as the plan. `attune explain`
- * prints it without a program. */
+/* Returns several lines of text: the kernel, the rung that chose it, the age of its measurement,
+ * why other kernels were not chosen, and which files were damaged or refused. The text lives as
+ * long as the plan. The command `attune explain` prints it. */
 ATTUNE_API const char* attune_plan_explain(const attune_plan* plan);
 /* Makes a plan for each problem, so that attune_plan_get only looks up. Stops at the first
  * failure. */
@@ -173,9 +173,9 @@ ATTUNE_API attune_status attune_prewarm(attune_context* context, const attune_pr
 /* ---- Runs ---- */
 
 /* Prepares a buffer before its first run with this plan, and again after another plan used it,
- * unless attune_plan_info.zeroed_bytes allows to skip that. Kernels count tiles in the buffer and
- * leave it zero. A buffer serves one run at a time. Runs on a CPU need no preparation. A GPU run on
- * a buffer that was not prepared gives nonsense or faults. With ATTUNE_CHECK_WORKSPACE=1 in the
+ * unless zeroed_bytes of attune_plan_info allows to skip that. Kernels count tiles in these bytes
+ * and leave them zero. A buffer serves one run at a time. Runs on a CPU need no preparation. A GPU
+ * run on an unprepared buffer gives wrong results or faults. With ATTUNE_CHECK_WORKSPACE=1 in the
  * environment each run checks the buffer first, which waits for the device. workspace may be NULL
  * if the plan needs none. */
 ATTUNE_API attune_status attune_workspace_init(const attune_plan* plan, void* workspace,
@@ -184,9 +184,10 @@ ATTUNE_API attune_status attune_workspace_init(const attune_plan* plan, void* wo
  * function returns when the work is done. A CUDA graph may capture it. workspace may be NULL if the
  * plan needs none.
  * If operands are not finite: a row of q that sees a score of NaN or +infinity gets o and lse of
- * NaN. A row whose scores are all -infinity counts as one that sees no key: o 0, lse -infinity. NaN
- * or infinity in a row of v may reach o of other rows of q in its tile that do not see it, because
- * a hidden key weighs 0, and 0 * NaN is NaN. It never reaches rows that see no key, nor lse. */
+ * NaN. A row whose scores are all -infinity counts as a row that sees no key: o is 0 and lse is
+ * -infinity. NaN or infinity in a row of v may reach o of rows of q in the same tile that do not
+ * see this key: a hidden key has weight 0, and 0 * NaN is NaN. It never reaches o of rows that see
+ * no key, nor lse. */
 ATTUNE_API attune_status attune_run(const attune_plan* plan, const attune_operands* operands,
                                     void* workspace, size_t workspace_bytes, void* stream);
 

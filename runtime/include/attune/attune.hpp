@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// attune for C++17: owners and exceptions over attune.h, header only. Link libattune.so. attune.h
-// says what each call means.
+// attune for C++17: classes over attune.h that own their handles and throw attune::Error. Header
+// only; link libattune.so. attune.h documents each call.
 //
 //   // q, k, v, o and stream (nullptr on a CPU) are yours; tensors are in the memory of the device.
 //   attune::Context context;  // the GPU if there is one, else the CPU
@@ -25,6 +25,7 @@
 namespace attune {
 inline namespace api {
 
+// A failed call: its status, and attune_last_error as what().
 class Error : public std::runtime_error {
  public:
   Error(attune_status status, const std::string& message)
@@ -76,7 +77,7 @@ struct Rotary : attune_rotary {
   }
 };
 
-// Describes factors of an 8-bit operand in one array [batch, num_heads, blocks]. blocks is
+// Returns factors of an 8-bit operand in one contiguous array [batch, num_heads, blocks]. blocks is
 // seqlen / scale_block, rounded up, or 1 if all rows of a head share a factor.
 inline attune_scale contiguous_scale(float* data, int64_t num_heads, int64_t blocks = 1) {
   return {data, num_heads * blocks, blocks, 1, 1};
@@ -86,7 +87,7 @@ inline attune_scale contiguous_scale(float* data, int64_t num_heads, int64_t blo
 //   attune::BlockMap map(problem);
 //   map.data = allocate(map.bytes());  // on the device, aligned to 16 bytes
 //   map.build(context, problem, &scores, stream);
-//   problem.block_map = ATTUNE_BLOCK_MAP_SKIPS;  // of plans that run with this map
+//   problem.block_map = ATTUNE_BLOCK_MAP_SKIPS;  // then make the plan that runs with this map
 class Context;
 struct BlockMap : attune_block_map {
   explicit BlockMap(const attune_problem& problem) { check(attune_block_map_init(&problem, this)); }
@@ -99,7 +100,7 @@ struct ContextOptions : attune_context_options {
   ContextOptions() { attune_context_options_init(this); }
 };
 
-// A plan. Copies share it, and the last one releases it.
+// Owns a plan. Copies share the plan; the last copy releases it.
 class Plan {
  public:
   explicit Plan(attune_plan* plan) : plan_(plan, attune_plan_release) {}
@@ -139,7 +140,7 @@ class Context {
     check(attune_plan_get(context_.get(), &problem, layout, &plan));
     return Plan(plan);
   }
-  // Returns one line per template with its reason. Throws if none serves the problem.
+  // Returns one line per template, with the reason if it refuses. Throws if all templates refuse.
   std::string check_problem(const attune_problem& problem) const {
     std::string reasons(4096, '\0');
     check(attune_problem_check(context_.get(), &problem, &reasons[0], reasons.size()));
@@ -162,7 +163,7 @@ class Context {
   std::unique_ptr<attune_context, Destroy> context_;
 };
 
-// A cascade (attune_cascade.h): levels of shared prefixes. Copies share it.
+// Owns a cascade (attune_cascade.h): levels of shared prefixes. Copies share the cascade.
 class Cascade {
  public:
   Cascade(const Context& context, const std::vector<attune_problem>& levels,

@@ -4,8 +4,8 @@
  *
  * Problem: batch is the number of requests. seqlen_q is the largest number of rows of q (tokens)
  * that one request may have, seqlen_kv the largest number of keys. Kernels read the length of each
- * request and the place of its keys from device memory. One plan, or one captured graph, therefore
- * serves every step while requests grow.
+ * request and the place of its keys from device memory. So one plan, or one captured graph, serves
+ * every step while requests grow.
  *
  * Positions: the last row of a request is at its last key. Masks (none or causal_bottom_right),
  * windows and score features (softcap, alibi, score_mod, mask_mod, sinks) count positions from
@@ -38,16 +38,17 @@
  * Layout of k and v, with any strides:
  *
  *   page_size > 0   [num_pages, page_size, num_heads_kv, head_dim]   pages
- *   otherwise       [num_pages, seqlen_kv, num_heads_kv, head_dim]   one slot per request
  *   packed_kv = 1   [1, num_pages, num_heads_kv, head_dim]           keys of all requests in a row
+ *   otherwise       [num_pages, seqlen_kv, num_heads_kv, head_dim]   one slot per request
  *
- * attune_tensor.batch_stride steps from page to page. packed_kv serves prompts that are not cached
- * yet. Packed tensors may have fewer rows than the problem allows, so their head_stride may be less
- * than a full tensor needs. The caller must make sure that the heads of o do not overlap.
+ * attune_tensor.batch_stride is the step from page to page, or from slot to slot. packed_kv is for
+ * prompts that are not in a cache yet. Packed tensors may have fewer rows than the problem allows,
+ * so their head_stride may be less than a full tensor needs. It is not checked that heads of o do
+ * not overlap.
  *
- * 8 bits: if dtype is bf16 or fp16, dtype_kv may be e4m3, e5m2 or int8. attune_problem.kv_factors
- * says how many factors k_scale and v_scale have. GPUs multiply such keys as fp16: q beyond 65504
- * counts as 65504.
+ * 8 bits: If dtype is bf16 or fp16, dtype_kv may be e4m3, e5m2 or int8. attune_problem.kv_factors
+ * says how many factors k_scale and v_scale have. GPU kernels convert q and such keys to fp16: an
+ * element of q beyond 65504 counts as 65504.
  */
 #ifndef ATTUNE_ATTUNE_CACHE_TYPES_H_
 #define ATTUNE_ATTUNE_CACHE_TYPES_H_
@@ -62,17 +63,18 @@ extern "C" {
 /* How many factors an 8-bit cache has in k_scale and v_scale. The factor of the key in row r of
  * page (or slot) p and head h is at
  *   data[p * batch_stride + h / heads_per_scale * head_stride + r * block_stride]
- * If block_stride is 0, all keys of a page share a factor. r counts all packed keys. Factors may be
- * stored between the rows themselves; the strides of k and v then leave room for them. */
+ * If block_stride is 0, all keys of a page share a factor. With packed_kv, p is 0 and r counts the
+ * keys of all requests. Factors may be stored between the rows of k and v, whose strides then leave
+ * room for them. */
 typedef enum attune_kv_factors {
   /* One factor for all keys (all strides 0), or one per head of k: batch_stride and block_stride
    * must be 0. */
   ATTUNE_KV_FACTORS_HEADS = 0,
-  /* By page, key and head, as the strides say. */
+  /* One factor per page, key and head; a stride of 0 shares it. */
   ATTUNE_KV_FACTORS_KEYS = 1,
-  /* ATTUNE_APPEND_KV only: as KEYS, and the call computes and writes the factor of each key and
-   * head that it writes. It is the largest magnitude of the row divided by 448 (e5m2: 57344, int8:
-   * 127), at least 2^-126. */
+  /* ATTUNE_APPEND_KV only: as KEYS, but the call computes and writes the factor of each key and
+   * head that it writes. The factor is the largest magnitude of the row divided by 448 (e5m2:
+   * 57344, int8: 127), and at least 2^-126. */
   ATTUNE_KV_FACTORS_MADE = 2
 } attune_kv_factors;
 
@@ -80,33 +82,35 @@ typedef enum attune_kv_factors {
  * call is done. kv_lengths and slots may be NULL. page_table must be given with pages, q_begins
  * with packed_q and kv_begins with packed_kv. Each list that the problem does not use must be
  * NULL. A length above seqlen_kv counts as seqlen_kv. The cache must have each page and slot
- * whose keys a row may see. Another id is refused on a CPU and read as 0 on a GPU. */
+ * whose keys a row may see. An id that the cache does not have is refused on a CPU and read as 0
+ * on a GPU. With ATTUNE_CHECK_WORKSPACE=1 in the environment, values out of range are refused. */
 typedef struct attune_cache_operands {
-  /* sizeof(attune_cache_operands). */
+  /* sizeof(attune_cache_operands). Set it before the call. */
   size_t size;
 
   /* ---- Lengths ---- */
-  /* [batch]: keys of each request, the newest included. NULL = seqlen_kv for each. */
+  /* The number of keys of each request, [batch]. It includes the newest. NULL = seqlen_kv each. */
   const int32_t* kv_lengths;
   /* [batch + 1], for problems with packed_q: request b has the rows q_begins[b] to
-   * q_begins[b + 1] - 1 of q, o and lse [num_heads_q, rows]. If this call has fewer rows than
-   * batch * seqlen_q, lse_head_stride may be that number. */
+   * q_begins[b + 1] - 1 of q, o and lse [num_heads_q, rows]. lse_head_stride may be the number of
+   * rows in this call, even if that is less than batch * seqlen_q. NULL without packed_q. */
   const int32_t* q_begins;
 
   /* ---- Where keys are: pages ---- */
-  /* [batch, pages of seqlen_kv keys]: the page of each page_size keys. Entries behind a request's
-   * last key are not read. */
+  /* [batch, pages of seqlen_kv keys]: the page that holds each page_size keys of a request. Entries
+   * after the request's last key are not read. NULL without pages. */
   const int32_t* page_table;
-  /* Entries from one request to the next. */
+  /* The number of entries of page_table from one request to the next. */
   int64_t page_table_stride;
 
   /* ---- Where keys are: slots, or packed keys ---- */
-  /* [batch], without pages: the slot of each request. NULL = slot b for request b. */
+  /* The slot of each request, [batch], for problems without pages. NULL = slot b for request b. */
   const int32_t* slots;
   /* [batch + 1], for problems with packed_kv: request b has the keys kv_begins[b] to
-   * kv_begins[b + 1] - 1, or the first kv_lengths[b] of them. */
+   * kv_begins[b + 1] - 1, or the first kv_lengths[b] of them. NULL without packed_kv. */
   const int32_t* kv_begins;
-  /* Pages, slots or rows that k and v have in this call. 0 = as the problem says. */
+  /* The number of pages, slots or packed rows that k and v have in this call. 0 = the number that
+   * the problem has. */
   int64_t num_pages;
 } attune_cache_operands;
 

@@ -21,11 +21,11 @@
 extern "C" {
 #endif
 
-/* A cascade never changes, as a plan. */
+/* The plans of a cascade. It never changes, and all threads may use it at once. */
 typedef struct attune_cascade attune_cascade;
 
-/* Makes the plans, as attune_plan_get. layouts: NULL, or one entry per level, which may be NULL.
- * Release the cascade. */
+/* Makes a plan for each level, as attune_plan_get does, and the plans that join levels. layouts:
+ * NULL, or one entry per level, which may be NULL. Release the cascade after use. */
 ATTUNE_API attune_status attune_cascade_get(attune_context* context, const attune_problem* levels,
                                             size_t num_levels,
                                             const attune_operands* const* layouts,
@@ -35,12 +35,12 @@ ATTUNE_API void attune_cascade_release(attune_cascade* cascade);
 /* Returns the bytes of workspace that a run needs, on the device and aligned to 256 bytes. It holds
  * results of levels until they are joined. */
 ATTUNE_API size_t attune_cascade_workspace_bytes(const attune_cascade* cascade);
-/* Prepares a buffer, once, as attune_workspace_init. */
+/* Prepares a workspace before its first run, as attune_workspace_init does for a plan. */
 ATTUNE_API attune_status attune_cascade_init(const attune_cascade* cascade, void* workspace,
                                              size_t workspace_bytes, void* stream);
 /* Enqueues the levels and the kernels that join them on `stream`. levels: the operands of each
- * level. All levels use q of the last. o and lse of the last level are the result; o and lse of the
- * others are not read.
+ * level. All levels use q of the last level. o and lse of the last level get the result. q, o and
+ * lse of the other levels are neither read nor written.
  * With at least two levels, o and lse [num_heads_q, batch * seqlen_q] must have room for
  * batch * seqlen_q rows of the last level, all of which may be written. q_begins[0] of the last
  * level must be 0, which is checked only on a CPU. Everything else is as in attune_run. */

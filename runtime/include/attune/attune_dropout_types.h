@@ -16,17 +16,22 @@
 extern "C" {
 #endif
 
+/* attune_operands.dropout. */
 typedef struct attune_dropout_operands {
-  /* sizeof(attune_dropout_operands). */
+  /* sizeof(attune_dropout_operands). Set it before the call. */
   size_t size;
+  /* The seed of the mask. */
   uint64_t seed;
+  /* The offset of the mask, which distinguishes calls with the same seed. */
   uint64_t offset;
-  /* Numbers on the device that kernels add to seed and offset, aligned to 8 bytes. A captured graph
-   * reads the values of each launch. NULL = nothing is added. */
+  /* A number on the device, aligned to 8 bytes, that kernels add to seed. Each launch of a captured
+   * graph reads it. NULL = nothing is added. */
   const uint64_t* seed_address;
+  /* A number on the device, aligned to 8 bytes, that kernels add to offset. Each launch of a
+   * captured graph reads it. NULL = nothing is added. */
   const uint64_t* offset_address;
-  /* ATTUNE_PREFILL writes the seed and the offset that it used here: two numbers on the device,
-   * aligned to 8 bytes. NULL = they are not written. ATTUNE_ATTENTION_BACKWARD can read them:
+  /* Two numbers on the device, aligned to 8 bytes, to which ATTUNE_PREFILL writes the seed and the
+   * offset that it used. NULL = they are not written. ATTUNE_ATTENTION_BACKWARD can read them:
    * seed_address = state, offset_address = state + 1, seed and offset 0. */
   uint64_t* state;
 } attune_dropout_operands;

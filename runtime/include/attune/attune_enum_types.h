@@ -44,7 +44,8 @@ typedef enum attune_dtype {
 } attune_dtype;
 
 /* Query row i sees key column j if the mask's condition holds. The diagonal of a row is the last
- * key that its causal mask shows. Without a mask it is as with ATTUNE_CAUSAL_BOTTOM_RIGHT. */
+ * key that its causal mask shows; with ATTUNE_MASK_NONE it is the diagonal of
+ * ATTUNE_CAUSAL_BOTTOM_RIGHT. */
 typedef enum attune_mask {
   /* Each row sees all keys. */
   ATTUNE_MASK_NONE = 0,
@@ -57,14 +58,14 @@ typedef enum attune_mask {
 /* How exact a kernel must be, for problems with 8-bit operands and for fp32 on a GPU. Kernels of
  * one accuracy compete only with each other. */
 typedef enum attune_accuracy {
-  /* 8 bits: P is rounded under the maximum of all keys seen so far, and the short sums of the
-   * tensor cores are added up apart. fp32 on a GPU: fp32 arithmetic, by the slow reference
-   * kernel. */
+  /* 8 bits: weights that dominate their row stay exact. The tensor cores' sums, which have few
+   * bits, are added to longer sums about every 1000 keys. fp32 on a GPU: fp32 arithmetic, by the
+   * slow reference kernel. */
   ATTUNE_ACCURATE,
-  /* 8 bits: the row maximum may lag behind, and the short sums stay as they are.
-   * fp32 on a GPU: products in tf32. */
+  /* 8 bits: weights are rounded, and the tensor cores' sums are used alone. fp32 on a GPU: products
+   * in tf32. */
   ATTUNE_FAST,
-  /* fp32 only. On a GPU each number is the sum of two tf32 numbers, which is nearly fp32. */
+  /* fp32 only. On a GPU each number becomes the sum of two tf32 numbers, which is nearly fp32. */
   ATTUNE_SPLIT
 } attune_accuracy;
 

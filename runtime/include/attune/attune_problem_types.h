@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * attune_problem: what one call computes. attune_types.h includes this file.
  *
- * Each op reads the shape and the groups of its line; other fields keep their defaults. The last
- * column is the part of attune_operands that the op needs in addition to q, k, v and o. `scores`,
- * `dropout`, `gradients`, `cache` and `append` point to structs of attune_{score,dropout,gradient,
- * cache,append}_types.h: set operands.cache to an attune_cache_operands. lse and factors are in
- * attune_types.h.
+ * Each op reads the shape and the groups of its line; leave other fields at their defaults. The
+ * last column lists the members of attune_operands that the op needs in addition to q, k, v and o.
+ * `scores`, `dropout`, `gradients`, `cache` and `append` point to structs of attune_{score,dropout,
+ * gradient,cache,append}_types.h: set operands.cache to the address of an attune_cache_operands.
+ * lse and factors are in attune_types.h.
  *
  *   you want                  | op                        | groups            | more operands
  *   attention                 | ATTUNE_PREFILL            | scores, 8 bits,   | scores, dropout
@@ -20,7 +20,7 @@
  *   two results joined        | ATTUNE_MERGE              | none              | q_scale, k_scale
  *   a map of masked blocks    | ATTUNE_BLOCK_MAP          | masks in scores   | scores
  *
- * The ABI keeps fields in the order in which they were added: cache and gradients are in parts.
+ * New fields are added at the end, so the fields of cache and gradients are in several parts.
  */
 #ifndef ATTUNE_ATTUNE_PROBLEM_TYPES_H_
 #define ATTUNE_ATTUNE_PROBLEM_TYPES_H_
@@ -42,22 +42,22 @@ typedef struct attune_problem {
   size_t size;
 
   /* ---- Shape, mask and scale ---- */
-  /* attune_dtype of q; also of k, v and o unless dtype_kv or dtype_o is set. Default bf16. Sums are
-   * accumulated in fp32. */
+  /* attune_dtype of q; also of k, v and o unless dtype_kv or dtype_o is set. Default ATTUNE_BF16.
+   * Sums are accumulated in fp32. */
   int32_t dtype;
   /* attune_mask. Default ATTUNE_MASK_NONE. Over a cache: none or ATTUNE_CAUSAL_BOTTOM_RIGHT. */
   int32_t mask;
-  /* Elements of one head of q and k: a multiple of 8 from 16 to 576. With 8-bit operands at most
-   * 256. Default 128. */
+  /* The number of elements in one head of q and k: a multiple of 8 from 16 to 576, or to 256 with
+   * 8-bit operands. Default 128. */
   int32_t head_dim_qk;
-  /* Elements of one head of v and o: a multiple of 8 from 16 to 512. With 8-bit operands at most
-   * 256. Default 128. */
+  /* The number of elements in one head of v and o: a multiple of 8 from 16 to 512, or to 256 with
+   * 8-bit operands. Default 128. */
   int32_t head_dim_v;
-  /* Heads of q and o. Default 1. */
+  /* The number of heads of q and o. Default 1. */
   int32_t num_heads_q;
-  /* Heads of k and v; must divide num_heads_q. Default 1. */
+  /* The number of heads of k and v; must divide num_heads_q. Default 1. */
   int32_t num_heads_kv;
-  /* Sequences in a batch, or requests of a cache. Default 1. */
+  /* The number of sequences, or over a cache of requests. Default 1. */
   int64_t batch;
   /* Rows of q. Over a cache: the largest number of rows that one request may have. Default 0: the
    * call computes nothing. */
@@ -65,10 +65,10 @@ typedef struct attune_problem {
   /* Rows of k and v, called keys. Over a cache: the largest number of keys that one request may
    * have. Default 0. */
   int64_t seqlen_kv;
-  /* Keys left of the diagonal that a row sees. Negative = all. Default -1. */
+  /* The number of keys left of the diagonal that a row sees. Negative = all. Default -1. */
   int64_t window_left;
-  /* Keys right of the diagonal that a row sees. Negative = all. Default -1. A causal mask hides
-   * them in any case. */
+  /* The number of keys right of the diagonal that a row sees. Negative = all. Default -1. A causal
+   * mask hides them all. */
   int64_t window_right;
   /* The factor of q k^T. 0 (default) = 1 / sqrt(head_dim_qk). */
   float softmax_scale;
@@ -88,10 +88,10 @@ typedef struct attune_problem {
   int32_t accuracy;
   /* attune_v_layout of an 8-bit v, or of o of ATTUNE_QUANTISE. Default ATTUNE_V_ROWS. */
   int32_t v_layout;
-  /* Consecutive rows of q that share one factor: a multiple of 16. 0 (default) = all rows of a
-   * head. */
+  /* The number of consecutive rows of q that share one factor: a multiple of 16. 0 (default) = all
+   * rows of a head. */
   int32_t scale_block_q;
-  /* Consecutive rows of k, and of v, that share one factor. Default 0. */
+  /* As scale_block_q, for rows of k and of v. 0 (default) = all rows of a head. */
   int32_t scale_block_kv;
   /* attune_rotation, for ATTUNE_QUANTISE. Default ATTUNE_ROTATION_NONE. */
   int32_t rotation;
@@ -117,23 +117,23 @@ typedef struct attune_problem {
   /* Flag: hides keys of other documents. Reads the int32 ids "documents_q" [batch, seqlen_q] and
    * "documents_kv" [batch, seqlen_kv]. */
   int32_t documents;
-  /* Flag: ATTUNE_CAUSAL_BOTTOM_RIGHT, but each row also sees the first prefix[batch] keys. Reads
-   * "prefix" [batch], int32. mask must be ATTUNE_MASK_NONE. */
+  /* Flag: masks as ATTUNE_CAUSAL_BOTTOM_RIGHT, but each row also sees the first prefix[batch] keys.
+   * Reads "prefix" [batch], int32. mask must be ATTUNE_MASK_NONE. */
   int32_t prefix;
-  /* Positions per chunk: a row sees only keys of its own chunk. 0 (default) = no chunks. */
+  /* The number of positions per chunk. A row sees only keys of its own chunk. 0 (default) = none. */
   int32_t chunk;
   /* A program that changes scores, from attune_program_parse. NULL (default) = none. */
   const attune_program* score_mod;
   /* A program that hides keys. NULL (default) = none. */
   const attune_program* mask_mod;
-  /* attune_score_tensor: the type of "sinks" [num_heads_q]. The logit of a head joins the softmax
-   * denominator and lse unchanged. Default none. */
+  /* attune_score_tensor: the type of "sinks" [num_heads_q], one logit per head. It is added to the
+   * softmax denominator and to lse, without softmax_scale. Default none. */
   int32_t sinks;
-  /* attune_block_map_use: what attune_operands.block_map means. Default none. */
+  /* attune_block_map_use: the meaning of attune_operands.block_map. Default none. */
   int32_t block_map;
 
   /* ---- Gradients, part 1 (ATTUNE_ATTENTION_BACKWARD) ---- */
-  /* Sum of attune_gradient: the gradients to compute. 0 (default) = those of q, k and v. */
+  /* Sum of attune_gradient: the gradients to compute. 0 (default) = of q, k and v. */
   int32_t gradients;
 
   /* ---- Dropout (ATTUNE_PREFILL and ATTUNE_ATTENTION_BACKWARD) ---- */
@@ -145,7 +145,7 @@ typedef struct attune_problem {
   int32_t page_size;
   /* Flag: the rows of all requests follow each other without gaps. */
   int32_t packed_q;
-  /* Pages, slots, or rows of packed keys that k and v have. 0 (default) = as many as batch requests
+  /* The number of pages, slots or packed rows of k and v. 0 (default) = as many as `batch` requests
    * of seqlen_kv keys need. */
   int64_t num_pages;
   /* Flag, ATTUNE_ATTENTION_KVCACHE only: the keys of all requests follow each other without gaps or
@@ -153,10 +153,10 @@ typedef struct attune_problem {
   int32_t packed_kv;
 
   /* ---- Gradients, part 2 (ATTUNE_ATTENTION_BACKWARD) ---- */
-  /* attune_score_gradient: asks for the gradient of this tensor instead of q, k and v. Default
-   * none. */
+  /* attune_score_gradient: the call computes the gradient of this tensor instead of q, k and v.
+   * Default none. */
   int32_t score_gradient;
-  /* Sum of attune_repeats: the axes along which that tensor repeats one value. Default 0. */
+  /* Sum of attune_repeats: the axes along which score_gradient's tensor repeats a value. Default 0. */
   int32_t repeats;
   /* Flag: dq, dk and dv are fp32, and the call adds to them. */
   int32_t accumulate;
@@ -166,13 +166,13 @@ typedef struct attune_problem {
   int32_t batch_invariant;
 
   /* ---- Rotary embedding (ATTUNE_APPEND_KV) ---- */
-  /* attune_score_tensor: the type of cos and sin, by which k is rotated. Default none: k stays. */
+  /* attune_score_tensor: the type of cos and sin, which rotate k. Default none: k is not rotated. */
   int32_t rotary;
-  /* Leading columns that are rotated; must be even. 0 (default) = all. */
+  /* The number of leading columns that are rotated; must be even. 0 (default) = all. */
   int32_t rotary_dim;
-  /* Flag: columns 2 i and 2 i + 1 are a pair. Otherwise i and i + rotary_dim / 2 are. */
+  /* Flag: columns 2 i and 2 i + 1 are a pair. Otherwise columns i and i + rotary_dim / 2 are. */
   int32_t rotary_interleaved;
-  /* Flag: q is rotated too, into o. */
+  /* Flag: q is rotated too, and the result is written to o. */
   int32_t rotary_q;
 
   /* ---- Cache, part 3 (ATTUNE_ATTENTION_KVCACHE) ---- */
@@ -181,11 +181,11 @@ typedef struct attune_problem {
   int32_t v_in_k;
 
   /* ---- Gradients, part 3 (ATTUNE_ATTENTION_BACKWARD) ---- */
-  /* For score_gradient LOAD and LOAD_DIAGONALS: which load of floats in score_mod, counted from 0
-   * in the order of attune_program_nodes. Default 0. */
+  /* For score_gradient LOAD and LOAD_DIAGONALS: the number of the load of floats in score_mod,
+   * counted from 0 in the order of attune_program_nodes. Default 0. */
   int32_t load;
-  /* Flag: gradients have the same bits in every run. Otherwise a kernel may sum in another order
-   * each time, which can be faster. */
+  /* Flag: gradients have the same bits in every run. Otherwise a kernel may sum in a different
+   * order in each run, which can be faster. */
   int32_t deterministic;
 
   /* ---- Cache, part 4 (ATTUNE_ATTENTION_KVCACHE and ATTUNE_APPEND_KV) ---- */
