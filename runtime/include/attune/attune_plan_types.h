@@ -63,7 +63,7 @@ typedef struct attune_plan_info {
   double expected_us;
 
   /* ---- Memory ---- */
-  /* The bytes of workspace that attune_run needs, on the device and aligned to 256 bytes. 0 = none. */
+  /* The bytes of workspace that attune_run needs on the device, aligned to 256 bytes. 0 = none. */
   size_t workspace_bytes;
   /* The bytes of dynamic shared memory per block. */
   int64_t shared_bytes;

@@ -91,7 +91,7 @@ typedef struct attune_problem {
   /* The number of consecutive rows of q that share one factor: a multiple of 16. 0 (default) = all
    * rows of a head. */
   int32_t scale_block_q;
-  /* As scale_block_q, for rows of k and of v. 0 (default) = all rows of a head. */
+  /* The number of rows of k, and of v, that share one factor. 0 (default) = all rows of a head. */
   int32_t scale_block_kv;
   /* attune_rotation, for ATTUNE_QUANTISE. Default ATTUNE_ROTATION_NONE. */
   int32_t rotation;
@@ -120,14 +120,14 @@ typedef struct attune_problem {
   /* Flag: masks as ATTUNE_CAUSAL_BOTTOM_RIGHT, but each row also sees the first prefix[batch] keys.
    * Reads "prefix" [batch], int32. mask must be ATTUNE_MASK_NONE. */
   int32_t prefix;
-  /* The number of positions per chunk. A row sees only keys of its own chunk. 0 (default) = none. */
+  /* The number of positions per chunk. A row sees only keys of its chunk. 0 (default) = none. */
   int32_t chunk;
   /* A program that changes scores, from attune_program_parse. NULL (default) = none. */
   const attune_program* score_mod;
   /* A program that hides keys. NULL (default) = none. */
   const attune_program* mask_mod;
-  /* attune_score_tensor: the type of "sinks" [num_heads_q], one logit per head. It is added to the
-   * softmax denominator and to lse, without softmax_scale. Default none. */
+  /* attune_score_tensor: the type of "sinks" [num_heads_q], one logit per head. exp(logit) is
+   * added to the softmax denominator, also in lse, without softmax_scale. Default none. */
   int32_t sinks;
   /* attune_block_map_use: the meaning of attune_operands.block_map. Default none. */
   int32_t block_map;
@@ -156,7 +156,7 @@ typedef struct attune_problem {
   /* attune_score_gradient: the call computes the gradient of this tensor instead of q, k and v.
    * Default none. */
   int32_t score_gradient;
-  /* Sum of attune_repeats: the axes along which score_gradient's tensor repeats a value. Default 0. */
+  /* Sum of attune_repeats: the axes along which this tensor repeats one value. Default 0. */
   int32_t repeats;
   /* Flag: dq, dk and dv are fp32, and the call adds to them. */
   int32_t accumulate;
@@ -166,7 +166,7 @@ typedef struct attune_problem {
   int32_t batch_invariant;
 
   /* ---- Rotary embedding (ATTUNE_APPEND_KV) ---- */
-  /* attune_score_tensor: the type of cos and sin, which rotate k. Default none: k is not rotated. */
+  /* attune_score_tensor: the type of cos and sin, which rotate k. Default none: no rotation. */
   int32_t rotary;
   /* The number of leading columns that are rotated; must be even. 0 (default) = all. */
   int32_t rotary_dim;

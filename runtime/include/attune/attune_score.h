@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Functions on what happens to the scores: score and mask programs, maps of blocks, and dropout on
- * the host. attune.h includes this file; attune_score_types.h has the types.
+ * Functions for score and mask programs, maps of blocks, and dropout on the host. attune.h includes
+ * this file; attune_score_types.h has the types.
  */
 #ifndef ATTUNE_ATTUNE_SCORE_H_
 #define ATTUNE_ATTUNE_SCORE_H_
@@ -13,9 +13,9 @@ extern "C" {
 
 /* ---- Programs ---- */
 
-/* Parses a program of the score language. *program is for attune_problem.score_mod or mask_mod, and
- * lives as long as the process. Errors name line and column of the text. `warnings` (or NULL) gets
- * one line per warning, cut to fit. */
+/* Parses a program of the score language. Set attune_problem.score_mod or mask_mod to *program,
+ * which lives as long as the process. Errors name line and column of the text. `warnings` (or NULL)
+ * gets one line per warning, truncated to `capacity` bytes. */
 ATTUNE_API attune_status attune_program_parse(const attune_program_desc* desc,
                                               const attune_program** program, char* warnings,
                                               size_t capacity);
@@ -23,8 +23,8 @@ ATTUNE_API attune_status attune_program_parse(const attune_program_desc* desc,
 ATTUNE_API const char* attune_program_text(const attune_program* program);
 /* Returns the nodes of the program, one per line: operands before their users, the result last. A
  * line has numbers: operation and type (generator/core/score/program.hpp), index, bits, and the
- * lines of the operands, counted from 0. An index counts the captures, or scalars, of the text. The
- * text lives as long as the process. */
+ * line numbers of the operands, from 0. The index is that of a capture or scalar in the program's
+ * text. The text lives as long as the process. */
 ATTUNE_API const char* attune_program_nodes(const attune_program* program);
 
 /* ---- Maps of blocks ---- */
@@ -40,9 +40,9 @@ ATTUNE_API attune_status attune_block_map_init_sized(const attune_problem* probl
 ATTUNE_API size_t attune_block_map_bytes(const attune_block_map* map);
 /* Fills the map: looks up or compiles a kernel, then enqueues it on `stream` (NULL on a CPU, where
  * the function returns when the work is done). Call it once outside the capture of a CUDA graph
- * before you call it inside one. `scores` holds the captures of the masks, as in the coming runs;
- * its positions must be 0. Runs with the map have problem.block_map = ATTUNE_BLOCK_MAP_SKIPS and
- * operands.block_map. */
+ * before you call it inside one. `scores` holds the same captures of the masks as the coming runs;
+ * its positions must be 0. To use the map, set problem.block_map to ATTUNE_BLOCK_MAP_SKIPS, and
+ * operands.block_map to the map. */
 ATTUNE_API attune_status attune_block_map_build(attune_context* context,
                                                 const attune_problem* problem,
                                                 const attune_score_operands* scores,
@@ -51,12 +51,12 @@ ATTUNE_API attune_status attune_block_map_build(attune_context* context,
 /* ---- Dropout ---- */
 
 /* Returns the fraction of P that kernels drop if attune_problem.dropout is `dropout`: the nearest
- * of 0/256 to 255/256. Weights that are kept are multiplied by 1 / (1 - rate). Returns -1 if no
- * problem may have this value. */
+ * of 0/256 to 255/256. Weights that are kept are multiplied by 1 / (1 - rate). Returns -1 if
+ * `dropout` is below 0 or at least 1. */
 ATTUNE_API double attune_dropout_rate(float dropout);
-/* Writes what kernels keep with this seed and offset (attune_dropout_operands), on the host: 1 or 0
- * to each element of keep [batch, num_heads_q, seqlen_q, seqlen_kv], contiguous. For tests and
- * other frameworks. */
+/* Writes the mask that kernels use with this seed and offset (attune_dropout_operands): 1 for a
+ * kept weight, 0 for a dropped one. keep is contiguous [batch, num_heads_q, seqlen_q, seqlen_kv] on
+ * the host. For tests and other frameworks. */
 ATTUNE_API attune_status attune_dropout_mask(float dropout, uint64_t seed, uint64_t offset,
                                              int64_t batch, int64_t num_heads_q, int64_t seqlen_q,
                                              int64_t seqlen_kv, uint8_t* keep);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Score features: what happens between the scores q k^T and the softmax beyond scale, mask and
- * window. attune_problem says which features a problem has. Here are the programs of callers, the
- * tensors and numbers that features read, and maps of blocks. attune_types.h includes this file.
+ * Score features: changes to the scores q k^T before the softmax, other than scale, mask and
+ * window. attune_problem selects features. This file has the programs of callers, the tensors and
+ * numbers that features read, and maps of blocks. attune_types.h includes this file.
  */
 #ifndef ATTUNE_ATTUNE_SCORE_TYPES_H_
 #define ATTUNE_ATTUNE_SCORE_TYPES_H_
@@ -31,50 +31,55 @@ typedef enum attune_capture_type {
   ATTUNE_CAPTURE_BOOL = 6
 } attune_capture_type;
 
+/* The result of a program. */
 typedef enum attune_program_kind {
-  /* Returns the new score, a float. */
+  /* The program returns the new score, a float. */
   ATTUNE_SCORE_MOD = 0,
-  /* Returns true if the row sees the key. */
+  /* The program returns true if the row sees the key. */
   ATTUNE_MASK_MOD = 1
 } attune_program_kind;
 
+/* The type of a number that a program reads. */
 typedef enum attune_scalar_type {
   ATTUNE_SCALAR_BOOL = 0,
   ATTUNE_SCALAR_INT = 1,
   ATTUNE_SCALAR_FLOAT = 2
 } attune_scalar_type;
 
-/* Declares a tensor of the call, which the program reads as name[i][j]... */
+/* Declares a tensor that each call passes and the program reads as name[i][j]... */
 typedef struct attune_program_capture {
+  /* The name in the program. */
   const char* name;
-  /* attune_capture_type. */
+  /* The element type, an attune_capture_type. */
   int32_t type;
-  /* Number of indices, 0 to 4. */
+  /* The number of indices, 0 to 4. */
   int32_t rank;
 } attune_program_capture;
 
-/* Declares a number of the call. */
+/* Declares a number that each call passes. */
 typedef struct attune_program_scalar {
+  /* The name in the program. */
   const char* name;
-  /* attune_scalar_type. */
+  /* The type, an attune_scalar_type. */
   int32_t type;
 } attune_program_scalar;
 
 /* The argument of attune_program_parse. */
 typedef struct attune_program_desc {
-  /* sizeof(attune_program_desc). */
+  /* sizeof(attune_program_desc). Set it before the call. */
   size_t size;
-  /* The program in the score language: "return score - slopes[head] * abs(q_idx - kv_idx);". In it
-   * seqlen_q and seqlen_kv are the rows and keys of the call, or over caches of the request. A
-   * comment of the text may declare, too: "// capture slopes: fp32[1]". Such declarations are added
-   * to those below. */
+  /* The program in the score language: "return score - slopes[head] * abs(q_idx - kv_idx);". There
+   * seqlen_q and seqlen_kv are the numbers of rows and keys of the call, or over caches of the
+   * request. Comments may also declare captures and scalars: "// capture slopes: fp32[1]". */
   const char* text;
-  /* attune_program_kind. */
+  /* The result of the program, an attune_program_kind. */
   int32_t kind;
-  /* The name in messages. NULL = score_mod or mask_mod. */
+  /* The name of the program in messages. NULL = "score_mod" or "mask_mod". */
   const char* name;
+  /* Declarations of captures, in addition to those in the text. */
   const attune_program_capture* captures;
   size_t num_captures;
+  /* Declarations of scalars, in addition to those in the text. */
   const attune_program_scalar* scalars;
   size_t num_scalars;
 } attune_program_desc;
@@ -91,20 +96,22 @@ typedef enum attune_score_tensor {
 
 /* A tensor that a score feature or a program reads. */
 typedef struct attune_capture {
-  /* The name that the feature or the program uses, "alibi_slopes". */
+  /* The name that the feature or the program uses, for instance "alibi_slopes". */
   const char* name;
-  /* On the device; must stay valid until the work of the call is done. */
+  /* The address of the first element, on the device. The memory must stay valid until the work of
+   * the call is done. */
   const void* data;
-  /* Elements, one stride per axis. 0 repeats. */
+  /* One stride per axis, in elements. A stride of 0 repeats one value along the axis. */
   int64_t strides[4];
-  /* For captures of programs; indices beyond them are clamped. Features do not read them. */
+  /* One extent per axis, to which indices of programs are clamped. Features read no extents. */
   int64_t extents[4];
 } attune_capture;
 
 /* A number that a program reads. */
 typedef struct attune_scalar {
+  /* The name that the program declares. */
   const char* name;
-  /* Converted to the type that the program declares. */
+  /* The value. It is converted to the type that the program declares. */
   double value;
 } attune_scalar;
 
@@ -116,10 +123,11 @@ typedef struct attune_score_operands {
   /* The positions of row 0 and key 0 in longer sequences. Default 0. They shift the indices of
    * programs (q_idx, kv_idx), key_lengths, a block_map, alibi, chunk and prefix. The diagonal of
    * alibi, chunk and prefix is at key = row + q_position0 - kv_position0 + seqlen_kv - seqlen_q,
-   * with the lengths of this call, and without the lengths under ATTUNE_CAUSAL_TOP_LEFT.
-   * They do not shift masks and windows, nor bias, mask_tensor and documents: the call passes its
-   * own part of these tensors. Both must be equal with relative_bias, and with a mask program that
-   * is only a causal mask or a window, because it becomes one. */
+   * with the lengths of this call. Under ATTUNE_CAUSAL_TOP_LEFT the lengths are left out.
+   * The positions do not shift masks, windows, bias, mask_tensor and documents: of these tensors
+   * the call passes only its part. Both must be equal with relative_bias. They must also be equal
+   * with a mask program that is only a causal mask or a window, which attune replaces by `mask` or
+   * the window. */
   int32_t q_position0;
   int32_t kv_position0;
   /* One number for each scalar of the programs, in any order. */
@@ -129,45 +137,45 @@ typedef struct attune_score_operands {
 
 /* ---- Maps of blocks ---- */
 
-/* Values of attune_problem.block_map: what the map means for the problem. */
+/* Values of attune_problem.block_map: the meaning of the map. */
 typedef enum attune_block_map_use {
   ATTUNE_BLOCK_MAP_NONE = 0,
-  /* It describes the problem's masks, so that kernels skip hidden blocks. Results are those without
-   * it, up to rounding. */
+  /* The map describes the problem's masks, so that kernels skip hidden blocks. Results are the same
+   * as without the map, up to rounding. */
   ATTUNE_BLOCK_MAP_SKIPS = 1,
-  /* It is a mask in addition to the problem's masks: keys in granules of 0 are hidden. */
+  /* The map is one more mask: keys in granules of 0 are hidden. */
   ATTUNE_BLOCK_MAP_HIDES = 2
 } attune_block_map_use;
 
-/* A map of blocks has one byte per granule of 64 rows and 16 keys, whatever tiles a kernel has:
+/* A map of blocks has one byte per granule of 64 rows and 16 keys, for kernels with any tile size:
  * uint8 [batch, num_heads, ceil(seqlen_q / 64), ceil(seqlen_kv / 16)], contiguous in keys. Rows and
  * keys are counted by position.
  *
  *   0   no row of the granule sees any of its keys
- *   1   some rows see some keys, or that is not known
+ *   1   some rows see some keys, or it is not known if they do
  *   3   each row sees all keys
  *
- * attune_block_map_build fills it, or the caller does. A map serves all calls with the same masks
+ * attune_block_map_build or the caller fills it. A map is valid for all calls with the same masks
  * and captures, of any layer, head dim and dtype. Its memory belongs to the caller and must stay
  * valid until the work of these calls is done. */
 typedef struct attune_block_map {
   /* sizeof(attune_block_map), set by attune_block_map_init. */
   size_t size;
-  /* On the device. */
+  /* The address of the first byte, on the device. */
   void* data;
-  /* The problem's batch, or 1 for one map that serves all entries. */
+  /* The problem's batch, or 1 for one map for all entries. */
   int64_t batch;
-  /* The problem's num_heads_q, or 1 for one map that serves all heads. */
+  /* The problem's num_heads_q, or 1 for one map for all heads. */
   int64_t num_heads;
-  /* Positions of rows that the map covers; at least those of the call. */
+  /* The number of row positions that the map covers: at least q_position0 + seqlen_q. */
   int64_t seqlen_q;
-  /* Positions of keys that the map covers; at least those of the call. */
+  /* The number of key positions that the map covers: at least kv_position0 + seqlen_kv. */
   int64_t seqlen_kv;
-  /* Bytes from one batch entry to the next. */
+  /* The number of bytes from one batch entry to the next. */
   int64_t batch_stride;
-  /* Bytes from one head to the next. */
+  /* The number of bytes from one head to the next. */
   int64_t head_stride;
-  /* Bytes from one granule of rows to the next. */
+  /* The number of bytes from one granule of rows to the next. */
   int64_t row_stride;
 } attune_block_map;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The types of attune.h, which includes this file and says how they are used. Here are statuses and
- * attune_operands, the memory of one run. The other types are in:
+ * The types of attune.h, which includes this file and explains their use. This file has statuses
+ * and attune_operands, the memory of one run. The other types are in:
  *
- *   attune_context_types.h   what a context is made with: device, stores, bundles, log
+ *   attune_context_types.h   the options of a context: device, stores, bundles, log
  *   attune_problem_types.h   what one call computes, with a table "you want ... -> op, fields"
  *   attune_enum_types.h      the enumerations of a problem: op, dtype, mask, accuracy
  *   attune_plan_types.h      how a kernel is chosen, and what a plan says about itself
@@ -44,23 +44,24 @@ typedef struct attune_context attune_context;
 /* The launches for one problem. A plan never changes. */
 typedef struct attune_plan attune_plan;
 
-/* The result of a function. attune_last_error has the sentence. Values are frozen. */
+/* The result of a function. attune_last_error returns the message. Values are frozen. */
 typedef enum attune_status {
   ATTUNE_OK = 0,
   /* An argument is outside the range that the function takes. */
   ATTUNE_INVALID_ARGUMENT = 1,
   /* The request is valid, but no kernel here serves it. */
   ATTUNE_UNSUPPORTED = 2,
-  /* The policy takes only tuned kernels, and there is none. */
+  /* The policy permits only tuned kernels, and none is tuned for this problem. */
   ATTUNE_NOT_TUNED = 3,
-  /* no_jit is set, and the answer needs a compiler. */
+  /* no_jit is set, and no store or bundle has the compiled kernel. */
   ATTUNE_WOULD_COMPILE = 4,
   /* The compiler is missing or refused the source. */
   ATTUNE_COMPILE_ERROR = 5,
-  /* The driver or the device is missing or failing. */
+  /* The driver or the device is missing, or it reported an error. */
   ATTUNE_DRIVER_ERROR = 6,
   /* The store is unreadable, unwritable, damaged or of a newer version. */
   ATTUNE_STORE_ERROR = 7,
+  /* Memory of the host or of the device is exhausted. */
   ATTUNE_OUT_OF_MEMORY = 8,
   /* A file other than the store cannot be read or written. */
   ATTUNE_IO_ERROR = 9,
@@ -71,8 +72,8 @@ typedef enum attune_status {
 /* The memory of one run. Start from attune_operands_contiguous, or set size and zero the rest.
  *
  * A run must not write to memory that another of its operands uses; this is not checked. There are
- * two exceptions. In ATTUNE_PREFILL and ATTUNE_APPEND_KV, o may be q: same address and strides. In
- * ATTUNE_MERGE, o and lse may be the first pair.
+ * two exceptions. In ATTUNE_PREFILL and ATTUNE_APPEND_KV, o may have the address and strides of q.
+ * In ATTUNE_MERGE, o and lse may be the first pair below.
  *
  * ATTUNE_MERGE reads two pairs of o and lse, which must come from calls over different keys. q and
  * q_scale are the first o and lse, k and k_scale the second; both have block_stride 1. A row whose
@@ -82,44 +83,47 @@ typedef struct attune_operands {
   size_t size;
 
   /* ---- Tensors ---- */
-  /* [batch, seqlen_q, num_heads_q, head_dim_qk]. */
+  /* The queries, [batch, seqlen_q, num_heads_q, head_dim_qk]. */
   attune_tensor q;
-  /* [batch, seqlen_kv, num_heads_kv, head_dim_qk]. For caches see attune_cache_types.h. */
+  /* The keys, [batch, seqlen_kv, num_heads_kv, head_dim_qk], or as attune_cache_types.h says. */
   attune_tensor k;
-  /* [batch, seqlen_kv, num_heads_kv, head_dim_v]. For caches see attune_cache_types.h. */
+  /* The values, [batch, seqlen_kv, num_heads_kv, head_dim_v], or as attune_cache_types.h says. */
   attune_tensor v;
-  /* [batch, seqlen_q, num_heads_q, head_dim_v]. A row that sees no key gets 0. */
+  /* The result, [batch, seqlen_q, num_heads_q, head_dim_v]. A row that sees no key gets 0. */
   attune_tensor o;
 
   /* ---- Log-sum-exp of each row ---- */
-  /* fp32 [batch, num_heads_q, seqlen_q], natural logarithm; with packed_q [num_heads_q, rows of all
-   * requests]. A row that sees no key gets -infinity. NULL = not written. */
+  /* Natural logarithms, fp32 [batch, num_heads_q, seqlen_q]; with packed_q [num_heads_q, rows of
+   * all requests]. A row that sees no key gets -infinity. NULL = not written. */
   float* lse;
-  /* Elements from one batch entry to the next. Both strides 0 = contiguous, with packed_q for
-   * batch * seqlen_q rows. */
+  /* The number of elements from one batch entry to the next. Both strides 0 = contiguous, with
+   * packed_q for batch * seqlen_q rows. */
   int64_t lse_batch_stride;
-  /* Elements from one head to the next. */
+  /* The number of elements from one head to the next. */
   int64_t lse_head_stride;
 
   /* ---- Factors of 8-bit operands ---- */
+  /* Factors of q. */
   attune_scale q_scale;
+  /* Factors of k. */
   attune_scale k_scale;
+  /* Factors of v. */
   attune_scale v_scale;
-  /* [batch, num_heads, blocks of rows], written by ATTUNE_QUANTISE. */
+  /* Factors of o, [batch, num_heads, blocks of rows], which ATTUNE_QUANTISE writes. */
   attune_scale o_scale;
 
   /* ---- More operands; each must be NULL if the problem does not use it ---- */
-  /* Tensors and numbers of score features and programs. NULL = they read none. */
+  /* Tensors and numbers that score features and programs read. NULL = they read none. */
   const attune_score_operands* scores;
-  /* For problems with block_map. */
+  /* The map of blocks, for problems with block_map. */
   const attune_block_map* block_map;
-  /* For ATTUNE_ATTENTION_BACKWARD. */
+  /* The gradients, for ATTUNE_ATTENTION_BACKWARD. */
   const attune_gradient_operands* gradients;
-  /* For problems with dropout. */
+  /* The seed and offset, for problems with dropout. */
   const attune_dropout_operands* dropout;
-  /* For ATTUNE_ATTENTION_KVCACHE and ATTUNE_APPEND_KV. */
+  /* The lists of a cache, for ATTUNE_ATTENTION_KVCACHE and ATTUNE_APPEND_KV. */
   const attune_cache_operands* cache;
-  /* For ATTUNE_APPEND_KV. */
+  /* The new rows and their places, for ATTUNE_APPEND_KV. */
   const attune_append_operands* append;
 } attune_operands;
 
