@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of cache operands; see cache_check.hpp. The host does not see numbers in device memory:
-// kernels clamp them to the limits of the plan.
+// Checks of cache operands; see cache_check.hpp. The contents of lists are in device memory and not
+// checked here: kernels clamp them to the limits of the plan.
 #include "runtime/cache_check.hpp"
 
 #include <fmt/format.h>
@@ -31,14 +31,14 @@ void check_list(const char* name, const int* data, bool wanted, bool needed, con
                        static_cast<const void*>(data)));
 }
 
-// Returns the number of pages, slots or rows of packed keys in a call's cache. Kernels count in an
-// int.
+// Returns the number of pages, slots or rows of packed keys in a call's cache. Refuses numbers that
+// do not fit into the int in which kernels hold it.
 int64_t pages_of_call(const Problem& p, const CacheArgs& cache) {
   const int64_t pages = cache.num_pages > 0 ? cache.num_pages : pages_of_cache(p);
   if (pages > INT32_MAX)
     refuse(
-        fmt::format("cache.num_pages is 0 and the problem may have {} pages, slots or rows; "
-                    "must be their number in this call, at most {}",
+        fmt::format("cache.num_pages is 0 and the problem has up to {} pages, slots or rows; "
+                    "must be the number in this call, at most {}",
                     pages, INT32_MAX));
   return pages;
 }
@@ -93,8 +93,8 @@ void check_v_in_k(const Problem& p, const Operands& operands) {
   };
   if (!same(operands.k, operands.v))
     refuse(
-        "v has another address or other strides than k; must be the same, because v_in_k is 1: "
-        "values are the first columns of keys");
+        "v differs from k in address or strides; must be equal, because v_in_k is 1: values are "
+        "the first columns of keys");
 }
 
 void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of_rows) {
@@ -126,11 +126,12 @@ void check_append(const Problem& p, const CacheArgs* given, const AppendArgs* of
     refuse(
         "append.row_slots is given with rotary, without append.positions and cache.kv_lengths; "
         "give one of them, because angles follow from positions");
-  // row_slots has all places. Kernels look for requests only if angles follow from lengths.
+  // row_slots gives every place, so kernels do not read page_table and slots.
   if (cache.page_table != nullptr || cache.slots != nullptr)
     refuse(
         "append.row_slots is given with cache.page_table or cache.slots; give only one of "
         "them");
+  // Kernels look for the request of a row only if its angles follow from lengths.
   const bool finds_requests = p.rotary != ScoreTensor::kNone && append.positions == nullptr;
   check_list("cache.kv_lengths", cache.kv_lengths, true, false, "");
   check_list("cache.q_begins", cache.q_begins, p.packed_q,

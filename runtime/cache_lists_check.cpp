@@ -39,7 +39,7 @@ class ListsCheck {
                              : room;
     const bool counts = append_.row_slots == nullptr || needs_angles;
     for (size_t i = 0; counts && cache_.kv_lengths != nullptr && i < batch; ++i)
-      check("cache.kv_lengths", i, lengths_[i], 0, most, "keys that there is room for");
+      check("cache.kv_lengths", i, lengths_[i], 0, most, "the number of keys that fit");
     const std::vector<int64_t> q_begins =
         begins("cache.q_begins", cache_.q_begins, problem_.seqlen_q);
     check_keys(begins("cache.kv_begins", cache_.kv_begins,
@@ -82,16 +82,16 @@ class ListsCheck {
     check(name, 0, found[0], 0, kMaxLength, "the largest number of rows");
     for (size_t i = 1; i < found.size(); ++i)
       check(name, i, found[i], found[i - 1], found[i - 1] + most,
-            "as the entry before plus what a request may have");
+            "the entry before plus the most that a request may have");
     return found;
   }
 
-  // Checks that each request's keys are within the packed keys. If lengths are given, begins may be
-  // further apart than the largest number of keys.
+  // Checks that the keys of each request are inside the packed keys. Needed only if lengths are
+  // given: then begins may be further apart than the largest number of keys of a request.
   void check_keys(const std::vector<int64_t>& begins) const {
     for (size_t i = 0; i + 1 < begins.size() && cache_.kv_lengths != nullptr; ++i)
       check("cache.kv_begins", i, begins[i], 0, cache_.num_pages - lengths_[i],
-            "so that its last key is inside");
+            "so that the last key is in the cache");
   }
 
   // Checks positions and places of rows, if the call has these lists.
@@ -117,7 +117,7 @@ class ListsCheck {
       look("append.positions", append_.positions, 0, positions - 1, "the last position");
     if (append_.row_slots != nullptr)
       look("append.row_slots", append_.row_slots, -1, cache_.num_pages * keys - 1,
-           "the last place");
+           "the last place (-1: the row is not written)");
   }
 
   // Checks the pages of a request's keys, or of its new rows in op append_kv.

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the lists of a call over a cache, which otherwise only kernels read. Ids are checked if
-// the host can read them, all lists if $ATTUNE_CHECK_WORKSPACE is 1.
+// Checks the contents of the lists of a call over a cache. Runs on a CPU check the ids of pages and
+// slots. If $ATTUNE_CHECK_WORKSPACE is 1, runs on each device check all lists.
 #pragma once
 
 #include "runtime/plan.hpp"
 
 namespace attune {
 
-// Waits for the device. Throws kInvalidArgument with the first begin, length, page, slot, place or
-// position that is out of range: kernels would clamp, replace or skip it. A place of -1 is in
-// range.
+// Waits for the device, then checks all lists. Throws kInvalidArgument with the first begin,
+// length, page, slot, place or position that is out of range: kernels would clamp, replace or skip
+// it. A place in row_slots may be -1, for a row that is not written; lower places are refused.
 void check_cache_lists(const Plan& plan, const Operands& operands);
 
 // Checks the pages and slots of the keys that rows of op attention_kvcache may see, in lists in

@@ -15,7 +15,7 @@ namespace {
 struct Stride {
   const char* name;
   int64_t value, extent;
-  bool at_most = false;  // a call may have fewer steps, so other strides need not leave room
+  bool at_most = false;  // a call may have fewer steps, so other strides may be smaller than it
 };
 
 [[noreturn]] void refuse(const std::string& sentence) {
@@ -36,15 +36,16 @@ bool misaligned(const void* address, int alignment) {
 void check_written_once(const char* output, const Stride& stride) {
   if (stride.extent > 1 && stride.value == 0)
     refuse(
-        fmt::format("{}.{} is 0 for {} steps; an output must not be written twice at one address",
+        fmt::format("{}.{} is 0; must be above 0: {} parts of an output would have one address",
                     output, stride.name, stride.extent));
 }
 
 // Checks that no offset in bytes overflows: 16 bytes per element is more than any type has.
 void check_reach(const char* operand, const Stride& stride) {
   if (stride.extent > 1 && stride.value > INT64_MAX / 16 / stride.extent)
-    refuse(fmt::format("{}.{} is {}; with {} steps it leaves the 64-bit address range", operand,
-                       stride.name, stride.value, stride.extent));
+    refuse(fmt::format("{}.{} is {}; must be at most {}: {} steps must stay in 64-bit addresses",
+                       operand, stride.name, stride.value, INT64_MAX / 16 / stride.extent,
+                       stride.extent));
 }
 
 void check_stride(const OperandSpec& x, int element_bytes, const Stride& stride) {
@@ -64,15 +65,15 @@ void check_stride(const OperandSpec& x, int element_bytes, const Stride& stride)
                     x.written ? "" : ", or 0 to repeat one batch entry, row or head"));
 }
 
-// Sorts two strides. If they are equal, a dimension that other strides need not leave room for
-// comes first: a single row may be where the next head's row is.
+// Sorts two strides. If they are equal, a dimension with at_most comes first: a call with a single
+// row may have the same row_stride and head_stride.
 void order(Stride& a, Stride& b) {
   if (b.value < a.value || (b.value == a.value && b.at_most)) std::swap(a, b);
 }
 
-// Checks that, sorted by stride, each dimension steps over everything that the smaller ones span.
-// `line` is the number of contiguous elements of the dimension `inner`. Zero strides of inputs
-// repeat and overlap nothing.
+// Checks, in the order of strides, that each stride is at least as long as the elements that all
+// dimensions with smaller strides span. `line` is the number of contiguous elements of the
+// dimension `inner`. Strides of 0 repeat an input and need no room.
 void check_overlap(const char* operand, const char* inner, int64_t line, Stride strides[3]) {
   order(strides[0], strides[1]), order(strides[1], strides[2]), order(strides[0], strides[1]);
   int64_t span = line;
@@ -123,7 +124,7 @@ void check_row_sums(const OperandSpec& x, const RowSumsView& given) {
 
 void check_written_factors(const OperandSpec& x, const ScaleView& view, Stride strides[3]) {
   if (view.heads_per_scale != 1)
-    refuse(fmt::format("{}.heads_per_scale is {}; a factor is written for each head: must be 1",
+    refuse(fmt::format("{}.heads_per_scale is {}; must be 1: a factor is written for each head",
                        x.name, view.heads_per_scale));
   for (int i = 0; i < 3; ++i) check_written_once(x.name, strides[i]);
   check_overlap(x.name, "a factor", 1, strides);
@@ -132,13 +133,13 @@ void check_written_factors(const OperandSpec& x, const ScaleView& view, Stride s
 void check_factors(const OperandSpec& x, const ScaleView& view) {
   if (!view.data) {
     if (!x.optional)
-      refuse(fmt::format("{} is a null pointer; a factor per block of rows is {} there", x.name,
-                         x.written ? "written" : "read"));
+      refuse(fmt::format("{} is a null pointer; must be the address at which factors are {}",
+                         x.name, x.written ? "written" : "read"));
     return;
   }
   if (!x.has_factors())
     refuse(fmt::format(
-        "{} is given, but its tensor is {}; must be NULL, or the tensor must have 8 bits", x.name,
+        "{} is given, but its tensor is {}; must be NULL unless the tensor has 8 bits", x.name,
         dtype_name(x.dtype)));
   if (reinterpret_cast<uintptr_t>(view.data) % sizeof(float) != 0)
     refuse_address(x.name, view.data, sizeof(float));
@@ -213,7 +214,7 @@ void check_workspace(const Plan& plan, const void* workspace, int64_t workspace_
 
 void check_workspace_is_clean(const Plan& plan, const void* workspace) {
   const int64_t bytes = plan.launch.zeroed_bytes;
-  if (bytes == 0 || plan.device->target() == Target::kCpu) return;  // the CPU zeroes it itself
+  if (bytes == 0 || plan.device->target() == Target::kCpu) return;  // runs on a CPU zero it
   std::string head(static_cast<size_t>(bytes), '\0');
   plan.device->synchronize();
   plan.device->copy_to_host(head.data(), workspace, bytes);

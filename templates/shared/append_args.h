@@ -9,8 +9,8 @@
 // | cos, sin     | [1, num_positions, 1, rotated columns / 2], if k is rotated                    |
 // | positions    | the position of each row; null: length - rows + i for row i of its request     |
 // | row_slots    | the place of each row's key: page * page_size + key, or slot * seqlen_kv       |
-// |              | + key; below 0: the row is not written. Null: the place follows from the       |
-// |              | position, in the pages or the slot of the row's request                        |
+// |              | + key; -1: the row is not written. Null: the place follows from the position,  |
+// |              | in the pages or the slot of the row's request                                  |
 //
 // A row is not written into the cache if its position or place does not exist: below 0, beyond
 // seqlen_kv, in a page or slot that the cache does not have, or a position without angles. If q is

@@ -91,7 +91,7 @@ TEST_F(OperandCheck, NegativeStrideIsNamed) {
 
 TEST_F(OperandCheck, StrideBeyondAddressesIsNamed) {
   operands_.v.batch_stride = INT64_MAX / 2;
-  EXPECT_THAT(refusal(), HasSubstr("leaves the 64-bit address range"));
+  EXPECT_THAT(refusal(), HasSubstr("must stay in 64-bit addresses"));
 }
 
 TEST_F(OperandCheck, LseOverlapIsNamed) {
@@ -112,7 +112,7 @@ TEST_F(OperandCheck, LseStridesBeyondAddressesAreNamed) {
   for (const int64_t stride : {INT64_MAX, INT64_MAX / 2, int64_t{1} << 61}) {
     operands_.lse_head_stride = stride;
     EXPECT_THAT(refusal(), HasSubstr("lse.head_stride is " + std::to_string(stride) +
-                                     "; with 4 steps it leaves the 64-bit address range"));
+                                     "; must be at most 144115188075855871: 4 steps must stay"));
   }
   operands_.lse_head_stride = 5;
   operands_.lse_batch_stride = int64_t{1} << 60;
@@ -375,7 +375,7 @@ TEST_F(OperandCheck, QuantiseWritesEachFactorOnce) {
   operands_.o_scale = {factors, 16, 4, 1, 1};
   EXPECT_NO_THROW(check_operands(operands_of(problem_), operands_));
   operands_.o_scale.block_stride = 0;
-  EXPECT_THAT(refusal(), HasSubstr("o_scale.block_stride is 0 for 4 steps"));
+  EXPECT_THAT(refusal(), HasSubstr("o_scale.block_stride is 0; must be above 0: 4 parts"));
   operands_.o_scale = {factors, 8, 4, 1, 2};
   EXPECT_THAT(refusal(), HasSubstr("o_scale.heads_per_scale is 2"));
 }
