@@ -318,8 +318,8 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, **choices):
     k_cache, v_cache, page_table, slots: as in attention_kvcache().
     kv_lengths: int32 [batch], keys of each request including these new ones. Row i of `rows` new ones has position
     kv_lengths - rows + i. None: the cache's room.
-    row_slots: the place of each row's key, instead of page_table and slots: page * page_size + key of the page. Rows
-    with a value below 0 are not written.
+    row_slots: the place of each row's key, instead of page_table and slots: page * page_size + key of the page. A row
+    with -1 is not written.
     positions: the position of each row, instead of kv_lengths. If both are given, positions count.
     row_slots and positions have the shape of k's rows, and are both int32 or both int64. With row_slots k may be [rows,
     ..] without q_begins.
