@@ -11,7 +11,7 @@
 namespace attune::c_api {
 namespace {
 
-// The member of attune_append_operands that holds the tensor of a role.
+// Maps a role to the member of attune_append_operands that holds its tensor.
 struct AppendInC {
   Role role;
   attune_tensor attune_append_operands::*tensor;
@@ -113,7 +113,7 @@ attune_status attune_append_contiguous_sized(const attune_problem* problem, void
     validate(p);
     if (!describe(p.op).appends)
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("problem->op is {}, which appends nothing", op_name(p.op)));
+                  fmt::format("problem->op is {}; must be append_kv", op_name(p.op)));
     Operands made = contiguous_operands(p, nullptr, nullptr, nullptr, nullptr, nullptr);
     made.k_new.data = k;
     made.v_new.data = v;

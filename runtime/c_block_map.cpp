@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C functions on maps of blocks, and how plans read them. A map is the o of a separate problem
-// (generator/core/ops/block_map.hpp).
+// The C functions on maps of blocks, and the conversion of maps for plans. A map is the output o of
+// a separate problem (generator/core/ops/block_map.hpp).
 #include "generator/core/ops/block_map.hpp"
 
 #include <tuple>
@@ -38,12 +38,13 @@ void check_one_or_all(const char* argument, const char* field, int64_t given, in
 void check_reach(const char* field, int64_t given, int64_t first, int64_t length) {
   if (given >= first + length) return;
   refuse(
-      fmt::format("operands->block_map->{} is {}; must be at least {}: the problem has {}, "
-                  "from position {} on",
+      fmt::format("operands->block_map->{} is {}; must be at least {}: the problem has {} "
+                  "positions from position {} on",
                   field, given, first + length, length, first));
 }
 
-// Returns the problem that fills a map. The caller may have changed the map's fields.
+// Returns the problem that fills a map. Checks the map's fields, which the caller may have changed
+// since attune_block_map_init.
 Problem problem_for(const Problem& asked, const attune_block_map& map) {
   Problem p = block_map_problem(asked);
   check_one_or_all("map", "batch", map.batch, asked.batch);
@@ -76,8 +77,8 @@ void check_map(const attune_block_map* given, const Problem& p,
   if (p.block_map == BlockMapUse::kNone) {
     if (given == nullptr) return;
     refuse(
-        "operands->block_map is given, and this plan reads none; must be NULL, or the problem "
-        "must have block_map");
+        "operands->block_map is given, but the problem's block_map is none; must be NULL unless "
+        "the problem has block_map");
   }
   if (given == nullptr)
     refuse(
@@ -139,7 +140,7 @@ attune_status attune_block_map_build(attune_context* context, const attune_probl
     if (scores != nullptr && (scores->q_position0 != 0 || scores->kv_position0 != 0))
       refuse(
           fmt::format("scores->q_position0 is {} and kv_position0 is {}; must be 0: a map "
-                      "covers positions from the first on",
+                      "covers positions from 0 on",
                       scores->q_position0, scores->kv_position0));
     const ContextCall engine(context);
     Operands operands;

@@ -36,7 +36,8 @@ struct Stage {
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Throws if a C function that was called from here failed. `where` begins the message.
+// Throws if `status`, the result of another C function, is a failure. The message begins with
+// `where`.
 void check(attune_status status, const std::string& where) {
   if (status != ATTUNE_OK)
     throw Error(static_cast<ErrorCode>(status), fmt::format("{}: {}", where, attune_last_error()));
@@ -54,14 +55,15 @@ void check_level(const Problem& p, const Problem& last, size_t level, bool is_la
                       op.name, p.packed_q ? 1 : 0));
   if (p.dtype_q != last.dtype_q || p.num_heads_q != last.num_heads_q ||
       p.head_dim_qk != last.head_dim_qk || p.head_dim_v != last.head_dim_v)
-    wrong("has another dtype, other heads or head dims than the last; must be the same");
+    wrong("differs from the last level in dtype, heads or head dims; must be equal");
   if (p.scale() != last.scale() || p.softcap != last.softcap)
-    wrong(fmt::format("has softmax_scale {} and softcap {}; must be {} and {}, as the last has",
+    wrong(fmt::format("has softmax_scale {} and softcap {}; must be {} and {}, as the last level",
                       p.scale(), p.softcap, last.scale(), last.softcap));
   if (p.window_left >= 0 || p.window_right >= 0) wrong("has a window; must have none");
   for (const ScoreFeature* feature : score_features())
     if (feature->is_on(p) && feature->field != "softcap")
-      wrong(fmt::format("has {}; may have softcap, and in the last level sinks", feature->field));
+      wrong(fmt::format("has {}; must have only softcap, or in the last level sinks",
+                        feature->field));
   if (!is_last && (p.mask != Mask::kNone || p.sinks != ScoreTensor::kNone))
     wrong("has a mask or sinks; only the last level may have them");
 }
@@ -70,7 +72,7 @@ void check_level(const Problem& p, const Problem& last, size_t level, bool is_la
 
 struct attune_cascade {
   Problem last;
-  int64_t most_rows = 0;  // of any level
+  int64_t most_rows = 0;  // in the level with most rows
   std::vector<Stage> levels, merges;
   // Offsets in the workspace: o of the first level, o of a later level, the result joined so far,
   // and lse [heads, most_rows] of the first and of a later level. `bytes` is the size of the
@@ -148,8 +150,8 @@ void check_rows(const attune_cascade& cascade, const attune_operands& operands, 
                        cascade.most_rows));
 }
 
-// Sets lse to -infinity for all rows of a level, so that rows which the level leaves out are joined
-// as empty results: they see none of its keys. Level 0 sets the lse of both buffers.
+// Sets lse to -infinity for all rows of a level. A row that is in no group of the level is then
+// joined as an empty result. Level 0 sets the lse of both buffers.
 void empty_states(const attune_cascade& cascade, size_t level, char* workspace, void* stream) {
   const size_t from = level == 0 ? cascade.first_lse : cascade.next_lse;
   const int64_t rows = cascade.most_rows * cascade.last.num_heads_q;
@@ -210,13 +212,13 @@ attune_status attune_cascade_get(attune_context* context, const attune_problem* 
     check_count("num_levels", num_levels, kMostLevels);
     not_null(levels, "levels");
     auto made = std::make_unique<attune_cascade>();
-    // The stride is the size of the struct in the caller's header.
+    // The stride is the size of the struct in the caller's header, as the first level gives it.
     const auto* const bytes = reinterpret_cast<const char*>(levels);
     const auto level = [&](size_t i) {
       return reinterpret_cast<const attune_problem*>(bytes + i * levels->size);
     };
     std::vector<Problem> problems;
-    for (size_t i = 0; i < num_levels; ++i) {  // the first one's size is the stride of all
+    for (size_t i = 0; i < num_levels; ++i) {
       problems.push_back(problem_of(level(i)));
       if (level(i)->size != levels->size)
         refuse(fmt::format("{} has size {}; must be {}, as the first", level_name(i),
@@ -288,7 +290,7 @@ attune_status attune_cascade_run(const attune_cascade* cascade,
             reinterpret_cast<float*>(memory + (i == 0 ? known.first_lse : known.next_lse));
         operands.lse_head_stride = known.most_rows;
         operands.lse_batch_stride = known.most_rows * known.last.num_heads_q;
-        if (i != 1) empty_states(known, i, memory, stream);  // level 0 did it for 1
+        if (i != 1) empty_states(known, i, memory, stream);  // level 0 set it for level 1
       }
       run_stage(known.levels[i], operands, memory, stream, level_name(i));
       if (i > 0) run_merge(known, i - 1, result, memory, stream);

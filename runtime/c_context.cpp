@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C functions on contexts. Options given by the caller win over the environment.
+// The C functions on contexts. The caller's options override the environment.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -158,7 +158,7 @@ attune_status attune_context_create(const attune_context_options* options,
 
 void attune_context_destroy(attune_context* context) {
   if (!context) return;
-  // A child after fork must not wait: no thread is left that would end a call that was under way.
+  // A child after fork must not wait: threads that were inside a call exist only in the parent.
   if (context->owner == getpid()) {
     const std::unique_lock calls_have_ended(context->in_use);
   }

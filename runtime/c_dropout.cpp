@@ -25,7 +25,7 @@ DropoutArgs args_of(float dropout) {
   return dropout_args(problem, nullptr);
 }
 
-// Checks that int64 holds the number of elements of a mask, and that kernels can count each extent.
+// Checks that each extent fits into int32, as kernels need, and the number of elements into int64.
 void check_extents(int64_t batch, int64_t num_heads, int64_t seqlen_q, int64_t seqlen_kv) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   int64_t elements = 1;
@@ -36,7 +36,7 @@ void check_extents(int64_t batch, int64_t num_heads, int64_t seqlen_q, int64_t s
       refuse(fmt::format("{} is {}; must be 0 to {}", name, extent, kMost));
     if (extent > 0 && elements > std::numeric_limits<int64_t>::max() / extent)
       refuse(fmt::format(
-          "{} is {}, with {} elements for each; a mask must have less than 2^63 elements", name,
+          "{} is {} with {} elements in each; the mask must have less than 2^63 elements", name,
           extent, elements));
     elements *= extent;
   }

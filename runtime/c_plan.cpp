@@ -16,7 +16,7 @@ using namespace attune::c_api;
 
 namespace {
 
-// Size of the first version of the struct: up to the end of its last field.
+// Size of the first version of the struct, whose last field was shared_bytes.
 constexpr size_t kPlanInfoSize = offsetof(attune_plan_info, shared_bytes) + sizeof(int64_t);
 
 const attune_block_map* map_in(const attune_operands* operands) {
@@ -29,8 +29,8 @@ DropoutArgs dropout_of(const attune_operands* operands) {
   constexpr size_t kDropoutSize = offsetof(attune_dropout_operands, state) + sizeof(void*);
   if (operands->size < kWithDropout || operands->dropout == nullptr)
     refuse(
-        "operands->dropout is null; must be the address of a seed, for problems with "
-        "dropout");
+        "operands->dropout is null; must be the address of attune_dropout_operands, because the "
+        "problem has dropout");
   const attune_dropout_operands c = read_struct(operands->dropout, "operands->dropout",
                                                 attune_dropout_operands{}, kDropoutSize, "sizeof");
   for (const auto& [name, address] :
@@ -92,9 +92,9 @@ bool has_score_features(const Problem& p) {
                      [&](const ScoreFeature* feature) { return feature->is_on(p); });
 }
 
-// Refuses parts of the operands that the plan does not read and would silently ignore. An empty
-// `scores` is fine. So are captures of a program that became a built-in mask: the caller cannot
-// know that the plan no longer reads them.
+// Refuses parts of the operands that the plan does not read: they would be ignored silently. An
+// empty `scores` is permitted. So are captures of a program that became a built-in mask: the caller
+// cannot know that the plan no longer reads them.
 void refuse_unread_parts(const attune_operands& operands, const Problem& asked, const Plan& plan) {
   const auto refuse_part = [&](const char* name, const char* of) {
     refuse(fmt::format("operands->{} is given, and the problem {}; must be NULL", name, of));

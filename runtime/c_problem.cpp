@@ -34,7 +34,7 @@ static_assert(ATTUNE_CAUSAL_BOTTOM_RIGHT == static_cast<int>(Mask::kCausalBottom
 namespace c_api {
 namespace {
 
-// Sizes of the first versions of the structs: up to the end of their last field.
+// Sizes of the first versions of the structs, up to the end of the last field at that time.
 constexpr size_t kProblemSize = offsetof(attune_problem, softmax_scale) + sizeof(float);
 constexpr size_t kOperandsSize = offsetof(attune_operands, lse_head_stride) + sizeof(int64_t);
 
@@ -95,7 +95,7 @@ constexpr attune_problem kDefaultProblem{.size = sizeof(attune_problem),
                                          .deterministic = 0,
                                          .kv_factors = ATTUNE_KV_FACTORS_HEADS};
 
-// Returns the member of attune_operands that holds the tensor of a role; see tensor_of.
+// Returns the member of attune_operands that holds the tensor of a role, like tensor_of.
 constexpr attune_tensor attune_operands::*tensor_in_c(Role role) {
   switch (role) {
     case Role::kQ:
@@ -108,7 +108,7 @@ constexpr attune_tensor attune_operands::*tensor_in_c(Role role) {
       return &attune_operands::o;
   }
 }
-// The member of attune_gradient_operands that holds the tensor of a role.
+// Maps a role to the member of attune_gradient_operands that holds its tensor.
 struct GradientInC {
   Role role;
   attune_tensor attune_gradient_operands::*tensor;
@@ -300,7 +300,7 @@ void refuse_if_cut(const attune_problem& whole, size_t size, const Problem& pars
   bool same = false;
   try {
     same = to_text(problem_of(&cut)) == to_text(parsed);
-  } catch (const Error&) {  // the rest alone may be invalid
+  } catch (const Error&) {  // without the later fields the problem may be invalid
   }
   if (!same)
     refuse(
@@ -373,7 +373,7 @@ attune_status attune_gradients_contiguous_sized(const attune_problem* problem, v
     validate(p);
     if (!describe(p.op).has_gradients)
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("problem->op is {}, which has no gradients", op_name(p.op)));
+                  fmt::format("problem->op is {}; must be attention_backward", op_name(p.op)));
     Operands made = contiguous_operands(p, nullptr, nullptr, nullptr, nullptr, nullptr);
     made.dout.data = dout;
     made.dq.data = dq;

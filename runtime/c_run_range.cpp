@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVTX ranges by the headers of NVTX 3. See c_run_range.hpp.
+// NVTX ranges with the headers of NVTX 3; see c_run_range.hpp.
 #include "runtime/c_run_range.hpp"
 
 #if ATTUNE_NVTX
@@ -10,7 +10,7 @@
 namespace attune::c_api {
 namespace {
 
-// Returns the domain; null without a tool.
+// Returns the NVTX domain; null if no tool is attached.
 nvtxDomainHandle_t domain() {
   static const nvtxDomainHandle_t instance = nvtxDomainCreateA("attune");
   return instance;

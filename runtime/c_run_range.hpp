@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An NVTX range around a run, in the domain "attune", for Nsight Systems and other tools. It costs
-// a branch without a tool, and nothing if NVTX's headers were missing at build time.
+// An NVTX range around a run, in the domain "attune", for Nsight Systems and other tools. Costs one
+// branch if no tool is attached, and nothing if NVTX's headers were missing at build time.
 #pragma once
 
 struct attune_plan;
@@ -17,7 +17,7 @@ class RunRange {
   }
 #else
   explicit RunRange(const attune_plan&) {}
-  ~RunRange() {}  // NOLINT(modernize-use-equals-default): a variable that is not used otherwise
+  ~RunRange() {}  // NOLINT(modernize-use-equals-default): avoids unused-variable warnings
 #endif
   RunRange(const RunRange&) = delete;
   RunRange& operator=(const RunRange&) = delete;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions of score features and programs from and to C. See c_scores.hpp.
+// Converts score features and programs between C and C++; see c_scores.hpp.
 #include "runtime/c_scores.hpp"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ static_assert(ATTUNE_CAPTURE_BOOL == static_cast<int>(CaptureType::kBool));
 static_assert(ATTUNE_MASK_MOD == static_cast<int>(score::Kind::kMask));
 static_assert(ATTUNE_SCALAR_FLOAT == static_cast<int>(score::Type::kFloat));
 
-// Returns the registry's own object: an attune_program is a UserProgram by another name.
+// Casts a program to its C type: an attune_program points to a UserProgram of the registry.
 const attune_program* as_c(const UserProgram& program) {
   return reinterpret_cast<const attune_program*>(&program);
 }
@@ -43,7 +43,7 @@ void check_names(const char* what, const Named* given, size_t count,
                        what));
   for (size_t i = 0; i < count; ++i)
     if (given[i].name != nullptr && by_name(given, i, given[i].name) != nullptr)
-      refuse(fmt::format("operands->scores has two {}s {}; must be one", what, given[i].name));
+      refuse(fmt::format("operands->scores has two {}s {}; must have one", what, given[i].name));
   for (size_t i = 0; i < count; ++i)
     if (given[i].name == nullptr ||
         std::none_of(wanted.begin(), wanted.end(),
@@ -123,7 +123,7 @@ const attune_program* c_program(const ProgramDigest& digest, score::Kind kind, c
   return digest ? as_c(user_program(digest, kind, field)) : nullptr;
 }
 
-// Two programs, or a program and a feature, may read one tensor by one name if both read it alike.
+// Two programs, or a program and a feature, may share a tensor's name if type and axes are equal.
 void check_names_of_plan(const Plan& plan) {
   const auto& captures = plan.scores.captures;
   for (size_t i = 0; i < captures.size(); ++i)
@@ -132,20 +132,19 @@ void check_names_of_plan(const Plan& plan) {
       if (a.name == b.name && (a.type != b.type || a.extents.size() != b.extents.size() ||
                                a.sized_by_call != b.sized_by_call))
         refuse(
-            fmt::format("the problem has two captures {}, {} {} and {} {}; captures "
-                        "that differ must have different names",
+            fmt::format("the problem has two captures {}, {} {} and {} {}; names must differ",
                         a.name, element_name(b.type), b.axes, element_name(a.type), a.axes));
     }
   const auto& scalars = plan.scores.scalars;
   for (size_t i = 0; i < scalars.size(); ++i)
     for (size_t j = 0; j < i; ++j)
       if (scalars[i].name == scalars[j].name && scalars[i].type != scalars[j].type)
-        refuse(fmt::format("the problem has two scalars {}, {} and {}; give them different names",
+        refuse(fmt::format("the problem has two scalars {}, {} and {}; names must differ",
                            scalars[i].name, score::type_name(scalars[j].type),
                            score::type_name(scalars[i].type)));
 }
 
-// The most captures or scalars of one call: two programs and all other features.
+// The most captures or scalars that one call may pass, for two programs and all other features.
 constexpr size_t kMostGiven = 4 * score::kMaxDeclared;
 
 ScoreOperands score_operands_of(const attune_score_operands* given, const attune_block_map* map,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Score features and programs in the C interface: their fields of attune_problem and
-// attune_operands. Used by c_problem.cpp and c_plan.cpp.
+// Reads the fields of attune_problem and attune_operands for score features and programs. Used by
+// c_problem.cpp and c_plan.cpp.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,8 +10,8 @@
 
 namespace attune::c_api {
 
-// Returns a field as an enumerator, or refuses it if it is not in `first` to `last`. `accepted`
-// names the enumerators in the message.
+// Returns a field as an enumerator. Refuses values below `first` and above `last`; `accepted` names
+// the valid enumerators in the message.
 template <class Value>
 Value checked(const char* field, int32_t value, int32_t first, int32_t last, const char* accepted) {
   if (value < first || value > last)
@@ -25,16 +25,16 @@ bool flag(const char* field, int32_t value);
 void read_scores(const attune_problem& c, Problem* p);
 // Reads the fields of ops with a cache (c_append.cpp).
 void read_append(const attune_problem& c, Problem* p);
-// Returns the program of this digest; null for no program.
+// Returns the program with this digest; null if the digest is empty.
 const attune_program* c_program(const ProgramDigest& digest, score::Kind kind, const char* field);
 // Throws if one name of a plan means two different captures or scalars.
 void check_names_of_plan(const Plan& plan);
-// Returns the captures and scalars of a plan's score features, to which Operands has a pointer.
-// `map`: for plans with block_map. `has_others`: captures and scalars that the plan does not read
-// are ignored; otherwise they are refused.
+// Returns the captures and scalars that a plan's score features read, for Operands::scores. `map`:
+// the map, for plans with block_map. `has_others`: true = captures and scalars that the plan does
+// not read are ignored; false = they are refused.
 ScoreOperands score_operands_of(const attune_score_operands* given, const attune_block_map* map,
                                 const Plan& plan, bool has_others = false);
-// Returns a call's map as the plan reads it (c_block_map.cpp).
+// Converts a call's map to a capture (c_block_map.cpp).
 CaptureView map_view(const attune_block_map& map);
 // Refuses a map that is missing, not needed, or too small for the call (c_block_map.cpp).
 void check_map(const attune_block_map* map, const Problem& asked,

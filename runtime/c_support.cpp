@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors and structs at the border of the C ABI; see c_support.hpp.
+// Errors of C functions, and checks of callers' structs; see c_support.hpp.
 #include "runtime/c_support.hpp"
 
 #include <algorithm>
@@ -11,12 +11,13 @@
 
 namespace {
 
-// The calling thread's sentence; see attune_last_error. It is a plain array because memory may be
-// exhausted when an error is reported, and a thread's first std::string would register a
-// destructor, which allocates.
+// The calling thread's message; see attune_last_error. It is a plain array because memory may be
+// exhausted when an error is reported: a thread's first std::string would register a destructor,
+// which allocates.
 thread_local constinit char last_error[4096] = {};
 
-// Keeps as much as there is room for, cut between characters of UTF-8, without foreign bytes.
+// Stores the message as the last error, with unprintable bytes replaced. A long message is cut
+// between two UTF-8 characters.
 void keep_as_last_error(const char* message) noexcept {
   constexpr size_t kRoom = sizeof last_error - 1;
   size_t length = strnlen(message, kRoom + 1);
@@ -24,7 +25,7 @@ void keep_as_last_error(const char* message) noexcept {
     length = kRoom;
     while (length > 0 && (message[length] & 0xc0) == 0x80) --length;
   }
-  std::memmove(last_error, message, length);  // it may be the last error itself
+  std::memmove(last_error, message, length);  // `message` may be last_error
   last_error[length] = '\0';
   attune::make_printable(last_error, length);
 }

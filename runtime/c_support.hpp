@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the C functions (c_*.cpp only): handles, the translation of exceptions to statuses, and
-// structs of older and newer headers.
+// Used by the C functions (c_*.cpp only): handles, the translation of exceptions to statuses, and
+// reading of structs that were compiled with an older or newer header.
 #pragma once
 
 #include <unistd.h>
@@ -40,7 +40,7 @@ struct attune_plan {
     std::string kernel_template, arch, config, explanation;
     std::string label;  // "prefill_sm90 op=attention,.."
   };
-  const Texts& texts() const;  // made at the first call
+  const Texts& texts() const;  // computed at the first call
 
  private:
   attune::MadeOnce<Texts> texts_;
@@ -64,7 +64,7 @@ attune_status guarded(Body&& body) noexcept {
 
 [[noreturn]] void refuse(const std::string& sentence);
 [[noreturn]] void refuse_null(const char* argument);
-// Refuses a count above `most`, so that no list is read whose count may be garbage.
+// Refuses a count above `most`: it is probably uninitialised, and its list must not be read.
 void check_count(const char* argument, size_t count, size_t most);
 [[noreturn]] void refuse_size(const char* argument, size_t size, size_t smallest, const char* init);
 
@@ -75,8 +75,8 @@ T& not_null(T* pointer, const char* argument) {
   return *pointer;
 }
 
-// One call on a context. Its messages go to the context's own log function, and destroying the
-// context waits for its end.
+// One call on a context. Messages during the call go to the context's log function, and
+// attune_context_destroy waits until the call ends.
 class ContextCall {
  public:
   explicit ContextCall(attune_context* context)
@@ -91,7 +91,7 @@ class ContextCall {
 
 bool all_zero(const void* bytes, size_t count);
 
-// No struct of this interface will be larger. A larger size was never set.
+// No struct of this interface will be larger, so a larger size is an uninitialised one.
 inline constexpr size_t kLargestStruct = 65536;
 
 // Returns a caller's struct as this library knows it. Fields that an older header lacks come from
@@ -113,8 +113,9 @@ T read_struct(const T* given, const char* argument, const T& defaults, size_t sm
   return known;
 }
 
-// The inverse: fills as much as the caller has room for. Fields that only a newer header has become
-// zero. Nothing is written if there is no room for the size itself, or if no struct is so large.
+// Writes a struct to a caller's memory of `size` bytes, as much as fits. Fields that only a newer
+// header has become zero. Writes nothing if `size` is too small for the field `size`, or larger
+// than kLargestStruct.
 template <class T>
 void write_struct(const T& value, T* to, size_t size) {
   if (size < sizeof(size_t) || size > kLargestStruct) return;
@@ -123,7 +124,7 @@ void write_struct(const T& value, T* to, size_t size) {
   to->size = size;
 }
 
-// Clears a struct that is to be filled. Throws if it is null, and for sizes that no version has.
+// Zeroes a caller's struct before it is filled. Throws if it is null or no version has this size.
 template <class T>
 void clear_struct(T* to, const char* argument, size_t size, size_t smallest, const char* init) {
   if (size < smallest || size > kLargestStruct) refuse_size(argument, size, smallest, init);

@@ -93,7 +93,7 @@ static void runs_are_those_without_a_map(attune_context* context, const attune_b
   CHECK_OK(attune_run(plan, &operands, workspace, bytes, NULL));
   operands.block_map = map;
   CHECK_REFUSED(attune_run(plan, &operands, workspace, bytes, NULL), ATTUNE_INVALID_ARGUMENT,
-                "operands->block_map is given, and this plan reads none");
+                "operands->block_map is given, but the problem's block_map is none");
   attune_plan_release(plan);
   free(workspace);
 

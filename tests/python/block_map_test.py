@@ -136,7 +136,7 @@ class BlockMapTest(unittest.TestCase):
              lambda: attune.attention(Q, K, V, block_map=small)), ("block_map->batch is 3; must be 2", attune.Error,
                                                                    lambda: attune.attention(Q, K, V, block_map=three)),
             ("block_map->num_heads is 2; must be 4", attune.Error, lambda: attune.attention(Q, K, V, block_map=heads)),
-            ("this plan reads none", attune.Error, lambda: plain.run(Q, K, V, np.empty_like(Q), block_map=small)),
+            ("block_map is none", attune.Error, lambda: plain.run(Q, K, V, np.empty_like(Q), block_map=small)),
             ("block_rows is 32; must be a multiple of 64", ValueError,
              lambda: from_blocks(blocks, 32, 128, ROWS, KEYS)),
             ("block_keys is 24; must be a multiple of 16", ValueError,
