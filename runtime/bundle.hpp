@@ -13,7 +13,7 @@
 //   "programs": [{"digest": "…", "gives": "mask", "text": "return …;"}]}
 //
 // "programs", if any, has the texts of the callers' programs that problems name. Images run without
-// them. Winners of a CPU have the number of "threads" of their measurement.
+// these texts. Winners of a CPU have "threads", the number of threads in the measurement.
 #pragma once
 
 #include <cstdint>
@@ -42,36 +42,37 @@ struct BundledKernel {
 };
 
 struct BundleChange {
-  size_t kept = 0;     // kernels of the former bundle that stay
+  size_t kept = 0;     // kernels of the former bundle that are still in it
   size_t unnamed = 0;  // image files that the manifest no longer names
 };
 
 // Adds the kernels to the bundle in `folder`, and makes the folder if it is missing. A kernel
-// replaces the former one of the same template, arch, spec, config and options; a winner replaces
-// the former one of its problem, device and arch. Everything else stays. An image's name has a part
-// of its SHA-256, and the manifest is replaced last, so a reader sees either the former bundle or
-// the new one. Former images are not deleted: a reader that has the former bundle open still finds
-// them. Throws kIo with the path, also if others can write the folder; kInvalidArgument if it has
-// other files.
+// replaces the former kernel of the same template, arch, spec, config and options. A winner
+// replaces the former winner of its problem, device and arch. Everything else stays. An image's
+// file name has a part of its SHA-256, and the manifest is replaced last, so a reader sees either
+// the former bundle or the new one. Former images are not deleted: a reader that has the former
+// bundle open still finds them. Throws kIo with the path if the folder cannot be read or written,
+// or if other users can write it. Throws kInvalidArgument if it has files that are not part of a
+// bundle.
 BundleChange write_bundle(const std::filesystem::path& folder,
                           const std::vector<BundledKernel>& kernels);
 
-// How a bundle of one file stores images: as they are, or packed.
+// How a bundle of one file stores images: unpacked, or packed by Zstandard.
 enum class Packing { kNone, kZstd };
 
 // Writes a bundle as one file (bundle_file.hpp), which replaces a former file as a whole. Throws
-// kIo, and kUnsupported if the library of a packing is missing.
+// kIo if the file cannot be written, kUnsupported if libzstd is needed and missing.
 void write_bundle_file(const std::filesystem::path& file, const std::vector<BundledKernel>& kernels,
                        Packing packing = Packing::kNone);
 
-// An opened manifest. Each image is read, and checked against its SHA-256, when it is asked for.
-// Immutable and thread-safe.
+// An opened bundle: its manifest. An image is read, and checked against its SHA-256, only when
+// image() returns it. Immutable and thread-safe.
 class Bundle {
  public:
   // Opens a folder, or a bundle of one file. Throws kIo if it is missing, cut off, damaged or
-  // unreadable, or if others than this user and root could have written it, since images are code;
-  // kInvalidArgument if it is malformed or of a newer version; kUnsupported if images are packed
-  // and libzstd is missing.
+  // unreadable. Also throws kIo if users other than this one and root could have written it,
+  // because images are code. Throws kInvalidArgument if it is malformed or of a newer version,
+  // kUnsupported if images are packed and libzstd is missing.
   static Bundle open(const std::filesystem::path& folder);
   // Opens a bundle of one file in memory. The caller keeps the bytes unchanged as long as the
   // bundle and its images are used.
@@ -81,11 +82,10 @@ class Bundle {
   const std::filesystem::path& folder() const { return folder_; }
   const std::vector<WinnerRecord>& winners() const { return winners_; }
   std::set<std::string> archs() const;
-  // True if there is a kernel for this arch. `options`: the options that host code must have been
-  // compiled with; empty = any.
+  // True if there is a kernel for this arch, compiled with these options; empty = any options.
   bool serves(const std::string& arch, const std::string& options) const;
-  // Returns the image of this spec, arch, config and source; the key's `compiler` may be empty. A
-  // file that is missing, altered or writable by others is a miss, and logged.
+  // Returns the image of this spec, arch, config and source; the key's `compiler` may be empty. If
+  // its file is missing, altered or writable by other users, logs that and returns nullopt.
   std::optional<KernelImage> image(const ImageKey& key) const;
   size_t num_images() const { return entries_.size(); }
   // Returns one sentence for each image that is missing or differs from the manifest.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bundle as one file: the manifest of bundle.hpp as an index, and the images after it. Opening
-// reads only the index. Each image is read, and checked against its SHA-256, when it is asked for.
+// A bundle as one file: the manifest of bundle.hpp as an index, then the images. Opening reads only
+// the index. Each image is read, and checked against its SHA-256, when it is needed.
 //
 //   | at | bytes | what                                                            |
 //   |----|-------|-----------------------------------------------------------------|
@@ -12,9 +12,9 @@
 //   | 96 | ...   | manifest: JSON, each kernel with "offset" and "bytes"           |
 //   | ...| ...   | images, each at a multiple of 64, zeros between them            |
 //
-// It has no time of creation: equal kernels give equal bytes. If images are packed by Zstandard,
-// each kernel also has "packed", the number of packed bytes. "bytes" and the SHA-256 describe the
-// unpacked image.
+// The manifest has no time of creation, so equal kernels give equal bytes. If images are packed by
+// Zstandard, each kernel also has "packed", the number of packed bytes. "bytes" and the SHA-256
+// describe the unpacked image.
 #pragma once
 
 #include <filesystem>
@@ -33,15 +33,15 @@ inline constexpr size_t kBundleAlignment = 64;
 class BundleBytes {
  public:
   virtual ~BundleBytes() = default;
-  virtual uint64_t size() const = 0;  // at opening
+  virtual uint64_t size() const = 0;  // when it was opened
   // Returns `count` bytes from `at` on. Throws kIo if there are fewer, or if the system cannot
   // read.
   virtual std::string read(uint64_t at, uint64_t count) const = 0;
 };
 
-// Opens the file. Throws kIo if it cannot be read or others could have written it. A file that is
-// replaced by another one, as write_bundle_file does, stays readable. A file that is cut or written
-// in place gives errors or wrong bytes, never a signal, so each image is checked.
+// Opens the file. Throws kIo if it cannot be read or other users could have written it. The opened
+// file stays readable if another file replaces it, as write_bundle_file does. If it is truncated or
+// written in place, reads give errors or wrong bytes, never a signal; so each image is checked.
 std::shared_ptr<const BundleBytes> open_bundle(const std::filesystem::path& path);
 // Wraps bytes that the caller keeps unchanged as long as the bundle is used.
 std::shared_ptr<const BundleBytes> bundle_in_memory(std::string_view bytes);
@@ -50,8 +50,8 @@ std::shared_ptr<const BundleBytes> bundle_in_memory(std::string_view bytes);
 std::string bundle_bytes(const std::vector<BundledKernel>& kernels,
                          Packing packing = Packing::kNone);
 
-// Returns the entries of a bundle; their offsets and sizes are inside the file. Throws with `name`
-// and the fault: kIo if the bytes were cut off or damaged, else kInvalidArgument.
+// Returns the entries of a bundle; their offsets and sizes are inside the file. Errors name `name`
+// and the fault. Throws kIo if the bytes were cut off or damaged, else kInvalidArgument.
 std::vector<ManifestEntry> parse_bundle(const BundleBytes& bytes, const std::string& name);
 
 }  // namespace attune

@@ -25,7 +25,7 @@ struct ManifestEntry {
 enum class ManifestTime { kNow, kNone };  // value of "created"
 
 std::string manifest_text(const std::vector<ManifestEntry>& entries, ManifestTime time);
-// Throws kInvalidArgument with `path` and the fault.
+// Returns the entries of a manifest. Throws kInvalidArgument with `path` and the fault.
 std::vector<ManifestEntry> parse_manifest(const std::string& text, const std::string& path);
 
 }  // namespace attune

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device: a GPU or CPU that runs kernels, as the engine and the tuner see it. cuda/ implements it
-// over the driver, which is opened by dlopen, cpu/ over the thread pool and the loader of host
-// objects; tests implement a fake. Any number of threads may use a Device.
+// Device: the interface to a GPU or CPU that runs kernels, for the engine and the tuner. cuda/
+// implements it over the driver, which is opened by dlopen, cpu/ over the thread pool and the
+// loader of host objects. Tests implement a fake. Any number of threads may use a Device.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@
 
 namespace attune {
 
-// A stream of the device: CUstream on CUDA. The CPU ignores it: there run returns when the work is
-// done.
+// A stream of the device: CUstream on CUDA. The CPU ignores it, because a launch there returns when
+// the work is done.
 using StreamHandle = void*;
 
 // An image that is loaded into a device. Immutable and thread-safe; the destructor unloads it.
 class LoadedKernel {
  public:
   virtual ~LoadedKernel() = default;
-  virtual const ImageInfo& info() const = 0;  // CUDA: as the driver reports it
+  virtual const ImageInfo& info() const = 0;  // on CUDA from the driver
   // Enqueues all steps of the plan and sets args.num_tiles for each. The plan must have the
   // structure with which the image was loaded. Never allocates, compiles, locks or synchronises;
   // safe in the capture of a CUDA graph.
@@ -38,20 +38,21 @@ class Device {
   virtual const DeviceIdentity& identity() const = 0;
   virtual const DeviceFacts& facts() const = 0;
   // Returns a name of the hardware that is the same in all processes: "cpu", "gpu 0000:3b:00.0".
-  // Devices that share it disturb each other's timings; slices of one GPU share its clocks.
+  // Devices of one name disturb each other's timings: for instance slices of one GPU share its
+  // clocks.
   virtual std::string hardware() const = 0;
   // Returns the archs whose images run here, best first: {"sm_90a", "sm_90"} on an H200, {"sm_89",
   // "sm_86", "sm_80"} on an L4. Machine code runs only on later minor versions of its major
   // version.
   virtual std::vector<Arch> archs() const = 0;
-  virtual int ordinal() const { return -1; }  // N of cuda:N; -1 if devices have no numbers
+  virtual int ordinal() const { return -1; }  // N of cuda:N; -1 on a CPU
   // Returns the compiler, which it opens on first use. Throws kCompile if there is none; the
   // message says how to get one.
   virtual const Compiler& compiler() const = 0;
-  // Loads an image. `structure` says which kernels of the image are called with which arguments,
-  // `spec` the element types of operands. Neither depends on the shape, so a loaded kernel serves
-  // all shapes. Throws kDriver or kInvalidArgument if the image is not for this device. The kernel
-  // keeps the parts of the device alive that it needs.
+  // Loads an image. `structure` has the kernels of the image and their arguments, `spec` the
+  // element types of operands. Neither depends on the shape, so a loaded kernel serves all shapes.
+  // Throws kDriver or kInvalidArgument if the image is not for this device. The kernel may outlive
+  // the Device.
   virtual std::unique_ptr<LoadedKernel> load(const KernelImage& image, const KernelSpec& spec,
                                              const LaunchStructure& structure) const = 0;
 
@@ -69,8 +70,8 @@ class Device {
   // True if `stream` is recording into a CUDA graph: then nothing may wait for the device.
   virtual bool capturing(StreamHandle) const { return false; }
   virtual int sm_clock_mhz() const = 0;  // 0 = cannot be read
-  // Returns identity().conditions and values that only a library knows which takes time to open.
-  // Not to be called before a launch.
+  // Returns identity().conditions, completed by values from a library (NVML) that takes some
+  // milliseconds to open. Do not call it on the way to a launch.
   virtual Conditions conditions() const { return identity().conditions; }
   // Returns the elapsed microseconds of `launches` calls of fn, by device events (CUDA) or a
   // monotonic clock (CPU).

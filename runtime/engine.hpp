@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine: makes a Plan for a Problem. It owns the winners of this device (read once from the
-// stores), the images loaded so far and the ladder: pinned -> exact -> same bucket -> nearest tuned
-// shape -> default config -> reference kernel. attune.h is a thin layer over it; the tuner uses it
-// to bench, check and explain.
+// stores) and the images loaded so far. It climbs the ladder: pinned -> exact -> same bucket ->
+// nearest tuned shape -> default config -> reference kernel. attune.h is a thin layer over it; the
+// tuner uses it to bench, check and explain.
 #pragma once
 
 #include <array>
@@ -30,8 +30,8 @@ class Engine {
   const Device& device() const;
   // Returns the plan for a problem. Plans are cached by canonical problem
   // (generator/core/visibility.hpp), up to EngineOptions::max_plans. Each kernel is compiled and
-  // loaded at most once, even if many threads ask at once. `layout`: the operands of the coming
-  // calls, if they are not contiguous; templates that cannot load these strides are passed over.
+  // loaded at most once, even if many threads need it at once. `layout`: the operands of the coming
+  // calls, if they are not contiguous; templates that cannot load these strides are not chosen.
   // Throws kNotTuned (strict), kWouldCompile (no_jit), kUnsupported with each template's reason,
   // and errors of the compiler and the driver.
   std::shared_ptr<const Plan> plan(const Problem& problem, const Operands* layout = nullptr);
@@ -40,19 +40,18 @@ class Engine {
   std::shared_ptr<const Plan> plan_with(const Problem& problem,
                                         const KernelTemplate& kernel_template,
                                         const Config& config);
-  // Climbs the ladder only: says which config and why, whether or not its kernel is available.
+  // Returns the config that the ladder chooses and the reason, even if its kernel is not available.
   // Plan::kernel is null.
   Plan choose(const Problem& problem, const Operands* layout = nullptr) const;
-  // Returns or throws what plan would, without compiling. Plan::kernel is null if the kernel would
-  // be compiled.
+  // Does the same as `plan` without compiling. Plan::kernel is null if `plan` would compile.
   Plan foresee(const Problem& problem, const Operands* layout = nullptr) const;
   // Returns for each template nullopt if it serves the problem, else the reason.
   std::vector<std::pair<std::string, std::optional<std::string>>> check(
       const Problem& problem) const;
   void reload();  // reads the stores, or the pin file, again
-  // Returns the SHA-256 of what this engine chooses from: its pin file, or the pins that follow
-  // from its stores and bundles for this device. Engines of one version with equal digests choose
-  // the same kernels.
+  // Returns the SHA-256 of the pins from which this engine chooses: its pin file, or the pins that
+  // follow from its stores and bundles for this device. Engines of one version with equal digests
+  // choose the same kernels.
   std::array<uint8_t, 32> pin_digest() const;
 
  private:

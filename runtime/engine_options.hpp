@@ -15,7 +15,8 @@
 
 namespace attune {
 
-// Live tuning (policy tune_on_miss), as this layer sees it. The tuner implements it.
+// The interface through which the engine tunes a problem (policy tune_on_miss). The tuner
+// implements it.
 class ConfigSource {
  public:
   virtual ~ConfigSource() = default;
@@ -29,19 +30,20 @@ struct EngineOptions {
   std::vector<std::filesystem::path>
       bundles;  // folders and files of `attune export`; searched before the stores
   std::vector<std::string_view> memory_bundles;  // searched before `bundles`; not owned
-  // A file of `attune pin`; empty = none. Winners come only from it, and a problem that it names
-  // runs as it says or is refused. Images still come from bundles and stores.
+  // A file of `attune pin`; empty = none. If there is one, it is the only source of winners, and a
+  // problem that it names runs with the config given there or is refused. Images still come from
+  // bundles and stores.
   std::filesystem::path pin;
   bool use_store = true;
   bool may_compile = true;  // false = policy no_jit
-  // Runs wait for the GPU and refuse a workspace that was not initialised, and lists of a cache
-  // whose values kernels would clamp.
+  // Each run waits for the GPU and checks device memory. It refuses a workspace that was not
+  // initialised, and lists of a cache with values that kernels would clamp.
   bool check_workspace = false;
   bool keep_images = true;  // write images of plans made here into the user store
   Policy policy = Policy::kDefault;
   std::filesystem::path capture_file;     // problems seen, as JSON lines; empty = off
   ConfigSource* config_source = nullptr;  // not owned
-  size_t max_plans = 2048;  // kept at once, 3 to 8 KB each; the least recently used go first
+  size_t max_plans = 2048;  // in the cache, 3 to 8 KB each; drops the least recently used
 };
 
 }  // namespace attune

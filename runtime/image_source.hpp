@@ -20,12 +20,11 @@ class ImageSource {
  public:
   ImageSource(std::shared_ptr<const Device> device, const EngineOptions& options);
 
-  // Returns the kernel of a choice, which it loads at most once. Throws kWouldCompile if no bundle
-  // or store has it and compiling is not allowed, and errors of compiling and loading.
+  // Returns the kernel of a choice, and loads it at most once. Throws kWouldCompile if no bundle or
+  // store has the image and compiling is not allowed. Also throws errors of compiling and loading.
   CachedKernel kernel(const Choice& choice);
-  // Does the same without compiling. If the kernel would be compiled, the result has no kernel and
-  // says where it would come from. Throws as `kernel` does if nothing has it and there is no
-  // compiler.
+  // Does the same without compiling. If no bundle or store has the image, the result has no kernel,
+  // and image_from names the compiler. Throws as `kernel` does if there is no compiler either.
   CachedKernel foresee(const Choice& choice) const;
   const std::vector<Bundle>& bundles() const { return bundles_; }
   // Returns the user's store over the others; it has no layers if stores are off.

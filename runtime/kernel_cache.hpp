@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// KernelCache: the kernels loaded so far in this process, by identity. They stay, because a launch
-// may still be under way, and because specs and configs are few, whatever the lengths. If several
-// threads ask for a kernel that is missing, one of them makes it and the others wait. A child after
-// fork makes the kernels again that threads of its parent were making.
+// KernelCache: the kernels that this process has loaded, by identity. They are never unloaded: a
+// launch may still be running, and kernels are few because they do not depend on lengths. If
+// several threads need a missing kernel, one of them makes it and the others wait. If threads of
+// the parent were making kernels at a fork, the child makes these kernels again.
 #pragma once
 
 #include <functional>
@@ -25,8 +25,8 @@ struct CachedKernel {
 
 class KernelCache {
  public:
-  // Returns the kernel of the key. Calls make() at most once per key at a time. If it throws, all
-  // waiting threads get the exception and the key is free again.
+  // Returns the kernel of the key. If it is missing, one thread calls make(). If make() throws, all
+  // waiting threads get the exception, and the next call tries again.
   CachedKernel get(const std::string& key, const std::function<CachedKernel()>& make);
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ladder: the (template, config) pairs that serve a problem here, best choice first, as a pure
-// function of the known winners. The engine takes the first choice whose image it can get, and
-// Plan::explain reports it. Tested without any device.
+// The ladder: returns the (template, config) pairs that serve a problem on this device, best choice
+// first. It is a pure function of the known winners, so tests need no device. The engine takes the
+// first choice whose image it can get, and Plan::explain reports it.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ namespace attune {
 
 struct Choice {
   Family family;
-  KernelSpec spec;  // to compile: the problem's, or the winner's if both mean the same here
+  KernelSpec spec;  // to compile: the problem's spec, or the winner's if both give equal results
   Config config;
   Rung rung = Rung::kDefaultConfig;
   std::string why;
@@ -35,19 +35,19 @@ struct Ladder {
 // batch * num_heads_q, seqlen_q and seqlen_kv.
 double shape_distance(const Shape& a, const Shape& b);
 
-// The distance beyond which the default config, which a rule chooses for the shape, is the better
-// guess. For policy kDefault only.
+// The distance in octaves beyond which a winner is not chosen: the default config, which a rule
+// computes from the shape, is then the better guess. For policy kDefault only.
 inline constexpr double kFarOctaves = 3.0;
 
-// True if the times of a winner mean something on this device. False for a winner of a bundle that
-// was exported from another kind of device, and for one of another number of CPU threads.
+// True if the times of a winner are valid for this device. False for a winner of another kind of
+// device, which a bundle may have, and for a winner of another number of CPU threads.
 bool measured_on(const WinnerRecord& winner, const DeviceIdentity& device);
 
-// Returns the spec without mask and window. Winners with equal results are one family, from which
-// climb takes its rows.
+// Returns the spec without mask and window, the key of a family. Specs with different masks may
+// mean the same for a shape, so climb gets the rows of a whole family.
 KernelSpec family_of(const KernelSpec& spec);
 
-// Says if a kernel that no bundle and no store holds may be compiled.
+// Tells if a kernel may be compiled whose image is in no bundle and no store.
 enum class Compiling { kAllowed, kNever };
 
 struct LadderRules {
@@ -55,18 +55,19 @@ struct LadderRules {
   Compiling compiling = Compiling::kAllowed;
   // A winner is stale if the digest of its template has changed.
   std::function<std::string(const KernelTemplate&)> digest_of = template_digest;
-  // A pin for the exact shape is the only choice; climb throws kNotTuned if it cannot be taken.
+  // If true, a pin for the exact shape is the only choice, and climb throws kNotTuned if this pin
+  // cannot run here.
   bool pins_bind = false;
 };
 
 // Returns the choices for a problem. `serving`: the templates that serve the canonical problem on
-// this device. `winners`: rows of the problem's family, most trusted layer first. A row counts if
-// it was tuned for the problem that the canonical problem is at the row's lengths
-// (generator/core/visibility.hpp): a window that hides nothing at 2048 keys finds the plain winners
-// of 2048 keys. Rows of other thread counts come after rows of this device: this shape or its
-// bucket, nearest count first. If nothing may be compiled, more choices come before the reference,
-// because only their images may exist: the defaults of a typical device of the arch, the default
-// config of the problem as asked, then far winners.
+// this device. `winners`: rows of the problem's family, most trusted layer first. A row is used if
+// the problem, made canonical with the row's lengths, is the problem for which the row was tuned
+// (generator/core/visibility.hpp). For instance, a window that hides nothing at 2048 keys finds the
+// winners without a window at 2048 keys. Rows of other thread counts come after rows of this
+// device: this shape or its bucket, nearest count first. If nothing may be compiled, three more
+// choices come before the reference, because only their images may exist: the defaults of a typical
+// device of the arch, the default config of the problem as asked, then far winners.
 Ladder climb(const Problem& asked, const Serving& serving, const std::vector<WinnerRecord>& winners,
              const DeviceIdentity& device, const LadderRules& rules);
 

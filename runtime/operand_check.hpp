@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks a call's pointers, strides and workspace, and says what is wrong. `run` uses it if the
-// rules of its plan (operand_rules.hpp) say no; the engine uses `tensor_map_refusal` to choose a
-// template. Both walk the operands of the op (generator/core/op.hpp).
+// Checks a call's pointers, strides and workspace, and throws the fault as a message. `run` calls
+// check_operands if the faster OperandRules of its plan (operand_rules.hpp) refuse the operands.
+// The engine uses tensor_map_refusal to choose a template.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ struct Plan;
 
 inline constexpr int kWorkspaceAlignment = 256;  // bytes
 
-// Throws kInvalidArgument with a sentence that names the argument, the given value and what it must
-// be.
+// Both functions throw kInvalidArgument with the argument, the given value and the valid values.
 void check_operands(const OperandList& list, const Operands& operands);
 void check_workspace(const Plan& plan, const void* workspace, int64_t workspace_bytes);
-// Waits for the device and checks the part that must be zero before a run.
+// Waits for the device, then checks that the first LaunchPlan::zeroed_bytes of a workspace are
+// zero.
 void check_workspace_is_clean(const Plan& plan, const void* workspace);
 
-// Returns the reason why TMA cannot load this layout, or nullopt: a zero stride over more than one
-// row, or a stride of at least 2^40 bytes.
+// Returns the reason why TMA cannot load this layout, or nullopt. TMA needs strides above 0 and
+// below 2^40 bytes in each dimension of extent 2 or more.
 std::optional<std::string> tensor_map_refusal(const OperandList& list, const Operands& operands);
 
 }  // namespace attune

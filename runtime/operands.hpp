@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operands: the addresses and strides of one call, by name and by the role of an OperandSpec
-// (generator/core/op.hpp). With roles, code that walks the operands of an op needs no names.
+// (generator/core/op.hpp). Roles let generic code walk the operands of any op.
 // operand_check.hpp checks them.
 #pragma once
 
@@ -25,11 +25,11 @@ struct Operands {
   ScaleView q_scale{}, k_scale{}, v_scale{};  // for 8-bit operands; null data: each factor is 1
   ScaleView o_scale{};                        // written by op quantise
   const ScoreOperands* scores = nullptr;      // for problems with score features; not owned
-  // For problems with dropout; threshold and scale come from the plan. Null: seed and offset 0. Not
-  // owned.
+  // For problems with dropout: seed and offset; the plan has threshold and scale. Null = seed and
+  // offset 0. Not owned.
   const DropoutArgs* dropout = nullptr;
   OperandView k_new{}, v_new{}, cos{}, sin{};  // for op append_kv
-  // For op append_kv: lists and numbers; the views above replace its own. Not owned.
+  // For op append_kv: lists and numbers. Its views are not read; the views above are. Not owned.
   const AppendArgs* append = nullptr;
   const CacheArgs* cache = nullptr;  // for problems with a cache; not owned
 };
@@ -66,7 +66,7 @@ constexpr OperandView Operands::*tensor_of(Role role) {
   }
 }
 
-// The sums of a role whose kind is kRowSums. The strides are the caller's: both 0 = contiguous.
+// The address and strides of a role whose kind is kRowSums. Both strides 0 = contiguous.
 struct RowSumsView {
   const float* data;
   int64_t batch_stride, head_stride;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options from the environment, which are read once when a program enters the library
-// (attune_context_create, the command line), and the default places of files.
+// Options from environment variables, and the default paths of files. attune_context_create and the
+// command line read the environment once, at their start.
 #pragma once
 
 #include <filesystem>

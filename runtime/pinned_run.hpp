@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Running from a pin file (cache/pin_file.hpp): finds the pins for this device, and checks that
-// this library can run them. Used by the engine if EngineOptions::pin names a file, and by `attune
-// pin --check`.
+// this library can run their configs. Used by the engine if EngineOptions::pin names a file, and by
+// `attune pin --check`.
 #pragma once
 
 #include <filesystem>
@@ -19,8 +19,8 @@ PinFile read_pin_file(const std::filesystem::path& path, FileKinds kinds = FileK
 // Returns the pins for exactly this device (equal digests).
 std::vector<Pin> pins_for(const PinFile& file, const DeviceIdentity& device);
 
-// Returns one sentence for each pin that this library cannot run as intended, because the template
-// is unknown or has changed since.
+// Returns one sentence for each pin whose template this library does not have, or has in a
+// different version.
 std::vector<std::string> faults_of(const std::vector<Pin>& pins);
 
 // Returns the pins for this device as winners for the ladder. Throws kNotTuned with the path and

@@ -21,8 +21,8 @@ namespace attune {
 // The launches for a Problem, and how they were chosen. Immutable and thread-safe.
 struct Plan {
   Problem problem;        // canonical: problems with the same meaning share a plan
-  OperandRules operands;  // for the problem
-  ScoreCaptures scores;   // for the problem
+  OperandRules operands;  // that a run checks
+  ScoreCaptures scores;   // that score features read
   const KernelTemplate* kernel_template = nullptr;
   Arch arch;
   Config config;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// PlanCache: the plans used last. The key is the problem, canonical or as asked, and whether the
-// layout suits TMA. A hit costs one shared lock and one hash look-up. If there are too many
-// entries, the least recently used goes; a caller that holds its plan keeps it.
+// PlanCache: the plans used last. The key is the problem, canonical or as asked, and a flag if TMA
+// can load the layout. A hit costs one shared lock and one hash look-up. If there are too many
+// entries, the least recently used plan is dropped; a caller that holds it keeps it.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace attune {
 
 struct PlanKey {
   Problem problem;
-  bool tensor_maps;          // the layout suits TMA
+  bool tensor_maps;          // TMA can load the layout
   bool fixed_masks = false;  // ScoreCaptures::has_fixed_masks
 
   bool operator==(const PlanKey&) const = default;
@@ -36,13 +36,14 @@ class PlanCache {
     const auto found = plans_.find(key);
     return found == plans_.end() ? nullptr : used(found->second);
   }
-  // clear raises it: a plan that was made from older winners must not be kept.
+  // Returns a number that clear() raises. A plan that was made from older winners has an older
+  // generation, and insert() does not keep it.
   uint64_t generation() const {
     const std::shared_lock lock(mutex_);
     return generation_;
   }
-  // Returns the plan that was inserted first under this key. A plan is not kept if the cache was
-  // cleared since `generation`.
+  // Inserts a plan unless the key has one already, and returns the key's plan. If the cache was
+  // cleared since `generation`, inserts nothing and returns `plan`.
   std::shared_ptr<const Plan> insert(const PlanKey& key, std::shared_ptr<const Plan> plan,
                                      uint64_t generation) {
     const std::unique_lock lock(mutex_);
@@ -67,14 +68,14 @@ class PlanCache {
  private:
   struct Entry {
     std::shared_ptr<const Plan> plan;
-    mutable std::atomic<uint64_t> last_used{0};  // in inserts, so that a hit only stores
+    mutable std::atomic<uint64_t> last_used{0};  // value of inserts_; a hit only stores it
   };
 
   const std::shared_ptr<const Plan>& used(const Entry& entry) const {
     entry.last_used.store(inserts_, std::memory_order_relaxed);
     return entry.plan;
   }
-  // Looks at all entries. That takes some microseconds, far less than making the new plan.
+  // Scans all entries, which takes some microseconds: far less than making the new plan.
   void drop_oldest() {
     plans_.erase(std::min_element(plans_.begin(), plans_.end(), [](const auto& a, const auto& b) {
       return a.second.last_used.load(std::memory_order_relaxed) <

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of the ladder (ladder.hpp): the rungs that a caller accepts, and the rung of a plan.
+// Policy and Rung of the ladder (ladder.hpp): the rungs that a caller accepts, and the rung that
+// chose a plan's config.
 #pragma once
 
 #include <string_view>
@@ -7,10 +8,10 @@
 namespace attune {
 
 // The lowest rung that a caller accepts; below it `plan` throws kNotTuned. Values as in attune.h.
-//   kDefault: any.  kNearest: some tuned shape of the same spec.
-//   kStrict: this shape or its bucket.
-//   kTuneOnMiss: tunes if kStrict would throw, then as kDefault. It is for programs of this project
-//   that have a ConfigSource, and cannot be set by the environment or attune.h.
+//   kDefault: any rung.  kNearest: a kernel tuned for any shape of the same spec.
+//   kStrict: a kernel tuned for this shape or its bucket.
+//   kTuneOnMiss: tunes if kStrict would throw, then continues as kDefault. Only for programs of this
+//   project that have a ConfigSource; the environment and attune.h cannot set it.
 enum class Policy : int { kDefault = 0, kNearest = 1, kStrict = 2, kTuneOnMiss = 3 };
 const char* policy_name(Policy policy);
 Policy parse_policy(std::string_view text);  // default, nearest, strict

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Angles of rotary embeddings as transformers makes them (modeling_rope_utils). Frequencies and
-// angles are rounded to fp32, because models were trained with that rounding.
+// Angles of rotary embeddings, computed as in transformers (modeling_rope_utils). Frequencies and
+// angles are rounded to fp32, because models were trained with this rounding.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Rotary {
   float beta_fast = 32, beta_slow = 1;
   float mscale = 0, mscale_all_dim = 0, attention_factor = 0;
   int original_max_position = 0;
-  std::vector<float> frequencies{};  // given instead of those of base and scaling; or empty
+  std::vector<float> frequencies{};  // used instead of base and scaling unless empty
 };
 
 // Throws kInvalidArgument if a field is out of range.

@@ -12,8 +12,8 @@
 namespace attune {
 
 // Returns advice for a problem that other kernels than the reference serve: "`attune tune --problem
-// ... --target cpu:1` finds its kernel". If no store holds a program of the problem, the command
-// line cannot find it by its digest; then the advice is to capture the problem.
+// ... --target cpu:1` finds its kernel". If the problem has a program that no store holds, the
+// command line cannot find the program by its digest. The advice is then to capture the problem.
 std::string tune_advice(const Problem& asked, const EngineOptions& options,
                         const StoreStack& stores);
 // Returns advice for a problem that only the reference kernel serves.

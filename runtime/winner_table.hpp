@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // WinnerTable: the winners that the ladder may use on one device, by family of specs. The winners
-// of a family are read from the stores at its first use and kept. So the cost of opening a context
-// does not depend on how much was tuned, and later plans of the family read no database.
+// of a family are read from the stores at its first use and kept. So the time to open a context
+// does not depend on the size of the stores, and later plans of the family read no database.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,8 @@ class WinnerTable {
   using Rows = std::vector<WinnerRecord>;
 
   WinnerTable() = default;
-  // Bundles come first, then the user's store, then others. `images` outlives the table.
+  // Takes winners of bundles first, then of the user's store, then of other stores. `images` must
+  // outlive the table.
   WinnerTable(const ImageSource& images, const DeviceIdentity& device);
   explicit WinnerTable(const Rows& rows);
 
@@ -32,7 +33,7 @@ class WinnerTable {
   // Returns the winners for this device as pins: one per problem, from the most trusted layer.
   // Leaves out stale winners and winners of other thread counts. Reads all families.
   PinFile pins(const DeviceIdentity& device);
-  // Puts a winner before the others of its family. Lists that were returned stay as they are.
+  // Inserts a winner before the others of its family. Lists that `of` returned do not change.
   void add(const WinnerRecord& winner);
 
  private:
@@ -40,9 +41,9 @@ class WinnerTable {
   std::shared_ptr<const Rows>& list_of(const std::string& family);
 
   const StoreStack* stores_ =
-      nullptr;  // may have families that are not read yet; null: there are no stores
+      nullptr;  // from which families are read; null: there are no stores
   DeviceIdentity device_;
-  std::unordered_map<std::string, Rows> bundled_;  // by family; come before the stores' rows
+  std::unordered_map<std::string, Rows> bundled_;  // by family; before rows of stores
   std::unordered_map<std::string, std::string> families_;  // by text of a stored problem
   std::unordered_map<std::string, std::shared_ptr<const Rows>> rows_;  // families that were read
 };
