@@ -95,7 +95,8 @@ std::string winner_identity(const WinnerRecord& winner) {
                      winner.pinned);
 }
 
-// Merges `fresh` into `former`, where it wins. Returns the number of former kernels that stay.
+// Merges `fresh` into `former`; fresh entries replace former ones. Returns the number of former
+// kernels that stay.
 size_t merge_entries(std::vector<ManifestEntry> fresh, std::vector<ManifestEntry>* former) {
   std::set<std::string> replaced;
   std::map<std::string, size_t> place;

@@ -28,7 +28,7 @@ constexpr size_t kSummed = 32;                // bytes of the header that the di
 constexpr size_t kHeader = kSummed + 64;      // with the digest
 constexpr Guarded kGuarded{"bundle", ErrorCode::kIo, 0755};
 
-// Reads by pread. With a mapping, a file that was cut would end the process.
+// Reads with pread: if a mapped file were truncated, reading it would end the process by SIGBUS.
 class OpenFile final : public BundleBytes {
  public:
   explicit OpenFile(const std::filesystem::path& path)
@@ -102,13 +102,13 @@ std::string digest_of(std::string_view head, std::string_view manifest) {
   throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {}", name, why));
 }
 
-// Refuses a file that was a bundle once. It is not the caller's fault, so the code is kIo.
+// Throws kIo for a damaged bundle. kInvalidArgument is for files that never were a bundle.
 [[noreturn]] void refuse_damaged(const std::string& name, const std::string& why) {
   throw Error(ErrorCode::kIo, fmt::format("{}: {}", name, why));
 }
 
-// Returns the manifest, which follows the header. The header says how long the manifest and the
-// file are. If the header is sound and the file is shorter, the file was cut.
+// Returns the manifest, which follows the header. The header has the lengths of the manifest and of
+// the file. If its digest is right and the file is shorter, the file was cut off.
 std::string checked_manifest(const BundleBytes& bytes, std::string_view header,
                              const std::string& name) {
   const uint64_t manifest_bytes = number_at(header, 16), all_bytes = number_at(header, 24);
@@ -173,7 +173,8 @@ std::vector<ManifestEntry> sorted_entries(const std::vector<BundledKernel>& kern
   return entries;
 }
 
-// Places images one after the other from `begin` on, equal images once. Returns their end.
+// Sets the offsets of images, one after the other from `begin` on; equal images share an offset.
+// Returns the end of the last image.
 size_t place_images(size_t begin, std::vector<ManifestEntry>* entries) {
   std::map<std::string, size_t> placed;
   size_t end = begin;
@@ -197,8 +198,8 @@ std::shared_ptr<const BundleBytes> bundle_in_memory(std::string_view bytes) {
 
 std::string bundle_bytes(const std::vector<BundledKernel>& kernels, Packing packing) {
   std::vector<ManifestEntry> entries = sorted_entries(kernels, packing);
-  // The manifest has the offsets of images, which depend on its length. So its length is fixed
-  // first, as if images began at the highest possible offset, and it is padded with spaces.
+  // The manifest has the offsets of images, which depend on its length. So first its length is
+  // computed for the highest possible offsets. Then the manifest is padded with spaces to it.
   const size_t longest = [&] {
     std::vector<ManifestEntry> far = entries;
     place_images(size_t{1} << 48, &far);

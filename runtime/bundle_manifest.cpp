@@ -160,8 +160,8 @@ Json programs_json(const std::vector<ManifestEntry>& entries) {
   return list;
 }
 
-// Registers the programs of a manifest; earlier bundles have none. A program that does not match
-// its digest is only logged: images need no text.
+// Registers the programs of a manifest, if it has any. A program that does not match its digest is
+// only logged, because images run without it.
 void adopt_programs(const JsonValue& manifest, const std::string& path) {
   if (!manifest.contains("programs")) return;
   for (const JsonValue& json : json_list(manifest, "programs")) try {

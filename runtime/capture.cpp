@@ -19,8 +19,8 @@ namespace attune {
 namespace {
 
 // Returns the line of a problem. The problem's text names programs only by their digests, so the
-// line has their texts too. It is written by hand: a JSON object of nlohmann allocates in its
-// destructor, which ends a process whose memory is exhausted.
+// line has the programs' texts too. The JSON is written by hand: an object of nlohmann allocates in
+// its destructor, which terminates the process if memory is exhausted.
 std::string line_of(const Problem& problem, const std::string& text) {
   const auto quoted = [](const std::string& value) {
     return to_json_text(nlohmann::json(value), -1, JsonLetters::kAscii);
@@ -35,12 +35,12 @@ std::string line_of(const Problem& problem, const std::string& text) {
   return line + "}\n";
 }
 
-// Returns "", or why the file did not take the whole line.
+// Appends a line to a file. Returns "", or the reason if the whole line was not written.
 std::string append(const std::filesystem::path& path, std::string_view line) {
   std::string why;
   const FileDescriptor file = open_regular(path, O_WRONLY | O_APPEND | O_CREAT, &why, 0644);
   if (!file) return why;
-  while (!line.empty()) {  // a second time only if the disk is full; errno then says so
+  while (!line.empty()) {  // again after a partial write, so that errno has the reason
     const ssize_t written = ::write(file.get(), line.data(), line.size());
     if (written < 0 && errno != EINTR) return std::strerror(errno);
     if (written > 0) line.remove_prefix(static_cast<size_t>(written));

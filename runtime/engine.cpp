@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine combines the candidates for this device, the ladder over the winners, the images of
-// image_source, and a cache of plans. plan.hpp has what happens to a Plan afterwards.
+// The engine combines the templates for this device, the ladder over the winners, the images of
+// image_source, and a cache of plans. plan.hpp has the functions that run a Plan.
 #include "runtime/engine.hpp"
 
 #include <fmt/format.h>
@@ -59,9 +59,9 @@ std::string unsupported_text(Op op, const std::vector<Refusal>& refusals) {
   return text;
 }
 
-// True if a choice that failed deserves a line in the log: a tuned kernel that is not available, or
-// a compiler or driver that fails. A layout that a kernel does not take, or a default config
-// without an image, does not.
+// True if the failure of a choice is logged as a warning: a tuned kernel is not available, or a
+// compiler or driver failed. False if a kernel cannot read the layout, or a default config has no
+// image.
 bool worth_a_warning(const Choice& choice, ErrorCode code) {
   return code == ErrorCode::kCompile || code == ErrorCode::kDriver ||
          (code == ErrorCode::kWouldCompile && choice.winner);
@@ -110,7 +110,7 @@ struct Engine::Impl {
   std::vector<std::string> warnings;          // from bundles and from reading stores
 };
 
-// Returns the templates that serve a spec here, if only the reference. Throws if none does.
+// Returns the templates that serve a spec on this device. Throws if not even the reference does.
 Serving Engine::Impl::serving_of(const KernelSpec& spec) const {
   Serving found = serving(spec, device->archs());
   if (!found.best())
@@ -142,8 +142,8 @@ Ladder Engine::Impl::ladder(const Problem& asked, const Serving& serving) {
   return climb(asked, serving, *rows, device->identity(), rules);
 }
 
-// Asks the tuner if neither this shape nor its bucket was tuned. One thread tunes at a time; a
-// thread that waited climbs the ladder again first.
+// Tunes the problem if neither its shape nor its bucket was tuned. One thread tunes at a time. A
+// thread that waited climbs the ladder again first, because another may have tuned the problem.
 void Engine::Impl::tune(const Problem& asked, const Serving& serving) {
   const std::lock_guard one(tuning);
   const Ladder known = ladder(asked, serving);
@@ -165,8 +165,8 @@ void Engine::Impl::take(CachedKernel kernel, Plan* plan) {
       plan->warnings.push_back(std::move(text));
 }
 
-// Returns a plan of the first choice that suits the layout and, unless `kernels` is kLeave, whose
-// kernel is available.
+// Returns a plan of the first choice that can read the layout. Unless `kernels` is kLeave, the
+// choice's kernel must also be available.
 Plan Engine::Impl::first_plan(const Problem& asked,
                               const std::optional<std::string>& no_tensor_maps, Kernels kernels) {
   const Problem problem = canonical(asked);
@@ -222,8 +222,8 @@ std::string Engine::Impl::unpinned_text(const Plan& plan) const {
                      options.pin.string(), to_text(plan.problem), rung_name(plan.rung));
 }
 
-// Logs the rung of a plan, once per key, since a plan is made once. Ops that are bound by memory
-// are not reported: they are seldom tuned.
+// Logs the rung of a new plan, so once per problem. Ops that are bound by memory are not reported,
+// because they are seldom tuned.
 void Engine::Impl::tell_of_rung(const Problem& asked, const Plan& plan) const {
   const bool bound_by_memory = useful_flops(plan.problem) <= 0;
   if (bound_by_memory || plan.rung <= Rung::kExact) return;
@@ -248,8 +248,8 @@ Engine::~Engine() = default;
 
 const Device& Engine::device() const { return *impl_->device; }
 
-// A plan is kept under its canonical problem, and also as it was asked, so that the next call only
-// looks up.
+// Caches a plan under its canonical problem and under the problem as asked. The next call with this
+// problem is then one look-up.
 std::shared_ptr<const Plan> Engine::plan(const Problem& asked, const Operands* layout) {
   std::optional<std::string> no_tensor_maps;
   if (layout) no_tensor_maps = tensor_map_refusal(operands_of(asked), *layout);

@@ -20,7 +20,7 @@ std::string cache_key(const Choice& choice) {
                      choice.family.arch.name(), to_text(choice.spec), choice.config.to_text());
 }
 
-// Returns the key of a look-up, which finds the image of this source by any compiler.
+// Returns a key without a compiler, which finds the image of this source by any compiler.
 ImageKey image_key(const Choice& choice, const Source& source) {
   return {choice.spec,
           choice.family.arch.name(),
@@ -34,9 +34,9 @@ LaunchStructure structure_of(const Choice& choice) {
 }
 
 // Returns the options that an image must have to run here; empty = any. A cubin runs on each device
-// of its arch. Host code needs the CPU features that it was compiled for. The CPU's name does not
-// fix them, because virtual machines hide some, so they are in the options, which are known without
-// opening clang.
+// of its arch. Host code needs the CPU features that it was compiled for. The options list these
+// features, because CPUs of one name may differ: virtual machines hide some. Reading the options
+// does not open clang.
 std::string needed_options(const Device& device, const Arch& arch) {
   return device.target() == Target::kCpu ? device.compiler().options(arch) : std::string();
 }
@@ -47,7 +47,8 @@ std::string bundle_archs(const std::vector<Bundle>& bundles) {
   return fmt::format("{}", fmt::join(archs, ", "));
 }
 
-// Logs bundles for other machines, once: each look-up passes them over silently.
+// Logs bundles without kernels for this device when they are opened. Later look-ups skip them
+// silently.
 void note_strangers(const std::vector<Bundle>& bundles, const Device& device) {
   for (const Bundle& bundle : bundles) {
     bool serves = false;
@@ -66,8 +67,8 @@ void note_strangers(const std::vector<Bundle>& bundles, const Device& device) {
   }
 }
 
-// Logs stores that are named explicitly and missing. The user's store is not among them: it is
-// created on the first write.
+// Logs stores that are named explicitly and missing, except the user's store, which is created on
+// the first write.
 void note_missing_stores(const EngineOptions& options) {
   if (!options.use_store) return;
   std::error_code failed;
@@ -103,7 +104,7 @@ CachedKernel ImageSource::foresee(const Choice& choice) const {
   return obtain(choice, Compile::kLater);
 }
 
-// Adds warnings about damaged files to the kernel, or to the error if there is no kernel.
+// Returns a kernel with warnings about damaged files. Without a kernel, the error has the warnings.
 CachedKernel ImageSource::obtain(const Choice& choice, Compile compile) const {
   const WarningCollector warnings;
   try {
@@ -137,7 +138,7 @@ CachedKernel ImageSource::make(const Choice& choice, Compile compile) const {
   return {nullptr, "compiler " + compiler.version(), {}};
 }
 
-// Returns the kernel of a bundle or store, if any. An image that does not load is a miss, like a
+// Returns the kernel of a bundle or store, or none. An image that does not load is skipped, like a
 // damaged one.
 CachedKernel ImageSource::stored(const Choice& choice, const ImageKey& key) const {
   const auto load = [&](const std::optional<KernelImage>& image, const char* from) -> CachedKernel {

@@ -21,8 +21,8 @@ CachedKernel KernelCache::get(const std::string& key, const std::function<Cached
   {
     const std::lock_guard lock(mutex_);
     Entry& entry = kernels_[key];
-    // A kernel that the parent process was making is not made by anyone here: fork copies no
-    // threads.
+    // No thread here makes a kernel that the parent process was making: fork copies one thread
+    // only.
     const bool is_made =
         entry.kernel.valid() && (entry.maker == getpid() || is_ready(entry.kernel));
     if (is_made)
@@ -33,7 +33,7 @@ CachedKernel KernelCache::get(const std::string& key, const std::function<Cached
   if (theirs.valid()) return theirs.get();
   try {
     CachedKernel made = make(), kept = made;
-    promise.set_value(std::move(kept));  // a copy made in there could throw, see MadeOnce
+    promise.set_value(std::move(kept));  // moved: a copy could throw, see MadeOnce
     return made;
   } catch (...) {
     promise.set_exception(std::current_exception());

@@ -36,7 +36,7 @@ double threads_apart(const WinnerRecord& winner, const DeviceIdentity& device) {
   return std::abs(std::log2(static_cast<double>(winner.device.sm_count) / device.sm_count));
 }
 
-// A winner that can run here, with the family that it was tuned on.
+// A winner that can run here, with the family for which it was tuned.
 struct Usable {
   const WinnerRecord* winner;
   const Family* family;
@@ -110,7 +110,7 @@ class Climb {
         take(row, Rung::kNearest,
              fmt::format("{}{} of the same bucket", threads_text(row), to_text(row.winner->shape)));
   }
-  // Notes the winners that other_threads() would take and policy strict does not.
+  // Notes winners that other_threads() would take, because policy strict does not take them.
   void pass_over_other_threads() {
     for (const Usable& row : usable_)
       if (row.threads_apart > 0 && (row.same_shape || row.same_bucket))
@@ -145,8 +145,8 @@ class Climb {
                    default_reason() + "; as it was asked, because nothing may be compiled",
                    device_.facts());
   }
-  // Kernels that were compiled on another machine have the defaults of a typical device of the
-  // arch.
+  // Adds the default configs for a typical device of the arch, with which kernels are compiled on
+  // other machines.
   void defaults_of_typical_device() {
     for (const Family& family : families_)
       take_default(family, spec_, Rung::kDefaultConfig,
@@ -202,7 +202,7 @@ class Climb {
     return spaces_.back().space;
   }
 
-  // Returns the beginning of a reason; empty if the thread counts are equal.
+  // Returns the first words of a reason, which name both thread counts; "" if these are equal.
   std::string threads_text(const Usable& row) const {
     if (row.threads_apart == 0) return "";
     const int count = row.winner->device.sm_count;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each function here checks the same as the function on the same subject in operand_check.cpp; a
-// test compares the two. Strides are compared as unsigned numbers: a negative one is larger than
-// any valid one.
+// The fast form of the checks in operand_check.cpp; a test compares both forms. Strides are
+// compared as unsigned numbers, so that a negative stride is larger than any valid stride.
 #include "runtime/operand_rules.hpp"
 
 #include <utility>
@@ -22,8 +21,8 @@ struct Step {
   uint64_t stride, more;
 };
 
-// Sorts two steps. If the strides are equal, the one with fewer steps comes first; a dimension of
-// which a call may have fewer steps counts as none.
+// Sorts two steps. If the strides are equal, the dimension with fewer steps comes first. A
+// dimension of which a call may have fewer steps (rows_at_most) has `more` 0.
 void order(Step& a, Step& b) {
   if (b.stride < a.stride || (b.stride == a.stride && b.more < a.more)) std::swap(a, b);
 }
@@ -96,7 +95,7 @@ void OperandRules::add_factors(const OperandSpec& x) {
                       false}};
 }
 
-// True if, sorted by stride, each dimension steps over everything that the smaller ones span.
+// True if each stride is at least as long as the elements that all smaller strides span.
 bool OperandRules::Strided::allows(const Strides& strides) const noexcept {
   Step steps[3];
   bool wrong = false;

@@ -32,9 +32,9 @@ MapLists map_lists(const ScoreCaptures& scores, const ScoreOperands* given) {
           tells_apart(scores.masks.on_head, operands)};
 }
 
-// Points captures without elements to q. A kernel that visits a block of keys for rows that see
-// none of them still reads captures there, clamped to their first element. The address and strides
-// of an empty capture may be anything, so the kernel must read something valid instead.
+// Points captures without elements to q. A kernel may visit a block of keys of which its rows see
+// none. It still reads captures there, clamped to their first element. The address and strides of
+// an empty capture may be arbitrary, so the kernel must read other, valid memory.
 void point_empty_captures(const ScoreCaptures& wanted, const void* q, ScoreArgs* args) {
   for (size_t i = 0; i < wanted.captures.size(); ++i) {
     ScoreCapture& capture = args->captures[i];

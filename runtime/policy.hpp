@@ -10,7 +10,7 @@ namespace attune {
 // The lowest rung that a caller accepts; below it `plan` throws kNotTuned. Values as in attune.h.
 //   kDefault: any rung.  kNearest: a kernel tuned for any shape of the same spec.
 //   kStrict: a kernel tuned for this shape or its bucket.
-//   kTuneOnMiss: tunes if kStrict would throw, then continues as kDefault. Only for programs of this
+//   kTuneOnMiss: tunes if kStrict would throw, then continues as kDefault. For programs of this
 //   project that have a ConfigSource; the environment and attune.h cannot set it.
 enum class Policy : int { kDefault = 0, kNearest = 1, kStrict = 2, kTuneOnMiss = 3 };
 const char* policy_name(Policy policy);

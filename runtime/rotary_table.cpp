@@ -29,7 +29,9 @@ bool needs_context(RotaryScaling scaling) {
   return scaling == RotaryScaling::kLlama3 || scaling == RotaryScaling::kYarn;
 }
 
-// Keeps waves that fit often into the original context, and stretches those that do not fit once.
+// Returns the frequency that llama3 scaling gives. Keeps waves that fit more than high_freq_factor
+// times into the original context. Stretches waves that fit less than low_freq_factor times, and
+// blends between.
 float llama3_frequency(const Rotary& rotary, float plain) {
   const auto context = static_cast<float>(rotary.original_max_position);
   const float wave = kTwoPi / plain;
@@ -73,8 +75,8 @@ void check_rotary(const Rotary& rotary) {
   if (!needs_context(rotary.scaling)) return;
   if (rotary.original_max_position < 1)
     refuse(
-        fmt::format("rotary.original_max_position is {}; with llama3 and yarn it must "
-                    "be at least 1, the context before scaling",
+        fmt::format("rotary.original_max_position is {}; must be at least 1 with llama3 and "
+                    "yarn, the context before scaling",
                     rotary.original_max_position));
   if (rotary.scaling == RotaryScaling::kLlama3) {
     check_positive("low_freq_factor", rotary.low_freq_factor);

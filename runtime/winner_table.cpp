@@ -36,8 +36,8 @@ WinnerTable::WinnerTable(const Rows& rows) {
   for (const WinnerRecord& winner : rows) bundled_[key_of(winner.spec)].push_back(winner);
 }
 
-// Returns the family of a stored problem's text. A text that cannot be parsed belongs to each
-// family (""), so that reading its rows reports the fault.
+// Returns the family of a stored problem's text. A text that cannot be parsed has family "", whose
+// rows each family reads, so that the fault is reported.
 const std::string& WinnerTable::family_of_text(const std::string& problem_text) {
   const auto [found, is_new] = families_.try_emplace(problem_text);
   if (is_new) {

@@ -54,8 +54,8 @@ DeviceIdentity identity_of(const Arch& arch, int threads) {
   return identity;
 }
 
-// The pool of one process. A child after fork has the object but none of its threads. There the
-// caller does all work, and the pool is left as it is.
+// The pool of one process. A child after fork has the object but none of its threads. The caller
+// then does all work, and the pool is neither used nor destroyed.
 struct ForkedPool {
   explicit ForkedPool(int threads) : pool(new ThreadPool(threads)), owner(getpid()) {}
   ~ForkedPool() {
@@ -92,8 +92,8 @@ class CpuKernel final : public LoadedKernel {
       : pool_(std::move(pool)), code_(std::move(code)), info_(std::move(info)) {}
 
   const ImageInfo& info() const override { return info_; }
-  // Zeroes the counters here, which costs almost nothing, so that a workspace needs no preparation.
-  // Threads meet after each step.
+  // Zeroes the counters in the workspace at each launch, which costs almost nothing, so that the
+  // workspace needs no preparation. Threads wait for each other after each step.
   void launch(const LaunchPlan& plan, KernelArguments& args, StreamHandle) const override {
     if (plan.zeroed_bytes > 0)
       std::memset(args.workspace, 0, static_cast<size_t>(plan.zeroed_bytes));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers wait on a counter: first some microseconds in a loop, so that launches in a row start at
-// once, then asleep in the operating system.
+// Workers wait for a counter to change. They first spin for some microseconds, so that a launch
+// soon after another starts at once, and then sleep in the operating system.
 #include "runtime/cpu/thread_pool.hpp"
 
 #include "generator/core/start_threads.hpp"

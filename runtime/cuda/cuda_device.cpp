@@ -160,7 +160,7 @@ void CudaDevice::synchronize() const {
   check(driver(), driver().cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
-// An error counts as capturing: the driver returns one if the legacy stream waits for a stream that
+// Returns true also on an error: the driver reports one for the legacy stream while another stream
 // is being captured.
 bool CudaDevice::capturing(StreamHandle stream) const {
   const ContextScope scope(*context_);

@@ -13,8 +13,7 @@
 namespace attune::cuda {
 namespace {
 
-// The bytes that the parameters of a kernel may take on each arch, and the most tensor maps in
-// them.
+// The bytes of parameters that a kernel may have on every arch, and the most tensor maps that fit.
 constexpr size_t kParameterBytes = 4096;
 constexpr size_t kMostTensorMaps = kParameterBytes / sizeof(TensorMap);
 constexpr size_t kArgumentParts = 9;  // values of ArgumentPart
@@ -56,8 +55,8 @@ void check_parameters(const StepStructure& step) {
                             kParameterBytes));
 }
 
-// Returns an attribute of the function. Asking loads the function now, so that lazy loading never
-// happens in a launch or the capture of a graph.
+// Returns an attribute of the function. This call also loads the function, so that lazy loading
+// never happens in a launch or the capture of a graph.
 int attribute(const DriverTable& driver, Function function, int which) {
   int value = 0;
   check(driver, driver.cuFuncGetAttribute(&value, which, function), "cuFuncGetAttribute");

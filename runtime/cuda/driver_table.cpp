@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens libcuda.so.1 and fills the table. Without a driver, a sentence says so; loading attune
-// never fails.
+// Opens libcuda.so.1 and fills the table. If there is no driver, open_driver returns the reason;
+// loading attune does not fail.
 #include "runtime/cuda/driver_table.hpp"
 
 #include <dlfcn.h>

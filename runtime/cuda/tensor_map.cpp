@@ -39,7 +39,7 @@ int map_dtype(Dtype dtype) {
 
 int map_swizzle(int bytes) { return bytes == 128 ? 3 : bytes == 64 ? 2 : bytes == 32 ? 1 : 0; }
 
-// A tensor for a kernel's map: `columns` are contiguous, rows are row_stride apart.
+// The tensor that a kernel's map describes: `columns` are contiguous, rows are row_stride apart.
 struct Seen {
   OperandView view;
   Dtype dtype;
@@ -54,8 +54,7 @@ Seen seen_keys(const OperandView& view, Dtype dtype, int columns, const Attentio
   return {view, dtype, columns, args.seqlen_kv, args.num_heads_kv, args.batch};
 }
 
-// Returns k or v of a cache: pages, slots or packed keys. A cache without pages has no rows,
-// whatever its view is.
+// Returns k or v of a cache: pages, slots or packed keys. If num_pages is 0 it has no rows.
 Seen seen_cache(const OperandView& view, int columns, const KernelSpec& spec,
                 const KernelArguments& args) {
   const int64_t pages = args.cache.num_pages;
@@ -105,9 +104,9 @@ Seen seen_tensor(const PlacedTensor& tensor, void* workspace) {
           tensor.batch};
 }
 
-// Returns a valid tensor in place of an empty one: one element of an operand that has some. TMA
-// refuses a null address and an extent of 0, but a kernel without keys still loads a box of them.
-// The address and strides of an empty tensor may be anything.
+// Returns a valid tensor in place of an empty one: one element of an operand that is not empty. TMA
+// refuses a null address and an extent of 0, but a kernel without keys still loads a box of keys.
+// The address and strides of an empty tensor may be arbitrary.
 Seen seen_of_nothing(const Seen& empty, const AttentionArgs& args) {
   void* const there = args.seqlen_q > 0 ? args.q.data : args.k.data;
   return {{there, 0, 0, 0}, empty.dtype, 1, 1, 1, 1};
@@ -147,8 +146,8 @@ TensorMapKey tensor_map_key(const TensorMapPlan& map, const KernelSpec& spec,
   return key;
 }
 
-// The cache is two-way: a key is in its slot, or in the neighbour slot, into which a newer key of
-// the same slot has moved it.
+// The cache is two-way: a key is in its slot, or in the neighbour slot. A newer key of the same
+// slot moves the older one there.
 void encode_tensor_map(const DriverTable& driver, const TensorMapKey& key, TensorMap* map) {
   const size_t slot = slot_of(key);
   CachedMap &first = cached_maps[slot], &second = cached_maps[slot ^ 1];
