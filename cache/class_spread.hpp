@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ClassSpread: compares two devices that the store treats as one class (equal device digests). Do
-// they run the same kernels equally fast? Merging sees both measurements of a trial. A difference
-// means another power limit, cooling or clock, and makes one winner for the class a compromise.
+// ClassSpread: reports devices with equal device digests (one class) that run the same kernels at
+// different speeds. Merging sees both measurements of a trial. A difference comes from the power
+// limit, cooling or clock. One winner for the class is then a compromise.
 #pragma once
 
 #include <map>
@@ -12,13 +12,13 @@
 
 namespace attune {
 
-// Two devices of one class are reported if the ratio of their medians is at least this.
+// The least ratio of the medians of two devices of one class that is reported.
 inline constexpr double kClassSpread = 1.05;
 
 class ClassSpread {
  public:
-  // Adds two measurements of one trial (same key, toolchain, arch and config). The pair does not
-  // count if one of them failed, or if both are the same measurement.
+  // Adds two measurements of one trial (same key, toolchain, arch and config). Ignores
+  // the pair if one of them failed, or if both are the same measurement.
   void add(const DeviceIdentity& device, const TrialRecord& mine, const TrialRecord& theirs);
   // Returns one sentence for each class whose median ratio, in either direction, is at least
   // kClassSpread.

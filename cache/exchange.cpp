@@ -30,8 +30,8 @@ bool selected(const ExportFilter& filter, const DeviceIdentity& device,
          (filter.template_name.empty() || filter.template_name == toolchain.template_name);
 }
 
-// True if a winner uses the image. An image belongs to no device, so a device filter selects images
-// by their winners.
+// True if a winner uses the image. Images have no device, so a device filter selects the images of
+// the selected winners.
 bool used_by(const StoredImage& image, const std::vector<WinnerRecord>& winners) {
   return std::any_of(winners.begin(), winners.end(), [&](const WinnerRecord& w) {
     return to_text(w.spec) == to_text(image.key.spec) && w.arch == image.key.arch &&
@@ -147,7 +147,7 @@ std::string name_beside(const fs::path& path) {
   return name;
 }
 
-// Renames a file. Never replaces a file, not even one that another process has just written.
+// Renames a file. Fails if `to` exists, even if another process has just written it.
 bool rename_to_new(const fs::path& from, const fs::path& to) {
   if (::link(from.c_str(), to.c_str()) == 0) {
     ::unlink(from.c_str());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exchange of rows between stores: JSON lines for review in git, a SQLite slice with images, and
-// the rule by which a store takes rows in. FORMAT.md has the formats.
+// the rule by which merging chooses between two rows. FORMAT.md has the formats.
 #pragma once
 
 #include <filesystem>
@@ -37,8 +37,8 @@ StoreContents import_lines(std::istream& in);
 // Throws kIo if `path` exists.
 void export_slice(const StoreContents& contents, const std::filesystem::path& path);
 
-// The rule for two rows of one identity. The row with the higher effort wins, then the one whose
-// search ended, then more samples, then the newer, then the greater text, so that any order of
+// The rule for two rows of one identity. The row with the higher effort wins, then the row whose
+// search ended, then more samples, then the newer row, then the greater text. So any order of
 // merges ends with the same rows. Equal rows change nothing. The newer of two pins of a key wins. A
 // sound image or program stays; a missing or damaged one is replaced.
 enum class MergeAction { kAdd, kReplace, kKeep };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The identities of devices and toolchains (cache/FORMAT.md has all four). Each is a canonical text
-// with its own digest, so that a miss can say which identity differs.
+// with its own digest, so that a message about a miss can name the identity that differs.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace attune {
 
 // Conditions under which a device runs. They change while the device stays the same, so they are
-// not part of the identity. Timings that were taken under other conditions are old, not wrong.
+// not part of the identity. Timings under other conditions are out of date, but still used.
 struct Conditions {
   std::string driver;     // "580.159.04"; "" = not known
   int power_limit_w = 0;  // enforced by the driver; 0 = not known
@@ -21,13 +21,13 @@ struct Conditions {
 
 // Returns "580.1, 500 W", without values that are not known.
 std::string to_text(const Conditions& conditions);
-// Returns the differences between values that both know, each formatted by `pattern`: with "{}, now
-// {}" it is "driver 550.54, now 580.1 and power limit 500 W, now 700 W". Empty without differences.
+// Returns the differences between values that are known in both, each formatted by `pattern`: "{},
+// now {}" gives "driver 550.54, now 580.1 and power limit 500 W, now 700 W". "" if nothing differs.
 std::string difference(const Conditions& one, const Conditions& other, const char* pattern);
 
 // A device. All fields but the name and the conditions are part of the digest.
 struct DeviceIdentity {
-  std::string arch;  // "sm_90" or "cpu:znver4": of the device, not of compiled code
+  std::string arch;  // of the device, not of compiled code: "sm_90" or "cpu:znver4"
   int sm_count = 0;  // CPU: cores used
   int shared_bytes_per_block = 0;
   int registers_per_sm = 0;
@@ -50,8 +50,8 @@ struct DeviceIdentity {
   bool operator==(const DeviceIdentity&) const = default;  // compares name and conditions too
 };
 
-// True if both are one CPU with different numbers of threads: timings differ, the best configs
-// hardly.
+// True if both are one CPU with different numbers of threads. Their timings differ, but their best
+// configs hardly do.
 bool differ_in_threads_alone(const DeviceIdentity& a, const DeviceIdentity& b);
 
 // The template and compiler of an image or timing. template_digest covers the text from which the

@@ -25,7 +25,7 @@ void check_digest(std::string_view noun, const std::string& digest, const std::s
                 fmt::format("a {} is not what its digest {} says", noun, digest));
 }
 
-// Returns the value of `columns`. It is made and checked only if the row before had other columns.
+// Returns the value of `columns`. Makes and checks it only if the previous row had other columns.
 template <class Last, class Columns, class Text, class Make>
 const auto& remembered(Last& last, std::string_view noun, const std::string& digest,
                        const Columns& columns, Text&& text, Make&& make) {
@@ -40,8 +40,7 @@ const auto& remembered(Last& last, std::string_view noun, const std::string& dig
 
 std::string shape_digest(const Shape& shape) { return xxh3_128_hex(to_text(shape)); }
 
-// Inserts the row of `digest`, or repairs one that damage has changed. An equal row is not written
-// again.
+// Inserts the row of `digest`, or overwrites a damaged row. Does not write an equal row again.
 template <class... Values>
 int64_t upsert(Database& database, const char* table, std::string_view sql,
                const std::string& digest, const Values&... values) {

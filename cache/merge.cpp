@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Store::merge: compares each incoming row with the row of the same identity, by the rule of
 // exchange.hpp. The rule orders all rows of one identity, so the same row stays in any order of
-// merges. A winner is taken as it was measured, never derived again from mixed trials: trials of
-// different runs were not timed together.
+// merges. A winner is merged as it was measured. It is never derived again from mixed trials,
+// because trials of different runs were not timed together.
 #include <fmt/format.h>
 
 #include <tuple>
@@ -139,7 +139,7 @@ void take(Database& database, const WinnerRecord& row) {
 void take(Database& database, const StoredImage& row) { replace_image(database, row); }
 void take(Database& database, const StoredProgram& row) { ensure_program(database, row); }
 
-// Calls `take_in` with each row that the rule takes.
+// Calls `take_in` with each row that the rule adds or replaces.
 template <class TakeIn>
 MergePlan merge_rows(Database& database, const StoreContents& from, const TakeIn& take_in) {
   MergePlan plan;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // StoreStack of a library that was built without SQLite (ATTUNE_SQLITE=OFF) and runs only from
-// bundles. It has no layers, and refuses those that a caller names.
+// bundles. It has no layers, and refuses stores that a caller names.
 #include <string>
 
 #include "cache/store_stack.hpp"

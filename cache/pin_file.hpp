@@ -8,7 +8,7 @@
 //   ...                                           sorted; one line per problem and device
 //   sha256 <64 hex digits, of everything above>
 //
-// It has no times and dates: stores that choose the same kernels give the same file.
+// The file has no times or dates, so stores that choose the same kernels give the same file.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ struct Pin {
   Config config;
   bool beat_default = false;  // the config was better than the default
 
-  // Returns the line of the file: the choice and its problem and device, not how it was chosen.
+  // Returns the line of the file: problem, device and choice, without the reason for the choice.
   std::string line() const;
   bool operator==(const Pin&) const = default;
 };
@@ -43,8 +43,8 @@ struct PinFile {
   std::array<uint8_t, 32> digest() const;
 };
 
-// Returns the best winner of each problem and device, by the rule of layers: pinned, then the
-// higher effort, then the newer, then by text, so that the order of `winners` does not matter.
+// Returns the best winner of each problem and device, by the rule of layers: pinned first, then
+// higher effort, then newer, then by text. So the order of `winners` does not matter.
 PinFile pins_of(const std::vector<WinnerRecord>& winners);
 
 // Throws kInvalidArgument with `name`, the line and the fault: another version, a line that is not

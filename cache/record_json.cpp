@@ -53,8 +53,8 @@ Effort read_effort(const Json& json) {
   return named(json, "effort", {Effort::kQuick, Effort::kNormal, Effort::kExhaustive}, effort_name);
 }
 
-// Returns the JSON text of an image's info. It is written by hand, because libattune.so calls it to
-// keep an image, and a list of nlohmann allocates in its destructor.
+// Returns the JSON text of an image's info. libattune.so calls this to store an image. The text is
+// written by hand, because a list of nlohmann allocates in its destructor.
 std::string text_of(const ImageInfo& info) {
   std::string warnings;
   for (const std::string& warning : info.warnings)

@@ -20,7 +20,7 @@ std::string program_line(const StoredProgram& program);
 std::string header_line(size_t rows);  // `rows`: lines that follow
 
 enum class LineKind { kHeader, kTrial, kWinner, kProgram };
-// All throw kInvalidArgument with the fault of the line.
+// Each function throws kInvalidArgument with the fault of the line.
 LineKind kind_of_line(std::string_view line);
 std::optional<size_t> rows_of_header(std::string_view line);  // nullopt for older files
 StoredTrial parse_trial_line(std::string_view line);

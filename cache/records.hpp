@@ -72,7 +72,7 @@ struct StoredTrial {
 struct WinnerRecord {
   KernelSpec spec;
   Shape shape;
-  DeviceIdentity device;  // the store fills device and policy, put_winner from its key
+  DeviceIdentity device;  // device and policy are filled by the store; put_winner uses its key
   MeasurePolicy policy;
   ToolchainIdentity toolchain;
   std::string arch;
@@ -93,9 +93,9 @@ struct WinnerRecord {
 struct ImageKey {
   KernelSpec spec;
   std::string arch;
-  // An image is found by its source, not by template_digest, which only says which winners it was
-  // made with. A look-up may leave the compiler empty: then any compiler's image of this source is
-  // found.
+  // An image is found by its source. template_digest is not compared: it only tells with which
+  // winners the image was made. If a look-up leaves the compiler empty, it finds images of this
+  // source by any compiler.
   ToolchainIdentity toolchain;
   Config config;
   std::string source_digest;  // of the compiled source; see renderer.hpp

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables of a store, and the steps from each schema version to the next. FORMAT.md describes
-// them.
+// Reads and migrates the schema version of a store. FORMAT.md describes the tables and the steps
+// between versions.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ enum class SchemaState { kEmpty, kOlder, kCurrent, kNewer, kForeign };
 // Returns the beginning of the first table's SQL, as SQLite stores it in each store.
 std::string_view first_table_sql();
 int schema_version(Database& database);
-// Returns the state of a database. kForeign: of another program. kEmpty: without any table. Throws
-// SqliteError (damaged) for a version that no attune writes.
+// Returns the state of a database. kForeign: another program wrote it. kEmpty: it has no table.
+// Throws SqliteError (damaged) for a schema version below 1.
 SchemaState examine_schema(Database& database);
-// Migrates an empty or older store to `version`, one transaction per step. Concurrent callers do
-// each step once.
+// Migrates an empty or older store to `version`, one transaction per step. If several processes
+// migrate at once, each step is executed only once.
 void migrate_schema(Database& database, int version = kSchemaVersion);
-// Makes the views of a current store again if they lack a column that was added later.
+// Creates the views of a current store anew if they lack a column that was added later.
 void renew_views(Database& database);
 
 }  // namespace attune

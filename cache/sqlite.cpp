@@ -70,8 +70,8 @@ Database Database::open_flags(const std::string& name, int flags) {
   return database;
 }
 
-// Restricts the connection for foreign files: their schema must not run code, a value may have at
-// most kMostValueBytes, and statements may take only so many steps.
+// Restricts the connection, because the file may be from anyone: its schema must not run code.
+// Values and the steps of a statement are limited.
 void Database::restrict() {
   sqlite3_db_config(handle(), SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
   sqlite3_db_config(handle(), SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thin owners of a SQLite connection, statement and transaction. Only sqlite.cpp includes
-// sqlite3.h. A connection belongs to the process that opened it: after fork each use throws, and
-// closing it does not touch the file.
+// RAII classes for a SQLite connection, statement and transaction. Only sqlite.cpp includes
+// sqlite3.h. A connection belongs to the process that opened it: in a child after fork each use
+// throws, and closing it does not touch the file.
 #pragma once
 
 #include <cstdint>
@@ -43,9 +43,8 @@ class Database {
   static constexpr int kBusyTimeoutMs = 10'000;
 
   // Opens an existing file. kReadWrite: rollback journal, synchronous=FULL, foreign keys on.
-  // Nothing that the file defines runs: no view, no trigger, no function of its schema. Values of
-  // more than 256 MB are refused, and so are statements that take far more steps than the size of
-  // the file explains.
+  // Views, triggers and functions in the file's schema do not run. Values of more than 256 MB are
+  // refused. Statements that take far more steps than the file's size explains are aborted.
   [[nodiscard]] static Database open(const std::filesystem::path& path, Mode mode);
   // Returns a writable copy of `source` in memory, which belongs to no file.
   [[nodiscard]] static Database copy_in_memory(Database& source);
@@ -80,8 +79,8 @@ class Database {
   int pid_ = 0;
 };
 
-// The bytes of a stored text that are read, unless a statement asks for more. Everything that
-// attune writes is far shorter, except compilers' logs.
+// The most bytes of a stored text that are read, unless a statement calls most_text(). All texts
+// that attune writes are far shorter, except compilers' logs.
 inline constexpr size_t kMostTextBytes = size_t{64} << 10;
 
 // One prepared statement. bind(...) sets all parameters in order; read(...) reads the next columns
@@ -96,8 +95,8 @@ class Statement {
     (bind_one(++index, values), ...);
     return *this;
   }
-  // Sets the number of bytes of a text that read() returns. It cuts longer texts, which attune did
-  // not write.
+  // Sets the most bytes of a text that read() returns. read() truncates longer texts, which attune
+  // did not write.
   Statement& most_text(size_t bytes) {
     most_text_ = bytes;
     return *this;
@@ -144,8 +143,8 @@ class Statement {
   size_t most_text_ = kMostTextBytes;
 };
 
-// A transaction, rolled back unless committed. kWrite takes the write lock at once, so that it can
-// only be refused at its start.
+// A transaction, rolled back unless committed. kWrite takes the write lock at its start, so another
+// writer can only make the start fail.
 class Transaction {
  public:
   enum class Kind { kRead, kWrite };

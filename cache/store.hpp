@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Store: one SQLite file with all trials, winners and images. Each call is one transaction, which
-// is committed when the call returns. Readers call load_winners once per family of problems and
-// keep the rows in memory, so that no launch needs SQL. store_stack.hpp has the layers.
+// is committed when the call returns. The runtime calls load_winners once per family of problems
+// and keeps the rows in memory, so that no launch needs SQL. store_stack.hpp searches several
+// stores.
 #pragma once
 
 #include <filesystem>
@@ -23,14 +24,14 @@ struct StoreStats {
   int schema_version = 0;
 };
 
-// True if rows of the problem with this text (to_text of its spec) are wanted. An empty filter
-// wants all.
+// Returns true to select rows of the problem with this text (to_text of its spec). An empty filter
+// selects all rows.
 using ProblemFilter = std::function<bool(const std::string& problem_text)>;
 
 struct MergePlan;      // exchange.hpp
 struct StoreContents;  // exchange.hpp
 class Database;        // sqlite.hpp
-// True if a filter takes a row of this key that was measured with this toolchain at this time
+// Returns true to select a row of this key that was measured with this toolchain at this time
 // (utc_now()).
 using RowFilter = std::function<bool(const TuningKey& key, const ToolchainIdentity& toolchain,
                                      const std::string& created)>;
@@ -40,11 +41,11 @@ using RowFilter = std::function<bool(const TuningKey& key, const ToolchainIdenti
 class Store {
  public:
   // Opens a store. kReadWrite creates the file (0600) and its directory (0700), and migrates an
-  // older schema. Throws kStore with the path and the fault: not a database, newer schema
-  // (readable, not writable), writable by others, unwritable directory. A damaged file is an error
-  // for a reader; a writer renames it to <name>.corrupt-<time> and starts a new one, also in later
-  // calls. Calls throw kStore "busy" if another process holds the lock for 10 s, and "full" on a
-  // full disk; the store stays usable.
+  // older schema. Throws kStore with the path and the fault: not a database, written by a newer
+  // attune (kReadWrite only), writable by others, unwritable directory. If the file is damaged,
+  // kReadOnly throws; kReadWrite renames it to <name>.corrupt-<time> and starts a new file, also in
+  // later calls. Calls throw kStore "busy" if another process holds the lock for 10 s, and "full"
+  // on a full disk; the store stays usable.
   static Store open(const std::filesystem::path& path, StoreMode mode);
   // Opens a store as kReadOnly. Returns nullopt if the file is missing, or is still empty because a
   // process is just creating it.
@@ -56,7 +57,7 @@ class Store {
   const std::filesystem::path& path() const;
 
   // Stores a trial. It replaces a former trial of the same (key, toolchain, arch, config), unless
-  // that one was measured with a higher effort under the same conditions.
+  // the former trial was measured with a higher effort under the same conditions.
   void put_trial(const TuningKey& key, const TrialRecord& trial);
   // Returns the trials of the key's spec, shape, device and policy, of all toolchains, oldest
   // first.
@@ -79,19 +80,19 @@ class Store {
   // key's pin.
   void set_pinned(const TuningKey& key, const WinnerRecord& winner);
 
-  // An image is found by spec, arch, config, template name, compiler (if named) and source_digest,
-  // not by template digest. Its SHA-256 is stored. A damaged image counts as missing (nullopt): it
-  // is logged, and the next put_image replaces it.
+  // Stores an image with its SHA-256. image() finds it by spec, arch, config, template name,
+  // compiler (if named) and source_digest, not by template digest. A damaged image is logged and
+  // counts as missing (nullopt), and the next put_image replaces it.
   void put_image(const ImageKey& key, const KernelImage& image);
   std::optional<KernelImage> image(const ImageKey& key) const;
-  // Returns the image that this winner was measured with, as stored, even if its source has changed
-  // since.
+  // Returns the stored image with which this winner was measured, even if the template's source has
+  // changed since.
   std::optional<StoredImage> image_of(const WinnerRecord& winner) const;
 
   // Returns all programs. They are stored with trials, winners and images whose problems name them.
   std::vector<StoredProgram> programs() const;
 
-  // Returns all rows of one moment: a winner always comes with its image.
+  // Returns all rows, read in one transaction, so that a winner always comes with its image.
   StoreContents contents(bool with_images) const;
 
   // Merges rows of another store by the rule of exchange.hpp, in one transaction.
@@ -103,11 +104,11 @@ class Store {
   // Returns faults found by SQLite's integrity check and by hashing each image again; empty =
   // sound.
   std::vector<std::string> verify() const;
-  // Deletes images that no winner and no trial of a default config names. Deletes also trials,
-  // winners and images of templates that no longer exist (keep = current template digests; an empty
-  // list keeps all; pins stay). Then vacuums. Returns the numbers of deleted rows.
+  // Deletes images that no winner and no trial of a default config names. Also deletes trials,
+  // winners and images of templates whose digest is not in the list; an empty list keeps all. Pins
+  // stay. Then vacuums. Returns the numbers of deleted rows.
   StoreStats collect_garbage(const std::vector<std::string>& keep_template_digests);
-  // Deletes the trials and winners that the filter takes, and rows that only they name, then
+  // Deletes the trials and winners that the filter selects, and rows that only they name, then
   // vacuums. Pins stay. Returns the numbers of deleted rows.
   StoreStats remove(const RowFilter& takes);
 

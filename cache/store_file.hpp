@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file of a store: checks who may have written it, creates it, and sets a damaged one aside.
+// Checks that only the user may have written a store's file, creates it, and renames a damaged
+// file.
 #pragma once
 
 #include <sys/types.h>
@@ -27,15 +28,15 @@ std::filesystem::path private_store(const std::filesystem::path& path);
 std::filesystem::path create_store_file(const std::filesystem::path& path);
 
 // Deletes the file `id` that create_store_file made, if it is still empty because its contents
-// could not be written. A process that has it open is told so and makes another
-// (SqliteFault::kMoved).
+// could not be written. A process that has the file open gets SqliteFault::kMoved and makes another
+// file.
 void drop_empty_store(const std::filesystem::path& path, const FileId& id);
 
 // True if a file that SQLite refuses is a damaged store and not another program's file: it has the
 // application id of stores, or their first table, or no content at all.
 bool looks_like_damaged_store(const std::filesystem::path& path);
 // Renames the damaged file `id`, and its journal, to <name>.corrupt-<time>[-n]. Does nothing if the
-// path already names another file, because another process was faster. Returns the new name, empty
+// path names another file by now, because another process was faster. Returns the new name, or ""
 // if nothing was done.
 std::filesystem::path set_aside(const std::filesystem::path& path, const FileId& id);
 

@@ -23,9 +23,9 @@ struct ImageRow {
   }
 };
 
-// Returns the SHA-256 of an image. It covers the key too, so that bytes which damage moved to
-// another key do not run there. FORMAT.md has the layout. Rows of schema 3 have no source digest
-// and the first layout.
+// Returns the SHA-256 of an image and its key. Bytes that damage has moved to another key are
+// therefore refused. FORMAT.md has the layout. Rows of schema 3 have no source digest and the first
+// layout.
 std::string image_sha256(const ImageKey& key, const KernelImage& image) {
   const std::string head =
       fmt::format("attune image v{}\n{}\n{}\n{}\n{}\n{}\n{}\n", key.source_digest.empty() ? 1 : 2,
@@ -68,8 +68,8 @@ ImageRow read_image(Statement& row) {
   return read;
 }
 
-// Returns the newest image. ORDER BY would copy the bytes of each image in SQLite's sorter, though
-// mostly there is only one.
+// Returns the newest image. It does not use ORDER BY, with which SQLite's sorter would copy the
+// bytes of each image, although there is mostly only one.
 std::optional<StoredImage> newest_image(Statement& select) {
   std::optional<ImageRow> newest;
   for_each_row(select, "image", [&](Statement& row) {

@@ -42,8 +42,8 @@ struct Store::Impl {
     return *database;
   }
   // Repairs the store after an error, so that the failed call can be tried once more. Rolls back
-  // what a killed writer left half done, which a reading connection cannot do, or sets a damaged
-  // file aside if this store may write. Throws the error again if nothing can be done.
+  // the unfinished transaction of a killed writer, which a reading connection cannot do. Renames a
+  // damaged file if this store may write. Throws the error again if nothing helps.
   void mend(const SqliteError& error);
   void open_or_mend();
 

@@ -37,8 +37,8 @@ extern const char* const kShapeColumns;
 extern const char* const kDeviceColumns;
 extern const char* const kToolchainColumns;
 
-// Reads these columns, in this order. Throws kStore if a text does not match its digest. A value
-// that is the same as in the row before is neither parsed nor hashed again.
+// Reads the columns of kProblemColumns and so on, in this order. Throws kStore if a text does not
+// match its digest. A value that equals that of the previous row is not parsed or hashed again.
 class IdentityReader {
  public:
   const KernelSpec& problem(Statement& row);
@@ -60,8 +60,7 @@ class IdentityReader {
 };
 Timing read_timing(Statement& row);
 
-// Calls decode(statement) for each row. A row that cannot be decoded is logged and left out: a
-// damaged row is a miss.
+// Calls decode(statement) for each row. Logs and skips a row that cannot be decoded.
 template <class Decode>
 void for_each_row(Statement& statement, std::string_view table, Decode&& decode) {
   while (statement.step()) {
@@ -100,8 +99,8 @@ void ensure_program(Database& database, const StoredProgram& program);
 bool has_program(Database& database, const ProgramDigest& digest);
 std::vector<StoredProgram> read_all_programs(Database& database);
 
-// True if a new row of the same key replaces a stored one. A row of lower effort does so only if
-// the conditions differ.
+// True if a new row replaces the stored row of the same key. A row of lower effort does only if its
+// conditions differ.
 bool gives_way(Effort old_effort, const Conditions& former, Effort effort, const Conditions& now);
 // Throws kStore for a number that is not an enumerator.
 TrialStatus checked_status(int value);

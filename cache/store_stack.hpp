@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StoreStack: the layers of a lookup: the user's store over the site's over a shipped one. It has
-// paths, not connections: each call opens, reads and closes. So it survives fork and keeps no file
-// open between launches.
+// StoreStack: looks rows up in several stores (layers): first the user's store, then the site's,
+// then a shipped one. It has paths, not connections: each call opens, reads and closes. So it works
+// after fork, and no file is open between launches.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@
 
 namespace attune {
 
-// Thread-safe. A missing layer is passed over; one that cannot be read is logged and passed over.
+// Thread-safe. A missing layer is skipped. A layer that cannot be read is logged and skipped.
 class StoreStack {
  public:
   // False if the library was built without SQLite (ATTUNE_SQLITE=OFF).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Winners: the Config chosen for each TuningKey and toolchain. A pin is a second row of the key,
-// besides the tuned one.
+// Winners: the Config chosen for each TuningKey and toolchain. A pin is a second row of the key, in
+// addition to the tuned row.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
