@@ -70,7 +70,10 @@ class CallersBytes final : public BundleBytes {
   uint64_t size() const override { return bytes_.size(); }
   std::string read(uint64_t at, uint64_t count) const override {
     if (at > bytes_.size() || count > bytes_.size() - at)
-      throw Error(ErrorCode::kIo, fmt::format("the bundle in memory has {} bytes", bytes_.size()));
+      throw Error(ErrorCode::kIo,
+                  fmt::format("the bundle in memory has {} bytes; {} bytes from byte {} on are "
+                              "outside",
+                              bytes_.size(), count, at));
     return std::string(bytes_.substr(at, count));
   }
 
@@ -113,7 +116,8 @@ std::string checked_manifest(const BundleBytes& bytes, std::string_view header,
                              const std::string& name) {
   const uint64_t manifest_bytes = number_at(header, 16), all_bytes = number_at(header, 24);
   if (all_bytes < kHeader || manifest_bytes > all_bytes - kHeader)
-    refuse_damaged(name, fmt::format("its header is damaged: of {} bytes its index would take {}",
+    refuse_damaged(name, fmt::format("its header is damaged: it gives the file {} bytes and the "
+                                     "index {}",
                                      all_bytes, manifest_bytes));
   if (manifest_bytes > bytes.size() - kHeader)
     refuse_damaged(name,
@@ -123,7 +127,7 @@ std::string checked_manifest(const BundleBytes& bytes, std::string_view header,
   std::string manifest = bytes.read(kHeader, manifest_bytes);
   if (header.substr(kSummed, kHeader - kSummed) != digest_of(header, manifest))
     refuse_damaged(name,
-                   "the SHA-256 of its header and index is not what it says: they are damaged");
+                   "its header or index is damaged: their SHA-256 differs from the stored one");
   if (all_bytes != bytes.size())
     refuse_damaged(
         name, fmt::format("says that it has {} bytes, and has {}: {}", all_bytes, bytes.size(),
