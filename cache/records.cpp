@@ -53,7 +53,7 @@ void adopt(const StoredProgram& program) {
   const UserProgram& made = read_user_program(program.text, program.kind, "program");
   if (made.digest != program.digest)
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("program {} is not what its digest says: its text has {}",
+                fmt::format("program {} does not match its digest: its text has digest {}",
                             to_text(program.digest), to_text(made.digest)));
 }
 

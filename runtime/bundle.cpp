@@ -236,9 +236,9 @@ std::optional<std::string> Bundle::sound_bytes(const Entry& entry, std::string* 
         whole_ ? stored_bytes(*whole_, entry.offset, entry.bytes, entry.packed) : read_file(path);
     if (sha256_hex(bytes) == entry.sha256) return bytes;
     *fault =
-        fmt::format("image {}: SHA-256 differs from the manifest's, passed over", path.string());
+        fmt::format("image {}: SHA-256 differs from the manifest's; it is not used", path.string());
   } catch (const Error& error) {
-    *fault = fmt::format("image {}: passed over, for {}", path.string(), error.what());
+    *fault = fmt::format("image {} is not used: {}", path.string(), error.what());
   }
   return std::nullopt;
 }

@@ -218,7 +218,7 @@ Plan Engine::Impl::first_plan(const Problem& asked,
 std::string Engine::Impl::unpinned_text(const Plan& plan) const {
   if (options.pin.empty() || plan.rung == Rung::kPinned || useful_flops(plan.problem) <= 0)
     return "";
-  return fmt::format("pin file {} does not name {} on this device, so rung \"{}\" says what runs",
+  return fmt::format("pin file {} does not name {} on this device; rung \"{}\" chooses the kernel",
                      options.pin.string(), to_text(plan.problem), rung_name(plan.rung));
 }
 

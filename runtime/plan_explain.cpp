@@ -27,7 +27,7 @@ std::string interval_text(const Timing& timing) {
 }
 
 std::string measured_text(const WinnerRecord& winner, const Device& device) {
-  if (winner.created.empty()) return "not known: a pin file says what runs, not how long it takes";
+  if (winner.created.empty()) return "not known: a pin file has no times";
   std::string text =
       fmt::format("{}, default {}; measured {}, effort {}, {} candidates",
                   interval_text(winner.timing), interval_text(winner.default_timing),

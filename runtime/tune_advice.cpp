@@ -45,7 +45,7 @@ std::string tune_advice(const Problem& asked, const EngineOptions& options,
 
 std::string reference_advice(const Problem& asked, const EngineOptions& options) {
   return fmt::format(
-      "no other kernel serves it, and tuning changes nothing; `attune explain {}` "
+      "only this kernel serves it, so tuning changes nothing; `attune explain {}` "
       "says why",
       problem_words(asked, options));
 }

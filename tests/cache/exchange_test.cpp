@@ -369,7 +369,7 @@ TEST_F(ExchangeTest, ATextThatIsNotItsDigestsIsNoProgram) {
                          std::istringstream in(text);
                          import_lines(in);
                        }),
-              HasSubstr("is not what its digest says"));
+              HasSubstr("does not match its digest"));
   {
     Database database = Database::open(file("from"), Database::Mode::kReadWrite);
     database.execute("UPDATE program SET text = 'return kv_idx % 3 != 2;' WHERE kind = 1");
