@@ -250,11 +250,11 @@ TEST(CacheCheck, MorePagesThanAnIntHoldsAreNamed) {
       "op=append_kv,dtype=bf16,head_dim=64,heads=4/2,batch=4096,seqlen_q=1,seqlen_kv=1048576,"
       "page_size=1";
   cache.q_begins = cache.kv_begins = list;
-  EXPECT_THAT(refusal_of(packed, false), HasSubstr("the problem may have 2147483648 pages"));
+  EXPECT_THAT(refusal_of(packed, false), HasSubstr("the problem has up to 2147483648 pages"));
   cache.num_pages = 1000;
   EXPECT_EQ(refusal_of(packed, false), "accepted");
   cache = {};
-  EXPECT_THAT(refusal_of(paged, true), HasSubstr("the problem may have 4294967296 pages"));
+  EXPECT_THAT(refusal_of(paged, true), HasSubstr("the problem has up to 4294967296 pages"));
   cache.num_pages = 1000;
   EXPECT_EQ(refusal_of(paged, true), "accepted");
 }
