@@ -129,7 +129,7 @@ class BlockMapTest(unittest.TestCase):
         for wanted, kind, call in (
             ("no mask is given", ValueError, lambda: build(Q, K)), ("is one word|must be one word", ValueError,
                                                                     lambda: build(Q, K, mask="a,b", chunk=4)),
-            ("block_map describes masks, and none is given", ValueError,
+            ("block_map describes masks, and no mask is given", ValueError,
              lambda: attune.attention(Q, K, V, block_map=built)),
             ("block_map is of type ndarray", TypeError, lambda: attune.attention(Q, K, V, block_map=built.granules)),
             ("block_map->seqlen_q is 100; must be at least 200", attune.Error,

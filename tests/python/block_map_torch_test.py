@@ -164,7 +164,7 @@ class BlockMapTorchTest(unittest.TestCase):
 
     def test_refusals(self):
         mask = self.masks()[1]
-        with self.assertRaisesRegex(ValueError, "block_map describes masks, and none is given"):
+        with self.assertRaisesRegex(ValueError, "block_map describes masks, and no mask is given"):
             self.attend(block_map=attune.block_map.from_flex(self.flex(mask)))
         with self.assertRaisesRegex(ValueError, "block_keys is 8; must be a multiple of 16"):
             attune.block_map.from_flex(self.flex(mask, (64, 8)))

@@ -231,7 +231,7 @@ class CacheFactorsTest(unittest.TestCase):
                  np.ones(2)), r"k_scale has shape \(2,\); must be \[\], \[1, num_heads_kv\] for"), (floats(
                      np.ones(
                          (2, HEADS))), r"k_scale has shape \(2, .\); must be \[\], \[1, num_heads_kv\] for"), (floats(
-                             np.ones((PAGES, PAGE, HEADS + 1))), "a divisor of the heads"), (half(
+                             np.ones((PAGES, PAGE, HEADS + 1))), "a divisor of the number of heads"), (half(
                                  np.ones((PAGES, PAGE, 1))), "k_scale is fp16")):
             with self.assertRaisesRegex(ValueError, error):
                 self.attend(q, k, v, scale, 1.0, "int8")

@@ -41,7 +41,7 @@ def _check_index(name, tensor, shape, like):
 
 
 def _check_indices(given, k):
-    """Returns the bytes of an integer of positions and row_slots."""
+    """Returns the bytes of one element of positions and row_slots, which must have one dtype."""
     found = {
         name: _check_index(name, given[name], tuple(k.shape[:-2]), k)
         for name in ("positions", "row_slots") if given[name] is not None}
@@ -91,7 +91,7 @@ def _check_rows(given):
         if tuple(tensor.shape[:-2]) != tuple(k.shape[:-2]):
             raise ValueError(f"{name} has shape {tuple(tensor.shape)} and k {tuple(k.shape)}; must have as many rows")
     if tuple(v.shape[:-1]) != tuple(k.shape[:-1]):
-        raise ValueError(f"v has shape {tuple(v.shape)} and k {tuple(k.shape)}; must be equal but for head_dim")
+        raise ValueError(f"v has shape {tuple(v.shape)} and k {tuple(k.shape)}; only head_dim may differ")
     if q is not None and q.shape[-1] != k.shape[-1]:
         raise ValueError(f"q has shape {tuple(q.shape)} and k {tuple(k.shape)}; both must have the same head_dim")
 
@@ -107,12 +107,12 @@ def _problem(given, lists, seqlen_q, dtype_kv, kv_factors):
             f"row_slots")
     if by_place and packed and lists["q_begins"] is None and given["positions"] is None and given["cos"] is not None:
         raise ValueError(
-            "row_slots is given with cos and sin, without positions and q_begins; give positions or q_begins, which "
-            "tell the position of each row")
+            "row_slots is given with cos and sin, without positions and q_begins; give positions or q_begins, from "
+            "which the position of each row follows")
     if by_place and given["cos"] is not None and given["positions"] is None and lists["kv_lengths"] is None:
         raise ValueError(
             "row_slots is given with cos and sin, without positions and kv_lengths; give positions or kv_lengths, "
-            "which tell the position of each row")
+            "from which the position of each row follows")
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
         check_beside(name, tensor, k, "k")
         tensors.check_plain(name, tensor)
@@ -120,7 +120,7 @@ def _problem(given, lists, seqlen_q, dtype_kv, kv_factors):
     if tuple(v_cache.shape[:3]) != tuple(k_cache.shape[:3]) or k_cache.shape[2] != k.shape[-2]:
         raise ValueError(
             f"k_cache has shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)} and k {tuple(k.shape)}; all "
-            "must have the same heads, and caches must be equal but for their head_dim")
+            "must have the same number of heads, and the caches may differ only in head_dim")
     dtypes = _dtypes(k, k_cache, v_cache, dtype_kv, "k")
     if not packed:
         batch, rows = k.shape[:2]
@@ -147,7 +147,7 @@ def _problem(given, lists, seqlen_q, dtype_kv, kv_factors):
 
 
 def _table_tensor(name, table):
-    """Returns the struct of cos or sin, without its address."""
+    """Returns the struct of cos or sin without its address, which each call sets."""
     if table is None:
         return Tensor()
     row = tensors.element_strides(name, table)[0]
@@ -206,7 +206,7 @@ def _refuse_overlap(at, extents):
                 continue
             if share_memory(at[name] or 0, extents[name], at[other] or 0, extents[other]):
                 raise ValueError(
-                    f"{name} and {other} overlap in memory; each must have memory of its own, except q_out=q")
+                    f"{name} and {other} overlap in memory; each must have separate memory, except q_out=q")
 
 
 def _bind(call, given, lists):
@@ -264,7 +264,7 @@ def _taken(k, v, k_cache, v_cache, kv_lengths, page_table, slots, q_begins, seql
 
 
 def kind_of_factors(scales, make_scales):
-    """Returns the problem's kv_factors."""
+    """Returns the problem's kv_factors: "heads", "keys", or "made" if the call makes the factors."""
     if not flag("make_scales", make_scales):
         return "keys" if are_by_key(scales) else "heads"
     for name, scale in scales.items():
@@ -309,8 +309,8 @@ def _checked(k, v, k_cache, v_cache, kv_lengths=None, *, page_table=None, slots=
 
 @in_graphs("append")
 def append_kv(k, v, k_cache, v_cache, kv_lengths=None, **choices):
-    """Writes rows of k and v into the cache of attention_kvcache(), after a rotary embedding of k and q if cos and sin
-    are given. All is one launch.
+    """Writes rows of k and v into the cache of attention_kvcache(). With cos and sin it first rotates k and q (rotary
+    embedding). Both steps are one launch.
 
     k, v: [batch, seqlen, num_heads_kv, head_dim], the new tokens of each request. With q_begins (int32 [batch + 1]):
     [rows, num_heads_kv, head_dim], the rows of all requests end to end, at most `seqlen_q` per request. bf16, fp16 or
@@ -318,26 +318,25 @@ def append_kv(k, v, k_cache, v_cache, kv_lengths=None, **choices):
     k_cache, v_cache, page_table, slots: as in attention_kvcache().
     kv_lengths: int32 [batch], keys of each request including these new ones. Row i of `rows` new ones has position
     kv_lengths - rows + i. None: the cache's room.
-    row_slots: the place of each row's key, instead of page_table and slots: page * page_size + key of the page. A row
-    with -1 is not written.
-    positions: the position of each row, instead of kv_lengths. If both are given, positions count.
+    row_slots: the place of each row in the cache, page * page_size + index in the page, instead of page_table and
+    slots. A row with -1 is not written.
+    positions: the position of each row, instead of kv_lengths. If both are given, positions are used.
     row_slots and positions have the shape of k's rows, and are both int32 or both int64. With row_slots k may be [rows,
     ..] without q_begins.
     Each call reads all lists on the device: a replayed CUDA graph reads their new values.
 
     cos, sin: [positions, rotary_dim / 2], fp32, bf16 or fp16 (rotary_table() makes them). They rotate the first
     rotary_dim columns of k in pairs (i, i + rotary_dim / 2), or (2 i, 2 i + 1) with interleaved.
-    q: like k, with its own heads. It is rotated likewise into q_out, which may be q; None makes a new tensor.
+    q: like k, with num_heads_q heads. Its rotated rows are written into q_out, which may be q; None makes a new tensor.
     Arithmetic is fp32, rounded once.
     k_scale, v_scale: factors of 8-bit caches, as in attention_kvcache(). The cache gets round(value / factor), clamped
     to the largest finite value (int8: to -128 to 127, and NaN becomes 0).
     make_scales: True makes the factors and writes them into k_scale and v_scale, tensors of a factor per key and head.
     A factor is the row's largest magnitude / 448 (e5m2: / 57344, int8: / 127), at least 2^-126.
 
-    A row without a place is not written. It has none if its position is below 0 or beyond the cache or tables, or if
-    its page or slot does not exist. Rows of q without angles become 0 in q_out. Head dims other than multiples of 8
-    from 16 on are written through copies of the caches; a warning says so once. Tables are copied if their rows do not
-    begin at multiples of 16 bytes.
+    A row is not written if its position is below 0 or beyond the cache or tables, or if its page or slot does not
+    exist. Rows of q without angles become 0 in q_out. Head dims below 16, or not multiples of 8, are written through
+    copies of the caches; a warning says so once. Tables are copied if their rows do not begin at multiples of 16 bytes.
     Returns q_out, or None without q. Takes PyTorch and NumPy (CPU). Has no gradients. Raises ValueError or TypeError if
     arguments do not fit, and attune.Error if the library refuses the call.
     Before a CUDA graph's capture, call prepare_append_kv() with the same arguments."""

@@ -26,7 +26,7 @@ _Call = namedtuple("_Call", "plan layout out_shape out_strides out_dtype lse_sha
 
 
 def _refuse_op(context, **operands):
-    """Raises for a call that only attune's PyTorch op can make: the op takes no Context."""
+    """Raises for a call that must go through attune's PyTorch op, because the op takes no Context."""
     of_a_kind = [
         f"{name} is a {type(x).__name__}, " for name, x in operands.items()
         if type(x).__name__ not in ("Tensor", "Parameter")]
@@ -38,8 +38,8 @@ def _refuse_op(context, **operands):
 
 def choices_of(mask, window, scale, is_causal, dtype=None, dtype_kv=None, out_dtype=None, accuracy="accurate",
                v_layout="rows", scale_block=0):
-    """Returns the keywords of problem_text() in one normal form each, which can be compared. Raises if one is not
-    understood."""
+    """Returns the keywords of problem_text() in a normal form, so that they can be compared. Raises if a value is not
+    valid."""
     return (mask if mask is None or type(mask) is str else mask_name(mask, False, 0, 0),
             None if window is None else window_sides(window), softmax_scale(scale), causal_flag(is_causal),
             None if dtype is None else tensors.dtype_text(dtype),
@@ -49,7 +49,7 @@ def choices_of(mask, window, scale, is_causal, dtype=None, dtype_kv=None, out_dt
 
 
 def _check_out(out, q, out_dtype):
-    """Returns the dtype of out. The problem gets it if the operands have 8 bits."""
+    """Returns the dtype of out, which becomes the problem's dtype_o. Raises if it does not fit q and out_dtype."""
     check_beside("out", out, q)
     tensors.check_rank("out", out, tensors.DIMENSIONS[tensors.ROWS])
     found, own = tensors.dtype_text(out.dtype), tensors.dtype_text(q.dtype)
@@ -192,9 +192,9 @@ def attention(q, k, v, mask=None, window=None, scale=None, out=None, return_lse=
     num_heads_q.
     PyTorch's own scaled_dot_product_attention has [batch, num_heads, seqlen, head_dim]: give x.transpose(1, 2) of such
     tensors, which copies nothing.
-    Head dims are multiples of 8 from 16 to 576; v's at most 512 (8 bits: at most 256). Others below that are computed
-    in copies padded with zero columns, and o is a view of a wider tensor. A warning says so once; pad_head_dim=True
-    silences it, False refuses such calls.
+    Head dims are multiples of 8 from 16 to 576; v's at most 512 (8 bits: at most 256). Other head dims below these
+    limits are computed in copies padded with zero columns, and o is a view of a wider tensor. A warning says so once;
+    pad_head_dim=True silences it, False refuses such calls.
     Tensors begin at multiples of 16 bytes and are contiguous in head_dim. Their other strides are multiples of 16
     bytes, or 0.
 

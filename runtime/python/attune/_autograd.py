@@ -33,7 +33,7 @@ def _captures_of_score_mod(keywords):
 
 
 def _with(keywords, learned):
-    """Returns the keywords with these tensors, whose names are those of _tensors_of()."""
+    """Returns the keywords with the tensors of `learned` put in. learned: tensors by name, as in _tensors_of()."""
     captures = list(keywords.get("captures") or ())
     for name, tensor in learned.items():
         if name.startswith("captures["):
@@ -55,7 +55,7 @@ def _check_recorded(q, k, v, keywords):
 
 
 class _Recorded(torch.autograd.Function):
-    """attention in autograd's form."""
+    """torch.ops.attune.attention as an autograd function."""
 
     @staticmethod
     def forward(ctx, call, q, k, v, *learned):
@@ -93,7 +93,8 @@ class _Recorded(torch.autograd.Function):
 
 
 class _Once(torch.autograd.Function):
-    """attention_backward in autograd's form."""
+    """torch.ops.attune.attention_backward as an autograd function. Its own backward raises: there is no second
+    derivative."""
 
     @staticmethod
     def forward(ctx, call, *arguments):

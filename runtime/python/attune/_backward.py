@@ -68,8 +68,8 @@ def readable_lse(name, tensor):
 
 
 def readable_saved(dout, q, k, v, o, lse):
-    """Returns the tensors that a backward starts from. Those that hooks gave back at other addresses or in another
-    memory order are copied."""
+    """Returns the tensors that a backward reads. A tensor that a saved-tensor hook returned at an unaligned address or
+    in another memory order is copied."""
     return *(readable(x) if x.dim() == 4 else x for x in (dout, q, k, v, o)), readable_lse("lse", lse)
 
 
@@ -100,8 +100,8 @@ def _extents(problem, target, given):
 def make_call(context, given, asked, keywords, scores, fields=()):
     """Makes the call for these operands.
 
-    asked: the problem's fields that say which gradients are computed. fields: pairs of a problem's field and its value,
-    for fields whose value is a program's and has no text."""
+    asked: the problem's fields that name the gradients to compute, as text. fields: pairs (field of attune_problem,
+    value) for values that a problem's text cannot hold."""
     q, k, v = given["q"], given["k"], given["v"]
     for name, tensor in given.items():
         if tensor is not None:
@@ -156,18 +156,18 @@ def _refuse_overlap(call, at):
 
 
 def _outputs(out, asked, q, k, v):
-    """Returns the gradients' tensors by name: from `out`, or new ones; None for gradients that are not asked for."""
+    """Returns the gradients' tensors by name: those of `out`, or new ones. A gradient missing in `asked` is None."""
     if out is None:
         return {name: gradient_like(x) if letter in asked else None for (letter, name), x in zip(_GRADIENTS, (q, k, v))}
     if not isinstance(out, (tuple, list)) or len(out) != 3:
         raise ValueError(
-            f"out is {type(out).__name__}; must be None or a tuple (dq, dk, dv), with None for each gradient that is "
-            f"not asked for")
+            f"out is {type(out).__name__}; must be None or a tuple (dq, dk, dv), with None for each gradient that "
+            f"`gradients` does not name")
     for (letter, name), tensor in zip(_GRADIENTS, out):
         if (tensor is None) == (letter in asked):
             raise ValueError(
-                f"out has {'no ' if tensor is None else ''}{name}, and gradients is {asked!r}; out must hold tensors "
-                "for the gradients asked for, and None for the others")
+                f"out has {'no ' if tensor is None else ''}{name}, and gradients is {asked!r}; out must hold a tensor "
+                "for each gradient that `gradients` names, and None for the others")
     return {name: tensor for (_, name), tensor in zip(_GRADIENTS, out)}
 
 
@@ -230,7 +230,8 @@ def attention_backward_checked(dout, q, k, v, o, lse, *, dlse=None, gradients="q
 
 
 def _run(given, dlse, asked, out, accumulate, deterministic, keywords, context, scores):
-    """Returns the gradients, and the parts of a recipe for such calls. Adds to `given`, tensors by name."""
+    """Returns the gradients, and the parts of a recipe for such calls. Adds the gradients and readable copies to
+    `given`, the tensors by name."""
     dout, q, k, v = (given[name] for name in ("dout", "q", "k", "v"))
     tensors.check_rank("dout", dout, tensors.DIMENSIONS[tensors.ROWS])
     given.update(dout=readable_operand("dout", dout), dlse=readable_lse("dlse", dlse))
@@ -259,8 +260,8 @@ def _checked_gradients(dout, q, k, v, o, lse, dlse=None, gradients="qkv", *, mas
                        is_causal=False, accuracy="accurate", context=None, softcap=None, bias=None, relative_bias=None,
                        alibi_slopes=None, mask_tensor=None, key_lengths=None, documents=None, prefix=None, chunk=None,
                        sinks=None, dropout_p=0.0, seed=None, offset=0, deterministic=False):
-    """Returns the gradients that are asked for in the C module's form, one or a tuple, and a recipe (see _quick.py) or
-    None."""
+    """Returns (gradients, recipe). The requested gradients are one tensor or a tuple, as the C module returns them. The
+    recipe (see _quick.py) may be None."""
     arguments = locals()
     features = {name: arguments[name] for name in FEATURES if name in arguments}
     given = {name: arguments[name] for name in ("dout", *_INPUTS, "lse")}
@@ -298,7 +299,8 @@ def _check_accumulate(accumulate, out, q, k, v):
         raise ValueError("accumulate is True and out is None; out must hold fp32 tensors, which are added to")
     if accumulate and is_between(q, k, v):
         raise ValueError(
-            f"accumulate is True for head dims {q.shape[3]} and {v.shape[3]}; both must be multiples of 8 from 16 on")
+            f"accumulate is True and head dims are {q.shape[3]} and {v.shape[3]}; both must be multiples of 8 from 16 "
+            f"on")
 
 
 def check_ranks(q, k, v):
@@ -323,13 +325,13 @@ def attention_backward(dout, q, k, v, o, lse, *, dlse=None, gradients="qkv", out
 
     accumulate: True adds to `out`, fp32 tensors whatever q's dtype is. This sums the gradients of parts of a sequence
     that see different keys; o and lse are then those of the whole sequence.
-    deterministic: True gives the same bits each time the call is repeated. False may add in another order each time,
-    where that is faster. None follows torch.use_deterministic_algorithms(), and is False without PyTorch. `attune tune`
-    keeps winners for both.
+    deterministic: True gives the same bits each time the call is repeated. False allows kernels that add in another
+    order each time, which may be faster. None follows torch.use_deterministic_algorithms(), and is False without
+    PyTorch. `attune tune` keeps winners for both.
 
-    Returns (dq, dk, dv), with None for gradients that are not asked for; or `out`, a tuple of the three. Each has its
-    tensor's shape and dtype, and the same memory order of axes, without gaps. Rows that see no key, and keys that no
-    row sees, get 0.
+    Returns (dq, dk, dv), with None for each gradient that `gradients` does not name; or `out`, a tuple of the three.
+    Each gradient has its tensor's shape and dtype, and the same memory order of axes, without gaps. Rows that see no
+    key, and keys that no row sees, get 0.
     Biases, slopes and sinks take part in the scores; score_gradient() gives their own gradients. There are no second
     derivatives.
 

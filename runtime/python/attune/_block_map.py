@@ -15,12 +15,13 @@ SKIPS, HIDES = 1, 2  # attune_block_map_use
 class BlockMap:
     """A map of blocks over rows [0, seqlen_q) and keys [0, seqlen_kv) of a sequence.
 
-    granules: uint8 [batch or 1, num_heads_q or 1, ceil(seqlen_q / 64), ceil(seqlen_kv / 16)], on q's device; axes of 1
-    are for all. 0: no row of the granule sees any of its keys. 3: each row sees all. 1: some, or not known. Each call
-    reads the granules, and they may change between calls.
-    hides: True: the map is a mask, alone or with others; keys of granules of 0 are hidden. False: the map describes
-    attention()'s masks, which must be given with it. It then changes results only by rounding; a map of other masks
-    gives wrong results.
+    granules: uint8 [batch or 1, num_heads_q or 1, ceil(seqlen_q / 64), ceil(seqlen_kv / 16)], on q's device. An axis of
+    1 broadcasts. A granule covers 64 rows and 16 keys. Its value is 0 if no row sees any of the keys, 3 if each row
+    sees all of them, and 1 if some are seen or nothing is known. Each call reads the granules, so they may change
+    between calls.
+    hides: if True, the map is a mask, alone or with others: keys of granules with value 0 are hidden. If False, the map
+    describes attention()'s masks, which must be given with it. It then changes results only by rounding; a map of other
+    masks gives wrong results.
 
     A map of masks holds for their current values: if captured tensors change, make a new map.
     Raises ValueError or TypeError if granules do not fit the lengths."""
@@ -50,7 +51,7 @@ class BlockMap:
                                      *granules.shape[:2], *lengths, *strides[:3])
 
     def __reduce__(self):
-        """Returns how to make it again, for copies and pickles: the struct's address is valid only here."""
+        """Returns how copies and pickles rebuild the map: the address in its struct is valid only in this object."""
         return _again, (self.granules, self.seqlen_q, self.seqlen_kv, self.hides, self.wants_masks)
 
     def __repr__(self):
@@ -75,6 +76,6 @@ def use_of(block_map, has_masks):
         return HIDES if block_map.hides else SKIPS
     if block_map.wants_masks:
         raise ValueError(
-            "block_map describes masks, and none is given; give the masks that it was made from too (mask_mod, "
+            "block_map describes masks, and no mask is given; give the masks that it was made from too (mask_mod, "
             "mask_tensor, key_lengths, documents, prefix, chunk)")
     return HIDES

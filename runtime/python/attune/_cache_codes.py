@@ -4,10 +4,10 @@ flashinfer/page.py."""
 
 
 def write_codes(cache, new, slots):
-    """Writes rows [.., num_heads, head_dim] at `slots`, by PyTorch's operations, which do not wait: a graph can capture
-    them.
+    """Writes rows [.., num_heads, head_dim] into the cache at `slots`. Uses only PyTorch operations that do not wait,
+    so a CUDA graph can capture them.
 
-    slots: int64 [..], the number of the page, or of the request's slot, times its keys, plus the key; -1: nowhere."""
+    slots: int64 [..], page (or slot) * keys per page + index in the page. A row with -1 is not written."""
     import torch
     cache, new, slots, keys = cache.view(torch.uint8), new.view(torch.uint8).flatten(
         0, -3), slots.flatten(), cache.shape[1]

@@ -21,7 +21,7 @@ def are_by_key(scales, packed_kv=False):
 
 
 def refuse_beside_wide(scales, cache):
-    """Raises if factors are given for a cache that is not of 8 bits."""
+    """Raises if factors are given for a cache of more than 8 bits."""
     found = tensors.dtype_text(cache.dtype)
     for name, scale in scales.items():
         if scale is not None and found in ("fp32", "bf16", "fp16"):
@@ -47,21 +47,22 @@ def _view_of_keys(name, tensor, cache, like, target, packed, written):
         accepted = f"{_KEYS}, ({keys}, {heads})" if packed else \
             f"{_PAGES}, {(pages, keys, heads)}, or slots and their keys"
         raise ValueError(
-            f"{name} has shape {tuple(tensor.shape)}; must be {accepted}, where axes of 1 broadcast and the last may "
-            f"be a divisor of the heads")
+            f"{name} has shape {tuple(tensor.shape)}; must be {accepted}. Axes of 1 broadcast, and the last "
+            f"axis may be a divisor of the number of heads")
     page, key, head = (stride if steps > 1 else 0 for stride, steps in zip(strides, shape))
     return Scale(tensors.address(name, tensor), page, head, key, heads // shape[2]), span_of(
         name, tensor, shape, strides)
 
 
 def _by_key(name, scale, cache, like, target, packed, written):
-    """Returns the same with the tensor, for factors by key or others."""
+    """Returns (tensor, struct, Extent) of an operand's factors for a kernel that reads a factor per key. Factors with
+    fewer axes broadcast."""
     if packed and len(getattr(scale, "shape", ())) == 2 and scale.shape[0] == 0:
-        scale = 1.0  # there are no keys: nobody reads it
+        scale = 1.0  # without keys no kernel reads the factor
     if _is_by_key(scale, packed):
         return (scale, *_view_of_keys(name, scale, cache, like, target, packed, written))
     tensor, view, extent = factors(name, scale, like, 1, cache.shape[2], 1, target)
-    if tensor is None:  # it is 1; kernels with factors by key read a tensor
+    if tensor is None:  # the factor is the number 1, but these kernels read a tensor
         tensor = tensors.empty(like, (1, 1), tensors.native_dtype(like, "fp32"))
         tensors.fill(tensor, 1)
         _, view, extent = factors(name, tensor, like, 1, cache.shape[2], 1, target)
@@ -69,19 +70,20 @@ def _by_key(name, scale, cache, like, target, packed, written):
 
 
 def _refuse_other_shapes(name, scale, heads):
-    """Raises unless the shape is one for factors that are not by key."""
+    """Raises unless the factors are one number, or one per head."""
     shape = getattr(scale, "shape", ())
     if len(shape) not in (0, 2) or (len(shape) == 2 and (shape[0] != 1 or shape[1] == 0 or heads % shape[1])):
         raise ValueError(
             f"{name} has shape {tuple(shape)}; must be [], [1, num_heads_kv] for {heads} heads or a divisor of them, "
-            f"or {_PAGES} (or of slots and their keys), where axes of 1 broadcast")
+            f"or {_PAGES} (or [slots, keys, num_heads_kv]). Axes of 1 broadcast")
 
 
 def bind_factors(call, operands, like, scales, given, written, packed_kv=False, others=None):
     """Gives the call k_scale and v_scale. Returns tensors that must live until the call is enqueued.
 
-    written: addresses of operands by name. They may not share memory with factors, except factors by key, which may be
-    between their cache's rows. others: operands that may not share memory with factors which the call makes."""
+    written: addresses of the operands that the call writes, by name. They must not share memory with factors; only
+    factors per key may be stored between the rows of their cache. others: addresses of operands that must not share
+    memory with factors that the call itself makes."""
     p, kept = call.plan.problem, []
     places = {name: (at, call.extents[name]) for name, at in (others or {}).items() if name in call.extents}
     is_narrow = tensors.DTYPES[p.dtype_kv] in tensors.NARROW_NAMES
@@ -103,8 +105,8 @@ def bind_factors(call, operands, like, scales, given, written, packed_kv=False, 
             for other, (at, place) in places.items():
                 if other != name and share_memory(view.data or 0, extent, at or 0, place):
                     raise ValueError(
-                        f"{name} and {other} overlap in memory; {name} must have memory of its own, which the call "
-                        f"writes")
+                        f"{name} and {other} overlap in memory; the call writes {name}, which must have memory of its "
+                        f"own")
         for other, at in written.items():
             inline = p.kv_factors and other in ("k_cache", "v_cache")
             if not inline and share_memory(at or 0, call.extents[other], view.data or 0, extent):

@@ -2,8 +2,8 @@
 """torch.ops.attune.attention_kvcache, attention_kvcache_out, attention_latent and append_kv: attention over caches, and
 writes into them. torch.py defines them with the other ops.
 
-The functions that they call check the lists that the host sees (on a CPU). While a graph is made there are no values to
-check yet."""
+The functions that the ops call check the values of lists on a CPU. While torch.compile traces, there are no values to
+check."""
 from ._append import append_kv
 from ._kvcache import attention_kvcache
 from ._latent import attend_latent

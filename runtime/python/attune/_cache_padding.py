@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Head dims that kernels do not take, over caches: calls run on copies in wider tensors, as _padding.py makes for
+"""Serves caches whose head dims kernels do not take: calls run on copies in wider tensors, as _padding.py makes for
 attention(), and written rows are copied back. Used by _kvcache.py and _append.py."""
 import sys
 
@@ -31,8 +31,8 @@ def _tell(k, v):
 
 
 def wide_arguments(arguments):
-    """Returns an attention_kvcache()'s arguments with wider q and caches, with the scale and head_dim of the given
-    ones, and without out."""
+    """Returns attention_kvcache()'s arguments with wider copies of q and the caches, and without out. The scale and
+    programs keep the given head dim."""
     q, k_cache, v_cache, scale = (arguments[name] for name in ("q", "k_cache", "v_cache", "scale"))
     _tell(k_cache, v_cache)
     wide = {name: widened(name, arguments[name], q) for name in ("q", "k_cache", "v_cache")}
@@ -55,8 +55,8 @@ def cut(result, arguments):
 
 
 def _check_written(written, read):
-    """Checks tensors that parts of wider ones are copied into. written: by name (tensor, the shape and the dtype that
-    it must have)."""
+    """Checks tensors into which columns of wider tensors are copied. written: (tensor, required shape, required dtype)
+    by name."""
     for name, (tensor, shape, dtype) in written.items():
         if tuple(tensor.shape) != tuple(shape) or tensor.dtype != dtype:
             raise ValueError(

@@ -16,8 +16,8 @@ _Extents = namedtuple("_Extents", "batch num_heads_q num_heads_kv seqlen_q seqle
 
 
 def find_capture(of, score_mod):
-    """Returns (bound program, name in it) of a capture, or None if there is none. of: its label, captures[number], or
-    its name in the program. A label hides an equal name."""
+    """Returns (bound program, name in that program) of a capture, or None if there is no such capture. of: the label,
+    captures[number], or the name in the program. If a label and another capture's name are equal, the label wins."""
     if score_mod is None:
         return None
     bound = bind("score_mod", score_mod)
@@ -34,7 +34,8 @@ def names_of(score_mod):
 
 
 class CaptureGradient:
-    """The gradient of one capture of a call. loads: numbers of the program's loads of it, as in attune_problem.load."""
+    """The gradient of one capture of a call. loads: numbers of the program's loads from this capture, as in
+    attune_problem.load."""
 
     def __init__(self, bound, name, q, k):
         self.tensor, handle = bound.captures[name][1], bound.program.handle
@@ -55,7 +56,7 @@ class CaptureGradient:
         return is_along_diagonals(self._handle, self._node(load))
 
     def places(self, load):
-        """Returns the indices, and the letters of `repeats`."""
+        """Returns the indices of a load, and the letters of `repeats`: the axes over which the library sums."""
         diagonals = self.has_diagonals(load)
         indices = self._indices.of(self._node(load), diagonals)
         p = self.extents
@@ -64,7 +65,7 @@ class CaptureGradient:
         return indices, "h" * ("h" in repeated) if diagonals else "".join(repeated)
 
     def add(self, load, indices, gradients):
-        """Adds gradients [batch, heads, rows, keys], of extent 1 where they are summed."""
+        """Adds gradients [batch, heads, rows, keys]. An axis that the library summed has extent 1."""
         if not indices:
             self.sum += gradients.sum()
             return
@@ -86,8 +87,8 @@ class CaptureGradient:
             self.sum.view(-1).index_add_(0, flat, gradients.reshape(-1))
 
     def _add_whole(self, load, gradients):
-        """Adds the gradients without a list of places, if each index is the name of another axis. Returns False if it
-        cannot."""
+        """Adds the gradients to a slice, without indexing, if each index of the load is a different axis. Returns False
+        if it is not."""
         nodes = nodes_of(self._handle)
         names = [nodes[one].index if nodes[one].operation == NAME else None for one in nodes[self._node(load)].operands]
         if self.has_diagonals(load) or any(name not in AXES for name in names) or len(set(names)) != len(names):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cascade(): attention over shared prefixes, each read once for all its requests, and over each request's own keys.
-Made of attention_kvcache() and merge()."""
+"""cascade(): attention over shared prefixes and over each request's own keys. Each prefix is read once for all its
+requests. Built from attention_kvcache() and merge()."""
 from . import _tensors as tensors
 from ._flags import flag
 from ._kvcache import attention_kvcache, prepare_kvcache
@@ -17,7 +17,7 @@ def check_levels(q, levels):
     tensors.check_rank("q", q, _ROWS)
     levels = list(levels)
     if not levels:
-        raise ValueError("levels is empty; must have at least 1, from the keys that most requests share to their own")
+        raise ValueError("levels is empty; must have at least 1 level: prefixes first, each request's own keys last")
     for number, level in enumerate(levels):
         missing = [name for name in _KEYS if level.get(name) is None]
         unknown = [name for name in level if name not in (*_KEYS, *_MORE)]
@@ -55,16 +55,18 @@ def cascade(q, levels, *, is_causal=False, scale=None, softcap=None, sinks=None,
     A level has k_cache, v_cache, q_begins (int32, the first row of each group and the end of the last), seqlen_q (the
     most rows of a group), kv_lengths, and page_table, slots, or kv_begins with seqlen_kv. 8-bit caches need k_scale,
     v_scale and dtype_kv.
-    Rows that share keys are adjacent: a level's q_begins bounds its groups, the last level's the requests. Rows outside
-    see none of a level's keys. A group without keys has kv_lengths 0. All levels may use one cache.
+    Rows that share keys are adjacent. A level's q_begins holds the bounds of its groups; a group of the last level is a
+    request. Rows outside all groups see no key of that level. A group without keys has kv_lengths 0. All levels may use
+    one cache.
 
-    Each row sees all keys of its groups. is_causal applies to the last level, whose newest key is at its last row.
-    sinks count once. Results are joined in fp32, as by merge(). Lists are read on the device: a replayed CUDA graph
-    reads their new values.
+    Each row sees all keys of its groups. is_causal applies to the last level, where a request's last row is at its last
+    key. sinks count once. Results are joined in fp32, as by merge(). Lists are read on the device: a replayed CUDA
+    graph reads their new values.
 
-    Returns out, like q with v_cache's head_dim; with return_lse (out, lse), lse fp32 [num_heads_q, rows]. A row that no
-    level holds gets 0 and -inf; with only one level its out is not written, as in attention_kvcache(). Has no
-    gradients. Raises ValueError or TypeError if arguments do not fit.
+    Returns out, like q with v_cache's head_dim; with return_lse (out, lse), lse fp32 [num_heads_q, rows]. A row outside
+    all groups of all levels gets 0 and -inf; with only one level its out is not written, as in attention_kvcache(). Has
+    no gradients. Raises ValueError or TypeError if arguments do not fit, and attune.Error if the library refuses the
+    call.
     Before a CUDA graph's capture, call prepare_cascade() with the same arguments."""
     is_causal, return_lse = causal_flag(is_causal), flag("return_lse", return_lse)
     graph = needs_op(q, autocast=False)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values that a Python function uses besides its arguments: tensors and numbers in closures, defaults and globals,
-also those of functions that it calls. Used by _trace.py.
+"""Finds the values that a Python function uses besides its arguments: tensors and numbers in closures, defaults and
+globals, also of functions that it calls. Used by _trace.py.
 
-One walk gives a key of everything that the traced program depends on, the leaves (tensors and numbers of the call), and
-a way to build the function again with values in their place."""
+One walk returns three things: a key of everything that the traced program depends on, the leaves (tensors and numbers
+of the call), and a way to build the function again with other values in place of the leaves."""
 import dis
 import functools
 import os
@@ -14,7 +14,7 @@ from ._values import is_bool, is_number, is_tensor
 
 # Python's own modules whose contents programs change: os.environ, sys.modules.
 _CHANGING = ("os", "sys", "importlib")
-_LOOKING = {"globals", "locals", "vars", "eval", "exec", "__import__"}  # names of functions that see what no walk sees
+_LOOKING = {"globals", "locals", "vars", "eval", "exec", "__import__"}  # functions that read variables no walk finds
 _CONSTANTS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), range, slice)
 
 
@@ -42,8 +42,8 @@ def _global_names(code):
 
 @functools.lru_cache(maxsize=1024)
 def _looks_elsewhere(code):
-    """True if the code reads what no walk sees: it imports from modules that may change, or asks for variables by name.
-    """
+    """True if the code reads values that a walk cannot find: it imports modules that may change, or looks up variables
+    by name."""
     for one in dis.get_instructions(code):
         if one.opname == "IMPORT_NAME" and not _is_fixed_module(one.argval):
             return True
@@ -55,9 +55,9 @@ def _looks_elsewhere(code):
 class Walk:
     """One walk over a function.
 
-    key: equal keys give the same program, if is_stable is True. Objects whose contents the walk does not know make it
-    unstable. leaves: pairs of a label and a tensor or number. rebuild(trace): returns the function, with
-    trace.tensor(leaf) and trace.number(leaf)."""
+    key: if is_stable is True, equal keys give the same program. An object whose contents the walk cannot compare makes
+    is_stable False. leaves: pairs of a label and a tensor or number. rebuild(trace): returns the function, with
+    trace.tensor(leaf) and trace.number(leaf) in place of the leaves."""
 
     def __init__(self, function):
         self.leaves, self.is_stable = [], True
@@ -109,7 +109,7 @@ class Walk:
         if type(value) is types.ModuleType:
             self.is_stable &= _is_fixed_module(value.__name__)
         elif isinstance(value, types.BuiltinFunctionType):
-            # not a method of an object
+            # functions of modules and classes are stable; methods bound to other objects are not
             self.is_stable &= isinstance(value.__self__, (types.ModuleType, type, type(None)))
         elif isinstance(value, type):
             self.is_stable &= _is_fixed_module(value.__module__)

@@ -33,7 +33,8 @@ def _text(has_masks, hides, wants_masks, dtype, dtype_kv, score_mod, mask_mod, *
         raise ValueError("dtype and dtype_kv name the types of uint8 arrays; in a graph give PyTorch's float8 tensors")
     if hides is not None and not has_masks and mask_mod is None and given["chunk"] is None:
         if wants_masks:
-            raise ValueError("block_map describes masks, and none is given; give the masks that it was made from too")
+            raise ValueError(
+                "block_map describes masks, and no mask is given; give the masks that it was made from too")
         hides = True
     return _spec_of(score_mod, mask_mod, hides=hides, **given)
 
