@@ -67,7 +67,7 @@ class FlashRegistryTest(unittest.TestCase):
         if HAS_REGISTRY:
             with mock.patch.object(torch.library, "get_kernel"):
                 del torch.library.get_kernel
-                with self.assertRaisesRegex(RuntimeError, "does not give out its kernels"):
+                with self.assertRaisesRegex(RuntimeError, "has no torch.library.get_kernel"):
                     attune.torch.activate()
 
     @unittest.skipUnless(HAS_REGISTRY, "this PyTorch has no registry")
@@ -140,7 +140,7 @@ class FlashRegistryTest(unittest.TestCase):
         backward = self.registry.sdpa_backward_kernel(self.original)
         turned = [x.transpose(1, 2) for x in (q, k, v)]
         state = lambda: (None, None, 33, 33, 0.5, False, None, None)
-        cases = (("an input requires a gradient, and PyTorch's backward is not told of alibi_slopes", lambda: forward(
+        cases = (("an input requires a gradient, and PyTorch's backward does not get alibi_slopes", lambda: forward(
             leaf.transpose(1, 2), *turned[1:], None, None, 33, 33, 0.0, False, False, alibi_slopes=torch.rand(4))),
                  ("dropout_p is not 0", lambda: backward(q, q, k, v, q, torch.zeros(2, 4, 33), *state())),
                  ("dropout_p is not 0", lambda: sdpa(q, k, v, 0.1)), ("return_debug_mask is True",
@@ -149,7 +149,7 @@ class FlashRegistryTest(unittest.TestCase):
                  ("k is fp16 and q is bf16",
                   lambda: sdpa(q, k.half(), v)), ("cum_seq_q is given",
                                                   lambda: forward(q, k, v, rows, rows, 33, 33, 0.0, False, False)),
-                 ("seqused_k is given to a causal call",
+                 ("seqused_k is given with a causal mask or a window",
                   lambda: forward(q, k, v, None, None, 4, 4, 0.0, True, False, seqused_k=causal_lengths)),
                  ("block_table is given",
                   lambda: forward(q, k, v, None, None, 4, 4, 0.0, False, False, block_table=rows)))

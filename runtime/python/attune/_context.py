@@ -39,10 +39,10 @@ _ending = False
 
 @contextlib.contextmanager
 def _under_way():
-    """Surrounds a call that may compile: the process does not end during it, because compilers would crash. Raises
-    RuntimeError in threads that come after the end began."""
+    """Surrounds a call that may compile. The process does not end during the call, because compilers would crash.
+    Raises RuntimeError in a thread that starts such a call after the interpreter began to shut down."""
     if _ending and threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("no plan is made any more: the interpreter is shutting down")
+        raise RuntimeError("the interpreter is shutting down; plans must be made before that")
     token = object()
     _making_plans.add(token)
     try:
@@ -63,7 +63,8 @@ os.register_at_fork(after_in_child=_making_plans.clear)  # threads do not surviv
 
 
 def _path(name, given):
-    """Returns a path as the bytes that the library opens; None for None. Names the argument if it is no path."""
+    """Returns a path as the bytes that the library opens; None for None. Raises with the argument's name if `given` is
+    not a path."""
     if given is None:
         return None
     try:
@@ -128,8 +129,8 @@ class Plan(object if module is None else module.PlanBase):
 
     def operands(self, q, k, v, o, lse=None, q_scale=None, k_scale=None, v_scale=None, captures=None, scalars=None,
                  q_position0=0, kv_position0=0, block_map=None, seed=None, offset=0):
-        """Returns the C struct attune_operands for these tensors, checked as in run(). Its attribute `kept` holds what
-        it points to beyond the given tensors."""
+        """Returns the C struct attune_operands for these tensors, checked as in run(). Its attribute `kept` holds the
+        other objects that the struct points to. The caller keeps the tensors alive."""
         scales = (q_scale, k_scale, v_scale)
         layout = self._layout(q, k, v, o, lse, scales)
         operands = self.bind(layout, q, k, v, o, lse, scales, stream_address(None, self.ordinal))
@@ -161,8 +162,8 @@ class Plan(object if module is None else module.PlanBase):
         return layout
 
     def bind(self, layout, q, k, v, o, lse, scales, stream, fresh=False):
-        """Returns operands() for tensors that are checked except for their addresses. Numbers become factors on
-        `stream`."""
+        """Implements operands() for tensors that fit `layout`; checks only addresses and overlaps. Factors that are
+        numbers become tensors on `stream`."""
         operands = layout.bind(q, k, v, o, lse, fresh)
         p = self.problem
         if tensors.DTYPES[p.dtype] not in tensors.FP8_NAMES:
@@ -207,8 +208,8 @@ class Plan(object if module is None else module.PlanBase):
         as in attention(); the seed must be given.
 
         workspace: by default the runs of a thread or stream share one. Otherwise a uint8 tensor of workspace_bytes,
-        256-byte aligned; runs that may overlap in time (graphs replayed side by side) each need one. Or the address of
-        memory that was given to init_workspace() and is large enough, which cannot be checked.
+        256-byte aligned; runs that may overlap in time (graphs replayed side by side) each need one. An int is the
+        address of memory that init_workspace() has initialised; its size is not checked.
         Returns None. Raises ValueError or TypeError if arguments do not fit, and attune.Error if the library refuses
         the run."""
         self._checked_run(q, k, v, o, lse, workspace, stream, q_scale, k_scale, v_scale, captures, scalars, q_position0,
@@ -247,8 +248,8 @@ class Plan(object if module is None else module.PlanBase):
     @untraced
     def launcher(self, q, k, v, o, lse=None, stream=None, q_scale=None, k_scale=None, v_scale=None, captures=None,
                  scalars=None, q_position0=0, kv_position0=0, block_map=None, seed=None, offset=0):
-        """Returns a function without arguments that repeats this run at the least cost, in a workspace of its own, for
-        benchmarks and graph capture.
+        """Returns a function without arguments that repeats this run with the least overhead, for benchmarks and graph
+        capture. The function has a separate workspace.
 
         Arguments are those of run(). One thread and one stream at a time may call the function. Keep it as long as a
         graph that captured it."""
@@ -303,8 +304,8 @@ class Context:
     store: a file, "" for none, None for the default store. bundles: folders and files of `attune export`, or the bytes
     of such a file.
     policy: "environment" ($ATTUNE_POLICY), "default", "nearest" or "strict". no_jit: True never compiles.
-    capture_file: the file that seen problems are written to, for `attune tune --captured`.
-    pin: a file of `attune pin`; only the kernels that it names run, others are refused. "" for none, None for
+    capture_file: the file to which the problems of this context are written, for `attune tune --captured`.
+    pin: a file of `attune pin`; only the kernels that it names run, all others are refused. "" for no file, None for
     $ATTUNE_PIN.
     Raises ValueError or TypeError if an argument does not fit, and attune.Error if the device, a store or a bundle
     cannot be used."""
@@ -345,7 +346,7 @@ class Context:
         return f"<attune.Context {self._target!r}: {self.device}>"
 
     def __copy__(self):
-        """Returns this context: a copy would hold the same handle, and would outlive it."""
+        """Returns this context. A copy would share the handle, and could use it after this context destroyed it."""
         return self
 
     def __deepcopy__(self, _memo):
@@ -357,8 +358,8 @@ class Context:
             f"{self._target!r}) in the process that uses it")
 
     def reload(self):
-        """Reads the stores again, to find what was tuned since. Plans are chosen anew from now on; existing plans do
-        not change."""
+        """Reads the stores again, to find winners that were tuned since. Later calls choose their plans anew; existing
+        plans do not change."""
         check(library.attune_context_reload(self._handle))
         self.forget()
 
@@ -367,8 +368,8 @@ class Context:
         return library.attune_context_device(self._handle).decode()
 
     def pin_digest(self):
-        """Returns 32 bytes that identify what kernels are chosen from: the pin file, or the stores and bundles. Ranks
-        with one version of attune and equal digests run the same kernels."""
+        """Returns 32 bytes that identify the pin file, or the stores and bundles, from which kernels are chosen. Ranks
+        with the same version of attune and equal digests run the same kernels."""
         digest = ctypes.create_string_buffer(32)
         check(library.attune_context_pin_digest(self._handle, digest))
         return digest.raw
@@ -380,8 +381,8 @@ class Context:
         quick.forget(self._calls)
 
     def check(self, problem, programs=()):
-        """Returns a line per template: that it serves the problem, or why not. Raises attune.Error if none does.
-        programs: as in plan_with_strides()."""
+        """Returns a line per template, which says that it serves the problem, or why it does not. Raises attune.Error
+        if no template serves it. programs: as in plan_with_strides()."""
         reasons, parsed = ctypes.create_string_buffer(1 << 14), parse(problem)
         for field, program in programs:
             setattr(parsed, field, program)
@@ -393,7 +394,7 @@ class Context:
         it.
 
         layout: a tuple (q, k, v, o) of tensors with the strides of the coming runs; by default contiguous. score_mod,
-        mask_mod: texts of programs, with their declarations as comments. A problem's text reads no file.
+        mask_mod: texts of programs, with their declarations as comments. A problem's text cannot name files here.
         Raises ValueError or TypeError if an argument does not fit, and attune.Error if no kernel serves the problem."""
         programs = [(kind, program_of(kind, text).handle)
                     for kind, text in (("score_mod", score_mod), ("mask_mod", mask_mod)) if text is not None]
@@ -408,9 +409,9 @@ class Context:
                                       programs)
 
     def plan_with_strides(self, problem, strides, programs=(), gradients=None):
-        """Implements plan(). strides: those of q, k, v and o over (batch, rows, heads), or None. programs: pairs of
-        "score_mod" or "mask_mod" and an attune_program. gradients: a GradientOperands with strides, for op
-        attention_backward."""
+        """Implements plan(). strides: the strides of q, k, v and o over (batch, rows, heads), or None. programs: pairs
+        (field of attune_problem, value), such as ("score_mod", an attune_program's handle). gradients: a
+        GradientOperands with strides, for op attention_backward."""
         operands = None
         if strides is not None:
             operands = Operands(size=ctypes.sizeof(Operands))
@@ -460,8 +461,7 @@ def pin_digest(context=None):
 
 
 def refuse_capture(ordinal, function):
-    """Raises RuntimeError inside a CUDA graph's capture: it cannot capture the compiling and loading that a new plan
-    may need."""
+    """Raises RuntimeError inside a CUDA graph's capture, because a new plan may have to compile and load a kernel."""
     if ordinal >= 0 and capturing(ordinal, stream_address(None, ordinal)):
         raise RuntimeError(
             f"attune.{function}() was not prepared for these tensors, and a CUDA graph is being captured; call "

@@ -12,8 +12,8 @@ _PADDED_STEP = 8  # columns; other head dims are copied into wider tensors, see 
 
 
 def overlaps(shape, strides):
-    """True if rows, heads or batch entries share memory, by the rule of runtime/operand_check.cpp: each stride must
-    pass all that smaller strides span. A stride of 0 broadcasts and overlaps nothing."""
+    """True if rows, heads or batch entries share memory, by the rule of runtime/operand_check.cpp: each stride must be
+    at least the span of all axes with smaller strides. A stride of 0 broadcasts, and does not count as an overlap."""
     steps = [(stride, extent) for stride, extent in zip(strides[:-1], shape[:-1]) if extent > 1 and stride != 0]
     for at, (stride, _) in enumerate(steps):
         span = shape[-1]
@@ -66,8 +66,8 @@ def aligned(x):
 
 
 def readable(x):
-    """Returns the PyTorch tensor, or a copy if kernels do not take its strides, its address or the sign of its view.
-    Head dims that are computed in wider copies are not copied here: those copies can be made from any tensor."""
+    """Returns the PyTorch tensor, or a copy if kernels do not take its strides or address, or if it is a negative view.
+    A tensor whose head dim needs padding is not copied here, because _padding.py copies it from any strides."""
     x = x.resolve_neg()
     if x.shape[-1] % _PADDED_STEP:
         return x
@@ -89,7 +89,7 @@ def readable_operand(name, tensor):
 
 def order_of(query):
     """Returns the axes of [batch, num_heads, seqlen, head_dim] in query's memory order, from the outermost; head_dim is
-    the innermost. An axis of one entry, or a broadcast one, comes before the next."""
+    the innermost. A broadcast axis, or an axis of one entry, comes directly before the axis that follows it."""
     steps, order = list(query.stride()), [0, 1, 2, 3]
     for axis in (2, 1, 0):
         if query.shape[axis] == 1 or steps[axis] == 0:

@@ -8,7 +8,7 @@ from . import _tensors as tensors
 from ._library import DropoutOperands, check, library
 from ._problem import real, whole
 
-_MOST = 2 ** 63 - 1  # the range of seeds that PyTorch's generators draw
+_MOST = 2 ** 63 - 1  # the largest int64; drawn seeds are below it
 _WORD = 2 ** 64
 _LAST_RATE = 1 - 2.0 ** -24  # the largest float32 below 1
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.ops.attune.attention in eager mode, without PyTorch's dispatcher. Used by torch.py.
 
-The dispatcher takes three times as long as the call itself: it boxes each argument and asks Python again. So only the
-first call with certain shapes, spec and scope goes through it. Calls like that one run in the C module, if all tensors
-are plain and nothing but the kernel applies in their scope. Everything that others can see still goes to the dispatcher
-each time: profilers, modes of functions and of dispatch, autocast, transforms, tracing, gradients and negative views.
+The dispatcher takes three times as long as the call itself, because it boxes each argument and calls back into Python.
+So only the first call with certain shapes, spec and scope goes through it. Later equal calls run in the C module, if
+all tensors are plain and no other dispatch key applies in their scope. Calls under profilers, function or dispatch
+modes, autocast, transforms or tracing, with gradients, or of negative views always go through the dispatcher.
 """
 import contextlib
 import threading
@@ -18,14 +18,14 @@ _local = threading.local()
 
 
 def wanted_recipes():
-    """Returns the list for recipes that attention._checked() gives, inside the kernel of a call that may be kept;
-    otherwise None."""
+    """Returns the list that collects recipes of _attention._checked(), if the current call may be kept; otherwise None.
+    """
     return getattr(_local, "recipes", None)
 
 
 @contextlib.contextmanager
 def hidden():
-    """Returns a scope in which no call is kept, for autograd's forward, which makes more than the caller asked for."""
+    """Returns a scope in which no call is kept. Autograd's forward needs it, because it always computes lse as well."""
     before, _local.recipes = wanted_recipes(), None
     try:
         yield
@@ -56,8 +56,8 @@ def _checked(dispatch):
 
 
 def shorten(op):
-    """Gives an overload the fast path. Its handle is private to PyTorch, which puts other callables there itself.
-    Without the handle, or without PyTorch's guards (guard.h), all calls go through the dispatcher."""
+    """Gives an op's overload the fast path, by replacing its attribute _op. That attribute is private to PyTorch, which
+    also replaces it. If it is missing, or PyTorch's guards are (guard.h), all calls go through the dispatcher."""
     native, profiler = torch._C, torch.autograd.profiler
     needed = (native,
               "_is_torch_function_mode_enabled"), (native,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Truth values: one reading of all flags that callers give. Texts, numbers and lists raise: "False" would count as
-true. torch.compile traces flag() as _graph.traced_flag()."""
+"""Reads flags, in the same way for all functions. Texts, numbers and lists raise, because "False" would count as true.
+torch.compile traces flag() as _graph.traced_flag()."""
 import sys
 
 from ._torch import in_graphs, untraced

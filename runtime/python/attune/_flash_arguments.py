@@ -36,7 +36,7 @@ def one_of(**named):
     return named[given[0]] if given else None
 
 
-# Argument names that are also English words. They are renamed only where a message speaks of the argument.
+# Argument names that also occur as words of a sentence. They are renamed only if _SAID follows the name.
 _WORDS = ("slots", "scale", "chunk", "cos", "sin", "k_cache", "v_cache", "seqlen_q", "seqlen_kv")
 _SAID = r"(?= (?:is|has|are|must|overlap|requires)\b| \(| and \w+ (?:are|must|overlap)\b|\[\d)"
 
@@ -129,7 +129,7 @@ class _NotKept:
     def _refuse(self, *_, **__):
         raise ValueError(
             "return_attn_probs is True with dropout_p; attune keeps no probabilities, so only out and lse may be used "
-            "(attune.dropout_mask() tells which weights a given seed keeps)")
+            "(attune.dropout_mask() returns the weights that a given seed keeps)")
 
     __getitem__ = __len__ = __iter__ = __bool__ = __add__ = __mul__ = __lt__ = __gt__ = __le__ = __ge__ = _refuse
     __torch_function__ = classmethod(lambda cls, *_, **__: _NOT_KEPT._refuse())
@@ -160,12 +160,12 @@ def is_recorded(tensor):
 
 
 def refuse_program(what):
-    """Raises inside torch.compile, for a program that would read tensors which the graph itself makes."""
+    """Raises inside torch.compile, because a program cannot read tensors that the graph itself makes."""
     import torch
     if torch.compiler.is_compiling():
         raise ValueError(
-            f"{what} would be a program that reads tensors of the graph, which torch.compile does not hold; make the "
-            f"call outside torch.compile")
+            f"{what} would be a program that reads tensors of the graph, which torch.compile does not support; make "
+            f"the call outside torch.compile")
 
 
 def host_sees(numbers):
@@ -184,14 +184,14 @@ def check_lengths(name, lengths, room, why):
 
 
 def seen_by_kernels(window):
-    """Returns a window with sides of at least 0 that holds `window`, whose sides may be below 0. program_of() narrows
-    it."""
+    """Returns a window that contains `window` and whose sides are at least 0; sides of `window` may be below 0.
+    program_of() returns the mask that narrows it again."""
     return None if window is None else tuple(side if side is None or side > 0 else 0 for side in window)
 
 
 def program_of(chunk=0, window=None, ahead=0):
-    """Returns the mask_mod for attention_chunk and for window sides below 0; None if there are neither. ahead: a row's
-    position minus its q_idx in the program."""
+    """Returns the mask_mod for attention_chunk and for window sides below 0; None without both. ahead: a row's position
+    minus its q_idx in the program."""
     left, right = window or (None, None)
     starts, ends = left is not None and left < 0, right is not None and right < 0
     if not chunk and not starts and not ends:
@@ -219,7 +219,7 @@ def _made_program(chunk, left, right, ahead):
 
 
 def requests_of_rows(cu_seqlens, rows, first=0):
-    """Returns the sequence number of each row from `first` on. Rows before the first sequence get -1, rows behind the
+    """Returns the sequence number of each row from `first` on. Rows before the first sequence get -1, rows after the
     last get batch."""
     import torch
     begins = cu_seqlens.to(torch.int64).contiguous()
@@ -271,9 +271,9 @@ def _refuse_unlike(descale, made, slots, count):
 def scales_of(k_cache, spread, **descales):
     """Returns k_scale and v_scale for attention_kvcache().
 
-    FlashAttention has a factor per request and head of 8-bit tensors, and ignores factors of others. Caches have a
-    factor per head, or the result of `spread` for factors per request. spread is None if the cache cannot hold such
-    factors."""
+    FlashAttention has a factor per request and head for 8-bit tensors, and ignores factors of wider tensors. attune's
+    caches have a factor per head. spread(descale): converts factors per request to the cache's axes; None if the cache
+    cannot hold factors per request."""
     scales = {}
     for name, descale in descales.items():
         if k_cache.dtype.itemsize > 1:

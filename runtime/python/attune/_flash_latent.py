@@ -19,8 +19,8 @@ def check_second_product(q, qv, k, v, **factors):
             f"last dimension")
     if q.dtype.itemsize == 1 or qv.dtype != q.dtype or qv.device != q.device:
         raise ValueError(
-            f"qv is {qv.dtype} on {qv.device} and q {q.dtype} on {q.device}; both must be on one device, of one dtype "
-            f"of 16 or 32 bits")
+            f"qv is {qv.dtype} on {qv.device} and q {q.dtype} on {q.device}; both must be on one device, of one dtype, "
+            f"and of 16 or 32 bits")
     wanted = (*q.shape[:-1], v.shape[-1])
     if tuple(qv.shape) != wanted:
         raise ValueError(f"qv has shape {tuple(qv.shape)}; must be {wanted}, q's shape with v's columns")

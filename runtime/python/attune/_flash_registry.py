@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attune under PyTorch's operators of flash attention (torch.nn.attention.register_flash_attention_impl): models that
-call scaled_dot_product_attention run and train on attune unchanged.
+"""Makes attune the implementation of PyTorch's flash attention operators
+(torch.nn.attention.register_flash_attention_impl). Models that call scaled_dot_product_attention then run and train on
+attune unchanged.
 
-Active only after activate(), on CUDA. Calls that attune refuses go to the kernels that PyTorch had before. A forward of
-one and a backward of the other fit each other. Used by torch.py."""
+Active only after activate(), on CUDA. Calls that attune refuses run on PyTorch's own kernels. The forward of one and
+the backward of the other may be combined. Used by torch.py."""
 import collections
 import contextlib
 import logging
@@ -27,12 +28,12 @@ def _registry():
     if not hasattr(found, "register_flash_attention_impl"):
         raise RuntimeError(
             f"PyTorch {torch.__version__} has no registry of flash attention implementations "
-            "(torch.nn.attention.register_flash_attention_impl); use a version that has one, such as 2.11, or call "
+            "(torch.nn.attention.register_flash_attention_impl); use a version that has it, such as 2.11, or call "
             "attune.sdpa.scaled_dot_product_attention in the model instead")
     if not hasattr(torch.library, "get_kernel"):
         raise RuntimeError(
-            f"PyTorch {torch.__version__} does not give out its kernels (torch.library.get_kernel), which attune needs "
-            "for calls that it refuses; use a version that does, such as 2.11")
+            f"PyTorch {torch.__version__} has no torch.library.get_kernel, with which attune finds PyTorch's own "
+            "kernels for calls that it refuses; use a version that has it, such as 2.11")
     return found
 
 
@@ -110,9 +111,9 @@ def forward_kernel(original):
                           {"cum_seq_q": cum_seq_q, "cum_seq_k": cum_seq_k, "block_table": more.get("block_table")})
         if reason is None and seqused_k is not None and (is_causal or window_size_left is not None or
                                                          window_size_right is not None):
-            reason = "seqused_k is given to a causal call, whose diagonal would end there"
+            reason = "seqused_k is given with a causal mask or a window, whose diagonal would end at seqused_k"
         if reason is None and (alibi_slopes is not None or seqused_k is not None) and _is_recorded(query, key, value):
-            reason = "an input requires a gradient, and PyTorch's backward is not told of alibi_slopes and seqused_k"
+            reason = "an input requires a gradient, and PyTorch's backward does not get alibi_slopes and seqused_k"
         if reason is None:
             try:
                 with torch.no_grad():  # autograd is above this
@@ -217,8 +218,8 @@ def activate():
     scaled_dot_product_attention uses it where PyTorch chooses flash attention (16 bits, no attn_mask), and so do models
     and libraries that call it. Calls that attune refuses run on PyTorch's own kernels, with one line per reason in the
     log "attune".
-    In causal calls the last query is at the last key, as in FlashAttention; scaled_dot_product_attention passes none of
-    unequal lengths. lse is fp32 [batch, num_heads_q, seqlen_q]; states of random generators are zero.
+    In causal calls the last query is at the last key, as in FlashAttention; scaled_dot_product_attention passes causal
+    calls only for equal lengths. lse is fp32 [batch, num_heads_q, seqlen_q]; states of random generators are zero.
     Returns None. Raises RuntimeError if PyTorch has no such registry; warns if there is no CUDA device. active() and
     calls() report, restore() ends it."""
     registry = _registry()

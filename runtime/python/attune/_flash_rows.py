@@ -12,8 +12,8 @@ def _check_order(virtual_batch_idx, out_partial):
     import torch
     if out_partial.dim() == 4:
         raise ValueError(
-            f"virtual_batch_idx is given for rows end to end, out_partial of shape {tuple(out_partial.shape)}; must be "
-            f"None there")
+            f"virtual_batch_idx is given for rows end to end (out_partial has shape {tuple(out_partial.shape)}); must "
+            f"be None for these")
     batch = out_partial.shape[1]
     arguments.check_list("virtual_batch_idx", virtual_batch_idx, (batch,), "[batch]", out_partial)
     if arguments.host_sees(virtual_batch_idx) and not torch.equal(virtual_batch_idx.sort().values,
@@ -85,7 +85,7 @@ def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None, *, cu
 
 
 def get_scheduler_metadata(*sizes, cache_seqlens=None, **choices):
-    """Stands in for FlashAttention 3's plan of a step; attune needs none, and ignores scheduler_metadata. Returns an
+    """Does nothing; exists because FlashAttention 3 plans a step with it. attune ignores scheduler_metadata. Returns an
     empty int32 tensor on the device of the first tensor given."""
     import torch
     given = [x for x in (cache_seqlens, *sizes, *choices.values()) if torch.is_tensor(x)]
@@ -104,8 +104,8 @@ def index_put_first_axis(values, indices, first_axis_dim):
 
 
 def _counted(name, mask, hidden_states):
-    """Returns a mask of rows as bools. Raises for floats: a mask of 0 and -inf, which is added to scores, would be
-    inverted."""
+    """Returns a mask of rows as bools. Raises for floats: a mask of 0 and -inf, which is meant to be added to scores,
+    would have the opposite meaning."""
     if mask.is_floating_point() or mask.is_complex() or tuple(mask.shape) != tuple(hidden_states.shape[:2]):
         raise ValueError(
             f"{name} is {mask.dtype} of shape {tuple(mask.shape)}; must be bool or int [batch, seqlen] = "

@@ -24,7 +24,7 @@ _NO_BACKWARD = (
     "flash_attn_varlen_func() or flash_attn_func() for keys that are in no cache")
 _Cache = namedtuple("_Cache", "k v block_table slots room batch")
 _New = namedtuple("_New", "k v cu_seqlens")  # rows to write
-_Angles = namedtuple("_Angles", "cos sin interleaved seqlens moves")  # moves: each row of q has a position of its own
+_Angles = namedtuple("_Angles", "cos sin interleaved seqlens moves")  # moves: rows of q have different positions
 
 
 def _rotated(x, angles, positions):
@@ -46,7 +46,7 @@ def _rotated(x, angles, positions):
 
 
 def _as_pages_of_a_key(cache, lengths, leftpad, scales):
-    """Returns a cache whose keys begin behind padding as pages of one key each, with its lengths and factors. The
+    """Returns a cache whose keys begin after padding as pages of one key each, with its lengths and factors. The
     padding is not read.
 
     On a GPU, a leftpad below 0 counts as 0, and one beyond the keys leaves no keys."""
@@ -96,12 +96,12 @@ def _row_slots(cache, requests, positions):
 
 
 def _append(q, cu_seqlens_q, cache, new, before, angles, scales):
-    """Writes new rows, rotated, behind the `before` keys of each request. Returns rotated q, and the new lengths."""
+    """Writes new rows, rotated, after the `before` keys of each request. Returns rotated q, and the new lengths."""
     k, v, cu_seqlens_k = new
     counts = k.shape[1] if cu_seqlens_k is None else cu_seqlens_k[1:] - cu_seqlens_k[:-1]
     lengths = before + counts
     if q.device.type == "cpu" and arguments.is_recorded(q):
-        lengths = before.where(before < 0, lengths)  # nobody sees the values yet: ops refuse lengths below 0
+        lengths = before.where(before < 0, lengths)  # stay below 0, which the ops refuse when they get the values
     if k.dtype == cache.k.dtype and k.dtype.itemsize == 1:
         if angles is not None:
             raise ValueError(
@@ -121,7 +121,7 @@ def _append(q, cu_seqlens_q, cache, new, before, angles, scales):
     if angles is not None:
         alike = angles.moves and (cu_seqlens_q is cu_seqlens_k) and q.shape[:-2] == k.shape[:-2]
         given.update(cos=angles.cos, sin=angles.sin, interleaved=angles.interleaved, q=q if alike else None)
-        if angles.seqlens is not None:  # the angles follow other positions than the places
+        if angles.seqlens is not None:  # rows are rotated by other positions than those they are written to
             at = _places_of(k, cu_seqlens_k, angles.seqlens)[1]
             places = _row_slots(cache, *_places_of(k, cu_seqlens_k, before))
             given = {
@@ -230,7 +230,7 @@ def _check_room(cache, new, before, rotary_seqlens, rotary_cos, *of_places):
 
 
 def _narrows(window, room):
-    """True if a window hides keys of some cache with that room. FlashAttention treats wider sides as open."""
+    """True if a side of the window is below the cache's room. FlashAttention treats wider sides as open."""
     return any(side is not None and side < room for side in window or ())
 
 
@@ -249,10 +249,10 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     size.
     cache_seqlens: int32 [batch] or a number, the keys in the cache before this call. None: 0 if k is given, otherwise
     all.
-    k, v: [batch, seqlen_new, num_heads_kv, head_dim], written into the cache behind those keys.
+    k, v: [batch, seqlen_new, num_heads_kv, head_dim], written into the cache after those keys.
     rotary_cos, rotary_sin: [positions, rotary_dim / 2], at least as many positions as the cache has room for. They
     rotate k, before it is written, and q. With causal, attention_chunk, or a window side below the cache's room, each
-    row of q has its own position; otherwise all have that of the first new key.
+    row of q has its own position; otherwise all rows have the position of the first new key.
     cache_batch_idx: int32 [batch], the slot of each request. causal: the last row sees all keys.
     cache_leftpad: int32 [batch], without block_table: a request's keys begin there in its slot. cache_seqlens and
     angles count from the slot's begin.

@@ -28,13 +28,13 @@ _NO_BACKWARD = ("flash_attn_varlen_func() with {}, which has none; call it witho
 
 
 def _finds_sequences(call):
-    """True if kernels take the call that find sequences by their lists. Fast ones exist for Hopper; only these know
-    positions in two lists."""
+    """True if the call goes to kernels that find sequences by their lists (_by_lists()). Fast kernels of this kind
+    exist for Hopper. Only this kind knows positions if q and k have different lists."""
     import torch
     if call.k.dtype.itemsize == 1 or (call.q.is_cuda and torch.cuda.get_device_capability(call.q.device) == (9, 0)):
         return True
     if (_has_slopes_of_sequences(call) or call.chunk) and arguments.is_recorded(
-            call.q):  # the other way would make programs for them
+            call.q):  # _by_documents() would need programs, which a graph cannot hold
         return True
     return not _is_one_list(call) and (_looks(call) or not call.q.is_cuda)
 
@@ -59,8 +59,8 @@ def _lines_up(call):
         return True
     if arguments.is_recorded(call.cu_q):
         raise ValueError(
-            "cu_seqlens_q and cu_seqlens_k are different tensors; inside a graph they must be the same one, without "
-            "seqused_q and seqused_k, if gradients or dropout meet a mask, window or slopes")
+            "cu_seqlens_q and cu_seqlens_k are different tensors, or seqused_q and seqused_k are; inside a graph each "
+            "pair must be one tensor if gradients or dropout are combined with a mask, window or slopes")
     return call.used_q is None and call.used_k is None and torch.equal(call.cu_q, call.cu_k)
 
 
@@ -77,8 +77,8 @@ def _check_lists(call):
         if not hasattr(begins, "dim") or begins.dim() != 1 or begins.shape[0] != batch + 1 or begins.is_floating_point(
         ) or begins.device != call.q.device:
             raise ValueError(
-                f"{name} is {begins!r}; must be int32 [batch + 1] on q's device, {call.q.device}: the first row of "
-                f"each sequence and the end of the last")
+                f"{name} is {begins!r}; must be an int32 tensor [batch + 1] on {call.q.device}, q's device, that holds "
+                f"the first row of each sequence and then the end of the last sequence")
     for name, used in (("seqused_q", call.used_q), ("seqused_k", call.used_k)):
         if used is not None:
             arguments.check_list(name, used, (batch,), "[batch]", call.q)
@@ -144,8 +144,8 @@ def _wider(call, given):
 
 
 def _program_of_positions(call, lengths):
-    """Returns a score_mod for attention_kvcache(), where q_idx counts from the first key. The given one's q_idx counts
-    rows."""
+    """Returns call.score_mod for attention_kvcache(), whose q_idx counts positions from the first key, while
+    call.score_mod's q_idx counts rows of the sequence."""
     mod, ahead = call.score_mod, lengths - _counts(call.cu_q, call.used_q)
     return lambda score, b, h, q_idx, kv_idx: mod(score, b, h, q_idx - ahead[b], kv_idx)
 
@@ -184,9 +184,9 @@ def _by_lists(call):
 
 
 def _documents(cu_seqlens, used, first, rows, of_none, needs_steps):
-    """Returns (ids, steps), int32: the sequence of each row from `first` on, and its place in it (None if not needed).
-    Rows before the first sequence get id -1, rows behind the last get batch, and rows that `used` leaves out get
-    `of_none`."""
+    """Returns (ids, steps), int32: the sequence of each row from `first` on, and the row's index in that sequence (None
+    if not needed). Rows before the first sequence get id -1, rows after the last get batch, and rows that `used` leaves
+    out get `of_none`."""
     import torch
     ids = arguments.requests_of_rows(cu_seqlens, rows, first)
     if used is None and not needs_steps:
@@ -233,7 +233,7 @@ def _cut(call, lines_up):
     otherwise all."""
     found = [(int(begins[0]), int(begins[-1])) if arguments.host_sees(begins) else (0, x.shape[0])
              for begins, x in ((call.cu_q, call.q), (call.cu_k, call.k))]
-    if lines_up:  # rows behind the last sequence would move the diagonal
+    if lines_up:  # rows after the last sequence would move the diagonal
         end = min(end for _, end in found)
         found = [(first, end) for first, _ in found]
     return found
@@ -294,7 +294,7 @@ def _by_documents(call):
 
 
 def _attend(call):
-    """Returns (out, lse), computed one of the two ways."""
+    """Returns (out, lse) of _by_lists() or of _by_documents()."""
     operands = call.q, call.k, call.v, call.slopes, call.sinks, call.qv, call.k_descale, call.v_descale, call.q_descale
     recorded, narrow = records_gradients(*operands), call.k.dtype.itemsize == 1
     alone = [
@@ -329,14 +329,15 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
     seqused_q, seqused_k: int32 [batch], the number of rows and keys of each sequence that count. Other rows of out are
     0. With gradients or dropout, and with one list for both elsewhere than on Hopper GPUs, keys of other sequences
     weigh 0 and must be finite.
-    Rows before the first and behind the last sequence belong to none; their out and lse are undefined.
+    Rows before the first sequence and after the last belong to no sequence; their out and lse are undefined.
     With block_table (page_table: int32 [batch, pages]) k and v are pages [num_pages, page_size, num_heads_kv,
     head_dim]. seqused_k, or else cu_seqlens_k, gives the number of keys of each sequence.
 
     With gradients or dropout, and a mask, window, chunk or slopes: one tensor for both lists needs no wait. Two tensors
     are compared, which waits for the device; if they differ, positions are looked up.
-    max_seqlen_q, max_seqlen_k: the longest sequence, or more; None fits any batch. On a CPU, begins that fall or leave
-    q and k, and a max_seqlen below a sequence's length, are refused. On a GPU they are not checked.
+    max_seqlen_q, max_seqlen_k: the length of the longest sequence, or more; None fits any batch. On a CPU, lists that
+    decrease or exceed the rows of q or k, and a max_seqlen below a sequence's length, are refused. On a GPU they are
+    not checked.
     dropout_p: over rows end to end, without block_table. attention_chunk, learnable_sink (s_aux): as in
     flash_attn_with_kvcache().
     score_mod: a function, as in attention(), for each sequence by itself; b is the sequence's number.
@@ -372,8 +373,8 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
                                                    max_seqlen_k), v if v.dim() == 3 else v.flatten(0, 1)
     elif cu_seqlens_k is None and seqused_k is None:
         raise ValueError(
-            f"{names['page_table']} is given without seqused_k and cu_seqlens_k; give one of them, to tell the number "
-            f"of keys of each request")
+            f"{names['page_table']} is given without seqused_k and cu_seqlens_k; give one of them, from which the "
+            f"number of keys of each request follows")
     else:
         most_k = 0
     window, sinks = window_of(window_size), arguments.one_of(learnable_sink=learnable_sink, s_aux=s_aux)

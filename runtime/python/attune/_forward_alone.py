@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls for which other libraries have only a forward, with tensors that autograd records: they run, and a backward
-raises. Used by the functions of flash/."""
+"""Runs calls that have no gradients, as in FlashAttention, on tensors that autograd records. The forward runs, and a
+backward raises. Used by the functions of flash/."""
 from ._torch import records_gradients
 
 

@@ -296,8 +296,8 @@ def to_dtype(value, dtype):
 
 @called("to", "type", "astype")
 def convert(input, *places, dtype=None, device=None, **_):
-    """Returns input in another dtype; a tensor or value as argument stands for its dtype. Arguments that are not types
-    name a device, which values do not have."""
+    """Returns input in another dtype. A tensor or value as argument means its dtype. Arguments that are not types name
+    a device, which values do not have, and are ignored."""
     found = [one for one in (*places, dtype) if isinstance(one, type) or hasattr(one, "itemsize")]
     named = [one for one in places if hasattr(one, "dtype") and not isinstance(one, type)]
     if named:

@@ -61,8 +61,8 @@ def _stops_score(function):
 
 
 def _now(kind, program):
-    """Returns the Mod of a call with the current tensors and numbers. Inside torch.compile returns the given one: a
-    graph keeps those from the time when the Mod was made."""
+    """Returns the program with its current tensors and numbers. Inside torch.compile returns the given Mod: a graph
+    keeps the tensors and numbers from the time when the Mod was made."""
     if program is None or isinstance(program, BoundMod) or torch.compiler.is_dynamo_compiling():
         return program
     if torch._C._len_torch_dispatch_stack() == 0:
@@ -136,8 +136,7 @@ def _keywords(q, k, *, mask=None, window=None, scale=None, is_causal=False, q_sc
 
 
 def _is_symbol(number):
-    """True for a symbol. Inside torch.compile, also for numbers that may be symbols: all in the range of 64 signed
-    bits."""
+    """True for a symbol. Inside torch.compile, also for any number within int64, because it may be a symbol."""
     if torch.compiler.is_dynamo_compiling():
         return -2 ** 63 <= number < 2 ** 63
     return isinstance(number, torch.SymInt)

@@ -23,7 +23,8 @@ OF_CACHES = {
 
 def _explaining(words):
     def explains(function):
-        """Decorates a function that is rarely called: its errors tell attune's names of arguments."""
+        """Decorates a function so that its TypeErrors name attune's arguments for names of other libraries. The wrapper
+        costs time, so only rarely called functions have it."""
         @functools.wraps(function)
         def call(*arguments, **choices):
             try:

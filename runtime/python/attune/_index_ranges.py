@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds of ints in a score program, as far as they are known while a function is traced. Used by _functions.py,
+"""Bounds of ints in a score program that are known while a function is traced. Used by _functions.py,
 _trace.py and _tensor_values.py.
 
-An index that may be below 0 counts from a tensor's end, as in PyTorch, which costs a selection at each use. A range is
-(least, most), with None for an unknown bound."""
+An index below 0 counts from a tensor's end, as in PyTorch. An index that may be below 0 therefore costs a selection at
+each use. A range is (least, most), with None for an unknown bound."""
 
 UNKNOWN = (None, None)
 POSITION = (0, None)
