@@ -93,8 +93,8 @@ class BuffersTest(unittest.TestCase):
         self.assertTrue((lists["paged_kv_indices"] == 5).all(), "a copy of a wrapper leaves its buffers alone")
         short = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, paged_kv_indices_buffer=room(2))
         with self.assertRaisesRegex(
-                ValueError, "paged_kv_indices_buffer has 2 elements and plan.. has 4 for it; must have at least as "
-                            "many"):
+                ValueError, "paged_kv_indices_buffer has 2 elements and plan.. writes 4 into it; must have at "
+                            "least as many"):
             short.plan(**c.decode_plan())
 
     def test_tensors_that_end_ahead_of_the_lists(self):

@@ -144,7 +144,7 @@ class ModulesTest(unittest.TestCase):
                                    9, 4]), 4, 2, D, D, 4))):
             with self.assertRaisesRegex(
                     ValueError,
-                    r"qo_indptr has 4 numbers and (paged_)?kv_indptr is of 2 requests; must be n \+ 1 for n"):
+                    r"qo_indptr has 4 numbers and (paged_)?kv_indptr is of 2 requests; must be 3 numbers"):
                 wrapper.plan(begins_of([1, 1, 1]), *lists)
 
     def test_types_of_results(self):

@@ -122,7 +122,7 @@ class SdpaTest(Compared):
             ours(Q[:, :, :5], K, V, mask, is_causal=True)
         with self.assertRaisesRegex(
                 ValueError,
-                "attn_mask is a CausalBias of 5 rows and 9 keys; must be of query's and key's, 9 and 9"):
+                "attn_mask is a CausalBias of 5 rows and 9 keys; must have query's 9 rows and key's 9 keys"):
             ours(Q, K, V, mask)
 
     def test_masks_that_are_classes_are_refused(self):
@@ -194,7 +194,7 @@ class NestedTest(Compared):
         for operands, given, sentence in (
             ((one, other, other), {
                 "is_causal": True}, "is_causal is True for nested tensors whose rows and keys differ"),
-            ((one, one, other), {}, "key and value are nested tensors of other lengths"), ((one, one, one), {
+            ((one, one, other), {}, "key and value are nested tensors of different lengths"), ((one, one, one), {
                 "attn_mask": MASK}, "attn_mask is given with nested tensors"),
             ((one, K, V), {}, r"query is a nested .*x.values.*flash_attn_varlen_func\(q, k, v, cu_seqlens_q, ..\)"),
             ((Q, one, one), {}, "key is a nested"), ((strided, strided, strided), {}, "query is a nested")):

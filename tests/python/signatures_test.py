@@ -245,7 +245,7 @@ class Meanings(Compared):
         flex = attune.flex.flex_attention
         self.table(flex, self.heads_first,
                    ((ValueError, "query has 4 heads and key 2", {}),
-                    (ValueError, "return_aux asks for max_scores", {"return_aux": AuxRequest(max_scores=True)}),
+                    (ValueError, "return_aux has max_scores=True", {"return_aux": AuxRequest(max_scores=True)}),
                     (ValueError, "return_lse is True and return_aux is given", {
                         "return_lse": True, "return_aux": AuxRequest(lse=True)})))
 

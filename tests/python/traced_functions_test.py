@@ -64,7 +64,7 @@ class MeaningTest(TracedTest):
         for number in (8, 3):
             self.same(lambda s, b, h, i, j: s * {8: 2.0, 5: 3.0}.get(number, 1.0))
             self.same(lambda s, b, h, i, j: s * (2.0 if number in {8, 9} else 1.0))
-        for message, mask in (("a set, and a dict that is asked for a key, need a value now", lambda b, h, i, j:
+        for message, mask in (("a set, or the key of a dict, needs a value now", lambda b, h, i, j:
                                (i >= j)
                                if h in {0} else (i <= j)), ("with none of its 4 indices is not a value",
                                                             lambda b, h, i, j: i >= {PLACES[1]: 1}.get(PLACES[1], 2))):
@@ -124,7 +124,7 @@ class FunctionsTest(TracedTest):
         for function in (torch.erf, torch.sign, functional.softplus):
             self.same(lambda s, b, h, i, j: s + function(ends[(i + j) % 9]).clamp(max=20))
         with self.assertRaisesRegex(
-                TypeError, r"torch\.cos is not in the score language; .*take a tensor of cos\(\)s that they index"):
+                TypeError, r"torch\.cos is not in the score language; .*index a tensor of precomputed cos\(\) values"):
             attend(Q, K, V, score_mod=lambda s, b, h, i, j: s * torch.cos(j * 0.1))
 
     def test_whole_tensors(self):

@@ -103,7 +103,7 @@ def _sides_of(window_size):
 
 def sides_of_version_4(window_size, causal):
     """Returns the Sides of FlashAttention 4's window_size, or None for a window that hides nothing. A causal window
-    ends at the row. A window without any key counts as none."""
+    ends at the row. A window that would show no key is ignored, as in version 4."""
     return None if window_size is None else _sides_of_version_4(settled(window_size), causal)
 
 

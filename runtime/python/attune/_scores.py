@@ -39,8 +39,8 @@ def problem_extents(p):
 
 
 class Scores:
-    """The features of one call: `text` follows the problem's text, `key` identifies the call, operands(plan) is for the
-    C interface."""
+    """The features of one call. text: the part of the problem's text that they add. key: equal for features that can
+    share a plan. operands(plan): the struct for the C interface."""
 
     __slots__ = ("text", "key", "captures", "mods", "block_map", "map_use", "seeds")
 
@@ -95,13 +95,13 @@ def give_map(operands, block_map, plan):
         return
     found = tensors.target_of(block_map.granules)
     if found != plan.target:
-        raise ValueError(f"block_map is on {found}; must be on {plan.target}, as q")
+        raise ValueError(f"block_map is on {found}; must be on {plan.target}, like q")
     operands.block_map = ctypes.pointer(block_map.struct)
 
 
 def _fill(capture, name, label, tensor, plan):
     if tensors.target_of(tensor) != plan.target:
-        raise ValueError(f"{label} is on {tensors.target_of(tensor)}; must be on {plan.target}, as q")
+        raise ValueError(f"{label} is on {tensors.target_of(tensor)}; must be on {plan.target}, like q")
     capture.name, capture.data = name.encode(), tensors.address(label, tensor)
 
 
@@ -113,7 +113,7 @@ def refuse_other_extents(name, shape, axes, extents):
         raise ValueError(f"{name} has shape {shape}; must be {wanted}, or fewer axes, which then broadcast")
     if any(found not in (1, extent) for found, extent in zip(shape, extents[missing:])):
         raise ValueError(
-            f"{name} has shape {shape}; must be {wanted} = {tuple(extents)}, where 1 and missing leading axes "
+            f"{name} has shape {shape}; must be {wanted} = {tuple(extents)}. Axes of 1 and missing leading axes "
             f"broadcast")
 
 
@@ -216,7 +216,7 @@ _MASKS = ("mask_mod", "mask_tensor", "key_lengths", "documents", "prefix")
 
 
 def scores_of(softcap=None, chunk=None, block_map=None, dropout_p=0.0, seed=None, offset=None, **given):
-    """Returns the features as Scores; None if none is on. Dropout is one."""
+    """Returns the features, dropout among them, as Scores; None if no feature is given."""
     text, captures, seeds = "", [], None
     if dropout_p:
         text, seeds = f",dropout={rate_of(dropout_p)!r}", Seeds(seed, offset)
@@ -248,12 +248,13 @@ def scores_of(softcap=None, chunk=None, block_map=None, dropout_p=0.0, seed=None
     return Scores(text, captures, mods, block_map, map_use, seeds) if text or mods or map_use else None
 
 
-_MOST_HEADS = 2 ** 16  # lists of more slopes take long, and no model has as many heads
+_MOST_HEADS = 2 ** 16  # more than any model has; longer lists take long
 
 
 def alibi_slopes(num_heads):
-    """Returns ALiBi's slopes for num_heads heads as a list: 2^(-8 i / n) if n is a power of two; otherwise those of the
-    power of two below, then every other one of the next. Raises ValueError for fewer than 1 head."""
+    """Returns ALiBi's slopes for n = num_heads heads as a list of floats: 2^(-8 i / n) for i from 1 to n, if n is a
+    power of two. Otherwise the slopes of the power of two below n come first, then every other slope of the next power.
+    Raises ValueError if num_heads is not a whole number from 1 to 65536."""
     heads = whole("num_heads", num_heads)
     if not 1 <= heads <= _MOST_HEADS:
         raise ValueError(f"num_heads is {heads}; must be at least 1 and at most {_MOST_HEADS}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts operands that torch.nn.functional.scaled_dot_product_attention takes and attention() does not: broadcast
-axes, other ranks, memory in any order, jagged tensors, masks that are classes. Used by sdpa.py and, for calls that are
-not known yet, by _attention.py. torch.compile traces it."""
+axes, other ranks, memory in any order, jagged tensors, and CausalBias. Used by sdpa.py and, for calls that the C module
+does not know yet, by _attention.py. torch.compile traces it."""
 import math
 
 from ._copies import readable
@@ -36,8 +36,8 @@ def fitted(q, k, v):
 
 
 def subclass_of(*given):
-    """Returns the class of PyTorch's result for these operands: that of the first tensor whose subclass changes no
-    function. None: torch.Tensor. Subclasses that change PyTorch's functions are not considered."""
+    """Returns the class that PyTorch's result has for these operands: the class of the first tensor of a subclass with
+    torch.Tensor's own __torch_function__. None means torch.Tensor."""
     import torch
     plain = torch.Tensor.__torch_function__.__func__
     for one in given:
@@ -60,8 +60,8 @@ def mask_of(attn_mask, rows, keys):
         return None
     if (attn_mask.seq_len_q, attn_mask.seq_len_kv) != (rows, keys):
         raise ValueError(
-            f"attn_mask is a CausalBias of {attn_mask.seq_len_q} rows and {attn_mask.seq_len_kv} keys; must be of "
-            f"query's and key's, {rows} and {keys}")
+            f"attn_mask is a CausalBias of {attn_mask.seq_len_q} rows and {attn_mask.seq_len_kv} keys; must have "
+            f"query's {rows} rows and key's {keys} keys")
     return "causal_top_left" if attn_mask.variant.name == "UPPER_LEFT" else "causal_bottom_right"
 
 
@@ -69,7 +69,7 @@ class Folding:
     """Converts tensors of any rank from 2 on to [batch, num_heads, ..], and results back.
 
     Leading axes of 1, or missing ones, broadcast; all axes before the heads are the batch. The third axis from the end
-    is the heads if enable_gqa is set, or if there are four axes."""
+    is the heads if there are at least four axes, or three and enable_gqa is set."""
 
     def __init__(self, query, key, value, enable_gqa):
         import torch
@@ -146,7 +146,7 @@ def attend_jagged(query, key, value, is_causal, dropout_p, scale):
         refuse_nested(*operands)
     rows, keys = query.offsets(), key.offsets()
     if value.offsets() is not keys and not torch.equal(value.offsets(), keys):
-        raise ValueError("key and value are nested tensors of other lengths; both must have equal offsets()")
+        raise ValueError("key and value are nested tensors of different lengths; both must have equal offsets()")
     is_same = keys is rows or torch.equal(keys, rows)
     if is_causal and not is_same:
         raise ValueError("is_causal is True for nested tensors whose rows and keys differ; offsets() must be equal")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The spec of attune's PyTorch ops: all arguments of a call that are not tensors, as one text. New features are words
-of it, so the ops' schemas stay the same. Used by torch.py and _graph.py.
+"""The spec of attune's PyTorch ops: one text that holds all arguments of a call that are not tensors. A new feature is
+a new word of the spec, so the ops' schemas stay the same. Used by torch.py and _graph.py.
 
 Its first line has problem fields as in attune.h, and a few of attention()'s keywords. Programs of the score language
 follow, each after a line with its name. It holds no lengths: one compiled graph serves all."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors in a traced function (_trace.py), of which a score program reads single elements: captured ones, results of
-operations on whole tensors, and broadcast ones. An element is a Value (_values.py)."""
+"""Tensors in a traced function (_trace.py): captured tensors, results of operations on whole tensors, and broadcast
+tensors. A score program reads single elements of them; an element is a Value (_values.py)."""
 import operator
 
 from ._index_ranges import may_be_negative

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The properties of a PyTorch tensor or NumPy array that the C interface needs: dtype, device, strides, address; and
-new tensors. Used by all other files of the package. Does not import PyTorch or NumPy."""
+"""Reads the properties of a PyTorch tensor or NumPy array that the C interface needs (dtype, device, strides, address),
+and makes new tensors. Used by all other files of the package. Does not import PyTorch or NumPy."""
 import sys
 
 # attune's names of dtypes of PyTorch, NumPy and ml_dtypes.
@@ -8,13 +8,13 @@ _DTYPE_NAMES = {
     "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 DTYPES = ("fp32", "bf16", "fp16", "e4m3", "e5m2", "int8")  # in attune_dtype's order
 FP8_NAMES = ("e4m3", "e5m2")
-NARROW_NAMES = (*FP8_NAMES, "int8")  # int8: of caches
+NARROW_NAMES = (*FP8_NAMES, "int8")  # int8: only caches have it
 ROWS, TRANSPOSED = 0, 1  # attune_v_layout
 DIMENSIONS = {ROWS: "[batch, seqlen, num_heads, head_dim]", TRANSPOSED: "[batch, num_heads, head_dim, seqlen]"}
 
 
 def is_torch(tensor):
-    torch = sys.modules.get("torch")  # the caller imported it, or nobody did
+    torch = sys.modules.get("torch")  # only a program that imported PyTorch can have its tensors
     return torch is not None and isinstance(tensor, torch.Tensor)
 
 
@@ -115,8 +115,8 @@ def refuse_meaning(name, tensor):
                   None)  # None also if it is disabled
     if is_torch(tensor) and own is not None and own is not torch.Tensor.__torch_function__.__func__:
         raise ValueError(
-            f"{name} is a {type(tensor).__name__}, a class with its own __torch_function__, whose elements may not be "
-            "what it means; must be a plain tensor (for a CausalBias give mask=\"causal_top_left\" or "
+            f"{name} is a {type(tensor).__name__}, a class with its own __torch_function__, so its memory may not hold "
+            "its values; must be a plain tensor (for a CausalBias give mask=\"causal_top_left\" or "
             "\"causal_bottom_right\")")
 
 
@@ -136,8 +136,8 @@ def dtype_text(dtype):
 
 
 def dtype_name(tensor, given=None, name="q", argument="dtype"):
-    """Returns attune's name of a tensor's dtype. The caller names the 8-bit type that uint8 arrays hold, with
-    `argument`."""
+    """Returns attune's name of a tensor's dtype. given: for uint8 arrays, the 8-bit type that they hold. argument: the
+    caller's name of `given`, for messages."""
     own = dtype_text(tensor.dtype)
     if own == "uint8":
         if given is None:

@@ -9,10 +9,10 @@ from ._tensors import check_dense
 
 
 def untraced(function):
-    """Keeps torch.compile out of `function`, where it would trace into ctypes and caches. Returns the wrapped function.
+    """Returns `function` in a wrapper that torch.compile does not trace into, since it cannot trace ctypes and caches.
 
-    It applies PyTorch's own torch.compiler.disable, at the first call after torch.compile was loaded. Earlier, it would
-    load torch.compile for programs that never use it. Functions with an op are traced as that op: see in_graphs()."""
+    The wrapper applies torch.compiler.disable at its first call after torch.compile was loaded. Applied earlier, it
+    would load torch.compile for programs that never use it. in_graphs() is for functions that are traced as an op."""
     chosen = [function]
 
     @functools.wraps(function)
@@ -73,7 +73,7 @@ def refuse_recording(name):
     if recorder is not None:
         raise ValueError(
             f"{name} is called while {recorder} records, and has no op for its graph; call it outside, or use "
-            "attention(), attention_kvcache(), append_kv(), quantise() or merge(), which have one")
+            "attention(), attention_kvcache(), append_kv(), quantise() or merge(), which have ops")
 
 
 def autocast_dtype(*operands):
@@ -131,7 +131,7 @@ def tell_written(*tensors):
 def refuse_gradients(named, instead=""):
     """Raises if a tensor requires gradients that attune does not compute: a result would silently lose its history.
 
-    named: pairs of a name and a tensor, number or None. instead: text on other possibilities."""
+    named: pairs of a name and a tensor, number or None. instead: text that is appended to the message."""
     torch, named = sys.modules.get("torch"), tuple(named)
     if torch is None:
         return
@@ -169,8 +169,8 @@ def stream_address(stream, ordinal):
             f"stream is {stream!r}; must be a torch.cuda.Stream, its handle (an int) or None for the current one")
     if stream == PER_THREAD_STREAM:
         raise ValueError(
-            "stream is 2, cudaStreamPerThread; must be a stream that threads can tell apart, because runs of a stream "
-            "share a workspace")
+            "stream is 2, cudaStreamPerThread; must be a stream whose handle is the same stream in all threads, "
+            "because runs on one handle share a workspace")
     return stream
 
 

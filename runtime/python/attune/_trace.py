@@ -53,7 +53,7 @@ class Trace:
         return None if operation is None else self._of_each_element(operation)
 
     def _of_each_element(self, operation):
-        """Returns a function for the operation. On whole tensors it runs when an element is asked for."""
+        """Returns a function for the operation. For whole tensors it delays the operation until an element is read."""
         def apply(*args, **kwargs):
             given = args[:1] if operation in OF_FIRST else (args, kwargs)
             if any(isinstance(one, TensorValue) for one in values_in(given)):
@@ -68,7 +68,7 @@ class Trace:
         name = name.removeprefix("special_")
         operation = (METHODS.get(name) if isinstance(function, types.MethodDescriptorType) else None) or TABLE.get(name)
         if operation is None:
-            angles = f"; of angles that positions have, take a tensor of {name}()s that they index" if name in (
+            angles = f"; for angles of positions, index a tensor of precomputed {name}() values" if name in (
                 "sin", "cos", "tan") else ""
             refuse(
                 f"{library}.{name} is not in the score language; functions are abs, clamp, erf, exp, exp2, floor, "
@@ -149,7 +149,7 @@ class Trace:
         return Value(self, name, INT, range=POSITION)
 
     def _new_name(self, letter):
-        """Returns a name by the order of use: other names of variables make no other program."""
+        """Returns a name by the order of use, so that renaming a variable does not make another program."""
         self._counts[letter] += 1
         return f"{self._prefix}{letter}{self._counts[letter] - 1}"
 
@@ -158,7 +158,7 @@ class Trace:
         return TensorValue(self, Captured(self, leaf)) if len(self.leaves[leaf][1].shape) else self.load(leaf, ())
 
     def _own_tensor(self, tensor):
-        """Returns the value of a tensor that the walk over the closure does not see, such as an attribute."""
+        """Returns the value of a tensor that the walk over the closure does not find, such as an attribute."""
         leaf = self._own.get(id(tensor))
         if leaf is None:
             leaf = self._own[id(tensor)] = len(self.leaves)

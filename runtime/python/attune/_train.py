@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """attention() of tensors that autograd records, in eager mode. Used by _attention.py.
 
-The op and its autograd kernels (_graph.py, _autograd.py) cover all cases, and cost ten times as much as two calls of
-the C module. Plain calls are recorded here instead, as one function of PyTorch's autograd that calls attention() and
+The op and its autograd kernels (_graph.py, _autograd.py) serve all calls, but cost ten times as much as two calls of
+the C module. Plain calls are recorded here instead, as one torch.autograd.Function that calls attention() and
 attention_backward() on their fast paths."""
 import torch
 
@@ -29,8 +29,8 @@ _FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 
 
 class _Trained(torch.autograd.Function):
-    """attention() with what its backward needs. choices: keywords that are not tensors. names: those of keywords that
-    are. heads_first: q, k, v and o are [batch, num_heads, seqlen, head_dim]."""
+    """attention() as an autograd function. choices: keywords that are not tensors. names: names of the keywords that
+    are tensors. heads_first: True if q, k, v and o are [batch, num_heads, seqlen, head_dim]."""
 
     @staticmethod
     def forward(ctx, choices, names, return_lse, heads_first, q, k, v, *features):
@@ -55,7 +55,7 @@ class _Trained(torch.autograd.Function):
 
 
 def _gradients(operands, lse, dlse, needs, given, learned, heads_first):
-    """Returns the gradients by name. Uses the ops if a second derivative is possible, or if something watches the call.
+    """Returns the gradients by name. Uses the ops if the backward itself may be differentiated, or if _is_watched().
     """
     asked = "".join(name for name, needed in zip("qkv", needs) if needed)
     *operands, lse = _backward.readable_saved(*operands, lse)

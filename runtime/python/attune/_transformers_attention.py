@@ -84,14 +84,14 @@ def attention_forward(module, query, key, value, attention_mask, dropout=0.0, sc
 
 
 def _of_one_key(rule):
-    """Returns the keywords if the mask tells of one key, which holds for all keys. transformers makes it from a layer
-    whose cache has no keys (linear attention)."""
+    """Returns the keywords for a mask of one key, which applies to all keys. transformers makes such a mask from a
+    layer whose cache has no keys (linear attention)."""
     return {"mask_tensor": rule.tensor()} if rule.keywords or rule.keys is not None else {}
 
 
 def _show_chosen(choices, indices, count, kept):
-    """Adds a mask to the keywords: rows see only the keys of these numbers, among `count`, of which `kept` are left. A
-    number below 0 is none."""
+    """Adds a mask to the keywords: rows see only the keys that `indices` lists, of `count` keys. kept: the slice of
+    keys that the call still has. An index below 0 lists no key."""
     places = torch.where(indices < 0, count, indices).long()
     seen = torch.zeros((*indices.shape[:2], count + 1), dtype=torch.bool, device=indices.device).scatter(
         -1, places, True)[:, None, :, :count][..., kept]
@@ -118,8 +118,8 @@ def _without_rule(query, key, mask, is_causal, sliding_window, position_bias, cu
             keys, cu_seq_lens_q if cu_seq_lens_k is None else cu_seq_lens_k)
     if is_causal and (rows > 1 or cu_seq_lens_q is not None) and rows != keys:
         raise ValueError(
-            f"attention_mask is None for {rows} rows and {keys} keys of a causal module, which does not tell what rows "
-            "see; give an attention_mask, or as many rows as keys")
+            f"attention_mask is None for {rows} rows and {keys} keys of a causal module, so their alignment is not "
+            "known; give an attention_mask, or as many rows as keys")
     if is_causal and rows > 1:
         keywords["mask"] = "causal_bottom_right"
         if sliding_window is not None:

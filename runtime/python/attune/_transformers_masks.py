@@ -35,8 +35,8 @@ def _numbers(*values):
 
 
 class _Bound:
-    """The least (or greatest) of ints and of tensors [batch], kept apart: bounds known here cut off keys, tensors are
-    for kernels."""
+    """The least (or greatest) of ints and, separately, of tensors [batch]. Ints cut off keys on the host; tensors are
+    passed to kernels."""
 
     def __init__(self, choose, choose_tensors):
         self.number = self.tensor = None
@@ -63,7 +63,7 @@ class _Mask:
         self.may_be_padded_left = False
 
     def add_padding(self, given, is_whole):
-        """Adds padding. given: bool [batch, keys]; keys behind its end are hidden. is_whole: True if nothing is padded;
+        """Adds padding. given: bool [batch, keys]; keys after its end are hidden. is_whole: True if nothing is padded;
         None if that could not be read."""
         count = given.shape[1]
         if count < self.seqlen_kv:
@@ -104,8 +104,8 @@ class _Mask:
                 self.end.add((self.row0 // size + 1) * size - self.key0)
 
     def add_rows(self, pattern):
-        """Adds the pattern of several rows, the first of which is known. The diagonal ends at the last key that is
-        left; otherwise the mask becomes a program."""
+        """Adds the pattern of several rows, whose first position is known. If the diagonal ends at the last remaining
+        key, the pattern becomes keywords; otherwise it becomes a program."""
         last = self.row0 + self.seqlen_q - self.key0
         if pattern.causal:
             self.end.add(last)
@@ -212,15 +212,15 @@ def _tensor(function, batch, seqlen_q, seqlen_kv, device, use_vmap, **more):
 
 
 def _extent(number):
-    """Returns a length as an int: torch.jit.trace gives tensors without axes."""
+    """Returns a length as an int. torch.jit.trace gives lengths as tensors without axes."""
     return int(number) if isinstance(number, torch.Tensor) and number.dim() == 0 else number
 
 
 def attune_mask(batch_size, q_length=None, kv_length=None, q_offset=0, kv_offset=0,
                 mask_function=masking_utils.causal_mask_function, attention_mask=None, cache_position=None, device=None,
                 use_vmap=False, config=None, **_):
-    """Returns the MaskRule that transformers' create_causal_mask() and similar functions ask for; a tensor for models
-    that would take a MaskRule for a BlockMask.
+    """Returns a MaskRule to transformers' create_causal_mask() and similar functions. For models that would mistake it
+    for a BlockMask, returns a tensor.
 
     transformers 4.5x gives cache_position, later versions q_length and q_offset. A static cache has these on the
     device: they are read for several rows, and never for one."""

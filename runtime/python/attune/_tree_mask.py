@@ -7,8 +7,8 @@ from . import _tensors as tensors
 def tree_mask(tree, kv_lengths):
     """Returns a mask_mod for attention_kvcache() of drafted tokens that form a tree.
 
-    The last rows of a request are the tree's nodes. tree[b, i, j] is True if node i sees node j: itself, or one above
-    it. All nodes see the keys before the nodes.
+    The last rows of a request are the tree's nodes. tree[b, i, j] is True if node i sees node j, which is node i itself
+    or an ancestor. All nodes see the keys before the nodes.
     tree: bool [batch, rows, rows]. kv_lengths: int32 [batch], as in attention_kvcache(), including the nodes. Both are
     read on the device: the tree of a captured graph may change. Give neither is_causal nor packed rows with it: each
     request has `rows` rows. Raises ValueError for other dtypes and shapes."""

@@ -104,7 +104,7 @@ def _numbers(name, value):
 
 def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None, padded=False, training=False,
             deterministic=False):
-    """Returns the program's arguments for how to tune. Raises with Python's names of arguments."""
+    """Returns the program's options. Raises ValueError with Python's names of arguments if a value is not valid."""
     if effort not in EFFORTS:
         raise ValueError(f"effort is {effort!r}; must be one of {', '.join(EFFORTS)}")
     if budget_s is not None and not (isinstance(budget_s, (int, float)) and not isinstance(budget_s, bool) and
@@ -124,7 +124,7 @@ def options(effort, budget_s, target, store, seqlen=None, batch=None, dtype=None
 
 
 def start(words, progress=None):
-    """Starts the program, which tunes in a process and a session of its own: Ctrl-C reaches it only through this
+    """Starts the program, which tunes in a separate process and session, so that Ctrl-C reaches it only through this
     process. Returns the process."""
     return subprocess.Popen([str(_program.program()), "tune", "--json", *words], env=_program.program_environment(),
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -132,7 +132,7 @@ def start(words, progress=None):
 
 
 def end(process):
-    """Ends the process as Ctrl-C would, which keeps what was measured; kills it if that takes too long."""
+    """Interrupts the process like Ctrl-C, so that it keeps its measurements; kills it after 10 seconds."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         try:

@@ -93,8 +93,8 @@ class FirstUse:
             self._tune_one()
 
     def _tune_one(self):
-        """Tunes the problem that waits longest. Its time counts in any case, without the time it waited for other
-        tunes."""
+        """Tunes the problem that waits longest. Its time counts even if it failed, without the time that it waited for
+        other tunes."""
         with self._changed:
             if self._stopped or not self._jobs:
                 return
@@ -157,8 +157,8 @@ class FirstUse:
         return module.register_forward_pre_hook(before)
 
     def wait(self, timeout_s=None):
-        """Waits until no problem waits any more, or the budget is spent. timeout_s: seconds, None for no limit. Returns
-        True if that came about."""
+        """Waits until all problems are tuned, or the budget is spent. timeout_s: seconds, None for no limit. Returns
+        False if the timeout came first."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         while self._thread is not None and self._thread.is_alive() and self.waiting and (end is None or
                                                                                          time.monotonic() < end):
@@ -166,7 +166,8 @@ class FirstUse:
         return not self.waiting or self._left() < SMALLEST_BUDGET_S
 
     def stop(self):
-        """Ends a running measurement; earlier ones are kept. More calls do nothing. Python's end calls it."""
+        """Ends a running measurement; earlier measurements are kept. Later calls do nothing. Called when Python ends.
+        """
         if self._stopped or os.getpid() != self._pid:
             return
         with self._changed:
@@ -185,8 +186,8 @@ class FirstUse:
 
 
 def tune_on_first_use(budget_s=120, effort="quick", between_steps=False):
-    """Tunes each problem that this process calls from now on and that was not tuned here, once, in another process.
-    Returns a FirstUse.
+    """Tunes, in another process, each problem that this process calls from now on and that is not tuned for this
+    device. Each problem is tuned once. Returns a FirstUse.
 
     Call its step() between steps, or attach(model). Winners come into use then, never during a step or inside a CUDA
     graph's capture.

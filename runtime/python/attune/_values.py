@@ -13,7 +13,7 @@ CAPTURE_TYPES = {"fp32": FLOAT, "bf16": FLOAT, "fp16": FLOAT, "int32": INT, "int
 MAX_RANK = 4
 _LIBRARIES = ("torch", "numpy", "attune", "functools")
 CHOICE = (
-    "a Python if, while, and, or, not, min(), max() or chained comparison asks for a value that is known only in the "
+    "a Python if, while, and, or, not, min(), max() or chained comparison needs a value that is known only in the "
     "kernel; use torch.where, &, |, ~, torch.minimum and torch.maximum")
 
 
@@ -127,7 +127,7 @@ class Value(Operators):
 
     def __hash__(self):
         self._known(
-            "a set, and a dict that is asked for a key, need a value now; use comparisons (h == 0) and indexed tensors")
+            "a set, or the key of a dict, needs a value now; use comparisons (h == 0) and indexed tensors")
 
     def detach(self):
         return Value(self.program, self.text, self.type, self.leaves, stopped=self.stopped | self.live,
@@ -135,8 +135,8 @@ class Value(Operators):
 
     def __index__(self):
         self._known(
-            "an index or a count in Python must be known when the function is traced; a tensor that q_idx and others "
-            "index must be PyTorch's or NumPy's, and in a variable of the function or around it, not in a list")
+            "an index or a count in Python must be known when the function is traced; a tensor that is indexed by "
+            "q_idx and others must be PyTorch's or NumPy's, and in a variable of the function or around it, not a list")
 
     def __float__(self):
         self._known(

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""why(): tells which kernel a call of attention() gets, from which rung of the ladder, and why not another."""
+"""why(): reports which kernel a call of attention() runs, which rung of the ladder chose it, and why other kernels were
+not chosen."""
 import os
 
 from ._attention import prepare
@@ -70,7 +71,7 @@ class Why:
 
 def why(q, k, v, *arguments, **keywords):
     """Returns a Why: which kernel attention() runs for these arguments, which rung of the ladder chose its config, and
-    why not another. str() of it is the answer.
+    why other kernels were not chosen. str() of it is the answer as text.
 
     Arguments are those of attention(). Runs nothing, but compiles and loads the kernel if no store has it. If there is
     no kernel (policy strict, no_jit, or no template serves) the Why says so. Arguments that do not fit raise as in

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workspaces: memory that kernels need besides their operands. Runs that follow each other share one: those of a thread
-on the CPU, those of a stream on a GPU.
+"""Workspaces: memory that kernels need besides their operands. Runs that follow each other share a workspace: on a CPU
+the runs of a thread, on a GPU the runs of a stream.
 
-A graph may repeat its captured runs at any time, so they use another workspace: the graph's own, which runs captured
-from one stream share. If nothing tells when a graph is gone, it is the one that their plan's prepare() made."""
+A graph may repeat its captured runs at any time, so they use a workspace of the graph, which the runs captured from one
+stream share. If the driver does not report when a graph is gone, they use the workspace that their plan's prepare()
+made."""
 import ctypes
 import mmap
 import sys
@@ -26,9 +27,9 @@ class _Arena:
 class Workspace(_Arena if module is None else module.Arena):
     """A buffer that grows to the largest plan. Its first `zero_bytes` bytes are zero between runs.
 
-    A plan needs its first zeroed_bytes bytes to be zero, leaves them zero, and writes anything behind them. A plan that
-    needs no zeros begins behind the zeros, which stay for others. ready() and the launch are inside a `with` of the
-    workspace, which keeps out other threads and the C module."""
+    A plan needs its first zeroed_bytes bytes to be zero, leaves them zero, and writes any values after them. A plan
+    that needs no zeros uses the memory after the zeros, which stay for other plans. ready() and the launch are inside a
+    `with` of the workspace, which keeps out other threads and the C module."""
 
     def __init__(self):
         super().__init__()
@@ -94,9 +95,9 @@ class _OfGraph(Workspace):
 
 
 class _OfRun(Workspace):
-    """The workspace of one run inside a capture, if nothing tells when its graph is gone. The memory is the graph's
-    pool's, as for PyTorch's own ops. Later captures on the stream reuse it. Each replay zeroes the bytes that must be
-    zero."""
+    """The workspace of one run inside a capture, if the driver does not report when the graph is gone. Its memory is
+    from the graph's pool, as for PyTorch's own ops. Later captures on the stream reuse it. Each replay zeroes the bytes
+    that must be zero."""
 
     def _grow(self, size, ordinal, stream):
         self._take(_memory(size + ALIGNMENT, ordinal, stream))
@@ -110,7 +111,7 @@ def _memory(size, ordinal, stream):
 
 
 def _outside_of_pools(make):
-    """Returns make(), called in another thread. In this thread PyTorch may take memory from a pool whose tensors it
+    """Returns make(), called in another thread. In this thread PyTorch may allocate from a pool whose tensors it
     counts, as torch.compile with CUDA graphs does while it warms up."""
     made = []
 
@@ -148,8 +149,8 @@ def shared(plan, stream):
         found = _of_stream.get((plan.ordinal, stream))
         if found is None and stream == PER_THREAD_STREAM:
             raise ValueError(
-                "the current stream is 2, cudaStreamPerThread; must be a stream that threads can tell apart, because "
-                "runs of a stream share a workspace")
+                "the current stream is 2, cudaStreamPerThread; must be a stream whose handle is the same stream in all "
+                "threads, because runs on one handle share a workspace")
         return found or _shown(_of_stream.setdefault((plan.ordinal, stream), Workspace()), plan.ordinal, stream)
     try:
         return _of_thread.workspace
@@ -159,7 +160,7 @@ def shared(plan, stream):
 
 
 def _shown(workspace, ordinal, stream):
-    """Tells the C module of a workspace, because its runs use it too. Returns the workspace."""
+    """Registers a workspace with the C module, whose runs use it too. Returns the workspace."""
     if module is not None:
         module.add_arena(ordinal, stream or 0, workspace)
     return workspace
@@ -196,7 +197,7 @@ def own(plan, stream, purpose):
         return None
     if capturing(plan.ordinal, stream):
         raise RuntimeError(
-            f"{purpose} needs a workspace, and a CUDA graph is being captured, which cannot make one; call it before "
+            f"{purpose} needs a workspace, which cannot be made while a CUDA graph is being captured; call it before "
             f"the capture")
     workspace = Workspace()
     workspace.ready(plan, stream)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maps of blocks: they tell which granules of 64 rows and 16 keys a mask shows, independent of a kernel's tiles.
+"""Maps of blocks: which granules of 64 rows and 16 keys a mask shows, independent of a kernel's tiles.
 
 A map is built once on the device from masks, or made from other libraries' lists. Any number of layers and steps give
 it to attention(..., block_map=).
@@ -49,8 +49,8 @@ def _asked(q, k, mask, **masks):
 
 
 def axes_of(q, k, *, mask=None, context=None, **masks):
-    """Returns two flags: does build()'s map with these arguments have an axis of batch entries, and one of heads? q and
-    k have more than one."""
+    """Returns two flags: True if build()'s map with these arguments has an axis of batch entries, and True if it has an
+    axis of heads. q and k must have more than one of each."""
     _, layout, _ = _asked(q, k, mask, **masks)
     return layout.batch > 1, layout.num_heads > 1
 
@@ -98,7 +98,7 @@ def from_blocks(blocks, block_rows, block_keys, seqlen_q, seqlen_kv):
 
 
 def shows_all(mask_mod):
-    """True if the mask_mod is that of a BlockMask which was made from lists alone."""
+    """True if the mask_mod shows all keys: None, or the default of a BlockMask that was made from lists alone."""
     return mask_mod is None or mask_mod is getattr(sys.modules.get("torch.nn.attention.flex_attention"), "noop_mask",
                                                    None)
 
@@ -112,8 +112,8 @@ def from_flex(block_mask, hides=True):
     attention(q, k, v, mask_mod=block_mask.mask_mod, block_map=from_flex(block_mask)). A mask with only full blocks
     needs no mask_mod. Neither does one made from lists alone (BlockMask.from_kv_blocks() without a mask_mod), which
     shows all blocks in its lists.
-    hides: True is right for all lists. False is faster, and only right if the lists were made from attention()'s
-    mask_mod. It then certainly hides unlisted blocks, and shows full ones.
+    hides: True is right for all lists. False is faster, but right only if the lists were made from attention()'s
+    mask_mod, which then hides all unlisted blocks and shows all full blocks.
 
     Waits for the device once. Raises ValueError for other block sizes, and for lists that name a missing block."""
     missing = [name for name in _FLEX if not hasattr(block_mask, name)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attune in Hugging Face diffusers. The list of its backends is closed: inside patch_diffusers() one of its names means
+"""attune in Hugging Face diffusers. diffusers' list of backends is closed, so patch_diffusers() replaces one of them by
 attune.
 
     with attune.patch_diffusers():
@@ -123,8 +123,8 @@ def _not_served(query, value):
 
 
 def _is_watched():
-    """True while a mode waits for PyTorch's function, for instance diffusers' guidance by skipped layers. A
-    torch.device as a mode does not."""
+    """True while a mode intercepts PyTorch's functions, for instance diffusers' skip-layer guidance. torch.device as a
+    mode does not count."""
     import torch
     if not torch._C._is_torch_function_mode_enabled() or torch.compiler.is_compiling():
         return False
@@ -146,7 +146,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     """Calls attune.sdpa's function, or PyTorch's if attune does not serve the tensors. Processors of diffusers call it
     inside patch_diffusers(). Calls with four axes go to the scope's backend "native"."""
     import torch
-    reason = "a mode of torch functions waits for it" if _is_watched() else _not_served(query, value)
+    reason = "a mode intercepts PyTorch's functions" if _is_watched() else _not_served(query, value)
     if reason is not None:
         _say(reason)
         return torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal,
@@ -178,7 +178,7 @@ def attention_backend(query, key, value, attn_mask=None, dropout_p=0.0, is_causa
     heads_first = (x.transpose(1, 2) for x in (query, key, value))
     if _is_watched() and not return_lse:
         import torch
-        _say("a mode of torch functions waits for it")
+        _say("a mode intercepts PyTorch's functions")
         return torch.nn.functional.scaled_dot_product_attention(*heads_first, attn_mask, dropout_p, is_causal,
                                                                 scale=scale, enable_gqa=enable_gqa).transpose(1, 2)
     features = {**_accuracy(query), **({"return_lse": True} if return_lse else {})}

@@ -31,7 +31,7 @@ def _is_of(kept, lists, mask_mod):
 
 
 def _of_small_blocks(block_mask):
-    """Returns a mask_mod for blocks that no map can hold, combined with the block mask's own; None if it shows all."""
+    """Returns a mask_mod for blocks too small for a map, combined with the block mask's own; None if all is shown."""
     own, size, shown = block_mask.mask_mod, tuple(block_mask.BLOCK_SIZE), maps.blocks_of(block_mask) != 0
     if shown.all():
         return None if maps.shows_all(own) else own
@@ -89,15 +89,15 @@ def _masks_of(query, key, block_mask):
         kept = block_mask._attune_map
     else:
         raise ValueError(
-            "block_mask has no map yet, and torch.compile traces; give the result of attune.flex.prepare(), called "
-            "outside")
+            "block_mask has no map yet, and torch.compile cannot make one; call attune.flex.prepare(block_mask) "
+            "outside the compiled function first")
     return {name: value for name, value in (("block_map", kept[2]), ("mask_mod", kept[3])) if value is not None}
 
 
 @marked_constant
 def _check(return_lse, aux):
     if aux is not None and aux[1]:
-        raise ValueError("return_aux asks for max_scores; must be AuxRequest(lse=True), since attune keeps no maxima")
+        raise ValueError("return_aux has max_scores=True; must be AuxRequest(lse=True), since attune keeps no maxima")
     if aux is not None and return_lse:
         raise ValueError("return_lse is True and return_aux is given; give one of the two")
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.nn.functional.scaled_dot_product_attention on attune, with the same signature and meaning: a drop-in for it, in
-training too.
+"""torch.nn.functional.scaled_dot_product_attention on attune, with the same signature and meaning, in training too.
 
 _sdpa_operands.py converts operands that attention() does not take."""
 from ._attention import attend_heads_first

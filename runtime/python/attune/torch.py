@@ -237,7 +237,7 @@ def _block_map_impl(q, k, *, spec="", captures=None, scalars=None, **given):
 
 @functools.lru_cache(maxsize=256)
 def _map_axes(spec, names):
-    """Returns two flags: does a map of these masks differ between batch entries, and between heads?"""
+    """Returns two flags: True if a map of these masks differs between batch entries, and True if between heads."""
     parsed = parse_spec(spec)
     kinds = {"mask_tensor": torch.bool}
     shapes = {"mask_tensor": (2, 2, 64, 64), "documents_q": (2, 64), "documents_kv": (2, 64)}
@@ -297,8 +297,8 @@ def _cast_first(op):
 def _refuse_transform(name):
     def refuse(*_, **__):
         raise RuntimeError(
-            f"torch.ops.attune.{name} is called inside a torch.func transform (vmap, grad, jvp), and has no rule for "
-            f"it; give plain tensors: fold a mapped axis into batch, and take gradients with torch.autograd")
+            f"torch.ops.attune.{name} is called inside a torch.func transform (vmap, grad, jvp), for which it has no "
+            f"rule; give plain tensors: fold a mapped axis into batch, and take gradients with torch.autograd")
     return refuse
 
 

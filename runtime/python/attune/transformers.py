@@ -31,8 +31,8 @@ def _interfaces():
 def register_transformers(names=("attune",)):
     """Makes attune an `attn_implementation` of transformers, under each of `names`: a name or several.
 
-    Registers the attention function and the mask function; without the latter transformers gives a decoder no mask. May
-    be called again. Returns None.
+    Registers the attention function and the mask function. Without a mask function transformers would give a decoder no
+    mask. May be called again. Returns None.
 
     Served: grouped heads without copies, sliding windows, softcap, sinks, position biases, padding on either side,
     packed sequences, chunks, encoders, cross attention, dynamic and static caches, dropout in training. Masks that are

@@ -29,8 +29,8 @@ _NO_BACKWARD = ("flash_attn_func() of 8-bit tensors, which has none; call it wit
 def _check(dropout_p, refused):
     if dropout_p is None:
         raise ValueError(
-            "dropout_p is None; must be in [0, 1) (softmax_scale, which FlashAttention 3 and 4 have in this place, "
-            "must be given by name)")
+            "dropout_p is None; must be in [0, 1) (FlashAttention 3 and 4 have softmax_scale in this place; give "
+            "softmax_scale by name)")
     rate_of(dropout_p)
     for name, instead in refused:
         raise ValueError(f"{name} is given; must be None: {instead}")
@@ -68,7 +68,7 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     dropout_p: at least 0, below 1, to the nearest 1/256; PyTorch's generator draws the seed.
     q_descale, k_descale, v_descale: float32 [batch, num_heads_kv], for 8-bit tensors.
     score_mod, mask_mod: as in attune.attention(): FlexAttention's, not FlashAttention 4's programs of CuTe.
-    deterministic: True asks for gradients with the same bits in every run; False leaves that to
+    deterministic: True gives gradients with the same bits in every run; False follows
     torch.use_deterministic_algorithms().
     qv: as in flash_attn_with_kvcache(), [batch, seqlen_q, num_heads_q, head_dim_v]. With qv, and for 8-bit tensors, a
     backward raises.
@@ -101,7 +101,7 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
         softcap = off_or_number("softcap", softcap)
     if type(attention_chunk) is not int or attention_chunk:
         attention_chunk = chunk_of(attention_chunk)
-    choices = {}  # only what is given: more keywords cost time
+    choices = {}  # only the given keywords, because each costs time
     for name, value in (("softcap", softcap or None), ("alibi_slopes", alibi_slopes), ("sinks", learnable_sink),
                         ("chunk", attention_chunk or None),
                         ("score_mod", score_mod), ("mask_mod", mask_mod),

@@ -4,7 +4,7 @@ attune.flash.
 
 In version 4 an open side of window_size is None, and a side may be below 0: (None, -3) shows keys up to row - 3, (-3,
 None) keys from row + 3 on. The last row is at the last key (bottom right). causal ends a window at the row. A window
-that shows no key (left + right below 0) counts as none.
+that would show no key (left + right below 0) is ignored.
 Functions always return (out, lse); lse is None without return_lse."""
 from . import flash_attn_func as _dense, flash_attn_varlen_func as _of_sequences
 from .. import _flash_arguments as arguments
@@ -34,8 +34,8 @@ def _refuse(**given):
 def _refuse_beside_mask_mod(mask_mod, causal, window):
     if mask_mod is not None and (causal or window is not None):
         raise ValueError(
-            "mask_mod is given with causal or window_size, which version 4 then ignores; give mask_mod alone, with all "
-            "that it hides")
+            "mask_mod is given with causal or window_size, which version 4 then ignores; give mask_mod alone, and let "
+            "it hide all keys that must be hidden")
 
 
 def _lse_of(lse, qv):
@@ -47,11 +47,12 @@ def flash_attn_func(q, k, v, qv=None, gather_kv_indices=None, softmax_scale=None
                     window_size=(None, None), learnable_sink=None, softcap=0.0, num_splits=1, pack_gqa=None,
                     deterministic=False, score_mod=None, score_mod_bwd=None, mask_mod=None, aux_tensors=None,
                     aux_scalars=None, block_sparse_tensors=None, block_sparse_tensors_bwd=None, return_lse=False):
-    """FlashAttention 4's function of the same name. q, k, v and qv: as in attune.flash.flash_attn_func().
+    """Returns attention with the signature of FlashAttention 4's function. q, k, v and qv: as in
+    attune.flash.flash_attn_func().
 
     window_size: see this module's docstring. score_mod, mask_mod: as in attune.attention(): FlexAttention's, not
-    programs of CuTe. mask_mod goes with neither causal nor window_size. num_splits and pack_gqa are ignored with one
-    warning.
+    programs of CuTe. mask_mod cannot be combined with causal or window_size. num_splits and pack_gqa are ignored with
+    one warning.
     Returns (out, lse); lse is None without return_lse. lse: fp32 [batch, num_heads_q, seqlen_q], or [batch, seqlen_q,
     num_heads_q] with qv.
     Raises ValueError for gather_kv_indices, score_mod_bwd, aux_tensors, aux_scalars, block_sparse_tensors and
@@ -83,14 +84,14 @@ def flash_attn_varlen_func(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=Non
                            mask_mod=None, block_sparse_tensors=None, aux_tensors=None, aux_scalars=None,
                            return_lse=False, scheduler_metadata=None, seqlen_k_per_split=None,
                            disable_scheduler_metadata=False):
-    """FlashAttention 4's function of the same name. Arguments: as in attune.flash.flash_attn_varlen_func(), with pages
-    if page_table is given. window_size: see this module's docstring.
+    """Returns attention of sequences end to end with the signature of FlashAttention 4's function. Arguments: as in
+    attune.flash.flash_attn_varlen_func(), with pages if page_table is given. window_size: see this module's docstring.
 
     min_seqlen_k, num_splits, pack_gqa, scheduler_metadata, seqlen_k_per_split and disable_scheduler_metadata are
     ignored: the tuner makes these choices.
     Returns (out, lse); lse is None without return_lse. lse: fp32 [num_heads_q, rows], or [batch, num_heads_q, seqlen_q]
     if q has a batch axis. With qv it is [rows, num_heads_q] or [batch, seqlen_q, num_heads_q].
-    Raises ValueError for mask_mod, and for what flash_attn_func() refuses."""
+    Raises ValueError for mask_mod, and for the arguments that flash_attn_func() refuses."""
     _refuse(gather_kv_indices=gather_kv_indices, score_mod_bwd=score_mod_bwd, aux_tensors=aux_tensors,
             aux_scalars=aux_scalars, block_sparse_tensors=block_sparse_tensors)
     if mask_mod is not None:

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashInfer's interface on attune, in modules of the same names. It has wrappers with plan() and run() over lists of
-pages, and functions for one request, for appended rows and for merged states. Shapes, layouts (NHD, HND) and lse, which
-is in base 2, are FlashInfer's.
+pages, and functions for one request, for appended rows and for merged states. Shapes, layouts (NHD, HND) and the base
+of lse (2) are FlashInfer's.
 
 Each argument is used, or checked and refused by its name. Workspaces may be given, but are not used. plan() writes its
 lists into buffers that are given; run() writes out and lse. Hints (backend, use_tensor_cores, enable_pdl,
 use_fp16_qk_reduction, non_blocking) change nothing, because the tuner chooses kernels.
-plan() only moves the lists to the workspace's device, or to that of the lists: kernels need no plan of a step. run()'s
-tensors must have the dtypes that plan() was told. A row that sees no key gives 0 and an lse of -inf.
+plan() only moves the lists to the workspace's device (without a workspace, to the lists' device), because attune's
+kernels need no plan of a step. run()'s tensors must have the dtypes given to plan(). A row that sees no key gives 0 and
+an lse of -inf.
 
-These raise an error that names them: rotary positions inside attention (append_kv() rotates k and q when k is written),
-ALiBi without a causal mask, and programs of jit_args. For attune's own functions see attune.attention_kvcache() and
-attune.cascade()."""
+Not served, with an error that names the argument: rotary positions inside attention (append_kv() rotates k and q when k
+is written), ALiBi without a causal mask, and programs of jit_args. For attune's own functions see
+attune.attention_kvcache() and attune.cascade()."""
 from .attention import BatchAttention, BatchAttentionWithAttentionSinkWrapper  # noqa: F401
 from .cascade import (
     BatchDecodeWithSharedPrefixPagedKVCacheWrapper,

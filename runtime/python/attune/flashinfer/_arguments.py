@@ -23,7 +23,7 @@ _ITEMS = "attune has no masks of scored items; use custom_mask"
 
 
 def nothing(**given):
-    """Raises if an argument is given that attune has no use for."""
+    """Raises if an argument is given that attune does not serve."""
     for name, value in given.items():
         if value is not None:
             raise ValueError(f"{name} is given; must be None" + (f": {_INSTEAD[name]}" if name in _INSTEAD else ""))
@@ -39,7 +39,7 @@ def no_items(token_pos_in_items_len, **pointers):
 
 
 def hints(*, flags=(), words=()):
-    """Checks pairs (name, value) that change no result. None is no hint."""
+    """Checks pairs (name, value) of arguments that change no result. A flag may be None."""
     for name, value in flags:
         if value is not None:
             flag(name, value)
@@ -68,7 +68,7 @@ def number(name, value, above=None, least=None):
 
 
 def soft_cap(value):
-    """Returns the softcap of attention_kvcache(). 0 is none."""
+    """Returns the softcap of attention_kvcache(). 0 means no softcap."""
     return None if value is None else number("logits_soft_cap", value, least=0) or None
 
 
@@ -97,7 +97,7 @@ def window(name, value):
 
 
 def splits(fixed_split_size, disable_split_kv):
-    """True if results must not depend on the batch, which both arguments ask for."""
+    """True if one of these arguments requires results that do not depend on the batch."""
     fixed = fixed_split_size is not None and count("fixed_split_size", fixed_split_size, -1) > 0
     return flag("disable_split_kv", disable_split_kv) or fixed
 
@@ -118,7 +118,7 @@ def dtype_of(name, value):
 
 
 def check_dtype(name, tensor, said, planned):
-    """Raises if a tensor's dtype is not `planned`. said: the argument of plan() that told it; None allows all."""
+    """Raises if a tensor's dtype is not `planned`, the value of plan()'s argument named `said`. None allows all."""
     if planned is not None and tensor.dtype != planned:
         raise ValueError(f"{said} is {planned} and {name} is {tensor.dtype}; must be the same")
 
@@ -146,7 +146,8 @@ def check_integers(name, tensor, wanted, rank=1):
 
 
 def bools(name, value, device=None):
-    """Returns a mask as bools, with its shape. Raises for floats: such a mask is a bias, and would be inverted."""
+    """Returns a mask as bools, with its shape. Raises for floats: a mask of 0 and -inf, which is meant to be added to
+    scores, would have the opposite meaning."""
     import torch
     try:
         made = torch.as_tensor(value, device=device)
@@ -187,8 +188,8 @@ def floats(name, value, wanted, like=None, name_of_like="q"):
         raise ValueError(f"{name} is {value.dtype}; must be floating point")
     if like is not None and (value.dtype, value.device) != (like.dtype, like.device):
         raise ValueError(
-            f"{name} is {value.dtype} on {value.device} and {name_of_like} {like.dtype} on {like.device}; must be "
-            f"equal")
+            f"{name} is {value.dtype} on {value.device} and {name_of_like} {like.dtype} on {like.device}; must have "
+            f"the same dtype and device")
     return value
 
 
@@ -204,7 +205,7 @@ def refuse_other_codes(name, value):
 
 
 def _traced(*given):
-    """Does nothing: a check inside a graph would make a new graph for each plan with other rows and pages."""
+    """Does nothing. A check of the sizes inside a graph would make a new graph for each plan."""
 
 
 def refuse_short(planned, q, k, name_of_caches):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's lists of pages and rows as tensors for attention_kvcache(). They are made once for all layers of a step.
-A captured graph finds the lists of later steps in the tensors of the first. _masks.py has the masks."""
+"""Converts FlashInfer's lists of pages and rows to tensors for attention_kvcache(), once for all layers of a step. The
+lists of later steps are copied into the tensors of the first, where a captured graph finds them. _masks.py has the
+masks."""
 import math
 
 from . import _arguments as arguments
@@ -99,7 +100,7 @@ def lengths_of(indptr, last_page_len, page_size, names=("kv_indptr", "kv_last_pa
 
 def keys_of(indptr, last_page_len, seq_lens, page_size, names):
     """Returns the number of keys of each request on the host: seq_lens if it is given, which must agree with
-    last_page_len. names: those of the three lists."""
+    last_page_len. names: the caller's names of the three lists."""
     if seq_lens is None:
         return lengths_of(indptr, arguments.integers(names[1], last_page_len, "[batch]"), page_size, names[:2])
     lengths = arguments.integers(names[2], seq_lens, "[batch]")
@@ -114,7 +115,8 @@ def keys_of(indptr, last_page_len, seq_lens, page_size, names):
 
 
 def pages_of(indptr, indices, lengths, device, page_size, names=("paged_kv_indptr", "paged_kv_indices"), most_pages=0):
-    """Returns page_table and kv_lengths, from pages in one list, and the least pages of a cache.
+    """Returns (page_table and kv_lengths by name, the least number of pages that a cache must have), from a list of the
+    pages of all requests.
 
     Request i has the pages indptr[i] to indptr[i + 1] of the list. lengths: its keys, in pages of page_size. Lists are
     on the host. The table's width is a power of two, so that steps share a plan."""
@@ -125,8 +127,8 @@ def pages_of(indptr, indices, lengths, device, page_size, names=("paged_kv_indpt
             f"{name} is empty; must be [batch + 1]: the first page of each request and the end of the last request")
     if lengths.numel() != requests:
         raise ValueError(
-            f"{name} has {requests + 1} numbers and there are lengths of {lengths.numel()} requests; must be n + 1 and "
-            f"n")
+            f"{name} has {requests + 1} numbers and there are lengths of {lengths.numel()} requests; must have one "
+            f"number more than requests")
     counts = indptr[1:] - indptr[:-1]
     if requests and (indptr[0] != 0 or counts.min() < 0 or int(indptr[-1]) > indices.numel()):
         raise ValueError(
@@ -159,8 +161,8 @@ def _refuse_beyond(lengths, pages, page_size):
 
 
 def tables_of(block_tables, lengths, device, page_size, most_pages=0):
-    """Returns the same as pages_of(), from pages in a table already: int [batch, pages of the longest request]. The
-    page numbers are checked only on a CPU."""
+    """Returns the same as pages_of() for pages in a table, int [batch, pages of the longest request]. Page numbers are
+    checked only if the table is on a CPU."""
     import torch
     arguments.check_integers("block_tables", block_tables, "[batch, pages]", 2)
     columns = block_tables.shape[1]
@@ -180,17 +182,18 @@ def tables_of(block_tables, lengths, device, page_size, most_pages=0):
         used = block_tables[torch.arange(columns)[None] * page_size < lengths[:, None]]
         if used.numel() and int(used.min()) < 0:
             raise ValueError(
-                f"block_tables has a page {int(used.min())} ahead of the end of a request; must be at least 0")
+                f"block_tables has page {int(used.min())} among the pages of a request; must be at least 0")
         most = int(used.max()) + 1 if used.numel() else 0
     return dict(kv_lengths=lengths.int().to(device), page_table=table), most
 
 
 def rows_of(indptr, device, name, begins, most, requests=None):
-    """Returns a list of begins, and the most rows of a request, under attention_kvcache()'s names. indptr is on the
-    host. requests: (their number, the argument that tells it)."""
+    """Returns a list of begins, and the most rows of a request, under the names `begins` and `most` of
+    attention_kvcache()'s arguments. indptr is on the host. requests: (their number, the argument it comes from)."""
     if requests is not None and indptr.numel() != requests[0] + 1:
         raise ValueError(
-            f"{name} has {indptr.numel()} numbers and {requests[1]} is of {requests[0]} requests; must be n + 1 for n")
+            f"{name} has {indptr.numel()} numbers and {requests[1]} is of {requests[0]} requests; must be "
+            f"{requests[0] + 1} numbers")
     if indptr.numel() == 0 or indptr[0] != 0:
         raise ValueError(f"{name} is {indptr.tolist()[:4]}; must be [batch + 1], beginning with 0")
     counts = indptr[1:] - indptr[:-1]
@@ -209,7 +212,7 @@ def check_bounds(most_rows, most_keys, row_counts, key_counts):
 
 
 def check_counts(name, given, counts, whose):
-    """Raises if a list of counts contradicts the list `whose`."""
+    """Raises if a given list of counts differs from `counts`, which follow from the argument named `whose`."""
     if given is not None and not torch_equal(arguments.integers(name, given, "[batch]"), counts):
         raise ValueError(f"{name} contradicts {whose}; must be {counts.tolist()[:8]}" +
                          (" .." if counts.numel() > 8 else ""))
@@ -250,7 +253,8 @@ def own(lists):
 
 
 def written_anywhere(lists):
-    """Returns tensors that later plans can write into: only torch.inference_mode() can write tensors made under it."""
+    """Returns tensors that later plans can write into. Tensors made under torch.inference_mode() are copied, because
+    they can be written only there."""
     import torch
     if not any(hasattr(value, "shape") and value.is_inference() for value in lists.values()):
         return lists
@@ -269,8 +273,8 @@ def _fits(old, new, smaller):
 
 
 def scales_of(q, k, sm_scale, q_scale, k_scale, v_scale):
-    """Returns (keywords of attention_kvcache(), the factor of its result). Factors of 16-bit tensors go into the scale;
-    8-bit caches have factors of their own."""
+    """Returns (keywords of attention_kvcache(), the factor of its result). q_scale, and k_scale of a 16-bit cache, go
+    into the scale; 8-bit caches have k_scale and v_scale as keywords."""
     keywords = {}
     if k.dtype.itemsize == 1:
         factors = (("k_scale", k_scale), ("v_scale", v_scale))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The caller's masks in FlashInfer's form (bools or bits of all requests end to end), as the program that
+"""Converts the caller's masks in FlashInfer's form (bools or bits of all requests end to end) to the mask_mod that
 attention_kvcache() runs. Used by prefill.py and _wrapper.py."""
 from . import _arguments as arguments
 from .._kvcache import rounded
@@ -13,10 +13,10 @@ def _bits_of(packed, sizes, name):
     bytes_of = (sizes + 7) // 8
     if packed.numel() != int(bytes_of.sum()):
         raise ValueError(
-            f"{name} has {packed.numel()} bytes; must be {int(bytes_of.sum())}: rows times keys of each request, in "
-            f"bits, each from a new byte on")
+            f"{name} has {packed.numel()} bytes; must be {int(bytes_of.sum())}: a bit for each row and key of a "
+            f"request, and each request begins with a new byte")
     bits = (packed[:, None] >> torch.arange(8, dtype=torch.uint8, device="cpu")) & 1
-    padding = 8 * (bytes_of.cumsum(0) - bytes_of) - (sizes.cumsum(0) - sizes)  # padding bits ahead of each request
+    padding = 8 * (bytes_of.cumsum(0) - bytes_of) - (sizes.cumsum(0) - sizes)  # padding bits before each request
     return bits.flatten()[torch.arange(int(sizes.sum()), device="cpu") + padding.repeat_interleave(sizes)].bool()
 
 

@@ -11,18 +11,19 @@ from .._scores import alibi_slopes
 
 def positions_of(pos_encoding_mode, num_heads, device, looks_ahead, logits_soft_cap):
     """Returns ALiBi slopes as keywords if the mode is 'ALIBI'. looks_ahead: True if rows see keys after their own
-    place, where FlashInfer's distance is signed. Slopes count from a row's own place, in lse too."""
+    position, where FlashInfer's distance is signed; this raises. Distances count from the row's position, in lse too.
+    """
     if not isinstance(pos_encoding_mode, str):
         raise ValueError(f"pos_encoding_mode is {pos_encoding_mode!r}; must be 'NONE' or 'ALIBI'")
     if pos_encoding_mode == "NONE":
         return {}
     if pos_encoding_mode == "ALIBI" and logits_soft_cap:
         raise ValueError(
-            f"logits_soft_cap is {logits_soft_cap} and pos_encoding_mode 'ALIBI'; give one of them: attune caps scores "
-            "before slopes, and FlashInfer after them")
+            f"logits_soft_cap is {logits_soft_cap} and pos_encoding_mode 'ALIBI'; give one of them: attune applies the "
+            "cap before the slopes, FlashInfer after them")
     if pos_encoding_mode == "ALIBI" and looks_ahead:
         raise ValueError(
-            "pos_encoding_mode is 'ALIBI' without a causal mask; must be 'NONE' there: beyond a row's own place "
+            "pos_encoding_mode is 'ALIBI' without a causal mask; must be 'NONE' there: for keys after a row's position "
             "FlashInfer's distances are signed, and attune's are not")
     if pos_encoding_mode != "ALIBI":
         raise ValueError(
@@ -44,8 +45,8 @@ def _name_of(dtype):
 class Wrapper:
     """The base of wrappers. Results are attention_kvcache()'s, in FlashInfer's shapes and its base of lse.
 
-    The caller's workspace is not used: attune has its own. Buffers of lists are only for the caller: plan() writes its
-    lists into them, and the wrapper has tensors of its own."""
+    The caller's workspace is not used, because attune has its own. plan() also writes its lists into the caller's
+    buffers, but run() reads the wrapper's own tensors."""
     _name_of_cache = "paged_kv_cache"  # run()'s argument
 
     def __init__(self, workspace, use_cuda_graph, jit_args, most_pages=None, buffers=(), backend="auto"):
@@ -80,7 +81,7 @@ class Wrapper:
         return self._follows
 
     def reset_workspace_buffer(self, float_workspace_buffer=None, int_workspace_buffer=None):
-        """Takes another workspace, for its device in later plans; None keeps the current one."""
+        """Sets the workspace, whose device later plans use; None keeps the current one."""
         arguments.workspace("int_workspace_buffer", int_workspace_buffer)
         if arguments.workspace("float_workspace_buffer", float_workspace_buffer) is not None:
             self._workspace = float_workspace_buffer
@@ -94,8 +95,9 @@ class Wrapper:
 
     def _pages(self, indptr, indices, last_page_len, page_size, seq_lens, device, block_tables=None,
                names=("paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len", "seq_lens")):
-        """Returns the lists of keys and of pages, and the least pages of a cache. seq_lens and block_tables count
-        instead of the first lists, if they are given. names: those of the first lists."""
+        """Returns the lists of keys and of pages, and the least number of pages of a cache. If seq_lens or block_tables
+        is given, it is used instead of the lists of pages. names: the caller's names of indptr, indices, last_page_len
+        and seq_lens."""
         arguments.count("page_size", page_size)
         indptr, indices = arguments.integers(names[0], indptr), arguments.integers(names[1], indices,
                                                                                    "[pages of all requests]")
@@ -117,8 +119,8 @@ class Wrapper:
                 continue
             if len(values) > buffer.shape[0]:
                 raise ValueError(
-                    f"{name} has {buffer.shape[0]} elements and plan() has {len(values)} for it; must have at least as "
-                    f"many")
+                    f"{name} has {buffer.shape[0]} elements and plan() writes {len(values)} into it; must have at "
+                    f"least as many")
             pairs.append((buffer[:len(values)], values))
         return pairs
 
@@ -137,10 +139,10 @@ class Wrapper:
     def _choose(self, made, num_qo_heads, num_kv_heads, head_dims, page_size, *, pos_encoding_mode="NONE",
                 looks_ahead=False, window_left=-1, logits_soft_cap=None, sm_scale=None, invariant=False, device,
                 causal=False, types=(None, None, None), least=(0, 0), buffers=()):
-        """Takes a plan as a whole, or raises and keeps the one before.
+        """Sets a plan after all its arguments are checked. If one is not valid, raises and keeps the earlier plan.
 
-        made: its lists. types: of q, of caches, of out. least: the least rows of q, and pages or keys. buffers: pairs
-        of _room_in_buffers()."""
+        made: its lists. types: the dtypes of q, caches and out. least: the least number of rows of q, and of pages or
+        keys. buffers: the pairs of _room_in_buffers()."""
         arguments.heads(num_qo_heads, num_kv_heads)
         for name, head_dim in zip(("head_dim_qk", "head_dim_vo") if len(head_dims) == 2 else ("head_dim",), head_dims):
             arguments.count(name, head_dim)

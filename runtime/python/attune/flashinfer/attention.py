@@ -55,7 +55,7 @@ class BatchAttention(Wrapper):
 
 class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper):
     """BatchPrefillWithPagedKVCacheWrapper whose run() takes sinks and the scale by position. FlashInfer compiles
-    programs for some arguments here (types, head dims, window); these must be None, or equal those of plan()."""
+    programs for some arguments here (types, head dims, window); each must be None, or equal plan()'s argument."""
     def __init__(self, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False, qo_indptr_buf=None,
                  paged_kv_indptr_buf=None, paged_kv_indices_buf=None, paged_kv_last_page_len_buf=None,
                  custom_mask_buf=None, mask_indptr_buf=None, backend="auto", pos_encoding_mode="NONE",
@@ -90,7 +90,7 @@ class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper
 
     def run(self, q, paged_kv_cache, sinks, sm_scale=None, *, q_scale=None, k_scale=None, v_scale=None, out=None,
             lse=None, return_lse=False, enable_pdl=None, window_left=None):
-        """Returns as BatchPrefillWithPagedKVCacheWrapper.run(), with sinks: fp32 [num_qo_heads]. sm_scale replaces
+        """Returns what BatchPrefillWithPagedKVCacheWrapper.run() returns. sinks: fp32 [num_qo_heads]. sm_scale replaces
         plan()'s."""
         arguments.hints(flags=(("enable_pdl", enable_pdl),))
         return self._over_pages(q, paged_kv_cache, (), (q_scale, k_scale, v_scale), window_left=window_left,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's prefixes that requests share, on cascade(), and its functions that merge states. See __init__.py."""
+"""FlashInfer's wrappers for prefixes that requests share, on cascade(), and its functions that merge states. See
+__init__.py."""
 from . import _arguments as arguments
 from . import _lists as lists
 from .._cascade import cascade, prepare_cascade
@@ -87,8 +88,8 @@ _OF_LEVELS = ("qo_indptr_arr", "paged_kv_indptr_arr", "paged_kv_indices_arr", "p
 
 
 class MultiLevelCascadeAttentionWrapper:
-    """FlashInfer's wrapper of the same name. plan() turns lists of pages into tables on the device, once for all layers
-    of a step.
+    """FlashInfer's wrapper of the same name. plan() converts lists of pages to tables on the device, once for all
+    layers of a step.
 
     run() may be captured into a CUDA graph, which follows later plans with no more pages and rows: they are copied into
     the tensors of the first plan. If all lists are on the CPU, the cache is too; for a cache on a GPU at least one list
@@ -139,9 +140,9 @@ class MultiLevelCascadeAttentionWrapper:
              kv_data_type=None):
         """Sets the lists and choices of later runs, from lists of tensors, one per level.
 
-        They are FlashInfer's: qo_indptr [groups + 1], paged_kv_indptr [groups + 1], paged_kv_indices [pages],
-        paged_kv_last_page_len [groups]. causal applies to the last level. Windows and positions raise: levels above the
-        last could not know them."""
+        The lists are FlashInfer's: qo_indptr [groups + 1], paged_kv_indptr [groups + 1], paged_kv_indices [pages],
+        paged_kv_last_page_len [groups]. causal applies to the last level. Windows and position encodings raise, because
+        the levels before the last do not know a row's distance to their keys."""
         arguments.hints(flags=(("use_fp16_qk_reduction", use_fp16_qk_reduction),))
         arguments.rotary(rope_scale, rope_theta)
         arguments.heads(num_qo_heads, num_kv_heads)
@@ -172,8 +173,8 @@ class MultiLevelCascadeAttentionWrapper:
         for name, buffer, values in places:
             if len(values) > buffer.shape[0]:
                 raise ValueError(
-                    f"{name} has a tensor of {buffer.shape[0]} elements and plan() has {len(values)} for it; must have "
-                    f"at least as many")
+                    f"{name} has a tensor of {buffer.shape[0]} elements and plan() writes {len(values)} into it; must "
+                    f"have at least as many")
         lists.write_buffers((buffer[:len(values)], values) for _, buffer, values in places)
 
     def _given(self, q, paged_kv_cache):
@@ -211,8 +212,8 @@ def _check_expected(q, k, expected, name, of):
 
 
 class _SharedPrefix:
-    """The base of wrappers for keys that all requests share, in tensors of their own, ahead of each request's own
-    pages."""
+    """The base of wrappers for keys that all requests share. The shared keys are separate tensors, and come before each
+    request's own pages."""
 
     def __init__(self, float_workspace_buffer=None, kv_layout="NHD"):
         self._layout, self._levels = lists.check_layout(kv_layout), None

@@ -57,9 +57,9 @@ class BatchDecodeWithPagedKVCacheWrapper(Wrapper):
 
         indptr: int32 [batch + 1]. indices: int32, the pages of all requests end to end. last_page_len: int32 [batch].
         seq_lens: the keys of each request, in addition to last_page_len or instead of it. block_tables: int [batch,
-        pages], instead of indices. fixed_split_size and disable_split_kv ask for batch_invariant.
+        pages], instead of indices. fixed_split_size above 0 and disable_split_kv turn on batch_invariant.
         q_data_type, kv_data_type, o_data_type: None, or the dtypes of run()'s tensors. q_len_per_req: tokens per
-        request, of which the last sees all keys; None: run() tells."""
+        request, of which the last sees all keys; None: run()'s argument is used."""
         arguments.hints(flags=(("non_blocking", non_blocking),))
         arguments.rotary(rope_scale, rope_theta)
         if arguments.count("window_right", window_right, -1) != 0:
@@ -150,7 +150,7 @@ def fast_decode_plan(self, indptr, indices, last_page_len, num_qo_heads, num_kv_
     if global_override_indptr_cpu is not None:
         arguments.check_integers("indptr", indptr, "[batch + 1]")
         indptr = arguments.integers("global_override_indptr_cpu", global_override_indptr_cpu)
-    plan = type(self).plan  # not self.plan: engines put this function there
+    plan = type(self).plan  # not self.plan, which engines replace with this function
     plan(self, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, pos_encoding_mode,
          window_left, logits_soft_cap, q_data_type, kv_data_type, None, data_type, sm_scale, rope_scale, rope_theta,
          non_blocking, None, None, fixed_split_size, disable_split_kv, q_len_per_req)

@@ -28,7 +28,7 @@ class BatchMLAPagedAttentionWrapper(Wrapper):
         """Sets the lists and choices of later runs.
 
         qo_indptr, kv_indptr: int32 [batch + 1]. kv_indices: int32, the pages of all requests end to end. kv_len_arr:
-        int32 [batch], the keys of each request. sm_scale: that of the heads before absorption, 1 / sqrt(192) for
+        int32 [batch], the keys of each request. sm_scale: the scale of the heads before absorption, 1 / sqrt(192) for
         DeepSeek. q_data_type, kv_data_type: None, or the dtypes of run()'s tensors."""
         arguments.no_profile(use_profiler)
         device = lists.device_of(self._workspace, qo_indptr, kv_indptr, kv_indices)

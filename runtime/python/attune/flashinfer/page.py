@@ -19,8 +19,8 @@ def get_batch_indices_positions(append_indptr, seq_lens, nnz, batch_indices=None
     """Returns the request and the position of each new row, both int32 [nnz].
 
     The rows of request i are append_indptr[i] to append_indptr[i + 1]; its last row is at key seq_lens[i] - 1. Rows
-    behind the last request's get -1. batch_indices, positions: the tensors to write, or None for new ones. Does not
-    wait for the device."""
+    after the last request get -1. batch_indices, positions: the tensors to write, or None for new ones. Does not wait
+    for the device."""
     import torch
     arguments.check_integers("append_indptr", append_indptr, "[batch + 1]")
     arguments.check_integers("seq_lens", seq_lens, "[batch]")
@@ -57,8 +57,8 @@ def _slots_of(batch_indices, positions, kv_indices, kv_indptr, page_size):
 
 
 def _check_lists(batch_indices, positions, kv_indices, kv_indptr, kv_last_page_len, rows):
-    """Raises if a list has another type or length. kv_last_page_len holds nothing that the other lists lack, and may be
-    None."""
+    """Raises if a list has a wrong type or length. kv_last_page_len may be None, because the other lists determine it.
+    """
     given = dict(batch_indices=batch_indices, positions=positions, kv_indices=kv_indices, kv_indptr=kv_indptr)
     for name, values in given.items() if kv_last_page_len is None else (*given.items(), ("kv_last_page_len",
                                                                                          kv_last_page_len)):
@@ -81,7 +81,7 @@ def _check_rows(named, caches):
                 named.values())).shape[0] or rows.device != cache.device:
             raise ValueError(
                 f"{name} has shape {tuple(rows.shape)} on {rows.device} and {name_of_cache} {tuple(cache.shape)} on "
-                f"{cache.device}; all must have as many rows, and the cache's heads, columns and device")
+                f"{cache.device}; all must have the same number of rows, and the cache's heads, columns and device")
 
 
 def _write(names, k, v, k_cache, v_cache, batch_indices, positions, kv_indices, kv_indptr):

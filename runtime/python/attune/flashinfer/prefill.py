@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's prompts: packed rows over pages, or over keys that are in no cache yet, and one request. See
-__init__.py."""
+"""FlashInfer's functions for prompts: packed rows over pages, packed rows over keys that are not in a cache yet, and
+one request. See __init__.py."""
 import functools
 
 from . import _arguments as arguments
@@ -92,7 +92,7 @@ class _Prefill(Wrapper):
 
     def _of_forward(self, causal, pos_encoding_mode, use_fp16_qk_reduction, window_left, logits_soft_cap, sm_scale,
                     rope_scale, rope_theta):
-        """Takes the choices of forward(). The plan's mask still replaces causal."""
+        """Sets the choices of forward() for the plan. The plan's mask still replaces causal."""
         arguments.hints(flags=(("use_fp16_qk_reduction", use_fp16_qk_reduction),))
         causal = arguments.flag("causal", causal) and self._mask is None
         self._rechoose(causal, pos_encoding_mode, window_left, logits_soft_cap, sm_scale, rope_scale, rope_theta,
@@ -124,12 +124,12 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
              fixed_split_size=None, disable_split_kv=False):
         """Sets the lists and choices of later runs.
 
-        qo_indptr: int32 [batch + 1], the first row of each request and the end of the last. Lists of pages and dtypes:
-        as in BatchDecodeWithPagedKVCacheWrapper.
-        custom_mask: bool, rows times keys of each request, end to end, True: seen. packed_custom_mask: uint8, the same
-        in bits, lowest first, each request from a new byte on. Either replaces causal.
-        seq_lens_q, max_token_per_sequence, max_sequence_kv: rows per request, and bounds. They must not contradict the
-        lists."""
+        qo_indptr: int32 [batch + 1], the first row of each request and the end of the last. The lists of pages and the
+        dtypes are as in BatchDecodeWithPagedKVCacheWrapper.
+        custom_mask: bool, flat: [rows, keys] of each request, end to end; True shows the key. packed_custom_mask:
+        uint8, the same as bits, lowest bit first; each request begins with a new byte. Either mask replaces causal.
+        seq_lens_q: the rows of each request. max_token_per_sequence, max_sequence_kv: bounds of rows and keys per
+        request. All three are only checked against the lists."""
         arguments.no_items(token_pos_in_items_len, prefix_len_ptr=prefix_len_ptr,
                            token_pos_in_items_ptr=token_pos_in_items_ptr, max_item_len_ptr=max_item_len_ptr)
         arguments.hints(flags=(("use_fp16_qk_reduction", use_fp16_qk_reduction), ("non_blocking", non_blocking)))
@@ -195,7 +195,7 @@ class BatchPrefillWithPagedKVCacheWrapper(_Prefill):
 
 
 class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
-    """Packed rows with packed keys that are in no cache yet."""
+    """Packed rows with packed keys that are not in a cache yet."""
 
     def __init__(self, float_workspace_buffer=None, kv_layout="NHD", use_cuda_graph=False, qo_indptr_buf=None,
                  kv_indptr_buf=None, custom_mask_buf=None, mask_indptr_buf=None, backend="auto", jit_args=None,
@@ -249,7 +249,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(_Prefill):
 
     def run(self, q, k, v, *args, q_scale=None, k_scale=None, v_scale=None, o_scale=None, out=None, lse=None,
             return_lse=False, enable_pdl=None, kv_cache_sf=None):
-        """Returns as BatchPrefillWithPagedKVCacheWrapper.run().
+        """Returns what BatchPrefillWithPagedKVCacheWrapper.run() returns.
 
         q: [rows, num_qo_heads, head_dim_qk], k: [keys, num_kv_heads, head_dim_qk], v: [keys, num_kv_heads, head_dim_vo]
         (HND: [num_kv_heads, keys, ..])."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's rotary embeddings for rows that go into no cache, by append_kv()'s kernel. See __init__.py.
+"""FlashInfer's rotary embeddings for rows that are not written into a cache, by append_kv()'s kernel. See __init__.py.
 
 q, k: [rows, num_heads, head_dim], bf16, fp16 or fp32. The first rotary_dim columns (None: all) are rotated in pairs (i,
 i + rotary_dim / 2), or (2 i, 2 i + 1) with interleave. Functions return both as new tensors; those named inplace write
@@ -15,7 +15,8 @@ from .._torch import refuse_gradients
 
 
 def _turned(name, x, cos, sin, positions, interleave, out=None):
-    """Returns x, rotated. Only q_out is written: the rows of k have no place. name: the caller's name of x."""
+    """Returns x, rotated. append_kv() gets x as q, and rows of k that it does not write. name: the caller's name of x.
+    """
     import torch
     if x.shape[0] == 0:
         return x.clone() if out is None else out
@@ -41,7 +42,7 @@ def _frequencies(x, *what):
 
 def _made_frequencies(rotary_dim, rope_scale, rope_theta, smooth, device):
     """Returns the frequencies, fp32 [rotary_dim / 2]. smooth: None, or Llama 3.1's (low_freq_factor, high_freq_factor,
-    old_context_len), between which scaling sets in."""
+    old_context_len); the scaling changes gradually between both factors."""
     import torch
     found = []
     for i in range(rotary_dim // 2):
@@ -81,8 +82,8 @@ def _check_both(q, k, names=("q", "k")):
         arguments.floats(name, x, "[rows, num_heads, head_dim]")
     if q.shape[2] != k.shape[2] or q.device != k.device:
         raise ValueError(
-            f"q has shape {tuple(q.shape)} on {q.device} and k {tuple(k.shape)} on {k.device}; must have one head_dim, "
-            f"on one device")
+            f"q has shape {tuple(q.shape)} on {q.device} and k {tuple(k.shape)} on {k.device}; both must have the same "
+            f"head_dim and device")
 
 
 def _apply(q, k, pos_ids, rotary_dim, interleave, rope_scale, rope_theta, smooth, inplace):
@@ -162,8 +163,8 @@ def apply_rope_with_cos_sin_cache(positions, query, key, head_size, cos_sin_cach
         if arguments.floats(name, x,
                             "[rows, num_heads * head_size]").shape[1] % head_size or x.shape[0] != positions.shape[0]:
             raise ValueError(
-                f"{name} has shape {tuple(x.shape)}; must have {positions.shape[0]} rows, as positions, of a multiple "
-                f"of head_size, {head_size}, columns")
+                f"{name} has shape {tuple(x.shape)}; must have {positions.shape[0]} rows, one per position, and a "
+                f"multiple of head_size ({head_size}) columns")
     pairs = rotary_dim // 2
     cos, sin = cos_sin_cache[:, :pairs], cos_sin_cache[:, pairs:]
     if pairs * cos_sin_cache.element_size() % 16:
