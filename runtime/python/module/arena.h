@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Arena: the workspace of a stream or a thread, as far as a run needs it: address, size, and how
- * many bytes are zero. _workspace.py derives its Workspace from it, makes it grow and zeroes it. */
+ * Arena: the part of a workspace of a stream or a thread that a run reads: address, size, and how
+ * many bytes are zero. The Workspace of _workspace.py is a subclass, which grows and zeroes it. */
 #ifndef ATTUNE_PYTHON_ARENA_H_
 #define ATTUNE_PYTHON_ARENA_H_
 
@@ -15,12 +15,12 @@ typedef struct Arena {
 
 PyObject* make_arena_type(void);
 
-/* add_arena(ordinal, stream, arena): sets the arena of a GPU's stream; ordinal -1: of the calling
- * thread. */
+/* add_arena(ordinal, stream, arena): sets the arena of a GPU's stream. With ordinal -1 it sets the
+ * arena of the calling thread. */
 PyObject* add_arena(PyObject* module, PyObject* arguments);
 
-/* Returns the arena that a run may use at once, from *address on. Returns NULL if it is busy, too
- * small or not zeroed. Borrowed until Python code runs. */
+/* Returns the arena that a run may use now, from *address on; NULL if it is missing, busy, too
+ * small or not zeroed. The reference is borrowed, and valid until Python code runs. */
 Arena* ready_arena(int ordinal, void* stream, size_t workspace_bytes, size_t zeroed_bytes,
                    void** address);
 

@@ -38,8 +38,8 @@ static Signature* run_signature;
 static PyObject* context_table_name;
 static unsigned long long num_hits, num_misses, num_kept;
 
-/* Puts the arguments in the order of the parameters. 0: they do not fit; Python raises the
- * error. */
+/* Puts the arguments in the order of the parameters. Returns 0 if they do not fit; the Python path
+ * then raises the error. */
 static int bind(const Signature* call, PyObject* const* given, Py_ssize_t num_given,
                 PyObject* names, PyObject** values) {
   if (num_given > call->positional) return 0;
@@ -61,7 +61,8 @@ static int bind(const Signature* call, PyObject* const* given, Py_ssize_t num_gi
   return 1;
 }
 
-/* Makes the key of the call, and returns its table, a new reference. NULL: the call has no key. */
+/* Makes the key of the call, and returns a new reference to its table; NULL if the call has no
+ * key. */
 static PyObject* key_of(const Signature* call, PyObject* table, PyObject* const* values, Key* key) {
   key_begin(key, call);
   PyObject* own = NULL;
@@ -113,7 +114,7 @@ static PyObject* keywords_of(PyObject* const* values, PyObject* names) {
   return keywords;
 }
 
-/* Takes the Python path. `table`: the table that may keep the call; NULL: none. */
+/* Takes the Python path. `table`: the table that may keep the call, or NULL. */
 static PyObject* call_checked(const Signature* call, PyObject* self, PyObject* const* given,
                               Py_ssize_t num_given, PyObject* names, PyObject* table,
                               const Key* key, Guard guard) {
@@ -141,7 +142,8 @@ static PyObject* call_checked(const Signature* call, PyObject* self, PyObject* c
 }
 
 /* True if a call that takes the Python path may be kept. Sets a guard, which the caller releases.
- * The guard is made before the tensors are checked, so that it passes only what was checked. */
+ * The guard is made before Python checks the tensors, so it passes only tensors that were checked
+ * in this state. */
 static int may_be_kept(const Key* key, Guard* guard) {
   if (key->num_tensors == 0) return 1;
   if (key_is_special(key)) return 0; /* guards cost more than this */
@@ -185,7 +187,7 @@ static int is_true(PyObject* answer) {
   return !is_false;
 }
 
-/* True if all calls must go to checked, also if that cannot be known. */
+/* True if all calls must go to checked(), or if `watch` raises. */
 static int is_watched(const Signature* call) {
   if (call->watch == NULL) return 0;
   PyObject *object = PyTuple_GetItem(call->watch, 0), *name = PyTuple_GetItem(call->watch, 1);

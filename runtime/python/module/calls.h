@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The callables that Python code sees. They bind arguments, look for the entry of the call, and run
+ * The callables that Python code sees. They bind arguments, look up the entry of the call, and run
  * it. A call without an entry takes the Python path: a function that checks everything, and returns
- * a recipe by which the next such call may run. Used by module.c. */
+ * a recipe with which equal calls run later. Used by module.c. */
 #ifndef ATTUNE_PYTHON_CALLS_H_
 #define ATTUNE_PYTHON_CALLS_H_
 
@@ -22,8 +22,8 @@ PyObject* make_plan_type(void);
  *               calls go to checked */
 PyObject* make_function(PyObject* module, PyObject* arguments);
 
-/* plan_method(name, doc, parameters, defaults, required, positional, checked): the same, as a
- * method of PlanBase, whose instances own the tables. There is one such method. */
+/* plan_method(name, doc, parameters, defaults, required, positional, checked) returns the callable
+ * as a method of PlanBase, whose instances own the tables. Only one such method may be made. */
 PyObject* make_plan_method(PyObject* module, PyObject* arguments);
 
 /* Returns {"hits", "misses", "kept"}: calls that ran here, calls that took the Python path, and

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The part of DLPack 1.x that is read: the description of a tensor, and the table of functions that
- * the type of tensors offers as __dlpack_c_exchange_api__, a capsule named "dlpack_exchange_api".
+ * The part of DLPack 1.x that this module reads: the description of a tensor, and the table of
+ * functions in a tensor type's __dlpack_c_exchange_api__, a capsule named "dlpack_exchange_api".
  * Layouts follow the DLPack specification (dmlc/dlpack, "C Exchange API"). Its major version is
  * checked. */
 #ifndef ATTUNE_PYTHON_DLPACK_H_

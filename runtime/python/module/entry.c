@@ -68,18 +68,18 @@ struct Entry {
 };
 
 static int refuse(const char* what) {
-  if (!PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "the recipe of a call has %s", what);
+  if (!PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "the recipe of a call is malformed: %s", what);
   return -1;
 }
 
-/* Reads offsets at which the blob has room for an address. */
+/* Reads offsets in the blob, and checks that an address fits at each. */
 static int take_offsets(const Entry* entry, PyObject* tuple, int* count, int* at) {
   Py_ssize_t length = PyTuple_Size(tuple);
-  if (length < 0 || length > kMaxPlaces) return refuse("too many places for one address");
+  if (length < 0 || length > kMaxPlaces) return refuse("an address has too many places");
   for (*count = 0; *count < length; ++*count) {
     long offset = PyLong_AsLong(PyTuple_GetItem(tuple, *count));
     if (offset < 0 || (size_t)offset + sizeof(void*) > entry->blob_bytes)
-      return refuse("a place outside of its struct");
+      return refuse("a place is outside of the blob");
     at[*count] = (int)offset;
   }
   return 0;
@@ -87,19 +87,19 @@ static int take_offsets(const Entry* entry, PyObject* tuple, int* count, int* at
 
 static int take_pointers(Entry* entry, PyObject* pointers) {
   Py_ssize_t length = PyTuple_Size(pointers);
-  if (length < 0 || length > kMaxPointers) return refuse("too many pointers");
+  if (length < 0 || length > kMaxPointers) return refuse("it has too many pointers");
   for (; entry->num_pointers < length; ++entry->num_pointers) {
     int count = 0;
     PyObject* pair = PyTuple_GetItem(pointers, entry->num_pointers);
     if (take_offsets(entry, pair, &count, entry->pointers[entry->num_pointers]) != 0) return -1;
-    if (count != 2) return refuse("a pointer that is not a pair");
+    if (count != 2) return refuse("a pointer is not a pair");
   }
   return 0;
 }
 
 static int take_places(Entry* entry, PyObject* operands, const Key* key) {
   Py_ssize_t length = PyTuple_Size(operands);
-  if (length < 0 || length > kMaxOperands) return refuse("too many operands");
+  if (length < 0 || length > kMaxOperands) return refuse("it has too many operands");
   for (; entry->num_places < length; ++entry->num_places) {
     Place* place = &entry->places[entry->num_places];
     PyObject* offsets;
@@ -109,7 +109,7 @@ static int take_places(Entry* entry, PyObject* operands, const Key* key) {
       return -1;
     place->span = (uintptr_t)span;
     if (place->operand < 0 || place->operand >= key->num_operands)
-      return refuse("an operand that the call does not have");
+      return refuse("it names an operand that the call does not have");
     place->first = (uintptr_t)key->operands[place->operand].data;
     if (take_offsets(entry, offsets, &place->count, place->at) != 0) return -1;
   }
@@ -118,7 +118,7 @@ static int take_places(Entry* entry, PyObject* operands, const Key* key) {
 
 static int take_makers(Fresh* fresh, PyObject* makers) {
   Py_ssize_t length = PyTuple_Size(makers);
-  if (length < 1 || length > kMaxMakers) return refuse("no makers of a new tensor, or too many");
+  if (length < 1 || length > kMaxMakers) return refuse("a new tensor must have 1 or 2 makers");
   for (; fresh->num_makers < length; ++fresh->num_makers) {
     Maker* maker = &fresh->makers[fresh->num_makers];
     if (!PyArg_ParseTuple(PyTuple_GetItem(makers, fresh->num_makers), "OO!", &maker->make,
@@ -130,7 +130,7 @@ static int take_makers(Fresh* fresh, PyObject* makers) {
 
 static int take_fresh(Entry* entry, PyObject* fresh) {
   Py_ssize_t length = PyTuple_Size(fresh);
-  if (length < 0 || length > kMaxFresh) return refuse("too many new tensors");
+  if (length < 0 || length > kMaxFresh) return refuse("it has too many new tensors");
   for (; entry->num_fresh < length; ++entry->num_fresh) {
     Fresh* made = &entry->fresh[entry->num_fresh];
     PyObject *makers, *offsets;
@@ -145,10 +145,11 @@ static int take_fresh(Entry* entry, PyObject* fresh) {
 
 static int take_results(Entry* entry, PyObject* results, int num_operands) {
   Py_ssize_t length = PyTuple_Size(results);
-  if (length < 0 || length > kMaxResults) return refuse("too many results");
+  if (length < 0 || length > kMaxResults) return refuse("it has too many results");
   for (; entry->num_results < length; ++entry->num_results) {
     long number = PyLong_AsLong(PyTuple_GetItem(results, entry->num_results));
-    if (number >= num_operands || number < -entry->num_fresh) return refuse("a result of nothing");
+    if (number >= num_operands || number < -entry->num_fresh)
+      return refuse("a result is neither an operand nor a new tensor");
     entry->results[entry->num_results] = (int)number;
   }
   return 0;
@@ -163,7 +164,7 @@ static int take_recipe(Entry* entry, const Key* key, PyObject* recipe) {
                         &PyTuple_Type, &pointers, &PyTuple_Type, &operands, &PyTuple_Type, &fresh,
                         &PyTuple_Type, &results))
     return -1;
-  if (blob_bytes > kMaxBlob) return refuse("too large a struct");
+  if (blob_bytes > kMaxBlob) return refuse("its blob is too large");
   entry->plan = (const void*)(uintptr_t)handle;
   entry->workspace_bytes = (size_t)workspace_bytes;
   entry->zeroed_bytes = (size_t)zeroed_bytes;
@@ -194,7 +195,7 @@ static int take_key(Entry* entry, const Key* key) {
 
 Entry* entry_make(const Key* key, Guard guard, PyObject* recipe) {
   if (!PyTuple_Check(recipe)) {
-    refuse("no tuple");
+    refuse("it must be a tuple");
     return NULL;
   }
   Entry* entry = PyMem_Calloc(1, sizeof *entry);
@@ -243,7 +244,7 @@ static int share_memory(const Place* a, const Operand* x, const Place* b, const 
   return from_x < from_y + b->span && from_y < from_x + a->span;
 }
 
-/* True if no other operand uses the memory of `place`, which is written. */
+/* True if no other guarded or written operand overlaps the memory of `place`, which is written. */
 static int stands_apart(const Entry* entry, const Key* key, int place) {
   const Place* written = &entry->places[place];
   const Operand* memory = &key->operands[written->operand];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Entry: what all calls with one key share. It has the plan, a copy of attune_operands without the
- * addresses, and what a call allocates. _quick.py makes the recipe of an entry; only _quick.py
- * knows the layout of the structs.
+ * Entry: the state that all calls with one key share: the plan, a copy of attune_operands without
+ * the addresses, and how to make the tensors that a call allocates. _quick.py makes the recipe of
+ * an entry; only _quick.py knows the layout of the structs.
  *
  * A recipe is a tuple:
- *   keep        objects that must live as long: the plan, names of captures
+ *   keep        objects that must live as long as the entry: the plan, names of captures
  *   handle      of the plan;  ordinal: N of cuda:N, -1 on a CPU;  workspace_bytes, zeroed_bytes
  *   stream      a handle, or -1: the current stream of the tensors' library
  *   blob        bytes: attune_operands, followed by everything that it points to
@@ -25,8 +25,8 @@ enum {
   kWritten = 2, /* by the run: must be writable and not share memory with guarded operands */
   kGuarded = 4,
   kInPlace = 8,      /* q and o with one layout: o may have the address of q */
-  kWithPrior = 16,   /* has the address of the operand before it in the recipe */
-  kNotWithPrior = 32 /* does not have it */
+  kWithPrior = 16,   /* must have the address of the operand before it in the recipe */
+  kNotWithPrior = 32 /* must not have that address */
 };
 
 typedef struct Entry Entry;
@@ -41,8 +41,8 @@ uint64_t entry_hash(const Entry* entry);
 uint64_t* entry_used(Entry* entry); /* time of the last use, counted in lookups */
 Guards* entry_guards(Entry* entry);
 
-/* True if PyTorch treats this call as those that the entry is known to serve: no new mode, autocast
- * or gradient. */
+/* True if PyTorch handles this call like a call that was checked for the entry: with the same
+ * modes, autocast settings and gradients. */
 int entry_trusts(Entry* entry, const Key* key);
 
 /* Runs the call. 1: it ran, and *result is the result of the call. 0: the call must take the Python

@@ -69,7 +69,7 @@ PyObject* watch_graph(PyObject* module, PyObject* arguments) {
     return PyLong_FromLong(0);
   }
   if (driver->retain_object((void*)(uintptr_t)graph, object, 1, kMove) != 0)
-    return PyLong_FromLong(0); /* the object and its word leak: nothing else knows them */
+    return PyLong_FromLong(0); /* leaks the object and its word, which no graph owns */
   return PyLong_FromVoidPtr(word);
 }
 

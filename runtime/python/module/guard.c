@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Making and asking guards: see guard.h. */
+ * Makes and calls guards: see guard.h. */
 #include "guard.h"
 
 int wants_guard(const Key* key) { return key->num_tensors > 0 && guard_maker() != NULL; }

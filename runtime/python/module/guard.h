@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Guards: checks of everything that PyTorch may do with a call's tensors apart from their layouts:
- * modes, autocast, transforms, gradients, negative views. One call of PyTorch checks all of it: a
- * guard is made from tensors in a scope, and says later if dispatch keys and gradients are the
- * same. Used by entry.c and calls.c. */
+ * Guards: check all that changes how PyTorch handles a call, except the tensors' layouts: modes,
+ * autocast, transforms, gradients, negative views. A guard is made from tensors in a scope. Later
+ * one call of PyTorch compares dispatch keys and gradients with it. Used by entry.c and calls.c. */
 #ifndef ATTUNE_PYTHON_GUARD_H_
 #define ATTUNE_PYTHON_GUARD_H_
 
@@ -10,9 +9,9 @@
 
 enum { kGuardsKept = 8 };
 
-/* `scope`: the settings of autocast, NULL if it was off. Dispatch keys say that it is on, but not
- * with which dtype. `without_history`: some tensors require gradients, and the guard passes them
- * only while PyTorch records none. */
+/* `scope`: the settings of autocast, NULL if it was off. They are needed because dispatch keys show
+ * that autocast is on, but not its dtype. `without_history`: some tensors require gradients, and
+ * the guard passes them only while PyTorch records no gradients. */
 typedef struct Guard {
   PyObject* check;
   PyObject* scope;

@@ -112,7 +112,7 @@ int key_is_special(const Key* key) {
   return 0;
 }
 
-/* Multiplies and folds in each word, and ends with the finaliser of splitmix64. */
+/* Combines each word by multiplication, and ends with splitmix64's finaliser. */
 uint64_t key_hash(const Key* key) {
   uint64_t hash = 0x9E3779B97F4A7C15u ^ (uint64_t)key->num_words;
   for (int i = 0; i < key->num_words; ++i) {

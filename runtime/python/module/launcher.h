@@ -8,8 +8,8 @@
 
 PyObject* make_launcher_type(void);
 
-/* launcher(ordinal, plan, operands, workspace, workspace_bytes, stream, keep): addresses, and the
- * object that keeps them valid. */
+/* launcher(ordinal, plan, operands, workspace, workspace_bytes, stream, keep): plan, operands,
+ * workspace and stream are addresses; keep is an object that keeps them valid. */
 PyObject* make_launcher(PyObject* module, PyObject* arguments);
 
 #endif /* ATTUNE_PYTHON_LAUNCHER_H_ */

@@ -6,8 +6,8 @@
 
 #include "python.h"
 
-/* connect(handle, check): the library that ctypes opened, and the function that raises attune.Error
- * for a status. */
+/* connect(handle, check): handle is the library that ctypes opened; check(status) raises
+ * attune.Error. */
 PyObject* connect_library(PyObject* module, PyObject* arguments);
 
 /* Calls attune_run. Keeps the GIL for a GPU, where it only enqueues, and releases it for a CPU.
@@ -18,7 +18,7 @@ int run_plan(int ordinal, const void* plan, const void* operands, void* workspac
 /* Returns a function of the CUDA driver that the process has loaded; NULL without a driver. */
 void* driver_function(const char* name);
 
-/* True if a CUDA graph may be capturing `stream`, also if that cannot be known. */
+/* True if a CUDA graph captures `stream`, or if the driver cannot report it. */
 int may_be_capturing(void* stream);
 
 #endif /* ATTUNE_PYTHON_LIBRARY_H_ */

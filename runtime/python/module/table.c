@@ -109,7 +109,7 @@ Entry* table_find(Table* table, const Key* key) {
   return NULL;
 }
 
-/* Takes the entry of a slot out, and moves later entries back to places where they are found. */
+/* Removes the entry of a slot, and moves later entries back so that lookups still find them. */
 static Entry* take_out(Table* table, uint32_t hole) {
   Entry* taken = table->slots[hole];
   for (uint32_t i = (hole + 1) & table->mask; table->slots[i]; i = (i + 1) & table->mask) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Table: a hash table of entries by key with a limited size. The least recently used entry goes.
+ * Table: a hash table of entries by key with a limited size. A full table drops the least recently
+ * used entry.
  * Each context and each plan owns one. */
 #ifndef ATTUNE_PYTHON_TABLE_H_
 #define ATTUNE_PYTHON_TABLE_H_

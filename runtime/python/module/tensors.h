@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Reads tensors of PyTorch (by DLPack's exchange functions) and arrays of NumPy (by
- * __array_struct__), and knows the types of arguments. Used by key.c and entry.c. */
+ * __array_struct__), and classifies the types of arguments. Used by key.c and entry.c. */
 #ifndef ATTUNE_PYTHON_TENSORS_H_
 #define ATTUNE_PYTHON_TENSORS_H_
 
@@ -16,7 +16,8 @@ typedef enum TypeKind {
   kTensor = 4
 } TypeKind;
 
-/* One type of arguments, which was examined once. Tensors of `exchange` may require gradients. */
+/* One type of arguments, which was examined once. Tensors of a type with `exchange` may require
+ * gradients. */
 typedef struct KnownType {
   PyTypeObject* type;
   TypeKind kind;
@@ -53,8 +54,8 @@ typedef struct Layout {
  *   the module of forward derivatives, or None */
 int set_probe(PyObject* probe);
 
-/* Returns the function that makes guards, borrowed. NULL: there is none, or no tensor was seen
- * yet. */
+/* Returns the function that makes guards, borrowed; NULL if PyTorch has none, or if no tensor was
+ * seen yet. */
 PyObject* guard_maker(void);
 
 /* Returns the type of an object. Never fails: a type that cannot be examined is unknown. */
@@ -66,11 +67,12 @@ int read_operand(PyObject* object, const KnownType* type, Operand* operand, Layo
 /* Says if PyTorch records or observes calls now. */
 typedef enum Recording { kNotAsked, kNotRecording, kRecording, kWatched } Recording;
 
-/* True if Python must look at a tensor: PyTorch observes calls, a result needs a gradient history,
- * or the tensor's memory holds the negatives of its values. `recording`: kNotAsked at first. */
+/* True if a tensor's call must take the Python path: PyTorch observes calls, a result needs a
+ * gradient history, or the tensor is a negative view. `recording`: kNotAsked before the first
+ * tensor of a call; keeps PyTorch's answer for the others. */
 int is_special(const Operand* operand, Recording* recording);
 
-/* These are true also if the answer cannot be known. */
+/* The next three functions return true also if PyTorch cannot answer. */
 int requires_gradient(PyObject* tensor);
 int may_record(void);       /* PyTorch records the history of results now */
 int in_dispatch_mode(void); /* guards do not always see these modes */
