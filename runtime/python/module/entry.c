@@ -68,7 +68,8 @@ struct Entry {
 };
 
 static int refuse(const char* what) {
-  if (!PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "the recipe of a call is malformed: %s", what);
+  if (!PyErr_Occurred())
+    PyErr_Format(PyExc_ValueError, "the recipe of a call is malformed: %s", what);
   return -1;
 }
 
