@@ -19,7 +19,7 @@ Memory memory(std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) made[i] = 0;
   return made;
 }
-// Stands for the output of a model for its newest token.
+// Returns made-up values in place of a model's output for its newest token.
 float sample(int request, int step, int i) {
   return std::sin(0.37f * float(i) + 0.11f * float(step + 7 * request));
 }
