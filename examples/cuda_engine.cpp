@@ -33,7 +33,7 @@ int main() try {
       "op=kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=4,page_size=16,seqlen_kv=800,";
   const attune::Problem prompts(text + "seqlen_q=700,packed_q=1,mask=causal_bottom_right"),
       steps(text + "seqlen_q=1");
-  std::vector<int> begins{0}, table, lengths(kPrompt, kPrompt + kRequests);  // prompts, then each step
+  std::vector<int> begins{0}, table, lengths(kPrompt, kPrompt + kRequests);  // then of steps
   for (int i = 0; i < kSteps * kRequests; ++i) lengths.push_back(lengths[std::size_t(i)] + 1);
   for (const int rows : kPrompt) begins.push_back(begins.back() + rows);
   for (int i = 0; i < kPages; ++i) table.push_back(i * 37 % kPages);
