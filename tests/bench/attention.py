@@ -4,10 +4,10 @@
     python3 tests/bench/attention.py --set grid --peers cudnn,flash2,flash3 --out OUT/grid.json [--store FILE]
         [--only "d128"]
 
-Every runner is timed as a captured graph; what a call costs the host stands beside it. Prints a table of TFLOP/s over
-visible elements and the ratio to the best peer; writes everything as JSON. Outputs are compared with the first peer
-before anything is timed. A peer that is not installed, or does not serve a case, is named in the result and stands in
-no ratio.
+Every runner is timed as a captured graph; the result also has the host time of each call. Prints a table of TFLOP/s
+over visible elements and the ratio to the best peer, and writes everything as JSON. Outputs are compared with the
+first peer before anything is timed. Peers that are not installed, or do not serve a case, are named in the result and
+left out of the ratios.
 """
 import argparse
 import json
@@ -36,14 +36,14 @@ def tensors(case):
 
 
 def attune_runner(context, case, q, k, v, o):
-    """The plan and a callable that enqueues it on the stream of the benchmarks."""
+    """Returns the plan and a callable that enqueues it on the benchmarks' stream."""
     plan = context.plan(case.problem)
-    torch.cuda.synchronize()  # operands are made on another stream
+    torch.cuda.synchronize()  # the operands were made on another stream
     return plan, plan.launcher(q, k, v, o, stream=timing.stream().cuda_stream)
 
 
 def check(case, o, peer_runners):
-    """Relative distance to the first peer that answers; raises when it cannot be rounding."""
+    """Returns the relative distance to the first peer with a result. Exits if rounding cannot explain it."""
     for name, run in peer_runners.items():
         want = peers.as_bshd(name, run())
         distance = peers.distance(o, want)
@@ -61,7 +61,7 @@ def peer_runners(case, q, k, v, names, failures):
             if run is not None:
                 run()
                 runners[name] = run
-        except Exception as error:  # whatever a peer raises is its own failure, to be told and not to end the run
+        except Exception as error:  # a peer's failure is reported; the run goes on
             failures.append({"case": case.name, "peer": name, "error": timing.first_line(error)})
     return runners
 
@@ -72,7 +72,7 @@ def run_case(case, contexts, names, arguments, rng, failures):
     others = peer_runners(case, q, k, v, names, failures)
     distance = None
     o = torch.empty_like(
-        q)  # of all plans: two copies of one kernel differ by up to 2.3 % where each has its own, by 0.3 % over one
+        q)  # shared: times of one kernel differ by 2.3 % between two outputs, by 0.3 % on one
     for label, context in contexts.items():
         plan, call = attune_runner(context, case, q, k, v, o.fill_(math.nan))
         call()
@@ -108,7 +108,7 @@ def same_kernel(a, b):
 
 
 def extra_bytes(run):
-    """Device memory that one call needs beyond its operands."""
+    """Returns the device memory in bytes that one call needs beyond its operands."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -151,9 +151,9 @@ def main():
     parser.add_argument("--only", default="", help="substring of the case's name")
     parser.add_argument("--store", default=None)
     parser.add_argument("--tuned-only", action="store_true",
-                        help="leave the default out: it may be another family's than the tuned kernel")
+                        help="do not time the default config, which may belong to another family than the tuned kernel")
     parser.add_argument("--rounds", type=int, default=21,
-                        help="samples of each; clocks move by 5 %% within a run, so few tell little")
+                        help="samples per runner; clocks move by 5 %% within a run, so few samples say little")
     parser.add_argument("--sample-us", type=float, default=3000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", default=None)

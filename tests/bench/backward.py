@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times gradients of attention beside peers on the same tensors, interleaved, one process, whole calls with all their
+"""Times gradients of attention against peers: same tensors, interleaved, one process, whole calls with all their
 passes.
 
     python3 tests/bench/backward.py --problems             problems for attune tune, one a line
     python3 tests/bench/backward.py --store FILE --out OUT/backward.json [--only "d128 causal"] [--peers
         cudnn,flash2,flash4]
-    python3 tests/bench/backward.py --join OUT/backward.json later.json --out OUT/backward.json      a row of each
-        case, of the last file that has it
+    python3 tests/bench/backward.py --join OUT/backward.json later.json --out OUT/backward.json      one row per case,
+        from the last file that has it
 
-Peers are PyTorch's SDPA (cuDNN, flash) and FlashAttention-4. FlashAttention-4 and attune are also timed with
-deterministic=True, which gives the same bits in every run, and compared with each other so. Every runner is a captured
-graph of the backward pass alone. TFLOP/s count 2.5 times the forward's useful operations. Gradients are compared with
-the first peer's before anything is timed.
+Peers are PyTorch's SDPA (cuDNN, flash) and FlashAttention-4. FlashAttention-4 and attune are also timed, and compared
+with each other, with deterministic=True, which gives the same bits in every run. Every runner is a captured graph of
+the backward pass alone. TFLOP/s count 2.5 times the forward's useful operations. Gradients are compared with the first
+peer's before anything is timed.
 """
 import argparse
 import json
@@ -35,7 +35,7 @@ GRID = ("d64", "d128", "d256")
 
 
 def all_cases():
-    """The grid of three head dims, full and causal, four lengths; then grouped heads and windows."""
+    """Returns the cases: three head dims, full and causal, four lengths; then grouped heads and windows."""
     grid = cases.squares((64, 128, 256), (1024, 2048, 4096, 16384))
     more = [
         cases.Case("gqa 32/8 d128 causal 8192", 2, 8192, 8192, 32, 8, 128, True),
@@ -51,7 +51,7 @@ def problem_of(case, more=""):
 
 
 def peer_runner(name, case, q, k, v, dout):
-    """A callable that gives (dq, dk, dv), or None where the peer does not serve the case."""
+    """Returns a callable that returns (dq, dk, dv), or None if the peer does not serve the case."""
     leaves = [x.detach().requires_grad_() for x in (q, k, v)]
     base, _, deterministic = name.partition(" ")
     if deterministic:
@@ -72,13 +72,13 @@ def peer_runners(case, names, tensors, failures):
     runners = {}
     for name in names:
         try:
-            with torch.cuda.stream(timing.stream()):  # a backward pass runs where its forward ran
+            with torch.cuda.stream(timing.stream()):  # PyTorch runs a backward pass on its forward's stream
                 run = peer_runner(name, case, *tensors)
                 if run is not None:
                     run()
                     runners[name] = run
             torch.cuda.synchronize()
-        except Exception as error:  # whatever a peer raises is its own failure, to be told and not to end the run
+        except Exception as error:  # a peer's failure is reported; the run goes on
             failures.append({"case": case.name, "peer": name, "error": timing.first_line(error)})
     return runners
 
@@ -148,7 +148,7 @@ def summary(rows, gemm):
 
 
 def join(files):
-    """Results of several runs as one: the newest rows, each with its run's date; the rest of the newest run."""
+    """Returns one result of several: the newest row per case with its run's date, other fields of the last run."""
     results = [json.loads(Path(name).read_text()) for name in files]
     rows = {row["case"]: {"date": result["date"], **row} for result in results for row in result["rows"]}
     rows = [rows[case.name] for case in all_cases() if case.name in rows]
@@ -161,7 +161,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", action="store_true")
     parser.add_argument("--store", default=None)
-    parser.add_argument("--only", default="", help="substrings of cases' names, a comma between")
+    parser.add_argument("--only", default="", help="substrings of cases' names, separated by commas")
     parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--sample-us", type=float, default=3000)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark cases, by set. A case is one problem in attune's text form plus what peers need to run the same.
+"""The benchmark cases, by set. A case is one problem in attune's text form plus what peers need to run it.
 `python3 cases.py grid models` prints the problems of those sets, one a line.
 
-Sets: grid (d 64/128/256 x full/causal x 512..16384, batch * seqlen = 16384, heads * head_dim = 2048), head_dims (those
-between, at two lengths), models, windows, chunked, rows (one query row a sequence).
+Sets: grid (d 64/128/256 x full/causal x 512..16384, batch * seqlen = 16384, heads * head_dim = 2048), head_dims (head
+dims between them, at two lengths), models, windows, chunked, rows (one query row a sequence).
 """
 import dataclasses
 import sys
@@ -34,7 +34,7 @@ class Case:
 
     @property
     def visible_elements(self) -> int:
-        """Visible (row, column) pairs of one head of one sequence."""
+        """Returns the number of visible (row, column) pairs of one head of one sequence."""
         offset = self.seqlen_kv - self.seqlen_q
         if not self.causal:
             return self.seqlen_q * self.seqlen_kv
@@ -102,13 +102,13 @@ FP8_MODES = ("accurate", "fast")
 
 
 def fp8():
-    """The grid with e4m3 operands in both modes, after the grid itself; timed by fp8.py."""
+    """Returns the grid, then the grid with e4m3 operands in both modes; timed by fp8.py."""
     return grid() + [dataclasses.replace(case, dtype=f"e4m3,accuracy={mode}") for mode in FP8_MODES for case in grid()]
 
 
 SETS = {
     "grid": grid, "head_dims": head_dims, "models": models, "windows": windows, "chunked": chunked, "rows": rows,
-    "repeat": repeat}  # of attention.py
+    "repeat": repeat}  # the sets that attention.py times
 
 if __name__ == "__main__":
     print("\n".join(case.problem for name in sys.argv[1:] for case in {**SETS, "fp8": fp8}[name]()))

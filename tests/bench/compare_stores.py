@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times what two tuned stores choose for the same problems, interleaved in one process: how repeatable a tune is, or
-how far `normal` stays behind `exhaustive`.
+"""Times the kernels that two tuned stores choose for the same problems, interleaved in one process. Shows how
+repeatable a tune is, or how far `normal` stays behind `exhaustive`.
 
     python3 tests/bench/compare_stores.py --first A/store.db --second B/store.db --out FILE (--set SET | --problem
         dtype=bf16,... ...)
 
-Prints first / second per problem (above 1: the second store's kernel is faster), the median over rounds of the ratio
-within a round. Where both chose one config that is 1, and what is measured is the noise: the summary gives both.
+Prints per problem the median over rounds of first / second within a round; above 1 the second store's kernel is faster.
+If both stores chose one config, the ratio only measures noise. The summary gives both groups.
 """
 import argparse
 import random
@@ -21,7 +21,7 @@ import attune  # noqa: E402
 import cases  # noqa: E402
 import timing  # noqa: E402
 
-WARM_ROUNDS = 20  # of two samples each: clocks fall to what sustained load leaves
+WARM_ROUNDS = 20  # two samples each, until clocks settle under sustained load
 DTYPES = {0: torch.float32, 1: torch.bfloat16, 2: torch.float16}
 
 
@@ -54,7 +54,7 @@ def compare(contexts, text, arguments, rng):
 
 
 def summary(rows):
-    """Largest distance from 1, among problems for which the stores chose differently and among the others."""
+    """Returns the largest distance from 1 among problems with different configs, and among the other problems."""
     def worst(same):
         return max((max(r["first_over_second"], 1 / r["first_over_second"]) - 1
                     for r in rows if r["same_config"] == same), default=0.0)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cold JIT: render + compile + read the log, one thread, every default config of the compile matrix
-// (or every n-th), and on sm_90a kernels with score features and programs beside the same without
-// them.
+// Times cold JIT compilation: render, compile and read the log, on one thread. Covers every default
+// config of the compile matrix (or every n-th), and on sm_90a kernels with and without score
+// features and programs.
 //   bench_compile_time [--every N] [--target cuda|cpu] [--arch sm_90a]
-// prints tables and, last, one JSON object. --every 0: no matrix.
+// prints tables and, last, one JSON object. --every 0 leaves the matrix out.
 // Run it pinned to one core: taskset -c 0 bench_compile_time
 #include <fmt/format.h>
 
@@ -80,7 +80,7 @@ nlohmann::json summary(std::vector<double> times) {
           {"p95_s", quantile(times, 0.95)}};
 }
 
-// A row for each arch and each template that serves some of the specs there.
+// Returns a row for each arch and each template that serves some of the specs on that arch.
 nlohmann::json measure(const attune::Compiler& compiler, const std::vector<Arch>& archs,
                        const Options& options) {
   std::vector<double> all;
@@ -91,7 +91,7 @@ nlohmann::json measure(const attune::Compiler& compiler, const std::vector<Arch>
     for (const KernelSpec& spec : matrix_specs(options.target)) {
       const std::vector<attune::Family> families = attune::serving(spec, {arch}).families;
       if (families.empty() || options.every == 0 || count++ % options.every != 0)
-        continue;  // the reference alone is no matrix entry
+        continue;  // only the reference serves it: not a matrix entry
       const attune::KernelTemplate& best = *families.front().kernel_template;
       all.push_back(compile_once(compiler, best, spec, arch));
       times[std::string(best.name())].push_back(all.back());
@@ -112,7 +112,7 @@ nlohmann::json measure(const attune::Compiler& compiler, const std::vector<Arch>
   return result;
 }
 
-// From the text of a problem, programs and all, to an image.
+// Returns the time from a problem's text (with its programs) to its image.
 double parse_and_compile(const attune::Compiler& compiler, const std::string& program,
                          const std::string& problem, const Arch& arch) {
   const auto start = std::chrono::steady_clock::now();
@@ -126,7 +126,7 @@ double parse_and_compile(const attune::Compiler& compiler, const std::string& pr
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Kernels with features, the fastest of a few times: what others do on the machine only adds.
+// Times kernels with features. Takes the fastest run, since other load only adds time.
 nlohmann::json measure_features(const attune::Compiler& compiler, const Arch& arch) {
   constexpr int kTimes = 5;
   constexpr const char* kWindow =
@@ -173,7 +173,7 @@ int run(const Options& options) {
         toolchain->compiler(),
         *attune::serving(matrix_specs("cpu")[0], {toolchain->host_arch()}).best()->kernel_template,
         matrix_specs("cpu")[0],
-        toolchain->host_arch());  // opens clang: once a process, not per kernel
+        toolchain->host_arch());  // opens clang, once per process
     std::printf("%s\n",
                 measure(toolchain->compiler(), {toolchain->host_arch()}, options).dump().c_str());
     return 0;

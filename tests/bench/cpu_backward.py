@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times attune's gradients on the CPU (defaults, or winners of --store) beside the backward of PyTorch's SDPA: same
+"""Times attune's gradients on the CPU (defaults, or winners of --store) against the backward of PyTorch's SDPA: same
 tensors, same number of threads, one process, interleaved in random order.
 
     python3 tests/bench/cpu_backward.py --out OUT/cpu_backward.json [--store FILE] [--threads 1,2] [--only "d64 causal"]
 
-Prints milliseconds and the ratio to PyTorch, of the fastest of all rounds. Gradients are compared before anything is
+Prints milliseconds and the ratio to PyTorch, from the fastest round of each. Gradients are compared before anything is
 timed.
 """
 import argparse

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times the CPU target's scores, masks and dropout beside plain attention: same q, k and v, default configs, one
+"""Times the CPU target's scores, masks and dropout against plain attention: same q, k and v, default configs, one
 process, interleaved.
 
     python3 tests/bench/cpu_scores.py --out OUT/cpu_scores.json [--threads 1] [--dtype fp32] [--only d64]
 
-Prints microseconds and the share of plain attention's speed, over visible elements where the feature hides some; of
-documents also the share of plain attention of as many batch entries, whose small triangles are the same work.
+Prints microseconds and the share of plain attention's speed, counted over visible elements if the feature hides some.
+Documents are also compared with plain attention over one batch entry per document, whose small triangles are the same
+work.
 """
 import argparse
 import datetime
@@ -24,7 +25,7 @@ HEADS, DOCUMENTS, WINDOW = 8, 4, 256
 
 
 def features(seqlen):
-    """(name, keywords of attention(), visible elements of a causal head or None: all)"""
+    """Returns (name, keywords of attention(), visible elements of a causal head, or None for all) per feature."""
     document = seqlen // DOCUMENTS
     ids = (torch.arange(seqlen) // document).to(torch.int32)[None]
     windowed = WINDOW * (WINDOW + 1) // 2 + (seqlen - WINDOW) * WINDOW

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times attune's CPU target (tuned and default) beside PyTorch's CPU SDPA: same tensors, same number of threads, one
+"""Times attune's CPU target (tuned and default) against PyTorch's CPU SDPA: same tensors, same number of threads, one
 process, interleaved in random order.
 
     python3 tests/bench/cpu_sdpa.py --out OUT/cpu.json [--store FILE] [--threads 1,16] [--dtype fp32] [--only "d64
@@ -61,7 +61,7 @@ def run_case(case, contexts, arguments, rng):
     for label, context in contexts.items():
         o = torch.full_like(q, float("nan"))
         operands = [tensor.transpose(1, 2)
-                    for tensor in (q, k, v, o)]  # the same memory, read as [batch, seqlen, heads, head_dim]
+                    for tensor in (q, k, v, o)]  # views as [batch, seqlen, heads, head_dim]
         plans[label] = context.plan(case["problem"], layout=operands)
         runners[label] = plans[label].launcher(*operands)
         runners[label]()

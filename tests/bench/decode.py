@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times decoding over caches (op attention_kvcache) beside peers on the same tensors, interleaved, one process, as
-captured graphs.
+"""Times decoding over caches (op attention_kvcache) against peers: same tensors, interleaved, one process, captured
+graphs.
 
     python3 tests/bench/decode.py --problems               problems for attune tune, one a line
     python3 tests/bench/decode.py --store FILE --out OUT/decode.json [--only "b32"] [--peers cudnn,flash3]
 
-A case has several copies of its cache, together more than twice the L2, which the calls of a graph take in turn: every
-call reads from memory. TB/s count K and V of the keys that requests have, once. Peers are PyTorch's SDPA on cuDNN, over
-contiguous caches of full length, its FlashAttention-2 over prompts end to end, and where their packages are installed
-FlashAttention-3's flash_attn_with_kvcache and FlashInfer's wrappers (flashinfer_peer.py; what their plan() costs the
-host stands beside as plan_us). Results are compared with attune's before anything is timed.
+A case has several copies of its cache, together more than twice the L2. The calls of a graph take the copies in turn,
+so every call reads from memory. TB/s count K and V of the requests' keys once. Peers, where their packages are
+installed: PyTorch's SDPA on cuDNN (contiguous caches of full length), PyTorch's FlashAttention-2 (packed prompts),
+FlashAttention-3's flash_attn_with_kvcache, and FlashInfer's wrappers (flashinfer_peer.py; the host time of plan() is
+plan_us). Results are compared with attune's before anything is timed.
 """
 import argparse
 import itertools
@@ -30,23 +30,23 @@ import flashinfer_peer  # noqa: E402
 import peers  # noqa: E402
 import timing  # noqa: E402
 
-MEMORY_RATE = 4.5e12  # bytes a second that an H200 reads at best: what "bytes_us" divides by
+MEMORY_RATE = 4.5e12  # bytes/s that an H200 reads at best, the divisor of "bytes_us"
 
 
 @dataclass(frozen=True)
 class Case:
     name: str
-    lengths: tuple  # keys of each request
+    lengths: tuple  # number of keys per request
     heads: int = 32
     heads_kv: int = 8
     rows: int = 1
     page: int = 0  # 0: slots
     head_dim: int = 128
-    dtype_kv: str = ""  # of 8 bits; else as q
-    by_key: bool = False  # a factor for each key and head
-    packed: bool = False  # rows and keys of prompts end to end, as many rows as keys
-    head_dim_v: int = 0  # of latent attention: V is the first columns of K; else head_dim
-    shared: bool = False  # all requests have the pages of the first
+    dtype_kv: str = ""  # an 8-bit dtype; empty: q's dtype
+    by_key: bool = False  # one factor per key and head
+    packed: bool = False  # packed prompts, with as many rows as keys
+    head_dim_v: int = 0  # latent attention: V is the first columns of K; 0: head_dim
+    shared: bool = False  # all requests use the first request's pages
 
     @property
     def longest(self):
@@ -59,7 +59,7 @@ class Case:
 
     @property
     def flops(self):
-        """Returns the work on keys that rows see: all keys up to their own."""
+        """Returns the operations on visible keys: row i of a request sees all keys up to its own."""
         rows = self.lengths if self.packed else (self.rows,) * len(self.lengths)
         return sum(n * k - n * (n - 1) / 2
                    for n, k in zip(rows, self.lengths)) * self.heads * (self.head_dim +
@@ -80,8 +80,8 @@ class Case:
 
 
 def all_cases():
-    """The eleven points of a grid of batch and length, then pages, ragged batches, several tokens and other ratios of
-    heads."""
+    """Returns all cases: the eleven points of a grid of batch and length, then pages, ragged batches, several tokens
+    and other ratios of heads."""
     grid = [(1, 1024), (1, 8192), (1, 32768), (1, 131072), (8, 1024), (8, 8192), (8, 32768), (32, 1024), (32, 8192),
             (128, 1024), (128, 8192)]
     cases = [Case(f"b{b} kv{n}", (n,) * b) for b, n in grid]
@@ -112,14 +112,14 @@ def all_cases():
 
 
 def prompts():
-    """64 lengths from 16 to 8192, even in their logarithm, in disorder."""
+    """Returns 64 lengths from 16 to 8192, evenly spaced in their logarithm, shuffled."""
     lengths = [round(16 * 512 ** (i / 63)) for i in range(64)]
     random.Random(1).shuffle(lengths)
     return tuple(lengths)
 
 
 class Sets:
-    """Copies of a case's tensors; take() gives one after the other."""
+    """Copies of a case's tensors; take() returns them in turn."""
 
     def __init__(self, case, device="cuda", l2=None):
         batch, size = len(case.lengths), case.page or (sum(case.lengths) if case.packed else case.longest)
@@ -133,7 +133,7 @@ class Sets:
         shape = shape[1:] if case.packed else shape
         dtype_kv = {"": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2,
                     "int8": torch.int8}[case.dtype_kv]
-        unit = 32 if case.dtype_kv == "int8" else 1  # of what factors turn into normal numbers
+        unit = 32 if case.dtype_kv == "int8" else 1  # int8 data whose factors give normal numbers
         self.caches = [
             tuple((torch.randn(shape, device=device, dtype=torch.bfloat16) * unit).to(dtype_kv) for _ in "kv")
             for _ in range(count)]
@@ -177,7 +177,7 @@ def ours(case, sets, context):
 
 
 def cudnn(case, sets):
-    """Runners over contiguous caches whose requests all have one length, as SDPA takes them."""
+    """Returns runners of SDPA over contiguous caches, in which all requests have one length."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.attention.bias import causal_lower_right
     if case.page or case.dtype_kv or len(set(case.lengths)) > 1:
@@ -209,7 +209,7 @@ def flash3(case, sets):
 
 
 def flash2(case, sets):
-    """PyTorch's FlashAttention-2, of prompts end to end."""
+    """Returns a runner of PyTorch's FlashAttention-2 over packed prompts."""
     if not case.packed:
         return None
 
@@ -242,7 +242,8 @@ def sampler(run, sets, sample_us):
 
 
 def agreeing(case, sets, runners, failures):
-    """Without the peers whose results are not attune's: these are failures, and main() ends with status 1."""
+    """Returns the runners without peers whose results differ from attune's. Adds these peers to `failures`, which make
+    main() end with status 1."""
     results = {}
     for name, run in runners.items():
         sets.number = 0
@@ -267,12 +268,12 @@ def run_case(case, context, arguments, rng, failures):
                 run()
                 runners[name] = run
             torch.cuda.synchronize()
-        except Exception as error:  # whatever a peer raises is its own failure, to be told and not to end the run
+        except Exception as error:  # a peer's failure is reported; the run goes on
             failures.append({"case": case.name, "peer": name, "error": timing.first_line(error)})
     runners = agreeing(case, sets, runners, failures)
     plan_us = {name: timing.enqueue_us(run.plan)
                for name, run in runners.items()
-               if hasattr(run, "plan")}  # ahead of captures, which keep a plan's tensors
+               if hasattr(run, "plan")}  # before the captures, which keep a plan's tensors
     timings = timing.interleaved_us({name: sampler(run, sets, arguments.sample_us)
                                      for name, run in runners.items()}, arguments.rounds, rng)
     us = {name: row["median_us"] for name, row in timings.items()}
@@ -289,8 +290,8 @@ def run_case(case, context, arguments, rng, failures):
 
 
 def summary(rows):
-    """The grid's points over the best peer of each, pages over the best peer on slots, and what caches of 8 bits bring
-    to each."""
+    """Returns geometric means of ratios: the grid over the best peer per point, pages over the best peer on slots, and
+    8-bit caches over 16-bit ones."""
     grid, us = {case.name
                 for case in all_cases()[:11]}, {
                     row["case"]: {name: row["timings"][name]["median_us"]
@@ -319,7 +320,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", action="store_true")
     parser.add_argument("--store", default=None)
-    parser.add_argument("--only", default="", help="substrings of cases' names, a comma between")
+    parser.add_argument("--only", default="", help="substrings of cases' names, separated by commas")
     parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--sample-us", type=float, default=3000)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""decode.py and its peer FlashInfer on the CPU: wrappers that stand in for FlashInfer's take what its documentation
-names, hold shapes and dtypes to it, and attend by what they were given; results are compared with attention over the
-case's own lengths and tables. Skips aloud (status 77) without PyTorch."""
+"""Tests decode.py and flashinfer_peer.py on the CPU. Stand-ins for FlashInfer's wrappers check the shapes and dtypes
+that its documentation names, and compute attention from the arguments they receive. Results are compared with attention
+over the case's own lengths and tables. Skips aloud (status 77) without PyTorch."""
 import sys
 import types
 import unittest
@@ -20,7 +20,8 @@ import peers
 
 
 def attend(q, k, v, scale, causal):
-    """q [rows, heads, head_dim], k and v [keys, heads_kv, head_dim], in float; the last row sees all keys."""
+    """Returns attention in float of q [rows, heads, head_dim] over k and v [keys, heads_kv, head_dim]. The last row
+    sees all keys."""
     group = q.shape[1] // k.shape[1]
     k, v = (x.float().repeat_interleave(group, 1) for x in (k, v))
     scores = torch.einsum("rhd,khd->hrk", q.float(), k) * scale
@@ -59,7 +60,7 @@ class Wrapper:
         self.__dict__.update(given, plans=self.plans + 1)
 
     def keys(self, cache, request):
-        """[keys, ...] of a request, by the arrays of pages."""
+        """Returns the [keys, ...] of a request, gathered by the page arrays."""
         pages = self.indices[self.indptr[request]:self.indptr[request + 1]].long()
         return cache[pages].flatten(0, 1)[:(len(pages) - 1) * self.page_size + int(self.last_page_len[request])]
 
@@ -155,8 +156,7 @@ class Latent(Wrapper):
 STAND_IN = types.SimpleNamespace(BatchDecodeWithPagedKVCacheWrapper=Decode, BatchPrefillWithPagedKVCacheWrapper=Prefill,
                                  BatchPrefillWithRaggedKVCacheWrapper=Ragged,
                                  mla=types.SimpleNamespace(BatchMLAPagedAttentionWrapper=Latent))
-# The kinds of all_cases(), small: name, lengths, heads, heads_kv, rows, page and more of decode.Case; the backends that
-# serve.
+# Small cases of each kind in all_cases(): the leading arguments of decode.Case, and the backends that serve the case.
 CASES = [(("slots", (48, ) * 3), "fa2"), (("one request", (1024, ), 32, 8), "fa2"),
          (("pages of 1", (37, 5, 64), 8, 2, 1, 1), "fa2"), (("pages of 16, ragged", (33, 16, 1), 8, 2, 1, 16), "fa2"),
          (("groups of 7", (32, ) * 2, 28, 4), "fa2"), (("tokens", (48, ) * 2, 16, 2, 8), "fa2 fa3"),
@@ -173,7 +173,7 @@ class FlashInferPeerTest(unittest.TestCase):
         mock.patch.object(flashinfer_peer, "_workspaces", {}).start()
         torch.manual_seed(1)
 
-    def test_results_are_those_of_the_case(self):
+    def test_results_equal_attention_over_the_case(self):
         for fields, backends in CASES:
             case = decode.Case(*fields)
             sets = decode.Sets(case, device="cpu", l2=1)
@@ -188,9 +188,9 @@ class FlashInferPeerTest(unittest.TestCase):
                     self.assertLess(((found - wanted).norm() / wanted.norm()).item(), 0.005)
                     run.plan()
 
-    def test_every_case_is_served(self):
-        """By fa2 all that have a peer, since slots of the published cases are whole pages; nobody has int8, or factors
-        of keys."""
+    def test_fa2_serves_every_case_but_int8_and_factors_of_keys(self):
+        """fa2 serves each case that has a peer, since published slots are whole pages. FlashInfer has neither int8 nor
+        factors of keys."""
         for case in decode.all_cases():
             if case.by_key or case.dtype_kv == "int8":
                 continue
@@ -198,7 +198,7 @@ class FlashInferPeerTest(unittest.TestCase):
                                      over_pages=mock.Mock()):
                 self.assertIsNotNone(flashinfer_peer.fa2(case, None), case.name)
 
-    def test_runs_take_every_copy(self):
+    def test_runs_take_the_copies_in_turn(self):
         case = decode.Case("copies", (32,) * 2, 8, 2)
         sets = decode.Sets(case, device="cpu", l2=case.bytes)
         run = decode.PEERS["flashinfer_fa2"](case, sets)
@@ -215,7 +215,7 @@ class ResultTest(unittest.TestCase):
         self.assertEqual(list(found), ["flashinfer_fa2"])
         self.assertIn("flashinfer-python", found["flashinfer_fa2"])
 
-    def test_a_peer_that_differs_is_dropped_and_told(self):
+    def test_a_peer_with_other_results_is_dropped_and_reported(self):
         case, sets, failures = decode.Case("one", (16,)), types.SimpleNamespace(number=1), []
         ones = torch.ones(4)
         left = decode.agreeing(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times the CUDA driver's launch, called from Python through ctypes: a kernel that does nothing, with as many bytes of
-parameters as attune's kernel for Hopper has, on the current context and its default stream. Nothing that launches costs
-less. Used by python_overhead.py."""
+"""Times the CUDA driver's launch, called from Python through ctypes: an empty kernel with as many bytes of parameters
+as attune's Hopper kernel, on the current context's default stream. No call that launches costs less. Used by
+python_overhead.py."""
 import ctypes
 
 PARAMETERS = (192, 128, 128, 128, 128)  # bytes: AttentionArgs, and tensor maps of q, k, v and o
@@ -41,9 +41,9 @@ def _empty_kernel(driver):
 
 
 def runners():
-    """By name: the launch with and without the attribute that attune's kernel has (its grid may start while the one
-    ahead ends), and a call of as many arguments that does nothing, which is what ctypes takes of each. With the GIL
-    held, as in the C module."""
+    """Returns runners by name: a launch with programmatic serialization, as attune's kernels have (the grid may start
+    while the previous one ends), a launch without it, and an empty call with as many arguments, which measures ctypes
+    itself. All hold the GIL, like the C module."""
     driver, libc = ctypes.PyDLL("libcuda.so.1"), ctypes.PyDLL(None)
     function = _empty_kernel(driver)
     memory = (ctypes.c_char * sum(PARAMETERS))()
@@ -51,7 +51,7 @@ def runners():
     parameters = (ctypes.c_void_p * len(places))(*places)
     attribute = _Attribute(_EARLY, 0, 1)
     configs = [_Config((8, 1, 1), (384, 1, 1), 0, None, ctypes.pointer(attribute), count) for count in (1, 0)]
-    launch, nothing = driver.cuLaunchKernelEx, libc.memccpy  # of no bytes
+    launch, nothing = driver.cuLaunchKernelEx, libc.memccpy  # copies no bytes
     early, late, aim = ctypes.c_void_p(ctypes.addressof(configs[0])), ctypes.c_void_p(ctypes.addressof(
         configs[1])), ctypes.c_void_p(ctypes.addressof(parameters))
     keep = (memory, parameters, attribute, configs)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""driver_floor.py on a driver that remembers its launches: driver_floor_test.py STUB."""
+"""Tests driver_floor.py on a stub driver that records its launches. Usage: driver_floor_test.py STUB."""
 import ctypes
 import re
 import sys
@@ -38,7 +38,7 @@ class DriverFloorTest(unittest.TestCase):
         fields = re.findall(r"^  (OperandView|float\*|long long|int|float|void\*)\s+\w+;", body, re.M)
         self.assertEqual((sum(sizes[field] for field in fields), len(fields)), (driver_floor.PARAMETERS[0], 16))
 
-    def test_what_is_beyond_the_launch(self):
+    def test_the_driver_s_cost_is_subtracted(self):
         row = {
             "launcher": {"loop": 4.0, "idle": 5.0}, "driver launch": {"loop": 3.5, "idle": 4.0},
             "ctypes call, four arguments": {"loop": 0.5, "idle": 1.0}}

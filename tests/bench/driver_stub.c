@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A libcuda.so.1 that remembers how kernels were launched. driver_floor_test.py loads it before
+ * A libcuda.so.1 that records how kernels are launched. driver_floor_test.py loads it before
  * driver_floor.py looks for the driver. */
 #include <string.h>
 
@@ -16,10 +16,10 @@ struct config {
   unsigned num_attributes;
 };
 
-char attune_stub_text[4096];      /* of the last module */
+char attune_stub_text[4096];      /* text of the last module */
 int attune_stub_launches[2];      /* by number of attributes */
 struct config attune_stub_config; /* of the last launch */
-int attune_stub_attribute;        /* the first of it, or -1 */
+int attune_stub_attribute;        /* first attribute of the last launch, or -1 */
 
 int cuModuleLoadData(void** module, const char* text) {
   strncpy(attune_stub_text, text, sizeof attune_stub_text - 1);

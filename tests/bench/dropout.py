@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times attention with dropout beside the same without, forward and backward, and beside PyTorch's flash kernels with
-and without.
+"""Times attention with and without dropout, forward and backward, on attune and on PyTorch's flash kernels.
 
     python3 tests/bench/dropout.py --problems               problems for attune tune, one a line
     python3 tests/bench/dropout.py --store FILE --out OUT/dropout.json
 
-Every runner is a captured graph; all of a case are interleaved in one process. "share" is the time without dropout over
-the time with it.
+Every runner is a captured graph. All runners of a case are interleaved in one process. "share" is the time without
+dropout over the time with dropout.
 """
 import argparse
 import json
@@ -34,7 +33,7 @@ def problem(d, causal, batch, length, heads, dropout, backward):
 
 
 def runners(case, dropout, context):
-    """Forward and backward by name. Seeds are fixed: what they are changes no time."""
+    """Returns forward and backward runners by name. Seeds are fixed, since they do not change the time."""
     d, causal, batch, length, heads = case
     q, k, v, dout = (torch.randn(batch, length, heads, d, device="cuda", dtype=torch.bfloat16) for _ in range(4))
     given = dict(mask="causal_bottom_right" if causal else "none", context=context)

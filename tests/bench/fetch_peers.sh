@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Fetches the peers' packages as wheels on a machine with a registry, for a GPU machine without one (x86-64 Linux with PyTorch).
-#   tests/bench/fetch_peers.sh DIR [PYTHON_VERSION]      there: python3 -m pip install --no-index --no-deps --target SITE DIR/*.whl
-# fa3-fwd alone is 27 MB; flash-attn-4 compiles its kernels when they are first called and needs the other packages, 100 MB. A folder
-# of --target reads no .pth files: put SITE/nvidia_cutlass_dsl/dsl_packages on PYTHONPATH too. flashinfer-python (8 MB) needs apache-tvm-ffi alone of
-# these, for what is timed here, and nvcc and ninja there; click, einops, ninja, nvidia-ml-py, packaging, requests, tabulate and tqdm are not fetched.
+#   tests/bench/fetch_peers.sh DIR [PYTHON_VERSION]
+# On the GPU machine: python3 -m pip install --no-index --no-deps --target SITE DIR/*.whl
+# A --target folder reads no .pth files: also put SITE/nvidia_cutlass_dsl/dsl_packages on PYTHONPATH.
+# fa3-fwd has 27 MB. flash-attn-4 needs the other packages (100 MB) and compiles its kernels at their first call.
+# flashinfer-python (8 MB) needs only apache-tvm-ffi of these packages for the calls timed here, and nvcc and ninja on the GPU machine.
+# Its dependencies click, einops, ninja, nvidia-ml-py, packaging, requests, tabulate and tqdm are not fetched.
 set -euo pipefail
 dir=$1 python=${2:-3.12}
 platforms=()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer (package flashinfer-python) as decode.py's peer: its backend fa2 decodes, fa2 and fa3 take several rows of
-a request, prompts end to end and latent attention. It compiles its kernels when a shape first asks for them (nvcc and
-ninja, 40 to 135 s a set, kept in ~/.cache/flashinfer).
+"""FlashInfer (package flashinfer-python) as decode.py's peer. Backend fa2 decodes; fa2 and fa3 serve several rows per
+request, packed prompts and latent attention. FlashInfer compiles its kernels at a shape's first use (nvcc and ninja, 40
+to 135 s a set, kept in ~/.cache/flashinfer).
 
-A runner is planned when it is built, outside of what is timed; a call is the wrapper's run alone. Its plan() is what an
-engine calls for each step. Decoding is asked for on tensor cores, FlashInfer's advice for four and more query heads of
-one KV head and the only form of seven. Slots are pages of 16 in order to it: it splits keys between pages and nowhere
-else.
+plan() runs when a runner is built, outside of the timing, as an engine calls it once per step. A timed call is the
+wrapper's run alone. Decoding uses tensor cores: FlashInfer recommends them for four and more query heads per KV head,
+and serves seven only with them. Slots are passed as consecutive pages of 16, since FlashInfer splits keys only between
+pages.
 """
 import itertools
 import math
@@ -14,7 +14,7 @@ import math
 import torch
 
 SLOT_PAGE = 16
-WORKSPACE_BYTES = 512 << 20  # it recommends 128 MB; chunks of long caches take more
+WORKSPACE_BYTES = 512 << 20  # FlashInfer recommends 128 MB; chunks of long caches need more
 _workspaces = {}
 
 
@@ -28,14 +28,14 @@ class Runner:
 
 
 def workspace(device):
-    """One for all wrappers of a device: calls follow each other on one stream. It has to be zero at first."""
+    """Returns one workspace per device for all wrappers, whose calls share a stream. It must be zero at first."""
     if device not in _workspaces:
         _workspaces[device] = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
     return _workspaces[device]
 
 
 def ints(values):
-    """On the host, where plan() reads them."""
+    """Returns int32 values on the host, where plan() reads them."""
     return torch.tensor(list(values), dtype=torch.int32)
 
 
@@ -44,7 +44,7 @@ def begins(counts):
 
 
 def pages(case, sets):
-    """The page size, where each request's pages begin, and the pages of all requests end to end."""
+    """Returns the page size, the offset of each request's first page, and the pages of all requests end to end."""
     size, batch = case.page or SLOT_PAGE, len(case.lengths)
     counts = [-(-n // size) for n in case.lengths]
     table = sets.table
@@ -58,7 +58,7 @@ def result(case, sets):
 
 
 def over_pages(case, sets, backend):
-    """Decoding, and several rows of each request, whose last one sees all keys."""
+    """Returns the runner for one or several rows per request; the last row sees all keys."""
     import flashinfer
     size, first_pages, indices = pages(case, sets)
     last_page = ints((n - 1) % size + 1 for n in case.lengths)
@@ -81,7 +81,7 @@ def over_pages(case, sets, backend):
 
 
 def end_to_end(case, sets, backend):
-    """Prompts, causal."""
+    """Returns the runner for packed causal prompts."""
     import flashinfer
     wrapper, out, first = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(workspace(
         sets.q.device), "NHD", backend=backend), result(case, sets), begins(case.lengths)
@@ -93,7 +93,8 @@ def end_to_end(case, sets, backend):
 
 
 def latent(case, sets, backend):
-    """One row of each request; the latent part and the rotated one are slices of one row of q and of the cache."""
+    """Returns the runner for latent attention, one row per request. Latent and rotary part are slices of q's and the
+    cache's columns."""
     import flashinfer
     size, first_pages, indices = pages(case, sets)
     wrapper, out, wide = flashinfer.mla.BatchMLAPagedAttentionWrapper(workspace(
@@ -112,14 +113,14 @@ def latent(case, sets, backend):
 
 
 def build(case, sets, backend):
-    """None where the backend does not serve: fa3 splits no keys when it decodes and does not compile for 8-bit caches
-    under 16-bit q."""
+    """Returns a runner, or None if the backend does not serve the case: fa3 does not split keys when it decodes, and
+    does not compile for 8-bit caches under 16-bit q."""
     if not case.page and not case.packed and case.longest % SLOT_PAGE:
         return None
     if case.head_dim_v:
         return latent(case, sets, backend) if case.page and case.rows == 1 and not case.dtype_kv else None
     if case.by_key or case.dtype_kv == "int8":
-        return None  # it has neither
+        return None  # FlashInfer has neither
     if backend == "fa3" and (case.dtype_kv or case.rows == 1 and not case.packed):
         return None
     return (end_to_end if case.packed else over_pages)(case, sets, backend)

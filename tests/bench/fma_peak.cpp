@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The most multiply-adds this CPU does in fp32: a kernel of nothing else, made for the host by the
-// CPU target, on 1 and on all threads. Prints one JSON object with GFLOP/s. cpu_sdpa.py states its
-// figures as a share of this.
+// Measures the peak rate of fp32 multiply-adds: a kernel of FMAs only, compiled for the host by the
+// CPU target, on one thread and on all threads. Prints one JSON object with GFLOP/s. cpu_sdpa.py
+// states its figures as a share of this peak.
 //   bench_fma_peak [THREADS...]
 #include <fmt/format.h>
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times attention of fp32 operands in attune's three modes of accuracy beside PyTorch's SDPA, interleaved, one process,
-and their errors.
+"""Times attention of fp32 operands in attune's three modes of accuracy against PyTorch's SDPA, interleaved in one
+process, and measures their errors.
 
     python3 tests/bench/fp32.py --problems                 problems for attune tune, one a line
     python3 tests/bench/fp32.py --store FILE --out OUT/fp32.json [--only d128]
 
-fast is tf32, split is three products of tf32, accurate is fp32 arithmetic (the reference kernel). PyTorch's backends
-are timed with torch.backends.cuda.matmul.allow_tf32 off and on; those that do not take fp32 are named. Every runner is
-a captured graph. Errors are against float64 on the same operands, N(0,1): the root mean square and the largest, both
-over the root mean square of O.
+fast is tf32, split is three tf32 products, accurate is fp32 arithmetic (the reference kernel). PyTorch's backends are
+timed with torch.backends.cuda.matmul.allow_tf32 off and on; the result names backends that do not take fp32. Every
+runner is a captured graph. Errors are against float64 on the same operands, N(0,1): the root mean square and the
+largest error, both divided by the root mean square of O.
 """
 import argparse
 import itertools
@@ -30,7 +30,7 @@ MODES = ("fast", "split", "accurate")
 TUNED = MODES[:2]  # the reference has nothing to tune
 BACKENDS = {"math": SDPBackend.MATH, "efficient": SDPBackend.EFFICIENT_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION,
             "cudnn": SDPBackend.CUDNN_ATTENTION}
-SLOW = 20  # times the fastest: such a runner is timed once, outside the rounds
+SLOW = 20  # times the fastest; slower runners are timed once, outside the rounds
 HEADS, BATCH = 16, 2
 
 
@@ -62,7 +62,7 @@ CASES = tuple(Case(*fields) for fields in itertools.product((64, 128), (False, T
 
 
 def exact(case, q, k, v):
-    """In float64, head by head; q, k, v are [batch, seqlen, heads, head_dim]."""
+    """Returns attention in float64, head by head; q, k, v are [batch, seqlen, heads, head_dim]."""
     o = torch.empty(q.shape, device="cuda", dtype=torch.float64)
     hidden = torch.ones(case.seqlen, case.seqlen, device="cuda", dtype=torch.bool).triu(1) if case.causal else None
     for b, h in itertools.product(range(BATCH), range(HEADS)):
@@ -90,7 +90,7 @@ def pytorch_runner(case, backend, allow_tf32, q, k, v):
 
 
 def pytorch_runners(case, q, k, v):
-    """Returns the backends that take the operands, and why the others do not."""
+    """Returns the backends that take the operands, and the other backends' errors."""
     runners, refused = {}, {}
     for (name, backend), allow_tf32 in itertools.product(BACKENDS.items(), (False, True)):
         label = f"{name}{', allow_tf32' if allow_tf32 else ''}"
@@ -99,13 +99,13 @@ def pytorch_runners(case, q, k, v):
             run()
             torch.cuda.synchronize()
             runners[label] = run
-        except Exception as error:  # each says in its own way that it does not
+        except Exception as error:  # backends refuse with various types of exceptions
             refused[label] = timing.first_line(error)
     return runners, refused
 
 
 def once_us(run):
-    """The second call's time, of a runner too slow for rounds."""
+    """Returns the time of the second call, for a runner too slow for rounds."""
     for _ in range(2):
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         with torch.cuda.stream(timing.stream()):
@@ -175,7 +175,7 @@ def print_row(row):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--problems", action="store_true", help="prints the problems and ends")
+    parser.add_argument("--problems", action="store_true", help="print the problems and exit")
     parser.add_argument("--store", default=None)
     parser.add_argument("--only", default="", help="substring of the case's name")
     parser.add_argument("--rounds", type=int, default=9)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times attune with 8-bit operands in both modes beside its own bf16 kernels, cuDNN's bf16 and an 8192^3 bf16 product,
-interleaved in random order in one process, as captured graphs. V is given as rows: the kernel that transposes it is
-part of every time.
+"""Times attune with 8-bit operands in both modes against its own bf16 kernels, cuDNN's bf16 and an 8192^3 bf16 product:
+interleaved in random order in one process, as captured graphs. V is passed as rows, so every time includes the kernel
+that transposes V.
 
     python3 tests/bench/fp8.py --out OUT/fp8.json [--store FILE] [--only "d128"]
 
-FlashAttention-3 runs on the same e4m3 operands where its package is installed; a result without it says so. Errors of
-the modes on several distributions: fp8_error.py.
+FlashAttention-3 runs on the same e4m3 operands if its package is installed; otherwise the result names it as missing.
+fp8_error.py measures errors of the modes on several distributions.
 """
 import argparse
 import dataclasses
@@ -31,7 +31,7 @@ MODES = cases.FP8_MODES
 
 
 def fp8_runner(context, case, mode, q8, k8, v8):
-    """The plan, its output and a callable on e4m3 operands whose factors are 1."""
+    """Returns the plan, its output and a callable on e4m3 operands whose factors are 1."""
     o = torch.full(q8.shape, float("nan"), device="cuda", dtype=torch.bfloat16)
     plan = context.plan(dataclasses.replace(case, dtype=f"e4m3,accuracy={mode}").problem)
     torch.cuda.synchronize()

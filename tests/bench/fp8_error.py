@@ -1,26 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Root mean square error of 8-bit attention against float64, on three distributions:
+"""Measures the root mean square error of 8-bit attention against float64, on three distributions:
     normal     N(0,1)
-    outliers   N(0,1), and 0.1 % of the elements have N(0,100) added (standard deviation 10): that of
-               FlashAttention-3's error table
-    mean       N(0,1), v of N(1,1): sums of one sign, in which tensor cores that add 8-bit products with few bits lose
+    outliers   N(0,1), and 0.1 % of the elements have N(0,100) added (standard deviation 10); FlashAttention-3's error
+               table uses this distribution
+    mean       N(0,1), v from N(1,1): all sums have one sign, so tensor cores that add 8-bit products with few bits lose
                much
 
-Per case and distribution, over the same bf16 inputs, whose own rounding does not count:
-    twin            q, k and v in e4m3 with one factor a tensor, float64 arithmetic, P rounded to e4m3 under the exact
-                    row maximum:
-                    what a per-tensor scaled kernel does at best
+Per case and distribution, over the same bf16 inputs, so that rounding to bf16 does not count as an error:
+    twin            q, k and v in e4m3 with one factor per tensor, float64 arithmetic, P rounded to e4m3 under the exact
+                    row maximum: the best that a kernel with one factor per tensor can do
     twin, exact P   the same without rounding P
     head, block     attune.quantise with a factor for each head, or for each SCALE_BLOCK rows, then attune.attention
-    ..., rotated    the same after a Hadamard rotation of q and k
-    ..., v by head  with one factor for each head of v alone
-    ... fast        the same in the mode `fast`
-`loss` is how much smaller O is than it should be, by its projection on the exact result.
+    ..., rotated    as above, after a Hadamard rotation of q and k
+    ..., v by head  as above, with one factor per head of v
+    ..., fast       as above, in the mode `fast`
+`loss` is the part of O that is missing, measured by projecting O on the exact result.
 
-On the CPU P is not rounded, and both modes are one arithmetic. Published for this distribution: FlashAttention-3
-9.1e-3, its per-tensor baseline 2.4e-2, a ratio of 0.38; shape and seed are not, so ratios to the twin are what
-compares.
+On the CPU P is not rounded, and both modes compute the same. FlashAttention-3 published for `outliers`: 9.1e-3, its
+per-tensor baseline 2.4e-2, a ratio of 0.38. It did not publish shape and seed, so only ratios to the twin compare.
 
     python3 tests/bench/fp8_error.py --device cpu --out OUT/fp8_error.json     # --device cuda on a GPU
 """
@@ -37,9 +35,9 @@ import timing
 
 HEAD_DIMS, SEQLENS, HEADS, SEEDS, SCALE_BLOCK = (64, 128, 256), (1024, 4096), 4, (1, 2, 3), 128
 DISTRIBUTIONS = ("normal", "outliers", "mean")
-MEAN_SEQLENS = {"cpu": (1024, 4096), "cuda": (4096, 16384)}  # sums are fp32 on a CPU
+MEAN_SEQLENS = {"cpu": (1024, 4096), "cuda": (4096, 16384)}  # a CPU adds in fp32, so shorter lengths suffice
 PUBLISHED = {"flash3": 9.1e-3, "flash3_per_tensor_baseline": 2.4e-2}
-# Rows that share a factor in q and k, their rotation, rows that share a factor in v.
+# Per method: rows that share a factor in q and k, rotation of q and k, rows that share a factor in v (0: a whole head).
 METHODS = {
     "head": (0, "none", 0), "head, rotated": (0, "hadamard", 0), "block": (SCALE_BLOCK, "none", SCALE_BLOCK),
     "block, rotated": (SCALE_BLOCK, "hadamard", SCALE_BLOCK), "block, rotated, v by head": (SCALE_BLOCK, "hadamard", 0)}
@@ -54,7 +52,7 @@ def draw(shape, distribution, generator, device, mean=0):
 
 
 def exact(q, k, v, round_p=None):
-    """float64, head by head, so that the scores of one head are all that is held."""
+    """Returns attention in float64, head by head, so that only one head's scores are in memory."""
     o = torch.empty(*q.shape[:3], v.shape[3], dtype=torch.float64, device=q.device)
     for batch, head in itertools.product(range(q.shape[0]), range(q.shape[2])):
         scores = q[batch, :, head].double() @ k[batch, :, head].double().T * q.shape[3] ** -0.5
@@ -120,7 +118,7 @@ def cases(device):
 
 
 def summary(rows):
-    """Geometric means over shapes of the ratio to the twin, and the most that is lost where v has a mean."""
+    """Returns geometric means over shapes of the ratio to the twin, and the largest loss on `mean`."""
     means = {}
     for distribution in DISTRIBUTIONS:
         chosen = [row["over_twin"] for row in rows if row["distribution"] == distribution]

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How a store behaves that was tuned for long: 10,000 winners and 100,000 trials.
+"""Times a store after long tuning: 10,000 winners and 100,000 trials.
 
     python3 tests/bench/long_store.py BUILD_DIR --out OUT/long_store.json [--winners 10000]
 
-One problem is tuned on the CPU target; its rows are repeated for other lengths, with times in proportion, and imported
-into a new store. Then, each in a process of its own, the best of several: opening a context and looking a plan's winner
-up, `db ls`, `db stats`, `explain`, and `report`. The store goes again.
+Tunes one problem on the CPU target, repeats its rows for other lengths with times in proportion, and imports them into
+a new store. Then times, each in a separate process, the best of several: opening a context and finding a plan's winner,
+`db ls`, `db stats`, `explain` and `report`. The store is deleted at the end.
 """
 import argparse
 import copy
@@ -24,9 +24,9 @@ import publish
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBLEM = "dtype=fp32,head_dim=64,heads=4/2,seqlen=128"
-TRIALS = 10  # of each winner
+TRIALS = 10  # per winner
 
-# Seconds from the call to the context, and from the context to the plan of a length that was tuned.
+# Prints the seconds from the call to the context, and from the context to the plan of a tuned length.
 OPENING = """
 import sys, time
 import attune
@@ -59,14 +59,14 @@ def scaled(timing, factor):
 
 
 def rows_of(attune, folder, winners):
-    """Lines of an export: a winner and TRIALS trials for each of so many lengths."""
+    """Yields the lines of an export: a winner and TRIALS trials per length."""
     run(attune, "tune", "--target", "cpu", "--problem", PROBLEM, "--effort", "quick", "--budget", 30, "--store",
         folder / "one.db")
     lines = [json.loads(line) for line in run(attune, "db", "export", "-", "--store", folder / "one.db").splitlines()]
     winner = next(line for line in lines if line["kind"] == "winner")
     trials = [line for line in lines if line["kind"] == "trial"]
     trials = [copy.deepcopy(trials[i % len(trials)]) for i in range(TRIALS)]
-    for number, trial in enumerate(trials):  # configs differ
+    for number, trial in enumerate(trials):  # each trial has a different config
         trial["config"] = trial["config"].replace("block_m=", f"block_m={1 + number}",
                                                   1) if number >= len(lines) - 2 else trial["config"]
     yield {**lines[0], "rows": winners * (TRIALS + 1)}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peers on the same tensors [batch, seqlen, heads, head_dim]: PyTorch SDPA (cuDNN, flash), FlashAttention-3 (package
 fa3-fwd), FlashAttention-4 (flash-attn-4), FlexAttention, standard attention. Used by attention.py and fp8.py; decode.py
-has builders of its own and takes versions() and missing() from here.
+has its own builders and uses versions() and missing().
 
-Each builder returns a callable, or None when the peer does not serve the case. A peer that cannot be imported is listed
-by missing() and stands in no table; fetch_peers.sh brings the packages to a machine without a registry.
+Each builder returns a callable, or None if the peer does not serve the case. missing() lists peers that cannot be
+imported; they appear in no table. fetch_peers.sh fetches the packages for a machine without a registry.
 """
 import importlib
 import importlib.metadata
@@ -41,11 +41,11 @@ def flash2(case, q, k, v):
 
 
 def flash3(case, q, k, v):
-    """Also for e4m3 operands. The package holds no kernels for windows and none for fp16."""
+    """Builds FlashAttention-3, also for e4m3 operands. The package has no kernels for windows or fp16."""
     from fa3_fwd_interface import flash_attn_func
     if case.window_left >= 0 or q.dtype == torch.float16:
         return None
-    splits = 1 if case.seqlen_q == case.seqlen_kv else 0  # 0: its own heuristic, for few query rows
+    splits = 1 if case.seqlen_q == case.seqlen_kv else 0  # 0: the package's heuristic, for few query rows
     return lambda: flash_attn_func(q, k, v, causal=case.causal, num_splits=splits)
 
 
@@ -56,7 +56,7 @@ def flash4(case, q, k, v):
 
 
 def flex(case, q, k, v):
-    """FlexAttention, max-autotune; dynamo is reset first, since its recompile limit falls silently to eager."""
+    """Builds FlexAttention, max-autotune. Resets dynamo first: past its recompile limit it silently runs eagerly."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     torch._dynamo.reset()
     qt, kt, vt = (x.transpose(1, 2) for x in (q, k, v))
@@ -72,7 +72,7 @@ def flex(case, q, k, v):
 
 
 def standard(case, q, k, v):
-    """matmul, softmax, matmul, each its own kernel; None where the scores would not fit."""
+    """Builds matmul, softmax, matmul as separate kernels; None if the scores would not fit in memory."""
     if case.heads_q != case.heads_kv or case.batch * case.heads_q * case.seqlen_q * case.seqlen_kv > 8 * 2**30:
         return None
     qt, kt, vt = (x.transpose(1, 2) for x in (q, k, v))
@@ -95,12 +95,12 @@ PEERS = {"cudnn": cudnn, "flash2": flash2, "flash3": flash3, "flash4": flash4, "
 DEFAULT = ("cudnn", "flash2", "flash3", "flash4", "flex")
 PACKAGES = {
     "flash3": "fa3-fwd", "flash4": "flash-attn-4", "flashinfer_fa2": "flashinfer-python",
-    "flashinfer_fa3": "flashinfer-python"}  # the others are PyTorch's
+    "flashinfer_fa3": "flashinfer-python"}  # the other peers are PyTorch's
 MODULES = {
     "flash3": "fa3_fwd_interface", "flash4": "flash_attn.cute", "flashinfer_fa2": "flashinfer",
     "flashinfer_fa3": "flashinfer"}
 ROWS_BEFORE_HEADS = (
-    "flash3", "flash4")  # results [batch, seqlen, heads, head_dim]; the others' are [batch, heads, seqlen, head_dim]
+    "flash3", "flash4")  # results are [batch, seqlen, heads, head_dim]; other peers: [batch, heads, seqlen, head_dim]
 
 
 def as_bshd(name, result):
@@ -109,22 +109,22 @@ def as_bshd(name, result):
 
 
 def distance(mine, theirs):
-    """The norm of the difference over that of theirs."""
+    """Returns the norm of the difference over the norm of the peer's result."""
     return ((mine.float() - theirs.float()).norm() / theirs.float().norm()).item()
 
 
 def versions(names):
-    """The package and version of each peer."""
+    """Returns the package and version of each peer."""
     packages = {name: PACKAGES.get(name, "torch") for name in names}
     return {name: f"{package} {importlib.metadata.version(package)}" for name, package in packages.items()}
 
 
 def missing(names):
-    """Why peers that were asked for cannot be had here."""
+    """Returns {peer: reason} for requested peers that cannot be imported."""
     found = {}
     for name in names:
         try:
             importlib.import_module(MODULES.get(name, "torch"))
-        except Exception as error:  # whatever a package raises when it is loaded
+        except Exception as error:  # packages raise various types when they are loaded
             found[name] = f"{PACKAGES[name]}: {error}"
     return found

@@ -16,7 +16,7 @@ SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
 NAMES = {
     "cudnn": "cuDNN", "flash2": "FlashAttention-2", "flash3": "FlashAttention-3", "flash4": "FlashAttention-4",
     "flex": "FlexAttention", "flashinfer_fa2": "FlashInfer", "flashinfer_fa3": "FlashInfer"}
-# One key head, H100: reported by a run outside the published grid. It is in no file of results.
+# One key head, H100: a reported ratio, measured outside the published grid and stored in no result file.
 GRADIENTS_OF_ONE_KEY_HEAD = 0.53
 
 
@@ -25,7 +25,7 @@ def geomean(ratios):
 
 
 def lowest(ratios):
-    """Returns the lowest ratio, rounded down: a point that is behind never reads as level."""
+    """Returns the lowest ratio, rounded down: a slower point never reads as equal."""
     return f"{math.floor(100 * min(ratios) + 1e-9) / 100:.2f}"
 
 
@@ -35,7 +35,7 @@ def listed(names):
 
 
 def peers_of(result):
-    """Returns the peers that gave a time at one point at least."""
+    """Returns the peers with a time at one or more points."""
     return [name for name in NAMES if any(name in row["timings"] for row in result["rows"])]
 
 
@@ -77,7 +77,7 @@ def compared(label, points, *more):
 
 
 def short(number):
-    """Returns three digits."""
+    """Returns x with three significant digits."""
     return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
 
 

@@ -3,14 +3,14 @@
 
     python3 tests/bench/publish.py TOPIC PART FILE [--commit HASH]
 
-puts a result that a benchmark wrote (its --out FILE) into tests/bench/results/TOPIC.json as the part PART, in the
-place of an older one. A published part keeps device, date, commit, versions and command. A row keeps [median, lowest,
+puts a benchmark's result (its --out FILE) into tests/bench/results/TOPIC.json as the part PART, and replaces an older
+part of that name. A published part keeps device, date, commit, versions and command. A row keeps [median, lowest,
 highest] of each time in us, ratios and the config.
 
-Left out: speeds, which are `flops` or `bytes` over the median, and default configs, which the commit gives. `knobs`
-holds, for each template, the usual value of each knob in the part; a row's config holds the knobs that differ from it.
-Rows are lists under their `columns`. A point in a column's name splits the name of a group from the name in it; load()
-returns rows as the benchmark had them.
+Fields that follow from others are left out: speeds (`flops` or `bytes` over the median), and default configs (given by
+the commit). `knobs` holds, for each template, the most frequent value of each knob in the part; a row's config holds
+the knobs that differ from it. Rows are lists under their `columns`. A dot in a column's name separates a group from a
+name in it; load() returns rows as the benchmark wrote them.
 
     python3 tests/bench/publish.py sanitizer FILE
 
@@ -27,8 +27,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results"
 DERIVED = {"bytes_us", "tuned_is_default", "missing_peers", "schema"}
-SPEEDS = {"tflops", "gflops", "tb_per_s", "gb_per_s"}  # of rows with flops or bytes
-DERIVED_OF_ROWS = DERIVED | {"rmse", "over_twin", "rungs"}  # of fp8_error.py: `relative` gives them
+SPEEDS = {"tflops", "gflops", "tb_per_s", "gb_per_s"}  # left out of rows that have flops or bytes
+DERIVED_OF_ROWS = DERIVED | {"rmse", "over_twin", "rungs"}  # fp8_error.py: they follow from `relative`
 NOTES = [
     "racecheck follows the one lane of a warp that arrives at a barrier. It reports shared memory that a warp hands on "
     "behind a __syncwarp, words of cache_sm90 and mla_sm90 that tell tiles, and L2 and delta of backward_sm90.",
@@ -38,14 +38,14 @@ TOOLS = ("memcheck", "racecheck", "synccheck")
 
 
 def commit():
-    """Returns the short hash of the tree's commit; None where git does not know it."""
+    """Returns the short hash of the tree's commit; None if git does not know it."""
     found = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
                            check=False)
     return found.stdout.strip() or None
 
 
 def rounded(value):
-    """Returns value with numbers of four significant digits. JSON has no NaN: what was not measured is null."""
+    """Returns value with numbers of four significant digits. JSON has no NaN: unmeasured values become null."""
     if isinstance(value, dict):
         return {key: rounded(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -86,7 +86,7 @@ def compact_json(value):
 
 
 def write(path, result):
-    """Puts the result in the place of `path` whole: a run that is cut short leaves the older file there."""
+    """Replaces the file atomically: an interrupted run leaves the older file in place."""
     part = Path(str(path) + ".part")
     part.write_text(compact_json(rounded(result)) + "\n")
     part.replace(path)
@@ -125,13 +125,13 @@ def shorter_problem(text):
 
 
 def grouped(failures):
-    """Returns each error of each peer once, with its number of cases and without the folders of a machine."""
+    """Returns each error of each peer once, with its number of cases and without folders."""
     counts = collections.Counter((one["peer"], re.sub(r"\S*/", "", one["error"])) for one in failures)
     return [{"peer": peer, "error": error, "cases": count} for (peer, error), count in counts.items()]
 
 
 class Shortener:
-    """Leaves out what other fields of a result give; collects facts that are said once for the part."""
+    """Leaves out fields that follow from others; collects facts that the part states once."""
     def __init__(self, result):
         self.samples, self.host, self.rungs, self.configs = set(), {}, set(), {}
         self.collect(result)
@@ -160,7 +160,7 @@ class Shortener:
             return {name: plan for name, plan in value.items() if name != "default"}
         if key == "extra_bytes":
             return {name: count for name, count in value.items() if count}
-        if key == "configs":  # of compare_stores.py
+        if key == "configs":  # in results of compare_stores.py
             plans = {name: {"config": config} for name, config in value.items()}
             return {"both": self.plan(plans["first"])} if value["first"] == value["second"] else {
                 name: self.plan(plan) for name, plan in plans.items()}
@@ -190,7 +190,7 @@ class Shortener:
 
 
 def published(result, of_commit):
-    """Returns the part that is published of a benchmark's result."""
+    """Returns the published part of a benchmark's result."""
     shortener = Shortener(result)
     short = shortener.short(result)
     if "driver" in short:
@@ -223,7 +223,7 @@ def tables(value):
         return [tables(one) for one in value] if isinstance(value, list) else value
     rows = [dict(flat(row)) for row in value]
     counts = collections.Counter(name for row in rows for name in row)
-    columns = sorted(counts, key=lambda name: -counts[name])  # a row ends with its last value
+    columns = sorted(counts, key=lambda name: -counts[name])  # so that rows can drop missing values at their end
     return {"columns": columns, "rows": [
         [row.get(name) for name in columns[:1 + max(i for i, name in enumerate(columns) if name in row)]]
         for row in rows]}
@@ -251,7 +251,7 @@ def untabled(value):
 
 
 def load(topic, part=None):
-    """Returns a part of a published file; all parts by their names if none is named."""
+    """Returns a part of a published file; without a name, {name: part} for all parts."""
     parts = untabled(json.loads((RESULTS / f"{topic}.json").read_text()))
     return parts if part is None else parts[part]
 
@@ -264,7 +264,7 @@ def publish(topic, part, result, of_commit=None):
 
 
 def sanitizer_rows(result, of_commit):
-    """Returns a row for each program of a run of sanitize.py: its runs a tool, and each tool's runs with a report."""
+    """Returns a row per program of a run of sanitize.py: its runs per tool, and per tool the runs with a report."""
     rows = {}
     for row in result["rows"]:
         found = rows.setdefault(row["template"], {"program": row["template"], "runs": 0, **dict.fromkeys(TOOLS, 0)})
@@ -296,13 +296,13 @@ def main():
     parser.add_argument("topic")
     parser.add_argument("part", nargs="?", help="not for the sanitizer's table")
     parser.add_argument("file")
-    parser.add_argument("--commit", help="the commit that was measured, where the result does not say it")
+    parser.add_argument("--commit", help="the measured commit, if the result does not name it")
     given = parser.parse_args()
     result = json.loads(Path(given.file).read_text())
     if given.topic == "sanitizer":
         publish_sanitizer(result, given.commit)
     elif given.part is None:
-        parser.error("give the part's name")
+        parser.error("PART is missing; must be given except for the topic sanitizer")
     else:
         publish(given.topic, given.part, result, given.commit)
 

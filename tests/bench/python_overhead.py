@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times a call from Python on the host: a prepared launcher, Plan.run() and attune.attention() (plain, causal, with two
-features), attention_kvcache() and append_kv() of one token (pages and lengths on CUDA), through the C module and
-through ctypes, with PyTorch also by torch.ops and known signatures, beside calls of the tensors' own library. On the
-CPU target the tensors are empty, so that nothing is computed; on CUDA the problem is small.
+"""Times the host cost of calls from Python: a prepared launcher, Plan.run(), attune.attention() (plain, causal, with
+two features), attention_kvcache() and append_kv() of one token (pages and lengths on CUDA). Each runs through the C
+module and through ctypes, with PyTorch also by torch.ops and known signatures. Calls of the tensors' own library are
+timed for comparison. On the CPU target the tensors are empty, so nothing is computed; on CUDA the problem is small.
 
     python3 tests/bench/python_overhead.py [--target cuda] [--library torch] [--out OUT/python_overhead.json]
 
-On CUDA the bare driver's launch stands beside them (driver_floor.py), and what launcher, plan.run and attention cost
-beyond it, round by round.
+On CUDA the bare driver's launch is timed too (driver_floor.py), and the cost of launcher, plan.run and attention above
+it, round by round.
 
-us a call: `loop`, in bursts of 200, as in a model's forward; `idle`, alone on an idle device (CUDA). Medians and lowest
-of rounds that alternate between the two ways, each in a process of its own. Fails where known calls do not run in the C
-module and, without --unlimited, where the lowest of NumPy's on the CPU is above LIMITS times that of a ctypes call of
-no arguments. Status 77 where the library, the target or the module is missing."""
+Columns are us per call: `loop` in bursts of 200, as in a model's forward; `idle` alone on an idle device (CUDA). Shows
+the median and lowest of rounds that alternate between the C module and ctypes, each in a separate process. Fails if
+known calls do not run in the C module. Fails without --unlimited if, with NumPy on the CPU, the lowest cost is more
+than LIMITS times a ctypes call without arguments. Status 77 if the library, the target or the module is missing."""
 import argparse
 import datetime
 import gc
@@ -30,7 +30,7 @@ import driver_floor
 import publish
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runtime" / "python"))
-# ctypes alone takes 7, 130 and 200 times that long.
+# Through ctypes alone, these calls take 7, 130 and 200 times as long.
 LIMITS = {"launcher": 4, "plan.run": 30, "attention": 50, "attention, causal": 50, "attention, two features": 60}
 CALLS = 200
 OURS = (*LIMITS, "attention_kvcache", "append_kv")
@@ -82,7 +82,7 @@ class Torch:
             **self.training("attune", attune.sdpa.scaled_dot_product_attention, q, k, v)}
 
     def training(self, label, sdpa, q, k, v):
-        """Forward and backward of a call that autograd records; with dropout, a seed is drawn too."""
+        """Runs forward and backward of a call that autograd records; with dropout, draws a seed too."""
         views = [x.detach().transpose(1, 2).requires_grad_() for x in (q, k, v)]
         dout = self.torch.zeros_like(views[0])
         step = lambda rate: self.torch.autograd.grad(sdpa(*views, dropout_p=rate), views, dout)
@@ -100,7 +100,7 @@ class Torch:
 
 
 def runners(arguments, library, attune):
-    """Returns the calls that are timed, by name."""
+    """Returns the timed calls by name."""
     batch, rows = (1, 128) if arguments.target == "cuda" else (0, 128)
     q, k, v, o = (library.tensor(batch, rows, 8, 64) for _ in range(4))
     lengths, slopes = library.tensor(batch, dtype="int32"), library.tensor(8, dtype="float32")
@@ -133,7 +133,7 @@ def of_caches(arguments, library, attune, context):
 
 
 def floor():
-    """Returns the driver's runners; none if it does not compile PTX."""
+    """Returns the driver's runners; {} if it does not compile PTX."""
     try:
         return driver_floor.runners()
     except OSError as error:
@@ -159,7 +159,7 @@ def idle_us(run, library):
 
 
 def check_hits(name, run, module):
-    """True if all of the next calls run in the module."""
+    """Raises SystemExit unless the module counts ten calls as hits (a launcher's: as neither hits nor misses)."""
     before = module.counters()
     for _ in range(10):
         run()
@@ -173,7 +173,7 @@ def check_hits(name, run, module):
 
 
 def beyond_driver(row):
-    """Returns the part of a cost that is not the driver's launch."""
+    """Returns the costs above the driver's launch."""
     if "driver launch" not in row:
         return {}
     floors = {
@@ -188,8 +188,8 @@ def beyond_driver(row):
 
 
 def measure(arguments):
-    """In a child: a line of JSON with facts, then one with a cost of each for every line of input."""
-    os.environ["ATTUNE_STORE"] = ""  # nothing of the user's is read or written
+    """Runs in a child: prints a line of JSON with facts, then one line with the cost of each call per line of input."""
+    os.environ["ATTUNE_STORE"] = ""  # do not read or write the user's store
     import attune
     library = {"numpy": Numpy, "torch": Torch}[arguments.library](arguments.target)
     found = runners(arguments, library, attune)
@@ -199,7 +199,7 @@ def measure(arguments):
             run()
         if module is not None and name in OURS:
             check_hits(name, run, module)
-    gc.disable()  # its turns come as they like
+    gc.disable()  # collections would add random times
     facts = {"library": library.version, "module": module is not None}
     if arguments.target == "cuda":
         import timing
@@ -230,7 +230,7 @@ def rounds(arguments):
     for name, way in ways.items():
         children[name], facts[name] = start(arguments, way)
     if not facts["module"]["module"]:
-        print("SKIP: there is no _attune.abi3.so here")
+        print("SKIP: _attune.abi3.so is missing")
         raise SystemExit(77)
     for _ in range(arguments.rounds):
         for name, child in children.items():
@@ -272,7 +272,7 @@ def main():
     parser.add_argument("--library", default=None, choices=("numpy", "torch"),
                         help="by default NumPy on the CPU, PyTorch on CUDA")
     parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--unlimited", action="store_true", help="no limits, as on a machine that others use")
+    parser.add_argument("--unlimited", action="store_true", help="do not check LIMITS, for a shared machine")
     parser.add_argument("--out", default=None)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

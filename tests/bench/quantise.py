@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Bandwidth of the op quantise on a CUDA device, and what fusing the Hadamard rotation into it is worth.
+"""Measures the bandwidth of op quantise on a CUDA device, and the gain of fusing the Hadamard rotation into it.
 
-Each case: bf16 tensors of N(0,1), in all larger than twice the L2, quantised to e4m3 with the config of a tuned store
-or the default. GB/s count q once and o once. Beside it, interleaved: a copy of the same bytes in and half out (bf16 to
-8 bits by PyTorch's cast, no factors), and for rotated cases PyTorch's product with the Hadamard matrix followed by
-quantise without rotation. All run from CUDA graphs, so that no host time counts.
+Each case: bf16 tensors of N(0,1), together larger than twice the L2, quantised to e4m3 with the config of a tuned store
+or the default. GB/s count q once and o once. Interleaved with: a copy that reads the same bytes and writes half (bf16
+to 8 bits by PyTorch's cast, no factors), and for rotated cases PyTorch's product with the Hadamard matrix followed by
+quantise without rotation. All run from CUDA graphs, so that host time does not count.
 
     python3 tests/bench/quantise.py --out OUT/quantise.json
 """
@@ -33,7 +33,7 @@ def hadamard(size):
 
 
 def in_turn(call, sets):
-    """A function that calls `call` with the next of the sets each time."""
+    """Returns a function that calls `call` with the next set each time."""
     rest = itertools.cycle(sets)
     return lambda: call(next(rest))
 
@@ -43,7 +43,7 @@ def run_case(shape, options, rng, arguments):
     sets = [
         torch.randn(shape, device="cuda", dtype=torch.bfloat16)
         for _ in range(min(MAX_SETS, 160_000_000 // bytes_in + 2))]
-    attune.prepare_quantise(sets[0], **options)  # the runs are captured
+    attune.prepare_quantise(sets[0], **options)  # before the captures, which cannot compile
     runners = {
         "quantise": in_turn(lambda x: attune.quantise(x, **options), sets), "cast": in_turn(
             lambda x: x.to(torch.float8_e4m3fn), sets)}

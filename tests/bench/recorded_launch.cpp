@@ -15,7 +15,7 @@ using cuda::Function;
 using cuda::Result;
 using cuda::Stream;
 
-// cuda.h: cuLaunchKernel, cuFuncGetParamInfo and the words of `extra`.
+// cuda.h: cuLaunchKernel, cuFuncGetParamInfo and the constants of its `extra`.
 using LaunchKernel = Result (*)(Function, unsigned, unsigned, unsigned, unsigned, unsigned,
                                 unsigned, unsigned, Stream, void**, void**);
 using ParameterInfo = Result (*)(Function, size_t index, size_t* offset, size_t* bytes);
@@ -23,7 +23,7 @@ void* const kEnd = nullptr;
 void* const kBufferPointer = reinterpret_cast<void*>(1);
 void* const kBufferBytes = reinterpret_cast<void*>(2);
 
-// A kernel that returns at once, as PTX, which every driver compiles.
+// Returns the PTX, which every driver compiles, of a kernel that returns at once.
 std::string empty_kernel(const std::vector<size_t>& sizes) {
   std::string parameters;
   for (size_t i = 0; i < sizes.size(); ++i)
@@ -48,7 +48,7 @@ Function load_empty_kernel(const cuda::DriverTable& driver, const std::vector<si
   return function;
 }
 
-// The parameters where the kernel wants them, one behind the other.
+// The parameters in one block, at the kernel's offsets.
 struct Block {
   std::vector<char> bytes;
   size_t size = 0;

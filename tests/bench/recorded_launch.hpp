@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times the driver's own launch: one that attune made, repeated as it was and in the
-// driver's other forms (without programmatic serialisation, through cuLaunchKernel, its parameters
-// as one block of memory), and that of a kernel which does nothing with as many parameters: the
-// floor of every call that launches. Used by run_overhead.cpp.
+// Times the driver's own launch: a launch that attune made, repeated unchanged and in the driver's
+// other forms (without programmatic serialisation, through cuLaunchKernel, parameters as one block
+// of memory), and a launch of an empty kernel with as many parameters. No call that launches can
+// cost less. Used by run_overhead.cpp.
 #pragma once
 
 #include <functional>
@@ -14,16 +14,16 @@
 
 namespace attune::bench {
 
-// One launch, with copies of all that it points to.
+// One launch, with copies of all data it points to.
 class RecordedLaunch {
  public:
   RecordedLaunch() = default;
   RecordedLaunch(const cuda::LaunchConfig& config, cuda::Function function, void* const* parameters,
                  const std::vector<size_t>& sizes);
 
-  // Launches `function`, or the one that was launched.
+  // Launches `function`, by default the recorded function.
   cuda::Result repeat(const cuda::DriverTable& driver, cuda::Function function = nullptr) const;
-  // The launch without programmatic serialisation; a cluster's shape stays.
+  // Returns the launch without programmatic serialisation; the cluster shape stays.
   RecordedLaunch without_early() const;
   bool is_early() const;
 
@@ -35,7 +35,7 @@ class RecordedLaunch {
  private:
   struct Parameters {
     std::vector<std::vector<cuda::TensorMap>> bytes;  // aligned as any parameter may want it
-    std::vector<void*> addresses;                     // and a null one
+    std::vector<void*> addresses;                     // of `bytes`, then nullptr
   };
   cuda::LaunchConfig config_{};
   std::vector<cuda::LaunchAttribute> attributes_;
@@ -49,8 +49,8 @@ struct LaunchForm {
   std::function<cuda::Result()> launch;
 };
 
-// The forms that this driver has. The context must be current, and stay so; an empty kernel is
-// loaded for good.
+// Returns the launch forms that this driver has. The context must be current, and stay so. Loads an
+// empty kernel that is never unloaded.
 std::vector<LaunchForm> launch_forms(const cuda::DriverTable& driver, const RecordedLaunch& launch);
 
 }  // namespace attune::bench

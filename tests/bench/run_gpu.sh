@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Tunes every benchmark case from an empty store and times it beside its peers; needs a CUDA device and PyTorch.
-#   tests/bench/run_gpu.sh BUILD_DIR OUT_DIR [SET...]      sets: grid models windows chunked (default: these four), fp8, scores, fp32, backward, decode, serving, dropout
-# Writes OUT_DIR/tune_<set>.json and OUT_DIR/<set>.json. ATTUNE_BENCH_PEERS and ATTUNE_EFFORT change the peers and the effort,
-# ATTUNE_BENCH_TEMPLATE holds one family against them, ATTUNE_BENCH_STORE keeps what is tuned for the next call.
+# Tunes every benchmark case from an empty store and times it against its peers. Needs a CUDA device and PyTorch.
+#   tests/bench/run_gpu.sh BUILD_DIR OUT_DIR [SET...]
+# Sets: grid models windows chunked (default: these four), fp8, scores, fp32, backward, decode, serving, dropout.
+# Writes OUT_DIR/tune_<set>.json and OUT_DIR/<set>.json. ATTUNE_BENCH_PEERS and ATTUNE_EFFORT change the peers and the effort.
+# ATTUNE_BENCH_TEMPLATE times a single family against the peers. ATTUNE_BENCH_STORE keeps the tuned winners for the next call.
 set -euo pipefail
 build=$1 out=$2
 shift 2

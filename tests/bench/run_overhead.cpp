@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host cost of a launch through attune above the bare driver call, and of looking up a plan.
-// Without arguments over a stub driver, whose own cost is nil; with --device on a real GPU, against
-// the same launch repeated on the bare driver, which stands beside it: rows of "driver", by the
-// forms of recorded_launch.hpp. Prints one JSON object; exit status 1 when a limit is not kept
-// (run: 1 us, 1.5 us with tensor maps; look-up: 1 us).
+// Measures the host cost of attune_run above the bare driver call, and of a plan look-up. Without
+// arguments it uses a stub driver, which costs nothing. With --device it uses a real GPU and
+// repeats the same launch on the bare driver; rows "driver" show the forms of recorded_launch.hpp. Prints
+// one JSON object. Exit status 1 if a limit is exceeded (run: 1 us, 1.5 us with tensor maps;
+// look-up: 1 us).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ using namespace attune;
 
 constexpr int kSamples = 41, kCallsPerSample = 200, kRounds = 9;
 
-// Median over samples of the mean time of a call; `between` runs outside the clock.
+// Returns the median over samples of a call's mean time; `between` is not timed.
 double call_ns(const std::function<void()>& call, const std::function<void()>& between) {
   std::vector<double> samples;
   for (int s = 0; s < kSamples; ++s) {
@@ -43,7 +43,7 @@ double call_ns(const std::function<void()>& call, const std::function<void()>& b
   return samples[kSamples / 2];
 }
 
-// The last launch as the driver saw it, while `sizes` has those of its parameters.
+// The last launch, recorded while `sizes` has its parameters' sizes.
 std::optional<bench::RecordedLaunch> recorded;
 std::vector<size_t> sizes;
 cuda::Result (*bare_launch)(const cuda::LaunchConfig*, cuda::Function, void**, void**) = nullptr;
@@ -61,14 +61,14 @@ std::vector<size_t> parameter_sizes(const LaunchStep& step) {
   return found;
 }
 
-// A device of its own over `driver`, whose launches are recorded.
+// A separate device over `driver` that records launches.
 struct Bench {
   explicit Bench(cuda::DriverTable the_driver) : bare(the_driver), driver(the_driver) {
     bare_launch = driver.cuLaunchKernelEx;
     driver.cuLaunchKernelEx = recording_launch;
     const auto context = cuda::CudaContext::open(driver, 0);
     device = std::make_shared<cuda::CudaDevice>(context);
-    current.emplace(*context);  // as in a program that launches: the bare call needs it too
+    current.emplace(*context);  // the bare driver call needs a current context too
   }
 
   cuda::DriverTable bare, driver;
@@ -76,7 +76,7 @@ struct Bench {
   std::optional<cuda::ContextScope> current;
 };
 
-// A plan around an image that only the stub driver accepts, with or without tensor maps.
+// Returns a plan whose image only the stub driver accepts, with or without tensor maps.
 std::shared_ptr<const Plan> stub_plan(const Bench& bench, const Problem& problem,
                                       bool tensor_maps) {
   Plan plan;
@@ -99,7 +99,7 @@ std::shared_ptr<const Plan> stub_plan(const Bench& bench, const Problem& problem
 
 struct Cost {
   std::string name;
-  double ns, limit_ns;  // no limit: 0
+  double ns, limit_ns;  // 0: no limit
 };
 
 // Returns the driver's time for the recorded launch, form by form, interleaved.
@@ -123,7 +123,8 @@ std::vector<Cost> driver_costs(const std::string& name, const Bench& bench) {
   return costs;
 }
 
-// attune_run of `plan` against the same launch on the bare driver, interleaved; then that launch.
+// Times attune_run of `plan` against the same launch on the bare driver, interleaved. Adds the
+// driver's own forms of that launch.
 std::vector<Cost> run_costs(const std::string& name, const Bench& bench,
                             std::shared_ptr<const Plan> plan) {
   const attune_problem problem = [&] {
@@ -184,8 +185,7 @@ EngineOptions without_store() {
   return options;
 }
 
-// An engine whose compiler is never asked: a template's image comes from a compiler that returns no
-// code.
+// Returns images without code, for an engine that gets its plans without compiling.
 class NoCodeCompiler final : public Compiler {
  public:
   std::string version() const override { return "none"; }
@@ -235,7 +235,7 @@ std::vector<Cost> on_device(const Problem& problem) {
 
 int main(int argc, char** argv) try {
   const bool device = argc > 1 && std::strcmp(argv[1], "--device") == 0;
-  // The default run of the tests looks whether this works, not how long it takes on a busy machine.
+  // --unlimited, in the default run of the tests, ignores the limits: the machine may be busy.
   const bool limited = argc < 2 || std::strcmp(argv[1], "--unlimited") != 0;
   const Problem problem = parse_problem(
       "dtype=bf16,head_dim=128,heads=2/2,batch=1,seqlen=128,mask=causal_bottom_right");

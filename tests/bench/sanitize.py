@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Runs compute-sanitizer's memcheck, racecheck and synccheck over kernels of every CUDA family on small shapes: random
-specs and configs of the numerics test, and single configs that random ones seldom meet.
+specs and configs of the numerics test, and single configs that random choices seldom hit.
 
     python3 tests/bench/sanitize.py BUILD_DIR --out OUT/sanitizer.json [--only prefill_sm90] [--seeds 2]
 
-Prints a line for each run that reports something, then the count. Exit status 1 when any does.
+Prints a line for each run with a report, then the count. Exit status 1 if there is a report.
 """
 import argparse
 import concurrent.futures
@@ -20,7 +20,7 @@ import timing  # noqa: E402
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 OPTIONS = {"synccheck": ["--num-cuda-barriers",
-                         "65536"]}  # of two grids at a time, where one starts while the other ends
+                         "65536"]}  # two grids overlap: one starts while the other ends
 TEMPLATES = ("prefill_sm90", "prefill_sm90_fp8", "prefill_sm80", "prefill_sm80_tf32", "prefill_sm89")
 FP8 = "dtype=e4m3,head_dim=128,heads=2/2,batch=2,seqlen=400,mask=causal_bottom_right"
 SCORED = "dtype=bf16,head_dim=128,heads=4/2,batch=2,seqlen=400,mask=causal_bottom_right"
@@ -41,7 +41,7 @@ CACHE = ("op=attention_kvcache,dtype=bf16,head_dim=64,heads=8/2,batch=5,seqlen_q
          "mask=causal_bottom_right")
 LENGTHS = f",score_mod=@{os.path.relpath(Path(__file__).resolve().with_name('lengths_program.txt'))}"
 LATENT = "op=attention_kvcache,dtype=bf16,head_dim_qk=576,head_dim_v=512,v_in_k=1,seqlen_kv=300"
-# template, problem, knobs that differ from its default
+# template, problem, knobs that differ from the template's default
 CONFIGS = (
     ("prefill_sm90", "dtype=bf16,head_dim=128,heads=14/2,batch=2,seqlen_q=33,seqlen_kv=500", "pack_heads=8"),
     ("prefill_sm90", "dtype=bf16,head_dim=256,heads=6/2,seqlen=200,mask=causal_bottom_right",
@@ -50,7 +50,7 @@ CONFIGS = (
     ("prefill_sm90_fp8", FP8.replace("head_dim=128", "head_dim=64") + ",accuracy=fast", "transpose_inside=1"),
     ("prefill_sm90_fp8", FP8.replace("head_dim=128", "head_dim=256").replace("seqlen=400", "seqlen=1300"),
      "block_m=128,block_n=128,ping_pong=0,scheduler=2,kv_splits=1,flush_keys=512,o_staging=0,transpose_inside=1"),
-    # Maps of blocks, scores, heads in slices: by default configs.
+    # Block maps, scores, and heads in slices, with default configs.
     *((template, SCORED + field, "") for template in ("prefill_sm90", "prefill_sm80")
       for field in (",documents=1", ",mask_tensor=1,key_lengths=1", ",block_map=hides", ",documents=1,block_map=skips",
                     ALL_SCORES)),
@@ -59,17 +59,16 @@ CONFIGS = (
     ("prefill_sm90_fp8", FP8 + ",documents=1,softcap=30", ""),
     ("prefill_sm90", WIDE, ""),
     ("prefill_sm80", WIDE, ""),
-    # Terms of scores by head and distance, made by idle warps.
+    # Score terms by head and distance, computed by idle warps.
     ("prefill_sm90", SCORED + ",alibi=1", ""),
     ("prefill_sm90", SCORED + ",relative_bias=fp32,documents=1", "block_m=128,block_n=64,kv_ring=0"),
     ("prefill_sm90", SCORED.replace("head_dim=128", "head_dim=64") + ",relative_bias=bf16", ""),
-    # Gradients: by default configs, with a kernel of its own for each of dk and dv, of the mma.sync family with scores
-    # too.
+    # Gradients with default configs, with separate kernels for dk and dv, and by the mma.sync family with scores.
     ("backward_sm90", GRADIENTS, ""),
     ("backward_sm90", GRADIENTS.replace("head_dim=128", "head_dim=64"), "split_kv=1"),
     ("backward_sm90", GRADIENTS.replace("head_dim=128", "head_dim=256") + ",window=90:0", ""),
     ("backward_sm90", GRADIENTS.replace("causal_bottom_right", "none"), "fold_sums=1"),
-    # One kernel that makes all: halves of columns, and of rows, of dq.
+    # One kernel for all gradients: halves of dq's columns, and of its rows.
     ("backward_sm90", GRADIENTS, ONE_KERNEL),
     ("backward_sm90", GRADIENTS.replace("causal_bottom_right", "none") + ",window=90:60", ONE_KERNEL),
     ("backward_sm90", GRADIENTS.replace("head_dim=128",
@@ -78,7 +77,7 @@ CONFIGS = (
     ("backward_sm90", GRADIENTS.replace("head_dim=128",
                                         "head_dim=64"), ONE_KERNEL.replace("key_block_m=64", "key_block_m=128").replace(
                                             "draw_tiles=0", "draw_tiles=1")),
-    # Blocks of keys that add to dQ in no order.
+    # Blocks of keys that add to dQ in any order.
     *(("backward_sm90", GRADIENTS.replace("head_dim=128", dims) + field,
        ONE_KERNEL.replace("draw_tiles=0", f"draw_tiles={draws}").replace("ordered=1", "ordered=0").replace(
            "key_block_m=64", f"key_block_m={rows}"))
@@ -88,18 +87,18 @@ CONFIGS = (
                                        ("head_dim_qk=32,head_dim_v=64", 128, ",window=90:0", 1),
                                        ("head_dim=128", 64, ",dropout=0.3", 1), ("head_dim=128", 80, ",dropout=0.3", 1),
                                        ("head_dim=64", 128, ",dropout=0.3", 1))),
-    # dK and dV of scores that stand in the workspace.
+    # dK and dV from scores stored in the workspace.
     *(("backward_sm90", GRADIENTS.replace("head_dim=128", dims) + field, STORED + tiles)
       for dims, field, tiles in (("head_dim=256", "", ",block_n=48,k_slots=3,v_slots=1"),
                                  ("head_dim=256", ",window=90:0", ",block_n=32,k_slots=3,v_slots=2"),
                                  ("head_dim=192", ",dropout=0.3", ",block_n=64"),
                                  ("head_dim=64", ",gradients=qk", ",block_n=112"))),
-    # Walks along a narrow band: of one head after the other, and of two side by side.
+    # Walks along a narrow band: one head after the other, and two heads interleaved.
     *(("backward_sm90", "op=attention_backward,dtype=bf16,batch=2," + rest, BAND)
       for rest in ("head_dim=64,heads=3,seqlen=400,mask=none,window=64:64",
                    "head_dim=64,heads=4,seqlen_q=300,seqlen_kv=420,mask=causal_top_left,window=127:0",
                    "head_dim_qk=40,head_dim_v=56,heads=2,seqlen=200,mask=none,window=3:40")),
-    # dQ by a warpgroup of its own.
+    # dQ by a separate warpgroup.
     *(("backward_sm90", GRADIENTS.replace("head_dim=128", dims) + field,
        ONE_KERNEL.replace("draw_tiles=0", f"draw_tiles={draws}"))
       for dims, field, draws in (("head_dim=64", "", 0), ("head_dim=64", "", 1),
@@ -117,7 +116,7 @@ CONFIGS = (
     ("prefill_sm80", DROPPED, ""),
     ("backward_sm80", "op=attention_backward," + DROPPED, ""),
     ("backward_sm90", GRADIENTS + ",dropout=0.3,deterministic=1", ""),
-    # Caches: each way of loading, teams and gangs, several parts of an item.
+    # Caches: each way of loading, teams and gangs of warps, several parts per item.
     ("decode_sm80", CACHE + ",page_size=16",
      "loads=2,keys=16,warps=8,team=8,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=1"),
     ("decode_sm80", CACHE + ",page_size=32",
@@ -128,7 +127,7 @@ CONFIGS = (
      "loads=3,keys=16,warps=8,team=2,heads=2,stages=2,min_blocks=1,min_tiles=2,waits=0"),
     ("decode_sm80", CACHE + ",alibi=1,sinks=fp32,window=50:0",
      "loads=0,keys=16,warps=4,team=2,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=0"),
-    # Caches of 8 bits: boxes of 128 columns, rows of an odd number of 16 bytes, q in shared memory.
+    # 8-bit caches: boxes of 128 columns, rows of an odd number of 16-byte units, q in shared memory.
     ("decode_sm80", CACHE.replace("head_dim=64", "dtype_kv=e4m3,head_dim=128") + ",page_size=16",
      "loads=2,keys=16,warps=8,team=8,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=1"),
     ("decode_sm80",
@@ -138,13 +137,13 @@ CONFIGS = (
      "loads=1,keys=16,warps=8,team=2,heads=2,stages=3,min_blocks=1,min_tiles=2,waits=0"),
     ("decode_sm80", CACHE.replace("head_dim=64", "dtype_kv=e4m3,head_dim=208") + ",alibi=1,sinks=fp32,window=50:0",
      "loads=0,keys=16,warps=4,team=2,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=0"),
-    # int8; factors of keys, by each way of loading.
+    # int8, and factors per key, with each way of loading.
     *(("decode_sm80", CACHE.replace("head_dim=64", "dtype_kv=int8,head_dim=" + dim) + fields,
        f"loads={loads},keys=16,warps=4,team=2,heads=1,stages=2,min_blocks=1,min_tiles=2,waits=0")
       for loads, dim, fields in ((2, "128", ",page_size=16"), (2, "128", ",page_size=16,kv_factors=keys"),
                                  (1, "80", ",page_size=3,packed_q=1,kv_factors=keys"),
                                  (0, "208", ",kv_factors=keys,alibi=1"))),
-    # Caches by wgmma: whole tiles and shares, pages smaller than a step, packed rows and keys, scores.
+    # Caches with wgmma: whole tiles and shares, pages smaller than a step, packed rows and keys, scores.
     ("cache_sm90", CACHE + ",page_size=16", "block_m=64,block_n=64,ping_pong=0,scheduler=3,min_tiles=2"),
     ("cache_sm90", CACHE + ",page_size=128", "block_m=128,block_n=96,scheduler=2,row_max=1"),
     ("cache_sm90", CACHE + ",packed_q=1,packed_kv=1", "block_m=128,scheduler=2,stages=3,row_max=1"),
@@ -156,7 +155,7 @@ CONFIGS = (
      "loads=1,keys=16,warps=8,team=2,heads=2,stages=3,min_blocks=1,min_tiles=2,waits=0"),
     ("cache_sm90", CACHE + ",page_size=128" + LENGTHS, "block_m=128,block_n=96,scheduler=2,row_max=1"),
     ("cache_sm90", CACHE + ",packed_q=1,packed_kv=1" + LENGTHS, "block_m=128,scheduler=2,stages=3,row_max=1"),
-    # Items cut by their own lengths; rows into a cache.
+    # Items cut by each request's own length; rows appended to a cache.
     ("decode_sm80", CACHE + ",page_size=16,batch_invariant=1", "loads=2,warps=8,heads=2,stages=2,min_blocks=1"),
     *(("mla_sm90", LATENT + field, config)
       for field, config in ((",heads=16/1,batch=3,seqlen_q=2,page_size=16,mask=causal_bottom_right",
@@ -166,10 +165,10 @@ CONFIGS = (
                             (",heads=12/1,batch=3,seqlen_q=2,page_size=64,window=90:0",
                              "rows=32,scheduler=2,pack_heads=16,min_tiles=2,charge=1"),
                             (",heads=64/1,batch=2,seqlen_q=1", "scheduler=2,pack_heads=64,min_tiles=2,charge=1"))),
-    # So many parts that groups of them are joined first.
+    # So many split-KV parts that groups of them are joined first.
     *(("mla_sm90", LATENT.replace("seqlen_kv=300", "seqlen_kv=2000") + ",heads=16/1,batch=1,seqlen_q=1,page_size=64",
        f"rows={rows},scheduler=3,pack_heads=16,min_tiles=1,charge=1") for rows in (16, 64)),
-    # More tiles than SMs, of one step each: a tile's last sums are read while the next tile's are made.
+    # More tiles than SMs, one step each: a tile's last sums are read while the next tile's sums are computed.
     ("mla_sm90", LATENT.replace("seqlen_kv=300", "seqlen_kv=60") + ",heads=64/1,batch=150,seqlen_q=1",
      "scheduler=2,pack_heads=64"),
     ("append_kv_cuda",
@@ -183,7 +182,7 @@ CONFIGS = (
 
 
 def runs(build, only, seeds):
-    """(what, environment, command) of each run."""
+    """Yields (facts, environment, command) of each run."""
     bin_dir = Path(build) / "bin"
     for template in TEMPLATES:
         for seed in range(1, seeds + 1):
@@ -217,10 +216,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
     parser.add_argument("--only", default="", help="one template")
-    parser.add_argument("--seeds", type=int, default=1, help="random specs of each template")
-    parser.add_argument("--jobs", type=int, default=8, help="runs beside each other on the device")
+    parser.add_argument("--seeds", type=int, default=1, help="random specs per template")
+    parser.add_argument("--jobs", type=int, default=8, help="parallel runs on the device")
     parser.add_argument("--problems", default="",
-                        help="runs whose problem or config holds one of these words alone, a comma between")
+                        help="words separated by commas; keeps runs whose problem or config holds one")
     parser.add_argument("--out", default=None)
     arguments = parser.parse_args()
     chosen = [

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times attention with scores, masks and wide heads beside the same attention without them, on the same tensors,
-interleaved, one process.
+"""Times attention with scores, masks and wide heads against the same attention without them: same tensors, interleaved,
+one process.
 
     python3 tests/bench/scores.py --problems FOLDER            problems for attune tune, one a line; writes programs
         as files into FOLDER
     python3 tests/bench/scores.py --store FILE --out OUT/scores.json [--only softcap] [--peers flex,flash4]
 
 Every runner is a captured graph. Prints microseconds, TFLOP/s of visible elements, and the share of plain attention's
-speed: its TFLOP/s over those of the case's twin without the feature. A peer's output is compared with attune's before
-anything is timed; one that differs, or fails, is named in the case ("refused") and not timed.
+speed: TFLOP/s of the case over TFLOP/s of the same case without the feature. A peer's output is compared with attune's
+before anything is timed. A peer that differs or fails is listed in the case under "refused" and not timed.
 """
 import argparse
 import dataclasses
@@ -28,16 +28,16 @@ import peers  # noqa: E402
 import timing  # noqa: E402
 
 DOCUMENTS = 11
-BLOCK_ROWS, BLOCK_KEYS, KEPT = 128, 128, 0.1  # of block-sparse attention
+BLOCK_ROWS, BLOCK_KEYS, KEPT = 128, 128, 0.1  # the block-sparse case
 SAME_DOCUMENT = "return ids[batch][q_idx] == ids[batch][kv_idx];"
 SEEN_BLOCK = f"return seen[q_idx / {BLOCK_ROWS}][kv_idx / {BLOCK_KEYS}] != 0;"
-CAUSAL = "return kv_idx <= q_idx + shift;"  # with a number of the call it stays a program
+CAUSAL = "return kv_idx <= q_idx + shift;"  # a per-call number keeps it from becoming the built-in mask
 
 
 @dataclass(frozen=True)
 class Case:
-    """`feature` is a key of FEATURES, or empty: then the case stands for itself. `twin` has other fields of the problem
-    without it."""
+    """`feature` is a key of FEATURES, or empty for a case without one. `twin` has fields that the problem without the
+    feature has instead."""
     name: str
     feature: str
     head_dim: int
@@ -49,7 +49,7 @@ class Case:
     head_dim_v: int = 0
     value: float = 0.0
     twin_causal: bool = None
-    built_in: str = ""  # the feature that a program says in other words: it takes part beside it
+    built_in: str = ""  # the built-in form of a program's feature, timed with it
 
     @property
     def plain(self):
@@ -71,13 +71,13 @@ class Case:
 
 
 def documents_of(case):
-    """Ids of documents of one length; the same for every batch entry."""
+    """Returns document ids, all documents of one length; equal for every batch entry."""
     ids = torch.arange(case.seqlen, device="cuda") * DOCUMENTS // case.seqlen
     return ids.to(torch.int32).expand(case.batch, -1).contiguous()
 
 
 def blocks_of(case):
-    """A tenth of the blocks at random, and those of the diagonal."""
+    """Returns a block list: a random tenth of the blocks, and the diagonal."""
     generator = torch.Generator().manual_seed(7)
     seen = torch.rand(case.seqlen // BLOCK_ROWS, case.seqlen // BLOCK_KEYS, generator=generator) < KEPT
     seen.fill_diagonal_(True)
@@ -86,15 +86,15 @@ def blocks_of(case):
 
 @dataclass(frozen=True)
 class Feature:
-    """`field` is what the problem's text gets, `given` the keywords of attention(), `visible` the visible elements of a
-    head where the case's mask and window do not say it."""
+    """`field` is the feature's part of the problem text, `given` the keywords of attention(), `visible` the visible
+    elements per head if mask and window do not determine them."""
     field: object
     given: object
     visible: object = None
 
 
 def program(name):
-    """The field of a mask program that print_problems() writes into the folder."""
+    """Returns the problem field of a mask program that print_problems() writes into the folder."""
     return lambda _case, folder: f",mask_mod=@{Path(folder) / f'{name}.txt'}"
 
 
@@ -103,7 +103,7 @@ def causal_mod():
 
 
 def map_of(case, **masks):
-    """A map of the case's masks. It reads nothing of q and k but their shapes."""
+    """Returns a block map of the case's masks, which reads only the shapes of q and k."""
     q, k = (torch.empty(case.batch, case.seqlen, heads, case.head_dim, device="cuda", dtype=torch.bfloat16)
             for heads in case.heads)
     return attune.block_map.build(q, k, **masks)
@@ -179,7 +179,7 @@ CASES = (
 
 
 def visible(case):
-    """Visible elements of one head."""
+    """Returns the visible elements per head."""
     counted = FEATURES[case.feature].visible if case.feature else None
     if counted:
         return counted(case)
@@ -194,7 +194,7 @@ def flops(case):
 
 
 def tensors_of(case):
-    """The keywords of attention() that are the case's feature."""
+    """Returns the keywords of attention() for the case's feature."""
     return dict(FEATURES[case.feature].given(case)) if case.feature else {}
 
 
@@ -209,8 +209,8 @@ def attune_runner(context, case, given, q, k, v, o):
 
 
 def map_us(run, kernel="attune_map_blocks"):
-    """The step ahead of a kernel with a mask program that makes its map of blocks, by itself, or the kernel that makes
-    one of the caller's: the median of the profiler's times."""
+    """Returns the time of one kernel of a call, the median of the profiler's times. By default that is the kernel that
+    builds a mask program's block map before the attention kernel; `kernel` names another one."""
     run()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(5):
@@ -220,12 +220,12 @@ def map_us(run, kernel="attune_map_blocks"):
     return times[len(times) // 2] if times else None
 
 
-# Norm of the difference over that of the peer's output: both round P and O to bf16, each in its own order.
+# Largest norm of the difference over the norm of the peer's output. Both round P and O to bf16 in different orders.
 MOST_APART = 0.02
 
 
 def peer_runners(case, given, q, k, v, o, names):
-    """Runners by name, and why others have none. `o` is attune's output."""
+    """Returns peers' runners by name, and the errors of peers without one. `o` is attune's output."""
     made, refused = {}, {}
     for name in names:
         try:
@@ -235,7 +235,7 @@ def peer_runners(case, given, q, k, v, o, names):
             apart = peers.distance(o, peers.as_bshd(name, run()))
             if not apart < MOST_APART:
                 raise ValueError(f"its output is {apart:.3g} of its norm apart")
-        except Exception as error:  # its own limits end no run
+        except Exception as error:  # a peer's limits do not end the run
             refused[name] = timing.first_line(error)
             continue
         made[name] = run
@@ -295,7 +295,7 @@ def flash4(case, tensors, q, k, v):
 
 
 def flex(case, given, q, k, v):
-    """FlexAttention; softcap, ALiBi, bias, tables and masks as its own functions."""
+    """Builds FlexAttention with softcap, ALiBi, bias, tables and masks as its score and mask functions."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     torch._dynamo.reset()
     scores = {"softcap": lambda s, b, h, i, j: case.value * torch.tanh(s / case.value),
@@ -350,9 +350,9 @@ def print_problems(folder, chosen):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--problems", default=None, help="a folder: prints the problems and ends")
+    parser.add_argument("--problems", default=None, help="a folder for programs; print the problems and exit")
     parser.add_argument("--store", default=None)
-    parser.add_argument("--only", default="", help="substrings of cases' names, a comma between")
+    parser.add_argument("--only", default="", help="substrings of cases' names, separated by commas")
     parser.add_argument("--peers", default="", help=f"of {', '.join(PEERS)}")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--sample-us", type=float, default=3000)
@@ -375,7 +375,7 @@ def main():
     for case in chosen:
         try:
             rows.append(run_case(case, context, arguments, rng))
-        except Exception as error:  # one case that fails is told and ends no run
+        except Exception as error:  # a failed case is reported; the run goes on
             failures.append({"case": case.name, "error": timing.first_line(error)})
             print(f"{case.name:44s} failed: {failures[-1]['error'][:160]}", flush=True)
             continue

@@ -2,12 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times the calls around decoding on a CUDA device, interleaved, one process, as captured graphs:
 
-    cascade          requests that share prefixes, beside the same requests not sharing: pages that all have in common
-                     (L2 serves them then), and
-                     pages of their own
-    append           new rows of k and v into pages, turned with q by rotary angles or plain: GB/s of what is read and
-                     written
-    batch_invariant  bits that are a request's own, beside free ones, over decode.py's eleven points
+    cascade          requests that share prefixes, against the same requests without sharing: on common pages (served by
+                     the L2 then), and on separate pages
+    append           appending rows of k and v to pages, turned with q by rotary angles or plain: GB/s read and written
+    batch_invariant  the cost of bits that do not depend on the batch, over decode.py's eleven points
 
     python3 tests/bench/serving.py --out OUT/serving.json [--store FILE] [--only "cascade,append"]
     python3 tests/bench/serving.py --problems              problems for attune tune, one a line
@@ -38,10 +36,10 @@ def pages_of(count):
 
 @dataclass(frozen=True)
 class Cascade:
-    """`requests` of one token; level i has `groups` prefixes of `keys` keys, each shared by as many requests."""
+    """`requests` of one token each; a level has `groups` prefixes of `keys` keys, each shared by requests / groups."""
     name: str
     requests: int
-    levels: tuple  # (groups, keys), from the widest prefix to what each request has alone
+    levels: tuple  # (groups, keys), from the most shared prefix to each request's own keys
 
     @property
     def keys(self):
@@ -62,7 +60,7 @@ CASCADES = (Cascade("64 requests share 8192 of 8448 keys", 64, ((1, 8192), (64, 
 
 
 def run_cascade(case, context, rounds, rng):
-    """Fails where the two ways differ by more than bf16's rounding."""
+    """Exits if the two results differ by more than bf16's rounding."""
     q = torch.randn(case.requests, HEADS, HEAD_DIM, device="cuda").bfloat16()
     k, v = pages_of(sum(groups * keys // PAGE for groups, keys in case.levels))
     order, levels, columns = torch.randperm(k.shape[0], device="cuda").int(), [], []
@@ -100,7 +98,7 @@ def run_cascade(case, context, rounds, rng):
 class Append:
     name: str
     batch: int
-    rows: int  # of each request
+    rows: int  # per request
     turned: bool = False
     dtype_kv: str = ""
 
@@ -116,10 +114,10 @@ APPENDS = (Append("64 rows", 64, 1), Append("64 rows, turned with q", 64, 1, Tru
 
 
 def run_append(case, context, rounds, rng):
-    """Tensors of a call's own lie apart by more than the L2 in as many copies as that takes."""
+    """Times one append. Large calls rotate over copies of their tensors, together more than the L2."""
     room = 8192
     copies = max(1, 120_000_000 // case.bytes +
-                 1) if case.bytes > 4_000_000 else 1  # what one token a request takes comes from L2 in engines too
+                 1) if case.bytes > 4_000_000 else 1  # one token per request comes from L2 in engines too
     options = {}
     if case.turned:
         options["cos"], options["sin"] = attune.rotary_table(room, HEAD_DIM, like=torch.empty(0, device="cuda"))
@@ -183,7 +181,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", action="store_true")
     parser.add_argument("--store", default=None)
-    parser.add_argument("--only", default=",".join(PARTS), help="parts, a comma between")
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--out", default=None)
     arguments = parser.parse_args()

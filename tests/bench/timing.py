@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interleaved timing of several runners in one process, and the facts every result file of a CUDA device names.
+"""Interleaved timing of several runners in one process, and the facts that every result file of a CUDA device names.
 
-On a device a runner is timed as a captured graph of its launches, so that what a call costs on the host hides nothing
-of a kernel and adds nothing to it; host costs stand beside it (enqueue_us)."""
+On a device a runner is timed as a captured graph of its launches, so that host costs neither hide nor add to a kernel's
+time. Host costs are measured separately (enqueue_us)."""
 import datetime
 import random
 import statistics
@@ -13,15 +13,14 @@ from pathlib import Path
 
 import torch
 
-from publish import write_result  # noqa: F401  (the benchmarks take it from here)
+from publish import write_result  # noqa: F401  (re-exported for the benchmarks)
 
-MAX_LAUNCHES = 200  # of one graph
+MAX_LAUNCHES = 200  # per graph
 _stream = None
 
 
 def stream():
-    """The stream on which everything is warmed up and captured; runners that are bound to a stream are made for this
-    one."""
+    """Returns the stream for all warm-ups and captures. A runner that is bound to a stream must be built on it."""
     global _stream
     if _stream is None:
         _stream = torch.cuda.Stream()
@@ -29,7 +28,7 @@ def stream():
 
 
 def replay_us(graph, launches: int) -> float:
-    """Microseconds a launch of a graph that holds `launches` of them, by CUDA events."""
+    """Returns microseconds per launch of a graph that holds `launches` launches, by CUDA events."""
     start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     with torch.cuda.stream(stream()):
         start.record()
@@ -40,7 +39,7 @@ def replay_us(graph, launches: int) -> float:
 
 
 def capture(run, launches: int):
-    """A graph of `launches` calls, whose results are dropped, so that one result's memory serves all of them."""
+    """Returns a graph of `launches` calls. Results are dropped, so that all calls reuse one result's memory."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream()):
         for _ in range(launches):
@@ -49,9 +48,9 @@ def capture(run, launches: int):
 
 
 def graph_sampler(run, sample_us: float):
-    """A function that takes one sample of about `sample_us`: microseconds a call of `run`, captured."""
+    """Returns a function that takes one sample of about `sample_us`: microseconds per captured call of `run`."""
     with torch.cuda.stream(stream()):
-        for _ in range(2):  # compiles, allocates, sets attributes: all that a capture refuses
+        for _ in range(2):  # a capture refuses compiling, allocating and setting attributes
             run()
     torch.cuda.synchronize()
     single = capture(run, 1)
@@ -63,7 +62,7 @@ def graph_sampler(run, sample_us: float):
 
 
 def host_sampler(run, sample_us: float):
-    """Like graph_sampler, for calls that return when their work is done."""
+    """Like graph_sampler, for calls that block until their work is done."""
     def timed(calls):
         start = time.perf_counter()
         for _ in range(calls):
@@ -89,7 +88,7 @@ def enqueue_us(run, calls: int = 20) -> float:
 
 
 def interleaved_samples(samplers: dict, rounds: int, rng: random.Random) -> dict:
-    """`rounds` samples of each, in random order within each round."""
+    """Returns `rounds` samples of each runner, taken in random order within each round."""
     samples = {name: [] for name in samplers}
     for _ in range(rounds):
         order = list(samplers)
@@ -100,12 +99,12 @@ def interleaved_samples(samplers: dict, rounds: int, rng: random.Random) -> dict
 
 
 def paired_ratio(over: list, under: list) -> float:
-    """The median over rounds of over / under: what slows a round down cancels out, which medians of each alone keep."""
+    """Returns the median over rounds of over / under. Slow rounds cancel out, unlike in a ratio of two medians."""
     return statistics.median(a / b for a, b in zip(over, under))
 
 
 def interleaved_us(samplers: dict, rounds: int, rng: random.Random) -> dict:
-    """Median, lowest and highest of interleaved_samples."""
+    """Returns median, lowest and highest of interleaved_samples."""
     return medians_us(interleaved_samples(samplers, rounds, rng))
 
 
@@ -118,20 +117,20 @@ def medians_us(samples: dict) -> dict:
 
 
 def gemm_tflops() -> float:
-    """An 8192^3 bf16 product on N(0,1) data: what the board gives at this moment."""
+    """Returns the speed of an 8192^3 bf16 product on N(0,1) data: what the board delivers at this moment."""
     a, b, c = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     sample = graph_sampler(lambda: torch.mm(a, b, out=c), 8000)
     return 2 * 8192**3 / statistics.median(sample() for _ in range(3)) / 1e6
 
 
 def command() -> str:
-    """This program's command line without the folders of the machine it ran on."""
+    """Returns this program's command line without folder names."""
     words = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
     return " ".join(["tests/bench/" + Path(sys.argv[0]).name, *words])
 
 
 def first_line(error: Exception) -> str:
-    """Returns a result's text for a case or a peer that failed."""
+    """Returns the text by which a result reports a failed case or peer."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

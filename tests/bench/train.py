@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a small GPT and a small BERT (sizes of GPT-2 and BERT-base with fewer layers, synthetic text) on attune and on
-PyTorch's SDPA, in bf16 autocast with fp32 weights: loss curves (means of fifteen sections) and time of a step.
+PyTorch's SDPA, in bf16 autocast with fp32 weights. Reports loss curves (means of fifteen sections) and step times.
 
     python3 tests/bench/train.py --out OUT/train.json [--steps 300] [--only gpt] [--dropout 0.1] [--captured]
         [--device cpu --small]
 
-Three models learn side by side, step by step in random order: PyTorch's SDPA and attune from one seed, and SDPA from
-another, which tells what seeds change. With --dropout attention drops weights, each library other ones. A step is
-forward, loss, backward and AdamW, called from Python as it is written, timed by CUDA events (on a CPU by the clock);
-its time is the median behind the first tenth of the steps. These models are small: called like that, a step waits for
-its host. With --captured each model's step is a CUDA graph, and only the device counts. Exits with 1 where attune's
-curve leaves SDPA's by more than seeds do.
+Three models train side by side, step by step in random order: SDPA and attune from one seed, and SDPA from another
+seed, which shows the effect of the seed. With --dropout each library drops different weights. A step is forward, loss,
+backward and AdamW, called eagerly from Python, timed by CUDA events (on a CPU by the clock). The step time is the
+median after the first tenth of the steps. These models are so small that an eager step waits for its host. With
+--captured each model's step is a CUDA graph, and only the device counts. Exits with 1 if attune's curve differs from
+SDPA's by more than the seeds differ.
 """
 import argparse
 import datetime
@@ -57,7 +57,7 @@ class Model(torch.nn.Module):
     def __init__(self, attention, causal, layers, dim, heads, rows, batch, words, dropout):
         super().__init__()
         self.words, self.places = torch.nn.Embedding(words + 1, dim), torch.nn.Embedding(rows,
-                                                                                         dim)  # the last word hides one
+                                                                                         dim)  # last id: hidden
         self.layers = torch.nn.Sequential(*(Layer(dim, heads, causal, ATTENTION[attention], dropout)
                                             for _ in range(layers)))
         self.norm, self.logits = torch.nn.LayerNorm(dim), torch.nn.Linear(dim, words)
@@ -70,8 +70,8 @@ class Model(torch.nn.Module):
 
 
 def text(chance, batch, rows, words):
-    """Words with the frequencies of a language, of which each second tends to follow from the word before it, and
-    phrases come back."""
+    """Returns random tokens: word frequencies as in a language, half of the words follow from the previous word, and
+    phrases repeat."""
     found = ((words ** torch.rand(batch, rows, generator=chance)) - 1).long().clamp_(0, words - 1)
     follows = torch.rand(batch, rows, generator=chance) < 0.5
     follows[:, 0] = False
@@ -82,7 +82,7 @@ def text(chance, batch, rows, words):
 
 
 def batches(config, steps, seed):
-    """(tokens, goals), -100 where there is no goal."""
+    """Yields (tokens, targets); a target of -100 is ignored."""
     chance = torch.Generator().manual_seed(seed)
     for _ in range(steps):
         tokens = text(chance, config["batch"], config["rows"] + 1, config["words"])
@@ -95,7 +95,7 @@ def batches(config, steps, seed):
 
 
 class Run:
-    """One model that learns."""
+    """One model in training."""
 
     def __init__(self, attention, config, seed, steps, device, captured=False):
         torch.manual_seed(seed)
@@ -114,7 +114,7 @@ class Run:
         return loss.detach()
 
     def learner(self):
-        """Returns the tensors that learn in this step."""
+        """Returns the tensors of this step's update."""
         return self.learn
 
     def step(self):
@@ -141,7 +141,7 @@ class Run:
 
 
 class CapturedRun(Run):
-    """One whose steps behind the first few are replays of a graph."""
+    """A run whose steps, after the first few, are replays of a graph."""
 
     EAGER = 5
 
@@ -157,7 +157,7 @@ class CapturedRun(Run):
         return self.replay
 
     def beside(self, tokens, goals):
-        """Runs before a capture, on another stream than the default one, as captures require."""
+        """Runs steps before a capture on a side stream, as captures require."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             loss = self.learn(tokens, goals)
@@ -225,12 +225,12 @@ def main():
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--captured", action="store_true", help="steps as CUDA graphs")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--small", action="store_true", help="tiny models, to see that it runs")
+    parser.add_argument("--small", action="store_true", help="tiny models, for a quick trial")
     given = parser.parse_args()
     if given.captured and given.device != "cuda":
-        parser.error("--captured is of CUDA devices; --device is cpu")
+        parser.error("--device is cpu; must be cuda for --captured")
     if given.device == "cuda" and not torch.cuda.is_available():
-        print("SKIP: there is no GPU here")
+        print("SKIP: no GPU was found")
         sys.exit(77)
     results = [
         compare(name, {**config, **(SMALL if given.small else {}), "dropout": given.dropout}, given)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of published sizes with random weights, and the inputs at which transformers_models.py times them. Numbers are
-those of each model's config.json; `layers` of it are kept, which leaves the share of attention in a forward pass as it
-is."""
+"""Models of published sizes with random weights, and the inputs on which transformers_models.py times them. Numbers are
+from each model's config.json. Only `layers` of the layers are kept, which does not change attention's share of a
+forward pass.
+"""
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,7 @@ import transformers
 
 LENGTHS = ((2048, 4), (4096, 2), (8192, 1))  # prefill: tokens, batch
 
-# The published configs, less their layers.
+# The published configs with fewer layers.
 LLAMA = dict(hidden_size=4096, intermediate_size=14336, num_attention_heads=32, num_key_value_heads=8,
              vocab_size=128256, max_position_embeddings=131072)
 QWEN = dict(hidden_size=3584, intermediate_size=18944, num_attention_heads=28, num_key_value_heads=4, vocab_size=152064,
@@ -29,8 +30,8 @@ WHISPER = dict(d_model=1280, encoder_attention_heads=20, decoder_attention_heads
 
 @dataclass(frozen=True)
 class Case:
-    """One model at one length. peers: implementations beside attune. padded: a share of the last sequences' tokens, on
-    the left of a decoder's and on the right of an encoder's."""
+    """One model at one length. peers: implementations that are timed against attune. padded: the share of padding in
+    the last sequences, on the left for decoders and on the right for encoders."""
     model: str
     layers: int
     seqlen: int
@@ -43,7 +44,7 @@ class Case:
         return f"{self.model} {self.seqlen} x {self.batch}{' padded' if self.padded else ''}"
 
 
-BEYOND_SDPA = ("flash_attention_2", "fa3", "fa4", "flex_attention", "eager")  # sdpa serves neither softcap nor sinks
+BEYOND_SDPA = ("flash_attention_2", "fa3", "fa4", "flex_attention", "eager")  # softcap, sinks
 
 CASES = (
     *(Case("Llama-3.1-8B", 4, *length) for length in LENGTHS),
@@ -84,7 +85,7 @@ DECODERS = ("Llama-3.1-8B", "gemma-2-9b", "Qwen2.5-7B", "gpt-oss-20b")
 
 
 def build(name, layers, dtype, device):
-    """In eval(), of random weights drawn on the device."""
+    """Returns a model in eval() with random weights drawn on the device."""
     torch.manual_seed(1)
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
@@ -97,12 +98,12 @@ def build(name, layers, dtype, device):
         for which, weights in model.named_parameters():
             if "sinks" in which or (weights.dim() > 1 and "experts" in which):
                 weights.normal_(0.0,
-                                1.0 if "sinks" in which else 0.02)  # what a config's own drawing leaves as it found it
+                                1.0 if "sinks" in which else 0.02)  # transformers does not initialize these weights
     return model.requires_grad_(False)
 
 
 def inputs(case, dtype, device):
-    """Keywords of a forward pass."""
+    """Returns the keywords of a forward pass."""
     torch.manual_seed(2)
     if case.model.startswith("vit"):
         return {
@@ -121,5 +122,5 @@ def inputs(case, dtype, device):
         mask[case.batch // 2:, :hidden] = 0
         given["attention_mask"] = mask if case.model in DECODERS else mask.flip(1)
     if case.model in DECODERS:
-        given.update(use_cache=False, logits_to_keep=1)  # as generate() fills its prompt
+        given.update(use_cache=False, logits_to_keep=1)  # as in the prefill of generate()
     return given

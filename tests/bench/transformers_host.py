@@ -24,9 +24,9 @@ def _us(call, calls=CALLS, wait=lambda: None):
 
 
 def costs(device="cuda"):
-    """adapter: of the attention function, its own part: attune.attention() is left out. attention: attune.attention()
-    by itself on the same operands; with_adapter: both. mask, padded_mask: of the mask function, which runs once a
-    forward pass; sdpa_*: of transformers' own."""
+    """Returns times by name. adapter: the attention function without attune.attention(). attention: attune.attention()
+    alone on the same operands. with_adapter: both together. mask, padded_mask: the mask function, which runs once per
+    forward pass. sdpa_mask, sdpa_padded_mask: transformers' own mask function."""
     import attune._transformers_attention as ours
     from attune._transformers_masks import attune_mask
     from transformers.masking_utils import sdpa_mask

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times whole forward passes of transformers models on attune beside sdpa and other installed implementations, and
+"""Times whole forward passes of transformers models on attune against sdpa and other installed implementations, and
 checks their logits and generated tokens.
 
     python3 tests/bench/transformers_models.py --out OUT/transformers_models.json [--only Llama] [--check]
@@ -7,12 +7,12 @@ checks their logits and generated tokens.
     ATTUNE_CAPTURE=problems.jsonl python3 tests/bench/transformers_models.py --once        # then: attune tune
         --captured problems.jsonl
 
-Sizes are those of published configs, weights are random, layers are cut (transformers_configs.py). One process; samples
+Sizes are from published configs, weights are random, and layers are cut (transformers_configs.py). One process; samples
 of all implementations of a case are interleaved in random order. A sample is the device time, by CUDA events, of
-forward passes that are called from Python one after the other: nothing is captured, so a pass that waits for the host
-is as slow as that. `without` is the same model with attention left out (its output is not computed); it tells the share
-of attention. --check compares logits in fp32 and bf16 and 64 greedy tokens in fp32, dynamic and static caches, left
-padding. What a program tuned is in ATTUNE_STORE.
+forward passes called from Python one after the other. Nothing is captured, so waiting for the host counts. `without` is
+the same model with attention left out (its output is uninitialized); it shows the share of attention. --check compares
+logits in fp32 and bf16, and 64 greedy tokens in fp32, with dynamic and static caches and left padding. ATTUNE_STORE may
+hold tuned winners.
 """
 import argparse
 import json
@@ -42,14 +42,14 @@ def why(error):
 
 
 def runner(model, implementation, given):
-    """A forward pass on this implementation; raises where it cannot be had."""
+    """Returns a forward pass on this implementation; raises if the implementation is not available."""
     def run():
         model.set_attn_implementation(implementation)
         with torch.inference_mode():
             return model(**given)
     run()
     if model.config._attn_implementation != implementation:
-        raise ValueError(f"{implementation} was not taken: {model.config._attn_implementation}")
+        raise ValueError(f"{implementation} was not used; the model has {model.config._attn_implementation}")
     torch.cuda.synchronize()
     return run
 
@@ -90,7 +90,7 @@ def time_case(case, model, arguments, rng, until, failures):
         try:
             runners[name] = runner(model, name, given)
             outputs[name] = last(runners[name]())[:, -1:]
-        except Exception as error:  # a peer that is not there or does not serve a model is named, and ends no run
+        except Exception as error:  # a missing or failed peer is reported; the run goes on
             failures.append({"case": case.name, "peer": name, "error": why(error)})
             torch.cuda.empty_cache()
     samplers = {name: sampler(model, name, run, arguments.sample_us) for name, run in runners.items()}
@@ -128,7 +128,7 @@ def generated(model, implementation, given, **choices):
 
 
 def check_model(name, layers):
-    """Logits and tokens of one model beside its reference implementation, on two sequences, one of them padded."""
+    """Compares one model's logits and tokens with its reference implementation on two sequences, one padded."""
     reference = "sdpa" if "sdpa" in next(case.peers for case in configs.CASES if case.model == name) else "eager"
     case = configs.Case(name, layers, PROMPT, 2,
                         padded=0.3 if name not in ("vit-large-patch16-384", "whisper-large-v3") else 0.0)
@@ -158,7 +158,7 @@ def check_model(name, layers):
 
 
 def groups(arguments):
-    """Cases of one model together, so that it is built once."""
+    """Groups cases by model, so that each model is built once."""
     found = {}
     for case in configs.CASES:
         if arguments.only in case.name:
@@ -190,11 +190,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--sample-us", type=float, default=20000)
     parser.add_argument("--seconds", type=float, default=1e9,
-                        help="no case and no check begins after so many; what was left out is named")
+                        help="start no case or check after this time; the result names those left out")
     parser.add_argument("--flex-seconds", type=float, default=60,
-                        help="of --seconds that must be left for FlexAttention to be compiled for a case")
-    parser.add_argument("--once", action="store_true", help="runs each case once on attune and ends")
-    parser.add_argument("--check", action="store_true", help="also checks logits and tokens")
+                        help="seconds that must remain before FlexAttention is compiled for a case")
+    parser.add_argument("--once", action="store_true", help="run each case once on attune and exit")
+    parser.add_argument("--check", action="store_true", help="also check logits and tokens")
     parser.add_argument("--check-layers", type=int, default=2)
     parser.add_argument("--out", default=None)
     arguments = parser.parse_args()
@@ -228,7 +228,7 @@ def main():
                 model = model or configs.build(name, layers, torch.bfloat16, "cuda")
                 rows.append(time_case(case, model, arguments, rng, until, failures))
                 print_row(rows[-1])
-            except Exception as error:  # one case that fails is told and ends no run
+            except Exception as error:  # a failed case is reported; the run goes on
                 failures.append({"case": case.name, "error": why(error)})
                 print(f"{case.name} failed: {failures[-1]['error']}", flush=True)
             write()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Implementations that transformers_models.py times beside transformers' own: FlashAttention's packages called
-straight, where they are installed under names that transformers does not look for; and `without`, which leaves
-attention out."""
+"""Implementations that transformers_models.py times in addition to transformers' own: FlashAttention's packages called
+directly, if they are installed under names that transformers does not look for, and `without`, which leaves attention
+out."""
 import importlib
 
 import transformers
@@ -9,14 +9,14 @@ from transformers.masking_utils import AttentionMaskInterface
 from transformers.utils import is_flash_attn_2_available
 
 MODULES = {"fa3": "fa3_fwd_interface",
-           "fa4": "flash_attn.cute"}  # transformers takes names with "flash" in them for its own
+           "fa4": "flash_attn.cute"}  # short names: transformers reserves names with "flash" in them
 
 
 def no_mask(batch_size, q_length=None, kv_length=None, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None,
             **_):
-    """None, where the module's own word on causality says all."""
+    """Returns None if the module's own causality describes the whole mask. Raises for padding."""
     if attention_mask is not None and not bool(attention_mask.all()):
-        raise ValueError("there is padding, which this peer would need other tensors for")
+        raise ValueError("the batch is padded; this peer serves batches without padding only")
     return None
 
 
@@ -33,7 +33,7 @@ def _flash(name):
         if s_aux is not None:
             given["learnable_sink"] = s_aux
         if name == "fa3" and (s_aux is not None or "window_size" in given):
-            raise ValueError("the package holds no kernels for windows and sinks")
+            raise ValueError("windows or sinks are given; package fa3-fwd has no kernels for them")
         o = flash(*(x.transpose(1, 2) for x in (query, key, value)), **given)
         return (o[0] if isinstance(o, tuple) else o), None
     return forward
@@ -45,14 +45,14 @@ def without(module, query, key, value, attention_mask, **_):
 
 
 def register():
-    """Registers installed peers, and `without`. Returns why others are missing, by name."""
+    """Registers installed peers and `without`. Returns {name: reason} for missing peers."""
     missing = {} if is_flash_attn_2_available() else {"flash_attention_2": "flash-attn is not installed"}
     transformers.AttentionInterface.register("without", without)
     AttentionMaskInterface.register("without", lambda *_, **__: None)
     for name, module in MODULES.items():
         try:
             importlib.import_module(module)
-        except Exception as error:  # whatever a package raises when it is loaded
+        except Exception as error:  # packages raise various types when they are loaded
             missing[name] = f"{module}: {error}"
             continue
         transformers.AttentionInterface.register(name, _flash(name))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# How repeatable a tune is: tunes 32 problems twice, each time from an empty store, and times what the two chose beside each other. Needs a
-# CUDA device and PyTorch; takes about four minutes.
+# Measures how repeatable a tune is: tunes 32 problems twice, each time from an empty store, and times both choices interleaved.
+# Needs a CUDA device and PyTorch; takes about four minutes.
 #   tests/bench/two_tunes.sh BUILD_DIR OUT_DIR
 # Writes OUT_DIR/tune_first.json, OUT_DIR/tune_second.json and OUT_DIR/two_tunes.json. ATTUNE_EFFORT changes the effort.
 set -euo pipefail
