@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures the host cost of attune_run above the bare driver call, and of a plan look-up. Without
 // arguments it uses a stub driver, which costs nothing. With --device it uses a real GPU and
-// repeats the same launch on the bare driver; rows "driver" show the forms of recorded_launch.hpp. Prints
-// one JSON object. Exit status 1 if a limit is exceeded (run: 1 us, 1.5 us with tensor maps;
-// look-up: 1 us).
+// repeats the same launch on the bare driver; rows "driver" show the forms of recorded_launch.hpp.
+// Prints one JSON object. Exit status 1 if a limit is exceeded (run: 1 us, 1.5 us with tensor
+// maps; look-up: 1 us).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refusals of append_kv by the host before anything runs.
+// Checks of append_kv's arguments on the host, before anything runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,8 +23,7 @@ std::string refusal_of(const char* text, const CacheArgs& cache, const AppendArg
   return "accepted";
 }
 
-// Kernels find a place in slots by 32 bits: places of this call's slots count, not of those that
-// were planned.
+// Kernels index slots with 32 bits. The limit counts the slots of this call, not of the plan.
 TEST(AppendCheck, PlacesInSlotsAreBelow32Bits) {
   const char* const text =
       "op=append_kv,dtype=bf16,head_dim=64,heads=4/2,batch=2,seqlen_q=1,seqlen_kv=65536";
@@ -37,9 +36,9 @@ TEST(AppendCheck, PlacesInSlotsAreBelow32Bits) {
               HasSubstr("the cache has 65536 slots of 65536 keys"));
 }
 
-// Rows end to end may stand ahead of the first request and behind the last; without a list nobody
-// says which are of one.
-TEST(AppendCheck, RowsBeyondThoseOfRequests) {
+// Packed rows may lie before the first request and after the last one. Without a list of requests
+// nothing says which request a row belongs to.
+TEST(AppendCheck, RowsOutsideOfRequestsNeedAList) {
   const char* const text =
       "op=append_kv,dtype=bf16,head_dim=64,heads=4/2,batch=2,seqlen_q=3,seqlen_kv=64,packed_q=1";
   CacheArgs cache{};
@@ -51,7 +50,7 @@ TEST(AppendCheck, RowsBeyondThoseOfRequests) {
   EXPECT_EQ(refusal_of(text, cache, append), "accepted");
 }
 
-TEST(AppendCheck, AnglesOfRowsWhosePlacesAreGiven) {
+TEST(AppendCheck, AnglesNeedPositionsOrLengths) {
   const char* const text =
       "op=append_kv,dtype=bf16,head_dim=64,heads=4/2,batch=2,seqlen_q=3,seqlen_kv=64,rotary=fp32";
   CacheArgs cache{};

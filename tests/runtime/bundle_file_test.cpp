@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bundles of one file: they serve as folders do, equal kernels give equal bytes, and no changed or
-// cut byte does harm.
+// Bundles in one file: they serve like folders, equal kernels give equal bytes, and a changed or
+// cut byte does no harm.
 #include "runtime/bundle_file.hpp"
 
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ class BundleFileTest : public ::testing::Test {
     }
     return "accepted";
   }
-  // With the digest that its index has now.
+  // Returns the bytes with the digest of their present index.
   static std::string resealed(std::string bytes) {
     uint64_t size = 0;
     for (int i = 7; i >= 0; --i) size = size << 8 | static_cast<unsigned char>(bytes[16 + i]);
@@ -88,7 +88,7 @@ TEST_F(BundleFileTest, EqualKernelsGiveEqualBytes) {
     EXPECT_EQ(entry.offset % kBundleAlignment, 0U);
 }
 
-TEST_F(BundleFileTest, EqualImagesStandOnce) {
+TEST_F(BundleFileTest, EqualImagesAreStoredOnce) {
   BundledKernel big = kernel(), other = kernel("sm_80");
   big.image.bytes = other.image.bytes = std::string(1 << 20, 'x');
   EXPECT_LT(bundle_bytes({big, other}).size(), (1U << 20) + 16384);
@@ -96,7 +96,7 @@ TEST_F(BundleFileTest, EqualImagesStandOnce) {
   EXPECT_THAT(Bundle::open_memory(bytes).faults(), ::testing::IsEmpty());
 }
 
-// Each either is refused when the bundle is opened, or costs the image, or does not matter.
+// Each changed byte makes opening fail, or makes the image unavailable, or has no effect.
 TEST_F(BundleFileTest, AnyChangedByteAndAnyCutDoesNoHarm) {
   set_log_sink([](LogLevel, std::string_view) {});
   const BundledKernel sound = kernel();
@@ -122,7 +122,7 @@ TEST_F(BundleFileTest, AnyChangedByteAndAnyCutDoesNoHarm) {
   set_log_sink(nullptr);
 }
 
-TEST_F(BundleFileTest, ACutFileIsToldFromADamagedHeader) {
+TEST_F(BundleFileTest, ACutFileAndADamagedHeaderAreReportedApart) {
   const std::string bytes = bundle_bytes({kernel()});
   EXPECT_THAT(refusal(bytes + "x"), EndsWith("something was added"));
   EXPECT_THAT(refusal(bytes.substr(0, bytes.size() - 1)), EndsWith(": it was cut off"));
@@ -139,7 +139,7 @@ TEST_F(BundleFileTest, ACutFileIsToldFromADamagedHeader) {
   EXPECT_THAT(changed(40), HasSubstr("they are damaged")) << "the digest";
 }
 
-// A writer who seals what he wrote is no safer: what the index says is checked.
+// A forged bundle can have a correct digest, so each entry of its index is checked.
 TEST_F(BundleFileTest, AHostileIndexIsRefused) {
   const std::string bytes = bundle_bytes({kernel()});
   const std::string offset =
@@ -171,7 +171,7 @@ class PackedBundleTest : public BundleFileTest {
     if (std::string why; !zstd_is_here(&why)) GTEST_SKIP() << why;
     big_.image.bytes = std::string(1 << 16, 'x') + big_.image.bytes;
   }
-  // The number of a key of the only kernel replaced, and the index sealed anew.
+  // Returns the bundle with another number for a key of its only kernel, and a new digest.
   static std::string with(std::string bytes, const std::string& key, std::string value) {
     const size_t at = bytes.find("\"" + key + "\": ") + key.size() + 4;
     const size_t end = bytes.find_first_of(",\n", at);
@@ -196,7 +196,7 @@ TEST_F(PackedBundleTest, ItIsSmallerAndGivesTheSameImages) {
   EXPECT_EQ(Engine(device_, options).plan(problem_)->image_from, "bundle");
 }
 
-TEST_F(PackedBundleTest, AnIndexThatLiesCostsTheImageAndNoMore) {
+TEST_F(PackedBundleTest, AWrongIndexOnlyMakesItsImageUnavailable) {
   set_log_sink([](LogLevel, std::string_view) {});
   const std::string bytes = bundle_bytes({big_}, Packing::kZstd);
   for (const char* size : {"0", "1", "65535", "67108864"}) {
@@ -237,8 +237,8 @@ TEST_F(BundleFileTest, AnOpenBundleKeepsItsImagesWhenItIsReplaced) {
   EXPECT_EQ(Bundle::open(file()).image(former.key), std::nullopt);
 }
 
-// A deploy script's `cp`, a full disk: the file changes under the process that holds it open.
-TEST_F(BundleFileTest, AFileThatIsCutOrWrittenWhileItIsOpenCostsItsImages) {
+// A deploy script's `cp` or a full disk may change the file while a process has it open.
+TEST_F(BundleFileTest, AFileThatChangesWhileItIsOpenGivesNoImages) {
   std::vector<std::string> said;
   set_log_sink([&](LogLevel, std::string_view text) { said.emplace_back(text); });
   BundledKernel big = kernel();

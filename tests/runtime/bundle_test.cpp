@@ -94,8 +94,8 @@ TEST_F(BundleTest, AnEngineRunsFromItWithoutCompilerAndStore) {
   EXPECT_THAT(plan->explain(), HasSubstr("on NVIDIA H200"));
 }
 
-// So that an engine on that CPU with other threads does not take the times for its own.
-TEST_F(BundleTest, WinnersOfACpuSayTheirThreads) {
+// An engine on the same CPU with another thread count must not use the winner's times.
+TEST_F(BundleTest, WinnersOfACpuNameTheirThreadCount) {
   BundledKernel written = kernel();
   written.winners[0].device.arch = "cpu:znver4";
   written.winners[0].device.sm_count = 2;
@@ -110,7 +110,7 @@ TEST_F(BundleTest, WinnersOfACpuSayTheirThreads) {
   EXPECT_FALSE(measured_on(row, here));
 }
 
-TEST_F(BundleTest, AKernelOf8BitOperandsServesItsOwnChoicesAlone) {
+TEST_F(BundleTest, AKernelOf8BitOperandsServesOnlyTheOptionsItWasMadeFor) {
   problem_ = parse_problem(
       "dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim=128,heads=32/8,batch=1,seqlen=4096,"
       "accuracy=fast,v_layout=transposed,scale_block_q=64,scale_block_kv=128");
@@ -153,7 +153,7 @@ TEST_F(BundleTest, AnAlteredImageIsNotUsed) {
               ::testing::HasSubstr(image_file().string() + ": SHA-256 differs"));
 }
 
-TEST_F(BundleTest, ASoundOneHasNoFaults) {
+TEST_F(BundleTest, AnIntactBundleHasNoFaults) {
   write_bundle(folder_.path(), {kernel()});
   EXPECT_TRUE(Bundle::open(folder_.path()).faults().empty());
   const std::string file = image_file().string();
@@ -174,7 +174,7 @@ TEST_F(BundleTest, AnotherSourceIsAMiss) {
   EXPECT_TRUE(Bundle::open(folder_.path()).image(key));
   key.source_digest = "of another source";
   EXPECT_FALSE(Bundle::open(folder_.path()).image(key));
-  key.source_digest.clear();  // as bundles from before have it
+  key.source_digest.clear();  // as in bundles of older versions
   EXPECT_FALSE(Bundle::open(folder_.path()).image(key));
 }
 
@@ -217,7 +217,7 @@ TEST_F(BundleTest, AWinnerMovesToItsNewConfig) {
   EXPECT_TRUE(bundle.image(kernel().key)) << "the kernel itself stays";
 }
 
-TEST_F(BundleTest, WhoHasTheFormerBundleOpenKeepsItsImages) {
+TEST_F(BundleTest, AnEngineThatHasTheOldBundleOpenKeepsItsImages) {
   write_bundle(folder_.path(), {kernel()});
   const Bundle former = Bundle::open(folder_.path());
   BundledKernel newer = kernel();
@@ -227,7 +227,7 @@ TEST_F(BundleTest, WhoHasTheFormerBundleOpenKeepsItsImages) {
   EXPECT_EQ(Bundle::open(folder_.path()).image(kernel().key)->bytes, newer.image.bytes);
 }
 
-TEST_F(BundleTest, WritersAtOnceLoseNothing) {
+TEST_F(BundleTest, ConcurrentWritersLoseNothing) {
   std::vector<std::thread> writers;
   for (const char* arch : {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90"})
     writers.emplace_back([&, arch] {
@@ -268,7 +268,7 @@ TEST_F(BundleTest, AManifestsFieldOfAnotherTypeIsNamed) {
     return sentence;
   };
   for (const auto& [name, value] : sound.items()) {
-    if (name == "created") continue;  // for people alone
+    if (name == "created") continue;  // informational, not checked
     nlohmann::json changed = sound;
     changed[name] = nlohmann::json::object();
     EXPECT_THAT(refusal_of(changed), HasSubstr(name + " is {}; must be ")) << name;

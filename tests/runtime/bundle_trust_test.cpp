@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bundles are code: who may have written one, what is no file, and what the log says when a bundle
-// is for other machines.
+// Bundles are code: which users may write one, which file types are refused, and what the log says
+// about a bundle for other machines.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -81,7 +81,7 @@ class BundleTrustTest : public ::testing::Test {
   LogSink former_;
 };
 
-TEST_F(BundleTrustTest, WhatIsWrittenCannotBeWrittenByOthers) {
+TEST_F(BundleTrustTest, WrittenBundlesAreNotWritableByOthers) {
   write_bundle(folder(), {kernel()});
   EXPECT_EQ(fs::status(folder()).permissions(), fs::perms(0755));
   for (const auto& entry : fs::directory_iterator(folder()))
@@ -121,7 +121,7 @@ TEST_F(BundleTrustTest, ABundleOfAnotherUserIsRefused) {
   unsetenv("ATTUNE_TRUST");
 }
 
-TEST_F(BundleTrustTest, WhatIsNoFileIsRefusedAndDoesNotHang) {
+TEST_F(BundleTrustTest, FifosAndDirectoriesAreRefusedWithoutHanging) {
   write_bundle(folder(), {kernel()});
   const fs::path image = image_file(), manifest = folder() / "manifest.json";
   fs::remove(image);
@@ -148,7 +148,7 @@ TEST_F(BundleTrustTest, WritingFollowsNoLinks) {
   EXPECT_TRUE(Bundle::open(folder()).image(kernel().key));
 }
 
-TEST_F(BundleTrustTest, AFolderOfLinksServes) {
+TEST_F(BundleTrustTest, AFolderOfSymbolicLinksServes) {
   write_bundle(folder(), {kernel()});
   const fs::path links = temporary_ / "links";
   fs::create_directory(links);
@@ -158,7 +158,7 @@ TEST_F(BundleTrustTest, AFolderOfLinksServes) {
   EXPECT_TRUE(Bundle::open(links).image(kernel().key));
 }
 
-TEST_F(BundleTrustTest, ABundleForOtherMachinesSaysSo) {
+TEST_F(BundleTrustTest, ABundleForOtherArchsIsLogged) {
   write_bundle(folder(), {kernel("sm_80")});
   const Engine engine(device_, bundle_only());
   EXPECT_THAT(logged_, HasSubstr("holds kernels for sm_80; this device runs those for sm_90a"));
@@ -176,7 +176,7 @@ TEST_F(BundleTrustTest, ABundleForOtherMachinesSaysSo) {
   }
 }
 
-TEST_F(BundleTrustTest, AManifestThatSaysWhatCannotBeIsRefused) {
+TEST_F(BundleTrustTest, AManifestWithImpossibleValuesIsRefused) {
   const auto refusal = [&](const std::string& from, const std::string& to) -> std::string {
     std::filesystem::remove_all(folder());
     write_bundle(folder(), {kernel()});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel as a bundle has it, of a compiler that only pretends: for tests of bundles.
+// Makes bundle entries with a fake compiler, for tests of bundles.
 #pragma once
 
 #include "generator/renderer.hpp"
@@ -10,7 +10,7 @@
 
 namespace attune::testing {
 
-// The best family's default config, with one winner for the problem's shape.
+// Returns the best family's default config, with one winner for the problem's shape.
 inline BundledKernel bundled_kernel(const Problem& problem, const Arch& arch,
                                     const FakeCompiler& compiler) {
   const KernelSpec spec = spec_of(problem);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages and slots that the host sees: which ids of a call over a cache are looked at, and what is
-// said of one that is not there.
+// Page and slot ids in host memory: which ids of a cache call are checked, and the message for an
+// id that does not exist.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,12 +43,12 @@ class CacheIds : public ::testing::Test {
   }
 };
 
-TEST_F(CacheIds, IdsBehindTheLastKeyAreNotLookedAt) {
+TEST_F(CacheIds, IdsAfterTheLastKeyAreNotChecked) {
   for (const char* packed : {"", ",packed_q=1"})
     EXPECT_EQ(refusal(std::string(",page_size=16") + packed), "accepted");
 }
 
-TEST_F(CacheIds, APageThatTheCacheDoesNotHaveIsNamed) {
+TEST_F(CacheIds, APageOutsideTheCacheIsNamed) {
   for (const int id : {8, 99, -1}) {
     table_[2] = id;
     EXPECT_EQ(refusal(",page_size=16"), "cache.page_table[0][2] is " + std::to_string(id) +
@@ -62,7 +62,7 @@ TEST_F(CacheIds, APageThatTheCacheDoesNotHaveIsNamed) {
   EXPECT_THAT(refusal(",page_size=16"), HasSubstr("page_table[0][0] is 3; must be 0 to 2"));
 }
 
-TEST_F(CacheIds, PagesThatNoRowSeesMayBeAnything) {
+TEST_F(CacheIds, PagesThatNoRowSeesAreNotChecked) {
   table_[0] = -1;
   EXPECT_THAT(refusal(",page_size=16"), HasSubstr("page_table[0][0] is -1"));
   EXPECT_EQ(refusal(",page_size=16,window=20:0"), "accepted");
@@ -71,10 +71,10 @@ TEST_F(CacheIds, PagesThatNoRowSeesMayBeAnything) {
   EXPECT_EQ(refusal(",page_size=16,packed_q=1"), "accepted");
 }
 
-TEST_F(CacheIds, ASlotThatTheCacheDoesNotHaveIsNamed) {
+TEST_F(CacheIds, ASlotOutsideTheCacheIsNamed) {
   cache_.page_table = nullptr;
   cache_.slots = slots_.data();
-  EXPECT_EQ(refusal(""), "accepted");  // the one of no keys is not looked at
+  EXPECT_EQ(refusal(""), "accepted");  // slot -1 has no keys and is not checked
   slots_[2] = 8;
   EXPECT_EQ(refusal(""), "cache.slots[2] is 8; must be 0 to 7, the last slot");
   cache_.kv_lengths = nullptr;  // all requests have all keys

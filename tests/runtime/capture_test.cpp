@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Capture files: each problem once, whole lines, and why a file takes no more.
+// Capture files: each problem once, whole lines, and one warning when writing fails.
 #include "runtime/capture.hpp"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ std::string text_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-TEST(Capture, WhyTheFileTakesNoMoreIsSaidOnce) {
+TEST(Capture, AFullFileIsLoggedOnce) {
   const testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "capture.jsonl";
   Capture capture(file);
@@ -49,7 +49,7 @@ TEST(Capture, WhyTheFileTakesNoMoreIsSaidOnce) {
   EXPECT_THAT(warnings.texts()[0], ::testing::HasSubstr("cannot be written: File too large"));
 }
 
-// It would wait for a reader, with the lock that every thread takes which asks for a plan.
+// Opening a FIFO would wait for a reader while holding the lock that each plan look-up takes.
 TEST(Capture, AFifoIsRefusedAndDoesNotHang) {
   const testing::TemporaryFolder folder;
   ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);

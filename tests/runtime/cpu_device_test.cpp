@@ -31,7 +31,7 @@ class CpuDevice : public ::testing::Test {
     plan_ = Engine(device_, options).plan(problem_);
   }
 
-  // All values are 3, so every output must be 3 whatever the scores are.
+  // Returns true if every output is 3. All values are 3, so scores do not matter.
   bool runs_right() const {
     const int64_t count = 2 * 70 * 4 * 32;
     float* const memory = static_cast<float*>(device_->allocate(4 * count * 4));
@@ -56,7 +56,7 @@ class CpuDevice : public ::testing::Test {
   std::shared_ptr<const Plan> plan_;
 };
 
-TEST_F(CpuDevice, SaysWhatItIs) {
+TEST_F(CpuDevice, IdentityNamesCpuAndThreads) {
   EXPECT_EQ(device_->identity().arch, device_->archs().front().name());
   EXPECT_EQ(device_->identity().sm_count, 3);
   EXPECT_EQ(device_->facts().sm_count, 3);
@@ -84,7 +84,7 @@ TEST_F(CpuDevice, RunsInAChildAfterFork) {
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status)) << "the child hung or crashed: signal "
+  EXPECT_TRUE(WIFEXITED(status)) << "the child hung or crashed, signal "
                                  << (WIFSIGNALED(status) ? WTERMSIG(status) : 0);
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
@@ -96,7 +96,7 @@ TEST_F(CpuDevice, RunsOnTheThreadsThatTheSystemGrants) {
     const testing::ThreadLimit limit(1);
     device_ = open_cpu_device(8);
   }
-  EXPECT_EQ(device_->identity().sm_count, 2) << "what is measured belongs to the threads that ran";
+  EXPECT_EQ(device_->identity().sm_count, 2) << "times belong to the number of threads that ran";
   EXPECT_EQ(device_->facts().sm_count, 2);
   plan_ = Engine(device_, options).plan(problem_);
   EXPECT_TRUE(runs_right());

@@ -47,7 +47,7 @@ class CudaDeviceTest : public ::testing::Test {
   const KernelSpec spec_ = spec_of(problem_);
 };
 
-TEST_F(CudaDeviceTest, SaysWhatItIs) {
+TEST_F(CudaDeviceTest, IdentityIsReadFromTheDriver) {
   const CudaDevice device(context());
   EXPECT_EQ(device.identity().arch, "sm_90");
   EXPECT_EQ(device.identity().sm_count, 132);
@@ -72,13 +72,13 @@ TEST_F(CudaDeviceTest, CodeRunsOnLaterMinorVersionsOfItsMajor) {
   EXPECT_TRUE(names(70).empty());
 }
 
-TEST_F(CudaDeviceTest, AContextThatIsCurrentIsUsedAsItIs) {
+TEST_F(CudaDeviceTest, ACurrentContextIsUsedUnchanged) {
   stub_calls.current = reinterpret_cast<Context>(0x7777);
   EXPECT_EQ(context()->handle(), stub_calls.current);
   EXPECT_EQ(stub_calls.retains, 0);
 }
 
-TEST_F(CudaDeviceTest, WithoutOneThePrimaryContextIsRetainedAndGivenBack) {
+TEST_F(CudaDeviceTest, WithoutACurrentContextThePrimaryOneIsRetainedAndReleased) {
   stub_calls.current = nullptr;
   { EXPECT_EQ(context()->handle(), testing::stub_primary()); }
   EXPECT_EQ(stub_calls.retains, 1);
@@ -122,7 +122,7 @@ TEST_F(CudaDeviceTest, AKernelThatDoesNotFitIsRefusedWhenLoaded) {
   EXPECT_EQ(stub_calls.unloads, 1);
 }
 
-TEST_F(CudaDeviceTest, ALaunchFromAThreadWithoutContextPushesAndPopsOurs) {
+TEST_F(CudaDeviceTest, ALaunchFromAThreadWithoutContextPushesAndPopsTheDevicesContext) {
   const auto kernel = this->kernel({});
   stub_calls.current = nullptr;
   kernel->launch({}, args_, nullptr);
@@ -172,8 +172,8 @@ TEST_F(CudaDeviceTest, TensorMapKeysHoldTheOperandsGeometry) {
   EXPECT_EQ(k.swizzle, 0);
 }
 
-// A kernel without keys asks for a box of them, and TMA reads what the map says there is.
-TEST_F(CudaDeviceTest, TensorMapsOfEmptyOperandsHaveOneElementOfAnother) {
+// A kernel without keys still waits for the bytes of a box of keys, so TMA must read some memory.
+TEST_F(CudaDeviceTest, TensorMapsOfEmptyOperandsHaveOneElementOfAnotherOperand) {
   KernelArguments args{};
   args.batch = 3, args.seqlen_q = 100, args.num_heads_q = 8, args.num_heads_kv = 2;
   args.q = {reinterpret_cast<void*>(0x10000), 100 * 8 * 128, 8 * 128, 128};
@@ -186,7 +186,7 @@ TEST_F(CudaDeviceTest, TensorMapsOfEmptyOperandsHaveOneElementOfAnother) {
       EXPECT_EQ(key.address, args.q.data);
       EXPECT_THAT(key.dims, ElementsAre(1, 1, 1, 1));
       EXPECT_THAT(key.strides, ElementsAre(16, 16, 16));
-      EXPECT_EQ(key.box[1], 128u) << "a box counts as many bytes as of any operand";
+      EXPECT_EQ(key.box[1], 128u) << "a box has the same bytes as for other operands";
     }
   }
   KernelSpec paged;
@@ -204,7 +204,7 @@ TEST_F(CudaDeviceTest, TensorMapsOfEmptyOperandsHaveOneElementOfAnother) {
   EXPECT_THAT(q.dims, ElementsAre(1, 1, 1, 1));
 }
 
-TEST_F(CudaDeviceTest, TensorsOfTheWorkspaceAreSeenByTheirExtentsAndTransposedVWithKeysContiguous) {
+TEST_F(CudaDeviceTest, TensorMapsCoverWorkspaceTensorsAndTransposedV) {
   KernelArguments args{};
   args.batch = 2, args.seqlen_q = 64, args.seqlen_kv = 100, args.num_heads_q = 8;
   args.num_heads_kv = 2;
@@ -228,7 +228,7 @@ TEST_F(CudaDeviceTest, TensorsOfTheWorkspaceAreSeenByTheirExtentsAndTransposedVW
   EXPECT_THAT(own.strides, ElementsAre(112, 128 * 112, 2 * 128 * 112));
 }
 
-// Any of them is the main one: here the second of three, whose registers info() gives.
+// Any step can be the main one: here the second of three, whose registers info() returns.
 TEST_F(CudaDeviceTest, EveryStepOfAPlanIsLaunchedInOrderWithItsOwnTiles) {
   LaunchPlan plan;
   plan.steps.resize(3);
@@ -251,8 +251,8 @@ TEST_F(CudaDeviceTest, EveryStepOfAPlanIsLaunchedInOrderWithItsOwnTiles) {
   EXPECT_EQ(stub_calls.last_attribute, kLaunchProgrammaticSerialization);
 }
 
-// A cubin of sm_80 runs on sm_90 too, and has no griddepcontrol: it would read what the grid ahead
-// still writes.
+// A cubin for sm_80 also runs on sm_90. It has no griddepcontrol, so with an early start it would
+// read data that the previous grid still writes.
 TEST_F(CudaDeviceTest, CodeOfEarlierArchsDoesNotStartEarly) {
   LaunchPlan plan;
   plan.main().early = true;
@@ -277,7 +277,7 @@ TEST_F(CudaDeviceTest, StepsWithoutBlocksAreNotLaunched) {
   EXPECT_EQ(stub_calls.launched[1], testing::stub_function(2));
 }
 
-TEST_F(CudaDeviceTest, EachArgumentPartIsAParameterOfItsOwn) {
+TEST_F(CudaDeviceTest, EachArgumentPartIsASeparateParameter) {
   LaunchPlan plan;
   plan.main().parts = {ArgumentPart::kBase, ArgumentPart::kScales};
   plan.main().tensor_maps = {{Operand::kQ}};
@@ -291,7 +291,7 @@ TEST_F(CudaDeviceTest, EachArgumentPartIsAParameterOfItsOwn) {
   EXPECT_NE(stub_calls.last_parameters[1], &args_.scales) << "a tensor map follows the base";
 }
 
-// A plan may have as many tensor maps as a kernel's parameters hold; more are refused when loaded.
+// Only the size of a kernel's parameters limits the number of tensor maps. Loading refuses more.
 TEST_F(CudaDeviceTest, TensorMapsAreLimitedByTheParametersAlone) {
   LaunchPlan plan;
   plan.main().tensor_maps.assign(30, {Operand::kQ});
@@ -332,7 +332,7 @@ TEST_F(CudaDeviceTest, AKernelOutlivesItsDevice) {
   EXPECT_EQ(stub_calls.releases, 1);
 }
 
-TEST(DriverTable, WithoutADriverThereIsASentence) {
+TEST(DriverTable, WithoutADriverTheErrorExplainsWhy) {
   std::string why;
   if (open_driver(&why))
     GTEST_SKIP() << "this machine has a driver: " << driver_version(*open_driver());

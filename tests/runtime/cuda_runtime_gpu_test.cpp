@@ -23,7 +23,7 @@ namespace {
 using cuda::kSuccess;
 using ::testing::HasSubstr;
 
-// Freed with the test; filled with random bf16 bits of moderate size, or NaN.
+// Device memory that is freed with the test; filled with random moderate bf16 values, or NaN.
 class Buffer {
  public:
   Buffer(const Device& device, int64_t bytes)
@@ -58,7 +58,7 @@ class CudaRuntime : public ::testing::Test {
     driver_ = cuda::open_driver(&why);
     if (!driver_) GTEST_SKIP() << why;
     context_ = cuda::CudaContext::open(*driver_, 0);
-    current_.emplace(*context_);  // the tests' own driver calls need one, as in any CUDA program
+    current_.emplace(*context_);  // the tests' driver calls need a current context
     device_ = open_device("cuda");
     if (device_->archs().empty())
       GTEST_SKIP() << "attune compiles nothing for " << device_->identity().arch;
@@ -148,7 +148,7 @@ class CudaRuntime : public ::testing::Test {
       "dtype=bf16,head_dim=128,heads=8/2,batch=2,seqlen=384,mask=causal_bottom_right");
 };
 
-TEST_F(CudaRuntime, IdentityIsThatOfARealDevice) {
+TEST_F(CudaRuntime, IdentityOfARealDeviceIsComplete) {
   const DeviceIdentity& identity = device_->identity();
   EXPECT_GT(identity.sm_count, 0);
   EXPECT_GE(identity.shared_bytes_per_block, 48 << 10);
@@ -218,7 +218,7 @@ TEST_F(CudaRuntime, AnyStreamAndAnyThreadGiveTheSame) {
   destroy(stream);
 }
 
-TEST_F(CudaRuntime, AContextOfTheCallersOwnIsUsed) {
+TEST_F(CudaRuntime, TheCallersContextIsUsed) {
   const Call reference_call(*device_, problem_);
   const std::vector<uint16_t> want = output_of(*engine_->plan(problem_), reference_call);
   cuda::Context own = nullptr, popped = nullptr;
@@ -259,12 +259,12 @@ TEST_F(CudaRuntime, OffsetsPast2To31ElementsAreRight) {
   for (OperandView* view : {&operands.q, &operands.k, &operands.v}) {
     const std::vector<uint16_t> host = random_bf16(200 * 8 * 128, static_cast<uint32_t>(seed++));
     view->batch_stride = kStride;
-    for (int64_t batch = 0; batch < 2; ++batch)  // both batches hold the same
+    for (int64_t batch = 0; batch < 2; ++batch)  // both batches hold equal data
       device_->copy_to_device(static_cast<char*>(view->data) + 2 * batch * kStride, host.data(),
                               rows_bytes);
   }
   operands.o.batch_stride = kStride;
-  Operands broadcast = operands;  // the same on the family that takes no tensor maps
+  Operands broadcast = operands;  // repeated with the family that uses no tensor maps
   broadcast.k.batch_stride = broadcast.v.batch_stride = 0;
   for (const Operands* call : {&operands, &broadcast}) {
     device_->fill(operands.o.data, 255, span, nullptr);

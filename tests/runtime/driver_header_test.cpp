@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our declarations of the driver against the toolkit's cuda.h: built only where that header is
-// installed. Everything is checked by the compiler; the test that runs says so.
+// Compares attune's declarations of the driver with the toolkit's cuda.h. Built only if that header
+// is installed. The compiler does the checks; the test only reports that they were compiled.
 #include <cuda.h>
 #include <gtest/gtest.h>
 

@@ -26,7 +26,7 @@ class EngineTest : public ::testing::Test {
   }
   Engine engine(const EngineOptions& chosen) const { return Engine(device_, chosen); }
 
-  // A winner for `shape_problem` with a config one step from the default of the best family.
+  // Stores a winner for `shape_problem`: one step from the best family's default config.
   WinnerRecord put_winner(const Problem& shape_problem, bool pinned = false) const {
     const KernelSpec spec = spec_of(shape_problem);
     const Arch arch = parse_arch("sm_90a");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers of an engine apart from its kernels: what plan would give, damaged files,
-// a workspace that was not prepared.
+// Answers that an engine gives without running kernels: foresee() against plan(), damaged files, a
+// workspace that was not prepared.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ TEST_F(EngineTest, ForeseeSaysWhatPlanWouldGive) {
   EXPECT_EQ(foreseen, met);
 }
 
-TEST_F(EngineTest, AnUnusableStoreIsSaid) {
+TEST_F(EngineTest, AnUnusableStoreIsReported) {
   std::ofstream(folder_ / "store.db") << "no database, whatever its name says";
   std::filesystem::permissions(folder_ / "store.db", std::filesystem::perms::owner_all);
   const auto plan = engine(options()).plan(problem_);
@@ -48,7 +48,7 @@ TEST_F(EngineTest, AnUnusableStoreIsSaid) {
   EXPECT_THAT(plan->explain(), HasSubstr("warning    "));
 }
 
-TEST_F(EngineTest, RunRefusesADirtyWorkspaceWhereThatIsAskedFor) {
+TEST_F(EngineTest, RunRefusesADirtyWorkspaceIfCheckingIsOn) {
   EngineOptions checking = options();
   checking.check_workspace = true;
   const auto plan = engine(checking).plan(problem_);

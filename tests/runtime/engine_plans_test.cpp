@@ -37,7 +37,7 @@ TEST_F(EnginePlansTest, FormsOfOneProblemHaveOnePlan) {
   EXPECT_THAT(plan->explain(), ::testing::Not(HasSubstr("the same")));
 }
 
-// Older stores have a winner and its image under the form it was tuned with.
+// Older stores keep a winner and its image under the form of the problem that was tuned.
 TEST_F(EnginePlansTest, ATunedFormServesTheOthersWithItsOwnImage) {
   const Problem tuned = at_length(2048, kWideWindow);
   const WinnerRecord row = put_winner(tuned);
@@ -58,7 +58,7 @@ TEST_F(EnginePlansTest, ATunedFormServesTheOthersWithItsOwnImage) {
       << "there the window would hide keys";
 }
 
-TEST_F(EnginePlansTest, WithoutACompilerAnImageOfTheFormAskedForServes) {
+TEST_F(EnginePlansTest, WithoutACompilerAnImageOfTheRequestedFormServes) {
   const Problem asked = at_length(2048, kWideWindow);
   const KernelSpec spec = spec_of(asked);
   const Arch arch = parse_arch("sm_90a");
@@ -73,7 +73,7 @@ TEST_F(EnginePlansTest, WithoutACompilerAnImageOfTheFormAskedForServes) {
   EXPECT_EQ(engine(no_jit).plan(asked)->image_from, "store");
 }
 
-TEST_F(EnginePlansTest, AFamilyIsReadWhenItIsFirstAskedForAndThenKept) {
+TEST_F(EnginePlansTest, AFamilysWinnersAreReadOnceAtItsFirstPlan) {
   put_winner(problem_);
   Engine engine = this->engine(options());
   Problem longer = problem_;
@@ -84,13 +84,13 @@ TEST_F(EnginePlansTest, AFamilyIsReadWhenItIsFirstAskedForAndThenKept) {
   const auto before = engine.pin_digest();
   for (const Problem& late : {longer, other}) put_winner(late);
   EXPECT_NE(engine.plan(longer)->rung, Rung::kExact) << "its family was read before";
-  EXPECT_EQ(engine.plan(other)->rung, Rung::kExact) << "its family was not";
-  EXPECT_NE(engine.pin_digest(), before) << "a digest is of every family";
+  EXPECT_EQ(engine.plan(other)->rung, Rung::kExact) << "its family was not read before";
+  EXPECT_NE(engine.pin_digest(), before) << "the digest covers every family";
   std::filesystem::remove(folder_ / "store.db");
   EXPECT_EQ(engine.plan(problem_)->rung, Rung::kExact);
 }
 
-TEST_F(EnginePlansTest, TheLeastRecentlyUsedPlansGo) {
+TEST_F(EnginePlansTest, TheLeastRecentlyUsedPlansAreDropped) {
   EngineOptions few = options();
   few.max_plans = 3;
   Engine engine = this->engine(few);
@@ -101,9 +101,9 @@ TEST_F(EnginePlansTest, TheLeastRecentlyUsedPlansGo) {
   engine.plan(at_length(1003, ""));
   EXPECT_EQ(engine.plan(at_length(1000, "")), first);
   const int compiled = device_->compiler_.total();
-  EXPECT_NE(engine.plan(at_length(1001, "")), second) << "it went, and is made again";
-  EXPECT_EQ(device_->compiler_.total(), compiled) << "its kernel stayed";
-  EXPECT_EQ(second->problem.seqlen_q, 1001) << "whoever holds a plan keeps it";
+  EXPECT_NE(engine.plan(at_length(1001, "")), second) << "it was dropped and made again";
+  EXPECT_EQ(device_->compiler_.total(), compiled) << "its kernel stayed loaded";
+  EXPECT_EQ(second->problem.seqlen_q, 1001) << "a plan in use stays valid";
 }
 
 TEST_F(EnginePlansTest, PlansInUseOutliveTheirPlaceInTheCache) {
@@ -117,7 +117,7 @@ TEST_F(EnginePlansTest, PlansInUseOutliveTheirPlaceInTheCache) {
   EXPECT_EQ(engine.plan(at_length(200, "")), held.back());
 }
 
-TEST_F(EnginePlansTest, ANoisyTimeIsNotExpected) {
+TEST_F(EnginePlansTest, ANoisyTimeIsNotAnExpectedTime) {
   WinnerRecord row = put_winner(problem_);
   row.timing.lo_us = 88;
   row.timing.hi_us = 130;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sixteen threads ask for the same and for different problems at once: each kernel is compiled and
-// loaded once.
+// Sixteen threads plan equal and different problems at once: each kernel is compiled and loaded
+// once.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -51,7 +51,7 @@ TEST(EngineStress, SixteenThreadsCompileEachKernelOnce) {
   }
 }
 
-TEST(EngineStress, ReloadWhileOthersPlan) {
+TEST(EngineStress, ReloadWhileOtherThreadsPlan) {
   testing::TemporaryFolder folder;
   auto device = std::make_shared<testing::FakeDevice>();
   EngineOptions options;

@@ -39,9 +39,9 @@ TEST_F(EngineTest, ATunedShapeIsFoundExactly) {
   EXPECT_THAT(plan->explain(), HasSubstr("exact: tuned for this shape: fastest by 10 %"));
 }
 
-// A winner measured with another driver or power limit serves, and is said; one measured on a
-// slice, or at another memory clock, is another device's.
-TEST_F(EngineTest, AWinnerOfOtherConditionsServesOneOfAnotherDeviceDoesNot) {
+// A winner measured with another driver or power limit serves, and explain() says so. A winner of a
+// MIG slice, or measured at another memory clock, belongs to another device.
+TEST_F(EngineTest, AWinnerOfAnotherDriverServesAndOneOfAnotherDeviceDoesNot) {
   WinnerRecord row = put_winner(problem_);
   row.timing.sm_clock_mhz = 1395;
   const auto put_for = [&](const DeviceIdentity& device) {
@@ -64,8 +64,8 @@ TEST_F(EngineTest, AWinnerOfOtherConditionsServesOneOfAnotherDeviceDoesNot) {
   EXPECT_EQ(engine(options()).plan(problem_)->rung, Rung::kDefaultConfig);
 }
 
-// Problems that differ in one choice of 8-bit operands have plans, and winners, of their own.
-TEST_F(EngineTest, EachChoiceOf8BitsHasItsPlanAndItsWinner) {
+// Problems that differ in one option of 8-bit operands have separate plans and winners.
+TEST_F(EngineTest, EachOptionOf8BitOperandsHasASeparatePlanAndWinner) {
   const std::string base = "dtype=e4m3,head_dim=128,heads=32/8,batch=1,seqlen=4096";
   const Problem accurate = parse_problem(base);
   put_winner(accurate);
@@ -81,13 +81,13 @@ TEST_F(EngineTest, EachChoiceOf8BitsHasItsPlanAndItsWinner) {
   }
 }
 
-TEST_F(EngineTest, APinIsTakenBeforeTheTunedWinner) {
+TEST_F(EngineTest, APinIsPreferredToTheTunedWinner) {
   put_winner(problem_);
   put_winner(problem_, true);
   EXPECT_EQ(engine(options()).plan(problem_)->rung, Rung::kPinned);
 }
 
-TEST_F(EngineTest, ANearbyShapeServesAndSaysSo) {
+TEST_F(EngineTest, AWinnerOfANearbyShapeServesAndExplainSaysSo) {
   Problem twice = problem_;
   twice.seqlen_q = twice.seqlen_kv = 8192;
   put_winner(twice);
@@ -123,8 +123,8 @@ TEST_F(EngineTest, AnImageThatDoesNotLoadIsMadeAgain) {
   EXPECT_EQ(engine(options()).plan(problem_)->image_from, "compiler fake 1.0");
 }
 
-// A store may hold images compiled by a program with another emitter or another formula
-// for a constant.
+// A store may hold images that a program with another emitter, or another formula for a constant,
+// compiled.
 TEST_F(EngineTest, AnImageOfAnotherSourceIsNotUsed) {
   const auto first = engine(options()).plan(problem_);
   ImageKey key =
@@ -158,7 +158,7 @@ TEST_F(EngineTest, PolicyStrictRefusesWhatIsNotTuned) {
   EXPECT_EQ(engine(strict).plan(problem_)->rung, Rung::kExact);
 }
 
-TEST_F(EngineTest, NoJitRefusesToCompileAndUsesWhatIsThere) {
+TEST_F(EngineTest, NoJitRefusesToCompileAndUsesStoredImages) {
   EngineOptions no_jit = options();
   no_jit.may_compile = false;
   std::string text;
@@ -202,7 +202,7 @@ TEST_F(EngineTest, TuneOnMissGoesOnWhenTuningFindsNothing) {
   EXPECT_EQ(engine(live).plan(problem_)->rung, Rung::kDefaultConfig);
 }
 
-TEST_F(EngineTest, AFamilyThatDoesNotCompileFallsToTheNextAndSaysSo) {
+TEST_F(EngineTest, AFamilyThatDoesNotCompileIsReportedAndTheNextOneServes) {
   const std::string best(
       serving(spec_of(problem_), {parse_arch("sm_90a")}).best()->kernel_template->name());
   device_->compiler_.refuse = [&](const Source& source) -> std::optional<std::string> {
@@ -300,7 +300,7 @@ TEST_F(EngineTest, RunPassesFactorsOf8BitOperands) {
   EXPECT_EQ(args.scales.o_scale.data, nullptr);
 }
 
-TEST_F(EngineTest, NothingToWriteIsNotLaunched) {
+TEST_F(EngineTest, WithoutOutputElementsNothingIsLaunched) {
   Problem empty = problem_;
   empty.seqlen_q = 0;
   const auto plan = engine(options()).plan(empty);
@@ -313,8 +313,8 @@ TEST_F(EngineTest, NothingToWriteIsNotLaunched) {
   EXPECT_EQ(device_->seen->launches, 0);
 }
 
-// A kernel that visits a block of keys for rows that see none reads a capture's first element
-// there.
+// For rows that see no key, a kernel may still visit a block of keys and read a capture's first
+// element.
 TEST_F(EngineTest, CapturesWithoutElementsAreReadFromQ) {
   const Problem none = parse_problem(
       "dtype=bf16,head_dim=64,heads=4,batch=2,seqlen_q=5,seqlen_kv=0,bias=bf16,key_lengths=1");
@@ -332,7 +332,7 @@ TEST_F(EngineTest, CapturesWithoutElementsAreReadFromQ) {
   run(*plan, operands, workspace, plan->workspace_bytes(), nullptr);
   EXPECT_EQ(device_->seen->launches, 1);
   const ScoreArgs& args = device_->seen->last_args.scores;
-  EXPECT_EQ(args.captures[0].data, base + 0x20000) << "one that has elements stays";
+  EXPECT_EQ(args.captures[0].data, base + 0x20000) << "a capture with elements stays";
   EXPECT_EQ(args.captures[0].strides[0], 1);
   EXPECT_EQ(args.captures[1].data, base);
   for (const long long stride : args.captures[1].strides) EXPECT_EQ(stride, 0);
@@ -354,7 +354,7 @@ TEST_F(EngineTest, CheckNamesEveryTemplate) {
     }
 }
 
-TEST_F(EngineTest, CheckSpeaksOfTheBestArch) {
+TEST_F(EngineTest, CheckReportsTheRefusalForTheBestArch) {
   const Problem problem = parse_problem("dtype=fp32,head_dim=128,heads=8,seqlen=1024");
   for (const auto& [name, reason] : engine(options()).check(problem))
     if (name == "prefill_sm90") {
@@ -377,7 +377,7 @@ TEST_F(EngineTest, PlanWithTakesTheCallersConfigOrRefusesIt) {
             ErrorCode::kInvalidArgument);
 }
 
-TEST_F(EngineTest, AnUnusableStoreIsNoReasonToFail) {
+TEST_F(EngineTest, AnUnusableStoreDoesNotFailPlanning) {
   EngineOptions blocked = options();
   blocked.user_store = "/proc/nowhere/store.db";
   EXPECT_EQ(engine(blocked).plan(problem_)->rung, Rung::kDefaultConfig);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device without hardware for tests of the engine: says it is an sm_90 with its two archs,
+// A device without hardware for tests of the engine. It claims to be an sm_90 with its two archs,
 // "compiles" by counting, and records launches. The templates it serves are the real ones.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace attune::testing {
 
-// Counts compiles by source text. `refuse` may say why a source does not compile.
+// Counts compiles by source text. `refuse` may return a reason why a source does not compile.
 class FakeCompiler final : public Compiler {
  public:
   std::string version() const override { return "fake 1.0"; }

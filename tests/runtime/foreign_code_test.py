@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Code of others must not get in: through the current folder, argv[0], or the environment of a setuid program.
+"""Checks that foreign code is not loaded through the current folder, argv[0], or a setuid program's environment.
 Usage: foreign_code_test.py ATTUNE LIBATTUNE FOREIGN_LIBRARY PYTHON_FOLDER"""
 import os
 import pathlib
@@ -41,12 +41,12 @@ class ForeignCode(unittest.TestCase):
                 shutil.copy(FOREIGN, folder / name)
         self.environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder)}
 
-    def test_the_foreign_library_can_be_seen(self):
+    def test_the_foreign_library_reports_when_it_is_loaded(self):
         said = output(ATTUNE, "doctor",
                       env=self.environment | {"ATTUNE_CPU_PLUGIN": str(self.evil / "libattune_clang.so")})
         self.assertIn(FOREIGN_TEXT, said)
 
-    def test_argv0_does_not_say_where_the_plugin_is(self):
+    def test_argv0_does_not_choose_the_plugin_folder(self):
         for name in ("./attune", "bin/attune", "attune", str(self.evil / "attune")):
             said = output(name, "doctor", executable=ATTUNE, cwd=self.evil, env=self.environment)
             self.assertNotIn(FOREIGN_TEXT, said, name)

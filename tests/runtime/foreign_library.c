@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library that says when it is loaded; foreign_code_test.py lays it where none may be looked for.
+// Prints when it is loaded; foreign_code_test.py copies it to places that must not be searched.
 #include <unistd.h>
 
 __attribute__((constructor)) static void loaded(void) {

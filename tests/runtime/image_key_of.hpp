@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The key of a template's image as the engine and the fake compiler make it.
+// Makes a template's image key exactly as the engine and the fake compiler do.
 #pragma once
 
 #include <string>

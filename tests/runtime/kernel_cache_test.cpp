@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One maker per key, whatever the number of threads; failures are not remembered.
+// One thread makes each kernel, whatever the number of threads; failures are not remembered.
 #include "runtime/kernel_cache.hpp"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST(KernelCache, SixteenThreadsMakeOneKernel) {
   for (const LoadedKernel* kernel : got) EXPECT_EQ(kernel, got[0]);
 }
 
-TEST(KernelCache, AFailureIsSharedByWhoWaitsAndThenForgotten) {
+TEST(KernelCache, WaitingThreadsShareAFailureThatIsThenForgotten) {
   KernelCache cache;
   std::atomic<int> failures{0};
   std::vector<std::thread> threads;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ladder as a pure function: which rung, for which winners and policy.
+// The ladder as a pure function: the rung that serves, by winners and policy.
 #include "runtime/ladder.hpp"
 
 #include <gmock/gmock.h>
@@ -116,8 +116,8 @@ TEST_F(LadderTest, WithoutWinnersTheDefaultComesBeforeTheReference) {
   EXPECT_THAT(ladder.choices[0].why, HasSubstr("no tuned shape"));
 }
 
-// Kernels that `attune compile` makes away from a device follow the facts of another one.
-TEST_F(LadderTest, WithoutACompilerTheDefaultOfTheTypicalDeviceCountsToo) {
+// `attune compile` without a device makes kernels for the facts of the arch's typical device.
+TEST_F(LadderTest, WithoutACompilerTheDefaultOfTheTypicalDeviceIsAChoiceToo) {
   const OneKnob follows("follows", 128);
   const Serving serving{{{&follows, parse_arch("sm_90")}}, std::nullopt, {}};
   DeviceIdentity device{"sm_90", 114, 0, 0, 50 << 20, 0, 0, "", "NVIDIA H100 PCIe", ""};
@@ -130,11 +130,11 @@ TEST_F(LadderTest, WithoutACompilerTheDefaultOfTheTypicalDeviceCountsToo) {
   EXPECT_THAT(choices(Compiling::kNever)[1].why, HasSubstr("as it is for NVIDIA H200"));
   EXPECT_EQ(choices(Compiling::kAllowed).size(), 1u);
   device.sm_count = 132;
-  EXPECT_EQ(choices(Compiling::kNever).size(), 1u);  // it is the device's own
+  EXPECT_EQ(choices(Compiling::kNever).size(), 1u);  // both devices have the same default
 }
 
-// They cost more than the rest of the ladder.
-TEST_F(LadderTest, DigestsAreWorkedOutForWinnersAlone) {
+// Computing digests costs more than the rest of the ladder.
+TEST_F(LadderTest, DigestsAreComputedOnlyForWinners) {
   climb_for(1000, {});
   EXPECT_EQ(digests_asked_, 0);
   climb_for(1000, {winner(1000)});
@@ -150,7 +150,7 @@ TEST_F(LadderTest, AWinnerThatIsNoChoiceForTheShapeIsPassedOver) {
   EXPECT_THAT(far.passed_over[0], HasSubstr("blocks of 32 are for up to 5000 rows"));
 }
 
-TEST_F(LadderTest, AllRungsStandInOrder) {
+TEST_F(LadderTest, RungsComeInTheOrderOfTheLadder) {
   WinnerRecord pinned = winner(1000, 32);
   pinned.pinned = true;
   const Ladder ladder = climb_for(1000, {winner(2000), winner(900), winner(1000), pinned});
@@ -168,7 +168,7 @@ TEST_F(LadderTest, TheNearerOfTwoIsTakenFirst) {
   EXPECT_NEAR(ladder.choices[0].distance, std::sqrt(2.0), 0.01);  // one octave in q and one in kv
 }
 
-TEST_F(LadderTest, NearestIsPassedOverWhereTheDefaultWon) {
+TEST_F(LadderTest, NearestIsPassedOverIfTheDefaultWon) {
   WinnerRecord equal = winner(2000);
   equal.default_is_winner = true;
   const Ladder ladder = climb_for(1000, {equal});
@@ -176,7 +176,7 @@ TEST_F(LadderTest, NearestIsPassedOverWhereTheDefaultWon) {
   EXPECT_THAT(ladder.passed_over, ElementsAre(HasSubstr("the default config was as good there")));
 }
 
-TEST_F(LadderTest, ExactStandsEvenWhereTheDefaultWon) {
+TEST_F(LadderTest, ExactServesEvenIfTheDefaultWon) {
   WinnerRecord equal = winner(1000, 64);
   equal.default_is_winner = true;
   EXPECT_EQ(climb_for(1000, {equal}).choices[0].rung, Rung::kExact);
@@ -188,7 +188,7 @@ TEST_F(LadderTest, FarShapesAreLeftToTheDefault) {
   EXPECT_THAT(ladder.passed_over, ElementsAre(HasSubstr("farther than 3")));
 }
 
-TEST_F(LadderTest, WithoutACompilerFarShapesStandBeforeTheReference) {
+TEST_F(LadderTest, WithoutACompilerFarShapesComeBeforeTheReference) {
   const Ladder ladder = climb_for(1000, {winner(64000)}, Policy::kDefault, Compiling::kNever);
   EXPECT_THAT(rungs(ladder), ElementsAre(Rung::kDefaultConfig, Rung::kNearest, Rung::kReference));
 }
@@ -233,7 +233,7 @@ TEST(ShapeDistance, CountsOctavesOfRowsQueriesAndKeys) {
 const std::string kTopLeft = ",mask=causal_top_left", kBottomRight = ",mask=causal_bottom_right";
 const std::string kWindow = ",mask=causal_bottom_right,window=2047:-";
 
-// Models are tuned with one form, programs ask in another.
+// A model may be tuned with one form of a problem, and run with another form.
 TEST_F(LadderTest, AWinnerServesEveryFormOfItsProblem) {
   for (const auto& [tuned, asked] :
        {std::pair{kBottomRight, kTopLeft}, std::pair{kTopLeft, kBottomRight},
@@ -247,15 +247,15 @@ TEST_F(LadderTest, AWinnerServesEveryFormOfItsProblem) {
   }
 }
 
-TEST_F(LadderTest, WhatItsKernelWouldHideElsewhereIsCompiledForTheProblemAskedFor) {
-  // The window hides nothing at 2000, so the row stands for the plain mask there; at 4000 it would.
+TEST_F(LadderTest, AWinnerWhoseKernelHidesKeysIsCompiledForTheRequestedProblem) {
+  // At 2000 the window hides nothing, so the row equals the plain mask; at 4000 it hides keys.
   const Ladder ladder =
       climb_for(masked(4000, kBottomRight), {winner_of(masked(2000, kWindow), 32)});
   ASSERT_EQ(ladder.choices[0].rung, Rung::kNearest);
   EXPECT_EQ(ladder.choices[0].spec, spec_of(masked(4000, kBottomRight)));
 }
 
-TEST_F(LadderTest, AWindowThatHidesFindsThePlainWinnersOfShorterLengths) {
+TEST_F(LadderTest, AWindowUsesPlainWinnersOfLengthsAtWhichItHidesNothing) {
   const Ladder ladder =
       climb_for(masked(2060, kWindow), {winner_of(masked(2048, kBottomRight), 32)});
   ASSERT_EQ(ladder.choices[0].rung, Rung::kNearest) << "at 2048 keys both are one problem";
@@ -271,7 +271,7 @@ TEST_F(LadderTest, WinnersOfOtherProblemsAreNotTaken) {
         << tuned << " for " << asked;
 }
 
-TEST_F(LadderTest, WithoutACompilerTheFormAskedForStandsBelowTheCanonicalOne) {
+TEST_F(LadderTest, WithoutACompilerTheRequestedFormComesAfterTheCanonicalOne) {
   const Ladder ladder = climb_for(masked(1000, kWindow), {}, Policy::kDefault, Compiling::kNever);
   ASSERT_THAT(rungs(ladder),
               ElementsAre(Rung::kDefaultConfig, Rung::kDefaultConfig, Rung::kReference));
@@ -279,7 +279,7 @@ TEST_F(LadderTest, WithoutACompilerTheFormAskedForStandsBelowTheCanonicalOne) {
   EXPECT_EQ(ladder.choices[1].spec, spec_of(masked(1000, kWindow)));
 }
 
-TEST_F(LadderTest, TheNearestThreadCountServesBelowThisOne) {
+TEST_F(LadderTest, WinnersOfTheNearestThreadCountComeAfterThisOnes) {
   const std::vector<WinnerRecord> winners{with_threads(winner(1000, 32), 64),
                                           with_threads(winner(1000, 128), 2)};
   const Ladder ladder = climb_for(1000, winners);
@@ -301,7 +301,7 @@ TEST_F(LadderTest, TheNearestThreadCountServesBelowThisOne) {
               HasSubstr("tuned for 2 threads, this is 4: nearest tuned shape is"));
 }
 
-TEST_F(LadderTest, TimesOfOtherThreadCountsAreNotThisDevices) {
+TEST_F(LadderTest, TimesOfOtherThreadCountsAreNotExpected) {
   EXPECT_TRUE(measured_on(with_threads(winner(1000), 4), device_));
   EXPECT_FALSE(measured_on(with_threads(winner(1000), 2), device_));
 }
@@ -317,8 +317,8 @@ TEST_F(LadderTest, ManyWinnersNotTakenAreCounted) {
   EXPECT_EQ(ladder.passed_over.back(), "84 more winners, for reasons like these");
 }
 
-// A negative extent would give a distance of NaN, which is farther than nothing.
-TEST_F(LadderTest, AShapeAtNoDistanceIsNotNear) {
+// A negative extent gives a distance of NaN, which must not count as near.
+TEST_F(LadderTest, AShapeWithoutADistanceIsNotNear) {
   WinnerRecord odd = winner(2000);
   odd.shape.batch = -8;
   EXPECT_EQ(climb_for(1000, {odd}).choices[0].rung, Rung::kDefaultConfig);

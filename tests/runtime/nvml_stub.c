@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A libnvidia-ml.so.1 of one GPU, 0000:3b:00.0, whose clock and power limit a test sets. 3 is what
- * the real one answers for what a GPU does not support, 6 for one that it does not find. */
+ * A stub libnvidia-ml.so.1 with one GPU, 0000:3b:00.0, whose clock and power limit a test sets. As
+ * in the real library, error 3 means "not supported" and error 6 "GPU not found". */
 #include <string.h>
 
 unsigned nvml_stub_clock_mhz = 1755, nvml_stub_limit_mw = 700000;

@@ -9,7 +9,7 @@ namespace attune::cuda {
 namespace {
 
 TEST(Nvml, ReadsTheClockAndThePowerLimitOfTheGpuThatIsAskedFor) {
-  // Loaded first, the stub is what opening by name finds.
+  // Loaded first, the stub is found when the library is opened by name.
   void* stub = dlopen(NVML_STUB, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(stub, nullptr) << dlerror();
   EXPECT_EQ(sm_clock_mhz("0000:3b:00.0"), 1755);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Table of operands that must be refused, each with the words its sentence must hold; and of
+// Tables of operands that must be refused, each with words that its message must contain, and of
 // layouts that must pass.
 #include "runtime/operand_check.hpp"
 
@@ -63,7 +63,7 @@ TEST_F(OperandCheck, MisalignedAddressIsNamed) {
   EXPECT_THAT(refusal(), HasSubstr("q is at address 0x1008; must be aligned to 16 bytes"));
 }
 
-TEST_F(OperandCheck, StrideOfPartVectorIsNamed) {
+TEST_F(OperandCheck, StrideThatIsNoMultipleOfAVectorIsNamed) {
   operands_.k.row_stride = 132;
   EXPECT_THAT(refusal(), HasSubstr("k.row_stride is 132 elements; must be a multiple of 8"));
 }
@@ -119,7 +119,7 @@ TEST_F(OperandCheck, LseStridesBeyondAddressesAreNamed) {
   EXPECT_THAT(refusal(), HasSubstr("lse.batch_stride is"));
 }
 
-// Asked before a plan is made, so before any other check.
+// These checks come before a plan is made, so before any other check.
 TEST_F(OperandCheck, TensorMapsRefuseStridesOfAnySize) {
   for (const int64_t stride : {int64_t{1} << 39, int64_t{1} << 61, INT64_MAX}) {
     operands_.k.batch_stride = stride;
@@ -192,7 +192,7 @@ class NarrowOperandCheck : public OperandCheck {
   float factors_[32] = {};
 };
 
-TEST_F(NarrowOperandCheck, CachesHaveFactorsOfHeadsAlone) {
+TEST_F(NarrowOperandCheck, CachesHaveFactorsPerHeadOnly) {
   Problem problem;
   const auto of_cache = [&] {
     try {
@@ -226,8 +226,8 @@ TEST_F(NarrowOperandCheck, CachesHaveFactorsOfHeadsAlone) {
   EXPECT_THAT(refusal(), HasSubstr("v_scale is given; must be NULL"));
 }
 
-// Kernels count pages, slots and rows of packed keys in an int: more than it holds became a cache
-// without keys.
+// Kernels count pages, slots and packed keys in an int. A larger count once gave a cache without
+// keys.
 TEST(CacheCheck, MorePagesThanAnIntHoldsAreNamed) {
   int list[1] = {};
   CacheArgs cache{};
@@ -259,7 +259,7 @@ TEST(CacheCheck, MorePagesThanAnIntHoldsAreNamed) {
   EXPECT_EQ(refusal_of(paged, true), "accepted");
 }
 
-// A plan's rules leave the stride of a cache of one page free; a call may have more.
+// A plan does not constrain the page stride of a cache of one page, but a call may have more pages.
 TEST(CacheCheck, StridesOfACallsPagesAreNamed) {
   const Problem p = parse_problem(
       "op=attention_kvcache,dtype=fp16,head_dim=64,heads=4/2,seqlen_q=1,seqlen_kv=16,page_size=16");
@@ -286,8 +286,8 @@ TEST(CacheCheck, StridesOfACallsPagesAreNamed) {
   EXPECT_EQ(refusal(), "accepted");
 }
 
-// More pages than the problem says must not stand in each other where rows are written.
-TEST(CacheCheck, PagesOfACallThatAreWrittenStandApart) {
+// A call may have more pages than the problem says; they must not overlap if rows are written.
+TEST(CacheCheck, PagesThatACallWritesMustNotOverlap) {
   const Problem p = parse_problem(
       "op=append_kv,dtype=fp32,head_dim=16,heads=1,batch=2,seqlen_q=16,seqlen_kv=16,page_size=16");
   const auto at = [](uintptr_t address) { return reinterpret_cast<void*>(address); };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of a plan against the checks that have sentences: on operands of many kinds, changed at
-// random, they must agree.
+// A plan's compiled rules must agree with the checks that give messages, on randomly changed
+// operands of many kinds.
 #include "runtime/operand_rules.hpp"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ class RandomOperands {
     if (chance(2)) made_.lse = reinterpret_cast<float*>(address(6));
   }
 
-  // One or two things other than they were.
+  // Returns operands with one or two random changes.
   Operands changed() {
     for (int left = 1 + number(2); left > 0; --left) {
       const int what = number(12);
@@ -122,7 +122,7 @@ std::string refusal_of(const OperandList& list, const Operands& operands) {
   return "";
 }
 
-TEST(OperandRules, SayWhatTheChecksSay) {
+TEST(OperandRules, AgreeWithTheChecks) {
   for (const char* text : kProblems) {
     const Problem problem = parse_problem(text);
     const OperandList list = operands_of(problem);
@@ -148,7 +148,7 @@ TEST(OperandRules, SayWhatTheChecksSay) {
   }
 }
 
-TEST(OperandRules, KnowWhetherThereIsAnythingToWrite) {
+TEST(OperandRules, KnowIfThereAreOutputElements) {
   const auto writes_nothing = [](const char* text) {
     return OperandRules(operands_of(parse_problem(text))).writes_nothing();
   };
@@ -156,7 +156,7 @@ TEST(OperandRules, KnowWhetherThereIsAnythingToWrite) {
   EXPECT_FALSE(writes_nothing("dtype=fp16,head_dim=64,heads=4,seqlen_q=7,seqlen_kv=0"));
 }
 
-TEST(OperandRules, WithoutAListAllowNothing) { EXPECT_FALSE(OperandRules().allow(Operands{})); }
+TEST(OperandRules, EmptyRulesAllowNothing) { EXPECT_FALSE(OperandRules().allow(Operands{})); }
 
 }  // namespace
 }  // namespace attune

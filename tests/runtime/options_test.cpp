@@ -70,8 +70,8 @@ TEST_F(OptionsTest, EveryVariableIsRead) {
   EXPECT_TRUE(options.engine.check_workspace);
 }
 
-// A variable that some source reads and the table leaves out would not be seen by `attune doctor`.
-TEST(EnvironmentVariables, TheTableHoldsAllThatAreRead) {
+// `attune doctor` shows the table; a variable that is read but not in the table would be missing.
+TEST(EnvironmentVariables, TheTableHoldsEveryVariableThatIsRead) {
   const std::filesystem::path root = ATTUNE_ROOT;
   const std::regex read("[a-z]\\(\"(ATTUNE_[A-Z_]+)\"");
   std::set<std::string> found, listed;
@@ -189,7 +189,7 @@ TEST(Capture, WritesEachProblemOnceAsJson) {
   EXPECT_THAT(problems, ::testing::UnorderedElementsAre(to_text(a), to_text(b)));
 }
 
-TEST(Capture, PlansAreNotedAndRunsAreNot) {
+TEST(Capture, PlansAreCapturedAndRunsAreNot) {
   testing::TemporaryFolder folder;
   EngineOptions options;
   options.use_store = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strides of rows that follow each other, of which a call may have fewer than the problem: q, o and
-// lse of attention_kvcache.
+// Strides of packed rows in q, o and lse of attention_kvcache. A call may have fewer rows than its
+// problem.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ class PackedOperands : public ::testing::Test {
   }
 };
 
-TEST_F(PackedOperands, ASingleRowMayStandWhereTheNextHeadDoes) {
+TEST_F(PackedOperands, ASingleRowMayHaveTheStrideOfTheNextHead) {
   for (OperandView* view : {&operands_.q, &operands_.o}) {
     *view = {view->data, 0, 64, 64};  // [heads, 1 row, head_dim]
     EXPECT_EQ(refusal(), "accepted");

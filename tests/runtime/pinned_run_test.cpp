@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engines that run from a pin file: what it names is run or refused, stores do not matter, digests
-// say whether two engines choose alike.
+// Engines that run from a pin file: its kernels are run or refused, stores do not matter, and equal
+// digests mean equal choices.
 #include "runtime/pinned_run.hpp"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 class PinnedRunTest : public EngineTest {
  protected:
-  // Pins what the store holds, and gives options that run from that alone.
+  // Pins the store's winners, and returns options that use only that pin file.
   EngineOptions pinned(const std::function<void(PinFile*)>& change = nullptr) const {
     PinFile pins = pins_of(Store::open(folder_ / "store.db", StoreMode::kReadOnly).all_winners());
     if (change) change(&pins);
@@ -37,7 +37,7 @@ class PinnedRunTest : public EngineTest {
   }
 };
 
-TEST_F(PinnedRunTest, WhatThePinNamesIsRun) {
+TEST_F(PinnedRunTest, PinnedKernelsAreRun) {
   const WinnerRecord row = put_winner(problem_);
   const EngineOptions chosen = pinned();
   std::filesystem::remove(folder_ / "store.db");
@@ -55,9 +55,9 @@ TEST_F(PinnedRunTest, WhatThePinNamesIsRun) {
                                    HasSubstr("rung \"nearest\" chooses the kernel"))));
 }
 
-// The first one opens the former file, which is long, and parses it until the second one has found
-// the new file.
-TEST_F(PinnedRunTest, OfTwoReloadsAtOnceTheLaterCounts) {
+// The first reload opens the old file, which is long, and is still parsing it when the second
+// reload reads the new file.
+TEST_F(PinnedRunTest, TheLaterOfTwoConcurrentReloadsWins) {
   put_winner(problem_);
   const EngineOptions chosen = pinned([](PinFile* pins) {
     const Pin one = pins->pins.at(0);
@@ -78,7 +78,7 @@ TEST_F(PinnedRunTest, OfTwoReloadsAtOnceTheLaterCounts) {
   EXPECT_EQ(engine.pin_digest(), this->engine(chosen).pin_digest());
 }
 
-TEST_F(PinnedRunTest, StoresDoNotMatterBesideAPin) {
+TEST_F(PinnedRunTest, APinFileOverridesStores) {
   put_winner(longer());
   const EngineOptions chosen = pinned();
   put_winner(problem_);
@@ -88,7 +88,7 @@ TEST_F(PinnedRunTest, StoresDoNotMatterBesideAPin) {
   EXPECT_EQ(engine(chosen).plan(longer())->config, engine(chosen).plan(problem_)->config);
 }
 
-TEST_F(PinnedRunTest, WhatCannotRunAsPinnedIsRefused) {
+TEST_F(PinnedRunTest, APinThatCannotRunIsRefused) {
   put_winner(problem_);
   std::string text;
   const EngineOptions stale = pinned([](PinFile* pins) { pins->pins[0].template_digest = "old"; });
@@ -107,11 +107,11 @@ TEST_F(PinnedRunTest, WhatCannotRunAsPinnedIsRefused) {
   EXPECT_EQ(code_of([&] { engine(no_jit).plan(problem_); }, &text), ErrorCode::kWouldCompile);
 }
 
-TEST_F(PinnedRunTest, PinsOfOtherDevicesAreNone) {
+TEST_F(PinnedRunTest, PinsOfOtherDevicesAreIgnored) {
   put_winner(problem_);
   const EngineOptions chosen = pinned([](PinFile* pins) {
     pins->pins[0].device_digest = "another";
-    pins->pins[0].template_digest = "old";  // and its faults do not count here
+    pins->pins[0].template_digest = "old";  // its faults are ignored too
   });
   EXPECT_EQ(engine(chosen).plan(problem_)->rung, Rung::kDefaultConfig);
 }
@@ -125,7 +125,7 @@ TEST_F(PinnedRunTest, AFileThatCannotBeReadIsRefused) {
   EXPECT_EQ(code_of([&] { engine(with_text("nonsense\n")); }), ErrorCode::kInvalidArgument);
 }
 
-TEST_F(PinnedRunTest, DigestsAreEqualWhereChoicesAre) {
+TEST_F(PinnedRunTest, EqualChoicesHaveEqualDigests) {
   const auto empty = engine(options()).pin_digest();
   put_winner(problem_);
   const auto by_store = engine(options()).pin_digest();
@@ -141,7 +141,7 @@ TEST_F(PinnedRunTest, DigestsAreEqualWhereChoicesAre) {
   EXPECT_NE(engine.pin_digest(), before);
 }
 
-TEST_F(PinnedRunTest, LayersUnderTheUsersStoreAreReadAlone) {
+TEST_F(PinnedRunTest, LayersBelowTheUsersStoreAreOnlyRead) {
   put_winner(problem_);
   std::filesystem::create_directory(folder_ / "site");
   std::filesystem::permissions(folder_ / "site", std::filesystem::perms::owner_all);

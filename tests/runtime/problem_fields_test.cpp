@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks the table of a Problem's fields: each field reaches plan keys, the text of its part and of
-// the problem, and the C struct; the C struct has no other fields.
+// Walks the table of a Problem's fields. Each field must reach plan keys, the text of its part, the
+// problem's text and the C struct; the C struct must have no other fields.
 #include "generator/core/problem_fields.hpp"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ std::string program(score::Kind kind, const char* text) {
   return to_text(add_user_program(text, kind, {}, "program").digest);
 }
 
-// Another value of each field. A new field needs one here.
+// Returns a non-default value of each field. A new field needs an entry here.
 const std::map<std::string, std::string>& other_values() {
   static const std::map<std::string, std::string> values{
       {"op", "quantise"},
@@ -109,7 +109,7 @@ TEST(ProblemFields, EachReachesPlanKeysAndTheTextsOfItsPart) {
   }
 }
 
-TEST(ProblemFields, EachIsReadBackFromTheTextItStandsIn) {
+TEST(ProblemFields, EachIsReadBackFromItsText) {
   for (const ProblemField& field : problem_fields()) {
     const Problem other = changed(field);
     Problem read;
@@ -135,7 +135,7 @@ TEST(ProblemFields, EachReachesTheCStructAndComesBack) {
   EXPECT_EQ(c_api::problem_of(&initial), plain) << "both have the same defaults";
 }
 
-TEST(ProblemFields, TheCStructHasThemAndNoOthers) {
+TEST(ProblemFields, TheCStructHasExactlyTheseFields) {
   std::ifstream file(ATTUNE_TYPES_HEADER);
   std::ostringstream text;
   text << file.rdbuf();
@@ -155,8 +155,8 @@ TEST(ProblemFields, TheCStructHasThemAndNoOthers) {
   EXPECT_EQ(in_header, in_table);
 }
 
-// Stored texts since the first version: a spec that has no field of a later version
-// keeps its text, by which it is found.
+// Stored winners are found by their spec's text, so a spec without later fields must keep the text
+// of the first version.
 TEST(ProblemFields, StoredTextsStayAsTheyAre) {
   for (const char* text :
        {"op=prefill,dtype_q=bf16,dtype_kv=bf16,dtype_o=bf16,head_dim_qk=128,head_dim_v=128,"

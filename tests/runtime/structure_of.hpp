@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The structure of a plan that a test has put together by hand.
+// Returns the launch structure of a plan that a test assembled by hand.
 #pragma once
 
 #include "generator/launch_plan.hpp"

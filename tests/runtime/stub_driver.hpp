@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver table whose functions only count and remember, so that the CUDA device can be tested,
+// A driver table whose functions only count and record, so that the CUDA device can be tested,
 // and its host cost measured, without a GPU. One device, an sm_90 with 132 multiprocessors.
 #pragma once
 
@@ -22,18 +22,18 @@ struct StubCalls {
   cuda::LaunchConfig last_config{};
   unsigned last_cluster = 0;
   int last_attribute = 0;
-  std::vector<std::string> entries;  // functions asked for
-  cuda::Function launched[8] = {};   // by launch, modulo 8; see stub_function
+  std::vector<std::string> entries;  // names of requested functions
+  cuda::Function launched[8] = {};   // by launch number modulo 8; see stub_function
   AttentionArgs last_args{};
   const void* last_parameters[2] = {};
-  int num_tiles[8] = {};                   // by launch, modulo 8
-  cuda::Function main_function = nullptr;  // whose registers were asked for last
+  int num_tiles[8] = {};                   // by launch number modulo 8
+  cuda::Function main_function = nullptr;  // whose registers were last queried
   int shared_allowed = 0, max_threads = 1024, binary_version = 90;
 };
 
 inline StubCalls stub_calls;
 
-// The function that stands for the `index`th entry asked for.
+// Returns the fake function for the `index`th requested entry.
 inline cuda::Function stub_function(size_t index) {
   return reinterpret_cast<cuda::Function>(0x3000 + 16 * index);
 }
@@ -74,7 +74,7 @@ inline void stub_device_entries(cuda::DriverTable& t) {
   t.cuCtxPopCurrent = [](Context* context) { return *context = nullptr, ++calls.pops, kSuccess; };
 }
 
-// The entries that kernels, memory and tensor maps need; host memory stands for the device's.
+// Sets the entries for kernels, memory and tensor maps; host memory stands in for device memory.
 inline void stub_kernel_entries(cuda::DriverTable& t) {
   using namespace cuda;
   static StubCalls& calls = stub_calls;

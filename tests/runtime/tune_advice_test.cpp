@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The advice of AT302 and of policy strict, followed literally, tunes for the very engine that
-// gives it.
+// Log code AT302 and policy strict advise a tuning command. Following the advice literally must
+// tune for the engine that gave it.
 #include "runtime/tune_advice.hpp"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ class TuneAdviceTest : public EngineTest {
   std::string command() const { return "`attune tune --problem " + to_text(problem_); }
 };
 
-TEST_F(TuneAdviceTest, NamesTheTargetAndTheStoreThatAreNotTheDefaults) {
+TEST_F(TuneAdviceTest, NamesTargetAndStoreUnlessTheyAreTheDefaults) {
   EngineOptions chosen;
   chosen.user_store = folder_ / "my store.db";
   EXPECT_THAT(said(chosen, problem_), EndsWith("; " + command() + " --store '" +
@@ -43,7 +43,7 @@ TEST_F(TuneAdviceTest, NamesTheTargetAndTheStoreThatAreNotTheDefaults) {
   EXPECT_THAT(text, HasSubstr(command() + " --target cpu:1 --store '"));
 }
 
-TEST_F(TuneAdviceTest, SaysWhereTuningChangesNothing) {
+TEST_F(TuneAdviceTest, SaysWhenTuningChangesNothing) {
   EngineOptions chosen = options();
   chosen.use_store = false;
   EXPECT_THAT(said(chosen, problem_), HasSubstr("this context has no store"));
@@ -54,7 +54,7 @@ TEST_F(TuneAdviceTest, SaysWhereTuningChangesNothing) {
   EXPECT_THAT(text, Not(HasSubstr("attune tune")));
 }
 
-TEST_F(TuneAdviceTest, AProgramIsNamedByDigestWhereTheStoreHasItsText) {
+TEST_F(TuneAdviceTest, AProgramIsNamedByDigestIfTheStoreHasItsText) {
   Problem problem = problem_;
   problem.score_mod = read_user_program("return score * 0.25;", score::Kind::kScore, "x").digest;
   EXPECT_THAT(said(options(), problem), HasSubstr("attune tune --problem " + to_text(problem)));

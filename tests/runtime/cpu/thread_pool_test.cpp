@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread pool: every part runs once, errors reach the caller, few threads suffice.
+// The thread pool: every part runs once, errors reach the caller, fewer threads suffice.
 #include "runtime/cpu/thread_pool.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ TEST(ThreadPool, EveryThreadRunsOnceARound) {
   }
 }
 
-// Each thread waits for all others inside the work: that ends only if they run at the same time.
+// Each thread waits for all others inside the work, which ends only if all run at the same time.
 TEST(ThreadPool, ThreadsRunAtTheSameTime) {
   ThreadPool pool(4);
   std::atomic<int> arrived{0};
