@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A template as it is but for what a test changes: how a family of another version of this program
-// would differ.
+// A template with parts replaced by a test. Stands for the same family in another version of this
+// program.
 #pragma once
 
 #include <functional>

@@ -42,7 +42,7 @@ class ClangCompiler : public ::testing::Test {
   Arch arch_;
 };
 
-// Writes `value` over the first bytes of the arguments.
+// Returns a kernel that writes `value` over the first bytes of the arguments.
 std::string writer(int value) {
   return "extern \"C\" void attune_kernel(void* args, int, int) { *static_cast<int*>(args) = " +
          std::to_string(value) + "; }\n";
@@ -96,19 +96,19 @@ TEST_F(ClangCompiler, CudaArchIsRefused) {
                Error);
 }
 
-TEST_F(ClangCompiler, OptionsSayWhatTheMachineHas) {
+TEST_F(ClangCompiler, OptionsNameTheFeaturesOfThisMachine) {
   EXPECT_THAT(toolchain_->compiler().version(), ::testing::StartsWith("clang 19."));
   const std::string options = toolchain_->compiler().options(arch_);
   EXPECT_THAT(options, HasSubstr("-O3"));
   for (const std::string& feature : arch_.features) {
     EXPECT_THAT(options, HasSubstr("-target-feature " + feature));
-    EXPECT_NE(feature.substr(0, 6), "+avx10");  // clang warns of it beside AVX-512
+    EXPECT_NE(feature.substr(0, 6), "+avx10");  // clang warns if it comes with AVX-512
   }
   EXPECT_TRUE(arch_.vector_bytes == 16 || arch_.vector_bytes == 32 || arch_.vector_bytes == 64);
 }
 
-// Every default config of the CPU templates: head dims x dtypes x masks x GQA. Registers must not
-// run out in the product's inner loops: then the frame would grow with the accumulators.
+// Compiles each default config of the CPU templates: head dims x dtypes x masks x GQA. The inner
+// loops must not run out of registers, which would make the stack frame grow with the accumulators.
 TEST_F(ClangCompiler, DefaultConfigsCompile) {
   int count = 0;
   for (const char* dtype : {"fp32", "bf16", "fp16"})

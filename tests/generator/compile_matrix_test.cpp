@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compile matrix through NVRTC; no GPU is needed. No kernel spills; its registers and shared
-// memory are within the arch's limits and equal to what the search space says; its machine code is
-// the accepted one (tests/golden/sass_digests.txt). The quick run compiles the golden cases, whose
-// limits it leaves alone, and one kernel of the matrix in 97; ATTUNE_FULL_MATRIX=1 compiles all and
-// ATTUNE_MATRIX_TEMPLATE=<name> one family. ATTUNE_ACCEPT_GOLDEN=1 accepts the machine code. Skips
-// aloud without NVRTC.
+// Compiles the matrix of kernels through NVRTC; no GPU is needed. No kernel may spill. Registers
+// and shared memory must be within the arch's limits and equal to the search space's figures.
+// Machine code must be the accepted one (tests/golden/sass_digests.txt). The quick run compiles the
+// golden cases, without checking their limits, and one kernel of the matrix in 97.
+// ATTUNE_FULL_MATRIX=1 compiles all, ATTUNE_MATRIX_TEMPLATE=<name> one family.
+// ATTUNE_ACCEPT_GOLDEN=1 accepts the machine code. Skips aloud without NVRTC.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -25,18 +25,18 @@ namespace {
 
 using Entry = testing::MatrixKernel;
 
-constexpr uint32_t kSampleStep = 97;  // of the quick run
+constexpr uint32_t kSampleStep = 97;  // in the quick run
 constexpr Shape kShape{1, 4096, 4096, 8, 8};
 
 bool is_full() { return std::getenv("ATTUNE_FULL_MATRIX") != nullptr; }
 
-// All templates, or the one that the environment names.
+// Returns all templates, or the template that the environment names.
 std::vector<const KernelTemplate*> asked_templates() {
   const char* only = std::getenv("ATTUNE_MATRIX_TEMPLATE");
   return only != nullptr ? std::vector{&template_by_name(only)} : all_templates();
 }
 
-// Returns what this run compiles: golden cases and the matrix, or its sample.
+// Returns the kernels of this run: golden cases, and the matrix or its sample.
 std::vector<Entry> asked_kernels() {
   const std::vector<const KernelTemplate*> templates = asked_templates();
   std::vector<Entry> kernels = testing::golden_cuda_kernels();
@@ -52,7 +52,7 @@ std::vector<Entry> asked_kernels() {
 
 // Returns what is wrong with the image of the entry, or "".
 std::string broken(const KernelImage& image, const Entry& e) {
-  const bool oracle = e.kernel_template->is_reference();  // never timed: a spill is no fault
+  const bool oracle = e.kernel_template->is_reference();  // never timed, so it may spill
   if (auto fault = image_fault(image.info); fault && !oracle) return *fault;
   const Resources expected = e.kernel_template->resources(e.spec, e.arch, e.config);
   const ImageInfo& info = image.info;
@@ -65,7 +65,7 @@ std::string broken(const KernelImage& image, const Entry& e) {
       e.arch.registers_per_sm)
     return "the blocks' registers exceed the arch's";
   if (info.static_shared_bytes > 0)
-    return fmt::format("{} bytes of static shared memory that the search space does not know of",
+    return fmt::format("{} bytes of static shared memory, which the search space does not count",
                        info.static_shared_bytes);
   if (expected.shared_bytes > e.arch.shared_bytes_per_block)
     return fmt::format("{} bytes of shared memory; the arch has {}", expected.shared_bytes,
@@ -99,7 +99,7 @@ std::vector<Compiled> compile_all(const Compiler& compiler, const std::vector<En
   return results;
 }
 
-// Compiles what this run asks for once; two tests read the results.
+// Compiles the kernels of this run once; two tests read the results.
 class CompileMatrix : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -124,7 +124,7 @@ TEST_F(CompileMatrix, DefaultsCompileWithinLimits) {
   ASSERT_GT(kernels().size(), is_full() ? testing::matrix_specs().size() / 8 : 1);
   std::vector<double> times;
   for (size_t i = 0; i < kernels().size(); ++i) {
-    if (testing::is_golden(kernels()[i].key())) continue;  // for their machine code alone
+    if (testing::is_golden(kernels()[i].key())) continue;  // compiled for their machine code only
     EXPECT_EQ(results()[i].fault, "") << kernels()[i].name();
     times.push_back(results()[i].ms);
   }
@@ -134,7 +134,7 @@ TEST_F(CompileMatrix, DefaultsCompileWithinLimits) {
 }
 
 // The file has a line for each golden case and for the sample. The full run, too, compares these.
-TEST_F(CompileMatrix, MachineCodeIsTheAcceptedOne) {
+TEST_F(CompileMatrix, MachineCodeEqualsTheAcceptedMachineCode) {
   const std::string path = ATTUNE_GOLDEN_DIR "/sass_digests.txt", build = testing::nvrtc_build();
   testing::AcceptedDigests accepted = testing::read_accepted_digests(path);
   if (build != accepted.nvrtc)
@@ -149,7 +149,7 @@ TEST_F(CompileMatrix, MachineCodeIsTheAcceptedOne) {
     found.lines[e.key()] = results()[i].digest;
     names[e.key()] = e.name();
   }
-  // One family alone leaves the lines of the others as they are.
+  // A run of one family keeps the lines of other families.
   const std::vector<const KernelTemplate*> templates = asked_templates();
   for (const auto& [key, line] : accepted.lines) {
     const std::string family = key.substr(0, key.find(' '));
@@ -176,8 +176,7 @@ TEST_F(CompileMatrix, MachineCodeIsTheAcceptedOne) {
         << key << " is in sass_digests.txt and not in the matrix any more" << kHow;
 }
 
-// The problems that are most asked for: all of these run, on each arch of which their family is the
-// first.
+// The most common problems: none may spill on an arch on which their family is the first choice.
 TEST_F(CompileMatrix, DefaultsWithDropoutDoNotSpill) {
   for (const auto& [family, arch_name] : {std::pair{"prefill_sm90", "sm_90a"},
                                           {"prefill_sm80", "sm_80"},
@@ -198,7 +197,7 @@ TEST_F(CompileMatrix, DefaultsWithDropoutDoNotSpill) {
   }
 }
 
-// One kernel of all gradients, in forms that defaults do not have.
+// Compiles the kernel that computes all gradients, in forms that are no default.
 TEST_F(CompileMatrix, OneKernelOfAllGradientsDoesNotSpill) {
   const KernelTemplate& t = template_by_name("backward_sm90");
   const Arch arch = parse_arch("sm_90a");
@@ -228,8 +227,8 @@ TEST_F(CompileMatrix, OneKernelOfAllGradientsDoesNotSpill) {
       }
 }
 
-// A score stage wants registers: a default that spills would leave a problem without a tuned
-// kernel. Every 11th one in the quick run.
+// A score stage needs registers. A default that spills would leave a problem without a kernel until
+// it is tuned. The quick run takes every 11th one.
 TEST_F(CompileMatrix, DefaultsWithAScoreStageDoNotSpill) {
   const Arch arch = parse_arch("sm_90a");
   const size_t stride = is_full() ? 1 : 11;

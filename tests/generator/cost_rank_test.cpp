@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the cost models of the GPU families against what tunes on one H200 found to be the fastest
-// (cost_rank_points.txt): it stands early in a model's order. And what any model must hold: more
-// work costs more, a smaller device takes no less.
+// Checks the cost models of the GPU families. Configs that tuning on one H200 found fastest
+// (cost_rank_points.txt) must come early in a model's order. In any model, more work must cost more
+// and a smaller device must not take less time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 const DeviceFacts& h200() { return typical_device(parse_arch("sm_90a")).facts; }
 
-// One problem and the config that a tune found to be the fastest.
+// One problem and the fastest config of a tune.
 struct Point {
   std::string name;
   const KernelTemplate* family;
@@ -49,8 +49,8 @@ std::vector<Point> measured_points() {
 }
 
 struct Place {
-  size_t before = 0, of = 0;  // legal configs that the model prefers; all legal ones
-  double over_least = 0;      // its cost over that of the first one
+  size_t before = 0, of = 0;  // counts of legal configs: preferred by the model; all
+  double over_least = 0;      // its cost over the lowest cost
 };
 
 Place place_of(const Point& point) {
@@ -67,9 +67,9 @@ Place place_of(const Point& point) {
   return place;
 }
 
-// A tune of effort normal compiles a few dozen of some thousand configs: the fastest must be near
-// the head of the order, or it is never met.
-TEST(CostRank, TheMeasuredBestStandsEarly) {
+// A tune of effort normal compiles a few dozen of some thousand configs, so it only finds the
+// fastest one if the order has it near the head.
+TEST(CostRank, TheMeasuredBestComesEarlyInTheOrder) {
   size_t count = 0, first_two_dozen = 0;
   for (const Point& point : measured_points()) {
     ASSERT_EQ(point.family->space(point.spec, point.arch()).broken(point.best), std::nullopt)
@@ -85,7 +85,7 @@ TEST(CostRank, TheMeasuredBestStandsEarly) {
   EXPECT_GT(first_two_dozen, count * 4 / 5);
 }
 
-// A few configs from all over the space.
+// Returns a few configs from all over the space.
 std::vector<Config> sample_of(const SearchSpace& space) {
   const std::vector<Config> all = space.enumerate();
   std::vector<Config> some;
@@ -94,7 +94,7 @@ std::vector<Config> sample_of(const SearchSpace& space) {
   return some;
 }
 
-// Calls check(family, arch, spec, config) for each family on an arch of its own.
+// Calls check(family, arch, spec, config) for each family on one of its archs.
 template <class Check>
 void for_samples(const Check& check) {
   std::map<std::string_view, int> seen;
@@ -132,7 +132,7 @@ TEST(CostModel, MoreWorkCostsMore) {
   });
 }
 
-TEST(CostModel, ASmallerDeviceTakesNoLess) {
+TEST(CostModel, ASmallerDeviceTakesAtLeastAsLong) {
   for_samples([](const KernelTemplate& family, const Arch& arch, const KernelSpec& spec,
                  const Config& config) {
     const Shape shape{4, 4096, 4096, 8, 8};

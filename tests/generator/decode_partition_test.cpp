@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The partition of decode work: random lengths are dealt to random numbers of workers, and every
-// tile of every item must come once, in parts that agree on their number and leave slots of their
-// own.
+// The partition of decode work, with random lengths and numbers of workers. Every tile of every
+// item must come once, in parts that agree on their number and have separate slots.
 #include "templates/shared/decode_partition.h"
 
 #include <gtest/gtest.h>
@@ -17,11 +16,11 @@ namespace attune {
 namespace {
 
 struct Line {
-  std::vector<DecodeTiles> tiles;  // of requests
+  std::vector<DecodeTiles> tiles;  // per request
   int items, charge, workers, least;
-  bool alike = false;   // where items may be cut alike
-  int least_chunk = 0;  // of items that are cut by their own lengths alone
-  int slack = 4;        // of items that are cut alike
+  bool alike = false;   // items may be cut into equal parts
+  int least_chunk = 0;  // for items cut by their own lengths alone
+  int slack = 4;        // for items cut into equal parts
 
   int longest() const {
     int most = 0;
@@ -78,7 +77,7 @@ void expect_partition(const Line& line) {
     for (const DecodePiece& piece : pieces_of(line, worker)) {
       found[{piece.request, piece.item}].push_back(piece);
       if (piece.parts > 1) {
-        EXPECT_TRUE(slots.insert(piece.slot).second) << "slot " << piece.slot << " is left twice";
+        EXPECT_TRUE(slots.insert(piece.slot).second) << "slot " << piece.slot << " is used twice";
         if (line.least_chunk == 0) {
           EXPECT_EQ(piece.slot / 2, worker);
         }
@@ -103,7 +102,7 @@ TEST(DecodePartition, DealsEveryTileOnce) {
   }
 }
 
-TEST(DecodePartition, CutsOfOwnLengthsDealEveryTileOnce) {
+TEST(DecodePartition, CutsByOwnLengthsDealEveryTileOnce) {
   std::mt19937 random(9);
   const auto draw = [&](int least, int most) {
     return std::uniform_int_distribution<int>(least, most)(random);
@@ -120,8 +119,8 @@ TEST(DecodePartition, CutsOfOwnLengthsDealEveryTileOnce) {
   }
 }
 
-// Cuts of an item follow from its own tiles, whatever the other items are.
-TEST(DecodePartition, CutsOfOwnLengthsAreTheItemsOwn) {
+// An item's cuts follow from its own tiles alone.
+TEST(DecodePartition, CutsByOwnLengthsIgnoreOtherItems) {
   const auto cuts_of_first = [](const Line& line) {
     std::vector<std::pair<int, int>> cuts;
     for (int worker = 0; worker < line.workers; ++worker)
@@ -139,7 +138,7 @@ TEST(DecodePartition, CutsOfOwnLengthsAreTheItemsOwn) {
   }
 }
 
-// Ranges differ by less than a worker's share from each other, but for the last.
+// All ranges but the last differ by less than a worker's share.
 TEST(DecodePartition, SharesAreEqual) {
   const Line line{std::vector<DecodeTiles>(17, DecodeTiles{0, 512}), 8, 4, 132, 8};
   for (int worker = 0; worker < line.workers; ++worker) {
@@ -149,9 +148,9 @@ TEST(DecodePartition, SharesAreEqual) {
   }
 }
 
-// Sixteen items of nearly one length, among 132 workers: eight parts each, and nobody has parts of
-// two.
-TEST(DecodePartition, FewItemsAreCutAlike) {
+// Sixteen items of nearly equal length over 132 workers: eight parts each, and no worker has parts
+// of two items.
+TEST(DecodePartition, FewItemsAreCutIntoEqualParts) {
   Line line{{}, 8, 2, 132, 4, true};
   line.tiles = {{0, 256}, {0, 250}};
   for (int worker = 0; worker < line.workers; ++worker) {
@@ -169,9 +168,9 @@ TEST(DecodePartition, FewItemsAreCutAlike) {
   }
 }
 
-// A multiprocessor that reads 8 KB a position is given some twenty more before it ends a second
-// piece.
-TEST(DecodePartition, SlackIsOfBytes) {
+// A multiprocessor that reads 8 KB per position gets some twenty more positions before it would
+// have to end a second piece.
+TEST(DecodePartition, SlackCountsBytes) {
   EXPECT_EQ(decode_even_slack(8192), 21);
   EXPECT_EQ(decode_even_slack(4 * 8192), 5);
   EXPECT_EQ(decode_even_slack(1 << 20), 0);

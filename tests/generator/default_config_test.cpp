@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Default configs follow the device. On an H200 they equal the rows of
-// tests/golden/defaults_h200.txt, which ATTUNE_ACCEPT_GOLDEN=1 rewrites. Elsewhere they fit the
-// other device.
+// Default configs depend on the device. On an H200 they equal the rows of
+// tests/golden/defaults_h200.txt, which ATTUNE_ACCEPT_GOLDEN=1 rewrites. On other devices they must
+// be legal there.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ struct Case {
   }
 };
 
-TEST(DefaultConfig, IsTheRecordedOneOnAnH200) {
+TEST(DefaultConfig, EqualsTheRecordedConfigOnAnH200) {
   const std::vector<Row> recorded = rows();
   ASSERT_GE(recorded.size(), 12u);
   std::ostringstream found, expected;
@@ -90,7 +90,7 @@ TEST(DefaultConfig, IsTheRecordedOneOnAnH200) {
   EXPECT_EQ(found.str(), expected.str());
 }
 
-TEST(DefaultConfig, IsLegalElsewhereAndCostsNoMoreThereThanTheDefaultOfAnH200) {
+TEST(DefaultConfig, IsLegalOnOtherDevicesAndCostsNoMoreThanTheH200sDefault) {
   std::vector<Row> problems = bench_problems();
   for (const Row& row : rows()) problems.push_back(row);
   for (const DeviceFacts& device : {kH100Pcie, kH20, kMigSlice}) {
@@ -106,7 +106,7 @@ TEST(DefaultConfig, IsLegalElsewhereAndCostsNoMoreThereThanTheDefaultOfAnH200) {
   }
 }
 
-// Splits give each multiprocessor a block at the most: more of them, more splits.
+// Splits give each multiprocessor at most one block, so more multiprocessors give more splits.
 TEST(DefaultConfig, SplitsFollowTheMultiprocessors) {
   const Case c({"sm_90a", "prefill_sm90",
                 "dtype=bf16,head_dim=128,heads=32/8,seqlen_q=16,seqlen_kv=32768", ""});
@@ -128,7 +128,8 @@ TEST(DefaultConfig, SectionsFitTheL2) {
   EXPECT_EQ(c.on(kMigSlice).at("l2_section_mb"), 8);
 }
 
-// Up to 1024 keys memory is what counts: up to 512 the least with a tile for each multiprocessor.
+// Up to 1024 keys memory counts most: up to 512 keys, the least memory with one tile per
+// multiprocessor.
 TEST(DefaultConfig, SectionsOfShortSequencesAreSmall) {
   const auto section = [](const char* family, const std::string& problem) {
     const Case c(
@@ -141,7 +142,7 @@ TEST(DefaultConfig, SectionsOfShortSequencesAreSmall) {
   EXPECT_EQ(section("prefill_sm90", "dtype=bf16,batch=8,seqlen=2048"), 32);
 }
 
-// The kernel that writes V^T is bound by memory; warps that transpose inside are not.
+// Memory bandwidth bounds the kernel that writes V^T, but not warps that transpose inside.
 TEST(DefaultConfig, SlowMemoryMovesTheTranspositionOfVInside) {
   const Case c({"sm_90a", "prefill_sm90_fp8",
                 "dtype=e4m3,head_dim=128,heads=16,batch=4,seqlen=2048,mask=none", ""});
@@ -149,7 +150,7 @@ TEST(DefaultConfig, SlowMemoryMovesTheTranspositionOfVInside) {
   EXPECT_EQ(c.on({132, 50 * kMb, 0.2e12}).at("transpose_inside"), 1);
 }
 
-// Tiles of several panels leave the threads enough to share.
+// Tiles of several panels must leave the threads enough tiles to share.
 TEST(DefaultConfig, TilesFollowTheThreadsOfACpu) {
   const Case c({"cpu:x86-64", "prefill_cpu",
                 "dtype=fp32,head_dim=128,heads=32,batch=1,seqlen=512,mask=none", ""});
@@ -161,7 +162,7 @@ TEST(DefaultConfig, TilesFollowTheThreadsOfACpu) {
   EXPECT_LT(tiles(8), tiles(2048));
 }
 
-TEST(TypicalDevice, StandsForEachArch) {
+TEST(TypicalDevice, EachArchHasATypicalDevice) {
   for (const std::string& name : known_cuda_archs()) {
     const KnownDevice& device = typical_device(parse_arch(name));
     EXPECT_GE(device.facts.sm_count, 20) << name;

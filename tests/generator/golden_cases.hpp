@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels whose rendered sources are kept in tests/golden, one of each family and of what it may
-// have beside the plain.
+// Kernels whose rendered sources are kept in tests/golden: a plain kernel of each family, and
+// kernels with each optional feature.
 #pragma once
 
 namespace attune {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Golden texts: what a test renders is compared with digests in tests/golden, a line per text. The
-// build tree keeps each accepted text, so that a changed digest comes with its diff.
+// Golden texts: rendered texts are compared with digests in tests/golden, one line per text. The
+// build tree keeps each accepted text, so that a changed digest can be shown as a diff.
 //
-// A rendered source has two texts. "preamble": its head and its constants. "parts": its generated
-// statements as they are, and one digest for each template file, without comments.
+// A rendered source has two texts. "preamble" is its head and its constants. "parts" is its
+// generated statements, and one digest per template file without comments.
 #pragma once
 
 #include <unistd.h>
@@ -25,13 +25,13 @@
 
 namespace attune::testing {
 
-// A file's lines within a rendered source, all its parts in a row.
+// A file's lines within a rendered source, with all parts of the file joined.
 struct Section {
   std::string path;
   std::string text;
 };
 
-// By the labels that the renderer writes; what stands before the first one is the section "".
+// Splits by the labels that the renderer writes. Text before the first label is the section "".
 inline std::vector<Section> sections_of(std::string_view source) {
   constexpr std::string_view kLabel = "// ---- ", kContinued = ", continued";
   std::vector<Section> sections{{}};
@@ -92,7 +92,7 @@ inline std::string file_text(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// `diff -u` of what is expected and what came; empty when both are the same.
+// Returns `diff -u` of the expected and the actual text; "" if they are equal.
 inline std::string unified_diff(const std::filesystem::path& expected, const std::string& actual) {
   if (file_text(expected) == actual) return {};
   std::string name = (std::filesystem::temp_directory_path() / "golden-XXXXXX").string();
@@ -111,8 +111,8 @@ inline std::string unified_diff(const std::filesystem::path& expected, const std
   return text.empty() ? "differs, and diff says nothing" : text;
 }
 
-// Digests of texts by their names, in one file of tests/golden: "DIGEST NAME" a line.
-// ATTUNE_ACCEPT_GOLDEN=1 accepts each text that is asked for, and drops names that were not.
+// Digests of texts by name, in one file of tests/golden: "DIGEST NAME" per line.
+// ATTUNE_ACCEPT_GOLDEN=1 accepts each text that a test checks, and drops names that none did.
 class GoldenDigests {
  public:
   // `kept`: the folder of the build tree for accepted texts.
@@ -125,7 +125,7 @@ class GoldenDigests {
       if (digest != "#") accepted_[name] = digest;
   }
 
-  // Returns "" when the text is the accepted one; else what changed, and how to accept it.
+  // Returns "" if the text is the accepted one; else the changes, and how to accept them.
   std::string difference(const std::string& name, const std::string& text) {
     const std::string digest = xxh3_128_hex(text);
     const std::filesystem::path kept = kept_ / (xxh3_128_hex(name) + ".txt");
@@ -146,7 +146,7 @@ class GoldenDigests {
            "tests/generator/same_code.sh --texts HEAD` shows the change since that commit." + how;
   }
 
-  // Returns names that the file has and that were not asked for. Writes the file when it accepts.
+  // Returns names in the file that no test checked. Writes the file if changes are accepted.
   std::set<std::string> finish() {
     std::set<std::string> gone;
     for (const auto& [name, digest] : accepted_)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Specs of op attention_backward that add to fp32, or give gradients of what scores read. Used by
-// compile_matrix_test.cpp.
+// Specs of op attention_backward that add to fp32, or that give gradients of tensors which scores
+// read. Used by compile_matrix_test.cpp.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 
 namespace attune::testing {
 
-// Gradients that are added to others.
+// Adds specs of gradients that are accumulated.
 inline void add_sums_of_gradients(std::vector<KernelSpec>* specs) {
   for (const char* dims :
        {"head_dim=64", "head_dim=128", "head_dim=256", "head_dim_qk=192,head_dim_v=128"})
@@ -22,8 +22,8 @@ inline void add_sums_of_gradients(std::vector<KernelSpec>* specs) {
           heads, dims))));
 }
 
-// Adds gradients of biases, slopes and sinks: written, summed over tiles, and made of row
-// statistics.
+// Adds specs of gradients of biases, slopes and sinks: written, summed over tiles, or computed from
+// row statistics.
 inline void add_score_gradient_specs(std::vector<KernelSpec>* specs) {
   constexpr const char* kGradients[] = {"bias=bf16,score_gradient=bias",
                                         "bias=fp32,score_gradient=bias,repeats=bh",
@@ -41,7 +41,7 @@ inline void add_score_gradient_specs(std::vector<KernelSpec>* specs) {
                         specs->size() % 2 ? "causal_bottom_right" : "none", gradient))));
 }
 
-// Adds gradients of a program's loads, at each place and along diagonals.
+// Adds specs of gradients of a program's loads, by element and along diagonals.
 inline void add_load_gradient_specs(std::vector<KernelSpec>* specs) {
   constexpr const char* kText =
       "// capture table: fp32[2]\n// capture keys: bf16[1]\n"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resources read from ELF files and from ptxas logs. Cubins come from NVRTC, which needs no GPU,
-// host objects from clang; without them those cases skip aloud.
+// Reads resources from ELF files and ptxas logs. Cubins come from NVRTC, which needs no GPU; host
+// objects come from clang. Cases without their compiler skip aloud.
 #include "generator/image_info.hpp"
 
 #include <gmock/gmock.h>
@@ -73,7 +73,7 @@ class ImageInfoElf : public ::testing::Test {
   const CpuToolchain* toolchain_ = nullptr;
 };
 
-TEST_F(ImageInfoElf, HostObjectTellsItsStack) {
+TEST_F(ImageInfoElf, StackOfAHostObjectIsRead) {
   const auto small = read_image_info(host_object("*static_cast<int*>(args) = 1;"), "attune_kernel");
   const auto large = read_image_info(
       host_object("volatile int frame[1250]; int* at = static_cast<int*>(args); for (int i = 0; i "
@@ -87,7 +87,7 @@ TEST_F(ImageInfoElf, HostObjectTellsItsStack) {
   EXPECT_EQ(small->registers, -1);
 }
 
-TEST_F(ImageInfoElf, OtherBytesGiveNothing) {
+TEST_F(ImageInfoElf, BytesThatAreNoObjectGiveNoInfo) {
   const std::string object = host_object("*static_cast<int*>(args) = 1;");
   EXPECT_EQ(read_image_info(object, "another_kernel"), std::nullopt);
   EXPECT_EQ(read_image_info("", "attune_kernel"), std::nullopt);
@@ -96,7 +96,7 @@ TEST_F(ImageInfoElf, OtherBytesGiveNothing) {
             std::nullopt);
 }
 
-// Reading damaged files must neither crash nor read outside them (the asan preset watches).
+// Reading damaged files must neither crash nor read outside of them (checked by the asan preset).
 TEST_F(ImageInfoElf, DamagedFilesAreSurvived) {
   const std::string object = host_object("*static_cast<int*>(args) = 1;");
   for (size_t size = 0; size < object.size(); ++size)
@@ -110,7 +110,7 @@ TEST_F(ImageInfoElf, DamagedFilesAreSurvived) {
   }
 }
 
-TEST(ImageInfoCubin, CubinTellsWhatPtxasSaid) {
+TEST(ImageInfoCubin, CubinAndPtxasLogAgree) {
   const Compiler* nvrtc = open_nvrtc_compiler();
   if (nvrtc == nullptr) GTEST_SKIP() << nvrtc_advice();
   const std::string text =

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints digests of the compile matrix's kernels and compares them; same_code.sh is its user.
+// Prints and compares digests of the compile matrix's kernels. Used by same_code.sh.
 //   kernel_digests sources [STEP]
-//     a line per kernel, or per golden case and one kernel in STEP: key, tab, digests of its
-//     config, of its source and NVRTC's options
+//     prints a line per kernel, with STEP per golden case and for one kernel in STEP: key, tab,
+//     digests of its config, and of its source and NVRTC's options
 //   kernel_digests code < KEYS
 //     compiles the kernels with these keys: key, tab, and a line as in
 //     tests/golden/sass_digests.txt
@@ -42,7 +42,7 @@ std::vector<MatrixKernel> kernels_by_key(const std::function<bool(const std::str
   return kernels;
 }
 
-// Prints `line_of` of each kernel, in order; all cores work.
+// Prints `line_of` of each kernel, in order, computed on all cores.
 template <class LineOf>
 void print_lines(const std::vector<MatrixKernel>& kernels, const LineOf& line_of) {
   std::vector<std::string> lines(kernels.size());

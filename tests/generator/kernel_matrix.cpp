@@ -18,7 +18,7 @@ constexpr Shape kManyRows{1, 4096, 4096, 8, 8}, kFewRows{8, 16, 1024, 8, 8};
 
 std::string short_digest(std::string_view text) { return xxh3_128_hex(text).substr(0, 8); }
 
-// 8-bit attention: each of the options that change the code, group ratios by turns.
+// Adds 8-bit attention with each option that changes the code, and various group ratios.
 void add_fp8_specs(std::vector<KernelSpec>* specs) {
   constexpr const char* kHeads[] = {"1/1", "4/1", "7/1"};
   for (const char* options :
@@ -33,7 +33,7 @@ void add_fp8_specs(std::vector<KernelSpec>* specs) {
                                               kHeads[specs->size() % 3], mask, options))));
 }
 
-// Each kernel alone and with the others.
+// Adds specs of each gradient alone and together with others.
 void add_gradient_specs(std::vector<KernelSpec>* specs) {
   constexpr const char* kGradients[] = {"", ",gradients=q", ",gradients=kv", ",gradients=k",
                                         ",gradients=v"};
@@ -48,7 +48,7 @@ void add_gradient_specs(std::vector<KernelSpec>* specs) {
                                       heads, dims, mask, kGradients[specs->size() % 5]))));
 }
 
-// Rows of q in registers and in shared memory, pages that hold whole boxes and pages that do not.
+// Adds caches with q in registers and in shared memory, with pages of whole boxes and others.
 void add_cache_specs(std::vector<KernelSpec>* specs) {
   constexpr const char* kPages[] = {"",
                                     ",page_size=16",
@@ -90,7 +90,7 @@ void add_cache_specs(std::vector<KernelSpec>* specs) {
                                               dtypes, dims, pages, scores[specs->size() % 4]))));
 }
 
-// Caches of all types; pairs in whole groups of eight columns and not, of part of a row.
+// Adds caches of all types, and rotary pairs that do and do not fill groups of eight columns.
 void add_append_specs(std::vector<KernelSpec>* specs) {
   for (const char* dtypes :
        {"bf16", "fp16,dtype_kv=e5m2", "fp32", "bf16,dtype_kv=int8,kv_factors=made"})
@@ -103,7 +103,7 @@ void add_append_specs(std::vector<KernelSpec>* specs) {
                           dtypes, dims, rotary, pages))));
 }
 
-// Dropout, forward and backward, beside what shares its registers.
+// Returns specs with dropout, forward and backward, and with features that share its registers.
 std::vector<KernelSpec> dropout_specs() {
   constexpr const char* kOthers[] = {"", ",softcap=30", "", ",bias=bf16", "", ",documents=1",
                                      "", ",alibi=1",    "", ",sinks=fp32"};

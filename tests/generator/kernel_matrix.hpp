@@ -25,15 +25,15 @@ struct MatrixKernel {
   std::string config_digest() const;  // eight hex digits
 };
 
-// True for the key of a golden case; its last word is a name, not a digest.
+// True for the key of a golden case, whose last word is a name, not a digest.
 bool is_golden(std::string_view key);
-// True for golden cases and for one matrix kernel in `step`, chosen by its key: a kernel that joins
-// the matrix moves no other one in or out.
+// True for golden cases, and for one matrix kernel in `step`, chosen by its key alone: a new kernel
+// does not change which others are in the sample.
 bool in_sample(std::string_view key, uint32_t step);
 
 std::vector<KernelSpec> matrix_specs();
 // Returns the distinct default configs of the templates whose keys are wanted; shapes often share a
-// config. A default config takes long to choose, so the caller says first which ones it wants.
+// config. Choosing a default config is slow, so the caller filters by key first.
 std::vector<MatrixKernel> matrix_kernels(const std::vector<const KernelTemplate*>& templates,
                                          const std::function<bool(const std::string&)>& is_wanted);
 std::vector<MatrixKernel> golden_cuda_kernels();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launch plans: structure and sizes put together, what cannot be, counts that no launch can number.
+// Launch plans: structure and sizes combined, impossible structures, counts too large for a launch.
 #include "generator/launch_plan.hpp"
 
 #include <gmock/gmock.h>
@@ -25,8 +25,8 @@ std::string text_of(const std::function<void()>& call, ErrorCode expected) {
   return "no error";
 }
 
-// Two passes around the main step: one writes a tensor that the main one sees through a tensor map,
-// one joins what it leaves.
+// Returns a structure with a step before and after the main one. The first writes a tensor that the
+// main step reads through a tensor map; the last joins the main step's partial results.
 LaunchStructure three_steps() {
   return {.steps = {{.entry = "prepare", .tensor_maps = {{Workspace{1}}}},
                     {.parts = {ArgumentPart::kBase, ArgumentPart::kScales},
@@ -43,7 +43,7 @@ LaunchSizes three_sizes() {
           .workspace = {{.columns = 3}, {.columns = 300, .rows = 2}, {.columns = 10}}};
 }
 
-TEST(LaunchPlan, AnyStepMayBeTheMainOneAndTensorsStandOneAfterTheOther) {
+TEST(LaunchPlan, AnyStepMayBeTheMainOneAndTensorsFollowEachOther) {
   const LaunchPlan plan = launch_plan(three_steps(), three_sizes());
   ASSERT_EQ(plan.steps.size(), 3u);
   EXPECT_EQ(plan.main().entry, kEntryName);
@@ -59,8 +59,8 @@ TEST(LaunchPlan, AnyStepMayBeTheMainOneAndTensorsStandOneAfterTheOther) {
   EXPECT_EQ(plan.workspace_bytes, 256 + 768 + 256);
 }
 
-// Steps of rounds are launched for some heads, one after the other, then for the next; those around
-// them once.
+// Steps of rounds are launched one after the other for some heads, then for the next heads. Steps
+// before and after the rounds are launched once.
 TEST(LaunchPlan, StepsOfRoundsAreLaunchedForSomeHeadsAtATime) {
   const auto launches = [](LaunchStructure::Rounds steps, LaunchSizes::Rounds sizes_of) {
     LaunchStructure structure = three_steps();
@@ -96,7 +96,7 @@ TEST(LaunchPlan, SizesOfAnotherStructureAreRefused) {
               HasSubstr("has 3 workspace tensors, its sizes have 4"));
 }
 
-TEST(LaunchPlan, StructuresThatNameWhatIsNotThereAreRefused) {
+TEST(LaunchPlan, StructuresThatNameMissingStepsOrTensorsAreRefused) {
   LaunchStructure structure = three_steps();
   structure.main_step = 3;
   EXPECT_THAT(text_of([&] { launch_plan(structure, three_sizes()); }, ErrorCode::kInternal),
@@ -125,7 +125,7 @@ struct Case {
   KernelSpec spec;
 };
 
-// Each family with specs that it serves on the first arch where it does.
+// Returns each family with specs that it serves, on the first arch that serves them.
 std::vector<Case> served() {
   std::vector<Case> all;
   std::vector<std::string> archs = known_cuda_archs();
@@ -162,7 +162,7 @@ TEST(EveryFamily, StructureServesEveryShape) {
   }
 }
 
-// 2^38 rows: more blocks than a grid has, if a kernel numbers them at all.
+// 2^38 rows need more blocks than a grid can have, in kernels that number them.
 TEST(EveryFamily, RefusesMoreTilesThanALaunchCanNumber) {
   const Shape huge{int64_t{1} << 26, 1, 1, 4096, 1024};
   size_t refused = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVRTC: compiles for archs that are not here; errors carry file, arch and the compiler's words.
+// NVRTC: compiles for archs without a device; errors carry file, arch and the compiler's message.
 // Skips aloud without NVRTC.
 #include "generator/nvrtc_compiler.hpp"
 
@@ -62,7 +62,7 @@ TEST_F(NvrtcTest, RefusesCpuArch) {
   EXPECT_THROW(compiler_->compile(source(kGood), parse_arch("cpu:x86-64")), Error);
 }
 
-TEST(NvrtcLocation, SaysWhatWasTried) {
+TEST(NvrtcLocation, ErrorListsThePlacesThatWereTried) {
   NvrtcLocation location;
   const Compiler* compiler = open_nvrtc_compiler(&location);
   EXPECT_EQ(compiler != nullptr, !location.path.empty());

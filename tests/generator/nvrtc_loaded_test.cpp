@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An NVRTC that the process has loaded, as PyTorch does, is the one that serves, whatever else is
-// found. Skips aloud without NVRTC.
+// If the process has already loaded an NVRTC, as PyTorch does, that library is used, whatever else
+// can be found. Skips aloud without NVRTC.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first that opens, as another library of the process would open it: by its path, for itself.
+// Loads the first NVRTC that opens, privately and by its path, as another library would.
 std::string load_one() {
   for (const NvrtcCandidate& candidate : nvrtc_candidates()) {
     void* library = ::dlopen(candidate.file.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -26,7 +26,7 @@ std::string load_one() {
   return "";
 }
 
-TEST(NvrtcLoaded, ServesBeforeWhatTheVariablesName) {
+TEST(NvrtcLoaded, IsPreferredToEnvironmentVariables) {
   ::unsetenv("ATTUNE_NVRTC");
   const std::string loaded = load_one();
   if (loaded.empty()) GTEST_SKIP() << nvrtc_advice();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which NVRTC is looked for. Opens nothing.
+// The order of places in which NVRTC is searched. Opens no library.
 #include "generator/nvrtc_locate.hpp"
 
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ TEST_F(NvrtcLocate, NewerBeforeOlderInOneFolder) {
   EXPECT_LT(place(fresh, "ATTUNE_NVRTC_FOLDERS"), place(old, "ATTUNE_NVRTC_FOLDERS"));
 }
 
-TEST_F(NvrtcLocate, WhatDependsOnTheCurrentFolderIsPassedOver) {
+TEST_F(NvrtcLocate, RelativePathsAreIgnored) {
   ::setenv("ATTUNE_NVRTC_FOLDERS", "::relative:./here", 1);
   ::setenv("CONDA_PREFIX", "conda", 1);
   offer_nvrtc_folders({"relative", ""});
@@ -77,12 +77,12 @@ TEST_F(NvrtcLocate, WhatDependsOnTheCurrentFolderIsPassedOver) {
     EXPECT_TRUE(one.file.front() == '/' || one.file.find('/') == std::string::npos) << one.file;
 }
 
-TEST_F(NvrtcLocate, OnlyTheFirstNamesAreForWhatIsLoaded) {
+TEST_F(NvrtcLocate, OnlyTheFirstNamesAreForLoadedLibraries) {
   for (const NvrtcCandidate& one : nvrtc_candidates())
     EXPECT_EQ(one.only_if_loaded, std::string(one.origin) == "loaded in this process already");
 }
 
-TEST_F(NvrtcLocate, BuiltinsOfTheSameFolder) {
+TEST_F(NvrtcLocate, BuiltinsComeFromTheSameFolder) {
   const std::string library = file("lib/libnvrtc.so.13");
   const std::string builtins = file("lib/libnvrtc-builtins.so.13.0");
   file("lib/libnvrtc-builtins.alt.so.13.0");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rendered sources: self-contained, labelled, stable (golden files), illegal input refused, and
-// their digests. ATTUNE_ACCEPT_GOLDEN=1 accepts what was rendered (golden_text.hpp); read the diff
-// before that.
+// Rendered sources are self-contained, labelled and stable (golden files); illegal input is
+// refused; digests follow the source. ATTUNE_ACCEPT_GOLDEN=1 accepts the rendered texts
+// (golden_text.hpp); read the diff before that.
 #include "generator/renderer.hpp"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ TEST(Renderer, GoldenSources) {
       << "in sources.txt and not rendered any more";
 }
 
-// Four kernels whose whole golden text is kept, for readers.
+// The whole golden text of four kernels is kept, for readers.
 TEST(Renderer, GoldenTextsOfFourKernels) {
   constexpr std::string_view kWhole[] = {"sm90_d64_full_fp16", "sm80_d128_causal_bf16",
                                          "decode_sm80_d128_pages", "cpu_d128_causal_fp32"};
@@ -74,7 +74,7 @@ TEST(Renderer, GoldenTextsOfFourKernels) {
   EXPECT_EQ(files, names);
 }
 
-// A changed text is told apart by its two digests, and comes with its diff.
+// Two digests show which text changed, and its diff comes with them.
 TEST(GoldenDigests, AChangedTextComesWithItsDiff) {
   if (std::getenv("ATTUNE_ACCEPT_GOLDEN") != nullptr) GTEST_SKIP() << "everything is accepted";
   const std::filesystem::path folder =
@@ -120,7 +120,7 @@ std::set<std::string, std::less<>> lines_of(std::string_view text) {
   return lines;
 }
 
-TEST(Renderer, EachLineStandsUnderTheFileItIsFrom) {
+TEST(Renderer, EachLineIsLabelledWithItsFile) {
   for (const GoldenCase& c : kGoldenCases) {
     const std::vector<testing::Section> sections = testing::sections_of(render_case(c).text);
     EXPECT_GT(sections.size(), 4U) << c.name;
@@ -135,8 +135,8 @@ TEST(Renderer, EachLineStandsUnderTheFileItIsFrom) {
   }
 }
 
-// Between files it stays open: a reader meets it where it must be closed, as for extern "C"
-// declarations of a file's own.
+// The namespace stays open between files. The renderer closes it only if a file needs that, for
+// example for extern "C" declarations.
 TEST(Renderer, TheNamespaceIsOpenedSeldomAndClosedAsOften) {
   for (const GoldenCase& c : kGoldenCases) {
     int depth = 0, opened = 0;
@@ -184,8 +184,8 @@ TEST(Renderer, PartsThatAKernelDoesNotUseAreNotInItsText) {
   EXPECT_EQ(files("kv_splits=2,scheduler=0,kv_ring=0,stages=2").count(parts + "kv_split.cuh"), 1U);
 }
 
-// A condition with < or > stands on a line that only narrow or only wide heads have.
-TEST(Renderer, WhatWideHeadsNeedIsInTheirTextAlone) {
+// A condition with < or > selects lines that only narrow, or only wide, heads have.
+TEST(Renderer, LinesForWideHeadsAreOnlyInTheirText) {
   const KernelTemplate& t = template_by_name("prefill_sm90");
   const auto text = [&](const char* head_dim) {
     return render_default(t, (std::string("dtype=bf16,heads=8,seqlen=4096,") + head_dim).c_str(),
@@ -199,7 +199,7 @@ TEST(Renderer, WhatWideHeadsNeedIsInTheirTextAlone) {
   EXPECT_NE(plain.find("kHeadDimQk <= 256,"), std::string::npos);
   EXPECT_EQ(wide.find("kHeadDimQk <= 256,"), std::string::npos);
   EXPECT_NE(wide.find("kHeadDimQk <= 576,"), std::string::npos);
-  EXPECT_NE(wide.find("constexpr int kHeadDimV = 256;"), std::string::npos) << "that of a slice";
+  EXPECT_NE(wide.find("constexpr int kHeadDimV = 256;"), std::string::npos) << "a slice has 256";
   EXPECT_EQ(wide_qk.find("kVSlices"), std::string::npos);
   EXPECT_NE(wide_qk.find("kKParts"), std::string::npos);
 }
@@ -271,7 +271,7 @@ TEST(SourceDigest, AnExtraConstantChangesIt) {
   EXPECT_NE(template_digest(altered), template_digest(t));
 }
 
-TEST(SourceDigest, AnEmitterThatChangesAtOneHeadDimChangesItThereAlone) {
+TEST(SourceDigest, AnEmitterChangeAtOneHeadDimChangesOnlyItsDigest) {
   const KernelTemplate& t = template_by_name("prefill_sm90");
   testing::AlteredTemplate altered(t);
   altered.alter_part = [](const KernelSpec& spec, std::string text) {
@@ -312,7 +312,7 @@ TEST(TemplateDigest, DiffersBetweenTemplates) {
   EXPECT_EQ(digests.size(), all_templates().size());
 }
 
-TEST(TemplateDigest, IsWorkedOutOnce) {
+TEST(TemplateDigest, IsComputedOnce) {
   testing::AlteredTemplate counted(template_by_name("prefill_sm90"));
   int parts = 0;
   counted.alter_part = [&](const KernelSpec&, std::string text) { return ++parts, text; };

@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Tells if kernels of the working tree compile to the machine code that they had. Needs no GPU. Returns 0 if they do.
+# Checks if kernels of the working tree still compile to the same machine code. Needs no GPU. Exit status 0 if they do.
 #   bash tests/generator/same_code.sh                  compares golden cases and a sample with tests/golden/sass_digests.txt
 #   bash tests/generator/same_code.sh COMMIT [STEP]    compares each default config, or one in STEP, with those of COMMIT
 #   bash tests/generator/same_code.sh --texts COMMIT   shows how the rendered texts of golden cases differ from COMMIT's
-# The forms with a COMMIT build it below the build tree. The second one works with any NVRTC and compiles only kernels whose
-# source differs.
+# The forms with a COMMIT build it below the build tree. The second form works with any NVRTC and compiles only kernels whose source differs.
 # ATTUNE_BUILD_DIR names the build tree, as for tests/run.sh.
 set -euo pipefail
-export LC_ALL=C  # sort and join agree
+export LC_ALL=C  # one order for sort and join
 cd "$(dirname "$0")/../.."
 build=$(realpath "${ATTUNE_BUILD_DIR:-build/tests}")
 if [ ! -e "$build/CMakeCache.txt" ]; then
@@ -18,7 +17,7 @@ fi
 
 if [ $# -eq 0 ]; then
   cmake --build "$build" --target compile_matrix_test
-  exec "$build/bin/compile_matrix_test" --gtest_filter='CompileMatrix.MachineCodeIsTheAcceptedOne'
+  exec "$build/bin/compile_matrix_test" --gtest_filter='CompileMatrix.MachineCodeEqualsTheAcceptedMachineCode'
 fi
 
 form=code
@@ -32,7 +31,7 @@ if ! commit=$(git rev-parse --verify --quiet "$1^{commit}"); then
   echo "git does not know the commit $1: there is nothing to compare with." >&2
   exit 2
 fi
-# An index of its own keeps the files that two commits share as they are, so that the next comparison builds little.
+# A separate index keeps files that two commits share untouched, so that the next comparison builds little.
 mkdir -p "$other/source"
 GIT_INDEX_FILE=$other/index git --work-tree="$other/source" read-tree -u --reset "$commit"
 if [ ! -e "$other/source/tests/generator/kernel_digests.cpp" ]; then
@@ -54,7 +53,7 @@ if [ "$form" = texts ]; then
 fi
 "$other/build/bin/kernel_digests" sources "$step" | sort >"$other/then.sources"
 "$build/bin/kernel_digests" sources "$step" | sort >"$other/now.sources"
-# Kernels of both sides whose lines differ.
+# Kernels in both trees whose lines differ.
 join -t $'\t' "$other/then.sources" "$other/now.sources" | awk -F '\t' '$2 != $3 { print $1 }' >"$other/keys"
 both=$(join -t $'\t' "$other/then.sources" "$other/now.sources" | wc -l)
 echo "$both kernels in both; $(wc -l <"$other/keys") of them have another source or default config and are compiled;" \

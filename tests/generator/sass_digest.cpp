@@ -63,7 +63,7 @@ std::vector<std::string> words_of(const std::string& group) {
   return {std::istream_iterator<std::string>(text), {}};
 }
 
-// Appends the words of two groups that differ, by their names.
+// Appends the differing words of two groups by name.
 void add_differences(const std::string& accepted, const std::string& found,
                      const std::vector<std::string>& names, std::vector<std::string>* all) {
   std::vector<std::string> before = words_of(accepted), now = words_of(found);

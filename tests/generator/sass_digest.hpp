@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SASS digests: a cubin's instructions and what they need, without names, paths and line numbers.
+// SASS digests cover a cubin's instructions and resources, without names, paths and line numbers.
 // Two cubins with one digest run the same machine code. tests/golden/sass_digests.txt holds the
 // accepted digests, a line per kernel:
 //

@@ -44,7 +44,7 @@ class SassDigest : public ::testing::Test {
   const Compiler* nvrtc_ = nullptr;
 };
 
-TEST_F(SassDigest, RegistersSharedMemoryAndBarriersAreThoseOfTheLog) {
+TEST_F(SassDigest, RegistersSharedMemoryAndBarriersEqualTheLog) {
   const std::string text = replaced(kKernel, "__syncthreads();", "__barrier_sync_count(3, 64);");
   for (const char* arch : {"sm_75", "sm_80", "sm_90a", "sm_120"}) {
     const KernelImage compiled = image(text, arch);
@@ -86,7 +86,7 @@ TEST_F(SassDigest, EachOtherChangeIsFoundAndNamed) {
             "default config; shared memory of a launch: 64, now 128");
 }
 
-// Flips one bit in each instruction of a cubin, as a compiler that chose another one would.
+// Flips one bit in each instruction of a cubin, like a compiler that chose another instruction.
 TEST_F(SassDigest, EachInstructionCounts) {
   const std::string cubin = image(kKernel).bytes;
   const std::string plain = testing::sass_digest(cubin).value_or("none");
@@ -110,8 +110,8 @@ TEST_F(SassDigest, DamagedFilesGiveNoDigest) {
   EXPECT_EQ(testing::sass_digest(cubin.substr(0, cubin.size() / 2)), std::nullopt);
 }
 
-// A kernel of the tree: a comment in its template leaves the digest, an instruction changes it.
-TEST_F(SassDigest, OfATemplateFollowsItsStatementsAlone) {
+// Uses a kernel of the tree: a comment in its template keeps the digest, an instruction changes it.
+TEST_F(SassDigest, OfATemplateDependsOnlyOnItsStatements) {
   const KernelTemplate& t = template_by_name("prefill_sm90");
   const KernelSpec spec = spec_of(parse_problem("dtype=bf16,head_dim=64,heads=8,seqlen=4096"));
   const Arch arch = parse_arch("sm_90a");
@@ -132,7 +132,7 @@ TEST_F(SassDigest, OfATemplateFollowsItsStatementsAlone) {
   EXPECT_THAT(testing::line_difference(plain, line()), ::testing::StartsWith("instruction bytes"));
 }
 
-TEST(AcceptedDigests, ComeBackFromTheirFile) {
+TEST(AcceptedDigests, AreReadBackFromTheirFile) {
   const std::string path = ::testing::TempDir() + "/sass_digests.txt";
   testing::write_accepted_digests(path, {"13.0.88", {{"a sm_80 x", "1 2 | 3 4 5 6"}}});
   const testing::AcceptedDigests digests = testing::read_accepted_digests(path);

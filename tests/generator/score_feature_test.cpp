@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Score features: what each makes of a score, what it captures, in which order they stand, and that
-// every attention family renders them while plain kernels hold nothing of them.
+// Score features: their effect on a score, their captures, their order. Every attention family
+// renders them, and plain kernels hold none of their code.
 #include "generator/core/score_feature.hpp"
 
 #include <gmock/gmock.h>
@@ -34,7 +34,7 @@ std::vector<std::string> names_of(const Problem& p) {
   return names;
 }
 
-// The features' result for batch 1, head 3, row 10, where every capture gives what `captured` says.
+// Returns the features' result for batch 1, head 3, row 10; each capture reads `captured`.
 double scored(const std::string& features, double score, int key,
               const std::map<std::string, double>& captured = {}) {
   const Problem p = parse_problem(kBase + features);
@@ -66,7 +66,7 @@ TEST(ScoreFeatures, EachDoesWhatItsFormulaSays) {
   EXPECT_EQ(scored("prefix=1", 1, 30, {{"prefix", 0}}), 1);  // row 10 ends at key 10 + 20
   EXPECT_EQ(scored("prefix=1", 1, 31, {{"prefix", 31}}), -kInf);
   EXPECT_EQ(scored("prefix=1", 1, 31, {{"prefix", 32}}), 1);
-  EXPECT_EQ(scored("chunk=16", 1, 15), -kInf);  // row 10 stands at 30
+  EXPECT_EQ(scored("chunk=16", 1, 15), -kInf);  // row 10 is at position 30
   EXPECT_EQ(scored("chunk=16", 1, 16), 1);
   EXPECT_EQ(scored("chunk=16,mask=causal_top_left", 1, 15), 1);
   EXPECT_EQ(scored("block_map=hides", 1, 15, {{"block_map", 0}}), -kInf);
@@ -74,7 +74,7 @@ TEST(ScoreFeatures, EachDoesWhatItsFormulaSays) {
     EXPECT_EQ(scored("block_map=hides", 1, 15, {{"block_map", seen}}), 1);
 }
 
-TEST(ScoreFeatures, StandInTheirOrder) {
+TEST(ScoreFeatures, ApplyInTheirOrder) {
   const ProgramDigest doubles =
       add_user_program("return 2 * score;", score::Kind::kScore, {}, "doubles").digest;
   const std::string all = "softcap=5,bias=fp32,score_mod=" + to_text(doubles);
@@ -114,7 +114,7 @@ TEST(ScoreFeatures, SinksAreTheLastCaptureAndNeedNoStage) {
   EXPECT_EQ(sinks_capture(more), 1);
 }
 
-TEST(ScoreFeatures, AMapIsTheLastCaptureAndChangesNoProgramWhereItSkips) {
+TEST(ScoreFeatures, AMapIsTheLastCaptureAndASkippingMapChangesNoProgram) {
   const Problem skips =
       parse_problem(kBase + std::string("documents=1,sinks=bf16,block_map=skips"));
   EXPECT_THAT(names_of(skips), ElementsAre("documents_q", "documents_kv", "sinks", "block_map"));
@@ -125,11 +125,11 @@ TEST(ScoreFeatures, AMapIsTheLastCaptureAndChangesNoProgramWhereItSkips) {
   EXPECT_TRUE(asks_map(skips) && !hides_by_map(skips));
   const Problem hides = parse_problem(kBase + std::string("block_map=hides"));
   EXPECT_TRUE(asks_map(hides) && hides_by_map(hides));
-  // The map does not know what documents hide: all masks are asked.
+  // The map does not cover keys that documents hide, so all masks are evaluated.
   EXPECT_FALSE(asks_map(parse_problem(kBase + std::string("documents=1,block_map=hides"))));
 }
 
-TEST(ScoreFeatures, TensorsByRowAndKeyAreTheCallsOwnWhereverItStands) {
+TEST(ScoreFeatures, TensorsByRowAndKeyAreIndexedFromTheCallsFirstRowAndKey) {
   const Problem p = parse_problem("head_dim=64,heads=1,seqlen_q=3,seqlen_kv=4,bias=fp32");
   const ScoreCaptures wanted = score_captures(p);
   std::vector<float> bias(12);
@@ -146,12 +146,12 @@ TEST(ScoreFeatures, TensorsByRowAndKeyAreTheCallsOwnWhereverItStands) {
   EXPECT_EQ(bias_at(2, 1), 9);
   operands.captures[0].strides[2] = 0;  // repeated
   EXPECT_EQ(bias_at(2, 1), 1);
-  // A longer sequence: by position, clamped.
+  // A longer sequence is indexed by position, clamped.
   std::copy_n(std::array<int64_t, 4>{1, 1, 3, 4}.begin(), 4, operands.captures[0].extents);
   EXPECT_EQ(bias_at(0, 0), 3);
 }
 
-TEST(ScoreFeatures, MasksSayHowTheyMayDependOnBatchEntriesAndHeads) {
+TEST(ScoreFeatures, MasksReportIfTheyDependOnBatchEntriesAndHeads) {
   const auto masks_of = [](const std::string& features) {
     return mask_dependence(parse_problem(kBase + features));
   };
@@ -170,7 +170,7 @@ TEST(ScoreFeatures, MasksSayHowTheyMayDependOnBatchEntriesAndHeads) {
       "// capture a: int32[1]\n// capture b: int32[2]\nreturn a[b[batch][q_idx]] > kv_idx;");
   EXPECT_FALSE(mixed.on_batch.directly);
   ASSERT_EQ(mixed.on_batch.axes.size(),
-            1U);  // what a is indexed by does not differ where b repeats
+            1U);  // a's index does not change along axes over which b repeats
   EXPECT_TRUE(mixed.on_head.axes.empty() && !mixed.on_head.directly);
 }
 
@@ -205,8 +205,7 @@ TEST(ScoreFeatures, WrongValuesAreRefused) {
     EXPECT_THROW(parse_problem(kBase + std::string(text)), Error) << text;
 }
 
-// A scored spec has the stage in addition, once; nothing of it is in the plain one's
-// text.
+// A scored spec has the score stage once; the plain spec's text has nothing of it.
 TEST(ScoreFeatures, EveryAttentionFamilyRendersThemAndPlainKernelsHoldNothing) {
   int rendered = 0;
   for (const KernelTemplate* t : all_templates()) {

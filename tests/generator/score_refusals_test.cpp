@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each refusal of score features, programs and their operands has its sentence: what came and what
-// is accepted. Those of the language are in core/score_parser_test.cpp.
+// Each refusal of score features, programs and their operands has a message that says what came and
+// what must be. core/score_parser_test.cpp has the messages of the language.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ TEST(ScoreRefusals, OfFields) {
         << text;
 }
 
-TEST(ScoreRefusals, OfProgramsThatAreNotThere) {
+TEST(ScoreRefusals, OfMissingProgramsAndOfTheWrongKind) {
   EXPECT_THAT(refusal([] {
                 user_program({1, 2}, score::Kind::kMask, "mask_mod");
               }),
@@ -121,7 +121,7 @@ class OperandRefusals : public ::testing::Test {
       good_.add(contiguous_capture(capture, numbers_));
     good_.num_scalars = 1;
   }
-  // After this change of operands that are accepted.
+  // Returns the refusal of valid operands after `change`.
   std::string refused(const std::function<void(ScoreOperands*)>& change) {
     ScoreOperands operands = good_;
     change(&operands);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SearchSpace on a small made-up space, then the laws every shipped template's space must obey.
+// SearchSpace on a small artificial space, then laws that each shipped template's space must obey.
 #include "generator/search_space.hpp"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ TEST(SearchSpace, AppliesARuleAsSoonAsItsKnobsAreSet) {
   EXPECT_EQ(visited, 1 + 100 + 100 + 100);
 }
 
-// Returns the whole product of a space, filtered, as enumerate() gave it before it pruned.
+// Returns the filtered product of all knobs, as enumerate() did before it pruned.
 std::vector<Config> product_of(const SearchSpace& space) {
   std::vector<Config> all{Config()};
   for (const Knob& knob : space.knobs()) {
@@ -146,8 +146,8 @@ TEST(EveryTemplate, DefaultIsLegalAndFitsTheArch) {
   EXPECT_GT(seen, 100);
 }
 
-// A rule that read more than it names would be applied too early. So what it does not name is
-// changed at random: its answer must stay. And it must name nothing but knobs.
+// A rule that reads knobs which it does not name would be applied too early. So changing any other
+// knob must not change its answer, and each name must be a knob.
 TEST(EveryTemplate, RulesReadWhatTheyName) {
   std::mt19937_64 random(1);
   const auto pick = [&](const Knob& knob) { return knob.values[random() % knob.values.size()]; };

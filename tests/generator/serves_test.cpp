@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A family refuses what it does not name: other ops, features of today, and a field that it has
-// never heard of.
+// A family refuses everything that it does not list: other ops, existing features, and fields that
+// were added after it.
 #include <gmock/gmock.h>
 
 #include <map>
@@ -14,7 +14,7 @@
 namespace attune {
 namespace {
 
-// Plain problems: for each family one that it serves, and an arch.
+// A plain problem that a family serves, and an arch.
 struct Case {
   const KernelTemplate* family;
   Arch arch;
@@ -43,7 +43,7 @@ std::vector<Case> plain_cases() {
       for (const Arch& arch : archs())
         if (!family->refuses(spec, arch)) cases.push_back({family, arch, spec});
     }
-    // A map of no masks is no problem of a call, and a spec all the same.
+    // A map without masks is not a valid call, but a valid spec.
     KernelSpec map = spec_of(parse_problem("head_dim=128,heads=4,seqlen=8"));
     map.op = Op::kBlockMap;
     for (const Arch& arch : archs())
@@ -118,7 +118,7 @@ TEST(Serves, EachFamilyServesAPlainProblem) {
   EXPECT_EQ(cases.size(), all_templates().size());
 }
 
-TEST(Serves, WhatAFamilyDoesNotNameItRefusesByName) {
+TEST(Serves, UnlistedFeaturesAreRefusedByName) {
   int refused = 0;
   for (const Case& one : plain_cases()) {
     for (const ProblemField& field : problem_fields()) {
@@ -141,9 +141,9 @@ TEST(Serves, WhatAFamilyDoesNotNameItRefusesByName) {
   EXPECT_GT(refused, 20);
 }
 
-// Each gradient's kernels have an order of their sums, or a knob that keeps one: who asks for equal
-// bits loses no family.
-TEST(Serves, EveryFamilyOfGradientsGivesEqualBits) {
+// Each gradient kernel adds in a fixed order, or has a knob for one. So no family is lost when
+// equal bits are requested.
+TEST(Serves, EveryFamilyOfGradientsServesDeterministicProblems) {
   std::set<std::string_view> families;
   for (Case& one : plain_cases()) {
     if (one.spec.op != Op::kAttentionBackward) continue;
@@ -166,7 +166,7 @@ TEST(Serves, OtherOpsAreRefusedByName) {
   }
 }
 
-TEST(Serves, NamesAreThoseOfFeatures) {
+TEST(Serves, ListedNamesAreNamesOfFeatures) {
   for (const KernelTemplate* family : all_templates())
     for (const std::string& name : family->serves().features)
       EXPECT_TRUE(std::any_of(
@@ -223,9 +223,9 @@ TEST(Serving, NothingServesADeviceWithoutArchs) {
   EXPECT_EQ(found.refusals.size(), all_templates().size());
 }
 
-// A field of this test alone, on for head dims of 136: until it is in the table every family of
-// 16 bits serves them, from then on none does. Stands last: the field stays.
-TEST(Serves, AFieldThatNoFamilyHasHeardOfIsRefusedByAll) {
+// Adds a field for this test, on for head dims of 136. Before that every 16-bit family serves such
+// problems, and after it none does. Must be the last test, since the field stays.
+TEST(Serves, AFieldThatNoFamilyListsIsRefusedByAll) {
   std::vector<Case> cases = plain_cases();
   for (Case& one : cases) one.spec.head_dim_qk = one.spec.head_dim_v = 136;
   std::erase_if(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text without comments: what a compiler sees stays, all else goes.
+// Text without comments: everything that a compiler sees stays, all else is removed.
 #include "generator/source_text.hpp"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace attune {
 namespace {
 
-TEST(CommentFree, CommentsBlanksAndEmptyLinesGo) {
+TEST(CommentFree, CommentsBlanksAndEmptyLinesAreRemoved) {
   EXPECT_EQ(comment_free("// head\n\n  int a;  // one\n\n/* two\n lines */\nint b;   \t\n"),
             "  int a;\nint b;\n");
   EXPECT_EQ(comment_free("a/**/b"), "a b\n") << "two words stay two";
@@ -27,7 +27,7 @@ TEST(CommentFree, LiteralsStay) {
   EXPECT_EQ(comment_free("1'000  // '\nint b;\n"), "1'000\nint b;\n");
 }
 
-TEST(CommentFree, OfEveryTemplateFileCodeRemainsAndNoComment) {
+TEST(CommentFree, EveryTemplateFileKeepsItsCodeAndLosesItsComments) {
   for (const BundledFile& file : bundled_files()) {
     const std::string text = comment_free(file.text);
     const bool has_code = text.find("namespace attune {\n") != std::string::npos;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The generated wgmma statements, carried out on the host: descriptors address tiles laid out as in
-// templates/shared/prefill_sm90_layout.h, registers are taken by number, and the two products come
-// out right. Compiled on a device they are tested by numerics_test.
+// Executes the generated wgmma statements on the host. Descriptors must address tiles in the layout
+// of templates/shared/prefill_sm90_layout.h, registers are taken by number, and both products must
+// be right. numerics_test runs the compiled statements on a device.
 #include "generator/wgmma_emitter.hpp"
 
 #include <gtest/gtest.h>
@@ -18,10 +18,10 @@
 namespace attune {
 namespace {
 
-constexpr int kRows = 64;             // of Q, S, P and O: one warpgroup
-constexpr int kRowStep = 21;          // rows looked at: 0, 21, 42, 63
+constexpr int kRows = 64;             // rows of Q, S, P and O: one warpgroup
+constexpr int kRowStep = 21;          // checked rows: 0, 21, 42, 63
 constexpr int kDescriptorUnit = 16;   // bytes
-constexpr int kRegistersPerStep = 4;  // of P
+constexpr int kRegistersPerStep = 4;  // registers of P
 
 struct Matrix {
   int rows, columns;
@@ -31,7 +31,7 @@ struct Matrix {
   int64_t at(int r, int c) const { return values[static_cast<size_t>(r) * columns + c]; }
 };
 
-// Different in each place, so that no two places can be taken for each other.
+// Returns a matrix with distinct elements, so that no two places can be confused.
 Matrix numbered(int rows, int columns, int seed) {
   Matrix m(rows, columns);
   for (int r = 0; r < rows; ++r)
@@ -40,8 +40,8 @@ Matrix numbered(int rows, int columns, int seed) {
 }
 
 // A tile in shared memory: panels of `row_bytes` bytes of each row, one panel after the other,
-// zeros behind the last column. (The swizzle moves 16-byte pieces within a row, for descriptor and
-// TMA alike; it is left out.)
+// zeros after the last column. The swizzle moves 16-byte pieces within a row, for descriptors and
+// TMA alike, so it is left out.
 struct Tile {
   Matrix matrix;
   int row_bytes, element_bytes;
@@ -56,14 +56,14 @@ struct Tile {
   }
 };
 
-// One wgmma of the text, with the descriptor moves ahead of it.
+// One wgmma of the text, with the descriptor moves before it.
 struct Statement {
   std::string types;  // "f32.bf16.bf16"
   int n = 0, k = 0;
   std::vector<int> accumulators;  // operand numbers
-  std::vector<int> registers;     // of A, when it is not in shared memory
+  std::vector<int> registers;     // registers of A, if A is not in shared memory
   std::optional<int> a, b;        // bytes from the start of the tile
-  std::string adds;               // what the predicate was set from
+  std::string adds;               // source of the predicate
 };
 
 std::vector<int> numbers_of(const std::string& list) {
@@ -74,7 +74,7 @@ std::vector<int> numbers_of(const std::string& list) {
   return numbers;
 }
 
-// The lines of PTX of one function.
+// Returns the lines of PTX in one function.
 std::vector<std::string> ptx_of(const std::string& text, const std::string& function) {
   std::string body = text.substr(text.find("void " + function));
   body = body.substr(0, body.find("\n}\n"));
@@ -139,11 +139,11 @@ struct Case {
   }
 };
 
-// S = Q K^T by the statements.
+// Checks S = Q K^T as computed by the statements.
 void expect_qk(const std::string& text, const Case& c, const char* function = "wgmma_qk") {
   const Tile q{numbered(kRows, c.head_dim_qk, 1), c.row_qk, c.element_bytes};
   const Tile k{numbered(c.block_n, c.head_dim_qk, 2), c.row_qk, c.element_bytes};
-  Matrix s = numbered(kRows, c.block_n, 3);  // left from the step before
+  Matrix s = numbered(kRows, c.block_n, 3);  // left over from an earlier step
   for (const Statement& step : statements_of(text, function)) {
     ASSERT_EQ(step.types, c.qk_types);
     ASSERT_EQ(step.n, c.block_n);
@@ -164,7 +164,7 @@ void expect_qk(const std::string& text, const Case& c, const char* function = "w
     }
 }
 
-// O += P V by the statements. 16-bit V lies as it was given, a row for each key; 8-bit V
+// Checks O += P V as computed by the statements. 16-bit V has one row per key; 8-bit V is
 // transposed.
 void expect_pv(const std::string& text, const Case& c, const char* function = "wgmma_pv") {
   const bool wide = c.element_bytes == 2;
@@ -174,7 +174,7 @@ void expect_pv(const std::string& text, const Case& c, const char* function = "w
     for (int column = 0; column < c.head_dim_v; ++column)
       turned.at(column, key) = v.at(key, column);
   const Tile tile{wide ? v : turned, c.row_v, c.element_bytes};
-  const int first_register = c.head_dim_v / 2;  // behind the accumulators
+  const int first_register = c.head_dim_v / 2;  // after the accumulators
   const int adds_operand =
       first_register + kRegistersPerStep * c.block_n * c.element_bytes / 32 + 1;
   Matrix o(kRows, c.head_dim_v);
@@ -184,7 +184,7 @@ void expect_pv(const std::string& text, const Case& c, const char* function = "w
     ASSERT_EQ(step.n, c.head_dim_v);
     ASSERT_EQ(step.accumulators, counted(0, c.head_dim_v / 2));
     ASSERT_TRUE(step.b && !step.a);
-    ASSERT_EQ(step.adds.empty() ? adds : step.adds, adds);  // the caller's word counts in the first
+    ASSERT_EQ(step.adds.empty() ? adds : step.adds, adds);  // the first step uses the caller's
     adds = "1";
     ASSERT_EQ((step.registers.front() - first_register) % kRegistersPerStep, 0);
     ASSERT_EQ(step.registers, counted(step.registers.front(), kRegistersPerStep));
@@ -225,7 +225,7 @@ TEST(WgmmaEmitter, SixteenBitStatementsComputeTheProducts) {
       }
 }
 
-// Equal products under other names, one after the other in one text.
+// Equal products under different names, one after the other in one text.
 TEST(WgmmaEmitter, EachProductHasItsFunction) {
   const Case wide{.block_n = 96,
                   .head_dim_qk = 72,
@@ -248,8 +248,8 @@ TEST(WgmmaEmitter, EachProductHasItsFunction) {
   expect_pv(text, narrow, "second_sums");
 }
 
-// A k-step of A^T is 16 rows of 128 bytes, or of row_a, further down, one of B^T 32 bytes further
-// on; of A and B it is the other way round.
+// One k-step advances A^T by 16 rows of 128 bytes (or of row_a) and B^T by 32 bytes. For A and B
+// the two are exchanged.
 TEST(WgmmaEmitter, TransposedOperandsStepTheOtherWay) {
   const auto count = [](const std::string& text, const std::string& part) {
     int found = 0;

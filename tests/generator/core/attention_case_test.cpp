@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tests' own oracle, held against cases worked out by hand and against laws of attention.
+// Checks the tests' own oracle against cases computed by hand and against laws of attention.
 #include "tuner/fuzz/attention_case.hpp"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ TEST(Verdict, SeesOneWrongElementAndAMissingRow) {
   EXPECT_NE(verdict(c, log2_lse), "");
 }
 
-TEST(Verdict, PooledErrorsAreThoseOfBoth) {
+TEST(Verdict, PooledErrorsCoverBothCases) {
   const AttentionCase c = make("dtype=bf16,head_dim=32,heads=2,seqlen=40");
   const AttentionResult oracle = c.oracle();
   AttentionResult wrong = c.twin();
@@ -82,7 +82,7 @@ TEST(Verdict, PooledErrorsAreThoseOfBoth) {
   EXPECT_EQ(both.max, compare(wrong, oracle).max);
   EXPECT_NEAR(both.mean, (good.mean + compare(wrong, oracle).mean) / 2, 1e-12);
   EXPECT_EQ(verdict(pooled(good, good), good, c.problem), "");
-  EXPECT_NE(verdict(both, good, c.problem), "");  // one wrong element stays one
+  EXPECT_NE(verdict(both, good, c.problem), "");  // one wrong element still fails
   wrong.o[3] = std::nan("");
   EXPECT_FALSE(pooled(good, compare(wrong, oracle)).finite);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Config text, digests, archs and the log sink: the small words.
+// Config text, digests, archs and unique handles.
 #include "generator/core/config.hpp"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ TEST(Config, TextRoundTripsInOrder) {
   EXPECT_THROW(config.at("warps"), Error);
 }
 
-TEST(Config, RefusesWhatIsNotKnobEqualsInteger) {
+TEST(Config, RefusesPartsOtherThanKnobEqualsInteger) {
   for (const char* text :
        {"block_m", "block_m=", "=3", "block_m=1.5", "block_m=a", "a=1,,b=2", "a=1,a=2"})
     EXPECT_THROW(parse_config(text), Error) << text;
@@ -32,7 +32,8 @@ TEST(Digest, KnownValues) {
   EXPECT_NE(xxh3_128_hex("a"), xxh3_128_hex("b"));
 }
 
-// Around the ends of blocks, and many blocks in one call; the values are those of another program.
+// Lengths around the ends of blocks, and many blocks in one call. Another program computed the
+// values.
 TEST(Digest, Sha256OfEveryLength) {
   std::string digests;
   for (size_t length = 0; length < 300; ++length) {
@@ -54,7 +55,7 @@ TEST(Arch, NamesRoundTrip) {
   EXPECT_EQ(parse_arch("sm_90a").shared_bytes_per_block, 232448);
 }
 
-TEST(Arch, RefusesUnknownOnesNamingTheKnown) {
+TEST(Arch, RefusesUnknownArchsAndNamesTheKnownOnes) {
   for (const char* text : {"sm_99", "sm_80a", "sm_", "sm_9000", "gfx90a", "cpu:", ""}) {
     try {
       parse_arch(text);

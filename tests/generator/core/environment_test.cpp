@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading the environment. That a setuid program reads none of it:
-// tests/runtime/foreign_code_test.py.
+// Reading the environment. tests/runtime/foreign_code_test.py checks that a setuid program reads
+// nothing from it.
 #include "generator/core/environment.hpp"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ TEST(Environment, UnsetAndEmptyDiffer) {
   unsetenv("ATTUNE_TEST_VARIABLE");
 }
 
-TEST(Environment, AHomeThatIsNoAbsolutePathIsNotTaken) {
+TEST(Environment, AHomeThatIsNotAnAbsolutePathIsIgnored) {
   const std::string former = environment_variable("HOME").value_or("");
   setenv("HOME", "/some/where", 1);
   EXPECT_EQ(home_directory(), "/some/where");

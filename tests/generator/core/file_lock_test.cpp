@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for a lock ends at its bound, or when it is asked to, and names the holder.
+// Waiting for a lock ends at its time limit or on request, and the message names the holder.
 #include "generator/core/file_lock.hpp"
 
 #include <fcntl.h>
@@ -16,23 +16,23 @@ namespace {
 
 class FileLockTest : public ::testing::Test {
  protected:
-  // A directory is locked like a file, by whoever may read it.
+  // A directory can be locked like a file, by any user who can read it.
   FileDescriptor opened() const {
     return FileDescriptor(::open(temporary_.path().c_str(), O_RDONLY | O_CLOEXEC));
   }
   const testing::TemporaryFolder temporary_;
 };
 
-TEST_F(FileLockTest, IsHeldByOne) {
+TEST_F(FileLockTest, OnlyOneDescriptorHoldsTheLock) {
   const FileDescriptor one = opened(), two = opened();
   const LockWait at_once{std::chrono::milliseconds(0)};
-  EXPECT_EQ(lock_holder(one.get()), "another process") << "nobody has it";
+  EXPECT_EQ(lock_holder(one.get()), "another process") << "no process holds it";
   EXPECT_EQ(lock_file(one.get(), at_once), LockResult::kHeld);
   EXPECT_EQ(lock_file(two.get(), at_once), LockResult::kTimedOut);
   EXPECT_EQ(lock_file(-1, at_once), LockResult::kFailed);
 }
 
-TEST_F(FileLockTest, WaitsUntilItsBound) {
+TEST_F(FileLockTest, WaitsUntilItsTimeLimit) {
   const FileDescriptor one = opened(), two = opened();
   ASSERT_EQ(lock_file(one.get(), {}), LockResult::kHeld);
   std::string who;

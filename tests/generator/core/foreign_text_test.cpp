@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// UTF-8 and line breaks of text that others wrote.
+// UTF-8 and line breaks in text from outside.
 #include "generator/core/foreign_text.hpp"
 
 #include <gtest/gtest.h>

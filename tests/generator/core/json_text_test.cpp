@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON from outside: what is no JSON, nests deeply or holds a number that no double holds is
-// refused with a sentence.
+// JSON from outside: other text, deep nesting and numbers that no double holds are refused with a
+// sentence.
 #include "generator/core/json_text.hpp"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ std::string refusal_of(const Read& read) {
   return "accepted";
 }
 
-// Both ways to read give the same sentence.
+// Returns the message of a refusal, after checking that both readers give the same one.
 std::string refusal(const std::string& text) {
   const std::string said = refusal_of([&] { parse_json<nlohmann::json>(text); });
   EXPECT_EQ(refusal_of([&] { JsonValue::parse(text); }), said);
@@ -36,7 +36,7 @@ std::string refusal(const std::string& text) {
 
 std::string nested(int levels) { return std::string(levels, '[') + std::string(levels, ']'); }
 
-TEST(JsonText, IsReadAsItStands) {
+TEST(JsonText, IsReadUnchanged) {
   EXPECT_EQ(parse_json<nlohmann::json>(R"({"b": [1, 2.5, null], "a": "x"})").dump(),
             R"({"a":"x","b":[1,2.5,null]})");
   EXPECT_EQ(parse_json<nlohmann::ordered_json>(R"({"b": 1, "a": 2})").dump(), R"({"b":1,"a":2})");
@@ -49,7 +49,7 @@ TEST(JsonText, BytesThatAreNotUtf8AreReplaced) {
   EXPECT_EQ(to_json_text(nlohmann::json{{"a", 1}}, 1), "{\n \"a\": 1\n}");
 }
 
-TEST(JsonValue, TheTreeIsThatOfNlohmann) {
+TEST(JsonValue, TheTreeEqualsNlohmanns) {
   const std::string text = R"({"b":[1,-2,2.5,null,true,[],{}],"a":"x\u00e4\n\"",)"
                            R"("u":18446744073709551615,"n":-9223372036854775808})";
   const JsonValue tree = JsonValue::parse(text);
@@ -63,7 +63,7 @@ TEST(JsonValue, TheTreeIsThatOfNlohmann) {
   EXPECT_EQ(JsonValue::parse("[]").begin(), JsonValue::parse("[]").end());
 }
 
-// Each wrong member gets one sentence, in whichever tree it is.
+// A wrong member gives one message, in either tree.
 TEST(JsonValue, MembersAreRefusedAlike) {
   for (const std::string text :
        {R"({"k":"x"})", R"({"k":1.5})", R"({"k":-7})", R"({"k":[1,{"a":null}]})", R"({"k":true})",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who gets what is logged: the innermost ThreadLog of the thread, else the process's sink.
+// Log messages go to the innermost ThreadLog of the thread, else to the process's sink.
 #include "generator/core/log.hpp"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ TEST_F(LogTest, TheSinkOfTheProcessIsReplaced) {
   EXPECT_THAT(process_, ElementsAre("AT503: two"));
 }
 
-TEST_F(LogTest, TheInnermostOfTheThreadGetsIt) {
+TEST_F(LogTest, TheInnermostThreadLogGetsTheMessage) {
   Texts outer, inner;
   const LogSink outer_sink = into(&outer), inner_sink = into(&inner);
   {
@@ -56,14 +56,14 @@ TEST_F(LogTest, TheInnermostOfTheThreadGetsIt) {
   EXPECT_THAT(process_, ElementsAre("AT503: elsewhere", "AT503: none"));
 }
 
-TEST_F(LogTest, OneWithoutASinkLetsMessagesThrough) {
+TEST_F(LogTest, AThreadLogWithoutASinkPassesMessagesOn) {
   const LogSink empty;
   const ThreadLog nothing(nullptr), nobody(&empty);
   log(LogCode::kStoreNotRolledBack, "on");
   EXPECT_THAT(process_, ElementsAre("AT104: on"));
 }
 
-TEST_F(LogTest, WhatASinkLogsDoesNotComeBackToIt) {
+TEST_F(LogTest, ASinkDoesNotGetItsOwnMessages) {
   int calls = 0;
   const LogSink talkative = [&](LogLevel, std::string_view) {
     ++calls;
@@ -90,9 +90,9 @@ TEST_F(LogTest, ACollectorKeepsWarningsOnceAndPassesAllOn) {
               ElementsAre("AT503: damaged", "AT503: damaged", "AT505: by the way", "AT104: lost"));
 }
 
-// "AT101 warning": numbers that programs match. A line of the list stays as it is; a new code gets
-// a new line.
-TEST(LogCodes, AreThoseOfTheList) {
+// Programs match codes such as "AT101 warning". Never change a line of the list; add a line for a
+// new code.
+TEST(LogCodes, EqualTheList) {
   std::ifstream list(ATTUNE_LOG_CODES), page(ATTUNE_LOG_PAGE);
   const std::string text{std::istreambuf_iterator<char>(page), {}};
   Texts listed, known;

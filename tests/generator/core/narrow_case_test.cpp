@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cases with 8-bit operands: what a tensor core would give passes the verdict, wrong factors and
-// left-out keys do not.
+// Cases with 8-bit operands: results of a tensor core must pass the verdict, wrong factors and
+// missing keys must not.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ constexpr Inputs kAllInputs[] = {
     Inputs::kAllNegative, Inputs::kOutlierRow,    Inputs::kOutliers,
     Inputs::kMeanOfV,     Inputs::kSaturated,     Inputs::kSubnormals};
 
-// acc + sum of 32 products, each cut off below 2^-13 of the largest.
+// Returns acc plus the sum of 32 products, each truncated below 2^-13 of the largest.
 double tensor_core_step(double acc, const double* a, const double* b, int64_t count) {
   double largest = std::abs(acc);
   for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(a[i] * b[i]));
@@ -37,9 +37,9 @@ double tensor_core_dot(const std::vector<double>& a, const std::vector<double>& 
   return acc;
 }
 
-// A row as a kernel with blocks of `block` keys computes it, without a mask. V's factors are taken
-// in before P is rounded, under a maximum that knows of them and follows as that of
-// prefill_sm90_fp8 does (templates/cuda/attention/fp8_row_max.cuh).
+// Computes a row like a kernel with blocks of `block` keys, without a mask. Multiplies V's factors
+// in before P is rounded, and follows the row maximum like prefill_sm90_fp8
+// (templates/cuda/attention/fp8_row_max.cuh).
 struct Emulated {
   const AttentionCase& c;
   int64_t block;
@@ -139,7 +139,7 @@ struct Emulated {
   }
 };
 
-TEST(NarrowCase, WhatATensorCoreGivesPassesInBothModes) {
+TEST(NarrowCase, ResultsOfATensorCorePassInBothModes) {
   uint64_t seed = 1;
   for (const char* options :
        {"accuracy=accurate", "accuracy=fast,scale_block=16",

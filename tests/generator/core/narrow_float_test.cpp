@@ -45,7 +45,7 @@ TEST(NarrowFloat, EightBitsRoundTrip) {
   EXPECT_EQ(from_e5m2(0x01), 0x1p-16F);
 }
 
-// Between any two neighbours: what lies nearer to one becomes that one, the middle the even one.
+// Between two neighbours, values round to the nearer one, and the middle rounds to the even one.
 template <class To, class From>
 void expect_nearest(const To& to, const From& from, uint8_t largest) {
   for (uint8_t b = 0; b < largest; ++b) {

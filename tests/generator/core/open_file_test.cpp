@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening files that others prepared: what is no regular file is refused by its kind, and nothing
-// hangs. replace_file_test.cpp has what another user laid there.
+// Opening files that others prepared: anything but a regular file is refused by its kind, and
+// nothing hangs. replace_file_test.cpp has files of another user.
 #include "generator/core/open_file.hpp"
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ class OpenFileTest : public ::testing::Test {
     std::ofstream(folder_ / "file") << "text";
   }
   ~OpenFileTest() override { alarm(0); }
-  // The reason why it is not opened; "" when it is.
+  // Returns the reason why the file is not opened; "" if it is opened.
   std::string fault(const fs::path& name, int flags = O_RDONLY) const {
     std::string why = "something left over";
     const FileDescriptor file = open_regular(folder_ / name, flags, &why, 0600);
@@ -50,7 +50,7 @@ class OpenFileTest : public ::testing::Test {
   const fs::path folder_ = temporary_.path();
 };
 
-TEST_F(OpenFileTest, RegularFilesAlone) {
+TEST_F(OpenFileTest, OnlyRegularFilesAreOpened) {
   EXPECT_EQ(fault("file"), "");
   EXPECT_EQ(fault("made", O_WRONLY | O_CREAT), "");
   EXPECT_EQ(fault("none"), "No such file or directory");
@@ -72,14 +72,14 @@ TEST_F(OpenFileTest, RegularFilesAlone) {
   EXPECT_EQ(fault("socket"), "it is a socket, not a regular file");
 }
 
-TEST_F(OpenFileTest, ALibraryThatIsNoFileIsNotLoaded) {
+TEST_F(OpenFileTest, ALibraryThatIsNotARegularFileIsNotLoaded) {
   ASSERT_EQ(mkfifo((folder_ / "fifo.so").c_str(), 0600), 0);
   EXPECT_THAT(library_fault(folder_ / "fifo.so"), ::testing::HasSubstr("fifo.so: it is a FIFO"));
   EXPECT_EQ(library_fault("libm.so.6"), "") << "the loader looks it up";
   EXPECT_EQ(library_fault(folder_ / "file"), "");
 }
 
-TEST_F(OpenFileTest, ReadingTakesStreamsWhereTheCallerSaysSo) {
+TEST_F(OpenFileTest, StreamsAreReadIfTheCallerAllowsThem) {
   EXPECT_EQ(read("file", FileKinds::kRegular), "text");
   EXPECT_EQ(read("file", FileKinds::kStreamsToo), "text");
   EXPECT_THAT(read("file", FileKinds::kRegular, 3), ::testing::HasSubstr("larger than 3 bytes"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may have written a file that holds code: owners, modes, links and directories above it. What
-// needs a second user runs as root only, and says aloud when it skips.
+// Which files with code are trusted: owners, modes, links and the directories above. Tests that
+// need a second user run only as root, and skip aloud otherwise.
 #include "generator/core/private_path.hpp"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ class PrivatePathTest : public ::testing::Test {
     std::ofstream(path) << "x";
     chmod(path.c_str(), 0600);
   }
-  // The refusal, or the path that was answered.
+  // Returns the message of a refusal, or the resolved path.
   static std::string answer(const fs::path& path) {
     try {
       return private_file(path, kThing).string();
@@ -74,9 +74,9 @@ TEST_F(PrivatePathTest, ADirectoryAboveThatOthersCanWriteIsRefused) {
   EXPECT_THAT(answer(file()), AllOf(HasSubstr("directory " + (folder_ / "above").string()),
                                     HasSubstr("0777, so others can write it")));
   chmod((folder_ / "above").c_str(), 01777);
-  EXPECT_EQ(answer(file()), file()) << "nobody can rename what is another's in a sticky directory";
+  EXPECT_EQ(answer(file()), file()) << "a sticky directory protects files of others";
   chmod((folder_ / "above" / "mine").c_str(), 01777);
-  EXPECT_THAT(answer(file()), HasSubstr("1777")) << "a file could be laid beside it";
+  EXPECT_THAT(answer(file()), HasSubstr("1777")) << "another user could add a file";
 }
 
 TEST_F(PrivatePathTest, AFileThatOthersCanWriteIsRefused) {
@@ -86,7 +86,7 @@ TEST_F(PrivatePathTest, AFileThatOthersCanWriteIsRefused) {
   EXPECT_EQ(answer(file()), file());
 }
 
-TEST_F(PrivatePathTest, WhatBelongsToAnotherUserIsRefused) {
+TEST_F(PrivatePathTest, AFileOfAnotherUserIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: giving a file to another user needs root";
   for (const fs::path& theirs : {folder_ / "above", folder_ / "above" / "mine", file()}) {
     ASSERT_EQ(chown(theirs.c_str(), kNobody, 0), 0);
@@ -99,10 +99,10 @@ TEST_F(PrivatePathTest, WhatBelongsToAnotherUserIsRefused) {
   EXPECT_THAT(answer(folder_ / "link"), HasSubstr("link belongs to user 65534"));
 }
 
-// A team's folder, a container that mounts its host's cache.
+// For example a team's folder, or a container that mounts its host's cache.
 TEST_F(PrivatePathTest, ATrustedFolderMayBelongToOthers) {
   const fs::path shared = folder_ / "above";
-  const bool is_root = geteuid() == 0;  // whose group is never his own
+  const bool is_root = geteuid() == 0;  // root's group does not count as private
   fs::create_symlink(file(), shared / "link");
   for (const fs::path& theirs : {shared, shared / "mine", file()}) {
     if (is_root) ASSERT_EQ(chown(theirs.c_str(), kNobody, kNobody), 0);
@@ -116,9 +116,9 @@ TEST_F(PrivatePathTest, ATrustedFolderMayBelongToOthers) {
   EXPECT_EQ(answer(file()), file());
   EXPECT_EQ(answer(shared / "link"), file());
   chmod(file().c_str(), 0666);
-  EXPECT_THAT(answer(file()), HasSubstr("0666, so others can write it")) << "everybody is too many";
+  EXPECT_THAT(answer(file()), HasSubstr("0666, so others can write it")) << "any user could write";
   chmod(file().c_str(), 0660);
-  if (is_root) {  // what leads to the folder is checked as ever, and so is where a link in it goes
+  if (is_root) {  // the path to the folder and targets of links in it are still checked
     ASSERT_EQ(chown(folder_.c_str(), kNobody, kNobody), 0);
     EXPECT_THAT(answer(file()), HasSubstr(folder_.string() + " belongs to user 65534"));
     ASSERT_EQ(chown(folder_.c_str(), 0, 0), 0);
@@ -141,7 +141,7 @@ TEST_F(PrivatePathTest, OnlyRegularFilesServe) {
   EXPECT_THAT(answer(folder_ / "loop"), HasSubstr("Too many levels of symbolic links"));
 }
 
-TEST_F(PrivatePathTest, NoAdviceToChangeAFolderOfTheSystem) {
+TEST_F(PrivatePathTest, AdviceNeverChangesASystemFolder) {
   const auto advice = [](const fs::path& path) -> std::string {
     try {
       private_place(path, kThing);
@@ -165,11 +165,11 @@ TEST_F(PrivatePathTest, MissingDirectoriesAreMade) {
   EXPECT_EQ(fs::status(folder_ / "a" / "b").permissions(), fs::perms(0755));
   EXPECT_FALSE(fs::exists(place));
   EXPECT_THROW(private_file(folder_ / "c" / "file", open), Error);
-  EXPECT_FALSE(fs::exists(folder_ / "c")) << "who reads makes nothing";
+  EXPECT_FALSE(fs::exists(folder_ / "c")) << "reading creates no directory";
 }
 
-// Many systems give each user a group of his own and a umask of 002.
-TEST_F(PrivatePathTest, AGroupOfTheUsersOwnMayWrite) {
+// Many systems give each user a private group, and a umask of 002.
+TEST_F(PrivatePathTest, TheUsersPrivateGroupMayWrite) {
   if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: becoming a user with such a group needs root";
   const struct passwd* user = getpwnam("mail");
   if (!user || user->pw_uid == 0 || !getgrnam("mail") || getgrnam("mail")->gr_gid != user->pw_gid)

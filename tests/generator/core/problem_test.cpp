@@ -67,7 +67,7 @@ struct Bad {
   std::vector<const char*> mentions;
 };
 
-// `text` and whatever of a whole problem it does not set.
+// Returns `text` completed by the fields of a whole problem that it does not set.
 std::string whole(const std::string& text) {
   const auto has = [&](const std::string& key) {
     return ("," + text).find("," + key) != std::string::npos;
@@ -87,9 +87,8 @@ void expect_refusals(const std::vector<Bad>& table) {
   }
 }
 
-// The parser takes exactly what the program's help says: a key with each word that it lists,
-// and no other word.
-TEST(Problem, KeysTakeTheWordsTheyList) {
+// The parser must take each word that the program's help lists for a key, and no other word.
+TEST(Problem, KeysTakeExactlyTheWordsInTheHelp) {
   std::set<std::string> names;
   for (const ProblemKey& key : problem_keys()) {
     EXPECT_TRUE(names.insert(key.name).second) << key.name;
@@ -141,7 +140,7 @@ TEST(Problem, RefusesWithArgumentValueAndAccepted) {
   expect_refusals(table);
 }
 
-TEST(Problem, RefusesGradientsOfWhatIsNotThere) {
+TEST(Problem, RefusesGradientsOfMissingFeatures) {
   const auto of = [](const std::string& rest) {
     return refusal("op=attention_backward,head_dim=64,heads=2,seqlen=8," + rest);
   };
@@ -185,9 +184,9 @@ TEST(Problem, RefusesGradientsOfWhatIsNotThere) {
   EXPECT_EQ(of("bias=bf16,score_gradient=bias,deterministic=1"), "accepted");
 }
 
-// A kernel that adds as it comes may win where nobody minds, so winners of the two are kept apart;
-// texts without it stay as they were.
-TEST(Problem, DeterministicIsPartOfTheSpecAndStandsWhereItIsOn) {
+// A kernel that adds in any order may win if equal bits are not required, so both kinds have
+// separate winners. Texts without the field stay unchanged.
+TEST(Problem, DeterministicIsInTheTextOfASpecThatSetsIt) {
   const std::string text =
       "op=attention_backward,dtype=bf16,head_dim=64,heads=4/4,batch=1,seqlen=8,mask=none";
   const Problem plain = parse_problem(text), asked = parse_problem(text + ",deterministic=1");
@@ -198,7 +197,7 @@ TEST(Problem, DeterministicIsPartOfTheSpecAndStandsWhereItIsOn) {
   EXPECT_EQ(to_text(spec_of(asked)), to_text(spec_of(plain)) + ",deterministic=1");
 }
 
-// A forgotten length would be 0, and everything about nothing is right.
+// A missing length would be read as 0, and any result of an empty problem is right.
 TEST(Problem, HeadsHeadDimsAndLengthsMustBeGiven) {
   expect_refusals({
       {"", {"no heads", "heads=Q/KV"}},
@@ -208,7 +207,7 @@ TEST(Problem, HeadsHeadDimsAndLengthsMustBeGiven) {
       {"dtype=fp32,head_dim=64,heads=4", {"no seqlen_q", "seqlen=N"}},
       {"head_dim=64,heads=4,seqlen_q=8", {"no seqlen_kv", "seqlen_q=N,seqlen_kv=N"}},
   });
-  EXPECT_EQ(parse_problem("head_dim=64,heads=4,seqlen=0").seqlen_q, 0) << "written, it is meant";
+  EXPECT_EQ(parse_problem("head_dim=64,heads=4,seqlen=0").seqlen_q, 0) << "an explicit 0 is valid";
   EXPECT_EQ(parse_problem("head_dim=64,heads=4", TextLengths::kOptional).seqlen_q, 0);
 }
 
@@ -249,7 +248,7 @@ TEST(Problem, EightBitsHaveDefaultsAndShorthands) {
   EXPECT_DOUBLE_EQ(operand_bytes(p), 8 * 128 * (1 + 1 + 1 + 2));
 }
 
-TEST(Problem, RefusesWhat8BitsDoNotHave) {
+TEST(Problem, RefusesWhatEightBitOperandsDoNotServe) {
   const std::vector<Bad> table{
       {"dtype=e5m2", {"dtype_q is e5m2", "must be e4m3"}},
       {"dtype=bf16,dtype_kv=e4m3", {"dtype_q is bf16", "must be e4m3"}},
@@ -294,7 +293,7 @@ TEST(Problem, RefusesWhat8BitsDoNotHave) {
   }
 }
 
-// Counts by the definition, one element at a time.
+// Returns the FLOPs by definition, one element at a time.
 double flops_by_definition(const Problem& p) {
   const int64_t offset = p.mask == Mask::kCausalTopLeft ? 0 : p.seqlen_kv - p.seqlen_q;
   double visible = 0;
@@ -328,7 +327,7 @@ TEST(KernelSpec, RunTimeFactsStayOut) {
   EXPECT_NE(to_text(a), to_text(spec_of(parse_problem("head_dim=64,heads=8/4,seqlen=10"))));
 }
 
-TEST(KernelSpec, EachOf8BitsChoicesIsCompiledIn) {
+TEST(KernelSpec, EachOptionOf8BitOperandsIsCompiledIn) {
   std::set<std::string> texts;
   for (const char* option : {"", ",dtype_kv=e5m2", ",dtype_o=fp16", ",accuracy=fast",
                              ",v_layout=transposed", ",scale_block_q=16", ",scale_block_kv=16"}) {

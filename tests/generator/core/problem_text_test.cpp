@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Properties of the texts of problems, specs, shapes and configs, under random fields: what is
-// written is read back, in whatever order and spacing; of what is wrong the message names the key.
+// Properties of the texts of problems, specs, shapes and configs, with random fields. A written
+// text is read back, in any order and spacing; a message about a wrong text names the key.
 #include <gmock/gmock.h>
 #include <rapidcheck.h>
 
@@ -89,8 +89,8 @@ std::string joined(const std::vector<std::string>& parts, const std::string& bet
   return text;
 }
 
-// Returns the refusal of a text; nullopt if it is parsed. Anything but an attune::Error passes
-// through.
+// Returns the message of a refusal, or nullopt if the text is parsed. Lets exceptions other than
+// attune::Error pass.
 template <class Parse>
 std::optional<std::string> complaint(const Parse& parse) {
   try {
@@ -104,7 +104,7 @@ std::optional<std::string> complaint(const Parse& parse) {
   }
 }
 
-// Bytes of any kind without a comma, which would end the value.
+// Returns random bytes without a comma, which would end the value.
 std::string garbage() {
   std::string text = *gen::oneOf(
       gen::arbitrary<std::string>(), gen::container<std::string>(gen::inRange<char>(32, 127)),
@@ -146,8 +146,8 @@ TEST(ProblemText, SpecAndShapeHoldAllButTheArgumentsOfACall) {
   }));
 }
 
-// A value may be refused by itself ("seqlen is "x"") or beside others ("heads 7/2: ..."): the
-// message names its key, or a field that the key sets.
+// Returns true if the message names the key or a field that it sets. A value may be refused alone
+// ("seqlen is "x"") or together with others ("heads 7/2: ...").
 bool names(const std::string& message, const std::string& key) {
   if (message.find(key) != std::string::npos) return true;
   for (const ProblemKey& known : problem_keys())
@@ -162,7 +162,7 @@ bool names(const std::string& message, const std::string& key) {
   return message.find("dtype") != std::string::npos && key.starts_with("dtype");
 }
 
-TEST(ProblemText, OfAWrongValueTheKeyIsNamed) {
+TEST(ProblemText, AWrongValueIsRefusedByItsKey) {
   int refused = 0;
   EXPECT_TRUE(rc::check("a value of garbage", [&] {
     std::vector<std::string> parts = parts_of(to_text(random_problem()));
@@ -178,7 +178,7 @@ TEST(ProblemText, OfAWrongValueTheKeyIsNamed) {
   EXPECT_GT(refused, 50);
 }
 
-TEST(ProblemText, OfAnUnknownKeyAndOfOneThatStandsTwiceTheKeyIsNamed) {
+TEST(ProblemText, AnUnknownOrRepeatedKeyIsNamed) {
   EXPECT_TRUE(rc::check("one part too many", [] {
     std::vector<std::string> parts = parts_of(to_text(random_problem()));
     const size_t which = *gen::inRange<size_t>(0, parts.size());
@@ -190,7 +190,7 @@ TEST(ProblemText, OfAnUnknownKeyAndOfOneThatStandsTwiceTheKeyIsNamed) {
     RC_ASSERT(message.has_value());
     RC_ASSERT(message->find(key) != std::string::npos);
     if (unknown)
-      RC_ASSERT(message->find("head_dim_qk") != std::string::npos);  // the keys that there are
+      RC_ASSERT(message->find("head_dim_qk") != std::string::npos);  // lists the known keys
   }));
 }
 
@@ -240,7 +240,7 @@ TEST(ConfigText, IsReadBack) {
   }));
 }
 
-TEST(ConfigText, OfAWrongPartTheKnobIsNamed) {
+TEST(ConfigText, AWrongPartOfAConfigIsRefusedByItsKnob) {
   EXPECT_TRUE(rc::check("a value of garbage, or a knob that stands twice", [] {
     Config config;
     for (int i = *gen::inRange(1, 6); i > 0; --i)
@@ -249,7 +249,7 @@ TEST(ConfigText, OfAWrongPartTheKnobIsNamed) {
     const std::string value = *gen::arbitrary<bool>() ? "7" : garbage();
     const auto message =
         complaint([&] { parse_config(config.to_text() + "," + knob + "=" + value); });
-    RC_ASSERT(message.has_value());  // it stands there already
+    RC_ASSERT(message.has_value());  // the knob is in the text already
     RC_ASSERT(message->find(knob) != std::string::npos);
   }));
 }

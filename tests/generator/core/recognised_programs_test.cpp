@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that are built-in features in other words become these, and hide the same keys; others
-// stay.
+// A program that is equivalent to a built-in feature becomes that feature and hides the same keys;
+// other programs stay.
 #include "generator/core/recognised_programs.hpp"
 
 #include <fmt/format.h>
@@ -71,7 +71,7 @@ constexpr Case kRecognised[] = {
      "mask=causal_top_left,window=6:-"},
 };
 
-TEST(RecognisedPrograms, AreTheBuiltIns) {
+TEST(RecognisedPrograms, BecomeTheBuiltInFeatures) {
   for (const Case& one : kRecognised) {
     const Problem p = problem("seqlen_q=40,seqlen_kv=70", one.score_mod, one.mask_mod);
     const Problem built_in =
@@ -83,7 +83,7 @@ TEST(RecognisedPrograms, AreTheBuiltIns) {
   }
 }
 
-TEST(RecognisedPrograms, RenderAsTheBuiltInsDo) {
+TEST(RecognisedPrograms, RenderLikeTheBuiltInFeatures) {
   const Problem p = problem("seqlen=4096", "", "return q_idx - kv_idx < 1024 && kv_idx <= q_idx;");
   const Problem built_in = parse_problem(
       "head_dim=64,heads=2,batch=1,seqlen=4096,mask=causal_bottom_right,window=1023:-");
@@ -100,8 +100,8 @@ TEST(RecognisedPrograms, RenderAsTheBuiltInsDo) {
   }
 }
 
-// A score program's mask joins a mask program: both are one mask program, which other features
-// stand beside, whoever gives it later.
+// A score program's mask and a mask program become one mask program. Other features, given in any
+// order, are combined with it.
 TEST(RecognisedPrograms, JoinedMasksAreOneProgram) {
   const char* const hides =
       "// capture documents: int32[1]\n"
@@ -115,12 +115,12 @@ TEST(RecognisedPrograms, JoinedMasksAreOneProgram) {
     EXPECT_EQ(names.count("documents") + names.count("seen"), 2U) << more;
     EXPECT_EQ(find_user_program(p.mask_mod)->program.parts(), 1) << more;
     const Problem again =
-        problem(more, "", find_user_program(p.mask_mod)->text);  // as somebody else gives it
+        problem(more, "", find_user_program(p.mask_mod)->text);  // as another caller would give it
     EXPECT_NO_THROW(score_captures(canonical(again))) << more;
   }
 }
 
-// Whatever was recognised, of programs that are partly so, and at lengths of any kind.
+// Programs that are recognised in part, or not at all, hide the same keys at any length.
 TEST(RecognisedPrograms, HideTheSameKeys) {
   std::vector<std::pair<std::string, std::string>> programs{
       {"", "// capture seen: bool[1]\nreturn kv_idx <= q_idx && seen[kv_idx];"},
@@ -168,7 +168,7 @@ TEST(RecognisedPrograms, OthersStay) {
       {"", "return kv_idx <= q_idx || kv_idx < 4;"},
       {"",
        "// capture keep: bool[1]\nreturn kv_idx <= q_idx && (kv_idx <= q_idx || keep[kv_idx]);"},
-      {"", "return q_idx - kv_idx < 5;"},  // the top left's diagonal without its mask
+      {"", "return q_idx - kv_idx < 5;"},  // the diagonal of causal_top_left without its mask
   };
   for (const auto& [score_mod, mask_mod] : programs) {
     const Problem p = problem("seqlen_q=40,seqlen_kv=70", score_mod, mask_mod);
@@ -181,7 +181,7 @@ TEST(RecognisedPrograms, WhatIsLeftKeepsItsNames) {
       "seqlen=64", "// capture a: fp32[1]\nreturn kv_idx == 3 ? -INFINITY : score + a[head];",
       "// capture keep: bool[1]\nreturn keep[kv_idx] && kv_idx <= q_idx;");
   const Problem same = canonical(p);
-  EXPECT_EQ(same.mask, Mask::kCausalBottomRight);  // of as many rows as keys
+  EXPECT_EQ(same.mask, Mask::kCausalBottomRight);  // as many rows as keys
   const std::vector<CaptureSpec> captures = captures_of(same);
   ASSERT_EQ(captures.size(), 2U);
   EXPECT_EQ(captures[0].name, "keep");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files are written whole, under names of their own, and never through a link. What is no file
-// stays.
+// Files are replaced atomically, under a temporary name, and never through a link. Other kinds of
+// files are not replaced.
 #include "generator/core/replace_file.hpp"
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ namespace {
 int failing_fsync = 0;  // the reason; 0: none
 }
 
-// In place of the C library's.
+// Replaces the C library's fsync, to inject failures.
 extern "C" int fsync(int file) {
   if (failing_fsync == 0) return static_cast<int>(syscall(SYS_fsync, file));
   errno = failing_fsync;
@@ -51,7 +51,7 @@ class ReplaceFileTest : public ::testing::Test {
   const fs::path folder_ = temporary_.path();
 };
 
-TEST_F(ReplaceFileTest, TheNewTextStandsAndNothingElse) {
+TEST_F(ReplaceFileTest, TheNewTextReplacesTheFileAndNothingElseIsLeft) {
   const mode_t former = umask(022);
   replace_file(folder_ / "a", "one");
   replace_file(folder_ / "a", std::string("t\0o", 3));
@@ -71,7 +71,7 @@ TEST_F(ReplaceFileTest, LinksAreNotFollowed) {
   EXPECT_EQ(read(folder_ / "a"), "new");
 }
 
-TEST_F(ReplaceFileTest, WhatCannotBeWrittenLeavesTheFormerText) {
+TEST_F(ReplaceFileTest, AFailedWriteKeepsTheOldText) {
   replace_file(folder_ / "a", "former");
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit unlimited{};
@@ -85,7 +85,7 @@ TEST_F(ReplaceFileTest, WhatCannotBeWrittenLeavesTheFormerText) {
   EXPECT_THROW(replace_file(folder_ / "none" / "a", "x"), Error);
 }
 
-TEST_F(ReplaceFileTest, WhatTheDiskDidNotTakeLeavesTheFormerText) {
+TEST_F(ReplaceFileTest, AFailedFsyncKeepsTheOldText) {
   replace_file(folder_ / "a", "former");
   failing_fsync = EIO;
   EXPECT_THROW(replace_file(folder_ / "a", "new"), Error);
@@ -94,7 +94,7 @@ TEST_F(ReplaceFileTest, WhatTheDiskDidNotTakeLeavesTheFormerText) {
   EXPECT_EQ(entries(), 1U);
 }
 
-TEST_F(ReplaceFileTest, APipeGetsTheBytesAndStays) {
+TEST_F(ReplaceFileTest, APipeGetsTheBytesAndIsNotReplaced) {
   ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0600), 0);
   fs::create_symlink("pipe", folder_ / "link");
   const int end = open((folder_ / "pipe").c_str(), O_RDONLY | O_NONBLOCK);
@@ -110,7 +110,7 @@ TEST_F(ReplaceFileTest, APipeGetsTheBytesAndStays) {
   EXPECT_EQ(entries(), 2U);
 }
 
-TEST_F(ReplaceFileTest, ADeviceStays) {
+TEST_F(ReplaceFileTest, ADeviceIsNotReplaced) {
   fs::create_symlink("/dev/null", folder_ / "link");
   replace_file(folder_ / "link", "bytes");
   EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
@@ -119,7 +119,7 @@ TEST_F(ReplaceFileTest, ADeviceStays) {
   EXPECT_TRUE(fs::is_symlink(folder_ / "full"));
 }
 
-TEST_F(ReplaceFileTest, WhatAnotherUserLaidThereIsRefused) {
+TEST_F(ReplaceFileTest, AFileOfAnotherUserIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: giving a file to another user needs root";
   const auto refusal = [&](const char* name) -> std::string {
     alarm(60);
@@ -143,7 +143,7 @@ TEST_F(ReplaceFileTest, WhatAnotherUserLaidThereIsRefused) {
 }
 
 TEST_F(ReplaceFileTest, ABlockDeviceIsRefused) {
-  const dev_t none = makedev(240, 0);  // of the numbers for experiments: nothing is behind it
+  const dev_t none = makedev(240, 0);  // a number for experiments, without a driver
   if (mknod((folder_ / "block").c_str(), S_IFBLK | 0600, none) != 0)
     GTEST_SKIP() << "SKIPPED: a block device cannot be made here: " << std::strerror(errno);
   fs::create_symlink("block", folder_ / "link");
@@ -156,7 +156,7 @@ TEST_F(ReplaceFileTest, ABlockDeviceIsRefused) {
     }
 }
 
-TEST_F(ReplaceFileTest, ALinkOfTheSystemToAnOpenFileStays) {
+TEST_F(ReplaceFileTest, ASystemLinkToAnOpenFileIsNotReplaced) {
   std::ofstream open_file(folder_ / "open");
   fs::create_symlink("/proc/self/fd/0", folder_ / "stdin");
   const int file = open((folder_ / "open").c_str(), O_RDONLY);

@@ -40,7 +40,8 @@ Program score(std::string_view text) {
 }
 Program mask(std::string_view text) { return parse(text, Kind::kMask, kDeclarations, "mask_mod"); }
 
-// Scalars by name; a capture gives 100 * its number and its indices' digits.
+// Returns the program's value at a point. Scalars have values by name; a capture gives 100 times
+// its number plus the digits of its indices.
 double value(const Program& program, Point point = kPoint) {
   Loads loads;
   for (const Scalar& scalar : program.scalars())
@@ -71,8 +72,8 @@ TEST(ScoreEvaluate, Expressions) {
   EXPECT_EQ(value(mask("return kv_idx <= q_idx && q_idx - kv_idx < 3;")), 0);
 }
 
-// n is -7, q_idx 10: neither is known to the parser.
-TEST(ScoreEvaluate, IntsAreThoseOfC) {
+// The parser folds neither n (-7) nor q_idx (10), so these operations are evaluated.
+TEST(ScoreEvaluate, IntsBehaveAsInC) {
   EXPECT_EQ(value("return n / 2;"), -3);
   EXPECT_EQ(value("return n % 4;"), -3);
   EXPECT_EQ(value("return floordiv(n, 2);"), -4);
@@ -148,7 +149,7 @@ TEST(ScoreCompose, ChainsFeedScores) {
   EXPECT_EQ(canonical_text(hide(identity(), mask("return true;"))), "return score;\n");
 }
 
-TEST(ScoreCompose, EqualNamesStayApart) {
+TEST(ScoreCompose, CapturesOfEqualNamesStaySeparate) {
   const Program bias = score("return score + f[kv_idx] * x;");
   const Program twice = chain(bias, bias);
   EXPECT_EQ(canonical_text(twice), "return score + f[kv_idx] * x + f_2[kv_idx] * x_2;\n");
@@ -158,7 +159,7 @@ TEST(ScoreCompose, EqualNamesStayApart) {
   EXPECT_EQ(thrice.capture_origins()[2].part, 2);
   EXPECT_EQ(thrice.scalar_origins()[1].part, 1);
   EXPECT_EQ(thrice.scalar_origins()[1].place, 0);
-  // Origins count programs, also those that read nothing.
+  // Origins count programs, including programs that read nothing.
   EXPECT_EQ(hide(chain(identity(), bias), mask("return d[0][0] == 1;")).capture_origins()[0].part,
             2);
   EXPECT_EQ(hide(chain(identity(), bias), mask("return d[0][0] == 1;")).capture_origins()[0].place,
@@ -185,7 +186,7 @@ TEST(ScoreCompose, MeansWhatItsPartsMean) {
     const Program keeps = parse(m.text, m.kind, m.declarations, "m");
     const RandomOperands on_first(first, seed), on_second(second, seed), on_mask(keeps, seed);
     const Program all = hide(chain(first, second), keeps);
-    // Operands of the whole by where its parts declared them.
+    // Operands of the composed program, found by the part that declared them.
     ScoreArgs args = on_first.args();
     const Program* parts[] = {&first, &second, &keeps};
     const RandomOperands* operands[] = {&on_first, &on_second, &on_mask};

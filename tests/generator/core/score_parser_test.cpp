@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The score language: what is read, into which tree, and what is refused with which words and
-// place.
+// The score language: which texts are read, into which tree, and with which message and place other
+// texts are refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -59,7 +59,7 @@ TEST(ScoreParser, ReadsWhatTheHeaderShows) {
             "return kv_idx <= q_idx && (q_idx - kv_idx < window || keep[batch]);\n");
 }
 
-TEST(ScoreParser, BindsAsCDoes) {
+TEST(ScoreParser, OperatorsBindAsInC) {
   const std::pair<const char*, const char*> kCases[] = {
       {"return score - cap - (score - 1) * 2;", "score - cap - (score - 1.0) * 2.0"},
       {"return score - cap * 2 / (score * gain);", "score - cap * 2.0 / (score * gain)"},
@@ -85,7 +85,7 @@ TEST(ScoreParser, FoldsConstants) {
   EXPECT_EQ(canonical("return true && on || false ? score : score;"), "return score;\n");
   EXPECT_EQ(canonical("return -(-score) + 0x10 + int(-2.9) + floordiv(-7, 2) + floormod(-7, 2);"),
             "return score + 16.0 + (-2.0) + (-4.0) + 1.0;\n");
-  // Not written, so not made: it would have to be spelt.
+  // An infinity is not folded, since the language has no literal for it.
   EXPECT_EQ(canonical("return score + 1.0 / 0.0;"), "return score + 1.0 / 0.0;\n");
   EXPECT_EQ(canonical("return head + -2147483648;"), "return float(head + (-2147483648));\n");
 }
@@ -98,12 +98,12 @@ TEST(ScoreParser, SharesEqualSubexpressions) {
   EXPECT_EQ(program, score("/* any */ const float t=tanh(score/cap);return t*(t);"));
 }
 
-TEST(ScoreParser, ChainsOfIfsAreAskedInOrder) {
+TEST(ScoreParser, ChainsOfIfsAreEvaluatedInOrder) {
   EXPECT_EQ(
       canonical(
           "if (on) return 1; else if (head == 0) { return 2; } else { int h = head; return h; }"),
       "return on ? 1.0 : (head == 0 ? 2.0 : float(head));\n");
-  // A branch that does not always return leaves the rest for what remains.
+  // If a branch does not always return, the statements after it serve the other cases.
   EXPECT_EQ(canonical("if (on) { if (head == 0) return 1; } else return 2; return 3;"),
             "return on && head == 0 ? 1.0 : (!on ? 2.0 : 3.0);\n");
   EXPECT_EQ(canonical("if (on) if (head == 0) return 1; else return 2; return 3;"),
@@ -121,7 +121,7 @@ TEST(ScoreParser, NumbersCapturesByFirstUse) {
   EXPECT_EQ(program.scalar_origins()[1].place, 0);
 }
 
-TEST(ScoreParser, TellsOfWhatIsNotUsed) {
+TEST(ScoreParser, WarnsOfUnusedDeclarations) {
   std::vector<std::string> warnings;
   parse("return score * slopes[head] * cap;", Kind::kScore, kDeclarations, "score_mod", &warnings);
   EXPECT_THAT(warnings, ElementsAre("score_mod: capture table is declared and not used",
@@ -279,8 +279,8 @@ TEST(ScoreParser, LargeTextsEndInASentence) {
   EXPECT_EQ(refusal(choices + "score;"), "accepted");
 }
 
-// Whatever bytes: an Error with a sentence, or a program.
-TEST(ScoreParser, AnyTextIsAnsweredInWords) {
+// Any bytes give a program, or an Error with a sentence.
+TEST(ScoreParser, AnyTextIsParsedOrRefusedWithASentence) {
   EXPECT_TRUE(rc::check([](uint64_t seed, const std::vector<std::pair<uint16_t, char>>& changes) {
     RandomProgram random = random_program(seed);
     for (const auto& [place, letter] : changes)

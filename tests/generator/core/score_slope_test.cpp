@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slope of a score program against quotients of differences, and where it is known by hand.
+// The slope of a score program against difference quotients, and against slopes computed by hand.
 #include "generator/core/score/slope.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ double value(const Program& program, double at, int kv_idx = 7) {
   return evaluate(program, {.score = at, .q_idx = 10, .kv_idx = kv_idx}, {});
 }
 
-constexpr int kMoved = 99;  // the part of a scalar that stands in no program of a user
+constexpr int kMoved = 99;  // the part number of a scalar that no user program declares
 
 // Returns the arguments of `slope`, from those of `program`.
 ScoreArgs args_of(const Program& slope, const Program& program, const ScoreArgs& given) {
@@ -76,7 +76,7 @@ TEST(ScoreSlope, OfEachFunction) {
         << row.text;
 }
 
-TEST(ScoreSlope, IsOneWhereScoresAreOnlyAddedTo) {
+TEST(ScoreSlope, IsOneIfTheProgramOnlyAddsToScores) {
   for (const char* text : {"alibi=1", "bias=bf16,relative_bias=fp32", "documents=1,alibi=1"}) {
     const Problem p =
         parse_problem(std::string("op=backward,dtype=bf16,head_dim=64,heads=2,seqlen=9,") + text);
@@ -86,7 +86,7 @@ TEST(ScoreSlope, IsOneWhereScoresAreOnlyAddedTo) {
       parse_problem("op=backward,dtype=bf16,head_dim=64,heads=2,seqlen=9,softcap=2")));
 }
 
-TEST(ScoreSlope, OfALoadAlone) {
+TEST(ScoreSlope, OfASingleLoad) {
   const Declarations declarations{
       {{"table", CaptureType::kFp32, 1}, {"ids", CaptureType::kInt32, 1}}, {}};
   float table[4] = {0.5F, 1.5F, 2.5F, 3.5F};
@@ -122,7 +122,7 @@ TEST(ScoreSlope, OfALoadAlone) {
   EXPECT_EQ(float_loads(by_table).size(), 1U) << "ids are no floats";
 }
 
-// The program with a scalar added to what one load gives.
+// Returns the program with a scalar added to the value of one load.
 Program with_moved_load(const Program& program, int node) {
   Builder builder("moved");
   const int by = builder.add_scalar({"moved_by", Type::kFloat}, {kMoved, 0});
@@ -136,8 +136,9 @@ Program with_moved_load(const Program& program, int node) {
   return builder.finish(root);
 }
 
-// Loads are multiples of 1/16, so two of them are often equal, where `min` and `max` of both have
-// kinks that can hide each other. What moves begins beside them, where nothing is equal by chance.
+// Loads are multiples of 1/16, so two loads are often equal. There `min` and `max` have kinks,
+// which can hide each other. So the moved scalar starts at a value where nothing is equal by
+// chance.
 TEST(ScoreSlope, OfALoadIsTheQuotientOfDifferences) {
   int compared = 0;
   EXPECT_TRUE(rc::check([&](uint64_t seed) {

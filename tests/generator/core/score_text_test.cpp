@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs as text: the canonical text gives the program back, digests tell programs apart, the
-// source of kernels is what it is meant to be and compiles with NVRTC. What it computes is tested
-// in tests/templates/score_functions_test.cpp.
+// Programs as text: the canonical text gives the program back, digests tell programs apart, and the
+// kernel source is the accepted one and compiles with NVRTC.
+// tests/templates/score_functions_test.cpp checks its results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -75,7 +75,7 @@ TEST(ScoreText, DeepAndSharedProgramsComeBack) {
   for (int i = 0; i < 180; ++i) nested += "(1 - ";
   const Program deep = score("return " + nested + "score" + std::string(180, ')') + ";");
   EXPECT_EQ(again(deep), deep);
-  // Locals are not called as captures are.
+  // Names of locals must differ from names of captures and scalars.
   const Declarations taken{{{"v0", CaptureType::kFp32, 0}}, {{"v1", Type::kFloat}}};
   const Program named =
       parse("float a = exp(v0 + v1); return a * a + score;", Kind::kScore, taken, "named");
@@ -83,7 +83,7 @@ TEST(ScoreText, DeepAndSharedProgramsComeBack) {
   EXPECT_EQ(again(named), named);
 }
 
-TEST(ScoreText, DigestIsOfTheMeaning) {
+TEST(ScoreText, DigestDependsOnTheMeaningOnly) {
   EXPECT_EQ(digest(score(kAlibi)),
             digest(score("return score - slopes[head] * abs(kv_idx - q_idx); // same")));
   const Declarations renamed{{{"s", CaptureType::kFp32, 1}}, {}};
@@ -97,8 +97,8 @@ TEST(ScoreText, DigestIsOfTheMeaning) {
   const Declarations narrow{{{"slopes", CaptureType::kBf16, 1}}, {}};
   EXPECT_TRUE(digests.insert(digest(parse(kAlibi, Kind::kScore, narrow, "other"))).second);
   EXPECT_TRUE(digests.insert(digest(mask("return true;"))).second);
-  // Stored: a change of the language, of nodes or of their numbers shows here and raises
-  // kLanguageVersion.
+  // Digests are stored. A change of the language, of nodes or of their numbers changes this digest,
+  // and must raise kLanguageVersion.
   EXPECT_EQ(digest(score(kAlibi)), "308cf0fda146e0ed914f79fb7aeecc74");
 }
 
@@ -121,7 +121,7 @@ TEST(ScoreSource, Golden) {
   EXPECT_EQ(digests.finish(), std::set<std::string>());
 }
 
-TEST(ScoreSource, KeepsWhatIsWorthIt) {
+TEST(ScoreSource, KeepsCostlyValuesInLocals) {
   const auto head_row_column = [](std::string_view text) {
     const std::string source = source_text(score(text));
     return source.substr(0, source.find("\n\n"));
@@ -136,9 +136,9 @@ TEST(ScoreSource, KeepsWhatIsWorthIt) {
       "ScoreColumn { float v3; };");
 }
 
-// Loads along the keys of a row's line are staged; what is the same for all rows, or moves
-// otherwise, is not.
-TEST(ScoreSource, PanelsStageWhatRunsAlongKeys) {
+// Loads that run along keys for all rows are staged in shared memory. Loads that are equal for all
+// rows, or that move in another way, are not.
+TEST(ScoreSource, PanelsStageLoadsAlongKeys) {
   const auto stages = [](std::string_view text) {
     return panel_text(score(text)).find("kScoreHasLines = true") != std::string::npos;
   };
@@ -153,8 +153,8 @@ TEST(ScoreSource, PanelsStageWhatRunsAlongKeys) {
       std::string::npos);
 }
 
-// Sums of the score and of what its head and the distance of key and row say.
-TEST(ScoreSource, TellsWhatIsAddedAlongDiagonals) {
+// Finds sums of the score and a term that depends only on the head and the distance of key and row.
+TEST(ScoreSource, FindsTermsThatAreAddedAlongDiagonals) {
   const auto adds = [](std::string_view text) { return adds_along_diagonals(score(text)); };
   for (const char* text :
        {kAlibi, kBuckets, "return slopes[head] * (q_idx - kv_idx) + score;", "return score + cap;",
@@ -173,7 +173,7 @@ TEST(ScoreSource, TellsWhatIsAddedAlongDiagonals) {
     EXPECT_FALSE(adds(text)) << text;
 }
 
-TEST(ScoreDivisors, BlocksDivideAllThatAProgramDividesBy) {
+TEST(ScoreDivisors, BlocksDivideEachDivisorOfAProgram) {
   const auto blocks = [](std::string_view text) {
     const Blocks of = blocks_of(mask(text));
     return std::pair(of.rows, of.keys);
@@ -182,7 +182,7 @@ TEST(ScoreDivisors, BlocksDivideAllThatAProgramDividesBy) {
   EXPECT_EQ(blocks("return doc[q_idx / 128][kv_idx / 64] != 0;"), Pair(128, 64));
   EXPECT_EQ(blocks("return doc[q_idx >> 7][floordiv(kv_idx + hi, 96)] != 0;"), Pair(128, 96));
   EXPECT_EQ(blocks("return q_idx / 96 == kv_idx / 256 && doc[0][kv_idx / 192] > 0;"), Pair(96, 64));
-  EXPECT_EQ(blocks("return (kv_idx - q_idx) / 128 == 0;"), Pair(0, 0));  // no blocks of either
+  EXPECT_EQ(blocks("return (kv_idx - q_idx) / 128 == 0;"), Pair(0, 0));  // no blocks
   EXPECT_EQ(blocks("return q_idx / lo == kv_idx / lo;"), Pair(0, 0));    // not a constant
   EXPECT_EQ(blocks("return head / 4 == 0;"), Pair(0, 0));
   EXPECT_EQ(blocks(kDocuments), Pair(0, 0));

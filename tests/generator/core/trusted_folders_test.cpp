@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading ATTUNE_TRUST: which lists are refused, and what lies in a folder.
+// Reading ATTUNE_TRUST: which lists are refused, and which paths lie in a folder.
 #include "generator/core/trusted_folders.hpp"
 
 #include <gmock/gmock.h>
@@ -45,7 +45,7 @@ class TrustedFoldersTest : public ::testing::Test {
   const std::string home_ = environment_variable("HOME").value_or("");
 };
 
-TEST_F(TrustedFoldersTest, FoldersAreTakenWithoutLinks) {
+TEST_F(TrustedFoldersTest, LinksInFoldersAreResolved) {
   unsetenv("ATTUNE_TRUST");
   EXPECT_THAT(trusted_folders(), IsEmpty());
   fs::create_directory(folder_ / "team");
@@ -56,7 +56,7 @@ TEST_F(TrustedFoldersTest, FoldersAreTakenWithoutLinks) {
   EXPECT_THAT(trusted_folders(), ElementsAre(folder_ / "team", folder_ / "later"));
 }
 
-TEST_F(TrustedFoldersTest, WhatWouldTrustEverybodyIsRefused) {
+TEST_F(TrustedFoldersTest, FoldersThatWouldTrustEveryUserAreRefused) {
   const fs::path home = folder_ / "users" / "me";
   fs::create_directories(home / "stores");
   setenv("HOME", home.c_str(), 1);
@@ -72,7 +72,7 @@ TEST_F(TrustedFoldersTest, WhatWouldTrustEverybodyIsRefused) {
   EXPECT_EQ(refusal(home / "stores"), "taken");
 }
 
-TEST_F(TrustedFoldersTest, FoldersThatAllMayWriteAreRefused) {
+TEST_F(TrustedFoldersTest, FoldersThatAllUsersMayWriteAreRefused) {
   const fs::path open = folder_ / "open";
   fs::create_directory(open);
   EXPECT_EQ(refusal(open), "taken");
@@ -94,7 +94,7 @@ TEST_F(TrustedFoldersTest, TheHomeOfAnotherUserIsRefused) {
   EXPECT_THAT(refusal(home), HasSubstr("the home folder " + home));
 }
 
-TEST(TrustedFolders, AFolderHoldsWhatIsBelowIt) {
+TEST(TrustedFolders, AFolderHoldsThePathsBelowIt) {
   EXPECT_TRUE(is_in_one_of({"/a/b"}, "/a/b"));
   EXPECT_TRUE(is_in_one_of({"/x", "/a/b"}, "/a/b/c"));
   EXPECT_FALSE(is_in_one_of({"/a/b"}, "/a/bc"));

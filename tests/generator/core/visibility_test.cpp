@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The canonical problem: the same keys for every row, and one form for all that see the same.
+// The canonical problem shows the same keys to every row. Problems that show the same keys have one
+// canonical form.
 #include "generator/core/visibility.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ std::string form(const std::string& text) {
   return whole.substr(whole.find("mask="));
 }
 
-// For each row its first and last column, {1, 0} where it sees none.
+// Returns the first and last visible column per row, {1, 0} for a row that sees none.
 std::vector<std::pair<int64_t, int64_t>> seen(const Problem& p) {
   std::vector<std::pair<int64_t, int64_t>> rows;
   for (int64_t row = 0; row < p.seqlen_q; ++row) {
@@ -43,8 +44,9 @@ Problem with(Problem p, Mask mask, int64_t left, int64_t right) {
 
 constexpr Mask kMasks[] = {Mask::kNone, Mask::kCausalTopLeft, Mask::kCausalBottomRight};
 
-// Every mask and window of all short lengths: equal columns exactly when equal forms.
-TEST(Canonical, StandsForAllThatSeeTheSameAndForNoOther) {
+// Tries every mask and window at all short lengths: canonical forms are equal exactly if the
+// visible columns are.
+TEST(Canonical, FormsAreEqualExactlyIfVisibleColumnsAre) {
   constexpr int64_t kLongest = 6;
   for (int64_t rows = 0; rows <= kLongest; ++rows)
     for (int64_t keys = 0; keys <= kLongest; ++keys) {
@@ -87,7 +89,7 @@ TEST(Canonical, HoldsForAnyLengths) {
   }));
 }
 
-TEST(Canonical, TheFormsThatProgramsMeet) {
+TEST(Canonical, CommonProblemsHaveTheExpectedForms) {
   EXPECT_EQ(form("seqlen=96,mask=causal_top_left"), "mask=causal_bottom_right");
   EXPECT_EQ(form("seqlen=96,mask=causal_bottom_right"), "mask=causal_bottom_right");
   EXPECT_EQ(form("seqlen_q=96,seqlen_kv=97,mask=causal_top_left"), "mask=causal_top_left");
@@ -110,7 +112,7 @@ TEST(Canonical, TheFormsThatProgramsMeet) {
   EXPECT_EQ(form("seqlen=9,scale=0.25"), "mask=none,scale=0.25");
 }
 
-TEST(Canonical, LeavesAllElseAlone) {
+TEST(Canonical, OtherFieldsStayUnchanged) {
   Problem p = parse_problem(
       "dtype=e4m3,dtype_kv=e5m2,dtype_o=fp16,head_dim_qk=72,head_dim_v=40,heads=4/"
       "2,batch=3,seqlen_q=5,seqlen_kv=9,accuracy=fast,"

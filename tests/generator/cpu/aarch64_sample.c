@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Compiled for AArch64 by elf_link_test: calls, tables of addresses, constants of every width, and
- * a symbol whose address is loaded.
+ * elf_link_test compiles this for AArch64. It has calls, tables of addresses, constants of every
+ * width, and a symbol whose address is loaded.
  */
 typedef float vector __attribute__((vector_size(16)));
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names and features of CPUs are LLVM's, since stored kernels are found by them: what LLVM answered
-// is recorded. llvm_names_test asks LLVM itself where it is here.
+// Names and features of CPUs must equal LLVM's, since stored kernels are found by them. LLVM's
+// answers are recorded here. llvm_names_test asks LLVM itself if it is installed.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(X86Cpu, NamesAndFeaturesAreThoseThatLlvmAnswered) {
+TEST(X86Cpu, NamesAndFeaturesEqualLlvmsAnswers) {
   for (const testing::RecordedCpu& recorded : testing::kRecordedCpus) {
     Cpuid cpuid{recorded.vendor, {}};
     std::copy(std::begin(recorded.words), std::end(recorded.words), cpuid.words.begin());
@@ -38,7 +38,7 @@ std::string core(int implementer, int part, int variant = 0) {
       implementer, variant, part);
 }
 
-TEST(Aarch64Cpu, NamesAreThoseThatLlvmAnswered) {
+TEST(Aarch64Cpu, NamesEqualLlvmsAnswers) {
   EXPECT_EQ(aarch64_cpu_name(core(0x41, 0xd0c)), "neoverse-n1");
   EXPECT_EQ(aarch64_cpu_name(core(0x41, 0xd4f)), "neoverse-v2");
   EXPECT_EQ(aarch64_cpu_name(core(0x6d, 0xd49)), "neoverse-n2");
@@ -56,7 +56,7 @@ TEST(Aarch64Cpu, NamesAreThoseThatLlvmAnswered) {
     EXPECT_EQ(aarch64_cpu_name(text), "generic") << text;
 }
 
-TEST(Aarch64Cpu, FeaturesAreThoseThatLlvmAnswered) {
+TEST(Aarch64Cpu, FeaturesEqualLlvmsAnswers) {
   EXPECT_THAT(aarch64_features(
                   core(0x41, 0xd40) +
                   "Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp "
@@ -85,8 +85,8 @@ TEST(HostArch, NamesOfOtherCpusAreKnown) {
     EXPECT_FALSE(is_cpu_name(name)) << name;
 }
 
-// Part of every stored key of an image for a CPU: a change here makes all of them unknown.
-TEST(ClangArguments, TheyAreWhatStoredKernelsWereCompiledWith) {
+// The arguments are part of each stored CPU image's key: a change makes all stored images unusable.
+TEST(ClangArguments, EqualTheArgumentsOfStoredKernels) {
   Arch arch = parse_arch("cpu:znver4");
   arch.features = {"+avx2", "+fma"};
   arch.vector_bytes = 32;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linking objects for places where nothing runs: each relocation of x86-64 and AArch64 against its
-// formula, and objects that are wrong in one field, each of which is refused or does no harm.
+// Links objects for places that are never run. Checks each relocation of x86-64 and AArch64 against
+// its formula. An object that is wrong in one field must be refused or do no harm.
 #include "generator/cpu/elf_link.hpp"
 
 #include <gmock/gmock.h>
@@ -53,7 +53,8 @@ std::string refusal(const std::string& object, uint16_t machine = EM_X86_64) {
   return "linked";
 }
 
-// An object of 64 bytes of code, with the function entry at 8 and a table at 16 of the constants.
+// An object with 64 bytes of code, the function entry at 8, and a table at offset 16 of the
+// constants.
 struct Sample : TinyObject {
   explicit Sample(uint16_t of) {
     machine = of;
@@ -85,7 +86,7 @@ TEST(LinkX86, AddressesFollowTheFormulas) {
   };
   EXPECT_EQ(target(0), table);
   EXPECT_EQ(target(8), m.entry);
-  const size_t stub = target(4);  // jmp *2(%rip), and the address behind it
+  const size_t stub = target(4);  // jmp *2(%rip), and the address after it
   EXPECT_EQ(stub % 16, 0U);
   EXPECT_EQ(m.at<uint16_t>(stub), 0x25ff);
   EXPECT_EQ(m.at<uint32_t>(stub + 2), 2U);
@@ -201,8 +202,7 @@ TEST(LinkAarch64, AValueWithoutRoomIsRefused) {
 }
 
 #ifdef ATTUNE_AARCH64_OBJECT
-// An object that clang compiles for AArch64 links; its addresses move by as much as it
-// moves.
+// Links an object that clang compiled for AArch64. Its addresses must move together with it.
 TEST(LinkAarch64, AnObjectOfClangLinks) {
   std::ifstream file(ATTUNE_AARCH64_OBJECT, std::ios::binary);
   const std::string object(std::istreambuf_iterator<char>(file), {});
@@ -220,7 +220,7 @@ TEST(LinkAarch64, AnObjectOfClangLinks) {
 }
 #endif
 
-TEST(LinkObject, WhatIsNotAKernelIsRefused) {
+TEST(LinkObject, ObjectsWithoutAKernelAreRefused) {
   EXPECT_THAT(refusal(""), HasSubstr("not a 64-bit ELF file"));
   Sample foreign(EM_AARCH64);
   EXPECT_THAT(refusal(foreign.bytes()), HasSubstr("it is AArch64 code"));
@@ -258,8 +258,8 @@ TEST(LinkObject, WhatIsNotAKernelIsRefused) {
   }
 }
 
-// Each number of the file replaced by others. The sanitizers watch; what links stays within its
-// memory.
+// Replaces each number of the file by others. The sanitizers watch; an object that links must stay
+// within its memory.
 TEST(LinkObject, AnyChangedNumberIsRefusedOrDoesNoHarm) {
   Sample o(EM_X86_64);
   o.of_code = {o.use(0, R_X86_64_PC32, o.table, -4), o.use(4, R_X86_64_PLT32, o.memcpy, -4),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks LLVM 19 for the names of CPUs and their features, and compares: this machine's, every part
-// of AArch64, and every name that it knows. Built where LLVM's archives are.
+// Compares names and features of CPUs with LLVM 19's answers: for this machine, for every part of
+// AArch64, and for every name that LLVM knows. Built if LLVM's archives are installed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <llvm/ADT/StringMap.h>
@@ -19,7 +19,7 @@
 namespace attune {
 namespace {
 
-TEST(LlvmNames, ThisMachineIsWhatLlvmSays) {
+TEST(LlvmNames, ThisMachineHasLlvmsNameAndFeatures) {
   const Arch arch = detect_host_arch();
   EXPECT_EQ(arch.cpu, llvm::sys::getHostCPUName().str());
   std::vector<std::string> features;
@@ -34,7 +34,7 @@ TEST(LlvmNames, ThisMachineIsWhatLlvmSays) {
             llvm::Triple(llvm::sys::getProcessTriple()).getArch());
 }
 
-// LLVM names 32-bit CPUs, too, which run no process like this one.
+// LLVM also names 32-bit CPUs, on which this process could not run.
 bool is_64_bit(const std::string& name) { return llvm::AArch64::parseCpu(name).has_value(); }
 
 TEST(LlvmNames, EveryPartOfAarch64HasLlvmsName) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading host objects: what runs, what is refused, and that it happens without clang. Objects are
-// made in a child process, so that this one never compiles.
+// Loading host objects without clang: which objects run and which are refused. A child process
+// compiles the objects, so that this process never loads clang.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -29,7 +29,7 @@ std::string memory_map() {
   return {std::istreambuf_iterator<char>(maps), {}};
 }
 
-// Compiles `text` in a child; its object code comes through a pipe. Empty when that failed.
+// Compiles `text` in a child and returns the object code, read through a pipe. Empty on failure.
 std::string compile_elsewhere(const CpuToolchain& toolchain, const std::string& text,
                               const Arch& arch) {
   int ends[2];
@@ -108,7 +108,7 @@ TEST_F(ObjectLoader, KernelsWithOneEntryNameLiveSideBySide) {
   EXPECT_EQ(first_int(*second, 0), 2);
 }
 
-// One object, several steps of a plan; all of them must be there.
+// One object may hold several steps of a plan. Loading must find each of them.
 TEST_F(ObjectLoader, SeveralEntriesOfOneObjectAreFound) {
   const std::string bytes =
       object("*args = 1;", "extern \"C\" void first(int* args, int, int) { *args = 5; }\n");
@@ -131,7 +131,7 @@ TEST_F(ObjectLoader, MemoryFunctionsAndExpfAreThere) {
 }
 
 #if defined(__x86_64__)
-// A CPU before F16C calls the compiler's functions, which are ours here.
+// On a CPU without F16C, code calls the compiler's conversion functions, which the loader provides.
 TEST_F(ObjectLoader, ConversionsOfFp16AreThere) {
   Arch oldest = parse_arch("cpu:x86-64");
   oldest.vector_bytes = 16;
@@ -158,8 +158,7 @@ TEST_F(ObjectLoader, ConversionsOfFp16AreThere) {
 }
 #endif
 
-// A damaged object is refused, or loads; it never ends the process. The code does not
-// run.
+// A damaged object is refused or loads, and never ends the process. Its code is not run.
 TEST_F(ObjectLoader, DamagedObjectsDoNoHarm) {
   const std::string sound = object(
       "__builtin_memcpy(args, table, 4 * threads); *args += (int)"
@@ -181,7 +180,7 @@ TEST_F(ObjectLoader, OtherSymbolsAreRefused) {
               HasSubstr("puts"));
 }
 
-TEST_F(ObjectLoader, TheEntryIsAFunctionOfTheObject) {
+TEST_F(ObjectLoader, TheEntryMustBeAFunctionOfTheObject) {
   const std::string bytes = object("__builtin_memcpy(args, table, 4 * threads);",
                                    "extern \"C\" { int table[9] = {1}; }\n");
   EXPECT_EQ(first_int(*toolchain_->load(bytes, {"attune_kernel"}), 0), 1);

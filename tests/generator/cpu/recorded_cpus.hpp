@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers of LLVM 19.1.7 (getHostCPUName, getHostCPUFeatures) if CPUID answers these words:
-// CPUs as they are sold, some with registers that the operating system does not save, some of no
-// known model, and random bits. Words stand in the order of CpuidWord. Used by cpu_names_test.cpp.
+// Recorded answers of LLVM 19.1.7 (getHostCPUName, getHostCPUFeatures) for given CPUID words: real
+// CPUs, CPUs with registers that the operating system does not save, unknown models, and random
+// bits. Words are in the order of CpuidWord. Used by cpu_names_test.cpp.
 #pragma once
 
 namespace attune::testing {

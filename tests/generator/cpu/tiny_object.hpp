@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes small relocatable ELF objects byte by byte, right ones and wrong ones, of any machine. Used
-// by elf_link_test.cpp.
+// Makes small relocatable ELF objects byte by byte, valid and invalid, for any machine. Used by
+// elf_link_test.cpp.
 #pragma once
 
 #include <elf.h>
