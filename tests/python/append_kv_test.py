@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """append_kv() and rotary_table(), with NumPy on the CPU and with PyTorch on the device named by the first argument:
-pages, slots, places of rows, packed rows, all forms of turning, 8-bit caches, rows without a place, a captured graph
-whose lengths change. Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
+pages, slots, positions, packed rows, all forms of rotation, 8-bit caches, rows without a position, and a captured graph
+with changing lengths. Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
 import unittest
 
 import attune
@@ -30,7 +30,7 @@ def numbers(x):
 
 
 def filled(shape):
-    """A cache without a key: NaN everywhere."""
+    """Returns an empty cache, with NaN everywhere."""
     return tensor(np.full(shape, np.nan))
 
 
@@ -104,7 +104,7 @@ class AppendTest(unittest.TestCase):
 
     def test_places_of_rows(self):
         for dtype in (np.int32, np.int64):
-            slots = [7, -1, 0, 33, 1000, 20]  # of 10 pages of 4 keys; one is nowhere, one outside
+            slots = [7, -1, 0, 33, 1000, 20]  # of 10 pages of 4 keys; -1 is no slot, 1000 is outside
             positions = [5, 1, 0, 9, 3, 40]   # the last has no angles
             k, v, q = self.draw(6, 2, 64), self.draw(6, 2, 64), self.draw(6, 4, 64)
             k_cache, v_cache = filled((10, 4, 2, 64)), filled((10, 4, 2, 64))
@@ -188,7 +188,7 @@ class AppendTest(unittest.TestCase):
                                      context=context)
 
     @unittest.skipIf(torch is None, "autograd is of PyTorch")
-    def test_autograd_hears_of_what_is_written(self):
+    def test_autograd_detects_appended_rows(self):
         k, caches = self.draw(1, 1, 2, 64), [filled((1, 8, 2, 64)) for _ in "kv"]
         kept = [(cache * torch.ones((), device=cache.device, requires_grad=True)).sum() for cache in caches]
         attune.append_kv(k, k, *caches, ints([3]))
@@ -196,8 +196,8 @@ class AppendTest(unittest.TestCase):
             with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
                 one.backward()
 
-    def test_rows_behind_the_last_request(self):
-        """Are of none, as those of q are of attention_kvcache()."""
+    def test_rows_after_the_last_request(self):
+        """Rows after the last request belong to no request, as with q in attention_kvcache()."""
         k, q = self.draw(5, 2, 64), self.draw(5, 4, 64)
         cos, sin = attune.rotary_table(8, 64, like=k)
         caches = [filled((2, 8, 2, 64)), filled((2, 8, 2, 64))]
@@ -207,9 +207,9 @@ class AppendTest(unittest.TestCase):
         np.testing.assert_allclose(numbers(turned_q[:2]), turned(numbers(q[:2]), cos, sin, [3, 4], False), rtol=LIMIT,
                                    atol=LIMIT)
 
-    def test_rows_ahead_of_the_first_request(self):
-        """Are of none either: a part of a batch has a part of its list. Such rows were taken for the first ones, and
-        the last not written."""
+    def test_rows_before_the_first_request(self):
+        """A part of a batch has a part of the list, so rows may come before the first request. These rows were once
+        taken for the first request's, and the last rows were not written."""
         cos, sin = attune.rotary_table(8, 64, like=self.draw(1))
         for first, counts in ((1, [1, 1]), (7, [1, 1, 1]), (90, [2, 0, 3])):
             begins, batch = first + np.concatenate([[0], np.cumsum(counts)]), len(counts)
@@ -227,7 +227,7 @@ class AppendTest(unittest.TestCase):
                 for one, other in zip((*moved, turned_q[own]), (*plain, want_q)):
                     np.testing.assert_array_equal(numbers(one), numbers(other))
                 self.assertEqual((~np.isnan(numbers(moved[1])).all((2, 3))).sum(), sum(counts))
-                # Rows that are of no request have no place either, whatever is said of them.
+                # Rows of no request have no position either, whatever the list says.
                 places = np.arange(begins[-1] + 2) % (8 * batch)
                 by_place = [filled((batch, 8, 2, 64)) for _ in "kv"]
                 attune.append_kv(k, v, *by_place, q_begins=ints(begins), seqlen_q=max(counts), row_slots=ints(places))
@@ -235,7 +235,7 @@ class AppendTest(unittest.TestCase):
                 np.testing.assert_array_equal(found[places[own]], numbers(v[own]))
                 self.assertEqual((~np.isnan(found).all((1, 2))).sum(), sum(counts))
 
-    def test_what_is_wrong_is_refused_by_name(self):
+    def test_wrong_arguments_are_refused_by_name(self):
         k, v, cache = self.draw(2, 1, 2, 64), self.draw(2, 1, 2, 64), filled((4, 8, 2, 64))
         lengths, other = ints([3, 4]), filled((4, 8, 2, 64))
         cos, sin = attune.rotary_table(8, 64, like=k)
@@ -269,7 +269,7 @@ class AppendTest(unittest.TestCase):
             attune.append_kv(k, v, cache, cache, lengths)
 
     def test_attention_reads_what_was_appended(self):
-        """A prompt and steps through the cache are attention over all rows."""
+        """A prompt and steps through the cache equal attention over all rows."""
         total, heads, heads_kv, d = 21, 4, 2, 64
         q, k, v = self.draw(1, total, heads, d), self.draw(1, total, heads_kv, d), self.draw(1, total, heads_kv, d)
         k_cache, v_cache = filled((8, 4, heads_kv, d)), filled((8, 4, heads_kv, d))
@@ -297,7 +297,7 @@ class RotaryTableTest(unittest.TestCase):
             attune.rotary_table(2, 16, scaling={"rope_type": "linear", "factor": 1e-30})
 
     def test_llama3(self):
-        """Its definition, in float64: waves longer than 8192 are divided by 8, those below 2048 stay."""
+        """Checks the definition in float64: wavelengths above 8192 are divided by 8, those below 2048 stay."""
         scaling = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                        original_max_position_embeddings=8192)
         cos, sin = attune.rotary_table(2, 128, base=500000.0, scaling=scaling)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """attention_backward() on NumPy's arrays against a float64 reference written from the definition: masks, groups of
-heads, unequal head dims and lengths, layouts, gradients singly, outputs, refusals. autograd_test.py looks at PyTorch's
+heads, unequal head dims and lengths, layouts, single gradients, outputs, refusals. autograd_test.py covers PyTorch's
 tensors. Skips aloud (status 77) without NumPy or the CPU target."""
 import os
 import sys
@@ -23,7 +23,7 @@ def draw(*shape, dtype=np.float32):
 
 
 def wanted(q, k, v, dout, dlse=None, seen=None):
-    """(dq, dk, dv) in float64, by the formulas of the op."""
+    """Returns (dq, dk, dv) in float64, by the formulas of the op."""
     q, k, v, dout = (np.moveaxis(x.astype(np.float64), 2, 1) for x in (q, k, v, dout))
     group, scale = q.shape[1] // k.shape[1], q.shape[3] ** -0.5
     keys, values = np.repeat(k, group, 1), np.repeat(v, group, 1)

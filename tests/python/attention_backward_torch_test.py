@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attention_backward() by hand on PyTorch's tensors: each gradient alone, finite differences, laws, strides, outputs,
-refusals. Arguments: cuda, whole. Skips aloud (status 77) without PyTorch, the CPU target or, with cuda, a GPU."""
+"""Direct calls of attention_backward() on PyTorch's tensors: single gradients, finite differences, laws, strides,
+outputs, refusals. Arguments: cuda, whole. Skips aloud (status 77) without PyTorch, the CPU target or, with cuda, a
+GPU."""
 import random
 
 import gradient_cases
@@ -14,7 +15,7 @@ import attune
 
 
 class BackwardTest(GradientsTest):
-    """attention_backward() by hand."""
+    """Calls attention_backward() directly."""
 
     def setUp(self):
         self.q, self.k, self.v = draw(2, 33, 4, 32), draw(2, 40, 2, 32), draw(2, 40, 2, 32)
@@ -65,8 +66,8 @@ class BackwardTest(GradientsTest):
         self.assertFalse(dv.any())
 
     def test_laws_of_random_problems(self):
-        """Whatever the features: sum of dv = sum of dout, <q, dq> = <k, dk>, and equal keys or equal values leave
-        nothing to choose."""
+        """With any features: sum of dv = sum of dout, <q, dq> = <k, dk>, and if all keys or all values are equal, the
+        softmax has no gradient."""
         features = ({}, {"softcap": 2.0}, {"bias": BIAS}, {"relative_bias": RELATIVE}, {"alibi_slopes": SLOPES}, {
             "window": (7, 4)}, {"mask": "causal_top_left"}, {"chunk": 16}, {
                 "key_lengths": torch.tensor([7, 40], dtype=torch.int32, device=DEVICE)}, {
@@ -88,7 +89,7 @@ class BackwardTest(GradientsTest):
             self.assertFalse(dv.any(), given)
 
     def laws_of(self, q, k, v, dlse, given):
-        """Gradients, of lse alone where there is dlse; and which rows see a key."""
+        """Returns gradients (of lse alone if there is dlse), and which rows see a key."""
         o, lse = attune.attention(q, k, v, return_lse=True, **given, **PLACE)
         dout = self.dout if dlse is None else torch.zeros_like(self.dout)
         found = attune.attention_backward(dout, q, k, v, o, lse, dlse=dlse, **given, **PLACE)
@@ -149,7 +150,7 @@ class BackwardTest(GradientsTest):
                 backward(out)
         self.assertTrue(all(torch.equal(x, y) for x, y in zip((q, dout, lse), kept)))
 
-    def test_out_where_modes_of_dispatch_look(self):
+    def test_out_under_dispatch_modes(self):
         out = [torch.empty_like(x) for x in (self.q, self.k, self.v)]
         with torch.utils.flop_counter.FlopCounterMode(display=False):
             self.assertTrue(torch.equal(self.backward(out=out)[0], self.backward()[0]))
@@ -159,7 +160,7 @@ class BackwardTest(GradientsTest):
                     self.backward(out=(wrong, *out[1:]))
 
     def test_accumulate(self):
-        """Two halves of the keys, with o and lse of the whole, sum up to the gradients of all."""
+        """Gradients of two halves of the keys, with o and lse of the whole, sum up to the whole's gradients."""
         for dtype in (torch.float32, torch.bfloat16):
             q, k, v = draw(2, 33, 4, 32, dtype=dtype), draw(2, 48, 2, 32, dtype=dtype), draw(2, 48, 2, 32, dtype=dtype)
             o, lse = attune.attention(q, k, v, return_lse=True, **PLACE)

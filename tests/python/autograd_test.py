@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Gradients of attention through PyTorch's autograd against autograd in float64: random problems, layouts, douts and
-features; what is refused; known signatures. attention_backward_torch_test.py calls the backward by hand;
-training_test.py has compilers, checkpoints and loops.
+features, refusals, known signatures. attention_backward_torch_test.py calls the backward directly; training_test.py
+covers compilers, checkpoints and training loops.
 
     autograd_test.py [cuda] [whole]     whole: all features and many random problems
 
@@ -29,7 +29,7 @@ SCORE = attune.score_mod("return score - slopes[head] * abs(q_idx - kv_idx);", s
 
 
 def layouts(rows, heads, dim, dtype, batch=2):
-    """Tensors [batch, rows, heads, dim] in several memory orders, by name."""
+    """Yields (name, tensor [batch, rows, heads, dim]) in several memory orders."""
     yield "plain", draw(batch, rows, heads, dim, dtype=dtype)
     yield "heads first", draw(batch, heads, rows, dim, dtype=dtype).transpose(1, 2)
     yield "of a packed tensor", draw(batch, rows, 3, heads, dim, dtype=dtype)[:, :, 1]
@@ -37,7 +37,7 @@ def layouts(rows, heads, dim, dtype, batch=2):
 
 
 def douts(o):
-    """Gradients of o as they come, by name: some have strides that kernels do not take."""
+    """Yields (name, gradient of o) as autograd makes them; kernels refuse some of the strides."""
     yield "plain", torch.randn_like(o)
     yield "of sum()", torch.ones((), dtype=o.dtype, device=o.device).expand(o.shape)
     yield "of a mean over rows", draw(o.shape[0], 1, *o.shape[2:], dtype=o.dtype).expand(o.shape)
@@ -81,7 +81,7 @@ class RandomTest(GradientsTest):
                 torch.autograd.backward([o, lse], [dout, dlse])
             else:
                 o.backward(dout)
-        # In float64 rows that see nothing see all, without a gradient.
+        # In the float64 reference rows that see no key see all keys, so their dout is set to 0.
         dout = dout * seen.any(-1)[:, None, None]
         want = wanted(q, k, v, dout, dlse, seen=seen | ~seen.any(-1, keepdim=True), scale=scale)
         found = [x.grad for x in (q, k, v)]
@@ -114,7 +114,7 @@ I, J = torch.arange(33, device=DEVICE)[:, None], torch.arange(40, device=DEVICE)
 
 
 def features():
-    """(keywords of attention(), those of the reference)."""
+    """Returns (keywords of attention(), keywords of the reference)."""
     yield {"softcap": 2.0}, {"softcap": 2.0}
     yield {"bias": BIAS}, {"bias": BIAS}
     yield {"relative_bias": RELATIVE}, {"bias": RELATIVE[:, J - I + 32]}
@@ -157,7 +157,7 @@ class FeaturesTest(GradientsTest):
 
 
 class SignaturesTest(GradientsTest):
-    """Adapters train as attention() does."""
+    """Adapters give the gradients of attention()."""
 
     def test_sdpa(self):
         q, k, v = leaf(draw(2, 4, 33, 32)), leaf(draw(2, 2, 33, 32)), leaf(draw(2, 2, 33, 32))
@@ -182,9 +182,9 @@ class SignaturesTest(GradientsTest):
         with self.assertRaisesRegex(ValueError, "dropout_p is 1.5"):
             attune.sdpa.scaled_dot_product_attention(q, k, v, dropout_p=1.5, enable_gqa=True)
 
-    def test_any_of_them_may_be_learned(self):
-        """Calls whose q is not learned, but k or v, were refused by attune.sdpa: as of a frozen query, or of a learned
-        prefix."""
+    def test_any_of_q_k_and_v_may_require_a_gradient(self):
+        """attune.sdpa once refused calls in which k or v require a gradient and q does not, as with a frozen query or a
+        learned prefix."""
         shown = lambda x: x.transpose(1, 2)
         calls = (lambda q, k, v: shown(
             attune.sdpa.scaled_dot_product_attention(*map(shown, (q, k, v)), is_causal=True, scale=0.2)),
@@ -197,7 +197,7 @@ class SignaturesTest(GradientsTest):
         for number, call in enumerate(calls):
             every = [leaf(x) for x in given]
             want = torch.autograd.grad(call(*every).square().sum(), every)
-            call(*given)  # known without history
+            call(*given)  # now a known call without history
             for learned in ("k", "v", "kv", "q", "qv"):
                 some = [leaf(x) if name in learned else x for name, x in zip("qkv", given)]
                 found = torch.autograd.grad(call(*some).square().sum(), [x for x in some if x.requires_grad])
@@ -234,7 +234,7 @@ class AutogradTest(GradientsTest):
     def setUp(self):
         self.q, self.k, self.v = leaf(draw(2, 33, 4, 32)), leaf(draw(2, 40, 2, 32)), leaf(draw(2, 40, 2, 32))
 
-    def test_what_has_no_gradient_is_refused(self):
+    def test_arguments_without_a_gradient_are_refused(self):
         q, k, v = self.q, self.k, self.v
         learnt = leaf(TABLE)
         with self.assertRaisesRegex(
@@ -324,7 +324,7 @@ class AutogradTest(GradientsTest):
         for call in calls:
             for turn in range(3):
                 runs = [call() for _ in range(3)
-                        ]  # forward and backward share a workspace, which the first of each in a row prepares
+                        ]  # forward and backward share a workspace; the first call after a switch prepares it
                 before = module.counters()["hits"]
                 found = [torch.autograd.grad(o, (self.q, self.k, self.v), torch.ones_like(o)) for o in runs]
                 of_gradients = module.counters()["hits"] - before
@@ -337,7 +337,7 @@ class AutogradTest(GradientsTest):
 
     @unittest.skipIf(module is None, "there is no C module here")
     def test_known_calls_under_autocast(self):
-        """They run in the module where there is nothing to cast, and are cast where autocast says another dtype."""
+        """The module runs them if autocast has nothing to cast; otherwise they are cast to autocast's dtype."""
         q, k, v = (x.detach().bfloat16() for x in (self.q, self.k, self.v))
         for dtype, known in ((torch.bfloat16, True), (torch.float16, False), (torch.bfloat16, True), (None, True)):
             for turn in range(3):
@@ -350,7 +350,7 @@ class AutogradTest(GradientsTest):
             self.assertEqual(attune.attention(self.q, self.k, self.v, scale=0.2).dtype, torch.bfloat16)
 
     def test_calls_and_ops_have_equal_gradients(self):
-        """The short way of calls in eager mode against the op's own autograd, bit for bit."""
+        """The short path of eager calls equals the op's own autograd, bit for bit."""
         learned = leaf(BIAS)
         for features in ({}, {"bias": learned}, {"key_lengths": LENGTHS, "softcap": 3.0}, {
                 "dropout_p": 0.3, "seed": torch.tensor(5, device=DEVICE), "offset": 2}):
@@ -417,7 +417,7 @@ class AutogradTest(GradientsTest):
         self.assertNear(found, wanted(q, k, v, dout), 2e-2)
 
     def test_tangents_are_refused(self):
-        """They were lost, also of calls that the C module knew."""
+        """Forward-mode tangents were once lost, also in calls that the C module knew."""
         given = [draw(1, 9, 2, 32, dtype=torch.bfloat16) for _ in "qkv"]  # GPUs have no caches in fp32
         flash, op = attune.flash.flash_attn_func, lambda *given: torch.ops.attune.attention(*given)[0]
         sdpa = lambda *given: attune.sdpa.scaled_dot_product_attention(*(x.transpose(1, 2) for x in given))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.block_map and attention(block_map=) on NumPy arrays and the CPU, against masks that stand element by element.
-Skips aloud (status 77) without NumPy or the CPU target."""
+"""attune.block_map and attention(block_map=) on NumPy arrays and the CPU, against dense masks. Skips aloud (status 77)
+without NumPy or the CPU target."""
 import os
 import sys
 import tempfile
@@ -23,7 +23,7 @@ Q, K, V = (random.standard_normal(shape).astype(np.float32) for shape in
 
 
 def expected(seen):
-    """`seen`: what broadcasts to [batch, heads, rows, keys]."""
+    """Returns attention in float64; `seen` broadcasts to [batch, heads, rows, keys]."""
     k, v = (np.repeat(x.astype(np.float64), HEADS // HEADS_KV, axis=2) for x in (K, V))
     scores = np.where(seen, np.einsum("bihd,bjhd->bhij", Q, k) * DIM ** -0.5, -np.inf)
     weights = np.exp(scores)
@@ -32,7 +32,7 @@ def expected(seen):
 
 
 def granules_of(seen):
-    """By brute force, of [batch, heads, rows, keys]."""
+    """Returns a map's granules by brute force, from a mask [batch, heads, rows, keys]."""
     shape = (*seen.shape[:2], -(-ROWS // 64), -(-KEYS // 16))
     made = np.zeros(shape, np.uint8)
     for b, h, i, j in np.ndindex(shape):
@@ -47,7 +47,7 @@ class BlockMapTest(unittest.TestCase):
     by_document = (documents[0][:, :, None] == documents[1][:, None, :])[:, None]
 
     def check_masks(self, seen, extents, **masks):
-        """A map of masks is what they show, granule by granule, and changes no bit of a result."""
+        """Checks that a map of masks describes them, granule by granule, and changes no bit of a result."""
         found = attune.block_map.build(Q, K, **{name: value for name, value in masks.items() if name != "window"})
         self.assertEqual(found.granules.shape[:2], extents)
         np.testing.assert_array_equal(found.granules, granules_of(np.broadcast_to(seen, (*extents, ROWS, KEYS))))
@@ -72,7 +72,7 @@ class BlockMapTest(unittest.TestCase):
                          (q_idx * 7 + kv_idx) % 5 != h)
         self.check_masks(np.zeros((1, 1, ROWS, KEYS), bool), (1, 1), mask_mod=lambda b, h, q_idx, kv_idx: kv_idx < 0)
 
-    def test_a_map_beside_a_built_in_mask(self):
+    def test_a_map_with_a_built_in_mask(self):
         found = attune.block_map.build(Q, K, documents=self.documents)
         o = attune.attention(Q, K, V, mask="causal_bottom_right", documents=self.documents, block_map=found)
         np.testing.assert_array_equal(o, attune.attention(Q, K, V, mask="causal_bottom_right",
@@ -100,7 +100,7 @@ class BlockMapTest(unittest.TestCase):
                                           attune.block_map.from_blocks(tiles, 128, 128, ROWS, KEYS).granules)
 
     def test_a_map_of_a_longer_sequence_serves_a_part_of_it(self):
-        """The last rows of a sequence, whose positions the map has."""
+        """Uses the last rows of a sequence with the whole sequence's map."""
         seen = random.random((1, 1, 4, 21)) < 0.5
         found = attune.block_map.from_blocks(seen, 64, 16, ROWS, KEYS)
         first = ROWS - 72

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.block_map on PyTorch tensors: maps of FlexAttention's BlockMasks, and maps that are built on the device,
-against masks element by element. Arguments: cpu or cuda. Skips aloud (status 77) without PyTorch, its FlexAttention or
-the device."""
+"""attune.block_map on PyTorch tensors: maps from FlexAttention's BlockMasks, and maps that are built on the device,
+against dense masks. Arguments: cpu or cuda. Skips aloud (status 77) without PyTorch, its FlexAttention or the
+device."""
 import copy
 import os
 import pickle
@@ -85,7 +85,7 @@ class BlockMapTorchTest(unittest.TestCase):
             self.assertLess((first.double() - expected(self.q, self.k, self.v, self.seen_by(mask))).abs().max().item(),
                             ALLOWED)
 
-    def test_a_list_of_full_blocks_stands_alone(self):
+    def test_a_list_of_full_blocks_alone(self):
         blocks = torch.rand(BATCH, HEADS, 3, 6, generator=torch.Generator().manual_seed(1)).to(DEVICE) < 0.4
         counts = blocks.sum(-1).to(torch.int32)
         places = torch.argsort(blocks.int(), dim=-1, descending=True, stable=True).to(torch.int32)
@@ -96,8 +96,9 @@ class BlockMapTorchTest(unittest.TestCase):
         got = self.attend(block_map=attune.block_map.from_flex(listed)).double()
         self.assertLess((got - expected(self.q, self.k, self.v, seen)).abs().max().item(), ALLOWED)
 
-    def test_lists_are_the_mask_of_a_block_mask_without_another(self):
-        """Lists of from_kv_blocks() were refused, and of blocks that no map has not looked at, with a mask_mod too."""
+    def test_lists_of_a_block_mask_without_mask_mod_are_its_mask(self):
+        """Lists of from_kv_blocks(), and lists of blocks that no map had read, were once refused, even with a
+        mask_mod."""
         import attune.flex
         causal = self.masks()[0]
         heads_first = [x.transpose(1, 2) for x in (self.q, self.k, self.v)]
@@ -117,8 +118,8 @@ class BlockMapTorchTest(unittest.TestCase):
                     self.assertLess((got - want).abs().max().item(), ALLOWED)
 
     def test_block_masks_after_a_call(self):
-        """One could not be copied or pickled any more; a map of lists that are gone was taken for that of new ones; a
-        mask_mod given later was lost."""
+        """Three old faults: after a call a BlockMask could not be copied or pickled; a map of deleted lists was used
+        for new lists; a mask_mod set later was ignored."""
         import attune.flex
         heads_first = [x.transpose(1, 2) for x in (self.q, self.k, self.v)]
         attend = lambda mask: attune.flex.flex_attention(*heads_first, block_mask=mask, enable_gqa=True)
@@ -139,7 +140,7 @@ class BlockMapTorchTest(unittest.TestCase):
             listed.mask_mod = first_keys
             self.assertTrue(torch.equal(attend(listed), want))
             listed.mask_mod = None
-            for block in (5, 2):  # the second may stand where the first list stood
+            for block in (5, 2):  # the second list may get the first one's address
                 listed.kv_indices = torch.full((1, 1, 3, 6), block, dtype=torch.int32, device=DEVICE)
             found = attend(listed).transpose(1, 2).double()
             self.assertLess((found - expected(self.q, self.k, self.v, self.key // 128 == 2)).abs().max().item(),
@@ -154,7 +155,7 @@ class BlockMapTorchTest(unittest.TestCase):
                 attend(create_block_mask(first_keys, *wrong, device=DEVICE))
 
     def test_masks_that_repeat_over_heads_and_batches(self):
-        """One list for all that a call does not tell apart, whatever the program could."""
+        """One list serves all heads or batch entries between which the call's mask does not differ."""
         bools = torch.rand(ROWS, KEYS, generator=torch.Generator().manual_seed(2)).to(DEVICE) < 0.02
         bools[64:128, 128:256] = True
         one = self.attend(mask_tensor=bools)
@@ -176,7 +177,7 @@ class BlockMapTorchTest(unittest.TestCase):
 
 if __name__ == "__main__":
     if DEVICE == "cuda" and not torch.cuda.is_available():
-        print("SKIP: there is no CUDA device here")
+        print("SKIP: no CUDA device was found")
         sys.exit(77)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ATTUNE_STORE"] = os.path.join(folder, "store", "store.db")

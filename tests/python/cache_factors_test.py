@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Caches of 8 bits whose pages, or keys of a head, have factors of their own: append_kv() makes them,
-attention_kvcache() reads them, wherever strides say that they stand; against float64 over what the cache holds. On the
-device named by the first argument, or NumPy without. Skips aloud (status 77) without the libraries or that device."""
+"""8-bit caches with factors per page, or per key and head: append_kv() computes them, and attention_kvcache() reads
+them through any strides. Compared with float64 over the cache's content. Uses PyTorch on the device named by the first
+argument, or NumPy without an argument. Skips aloud (status 77) without the libraries or that device."""
 import unittest
 
 import attune
@@ -12,7 +12,7 @@ from narrow_values import values_of_codes
 
 LARGEST = {"int8": 127.0, "e4m3": 448.0, "e5m2": 57344.0}
 LIMIT = 4e-3
-KEYS, HEADS, PAGE, PAGES, WIDTH = (37, 1, 16), 2, 8, 20, 5  # of each request; pages of the table
+KEYS, HEADS, PAGE, PAGES, WIDTH = (37, 1, 16), 2, 8, 20, 5  # keys per request; page size; pages; columns of the table
 TABLE = np.random.default_rng(1).permutation(PAGES)[:len(KEYS) * WIDTH].reshape(len(KEYS), WIDTH)
 
 
@@ -44,8 +44,8 @@ def codes(cache, dtype):
 
 
 def of_request(b, cache, scale):
-    """[keys, heads, d] that a paged cache has for a request. scale: [pages, keys, heads], where 1 stands for any
-    extent."""
+    """Returns the [keys, heads, d] of a request in a paged cache. scale: [pages, keys, heads]; an axis of size 1
+    broadcasts."""
     pages = TABLE[b]
     values = (cache * np.broadcast_to(scale, cache.shape[:3])[..., None])[pages]
     return values.reshape(-1, *values.shape[2:])[:KEYS[b]]
@@ -69,7 +69,7 @@ class CacheFactorsTest(unittest.TestCase):
                                         **keywords)
 
     def check(self, q, k, v, k_scale, v_scale, dtype):
-        """Against float64 over what the cache holds. Scales are tensors, [pages, keys, heads] or with ones."""
+        """Compares with float64 over the cache's content. Scales are [pages, keys, heads], or have axes of size 1."""
         o, lse = self.attend(q, k, v, k_scale, v_scale, dtype)
         for b in range(len(KEYS)):
             keys, values = (of_request(b, codes(x, dtype), numbers(s)) for x, s in ((k, k_scale), (v, v_scale)))
@@ -98,12 +98,12 @@ class CacheFactorsTest(unittest.TestCase):
                         factor = np.abs(given).max(-1) / LARGEST[dtype]
                         found = numbers(scale)[TABLE[b]].reshape(-1, HEADS)
                         np.testing.assert_allclose(found[:length], np.maximum(factor, 2.0 ** -126), rtol=1e-6)
-                        self.assertTrue(np.isnan(found[length:]).all())  # nothing else is written
+                        self.assertTrue(np.isnan(found[length:]).all())  # no other place is written
                         held = of_request(b, codes(cache, dtype), numbers(scale))
-                        step = {"int8": 0.5, "e4m3": 16, "e5m2": 4096}[dtype]  # of the largest codes
+                        step = {"int8": 0.5, "e4m3": 16, "e5m2": 4096}[dtype]  # step between the largest codes
                         self.assertTrue((np.abs(held - given) <= 1.001 * step * factor[..., None]).all())
                 self.check(half(self.draw(len(KEYS), 3, 3 * HEADS, d)), k, v, *scales,
-                           dtype)  # factors behind the last key are NaN
+                           dtype)  # factors after the last key are NaN
 
     def test_factors_of_pages_and_of_part_of_the_axes(self):
         for dtype in self.types():
@@ -116,7 +116,7 @@ class CacheFactorsTest(unittest.TestCase):
                     attune.append_kv(*new, k, v, ints(KEYS), page_table=ints(TABLE), k_scale=k_scale, v_scale=v_scale,
                                      dtype_kv=dtype if torch is None else None)
                     self.check(half(self.draw(len(KEYS), 2, 4 * HEADS, d)), k, v, k_scale, v_scale, dtype)
-                    if shape == (PAGES, 1, HEADS):  # of the other tensor one for all
+                    if shape == (PAGES, 1, HEADS):  # the other tensor has one factor for all
                         plain = floats(np.full((1, 1, 1), 0.03))
                         self.check(half(self.draw(len(KEYS), 2, 4 * HEADS, d)), k, v, k_scale, plain, dtype)
 
@@ -137,9 +137,9 @@ class CacheFactorsTest(unittest.TestCase):
                                  v_scale=scales[1], make_scales=True, dtype_kv=dtype if torch is None else None)
                 self.check(half(self.draw(len(KEYS), 1, 2 * HEADS, d)), *caches, *scales, dtype)
 
-    def test_rows_take_no_harm_from_others(self):
-        """A row of zeros has a factor below all others; one that is not finite shows in rows that see its key alone; -0
-        is 0."""
+    def test_rows_do_not_change_other_rows(self):
+        """The factor of a row of zeros is below all others. A row that is not finite only affects rows that see its
+        key. -0 counts as 0."""
         d, length = 64, 37
         k, v = (filled((PAGES, PAGE, HEADS, d), "int8", 0) for _ in "kv")
         scales = [floats(np.full((PAGES, PAGE, HEADS), np.nan)) for _ in "kv"]
@@ -156,7 +156,7 @@ class CacheFactorsTest(unittest.TestCase):
             scales[1][last, row, 0] = bad
             o, _ = self.attend(q, k, v, *scales, "int8")
             scales[1][last, row, 0] = held
-            np.testing.assert_array_equal(numbers(o)[0, :2], numbers(good)[0, :2])  # which do not see it
+            np.testing.assert_array_equal(numbers(o)[0, :2], numbers(good)[0, :2])  # rows that do not see the key
             self.assertEqual(bool(np.isfinite(numbers(o)[0, 2, 0]).any()), bad == 0)
 
     def test_packed_keys_and_slots(self):
@@ -196,7 +196,7 @@ class CacheFactorsTest(unittest.TestCase):
         np.testing.assert_allclose(numbers(of_slots)[:, 0], numbers(o), atol=2e-3 * np.abs(numbers(o)).max())
 
     def test_laws(self):
-        """Factors that are all alike are as one; of V, times a power of two, they give results times it, though weights
+        """Equal factors equal one common factor. A power of two on V's factors multiplies the results, although weights
         have 16 bits."""
         d = 128
         k, v = (filled((PAGES, PAGE, HEADS, d), "int8", 0) for _ in "kv")
@@ -212,7 +212,7 @@ class CacheFactorsTest(unittest.TestCase):
         for factor in (2.0 ** -60, 2.0 ** -12):
             small, _ = self.attend(q, k, v, alike, floats(scales * 2.0 ** -8), "int8")
             scaled, _ = self.attend(q, k, v, alike, floats(scales * 2.0 ** -8 * factor), "int8")
-            if factor == 2.0 ** -12:  # what fp16 holds of it
+            if factor == 2.0 ** -12:  # fp16 rounds results that small
                 np.testing.assert_allclose(
                     numbers(scaled) / factor, numbers(small), atol=1e-3 * np.abs(numbers(small)).max())
             else:
@@ -220,7 +220,7 @@ class CacheFactorsTest(unittest.TestCase):
         zero, _ = self.attend(q, k, v, floats(np.zeros((PAGES, PAGE, 1))), floats(np.zeros((PAGES, PAGE, 1))), "int8")
         self.assertTrue((numbers(zero) == 0).all())
 
-    def test_what_does_not_fit_is_refused(self):
+    def test_factors_that_do_not_fit_are_refused(self):
         d = 64
         k, v = (filled((PAGES, PAGE, HEADS, d), "int8", 0) for _ in "kv")
         q, new = half(self.draw(len(KEYS), 1, HEADS, d)), half(self.draw(len(KEYS), 1, HEADS, d))

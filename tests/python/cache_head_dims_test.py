@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attention_kvcache() and append_kv() of head dims that kernels do not take as they stand, and angles whose rows begin
-anywhere, against float64: with NumPy on the CPU and with PyTorch on the device named by the first argument. Skips aloud
-(status 77) without NumPy, or without PyTorch and that device."""
+"""attention_kvcache() and append_kv() with head dims that kernels do not serve directly, and angles whose rows have any
+alignment, against float64. With NumPy on the CPU and with PyTorch on the device named by the first argument. Skips
+aloud (status 77) without NumPy, or without PyTorch and that device."""
 import unittest
 import warnings
 
@@ -100,9 +100,9 @@ class HeadDimsTest(unittest.TestCase):
                                              q_out=own, **{**angles, "q": own}), own)
                         np.testing.assert_array_equal(numbers(own), numbers(made))
 
-    def test_angles_whose_rows_begin_anywhere(self):
-        """Rows of 8 bytes, and columns that are every second one; results are those of tables as rotary_table() makes
-        them, call after call."""
+    def test_angles_of_any_alignment(self):
+        """Rows of 8 bytes, and views of every second column, give the same results as tables of rotary_table(), in
+        every call."""
         k, v, at = self.draw(1, 3, 2, 64), self.draw(1, 3, 2, 64), ints([9])
         for pairs in (2, 1, 5, 32):
             good = attune.rotary_table(40, 2 * pairs, like=None if torch is None else k)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests in caches, and what attention over them is in float64: for tests of attention_kvcache()."""
+"""Requests in caches, and float64 references for attention over them, for tests of attention_kvcache()."""
 import os
 import sys
 import unittest
@@ -27,7 +27,7 @@ def numbers(x):
 
 
 def turned(x, cos, sin, interleaved=False):
-    """x [rows, heads, d] in float64, turned by cos and sin [rows, pairs]."""
+    """Returns x [rows, heads, d] in float64, rotated by cos and sin [rows, pairs]."""
     pairs = cos.shape[1]
     c, s = cos[:, None], sin[:, None]
     made = np.array(x)
@@ -49,7 +49,7 @@ def run_tests():
 
 
 def checking_context(threads=2):
-    """A context that looks at workspaces and lists before each run."""
+    """Returns a context that checks workspaces and lists before each run."""
     os.environ["ATTUNE_CHECK_WORKSPACE"] = "1"
     try:
         return attune.Context("cuda:0" if DEVICE == "cuda" else f"cpu:{threads}", store="")
@@ -58,8 +58,8 @@ def checking_context(threads=2):
 
 
 def expected(q, keys, values, *, causal=False, window=(None, None), slopes=None, softcap=None):
-    """One request: q [rows, heads, d], keys [length, heads_kv, d] -> o [rows, heads, dv], lse [heads, rows], in
-    float64."""
+    """Attends one request in float64: q [rows, heads, d], keys [length, heads_kv, d] -> o [rows, heads, dv], lse
+    [heads, rows]."""
     rows, heads, _ = q.shape
     length, heads_kv = keys.shape[:2]
     o, lse = np.zeros((rows, heads, values.shape[2])), np.full((heads, rows), -np.inf)
@@ -89,7 +89,7 @@ def expected(q, keys, values, *, causal=False, window=(None, None), slopes=None,
 
 
 class Cache:
-    """Random requests in pages or slots; what no request uses holds NaN."""
+    """Random requests in pages or slots; unused places hold NaN."""
 
     def __init__(self, seed, lengths, room, heads_kv, d, dv, page_size=0, hnd=False):
         random = np.random.default_rng(seed)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of tensors that a score_mod reads, by PyTorch's autograd and by hand, against autograd in float64 through
-the function itself.
+"""Gradients of tensors that a score_mod reads, by PyTorch's autograd and by direct calls, against autograd in float64
+through the function itself.
 
-    capture_gradient_test.py [cuda] [whole]     whole: every function in 16 bits, too
+    capture_gradient_test.py [cuda] [whole]     whole: also every function in 16 bits
 
 Skips aloud (status 77) without PyTorch, the CPU target or, with cuda, a GPU."""
 import gradient_cases
@@ -21,7 +21,7 @@ ALLOWED = {torch.float32: 2e-5, torch.bfloat16: 3e-2}
 DOCUMENTS = (torch.arange(ROWS, device=DEVICE) // 10).int(), (torch.arange(KEYS, device=DEVICE) // 15).int()
 BUCKETS = (torch.arange(ROWS + KEYS, device=DEVICE).float().sqrt()).long()
 
-# By name: shapes of the tensors that are learned, and the score of (score, b, h, i, j, tensors).
+# By name: shapes of the learned tensors, and the function of (score, b, h, i, j, tensors).
 FUNCTIONS = {
     "scale of a head": (((4,),), lambda s, b, h, i, j, a: s * a[h]),
     "temperature": (((),), lambda s, b, h, i, j, a: s * a),
@@ -46,7 +46,7 @@ FUNCTIONS = {
 
 
 def mod_of(function, learned):
-    """The function as attention() takes it."""
+    """Returns the function in attention()'s form."""
     if len(learned) == 1:
         a, = learned
         return lambda s, b, h, i, j: function(s, b, h, i, j, a)
@@ -55,7 +55,7 @@ def mod_of(function, learned):
 
 
 def reference(q, k, v, function, learned, **features):
-    """In float64: causal_bottom_right."""
+    """Returns attention in float64, with mask causal_bottom_right."""
     return grids.reference(q, k, v, seen=SEEN, score_mod=lambda *at: function(*at, *learned), **features)
 
 
@@ -100,11 +100,11 @@ class CaptureGradientTest(GradientsTest):
     def test_16_bits(self):
         self.one("two tensors", torch.bfloat16, 64)
 
-    def test_beside_other_features(self):
+    def test_with_other_features(self):
         self.one("distances", softcap=2.0, bias=draw(ROWS, KEYS))
         self.one("two tensors", dim=24, softcap=1.5, with_dlse=True)
 
-    def test_beside_those_of_q_k_and_v(self):
+    def test_together_with_gradients_of_q_k_and_v(self):
         a, = drawn(((4, 73),))
         q, k, v = map(leaf, operands())
         mod = lambda s, b, h, i, j: s * a[h, i - j + 40]

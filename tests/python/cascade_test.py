@@ -34,8 +34,8 @@ def filled_with_nan(x):
 
 
 class Tree:
-    """Requests in groups of groups: parts[level][group] keys; of[level][request] the group. Pages of one cache, in
-    disorder."""
+    """Requests in groups of groups: parts[level][group] are keys, of[level][request] is the group. All pages are in one
+    cache, shuffled."""
 
     def __init__(self, seed, parts, of, rows, heads=8, heads_kv=2, d=64, page=4):
         random = np.random.default_rng(seed)
@@ -64,7 +64,7 @@ class Tree:
         self.q = tensor(random.standard_normal((sum(rows), heads, d)))
 
     def expected(self, causal, sinks=None):
-        """Float64, request by request over all its keys."""
+        """Returns attention in float64, request by request over all of a request's keys."""
         q, o, lse, first = numbers(self.q), [], [], 0
         for request, rows in enumerate(self.rows):
             parts = [self.keys[level][self.of[level][request]] for level in range(len(self.keys))]
@@ -119,7 +119,7 @@ class CascadeTest(unittest.TestCase):
         self.compare(Tree(5, [[50], [9, 2]], [[0, 0], [0, 1]], [1, 1]),
                      sinks=sinks if torch is None else torch.from_numpy(sinks).to(DEVICE))
 
-    def test_rows_that_a_level_leaves_out_have_the_keys_of_others(self):
+    def test_rows_outside_a_level_see_the_keys_of_other_levels(self):
         tree, of_one = (Tree(9, [[50], [9, 2, 20, 7]], [[0] * 4, range(4)], [1, 2, 1, 1]) for _ in range(2))
         tree.levels[0]["q_begins"] = ints([0, 3])
         empty = attune._tensors.empty
@@ -130,8 +130,8 @@ class CascadeTest(unittest.TestCase):
             np.testing.assert_allclose(numbers(o)[rows], want[rows], rtol=LIMIT, atol=LIMIT)
             np.testing.assert_allclose(numbers(lse)[:, rows], want_lse[:, rows], rtol=LIMIT, atol=LIMIT)
 
-    def test_rows_that_no_level_holds(self):
-        """Two levels write 0, one leaves them: the docstrings say so."""
+    def test_rows_outside_all_levels(self):
+        """With two levels such rows become 0; with one level they are unchanged, as the docstrings say."""
         tree = Tree(10, [[20], [5, 3]], [[0, 0], [0, 1]], [2, 1])
         tree.q = tensor(np.concatenate([numbers(tree.q)] * 2))
         for levels, left in ((tree.levels, 0), (tree.levels[1:], 7)):
@@ -139,7 +139,7 @@ class CascadeTest(unittest.TestCase):
             self.assertTrue((numbers(o)[3:] == left).all() and (numbers(lse)[:, 3:] == -np.inf).all() and
                             (numbers(o)[:3] != left).all())
 
-    def test_what_is_wrong_is_refused_by_name(self):
+    def test_wrong_arguments_are_refused_by_name(self):
         tree = Tree(6, [[8], [2, 2]], [[0, 0], [0, 1]], [1, 1])
         with self.assertRaisesRegex(ValueError, "levels is empty"):
             attune.cascade(tree.q, [])
@@ -166,7 +166,7 @@ class CascadeTest(unittest.TestCase):
 @unittest.skipUnless(torch is not None, "of PyTorch")
 class FlashInferTest(unittest.TestCase):
     def lists(self, tree):
-        """A tree's levels as FlashInfer has them."""
+        """Returns a tree's levels in FlashInfer's form."""
         begins, indptr, indices, last = [], [], [], []
         for level in tree.levels:
             lengths = level["kv_lengths"].tolist()
@@ -180,7 +180,7 @@ class FlashInferTest(unittest.TestCase):
     def test_wrapper(self):
         for layout in ("NHD", "HND"):
             wrapper = attune.flashinfer.MultiLevelCascadeAttentionWrapper(2, None, layout)
-            for seed, own in ((11, [6, 9, 0]), (12, [7, 1, 4])):  # the second plan goes into the tensors of the first
+            for seed, own in ((11, [6, 9, 0]), (12, [7, 1, 4])):  # the second plan reuses the first one's tensors
                 tree = Tree(seed, [[40], own], [[0] * 3, range(3)], [2, 1, 1])
                 cache = torch.stack(tree.cache, 1)
                 wrapper.plan(*self.lists(tree), 8, 2, 64, tree.page, causal=True)
@@ -194,7 +194,7 @@ class FlashInferTest(unittest.TestCase):
             attune.flashinfer.MultiLevelCascadeAttentionWrapper(2, None, "DHN")
 
     def test_a_refused_plan_changes_nothing(self):
-        """The first level's lists were those of the plan whose second level was refused."""
+        """Once a plan whose second level was refused had already replaced the first level's lists."""
         wrapper = attune.flashinfer.MultiLevelCascadeAttentionWrapper(2, None, use_cuda_graph=True)
         tree, other = Tree(13, [[40], [6, 9, 0]], [[0] * 3, range(3)], [1] * 3), Tree(
             14, [[30], [6, 90, 0]], [[0] * 3, range(3)], [1] * 3)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors whose memory kernels do not take are copied in attune.sdpa, attune.flex, transformers' adapter, compiled
-graphs and backward; results have the memory order of PyTorch's. Nested and sparse tensors are refused. Skips aloud
+"""attune.sdpa, attune.flex, transformers' adapter, compiled graphs and backward copy tensors whose memory layout
+kernels do not serve. Results have the memory order of PyTorch's. Nested and sparse tensors are refused. Skips aloud
 (status 77) without PyTorch or the CPU target."""
 import os
 import random
@@ -34,11 +34,11 @@ def draw(*shape):
 
 
 def windows(x):
-    """[batch, windows as heads, 8, dim], each half of the one before."""
+    """Returns [batch, windows as heads, 8, dim]; each window overlaps half of the previous one."""
     return x.unfold(1, 8, 4).transpose(-1, -2)
 
 
-# [2, 3, 8, 16] in memory that kernels do not take, by name.
+# [2, 3, 8, 16] in memory layouts that kernels do not serve, by name.
 VIEWS = {
     "windows as heads": windows(draw(2, 16, 16)),
     "windows as batch": draw(12, 3, 16).unfold(0, 8, 4).permute(0, 1, 3, 2)[:2],
@@ -51,7 +51,7 @@ VIEWS = {
 
 
 class ReadableTest(unittest.TestCase):
-    def test_it_copies_what_the_library_refuses(self):
+    def test_readable_copies_layouts_that_the_library_refuses(self):
         pick, counts = random.Random(2), [0, 0]
         for _ in range(400):
             shape = (pick.choice((1, 2, 3)), pick.choice((1, 2, 5)), pick.choice((1, 2)), 16)
@@ -77,7 +77,7 @@ class Compared(unittest.TestCase):
 
 class CopiedTest(Compared):
     def test_operands(self):
-        """Eager, compiled, traced and recorded calls, where any of the three is such a view."""
+        """Eager, compiled, traced and recorded calls in which q, k or v is such a view."""
         for number, (name, x) in enumerate(VIEWS.items()):
             for place in range(3):
                 given = [draw(2, 3, 8, 16) for _ in range(3)]
@@ -87,7 +87,7 @@ class CopiedTest(Compared):
                     for _ in range(2):  # the second call may be a known one
                         self.near(ours(*given), want)
                         self.near(flex_attention(*given), want)
-                    if place == number % 3:  # graphs take a second each
+                    if place == number % 3:  # each graph takes a second, so every view gets one place
                         torch._dynamo.reset()
                         self.near(
                             torch.compile(lambda q, k, v: ours(q, k, v), backend="aot_eager", fullgraph=True)(*given),
@@ -108,7 +108,7 @@ class CopiedTest(Compared):
         self.near(torch.jit.trace(_Module(), (draw(1, 2, 7, 16),), check_trace=False)(x), theirs(x, x, x))
 
     def test_gradients_of_o(self):
-        """dout in any memory."""
+        """dout may have any memory layout."""
         for name, dout in VIEWS.items():
             leaves = [draw(2, 3, 8, 16).requires_grad_() for _ in range(3)]
             for one, other in zip(torch.autograd.grad(ours(*leaves), leaves, dout),
@@ -129,7 +129,7 @@ class TransformersTest(Compared):
 
     def attend(self, *given):
         o = attention_forward(self.MODULE, *given, None)[0]
-        self.assertTrue(o.is_contiguous())  # which that function's contract with models is
+        self.assertTrue(o.is_contiguous())  # models rely on a contiguous result
         return o.transpose(1, 2)
 
     def test_operands(self):
@@ -144,7 +144,7 @@ class TransformersTest(Compared):
                     self.near(self.attend(*given), theirs(*given))
 
     def test_sequences_end_to_end(self):
-        """Packed rows and keys, which the kernels of caches serve."""
+        """Packed rows and keys, which the cache kernels serve."""
         ends, ids = torch.tensor([0, 3, 8], dtype=torch.int32), torch.tensor([0] * 3 + [1] * 5)
         seen, packed = (ids[:, None] == ids) & torch.ones(8, 8, dtype=torch.bool).tril(), dict(
             cu_seq_lens_q=ends, cu_seq_lens_k=ends, max_length_q=5, max_length_k=5)
@@ -173,14 +173,14 @@ class _Module(torch.nn.Module):
 
 
 def _flat(x):
-    """In memory that begins between multiples of 16 bytes."""
+    """Returns a copy whose address is not a multiple of 16 bytes."""
     flat = torch.empty(x.numel() + 1, dtype=x.dtype)
     flat[1:] = x.reshape(-1)
     return flat, x.shape
 
 
 def _columns(x):
-    """With the axes turned around in memory."""
+    """Returns a copy with reversed axes in memory."""
     return x.permute(tuple(reversed(range(x.dim())))).contiguous(), None
 
 
@@ -190,7 +190,7 @@ HOOKS = {
 
 
 class SavedTest(unittest.TestCase):
-    """Hooks may give saved tensors back at other addresses and in another order of memory."""
+    """Hooks may return saved tensors at other addresses and in another memory order."""
     LIST = torch.tensor([0, 4, 9], dtype=torch.int32)
     CALLS = {
         "attention": lambda q, k, v: attune.attention(q, k, v, mask="causal"),
@@ -259,7 +259,7 @@ class OrderTest(unittest.TestCase):
             self.assertEqual(made.view(8, 9, -1).shape[:2], (8, 9))
 
     def test_a_capture_after_prepare(self):
-        """prepare() made the plan of an o whose rows stand first; a graph's capture, which makes none, copies that o.
+        """prepare() plans for an o with rows first. A graph's capture makes no plan, so it copies that o.
         """
         q = draw(2, 4, 13, 32)
         attune.prepare(*(x.transpose(1, 2) for x in (q, q, q)))
@@ -269,7 +269,7 @@ class OrderTest(unittest.TestCase):
         self.assertTrue(o.is_contiguous())
         self.assertTrue(torch.allclose(o, theirs(q, q, q), atol=1e-5))
 
-    def test_order_of_axes_that_say_nothing(self):
+    def test_order_of_axes_of_size_1(self):
         o = draw(2, 4, 9, 32)
         for query in (draw(1, 4, 9, 32).expand(2, -1, -1, -1), draw(2, 1, 9, 32).expand(
                 -1, 4, -1, -1), draw(32)[None, None, None].expand(2, 4, 9, 32), draw(2, 9, 1, 32).transpose(1, 2)):
@@ -277,12 +277,12 @@ class OrderTest(unittest.TestCase):
 
 
 class NoDenseTensorTest(unittest.TestCase):
-    """Nested and sparse tensors are refused by name, wherever they are given."""
+    """Each argument that is a nested or sparse tensor is refused by its name."""
     D, LSE, LIST = draw(2, 9, 4, 32), torch.zeros(2, 4, 9), torch.tensor([0, 3, 9], dtype=torch.int32)
     KINDS = {
         "jagged": torch.nested.nested_tensor_from_jagged(draw(9, 4, 32), offsets=torch.tensor([0, 3, 9])),
         "sparse": D.to_sparse(), "nested": torch.nested.nested_tensor([draw(3, 4, 32), draw(6, 4, 32)])}
-    # By name of the argument: calls of x, a tensor that is not dense, d, a dense one, and lse.
+    # By name of the argument: calls with x (not dense), d (dense) and lse.
     CALLS = {
         "q": (lambda x, d, lse: attune.attention(x, x, x), lambda x, d, lse: attune.prepare(x, x, x),
               lambda x, d, lse: flash.flash_attn_func(x, x, x),

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks for gradients of the same bits in every run: `deterministic` by hand, torch.use_deterministic_algorithms(),
-FlashAttention's argument. Each must reach the problem that the backward is planned for, and no plan may serve both.
-Arguments: cuda. Skips aloud (status 77) without PyTorch, the CPU target or, with cuda, a GPU."""
+"""Requests for gradients with equal bits in every run: `deterministic` by direct calls,
+torch.use_deterministic_algorithms(), FlashAttention's argument. Each must reach the problem that the backward plans,
+and no plan may serve both kinds. Arguments: cuda. Skips aloud (status 77) without PyTorch, the CPU target or, with
+cuda, a GPU."""
 import contextlib
 import itertools
 import unittest
@@ -19,12 +20,12 @@ import attune.sdpa
 import attune.torch
 from attune._context import Context
 
-_lengths = itertools.count(17)  # calls of new lengths want new plans
+_lengths = itertools.count(17)  # new lengths need new plans
 
 
 @contextlib.contextmanager
 def told(value, **how):
-    """torch.use_deterministic_algorithms(value) in a scope."""
+    """Sets torch.use_deterministic_algorithms(value) in a scope."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(value, **how)
     try:
@@ -35,7 +36,7 @@ def told(value, **how):
 
 @contextlib.contextmanager
 def planned():
-    """The problems of gradients that are planned in a scope, as a list of their texts."""
+    """Returns a scope that collects the texts of gradient problems planned in it."""
     texts, plan = [], Context.plan_with_strides
 
     def spy(self, problem, *arguments, **keywords):
@@ -84,7 +85,7 @@ class DeterministicTest(unittest.TestCase):
             self.assertAsked(texts, True)
 
     def calls(self):
-        """Calls of attention [batch, rows, heads, head_dim] that autograd records, by name."""
+        """Yields (name, call) of attention that autograd records, on [batch, rows, heads, head_dim]."""
         turned = lambda call: lambda q, k, v: call(*(x.transpose(1, 2) for x in (q, k, v)))
         yield "attention", lambda q, k, v: attune.attention(q, k, v, **PLACE)
         yield "by the op", lambda q, k, v: torch.ops.attune.attention(q, k, v)[0]
@@ -93,7 +94,7 @@ class DeterministicTest(unittest.TestCase):
         yield "flex", turned(attune.flex.flex_attention)
         yield "flash", attune.flash.flash_attn_func
 
-    def test_what_holds_when_the_backward_runs(self):
+    def test_the_setting_at_the_backward_counts(self):
         for name, call in self.calls():
             for forward, backward in ((False, True), (True, False)):
                 operands = self.operands()
@@ -110,7 +111,7 @@ class DeterministicTest(unittest.TestCase):
             torch.autograd.grad(attune.attention(*operands, bias=bias, **PLACE).sum(), (*operands, bias))
             self.assertAsked(texts, True, 2)
 
-    def test_the_forward_may_ask_for_its_backward(self):
+    def test_the_forwards_argument_reaches_its_backward(self):
         flash = attune.flash
         ends = lambda q: torch.tensor([0, q.shape[1]], dtype=torch.int32, device=DEVICE)
         calls = {
@@ -130,7 +131,7 @@ class DeterministicTest(unittest.TestCase):
                 with self.subTest(name, asked=asked), planned() as texts:
                     torch.autograd.grad(call(*operands, asked).sum(), operands)
                     self.assertAsked(texts, asked)
-            of_flash = name.startswith("flash")  # whose False says nothing: it is the default there
+            of_flash = name.startswith("flash")  # False is FlashAttention's default, so it requests nothing
             operands = self.operands()
             with self.subTest(name, under="flag"), told(True), planned() as texts:
                 torch.autograd.grad(call(*operands, False).sum(), operands)
@@ -155,8 +156,8 @@ class DeterministicTest(unittest.TestCase):
 
     @unittest.skipUnless(DEVICE == "cuda", "of kernels whose blocks fill a GPU")
     def test_bits_of_many_blocks(self):
-        """Each of dq, dk and dv, together and alone, of every form of the kernels, again and again: what one step reads
-        no copy may overtake."""
+        """Runs dq, dk and dv, together and alone, of every form of the kernels, again and again. No copy may overwrite
+        data that a step still reads."""
         for head_dim, gradients in itertools.product((64, 96, 128, 192, 256), ("qkv", "k", "v", "q")):
             torch.manual_seed(1)
             q, k, v, dout = (torch.randn(8, 1024, 8, head_dim, device=DEVICE, dtype=torch.bfloat16) for _ in range(4))
@@ -170,7 +171,7 @@ class DeterministicTest(unittest.TestCase):
                         torch.equal(x, y),
                         f"head dim {head_dim}, gradients {gradients}: {int((x != y).sum())} of {x.numel()} differ")
 
-    def test_refuses_what_is_no_answer(self):
+    def test_refuses_values_other_than_bools(self):
         q, k, v = (x.detach() for x in self.operands())
         o, lse = attune.attention(q, k, v, return_lse=True, **PLACE)
         for call in (lambda: attune.attention(q, k, v, deterministic=1, **PLACE),

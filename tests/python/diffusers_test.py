@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""patch_diffusers(): attune behind diffusers' own dispatcher, and in a tiny transformer of random weights. Skips aloud
-(status 77) without PyTorch, diffusers or the CPU target."""
+"""patch_diffusers(): attune as a backend of diffusers' dispatcher, and in a tiny transformer with random weights. Skips
+aloud (status 77) without PyTorch, diffusers or the CPU target."""
 import importlib
 import os
 import sys
@@ -34,7 +34,7 @@ class DiffusersTest(unittest.TestCase):
         want = dispatch_attention_fn(q, k, v, **given)
         with self.assertLogs("attune", "INFO"), attune.patch_diffusers():
             got = dispatch_attention_fn(q, k, v, **given)
-        self.assertFalse(torch.equal(got, want), "attune sums in another order: equal bits mean that it did not run")
+        self.assertFalse(torch.equal(got, want), "attune sums in another order, so equal bits mean that it did not run")
         self.assertLess((got - want).abs().max().item(), 2e-5)
 
     def test_calls(self):
@@ -47,7 +47,7 @@ class DiffusersTest(unittest.TestCase):
         self.both(q, k, v, attn_mask=torch.randn(2, 4, 33, 50))
         self.both(*operands(2), enable_gqa=True)
 
-    def test_masks_that_native_takes(self):
+    def test_masks_that_the_native_backend_serves(self):
         q, k, v = operands()
         drawn = torch.Generator().manual_seed(3)
         for shape in ((33, 50), (1, 33, 50), (4, 33, 50), (1, 50), (2, 1, 1, 50), (1, 4, 33, 50), (2, 50), (33, 1)):
@@ -68,7 +68,7 @@ class DiffusersTest(unittest.TestCase):
         self.both(q, torch.randn(4096).as_strided((2, 50, 4, 32), (2048, 8, 512, 1)), v)
 
     def test_processors_that_call_pytorch_themselves(self):
-        """Each of their calls runs attune, in models that were loaded before the scope or inside it."""
+        """Each call runs attune, in models loaded before or inside the scope."""
         seeded = lambda *shape: torch.randn(shape, generator=torch.Generator().manual_seed(1))
         models = {
             "UNet2DConditionModel": (dict(sample_size=8, block_out_channels=(32, 64), layers_per_block=1,

@@ -27,7 +27,7 @@ def inputs():
 
 
 def weights_of(q, k, v, keep, dropout_p):
-    """Softmax, and what dropout makes of it; k and v with all heads, heads first. In float64."""
+    """Returns, in float64, the softmax, its dropped weights, and k and v with all heads, heads first."""
     q, k, v = (x.astype(np.float64).transpose(0, 2, 1, 3) for x in (q, k, v))
     k, v = k.repeat(2, 1), v.repeat(2, 1)
     scores = q @ k.swapaxes(2, 3) * 32 ** -0.5
@@ -37,7 +37,7 @@ def weights_of(q, k, v, keep, dropout_p):
 
 
 def of_groups(x):
-    """Sums over the heads that share one of k and v, with rows first."""
+    """Returns sums over the query heads that share a KV head, with rows first."""
     return x.reshape(2, 2, 2, *x.shape[2:]).sum(2).transpose(0, 2, 1, 3)
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Dropout in PyTorch: what is kept against attune.dropout_mask(), gradients against autograd in float64 with that mask,
-and the same mask in forward, backward, recomputation and compiled graphs. dropout_test.py has NumPy.
+"""Dropout in PyTorch: the kept elements against attune.dropout_mask(), gradients against autograd in float64 with that
+mask, and equal masks in forward, backward, recomputation and compiled graphs. dropout_test.py covers NumPy.
 
     dropout_torch_test.py [cuda] [whole]     whole: inductor and more features
 
@@ -23,8 +23,8 @@ P = 0.3
 
 
 def formula(q, k, v, keep, dropout_p, bias=0.0, hidden=None):
-    """softmax(q k^T / sqrt(head_dim) + bias) with dropped weights, times v, in float64. keep: bool [batch, num_heads_q,
-    seqlen_q, seqlen_kv]."""
+    """Returns, in float64, softmax(q k^T / sqrt(head_dim) + bias) with dropped weights, times v. keep: bool [batch,
+    num_heads_q, seqlen_q, seqlen_kv]."""
     repeats = q.shape[2] // k.shape[2]
     q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
     k, v = (x.repeat_interleave(repeats, 1) for x in (k, v))
@@ -42,14 +42,14 @@ def inputs(dtype=torch.float32, rows=33, keys=40, heads=(4, 2)):
 
 
 def shown():
-    """q, k and v that make masks visible: with scores of 0 and rows of an identity as v, o is the dropped weights.
-    Square: dv of an identity as dout is their transpose."""
+    """Returns q, k and v that make masks visible: all scores are 0 and v has rows of an identity, so o holds the
+    dropped weights. If they are square and dout is an identity, dv is the transpose of o."""
     eye = torch.eye(32, device=DEVICE).view(1, 32, 1, 32).repeat(2, 1, 3, 1)
     return leaf(torch.zeros_like(eye)), leaf(torch.zeros_like(eye)), leaf(eye), eye
 
 
 def masks_of(function):
-    """Returns the places that a call keeps, in forward and backward: [batch, num_heads, seqlen_q, seqlen_kv]."""
+    """Returns the elements that a call keeps, in forward and backward: [batch, num_heads, seqlen_q, seqlen_kv]."""
     q, k, v, eye = shown()
     o = function(q, k, v)
     dv, = torch.autograd.grad(o, v, eye)
@@ -61,7 +61,7 @@ def attend(q, k, v):
 
 
 class MaskTest(GradientsTest):
-    def test_seed_and_offset_say_what_is_kept(self):
+    def test_seed_and_offset_choose_the_mask(self):
         given = [x.detach() for x in inputs()]
         run = lambda *seeds: attune.attention(*given, dropout_p=P, seed=seeds[0], offset=seeds[1], **PLACE)
         first = run(5, 7)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""torch.ops.attune.attention in eager mode on PyTorch's CPU tensors: known calls run in the C module, and every scope
-that can see or change a call of an op still does, also around a call that is known. Skips aloud (status 77) without
-PyTorch, the CPU target or the module, or where PyTorch makes no guards."""
+"""torch.ops.attune.attention in eager mode on PyTorch's CPU tensors. Known calls run in the C module. A scope that can
+see or change calls of ops (modes, autocast, tracing) still works around a known call. Skips aloud (status 77) without
+PyTorch, the CPU target or the module, or if PyTorch makes no guards."""
 import sys
 import unittest
 
@@ -36,7 +36,7 @@ def hits_of(run):
 
 
 class Seen(TorchFunctionMode):
-    """Functions, by name."""
+    """Records the names of called functions."""
 
     def __init__(self):
         super().__init__()
@@ -88,7 +88,7 @@ class EagerOpsTest(unittest.TestCase):
     def test_results_are_new(self):
         found = [call() for _ in range(3)] + [call(return_lse=False) for _ in range(3)]
         self.assertEqual(len({o.data_ptr() for o, _ in found}), 6)
-        found[-1][1].resize_(4)  # as any tensor of PyTorch's own
+        found[-1][1].resize_(4)  # as with any PyTorch tensor
         self.assertEqual(call(return_lse=False)[1].numel(), 0)
 
     def test_scopes_see_the_call(self):
@@ -107,13 +107,13 @@ class EagerOpsTest(unittest.TestCase):
             self.assertIn("attune", str(graph))
         self.assertEqual(hits_of(call), 1)
 
-    def test_a_call_that_is_traced_first_is_no_known_one(self):
+    def test_a_call_that_is_traced_first_does_not_become_known(self):
         q = torch.zeros(3, 5, 4, 16)
         run = lambda q: OP(q, q, q)[0]
         torch.jit.trace(run, q, check_trace=False)
         self.assertIn("attune", str(torch.jit.trace(run, q, check_trace=False).graph))
 
-    def test_what_is_no_plain_tensor(self):
+    def test_subclasses_and_other_special_tensors(self):
         self.assertIsNotNone(call(Q.clone().requires_grad_())[0].grad_fn)
         with torch.no_grad():
             for _ in range(3):
@@ -141,7 +141,7 @@ class EagerOpsTest(unittest.TestCase):
             self.assertTrue(call()[0].is_inference())
         self.assertEqual(hits_of(call), 1)
 
-    def test_wrong_calls_say_what_the_dispatcher_says(self):
+    def test_wrong_calls_raise_the_dispatchers_errors(self):
         for wrong in ({"nothing": 1}, {"spec": 3}, {"spec": "mask=causal_top_left,unknown=1"}, {"scale": "x"}, {
                 "k": Q[0]}, {"q": Q.double()}, {"q": None}):
             with self.subTest(wrong), self.assertRaises(Exception) as short:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A test double of PyTorch over NumPy arrays, with all that the attune module looks at, so that checks of devices,
-gradients, streams and graph capture are tested where there is no PyTorch and no GPU. "cuda:N" tensors lie in host
-memory; CudaLibrary lets the C library run them on the CPU. install() puts it into sys.modules."""
+"""A test double of PyTorch over NumPy arrays, with everything that the attune module reads. Tests use it to check
+devices, gradients, streams and graph capture without PyTorch and without a GPU. "cuda:N" tensors are in host memory;
+CudaLibrary makes the C library run them on the CPU. install() puts it into sys.modules."""
 import contextlib
 import sys
 import types
@@ -42,7 +42,7 @@ class device:
 
 
 class Tensor:
-    """`kind`: of the dtype, where the array's does not say it."""
+    """`kind`: the dtype's name if NumPy's dtype does not determine it."""
     is_nested = False
 
     def __init__(self, array, on="cpu", kind=None, requires_grad=False, layout="strided", negative=False, memory=True):
@@ -87,7 +87,7 @@ class Tensor:
 
 
 class State:
-    """State that a program switches: gradients, the current device and stream, the capture."""
+    """Global state that programs switch: gradients, current device and stream, capture."""
     grad = True
     device = 0
     stream = {0: 0, 1: 0}
@@ -130,7 +130,7 @@ def no_grad():
 
 @contextlib.contextmanager
 def capture(device_index, stream):
-    """A graph capture of what this stream is given."""
+    """Starts a graph capture on this stream."""
     State.captured.add((device_index, stream))
     try:
         yield
@@ -145,7 +145,7 @@ def empty(shape, dtype, device):
 
 
 def aligned(shape, array_dtype, offset=0):
-    """An array at a multiple of 64 bytes, and `offset` bytes more."""
+    """Returns an array at a multiple of 64 bytes plus `offset`."""
     size = int(np.prod(shape)) * np.dtype(array_dtype).itemsize
     memory = np.zeros(size + 128 + offset, np.uint8)
     start = -memory.ctypes.data % 64 + offset
@@ -168,7 +168,7 @@ def install():
 
 
 class CudaLibrary:
-    """libattune.so, but for contexts of cuda:N, which are of the CPU and say that they are of cuda:N."""
+    """libattune.so, except that contexts of cuda:N run on the CPU and claim to be cuda:N."""
 
     def __init__(self, library):
         self._library, self._contexts, self._plans, self.launches, self.inits = library, {}, {}, [], []

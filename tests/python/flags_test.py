@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Truth values in all signatures: bools of Python, NumPy and PyTorch are taken, and texts, lists and numbers refused by
-the argument's name. In eager calls, in compiled graphs, and of calls that are known already. On PyTorch's tensors of a
-CPU; skips aloud (status 77) without."""
+"""Boolean arguments in all signatures: bools of Python, NumPy and PyTorch are valid; texts, lists and numbers are
+refused by the argument's name. In eager calls, compiled graphs and known calls, on PyTorch's CPU tensors. Skips aloud
+(status 77) without PyTorch."""
 import sys
 import unittest
 
@@ -10,7 +10,7 @@ try:
     import numpy as np
     import torch
 except ImportError:
-    print("SKIP: PyTorch and NumPy are wanted")
+    print("SKIP: PyTorch or NumPy is not installed")
     sys.exit(77)
 
 import attune
@@ -138,7 +138,7 @@ class FlagsTest(unittest.TestCase):
                 takes_none = name.endswith("?") or name == "is_causal" and where in NONE_IS_FALSE
                 yield where, call, name.rstrip("?"), takes_none
 
-    def test_what_is_no_bool_is_refused(self):
+    def test_values_other_than_bools_are_refused(self):
         for where, call, name, takes_none in self.each():
             for value in WRONG:
                 if value is None and takes_none:
@@ -149,7 +149,7 @@ class FlagsTest(unittest.TestCase):
                     call(**{name: value})
 
     def test_bools_of_all_kinds(self):
-        """Whatever True and False give, or refuse, so do NumPy's and PyTorch's."""
+        """NumPy's and PyTorch's bools give the results and refusals of True and False."""
         def outcome(call):
             try:
                 found = call()
@@ -171,7 +171,7 @@ class FlagsTest(unittest.TestCase):
                                 torch.equal(one, another) if isinstance(one, torch.Tensor) else one == another)
 
     def test_known_calls(self):
-        """The C module's quick calls for True and False serve no other value."""
+        """The C module's known calls for True and False serve no other value."""
         for _ in range(3):
             for where in ("attention", "attention_kvcache", "append_kv", "sdpa", "flash"):
                 call, names = CALLS[where]
@@ -184,7 +184,7 @@ class FlagsTest(unittest.TestCase):
                         call(**{name: "False"})
 
     def test_in_graphs(self):
-        """Bools and conditions on lengths are constants of a graph; what is no bool is refused as in eager calls."""
+        """Bools and conditions on lengths become graph constants; other values are refused as in eager calls."""
         calls = {
             "sdpa": lambda x, f: sdpa.scaled_dot_product_attention(x, x, x, is_causal=f),
             "flash": lambda x, f: flash.flash_attn_func(x, x, x, causal=f),

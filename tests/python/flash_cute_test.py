@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.flash.cute, FlashAttention 4's signatures: windows with sides below 0 against float64, dense, end to end and
-over pages, with gradients and without; and that the signatures of versions 2 and 3 refuse such sides. On PyTorch's
-tensors, on the device named by the first argument. Skips aloud (status 77) without PyTorch or that device."""
+"""attune.flash.cute, FlashAttention 4's signatures: windows with negative sides against float64, dense, packed and over
+pages, with and without gradients. The signatures of versions 2 and 3 must refuse negative sides. On PyTorch's tensors,
+on the device named by the first argument. Skips aloud (status 77) without PyTorch or that device."""
 import subprocess
 import sys
 import unittest
@@ -25,7 +25,7 @@ SHAPES = ((16, 16), (7, 20), (20, 7))
 WINDOWS = ((None, -3), (-3, None), (None, -1), (-1, None), (-1, 3), (2, -1), (4, -4), (-4, 4), (None, 0), (3, 2),
            (-40, None), (None, -40))
 OPEN = ((-3, -1), (-1, -1), (-1, 0), (2, -3), (None, None)
-        )  # sides of which none shows a key, which version 4 takes for none
+        )  # windows that show no key; version 4 ignores such windows
 
 
 def draw(*shape, seed=0):
@@ -33,7 +33,7 @@ def draw(*shape, seed=0):
 
 
 def shown(rows, keys, window):
-    """bool [rows, keys], by version 4's meaning of a window."""
+    """Returns bool [rows, keys] by version 4's definition of a window."""
     row, key = torch.arange(rows, device=DEVICE)[:, None] + keys - rows, torch.arange(keys, device=DEVICE)
     left, right = window
     seen = torch.ones(rows, keys, dtype=torch.bool, device=DEVICE)
@@ -85,7 +85,7 @@ class CuteTest(unittest.TestCase):
                     self.near(x.grad, want.grad, 20)
 
     def test_end_to_end(self):
-        """By lists, and with gradients as documents, of lists that are alike and not."""
+        """Packed sequences; with gradients they run as documents. The lists of q and k are equal or different."""
         for rows, keys in SHAPES:
             given = self.operands(rows, keys)
             at_q, at_k = ints([0, rows, 2 * rows]), ints([0, keys, 2 * keys])
@@ -181,7 +181,7 @@ class CuteTest(unittest.TestCase):
                     call(window)
 
     def test_latent(self):
-        """qv by its place; lse has its heads last beside it."""
+        """qv as a positional argument; with qv, lse has heads last."""
         keys = draw(2, 20, 1, 192, seed=2)
         k, v = keys[..., 128:], keys[..., :128]
         q, qv = draw(2, 7, 4, 64, seed=1), draw(2, 7, 4, 128, seed=4)
@@ -208,7 +208,7 @@ class CuteTest(unittest.TestCase):
             cute.flash_attn_varlen_func(q, k, v, min_seqlen_k=7, scheduler_metadata=cute.get_scheduler_metadata(1, 2),
                                         seqlen_k_per_split=4, disable_scheduler_metadata=True)
 
-    def test_is_found_without_an_import_of_its_own(self):
+    def test_is_found_without_a_separate_import(self):
         code = "import attune; print(attune.flash.cute.flash_attn_func.__module__)"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.stdout.strip(), "attune.flash.cute", done.stderr)

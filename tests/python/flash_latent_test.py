@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""FlashAttention 3's qv in flash_attn_with_kvcache() and flash_attn_varlen_func(): a second product of the scores, with
-v, which is absorbed latent attention. Each request against itself in float64. On PyTorch's tensors, on the device named
-by the first argument. Skips aloud (status 77) without PyTorch or that device."""
+"""FlashAttention 3's qv in flash_attn_with_kvcache() and flash_attn_varlen_func(). qv adds a second product to the
+scores, with v, which gives absorbed latent attention. Each request is compared with float64. On PyTorch's tensors, on
+the device named by the first argument. Skips aloud (status 77) without PyTorch or that device."""
 import sys
 import unittest
 import warnings
@@ -28,7 +28,7 @@ def draw(*shape, seed=0):
 
 
 def parts(cache):
-    """k and v of one tensor."""
+    """Returns k and v as views of one tensor."""
     return cache[..., COMMON:], cache[..., :COMMON]
 
 
@@ -51,7 +51,7 @@ class LatentTest(unittest.TestCase):
                                    rtol=times * LIMIT)
 
     def wanted(self, q, qv, keys, causal=False, window=(-1, -1), scale=(OWN + COMMON) ** -0.5, **features):
-        """(o, lse) of the rows [rows, heads, d] of one request over keys [n, 1, d]."""
+        """Returns (o, lse) of one request: rows [rows, heads, d] over keys [n, 1, d]."""
         seen = visible(q.shape[0], keys.shape[0], "bottom_right" if causal else None, window, DEVICE)
         return (x[0] for x in reference(
             torch.cat((qv, q), -1)[None], keys[None], keys[None, ..., :COMMON], seen, scale=scale, **features))
@@ -113,7 +113,7 @@ class LatentTest(unittest.TestCase):
                 torch.equal(keys[n:, :, :COMMON], new[b, ..., :COMMON]) and torch.equal(keys[:n], self.slots[b, :n]))
             self.near(o[b], next(self.wanted(turn(q[b]), qv[b], keys, causal=True)))
 
-    def test_tensors_apart_are_copied_with_a_warning(self):
+    def test_separate_tensors_are_copied_with_a_warning(self):
         q, qv = draw(3, 1, HEADS, OWN, seed=2), draw(3, 1, HEADS, COMMON, seed=3)
         for cache, given in ((self.slots, {}), (self.pages, {"block_table": self.table})):
             together = with_cache(q, *parts(cache), qv=qv, cache_seqlens=self.lengths, **given)
@@ -172,7 +172,7 @@ class LatentTest(unittest.TestCase):
 
 
     def test_dense(self):
-        """flash_attn_func(qv=), whose k and v are whole."""
+        """flash_attn_func(qv=), with dense k and v."""
         q, qv = draw(3, 5, HEADS, OWN, seed=2), draw(3, 5, HEADS, COMMON, seed=3)
         for choices in ({}, {"causal": True}, {"causal": True, "softmax_scale": 0.1}, {"window_size": (5, 1)}):
             named = {{"window_size": "window", "softmax_scale": "scale"}.get(name, name): value

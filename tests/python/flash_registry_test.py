@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.torch.activate(): PyTorch's operators of flash attention on attune. Without a GPU the kernels run on tensors
-of the CPU by hand, with stand-ins for PyTorch's own; torch_ops_cuda_test.py runs models on them. Skips aloud (status
-77) without PyTorch or the CPU target."""
+"""attune.torch.activate(): runs PyTorch's operators of flash attention on attune. Without a GPU the tests call the
+kernels directly on CPU tensors, with stand-ins for PyTorch's own kernels. torch_ops_cuda_test.py runs models. Skips
+aloud (status 77) without PyTorch or the CPU target."""
 import logging
 import os
 import sys
@@ -58,7 +58,7 @@ class FlashRegistryTest(unittest.TestCase):
             attune.torch.restore()
         self.assertIsNone(torch.nn.attention.current_flash_attention_impl())
         self.assertEqual(described(), before)
-        attune.torch.restore()  # of nothing
+        attune.torch.restore()  # nothing to restore
 
     def test_a_pytorch_without_it_is_refused(self):
         with mock.patch.object(torch.nn, "attention", object()), self.assertRaisesRegex(
@@ -71,7 +71,7 @@ class FlashRegistryTest(unittest.TestCase):
                     attune.torch.activate()
 
     @unittest.skipUnless(HAS_REGISTRY, "this PyTorch has no registry")
-    def test_activate_warns_without_a_gpu_and_says_whether_it_is_on(self):
+    def test_activate_warns_without_a_gpu_and_reports_its_state(self):
         import warnings
         registry = mock.Mock()
         for there in (False, True):
@@ -160,7 +160,7 @@ class FlashRegistryTest(unittest.TestCase):
                 self.assertIn(reason, log.output[0])
 
     def test_backward(self):
-        """By hand, as autograd calls them: forward and backward of one operator."""
+        """Calls forward and backward of one operator directly, as autograd does."""
         registry = self.registry
         for causal in (False, True):
             given = [draw(2, 33, 4, 64).transpose(1, 2), self.k, self.v]  # heads first, in two orders of memory

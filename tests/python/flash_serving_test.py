@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""flash_attn_with_kvcache(): arguments of FlashAttention 3, what its tables of angles must have, and what is refused by
-the caller's names; parts of a result joined, and batches with padding as sequences end to end. kvcache_test.py and
-varlen_test.py have more of version 2. On PyTorch's tensors, on the device named by the first argument. Skips aloud
-(status 77) without PyTorch or that device."""
+"""flash_attn_with_kvcache(): arguments of FlashAttention 3, required shapes of angle tables, refusals by the caller's
+argument names; joining partial results, and padded batches as packed sequences. kvcache_test.py and varlen_test.py
+cover version 2. On PyTorch's tensors, on the device named by the first argument. Skips aloud (status 77) without
+PyTorch or that device."""
 import sys
 import unittest
 
@@ -43,7 +43,7 @@ class ServingTest(unittest.TestCase):
         self.lengths = ints(self.BEFORE)
 
     def caches(self, paged):
-        """Copies, what a call takes to find them, and how a request's keys are read from a copy."""
+        """Returns cache copies, the keywords that address them, and a function that reads a request's keys."""
         if not paged:
             return [self.k_cache.clone(), self.v_cache.clone()], {}, lambda cache, b: cache[b]
         made = []
@@ -60,14 +60,14 @@ class ServingTest(unittest.TestCase):
                                    rtol=times * LIMIT)
 
     def turn(self, x, cos, sin, first, interleaved, step=1):
-        """x [rows, heads, d] in float64, at positions from `first` on."""
+        """Returns x [rows, heads, d] in float64, rotated for positions from `first` on."""
         at = [first + step * i for i in range(x.shape[0])]
         return torch.from_numpy(
             turned(x.double().cpu().numpy(), *(t[at].double().cpu().numpy() for t in (cos, sin)),
                    interleaved)).to(DEVICE)
 
     def check(self, rows_q, rows_k, packed_q, packed_k, paged, causal, interleaved, from_elsewhere):
-        """rows_q, rows_k: of each request; from_elsewhere: rotary_seqlens."""
+        """rows_q, rows_k: rows per request; from_elsewhere: rotary_seqlens."""
         q, k, v = draw(sum(rows_q), 4, 64, seed=3), draw(sum(rows_k), 2, 64, seed=4), draw(sum(rows_k), 2, 64, seed=5)
         cos, sin = tables(self.PAGE * self.COLUMNS)
         caches, given, read = self.caches(paged)
@@ -113,9 +113,9 @@ class ServingTest(unittest.TestCase):
                         self.check(*case, **choices)
         self.check([2, 0, 3], [2, 1, 1], True, True, paged=True, causal=False, interleaved=True, from_elsewhere=False)
 
-    def test_sides_that_are_open(self):
-        """A side as wide as the cache turned q as a narrow one does: each row at its place. FlashAttention takes it for
-        an open one."""
+    def test_window_sides_as_wide_as_the_cache(self):
+        """FlashAttention treats a side as wide as the cache as open. attune once rotated q for a narrow window then:
+        each row at its own position."""
         q, k, v = draw(3, 3, 4, 64, seed=3), draw(3, 3, 2, 64, seed=4), draw(3, 3, 2, 64, seed=5)
         room, angles = self.PAGE * self.COLUMNS, tables(self.PAGE * self.COLUMNS)
         for paged in (False, True):
@@ -129,7 +129,7 @@ class ServingTest(unittest.TestCase):
             self.near(attended(attention_chunk=room), moved)  # hides nothing, and counts as a window
 
     def test_slots_that_requests_share(self):
-        """Keys of a slot had the factors of one of its requests."""
+        """Requests that share a slot must have equal factors; once one request's factors served all."""
         if DEVICE == "cuda" and torch.cuda.get_device_capability() < (8, 9):
             self.skipTest("e4m3 starts with sm_89")
         q, caches = draw(3, 1, 4, 64, seed=6).to(torch.bfloat16), [
@@ -170,7 +170,7 @@ class ServingTest(unittest.TestCase):
                                learnable_sink=sinks, **given)
             self.assertTrue(torch.equal(again, out))
 
-    def test_defaults_of_all_and_numbers_of_any_kind(self):
+    def test_defaults_of_all_arguments_and_numbers_of_any_type(self):
         q = draw(3, 1, 4, 64, seed=6)
         plain = with_cache(q, self.k_cache, self.v_cache, cache_seqlens=12)
         none = dict.fromkeys(("page_table", "cu_seqlens_q", "max_seqlen_q", "cu_seqlens_k_new", "rotary_seqlens",
@@ -182,7 +182,7 @@ class ServingTest(unittest.TestCase):
                     plain,
                     with_cache(q, self.k_cache, self.v_cache, cache_seqlens=number, **none, attention_chunk=0,
                                sm_margin=0)))
-        factors = torch.full((3, 2), 2.0, device=DEVICE)  # FlashAttention reads those of tensors of 8 bits alone
+        factors = torch.full((3, 2), 2.0, device=DEVICE)  # FlashAttention ignores factors of other than 8-bit tensors
         self.assertTrue(
             torch.equal(
                 plain,
@@ -227,7 +227,8 @@ class ServingTest(unittest.TestCase):
         self.assertTrue(all(torch.equal(*pair) for pair in zip(caches, before)))
 
     def test_angles_for_less_than_the_cache(self):
-        """Rows behind them were not written, and nothing said so; FlashAttention refuses by the shape alone."""
+        """Rows after the table's end were once silently not written. FlashAttention refuses such tables by their
+        shape."""
         new = [draw(3, 1, 2, 64, seed=8) for _ in "kv"]
         for paged in (False, True):
             for causal in (True, False):
@@ -278,7 +279,7 @@ class ServingTest(unittest.TestCase):
                      rotary_sin=torch.zeros(32, 33, device=DEVICE))
 
     def test_forward_alone(self):
-        """FlashAttention has the forward of tensors that require gradients; a backward says that there is none."""
+        """The forward serves tensors that require gradients; a backward raises."""
         q, k = draw(3, 1, 4, 64), draw(3, 1, 2, 64)
         caches, found, _ = self.caches(False)
         want = with_cache(q, *(x.clone() for x in caches), k, k, cache_seqlens=self.lengths, return_softmax_lse=True,

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of FlashAttention 3 and 4 and of vLLM's calls in flash_attn_varlen_func(), against each sequence by itself
-in float64, with gradients and without. varlen_test.py has those of version 2, flash_serving_test.py
-flash_attn_with_kvcache(). On PyTorch's tensors, on the device named by the first argument. Skips aloud (status 77)
-without PyTorch or that device."""
+"""Arguments of FlashAttention 3 and 4 and of vLLM's calls in flash_attn_varlen_func(). Each sequence is compared with
+float64, with and without gradients. varlen_test.py covers version 2, flash_serving_test.py flash_attn_with_kvcache().
+On PyTorch's tensors, on the device named by the first argument. Skips aloud (status 77) without PyTorch or that
+device."""
 import sys
 import unittest
 
@@ -32,7 +32,7 @@ def draw(*shape, seed=0):
 
 def of_each(q, k, v, at_q, at_k, used_q, used_k, *, causal=False, window=(-1, -1), chunk=0, slopes=None, mod=None,
             **more):
-    """(rows, out, lse) of each sequence, of reference(), which autograd may record."""
+    """Yields (rows, out, lse) of each sequence by reference(), which autograd may record."""
     for b, (first, key, n, m) in enumerate(zip(at_q, at_k, used_q, used_k)):
         seen = visible(n, m, "bottom_right" if causal else None, window, DEVICE)
         if chunk:
@@ -83,7 +83,7 @@ class VersionsTest(unittest.TestCase):
             varlen(self.q, self.k, self.v, self.cu_q, self.cu_k, score_mod="return score;")
 
     def test_features_by_lists_and_as_documents(self):
-        """Rows and keys whose lists differ; with gradients these were refused under a mask."""
+        """The lists of rows and keys differ; with gradients and a mask such calls were once refused."""
         slopes, sinks = torch.rand(4, 4, generator=torch.Generator().manual_seed(4)).to(DEVICE), draw(4, seed=5)
         mod = lambda score, b, h, i, j: score + 0.1 * (i - j) + 0.5 * h * b  # noqa: E731
         for choices in ({"causal": True}, {"window": (6, 3)}, {"causal": True, "window": (4, -1)}, {
@@ -142,8 +142,8 @@ class VersionsTest(unittest.TestCase):
             self.near(out[rows], want)
             self.near(lse[:, rows], want_lse)
 
-    @unittest.skipIf(DEVICE != "cpu", "nobody looks at lists of a GPU")
-    def test_lists_that_are_not_there(self):
+    @unittest.skipIf(DEVICE != "cpu", "lists on a GPU are not checked")
+    def test_wrong_lists_are_refused(self):
         for message, given in ((r"seqused_q\[0\] is 6; must be 0 to 5: rows of the sequence", {
                 "seqused_q": ints([6, 0, 1, 1])}), (r"seqused_k\[1\] is -1; must be 0 to 4: keys of the sequence", {
                     "seqused_k": ints([6, -1, 1, 1])
@@ -153,7 +153,7 @@ class VersionsTest(unittest.TestCase):
                 varlen(self.q, self.k, self.v, self.cu_q, self.cu_k, **given)
 
     def test_batches_without_lists(self):
-        """Version 4: of one or both of q and k there need be no list."""
+        """In version 4 q, k or both may be batches without lists."""
         q, k, v = draw(4, 7, 4, 64, seed=7), draw(4, 12, 2, 64, seed=8), draw(4, 12, 2, 64, seed=9)
         used = ints([12, 1, 0, 5])
         out, lse = varlen(q, k, v, seqused_k=used, causal=True, return_lse=True)
@@ -228,8 +228,8 @@ class VersionsTest(unittest.TestCase):
             torch.testing.assert_close(found[rows].double(), want, atol=1e-2, rtol=1e-2)
 
     def test_forward_alone(self):
-        """FlashAttention has the forward of tensors that require gradients over pages, and of 8 bits; a backward says
-        that there is none."""
+        """The forward over pages, and with 8 bits, serves tensors that require gradients; a
+        backward raises."""
         pages, table = [x[:104].reshape(26, 4, 2, 64) for x in (self.k, self.v)], ints([[0, 1], [2, 3], [4, 5], [6, 7]])
         codes = [x.to(torch.float8_e4m3fn) for x in (self.q, self.k, self.v)]
         dense = [x[None, :20].contiguous() for x in codes]
@@ -271,7 +271,7 @@ class VersionsTest(unittest.TestCase):
             self.near(found, attend(self.q, q, q, self.cu_q))
 
     def test_learned_slopes_alone(self):
-        """Slopes with frozen q, k and v were refused if the lists are two."""
+        """Learned slopes with frozen q, k and v were once refused with two different lists."""
         slopes = torch.rand(4, 4, generator=torch.Generator().manual_seed(4)).to(DEVICE).requires_grad_()
         found = []
         for keys in (self.cu_q, self.cu_q.clone()):

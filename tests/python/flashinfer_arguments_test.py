@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each argument of each public function of attune.flashinfer is used or refused: the signatures are walked with a valid
-call of each, and values that mean nothing must be refused by the argument's name. With PyTorch on the device named by
-the first argument; skips aloud (status 77) without it."""
+"""Each argument of each public function of attune.flashinfer is used or refused. The tests walk the signatures with a
+valid call of each function; meaningless values must be refused by the argument's name. With PyTorch on the device named
+by the first argument; skips aloud (status 77) without it."""
 import functools
 import inspect
 import math
@@ -25,7 +25,7 @@ NONE_ONLY = dict.fromkeys(("jit_args", "jit_kwargs", "kv_cache_sf", "skip_softma
 
 
 class Junk:
-    """A value that no argument can mean."""
+    """A value that is valid for no argument."""
 
 
 def workspace():
@@ -37,7 +37,7 @@ def room(n=64, dtype=torch.int32):
 
 
 class Calls:
-    """A valid call of each public name: (function, its keywords). Names of methods have the class before a dot."""
+    """Valid calls (function, keywords) per public name. A method's name is Class.method."""
 
     def __init__(self):
         self.cache = cache = Cache(51, [9, 4], 4)
@@ -255,7 +255,7 @@ class Calls:
                                                                  is_neox=True)
 
     def all(self):
-        """(name, function, keywords), each anew."""
+        """Yields (name, function, keywords), newly built for each name."""
         for name, methods in self.of_wrappers():
             kind = getattr(flashinfer, name)
             for method, (make, keywords) in methods.items():
@@ -265,7 +265,7 @@ class Calls:
 
 
 def wrong_values(value):
-    """Values of the kind of a valid one that must be refused."""
+    """Returns values of a valid value's type that must be refused."""
     if value is True or value is False:
         return ["False", [0], 1.5, None] if value is False else ["False", [0], 1.5]
     if isinstance(value, (int, float)):
@@ -285,18 +285,18 @@ MAY_BE_NONE = ("use_fp16_qk_reduction", "non_blocking", "use_tensor_cores", "ena
 
 
 def allowed(parameter, valid, wrong):
-    """True if a wrong value of the kind is right for this parameter."""
+    """True if the wrong value is valid for this parameter after all."""
     if wrong is None:
-        return parameter in MAY_BE_NONE  # wrappers refuse it of use_tensor_cores, which they tell
+        return parameter in MAY_BE_NONE  # None means the default, except for use_tensor_cores
     if parameter in ("float_workspace_buffer", "workspace_buffer") and torch.is_tensor(wrong):
-        return True  # any memory will do
+        return True  # any tensor is valid
     if parameter in ("old_context_len", "device"):
         return type(wrong) in (float, int) and math.isfinite(wrong)
     if isinstance(wrong, np.ndarray):  # lists and masks may be anything that PyTorch reads
         return valid.dim() == 1 or valid.dtype == torch.bool
     return parameter in (
         "x",
-        "custom_mask") and torch.is_tensor(wrong) and wrong.dtype == torch.bool  # as many elements in the same order
+        "custom_mask") and torch.is_tensor(wrong) and wrong.dtype == torch.bool  # same elements in the same order
 
 
 class ArgumentsTest(unittest.TestCase):
@@ -339,7 +339,7 @@ class ArgumentsTest(unittest.TestCase):
                 self.assertFalse(missing, f"{name} is not called with {missing}")
 
     def refused(self, name, function, keywords, parameter, value):
-        """None, or what is wrong."""
+        """Returns None, or a description of the fault."""
         try:
             function(**{**keywords, parameter: value})
         except (ValueError, TypeError) as error:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.flashinfer: every buffer that a caller hands over is written, a mask of another shape or type is refused,
-caches of one key a page may lack their axis, and what engines call beside plan() and run(). With PyTorch on the device
-named by the first argument; skips aloud (status 77) without it."""
+"""attune.flashinfer: every buffer that a caller passes is written, masks of another shape or type are refused, caches
+with one key per page may lack that axis, and helpers that engines call around plan() and run() work. With PyTorch on
+the device named by the first argument; skips aloud (status 77) without it."""
 import copy
 import functools
 import math
@@ -41,7 +41,7 @@ class BuffersTest(unittest.TestCase):
             o, lse = wrapper.run(**given, return_lse=True, **more)
             self.assertFalse((lse == 7).any())
             for returned in (False, True):
-                for of_columns in (False, True):  # in memory of their own, and in rows of wider memory
+                for of_columns in (False, True):  # in contiguous memory, and in columns of a wider tensor
                     with self.subTest(name, returned=returned, of_columns=of_columns):
                         out = torch.full_like(o, 7)
                         place = torch.full(
@@ -97,7 +97,7 @@ class BuffersTest(unittest.TestCase):
                             "least as many"):
             short.plan(**c.decode_plan())
 
-    def test_tensors_that_end_ahead_of_the_lists(self):
+    def test_tensors_that_are_shorter_than_the_lists(self):
         c = Calls()
         pages = int(c.cache.indices.max()) + 1
         for wrapper, given in ((c.prefill(), dict(
@@ -168,7 +168,7 @@ class MasksTest(unittest.TestCase):
                                         "custom_mask and packed_custom_mask are given; give one of them"):
                 call(custom_mask=mask, packed_custom_mask=packed)
 
-    def test_masks_of_alike_requests_and_of_rows(self):
+    def test_masks_of_equal_requests_and_of_rows(self):
         random = np.random.default_rng(5)
         q, k, v = drawn(random, 6, 4, D), drawn(random, 10, 2, D), drawn(random, 10, 2, D)
         mask, ragged = torch.from_numpy(random.random((2, 3,
@@ -267,7 +267,7 @@ class EnginesTest(unittest.TestCase):
                 for x, y in zip(found, want):
                     self.assertTrue(torch.equal(x, y))
             self.assertFalse(torch.equal(made.forward(**given), want[0]),
-                             "what forward() does not name is as it is by default")
+                             "arguments that forward() does not name have their defaults")
         with self.assertRaisesRegex(RuntimeError, "called before plan"):
             flashinfer.BatchDecodeWithPagedKVCacheWrapper().forward(c.one, c.cache.pages)
 
@@ -312,7 +312,7 @@ class EnginesTest(unittest.TestCase):
             wide.mla().run(wide.parts[..., :128], wide.parts[..., 128:], wide.latent[..., :128], wide.latent[..., 128:],
                            ckv_scale=1.0)
 
-    def test_latent_attention_without_turned_columns(self):
+    def test_latent_attention_without_rotary_columns(self):
         random, cache = np.random.default_rng(65), Cache(65, [30, 5], 8)
         ckv, q = drawn(random, cache.pages.shape[0], 8, 128), drawn(random, 3, 4, 128)
         wrapper = flashinfer.BatchMLAPagedAttentionWrapper()
@@ -324,7 +324,7 @@ class EnginesTest(unittest.TestCase):
             self.near(o[part], want[0])
             self.near(lse[part], want[1])
 
-    def test_what_a_wrapper_was_told(self):
+    def test_a_wrappers_constructor_arguments(self):
         for told in (True, False):
             self.assertIs(
                 flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, use_tensor_cores=told).use_tensor_cores, told)

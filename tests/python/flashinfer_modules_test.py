@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attune.flashinfer beside flashinfer_test.py: its modules, wrappers of shared prefixes, of mixed batches and of sinks,
-tables of pages, several tokens of a request, latent vectors in tensors apart, masks in bits. With PyTorch on the device
-named by the first argument; skips aloud (status 77) without them."""
+"""Further parts of attune.flashinfer: its modules, wrappers for shared prefixes, mixed batches and sinks, page tables,
+several tokens per request, latent vectors in separate tensors, bit masks. With PyTorch on the device named by the first
+argument; skips aloud (status 77) without them."""
 import copy
 import importlib
 import math
@@ -113,7 +113,7 @@ class ModulesTest(unittest.TestCase):
                 wrapper.run(q, cache.given, q_len_per_req=steps)
 
     def test_tables_of_pages(self):
-        """block_tables was not looked at."""
+        """block_tables was once ignored."""
         cache = Cache(34, [40, 3, 17], 4)
         table = torch.full((3, 11), -1, dtype=torch.int32)
         for b, (first, end) in enumerate(zip(cache.indptr.tolist(), cache.indptr.tolist()[1:])):
@@ -134,7 +134,7 @@ class ModulesTest(unittest.TestCase):
                 decode.plan(*cache.lists(), 8, 2, D, 4, block_tables=given.to(DEVICE))
 
     def test_lists_of_other_requests(self):
-        """Rows of 3 requests over pages of 2 were taken."""
+        """Rows of 3 requests over pages of 2 requests were once not refused."""
         cache = Cache(35, [9, 4], 4)
         for wrapper, lists in ((flashinfer.BatchPrefillWithPagedKVCacheWrapper(None), (*cache.lists(), 4, 2, D, 4)),
                                (flashinfer.BatchMLAPagedAttentionWrapper(None), (cache.indptr, cache.indices,
@@ -148,7 +148,7 @@ class ModulesTest(unittest.TestCase):
                 wrapper.plan(begins_of([1, 1, 1]), *lists)
 
     def test_types_of_results(self):
-        """o_data_type was not looked at."""
+        """o_data_type was once ignored."""
         cache = Cache(36, [9, 4], 4)
         q, wrapper = drawn(cache.random, 2, 4, D), flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
         own = str(DTYPE).rpartition(".")[2]
@@ -159,8 +159,8 @@ class ModulesTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, f"o_data_type is float16 and q {own}; must be None or q's dtype"):
             wrapper.run(q, cache.given)
 
-    def test_copies_have_masks_and_lists_of_their_own(self):
-        """A deep copy went on reading the mask of its original, and a plan of a shallow one wrote into its lists."""
+    def test_copies_have_separate_masks_and_lists(self):
+        """A deep copy once read its original's mask, and a shallow copy's plan wrote into the original's lists."""
         cache = Cache(39, [10], 16)
         q = drawn(cache.random, 3, 4, D)
         masks = [torch.from_numpy(cache.random.random(30) < 0.5).to(DEVICE) for _ in "ab"]
@@ -200,7 +200,7 @@ class ModulesTest(unittest.TestCase):
                 self.near(o[i:i + 1], attended(q[i:i + 1], k, v)[0])
 
     def test_angles_after_a_graph_was_recorded(self):
-        """Tensors that a FakeTensorMode made were kept for later calls."""
+        """Tensors made under FakeTensorMode were once kept for later calls."""
         from torch._subclasses.fake_tensor import FakeTensorMode
         q, k, at = torch.randn(7, 4, 64, device=DEVICE), torch.randn(7, 2, 64, device=DEVICE), torch.arange(
             7, device=DEVICE)
@@ -210,7 +210,7 @@ class ModulesTest(unittest.TestCase):
         for found, want in zip(call(q, k, at), call(q, k, at)):
             self.assertTrue(torch.equal(found, want))
 
-    def test_latent_vectors_in_tensors_apart(self):
+    def test_latent_vectors_in_separate_tensors(self):
         random, rows, lengths, page_size = np.random.default_rng(37), [2, 1, 3], [30, 5, 16], 8
         cache = Cache(37, lengths, page_size)
         ckv, kpe = drawn(random, cache.pages.shape[0], page_size, 128), drawn(random, cache.pages.shape[0], page_size,
@@ -225,13 +225,13 @@ class ModulesTest(unittest.TestCase):
             warnings.simplefilter("error")
             for found, want in zip(apart, wrapper.run(q_nope, q_pe, both[..., :128], both[..., 128:], return_lse=True)):
                 self.near(found, want.double().cpu())
-            with self.assertRaisesRegex(ValueError, "sm_scale is None"):  # the plan before stays
+            with self.assertRaisesRegex(ValueError, "sm_scale is None"):  # the previous plan stays
                 wrapper.plan(begins_of(rows), cache.indptr, cache.indices, ints([1, 1, 1]), 4, 128, 64, page_size, True,
                              None)
             self.near(wrapper.run(q_nope, q_pe, both[..., :128], both[..., 128:]), apart[0].double().cpu())
 
     def test_factors_of_one_element(self):
-        """For caches of 8 bits, factors of shape [1] were refused."""
+        """For 8-bit caches, factors of shape [1] were once refused."""
         cache = Cache(41, [9, 4], 4)
         codes, q = cache.given.to(torch.float8_e4m3fn), drawn(cache.random, 2, 4, D).half()
         wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
@@ -250,7 +250,7 @@ class ModulesTest(unittest.TestCase):
         self.near(lse, want[1])
 
     def turned(self, x, positions, frequencies, interleave):
-        """x [rows, heads, d] in float64, by complex numbers."""
+        """Returns x [rows, heads, d] rotated in float64, by complex numbers."""
         x, pairs = x.double().cpu(), len(frequencies)
         part = x[..., :2 * pairs]
         both = torch.complex(part[..., 0::2], part[..., 1::2]) if interleave else torch.complex(

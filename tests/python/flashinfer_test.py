@@ -28,7 +28,7 @@ def drawn(random, *shape):
 
 
 class Calls(TorchDispatchMode):
-    """The ops of PyTorch that are called, by name."""
+    """Records the names of PyTorch ops that are called."""
     names = frozenset()
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
@@ -45,7 +45,8 @@ def begins_of(counts):
 
 
 def attended(q, k, v, seen=None, scale=None, softcap=None):
-    """o and lse in base 2 of q [rows, heads, d] and k, v [keys, heads_kv, d], in float64; seen: bool [rows, keys]."""
+    """Returns o and base-2 lse in float64 of q [rows, heads, d] and k, v [keys, heads_kv, d]; seen: bool [rows,
+    keys]."""
     q, k, v = (x.double().cpu() for x in (q, k, v))
     group = q.shape[1] // k.shape[1]
     scores = torch.einsum("rhd,khd->rhk", q, k.repeat_interleave(group,
@@ -66,7 +67,7 @@ def seen_of(rows, keys, causal, window_left):
 
 
 class Cache:
-    """Requests of `lengths` keys, in pages of one cache that stand in disorder between pages of NaN."""
+    """Requests of `lengths` keys in shuffled pages of one cache, between pages of NaN."""
 
     def __init__(self, seed, lengths, page_size, heads_kv=2, layout="NHD"):
         self.random, self.lengths, self.page_size, self.layout = np.random.default_rng(seed), lengths, page_size, layout
@@ -103,7 +104,7 @@ class WrapperTest(unittest.TestCase):
             q = drawn(cache.random, 5, 8, D)
             wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(torch.empty(16, device=DEVICE), layout)
             lists = (x.cpu()
-                     for x in cache.lists()) if seed % 2 else cache.lists()  # kernels read them where the workspace is
+                     for x in cache.lists()) if seed % 2 else cache.lists()  # lists may be on the device or on the host
             wrapper.plan(*lists, 8, 2, D, page_size, window_left=window_left, logits_soft_cap=softcap, sm_scale=scale,
                          q_data_type=DTYPE)
             pair = (cache.given[:, 0], cache.given[:, 1])
@@ -133,7 +134,7 @@ class WrapperTest(unittest.TestCase):
             with Calls() if new is not rows else contextlib.nullcontext() as calls:
                 flashinfer.append_paged_kv_cache(*new, of, at, (given[:, 0], given[:, 1]), cache.indices, cache.indptr,
                                                  cache.last)
-        self.assertTrue(calls.names and not waits & calls.names, "of rows that are codes: a graph can capture it")
+        self.assertTrue(calls.names and not waits & calls.names, "a capture allows no waiting op")
         self.assertTrue(torch.equal(pages[0].view(torch.uint8), pages[1].view(torch.uint8)))
         q, wrapper = drawn(cache.random, 2, 4, D).to(half), flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
         wrapper.plan(*cache.lists(), 4, 2, D, 4, q_data_type=half, kv_data_type=torch.float8_e4m3fn)
@@ -190,10 +191,10 @@ class WrapperTest(unittest.TestCase):
                     self.near(o[begin:begin + n], want[0])
                     self.near(lse[begin:begin + n], want[1])
         paged.plan(begins, *cache.lists(), 4, 2, D, 4,
-                   causal=False)  # a plan without a mask forgets that of the one before
+                   causal=False)  # a plan without a mask drops the previous plan's mask
         self.near(paged.run(q, cache.given)[:3], attended(q[:3], *cache.keys[0])[0])
         follows = flashinfer.BatchPrefillWithPagedKVCacheWrapper(
-            None, use_cuda_graph=True)  # one plan's mask in bits, in the tensors of another's
+            None, use_cuda_graph=True)  # one plan's bit mask, stored in another plan's tensors
         for given in ({"custom_mask": flat}, {"packed_custom_mask": packed}):
             follows.plan(begins, *cache.lists(), 4, 2, D, 4, **given)
             self.assertEqual(follows._held["mask"][:flat.numel()].tolist(), flat.tolist())
@@ -255,7 +256,7 @@ class WrapperTest(unittest.TestCase):
                               return_lse_base_on_e=True)[1]
         self.near(natural * math.log2(math.e), lse.double().cpu())
 
-    def test_plans_of_as_many_share_tensors(self):
+    def test_plans_of_equally_many_requests_share_tensors(self):
         wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(None, use_cuda_graph=True, most_pages=16)
         held = None
         for seed, lengths in ((9, [60, 3]), (10, [1, 33])):
@@ -289,7 +290,7 @@ class WrapperTest(unittest.TestCase):
             for i, pair in enumerate(cache.keys):
                 self.near(o[i:i + 1], attended(q[i:i + 1], *pair)[0])
 
-    def test_what_is_wrong_is_refused_by_name(self):
+    def test_wrong_arguments_are_refused_by_name(self):
         cache = Cache(14, [9, 4], 4)
         q, wrapper = drawn(cache.random, 2, 4, D), flashinfer.BatchDecodeWithPagedKVCacheWrapper(None)
         with self.assertRaisesRegex(RuntimeError, "run.. is called before plan"):
@@ -309,7 +310,7 @@ class WrapperTest(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, message):
                 wrapper.plan(cache.indptr, cache.indices, last, 4, 2, D, 4, **given)
         with self.assertRaisesRegex(
-                RuntimeError, "run.. is called before plan"):  # no plan of the refused ones is left, nor a part of it
+                RuntimeError, "run.. is called before plan"):  # a refused plan leaves nothing behind
             wrapper.run(q, cache.given)
         wrapper.plan(*cache.lists(), 4, 2, D, 4)
         before = wrapper.run(q, cache.given)
@@ -406,7 +407,7 @@ class FunctionsTest(unittest.TestCase):
         given, kept = torch.stack([x.float() for x in values], 1), torch.stack(lses, 1)
         before = given.clone(), kept.clone()
         flashinfer.merge_states(given, kept)
-        one = flashinfer.merge_states(given[:, 1:2], kept[:, 1:2])  # which has seen no key
+        one = flashinfer.merge_states(given[:, 1:2], kept[:, 1:2])  # a state that has seen no key
         self.assertTrue(
             torch.equal(given, before[0]) and torch.equal(kept, before[1]) and (one[0] == 0).all() and
             (one[1] == -math.inf).all())

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes that are not UTF-8 in the environment, in paths and in texts: each error is attune's sentence, and holds no
-foreign byte. Also paths of the wrong type. Needs the CPU target's library alone."""
+"""Bytes that are not UTF-8 in the environment, in paths and in texts: each error is a message of attune without foreign
+bytes. Also paths of the wrong type. Needs only the CPU target's library."""
 import os
 import pathlib
 import subprocess
@@ -56,7 +56,7 @@ class ForeignBytesTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "store is .*; must not hold a NUL"):
             attune.Context("cpu:1", store="a\0b")
 
-    def test_a_library_that_is_no_file_is_refused(self):
+    def test_a_library_that_is_not_a_regular_file_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             fifo = os.path.join(folder, "libattune.so")
             os.mkfifo(fifo)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""8-bit tensors from Python: quantise(), and attention() on what it gives, with every shape of factors. NumPy on the
-CPU; with PyTorch also its float8 tensors, on the CPU and, where there is one, on the GPU. Skips aloud (status 77)
-without NumPy or the CPU."""
+"""8-bit tensors from Python: quantise(), and attention() on its results, with every shape of factors. Uses NumPy on the
+CPU, and if PyTorch is installed also its float8 tensors on the CPU and on a GPU. Skips aloud (status 77) without NumPy
+or the CPU target."""
 import os
 import sys
 import unittest
@@ -29,7 +29,7 @@ def draw(*shape, seed=7):
 
 
 def decode(codes, scale, block=0):
-    """float64 [batch, rows, heads, head_dim] of e4m3 codes and factors [batch, heads(, blocks)]."""
+    """Returns float64 [batch, rows, heads, head_dim] of e4m3 codes and factors [batch, heads(, blocks)]."""
     factors = np.asarray(scale, np.float64)
     if block:
         factors = np.repeat(factors, block, axis=2)[:, :, :codes.shape[1]].transpose(0, 2, 1)[..., None]
@@ -84,7 +84,7 @@ class NumpyTest(unittest.TestCase):
         self.assertLess(errors["hadamard"], errors["none"] / 3)
 
     def attend(self, tolerance=0.02, **choices):
-        """Attention on quantised operands against float64 on the very same values."""
+        """Compares attention on quantised operands with float64 on the same values."""
         q, k, v = draw(2, 40, 4, 64), draw(2, 70, 2, 64, seed=8), draw(2, 70, 2, 64, seed=9)
         block = choices.get("scale_block", 0)
         q8, q_scale = attune.quantise(q, scale_block=block)
@@ -107,7 +107,7 @@ class NumpyTest(unittest.TestCase):
                    for heads in (4, 2, 2))
         call = lambda q_scale=1.0, k_scale=1, v_scale=np.float32(1): attune.attention(
             q, k, v, dtype="e4m3", q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
-        per_head = np.float32([[1.5, 0.5]])  # of q: one for each group of heads
+        per_head = np.float32([[1.5, 0.5]])  # q's factors, one per group of heads
         scalar = np.float32(2)
         got = call(q_scale=per_head, k_scale=0.25, v_scale=np.array(scalar))
         factors = np.repeat(per_head, 2, axis=1)
@@ -187,7 +187,7 @@ class TorchTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    os.environ["ATTUNE_STORE"] = ""  # nothing of the user's is read or written
+    os.environ["ATTUNE_STORE"] = ""  # do not read or write the user's store
     try:
         attune.Context("cpu")
     except attune.Error as error:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""torch.autograd.gradcheck on attention(): each gradient against differences of the forward's own results, element by
-element, o and lse. Kernels have no float64; steps of 1e-2 in fp32 leave errors below 1e-3. (What gradients are in
-float64 is held against differences by gradient_oracle_test.cpp.)
+"""torch.autograd.gradcheck on attention(): each gradient of o and lse against differences of the forward's results,
+element by element. Kernels have no float64; steps of 1e-2 in fp32 leave errors below 1e-3. (gradient_oracle_test.cpp
+compares the float64 gradients with differences.)
 
     gradcheck_test.py [cuda] [whole]     whole: larger cases
 
@@ -29,7 +29,7 @@ def small(*shape):
     return leaf(0.3 + 0.2 * draw(*shape).abs())
 
 
-# By name: fixed keywords, and learned ones: a tensor, by its keyword.
+# By name: fixed keywords, and learned keywords with the shape of their tensor.
 CASES = {
     "plain": ({}, {}),
     "causal": ({"mask": "causal_bottom_right"}, {}),
@@ -48,7 +48,7 @@ if WHOLE:
 class GradcheckTest(GradientsTest):
     def check(self, function, inputs, name):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that inputs are no float64
+            warnings.simplefilter("ignore")  # gradcheck warns that inputs are not float64
             self.assertTrue(torch.autograd.gradcheck(function, inputs, **STEP), name)
 
     def test_attention(self):
@@ -60,7 +60,7 @@ class GradcheckTest(GradientsTest):
 
             self.check(function, (*operands(), *learned.values()), name)
 
-    def test_what_a_score_mod_reads(self):
+    def test_tensors_that_a_score_mod_reads(self):
         def function(q, k, v, scale, table, keys):
             mod = lambda s, b, h, i, j: torch.tanh(s * scale[h]) + table[h, i - j + KEYS] * keys[j]
             return attune.attention(q, k, v, score_mod=mod, return_lse=True, **PLACE)

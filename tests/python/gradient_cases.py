@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by tests of gradients: tensors of one device, gradients in float64, and how near others must be. Used by
-autograd_test.py, training_test.py and others, whose arguments it reads: cuda, whole."""
+"""Shared by tests of gradients: tensors on one device, gradients in float64, tolerances. Used by autograd_test.py,
+training_test.py and others. Reads the script's arguments: cuda, whole."""
 import os
 import sys
 import time
@@ -23,7 +23,7 @@ if DEVICE == "cuda" and not torch.cuda.is_available():
 WHOLE = "whole" in sys.argv and sys.argv.remove("whole") is None
 CASES = 60 if WHOLE else 5
 PLACE = {"context": "cpu:1"} if DEVICE == "cpu" else {}
-ALLOWED = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}  # of the norm of a gradient
+ALLOWED = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}  # error over the norm of a gradient
 
 
 def draw(*shape, dtype=torch.float32):
@@ -36,10 +36,10 @@ def leaf(x):
 
 
 def wanted(q, k, v, dout, dlse=None, **of_reference):
-    """(dq, dk, dv) in float64."""
+    """Returns (dq, dk, dv) in float64."""
     leaves = [leaf(x.double()) for x in (q, k, v)]
     o, lse = grids.reference(*leaves, **of_reference)
-    lse = torch.where(lse == -torch.inf, 0.0, lse)  # rows that see nothing
+    lse = torch.where(lse == -torch.inf, 0.0, lse)  # rows that see no key
     total = (o.nan_to_num(0.0) * dout.double()).sum()
     if dlse is not None:
         total = total + (lse * dlse.double()).sum()
@@ -63,10 +63,10 @@ BIAS, RELATIVE = draw(4, 33, 40), draw(4, 72)
 
 
 def let_backwards_end():
-    """Before the interpreter ends. PyTorch's thread of a GPU drops what is left of a backward after its caller has gone
-    on, and takes the interpreter's lock for that; where the interpreter is ending the process aborts instead
-    ("terminate called without an active exception"), without attune too. PyTorch gives nothing to wait for: this thread
-    stays away from the lock for longer than that takes."""
+    """Waits before the interpreter ends. After a backward PyTorch's GPU thread releases objects, for which it takes the
+    GIL. If the interpreter is ending, the process aborts instead ("terminate called without an active exception"), also
+    without attune. PyTorch offers nothing to wait for, so this thread releases the GIL for longer than the other thread
+    needs."""
     if DEVICE == "cuda":
         time.sleep(0.2)
 

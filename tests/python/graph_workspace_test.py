@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Workspaces of runs that CUDA graphs capture: one of a graph's own for each stream, zeroed once a replay, kept while
-the graph is there. Skips aloud (status 77) without PyTorch or a GPU."""
+"""Workspaces of runs that CUDA graphs capture: each graph has one per stream, zeroed once per replay and kept as long
+as the graph. Skips aloud (status 77) without PyTorch or a GPU."""
 import ctypes
 import gc
 import sys
@@ -29,7 +29,7 @@ def caches(seed, requests=3, length=3000):
 
 
 def captured(calls, **options):
-    """A graph of calls, and what they return."""
+    """Returns a graph of calls, and their results."""
     graph = torch.cuda.CUDAGraph(**options)
     with torch.cuda.graph(graph):
         found = [call() for call in calls]
@@ -84,7 +84,7 @@ class GraphWorkspaceTest(unittest.TestCase):
             for o in found:
                 self.assertTrue(torch.equal(o, expected))
 
-    def test_streams_of_a_graph_have_their_own(self):
+    def test_streams_of_a_graph_have_separate_workspaces(self):
         side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             side.wait_stream(torch.cuda.current_stream())
@@ -98,7 +98,7 @@ class GraphWorkspaceTest(unittest.TestCase):
         for o in here + there:
             self.assertTrue(torch.equal(o, self.want))
 
-    def test_plans_of_a_graph_share_it(self):
+    def test_plans_of_a_graph_share_a_workspace(self):
         many = caches(3, requests=40, length=700)
         want = attune.attention_kvcache(*many)
         graph, found = captured([
@@ -109,7 +109,7 @@ class GraphWorkspaceTest(unittest.TestCase):
         for o, expected in zip(found, (self.want, want) * 2):
             self.assertTrue(torch.equal(o, expected))
 
-    def test_memory_goes_with_the_graph(self):
+    def test_memory_is_freed_with_the_graph(self):
         for _ in range(6):
             graph, _found = captured([self.call])
             graph.replay()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Points of the published grids (published_grids.py) on attune's functions: the call, what it must give in float64, and
-what its kernel is compiled for. Used by published_grids_test.py and signatures_test.py."""
+"""Points of the published grids (published_grids.py) on attune's functions: the call, its expected result in float64,
+and the choices that its kernel is compiled for. Used by published_grids_test.py and signatures_test.py."""
 import functools
 import random
 import zlib
@@ -16,9 +16,9 @@ from attune._dropout import drawn_seed
 SDPA = ("SDPA_CPU", "SDPA_CPU_MASK", "SDPA_FLASH", "SDPA_EFFICIENT", "SDPA_EFFICIENT_MASK")
 FLASH = ("FLASH_2", "FLASH_2_PACKED", "FLASH_4")
 TOLERANCE = {torch.float32: 3e-5, torch.bfloat16: 2.5e-2,
-             torch.float16: 4e-3}  # of o, whose elements are about 1 and less
-LONGEST = 2048           # of masks of dropout that are kept
-MOST_SCORES = 1 << 25    # of one step of the reference: 256 MB of float64, several times
+             torch.float16: 4e-3}  # tolerance of o, whose elements are about 1 or less
+LONGEST = 2048           # longest dropout masks that are cached
+MOST_SCORES = 1 << 25    # per step of the reference: several tensors of 256 MB
 SHORTEST_WINDOW = 203    # windows are shorter than that
 
 
@@ -44,7 +44,7 @@ def kernel_of(name, index):
 
 
 def reference(q, k, v, **rest):
-    """grids.reference() by parts of the batch, and of the heads of one entry, which fit beside those of other
+    """Computes grids.reference() by parts of the batch and of the heads, which fit into memory together with other
     processes."""
     batch, rows, heads = q.shape[:3]
     if batch * heads == 1 or batch * heads * rows * k.shape[1] <= MOST_SCORES:
@@ -67,14 +67,14 @@ def _part(q, k, v, rest, of_heads, part):
                 x = cut(x, 0) if of_heads else x
             elif name == "alibi":
                 x = cut(x, axis)
-            elif x.dim() == 4:  # masks, biases and what dropout keeps, [batch, num_heads, seqlen_q, seqlen_kv]
+            elif x.dim() == 4:  # masks, biases and dropout masks, [batch, num_heads, seqlen_q, seqlen_kv]
                 x = cut(x, axis)
         of_part[name] = x
     return reference(*(x[:, :, part] if of_heads else x[part] for x in (q, k, v)), **of_part)
 
 
 class Wrong(AssertionError):
-    """A point's result is not what it should be."""
+    """Raised if a point's result is wrong."""
 
 
 def compare(got, want, dtype):
@@ -97,14 +97,14 @@ def compare_lse(lse, want):
 
 
 class Points:
-    """Checks points on one device. keeps_masks: of dropout, for points that follow each other."""
+    """Checks points on one device. keeps_masks: caches dropout masks between points."""
 
     def __init__(self, device, keeps_masks=False):
         self.device, self.keeps_masks = device, keeps_masks
-        self.kept_of = functools.lru_cache(maxsize=8)(self._mask)  # a mask is made on the host, in half a second
+        self.kept_of = functools.lru_cache(maxsize=8)(self._mask)  # making a mask on the host takes half a second
 
     def check(self, name, index):
-        """Raises Wrong, or what the call raised."""
+        """Checks one point. Raises Wrong, or the call's own error."""
         point = points_of(name)[index]
         (self._check_flash if name in FLASH else self._check_sdpa)(point, kernel_of(name, index))
 
@@ -125,14 +125,14 @@ class Points:
         torch.manual_seed(9)
         result = call()
         batch, rows, heads = q.shape[:3]
-        if self.keeps_masks and max(rows, keys) <= LONGEST:  # of shorter calls it is the beginning
+        if self.keeps_masks and max(rows, keys) <= LONGEST:  # shorter calls use the beginning of the mask
             keep = self.kept_of(batch, heads, LONGEST, LONGEST, dropout_p)[:, :, :rows, :keys]
         else:
             keep = self._mask(batch, heads, rows, keys, dropout_p)
         return result, keep / (1 - attune.dropout_rate(dropout_p))
 
     def _check_sdpa(self, p, _):
-        """PyTorch's published parameters on scaled_dot_product_attention, [batch, num_heads, seqlen, head_dim]."""
+        """Runs PyTorch's published parameters on scaled_dot_product_attention, [batch, num_heads, seqlen, head_dim]."""
         dtype, rows = p["dtype"], p["seqlen_q"]
         keys, heads, causal = p.get("seqlen_kv", rows), p.get("heads", 4), p.get("causal", False)
         x = self.draw(p["batch"], rows, 3, heads, p["head_dim"], dtype=dtype) if keys == rows else None
@@ -163,8 +163,8 @@ class Points:
         raise Wrong("float64 is not refused")
 
     def _check_flash(self, p, kernel):
-        """FlashAttention's published parameters on flash_attn_func, [batch, seqlen, num_heads, head_dim]. Windows,
-        which its tests draw for each point, are drawn for each kernel, which has them compiled in."""
+        """Runs FlashAttention's published parameters on flash_attn_func, [batch, seqlen, num_heads, head_dim]. Its
+        tests draw a window per point. Here windows are drawn per kernel, since kernels have them compiled in."""
         batch, heads, dtype = (4, 6, p["dtype"]) if grids.size_of(p) <= 1 << 21 else (2, 6, p["dtype"])
         rows, keys = p.get("lengths") or (p["seqlen_q"], p["seqlen_q"])
         heads_kv = {"mha": heads, "mqa": 1, "gqa": 2}[p.get("kind", "mha")]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs points of grids in several processes within a time budget: in an order that a seed shuffles, all points of one
-kernel behind each other and in one process, so that each kernel is compiled once. A point that fails is told as one
-line that repeats it; one that ends its process or does not return costs that point alone. Used by
-published_grids_test.py; grid_runner_test.py looks at the rules here."""
+"""Runs points of grids in several processes within a time budget. A seed shuffles the kernels; all points of a kernel
+run in one process, one after the other, so that each kernel is compiled once. A failed point is printed as one command
+that repeats it. A point that ends its process or hangs costs only that point. Used by published_grids_test.py;
+grid_runner_test.py tests the rules."""
 import json
 import random
 import subprocess
@@ -11,13 +11,13 @@ import threading
 import time
 import traceback
 
-GRACE = 60  # seconds that a point may go on behind the end
-SPENT = 3   # exit status of a worker whose device takes no more work
+GRACE = 60  # seconds that a point may run past the end
+SPENT = 3   # exit status of a worker whose device is lost
 MOST_TOLD = 200
 
 
 def in_order(points, kernel_of, seed):
-    """Lists of the points of one kernel, in the order of the seed; `points`: (grid, index) pairs."""
+    """Returns a list of points per kernel, in the seed's order; `points`: (grid, index) pairs."""
     groups = {}
     for point in points:
         groups.setdefault(kernel_of(*point), []).append(point)
@@ -27,7 +27,7 @@ def in_order(points, kernel_of, seed):
 
 
 def work(check, is_alive=lambda: True):
-    """In a worker: checks what stands in each line of its input, until the end that the line has."""
+    """Runs in a worker: checks the points in each line of its input, until the end time in that line."""
     for line in sys.stdin:
         job = json.loads(line)
         for point in job["points"]:
@@ -49,7 +49,7 @@ def _say(**what):
 
 
 def _words(error):
-    """The first line of what was said, behind the place in our files that raised it."""
+    """Returns the place in the repository that raised, and the first line of the message."""
     text = str(error).strip().splitlines() or [""]
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "unittest" not in frame.filename]
     place = f"{frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno} " if frames else ""
@@ -57,7 +57,7 @@ def _words(error):
 
 
 class Run:
-    """One run of `groups`, each worker by `command`."""
+    """One run of `groups`; `command` starts a worker."""
 
     def __init__(self, command, groups, seconds, jobs, start=0):
         self.command, self.groups, self.next = command, groups, start
@@ -69,7 +69,7 @@ class Run:
         return sum(map(len, self.groups[self.next:])) + sum(count for _, count in self.unfinished)
 
     def next_start(self):
-        """The first group of which something is left; None: all ran."""
+        """Returns the first group with points left, or None."""
         found = [number for number, _ in self.unfinished] + list(range(self.next, len(self.groups)))
         return min(found, default=None)
 
@@ -118,18 +118,18 @@ class Run:
         return worker
 
     def _give(self, worker, points):
-        """The worker, None where it ended, and the points that are left."""
+        """Returns the worker (None if it ended) and the points that are left."""
         at, failed = None, False
         try:
             worker.stdin.write(json.dumps({"points": points, "end": self.end}) + "\n")
             worker.stdin.flush()
         except OSError:
-            pass  # it ended: so does its output
+            pass  # the worker ended, and its output with it
         for line in worker.stdout:
             try:
                 said = json.loads(line)
             except ValueError:
-                print(line, end="", file=sys.stderr)  # a library's own
+                print(line, end="", file=sys.stderr)  # output of a library
                 continue
             if "at" in said:
                 at, failed = tuple(said["at"]), False
@@ -143,7 +143,7 @@ class Run:
             else:
                 return worker, points
         status = _status_of(worker)
-        if at is None and points and not failed:  # it did not even begin
+        if at is None and points and not failed:  # the worker ended before its first point
             self._note(tuple(points[0]), f"the process ended with status {status} before its first point")
             return None, points[1:]
         if status != SPENT or not failed:
@@ -160,14 +160,14 @@ class Run:
 
 
 def _status_of(worker):
-    """Ends a worker that has stopped, or has no more to do."""
+    """Ends a worker that hangs or has no more points."""
     with worker:
         worker.stdin.close()
     return worker.returncode
 
 
 def report(run, line_of, tell=print):
-    """The exit status: 1 where a point failed. `line_of`: a command that repeats a point."""
+    """Returns the exit status: 1 if a point failed. `line_of` returns the command that repeats a point."""
     for point, why in sorted(run.failures)[:MOST_TOLD]:
         tell(f"{line_of(point)}  # {why}")
     if len(run.failures) > MOST_TOLD:

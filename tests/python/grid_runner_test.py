@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of grid_runner.py, on points that only sleep, fail, end their process or hang."""
+"""Tests grid_runner.py with points that only sleep, fail, end their process or hang."""
 import os
 import pathlib
 import sys
@@ -15,7 +15,7 @@ POINTS = [("even" if i % 2 else "odd", i) for i in range(40)]
 
 
 def check(name, index):
-    """A point of this test."""
+    """Runs a point of this test."""
     if index == 7:
         raise AssertionError(f"{name} {index} is wrong\nwith more words")
     if index == 11:
@@ -46,7 +46,7 @@ class GridRunnerTest(unittest.TestCase):
         self.assertEqual(groups, grid_runner.in_order(POINTS, lambda name, index: index // 4, 5))
         self.assertNotEqual(groups, grid_runner.in_order(POINTS, lambda name, index: index // 4, 6))
 
-    def test_each_point_runs_once_and_failures_are_told(self):
+    def test_each_point_runs_once_and_failures_are_reported(self):
         _, run = run_of(POINTS)
         self.assertEqual((run.ran, run.left(), run.next_start()), (40, 0, None))
         said = dict(run.failures)
@@ -59,7 +59,7 @@ class GridRunnerTest(unittest.TestCase):
         self.assertEqual(lines[0].split("  # ")[0], "repeat even:7")
         self.assertEqual(lines[-1], "40 points ran, 0 left, 3 failed")
 
-    def test_a_run_that_ends_early_says_what_is_left(self):
+    def test_a_run_that_ends_early_reports_the_points_left(self):
         points = [("slow", 100 + i) for i in range(400)]
         groups, run = run_of(points, seconds=0.6, jobs=2)
         self.assertEqual(run.ran + run.left(), 400)

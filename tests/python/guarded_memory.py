@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of NumPy in memory of which parts cannot be touched: whoever reads them ends the process."""
+"""NumPy arrays with parts in inaccessible memory: reading these parts ends the process."""
 import ctypes
 import mmap
 
@@ -11,7 +11,7 @@ _protect = ctypes.CDLL(None, use_errno=True).mprotect
 
 
 class Guarded:
-    """`size` bytes, zeros, that take memory where they are written; memory that is closed stays closed."""
+    """`size` zero bytes, which use memory only when written. Closed memory stays closed."""
 
     def __init__(self, size):
         self.size = -(-size // PAGE) * PAGE
@@ -19,18 +19,18 @@ class Guarded:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
 
     def close_bytes(self, first, count):
-        """[first, first + count), in whole pages of the machine, can neither be read nor written."""
+        """Makes [first, first + count), in whole pages of the machine, unreadable and unwritable."""
         begin, end = -(-first // PAGE) * PAGE, (first + count) // PAGE * PAGE
         if end > begin and _protect(ctypes.c_void_p(self.address + begin), ctypes.c_size_t(end - begin), 0):
             raise OSError(ctypes.get_errno(), "mprotect")
 
     def array(self, shape, dtype, offset=0, strides=None):
-        """Over this memory from byte `offset`; strides in bytes."""
+        """Returns an array over this memory from byte `offset`; strides in bytes."""
         return np.ndarray(shape, dtype, buffer=self.memory, offset=offset, strides=strides)
 
 
 def before_a_guard(values):
-    """A copy of `values` that ends where memory cannot be touched, and what owns it."""
+    """Returns a copy of `values` that ends at inaccessible memory, and the owner of the memory."""
     values = np.ascontiguousarray(values)
     room = -(-values.nbytes // PAGE) * PAGE
     owner = Guarded(room + PAGE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thread that hinders all others. Used by quick_test.py and quick_gpu_test.py."""
+"""A thread that delays all others. Used by quick_test.py and quick_gpu_test.py."""
 import contextlib
 import ctypes
 import threading
@@ -7,8 +7,8 @@ import threading
 
 @contextlib.contextmanager
 def gil_held_elsewhere(holds=True):
-    """A scope in which another thread keeps the GIL for half a millisecond at a time, as extensions do that never give
-    it back in between."""
+    """A scope in which another thread holds the GIL for half a millisecond at a time, like an extension that does not
+    release it."""
     sleep, stop = ctypes.PyDLL(None).usleep, threading.Event()
 
     def keep():

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Builds examples/jax_ffi.cpp and runs examples/jax_attention.py on the CPU, with the JAX of this interpreter, else
-with one that pip puts into an environment that goes again; then hands it what does not fit. Skips aloud (status 77)
-without JAX and index, or without the CPU target.
+"""Builds examples/jax_ffi.cpp and runs examples/jax_attention.py on the CPU, with the JAX of this interpreter, or else
+with a JAX that pip installs into a temporary environment. Then checks that wrong arguments are refused. Skips aloud
+(status 77) without JAX and a package index, or without the CPU target.
     jax_example_test.py CXX"""
 import os
 import pathlib
@@ -13,7 +13,7 @@ import venv
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# attention() names what does not fit; the handler, called past it, refuses buffers that are not the problem's.
+# attention() names wrong arguments. The handler, called directly, refuses buffers that do not fit the problem.
 REFUSED = """
 import sys
 sys.path.insert(0, sys.argv[1])

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""torch.jit.trace keeps attune's calls as ops, whether a call like it is known already or not, and what has no op says
-so.
+"""torch.jit.trace keeps attune's calls as ops, also after an equal call became known. Functions without an op raise an
+error that says so.
 
     jit_trace_test.py
 
@@ -54,7 +54,7 @@ FUNCTIONS = {
 
 def traced(function, *given):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of shapes that become constants, and of torch.jit itself
+        warnings.simplefilter("ignore")  # warnings about constant shapes, and about torch.jit itself
         return torch.jit.trace(Module(function), given, check_trace=False)
 
 
@@ -82,7 +82,7 @@ class JitTraceTest(unittest.TestCase):
         traced(function, *given)
         self.assertTrue(torch.equal(function(*given), attune.attention(*given, window=(3, 0))))
 
-    def test_what_has_no_op_is_refused(self):
+    def test_functions_without_an_op_are_refused(self):
         q, k, v = operands()
         plan = attune.Context("cpu", store="").plan("dtype=fp32,head_dim=32,heads=4,batch=1,seqlen=8")
         by_plan = lambda q, k, v, o: plan.run(q, k, v, o) or o  # noqa: E731

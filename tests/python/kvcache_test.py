@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """attention_kvcache() against float64, with NumPy on the CPU and with PyTorch on the device named by the first
-argument: pages, slots, packed rows, lengths that change under a captured graph, what stands behind the last key, and
-the FlashAttention functions that are made of it. Skips aloud (status 77) without NumPy, or without PyTorch and that
-device."""
+argument: pages, slots, packed rows, lengths that change under a captured graph, data after the last key, and the
+FlashAttention functions built on it. Skips aloud (status 77) without NumPy, or without PyTorch and that device."""
 import unittest
 
 import attune
@@ -37,7 +36,7 @@ class KvCacheTest(unittest.TestCase):
                 self.compare(cache, q, is_causal=rows > 1)
 
     def test_values_in_keys(self):
-        """Latent attention: one head of K, of 576 columns, whose first 512 are V, on a GPU by one family alone."""
+        """Latent attention: one head of K with 576 columns, the first 512 are V. On a GPU one family serves it."""
         random = np.random.default_rng(8)
         for page, heads, rows, lengths in ((64, 16, 1, [130, 0, 64, 1]), (16, 20, 3, [90, 33]), (0, 128, 2, [70, 3])):
             cache = Cache(page, lengths, 144, 1, 576, 512, page)
@@ -50,7 +49,7 @@ class KvCacheTest(unittest.TestCase):
                 self.assertEqual(plan.problem.v_in_k, 1)
                 if DEVICE == "cuda":
                     self.assertEqual(plan.kernel_template, "mla_sm90")
-                else:  # the same numbers as of values with memory of their own
+                else:  # equal to values in separate memory
                     own = attune.attention_kvcache(q, cache.k, tensor(numbers(cache.v)), is_causal=rows > 1,
                                                    **cache.given)
                     close(own, numbers(attune.attention_kvcache(q, cache.k, cache.v, is_causal=rows > 1,
@@ -70,8 +69,8 @@ class KvCacheTest(unittest.TestCase):
         given = slopes.astype(np.float32) if torch is None else torch.tensor(slopes, dtype=torch.float32, device=DEVICE)
         self.compare(cache, q, is_causal=True, alibi_slopes=given, return_also=slopes)
 
-    def test_bits_of_a_request_are_its_own(self):
-        """With batch_invariant: alone, beside others that are longer, shorter or none, and on any number of threads."""
+    def test_bits_of_a_request_do_not_depend_on_the_batch(self):
+        """With batch_invariant: alone, with longer, shorter or empty requests, and on any number of threads."""
         random = np.random.default_rng(12)
         keys, values = random.standard_normal((2, 2777, 2, 64))
         q = random.standard_normal((3, 8, 64))
@@ -146,8 +145,8 @@ class KvCacheTest(unittest.TestCase):
             results.append(numbers(attune.attention_kvcache(q, cache.k, cache.v, **cache.given)))
         np.testing.assert_array_equal(*results)
 
-    def test_long_requests_are_shared(self):
-        """More than one part of an item, and equal bits in every run."""
+    def test_long_requests_are_split(self):
+        """Items have several parts, and every run gives equal bits."""
         random = np.random.default_rng(8)
         cache = Cache(9, [3000, 40], 3008, 1, 64, 64, 16)
         q = tensor(random.standard_normal((2, 2, 5, 64)))
@@ -157,7 +156,7 @@ class KvCacheTest(unittest.TestCase):
             np.testing.assert_array_equal(numbers(first), numbers(again))
 
     def test_caches_of_8_bits(self):
-        """Every code but NaN and infinity, with a factor for each head; values that no request uses are NaN."""
+        """Every code but NaN and infinity, with a factor per head; unused values are NaN."""
         random = np.random.default_rng(20)
         for name, page, rows, d, dv, dtype in (("e4m3", 16, 1, 128, 128, "float16"), ("e5m2", 0, 2, 64, 80, "float16"),
                                                ("e4m3", 3, 3, 80, 64, "bfloat16")):
@@ -221,7 +220,7 @@ class KvCacheTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "k_scale is given, and the cache is"):
             attune.attention_kvcache(tensor(np.zeros((1, 1, 4, 64))), cache.k, cache.v, **cache.given, k_scale=1.0)
 
-    def test_what_does_not_fit_is_refused(self):
+    def test_arguments_that_do_not_fit_are_refused(self):
         cache = Cache(10, [20, 3], 32, 2, 64, 64, 16)
         q = tensor(np.zeros((2, 1, 4, 64)))
         call = dict(q=q, k_cache=cache.k, v_cache=cache.v, **cache.given)
@@ -321,7 +320,7 @@ class FlashTest(unittest.TestCase):
 
     @staticmethod
     def turned(x, cos, sin, first, interleaved):
-        """A pair of columns as a complex number times e^(i angle)."""
+        """Rotates pairs of columns as complex numbers times e^(i angle)."""
         c, s = (t[first:first + x.shape[0], None].float() for t in (cos, sin))
         part, rest = x[..., :32].float(), x[..., 32:].float()
         pairs = part.reshape(*part.shape[:2], 16, 2) if interleaved else torch.stack(
@@ -348,8 +347,8 @@ class FlashTest(unittest.TestCase):
             close(lse[:, of], want[1], 2)
 
     def test_varlen_with_more_keys_than_rows(self):
-        """Rows are the last of their keys; lists of keys end before their tensor does; NaN behind them is not looked
-        at."""
+        """Rows are the last rows of their keys. Lists of keys end before their tensor does; NaN after them must not be
+        read."""
         random = torch.Generator().manual_seed(6)
         draw = lambda *shape: torch.randn(*shape, generator=random).to(DEVICE, getattr(torch, DTYPE))  # noqa: E731
         rows, keys = [5, 0, 33, 70, 1], [90, 7, 33, 260, 0]
@@ -390,9 +389,9 @@ class FlashTest(unittest.TestCase):
     @unittest.skipIf(
         DEVICE != "cuda" or not hasattr(torch.cuda, "_compile_kernel") or torch.cuda.get_device_capability()[0] < 9,
         "of sm_90, by a kernel of PyTorch")
-    def test_lists_that_the_kernel_ahead_writes(self):
-        """It lets the next one start long before it writes. Each family, way of loading, and more requests than a warp
-        keeps."""
+    def test_lists_that_the_previous_kernel_writes(self):
+        """The previous kernel lets the next one start long before it writes the lists. Covers each family, each way of
+        loading, and more requests than a warp keeps."""
         late = torch.cuda._compile_kernel(LATE_WRITER, "late")
         for page, heads, heads_kv, d, rows, batch, family in ((16, 8, 2, 128, 1, 3, "decode_sm80"),
                                                               (1, 16, 8, 128, 1, 40, "decode_sm80"), (3, 6, 2, 80, 1, 5,
@@ -415,7 +414,7 @@ class FlashTest(unittest.TestCase):
 
             def step(change, last, wait=lambda: None):
                 for name in sorted(change,
-                                   key=lambda name: name == last):  # those before have ended when that one starts
+                                   key=lambda name: name == last):  # all others have ended then
                     late((1, 1, 1), (256, 1, 1), (given[name], change[name].contiguous(), change[name].numel()))
                 wait()
                 return attune.attention_kvcache(q, cache.k, cache.v, is_causal=True, **cache.given)

@@ -5,7 +5,7 @@ named below. With NumPy on the CPU, and with PyTorch on the device named by the 
 without NumPy, or without PyTorch and that device.
 
 Elsewhere:
-  the length of another request changes my result      kvcache_test: test_bits_of_a_request_are_its_own
+  the length of another request changes my result      kvcache_test: test_bits_of_a_request_do_not_depend_on_the_batch
   the base of lse is another in merging                merge_test: test_two_halves_are_the_whole; cascade_test:
                                                        test_wrapper
   rows of padding are appended                         append_kv_test: test_places_of_rows,

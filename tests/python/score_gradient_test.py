@@ -93,7 +93,7 @@ class ScoreGradientTest(GradientsTest):
             "relative_bias", (4, 72), torch.float32), alibi_slopes=learned("alibi_slopes", (4, ), torch.float32),
                  sinks=learned("sinks", (4, ), torch.float32))
 
-    def test_beside_those_of_q_k_and_v(self):
+    def test_together_with_gradients_of_q_k_and_v(self):
         q, k, v = map(leaf, operands())
         bias = learned("bias", (4, 33, 40), torch.float32)
         dout = draw(2, ROWS, HEADS, 32)
