@@ -8,7 +8,7 @@ file named below.
 Elsewhere:
   dout that is expanded, sliced or transposed            autograd_test: test_random_problems
   lengths of 0                                           attention_backward_torch_test: test_lengths_of_zero
-  rows that see no key, keys that no row sees            backward_test: WhatSeesNothingHasNoGradient;
+  rows that see no key, keys that no row sees            backward_test: InvisibleRowsAndKeysHaveZeroGradients;
                                                          backward_cpu_test: 256 rows of 3 keys, 128 of 1
   workspace of padding rows is not written               backward_case.cpp: outputs and workspace hold NaN before each
                                                          run

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA kernel append_kv, compiled for the host, a thread after the other: rows of ragged
-// requests, places outside of the cache, q turned into memory of its own. CMakeLists.txt has the
-// constants.
+// The CUDA kernel append_kv, compiled for the host and run one thread after the other: rows of
+// ragged requests, positions outside of the cache, q rotated into separate memory. CMakeLists.txt
+// defines the constants.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -69,7 +69,7 @@ struct Tensor {
   }
 };
 
-// Half a step of the type about a value, and what fp32 rounds away.
+// Returns half a step of the type at a value, plus fp32's rounding error.
 double allowed(Dtype dtype, double value) {
   if (dtype == Dtype::kInt8) return 0.5 + 4e-6;
   const int bits = dtype == Dtype::kFp32   ? 23
@@ -172,7 +172,7 @@ struct Case {
   }
 };
 
-// True if a place is as it was made: NaN, which int8 does not have.
+// True if a place is unchanged: NaN, or for int8 its initial -1.
 bool is_untouched(const Tensor& cache, const Place& at) {
   for (int c = 0; c < kHeadDimQk; ++c) {
     const float value = cache.get(at, c);
@@ -181,7 +181,7 @@ bool is_untouched(const Tensor& cache, const Place& at) {
   return true;
 }
 
-TEST(AppendKv, RowsGoWhereTheirPlacesAre) {
+TEST(AppendKv, RowsAreWrittenToTheirPlaces) {
   Case made;
   made.run();
   int written = 0, found = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device parts that are plain integer arithmetic, compiled for the host and held against brute
-// force: which blocks a mask makes visible, the order of tiles, and the swizzle. One program per
-// mask: ATTUNE_TEST_MASK, _LEFT and _RIGHT are compile definitions.
+// Device parts with integer arithmetic only, compiled for the host and compared with brute force:
+// the blocks that a mask makes visible, the order of tiles, and the swizzle. One program per mask:
+// ATTUNE_TEST_MASK, _LEFT and _RIGHT are compile definitions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ constexpr int kHeadDimV = 64;
 namespace attune {
 namespace {
 
-// The rules of shared/attention_enums.h, written down once more.
+// The rules of shared/attention_enums.h, written a second time.
 bool visible(const AttentionArgs& args, int row, int column) {
   const long long diagonal = row + (kMask == Mask::kCausalTopLeft
                                         ? 0LL
@@ -59,7 +59,7 @@ AttentionArgs lengths(int seqlen_q, int seqlen_kv) {
   return args;
 }
 
-TEST(MaskPart, ColumnsAreThoseOfTheRule) {
+TEST(MaskPart, ColumnsFollowTheRule) {
   for (const auto& [seqlen_q, seqlen_kv] :
        {std::pair{70, 70}, {33, 90}, {90, 33}, {1, 50}, {50, 1}, {5, 0}}) {
     const AttentionArgs args = lengths(seqlen_q, seqlen_kv);
@@ -97,7 +97,7 @@ void check_blocks(const AttentionArgs& args, int row_begin, int row_end, int ori
   }
 }
 
-TEST(MaskPart, BlocksHoldEverythingVisibleAndNothingElse) {
+TEST(MaskPart, BlocksHoldExactlyWhatIsVisible) {
   std::mt19937 random(1);
   for (int i = 0; i < 400; ++i) {
     const AttentionArgs args =
@@ -110,9 +110,9 @@ TEST(MaskPart, BlocksHoldEverythingVisibleAndNothingElse) {
   }
 }
 
-// Kernels with a caller's program leave blocks of rows unmasked only where keys see
-// every row, and every row is there.
-TEST(MaskPart, BlocksOfRowsThatAreNotThereAreMasked) {
+// Kernels with a user program skip masking only if every row of the block exists and sees all of
+// its keys.
+TEST(MaskPart, BlocksWithRowsPastTheEndAreMasked) {
   constexpr int kRows = 32, kKeys = 64;
   std::mt19937 random(1);
   for (int i = 0; i < 400; ++i) {
@@ -133,8 +133,8 @@ TEST(MaskPart, BlocksOfRowsThatAreNotThereAreMasked) {
   }
 }
 
-// Whoever waits for a turn waits for a lower block of keys, which takes the turn before: else a
-// kernel would wait for ever.
+// A block only waits for a lower block of keys, which takes its turn earlier. Otherwise a kernel
+// could wait for ever.
 template <int kRows, int kKeys>
 void check_turns(const AttentionArgs& args) {
   std::vector<int> added(static_cast<size_t>(args.seqlen_q / kRows + 1));
@@ -191,7 +191,7 @@ void check_order(int batch, int heads, int seqlen_q, int seqlen_kv) {
       << "the longest tile starts first";
 }
 
-TEST(TileSchedulerPart, EveryTileOnce) {
+TEST(TileSchedulerPart, GivesEveryTileOnce) {
   for (const auto& [batch, heads, seqlen] :
        {std::tuple{1, 4, 64}, {3, 8, 1000}, {2, 12, 4096}, {5, 4, 1}}) {
     check_order<kRowsFirst>(batch, heads, seqlen, seqlen);

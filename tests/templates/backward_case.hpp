@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Op attention_backward as tests see it: operands of one problem on a device, with o and lse from a
-// forward kernel, and the gradients that a config makes of them. Used by backward_test.cpp.
+// Op attention_backward for tests: operands of one problem on a device, with o and lse from a
+// forward kernel, and the gradients that a config computes. Used by backward_test.cpp.
 #pragma once
 
 #include <map>
@@ -34,8 +34,8 @@ struct GradientTensors {
   bool operator==(const GradientTensors&) const = default;
 };
 
-// Empty where `found` is `wanted` up to a relative error of all, and of each row up to ten times
-// that; else what is wrong.
+// Returns "" if `found` equals `wanted` up to a relative error of the whole, and of each row up to
+// ten times that error. Otherwise returns the fault.
 std::string difference(const HostTensor& found, const HostTensor& wanted, double tolerance);
 
 struct BackwardOptions {
@@ -50,9 +50,9 @@ class BackwardCase {
                BackwardOptions options = {});
 
   const Problem& problem() const { return problem_; }
-  // Why an image of this config must not be measured, or empty.
+  // Returns why an image of this config must not be measured, or "".
   std::string fault(const KernelTemplate& t, const Config& config) const;
-  // Over outputs and a workspace of NaN.
+  // Runs with NaN in the outputs and the workspace.
   GradientTensors run(const KernelTemplate& t, const Config& config) const;
 
   // Return the fault of sums over all rows or keys, or "".

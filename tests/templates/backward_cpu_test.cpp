@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_cpu, fed with o and lse of prefill_cpu: against backward_reference_cpu, and by laws that
-// need no reference. Outputs and workspace hold NaN before each run. `attune check` holds it to
-// gradients in float64 (tuner/oracles/attention_backward.cpp).
+// backward_cpu, with o and lse from prefill_cpu: compared with backward_reference_cpu, and checked
+// by laws that need no reference. Outputs and workspace hold NaN before each run. `attune check`
+// compares it with float64 gradients (tuner/oracles/attention_backward.cpp).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -92,7 +92,8 @@ TEST_F(BackwardCpu, ObeysTheLaws) {
   }
 }
 
-// Without dout all is 0; with dlse alone dV is, and the rest is the reference's.
+// Without dout and dlse all gradients are 0. With dlse alone dV is 0, and dQ and dK equal the
+// reference's.
 TEST_F(BackwardCpu, TakesGradientsOfLseAlone) {
   const Problem p = problem("dtype=fp32,head_dim=64,heads=2/1,seqlen=100,mask=causal_bottom_right");
   const GradientTensors none = run(BackwardCase(device_, p, 5, {.no_dout = true}));
@@ -104,7 +105,7 @@ TEST_F(BackwardCpu, TakesGradientsOfLseAlone) {
   for (const float value : found.of(Role::kDv).values) ASSERT_EQ(value, 0.0f);
 }
 
-// Every sum has one thread and one order.
+// One thread computes each sum, in a fixed order.
 TEST_F(BackwardCpu, HasTheSameBitsOnAnyNumberOfThreads) {
   const Problem p = problem("dtype=fp32,head_dim=64,heads=6/3,seqlen=260,mask=causal_bottom_right");
   for (const int64_t passes : {1, 2}) {

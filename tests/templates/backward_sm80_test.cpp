@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_sm80 without a device: the layout of shared memory, the search space and defaults, the
-// steps of a launch, and what NVRTC says of a few defaults (skips aloud without NVRTC). What the
-// kernels compute: backward_test.cpp.
+// backward_sm80 without a device: shared memory layout, search space and defaults, launch steps,
+// and NVRTC's report on a few defaults (skips aloud without NVRTC). backward_test.cpp checks
+// results.
 #include "generator/families/backward_sm80.hpp"
 
 #include <gtest/gtest.h>
@@ -80,8 +80,8 @@ TEST(BackwardSm80Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
       }
 }
 
-// Only what the asked gradients need.
-TEST(BackwardSm80Launch, HasAStepForEachKernelThatIsNeeded) {
+// A launch only has the steps that the requested gradients need.
+TEST(BackwardSm80Launch, HasAStepForEachNeededKernel) {
   const Arch arch = parse_arch("sm_80");
   const auto entries = [&](const std::string& text) {
     const Problem p = problem(text);
@@ -104,8 +104,8 @@ TEST(BackwardSm80Launch, HasAStepForEachKernelThatIsNeeded) {
   EXPECT_EQ(entries("head_dim=256,gradients=v"), "attune_prepare attune_keys ");
 }
 
-// A kernel asks for a slope only where scores are more than added to or hidden.
-TEST(BackwardSm80Source, HasThePartsThatItsScoresNeed) {
+// A kernel computes a score's slope only if scores are changed in other ways than adding or hiding.
+TEST(BackwardSm80Source, HasOnlyThePartsThatItsScoresNeed) {
   const Arch arch = parse_arch("sm_80");
   const auto has = [&](const char* scores, const char* part) {
     const Problem p = problem(std::string("head_dim=64,") + scores);
@@ -120,8 +120,8 @@ TEST(BackwardSm80Source, HasThePartsThatItsScoresNeed) {
   EXPECT_FALSE(has("gradients=q", "ElementNames"));
 }
 
-// Built-in features make a number of rows past the last, which L2 hides.
-TEST(BackwardSm80Source, MasksRowsThatAreNotThereWhereACallersProgramIs) {
+// Built-in features give finite numbers for rows past the end; user programs may give NaN.
+TEST(BackwardSm80Source, MasksRowsPastTheEndForUserPrograms) {
   const Arch arch = parse_arch("sm_80");
   const std::string masks = "min(range.full_end, args.seqlen_q / kRows)";
   Problem p = problem("head_dim=64,softcap=30,bias=bf16");

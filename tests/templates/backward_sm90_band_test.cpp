@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_sm90 where one kernel walks along a narrow band, without a device: shared memory, places
-// and runs, what a walk loads and gives back, rules and defaults. What it computes:
-// backward_test.cpp.
+// backward_sm90 with one kernel that walks along a narrow band, without a device: shared memory,
+// places and runs, loads and stores of a walk, rules and defaults. backward_test.cpp checks
+// results.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ LaunchPlan plan_of(const Problem& p) {
   return backward_sm90().launch(spec_of(p), parse_config(kBand), shape_of(p), kH200);
 }
 
-// The runs of all walkers of a launch.
+// Returns the runs of all walkers of a launch.
 std::vector<std::vector<BandRun>> walks_of(const Problem& p) {
   const LaunchPlan plan = plan_of(p);
   const int blocks = static_cast<int>(plan.steps[0].grid_x),
@@ -73,9 +73,8 @@ TEST(Band, SharedMemoryHoldsTwoWalkers) {
             (kBandWalkers + 1) * kBandRegisters.launch);
 }
 
-// Tile t of rows sees tiles t, t + 1 and t + 2 of keys and no others; all keys and rows have their
-// places.
-TEST(Band, PlacesCoverWhatIsSeen) {
+// Row tile t sees exactly the key tiles t, t + 1 and t + 2. All keys and rows have a place.
+TEST(Band, PlacesCoverAllVisibleKeys) {
   for (const Problem& p : band_problems()) {
     ASSERT_TRUE(is_narrow_band(p) && band_fits(p, p)) << to_text(p);
     const BandPlaces places = band_places(p, p);
@@ -148,8 +147,8 @@ TEST(Band, EveryGradientIsCompleteOnce) {
   }
 }
 
-// Nobody waits for ever: the thread that loads waits for slots, the warp of sums for rows, the
-// warpgroup for all of these.
+// Simulates who waits for what: the loading thread for slots, the summing warp for rows, the
+// warpgroup for both. No walk may wait for ever.
 TEST(Band, WalksComeToTheirEnd) {
   for (const Problem& p : band_problems())
     for (const auto& walk : walks_of(p)) {
@@ -194,9 +193,9 @@ TEST(Band, WalksComeToTheirEnd) {
     }
 }
 
-// Tiles of keys begin at multiples of 64: where a row's window does not let three of these do,
-// other kernels take the shape.
-TEST(Band, IsForShapesOfWhichThreeTilesOfKeysHoldWhatRowsSee) {
+// Key tiles begin at multiples of 64. If three of them do not cover a row's window, other kernels
+// serve the shape.
+TEST(Band, ServesShapesWhoseWindowFitsThreeTilesOfKeys) {
   const auto fits = [](const std::string& text) {
     const Problem p =
         parse_problem("op=attention_backward,dtype=bf16,head_dim=64,heads=32,batch=2," + text);
@@ -217,7 +216,7 @@ TEST(Band, IsForShapesOfWhichThreeTilesOfKeysHoldWhatRowsSee) {
       Error);
 }
 
-TEST(Band, OneStepMakesAllWithoutAWorkspace) {
+TEST(Band, OneStepComputesAllGradientsWithoutAWorkspace) {
   const LaunchPlan plan = plan_of(
       parse_problem("op=attention_backward,dtype=bf16,head_dim=64,heads=32,batch=2,seqlen=8192,"
                     "mask=causal_bottom_right,window=127:0"));
@@ -236,7 +235,7 @@ TEST(Band, SentencesNameTheRule) {
   Config c = parse_config(kBand);
   c.set("block_m", 64);
   EXPECT_NE(space.broken(c).value_or("").find("band needs block_m 128"), std::string::npos);
-  // Others than plain gradients of heads of their own have no walk.
+  // Walks only serve plain gradients without grouped heads.
   for (const char* other :
        {"op=attention_backward,head_dim=64,heads=8,seqlen=4096,mask=none,window=64:64,gradients=kv",
         "op=attention_backward,head_dim=64,heads=8,seqlen=4096,mask=none,window=64:64,dropout=0.1",
@@ -251,7 +250,7 @@ TEST(Band, SentencesNameTheRule) {
   }
 }
 
-TEST(Band, IsTheDefaultWhereItMay) {
+TEST(Band, IsTheDefaultWhereverItServes) {
   for (const char* text : {"heads=32,batch=2,seqlen=8192,mask=causal_bottom_right,window=127:0",
                            "heads=12,batch=8,seqlen=8192,mask=none,window=64:64",
                            "heads=12,batch=32,seqlen=512,mask=none,window=64:64,deterministic=1"}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Configs of backward_sm90 that tests ask for.
+// Configs of backward_sm90 for tests.
 #pragma once
 
 #include "generator/families/backward_sm90.hpp"
@@ -7,12 +7,12 @@
 
 namespace attune::testing {
 
-// One kernel makes all, dq in the order of keys.
+// One kernel computes all gradients and adds to dq in the order of keys.
 inline constexpr const char* kOneKernel =
     "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,"
     "dout_slots=2,split_kv=0,fold_sums=0,fuse_dq=16,draw_tiles=0,store_ds=0,band=0,ordered=1";
 
-// Kernels of dK and dV take what that of dQ left in the workspace.
+// The kernels of dK and dV read scores that the kernel of dQ stored in the workspace.
 inline constexpr const char* kStored =
     "block_m=128,block_n=48,k_slots=2,v_slots=1,key_block_n=128,key_block_m=64,q_slots=2,"
     "dout_slots=1,split_kv=0,fold_sums=0,fuse_dq=0,draw_tiles=0,store_ds=1,band=0,ordered=1";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_sm90 where one kernel makes all gradients, without a device: shared memory, workspace,
-// source, rules and defaults of its forms. What it computes: backward_test.cpp.
+// backward_sm90 with one kernel for all gradients, without a device: shared memory, workspace,
+// source, rules and defaults of its forms. backward_test.cpp checks results.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,9 +41,9 @@ TEST(BackwardSm90Layout, OneKernelHasRoomForDs) {
   }
 }
 
-// If blocks add in any order, dQ of a step has room behind all else, and dK of a tile is in the
-// same place, where TMA finds it swizzled.
-TEST(BackwardSm90Layout, DqOfAStepHasRoomWhereBlocksAddInNoOrder) {
+// If blocks add in any order, dQ of a step is the last region. dK of a tile uses the same memory,
+// where TMA expects it swizzled.
+TEST(BackwardSm90Layout, DqOfAStepHasRoomIfBlocksAddInAnyOrder) {
   for (const auto& [head_dim, rows] :
        {std::pair{16, 128}, {32, 128}, {64, 128}, {128, 64}, {128, 80}}) {
     const BackwardSm90Tile tile{128, rows, 2, 2, head_dim, head_dim, true, true, kFreeDsSlots};
@@ -64,8 +64,8 @@ TEST(BackwardSm90Layout, DqOfAStepHasRoomWhereBlocksAddInNoOrder) {
   }
 }
 
-// Statistics that a thread loads before waits have room beside accumulators, and hold delta of the
-// first 16 rows of a step.
+// Statistics that a thread loads before it waits must fit into registers besides the accumulators.
+// They include delta of the first 16 rows of a step.
 TEST(BackwardSm90Layout, StatisticsThatAreLoadedEarlyHaveRegisters) {
   for (const auto& [head_dim, rows] :
        {std::pair{16, 128}, {32, 128}, {64, 128}, {128, 64}, {128, 80}}) {
@@ -79,12 +79,12 @@ TEST(BackwardSm90Layout, StatisticsThatAreLoadedEarlyHaveRegisters) {
   EXPECT_EQ(backward_early(80, 256, 0).delta, 8);
   EXPECT_EQ(backward_early(128, 96, 0).delta_beside_p, 8);
   EXPECT_EQ(backward_early(64, 1024, 0).l2, 0);  // none beside more than all registers
-  // Beside dropout, too, delta of the first 16 rows.
+  // Delta of the first 16 rows also fits with dropout.
   EXPECT_EQ(backward_early(80, 256, backward_dropout_registers(80)).delta, 2);
   EXPECT_EQ(backward_early(128, 128, backward_dropout_registers(128)).delta, 7);
 }
 
-// Which half of dQ a warpgroup makes of a step, and columns of the product of that.
+// Checks which half of a step's dQ each warpgroup computes, and the columns of that product.
 TEST(BackwardSm90Layout, WarpgroupsShareDqByTheRowsOfAStep) {
   EXPECT_EQ(backward_dq_half(64), DqHalf::kColumns);
   EXPECT_EQ(backward_dq_half(128), DqHalf::kRows);
@@ -96,8 +96,8 @@ TEST(BackwardSm90Layout, WarpgroupsShareDqByTheRowsOfAStep) {
     EXPECT_EQ(2 * 64 * backward_fused_columns(rows, head_dim), rows * head_dim);
 }
 
-// One kernel leaves only dQ in fp32: a tensor of it, and whose turn it is.
-TEST(BackwardSm90Launch, OneKernelHasDqInTheWorkspace) {
+// The kernel leaves only dQ in fp32 in the workspace: one tensor, and the counts of turns.
+TEST(BackwardSm90Launch, OneKernelHasOnlyDqInTheWorkspace) {
   const Problem p =
       parse_problem("op=attention_backward,heads=6/2,batch=3,seqlen=1000,head_dim=128");
   const Config config = parse_config(kOneKernel);
@@ -108,15 +108,15 @@ TEST(BackwardSm90Launch, OneKernelHasDqInTheWorkspace) {
   EXPECT_EQ(plan.workspace[1].offset, backward_sums_bytes(18, backward_sm90_rows(1000, 128, 64)));
   EXPECT_GE(plan.workspace[1].offset, sums);
   EXPECT_EQ(plan.workspace[2].offset - plan.workspace[1].offset, 18LL * 16 * 64 * 128 * 4);
-  // A count for each block of rows, and that of drawn tiles.
+  // One count per block of rows, and one for drawn tiles.
   EXPECT_EQ(plan.workspace_bytes - plan.workspace[2].offset, 256 * ((18 * 16 + 1) * 4 / 256 + 1));
   EXPECT_EQ(plan.steps.back().grid_x, 18u * 16);
   EXPECT_EQ(plan.main().num_tiles, 8 * 2 * 3);
   EXPECT_EQ(plan.main().grid_x, 8u * 2 * 3);
 }
 
-// In no order each block of rows has words of its own behind its fp32.
-TEST(BackwardSm90Launch, OneKernelOfNoOrderHasWordsBehindDq) {
+// If blocks add in any order, each block of rows has flag words after its fp32 sums.
+TEST(BackwardSm90Launch, AnUnorderedKernelHasFlagWordsAfterDq) {
   const Problem p =
       parse_problem("op=attention_backward,heads=6/2,batch=3,seqlen=1000,head_dim=128");
   Config config = parse_config(kOneKernel);
@@ -129,8 +129,8 @@ TEST(BackwardSm90Launch, OneKernelOfNoOrderHasWordsBehindDq) {
   EXPECT_EQ(bytes_of_dq(), 18LL * 16 * (64 * 128 * 4 + 128));
 }
 
-// Products of half of a step's rows are in the text of kernels that multiply so, and in no other.
-TEST(BackwardSm90Source, HasProductsOfHalvesWhereTheyAreMultiplied) {
+// Only kernels that multiply half of a step's rows have these products in their text.
+TEST(BackwardSm90Source, HasProductsOfHalvesOnlyIfItMultipliesThem) {
   const auto has_halves = [](int head_dim, int step_rows) {
     const Problem p = parse_problem("op=attention_backward,heads=4,seqlen=1000,head_dim=" +
                                     std::to_string(head_dim));
@@ -147,9 +147,9 @@ TEST(BackwardSm90Source, HasProductsOfHalvesWhereTheyAreMultiplied) {
   EXPECT_FALSE(has_halves(128, 64));
 }
 
-// Up to head dim 64 a separate warpgroup makes dQ if steps have 64 rows; for others the two of
-// keys do.
-TEST(BackwardSm90Launch, AWarpgroupOfItsOwnMakesDqOfSmallHeads) {
+// Up to head dim 64 and with 64 rows per step, a separate warpgroup computes dQ. Otherwise the two
+// warpgroups of keys do.
+TEST(BackwardSm90Launch, ASeparateWarpgroupComputesDqOfSmallHeads) {
   const BackwardApartRegisters r = kApartRegisters;
   EXPECT_LE(2 * r.keys + r.dq + r.producer, 4 * r.launch);
   const auto threads = [&r](const char* dims) {
@@ -174,7 +174,7 @@ TEST(BackwardSm90Launch, AWarpgroupOfItsOwnMakesDqOfSmallHeads) {
             "fuse_dq with key_block_m 64 needs a multiple of 128 as head_dim_qk");
 }
 
-// Blocks that draw their tiles are no more than multiprocessors; others take one each.
+// Drawing kernels start at most one block per multiprocessor; other kernels start one per tile.
 TEST(BackwardSm90Launch, OneKernelDrawsTilesOrStartsABlockForEach) {
   const Problem p =
       parse_problem("op=attention_backward,heads=64,batch=3,seqlen=1000,head_dim=128");
@@ -190,7 +190,7 @@ TEST(BackwardSm90Launch, OneKernelDrawsTilesOrStartsABlockForEach) {
 // Defaults as measured on an H100: in the order of keys, one kernel serves head dim 64; at 128 long
 // rows at best; tiles of as many heads as fit in L2. Without an order it is faster but for rows of
 // narrow windows, which two kernels serve.
-TEST(BackwardSm90Default, IsOneKernelWhereThatWins) {
+TEST(BackwardSm90Default, IsOneKernelWhereMeasuredFastest) {
   const auto choice = [](int head_dim, int seqlen, const std::string& more) {
     return default_of(parse_problem(
         "op=attention_backward,heads=" + std::to_string(2048 / head_dim) +
@@ -216,8 +216,9 @@ TEST(BackwardSm90Default, IsOneKernelWhereThatWins) {
   EXPECT_EQ(narrow.at("fuse_dq"), 0) << narrow.to_text();
 }
 
-// Blocks that add in no order wait for no turns: there is no text of these, and the first stores.
-TEST(BackwardSm90Source, HasTurnsWhereBlocksAddInOrder) {
+// Blocks that add in any order never wait for turns, so their text has no turns, and the first
+// block stores instead of adding.
+TEST(BackwardSm90Source, HasTurnsOnlyIfBlocksAddInOrder) {
   for (const char* dims : {"head_dim=64", "head_dim=128"}) {
     const Problem p =
         parse_problem(std::string("op=attention_backward,heads=4,seqlen=1000,") + dims);
@@ -234,7 +235,7 @@ TEST(BackwardSm90Source, HasTurnsWhereBlocksAddInOrder) {
   }
 }
 
-TEST(BackwardSm90Space, OneKernelHasItsRules) {
+TEST(BackwardSm90Space, OneKernelRefusesIllegalConfigs) {
   const Problem p = parse_problem("op=attention_backward,head_dim=128,heads=8,seqlen=4096");
   const SearchSpace space = backward_sm90().space(spec_of(p), hopper());
   Config c = parse_config(kOneKernel);
@@ -266,7 +267,7 @@ TEST(BackwardSm90Space, OneKernelHasItsRules) {
   c.set("fuse_dq", 0);
   EXPECT_NE(broken("ordered", 0).find("ordered 0 needs fuse_dq"), std::string::npos);
   EXPECT_NE(broken("draw_tiles", 1).find("draw_tiles 1 needs fuse_dq"), std::string::npos);
-  // Dropout is made in no order alone.
+  // Only the unordered form serves dropout.
   const std::string dropped = "op=attention_backward,head_dim=128,heads=8,seqlen=4096,dropout=0.1";
   const auto dropped_space = [&](const char* more) {
     return backward_sm90().space(spec_of(parse_problem(dropped + more)), hopper());
@@ -281,9 +282,9 @@ TEST(BackwardSm90Space, OneKernelHasItsRules) {
     }
 }
 
-// Who asks for equal bits in every run gets them from every config that tuning may choose; the
-// kernels are those of other problems.
-TEST(BackwardSm90Space, OrderOfDqIsKeptWhereEqualBitsAreAsked) {
+// For deterministic problems, every config that tuning may choose gives equal bits. Their kernels
+// are separate from those of other problems.
+TEST(BackwardSm90Space, DeterministicProblemsKeepTheOrderOfDq) {
   const std::string text = "op=attention_backward,head_dim=128,heads=8,seqlen=4096";
   const KernelSpec plain = spec_of(parse_problem(text)),
                    asked = spec_of(parse_problem(text + ",deterministic=1"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_sm90 with scores between its kernels in the workspace, without a device: where they
-// stand, how many heads at a time, for which shapes. What the kernels compute: backward_test.cpp.
+// backward_sm90 with scores stored in the workspace between its kernels, without a device: places
+// of scores, heads per round, served shapes. backward_test.cpp checks results.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,9 +43,9 @@ TEST(StoredScores, ARowKeepsEveryKeyOnceAndPairsTogether) {
   }
 }
 
-// No two places overlap, for every mask, with what steps of up to 128 keys write around them, and
-// all are within what the plan has.
-TEST(StoredScores, PlacesOfAHeadAreApartAndWithinTheWorkspace) {
+// For every mask no two places overlap, even though steps write up to 128 keys around them, and all
+// places are within the planned workspace.
+TEST(StoredScores, PlacesOfAHeadDoNotOverlapAndFitTheWorkspace) {
   for (const char* mask : {"none", "causal_top_left", "causal_bottom_right"})
     for (const char* window : {"-:-", "70:-", "-:30", "300:20", "0:0"})
       for (const char* lengths :
@@ -80,8 +80,8 @@ TEST(StoredScores, PlacesOfAHeadAreApartAndWithinTheWorkspace) {
       }
 }
 
-// Half of all, for a line has two blocks of rows.
-TEST(StoredScores, TakeWhatACausalMaskShowsAlone) {
+// A causal mask needs half of the places, since a line holds two blocks of rows.
+TEST(StoredScores, TakeRoomOnlyForWhatACausalMaskShows) {
   const auto bytes = [](const std::string& more) {
     const Problem p =
         parse_problem("op=attention_backward,head_dim=256,heads=1,seqlen=8192," + more);
@@ -120,9 +120,9 @@ TEST(StoredScores, KernelsAreLaunchedForSomeHeadsAtATime) {
   EXPECT_EQ(less.round_sizes.of_round, 18);
 }
 
-// A head that takes more than a round may is for kernels that make scores anew: no default, no
-// winner of another shape.
-TEST(StoredScores, AreForShapesWhoseHeadsFit) {
+// If one head needs more than a round may hold, kernels that recompute scores are chosen instead:
+// such configs are neither a default nor a winner of another shape.
+TEST(StoredScores, AreChosenOnlyForShapesWhoseHeadsFit) {
   const auto at = [](const char* seqlen) {
     return parse_problem(std::string("op=attention_backward,dtype=bf16,head_dim=256,heads=8,"
                                      "mask=none,seqlen=") +
@@ -137,7 +137,7 @@ TEST(StoredScores, AreForShapesWhoseHeadsFit) {
   EXPECT_EQ(default_of(at("32768")).at("store_ds"), 0);
   EXPECT_NE(unfit(at("32768"), stored).find("must be at most 1342177280"), std::string::npos);
   EXPECT_EQ(unfit(at("32768"), default_of(at("32768"))), "");
-  // Who asks for it all the same gets a head at a time.
+  // An explicit request still gets it, one head at a time.
   EXPECT_EQ(plan_of(at("32768")).round_sizes.of_round, 1);
 }
 
@@ -154,7 +154,7 @@ TEST(StoredScores, SentencesNameTheRule) {
     c.set(knob, value);
     EXPECT_NE(space.broken(c), std::nullopt) << knob;
   }
-  // Nothing is added up, and dQ is made first.
+  // Stored scores serve no accumulation, and dQ must be computed first.
   for (const char* other : {",accumulate=1", ",gradients=kv", ",gradients=qv"}) {
     const Problem q = parse_problem(to_text(p) + other);
     for (const Config& c : backward_sm90().space(spec_of(q), hopper()).enumerate())

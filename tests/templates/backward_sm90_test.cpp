@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// backward_sm90 without a device: which rows see a key, the layout of shared memory, the search
-// space and defaults, the steps of a launch, and what NVRTC says of a few defaults (skips aloud
-// without NVRTC). What the kernels compute: backward_test.cpp.
+// backward_sm90 without a device: which rows see a key, shared memory layout, search space and
+// defaults, launch steps, and NVRTC's report on a few defaults (skips aloud without NVRTC).
+// backward_test.cpp checks results.
 #include "generator/families/backward_sm90.hpp"
 
 #include <gtest/gtest.h>
@@ -32,8 +32,8 @@ std::vector<Problem> problems() {
       {"", ",gradients=q", ",gradients=k", ",gradients=v"});
 }
 
-// The rule of visibility.h, asked for each row.
-TEST(VisibleRows, AreThoseThatSeeTheKey) {
+// Applies the rule of visibility.h to each row.
+TEST(VisibleRows, AreTheRowsThatSeeTheKey) {
   for (const char* mask : {"none", "causal_top_left", "causal_bottom_right"})
     for (const char* window : {"-:-", "5:-", "-:3", "5:3", "0:0", "2147400000:2147400000"})
       for (const char* lengths :
@@ -98,8 +98,8 @@ TEST(BackwardSm90Space, DefaultsAreLegalAndEveryLegalConfigFitsTheMachine) {
   }
 }
 
-// Only what the asked gradients need.
-TEST(BackwardSm90Launch, HasAStepForEachKernelThatIsNeeded) {
+// A launch only has the steps that the requested gradients need.
+TEST(BackwardSm90Launch, HasAStepForEachNeededKernel) {
   const auto entries = [](const char* gradients, int head_dim, bool one_kernel = false) {
     const Problem p = parse_problem("op=attention_backward,heads=4,seqlen=1000,head_dim=" +
                                     std::to_string(head_dim) + gradients);
@@ -133,9 +133,9 @@ TEST(BackwardSm90Launch, HasAStepForEachKernelThatIsNeeded) {
   EXPECT_EQ(entries("", 128, true), "attune_prepare attune_kernel attune_round ");
 }
 
-// Tiles of a narrow window are short and alike, so blocks stay for them; of a mask alone, or a wide
-// window, the device deals them out.
-TEST(BackwardSm90Launch, BlocksStayWhereTilesAreShortAndAlike) {
+// Tiles of a narrow window are short and equal, so blocks are persistent. With a mask alone or a
+// wide window, the device distributes the tiles.
+TEST(BackwardSm90Launch, BlocksArePersistentIfTilesAreShortAndEqual) {
   const auto grids = [](const std::string& mask) {
     const Problem p = parse_problem(
         "op=attention_backward,dtype=bf16,head_dim=64,heads=64,batch=2,seqlen=2048,mask=" + mask);
@@ -155,8 +155,8 @@ TEST(BackwardSm90Launch, BlocksStayWhereTilesAreShortAndAlike) {
   EXPECT_EQ(grids("none,window=127:-"), Grids(2048, 2048));
 }
 
-// Groups of lanes have all columns and all rows, padded ones too; a block of the first step has
-// rows of one head.
+// Groups of lanes cover all columns and rows, including padding. A block of the first step has rows
+// of one head.
 TEST(BackwardSm90Launch, FirstStepHasAllRows) {
   for (const int head_dim : {16, 40, 64, 96, 128, 256}) {
     EXPECT_GE(8 * backward_row_lanes(head_dim), head_dim);
@@ -179,8 +179,8 @@ TEST(BackwardSm90Launch, FirstStepHasAllRows) {
   }
 }
 
-// The kernel of dQ makes them, and of dQ alone nothing stands in the workspace.
-TEST(BackwardSm90Launch, HasNoFirstStepWhereSumsAreFolded) {
+// The kernel of dQ folds the sums itself, and for dQ alone the workspace is empty.
+TEST(BackwardSm90Launch, HasNoFirstStepIfSumsAreFolded) {
   for (const char* gradients : {"", ",gradients=q", ",gradients=qk"}) {
     const Problem p = parse_problem(
         std::string("op=attention_backward,heads=4,seqlen=1000,head_dim=128") + gradients);

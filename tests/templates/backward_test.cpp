@@ -47,8 +47,8 @@ Problem random_backward(std::mt19937_64& random) {
       pick(random, "", ",deterministic=1")));
 }
 
-// True if every row sees one key at most: then P is 1, and dq and dk are zeros but for dlse, which
-// have no relative error.
+// True if every row sees at most one key. Then P is 1, and dq and dk are 0 except for dlse's part,
+// so they have no relative error.
 bool sees_one_key(const Problem& p) {
   return p.seqlen_kv == 1 || (p.seqlen_q == 1 && p.mask == Mask::kCausalTopLeft);
 }
@@ -64,7 +64,7 @@ bool all_zero(const HostTensor& tensor, int64_t first, int64_t end) {
 
 class Cuda : public DeviceFixture {
  protected:
-  // Opens the families that may run on this device beside the reference.
+  // Opens the families that may run on this device, and the reference.
   void open_families() {
     open("cuda");
     if (!device_) return;
@@ -84,7 +84,7 @@ class Cuda : public DeviceFixture {
     return c.run(t, default_of(t, c.problem()));
   }
 
-  // Two runs give the same bits, but for kernels that add to dq in no order.
+  // Two runs give the same bits, except for kernels that add to dq in any order.
   void expect_reference(const BackwardCase& c, const KernelTemplate& t, const Config& config,
                         const std::string& trace) {
     const GradientTensors wanted = run(template_by_name("backward_reference_cuda"), c);
@@ -128,7 +128,7 @@ TEST_F(Cuda, EveryKernelGivesTheGradientsOfTheReference) {
   }
 }
 
-// Sizes at which blocks take many steps and devices many blocks.
+// Lengths at which blocks take many steps and devices many blocks.
 TEST_F(Cuda, LongSequencesGiveTheGradientsOfTheReference) {
   open_families();
   if (!device_ || IsSkipped()) return;
@@ -146,9 +146,9 @@ TEST_F(Cuda, LongSequencesGiveTheGradientsOfTheReference) {
   }
 }
 
-// Each form of the kernel of backward_sm90 that adds to dq in no order: lengths that end within a
-// step and within a tile of keys, tiles that no row sees, several tiles for a block.
-TEST_F(Cuda, KernelsOfNoOrderGiveTheGradientsOfTheReference) {
+// Each form of backward_sm90's kernel that adds to dq in any order: lengths that end within a step
+// and within a key tile, tiles that no row sees, several tiles per block.
+TEST_F(Cuda, UnorderedKernelsGiveTheGradientsOfTheReference) {
   open_families();
   if (!device_ || IsSkipped()) return;
   for (const KernelTemplate* t : families_) {
@@ -223,8 +223,8 @@ TEST_F(Cuda, KernelsThatStoreScoresGiveTheGradientsOfTheReference) {
   }
 }
 
-// The kernel that walks along a narrow band: runs that begin and end within a head, keys ahead of
-// the first and past the last, rows that see none, tiles of keys that begin between whole ones.
+// The kernel that walks along a narrow band: runs that begin and end within a head, keys before the
+// first and after the last row's, rows that see no key, key tiles that begin between whole tiles.
 TEST_F(Cuda, WalksAlongABandGiveTheGradientsOfTheReference) {
   open_families();
   if (!device_ || IsSkipped()) return;
@@ -311,9 +311,8 @@ TEST_F(Cuda, TheGradientOfLseAloneGivesThoseOfQAndK) {
   }
 }
 
-// Rows that see no key, and keys that no row sees, have no gradient: written as 0 over what stood
-// there.
-TEST_F(Cuda, WhatSeesNothingHasNoGradient) {
+// Rows that see no key, and keys that no row sees, have a gradient of 0, which is written over NaN.
+TEST_F(Cuda, InvisibleRowsAndKeysHaveZeroGradients) {
   open_families();
   if (!device_ || IsSkipped()) return;
   const Problem rows = parse_problem(

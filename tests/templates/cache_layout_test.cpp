@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which groups parts of a tile are joined (templates/shared/cache_layout.h).
+// The groups in which parts of a tile are joined (templates/shared/cache_layout.h).
 #include "templates/shared/cache_layout.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ TEST(CacheLayout, FewPartsAreOneGroup) {
   for (int parts = 1; parts <= kMostPartsAtOnce; ++parts) EXPECT_EQ(cache_join_group(parts), parts);
 }
 
-TEST(CacheLayout, NobodyJoinsMoreThanAboutTheRootOfManyParts) {
+TEST(CacheLayout, EachJoinTakesAboutTheSquareRootOfManyParts) {
   for (int parts = kMostPartsAtOnce + 1; parts < 3000; ++parts) {
     const int group = cache_join_group(parts), groups = (parts + group - 1) / group;
     EXPECT_GT(groups, 1);

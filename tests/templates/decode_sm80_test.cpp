@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// decode_sm80 without a device: what NVRTC makes of it (skips aloud without NVRTC).
+// decode_sm80 without a device: checks NVRTC's output (skips aloud without NVRTC).
 #include "generator/families/decode_sm80.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace attune {
 namespace {
 
-// The PTX of a problem's default.
+// Returns the PTX of a problem's default config.
 std::string ptx_of(const char* text, const char* arch_name) {
   const Problem p = parse_problem(text);
   const Arch arch = parse_arch(arch_name);
@@ -20,7 +20,7 @@ std::string ptx_of(const char* text, const char* arch_name) {
   return nvrtc_ptx(render(decode_sm80(), spec_of(p), arch, c), arch);
 }
 
-// True if the value that `word` has last before `end` is chosen between 0 and another.
+// True if the last value of `word` before `end` is selected between 0 and another value.
 bool is_chosen(const std::string& ptx, const std::string& word, size_t end) {
   const size_t at = ptx.rfind(word + ", ", end);
   if (at == std::string::npos) return false;
@@ -29,9 +29,9 @@ bool is_chosen(const std::string& ptx, const std::string& word, size_t end) {
   return text.find("selp.b32") != std::string::npos && text.find(", 0, ") != std::string::npos;
 }
 
-// A row that sees no key is 0 whatever the values are, and 0 times NaN is not: each word of O is
-// chosen.
-TEST(DecodeSm80Compile, EachWordOfOIsZeroWhereTheRowSeesNothing) {
+// A row that sees no key must be 0 even if values are NaN, and 0 times NaN is not 0. So each word
+// of O is selected.
+TEST(DecodeSm80Compile, EachWordOfOIsZeroIfTheRowSeesNoKey) {
   if (open_nvrtc_compiler() == nullptr) GTEST_SKIP() << nvrtc_advice();
   for (const auto& [text, arch] :
        {std::pair{"op=attention_kvcache,dtype=bf16,head_dim=128,heads=8/2,batch=4,seqlen_q=3,"
@@ -52,9 +52,9 @@ TEST(DecodeSm80Compile, EachWordOfOIsZeroWhereTheRowSeesNothing) {
   }
 }
 
-// Before the grid ahead has ended lists may be read, but through L2 alone: L1 would give what they
-// said by then behind it too.
-TEST(DecodeSm80Compile, ListsAreReadThroughL2UntilTheGridAheadHasEnded) {
+// Before the previous grid has ended, lists may only be read through L2. L1 would keep the old
+// values after that grid's end.
+TEST(DecodeSm80Compile, ListsAreReadThroughL2UntilThePreviousGridHasEnded) {
   if (open_nvrtc_compiler() == nullptr) GTEST_SKIP() << nvrtc_advice();
   for (const char* pages : {"", ",page_size=1", ",page_size=3,packed_q=1", ",page_size=16"}) {
     const std::string ptx =
@@ -76,10 +76,10 @@ TEST(DecodeSm80Compile, ListsAreReadThroughL2UntilTheGridAheadHasEnded) {
   }
 }
 
-// Parts that tell of themselves: zero bits say that a word has not come, so a zero is written as
-// -0, chosen by its bits, for compilers that may be fast take -0.0f for 0.0f. Nobody takes a
-// ticket, and by tickets nobody looks for words.
-TEST(DecodeSm80Compile, PartsTellOfThemselvesWhereTheFirstWaits) {
+// Parts that signal their own arrival: zero bits mean that a word has not arrived. So a zero is
+// written as -0, selected by its bits, since fast-math compilers may treat -0.0f as 0.0f. Such
+// kernels take no tickets, and kernels with tickets do not poll words.
+TEST(DecodeSm80Compile, PartsSignalTheirArrivalIfTheFirstWaits) {
   if (open_nvrtc_compiler() == nullptr) GTEST_SKIP() << nvrtc_advice();
   const Problem p = parse_problem(
       "op=attention_kvcache,dtype=bf16,head_dim=128,heads=32/8,batch=1,seqlen_q=1,seqlen_kv=8192,"
@@ -116,9 +116,9 @@ TEST(DecodeSm80Compile, PartsTellOfThemselvesWhereTheFirstWaits) {
   }
 }
 
-// With one request all parts end at once; with many a worker has two pieces, and the joiner finds
-// the others' there.
-TEST(DecodeSm80Defaults, FewRequestsWait) {
+// With one request all parts end at the same time. With many, a worker has two pieces, and the
+// joiner finds the other parts finished.
+TEST(DecodeSm80Defaults, FewRequestsUseWaitingJoins) {
   const Arch arch = parse_arch("sm_90a");
   for (const auto& [batch, waits] : {std::pair{1, 1}, {8, 1}, {32, 0}}) {
     const Problem p = parse_problem(
@@ -130,9 +130,9 @@ TEST(DecodeSm80Defaults, FewRequestsWait) {
   }
 }
 
-// Pages that hold no whole tile come by cp.async where rows are several lines of 128 bytes; of one
-// line by boxes of all heads of a gang, where a GPU has TMA and heads to put together.
-TEST(DecodeSm80Defaults, HowSmallPagesCome) {
+// Pages smaller than a tile are loaded by cp.async if rows have several 128-byte lines. Rows of one
+// line are loaded in boxes of all heads of a gang, if the GPU has TMA and there are several heads.
+TEST(DecodeSm80Defaults, SmallPagesAreLoadedByCpAsyncOrBoxes) {
   const Arch arch = parse_arch("sm_90a");
   const auto config = [&](const char* text) {
     const Problem p = parse_problem(text);

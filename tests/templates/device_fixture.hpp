@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by tests of every template on a real device: the device, or a skip that says so, and
-// which templates are meant.
+// Shared by tests of every template on a real device: opens the device or skips aloud, and selects
+// the templates.
 //   ATTUNE_NUMERICS_TEMPLATE=NAME   only this one
 #pragma once
 
@@ -33,7 +33,7 @@ class DeviceFixture : public ::testing::Test {
     return only != nullptr ? only : "";
   }
 
-  // All templates, or the one that the environment names.
+  // Returns all templates, or the template that the environment names.
   static std::vector<const KernelTemplate*> asked_templates() {
     std::vector<const KernelTemplate*> templates = all_templates();
     if (const std::string only = asked_template(); !only.empty())
@@ -43,7 +43,7 @@ class DeviceFixture : public ::testing::Test {
     return templates;
   }
 
-  // On some arch of the device.
+  // True if the template serves the spec on some arch of the device.
   bool serves(const KernelTemplate& t, const KernelSpec& spec) const {
     const std::vector<Arch> archs = device_->archs();
     return std::any_of(archs.begin(), archs.end(),

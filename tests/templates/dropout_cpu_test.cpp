@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout in prefill_cpu: what is kept is what shared/dropout.h says, element by element, on
-// registers of any width; O is the reference's, LSE that of a call without dropout.
+// Dropout in prefill_cpu, on registers of any width: the kept elements are those of
+// shared/dropout.h, O equals the reference's, LSE equals that of a call without dropout.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +26,7 @@ class DropoutCpu : public ::testing::Test {
     if (toolchain_ == nullptr) GTEST_SKIP() << why;
   }
 
-  // This machine's, and on x86 narrower ones.
+  // This machine's register width, and on x86 narrower widths.
   std::vector<Arch> archs() const {
     std::vector<Arch> all{toolchain_->host_arch()};
 #if defined(__x86_64__)
@@ -88,9 +88,9 @@ TEST_F(DropoutCpu, PrefillGivesTheOutputOfTheReference) {
     }
 }
 
-// With scores of 0 and the rows of V those of an identity matrix, O is P: 0 or 1/keys * scale, as
-// the host computes which.
-TEST_F(DropoutCpu, KeepsWhatTheHostSaysAndWritesWhatItUsed) {
+// With scores of 0 and an identity matrix as V, O is P: 0 or scale / keys. The host computes which
+// elements are kept.
+TEST_F(DropoutCpu, KeepsTheElementsOfTheHostsMaskAndWritesItsSeed) {
   constexpr int kKeys = 64;
   const Problem p = parse_problem(
       "dtype=fp32,head_dim=64,heads=4/2,batch=2,seqlen_q=37,seqlen_kv=64,dropout=0.5");

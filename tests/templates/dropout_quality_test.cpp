@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How random what dropout keeps is (shared/dropout.h): rates, pairs, rectangles of places, heads,
-// offsets and seeds. All are sums of many terms of mean 0, as standard deviations; seeds are fixed,
-// so that a test that passes once does so again.
+// The randomness of dropout (shared/dropout.h): rates, pairs, rectangles, heads, offsets and seeds.
+// Each test sums many terms of mean 0, in units of standard deviations. Seeds are fixed, so that
+// results repeat.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 constexpr int kRows = 256, kKeys = 1024, kPlaces = kRows * kKeys;
 constexpr double kMost = 5;  // standard deviations; 3.7 is what the largest of 5000 comes to
 
-// 1 - p where a place is kept and -p where it is not, with p the rate of what is kept.
+// 1 - p for a kept place and -p for a dropped one, where p is the rate of kept places.
 using Mask = std::vector<float>;
 
 Mask mask(unsigned threshold, DropoutState state, unsigned head) {
@@ -121,8 +121,8 @@ TEST_P(DropoutQuality, PairsAreIndependent) {
     }
 }
 
-// Four places (i, j), (i, j'), (i', j), (i', j'): where rows and keys only added up, one would
-// follow from the other three.
+// Four places (i, j), (i, j'), (i', j), (i', j'). If random numbers of rows and keys were only
+// added, one place would follow from the other three.
 TEST_P(DropoutQuality, RectanglesAreIndependent) {
   const Mask m = of(kState);
   for (const int down : {1, 2, 3, 4, 8, 16, 17, 32, 64, 128})
@@ -200,7 +200,7 @@ StreamBits bits_of_streams() {
   return bits;
 }
 
-// A pass that added words as they are read would make the lowest bit of one place the parity of two
+// If a pass added words as they are read, the lowest bit of one place would be the parity of two
 // bits of another.
 TEST(DropoutStreams, NoBitOfAPlaceIsTheParityOfTwoOfAnother) {
   constexpr double kMostOfManyPairs =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums of O that prefill_sm90_fp8 flushes (templates/cuda/attention/fp8_flush.cuh), compiled for
-// the host with an array for shared memory: every thread gets back its own sums, under the factors
-// by which O was rescaled in between, and touches its own warp's rows of the staging alone.
+// the host with an array for shared memory. Every thread must get back its own sums, multiplied by
+// the factors that rescaled O meanwhile, and must only touch its own warp's rows of the staging.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -92,7 +92,7 @@ void check_sums() {
   }
 }
 
-TEST(FlushedOutput, GivesBackWhatWasTakenAsIfNothingHadHappened) {
+TEST(FlushedOutput, ReturnsFlushedSumsUnchanged) {
   check_sums<20>();
   check_sums<64>();
   check_sums<100>();
@@ -116,7 +116,7 @@ TEST(FlushedOutput, HoldsTheLargestAndSmallSums) {
     }
 }
 
-TEST(FlushedOutput, ARowThatSawNothingStaysZeroAndNanShows) {
+TEST(FlushedOutput, EmptyRowsStayZeroAndNanIsKept) {
   Threads<4> threads;
   threads.clear();
   const float sum[2] = {0, 64};
@@ -130,7 +130,7 @@ TEST(FlushedOutput, ARowThatSawNothingStaysZeroAndNanShows) {
 }
 
 // Sums in the workspace, by a pointer: two threads flush twice, over bytes of another tile.
-TEST(FlushedOutput, StandsInTheWorkspaceAsInSharedMemory) {
+TEST(FlushedOutput, WorksInTheWorkspaceAsInSharedMemory) {
   constexpr int kCount = 64;
   alignas(16) static char workspace[kCount / 32 * kPanelBytes];
   std::fill_n(workspace, sizeof(workspace), static_cast<char>(0xff));  // NaN
@@ -156,7 +156,7 @@ TEST(FlushedOutput, StandsInTheWorkspaceAsInSharedMemory) {
   EXPECT_EQ(written, 2 * kCount);  // fp16 of each
 }
 
-TEST(FlushedOutput, NothingTakenGivesNothingBack) {
+TEST(FlushedOutput, WithoutAFlushNothingIsAdded) {
   Threads<20> threads;
   threads.clear();
   EXPECT_TRUE(threads.flushed[3].empty());

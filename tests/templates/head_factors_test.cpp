@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The largest factor that a query row sees (templates/cuda/attention/head_factors.cuh), compiled
-// for the host and held against brute force. One program per mask, as attention_parts_test.
+// The largest factor of the keys that a query row sees (templates/cuda/attention/head_factors.cuh),
+// compiled for the host and compared with brute force. One program per mask, as
+// attention_parts_test.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -67,7 +68,7 @@ void check(int seqlen_q, int seqlen_kv, std::mt19937_64* random) {
   }
 }
 
-TEST(HeadFactors, LargestIsThatOfTheKeysTheRowSees) {
+TEST(HeadFactors, LargestCoversTheKeysThatTheRowSees) {
   std::mt19937_64 random(7);
   for (const auto& [seqlen_q, seqlen_kv] :
        {std::pair{70, 70}, {300, 700}, {700, 300}, {1, 500}, {500, 1}, {129, 1025}, {5, 0}}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the tests of the two Hopper families: their arch and device, and problems
-// of every mask and kind of length.
+// Shared by the tests of the two Hopper families: their arch and device, and problems with every
+// mask and kind of length.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ class HopperCompile : public ::testing::Test {
     if (compiler_ == nullptr) GTEST_SKIP() << nvrtc_advice();
   }
 
-  // The default of each problem compiles without a fault, within the registers it is launched with.
+  // Checks that each default compiles without a fault, within the registers of its launch.
   void expect_free_defaults(const KernelTemplate& family, const std::vector<std::string>& texts) {
     for (const std::string& text : texts) {
       const Problem p = parse_problem(text);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that hide keys, on every template and every device that answers: what kernels make of
-// maps of blocks (templates/shared/block_map.h), and CPU kernels of ranges. Suites Cpu and Cuda are
-// separate CTest entries.
+// Programs that hide keys, on every template and every available device: kernels with block maps
+// (templates/shared/block_map.h), and CPU kernels with ranges. Suites Cpu and Cuda are separate
+// CTest entries.
 #include "generator/core/user_program.hpp"
 #include "tests/templates/numerics_fixture.hpp"
 
@@ -45,7 +45,7 @@ class Masks : public Numerics {
         }
   }
 
-  // A mask that hides nothing costs no bit.
+  // A mask that hides nothing changes no bit.
   void check_open_mask(const KernelTemplate& t, const char* dtype) {
     const Problem plain = parse_problem(
         fmt::format("dtype={},head_dim=64,heads=4/2,batch=2,seqlen_q=300,seqlen_kv=500,mask=causal_"
@@ -92,8 +92,8 @@ TEST_F(Cuda, MaskProgramsKeepTheRule) {
   check_all_masks();
 }
 
-// Lists of blocks that splits share, that packed heads share or have each their own of, that
-// begin where a window does, in one ring and with every way of finding a row's maximum.
+// Block lists that splits share, that packed heads share or have separately, and that begin at a
+// window's edge; in one ring, and with each way of finding a row's maximum.
 TEST_F(Cuda, ListsOfBlocksOfSm90KeepTheRule) {
   open("cuda");
   const std::string causal = ",mask=causal_bottom_right";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mask programs over boxes of rows and keys (generator/core/score/range_text.hpp): what the printed
-// ranges say holds for every element of a box, for random programs; and they decide the boxes of
-// everyday masks, which is what they are for.
+// Mask programs over boxes of rows and keys (generator/core/score/range_text.hpp). For random
+// programs, the printed ranges must hold for every element of a box. For everyday masks, they must
+// decide the boxes.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -74,7 +74,7 @@ class MaskRanges : public ::testing::Test {
   const CpuToolchain* toolchain_ = nullptr;
 };
 
-// 1 where a program shows all of a box, 2 where a part of it: by looking at each element.
+// Returns 1 if a program shows all of a box, 2 if a part, found by checking each element.
 int looked_at(const Program& program, const ScoreArgs& args, const Box& box) {
   const Loads loads = loads_of(program, args);
   bool any = false, all = true;
@@ -125,7 +125,7 @@ TEST_F(MaskRanges, HoldForEveryElementOfABox) {
   EXPECT_GT(decided, static_cast<int>(kPrograms * boxes.size()) / 4);
 }
 
-// A program and, of boxes that it shows whole or hides whole, that the ranges say so.
+// A program, and boxes that its ranges must find fully shown or fully hidden.
 TEST_F(MaskRanges, DecideEverydayMasks) {
   const std::vector<const char*> texts{
       "return kv_idx <= q_idx;",
@@ -153,8 +153,8 @@ TEST_F(MaskRanges, DecideEverydayMasks) {
   }
 }
 
-// Tables that rows and keys look up: documents, which are equal or not as a whole where both are
-// one number.
+// Tables indexed by rows and keys, such as document ids. Two ranges of ids compare as a whole if
+// both are a single number.
 TEST_F(MaskRanges, FollowTables) {
   const Program documents = parse("return ids[q_idx] == ids[kv_idx];", Kind::kMask,
                                   {{{"ids", CaptureType::kInt32, 1}}, {}}, "mask_mod");

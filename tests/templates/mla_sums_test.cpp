@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a tile of mla_sm90 (templates/cuda/attention/mla_sums.cuh), compiled for the host: a
-// thread stands for each warpgroup. One is slow behind the barrier, and the other does not wait for
-// it before it ends the next tile.
+// The end of a tile in mla_sm90 (templates/cuda/attention/mla_sums.cuh), compiled for the host with
+// one thread per warpgroup. One warpgroup is slow after the barrier; the other must not wait for it
+// before the end of the next tile.
 #include <gtest/gtest.h>
 
 #include <barrier>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NaN and infinity among the operands, every template on every device that answers: which rows they
-// reach, and what O and LSE are there. Suites Cpu.* and Cuda.* are separate CTest entries. The
-// rules stand in runtime/include/attune/attune.h.
+// NaN and infinity in operands, for every template on every available device: which rows they
+// affect, and the resulting O and LSE. runtime/include/attune/attune.h states the rules. Suites
+// Cpu.* and Cuda.* are separate CTest entries.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class NonFinite : public DeviceFixture {
  protected:
-  // The default config, others that differ from it in what ends a tile, and one at random.
+  // The default config, configs that end tiles in other ways, and a random one.
   std::vector<Config> some_configs(const KernelTemplate& t, const Problem& p) const {
     const KernelSpec spec = spec_of(p);
     const Arch arch = arch_for(*device_, t, spec);
@@ -264,14 +264,14 @@ TEST_F(Cuda, OddValuesOf8BitsStayInTheirHeads) {
   check_spoilt_heads();
 }
 
-// NaN and +inf make O and LSE of their row NaN, and of no other; a row of -inf alone counts as one
-// that sees nothing.
-TEST_F(Cpu, ScoresThatAreNotFiniteMakeTheirRowsSo) {
+// NaN and +inf make O and LSE of their own row NaN, and of no other row. A row with only -inf
+// counts as a row that sees no key.
+TEST_F(Cpu, NonFiniteScoresMakeOnlyTheirRowsNan) {
   open("cpu");
   check_all_odd_scores();
 }
 
-TEST_F(Cuda, ScoresThatAreNotFiniteMakeTheirRowsSo) {
+TEST_F(Cuda, NonFiniteScoresMakeOnlyTheirRowsNan) {
   open("cuda");
   check_all_odd_scores();
 }
@@ -281,7 +281,7 @@ TEST_F(Cpu, RowsThatSeeNothingAreZero) {
   check_all_empty_rows();
 }
 
-TEST_F(Cpu, RowsThatSeeNothingAreZeroBesideFactorsOfNan) {
+TEST_F(Cpu, RowsThatSeeNothingAreZeroWithFactorsOfNan) {
   open("cpu");
   check_all_empty_rows_of_factors();
 }
